@@ -1,0 +1,20 @@
+# ttrace_flags: how our own code is compiled. Linked privately by every target of ours.
+add_library(ttrace_flags INTERFACE)
+target_compile_features(ttrace_flags INTERFACE cxx_std_20)
+target_compile_options(ttrace_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
+  -fvisibility=hidden -fvisibility-inlines-hidden -fopenmp-simd)
+
+set(TTRACE_SANITIZER "" CACHE STRING "Comma-separated -fsanitize= list, e.g. address,undefined")
+if(TTRACE_SANITIZER)
+  target_compile_options(ttrace_flags INTERFACE
+    -fsanitize=${TTRACE_SANITIZER} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  target_link_options(ttrace_flags INTERFACE -fsanitize=${TTRACE_SANITIZER})
+endif()
+
+find_program(TTRACE_CCACHE ccache)
+if(TTRACE_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${TTRACE_CCACHE})
+endif()
+# Two torch translation units at a time are what 2 cores and a few GB of memory bear.
+set_property(GLOBAL APPEND PROPERTY JOB_POOLS torch_pool=2)

@@ -1,0 +1,25 @@
+# ttrace_test(NAME name SOURCES ... LINK ... [LABELS ...] [TIMEOUT s] [PROCESSORS n] [ENVIRONMENT ...])
+#
+# One GoogleTest program; its cases appear in ctest as name.Suite.Case.
+include(GoogleTest)
+
+function(ttrace_test)
+  cmake_parse_arguments(arg "" "NAME;TIMEOUT;PROCESSORS" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  if(NOT arg_PROCESSORS)
+    set(arg_PROCESSORS 1)
+  endif()
+  add_executable(${arg_NAME} ${arg_SOURCES})
+  target_link_libraries(${arg_NAME} PRIVATE ttrace_flags ${arg_LINK} GTest::gmock GTest::gtest_main)
+  target_include_directories(${arg_NAME} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  gtest_discover_tests(${arg_NAME}
+    TEST_PREFIX ${arg_NAME}.
+    DISCOVERY_MODE PRE_TEST
+    PROPERTIES
+      TIMEOUT ${arg_TIMEOUT}
+      PROCESSORS ${arg_PROCESSORS}
+      LABELS "${arg_LABELS}"
+      ENVIRONMENT "${arg_ENVIRONMENT}")
+endfunction()

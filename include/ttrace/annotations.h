@@ -1,0 +1,67 @@
+// The file in which a user says how tensors are placed (`gpt.ttrace.yaml`).
+//
+//   sizes: {v: 257}                       # true size of a padded dimension; a program may set more
+//   tensors:                              # first match wins; `*` one path part, `**` any number
+//     - path: embedding.word_embeddings.weight
+//       value: "v[tp] h"                  # parameters: param, main_grad, master, moments,
+//       param_next grad: "v[tp] h"                   # param_grad of one micro-batch; default: as
+//       value
+//     - path: decoder.layers.*.self_attention.core_attention
+//       value: "s b a[tp]"                # output (a list where there are several slots)
+//       grad: "s b a[tp]"                 # grad_output; default: as value
+//       inputs: ["s b n[tp] d", ...]      # input, by slot
+//       input_grads: [...]                # grad_input; default: as inputs
+//
+// A tensor that no entry matches is taken as whole on every rank, so that its replicas must agree.
+// A dimension named `b` holds samples; it is put back in order in noise passes.
+#pragma once
+
+#include <ttrace/dims.h>
+#include <ttrace/export.h>
+#include <ttrace/tensor_id.h>
+
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+class TTRACE_API Annotations {
+ public:
+  // No entries: every tensor is whole.
+  Annotations() = default;
+
+  // Throws UsageError with path and line for an unreadable file, an unknown key or a bad dims
+  // string.
+  static Annotations load(const std::string& file);
+  // The same from text; `origin` stands for the path in messages.
+  static Annotations parse(const std::string& text, const std::string& origin = "annotations");
+
+  // Sets a dimension's logical size; returns *this, so that it chains after load().
+  Annotations& size(const std::string& name, std::int64_t value);
+  [[nodiscard]] const Sizes& sizes() const { return sizes_; }
+
+  // The dims of a tensor, or nothing where no entry matches (then it is whole).
+  [[nodiscard]] std::optional<DimsSpec> find(Kind kind,
+                                             const std::string& path,
+                                             int slot = 0) const;
+
+  // Placement of a rank's tensor: find() and place(), or whole(). Errors name path and kind.
+  [[nodiscard]] Placement placement(Kind kind,
+                                    const std::string& path,
+                                    int slot,
+                                    std::span<const std::int64_t> local_shape,
+                                    const Layout& layout) const;
+
+ private:
+  struct Entry {
+    std::string path;                                        // pattern
+    std::vector<DimsSpec> value, grad, inputs, input_grads;  // by slot; empty: not given
+  };
+  std::vector<Entry> entries_;
+  Sizes sizes_;
+};
+
+// Whether a dotted path matches a pattern with `*` (one part) and `**` (any number of parts).
+[[nodiscard]] TTRACE_API bool path_matches(std::string_view pattern, std::string_view path);
+
+}  // namespace ttrace

@@ -1,0 +1,46 @@
+// The element types a trace can hold, and their exact conversion to double.
+//
+// HDF5's own conversions are never used: they are slow for bf16 and wrong for some small formats.
+#pragma once
+
+#include <ttrace/export.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace ttrace {
+
+// The numbers are part of the file format.
+enum class ElementType : std::uint8_t {
+  kF64 = 0,
+  kF32 = 1,
+  kF16 = 2,
+  kBF16 = 3,
+  kI64 = 4,
+  kI32 = 5,
+  kU8 = 6,
+  kBool = 7,
+};
+
+// Size of one element in bytes.
+[[nodiscard]] TTRACE_API std::size_t element_size(ElementType type);
+// "f64", "f32", "f16", "bf16", "i64", "i32", "u8", "bool".
+[[nodiscard]] TTRACE_API std::string_view name_of(ElementType type);
+// Throws FormatError for any other name.
+[[nodiscard]] TTRACE_API ElementType parse_element_type(std::string_view name);
+[[nodiscard]] TTRACE_API bool is_floating(ElementType type);
+
+// Relative error (Frobenius) that one rounding to nearest leaves in a tensor of this type; 0 for
+// integers. BF16 0.00166, F16 0.000208 (measured); F32 and F64 scaled by their mantissa bits.
+[[nodiscard]] TTRACE_API double rounding_error(ElementType type);
+
+// Widens `count` elements to double. i64 beyond 2^53 rounds.
+TTRACE_API void to_double(ElementType type, const void* source, std::int64_t count, double* target);
+// Rounds `count` doubles to nearest even in `type`.
+TTRACE_API void from_double(ElementType type,
+                            const double* source,
+                            std::int64_t count,
+                            void* target);
+
+}  // namespace ttrace

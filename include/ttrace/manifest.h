@@ -1,0 +1,35 @@
+// `manifest.json`: what a trace is, written once by rank 0.
+#pragma once
+
+#include <ttrace/export.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+inline constexpr int kFormatVersion = 1;
+
+// section -> key -> value, for what a program says about itself.
+using Section = std::map<std::string, std::string>;
+
+struct TTRACE_API Manifest {
+  int format_version = kFormatVersion;
+  std::string pass;  // "reference", "candidate"
+  int world_size = 1;
+  std::vector<std::int64_t> steps;  // traced iterations, ascending
+  std::string precision;            // "f64", "f32", "bf16": what the program computes in
+  Section layout;                   // axis -> size
+  Section model;                    // must be equal on both sides
+  Section data;                     // must be equal on both sides
+  Section versions;                 // ttrace, torch, program; printed where they differ
+};
+
+// Writes DIR/manifest.json through a temporary name. Throws FormatError with path and cause.
+TTRACE_API void write_manifest(const std::string& directory, const Manifest& manifest);
+// Throws FormatError for a missing, foreign or newer manifest.
+[[nodiscard]] TTRACE_API Manifest read_manifest(const std::string& directory);
+
+}  // namespace ttrace

@@ -1,0 +1,66 @@
+// From the ranks' records of one id to the logical tensor, checking the placements on the way.
+//
+// Thread-safety: free functions without shared state; call from any thread.
+#pragma once
+
+#include <ttrace/element_type.h>
+#include <ttrace/export.h>
+#include <ttrace/record.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// One rank's piece of a tensor.
+struct TTRACE_API Shard {
+  int rank = 0;
+  const Record* record = nullptr;
+  std::span<const std::byte> bytes;
+};
+
+enum class MergeDefect : std::uint8_t {
+  kShapesContradict,  // ranks claim different logical shapes, partial counts or element types
+  kGap,               // logical elements that no rank holds
+  kOverlap,           // elements held by several ranks in different regions
+  kReplicasDisagree,  // copies that must be equal are not
+  kAddendsMissing,    // fewer partial sums than declared
+};
+
+[[nodiscard]] TTRACE_API std::string_view name_of(MergeDefect defect);
+
+// A finding: a value, never an exception.
+struct TTRACE_API MergeFinding {
+  MergeDefect defect = MergeDefect::kGap;
+  std::vector<int> ranks;   // ascending; those that contradict, disagree or are missing
+  std::string message;      // one sentence with ranks, logical ranges `[0:64, 3]` and values
+  double difference = 0.0;  // kReplicasDisagree: largest |difference| between two copies
+};
+
+struct TTRACE_API MergeResult {
+  ElementType type = ElementType::kF32;  // of `bytes`; kF64 where partial sums were added or scaled
+  std::vector<std::int64_t> shape;       // logical
+  std::span<const std::byte> bytes;  // whole tensor, row-major; empty where `findings` prevents it
+  std::vector<std::byte> storage;    // owns `bytes` unless one shard is the whole tensor
+  std::vector<MergeFinding> findings;
+
+  // A tensor can be there beside findings: replicas that disagree leave the lowest rank's value.
+  [[nodiscard]] bool has_tensor() const { return !bytes.empty() || element_count(shape) == 0; }
+};
+
+// Partial sums are added in double in the order of partial_index; scales are applied in double.
+// Requires: all shards belong to one id, at least one; ascending ranks. Throws FormatError for a
+// record whose bytes do not fit its shape.
+[[nodiscard]] TTRACE_API MergeResult merge(std::span<const Shard> shards);
+
+// The opposite: cuts one rank's local tensor out of a whole logical one; padding is zero.
+// Requires: placement without partial sums. `target` holds the local tensor's bytes.
+TTRACE_API void extract(const Placement& placement,
+                        ElementType type,
+                        const void* logical,
+                        void* target);
+
+}  // namespace ttrace

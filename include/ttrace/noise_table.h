@@ -1,0 +1,37 @@
+// What round-off did to every tensor of the reference in one noise pass.
+//
+// Lies inside the reference's own trace as `noise/00001.h5`, one file per pass, so that a stored
+// reference carries its noise along.
+#pragma once
+
+#include <ttrace/export.h>
+#include <ttrace/tensor_id.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// Noise run m against reference r, over one logical tensor.
+struct TTRACE_API NoiseRow {
+  TensorId id;
+  double sum_squared = 0.0;     // ||m - r||^2
+  double max_abs = 0.0;         // max |m - r|
+  std::uint64_t nonfinite = 0;  // NaN and Inf in m where r is finite
+};
+
+struct TTRACE_API NoisePass {
+  int seed = 0;  // TTRACE_NOISE_SEED, from 1
+  std::vector<NoiseRow> rows;
+};
+
+// DIR/noise/00001.h5
+[[nodiscard]] TTRACE_API std::string noise_file(const std::string& directory, int seed);
+
+// Writes through a temporary name. Throws FormatError.
+TTRACE_API void write_noise(const std::string& directory, const NoisePass& pass);
+// All passes of a reference, by seed; empty where there are none. Throws FormatError.
+[[nodiscard]] TTRACE_API std::vector<NoisePass> read_noise(const std::string& directory);
+
+}  // namespace ttrace

@@ -1,0 +1,82 @@
+// Where a rank's local tensor lies in the logical (single-device) tensor.
+//
+// One algebra covers contiguous, strided (gated fc1) and zig-zag shards, index maps (permuted
+// samples), padding, replicas, partial sums and scale factors. A placement is a claim; merge()
+// checks it.
+#pragma once
+
+#include <ttrace/export.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ttrace {
+
+// Local indices [local, local + extent) are logical indices [logical, logical + extent).
+struct TTRACE_API Segment {
+  std::int64_t local = 0;
+  std::int64_t logical = 0;
+  std::int64_t extent = 0;
+
+  bool operator==(const Segment&) const = default;
+};
+
+// One dimension. Local indices in no segment are padding. Segments are sorted by `local`.
+struct TTRACE_API DimPlacement {
+  std::int64_t local_size = 0;
+  std::int64_t logical_size = 0;
+  std::vector<Segment> segments;
+
+  bool operator==(const DimPlacement&) const = default;
+};
+
+// A box of the cross product of the dimensions' segments; all three have one entry per dimension.
+struct TTRACE_API Rectangle {
+  std::vector<std::int64_t> local_start;
+  std::vector<std::int64_t> logical_start;
+  std::vector<std::int64_t> extent;
+};
+
+struct TTRACE_API Placement {
+  std::vector<DimPlacement> dims;
+  // The logical value is the sum of `partial_count` addends, of which this is number
+  // `partial_index`. Records of one id with equal region and equal partial_index are replicas and
+  // must agree.
+  int partial_index = 0;
+  int partial_count = 1;
+  std::string partial_over;  // axes summed over, "tp" or "tp,dp"; for messages
+  double scale = 1.0;        // the local value times `scale` is the logical value
+
+  bool operator==(const Placement&) const = default;
+
+  [[nodiscard]] std::vector<std::int64_t> local_shape() const;
+  [[nodiscard]] std::vector<std::int64_t> logical_shape() const;
+  // True where every local element is the logical element of the same index and nothing is summed.
+  [[nodiscard]] bool is_whole() const;
+};
+
+// The placement of a tensor that every rank holds whole.
+[[nodiscard]] TTRACE_API Placement whole(std::span<const std::int64_t> shape);
+
+// All boxes, ordered by local start.
+[[nodiscard]] TTRACE_API std::vector<Rectangle> rectangles(const Placement& placement);
+
+// Throws FormatError where segments overlap locally or logically, leave their dimension, or a
+// partial index lies outside its count.
+TTRACE_API void validate(const Placement& placement);
+
+// The same claim for samples that were permuted along `dim`: local index i holds sample order[i].
+// Throws UsageError where `order` is no permutation of the dimension's local size.
+[[nodiscard]] TTRACE_API Placement permute(Placement placement,
+                                           std::size_t dim,
+                                           std::span<const std::int64_t> order);
+
+// Text form kept in the trace index, see docs/trace_format.md; round-trips.
+[[nodiscard]] TTRACE_API std::string to_string(const Placement& placement);
+// Throws FormatError.
+[[nodiscard]] TTRACE_API Placement parse_placement(std::string_view text);
+
+}  // namespace ttrace

@@ -1,0 +1,35 @@
+// One captured tensor of one rank: a row of the trace index.
+#pragma once
+
+#include <ttrace/element_type.h>
+#include <ttrace/export.h>
+#include <ttrace/placement.h>
+#include <ttrace/tensor_id.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+struct TTRACE_API Record {
+  TensorId id;
+  ElementType type = ElementType::kF32;
+  std::vector<std::int64_t> shape;  // local, row-major and contiguous in the file
+  Placement placement;              // placement.local_shape() == shape
+  std::uint64_t order = 0;          // running number of the rank, in execution order
+  bool inferred = false;            // owner found by its parameters, not by a scope
+
+  // Filled by TraceWriter.
+  std::string dataset;       // where the bytes are: "/blob/000000" or a name of its own
+  std::uint64_t offset = 0;  // in bytes, within the dataset
+  std::uint64_t bytes = 0;
+  std::uint64_t digest = 0;     // XXH3-64 of the bytes
+  double norm = 0.0;            // Frobenius norm of the local values, padding included
+  double max_abs = 0.0;         // largest finite magnitude
+  std::uint64_t nonfinite = 0;  // number of NaN and Inf
+};
+
+[[nodiscard]] TTRACE_API std::int64_t element_count(const std::vector<std::int64_t>& shape);
+
+}  // namespace ttrace

@@ -1,0 +1,50 @@
+// One pass over a pair of tensors; partial results merge.
+//
+// Blocks of kStatisticsBlock elements are cut in logical order and combined in that order, so that
+// any number of threads gives the same bytes.
+#pragma once
+
+#include <ttrace/element_type.h>
+#include <ttrace/export.h>
+
+#include <cstdint>
+
+namespace ttrace {
+
+inline constexpr std::int64_t kStatisticsBlock = 1024;
+
+// Reference r, candidate c, d = c - r. Sums are over elements finite on both sides, in double.
+struct TTRACE_API Statistics {
+  std::int64_t count = 0;
+  double reference_squared = 0.0;   // sum r^2
+  double candidate_squared = 0.0;   // sum c^2
+  double product = 0.0;             // sum r*c
+  double difference_squared = 0.0;  // sum d^2
+  double difference = 0.0;          // sum d
+  double max_difference = 0.0;      // max |d|
+  std::int64_t max_index = -1;  // row-major logical position of the first max |d|; -1 where d == 0
+  double max_reference = 0.0;   // max |r|
+  std::int64_t different = 0;   // elements whose values differ; NaN equals NaN, -0 equals 0
+  std::int64_t reference_nonfinite = 0;
+  std::int64_t candidate_nonfinite = 0;
+  std::int64_t first_nonfinite = -1;  // position of the first NaN or Inf only the candidate has
+
+  // Appends what follows in logical order. Positions of `next` are already global.
+  void merge(const Statistics& next);
+
+  [[nodiscard]] double error_norm() const;      // ||c - r||
+  [[nodiscard]] double reference_norm() const;  // ||r||
+  [[nodiscard]] double relative_error()
+      const;                            // ||c - r|| / ||r||; 0 if both 0, Inf if only ||r|| is
+  [[nodiscard]] double factor() const;  // alpha = <c, r> / <r, r>; NaN where ||r|| is 0
+};
+
+// Both sides contiguous, `count` elements each. `first` is the logical position of element 0.
+[[nodiscard]] TTRACE_API Statistics compare(ElementType reference_type,
+                                            const void* reference,
+                                            ElementType candidate_type,
+                                            const void* candidate,
+                                            std::int64_t count,
+                                            std::int64_t first = 0);
+
+}  // namespace ttrace

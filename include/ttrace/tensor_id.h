@@ -1,0 +1,67 @@
+// The name that one tensor has in every run, whatever the layout.
+#pragma once
+
+#include <ttrace/export.h>
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ttrace {
+
+// What a tensor is. The names are the enumerators without the k, in snake_case ("grad_output").
+enum class Kind : std::uint8_t {
+  kData,        // tokens, labels, masks: must be equal
+  kInput,       // input of a module without a traced producer
+  kOutput,      // output of a module
+  kGradOutput,  // gradient of the loss with respect to an output, summed over its consumers
+  kGradInput,   // the same for an input without a traced producer
+  kParam,       // parameter at the start of the step
+  kParamGrad,   // one micro-batch's parameter gradient, before any reduction between ranks
+  kMainGrad,    // accumulated and reduced gradient, before clipping
+  kMaster,      // high-precision copy after the optimizer step
+  kParamNext,   // parameter after the optimizer step
+  kExpAvg,      // AdamW first moment after the step
+  kExpAvgSq,    // AdamW second moment after the step
+  kLoss,        // loss per token, not averaged
+  kScalar,      // gradient norm, mean loss, learning rate
+  kRouting,
+  kMask,
+  kScale,
+  kAmaxHistory,
+  kCollectiveInput,
+  kCollectiveOutput,
+  kSent,
+  kReceived,
+};
+
+[[nodiscard]] TTRACE_API std::string_view name_of(Kind kind);
+// Throws FormatError for a name that is no kind.
+[[nodiscard]] TTRACE_API Kind parse_kind(std::string_view name);
+
+inline constexpr std::int64_t kNoMicrobatch = -1;
+
+// Prints as `s0/m3/output/decoder.layers.2.mlp.linear_fc2/0`; `#1` follows for a second call and
+// `~` for a recomputed value. A tensor of the whole step has no `m` part:
+// `s0/main_grad/decoder.../0`.
+struct TTRACE_API TensorId {
+  std::int64_t step = 0;                    // iteration of the training loop
+  std::int64_t microbatch = kNoMicrobatch;  // global: i * dp + dp_rank for the i-th local one
+  Kind kind = Kind::kOutput;
+  std::string path;        // canonical: global layer numbers, no wrappers
+  int slot = 0;            // position among the module's outputs or inputs
+  int call = 0;            // 0 for the first call within the micro-batch
+  bool recompute = false;  // value of a forward that ran again inside backward
+
+  auto operator<=>(const TensorId&) const = default;
+};
+
+[[nodiscard]] TTRACE_API std::string to_string(const TensorId& id);
+// Inverse of to_string. Throws FormatError that quotes the text and says what was expected.
+[[nodiscard]] TTRACE_API TensorId parse_tensor_id(std::string_view text);
+
+// Whether `path` is made of non-empty parts of [A-Za-z0-9_-] joined by dots.
+[[nodiscard]] TTRACE_API bool is_canonical_path(std::string_view path);
+
+}  // namespace ttrace

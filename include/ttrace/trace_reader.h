@@ -1,0 +1,64 @@
+// Reads traces: one rank's file through mmap, and a whole trace directory.
+#pragma once
+
+#include <ttrace/export.h>
+#include <ttrace/layout.h>
+#include <ttrace/manifest.h>
+#include <ttrace/record.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// One finished file. Immutable after construction; read from any number of threads.
+class TTRACE_API RankFile {
+ public:
+  // Throws FormatError for a missing, truncated, foreign or newer file; the message names path and
+  // cause.
+  explicit RankFile(const std::string& path);
+  ~RankFile();
+  RankFile(RankFile&&) noexcept;
+  RankFile& operator=(RankFile&&) noexcept;
+
+  [[nodiscard]] const std::string& path() const;
+  [[nodiscard]] const Layout& layout() const;                // rank, world size, coordinates
+  [[nodiscard]] const std::vector<Record>& records() const;  // in the order they were written
+  [[nodiscard]] const std::vector<std::string>& notes() const;
+  // The bytes of one of records(), in the mapping; valid as long as this object.
+  [[nodiscard]] std::span<const std::byte> bytes(const Record& record) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// One step of a trace: all ranks' files.
+struct TTRACE_API StepTrace {
+  std::int64_t step = 0;
+  std::vector<RankFile> ranks;  // index is the rank
+};
+
+class TTRACE_API Trace {
+ public:
+  // Reads manifest and every rank's file of every step. Throws FormatError where a file is absent
+  // (naming rank, step and, where there is one, the text of its `.failed` file) or unreadable.
+  static Trace open(const std::string& directory);
+
+  [[nodiscard]] const std::string& directory() const { return directory_; }
+  [[nodiscard]] const Manifest& manifest() const { return manifest_; }
+  [[nodiscard]] const std::vector<StepTrace>& steps() const { return steps_; }
+
+ private:
+  std::string directory_;
+  Manifest manifest_;
+  std::vector<StepTrace> steps_;
+};
+
+// Whether every rank's file of every step named by the manifest stands under its final name.
+[[nodiscard]] TTRACE_API bool is_complete(const std::string& directory);
+
+}  // namespace ttrace
