@@ -3,24 +3,31 @@
 //   sizes: {v: 257}                       # true size of a padded dimension; a program may set more
 //   tensors:                              # first match wins; `*` one path part, `**` any number
 //     - path: embedding.word_embeddings.weight
-//       value: "v[tp] h"                  # parameters: param, main_grad, master, moments,
-//       param_next grad: "v[tp] h"                   # param_grad of one micro-batch; default: as
-//       value
+//       value: "v[tp] h"                  # parameters: param, main_grad, master, param_next, moments
+//       grad: "v[tp] h"                   # param_grad of one micro-batch; default: as value
 //     - path: decoder.layers.*.self_attention.core_attention
 //       value: "s b a[tp]"                # output (a list where there are several slots)
 //       grad: "s b a[tp]"                 # grad_output; default: as value
 //       inputs: ["s b n[tp] d", ...]      # input, by slot
 //       input_grads: [...]                # grad_input; default: as inputs
 //
+// A single string stands for slot 0. The first entry whose path matches decides: what it does not
+// say is whole, even where a later entry matches as well.
 // A tensor that no entry matches is taken as whole on every rank, so that its replicas must agree.
 // A dimension named `b` holds samples; it is put back in order in noise passes.
 #pragma once
 
 #include <ttrace/dims.h>
 #include <ttrace/export.h>
+#include <ttrace/layout.h>
+#include <ttrace/placement.h>
 #include <ttrace/tensor_id.h>
 
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ttrace {

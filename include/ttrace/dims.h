@@ -50,6 +50,8 @@ using Sizes = std::map<std::string, std::int64_t, std::less<>>;
 
 // Throws UsageError that quotes the text and points at the offending word.
 [[nodiscard]] TTRACE_API DimsSpec parse_dims(std::string_view text);
+// The text in its shortest form; parse_dims reads it back.
+[[nodiscard]] TTRACE_API std::string to_string(const DimsSpec& dims);
 
 // Where the local tensor of the rank described by `layout` lies. Axes the layout lacks have size 1.
 // Throws UsageError where the rank counts differ or a size contradicts the local shape.

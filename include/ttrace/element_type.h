@@ -37,7 +37,8 @@ enum class ElementType : std::uint8_t {
 
 // Widens `count` elements to double. i64 beyond 2^53 rounds.
 TTRACE_API void to_double(ElementType type, const void* source, std::int64_t count, double* target);
-// Rounds `count` doubles to nearest even in `type`.
+// Rounds `count` doubles to nearest even in `type`, once. Integers stop at the ends of their range
+// and take NaN as 0; any non-zero value is a true bool.
 TTRACE_API void from_double(ElementType type,
                             const double* source,
                             std::int64_t count,

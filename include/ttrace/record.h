@@ -25,11 +25,12 @@ struct TTRACE_API Record {
   std::uint64_t offset = 0;  // in bytes, within the dataset
   std::uint64_t bytes = 0;
   std::uint64_t digest = 0;     // XXH3-64 of the bytes
-  double norm = 0.0;            // Frobenius norm of the local values, padding included
+  double norm = 0.0;            // Frobenius norm of the finite local values, padding included
   double max_abs = 0.0;         // largest finite magnitude
   std::uint64_t nonfinite = 0;  // number of NaN and Inf
 };
 
+// Throws FormatError for a negative extent or a product beyond 63 bits.
 [[nodiscard]] TTRACE_API std::int64_t element_count(const std::vector<std::int64_t>& shape);
 
 }  // namespace ttrace

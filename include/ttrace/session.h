@@ -71,7 +71,8 @@ struct TTRACE_API MicrobatchOptions {
   double gradient_scale = 1.0;
 };
 
-class Tracer;  // hooks/: what a live session consists of
+class Tracer;            // hooks/: what a live session consists of
+struct MicrobatchState;  // hooks/: what gradient hooks keep of a micro-batch
 
 // One micro-batch: forward, loss, backward. Ends on destruction.
 class TTRACE_API Microbatch {
@@ -92,8 +93,9 @@ class TTRACE_API Microbatch {
 
  private:
   friend class Step;
-  Microbatch(Tracer* tracer, std::int64_t index, const MicrobatchOptions& options);
-  Tracer* tracer_;  // null: not traced
+  Microbatch(Tracer* tracer, std::shared_ptr<MicrobatchState> state);
+  Tracer* tracer_;                          // null: not traced
+  std::shared_ptr<MicrobatchState> state_;  // gradients may arrive after this object is gone
 };
 
 // One iteration. On destruction its file is completed and renamed.

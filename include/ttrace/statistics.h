@@ -1,17 +1,32 @@
 // One pass over a pair of tensors; partial results merge.
 //
-// Blocks of kStatisticsBlock elements are cut in logical order and combined in that order, so that
-// any number of threads gives the same bytes.
+// Blocks of kStatisticsBlock elements are cut at multiples of that size in logical coordinates and
+// their sums are added along one fixed binary tree over the block numbers. So neither the number of
+// threads, nor where the work was split between them, nor the instruction set changes a bit.
+//
+// Thread-safety: values and free functions without shared state; call from any thread.
 #pragma once
 
 #include <ttrace/element_type.h>
 #include <ttrace/export.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace ttrace {
 
 inline constexpr std::int64_t kStatisticsBlock = 1024;
+
+// The sums over 2^level blocks from `block` on; `block` is a multiple of 2^level.
+struct TTRACE_API SumNode {
+  std::int64_t block = 0;
+  int level = 0;
+  double reference_squared = 0.0;
+  double candidate_squared = 0.0;
+  double product = 0.0;
+  double difference_squared = 0.0;
+  double difference = 0.0;
+};
 
 // Reference r, candidate c, d = c - r. Sums are over elements finite on both sides, in double.
 struct TTRACE_API Statistics {
@@ -28,8 +43,10 @@ struct TTRACE_API Statistics {
   std::int64_t reference_nonfinite = 0;
   std::int64_t candidate_nonfinite = 0;
   std::int64_t first_nonfinite = -1;  // position of the first NaN or Inf only the candidate has
+  std::vector<SumNode> nodes;  // what the sums above are the total of; what makes merge() exact
 
-  // Appends what follows in logical order. Positions of `next` are already global.
+  // Appends what follows in logical order. Positions of `next` are already global. Splits at
+  // multiples of kStatisticsBlock give the same bits as one pass. Sums are derived from `nodes`.
   void merge(const Statistics& next);
 
   [[nodiscard]] double error_norm() const;      // ||c - r||
@@ -39,7 +56,8 @@ struct TTRACE_API Statistics {
   [[nodiscard]] double factor() const;  // alpha = <c, r> / <r, r>; NaN where ||r|| is 0
 };
 
-// Both sides contiguous, `count` elements each. `first` is the logical position of element 0.
+// Both sides contiguous, `count` elements each, at any alignment. `first` is the logical position
+// of element 0.
 [[nodiscard]] TTRACE_API Statistics compare(ElementType reference_type,
                                             const void* reference,
                                             ElementType candidate_type,

@@ -1,0 +1,105 @@
+#include "analysis/bounds.h"
+
+#include "analysis/limits.h"
+#include "analysis/wording.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ttrace {
+namespace {
+
+struct FloatFormat {
+  int mantissa_bits = 0;      // stored ones
+  int smallest_exponent = 0;  // of normal numbers
+};
+
+FloatFormat format_of(ElementType type) {
+  switch (type) {
+    case ElementType::kF32:
+      return {23, -126};
+    case ElementType::kF16:
+      return {10, -14};
+    case ElementType::kBF16:
+      return {7, -126};
+    default:
+      return {52, -1022};
+  }
+}
+
+double squared(double value) {
+  return value * value;
+}
+
+constexpr double kFlipsOfLargestElement = 2.0;  // ulps
+constexpr double kLargestNoiseMultiple = 3.0;   // m
+
+}  // namespace
+
+double unit_in_last_place(ElementType type, double value) {
+  const FloatFormat format = format_of(type);
+  const int exponent = value == 0.0 ? format.smallest_exponent : std::ilogb(value);
+  return std::ldexp(1.0, std::max(exponent, format.smallest_exponent) - format.mantissa_bits);
+}
+
+ElementType coarser(ElementType left, ElementType right) {
+  return format_of(left).mantissa_bits <= format_of(right).mantissa_bits ? left : right;
+}
+
+Bound Bounds::of(const Judged& judged) const {
+  if (is_exact(judged.id, judged.type)) {
+    const std::string_view what =
+        is_floating(judged.type) ? name_of(judged.id.kind) : name_of(judged.type);
+    return {0.0, std::nullopt, BoundOrigin::kExact, "exact (" + std::string(what) + ")"};
+  }
+  if (noise_.passes() == 0) {
+    return from_class(judged, "no noise stored");
+  }
+  if (!same_precision_) {
+    return from_class(judged, "precisions differ");
+  }
+  const TensorNoise* noise = noise_.find(judged.id);
+  if (noise == nullptr || noise->passes != noise_.passes()) {
+    return from_class(judged, "not in all noise passes");
+  }
+  if (noise->nonfinite > 0 || !std::isfinite(noise->mean_squared)) {
+    return from_class(judged, "a noise pass made NaN or Inf");
+  }
+  return from_noise(judged, *noise);
+}
+
+Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
+  const TensorClass tensor_class = class_of(judged.id.kind, judged.dimensions);
+  const Statistics& statistics = judged.statistics;
+  const std::string passes = counted(noise.passes, "noise pass", "noise passes");
+  double scale_squared = noise.mean_squared;
+  if (is_optimizer_result(tensor_class)) {
+    const PooledNoise pool = noise_.pooled(judged.id.step, judged.id.kind);
+    scale_squared += pool.element_variance * static_cast<double>(statistics.count) +
+                     squared(kLargestNoiseMultiple * pool.max_abs);
+  }
+  if (scale_squared == 0.0) {
+    return {0.0, 0.0, BoundOrigin::kNoise, "reproduced exactly by " + passes};
+  }
+  scale_squared +=
+      squared(kFlipsOfLargestElement * unit_in_last_place(judged.type, statistics.max_reference));
+  if (tensor_class == TensorClass::kScalar) {
+    scale_squared += squared(rounding_error(precision_)) * statistics.reference_squared;
+  }
+  const double scale = std::sqrt(scale_squared);
+  const double limit = limit_of(tensor_class).noise_limit;
+  return {limit * scale,
+          scale,
+          BoundOrigin::kNoise,
+          passes + " x " + short_number(limit) + " (default limit)"};
+}
+
+Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
+  const ClassLimit& limit = limit_of(class_of(judged.id.kind, judged.dimensions));
+  return {limit.default_factor * default_unit(precision_) * judged.statistics.reference_norm(),
+          std::nullopt,
+          BoundOrigin::kClassDefault,
+          "class default (" + why + ")"};
+}
+
+}  // namespace ttrace

@@ -1,0 +1,82 @@
+// The error that round-off can explain for one tensor, and where that number came from.
+//
+// With noise passes m_1 ... m_K of the reference r stored:
+//
+//   s^2   = mean_k ||m_k - r||^2            no division by ||r||: near-zero tensors need no care
+//   scale = s, widened as below
+//   Q     = ||c - r|| / scale,  bound = limit(class) * scale
+//
+// Widened, because K passes show rare events too seldom; all terms are added in squares:
+// - Storage. A few one-ulp flips of the largest element are always possible: (2 ulp(max |r|))^2,
+//   ulp of the coarser of the two storage types.
+// - Scalars. One more rounding of the computing precision: (rounding_error * |r|)^2. A scalar may
+//   be summed in another order and type than any operator whose output the passes perturbed.
+// - Optimizer results (master, param_next, and param past the first step): v n + (m D)^2 with n
+//   elements, v the mean squared noise of an element and D the largest noise of an element, both
+//   over all tensors of that kind and step, and m = 3. Adam's first update is lr g / (|g| + eps),
+//   nearly lr sign(g): where g is within its noise of zero the element flips by 2 lr. A small
+//   tensor may see no such flip in any of K passes and one in the candidate; v n is the share of
+//   flips that a tensor of its size has on average, (m D)^2 admits m^2 = 9 flips beyond.
+// Where all passes reproduced the reference bit for bit (scale 0 before the first two terms are
+// added), the tensor must be equal.
+//
+// Without noise for a tensor: bound = factor(class) * unit(precision) * ||r||, see limits.h. These
+// class defaults are weak: they know neither depth nor the cancellation within a tensor.
+//
+// Sources: the ratio of differences and Monte-Carlo rounding are those of stochastic arithmetic
+// (CESTAC/CADNA, Verificarlo); measured limits in limits.h.
+#pragma once
+
+#include "analysis/noise.h"
+#include "analysis/report.h"
+
+#include <ttrace/element_type.h>
+#include <ttrace/statistics.h>
+#include <ttrace/tensor_id.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+namespace ttrace {
+
+struct Bound {
+  double value = 0.0;           // absolute, on ||c - r||; 0: must be equal
+  std::optional<double> scale;  // noise scale that Q refers to
+  BoundOrigin origin = BoundOrigin::kExact;
+  std::string source;
+};
+
+// What is judged: one tensor of the reference beside the candidate's.
+struct Judged {
+  const TensorId& id;
+  std::size_t dimensions = 0;
+  ElementType type = ElementType::kF32;  // coarser of the two storage types
+  const Statistics& statistics;
+};
+
+// Distance from |value| to the next larger number of a floating type.
+[[nodiscard]] double unit_in_last_place(ElementType type, double value);
+
+// The floating type with fewer mantissa bits; an integer type counts as exact.
+[[nodiscard]] ElementType coarser(ElementType left, ElementType right);
+
+class Bounds {
+ public:
+  // `precision` is the coarser one that the programs compute in. Noise passes of the reference say
+  // nothing about a candidate of another precision: then class defaults apply.
+  Bounds(const NoiseModel& noise, ElementType precision, bool same_precision)
+      : noise_(noise), precision_(precision), same_precision_(same_precision) {}
+
+  [[nodiscard]] Bound of(const Judged& judged) const;
+
+ private:
+  [[nodiscard]] Bound from_noise(const Judged& judged, const TensorNoise& noise) const;
+  [[nodiscard]] Bound from_class(const Judged& judged, const std::string& why) const;
+
+  const NoiseModel& noise_;
+  ElementType precision_;
+  bool same_precision_;
+};
+
+}  // namespace ttrace

@@ -1,0 +1,147 @@
+#include "analysis/cause.h"
+
+#include "analysis/wording.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ttrace {
+namespace {
+
+// NaN, Inf and -Inf are three values; everything finite is one.
+int finiteness(double value) {
+  if (std::isfinite(value)) {
+    return 0;
+  }
+  return std::isnan(value) ? 1 : (value > 0 ? 2 : 3);
+}
+
+struct NonfiniteCount {
+  std::int64_t candidate_only = 0;
+  std::int64_t reference_only = 0;
+  std::int64_t unlike = 0;  // non-finite on both sides, but not the same
+  std::int64_t first = -1;
+
+  void add(double reference, double candidate, std::int64_t position) {
+    const int r = finiteness(reference);
+    const int c = finiteness(candidate);
+    if (r == c) {
+      return;
+    }
+    first = first < 0 ? position : first;
+    candidate_only += r == 0 ? 1 : 0;
+    reference_only += c == 0 ? 1 : 0;
+    unlike += r != 0 && c != 0 ? 1 : 0;
+  }
+};
+
+// ||c - alpha r||: d = (alpha - 1) r + e with e orthogonal to r, so nothing cancels but what is the
+// factor's share of ||d||.
+double error_beside_factor(const Comparison& comparison) {
+  const double share = (comparison.factor - 1.0) * comparison.reference_norm;
+  return std::sqrt(std::max(0.0, comparison.error * comparison.error - share * share));
+}
+
+bool explained_by_factor(const Comparison& comparison) {
+  constexpr double kSmallShare = 0.05;
+  if (!std::isfinite(comparison.factor) || comparison.elements < 2) {
+    return false;
+  }
+  const double rest = error_beside_factor(comparison);
+  return rest <= comparison.bound || rest <= kSmallShare * comparison.error;
+}
+
+std::string size_of_error(const Comparison& comparison) {
+  if (comparison.reference_norm == 0.0) {
+    return "error " + short_number(comparison.error) + " where the reference is zero, bound " +
+           short_number(comparison.bound);
+  }
+  return "error " + short_number(comparison.relative_error) + " of the reference's norm, bound " +
+         short_number(comparison.detectable);
+}
+
+const void* advance(const void* data, ElementType type, std::int64_t elements) {
+  return static_cast<const std::byte*>(data) +
+         static_cast<std::size_t>(elements) * element_size(type);
+}
+
+}  // namespace
+
+Symptom symptom_of(MergeDefect defect) {
+  switch (defect) {
+    case MergeDefect::kShapesContradict:
+      return Symptom::kRanksContradict;
+    case MergeDefect::kGap:
+      return Symptom::kGap;
+    case MergeDefect::kOverlap:
+      return Symptom::kOverlap;
+    case MergeDefect::kReplicasDisagree:
+      return Symptom::kReplicasDisagree;
+    case MergeDefect::kAddendsMissing:
+      return Symptom::kAddendsMissing;
+  }
+  return Symptom::kNone;
+}
+
+std::optional<Observation> nonfinite_difference(const TensorPair& pair) {
+  constexpr std::int64_t kBlock = 1024;
+  const std::int64_t count =
+      element_count(std::vector<std::int64_t>(pair.shape.begin(), pair.shape.end()));
+  std::vector<double> reference(kBlock);
+  std::vector<double> candidate(kBlock);
+  NonfiniteCount found;
+  for (std::int64_t start = 0; start < count; start += kBlock) {
+    const std::int64_t block = std::min(kBlock, count - start);
+    to_double(pair.reference_type,
+              advance(pair.reference, pair.reference_type, start),
+              block,
+              reference.data());
+    to_double(pair.candidate_type,
+              advance(pair.candidate, pair.candidate_type, start),
+              block,
+              candidate.data());
+    for (std::int64_t i = 0; i < block; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      found.add(reference[at], candidate[at], start + i);
+    }
+  }
+  if (found.first < 0) {
+    return std::nullopt;
+  }
+  std::string sentence;
+  const auto append = [&sentence](std::int64_t elements, const std::string& what) {
+    if (elements > 0) {
+      sentence += (sentence.empty() ? "" : ", ") + counted(elements, "element", "elements") + what;
+    }
+  };
+  append(found.candidate_only, " NaN or Inf where the reference is finite");
+  append(found.reference_only, " finite where the reference is NaN or Inf");
+  append(found.unlike, " NaN or Inf unlike the reference's");
+  return Observation{Symptom::kNonFinite,
+                     sentence + ", first at " + index_text(unravel(found.first, pair.shape)),
+                     {}};
+}
+
+Observation beyond_bound(const Comparison& comparison, const Bound& bound) {
+  if (bound.value == 0.0 && bound.origin != BoundOrigin::kClassDefault) {
+    const std::string why = bound.origin == BoundOrigin::kExact
+                                ? ", which must be equal"
+                                : ", and the reference was " + bound.source;
+    return {Symptom::kNotEqual,
+            std::to_string(comparison.different) + " of " +
+                counted(comparison.elements, "element", "elements") + " differ" + why + "; " +
+                size_of_error(comparison),
+            {}};
+  }
+  const std::string times = bound.value == 0.0 ? "differs from a reference that is zero"
+                                               : "differs " + short_number(comparison.ratio()) +
+                                                     "x more than round-off explains";
+  if (explained_by_factor(comparison)) {
+    return {Symptom::kFactor,
+            times + "; candidate = " + factor_text(comparison.factor) + " x reference",
+            {}};
+  }
+  return {Symptom::kOutOfBound, times + "; " + size_of_error(comparison), {}};
+}
+
+}  // namespace ttrace

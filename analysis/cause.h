@@ -1,0 +1,43 @@
+// What was seen in one tensor, in one sentence with its numbers.
+#pragma once
+
+#include "analysis/bounds.h"
+#include "analysis/report.h"
+
+#include <ttrace/element_type.h>
+#include <ttrace/merge.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// One thing that is wrong with a tensor; a tensor may show several.
+struct Observation {
+  Symptom symptom = Symptom::kNone;
+  std::string sentence;
+  std::vector<int> ranks;  // empty: all that hold the tensor
+};
+
+[[nodiscard]] Symptom symptom_of(MergeDefect defect);
+
+// Row-major tensors of one logical shape.
+struct TensorPair {
+  std::span<const std::int64_t> shape;
+  ElementType reference_type = ElementType::kF32;
+  const void* reference = nullptr;
+  ElementType candidate_type = ElementType::kF32;
+  const void* candidate = nullptr;
+};
+
+// NaN and Inf that the two sides do not have at the same places, in the same sign.
+[[nodiscard]] std::optional<Observation> nonfinite_difference(const TensorPair& pair);
+
+// For an error beyond its bound: unequal where equality was demanded, a factor where
+// candidate = alpha x reference explains it, else its size.
+[[nodiscard]] Observation beyond_bound(const Comparison& comparison, const Bound& bound);
+
+}  // namespace ttrace

@@ -1,0 +1,318 @@
+#include "check.h"
+
+#include "interrupt.h"
+#include "passes.h"
+#include "progress.h"
+#include "report_output.h"
+#include "run_directory.h"
+#include "step_range.h"
+
+#include <ttrace/error.h>
+#include <ttrace/log.h>
+#include <ttrace/manifest.h>
+#include <ttrace/noise_table.h>
+#include <ttrace/trace_reader.h>
+
+#include <chrono>
+#include <filesystem>
+#include <iomanip>
+#include <iostream>
+#include <optional>
+#include <sstream>
+
+namespace fs = std::filesystem;
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+namespace {
+
+constexpr const char* kUsage =
+    "Usage: ttrace check --reference COMMAND|FOLDER --candidate COMMAND [options]\n\n"
+    "Runs the reference once, K times more under noise, and the candidate, each described by\n"
+    "TTRACE_* variables and ended after the last traced step; then compares. COMMAND is a shell\n"
+    "command in quotes. TTRACE_FILTER, TTRACE_LOG, TTRACE_NAMED and TTRACE_ON_ERROR are handed on\n"
+    "from the environment; all other TTRACE_* variables are set for each pass.\n\n"
+    "Exit code: 0 within bounds, 1 divergence, 2 could not compare, 128 + signal interrupted.\n";
+
+struct CheckOptions {
+  std::string reference;  // a command, or the folder of a stored trace
+  bool stored = false;    // it is a folder
+  std::string candidate;
+  std::string output;  // empty: runs/N
+  int noise = 5;
+  bool noise_given = false;
+  std::optional<StepRange> steps;
+  std::string precision;  // empty: not asked
+  std::string start;
+  PassLimits limits;
+  ReportOptions report;
+};
+
+po::options_description named_options() {
+  po::options_description named("Options");
+  const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
+  named.add_options()(
+      "reference",
+      text("COMMAND|FOLDER"),
+      "trusted single-device program, or the trace of an earlier run (with its noise passes)")(
+      "candidate", text("COMMAND"), "program under test")(
+      "output,o", text("FOLDER"), "where everything goes; default: runs/N, the next free number")(
+      "noise",
+      po::value<int>()->default_value(5)->value_name("K"),
+      "noise passes of the reference")(
+      "steps", text("FIRST:LAST"), "traced iterations, LAST excluded, or one number; default 0:1")(
+      "precision", text("f64|f32|bf16"), "element type that both programs must compute in")(
+      "start",
+      text("reference|own")->default_value("reference"),
+      "parameters the candidate starts from: the reference's, or its own")(
+      "timeout",
+      po::value<double>()->default_value(600.0, "600")->value_name("S"),
+      "seconds that a pass may take")(
+      "grace",
+      po::value<double>()->default_value(5.0, "5")->value_name("S"),
+      "seconds that a program is given to end after SIGTERM, before SIGKILL");
+  add_report_options(named);
+  named.add_options()("help,h", "print this text");
+  return named;
+}
+
+std::string text_or(const po::variables_map& values, const char* name, const char* otherwise) {
+  return values.count(name) == 0 ? otherwise : values[name].as<std::string>();
+}
+
+void check_word(const char* option,
+                const std::string& value,
+                const std::vector<std::string>& allowed) {
+  std::string list;
+  for (const auto& word : allowed) {
+    if (value == word) {
+      return;
+    }
+    list += (list.empty() ? "" : ", ") + word;
+  }
+  TTRACE_THROW(UsageError, "--", option, " is '", value, "'; it must be one of ", list);
+}
+
+// Of a text that may as well be a command, however long.
+bool is_folder(const std::string& text) {
+  std::error_code error;
+  return fs::is_directory(text, error);
+}
+
+bool is_trace(const std::string& text) {
+  return is_folder(text) && fs::exists(text + "/manifest.json");
+}
+
+// A folder that is neither a stored trace nor a command deserves to be told apart from both.
+void check_commands(const CheckOptions& options) {
+  TTRACE_CHECK(!options.reference.empty(), UsageError, "--reference COMMAND|FOLDER is needed");
+  TTRACE_CHECK(!options.candidate.empty(), UsageError, "--candidate COMMAND is needed");
+  if (is_folder(options.reference) && !options.stored) {
+    const bool run = is_trace(options.reference + "/reference");
+    TTRACE_THROW(
+        UsageError,
+        "the folder ",
+        options.reference,
+        " has no manifest.json, so it is no stored reference; ",
+        run ? "pass --reference " + options.reference + "/reference" : "pass a trace or a command");
+  }
+  TTRACE_CHECK(!is_folder(options.candidate),
+               UsageError,
+               "--candidate ",
+               options.candidate,
+               " is a folder; `ttrace diff` compares stored traces");
+}
+
+CheckOptions read_options(const po::variables_map& values) {
+  CheckOptions options;
+  options.reference = text_or(values, "reference", "");
+  options.stored = is_trace(options.reference);
+  options.candidate = text_or(values, "candidate", "");
+  options.output = text_or(values, "output", "");
+  options.noise = whole_number(values, "noise", 0);
+  options.noise_given = !values["noise"].defaulted();
+  if (values.count("steps") != 0) {
+    options.steps = parse_steps(values["steps"].as<std::string>());
+  }
+  if (values.count("precision") != 0) {
+    options.precision = values["precision"].as<std::string>();
+    check_word("precision", options.precision, {"f64", "f32", "bf16"});
+  }
+  options.start = values["start"].as<std::string>();
+  check_word("start", options.start, {"reference", "own"});
+  options.limits = {.timeout = seconds(values, "timeout"), .grace = seconds(values, "grace")};
+  options.report = report_options(values);
+  check_commands(options);
+  return options;
+}
+
+// Takes the traced steps from a stored reference and says what it offers.
+void read_stored_reference(CheckOptions& options) {
+  const Manifest manifest = read_manifest(options.reference);
+  TTRACE_CHECK(is_complete(options.reference),
+               UsageError,
+               "the stored reference ",
+               options.reference,
+               " is not complete; run its reference pass again");
+  TTRACE_CHECK(!manifest.steps.empty(), UsageError, options.reference, " has no traced step");
+  const StepRange stored{manifest.steps.front(), manifest.steps.back() + 1};
+  TTRACE_CHECK(!options.steps || *options.steps == stored,
+               UsageError,
+               "--steps is ",
+               to_string(options.steps.value_or(stored)),
+               " but the stored reference has ",
+               to_string(stored),
+               "; leave --steps out, or run the reference again");
+  options.steps = stored;
+  const std::size_t passes = read_noise(options.reference).size();
+  if (passes == 0) {
+    log(LogLevel::kWarning,
+        options.reference + " has no noise passes: bounds are class defaults, less sharp");
+  }
+  if (options.noise_given) {
+    log(LogLevel::kWarning,
+        "--noise is ignored: a stored reference keeps its own noise passes, here " +
+            std::to_string(passes));
+  }
+}
+
+// Wall time by class of pass, and the numbers of the progress line.
+struct Course {
+  ProgressLine progress;
+  int pass = 0;
+  int passes = 0;
+  double reference = 0.0;
+  double noise = 0.0;
+  double candidate = 0.0;
+  double comparison = 0.0;
+};
+
+double follow(const Pass& pass, const PassLimits& limits, Course& course) {
+  const std::string head = "[" + std::to_string(++course.pass) + "/" +
+                           std::to_string(course.passes) + "] " + pass.name + " ... ";
+  const auto show = [&](double elapsed) { course.progress.show(head + seconds_text(elapsed)); };
+  show(0.0);
+  const double elapsed = run_pass(pass, limits, show);
+  show(elapsed);
+  course.progress.finish();
+  return elapsed;
+}
+
+std::string absolute(const std::string& path) {
+  return fs::absolute(path).lexically_normal().string();
+}
+
+Variables variables(const CheckOptions& options, const std::string& pass) {
+  Variables result{{"TTRACE_PASS", pass}, {"TTRACE_START", options.start}};
+  result.emplace_back("TTRACE_STEPS", to_string(options.steps.value_or(StepRange{})));
+  if (!options.precision.empty()) {
+    result.emplace_back("TTRACE_PRECISION", options.precision);
+  }
+  return result;
+}
+
+Pass reference_pass(const CheckOptions& options, const RunDirectory& run) {
+  Pass pass{.name = "reference",
+            .command = options.reference,
+            .variables = variables(options, "reference"),
+            .trace = run.reference(),
+            .log = run.log("reference"),
+            .complete = [folder = run.reference()] { return is_complete(folder); },
+            .remedy = ""};
+  pass.variables.emplace_back("TTRACE_DIR", absolute(run.reference()));
+  return pass;
+}
+
+Pass noise_pass(const CheckOptions& options, const RunDirectory& run, int seed) {
+  const std::string table = noise_file(run.reference(), seed);
+  Pass pass{.name = "noise " + std::to_string(seed) + " of " + std::to_string(options.noise),
+            .command = options.reference,
+            .variables = variables(options, "noise"),
+            .trace = run.reference(),
+            .log = run.log("noise-" + std::to_string(seed)),
+            .complete = [table] { return fs::exists(table); },
+            .remedy = "the reference is complete; pass --reference " + run.reference() +
+                      " to reuse it with " + std::to_string(seed - 1) + " noise passes"};
+  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
+  pass.variables.emplace_back("TTRACE_NOISE_SEED", std::to_string(seed));
+  return pass;
+}
+
+Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
+  Pass pass{.name = "candidate",
+            .command = options.candidate,
+            .variables = variables(options, "candidate"),
+            .trace = run.candidate(),
+            .log = run.log("candidate"),
+            .complete = [folder = run.candidate()] { return is_complete(folder); },
+            .remedy = "the reference is complete; pass --reference " +
+                      (options.stored ? options.reference : run.reference()) + " to reuse it"};
+  pass.variables.emplace_back("TTRACE_DIR", absolute(run.candidate()));
+  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
+  return pass;
+}
+
+void run_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
+  const NoteInterrupts noted;
+  course.passes = options.stored ? 1 : options.noise + 2;
+  if (options.stored) {
+    run.use_reference(options.reference);
+  } else {
+    course.reference = follow(reference_pass(options, run), options.limits, course);
+    for (int seed = 1; seed <= options.noise; ++seed) {
+      course.noise += follow(noise_pass(options, run, seed), options.limits, course);
+    }
+  }
+  course.candidate = follow(candidate_pass(options, run), options.limits, course);
+}
+
+void write_files(const RunDirectory& run, const Report& report, std::size_t max_rows) {
+  std::ostringstream text;
+  write_text(text, report, {.color = false, .max_rows = max_rows});
+  run.write("report.txt", text.str());
+  std::ostringstream json;
+  write_json(json, report);
+  run.write("report.json", json.str());
+}
+
+std::string summary(const CheckOptions& options, const RunDirectory& run, const Course& course) {
+  std::ostringstream out;
+  if (!options.stored) {
+    out << "reference " << seconds_text(course.reference) << ", " << options.noise
+        << " noise passes " << seconds_text(course.noise) << ", ";
+  }
+  out << "candidate " << seconds_text(course.candidate) << ", comparison "
+      << seconds_text(course.comparison) << "; " << std::fixed << std::setprecision(1)
+      << static_cast<double>(run.size()) / 1e6 << " MB in " << run.path();
+  return out.str();
+}
+
+}  // namespace
+
+int run_check(const Arguments& arguments) {
+  const po::options_description named = named_options();
+  const po::variables_map values = parse(arguments, named);
+  if (values.count("help") != 0) {
+    std::cout << kUsage << '\n' << named;
+    return 0;
+  }
+  CheckOptions options = read_options(values);
+  if (options.stored) {
+    read_stored_reference(options);
+  }
+  const RunDirectory run = RunDirectory::create(options.output);
+  Course course;
+  run_passes(options, run, course);
+  const auto start = std::chrono::steady_clock::now();
+  const Report report =
+      compare(run.reference(), run.candidate(), options.report.threads, course.progress);
+  course.comparison =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  write_files(run, report, options.report.max_rows);
+  write_report(std::cout, report, options.report);
+  std::cout.flush();
+  course.progress.print(summary(options, run, course));
+  return exit_code(report);
+}
+
+}  // namespace ttrace::cli

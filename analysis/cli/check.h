@@ -1,0 +1,11 @@
+// `ttrace check`: runs reference, noise passes and candidate, then compares.
+#pragma once
+
+#include "command_line.h"
+
+namespace ttrace::cli {
+
+// Returns the exit code. Throws UsageError, FormatError and Interrupted.
+int run_check(const Arguments& arguments);
+
+}  // namespace ttrace::cli

@@ -1,0 +1,38 @@
+// What all commands share in reading their arguments: parsing, and errors that name the nearest
+// valid word.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include <boost/program_options.hpp>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ttrace::cli {
+
+using Arguments = std::vector<std::string>;
+
+// The word of `known` that takes the fewest single-letter edits (Levenshtein distance); the first
+// of several. Requires: `known` is not empty.
+[[nodiscard]] std::string nearest(std::string_view word, const std::vector<std::string>& known);
+
+// `named` are the options of --help; words without an option name are collected under
+// `positional_name` where that is given and refused where it is empty.
+// Throws UsageError that names the nearest option, or the option whose value is wrong.
+[[nodiscard]] boost::program_options::variables_map parse(
+    const Arguments& arguments,
+    const boost::program_options::options_description& named,
+    const std::string& positional_name = "");
+
+// The value of a whole-number option. Throws UsageError where it is below `minimum`.
+[[nodiscard]] int whole_number(const boost::program_options::variables_map& values,
+                               const std::string& option,
+                               int minimum);
+// The value of an option in seconds. Throws UsageError where it is negative, above four
+// months or no number.
+[[nodiscard]] double seconds(const boost::program_options::variables_map& values,
+                             const std::string& option);
+
+}  // namespace ttrace::cli

@@ -1,0 +1,38 @@
+// Ctrl-C and its kin while programs of ours are running: they are noted, so that everything we
+// started can be ended first.
+//
+// Thread-safety: main thread only, one NoteInterrupts at a time.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <csignal>
+
+namespace ttrace::cli {
+
+// Thrown after everything was ended; the program leaves with 128 + signal.
+struct Interrupted {
+  int signal = 0;
+};
+
+// While it lives SIGINT, SIGTERM and SIGHUP are noted. Those that were ignored stay so (nohup).
+class NoteInterrupts {
+ public:
+  NoteInterrupts();
+  ~NoteInterrupts();
+  NoteInterrupts(const NoteInterrupts&) = delete;  // owns the process's signal handlers
+  NoteInterrupts& operator=(const NoteInterrupts&) = delete;
+
+ private:
+  std::array<struct sigaction, 3> before_{};
+};
+
+// The first signal noted, or 0.
+[[nodiscard]] int interrupt_signal();
+// How many were noted: who asks twice does not want to wait.
+[[nodiscard]] int interrupt_count();
+
+// Returns early when a signal is noted.
+void wait_or_interrupt(std::chrono::milliseconds duration);
+
+}  // namespace ttrace::cli

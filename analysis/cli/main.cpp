@@ -1,0 +1,101 @@
+// The program `ttrace`: one table of commands. Whatever goes wrong ends with exit code 2, never 1,
+// which means that the candidate diverged.
+#include "check.h"
+#include "command_line.h"
+#include "diff_command.h"
+#include "interrupt.h"
+
+#include <ttrace/error.h>
+
+#include <array>
+#include <exception>
+#include <iomanip>
+#include <iostream>
+
+namespace {
+
+using ttrace::cli::Arguments;
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const Arguments&);
+};
+
+constexpr std::array<Command, 2> kCommands{
+    {{"check", "run reference, noise passes and candidate, then compare", ttrace::cli::run_check},
+     {"diff", "compare two stored traces", ttrace::cli::run_diff}}};
+
+constexpr int kCouldNotCompare = 2;
+
+void print_help(std::ostream& out) {
+  out << "Usage: ttrace COMMAND [options]\n\n"
+         "Compares one training step of a parallel run with the same step of a trusted\n"
+         "single-device run and names the first tensor that round-off does not explain.\n\n"
+         "Commands:\n";
+  for (const Command& command : kCommands) {
+    out << "  " << std::left << std::setw(8) << command.name << command.summary << '\n';
+  }
+  out << "\n`ttrace COMMAND --help` prints a command's options, `ttrace --version` the version.\n"
+         "Exit code: 0 within bounds, 1 divergence, 2 could not compare.\n";
+}
+
+[[noreturn]] void refuse_unknown(const std::string& word) {
+  std::vector<std::string> known{"--help", "--version"};
+  for (const Command& command : kCommands) {
+    known.emplace_back(command.name);
+  }
+  TTRACE_THROW(UsageError,
+               "unknown command '",
+               word,
+               "'; the nearest is '",
+               ttrace::cli::nearest(word, known),
+               "'");
+}
+
+int run(const Arguments& arguments) {
+  if (arguments.empty()) {
+    print_help(std::cerr);
+    return kCouldNotCompare;  // a script whose variable is empty must not read "within bounds"
+  }
+  const std::string& word = arguments.front();
+  if (word == "--help" || word == "-h" || word == "help") {
+    print_help(std::cout);
+    return 0;
+  }
+  if (word == "--version") {
+    std::cout << "ttrace " << TTRACE_VERSION << '\n';
+    return 0;
+  }
+  for (const Command& command : kCommands) {
+    if (word == command.name) {
+      return command.run({arguments.begin() + 1, arguments.end()});
+    }
+  }
+  refuse_unknown(word);
+}
+
+int report_error(const std::string& message) {
+  std::cerr << "ttrace: error: " << message << std::endl;
+  return kCouldNotCompare;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const int code = run(Arguments(argv + 1, argv + argc));
+    std::cout.flush();
+    TTRACE_CHECK(std::cout, FormatError, "cannot write to standard output");
+    return code;
+  } catch (const ttrace::cli::Interrupted& interrupted) {
+    std::cerr << "ttrace: interrupted; everything it started has been ended" << std::endl;
+    return 128 + interrupted.signal;
+  } catch (const ttrace::Error& error) {
+    return report_error(error.message());
+  } catch (const std::exception& error) {
+    return report_error(error.what());
+  } catch (...) {
+    return report_error("unknown exception");
+  }
+}

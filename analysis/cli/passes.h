@@ -1,0 +1,43 @@
+// One pass: a program of the user runs under TTRACE_* variables until its files are complete.
+//
+// Thread-safety: main thread only. Inside a NoteInterrupts.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace::cli {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+struct Pass {
+  std::string name;     // "reference", "noise 1 of 5", "candidate"
+  std::string command;  // for /bin/sh -c
+  Variables variables;  // TTRACE_*
+  std::string trace;    // folder where a `.failed` file would tell what went wrong
+  std::string log;
+  std::function<bool()> complete;  // whether the files it is run for are there
+  std::string remedy;              // added to the message of a failure; may be empty
+};
+
+struct PassLimits {
+  double timeout = 600.0;  // seconds a pass may take
+  double grace = 5.0;      // seconds from SIGTERM to SIGKILL
+};
+
+// The environment of a pass: ours without inherited TTRACE_*, OMPI_COMM_* and PMIX_*, then
+// `variables`, and a request to Open MPI's mpirun to hand those to other hosts. The request is left
+// out where `command` has mpirun's -x, which excludes it.
+[[nodiscard]] std::vector<std::string> pass_environment(const Variables& variables,
+                                                        const std::string& command);
+
+// Returns the seconds it took; the program and all it started have ended then. Calls `tick` with
+// the seconds so far. Throws UsageError for a failed pass (status, end of the log, `.failed` files)
+// and Interrupted.
+double run_pass(const Pass& pass,
+                const PassLimits& limits,
+                const std::function<void(double seconds)>& tick);
+
+}  // namespace ttrace::cli

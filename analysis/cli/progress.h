@@ -1,0 +1,35 @@
+// One line on the terminal that tells what is going on; nothing where stderr is no terminal.
+//
+// Thread-safety: one thread at a time.
+#pragma once
+
+#include <string>
+
+namespace ttrace::cli {
+
+class ProgressLine {
+ public:
+  ProgressLine();
+  ~ProgressLine();                             // leaves a started line standing
+  ProgressLine(const ProgressLine&) = delete;  // owns the terminal's last line
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  [[nodiscard]] bool visible() const { return visible_; }
+  // Replaces the line.
+  void show(const std::string& text);
+  // Lets the line stand; what follows begins a new one.
+  void finish();
+  // Removes the line.
+  void clear();
+  // A line of its own below.
+  void print(const std::string& text);
+
+ private:
+  bool visible_;
+  bool started_ = false;
+};
+
+// "1.2 s"
+[[nodiscard]] std::string seconds_text(double seconds);
+
+}  // namespace ttrace::cli

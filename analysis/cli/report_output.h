@@ -1,0 +1,43 @@
+// How `check` and `diff` compare two trace folders and print the report.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "analysis/report.h"
+
+#include <boost/program_options.hpp>
+
+#include <cstddef>
+#include <iosfwd>
+#include <string>
+
+namespace ttrace::cli {
+
+class ProgressLine;
+
+enum class ReportFormat { kText, kJson };
+
+struct ReportOptions {
+  int threads = 0;  // 0: all cores
+  ReportFormat format = ReportFormat::kText;
+  std::size_t max_rows = 20;
+  bool color = false;
+};
+
+// --threads, --format, --max-report, --no-color
+void add_report_options(boost::program_options::options_description& named);
+// Throws UsageError. Colour only where stdout is a terminal and NO_COLOR is not set.
+[[nodiscard]] ReportOptions report_options(const boost::program_options::variables_map& values);
+
+// Throws UsageError or FormatError where no comparison is possible.
+[[nodiscard]] Report compare(const std::string& reference,
+                             const std::string& candidate,
+                             int threads,
+                             ProgressLine& progress);
+
+void write_report(std::ostream& out, const Report& report, const ReportOptions& options);
+
+// 0 within bounds, 1 divergence.
+[[nodiscard]] int exit_code(const Report& report);
+
+}  // namespace ttrace::cli

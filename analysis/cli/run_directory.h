@@ -1,0 +1,42 @@
+// The folder of one check: DIR/reference, DIR/candidate, DIR/logs/*.log, DIR/report.{txt,json}.
+//
+// Thread-safety: plain values; create one folder per run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ttrace::cli {
+
+class RunDirectory {
+ public:
+  // `path` empty: runs/N with the next free number. Throws UsageError where `path` already holds
+  // something or cannot be made.
+  static RunDirectory create(const std::string& path);
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::string reference() const { return path_ + "/reference"; }
+  [[nodiscard]] std::string candidate() const { return path_ + "/candidate"; }
+  // `pass` is "reference", "noise-1", "candidate".
+  [[nodiscard]] std::string log(const std::string& pass) const {
+    return path_ + "/logs/" + pass + ".log";
+  }
+
+  // Lets reference() be a stored trace elsewhere. Throws UsageError.
+  void use_reference(const std::string& trace) const;
+
+  // Replaces a file of this folder in one go. Throws FormatError with path and cause.
+  void write(const std::string& name, const std::string& text) const;
+
+  // Bytes of all files, those of a stored reference not included.
+  [[nodiscard]] std::uintmax_t size() const;
+
+ private:
+  explicit RunDirectory(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+// Whether `path` looks like what check makes: both traces inside.
+[[nodiscard]] bool is_run_directory(const std::string& path);
+
+}  // namespace ttrace::cli

@@ -1,0 +1,28 @@
+// Compares a candidate's stored trace with the reference's.
+//
+// Sources: tiers and order of findings: docs/architecture.md; bounds: analysis/bounds.h.
+#pragma once
+
+#include "analysis/report.h"
+
+#include <ttrace/trace_reader.h>
+
+#include <cstddef>
+#include <functional>
+
+namespace ttrace {
+
+struct DiffOptions {
+  int threads = 0;  // 0: all cores. The report does not depend on it
+  // Called after each tensor from the working threads, one call at a time.
+  std::function<void(std::size_t done, std::size_t total)> progress;
+};
+
+// Whatever is wrong with the candidate is in the report. Throws UsageError or FormatError where no
+// comparison is possible: different `model` or `data`, different steps, no common tensor, a
+// reference whose own ranks contradict each other, damaged files.
+[[nodiscard]] Report diff(const Trace& reference,
+                          const Trace& candidate,
+                          const DiffOptions& options = {});
+
+}  // namespace ttrace

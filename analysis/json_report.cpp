@@ -1,0 +1,113 @@
+#include "analysis/report.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <ostream>
+
+namespace ttrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no NaN and Inf.
+Json number(double value) {
+  if (std::isnan(value)) {
+    return "NaN";
+  }
+  if (std::isinf(value)) {
+    return value > 0 ? "Inf" : "-Inf";
+  }
+  return value;
+}
+
+Json side_json(const Side& side) {
+  const Manifest& manifest = side.manifest;
+  return {{"directory", side.directory},
+          {"pass", manifest.pass},
+          {"world_size", manifest.world_size},
+          {"steps", manifest.steps},
+          {"precision", manifest.precision},
+          {"layout", Json(manifest.layout)},
+          {"model", Json(manifest.model)},
+          {"data", Json(manifest.data)},
+          {"versions", Json(manifest.versions)}};
+}
+
+Json counts_json(const Report& report) {
+  const Counts counts = report.counts();
+  return {{"tensors", counts.tensors},
+          {"within_bound", counts.within_bound},
+          {"out_of_bound", counts.out_of_bound},
+          {"missing_in_candidate", counts.missing_in_candidate},
+          {"missing_in_reference", counts.missing_in_reference},
+          {"noise_passes", report.noise_passes},
+          {"bounds_from_noise", counts.bounds_from_noise},
+          {"bounds_exact", counts.bounds_exact},
+          {"bounds_class_default", counts.bounds_class_default}};
+}
+
+Json first_divergence_json(const Report& report) {
+  if (!report.diverged()) {
+    return nullptr;
+  }
+  const TensorVerdict& tensor = report.tensors[*report.first_divergence];
+  const auto& comparison = tensor.comparison;
+  return {{"id", to_string(tensor.id)},
+          {"tier", name_of(tensor.tier)},
+          {"symptom", name_of(tensor.symptom)},
+          {"error", comparison ? number(comparison->error) : Json()},
+          {"bound", comparison ? number(comparison->bound) : Json()},
+          {"bound_source", tensor.bound_source},
+          {"ranks", tensor.ranks},
+          {"cause", tensor.cause},
+          {"where_to_look", report.where_to_look}};
+}
+
+Json tensor_json(const TensorVerdict& tensor) {
+  Json json = {{"id", to_string(tensor.id)},
+               {"order", tensor.order},
+               {"tier", name_of(tensor.tier)},
+               {"status", name_of(tensor.status)},
+               {"symptom", name_of(tensor.symptom)}};
+  const Comparison* c = tensor.comparison ? &*tensor.comparison : nullptr;
+  json["error"] = c != nullptr ? number(c->error) : Json();
+  json["reference_norm"] = c != nullptr ? number(c->reference_norm) : Json();
+  json["relative_error"] = c != nullptr ? number(c->relative_error) : Json();
+  json["bound"] = c != nullptr ? number(c->bound) : Json();
+  json["bound_source"] = tensor.bound_source;
+  json["detectable"] = c != nullptr ? number(c->detectable) : Json();
+  json["q"] = c != nullptr && c->q ? number(*c->q) : Json();
+  json["factor"] = c != nullptr ? number(c->factor) : Json();
+  json["max_difference"] = c != nullptr ? number(c->max_difference) : Json();
+  json["max_index"] = c != nullptr && c->different > 0 ? Json(c->max_index) : Json();
+  json["different"] = c != nullptr ? Json(c->different) : Json();
+  json["elements"] = c != nullptr ? Json(c->elements) : Json();
+  json["ranks"] = tensor.ranks;
+  json["cause"] = tensor.cause;
+  return json;
+}
+
+// Doubles are written with the fewest digits that read back equal; foreign bytes of paths and notes
+// are replaced rather than refused.
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+void write_json(std::ostream& out, const Report& report) {
+  out << "{\"schema\":1,\n\"verdict\":\"" << (report.diverged() ? "diverged" : "clean")
+      << "\",\n\"first_divergence\":" << dump(first_divergence_json(report))
+      << ",\n\"counts\":" << dump(counts_json(report))
+      << ",\n\"reference\":" << dump(side_json(report.reference))
+      << ",\n\"candidate\":" << dump(side_json(report.candidate))
+      << ",\n\"remarks\":" << dump(report.remarks) << ",\n\"notes\":" << dump(report.notes)
+      << ",\n\"tensors\":[";
+  for (std::size_t i = 0; i < report.tensors.size(); ++i) {
+    out << (i == 0 ? "\n" : ",\n") << dump(tensor_json(report.tensors[i]));
+  }
+  out << "\n]}\n";
+}
+
+}  // namespace ttrace

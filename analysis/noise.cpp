@@ -1,0 +1,50 @@
+#include "analysis/noise.h"
+
+#include <algorithm>
+
+namespace ttrace {
+
+NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Match> matches)
+    : passes_(static_cast<int>(passes.size())) {
+  for (const NoisePass& pass : passes) {
+    for (const NoiseRow& row : pass.rows) {
+      TensorNoise& noise = tensors_[row.id];
+      noise.mean_squared += row.sum_squared;
+      noise.max_abs = std::max(noise.max_abs, row.max_abs);
+      noise.nonfinite += row.nonfinite;
+      ++noise.passes;
+    }
+  }
+  for (auto& [id, noise] : tensors_) {
+    noise.mean_squared /= noise.passes;
+  }
+
+  std::map<std::pair<std::int64_t, Kind>, double> elements;
+  for (const Match& match : matches) {
+    const TensorNoise* noise = find(match.id);
+    if (noise == nullptr || match.reference.empty()) {
+      continue;
+    }
+    const std::pair key{match.id.step, match.id.kind};
+    PooledNoise& pool = pools_[key];
+    pool.element_variance += noise->mean_squared;
+    pool.max_abs = std::max(pool.max_abs, noise->max_abs);
+    const Placement& placement = match.reference.front().record->placement;
+    elements[key] += static_cast<double>(element_count(placement.logical_shape()));
+  }
+  for (auto& [key, pool] : pools_) {
+    pool.element_variance /= std::max(elements[key], 1.0);
+  }
+}
+
+const TensorNoise* NoiseModel::find(const TensorId& id) const {
+  const auto found = tensors_.find(id);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+PooledNoise NoiseModel::pooled(std::int64_t step, Kind kind) const {
+  const auto found = pools_.find({step, kind});
+  return found == pools_.end() ? PooledNoise{} : found->second;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,50 @@
+// What the stored noise passes say about every tensor of the reference.
+//
+// Thread-safety: immutable after construction.
+#pragma once
+
+#include "analysis/matching.h"
+
+#include <ttrace/noise_table.h>
+#include <ttrace/tensor_id.h>
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+
+// Of one tensor, over all passes m_k.
+struct TensorNoise {
+  double mean_squared = 0.0;    // s^2 = mean_k ||m_k - r||^2
+  double max_abs = 0.0;         // largest element of any m_k - r
+  int passes = 0;               // that hold the tensor
+  std::uint64_t nonfinite = 0;  // NaN and Inf that the passes produced
+};
+
+// Of all tensors of one kind in one step.
+struct PooledNoise {
+  double element_variance = 0.0;  // v: mean squared noise of an element
+  double max_abs = 0.0;           // D: largest noise of an element
+};
+
+class NoiseModel {
+ public:
+  // `matches` give the tensors' sizes, which noise tables do not hold.
+  NoiseModel(const std::vector<NoisePass>& passes, std::span<const Match> matches);
+
+  [[nodiscard]] int passes() const { return passes_; }
+  // Null where no pass holds the tensor.
+  [[nodiscard]] const TensorNoise* find(const TensorId& id) const;
+  // Zeros for a kind that no pass holds.
+  [[nodiscard]] PooledNoise pooled(std::int64_t step, Kind kind) const;
+
+ private:
+  int passes_ = 0;
+  std::map<TensorId, TensorNoise> tensors_;
+  std::map<std::pair<std::int64_t, Kind>, PooledNoise> pools_;
+};
+
+}  // namespace ttrace

@@ -1,0 +1,81 @@
+#include "analysis/report.h"
+
+#include <limits>
+
+namespace ttrace {
+
+std::string_view name_of(Tier tier) {
+  return tier == Tier::kT0 ? "T0" : "T2";
+}
+
+std::string_view name_of(Status status) {
+  switch (status) {
+    case Status::kWithin:
+      return "within";
+    case Status::kDiverged:
+      return "diverged";
+    case Status::kMissingInCandidate:
+      return "missing_in_candidate";
+    case Status::kMissingInReference:
+      return "missing_in_reference";
+  }
+  return "";
+}
+
+std::string_view name_of(Symptom symptom) {
+  switch (symptom) {
+    case Symptom::kNone:
+      return "none";
+    case Symptom::kMissing:
+      return "missing";
+    case Symptom::kRanksContradict:
+      return "ranks_contradict";
+    case Symptom::kGap:
+      return "gap";
+    case Symptom::kOverlap:
+      return "overlap";
+    case Symptom::kReplicasDisagree:
+      return "replicas_disagree";
+    case Symptom::kAddendsMissing:
+      return "addends_missing";
+    case Symptom::kShapesDiffer:
+      return "shapes_differ";
+    case Symptom::kTypesDiffer:
+      return "types_differ";
+    case Symptom::kNonFinite:
+      return "non_finite";
+    case Symptom::kNotEqual:
+      return "not_equal";
+    case Symptom::kRecompute:
+      return "recompute_differs";
+    case Symptom::kFactor:
+      return "factor";
+    case Symptom::kOutOfBound:
+      return "out_of_bound";
+  }
+  return "";
+}
+
+double Comparison::ratio() const {
+  if (error == 0.0) {
+    return 0.0;
+  }
+  return bound == 0.0 ? std::numeric_limits<double>::infinity() : error / bound;
+}
+
+Counts Report::counts() const {
+  Counts counts;
+  counts.tensors = tensors.size();
+  for (const TensorVerdict& tensor : tensors) {
+    counts.within_bound += tensor.status == Status::kWithin ? 1 : 0;
+    counts.out_of_bound += tensor.status == Status::kDiverged ? 1 : 0;
+    counts.missing_in_candidate += tensor.status == Status::kMissingInCandidate ? 1 : 0;
+    counts.missing_in_reference += tensor.status == Status::kMissingInReference ? 1 : 0;
+    counts.bounds_from_noise += tensor.origin == BoundOrigin::kNoise ? 1 : 0;
+    counts.bounds_exact += tensor.origin == BoundOrigin::kExact ? 1 : 0;
+    counts.bounds_class_default += tensor.origin == BoundOrigin::kClassDefault ? 1 : 0;
+  }
+  return counts;
+}
+
+}  // namespace ttrace

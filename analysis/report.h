@@ -1,0 +1,127 @@
+// What a comparison of two traces found, and the two ways to write it down.
+//
+// Thread-safety: plain values; the writers only read.
+#pragma once
+
+#include <ttrace/manifest.h>
+#include <ttrace/tensor_id.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ttrace {
+
+// T0: structure, nothing is tolerated. T2: as close to the reference as round-off explains.
+enum class Tier : std::uint8_t { kT0, kT2 };
+
+enum class Status : std::uint8_t { kWithin, kDiverged, kMissingInCandidate, kMissingInReference };
+
+// Where a bound came from, for the counts; TensorVerdict::bound_source says it in words.
+enum class BoundOrigin : std::uint8_t { kExact, kNoise, kClassDefault };
+
+// What a finding looks like; the first of several that a tensor shows.
+enum class Symptom : std::uint8_t {
+  kNone,
+  kMissing,           // on one side; Status says on which
+  kRanksContradict,   // ranks claim different shapes or types
+  kGap,               // elements that no rank holds
+  kOverlap,           // elements claimed twice
+  kReplicasDisagree,  // copies differ
+  kAddendsMissing,    // fewer partial sums than declared
+  kShapesDiffer,      // logical shapes of the two sides
+  kTypesDiffer,       // element types of the two sides
+  kNonFinite,         // NaN or Inf on one side
+  kNotEqual,          // must be equal and is not
+  kRecompute,         // a recomputed value is not the first one
+  kFactor,            // candidate = factor x reference explains the error
+  kOutOfBound,        // any other error beyond the bound
+};
+
+// "T0"; "within", "missing_in_candidate"; "replicas_disagree", "none".
+[[nodiscard]] std::string_view name_of(Tier tier);
+[[nodiscard]] std::string_view name_of(Status status);
+[[nodiscard]] std::string_view name_of(Symptom symptom);
+
+// Candidate c against reference r, both whole logical tensors. Norms are Frobenius norms over the
+// elements that are finite on both sides.
+struct Comparison {
+  double error = 0.0;                   // ||c - r||
+  double reference_norm = 0.0;          // ||r||
+  double relative_error = 0.0;          // error / ||r||; 0 if both are 0, Inf if only ||r|| is
+  double bound = 0.0;                   // largest error that passes
+  double detectable = 0.0;              // bound / ||r||: smaller relative errors go unseen
+  std::optional<double> q;              // error over the noise scale; absent without noise
+  double factor = 0.0;                  // alpha = <c, r> / <r, r>; NaN where ||r|| is 0
+  double max_difference = 0.0;          // max |c - r|
+  std::vector<std::int64_t> max_index;  // its logical index; empty for scalars and equal tensors
+  std::int64_t different = 0;           // elements that are not equal
+  std::int64_t elements = 0;
+
+  // error / bound; 0 where the error is 0, Inf where only the bound is.
+  [[nodiscard]] double ratio() const;
+};
+
+struct TensorVerdict {
+  TensorId id;
+  // Order number of the reference's record. A tensor that only the candidate has carries the number
+  // of the next one of its rank that the reference has too, and stands before it.
+  std::uint64_t order = 0;
+  Tier tier = Tier::kT2;
+  Status status = Status::kWithin;
+  BoundOrigin origin = BoundOrigin::kExact;
+  std::string bound_source;              // "5 noise passes x 2 (default limit)"
+  std::optional<Comparison> comparison;  // absent where no two tensors could be laid side by side
+  std::vector<int>
+      ranks;  // candidate's ranks concerned: those that disagree, else all that hold it
+  Symptom symptom = Symptom::kNone;
+  std::string cause;  // one sentence for a finding, else empty
+};
+
+// One of the two traces.
+struct Side {
+  std::string directory;
+  Manifest manifest;
+};
+
+struct Counts {
+  std::size_t tensors = 0;
+  std::size_t within_bound = 0;
+  std::size_t out_of_bound = 0;
+  std::size_t missing_in_candidate = 0;
+  std::size_t missing_in_reference = 0;
+  std::size_t bounds_from_noise = 0;
+  std::size_t bounds_exact = 0;
+  std::size_t bounds_class_default = 0;
+};
+
+struct Report {
+  Side reference;
+  Side candidate;
+  int noise_passes = 0;
+  std::vector<std::string> remarks;    // what differs without forbidding the comparison
+  std::vector<std::string> notes;      // what the programs themselves noted, by side, rank and step
+  std::vector<TensorVerdict> tensors;  // all, in the reference's execution order
+  std::optional<std::size_t> first_divergence;  // index into `tensors`
+  std::string where_to_look;                    // for the first divergence
+
+  [[nodiscard]] bool diverged() const { return first_divergence.has_value(); }
+  [[nodiscard]] Counts counts() const;
+};
+
+struct TextOptions {
+  bool color = false;         // of the verdict words
+  std::size_t max_rows = 20;  // of the table of findings
+};
+
+// For people: verdict, first divergence, then only what differs, then counts.
+void write_text(std::ostream& out, const Report& report, const TextOptions& options);
+
+// For programs: every tensor, numbers that round-trip, NaN and Inf as strings. One line per tensor.
+void write_json(std::ostream& out, const Report& report);
+
+}  // namespace ttrace

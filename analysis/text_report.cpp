@@ -1,0 +1,195 @@
+#include "analysis/report.h"
+#include "analysis/wording.h"
+
+#include <algorithm>
+#include <array>
+#include <ostream>
+
+namespace ttrace {
+namespace {
+
+std::string layout_text(const Section& layout) {
+  std::string text;
+  for (const auto& [axis, size] : layout) {
+    text += (text.empty() ? "" : ", ") + axis + " " + size;
+  }
+  return text.empty() ? "one device" : text;
+}
+
+void write_side(std::ostream& out, const char* name, const Side& side) {
+  const Manifest& manifest = side.manifest;
+  out << name << side.directory << " (" << manifest.pass << " pass, "
+      << counted(manifest.world_size, "rank", "ranks") << ", " << layout_text(manifest.layout)
+      << ", " << manifest.precision << ")\n";
+}
+
+void write_verdict_line(std::ostream& out, bool diverged, bool color) {
+  const char* word = diverged ? "DIVERGED" : "WITHIN BOUND";
+  if (color) {
+    out << (diverged ? "\033[1;31m" : "\033[1;32m") << word << "\033[0m\n";
+  } else {
+    out << word << '\n';
+  }
+}
+
+void write_numbers(std::ostream& out, const TensorVerdict& tensor) {
+  const Comparison& comparison = *tensor.comparison;
+  out << "  error: " << short_number(comparison.error) << ", "
+      << short_number(comparison.relative_error) << " of the reference's norm "
+      << short_number(comparison.reference_norm) << '\n';
+  out << "  bound: " << short_number(comparison.bound) << " from " << tensor.bound_source;
+  if (comparison.bound > 0.0) {
+    out << "; relative errors below " << short_number(comparison.detectable) << " go unseen";
+  }
+  out << '\n';
+  if (comparison.different > 0) {
+    out << "  elements: largest difference " << short_number(comparison.max_difference);
+    if (!comparison.max_index.empty()) {
+      out << " at " << index_text(comparison.max_index);
+    }
+    out << ", " << comparison.different << " of " << comparison.elements << " differ\n";
+  }
+}
+
+void write_first_divergence(std::ostream& out, const Report& report) {
+  const TensorVerdict& tensor = report.tensors[*report.first_divergence];
+  out << "first divergence: " << to_string(tensor.id) << '\n';
+  out << "  what: " << tensor.cause << '\n';
+  if (tensor.comparison) {
+    write_numbers(out, tensor);
+  }
+  if (!tensor.ranks.empty()) {
+    out << "  concerns: " << ranks_text(tensor.ranks) << '\n';
+  }
+  out << "  where to look: " << report.where_to_look << '\n';
+}
+
+std::string short_cause(const TensorVerdict& tensor) {
+  switch (tensor.status) {
+    case Status::kMissingInCandidate:
+      return "missing in the candidate";
+    case Status::kMissingInReference:
+      return "missing in the reference";
+    default:
+      break;
+  }
+  if (tensor.symptom == Symptom::kFactor) {
+    return "factor " + factor_text(tensor.comparison->factor);
+  }
+  std::string text(name_of(tensor.symptom));
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
+}
+
+using Row = std::array<std::string, 5>;
+
+Row row_of(const TensorVerdict& tensor) {
+  Row row{to_string(tensor.id), "-", "-", "-", short_cause(tensor)};
+  if (tensor.comparison) {
+    row[1] = short_number(tensor.comparison->error);
+    row[2] = short_number(tensor.comparison->bound);
+    row[3] = short_number(tensor.comparison->ratio());
+  }
+  return row;
+}
+
+void write_table(std::ostream& out, const Report& report, std::size_t max_rows) {
+  std::vector<Row> rows{{"id", "error", "bound", "error/bound", "cause"}};
+  std::size_t left_out = 0;
+  for (const TensorVerdict& tensor : report.tensors) {
+    if (tensor.status == Status::kWithin) {
+      continue;
+    }
+    if (rows.size() <= max_rows) {
+      rows.push_back(row_of(tensor));
+    } else {
+      ++left_out;
+    }
+  }
+  std::array<std::size_t, 4> widths{};
+  for (const Row& row : rows) {
+    for (std::size_t column = 0; column < widths.size(); ++column) {
+      widths[column] = std::max(widths[column], row[column].size());
+    }
+  }
+  out << "\nwhat differs, in the order in which the reference ran:\n";
+  for (const Row& row : rows) {
+    out << "  ";
+    for (std::size_t column = 0; column < widths.size(); ++column) {
+      out << row[column] << std::string(widths[column] - row[column].size() + 2, ' ');
+    }
+    out << row.back() << '\n';
+  }
+  if (left_out > 0) {
+    out << "  ... and " << left_out << " more (--format json lists all)\n";
+  }
+}
+
+void write_closest(std::ostream& out, const Report& report) {
+  const TensorVerdict* closest = nullptr;
+  for (const TensorVerdict& tensor : report.tensors) {
+    if (tensor.comparison && tensor.comparison->bound > 0.0 &&
+        (closest == nullptr || tensor.comparison->ratio() > closest->comparison->ratio())) {
+      closest = &tensor;
+    }
+  }
+  if (closest != nullptr) {
+    out << "closest to its bound: " << to_string(closest->id) << ", error "
+        << short_number(closest->comparison->error) << ", bound "
+        << short_number(closest->comparison->bound) << " ("
+        << short_number(closest->comparison->ratio()) << " of it)\n";
+  }
+}
+
+void write_notes(std::ostream& out, const std::vector<std::string>& notes, std::size_t max_rows) {
+  if (notes.empty()) {
+    return;
+  }
+  out << "\nnotes:\n";
+  for (std::size_t i = 0; i < std::min(notes.size(), max_rows); ++i) {
+    out << "  " << notes[i] << '\n';
+  }
+  if (notes.size() > max_rows) {
+    out << "  ... and " << notes.size() - max_rows << " more (--format json lists all)\n";
+  }
+}
+
+void write_counts(std::ostream& out, const Report& report) {
+  const Counts counts = report.counts();
+  out << '\n';
+  if (counts.bounds_from_noise + counts.bounds_class_default > 0) {
+    out << "limits are shipped defaults, not calibrated for this program";
+    if (counts.bounds_class_default > 0) {
+      out << "; class defaults are weak, noise passes of the reference give better bounds";
+    }
+    out << '\n';
+  }
+  out << counted(static_cast<std::int64_t>(counts.tensors), "tensor", "tensors") << ": "
+      << counts.within_bound << " within bound, " << counts.out_of_bound << " out of bound, "
+      << counts.missing_in_candidate << " missing in the candidate, " << counts.missing_in_reference
+      << " missing in the reference; bounds: " << counts.bounds_from_noise << " from "
+      << counted(report.noise_passes, "noise pass", "noise passes") << ", " << counts.bounds_exact
+      << " exact, " << counts.bounds_class_default << " class defaults\n";
+}
+
+}  // namespace
+
+void write_text(std::ostream& out, const Report& report, const TextOptions& options) {
+  write_side(out, "reference: ", report.reference);
+  write_side(out, "candidate: ", report.candidate);
+  for (const std::string& remark : report.remarks) {
+    out << "remark: " << remark << '\n';
+  }
+  out << '\n';
+  write_verdict_line(out, report.diverged(), options.color);
+  if (report.diverged()) {
+    write_first_divergence(out, report);
+    write_table(out, report, options.max_rows);
+  } else {
+    write_closest(out, report);
+  }
+  write_notes(out, report.notes, options.max_rows);
+  write_counts(out, report);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,309 @@
+#include "analysis/verdict.h"
+
+#include "analysis/wording.h"
+
+#include <ttrace/error.h>
+#include <ttrace/merge.h>
+#include <ttrace/statistics.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+std::vector<int> holders(std::span<const Shard> shards) {
+  std::vector<int> ranks;
+  for (const Shard& shard : shards) {
+    ranks.push_back(shard.rank);
+  }
+  return ranks;
+}
+
+std::vector<int> holders_of_nonfinite(std::span<const Shard> shards) {
+  std::vector<int> ranks;
+  for (const Shard& shard : shards) {
+    if (shard.record->nonfinite > 0) {
+      ranks.push_back(shard.rank);
+    }
+  }
+  return ranks;
+}
+
+// Of the records: merging widens partial sums to f64.
+ElementType storage_type(std::span<const Shard> shards) {
+  return shards.front().record->type;
+}
+
+TensorVerdict verdict_for(const Match& match) {
+  TensorVerdict verdict;
+  verdict.id = match.id;
+  verdict.order = match.order;
+  verdict.ranks = holders(match.candidate);
+  return verdict;
+}
+
+TensorVerdict missing(const Match& match) {
+  TensorVerdict verdict = verdict_for(match);
+  verdict.tier = Tier::kT0;
+  verdict.bound_source = "exact (present on both sides)";
+  verdict.symptom = Symptom::kMissing;
+  if (match.candidate.empty()) {
+    verdict.status = Status::kMissingInCandidate;
+    verdict.cause = "no rank of the candidate recorded it";
+  } else {
+    verdict.status = Status::kMissingInReference;
+    verdict.cause =
+        "the reference did not record it, the candidate did on " + ranks_text(verdict.ranks);
+  }
+  return verdict;
+}
+
+// The reference is trusted: where it contradicts itself there is nothing to compare with.
+MergeResult merge_reference(const Match& match) {
+  MergeResult result = merge(match.reference);
+  if (!result.findings.empty()) {
+    TTRACE_THROW(UsageError,
+                 "the reference is broken at ",
+                 to_string(match.id),
+                 ": ",
+                 result.findings.front().message,
+                 "; run the reference on one device, or correct its annotations");
+  }
+  return result;
+}
+
+MergeResult merge_candidate(std::span<const Shard> shards, std::vector<Observation>& observations) {
+  MergeResult result = merge(shards);
+  for (const MergeFinding& finding : result.findings) {
+    observations.push_back({symptom_of(finding.defect), finding.message, finding.ranks});
+  }
+  return result;
+}
+
+void compare_types(ElementType expected,
+                   ElementType found,
+                   const std::string& where,
+                   std::vector<Observation>& observations) {
+  if (expected != found) {
+    observations.push_back({Symptom::kTypesDiffer,
+                            "element type " + std::string(name_of(found)) + ", " +
+                                std::string(name_of(expected)) + " in the " + where,
+                            {}});
+  }
+}
+
+// Whether the two can be laid side by side.
+bool compare_shapes(const MergeResult& expected,
+                    const MergeResult& found,
+                    const std::string& where,
+                    std::vector<Observation>& observations) {
+  if (!found.has_tensor()) {
+    return false;  // the merge findings say why
+  }
+  if (expected.shape != found.shape) {
+    observations.push_back({Symptom::kShapesDiffer,
+                            "logical shape " + shape_text(found.shape) + ", " +
+                                shape_text(expected.shape) + " in the " + where,
+                            {}});
+    return false;
+  }
+  return true;
+}
+
+Statistics statistics_of(const MergeResult& reference, const MergeResult& candidate) {
+  return compare(reference.type,
+                 reference.bytes.data(),
+                 candidate.type,
+                 candidate.bytes.data(),
+                 element_count(reference.shape));
+}
+
+Comparison comparison_of(const Statistics& statistics,
+                         const Bound& bound,
+                         std::span<const std::int64_t> shape) {
+  Comparison comparison;
+  comparison.error = statistics.error_norm();
+  comparison.reference_norm = statistics.reference_norm();
+  comparison.relative_error = statistics.relative_error();
+  comparison.bound = bound.value;
+  if (bound.value > 0.0) {
+    comparison.detectable = comparison.reference_norm > 0.0
+                                ? bound.value / comparison.reference_norm
+                                : std::numeric_limits<double>::infinity();
+  }
+  if (bound.scale) {
+    comparison.q = *bound.scale > 0.0      ? comparison.error / *bound.scale
+                   : comparison.error == 0 ? 0.0
+                                           : std::numeric_limits<double>::infinity();
+  }
+  comparison.factor = statistics.factor();
+  comparison.max_difference = statistics.max_difference;
+  if (statistics.max_index >= 0) {
+    comparison.max_index = unravel(statistics.max_index, shape);
+  }
+  comparison.different = statistics.different;
+  comparison.elements = statistics.count;
+  return comparison;
+}
+
+// Structural observations come first and decide the tier; the sentence tells all of them.
+void conclude(TensorVerdict& verdict, const std::vector<Observation>& observations) {
+  if (observations.empty()) {
+    return;
+  }
+  verdict.status = Status::kDiverged;
+  verdict.symptom = observations.front().symptom;
+  if (!observations.front().ranks.empty()) {
+    verdict.ranks = observations.front().ranks;
+  }
+  for (const Observation& observation : observations) {
+    verdict.cause += (verdict.cause.empty() ? "" : "; also: ") + observation.sentence;
+  }
+}
+
+// Whether the observation is about the size of the error only.
+bool is_size(const Observation& observation) {
+  return observation.symptom == Symptom::kNotEqual || observation.symptom == Symptom::kFactor ||
+         observation.symptom == Symptom::kOutOfBound;
+}
+
+TensorPair pair_of(const MergeResult& reference, const MergeResult& candidate) {
+  return {reference.shape,
+          reference.type,
+          reference.bytes.data(),
+          candidate.type,
+          candidate.bytes.data()};
+}
+
+// Whether the shards, merged, are bit for bit what the first forward made on the same side.
+struct RecomputeCheck {
+  std::optional<Comparison> comparison;
+  std::vector<Observation> observations;
+};
+
+RecomputeCheck check_recompute(std::span<const Shard> first, std::span<const Shard> again) {
+  constexpr auto kWhere = "first forward";
+  RecomputeCheck check;
+  const MergeResult value = merge_candidate(again, check.observations);
+  const MergeResult expected = merge(first);  // its own verdict tells its findings
+  compare_types(storage_type(first), storage_type(again), kWhere, check.observations);
+  if (!expected.has_tensor() || !compare_shapes(expected, value, kWhere, check.observations)) {
+    return check;
+  }
+  const Statistics statistics = statistics_of(expected, value);
+  check.comparison = comparison_of(statistics, Bound{}, expected.shape);
+  if (statistics.different > 0) {
+    check.observations.push_back(
+        {Symptom::kRecompute,
+         std::to_string(statistics.different) + " of " +
+             counted(statistics.count, "element", "elements") +
+             " of the recomputed value differ from its own first forward, error " +
+             short_number(statistics.relative_error()) + " of that one's norm",
+         {}});
+  }
+  return check;
+}
+
+}  // namespace
+
+TensorVerdict Judge::judge(std::size_t index) const {
+  const Match& match = matches_[index];
+  if (!match.reference.empty() && !match.candidate.empty()) {
+    return judge_pair(match);
+  }
+  const bool on_candidate = match.reference.empty();
+  if (match.first_forward) {
+    const Match& first = matches_[*match.first_forward];
+    if (!(on_candidate ? first.candidate : first.reference).empty()) {
+      return judge_recomputed(match);
+    }
+  }
+  return missing(match);
+}
+
+TensorVerdict Judge::judge_recomputed(const Match& match) const {
+  const Match& first = matches_[*match.first_forward];
+  const bool on_candidate = match.reference.empty();
+  const RecomputeCheck check = on_candidate ? check_recompute(first.candidate, match.candidate)
+                                            : check_recompute(first.reference, match.reference);
+  if (!on_candidate && !check.observations.empty()) {
+    TTRACE_THROW(UsageError,
+                 "the reference is broken at ",
+                 to_string(match.id),
+                 ": ",
+                 check.observations.front().sentence,
+                 "; make the reference deterministic");
+  }
+  TensorVerdict verdict = verdict_for(match);
+  verdict.tier = Tier::kT0;
+  verdict.bound_source = "exact (its own first forward)";
+  verdict.comparison = check.comparison;
+  conclude(verdict, check.observations);
+  return verdict;
+}
+
+TensorVerdict Judge::judge_pair(const Match& match) const {
+  std::vector<Observation> observations;
+  const MergeResult reference = merge_reference(match);
+  const MergeResult candidate = merge_candidate(match.candidate, observations);
+  if (same_precision_) {
+    compare_types(
+        storage_type(match.reference), storage_type(match.candidate), "reference", observations);
+  }
+  if (match.first_forward && !matches_[*match.first_forward].candidate.empty()) {
+    const std::vector<Shard>& first = matches_[*match.first_forward].candidate;
+    for (Observation& observation : check_recompute(first, match.candidate).observations) {
+      if (observation.symptom == Symptom::kRecompute) {
+        observations.push_back(std::move(observation));
+      }
+    }
+  }
+
+  TensorVerdict verdict = verdict_for(match);
+  verdict.bound_source = "exact (structure)";
+  if (compare_shapes(reference, candidate, "reference", observations)) {
+    compare_values(match, reference, candidate, verdict, observations);
+  }
+  // An error beyond a bound above zero is the only observation of T2.
+  const bool structural = std::any_of(
+      observations.begin(), observations.end(), [](const Observation& o) { return !is_size(o); });
+  const bool exact = verdict.origin == BoundOrigin::kExact;
+  verdict.tier = exact || structural ? Tier::kT0 : Tier::kT2;
+  conclude(verdict, observations);
+  return verdict;
+}
+
+void Judge::compare_values(const Match& match,
+                           const MergeResult& reference,
+                           const MergeResult& candidate,
+                           TensorVerdict& verdict,
+                           std::vector<Observation>& observations) const {
+  const Statistics statistics = statistics_of(reference, candidate);
+  const Bound bound =
+      bounds_.of({match.id,
+                  reference.shape.size(),
+                  coarser(storage_type(match.reference), storage_type(match.candidate)),
+                  statistics});
+  verdict.origin = bound.origin;
+  verdict.bound_source = bound.source;
+  const Comparison comparison = comparison_of(statistics, bound, reference.shape);
+  verdict.comparison = comparison;
+  if (statistics.reference_nonfinite > 0 || statistics.candidate_nonfinite > 0) {
+    if (auto observation = nonfinite_difference(pair_of(reference, candidate))) {
+      observation->ranks = holders_of_nonfinite(match.candidate);
+      observations.push_back(*std::move(observation));
+    }
+  }
+  // Squares of tiny differences may vanish: equality is judged by the largest one.
+  const bool beyond =
+      bound.value == 0.0 ? comparison.max_difference > 0.0 : comparison.error > bound.value;
+  if (beyond) {
+    observations.push_back(beyond_bound(comparison, bound));
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,209 @@
+#include "analysis/where_to_look.h"
+
+#include "analysis/wording.h"
+
+#include <ttrace/layout.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+bool is_forward(const TensorVerdict& tensor) {
+  const Kind kind = tensor.id.kind;
+  return !tensor.id.recompute && (kind == Kind::kOutput || kind == Kind::kInput);
+}
+
+bool same_microbatch(const TensorId& left, const TensorId& right) {
+  return left.step == right.step && left.microbatch == right.microbatch;
+}
+
+// "decoder.layers.1.mlp.linear_fc2" of "decoder.layers.1.mlp.linear_fc2.weight".
+std::string owner_of(const std::string& parameter) {
+  const std::size_t dot = parameter.rfind('.');
+  return dot == std::string::npos ? parameter : parameter.substr(0, dot);
+}
+
+// What is known of the tensors of the same parameter and step that have another kind.
+std::string state_of(std::span<const TensorVerdict> tensors, const TensorId& id, Kind kind) {
+  std::int64_t within = 0;
+  std::int64_t beyond = 0;
+  for (const TensorVerdict& tensor : tensors) {
+    if (tensor.id.step == id.step && tensor.id.kind == kind && tensor.id.path == id.path) {
+      (tensor.status == Status::kWithin ? within : beyond) += 1;
+    }
+  }
+  const std::string name = std::string(name_of(kind)) + " of " + id.path;
+  if (within + beyond == 0) {
+    return "no " + name + " was recorded";
+  }
+  if (beyond > 0) {
+    return counted(beyond, "record", "records") + " of " + name + " diverge as well";
+  }
+  return "its " + counted(within, "record", "records") + " of " + std::string(name_of(kind)) +
+         (within == 1 ? " is" : " are") + " within bound";
+}
+
+// The forward tensor recorded just before, in the same micro-batch.
+std::string predecessor(std::span<const TensorVerdict> tensors, std::size_t index) {
+  for (std::size_t i = index; i-- > 0;) {
+    if (is_forward(tensors[i]) && same_microbatch(tensors[i].id, tensors[index].id)) {
+      return "; the forward record before it, " + to_string(tensors[i].id) + ", is within bound";
+    }
+  }
+  return "; no forward record of its micro-batch comes before it";
+}
+
+// "decoder.layers.1, decoder.final_layernorm": modules whose outputs follow in forward order.
+std::string next_modules(std::span<const TensorVerdict> tensors, const TensorId& id) {
+  constexpr std::size_t kNamed = 2;
+  std::vector<std::string> paths;
+  bool seen = false;
+  for (const TensorVerdict& tensor : tensors) {
+    if (!is_forward(tensor) || !same_microbatch(tensor.id, id)) {
+      continue;
+    }
+    if (tensor.id.path == id.path) {
+      seen = true;
+    } else if (seen && std::find(paths.begin(), paths.end(), tensor.id.path) == paths.end()) {
+      paths.push_back(tensor.id.path);
+    }
+    if (paths.size() == kNamed) {
+      break;
+    }
+  }
+  if (paths.empty()) {
+    return "no later module was recorded, so from there to the loss";
+  }
+  return "next in forward order: " + paths.front() + (paths.size() > 1 ? ", " + paths[1] : "");
+}
+
+// "tp, dp": axes on which the ranks stand at different coordinates.
+std::string differing_axes(std::span<const int> ranks, const Trace& candidate) {
+  std::vector<std::string> names;
+  const std::vector<RankFile>& files = candidate.steps().front().ranks;
+  for (const Axis& axis : files.front().layout().axes) {
+    std::set<int> coordinates;
+    for (const int rank : ranks) {
+      coordinates.insert(files.at(static_cast<std::size_t>(rank)).layout().coordinate(axis.name));
+    }
+    if (coordinates.size() > 1 && axis.follows.empty()) {
+      names.push_back(axis.name);
+    }
+  }
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
+
+std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate) {
+  const std::string axes = differing_axes(tensor.ranks, candidate);
+  const std::string who = ranks_text(tensor.ranks) + " should hold the same values" +
+                          (axes.empty() ? "" : " and differ in their coordinate on " + axes);
+  switch (tensor.id.kind) {
+    case Kind::kParamGrad:
+    case Kind::kMainGrad:
+      return "the reduction of " + tensor.id.path + "'s gradient between ranks: " + who;
+    case Kind::kParam:
+    case Kind::kMaster:
+    case Kind::kParamNext:
+    case Kind::kExpAvg:
+    case Kind::kExpAvgSq:
+      return "how " + tensor.id.path + " is kept equal between ranks: " + who;
+    default:
+      return "the communication, or the random numbers, of " + tensor.id.path + ": " + who;
+  }
+}
+
+std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidate) {
+  switch (tensor.symptom) {
+    case Symptom::kMissing:
+      return tensor.status == Status::kMissingInCandidate
+                 ? "whether the candidate runs " + tensor.id.path +
+                       " in this micro-batch, under this name, and the notes of its ranks"
+                 : "whether the reference has " + tensor.id.path +
+                       " under another name, step or micro-batch";
+    case Symptom::kRanksContradict:
+    case Symptom::kGap:
+    case Symptom::kOverlap:
+    case Symptom::kAddendsMissing:
+    case Symptom::kShapesDiffer:
+      return "the annotation (dims) of " + tensor.id.path + ", then what " +
+             ranks_text(tensor.ranks) + " computes there";
+    case Symptom::kReplicasDisagree:
+      return look_at_replicas(tensor, candidate);
+    case Symptom::kTypesDiffer:
+      return "the precision in which " + tensor.id.path + " is kept";
+    case Symptom::kRecompute:
+      return "what differs when " + tensor.id.path +
+             " runs again in backward: random state, casts, values overwritten in place";
+    default:
+      return "";
+  }
+}
+
+std::string look_at_optimizer(std::span<const TensorVerdict> tensors, const TensorId& id) {
+  switch (id.kind) {
+    case Kind::kMainGrad:
+      return "the reduction and accumulation of " + id.path +
+             "'s gradient between backward and optimizer: " +
+             state_of(tensors, id, Kind::kParamGrad);
+    case Kind::kExpAvg:
+    case Kind::kExpAvgSq:
+      return "the optimizer's moments of " + id.path +
+             ", clipping included: " + state_of(tensors, id, Kind::kMainGrad);
+    case Kind::kMaster:
+      return "the optimizer's update of " + id.path + ": " + state_of(tensors, id, Kind::kExpAvg) +
+             ", " + state_of(tensors, id, Kind::kExpAvgSq);
+    default:
+      return "the update of " + id.path +
+             " and its copy back from the master: " + state_of(tensors, id, Kind::kMaster);
+  }
+}
+
+}  // namespace
+
+std::string where_to_look(std::span<const TensorVerdict> tensors,
+                          std::size_t index,
+                          const Trace& candidate) {
+  const TensorVerdict& tensor = tensors[index];
+  const TensorId& id = tensor.id;
+  if (std::string structure = look_at_structure(tensor, candidate); !structure.empty()) {
+    return structure;
+  }
+  switch (id.kind) {
+    case Kind::kData:
+      return "the order of the samples and the global number of the micro-batch, "
+             "i * dp + dp_rank for the i-th local one";
+    case Kind::kParam:
+      return id.step == 0 ? "how the candidate loads " + id.path + " at the start"
+                          : "the update of " + id.path + " in the step before";
+    case Kind::kGradOutput:
+      return "the backward of what consumes " + id.path + "'s output; " + next_modules(tensors, id);
+    case Kind::kGradInput:
+      return "the backward of " + id.path + " with respect to its input";
+    case Kind::kParamGrad:
+      return "the backward of " + owner_of(id.path) + " with respect to " + id.path;
+    case Kind::kMainGrad:
+    case Kind::kExpAvg:
+    case Kind::kExpAvgSq:
+    case Kind::kMaster:
+    case Kind::kParamNext:
+      return look_at_optimizer(tensors, id);
+    case Kind::kLoss:
+      return "the loss" + predecessor(tensors, index);
+    case Kind::kScalar:
+      return "how the candidate computes " + id.path +
+             "; the tensors that go into it are within bound as far as they are recorded";
+    case Kind::kInput:
+      return "what feeds " + id.path + predecessor(tensors, index);
+    default:
+      return "the forward of " + id.path + predecessor(tensors, index);
+  }
+}
+
+}  // namespace ttrace

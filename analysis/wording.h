@@ -1,0 +1,30 @@
+// How numbers, indices and ranks are written for people.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// Three significant digits: "0.021", "1.2e-05", "inf".
+[[nodiscard]] std::string short_number(double value);
+// Four significant digits, zeros kept: "0.5000", "1.002".
+[[nodiscard]] std::string factor_text(double value);
+// "[0, 3, 17]"; "[]" for the index of a scalar.
+[[nodiscard]] std::string index_text(std::span<const std::int64_t> index);
+// "4x128"; "scalar".
+[[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape);
+// "rank 3", "ranks 0-3, 6"
+[[nodiscard]] std::string ranks_text(std::span<const int> ranks);
+// "1 noise pass", "5 noise passes".
+[[nodiscard]] std::string counted(std::int64_t count,
+                                  const std::string& one,
+                                  const std::string& many);
+
+// The logical index of row-major position `position`.
+[[nodiscard]] std::vector<std::int64_t> unravel(std::int64_t position,
+                                                std::span<const std::int64_t> shape);
+
+}  // namespace ttrace

@@ -1,0 +1,92 @@
+#include "attention.h"
+
+#include <ttrace/scope.h>
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <limits>
+
+namespace megatron_mini {
+
+namespace {
+
+// The type in which sensitive parts are computed.
+at::ScalarType wide_type(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// [s, b, heads, d] -> [b, n, s, d], every key/value head repeated for the n / heads queries of its
+// group.
+at::Tensor by_head(const at::Tensor& tensor, std::int64_t n) {
+  return tensor.permute({1, 2, 0, 3}).repeat_interleave(n / tensor.size(2), 1);
+}
+
+}  // namespace
+
+at::Tensor rotate(const at::Tensor& heads, std::int64_t base) {
+  const auto size = heads.size(-1);
+  const auto options = heads.options().dtype(wide_type(heads));
+  const at::Tensor exponent = at::arange(0, size, 2, options) / static_cast<double>(size);
+  const at::Tensor position = at::arange(heads.size(0), options).view({-1, 1, 1, 1});
+  const at::Tensor angle =
+      position / at::pow(static_cast<double>(base), exponent);  // [s, 1, 1, d/2]
+  const at::Tensor cosine = angle.cos();
+  const at::Tensor sine = angle.sin();
+  const auto halves = heads.to(options.dtype()).chunk(2, -1);
+  return at::cat({halves[0] * cosine - halves[1] * sine, halves[1] * cosine + halves[0] * sine}, -1)
+      .to(heads.scalar_type());
+}
+
+at::Tensor CoreAttention::forward(const at::Tensor& query,
+                                  const at::Tensor& key,
+                                  const at::Tensor& value) {
+  ttrace::Scope scope(*this);
+  const auto s = query.size(0);
+  const auto b = query.size(1);
+  const auto n = query.size(2);
+  const at::Tensor q = by_head(scope.in(query, 0), n);
+  const at::Tensor k = by_head(scope.in(key, 1), n);
+  const at::Tensor v = by_head(scope.in(value, 2), n);
+
+  const double scale = 1.0 / std::sqrt(static_cast<double>(query.size(3)));
+  const at::Tensor future = at::ones({s, s}, at::kBool).triu(1);
+  const at::Tensor scores = (at::matmul(q, k.transpose(-2, -1)).to(wide_type(query)) * scale)
+                                .masked_fill(future, -std::numeric_limits<double>::infinity());
+  const at::Tensor probabilities = scores.softmax(-1).to(query.scalar_type());  // [b, n, s, s]
+  const at::Tensor context = at::matmul(probabilities, v);                      // [b, n, s, d]
+  return scope.out(context.permute({2, 0, 1, 3}).reshape({s, b, -1}));
+}
+
+SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path)
+    : groups_(blueprint.model.query_groups / blueprint.parallel.tp.size),
+      heads_per_group_(blueprint.model.heads / blueprint.model.query_groups),
+      head_size_(blueprint.model.head_size()),
+      rotary_base_(blueprint.model.rotary_base) {
+  const auto& model = blueprint.model;
+  linear_qkv_ = register_module("linear_qkv",
+                                std::make_shared<ColumnParallelLinear>(
+                                    model.hidden,
+                                    model.query_groups * (heads_per_group_ + 2) * head_size_,
+                                    blueprint,
+                                    path + ".linear_qkv"));
+  core_attention_ = register_module("core_attention", std::make_shared<CoreAttention>());
+  linear_proj_ = register_module("linear_proj",
+                                 std::make_shared<RowParallelLinear>(
+                                     model.hidden, model.hidden, blueprint, path + ".linear_proj"));
+}
+
+at::Tensor SelfAttention::forward(const at::Tensor& input) {
+  const at::Tensor mixed = linear_qkv_->forward(input);  // [s, b, g * (n/g + 2) * d]
+  const auto s = mixed.size(0);
+  const auto b = mixed.size(1);
+  const auto parts = mixed.view({s, b, groups_, heads_per_group_ + 2, head_size_})
+                         .split_with_sizes({heads_per_group_, 1, 1}, 3);
+  const at::Tensor query = parts[0].reshape({s, b, groups_ * heads_per_group_, head_size_});
+  const at::Tensor key = parts[1].reshape({s, b, groups_, head_size_});
+  const at::Tensor value = parts[2].reshape({s, b, groups_, head_size_});
+  return linear_proj_->forward(
+      core_attention_->forward(rotate(query, rotary_base_), rotate(key, rotary_base_), value));
+}
+
+}  // namespace megatron_mini

@@ -1,0 +1,43 @@
+// Causal self-attention with grouped queries and rotary position embedding; heads are split over
+// tensor-parallel ranks.
+//
+// s sequence, b batch, n query heads and g query groups of this rank, d head size.
+#pragma once
+
+#include "layers.h"
+
+#include <memory>
+
+namespace megatron_mini {
+
+// Scores and weighted sums, without parameters.
+class CoreAttention : public torch::nn::Module {
+ public:
+  // query [s, b, n, d], key and value [s, b, g, d] -> [s, b, n * d]
+  [[nodiscard]] at::Tensor forward(const at::Tensor& query,
+                                   const at::Tensor& key,
+                                   const at::Tensor& value);
+};
+
+class SelfAttention : public torch::nn::Module {
+ public:
+  SelfAttention(const Blueprint& blueprint, const std::string& path);
+  // [rows, b, h] -> [rows, b, h]
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+
+ private:
+  std::int64_t groups_;           // of this rank
+  std::int64_t heads_per_group_;  // query heads that share a key and a value
+  std::int64_t head_size_;
+  std::int64_t rotary_base_;
+  std::shared_ptr<ColumnParallelLinear> linear_qkv_;
+  std::shared_ptr<CoreAttention> core_attention_;
+  std::shared_ptr<RowParallelLinear> linear_proj_;
+};
+
+// Turns each pair of elements (i, i + d/2) by position / base^(2i/d), in f32 (f64 for f64), rounded
+// once at the end. [s, b, n, d] -> the same.
+// Source: Su et al., "RoFormer" (2021), with the pairing of halves that GPT-NeoX uses.
+[[nodiscard]] at::Tensor rotate(const at::Tensor& heads, std::int64_t base);
+
+}  // namespace megatron_mini

@@ -1,0 +1,71 @@
+// Silent bugs that can be switched on, one at a time; each was found in a real training framework
+// unless its source says otherwise.
+//
+// A layer asks the Bugs object that it is built with whether its own spot is affected. Without a
+// bug every question has the harmless answer.
+//
+// Thread-safety: values.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace megatron_mini {
+
+enum class Bug : std::uint8_t {
+  kNone,
+  kTpForwardAllreduce,
+  kTpBackwardAllreduce,
+  kSpNormGrad,
+  kDpDivisor,
+  kScaledLinear,
+};
+
+// The run in which a bug is to act.
+struct BugSetting {
+  int tp = 1;
+  int dp = 1;
+  bool sequence_parallel = false;
+  std::int64_t layers = 1;
+};
+
+struct BugEntry {
+  Bug bug = Bug::kNone;
+  std::string_view name;
+  std::string_view source;    // where it was found and how it came about
+  std::string_view needs;     // layout in which it acts
+  std::string_view expected;  // regular expression that is found in the first divergence's id
+  bool (*can_act)(const BugSetting&) = nullptr;
+};
+
+// All bugs that can be asked for.
+[[nodiscard]] std::span<const BugEntry> bug_table();
+
+// Throws ttrace::UsageError with the list of names.
+[[nodiscard]] const BugEntry& find_bug(std::string_view name);
+
+// Throws ttrace::UsageError with what it needs where the bug cannot act in that run.
+void check_bug(Bug bug, const BugSetting& setting);
+
+class Bugs {
+ public:
+  explicit Bugs(Bug active = Bug::kNone) : active_(active) {}
+
+  // A row-parallel linear returns its addend instead of the sum over tp.
+  [[nodiscard]] bool skips_output_sum(std::string_view path) const;
+  // A column-parallel linear does not sum its input's gradient over tp.
+  [[nodiscard]] bool skips_input_gradient_sum(std::string_view path) const;
+  // Gradients of norm parameters stay what this rank's part of the sequence gave.
+  [[nodiscard]] bool skips_norm_gradient_sum() const;
+  // What gradients are divided by before they are summed over data-parallel ranks.
+  [[nodiscard]] int data_parallel_divisor(int dp) const;
+  // What a linear's output is multiplied by.
+  [[nodiscard]] double output_factor(std::string_view path) const;
+
+ private:
+  Bug active_;
+};
+
+}  // namespace megatron_mini

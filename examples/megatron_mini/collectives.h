@@ -1,0 +1,47 @@
+// Communication between the ranks of a named process group.
+//
+// Every call goes through the dispatcher's c10d operators, so that whoever observes operators sees
+// it; the C++ method names of c10d change between releases, the operator names do not. All ranks of
+// a group make the same calls in the same order. Groups of one rank communicate nothing.
+//
+// Thread-safety: one thread at a time per process (MPI_THREAD_SERIALIZED).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace megatron_mini {
+
+// A registered process group, by name; an autograd node keeps the name and looks it up again.
+struct Group {
+  std::string name;
+  int rank = 0;
+  int size = 1;
+};
+
+[[nodiscard]] Group group_named(const std::string& name);
+
+enum class Reduction : std::uint8_t { kSum, kMax };
+
+// Returns a new contiguous tensor; the input may be strided and stays as it is.
+[[nodiscard]] at::Tensor all_reduce(const at::Tensor& input,
+                                    const Group& group,
+                                    Reduction reduction = Reduction::kSum);
+// Joins the ranks' tensors along dimension 0: [n, ...] -> [n * size, ...].
+[[nodiscard]] at::Tensor all_gather(const at::Tensor& input, const Group& group);
+// Sums and keeps this rank's part of dimension 0: [n, ...] -> [n / size, ...].
+[[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& input, const Group& group);
+
+// In place. Requires: `tensor` is contiguous, otherwise c10::Error.
+void sum_in_place(const at::Tensor& tensor, const Group& group);
+void broadcast(const at::Tensor& tensor, const Group& group, int root);
+
+void barrier(const Group& group);
+
+// The lowest rank that calls with `flag` set, or nothing.
+[[nodiscard]] std::optional<int> first_rank_with(bool flag, const Group& group);
+
+}  // namespace megatron_mini

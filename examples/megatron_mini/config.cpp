@@ -1,0 +1,182 @@
+#include "config.h"
+
+#include <ttrace/error.h>
+
+#include <yaml-cpp/yaml.h>
+
+#include <filesystem>
+#include <set>
+#include <utility>
+
+namespace megatron_mini {
+
+namespace {
+
+// One mapping of the file that remembers which keys were asked for, so that the others can be
+// refused.
+class Section {
+ public:
+  Section(std::string file, std::string name, YAML::Node node)
+      : file_(std::move(file)), name_(std::move(name)), node_(std::move(node)) {
+    TTRACE_CHECK(node_.IsMap(), UsageError, file_, ": `", name_, "` must be a mapping");
+  }
+
+  template <class T>
+  [[nodiscard]] T get(const std::string& key) {
+    asked_.insert(key);
+    const YAML::Node value = std::as_const(node_)[key];
+    TTRACE_CHECK(value, UsageError, file_, ": `", name_, ".", key, "` is missing");
+    try {
+      return value.as<T>();
+    } catch (const YAML::Exception&) {
+      TTRACE_THROW(UsageError,
+                   file_,
+                   ": `",
+                   name_,
+                   ".",
+                   key,
+                   "` has a bad value: ",
+                   value.IsScalar() ? value.Scalar() : "not a plain value");
+    }
+  }
+
+  template <class T>
+  [[nodiscard]] T positive(const std::string& key) {
+    const T value = get<T>(key);
+    TTRACE_CHECK(
+        value > T{0}, UsageError, file_, ": `", name_, ".", key, "` must be above 0, not ", value);
+    return value;
+  }
+
+  void refuse_others() const {
+    for (const auto& item : node_) {
+      const auto key = item.first.as<std::string>();
+      TTRACE_CHECK(
+          asked_.contains(key), UsageError, file_, ": unknown key `", name_, ".", key, "`");
+    }
+  }
+
+ private:
+  std::string file_;
+  std::string name_;
+  YAML::Node node_;
+  std::set<std::string> asked_;
+};
+
+Activation parse_activation(const std::string& name) {
+  if (name == "gelu") {
+    return Activation::kGelu;
+  }
+  TTRACE_CHECK(name == "swiglu", UsageError, "activation `", name, "` is none of gelu, swiglu");
+  return Activation::kSwiglu;
+}
+
+ModelConfig read_model(Section section) {
+  ModelConfig model;
+  model.layers = section.positive<std::int64_t>("layers");
+  model.hidden = section.positive<std::int64_t>("hidden");
+  model.heads = section.positive<std::int64_t>("heads");
+  model.query_groups = section.positive<std::int64_t>("query_groups");
+  model.ffn = section.positive<std::int64_t>("ffn");
+  model.vocabulary = section.positive<std::int64_t>("vocabulary");
+  model.sequence = section.positive<std::int64_t>("sequence");
+  model.activation = parse_activation(section.get<std::string>("activation"));
+  model.tied = section.get<bool>("tied");
+  model.rotary_base = section.positive<std::int64_t>("rotary_base");
+  model.norm_epsilon = section.positive<double>("norm_epsilon");
+  section.refuse_others();
+  return model;
+}
+
+DataConfig read_data(Section section, const std::filesystem::path& folder) {
+  DataConfig data;
+  data.file = (folder / section.get<std::string>("file")).string();
+  data.seed = section.get<std::uint64_t>("seed");
+  data.micro_batch_size = section.positive<std::int64_t>("micro_batch_size");
+  data.micro_batches = section.positive<std::int64_t>("micro_batches");
+  section.refuse_others();
+  return data;
+}
+
+OptimizerConfig read_optimizer(Section section) {
+  OptimizerConfig optimizer;
+  optimizer.learning_rate = section.positive<double>("learning_rate");
+  optimizer.beta1 = section.get<double>("beta1");
+  optimizer.beta2 = section.get<double>("beta2");
+  optimizer.epsilon = section.positive<double>("epsilon");
+  optimizer.weight_decay = section.get<double>("weight_decay");
+  optimizer.clip = section.positive<double>("clip");
+  section.refuse_others();
+  return optimizer;
+}
+
+void check_model(const std::string& file, const ModelConfig& model) {
+  TTRACE_CHECK(model.hidden % (2 * model.heads) == 0,
+               UsageError,
+               file,
+               ": hidden ",
+               model.hidden,
+               " must be an even multiple of heads ",
+               model.heads,
+               ", because rotary embedding turns pairs of a head's elements");
+  TTRACE_CHECK(model.heads % model.query_groups == 0,
+               UsageError,
+               file,
+               ": heads ",
+               model.heads,
+               " must be a multiple of query_groups ",
+               model.query_groups);
+}
+
+}  // namespace
+
+Config load_config(const std::string& file) {
+  YAML::Node root;
+  try {
+    root = YAML::LoadFile(file);
+  } catch (const YAML::BadFile&) {
+    TTRACE_THROW(UsageError, "cannot read configuration ", file);
+  } catch (const YAML::Exception& error) {
+    TTRACE_THROW(UsageError, file, ":", error.mark.line + 1, ": ", error.msg);
+  }
+  TTRACE_CHECK(root.IsMap(), UsageError, file, ": no mapping at the top");
+  Section top(file, "top", root);
+  const auto section = [&](const std::string& name) {
+    return Section(file, name, top.get<YAML::Node>(name));
+  };
+  Config config;
+  config.model = read_model(section("model"));
+  config.data = read_data(section("data"), std::filesystem::path(file).parent_path());
+  config.optimizer = read_optimizer(section("optimizer"));
+  config.precision = parse_precision(top.get<std::string>("precision"));
+  top.refuse_others();
+  check_model(file, config.model);
+  return config;
+}
+
+std::string name_of(Precision precision) {
+  switch (precision) {
+    case Precision::kF64:
+      return "f64";
+    case Precision::kF32:
+      return "f32";
+    case Precision::kBF16:
+      return "bf16";
+  }
+  TTRACE_THROW(InternalError, "a precision without a name");
+}
+
+Precision parse_precision(const std::string& name) {
+  for (const auto precision : {Precision::kF64, Precision::kF32, Precision::kBF16}) {
+    if (name == name_of(precision)) {
+      return precision;
+    }
+  }
+  TTRACE_THROW(UsageError, "precision `", name, "` is none of f64, f32, bf16");
+}
+
+std::string name_of(Activation activation) {
+  return activation == Activation::kSwiglu ? "swiglu" : "gelu";
+}
+
+}  // namespace megatron_mini

@@ -1,0 +1,66 @@
+// The training configuration: what examples/tiny.yaml says, read and checked.
+//
+// Thread-safety: values and free functions without shared state.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace megatron_mini {
+
+enum class Activation : std::uint8_t { kGelu, kSwiglu };
+enum class Precision : std::uint8_t { kF64, kF32, kBF16 };
+
+struct ModelConfig {
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t query_groups = 0;  // key/value heads
+  std::int64_t ffn = 0;           // width between fc1's activation and fc2
+  std::int64_t vocabulary = 0;    // logical, without padding rows
+  std::int64_t sequence = 0;
+  Activation activation = Activation::kGelu;
+  bool tied = false;  // the output layer shares the embedding's weight
+  std::int64_t rotary_base = 0;
+  double norm_epsilon = 0.0;
+
+  [[nodiscard]] std::int64_t head_size() const { return hidden / heads; }
+  // Blocks of rows in fc1: gate and up, or one.
+  [[nodiscard]] std::int64_t gates() const { return activation == Activation::kSwiglu ? 2 : 1; }
+};
+
+struct DataConfig {
+  std::string file;  // absolute, or relative to the working directory
+  std::uint64_t seed = 0;
+  std::int64_t micro_batch_size = 0;
+  std::int64_t micro_batches = 0;  // per step, over all data-parallel ranks
+};
+
+struct OptimizerConfig {
+  double learning_rate = 0.0;
+  double beta1 = 0.0;
+  double beta2 = 0.0;
+  double epsilon = 0.0;
+  double weight_decay = 0.0;  // of tensors with two dimensions or more
+  double clip = 0.0;          // largest gradient norm
+};
+
+struct Config {
+  ModelConfig model;
+  DataConfig data;
+  OptimizerConfig optimizer;
+  Precision precision = Precision::kBF16;
+};
+
+// Throws ttrace::UsageError naming file and key for what is missing, unknown, of the wrong type or
+// contradictory.
+[[nodiscard]] Config load_config(const std::string& file);
+
+// "f64", "f32", "bf16"; the second throws ttrace::UsageError for any other name.
+[[nodiscard]] std::string name_of(Precision precision);
+[[nodiscard]] Precision parse_precision(const std::string& name);
+
+// "gelu", "swiglu".
+[[nodiscard]] std::string name_of(Activation activation);
+
+}  // namespace megatron_mini

@@ -1,0 +1,60 @@
+#include "cross_entropy.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <limits>
+
+namespace megatron_mini {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// d loss / d x_j = softmax_j - [j is the label]; no communication, as the softmax is complete.
+struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
+  static at::Tensor forward(AutogradContext* context,
+                            const at::Tensor& logits,
+                            const at::Tensor& labels,
+                            const VocabularyPart& part,
+                            const Group& group) {
+    const auto columns = logits.size(-1);
+    const auto wide = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const at::Tensor index = at::arange(part.first, part.first + columns);
+    at::Tensor x = logits.to(wide).masked_fill(index >= part.logical,
+                                               -std::numeric_limits<double>::infinity());
+    x = x - all_reduce(x.amax(-1), group, Reduction::kMax).unsqueeze(-1);
+
+    const at::Tensor elsewhere = labels.lt(part.first).logical_or(labels.ge(part.first + columns));
+    const at::Tensor column = (labels - part.first).masked_fill(elsewhere, 0).unsqueeze(-1);
+    const at::Tensor target =
+        all_reduce(x.gather(-1, column).squeeze(-1).masked_fill(elsewhere, 0.0), group);
+
+    const at::Tensor exponentials = x.exp();
+    const at::Tensor sum = all_reduce(exponentials.sum(-1), group);
+    context->save_for_backward({exponentials / sum.unsqueeze(-1), column, elsewhere});
+    context->saved_data["type"] = logits.scalar_type();
+    return sum.log() - target;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor& softmax = saved[0];
+    const at::Tensor one_here = saved[2].logical_not().to(softmax.scalar_type()).unsqueeze(-1);
+    const at::Tensor slope = softmax.scatter_add(-1, saved[1], -one_here);
+    const auto type = context->saved_data["type"].toScalarType();
+    return {(slope * gradients[0].unsqueeze(-1)).to(type), {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor cross_entropy(const at::Tensor& logits,
+                         const at::Tensor& labels,
+                         const VocabularyPart& part,
+                         const Group& group) {
+  return CrossEntropy::apply(logits, labels, part, group);
+}
+
+}  // namespace megatron_mini

@@ -1,0 +1,25 @@
+// Cross entropy over a vocabulary that is spread over tensor-parallel ranks.
+#pragma once
+
+#include "collectives.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace megatron_mini {
+
+// This rank's columns of the logits.
+struct VocabularyPart {
+  std::int64_t first = 0;    // logical index of the first column
+  std::int64_t logical = 0;  // size of the vocabulary without padding: columns behind it are masked
+};
+
+// loss = log(sum_j exp(x_j - m)) - (x_label - m) with m = max_j x_j, in f32 (f64 for f64 logits).
+// logits [s, b, columns], labels [s, b] -> [s, b], the same on every rank of the group.
+[[nodiscard]] at::Tensor cross_entropy(const at::Tensor& logits,
+                                       const at::Tensor& labels,
+                                       const VocabularyPart& part,
+                                       const Group& group);
+
+}  // namespace megatron_mini

@@ -1,0 +1,110 @@
+#include "gpt_model.h"
+
+#include <ttrace/scope.h>
+
+#include <ATen/ATen.h>
+
+namespace megatron_mini {
+
+namespace {
+
+torch::nn::LayerNorm layer_norm(const ModelConfig& model) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({model.hidden}).eps(model.norm_epsilon));
+}
+
+}  // namespace
+
+at::Tensor ActivationFunction::forward(const at::Tensor& input) {
+  ttrace::Scope scope(*this);
+  const at::Tensor x = scope.in(input);
+  if (kind_ == Activation::kGelu) {
+    return scope.out(at::gelu(x));
+  }
+  const auto halves = x.chunk(2, -1);  // this rank's gate and up
+  return scope.out(at::silu(halves[0]) * halves[1]);
+}
+
+Mlp::Mlp(const Blueprint& blueprint, const std::string& path) {
+  const auto& model = blueprint.model;
+  linear_fc1_ = register_module(
+      "linear_fc1",
+      std::make_shared<ColumnParallelLinear>(
+          model.hidden, model.gates() * model.ffn, blueprint, path + ".linear_fc1"));
+  activation_ =
+      register_module("activation", std::make_shared<ActivationFunction>(model.activation));
+  linear_fc2_ = register_module("linear_fc2",
+                                std::make_shared<RowParallelLinear>(
+                                    model.ffn, model.hidden, blueprint, path + ".linear_fc2"));
+}
+
+at::Tensor Mlp::forward(const at::Tensor& input) {
+  return linear_fc2_->forward(activation_->forward(linear_fc1_->forward(input)));
+}
+
+TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
+    : input_layernorm_(register_module("input_layernorm", layer_norm(blueprint.model))),
+      self_attention_(register_module(
+          "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
+      pre_mlp_layernorm_(register_module("pre_mlp_layernorm", layer_norm(blueprint.model))),
+      mlp_(register_module("mlp", std::make_shared<Mlp>(blueprint, path + ".mlp"))) {}
+
+at::Tensor TransformerLayer::forward(const at::Tensor& input) {
+  ttrace::Scope scope(*this);
+  const at::Tensor stream = scope.in(input);
+  const at::Tensor attended = stream + self_attention_->forward(input_layernorm_->forward(stream));
+  return scope.out(attended + mlp_->forward(pre_mlp_layernorm_->forward(attended)));
+}
+
+Decoder::Decoder(const Blueprint& blueprint) : final_layernorm_(nullptr) {
+  const auto layers = register_module("layers", std::make_shared<torch::nn::Module>("Layers"));
+  for (std::int64_t i = 0; i < blueprint.model.layers; ++i) {
+    const std::string number = std::to_string(i);
+    layers_.push_back(layers->register_module(
+        number, std::make_shared<TransformerLayer>(blueprint, "decoder.layers." + number)));
+  }
+  final_layernorm_ = register_module("final_layernorm", layer_norm(blueprint.model));
+}
+
+at::Tensor Decoder::forward(at::Tensor stream) {
+  for (const auto& layer : layers_) {
+    stream = layer->forward(stream);
+  }
+  return final_layernorm_->forward(stream);
+}
+
+GptModel::GptModel(const Blueprint& blueprint) {
+  const auto embedding =
+      register_module("embedding", std::make_shared<torch::nn::Module>("Embedding"));
+  word_embeddings_ = embedding->register_module("word_embeddings",
+                                                std::make_shared<VocabularyEmbedding>(blueprint));
+  decoder_ = register_module("decoder", std::make_shared<Decoder>(blueprint));
+  output_layer_ = register_module(
+      "output_layer",
+      std::make_shared<OutputLayer>(
+          blueprint, blueprint.model.tied ? word_embeddings_->weight() : at::Tensor()));
+}
+
+at::Tensor GptModel::forward(const at::Tensor& tokens) {
+  const at::Tensor stream = word_embeddings_->forward(tokens.t().contiguous());
+  return output_layer_->forward(decoder_->forward(stream));
+}
+
+std::vector<ModelParameter> GptModel::model_parameters() const {
+  std::vector<ModelParameter> result;
+  for (const auto& module : named_modules()) {
+    const bool is_norm = module.value()->as<torch::nn::LayerNormImpl>() != nullptr;
+    const bool is_row_parallel = module.value()->as<RowParallelLinear>() != nullptr;
+    for (const auto& item : module.value()->named_parameters(/*recurse=*/false)) {
+      ModelParameter parameter{.path = module.key() + "." + item.key(), .tensor = item.value()};
+      if (is_norm) {
+        parameter.role = ParameterRole::kReplicatedNorm;
+      } else if (is_row_parallel && item.key() == "bias") {
+        parameter.role = ParameterRole::kReplicatedBias;
+      }
+      result.push_back(std::move(parameter));
+    }
+  }
+  return result;
+}
+
+}  // namespace megatron_mini

@@ -1,0 +1,110 @@
+#include "layers.h"
+
+#include <ttrace/error.h>
+#include <ttrace/scope.h>
+
+#include <ATen/ATen.h>
+
+namespace megatron_mini {
+
+namespace {
+
+SumOverRanks skipped_if(bool bug) {
+  return bug ? SumOverRanks::kSkipped : SumOverRanks::kDone;
+}
+
+}  // namespace
+
+void check_divisible(const ModelConfig& model, const Parallel& parallel) {
+  const int tp = parallel.tp.size;
+  const auto check = [tp](const char* name, std::int64_t size) {
+    TTRACE_CHECK(size % tp == 0, UsageError, "--tp ", tp, " does not divide ", name, " ", size);
+  };
+  check("query_groups", model.query_groups);
+  check("heads", model.heads);
+  check("ffn", model.ffn);
+  if (parallel.sequence_parallel) {
+    check("sequence", model.sequence);
+  }
+}
+
+std::int64_t padded_vocabulary(std::int64_t vocabulary, int tp) {
+  const std::int64_t unit = std::int64_t{64} * tp;
+  return (vocabulary + unit - 1) / unit * unit;
+}
+
+ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
+                                           std::int64_t outputs,
+                                           const Blueprint& blueprint,
+                                           const std::string& path)
+    : parallel_(blueprint.parallel),
+      backward_sum_(skipped_if(blueprint.bugs.skips_input_gradient_sum(path))) {
+  const std::int64_t local = outputs / parallel_.tp.size;
+  weight_ = register_parameter("weight", at::zeros({local, inputs}));
+  bias_ = register_parameter("bias", at::zeros({local}));
+}
+
+at::Tensor ColumnParallelLinear::forward(const at::Tensor& input) {
+  ttrace::Scope scope(*this);
+  const at::Tensor whole = enter_region(scope.in(input), parallel_, backward_sum_);
+  return scope.out(at::linear(whole, weight_, bias_));
+}
+
+RowParallelLinear::RowParallelLinear(std::int64_t inputs,
+                                     std::int64_t outputs,
+                                     const Blueprint& blueprint,
+                                     const std::string& path)
+    : parallel_(blueprint.parallel),
+      forward_sum_(skipped_if(blueprint.bugs.skips_output_sum(path))),
+      output_factor_(blueprint.bugs.output_factor(path)) {
+  const std::int64_t local = inputs / parallel_.tp.size;
+  weight_ = register_parameter("weight", at::zeros({outputs, local}));
+  bias_ = register_parameter("bias", at::zeros({outputs}));
+}
+
+at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
+  ttrace::Scope scope(*this);
+  const at::Tensor addend = at::linear(scope.in(input), weight_);
+  at::Tensor output = leave_region(addend, parallel_, forward_sum_) + bias_;
+  if (output_factor_ != 1.0) {
+    output = output * output_factor_;
+  }
+  return scope.out(output);
+}
+
+VocabularyEmbedding::VocabularyEmbedding(const Blueprint& blueprint)
+    : parallel_(blueprint.parallel) {
+  const int tp = parallel_.tp.size;
+  weight_ = register_parameter(
+      "weight",
+      at::zeros({padded_vocabulary(blueprint.model.vocabulary, tp) / tp, blueprint.model.hidden}));
+}
+
+// A rank looks up the tokens of its rows and contributes zeros for the others.
+at::Tensor VocabularyEmbedding::forward(const at::Tensor& tokens) {
+  ttrace::Scope scope(*this);
+  const std::int64_t rows = weight_.size(0);
+  const std::int64_t first = rows * parallel_.tp.rank;
+  const at::Tensor elsewhere = tokens.lt(first).logical_or(tokens.ge(first + rows));
+  const at::Tensor local = (tokens - first).masked_fill(elsewhere, 0);
+  const at::Tensor addend = at::embedding(weight_, local).masked_fill(elsewhere.unsqueeze(-1), 0.0);
+  return scope.out(leave_region(addend, parallel_));
+}
+
+OutputLayer::OutputLayer(const Blueprint& blueprint, const at::Tensor& tied_weight)
+    : parallel_(blueprint.parallel), tied_weight_(tied_weight) {
+  if (!tied_weight_.defined()) {
+    const int tp = parallel_.tp.size;
+    weight_ = register_parameter("weight",
+                                 at::zeros({padded_vocabulary(blueprint.model.vocabulary, tp) / tp,
+                                            blueprint.model.hidden}));
+  }
+}
+
+at::Tensor OutputLayer::forward(const at::Tensor& input) {
+  ttrace::Scope scope(*this);
+  const at::Tensor whole = enter_region(scope.in(input), parallel_);
+  return scope.out(at::linear(whole, tied_weight_.defined() ? tied_weight_ : weight_));
+}
+
+}  // namespace megatron_mini

@@ -1,0 +1,98 @@
+// The layers whose parameters are split over tensor-parallel ranks.
+//
+// Activations are sequence-first. `rows` is s, or s / tp where sequence parallelism is on. All
+// layers open a scope, because each of them communicates.
+//
+// Thread-safety: none; one training thread.
+#pragma once
+
+#include "bugs.h"
+#include "config.h"
+#include "parallel.h"
+#include "regions.h"
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <string>
+
+namespace megatron_mini {
+
+// What every part of the model is built from.
+struct Blueprint {
+  ModelConfig model;
+  Parallel parallel;
+  Bugs bugs;
+};
+
+// Throws ttrace::UsageError where the model cannot be split so.
+void check_divisible(const ModelConfig& model, const Parallel& parallel);
+
+// Rows of an embedding or output weight over all ranks: a multiple of 64 * tp, as in Megatron-LM.
+// The rows behind the vocabulary are zero and stay so.
+[[nodiscard]] std::int64_t padded_vocabulary(std::int64_t vocabulary, int tp);
+
+// Output features are split: weight [outputs/tp, inputs], bias [outputs/tp].
+class ColumnParallelLinear : public torch::nn::Module {
+ public:
+  ColumnParallelLinear(std::int64_t inputs,
+                       std::int64_t outputs,
+                       const Blueprint& blueprint,
+                       const std::string& path);
+  // [rows, b, inputs] -> [s, b, outputs/tp]
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+
+ private:
+  Parallel parallel_;
+  SumOverRanks backward_sum_;
+  at::Tensor weight_;
+  at::Tensor bias_;
+};
+
+// Input features are split: weight [outputs, inputs/tp], bias [outputs], added after the sum.
+class RowParallelLinear : public torch::nn::Module {
+ public:
+  RowParallelLinear(std::int64_t inputs,
+                    std::int64_t outputs,
+                    const Blueprint& blueprint,
+                    const std::string& path);
+  // [s, b, inputs/tp] -> [rows, b, outputs]
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+
+ private:
+  Parallel parallel_;
+  SumOverRanks forward_sum_;
+  double output_factor_;
+  at::Tensor weight_;
+  at::Tensor bias_;
+};
+
+// The vocabulary's rows are split: weight [padded/tp, h].
+class VocabularyEmbedding : public torch::nn::Module {
+ public:
+  explicit VocabularyEmbedding(const Blueprint& blueprint);
+  // tokens [s, b] -> [rows, b, h]
+  [[nodiscard]] at::Tensor forward(const at::Tensor& tokens);
+  [[nodiscard]] const at::Tensor& weight() const { return weight_; }
+
+ private:
+  Parallel parallel_;
+  at::Tensor weight_;
+};
+
+// The vocabulary's columns of the logits are split: weight [padded/tp, h], its own or the
+// embedding's.
+class OutputLayer : public torch::nn::Module {
+ public:
+  // `tied_weight`: the embedding's, or undefined for a parameter of its own.
+  OutputLayer(const Blueprint& blueprint, const at::Tensor& tied_weight);
+  // [rows, b, h] -> [s, b, padded/tp]; columns of padding are 0.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+
+ private:
+  Parallel parallel_;
+  at::Tensor tied_weight_;  // undefined where weight_ is used
+  at::Tensor weight_;
+};
+
+}  // namespace megatron_mini

@@ -1,0 +1,109 @@
+// megatron_mini: a Megatron-style trainer to be checked by TTrace. See README.md.
+
+#include "process_group_mpi.h"
+#include "trainer.h"
+
+#include <ttrace/error.h>
+
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <string>
+
+namespace {
+
+using megatron_mini::Group;
+using megatron_mini::Parallel;
+using megatron_mini::Trainer;
+
+constexpr int kBadInput = 2;
+
+// Runs a part of the set-up that communicates nothing. Where it fails on any rank, the first such
+// rank says why and false is returned on all of them, so that nobody waits for those who gave up.
+bool all_succeed(const Group& world, const std::function<void()>& part) {
+  std::optional<std::string> problem;
+  try {
+    part();
+  } catch (const ttrace::Error& error) {
+    problem = error.message();
+  }
+  const auto first = megatron_mini::first_rank_with(problem.has_value(), world);
+  if (first == world.rank) {
+    std::cerr << "megatron_mini: " << *problem << "\n";
+  }
+  return !first.has_value();
+}
+
+void train(Trainer& trainer, const megatron_mini::Options& options, int rank, int digits) {
+  trainer.start();
+  for (std::int64_t iteration = 0; iteration < options.steps; ++iteration) {
+    const auto result = trainer.train_step(iteration);
+    if (rank != 0) {
+      continue;
+    }
+    const auto number = static_cast<long long>(iteration);
+    std::printf("step %lld loss %.*g grad_norm %.*g\n",
+                number,
+                digits,
+                result.loss,
+                digits,
+                result.grad_norm);
+    if (result.digest) {
+      std::printf(
+          "step %lld digest %016llx\n", number, static_cast<unsigned long long>(*result.digest));
+    }
+    std::fflush(stdout);
+  }
+}
+
+int run(megatron_mini::MpiRuntime& runtime, int argc, char** argv) {
+  const Group& world = runtime.world();
+  std::optional<std::string> text;
+  std::optional<megatron_mini::Plan> plan;
+  const auto read = [&] {
+    auto line = megatron_mini::parse_command_line(argc, argv, world.size);
+    text = line.text;
+    if (!text) {
+      plan = megatron_mini::read_plan(line.options);
+    }
+  };
+  if (!all_succeed(world, read)) {
+    return kBadInput;
+  }
+  if (text) {
+    std::cout << (world.rank == 0 ? *text : "");
+    return 0;
+  }
+  const megatron_mini::Options options = plan->options;
+  // tp runs fastest: ranks 0 .. tp-1 share a model replica.
+  const Parallel parallel{.world = world,
+                          .tp = runtime.split("tp", world.rank / options.tp),
+                          .dp = runtime.split("dp", world.rank % options.tp),
+                          .sequence_parallel = options.sequence_parallel};
+  // As many digits as the losses of this precision have.
+  const int digits = plan->config.precision == megatron_mini::Precision::kF64 ? 17 : 9;
+  std::optional<Trainer> trainer;
+  if (!all_succeed(world, [&] { trainer.emplace(std::move(*plan), parallel); })) {
+    return kBadInput;
+  }
+  train(*trainer, options, world.rank, digits);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    megatron_mini::MpiRuntime runtime(&argc, &argv);
+    try {
+      return run(runtime, argc, argv);
+    } catch (const std::exception& error) {
+      std::cerr << "megatron_mini: rank " << runtime.world().rank << ": " << error.what() << "\n";
+      throw;  // the runtime's destructor ends the job
+    }
+  } catch (...) {
+    return 1;
+  }
+}

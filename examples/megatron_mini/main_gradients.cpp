@@ -1,0 +1,124 @@
+#include "main_gradients.h"
+
+#include <ttrace/error.h>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <utility>
+
+namespace megatron_mini {
+
+namespace {
+
+// Small, so that even a tiny model has several; a larger parameter has a bucket of its own.
+constexpr std::int64_t kBucketElements = 1 << 16;
+
+// Number of parameters, from the first, that fill one bucket.
+std::size_t bucket_length(std::span<const ModelParameter> parameters) {
+  std::size_t length = 0;
+  std::int64_t elements = 0;
+  while (length < parameters.size()) {
+    elements += parameters[length].tensor.numel();
+    if (length > 0 && elements > kBucketElements) {
+      break;
+    }
+    ++length;
+  }
+  return length;
+}
+
+}  // namespace
+
+MainGradients::MainGradients(std::vector<ModelParameter> parameters,
+                             const Parallel& parallel,
+                             const Bugs& bugs)
+    : parameters_(std::move(parameters)), parallel_(parallel), bugs_(bugs) {
+  std::span<const ModelParameter> rest(parameters_);
+  while (!rest.empty()) {
+    const auto members = rest.first(bucket_length(rest));
+    rest = rest.subspan(members.size());
+    std::int64_t elements = 0;
+    for (const auto& member : members) {
+      elements += member.tensor.numel();
+    }
+    const auto type =
+        members.front().tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    buckets_.push_back(at::zeros({elements}, type));
+    std::int64_t offset = 0;
+    for (const auto& member : members) {
+      const auto count = member.tensor.numel();
+      views_.push_back(buckets_.back().narrow(0, offset, count).view(member.tensor.sizes()));
+      offset += count;
+    }
+  }
+}
+
+void MainGradients::zero() {
+  for (const auto& bucket : buckets_) {
+    bucket.zero_();
+  }
+}
+
+void MainGradients::accumulate() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    TTRACE_CHECK(gradient.defined(),
+                 InternalError,
+                 parameters_[i].path,
+                 " got no gradient in this micro-batch");
+    views_[i].add_(gradient);
+    gradient.reset();
+  }
+}
+
+void MainGradients::reduce() {
+  const int divisor = bugs_.data_parallel_divisor(parallel_.dp.size);
+  for (const auto& bucket : buckets_) {
+    bucket.div_(divisor);
+    sum_in_place(bucket, parallel_.dp);
+  }
+  if (parallel_.sequence_parallel) {
+    sum_sequence_parallel_gradients();
+  }
+}
+
+void MainGradients::sum_sequence_parallel_gradients() {
+  std::vector<at::Tensor> addends;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const bool skipped =
+        parameters_[i].role == ParameterRole::kReplicatedNorm && bugs_.skips_norm_gradient_sum();
+    if (parameters_[i].role != ParameterRole::kSplit && !skipped) {
+      addends.push_back(views_[i].view(-1));
+    }
+  }
+  const at::Tensor sums = all_reduce(at::cat(addends), parallel_.tp);
+  std::int64_t offset = 0;
+  for (auto& addend : addends) {
+    addend.copy_(sums.narrow(0, offset, addend.numel()));
+    offset += addend.numel();
+  }
+}
+
+double MainGradients::norm() const {
+  at::Tensor squared = at::zeros({1}, at::kDouble);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    // The ranks of tp hold equal copies of a replicated gradient: the first one counts.
+    if (parameters_[i].role == ParameterRole::kSplit || parallel_.tp.rank == 0) {
+      squared += views_[i].to(at::kDouble).square().sum();
+    }
+  }
+  return std::sqrt(all_reduce(squared, parallel_.tp).item<double>());
+}
+
+void MainGradients::clip(double norm, double limit) {
+  constexpr double kTiny = 1e-6;  // keeps a norm of 0 finite, as in torch.nn.utils.clip_grad_norm_
+  const double coefficient = std::min(1.0, limit / (norm + kTiny));
+  for (const auto& bucket : buckets_) {
+    bucket.mul_(coefficient);
+  }
+}
+
+}  // namespace megatron_mini

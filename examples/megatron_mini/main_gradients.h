@@ -1,0 +1,46 @@
+// Gradients of a step: collected over micro-batches in flat buckets of high precision, then reduced
+// between ranks.
+//
+// Thread-safety: none; one training thread.
+#pragma once
+
+#include "bugs.h"
+#include "gpt_model.h"
+#include "parallel.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace megatron_mini {
+
+class MainGradients {
+ public:
+  // f64 for f64 parameters, else f32. Allocates, communicates nothing.
+  MainGradients(std::vector<ModelParameter> parameters, const Parallel& parallel, const Bugs& bugs);
+
+  void zero();
+  // Adds the parameters' gradients of one micro-batch and takes them away.
+  void accumulate();
+  // Averages over dp, then sums over tp what sequence parallelism left as addends. All ranks.
+  void reduce();
+  // Frobenius norm over the whole model, every logical element once; the same on all ranks. All
+  // ranks.
+  [[nodiscard]] double norm() const;
+  // Scales such that a gradient of this norm is at most `limit` long.
+  void clip(double norm, double limit);
+
+  [[nodiscard]] const std::vector<ModelParameter>& parameters() const { return parameters_; }
+  // Views into the buckets, one per parameter, of its shape.
+  [[nodiscard]] const std::vector<at::Tensor>& views() const { return views_; }
+
+ private:
+  void sum_sequence_parallel_gradients();
+
+  std::vector<ModelParameter> parameters_;
+  Parallel parallel_;
+  Bugs bugs_;
+  std::vector<at::Tensor> buckets_;  // flat
+  std::vector<at::Tensor> views_;
+};
+
+}  // namespace megatron_mini

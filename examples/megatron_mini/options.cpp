@@ -1,0 +1,157 @@
+#include "options.h"
+
+#include <ttrace/error.h>
+
+#include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
+
+#include <limits>
+#include <sstream>
+
+namespace megatron_mini {
+
+namespace {
+
+namespace po = boost::program_options;
+
+po::options_description description() {
+  po::options_description result(
+      "megatron_mini: trains a small GPT with tensor, sequence and data parallelism.\n"
+      "Several ranks: run_ranks N megatron_mini --config FILE ...\n\nOptions");
+  auto add = result.add_options();
+  add("config", po::value<std::string>()->value_name("FILE"), "configuration (required)");
+  add("precision", po::value<std::string>()->value_name("P"), "f64, f32 or bf16");
+  add("seed", po::value<std::uint64_t>()->value_name("N"), "of data and initial values");
+  add("micro-batches", po::value<std::int64_t>()->value_name("N"), "per step, over all ranks");
+  add("steps", po::value<std::int64_t>()->value_name("N")->default_value(1), "iterations");
+  add("tp", po::value<int>()->value_name("N")->default_value(1), "tensor-parallel ranks");
+  add("dp", po::value<int>()->value_name("N"), "data-parallel ranks (default: all others)");
+  add("sp", po::bool_switch(), "sequence parallelism over the tensor-parallel ranks");
+  add("bug", po::value<std::string>()->value_name("NAME"), "switch a silent bug on");
+  add("list-bugs", po::bool_switch(), "print one line of JSON per bug");
+  add("annotations",
+      po::value<std::string>()->value_name("FILE")->default_value(MEGATRON_MINI_ANNOTATIONS,
+                                                                  "gpt.ttrace.yaml"),
+      "placements of tensors");
+  add("digest", po::bool_switch(), "print a digest of every step's results on all ranks");
+  add("help", po::bool_switch(), "print this");
+  return result;
+}
+
+po::variables_map parse(int argc, const char* const* argv) {
+  po::variables_map values;
+  try {
+    constexpr int kStyle =
+        po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+    po::store(po::command_line_parser(argc, argv)
+                  .options(description())
+                  .positional({})
+                  .style(kStyle)
+                  .run(),
+              values);
+  } catch (const po::error& error) {
+    TTRACE_THROW(UsageError, error.what(), "; see --help");
+  }
+  return values;
+}
+
+std::string help() {
+  std::ostringstream out;
+  out << description();
+  return out.str();
+}
+
+std::string bug_list() {
+  std::string lines;
+  for (const auto& bug : bug_table()) {
+    const nlohmann::ordered_json line = {{"name", bug.name},
+                                         {"source", bug.source},
+                                         {"needs", bug.needs},
+                                         {"expected", bug.expected}};
+    lines += line.dump() + "\n";
+  }
+  return lines;
+}
+
+template <class T>
+std::optional<T> optional(const po::variables_map& values, const char* name) {
+  return values.contains(name) ? std::optional<T>(values[name].as<T>()) : std::nullopt;
+}
+
+void check_layout(const Options& options, int world_size) {
+  TTRACE_CHECK(options.tp >= 1 && options.dp >= 1, UsageError, "--tp and --dp must be at least 1");
+  TTRACE_CHECK(std::int64_t{options.tp} * options.dp == world_size,
+               UsageError,
+               "--tp ",
+               options.tp,
+               " times --dp ",
+               options.dp,
+               " must be the number of ranks, which is ",
+               world_size,
+               "; start with run_ranks N");
+  TTRACE_CHECK(
+      !options.sequence_parallel || options.tp >= 2, UsageError, "--sp needs --tp 2 or more");
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv, int world_size) {
+  const po::variables_map values = parse(argc, argv);
+  CommandLine result;
+  if (values["help"].as<bool>()) {
+    result.text = help();
+    return result;
+  }
+  if (values["list-bugs"].as<bool>()) {
+    result.text = bug_list();
+    return result;
+  }
+  Options& options = result.options;
+  TTRACE_CHECK(values.contains("config"), UsageError, "--config FILE is missing; see --help");
+  options.config = values["config"].as<std::string>();
+  options.annotations = values["annotations"].as<std::string>();
+  options.precision = optional<std::string>(values, "precision");
+  options.seed = optional<std::uint64_t>(values, "seed");
+  options.micro_batches = optional<std::int64_t>(values, "micro-batches");
+  options.steps = values["steps"].as<std::int64_t>();
+  TTRACE_CHECK(options.steps >= 1, UsageError, "--steps must be at least 1");
+  options.tp = values["tp"].as<int>();
+  TTRACE_CHECK(options.tp >= 1 && world_size % options.tp == 0,
+               UsageError,
+               "--tp ",
+               options.tp,
+               " must divide the number of ranks, which is ",
+               world_size,
+               "; start with run_ranks N");
+  options.dp = optional<int>(values, "dp").value_or(world_size / options.tp);
+  options.sequence_parallel = values["sp"].as<bool>();
+  options.digest = values["digest"].as<bool>();
+  check_layout(options, world_size);
+  if (const auto name = optional<std::string>(values, "bug")) {
+    options.bug = find_bug(*name).bug;
+  }
+  return result;
+}
+
+Config load_config(const Options& options) {
+  Config config = load_config(options.config);
+  if (options.precision) {
+    config.precision = parse_precision(*options.precision);
+  }
+  config.data.seed = options.seed.value_or(config.data.seed);
+  config.data.micro_batches = options.micro_batches.value_or(config.data.micro_batches);
+  TTRACE_CHECK(config.data.micro_batches >= 1 && config.data.micro_batches % options.dp == 0,
+               UsageError,
+               "micro_batches ",
+               config.data.micro_batches,
+               " must be a positive multiple of --dp ",
+               options.dp);
+  check_bug(options.bug,
+            {.tp = options.tp,
+             .dp = options.dp,
+             .sequence_parallel = options.sequence_parallel,
+             .layers = config.model.layers});
+  return config;
+}
+
+}  // namespace megatron_mini

@@ -1,0 +1,239 @@
+#include "process_group_mpi.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/BFloat16.h>
+#include <mpi.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <exception>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace megatron_mini {
+
+namespace {
+
+// MPI's default error handler ends the job, so return codes are not looked at.
+
+// inout[i] = round(in[i] + inout[i]); the signature is MPI_User_function's.
+void add_bf16(void* in, void* inout, int* length, MPI_Datatype* /*type*/) {
+  const auto* addend = static_cast<const c10::BFloat16*>(in);
+  auto* sum = static_cast<c10::BFloat16*>(inout);
+  for (int i = 0; i < *length; ++i) {
+    sum[i] = c10::BFloat16(static_cast<float>(addend[i]) + static_cast<float>(sum[i]));
+  }
+}
+
+// MPI has no bf16: its type and its sum.
+class Bf16 {
+ public:
+  Bf16() {
+    MPI_Type_contiguous(sizeof(c10::BFloat16), MPI_BYTE, &type_);
+    MPI_Type_commit(&type_);
+    constexpr int kCommutes = 1;
+    MPI_Op_create(&add_bf16, kCommutes, &sum_);
+  }
+  ~Bf16() {
+    MPI_Op_free(&sum_);
+    MPI_Type_free(&type_);
+  }
+  Bf16(const Bf16&) = delete;  // owns MPI handles
+  Bf16& operator=(const Bf16&) = delete;
+
+  [[nodiscard]] MPI_Datatype type() const { return type_; }
+  [[nodiscard]] MPI_Op sum() const { return sum_; }
+
+ private:
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+  MPI_Op sum_ = MPI_OP_NULL;
+};
+
+// All calls here block until they are done.
+class DoneWork : public c10d::Work {
+ public:
+  explicit DoneWork(c10d::OpType op) : Work(-1, op) { finish(); }
+};
+
+int checked_count(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.is_contiguous(),
+              "an MPI collective got a strided tensor of shape ",
+              tensor.sizes(),
+              "; pass tensor.contiguous()");
+  TORCH_CHECK(tensor.numel() <= std::numeric_limits<int>::max(),
+              "an MPI collective takes at most 2^31-1 elements, got ",
+              tensor.numel());
+  return static_cast<int>(tensor.numel());
+}
+
+class MpiBackend : public c10d::Backend {
+ public:
+  // Owns `communicator`; `bf16` outlives the backend.
+  MpiBackend(MPI_Comm communicator, int rank, int size, const Bf16& bf16)
+      : Backend(rank, size), communicator_(communicator), bf16_(bf16) {}
+  ~MpiBackend() override { MPI_Comm_free(&communicator_); }
+  MpiBackend(const MpiBackend&) = delete;  // owns a communicator
+  MpiBackend& operator=(const MpiBackend&) = delete;
+
+  const std::string getBackendName() const override { return "mpi"; }  // NOLINT: c10d's signature
+
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override {
+    const at::Tensor& tensor = only(tensors);
+    MPI_Allreduce(MPI_IN_PLACE,
+                  tensor.data_ptr(),
+                  checked_count(tensor),
+                  type_of(tensor),
+                  operation(tensor, options.reduceOp),
+                  communicator_);
+    return c10::make_intrusive<DoneWork>(c10d::OpType::ALLREDUCE);
+  }
+
+  c10::intrusive_ptr<c10d::Work> _allgather_base(
+      at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& /*options*/) override {
+    check_sizes(output, input);
+    const int count = checked_count(input);
+    MPI_Allgather(input.data_ptr(),
+                  count,
+                  type_of(input),
+                  output.data_ptr(),
+                  count,
+                  type_of(output),
+                  communicator_);
+    return c10::make_intrusive<DoneWork>(c10d::OpType::_ALLGATHER_BASE);
+  }
+
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
+      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
+    check_sizes(input, output);
+    MPI_Reduce_scatter_block(input.data_ptr(),
+                             output.data_ptr(),
+                             checked_count(output),
+                             type_of(output),
+                             operation(input, options.reduceOp),
+                             communicator_);
+    return c10::make_intrusive<DoneWork>(c10d::OpType::_REDUCE_SCATTER_BASE);
+  }
+
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override {
+    const at::Tensor& tensor = only(tensors);
+    MPI_Bcast(tensor.data_ptr(),
+              checked_count(tensor),
+              type_of(tensor),
+              static_cast<int>(options.rootRank),
+              communicator_);
+    return c10::make_intrusive<DoneWork>(c10d::OpType::BROADCAST);
+  }
+
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& /*options*/) override {
+    MPI_Barrier(communicator_);
+    return c10::make_intrusive<DoneWork>(c10d::OpType::BARRIER);
+  }
+
+ private:
+  static const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
+    TORCH_CHECK(tensors.size() == 1, "one tensor a call, got ", tensors.size());
+    return tensors.front();
+  }
+
+  // `large` holds one `small` per rank.
+  void check_sizes(const at::Tensor& large, const at::Tensor& small) const {
+    TORCH_CHECK(large.scalar_type() == small.scalar_type() &&
+                    checked_count(large) == checked_count(small) * getSize(),
+                "shapes ",
+                large.sizes(),
+                " and ",
+                small.sizes(),
+                " do not fit ",
+                getSize(),
+                " ranks");
+  }
+
+  [[nodiscard]] MPI_Datatype type_of(const at::Tensor& tensor) const {
+    switch (tensor.scalar_type()) {
+      case at::kDouble:
+        return MPI_DOUBLE;
+      case at::kFloat:
+        return MPI_FLOAT;
+      case at::kBFloat16:
+        return bf16_.type();
+      case at::kLong:
+        return MPI_INT64_T;
+      default:
+        TORCH_CHECK(false, "no MPI type for ", tensor.scalar_type());
+    }
+  }
+
+  [[nodiscard]] MPI_Op operation(const at::Tensor& tensor, const c10d::ReduceOp& op) const {
+    const bool is_bf16 = tensor.scalar_type() == at::kBFloat16;
+    switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
+      case c10d::ReduceOp::SUM:
+        return is_bf16 ? bf16_.sum() : MPI_SUM;
+      case c10d::ReduceOp::MAX:
+        TORCH_CHECK(!is_bf16, "the maximum of bf16 tensors is not implemented");
+        return MPI_MAX;
+      default:
+        TORCH_CHECK(false, "only sums and maxima are implemented");
+    }
+  }
+
+  MPI_Comm communicator_;
+  const Bf16& bf16_;
+};
+
+}  // namespace
+
+struct MpiRuntime::Impl {
+  Bf16 bf16;
+  std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> groups;  // the registry only refers to them
+  Group world;
+};
+
+MpiRuntime::MpiRuntime(int* argc, char*** argv) {
+  int provided = 0;
+  MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided);
+  TORCH_CHECK(provided >= MPI_THREAD_SERIALIZED, "this MPI offers no MPI_THREAD_SERIALIZED");
+  impl_ = std::make_unique<Impl>();
+  impl_->world = split("world", 0);
+}
+
+MpiRuntime::~MpiRuntime() {
+  if (std::uncaught_exceptions() > 0) {
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  for (const auto& group : impl_->groups) {
+    c10d::unregister_process_group(group->getGroupName());
+  }
+  impl_.reset();  // frees communicators, which must precede MPI_Finalize
+  MPI_Finalize();
+}
+
+const Group& MpiRuntime::world() const {
+  return impl_->world;
+}
+
+Group MpiRuntime::split(const std::string& name, int color) {
+  constexpr int kKeepOrder = 0;
+  MPI_Comm communicator = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, color, kKeepOrder, &communicator);
+  Group result{.name = name};
+  MPI_Comm_rank(communicator, &result.rank);
+  MPI_Comm_size(communicator, &result.size);
+
+  const auto backend =
+      c10::make_intrusive<MpiBackend>(communicator, result.rank, result.size, impl_->bf16);
+  const auto store = c10::make_intrusive<c10d::HashStore>();  // required by the type, never asked
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, result.rank, result.size);
+  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
+  group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+  group->setGroupName(name);
+  c10d::register_process_group(name, group);
+  impl_->groups.push_back(std::move(group));
+  return result;
+}
+
+}  // namespace megatron_mini

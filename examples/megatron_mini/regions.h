@@ -1,0 +1,36 @@
+// The borders of a tensor-parallel region, each with the transposed communication in its backward.
+//
+// With tp alone, activations between regions are whole on every rank; with sequence parallelism
+// each rank holds its rows of the sequence, which is dimension 0.
+//
+//               forward                         backward
+//   enter       nothing       | all-gather      all-reduce | reduce-scatter
+//   leave       all-reduce    | reduce-scatter  nothing    | all-gather
+//
+// Source: Shoeybi et al., "Megatron-LM" (2019), section 3; Korthikanti et al., "Reducing Activation
+// Recomputation in Large Transformer Models" (2022), section 4.2.2.
+#pragma once
+
+#include "parallel.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace megatron_mini {
+
+// What happens to the addends that the ranks of a group hold. kSkipped is a planted bug: a rank
+// goes on with its own addend (with sequence parallelism: with its rows of it).
+enum class SumOverRanks : std::uint8_t { kDone, kSkipped };
+
+// [s/tp or s, b, h] -> [s, b, h]; `backward_sum`: of the input's gradient.
+[[nodiscard]] at::Tensor enter_region(const at::Tensor& input,
+                                      const Parallel& parallel,
+                                      SumOverRanks backward_sum = SumOverRanks::kDone);
+
+// Addends [s, b, h] -> their sum [s/tp or s, b, h]; `forward_sum`: of the addends.
+[[nodiscard]] at::Tensor leave_region(const at::Tensor& addend,
+                                      const Parallel& parallel,
+                                      SumOverRanks forward_sum = SumOverRanks::kDone);
+
+}  // namespace megatron_mini

@@ -1,0 +1,222 @@
+#include "trainer.h"
+
+#include "cross_entropy.h"
+
+#include <ttrace/error.h>
+#include <ttrace/log.h>
+
+#include <ATen/ATen.h>
+#include <xxhash.h>
+
+#include <cstdio>
+#include <utility>
+
+namespace megatron_mini {
+
+namespace {
+
+at::ScalarType torch_type(Precision precision) {
+  switch (precision) {
+    case Precision::kF64:
+      return at::kDouble;
+    case Precision::kF32:
+      return at::kFloat;
+    case Precision::kBF16:
+      return at::kBFloat16;
+  }
+  TTRACE_THROW(InternalError, "a precision without a torch type");
+}
+
+std::string short_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
+std::vector<ttrace::NamedTensor> named(const std::vector<ModelParameter>& parameters,
+                                       const std::vector<at::Tensor>& tensors) {
+  std::vector<ttrace::NamedTensor> result;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    result.push_back({parameters[i].path, tensors[i]});
+  }
+  return result;
+}
+
+std::vector<at::Tensor> tensors_of(const std::vector<ModelParameter>& parameters) {
+  std::vector<at::Tensor> result;
+  for (const auto& parameter : parameters) {
+    result.push_back(parameter.tensor);
+  }
+  return result;
+}
+
+// tokens and labels [b, s] of one micro-batch
+struct Batch {
+  at::Tensor tokens;
+  at::Tensor labels;
+};
+
+Batch batch_of(const TextData& text, const DataConfig& data, SampleKey key) {
+  std::vector<std::int64_t> values;
+  for (key.sample = 0; key.sample < data.micro_batch_size; ++key.sample) {
+    const auto sample = text.sample(key);
+    values.insert(values.end(), sample.begin(), sample.end());
+  }
+  const at::Tensor both = at::tensor(values, at::kLong).view({data.micro_batch_size, -1});
+  const auto sequence = both.size(1) - 1;
+  return {.tokens = both.narrow(1, 0, sequence).contiguous(),
+          .labels = both.narrow(1, 1, sequence).contiguous()};
+}
+
+std::uint64_t hash(const at::Tensor& tensor, std::uint64_t seed) {
+  const at::Tensor whole = tensor.contiguous();
+  return XXH3_64bits_withSeed(whole.const_data_ptr(), whole.nbytes(), seed);
+}
+
+std::uint64_t hash(const std::vector<at::Tensor>& tensors, std::uint64_t seed) {
+  for (const auto& tensor : tensors) {
+    seed = hash(tensor, seed);
+  }
+  return seed;
+}
+
+// One digest of the ranks' digests, the same on all of them.
+std::uint64_t over_ranks(std::uint64_t digest, const Group& world) {
+  const at::Tensor mine = at::full({1}, static_cast<std::int64_t>(digest), at::kLong);
+  return hash(all_gather(mine, world), 0);
+}
+
+}  // namespace
+
+Plan read_plan(const Options& options) {
+  const Config config = load_config(options);
+  const auto& model = config.model;
+  auto annotations = ttrace::Annotations::load(options.annotations);
+  annotations.size("v", model.vocabulary).size("g", model.gates());
+  return {.options = options,
+          .config = config,
+          .text = TextData::load(config.data.file, model.sequence, model.vocabulary),
+          .annotations = std::move(annotations)};
+}
+
+Trainer::Trainer(Plan plan, const Parallel& parallel)
+    : plan_(std::move(plan)),
+      parallel_(parallel),
+      bugs_(plan_.options.bug),
+      session_(ttrace::Session::from_environment()) {
+  const auto& config = plan_.config;
+  check_divisible(config.model, parallel_);
+  model_ = std::make_shared<GptModel>(
+      Blueprint{.model = config.model, .parallel = parallel_, .bugs = bugs_});
+  model_->to(torch_type(config.precision));
+
+  const auto parameters = model_->model_parameters();
+  const ttrace::Layout layout = layout_of(parallel_);
+  ttrace::fill_parameters(
+      named(parameters, tensors_of(parameters)), layout, plan_.annotations, config.data.seed);
+  describe();
+  session_.attach(*model_, layout, plan_.annotations);
+  const auto replaced = session_.load_parameters();
+  if (!replaced.empty()) {
+    ttrace::log(ttrace::LogLevel::kWarning,
+                ttrace::detail::concatenate(replaced.size(),
+                                            " parameters did not start as the reference's and were "
+                                            "replaced, first ",
+                                            replaced.front()));
+  }
+}
+
+void Trainer::describe() {
+  const auto& model = plan_.config.model;
+  const auto& data = plan_.config.data;
+  ttrace::RunDescription description;
+  description.model = {{"layers", std::to_string(model.layers)},
+                       {"hidden", std::to_string(model.hidden)},
+                       {"heads", std::to_string(model.heads)},
+                       {"query_groups", std::to_string(model.query_groups)},
+                       {"ffn", std::to_string(model.ffn)},
+                       {"vocabulary", std::to_string(model.vocabulary)},
+                       {"sequence", std::to_string(model.sequence)},
+                       {"activation", name_of(model.activation)},
+                       {"tied", model.tied ? "true" : "false"},
+                       {"rotary_base", std::to_string(model.rotary_base)},
+                       {"norm_epsilon", short_text(model.norm_epsilon)}};
+  description.data = {{"seed", std::to_string(data.seed)},
+                      {"micro_batch_size", std::to_string(data.micro_batch_size)},
+                      {"micro_batches", std::to_string(data.micro_batches)},
+                      {"digest", plan_.text.digest()}};
+  description.precision = name_of(plan_.config.precision);
+  session_.describe(std::move(description));
+}
+
+void Trainer::start() {
+  auto parameters = model_->model_parameters();
+  for (const auto& parameter : parameters) {
+    broadcast(parameter.tensor.detach(), parallel_.dp, 0);
+  }
+  gradients_.emplace(parameters, parallel_, bugs_);
+  optimizer_.emplace(std::move(parameters), gradients_->views(), plan_.config.optimizer);
+  barrier(parallel_.world);
+}
+
+StepResult Trainer::train_step(std::int64_t iteration) {
+  auto step = session_.step(iteration);
+  gradients_->zero();
+  const std::int64_t dp = parallel_.dp.size;
+  const std::int64_t local_microbatches = plan_.config.data.micro_batches / dp;
+  double loss_sum = 0.0;
+  for (std::int64_t i = 0; i < local_microbatches; ++i) {
+    loss_sum += train_microbatch(step, iteration, i * dp + parallel_.dp.rank);
+    gradients_->accumulate();
+  }
+  gradients_->reduce();
+  step.gradients_reduced(named(gradients_->parameters(), gradients_->views()));
+
+  StepResult result;
+  result.grad_norm = gradients_->norm();
+  result.loss = all_reduce(at::full({1}, loss_sum, at::kDouble), parallel_.dp).item<double>() /
+                static_cast<double>(plan_.config.data.micro_batches);
+  step.scalar("grad_norm", result.grad_norm);
+  step.scalar("loss", result.loss);
+  if (plan_.options.digest) {
+    result.digest = hash(at::full({1}, result.loss, at::kDouble), 0);
+    result.digest = hash(gradients_->views(), *result.digest);
+  }
+  gradients_->clip(result.grad_norm, plan_.config.optimizer.clip);
+  optimizer_->step();
+  step.parameters_updated(optimizer_->entries());
+  if (plan_.options.digest) {
+    result.digest =
+        over_ranks(hash(tensors_of(gradients_->parameters()), *result.digest), parallel_.world);
+  }
+  return result;
+}
+
+double Trainer::train_microbatch(ttrace::Step& step, std::int64_t iteration, std::int64_t index) {
+  const auto& config = plan_.config;
+  const double dp = parallel_.dp.size;
+  auto microbatch = step.microbatch(index, {.gradient_scale = 1.0 / dp});
+  Batch batch =
+      batch_of(plan_.text,
+               config.data,
+               {.seed = config.data.seed, .step = iteration, .microbatch = index, .sample = 0});
+  const at::Tensor order =
+      at::tensor(microbatch.permutation(config.data.micro_batch_size), at::kLong);
+  batch.tokens = batch.tokens.index_select(0, order);
+  batch.labels = batch.labels.index_select(0, order);
+  microbatch.data("tokens", batch.tokens);
+  microbatch.data("labels", batch.labels);
+
+  const at::Tensor logits = model_->forward(batch.tokens);
+  const VocabularyPart part{.first = logits.size(-1) * parallel_.tp.rank,
+                            .logical = config.model.vocabulary};
+  const at::Tensor per_token =
+      cross_entropy(logits, batch.labels.t().contiguous(), part, parallel_.tp);  // [s, b]
+  microbatch.loss(per_token);
+  const at::Tensor loss = per_token.sum() / static_cast<double>(per_token.numel());
+  // Averaged over this rank's micro-batches here, and over dp by the gradient reduction.
+  (loss * (dp / static_cast<double>(config.data.micro_batches))).backward();
+  return loss.item<double>();
+}
+
+}  // namespace megatron_mini

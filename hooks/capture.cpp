@@ -1,0 +1,555 @@
+#include "capture.h"
+
+#include <ttrace/log.h>
+
+#include "ivalue_tensors.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+std::atomic<Capture*> active{nullptr};
+
+constexpr int kNoGraphTask = -1;
+
+bool in_backward() { return torch::autograd::get_current_graph_task_id() != kNoGraphTask; }
+
+bool is_in_place(std::string_view name) { return name.ends_with('_') && !name.ends_with("__"); }
+
+// In-place operators whose gradient with respect to the old value equals that of the new one.
+bool hands_gradient_on(std::string_view name) {
+  return name == "aten::add_" || name == "aten::sub_";
+}
+
+at::Tensor first_tensor(const std::vector<c10::IValue>& outputs) {
+  at::Tensor result;
+  for (const c10::IValue& output : outputs) {
+    for_each_tensor(output, [&](const at::Tensor& tensor) {
+      if (!result.defined()) {
+        result = tensor;
+      }
+    });
+    if (result.defined()) {
+      break;
+    }
+  }
+  return result;
+}
+
+template <class Map>
+void erase_expired(Map& map) {
+  for (auto it = map.begin(); it != map.end();) {
+    it = it->second.storage.expired() ? map.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace
+
+Capture* active_capture() noexcept { return active.load(std::memory_order_acquire); }
+void set_active_capture(Capture* capture) noexcept {
+  active.store(capture, std::memory_order_release);
+}
+
+Capture::Capture(Parts parts, std::shared_ptr<Failure> failure)
+    : environment_(std::move(parts.environment)),
+      failure_(std::move(failure)),
+      modules_(std::move(parts.modules)),
+      parameters_(std::move(parts.parameters)),
+      recorder_(environment_, std::move(parts.layout), std::move(parts.annotations)) {
+  if (environment_.pass == Pass::kNoise) {
+    noise_.emplace(static_cast<std::uint64_t>(environment_.noise_seed));
+  }
+}
+
+// --- steps and micro-batches -------------------------------------------------------------------
+
+void Capture::watch_parameters() {
+  std::set<const c10::TensorImpl*> seen;
+  for (std::size_t i = 0; i < parameters_.all().size(); ++i) {
+    const at::Tensor& tensor = parameters_.all()[i].tensor;
+    // A weight registered under two names gets one gradient: the first name has it.
+    if (!tensor.requires_grad() || !seen.insert(tensor.unsafeGetTensorImpl()).second) {
+      continue;
+    }
+    const unsigned position = tensor.register_hook(
+        [weak = weak_from_this(), index = static_cast<int>(i)](const at::Tensor& gradient) {
+          if (const auto self = weak.lock()) {
+            self->contain([&] { self->parameter_gradient_arrived(index, gradient); });
+          }
+        });
+    parameter_hooks_.emplace_back(tensor, position);
+  }
+}
+
+void Capture::release_parameters() {
+  for (const auto& [tensor, position] : parameter_hooks_) {
+    tensor.remove_hook(position);
+  }
+  parameter_hooks_.clear();
+}
+
+void Capture::begin_step(std::int64_t step, WriterThread* writer) {
+  {
+    const std::lock_guard lock(mutex_);
+    parameters_.refresh();
+    recorder_.begin_step(step, writer);
+    step_ = step;
+    reduced_ = false;
+  }
+  if (noise_) {
+    noise_->begin_step(step);
+  }
+  contain([&] {
+    for (const Parameter& parameter : parameters_.all()) {
+      record_whole_step(Kind::kParam, parameter.path, parameter.tensor);
+    }
+  });
+}
+
+void Capture::end_step() {
+  contain([&] { settle_gradients(); });
+  const std::lock_guard lock(mutex_);
+  recorder_.end_step();
+  open_.clear();
+  by_graph_task_.clear();
+  pending_.reset();
+  produced_.clear();
+  derived_.clear();
+  slots_.clear();
+  gradients_.clear();
+}
+
+std::shared_ptr<MicrobatchState> Capture::open_microbatch(std::int64_t index,
+                                                          double gradient_scale) {
+  auto microbatch = std::make_shared<MicrobatchState>();
+  microbatch->index = index;
+  microbatch->gradient_scale = gradient_scale;
+  contain([&] {
+    commit_pending();
+    open_.push_back(microbatch);
+  });
+  return microbatch;
+}
+
+void Capture::close_microbatch(const std::shared_ptr<MicrobatchState>& microbatch) {
+  contain([&] {
+    commit_pending();
+    std::erase(open_, microbatch);
+    for (auto it = produced_.begin(); it != produced_.end();) {
+      std::erase_if(it->second, [&](const Produced& value) {
+        return value.microbatch == microbatch || value.identity.storage.expired();
+      });
+      it = it->second.empty() ? produced_.erase(it) : std::next(it);
+    }
+    erase_expired(derived_);
+    recorder_.flush();
+  });
+}
+
+void Capture::use_microbatch(const std::shared_ptr<MicrobatchState>& microbatch) {
+  contain([&] {
+    const auto found = std::find(open_.begin(), open_.end(), microbatch);
+    if (found != open_.end() && microbatch != open_.back()) {
+      commit_pending();
+      std::rotate(found, found + 1, open_.end());
+    }
+  });
+}
+
+std::shared_ptr<MicrobatchState> Capture::current_microbatch() const {
+  const auto running = by_graph_task_.find(torch::autograd::get_current_graph_task_id());
+  if (running != by_graph_task_.end()) {
+    return running->second;
+  }
+  return open_.empty() ? nullptr : open_.back();
+}
+
+void Capture::data(const std::shared_ptr<MicrobatchState>& microbatch,
+                   const std::string& name,
+                   const at::Tensor& tensor) {
+  contain([&] {
+    commit_pending();
+    const TensorId id = recorder_.next_id({Kind::kData, name}, microbatch.get());
+    recorder_.record(id, tensor, {microbatch.get()});
+  });
+}
+
+void Capture::loss(const std::shared_ptr<MicrobatchState>& microbatch,
+                   const at::Tensor& per_token) {
+  contain([&] {
+    commit_pending();
+    const TensorId id = recorder_.next_id({Kind::kLoss, "loss"}, microbatch.get());
+    expect(watch(per_token, microbatch, false), id, Kind::kGradOutput);
+    recorder_.record(id, per_token, {microbatch.get()});
+  });
+}
+
+void Capture::gradients_reduced(const std::vector<NamedTensor>& main_grads) {
+  contain([&] {
+    settle_gradients();
+    reduced_ = true;
+    for (const NamedTensor& item : main_grads) {
+      record_whole_step(Kind::kMainGrad, item.path, item.tensor);
+    }
+  });
+}
+
+void Capture::scalar(const std::string& name, double value) {
+  contain([&] {
+    commit_pending();
+    recorder_.record_scalar(name, value);
+  });
+}
+
+void Capture::parameters_updated(const std::vector<OptimizerEntry>& entries) {
+  contain([&] {
+    for (const OptimizerEntry& entry : entries) {
+      const std::pair<Kind, const at::Tensor*> tensors[] = {{Kind::kMaster, &entry.master},
+                                                            {Kind::kExpAvg, &entry.exp_avg},
+                                                            {Kind::kExpAvgSq, &entry.exp_avg_sq},
+                                                            {Kind::kParamNext, &entry.param}};
+      for (const auto& [kind, tensor] : tensors) {
+        if (tensor->defined()) {
+          record_whole_step(kind, entry.path, *tensor);
+        }
+      }
+    }
+  });
+}
+
+void Capture::record_whole_step(Kind kind, const std::string& path, const at::Tensor& tensor) {
+  recorder_.record(recorder_.next_id({kind, path}, nullptr), tensor, {});
+}
+
+// --- scopes ------------------------------------------------------------------------------------
+
+OpenScope Capture::scope(const torch::nn::Module* module, std::string_view child) const {
+  OpenScope result;
+  result.path = modules_.path_of(module, child);
+  result.leaf = modules_.is_leaf(result.path);
+  return result;
+}
+
+void Capture::scope_event() {
+  contain([&] { commit_pending(); });
+}
+
+void Capture::scope_input(const std::string& path, int slot, const at::Tensor& tensor) {
+  contain([&] {
+    commit_pending();
+    if (!in_microbatch()) {
+      return;
+    }
+    if (unreadable(tensor).empty()) {
+      const auto known = produced_.find(storage_of(tensor));
+      if (known != produced_.end() &&
+          std::any_of(known->second.begin(), known->second.end(), [&](const Produced& value) {
+            return value.microbatch == current_microbatch() && value.identity.same_value(tensor);
+          })) {
+        return;  // recorded where it was made
+      }
+    }
+    record_value({Kind::kInput, path, slot, in_backward()}, tensor, Kind::kGradInput);
+  });
+}
+
+void Capture::scope_output(const std::string& path, int slot, const at::Tensor& tensor) {
+  contain([&] {
+    commit_pending();
+    if (in_microbatch()) {
+      record_value({Kind::kOutput, path, slot, in_backward()}, tensor, Kind::kGradOutput);
+    }
+  });
+}
+
+void Capture::record_value(const Spot& spot, const at::Tensor& tensor, Kind gradient_kind) {
+  const Microbatch microbatch = current_microbatch();
+  const TensorId id = recorder_.next_id(spot, microbatch.get());
+  const Slot slot = watch(tensor, microbatch, false);
+  expect(slot, id, gradient_kind);
+  if (spot.kind == Kind::kOutput && unreadable(tensor).empty()) {
+    remember_produced(TensorIdentity(tensor), microbatch, slot);
+  }
+  recorder_.record(id, tensor, {microbatch.get()});
+}
+
+void Capture::remember_produced(TensorIdentity identity,
+                                const Microbatch& microbatch,
+                                Slot gradient) {
+  const void* storage = identity.storage._unsafe_get_target();
+  produced_[storage].push_back({std::move(identity), microbatch, std::move(gradient)});
+}
+
+// --- operators ---------------------------------------------------------------------------------
+
+void Capture::inspect(c10::ArrayRef<c10::IValue> inputs, OperatorInputs& result) {
+  contain([&] {
+    bool others = false;
+    for (const c10::IValue& input : inputs) {
+      for_each_tensor(input, [&](const at::Tensor& tensor) {
+        if (!tensor.has_storage()) {
+          others = true;
+          return;
+        }
+        result.storages.push_back(storage_of(tensor));
+        if (reduced_ || parameters_.find(tensor, result.parameters)) {
+          return;
+        }
+        const auto derived = derived_.find(storage_of(tensor));
+        if (derived != derived_.end() && !derived->second.storage.expired()) {
+          result.parameters.append(derived->second.parameters);
+        } else if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+          others = true;
+        }
+      });
+    }
+    result.only_parameters = !others && !result.parameters.empty();
+  });
+}
+
+void Capture::operator_finished(std::string_view name,
+                                const OperatorInputs& inputs,
+                                const std::vector<c10::IValue>& outputs) {
+  if (inputs.parameters.empty() && !is_in_place(name)) {
+    return;  // most operators: no lock
+  }
+  contain([&] {
+    // Backward's own operators run with gradients off; with gradients on, a forward runs again.
+    if (reduced_ || (in_backward() && !at::GradMode::is_enabled())) {
+      return;
+    }
+    if (inputs.only_parameters) {
+      remember_derived(inputs.parameters, outputs);
+      return;
+    }
+    const at::Tensor output = first_tensor(outputs);
+    if (!output.defined() || !in_microbatch()) {
+      return;
+    }
+    const OpenScope* scope = innermost_scope();
+    if (!inputs.parameters.empty() && (scope == nullptr || !scope->leaf) &&
+        output.is_floating_point() && !parameters_.is_parameter_memory(output)) {
+      if (const auto module = owner_of(inputs.parameters)) {
+        offer_output(*module, inputs, output);
+        return;
+      }
+    }
+    if (is_in_place(name)) {
+      follow_in_place(name, output);
+    }
+  });
+}
+
+std::optional<std::string> Capture::owner_of(const ParameterIndices& parameters) const {
+  std::optional<std::string> result;
+  const OpenScope* scope = innermost_scope();
+  for (const int index : parameters) {
+    const std::string& module = parameters_.all()[static_cast<std::size_t>(index)].module;
+    if (module.empty() || !modules_.is_leaf(module)) {
+      continue;
+    }
+    // Tied weights belong to several modules: the one inside the open scope is running.
+    if (scope != nullptr && module.starts_with(scope->path + ".")) {
+      return module;
+    }
+    if (!result) {
+      result = module;
+    }
+  }
+  return result;
+}
+
+void Capture::remember_derived(const ParameterIndices& parameters,
+                               const std::vector<c10::IValue>& outputs) {
+  for (const c10::IValue& output : outputs) {
+    for_each_tensor(output, [&](const at::Tensor& tensor) {
+      ParameterIndices itself;
+      if (tensor.has_storage() && !parameters_.find(tensor, itself)) {
+        derived_.insert_or_assign(storage_of(tensor), Derived{weak_storage(tensor), parameters});
+      }
+    });
+  }
+}
+
+void Capture::follow_in_place(std::string_view name, const at::Tensor& output) {
+  if (!unreadable(output).empty()) {
+    return;
+  }
+  Slot slot;
+  if (pending_ && pending_->identity.same_place(output)) {
+    slot = pending_->gradient;
+  } else if (const auto found = produced_.find(storage_of(output)); found != produced_.end()) {
+    for (const Produced& value : found->second) {
+      if (value.identity.same_place(output)) {
+        slot = value.gradient;
+      }
+    }
+  }
+  if (slot == nullptr) {
+    return;
+  }
+  slot->transparent = slot->transparent && hands_gradient_on(name);
+  if (slot->transparent && output.requires_grad() && at::GradMode::is_enabled()) {
+    hook(output, slot, true);
+  }
+}
+
+bool Capture::continues(const std::string& module,
+                        const OperatorInputs& inputs,
+                        const Microbatch& microbatch,
+                        bool recompute) const {
+  if (!pending_ || pending_->module != module || pending_->microbatch != microbatch ||
+      pending_->recompute != recompute) {
+    return false;
+  }
+  const auto contains = [](const auto& list, const auto& item) {
+    return std::find(list.begin(), list.end(), item) != list.end();
+  };
+  // A parameter that is used again begins the next call: linear(linear(x)).
+  const bool again =
+      std::any_of(inputs.parameters.begin(), inputs.parameters.end(), [&](int index) {
+        return contains(pending_->used, index);
+      });
+  return !again && contains(inputs.storages, pending_->identity.storage._unsafe_get_target());
+}
+
+void Capture::offer_output(const std::string& module,
+                           const OperatorInputs& inputs,
+                           const at::Tensor& output) {
+  const std::string reason = unreadable(output);
+  if (!reason.empty()) {
+    recorder_.note("an output of " + module + " " + reason + " and was not recorded.");
+    return;
+  }
+  const Microbatch microbatch = current_microbatch();
+  const bool recompute = in_backward();
+  ParameterIndices used = inputs.parameters;
+  if (continues(module, inputs, microbatch, recompute)) {
+    used.append(pending_->used);
+    if (pending_->gradient != nullptr) {
+      pending_->gradient->discarded = true;
+    }
+    pending_.reset();
+  } else {
+    commit_pending();
+  }
+  pending_.emplace(Pending{module,
+                           std::move(used),
+                           TensorIdentity(output),
+                           copy_tensor(output),
+                           microbatch,
+                           recompute,
+                           watch(output, microbatch, true)});
+}
+
+void Capture::commit_pending() {
+  if (!pending_) {
+    return;
+  }
+  Pending pending = std::move(*pending_);
+  pending_.reset();
+  const TensorId id = recorder_.next_id({Kind::kOutput, pending.module, 0, pending.recompute},
+                                        pending.microbatch.get());
+  expect(pending.gradient, id, Kind::kGradOutput);
+  remember_produced(std::move(pending.identity), pending.microbatch, pending.gradient);
+  recorder_.record(id, std::move(pending.copy), {pending.microbatch.get(), true});
+}
+
+// --- gradients ---------------------------------------------------------------------------------
+
+Capture::Slot Capture::watch(const at::Tensor& tensor,
+                             const Microbatch& microbatch,
+                             bool inferred) {
+  if (!tensor.defined() || !tensor.requires_grad() || !at::GradMode::is_enabled()) {
+    return nullptr;
+  }
+  auto slot = std::make_shared<GradientSlot>();
+  slot->microbatch = microbatch;
+  slot->inferred = inferred;
+  hook(tensor, slot, false);
+  return slot;
+}
+
+void Capture::hook(const at::Tensor& tensor, const Slot& slot, bool fallback) {
+  static_cast<void>(tensor.register_hook(
+      [weak = weak_from_this(), slot, fallback](const at::Tensor& gradient) {
+        if (const auto self = weak.lock()) {
+          self->contain([&] { self->gradient_arrived(slot, gradient, fallback); });
+        }
+      }));
+}
+
+void Capture::expect(const Slot& slot, const TensorId& value, Kind gradient_kind) {
+  if (slot == nullptr) {
+    return;
+  }
+  slot->value = value;
+  slot->id = value;
+  slot->id.kind = gradient_kind;
+  slot->id.recompute = false;  // wherever the hook sits, a gradient comes once
+  slots_.push_back(slot);
+}
+
+void Capture::gradient_arrived(const Slot& slot, const at::Tensor& gradient, bool fallback) {
+  commit_pending();  // may be what gives the slot its id
+  if (!gradient.defined() || reduced_ || slot->discarded || slot->recorded ||
+      slot->id.path.empty() || slot->id.step != step_) {
+    return;
+  }
+  by_graph_task_[torch::autograd::get_current_graph_task_id()] = slot->microbatch;
+  if (fallback) {
+    if (unreadable(gradient).empty() && recorder_.wants(slot->id)) {
+      slot->fallback = copy_tensor(gradient);
+      slot->fallback_order = recorder_.take_order();
+    }
+    return;
+  }
+  slot->recorded = true;
+  slot->fallback.reset();
+  if (gradients_.insert(slot->id).second) {
+    recorder_.record(slot->id, gradient, {slot->microbatch.get(), slot->inferred});
+  }
+}
+
+void Capture::parameter_gradient_arrived(int index, const at::Tensor& gradient) {
+  commit_pending();
+  const Microbatch microbatch = current_microbatch();
+  if (!gradient.defined() || reduced_ || microbatch == nullptr) {
+    return;
+  }
+  const std::string& path = parameters_.all()[static_cast<std::size_t>(index)].path;
+  const TensorId id = recorder_.next_id({Kind::kParamGrad, path}, microbatch.get());
+  recorder_.record(id, gradient, {microbatch.get()});
+}
+
+void Capture::settle_gradients() {
+  commit_pending();
+  std::size_t missing = 0;
+  for (const Slot& slot : slots_) {
+    if (slot->recorded || slot->discarded || gradients_.contains(slot->id)) {
+      continue;
+    }
+    if (slot->fallback) {
+      gradients_.insert(slot->id);
+      recorder_.record(slot->id,
+                       std::move(*slot->fallback),
+                       {slot->microbatch.get(), slot->inferred, slot->fallback_order});
+    } else if (recorder_.wants(slot->id)) {
+      ++missing;
+      recorder_.note("no gradient arrived for " + to_string(slot->value));
+    }
+  }
+  slots_.clear();
+  if (missing > 0) {
+    log(LogLevel::kWarning,
+        "no gradient arrived for " + std::to_string(missing) + " tensors of step " +
+            std::to_string(step_) + "; the trace's notes name them");
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,208 @@
+// What a traced step records: the observer, scopes and gradient hooks report here.
+//
+// An operator's result belongs to the innermost open scope if that scope is a leaf (the scope
+// records it itself), else to the leaf module whose parameters the outermost operator took. A leaf
+// module may use its parameters in several operators (a 3-D C++ nn::Linear multiplies, then adds
+// its bias in place): the copy of its latest result is pending until something else happens, and
+// only the last one is its output.
+//
+// Thread-safety: every public function may be called from any thread; one lock. No public function
+// throws, except those marked: the first error stops the tracing (see Failure).
+#pragma once
+
+#include <ttrace/session.h>
+
+#include "environment.h"
+#include "failure.h"
+#include "microbatch_state.h"
+#include "module_index.h"
+#include "noise_policy.h"
+#include "parameter_map.h"
+#include "recorder.h"
+#include "scope_stack.h"
+
+#include <ATen/core/ivalue.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace ttrace {
+
+// What an outermost operator was given.
+struct OperatorInputs {
+  c10::SmallVector<const c10::StorageImpl*, 8> storages;  // alive until the operator is finished
+  ParameterIndices parameters;   // that inputs are, or were computed from alone
+  bool only_parameters = false;  // no other tensor among the inputs
+};
+
+class Capture : public std::enable_shared_from_this<Capture> {
+ public:
+  struct Parts {
+    Environment environment;
+    Layout layout;
+    Annotations annotations;
+    std::vector<NamedTensor> parameters;
+    ModuleIndex modules;
+  };
+  Capture(Parts parts, std::shared_ptr<Failure> failure);
+
+  // Runs `body` under the lock, unobserved by the operator callback; keeps what it throws. Does
+  // nothing outside traced steps and after a failure.
+  template <class Body>
+  void contain(Body&& body) noexcept;
+
+  [[nodiscard]] bool failed() const { return failure_->failed(); }
+  [[nodiscard]] Failure& failure() { return *failure_; }
+  [[nodiscard]] const ParameterMap& parameters() const { return parameters_; }
+  // Null except in noise passes.
+  [[nodiscard]] NoisePolicy* noise() { return noise_ ? &*noise_ : nullptr; }
+
+  // Gradient hooks on parameters: before any other hook that the program adds later.
+  void watch_parameters();
+  void release_parameters();
+
+  void begin_step(std::int64_t step, WriterThread* writer);
+  void end_step();
+
+  [[nodiscard]] std::shared_ptr<MicrobatchState> open_microbatch(std::int64_t index,
+                                                                 double gradient_scale);
+  void close_microbatch(const std::shared_ptr<MicrobatchState>& microbatch);
+  void use_microbatch(const std::shared_ptr<MicrobatchState>& microbatch);
+  void data(const std::shared_ptr<MicrobatchState>& microbatch,
+            const std::string& name,
+            const at::Tensor& tensor);
+  void loss(const std::shared_ptr<MicrobatchState>& microbatch, const at::Tensor& per_token);
+
+  void gradients_reduced(const std::vector<NamedTensor>& main_grads);
+  void scalar(const std::string& name, double value);
+  void parameters_updated(const std::vector<OptimizerEntry>& entries);
+
+  // Throws UsageError for an unknown module.
+  [[nodiscard]] OpenScope scope(const torch::nn::Module* module, std::string_view child) const;
+  void scope_event();  // a scope opens or closes: what is pending is complete
+  void scope_input(const std::string& path, int slot, const at::Tensor& tensor);
+  void scope_output(const std::string& path, int slot, const at::Tensor& tensor);
+
+  void inspect(c10::ArrayRef<c10::IValue> inputs, OperatorInputs& result);
+  void operator_finished(std::string_view name,  // "aten::addmm"
+                         const OperatorInputs& inputs,
+                         const std::vector<c10::IValue>& outputs);
+
+ private:
+  using Microbatch = std::shared_ptr<MicrobatchState>;
+
+  // One gradient that is expected.
+  struct GradientSlot {
+    TensorId id;     // of the gradient
+    TensorId value;  // of the tensor
+    Microbatch microbatch;
+    bool inferred = false;
+    bool discarded = false;   // belongs to an operator that was not the module's last
+    bool recorded = false;
+    bool transparent = true;  // in-place operators since then handed the gradient on unchanged
+    std::optional<TensorCopy> fallback;  // what the in-place operator that followed was given
+    std::uint64_t fallback_order = 0;
+  };
+  using Slot = std::shared_ptr<GradientSlot>;
+
+  // The latest result of a leaf module that may not have finished its call.
+  struct Pending {
+    std::string module;
+    ParameterIndices used;  // in this call
+    TensorIdentity identity;
+    TensorCopy copy;
+    Microbatch microbatch;
+    bool recompute = false;
+    Slot gradient;  // null where none is expected
+  };
+
+  struct Produced {
+    TensorIdentity identity;
+    Microbatch microbatch;
+    Slot gradient;
+  };
+
+  struct Derived {
+    WeakStorage storage;
+    ParameterIndices parameters;
+  };
+
+  [[nodiscard]] Microbatch current_microbatch() const;
+  [[nodiscard]] bool in_microbatch() const { return !reduced_ && current_microbatch() != nullptr; }
+
+  // The leaf module that these parameters belong to.
+  [[nodiscard]] std::optional<std::string> owner_of(const ParameterIndices& parameters) const;
+  void remember_derived(const ParameterIndices& parameters,
+                        const std::vector<c10::IValue>& outputs);
+  void follow_in_place(std::string_view name, const at::Tensor& output);
+  void offer_output(const std::string& module,
+                    const OperatorInputs& inputs,
+                    const at::Tensor& output);
+  // Whether this operator continues the pending call of `module`.
+  [[nodiscard]] bool continues(const std::string& module,
+                               const OperatorInputs& inputs,
+                               const Microbatch& microbatch,
+                               bool recompute) const;
+  void commit_pending();
+
+  // Registers a gradient hook; null where no gradient will come.
+  [[nodiscard]] Slot watch(const at::Tensor& tensor, const Microbatch& microbatch, bool inferred);
+  void hook(const at::Tensor& tensor, const Slot& slot, bool fallback);
+  void expect(const Slot& slot, const TensorId& value, Kind gradient_kind);
+  void record_value(const Spot& spot, const at::Tensor& tensor, Kind gradient_kind);
+  void remember_produced(TensorIdentity identity, const Microbatch& microbatch, Slot gradient);
+  void record_whole_step(Kind kind, const std::string& path, const at::Tensor& tensor);
+  void gradient_arrived(const Slot& slot, const at::Tensor& gradient, bool fallback);
+  void parameter_gradient_arrived(int index, const at::Tensor& gradient);
+  void settle_gradients();
+
+  const Environment environment_;
+  const std::shared_ptr<Failure> failure_;
+  ModuleIndex modules_;
+  ParameterMap parameters_;
+  std::optional<NoisePolicy> noise_;
+  std::vector<std::pair<at::Tensor, unsigned>> parameter_hooks_;
+
+  std::mutex mutex_;  // guards what follows
+  Recorder recorder_;
+  std::int64_t step_ = 0;
+  bool reduced_ = false;  // gradients_reduced() was called: the optimizer's phase
+  std::vector<Microbatch> open_;
+  std::unordered_map<int, Microbatch> by_graph_task_;  // which micro-batch a backward belongs to
+  std::optional<Pending> pending_;
+  std::unordered_map<const void*, std::vector<Produced>> produced_;  // by storage
+  std::unordered_map<const void*, Derived> derived_;                 // by storage
+  std::vector<Slot> slots_;
+  std::set<TensorId> gradients_;  // recorded
+};
+
+// The capture of the step that is being traced, or null. One atomic load.
+[[nodiscard]] Capture* active_capture() noexcept;
+void set_active_capture(Capture* capture) noexcept;
+
+// --- implementation --------------------------------------------------------------------------
+
+template <class Body>
+void Capture::contain(Body&& body) noexcept {
+  if (failed()) {
+    return;
+  }
+  try {
+    const Unobserved unobserved;
+    const std::lock_guard lock(mutex_);
+    if (recorder_.recording()) {
+      body();
+    }
+  } catch (...) {
+    failure_->keep(std::current_exception());
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,194 @@
+#include "consistent_start.h"
+
+#include <ttrace/error.h>
+#include <ttrace/manifest.h>
+#include <ttrace/merge.h>
+#include <ttrace/trace_reader.h>
+#include <ttrace/trace_writer.h>
+
+#include "tensor_copy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) {
+    text += (text.empty() ? "" : "x") + std::to_string(size);
+  }
+  return text.empty() ? "scalar" : text;
+}
+
+// Number of single-character edits between two names.
+std::size_t edit_distance(const std::string& from, const std::string& to) {
+  std::vector<std::size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < to.size(); ++j) {
+      const std::size_t substituted = diagonal + (from[i] == to[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, substituted});
+    }
+  }
+  return row.back();
+}
+
+// The reference's start files, by parameter path.
+class StartParameters {
+ public:
+  explicit StartParameters(const std::string& reference) : reference_(reference) {
+    const Manifest manifest = read_manifest(reference);
+    for (int rank = 0; rank < manifest.world_size; ++rank) {
+      files_.emplace_back(start_file(reference, rank));
+    }
+    for (std::size_t rank = 0; rank < files_.size(); ++rank) {
+      for (const Record& record : files_[rank].records()) {
+        shards_[record.id.path].push_back(
+            {static_cast<int>(rank), &record, files_[rank].bytes(record)});
+      }
+    }
+  }
+
+  // The logical tensor. Throws UsageError or FormatError.
+  [[nodiscard]] MergeResult get(const std::string& path) const {
+    const auto found = shards_.find(path);
+    if (found == shards_.end()) {
+      TTRACE_THROW(UsageError,
+                   "the reference ",
+                   reference_,
+                   " has no parameter ",
+                   path,
+                   "; the nearest name is ",
+                   nearest(path),
+                   ". Use canonical paths on both sides.");
+    }
+    MergeResult result = merge(found->second);
+    TTRACE_CHECK(result.has_tensor(),
+                 FormatError,
+                 "the start parameter ",
+                 path,
+                 " of ",
+                 reference_,
+                 " cannot be put together: ",
+                 result.findings.empty() ? "no tensor" : result.findings.front().message);
+    return result;
+  }
+
+ private:
+  [[nodiscard]] std::string nearest(const std::string& path) const {
+    const auto best = std::min_element(
+        shards_.begin(), shards_.end(), [&path](const auto& left, const auto& right) {
+          return edit_distance(left.first, path) < edit_distance(right.first, path);
+        });
+    return best == shards_.end() ? "none at all" : best->first;
+  }
+
+  std::string reference_;
+  std::vector<RankFile> files_;
+  std::map<std::string, std::vector<Shard>> shards_;
+};
+
+std::vector<std::byte> convert(const MergeResult& source, ElementType type) {
+  if (source.type == type) {
+    return {source.bytes.begin(), source.bytes.end()};
+  }
+  const std::int64_t count = element_count(source.shape);
+  std::vector<double> wide(static_cast<std::size_t>(count));
+  to_double(source.type, source.bytes.data(), count, wide.data());
+  std::vector<std::byte> result(wide.size() * element_size(type));
+  from_double(type, wide.data(), count, result.data());
+  return result;
+}
+
+// The parameter's bytes with all that is no padding replaced by the shard.
+std::vector<std::byte> overlay(const TensorCopy& current,
+                               const Placement& placement,
+                               const std::vector<std::byte>& logical) {
+  std::vector<std::byte> result(current.bytes.size());
+  extract(placement, current.type, logical.data(), result.data());
+  const std::vector<std::byte> ones(logical.size() / element_size(current.type), std::byte{1});
+  std::vector<std::byte> held(result.size() / element_size(current.type));
+  extract(placement, ElementType::kU8, ones.data(), held.data());
+  const std::size_t size = element_size(current.type);
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    if (held[i] == std::byte{0}) {
+      std::memcpy(&result[i * size], &current.bytes[i * size], size);
+    }
+  }
+  return result;
+}
+
+// Returns whether the parameter's bits changed.
+bool load_one(const Parameter& parameter,
+              const MergeResult& reference,
+              const Layout& layout,
+              const Annotations& annotations) {
+  const TensorCopy current = copy_tensor(parameter.tensor);
+  const Placement placement =
+      annotations.placement(Kind::kParam, parameter.path, 0, current.shape, layout);
+  TTRACE_CHECK(placement.logical_shape() == reference.shape,
+               UsageError,
+               "parameter ",
+               parameter.path,
+               " is ",
+               shape_text(placement.logical_shape()),
+               " here (local ",
+               shape_text(current.shape),
+               ") and ",
+               shape_text(reference.shape),
+               " in the reference; use the same model or correct its annotation.");
+  const std::vector<std::byte> bytes =
+      overlay(current, placement, convert(reference, current.type));
+  if (bytes == current.bytes) {
+    return false;
+  }
+  overwrite_tensor(parameter.tensor, bytes);
+  return true;
+}
+
+}  // namespace
+
+void store_start(const std::string& directory,
+                 const std::vector<Parameter>& parameters,
+                 const Layout& layout,
+                 const Annotations& annotations) {
+  TraceWriter writer(start_file(directory, layout.rank), layout);
+  std::uint64_t order = 0;
+  for (const Parameter& parameter : parameters) {
+    TensorCopy copy = copy_tensor(parameter.tensor);
+    Record record;
+    record.id.kind = Kind::kParam;
+    record.id.path = parameter.path;
+    record.type = copy.type;
+    record.shape = std::move(copy.shape);
+    record.placement =
+        annotations.placement(Kind::kParam, parameter.path, 0, record.shape, layout);
+    record.order = ++order;
+    writer.append(std::move(record), copy.bytes);
+  }
+  writer.commit();
+}
+
+std::vector<std::string> load_start(const std::string& reference,
+                                    const std::vector<Parameter>& parameters,
+                                    const Layout& layout,
+                                    const Annotations& annotations) {
+  const StartParameters start(reference);
+  std::vector<std::string> differed;
+  for (const Parameter& parameter : parameters) {
+    if (load_one(parameter, start.get(parameter.path), layout, annotations)) {
+      differed.push_back(parameter.path);
+    }
+  }
+  return differed;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,47 @@
+// What the TTRACE_* variables ask for; docs/architecture.md lists them.
+//
+// Thread-safety: values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <regex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ttrace {
+
+enum class Pass : std::uint8_t { kReference, kCandidate, kNoise };
+
+[[nodiscard]] std::string_view name_of(Pass pass);
+
+struct Environment {
+  Pass pass = Pass::kReference;
+  std::string directory;        // TTRACE_DIR; may be empty in a noise pass
+  std::string reference;        // TTRACE_REFERENCE; may be empty except in a noise pass
+  int noise_seed = 0;           // TTRACE_NOISE_SEED, from 1; 0 outside noise passes
+  std::int64_t first_step = 0;  // TTRACE_STEPS, half-open
+  std::int64_t last_step = 1;
+  std::string precision;             // TTRACE_PRECISION, or empty: not checked
+  bool own_start = false;            // TTRACE_START=own
+  std::string filter_text;           // TTRACE_FILTER as given, for messages
+  std::optional<std::regex> filter;  // the same, compiled
+  bool named = false;                // TTRACE_NAMED=1
+  bool raise = false;                // TTRACE_ON_ERROR=raise
+
+  [[nodiscard]] bool traces(std::int64_t iteration) const {
+    return iteration >= first_step && iteration < last_step;
+  }
+  [[nodiscard]] std::vector<std::int64_t> steps() const;
+  // Whether a record of this id is to be kept.
+  [[nodiscard]] bool wants(const std::string& id) const {
+    return !filter || std::regex_search(id, *filter);
+  }
+};
+
+// Nothing where TTRACE_PASS is unset or empty. Throws UsageError that names the variable, its value
+// and what was expected.
+[[nodiscard]] std::optional<Environment> read_environment();
+
+}  // namespace ttrace

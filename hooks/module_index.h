@@ -1,0 +1,34 @@
+// The canonical path of a module object, and which modules are leaves.
+//
+// Thread-safety: immutable after construction.
+#pragma once
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace ttrace {
+
+class ModuleIndex {
+ public:
+  explicit ModuleIndex(
+      const std::vector<std::pair<std::string, const torch::nn::Module*>>& modules);
+
+  // Throws UsageError for a module that attach() has not seen.
+  [[nodiscard]] std::string path_of(const torch::nn::Module* module, std::string_view child) const;
+  // Whether no known module lies below `path`.
+  [[nodiscard]] bool is_leaf(const std::string& path) const;
+
+ private:
+  std::unordered_map<const torch::nn::Module*, std::string> paths_;
+  std::set<std::string, std::less<>> names_;
+};
+
+}  // namespace ttrace

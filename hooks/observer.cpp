@@ -1,0 +1,134 @@
+#include "observer.h"
+
+#include "capture.h"
+#include "ivalue_tensors.h"
+#include "noise_class.h"
+
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+// State of one running operator, from its start to its end.
+struct OperatorContext : at::ObserverContext {
+  OperatorContext* parent = nullptr;
+  bool is_operator = false;  // of the dispatcher; else a wrapper such as backward's nodes
+  bool outermost = false;    // no other operator around it
+  OperatorInputs inputs;     // storages in noise passes always, else of outermost operators only
+  c10::SmallVector<WeakStorage, 2> perturbed;  // by operators inside this one
+};
+
+thread_local OperatorContext* innermost = nullptr;
+
+// Backward's wrappers are named "autograd::engine::evaluate_function: AddmmBackward0", Python
+// functions by their class; operators by namespace and name.
+bool is_dispatched(const at::RecordFunction& function, std::string_view name) {
+  return function.scope() == at::RecordScope::FUNCTION &&
+         name.find("::") != std::string_view::npos && !name.starts_with("autograd::");
+}
+
+bool moves_data(std::string_view name) {
+  return name.starts_with("c10d::") || name.starts_with("_c10d_functional::");
+}
+
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
+  Capture* capture = active_capture();
+  if (capture == nullptr || capture->failed()) {
+    return nullptr;
+  }
+  auto context = std::make_unique<OperatorContext>();
+  const std::string_view name = function.name();
+  context->parent = innermost;
+  context->is_operator = is_dispatched(function, name);
+  context->outermost =
+      context->is_operator && (innermost == nullptr || !innermost->is_operator);
+  if (context->outermost && !moves_data(name)) {
+    capture->inspect(function.inputs(), context->inputs);
+  } else if (context->is_operator && capture->noise() != nullptr) {
+    for (const c10::IValue& input : function.inputs()) {
+      for_each_tensor(input, [&](const at::Tensor& tensor) {
+        if (tensor.has_storage()) {
+          context->inputs.storages.push_back(storage_of(tensor));
+        }
+      });
+    }
+  }
+  innermost = context.get();
+  return context;
+}
+
+template <class List>
+bool contains_storage(const List& list, const c10::StorageImpl* storage) {
+  return std::any_of(list.begin(), list.end(), [storage](const WeakStorage& item) {
+    return item._unsafe_get_target() == storage;
+  });
+}
+
+void perturb_outputs(NoisePolicy& noise,
+                     const at::RecordFunction& function,
+                     OperatorContext& context) {
+  const std::string_view name = function.name();
+  const NoiseClass kind = noise_class(name);
+  const bool writes_inputs = name.ends_with('_') ||
+                             std::string_view(function.overload_name()).ends_with("out");
+  for (const c10::IValue& output : function.outputs()) {
+    for_each_tensor(output, [&](const at::Tensor& tensor) {
+      if (kind == NoiseClass::kNone || !tensor.has_storage() ||
+          contains_storage(context.perturbed, storage_of(tensor))) {
+        return;
+      }
+      const bool input = std::find(context.inputs.storages.begin(),
+                                   context.inputs.storages.end(),
+                                   storage_of(tensor)) != context.inputs.storages.end();
+      if ((!input || writes_inputs) && noise.apply(tensor, kind)) {
+        context.perturbed.push_back(weak_storage(tensor));
+      }
+    });
+  }
+  if (context.parent != nullptr && context.parent->is_operator) {
+    auto& above = context.parent->perturbed;
+    above.insert(above.end(), context.perturbed.begin(), context.perturbed.end());
+  }
+}
+
+void on_end(const at::RecordFunction& function, at::ObserverContext* observer_context) {
+  auto* context = static_cast<OperatorContext*>(observer_context);
+  if (context == nullptr) {
+    return;
+  }
+  if (innermost == context) {
+    innermost = context->parent;
+  }
+  Capture* capture = active_capture();
+  if (capture == nullptr || !context->is_operator) {
+    return;
+  }
+  if (NoisePolicy* noise = capture->noise()) {
+    capture->contain([&] { perturb_outputs(*noise, function, *context); });
+  }
+  if (context->outermost) {
+    capture->operator_finished(function.name(), context->inputs, function.outputs());
+  }
+}
+
+}  // namespace
+
+Observer::Observer()
+    : handle_(at::addGlobalCallback(at::RecordFunctionCallback(&on_start, &on_end)
+                                        .needsInputs(true)
+                                        .needsOutputs(true)
+                                        .scopes({at::RecordScope::FUNCTION}))) {
+  disable();
+}
+
+Observer::~Observer() { at::removeCallback(handle_); }
+
+void Observer::enable() { at::reenableCallback(handle_); }
+
+void Observer::disable() { at::disableCallback(handle_); }
+
+}  // namespace ttrace

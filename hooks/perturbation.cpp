@@ -1,0 +1,112 @@
+#include "perturbation.h"
+
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+// Elements that share one key: 32-bit counters suffice and vectorise.
+constexpr std::int64_t kChunk = std::int64_t{1} << 20;
+
+// A 32-bit finaliser of two multiplications keyed at both ends.
+inline std::uint32_t hash(std::uint32_t counter, std::uint32_t low, std::uint32_t high) {
+  std::uint32_t x = counter ^ low;
+  x = (x ^ (x >> 16)) * 0x7feb352dU;
+  x += high;
+  x = (x ^ (x >> 15)) * 0x846ca68bU;
+  return x ^ (x >> 16);
+}
+
+// +1 and -1 with probability 1/8 each, else 0; from three random bits.
+inline std::int32_t flip(std::uint32_t random) {
+  const std::uint32_t bits = random >> 29;
+  return static_cast<std::int32_t>(bits == 0) - static_cast<std::int32_t>(bits == 1);
+}
+
+// Uniform in [-kReductionUlps, kReductionUlps].
+inline std::int32_t uniform(std::uint32_t random) {
+  constexpr std::uint32_t kValues = 2 * kReductionUlps + 1;
+  return static_cast<std::int32_t>(((random >> 16) * kValues) >> 16) - kReductionUlps;
+}
+
+// A floating format's magnitudes, read as integers, are ordered, and neighbours differ by one unit
+// of the last place: moving a value is integer arithmetic below the sign bit.
+template <class Bits, class Signed, Bits infinity, bool reduction>
+void move_chunk(Bits* values, std::int64_t count, std::uint64_t key) {
+  constexpr Bits kSign = static_cast<Bits>(Bits{1} << (sizeof(Bits) * 8 - 1));
+  const auto low = static_cast<std::uint32_t>(key);
+  const auto high = static_cast<std::uint32_t>(key >> 32);
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint32_t random = hash(static_cast<std::uint32_t>(i), low, high);
+    const std::int32_t move = reduction ? uniform(random) : flip(random);
+    const Bits magnitude = static_cast<Bits>(values[i] & static_cast<Bits>(~kSign));
+    const Bits moved = static_cast<Bits>(magnitude + static_cast<Bits>(static_cast<Signed>(move)));
+    // Written with unsigned wrap-around: 1 <= x < infinity. A move below zero wraps far above.
+    const bool valid = static_cast<Bits>(magnitude - 1) < static_cast<Bits>(infinity - 1) &&
+                       static_cast<Bits>(moved - 1) < static_cast<Bits>(infinity - 1);
+    values[i] = static_cast<Bits>((values[i] & kSign) | (valid ? moved : magnitude));
+  }
+}
+
+template <class Bits, class Signed, Bits infinity>
+void move_all(bool reduction, std::uint64_t seed, std::int64_t count, void* values) {
+  auto* elements = static_cast<Bits*>(values);
+  for (std::int64_t first = 0; first < count; first += kChunk) {
+    const std::int64_t size = std::min(kChunk, count - first);
+    const std::uint64_t key = mix(seed, static_cast<std::uint64_t>(first / kChunk));
+    if (reduction) {
+      move_chunk<Bits, Signed, infinity, true>(elements + first, size, key);
+    } else {
+      move_chunk<Bits, Signed, infinity, false>(elements + first, size, key);
+    }
+  }
+}
+
+}  // namespace
+
+std::uint64_t mix(std::uint64_t seed, std::uint64_t counter) {
+  std::uint64_t x = seed + (counter + 1) * 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+void perturb(
+    ElementType type, NoiseClass noise, std::uint64_t seed, std::int64_t count, void* values) {
+  if (noise == NoiseClass::kNone) {
+    return;
+  }
+  const bool reduction = noise == NoiseClass::kReduction;
+  switch (type) {
+    case ElementType::kF64:
+      return move_all<std::uint64_t, std::int64_t, 0x7ff0000000000000ULL>(
+          reduction, seed, count, values);
+    case ElementType::kF32:
+      return move_all<std::uint32_t, std::int32_t, 0x7f800000U>(reduction, seed, count, values);
+    case ElementType::kF16:
+      return move_all<std::uint16_t, std::int16_t, 0x7c00U>(false, seed, count, values);
+    case ElementType::kBF16:
+      return move_all<std::uint16_t, std::int16_t, 0x7f80U>(false, seed, count, values);
+    default:
+      TTRACE_THROW(InternalError, "noise asked for elements of type ", name_of(type));
+  }
+}
+
+std::vector<std::int64_t> sample_order(std::int64_t samples, std::uint64_t seed) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(samples));
+  std::iota(order.begin(), order.end(), 0);
+  std::uint64_t counter = 0;
+  while (samples > 1 && std::is_sorted(order.begin(), order.end())) {
+    for (std::size_t i = order.size() - 1; i > 0; --i) {
+      std::swap(order[i], order[mix(seed, counter++) % (i + 1)]);
+    }
+  }
+  return order;
+}
+
+}  // namespace ttrace

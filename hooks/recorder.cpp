@@ -1,0 +1,157 @@
+#include "recorder.h"
+
+#include <ttrace/error.h>
+#include <ttrace/log.h>
+
+#include <cstring>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+bool has_gradient_scale(Kind kind) {
+  return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
+}
+
+// Kinds whose tensors may have a dimension of samples.
+bool holds_samples(Kind kind) {
+  switch (kind) {
+    case Kind::kData:
+    case Kind::kInput:
+    case Kind::kOutput:
+    case Kind::kGradOutput:
+    case Kind::kGradInput:
+    case Kind::kLoss:
+    case Kind::kMask:
+    case Kind::kRouting:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Recorder::Recorder(const Environment& environment, Layout layout, Annotations annotations)
+    : environment_(environment),
+      layout_(std::move(layout)),
+      annotations_(std::move(annotations)) {}
+
+void Recorder::begin_step(std::int64_t step, WriterThread* writer) {
+  step_ = step;
+  writer_ = writer;
+  order_ = 0;
+  calls_.clear();
+  notes_.clear();
+  scrambled_ = 0;
+}
+
+void Recorder::end_step() {
+  if (scrambled_ > 0) {
+    log(LogLevel::kWarning,
+        std::to_string(scrambled_) + " tensors are not in the noise table: the samples were " +
+            "permuted and no dimension `b` of that size is annotated; the first is " +
+            first_scrambled_);
+  }
+  writer_ = nullptr;
+}
+
+TensorId Recorder::next_id(const Spot& spot, const MicrobatchState* microbatch) {
+  TensorId id;
+  id.step = step_;
+  id.microbatch = microbatch == nullptr ? kNoMicrobatch : microbatch->index;
+  id.kind = spot.kind;
+  id.path = spot.path;
+  id.slot = spot.slot;
+  id.recompute = spot.recompute;
+  TTRACE_CHECK(is_canonical_path(id.path),
+               UsageError,
+               "'",
+               id.path,
+               "' is no path of a ",
+               name_of(id.kind),
+               "; use parts of letters, digits, _ and - joined by dots.");
+  id.call = calls_[id]++;
+  return id;
+}
+
+void Recorder::record(const TensorId& id, const at::Tensor& tensor, const Options& options) {
+  if (!wants(id)) {
+    return;
+  }
+  const std::string reason = unreadable(tensor);
+  if (!reason.empty()) {
+    note(to_string(id) + " " + reason + " and was not recorded.");
+    return;
+  }
+  record(id, copy_tensor(tensor), options);
+}
+
+void Recorder::record(const TensorId& id, TensorCopy copy, const Options& options) {
+  if (!wants(id)) {
+    return;
+  }
+  Record record;
+  record.id = id;
+  record.type = copy.type;
+  record.shape = std::move(copy.shape);
+  record.placement = placement_of(id, record.shape);
+  if (options.microbatch != nullptr) {
+    if (has_gradient_scale(id.kind)) {
+      record.placement.scale = options.microbatch->gradient_scale;
+    }
+    if (!unscramble(record, *options.microbatch)) {
+      return;
+    }
+  }
+  record.order = options.order == 0 ? take_order() : options.order;
+  record.inferred = options.inferred;
+  writer_->append(std::move(record), std::move(copy.bytes));
+}
+
+void Recorder::record_scalar(const std::string& name, double value) {
+  Record record;
+  record.id = next_id({Kind::kScalar, name}, nullptr);
+  if (!wants(record.id)) {
+    return;
+  }
+  record.type = ElementType::kF64;
+  record.placement = whole({});
+  record.order = take_order();
+  std::vector<std::byte> bytes(sizeof(value));
+  std::memcpy(bytes.data(), &value, sizeof(value));
+  writer_->append(std::move(record), std::move(bytes));
+}
+
+void Recorder::note(const std::string& remark) {
+  if (notes_.insert(remark).second) {
+    writer_->note(remark);
+  }
+}
+
+Placement Recorder::placement_of(const TensorId& id,
+                                 const std::vector<std::int64_t>& shape) const {
+  try {
+    return annotations_.placement(id.kind, id.path, id.slot, shape, layout_);
+  } catch (const Error& error) {
+    TTRACE_THROW(UsageError, to_string(id), " does not fit its annotation: ", error.message());
+  }
+}
+
+bool Recorder::unscramble(Record& record, const MicrobatchState& microbatch) {
+  if (microbatch.order.empty() || !holds_samples(record.id.kind)) {
+    return true;
+  }
+  const auto dims = annotations_.find(record.id.kind, record.id.path, record.id.slot);
+  const auto samples = dims ? dims->index_of("b") : std::nullopt;
+  if (!samples || record.shape[*samples] != static_cast<std::int64_t>(microbatch.order.size())) {
+    if (scrambled_++ == 0) {
+      first_scrambled_ = to_string(record.id);
+    }
+    return false;
+  }
+  record.placement = permute(std::move(record.placement), *samples, microbatch.order);
+  return true;
+}
+
+}  // namespace ttrace

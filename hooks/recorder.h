@@ -1,0 +1,81 @@
+// Turns a captured tensor into a record: counts its call, filters, places, scales, numbers it and
+// hands it to the writer thread.
+//
+// Thread-safety: one thread at a time; Capture holds its lock around every call.
+#pragma once
+
+#include <ttrace/annotations.h>
+#include <ttrace/layout.h>
+#include <ttrace/record.h>
+
+#include "environment.h"
+#include "microbatch_state.h"
+#include "tensor_copy.h"
+#include "writer_thread.h"
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// Which tensor of which module, before its call is counted.
+struct Spot {
+  Kind kind = Kind::kOutput;
+  std::string path;
+  int slot = 0;
+  bool recompute = false;
+};
+
+class Recorder {
+ public:
+  Recorder(const Environment& environment, Layout layout, Annotations annotations);
+
+  void begin_step(std::int64_t step, WriterThread* writer);
+  // Warns of what was left out; the writer is not used any more.
+  void end_step();
+  [[nodiscard]] bool recording() const { return writer_ != nullptr; }
+
+  // The next call's id. `microbatch` null: a tensor of the whole step.
+  [[nodiscard]] TensorId next_id(const Spot& spot, const MicrobatchState* microbatch);
+  [[nodiscard]] bool wants(const TensorId& id) const { return environment_.wants(to_string(id)); }
+
+  struct Options {
+    const MicrobatchState* microbatch = nullptr;
+    bool inferred = false;
+    std::uint64_t order = 0;  // 0: the next number
+  };
+  // Copies the tensor now. One that cannot be read becomes a note. Throws UsageError that names
+  // the id where the annotation does not fit.
+  void record(const TensorId& id, const at::Tensor& tensor, const Options& options);
+  void record(const TensorId& id, TensorCopy copy, const Options& options);
+  void record_scalar(const std::string& name, double value);
+  // Takes the next place in the order for something recorded later.
+  [[nodiscard]] std::uint64_t take_order() { return ++order_; }
+
+  void flush() { writer_->flush(); }
+  // Each remark once per step.
+  void note(const std::string& remark);
+
+ private:
+  [[nodiscard]] Placement placement_of(const TensorId& id,
+                                       const std::vector<std::int64_t>& shape) const;
+  // Puts permuted samples back. False where no dimension of samples is annotated, so that the
+  // record cannot be compared.
+  [[nodiscard]] bool unscramble(Record& record, const MicrobatchState& microbatch);
+
+  const Environment environment_;
+  const Layout layout_;
+  const Annotations annotations_;
+  WriterThread* writer_ = nullptr;  // null outside traced steps
+  std::int64_t step_ = 0;
+  std::uint64_t order_ = 0;
+  std::map<TensorId, int> calls_;  // by id with call 0
+  std::set<std::string> notes_;
+  std::uint64_t scrambled_ = 0;  // left out of the noise table
+  std::string first_scrambled_;
+};
+
+}  // namespace ttrace

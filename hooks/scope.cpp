@@ -1,0 +1,62 @@
+#include <ttrace/scope.h>
+
+#include "capture.h"
+#include "scope_stack.h"
+
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+thread_local const OpenScope* innermost = nullptr;
+
+}  // namespace
+
+const OpenScope* innermost_scope() { return innermost; }
+
+struct Scope::Impl {
+  OpenScope open;
+};
+
+Scope::Scope(const torch::nn::Module* module, std::string_view child) {
+  Capture* capture = active_capture();
+  if (capture == nullptr) {
+    return;
+  }
+  capture->scope_event();
+  capture->contain([&] {
+    impl_ = std::make_unique<Impl>(Impl{capture->scope(module, child)});
+    impl_->open.parent = innermost;
+    innermost = &impl_->open;
+  });
+}
+
+Scope::~Scope() {
+  if (impl_ == nullptr) {
+    return;
+  }
+  if (Capture* capture = active_capture()) {
+    capture->scope_event();
+  }
+  innermost = impl_->open.parent;
+}
+
+at::Tensor Scope::in(const at::Tensor& tensor, int slot) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      capture->scope_input(impl_->open.path, slot, tensor);
+    }
+  }
+  return tensor;
+}
+
+at::Tensor Scope::out(const at::Tensor& tensor, int slot) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      capture->scope_output(impl_->open.path, slot, tensor);
+    }
+  }
+  return tensor;
+}
+
+}  // namespace ttrace

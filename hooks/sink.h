@@ -1,0 +1,44 @@
+// Where the writer thread puts records: a rank's files, or the noise table.
+//
+// Thread-safety: a sink is built on the training thread and then used by the writer thread only.
+#pragma once
+
+#include <ttrace/layout.h>
+#include <ttrace/record.h>
+
+#include "environment.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+class Sink {
+ public:
+  Sink() = default;
+  virtual ~Sink() = default;
+  Sink(const Sink&) = delete;  // owns open files
+  Sink& operator=(const Sink&) = delete;
+
+  virtual void begin_step(std::int64_t step) = 0;
+  virtual void append(Record record, std::vector<std::byte> bytes) = 0;
+  virtual void note(std::string remark) = 0;
+  // A micro-batch is over: what was appended should survive a crash.
+  virtual void flush() = 0;
+  // `whole`: nothing failed, so the step's file may get its final name.
+  virtual void end_step(bool whole) = 0;
+};
+
+// Writes step000000/rank00000.h5.
+[[nodiscard]] std::unique_ptr<Sink> make_file_sink(const Environment& environment,
+                                                   const Layout& layout);
+
+// Compares every record with the reference's record of the same id and writes the table after the
+// last traced step. Throws UsageError for a reference of several ranks, FormatError for an
+// unreadable one.
+[[nodiscard]] std::unique_ptr<Sink> make_noise_sink(const Environment& environment);
+
+}  // namespace ttrace

@@ -1,0 +1,284 @@
+#include "tracer.h"
+
+#include <ttrace/error.h>
+#include <ttrace/log.h>
+#include <ttrace/noise_table.h>
+#include <ttrace/trace_writer.h>
+
+#include "consistent_start.h"
+
+#include <torch/version.h>
+
+#include <exception>
+#include <filesystem>
+
+namespace ttrace {
+namespace {
+
+// At most one session is attached in a process: callbacks and scopes find it through a global.
+std::atomic<bool> attached{false};
+
+
+}  // namespace
+
+Tracer::Tracer(Environment environment)
+    : environment_(std::move(environment)),
+      failure_(std::make_shared<Failure>(environment_.raise)) {}
+
+Tracer::~Tracer() {
+  if (in_step_) {
+    end_step();
+  }
+  finish();
+  if (capture_ != nullptr) {
+    attached = false;
+    if (!failure_->failed() && !begun_.empty() && !begun_.contains(environment_.last_step - 1)) {
+      log(LogLevel::kWarning,
+          "the program ended before iteration " + std::to_string(environment_.last_step - 1) +
+              ", the last one of TTRACE_STEPS; the trace is incomplete.");
+    }
+  }
+}
+
+// --- setting up --------------------------------------------------------------------------------
+
+void Tracer::attach(std::vector<NamedTensor> parameters,
+                    const std::vector<std::pair<std::string, const torch::nn::Module*>>& modules,
+                    const Layout& layout,
+                    const Annotations& annotations) {
+  check_precision(parameters);
+  layout_ = layout;
+  annotations_ = annotations;
+  TTRACE_CHECK(!attached.exchange(true),
+               UsageError,
+               "Session::attach: a session is already attached in this process; keep one Session "
+               "and attach once.");
+  try {
+    auto capture = std::make_shared<Capture>(
+        Capture::Parts{
+            environment_, layout, annotations, std::move(parameters), ModuleIndex(modules)},
+        failure_);
+    std::swap(capture_, capture);
+    check_placements();
+    if (environment_.pass == Pass::kNoise) {
+      check_reference();
+    } else if (layout_.rank == 0) {
+      publish_manifest();
+    }
+    capture_->watch_parameters();
+    observer_.emplace();
+  } catch (...) {
+    capture_.reset();
+    attached = false;
+    throw;
+  }
+}
+
+void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
+  const std::string& asked = environment_.precision;
+  TTRACE_CHECK(asked.empty() || description_.precision.empty() || asked == description_.precision,
+               UsageError,
+               "TTRACE_PRECISION=",
+               asked,
+               ", but the program says that it computes in ",
+               description_.precision,
+               "; start it with the precision that is asked for.");
+  for (const NamedTensor& parameter : parameters) {
+    const std::string reason = unreadable(parameter.tensor);
+    TTRACE_CHECK(reason.empty(), UsageError, "parameter ", parameter.path, " ", reason, ".");
+    TTRACE_CHECK(is_canonical_path(parameter.path),
+                 UsageError,
+                 "parameter '",
+                 parameter.path,
+                 "' has no canonical path; use parts of letters, digits, _ and - joined by dots.");
+    const ElementType type = element_type_of(parameter.tensor).value();
+    TTRACE_CHECK(asked.empty() || !is_floating(type) || name_of(type) == asked,
+                 UsageError,
+                 "parameter ",
+                 parameter.path,
+                 " is ",
+                 name_of(type),
+                 ", but TTRACE_PRECISION asks for ",
+                 asked,
+                 "; start the program with that precision.");
+  }
+}
+
+void Tracer::check_placements() const {
+  for (const Parameter& parameter : capture_->parameters().all()) {
+    const Placement placement = annotations_.placement(
+        Kind::kParam, parameter.path, 0, shape_of(parameter.tensor), layout_);
+    validate(placement);
+  }
+}
+
+void Tracer::publish_manifest() const {
+  Manifest manifest;
+  manifest.pass = name_of(environment_.pass);
+  manifest.world_size = layout_.world_size;
+  manifest.steps = environment_.steps();
+  manifest.precision =
+      description_.precision.empty() ? environment_.precision : description_.precision;
+  for (const Axis& axis : layout_.axes) {
+    manifest.layout[axis.name] = std::to_string(axis.size);
+  }
+  manifest.model = description_.model;
+  manifest.data = description_.data;
+  manifest.versions = description_.versions;
+  manifest.versions["ttrace"] = TTRACE_VERSION;
+  manifest.versions["torch"] = TORCH_VERSION;
+  write_manifest(environment_.directory, manifest);
+}
+
+void Tracer::check_reference() const {
+  TTRACE_CHECK(layout_.world_size == 1,
+               UsageError,
+               "a noise pass repeats the reference on one device, but this program runs on ",
+               layout_.world_size,
+               " ranks.");
+  const Manifest manifest = read_manifest(environment_.reference);
+  TTRACE_CHECK(manifest.world_size == 1,
+               UsageError,
+               "the reference ",
+               environment_.reference,
+               " was written by ",
+               manifest.world_size,
+               " ranks; a noise pass needs a single-device one.");
+  TTRACE_CHECK(manifest.model == description_.model && manifest.data == description_.data,
+               UsageError,
+               "this noise pass runs another model or other data than the reference ",
+               environment_.reference,
+               "; repeat its command unchanged.");
+}
+
+std::vector<std::string> Tracer::load_parameters() {
+  TTRACE_CHECK(capture_ != nullptr,
+               UsageError,
+               "Session::load_parameters was called before attach; attach the model first.");
+  TTRACE_CHECK(begun_.empty(),
+               UsageError,
+               "Session::load_parameters was called after iteration ",
+               *begun_.begin(),
+               " was traced; call it before the optimizer is built.");
+  const std::vector<Parameter>& parameters = capture_->parameters().all();
+  if (environment_.pass == Pass::kReference) {
+    store_start(environment_.directory, parameters, layout_, annotations_);
+    return {};
+  }
+  if (environment_.own_start) {
+    return {};
+  }
+  TTRACE_CHECK(!environment_.reference.empty(),
+               UsageError,
+               "the start parameters come from the reference's trace: set TTRACE_REFERENCE, or "
+               "TTRACE_START=own to keep the program's.");
+  std::vector<std::string> differed =
+      load_start(environment_.reference, parameters, layout_, annotations_);
+  log(LogLevel::kInfo,
+      std::to_string(differed.size()) + " of " + std::to_string(parameters.size()) +
+          " parameters differed from the reference's and were replaced");
+  return differed;
+}
+
+// --- steps -------------------------------------------------------------------------------------
+
+bool Tracer::begin_step(std::int64_t iteration) {
+  raise_if_asked();
+  if (!environment_.traces(iteration)) {
+    return false;
+  }
+  TTRACE_CHECK(capture_ != nullptr,
+               UsageError,
+               "Session::step was called before attach; attach the model first.");
+  TTRACE_CHECK(!in_step_,
+               UsageError,
+               "iteration ",
+               iteration,
+               " begins while another traced step is alive; end that Step first.");
+  TTRACE_CHECK(begun_.insert(iteration).second,
+               UsageError,
+               "iteration ",
+               iteration,
+               " is traced already; number the iterations of the training loop.");
+  failure_->set_file(failed_path(iteration));
+  if (failure_->failed()) {
+    return false;  // an earlier step failed: this one says so in its `.failed` file
+  }
+  exceptions_at_begin_ = std::uncaught_exceptions();
+  try {
+    start_writer();
+    writer_->begin_step(iteration);
+  } catch (...) {
+    failure_->keep(std::current_exception());
+    raise_if_asked();
+    return false;
+  }
+  in_step_ = true;
+  capture_->begin_step(iteration, &*writer_);
+  set_active_capture(capture_.get());
+  observer_->enable();
+  return true;
+}
+
+void Tracer::start_writer() {
+  if (writer_) {
+    return;
+  }
+  std::unique_ptr<Sink> sink = environment_.pass == Pass::kNoise
+                                   ? make_noise_sink(environment_)
+                                   : make_file_sink(environment_, layout_);
+  writer_.emplace(std::move(sink), [failure = failure_](std::exception_ptr error) {
+    failure->keep(std::move(error));
+  });
+}
+
+void Tracer::end_step() noexcept {
+  in_step_ = false;
+  if (std::uncaught_exceptions() > exceptions_at_begin_) {
+    try {
+      TTRACE_THROW(UsageError, "the training program threw within the traced step.");
+    } catch (...) {
+      failure_->keep(std::current_exception());
+    }
+  }
+  try {
+    observer_->disable();
+    set_active_capture(nullptr);
+    capture_->end_step();
+    writer_->end_step([failure = failure_] { return !failure->failed(); });
+  } catch (...) {
+    failure_->keep(std::current_exception());
+  }
+  try {
+    failure_->set_file({});
+    if (*begun_.rbegin() == environment_.last_step - 1) {
+      finish();
+    }
+  } catch (...) {
+    failure_->keep(std::current_exception());
+  }
+}
+
+void Tracer::finish() noexcept {
+  try {
+    writer_.reset();
+    observer_.reset();
+    if (capture_ != nullptr) {
+      capture_->release_parameters();
+    }
+  } catch (...) {
+    failure_->keep(std::current_exception());
+  }
+}
+
+std::string Tracer::failed_path(std::int64_t step) const {
+  if (environment_.pass != Pass::kNoise) {
+    return failed_file(environment_.directory, step, layout_.rank);
+  }
+  // Beside the noise table that is not written.
+  return std::filesystem::path(noise_file(environment_.reference, environment_.noise_seed))
+      .replace_extension(".failed")
+      .string();
+}
+
+}  // namespace ttrace

@@ -1,0 +1,98 @@
+#include "writer_thread.h"
+
+#include <utility>
+
+namespace ttrace {
+
+WriterThread::WriterThread(std::unique_ptr<Sink> sink,
+                           std::function<void(std::exception_ptr)> on_error,
+                           std::size_t capacity)
+    : sink_(std::move(sink)),
+      on_error_(std::move(on_error)),
+      capacity_(capacity),
+      thread_([this] { work(); }) {}
+
+WriterThread::~WriterThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void WriterThread::begin_step(std::int64_t step) {
+  push({0, [step](Sink& sink) { sink.begin_step(step); }});
+}
+
+void WriterThread::append(Record record, std::vector<std::byte> bytes) {
+  const std::size_t size = bytes.size();
+  // A std::function must be copyable; the pair is shared so that it is moved, never copied.
+  auto item = std::make_shared<std::pair<Record, std::vector<std::byte>>>(std::move(record),
+                                                                          std::move(bytes));
+  push({size,
+        [item](Sink& sink) { sink.append(std::move(item->first), std::move(item->second)); }});
+}
+
+void WriterThread::note(std::string remark) {
+  push({remark.size(), [remark](Sink& sink) { sink.note(remark); }});
+}
+
+void WriterThread::flush() {
+  push({0, [](Sink& sink) { sink.flush(); }});
+}
+
+void WriterThread::end_step(std::function<bool()> whole) {
+  push({0, [whole](Sink& sink) { sink.end_step(whole()); }});
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return unfinished_ == 0; });
+}
+
+void WriterThread::push(Task task) {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(
+        lock, [&] { return queued_bytes_ == 0 || queued_bytes_ + task.bytes <= capacity_; });
+    queued_bytes_ += task.bytes;
+    ++unfinished_;
+    queue_.push_back(std::move(task));
+  }
+  changed_.notify_all();
+}
+
+void WriterThread::work() {
+  bool broken = false;
+  for (;;) {
+    Task task;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) {
+        break;
+      }
+      task = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    if (!broken) {
+      try {
+        task.run(*sink_);
+      } catch (...) {
+        broken = true;
+        on_error_(std::current_exception());
+      }
+    }
+    finish_task(task);
+  }
+  sink_.reset();  // HDF5 files are closed by the thread that opened them
+}
+
+void WriterThread::finish_task(const Task& task) {
+  {
+    const std::lock_guard lock(mutex_);
+    queued_bytes_ -= task.bytes;
+    --unfinished_;
+  }
+  changed_.notify_all();
+}
+
+}  // namespace ttrace

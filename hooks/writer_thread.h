@@ -1,0 +1,72 @@
+// A bounded queue and the one background thread that writes what is in it.
+//
+// Copying a record at hook time is fast, writing it is not; the queue lets training go on
+// meanwhile. It is bounded in bytes: a full queue blocks the training thread until there is room,
+// and nothing is dropped.
+//
+// Thread-safety: call from any thread, except that steps begin and end on the training thread.
+#pragma once
+
+#include <ttrace/record.h>
+
+#include "sink.h"
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace ttrace {
+
+// Holds several micro-batches of a small model, or about a second of a disk's work, and is small
+// beside what a model with larger tensors needs for itself.
+inline constexpr std::size_t kQueueBytes = std::size_t{256} << 20;
+
+class WriterThread {
+ public:
+  // `on_error` gets the sink's first exception, on the writer thread; afterwards all is discarded.
+  WriterThread(std::unique_ptr<Sink> sink,
+               std::function<void(std::exception_ptr)> on_error,
+               std::size_t capacity = kQueueBytes);
+  ~WriterThread();                             // writes what is queued, then joins
+  WriterThread(const WriterThread&) = delete;  // owns a thread
+  WriterThread& operator=(const WriterThread&) = delete;
+
+  void begin_step(std::int64_t step);
+  // Blocks while the queue is full. A tensor larger than the capacity waits for an empty queue.
+  void append(Record record, std::vector<std::byte> bytes);
+  void note(std::string remark);
+  void flush();
+  // Returns when everything queued so far is written and the step is ended. `whole` is asked when
+  // the writer gets there, so that a failed append counts.
+  void end_step(std::function<bool()> whole);
+
+ private:
+  struct Task {
+    std::size_t bytes = 0;
+    std::function<void(Sink&)> run;
+  };
+  void push(Task task);
+  void work();
+  void finish_task(const Task& task);
+
+  std::unique_ptr<Sink> sink_;
+  std::function<void(std::exception_ptr)> on_error_;
+  const std::size_t capacity_;
+  std::mutex mutex_;
+  std::condition_variable changed_;  // queue_, queued_bytes_, unfinished_, stopping_
+  std::deque<Task> queue_;
+  std::size_t queued_bytes_ = 0;  // of tasks not finished yet
+  std::size_t unfinished_ = 0;    // tasks queued or running
+  bool stopping_ = false;
+  std::thread thread_;  // last: starts when all else is there
+};
+
+}  // namespace ttrace

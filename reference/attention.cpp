@@ -1,0 +1,67 @@
+#include "attention.h"
+
+#include "precision.h"
+
+#include <ttrace/scope.h>
+
+#include <cmath>
+#include <limits>
+
+namespace ttrace::reference {
+
+QueryKeyValue split_qkv(const at::Tensor& qkv, const ModelConfig& model) {
+  const std::int64_t s = qkv.size(0);
+  const std::int64_t b = qkv.size(1);
+  const std::int64_t d = model.head_size();
+  const std::int64_t shared = model.heads / model.query_groups;                  // N/G
+  const at::Tensor heads = qkv.view({s, b, model.query_groups, shared + 2, d});  // by group
+  return {heads.narrow(3, 0, shared).reshape({s, b, model.heads, d}),
+          heads.select(3, shared),
+          heads.select(3, shared + 1)};
+}
+
+at::Tensor causal_attention(const QueryKeyValue& qkv) {
+  const std::int64_t s = qkv.query.size(0);
+  const std::int64_t d = qkv.query.size(3);
+  const std::int64_t shared = qkv.query.size(2) / qkv.key.size(2);  // N/G
+  const at::ScalarType working = qkv.query.scalar_type();
+
+  const at::Tensor query = qkv.query.permute({1, 2, 0, 3});                           // [B,N,S,D]
+  const at::Tensor key = qkv.key.repeat_interleave(shared, 2).permute({1, 2, 3, 0});  // [B,N,D,S]
+  const at::Tensor value =
+      qkv.value.repeat_interleave(shared, 2).permute({1, 2, 0, 3});  // [B,N,S,D]
+
+  const at::Tensor scores =
+      at::matmul(query, key) / std::sqrt(static_cast<double>(d));  // [B,N,S query,S key]
+  const at::Tensor future = at::ones({s, s}, at::kBool).triu(1);   // key after query
+  const at::Tensor masked = scores.masked_fill(future, -std::numeric_limits<double>::infinity());
+  const at::Tensor weights = masked.to(high_precision(working)).softmax(-1).to(working);
+
+  const at::Tensor context = at::matmul(weights, value);  // [B,N,S,D]
+  return context.permute({2, 0, 1, 3}).flatten(2);        // [S,B,N D]
+}
+
+SelfAttention::SelfAttention(const ModelConfig& model, at::ScalarType type)
+    : linear_qkv(register_module(
+          "linear_qkv",
+          std::make_shared<Linear>(
+              model.hidden, (model.heads + 2 * model.query_groups) * model.head_size(), type))),
+      linear_proj(register_module("linear_proj",
+                                  std::make_shared<Linear>(model.hidden, model.hidden, type))),
+      model_(model) {}
+
+at::Tensor SelfAttention::forward(const at::Tensor& x, const RotaryTable& rotary) const {
+  QueryKeyValue qkv = split_qkv(linear_qkv->forward(x), model_);
+  const at::Tensor query = rotate(qkv.query, rotary);
+  const at::Tensor key = rotate(qkv.key, rotary);
+
+  at::Tensor context;
+  {
+    Scope scope(*this, "core_attention");
+    context =
+        scope.out(causal_attention({scope.in(query, 0), scope.in(key, 1), scope.in(qkv.value, 2)}));
+  }
+  return linear_proj->forward(context);
+}
+
+}  // namespace ttrace::reference

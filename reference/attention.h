@@ -1,0 +1,41 @@
+// Causal self-attention with grouped queries, every product written out.
+//
+// Sources: Vaswani et al., "Attention is all you need" (2017), equation 1; Ainslie et al., "GQA:
+// training generalized multi-query transformer models" (2023), section 2.2.
+#pragma once
+
+#include "config.h"
+#include "layers.h"
+#include "rotary.h"
+
+#include <memory>
+
+namespace ttrace::reference {
+
+struct QueryKeyValue {
+  at::Tensor query;  // [S, B, N, D]
+  at::Tensor key;    // [S, B, G, D]
+  at::Tensor value;  // [S, B, G, D]
+};
+
+// Splits the output of linear_qkv [S, B, A]. Its features are in Megatron's order: for each group
+// the N/G query heads that share it, then its key head, then its value head.
+[[nodiscard]] QueryKeyValue split_qkv(const at::Tensor& qkv, const ModelConfig& model);
+
+// softmax(Q K^T / sqrt(D) + causal mask) V, head by head; head n reads group n / (N/G).
+// Products in the working type, softmax in high precision. Returns [S, B, N D].
+[[nodiscard]] at::Tensor causal_attention(const QueryKeyValue& qkv);
+
+class SelfAttention : public torch::nn::Module {
+ public:
+  SelfAttention(const ModelConfig& model, at::ScalarType type);
+  at::Tensor forward(const at::Tensor& x, const RotaryTable& rotary) const;  // [S, B, H] -> same
+
+  std::shared_ptr<Linear> linear_qkv;   // H -> A
+  std::shared_ptr<Linear> linear_proj;  // N D -> H
+
+ private:
+  ModelConfig model_;
+};
+
+}  // namespace ttrace::reference

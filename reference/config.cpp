@@ -1,0 +1,232 @@
+#include "config.h"
+
+#include <ttrace/error.h>
+
+#include <yaml-cpp/yaml.h>
+
+#include <filesystem>
+#include <set>
+
+namespace ttrace::reference {
+namespace {
+
+// One map of the file; remembers what was asked for, so that what nobody asked for can be named.
+class Reader {
+ public:
+  // `name` is the map's key in the file, empty for the file itself.
+  Reader(const YAML::Node& node, std::string file, std::string name)
+      : node_(node), file_(std::move(file)), name_(std::move(name)) {
+    TTRACE_CHECK(
+        node_.IsMap(), UsageError, file_, ": ", label(), " must be a map of keys to values");
+  }
+
+  template <class T>
+  T get(const std::string& key) {
+    const YAML::Node value = child(key);
+    try {
+      return value.as<T>();
+    } catch (const YAML::Exception&) {
+      TTRACE_THROW(UsageError,
+                   where(value),
+                   qualified(key),
+                   " has the wrong type of value: ",
+                   value.IsScalar() ? value.Scalar() : "not a single value");
+    }
+  }
+
+  Reader section(const std::string& key) { return {child(key), file_, key}; }
+
+  // Throws for a key that no get() or section() has read.
+  void finish() const {
+    for (const auto& item : node_) {
+      const auto key = item.first.as<std::string>();
+      TTRACE_CHECK(known_.contains(key),
+                   UsageError,
+                   where(item.first),
+                   "unknown key '",
+                   qualified(key),
+                   "'; remove it or correct its spelling");
+    }
+  }
+
+ private:
+  YAML::Node child(const std::string& key) {
+    known_.insert(key);
+    const YAML::Node value = node_[key];
+    TTRACE_CHECK(
+        value.IsDefined(), UsageError, file_, ": '", qualified(key), "' is missing; add it");
+    return value;
+  }
+  [[nodiscard]] std::string label() const { return name_.empty() ? "the file" : "'" + name_ + "'"; }
+  [[nodiscard]] std::string qualified(const std::string& key) const {
+    return name_.empty() ? key : name_ + "." + key;
+  }
+  [[nodiscard]] std::string where(const YAML::Node& node) const {
+    return file_ + ":" + std::to_string(node.Mark().line + 1) + ": ";
+  }
+
+  YAML::Node node_;
+  std::string file_;
+  std::string name_;
+  std::set<std::string> known_;
+};
+
+Activation parse_activation(const std::string& text) {
+  for (const Activation activation : {Activation::kGelu, Activation::kSwiglu}) {
+    if (text == to_string(activation)) {
+      return activation;
+    }
+  }
+  TTRACE_THROW(UsageError, "model.activation is '", text, "'; use gelu or swiglu");
+}
+
+ModelConfig read_model(Reader reader) {
+  ModelConfig model;
+  model.layers = reader.get<std::int64_t>("layers");
+  model.hidden = reader.get<std::int64_t>("hidden");
+  model.heads = reader.get<std::int64_t>("heads");
+  model.query_groups = reader.get<std::int64_t>("query_groups");
+  model.ffn = reader.get<std::int64_t>("ffn");
+  model.vocabulary = reader.get<std::int64_t>("vocabulary");
+  model.sequence = reader.get<std::int64_t>("sequence");
+  model.activation = parse_activation(reader.get<std::string>("activation"));
+  model.tied = reader.get<bool>("tied");
+  model.rotary_base = reader.get<std::int64_t>("rotary_base");
+  model.norm_epsilon = reader.get<double>("norm_epsilon");
+  reader.finish();
+  return model;
+}
+
+DataConfig read_data(Reader reader, const std::filesystem::path& folder) {
+  DataConfig data;
+  data.file = (folder / reader.get<std::string>("file")).lexically_normal().string();
+  data.seed = reader.get<std::uint64_t>("seed");
+  data.micro_batch_size = reader.get<std::int64_t>("micro_batch_size");
+  data.micro_batches = reader.get<std::int64_t>("micro_batches");
+  reader.finish();
+  return data;
+}
+
+OptimizerConfig read_optimizer(Reader reader) {
+  OptimizerConfig optimizer;
+  optimizer.learning_rate = reader.get<double>("learning_rate");
+  optimizer.beta1 = reader.get<double>("beta1");
+  optimizer.beta2 = reader.get<double>("beta2");
+  optimizer.epsilon = reader.get<double>("epsilon");
+  optimizer.weight_decay = reader.get<double>("weight_decay");
+  optimizer.clip = reader.get<double>("clip");
+  reader.finish();
+  return optimizer;
+}
+
+template <class T>
+void require_positive(const char* key, T value) {
+  TTRACE_CHECK(value > 0, UsageError, key, " is ", value, "; it must be positive");
+}
+
+void check_model(const ModelConfig& model) {
+  require_positive("model.layers", model.layers);
+  require_positive("model.hidden", model.hidden);
+  require_positive("model.heads", model.heads);
+  require_positive("model.query_groups", model.query_groups);
+  require_positive("model.ffn", model.ffn);
+  require_positive("model.sequence", model.sequence);
+  require_positive("model.rotary_base", model.rotary_base);
+  require_positive("model.norm_epsilon", model.norm_epsilon);
+  TTRACE_CHECK(model.hidden % model.heads == 0,
+               UsageError,
+               "model.hidden ",
+               model.hidden,
+               " is not divisible by model.heads ",
+               model.heads);
+  TTRACE_CHECK(model.heads % model.query_groups == 0,
+               UsageError,
+               "model.heads ",
+               model.heads,
+               " is not divisible by model.query_groups ",
+               model.query_groups);
+  TTRACE_CHECK(model.head_size() % 2 == 0,
+               UsageError,
+               "the head size ",
+               model.head_size(),
+               " (model.hidden / model.heads) is odd; rotary positions turn pairs of numbers");
+  TTRACE_CHECK(model.vocabulary >= 257,
+               UsageError,
+               "model.vocabulary is ",
+               model.vocabulary,
+               "; it must be at least 257 (256 bytes and the beginning-of-sample token)");
+}
+
+void check_optimizer(const OptimizerConfig& optimizer) {
+  require_positive("optimizer.learning_rate", optimizer.learning_rate);
+  require_positive("optimizer.epsilon", optimizer.epsilon);
+  require_positive("optimizer.clip", optimizer.clip);
+  TTRACE_CHECK(optimizer.weight_decay >= 0.0,
+               UsageError,
+               "optimizer.weight_decay is ",
+               optimizer.weight_decay,
+               "; it must not be negative");
+  for (const double beta : {optimizer.beta1, optimizer.beta2}) {
+    TTRACE_CHECK(beta >= 0.0 && beta < 1.0,
+                 UsageError,
+                 "an optimizer.beta is ",
+                 beta,
+                 "; both must lie in [0, 1)");
+  }
+}
+
+}  // namespace
+
+std::string to_string(Activation activation) {
+  return activation == Activation::kGelu ? "gelu" : "swiglu";
+}
+
+std::string to_string(Precision precision) {
+  switch (precision) {
+    case Precision::kF64:
+      return "f64";
+    case Precision::kF32:
+      return "f32";
+    case Precision::kBf16:
+      return "bf16";
+  }
+  TTRACE_THROW(InternalError, "no such precision");
+}
+
+Precision parse_precision(const std::string& text) {
+  for (const Precision precision : {Precision::kF64, Precision::kF32, Precision::kBf16}) {
+    if (text == to_string(precision)) {
+      return precision;
+    }
+  }
+  TTRACE_THROW(UsageError, "the precision is '", text, "'; use f64, f32 or bf16");
+}
+
+void check(const Config& config) {
+  check_model(config.model);
+  require_positive("data.micro_batch_size", config.data.micro_batch_size);
+  require_positive("data.micro_batches", config.data.micro_batches);
+  check_optimizer(config.optimizer);
+}
+
+Config load_config(const std::string& file) {
+  YAML::Node root;
+  try {
+    root = YAML::LoadFile(file);
+  } catch (const YAML::BadFile&) {
+    TTRACE_THROW(UsageError, "cannot read the configuration ", file, "; pass --config FILE");
+  } catch (const YAML::Exception& error) {
+    TTRACE_THROW(UsageError, file, " is not YAML: ", error.what());
+  }
+  Reader reader(root, file, "");
+  Config config;
+  config.model = read_model(reader.section("model"));
+  config.data = read_data(reader.section("data"), std::filesystem::path(file).parent_path());
+  config.optimizer = read_optimizer(reader.section("optimizer"));
+  config.precision = parse_precision(reader.get<std::string>("precision"));
+  reader.finish();
+  check(config);
+  return config;
+}
+
+}  // namespace ttrace::reference

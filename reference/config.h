@@ -1,0 +1,79 @@
+// What a run is: the sizes of the model, its data, its optimizer, its precision; read from YAML.
+//
+// The letters of all shapes in this folder:
+//
+//   S  positions of a sequence         B  samples of a micro-batch      M  micro-batches of a step
+//   H  hidden size                     L  layers                        V  vocabulary
+//   N  query heads                     G  key/value groups (N % G == 0) D  head size, H / N
+//   A  rows of linear_qkv, (N + 2G) D                                   F  ffn size
+//
+// Activations are sequence-first: [S, B, H]. Tokens and labels are sample-first: [B, S].
+//
+// Thread-safety: values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ttrace::reference {
+
+enum class Activation : std::uint8_t { kGelu, kSwiglu };
+enum class Precision : std::uint8_t {
+  kF64,
+  kF32,
+  kBf16,  // parameters and activations; main gradients, masters and moments are f32
+};
+
+[[nodiscard]] std::string to_string(Activation activation);
+[[nodiscard]] std::string to_string(Precision precision);
+// "f64", "f32" or "bf16". Throws UsageError for anything else.
+[[nodiscard]] Precision parse_precision(const std::string& text);
+
+struct ModelConfig {
+  std::int64_t layers = 0;        // L
+  std::int64_t hidden = 0;        // H
+  std::int64_t heads = 0;         // N
+  std::int64_t query_groups = 0;  // G
+  std::int64_t ffn = 0;           // F
+  std::int64_t vocabulary = 0;    // V: 256 bytes, anything, and last the beginning-of-sample token
+  std::int64_t sequence = 0;      // S
+  Activation activation = Activation::kGelu;
+  bool tied = false;             // the output layer uses the embedding's weight
+  std::int64_t rotary_base = 0;  // wavelengths of the rotary positions grow up to 2 pi rotary_base
+  double norm_epsilon = 0.0;     // added to the variance
+
+  [[nodiscard]] std::int64_t head_size() const { return hidden / heads; }  // D
+};
+
+struct DataConfig {
+  std::string file;        // path as it can be opened: what the YAML says, relative to the YAML
+  std::uint64_t seed = 0;  // of the samples and of the initial parameters
+  std::int64_t micro_batch_size = 0;  // B
+  std::int64_t micro_batches = 0;     // M
+};
+
+struct OptimizerConfig {
+  double learning_rate = 0.0;
+  double beta1 = 0.0;
+  double beta2 = 0.0;
+  double epsilon = 0.0;
+  double weight_decay = 0.0;  // of matrices only
+  double clip = 0.0;          // largest norm that the gradient may keep
+};
+
+struct Config {
+  ModelConfig model;
+  DataConfig data;
+  OptimizerConfig optimizer;
+  Precision precision = Precision::kF32;
+};
+
+// Throws UsageError for an unreadable file and for an unknown, missing or impossible entry; the
+// message names file and entry.
+[[nodiscard]] Config load_config(const std::string& file);
+
+// Throws UsageError where sizes contradict each other; load_config() has called it, call it again
+// after changing a value.
+void check(const Config& config);
+
+}  // namespace ttrace::reference

@@ -1,0 +1,69 @@
+#include "gpt.h"
+
+#include "precision.h"
+
+#include <ttrace/scope.h>
+
+#include <string>
+
+namespace ttrace::reference {
+
+TransformerLayer::TransformerLayer(const ModelConfig& model, at::ScalarType type)
+    : input_layernorm(register_module(
+          "input_layernorm", std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type))),
+      self_attention(
+          register_module("self_attention", std::make_shared<SelfAttention>(model, type))),
+      pre_mlp_layernorm(
+          register_module("pre_mlp_layernorm",
+                          std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type))),
+      mlp(register_module("mlp", std::make_shared<Mlp>(model, type))) {}
+
+at::Tensor TransformerLayer::forward(const at::Tensor& input, const RotaryTable& rotary) const {
+  Scope scope(*this);
+  at::Tensor x = scope.in(input);  // [S, B, H], the residual stream
+  x = x + self_attention->forward(input_layernorm->forward(x), rotary);
+  x = x + mlp->forward(pre_mlp_layernorm->forward(x));
+  return scope.out(x);
+}
+
+OutputLayer::OutputLayer(const ModelConfig& model, at::ScalarType type) {
+  if (!model.tied) {
+    weight = register_parameter("weight", at::empty({model.vocabulary, model.hidden}, type));
+  }
+}
+
+at::Tensor OutputLayer::forward(const at::Tensor& x, const at::Tensor& shared) const {
+  Scope scope(*this);
+  return scope.out(at::linear(scope.in(x), weight.defined() ? weight : shared));
+}
+
+Gpt::Gpt(const ModelConfig& model, Precision precision) : model_(model) {
+  const at::ScalarType type = working_type(precision);
+  auto embedding = register_module("embedding", std::make_shared<torch::nn::Module>("embedding"));
+  word_embeddings = embedding->register_module(
+      "word_embeddings", std::make_shared<Embedding>(model.vocabulary, model.hidden, type));
+
+  auto decoder = register_module("decoder", std::make_shared<torch::nn::Module>("decoder"));
+  auto list = decoder->register_module("layers", std::make_shared<torch::nn::Module>("layers"));
+  for (std::int64_t n = 0; n < model.layers; ++n) {
+    layers.push_back(
+        list->register_module(std::to_string(n), std::make_shared<TransformerLayer>(model, type)));
+  }
+  final_layernorm = decoder->register_module(
+      "final_layernorm", std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type));
+  output_layer = register_module("output_layer", std::make_shared<OutputLayer>(model, type));
+}
+
+at::Tensor Gpt::forward(const at::Tensor& tokens) const {
+  const at::ScalarType type = word_embeddings->weight.scalar_type();
+  const RotaryTable rotary =
+      rotary_table(tokens.size(1), model_.head_size(), model_.rotary_base, high_precision(type));
+
+  at::Tensor x = word_embeddings->forward(tokens.t());  // [S, B, H]
+  for (const auto& layer : layers) {
+    x = layer->forward(x, rotary);
+  }
+  return output_layer->forward(final_layernorm->forward(x), word_embeddings->weight);
+}
+
+}  // namespace ttrace::reference

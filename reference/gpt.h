@@ -1,0 +1,60 @@
+// The model: embedding, L layers, a last norm, logits.
+//
+//   x = embedding(tokens)
+//   each layer:  x = x + attention(norm(x));  x = x + mlp(norm(x))
+//   logits = norm(x) W^T
+//
+// Sources: Radford et al., "Language models are unsupervised multitask learners" (2019), section
+// 2.3 for norms before each block and after the last; Press and Wolf, "Using the output embedding
+// to improve language models" (2017) for tied weights.
+//
+// Module names are the canonical paths of TTrace (docs/trace_format.md).
+#pragma once
+
+#include "attention.h"
+#include "config.h"
+#include "layers.h"
+#include "mlp.h"
+
+#include <memory>
+#include <vector>
+
+namespace ttrace::reference {
+
+class TransformerLayer : public torch::nn::Module {
+ public:
+  TransformerLayer(const ModelConfig& model, at::ScalarType type);
+  at::Tensor forward(const at::Tensor& input,
+                     const RotaryTable& rotary) const;  // [S, B, H] -> same
+
+  std::shared_ptr<LayerNorm> input_layernorm;
+  std::shared_ptr<SelfAttention> self_attention;
+  std::shared_ptr<LayerNorm> pre_mlp_layernorm;
+  std::shared_ptr<Mlp> mlp;
+};
+
+// logits = x W^T, without bias.
+class OutputLayer : public torch::nn::Module {
+ public:
+  OutputLayer(const ModelConfig& model, at::ScalarType type);
+  // [S, B, H] -> [S, B, V]; `shared` is used where the model is tied.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& shared) const;
+
+  at::Tensor weight;  // [V, H]; undefined where the model is tied
+};
+
+class Gpt : public torch::nn::Module {
+ public:
+  Gpt(const ModelConfig& model, Precision precision);
+  at::Tensor forward(const at::Tensor& tokens) const;  // [B, S] i64 -> logits [S, B, V]
+
+  std::shared_ptr<Embedding> word_embeddings;
+  std::vector<std::shared_ptr<TransformerLayer>> layers;
+  std::shared_ptr<LayerNorm> final_layernorm;
+  std::shared_ptr<OutputLayer> output_layer;
+
+ private:
+  ModelConfig model_;
+};
+
+}  // namespace ttrace::reference

@@ -1,0 +1,45 @@
+// The three leaf modules: modules that own parameters and call one operation.
+//
+// Parameters are created uninitialised: ttrace::fill_parameters or a stored start fills them.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+
+namespace ttrace::reference {
+
+// Row `token` of a table.
+class Embedding : public torch::nn::Module {
+ public:
+  Embedding(std::int64_t vocabulary, std::int64_t hidden, at::ScalarType type);
+  at::Tensor forward(const at::Tensor& tokens) const;  // [S, B] i64 -> [S, B, H]
+
+  at::Tensor weight;  // [V, H]
+};
+
+// y = x W^T + b.
+class Linear : public torch::nn::Module {
+ public:
+  Linear(std::int64_t inputs, std::int64_t outputs, at::ScalarType type);
+  at::Tensor forward(const at::Tensor& x) const;  // [S, B, inputs] -> [S, B, outputs]
+
+  at::Tensor weight;  // [outputs, inputs]
+  at::Tensor bias;    // [outputs]
+};
+
+// y = (x - mean) / sqrt(variance + epsilon) * w + b, mean and biased variance over H.
+// Source: Ba, Kiros and Hinton, "Layer normalization" (2016), equations 3 and 4.
+class LayerNorm : public torch::nn::Module {
+ public:
+  LayerNorm(std::int64_t hidden, double epsilon, at::ScalarType type);
+  at::Tensor forward(const at::Tensor& x) const;  // [S, B, H] -> [S, B, H]
+
+  at::Tensor weight;  // [H]
+  at::Tensor bias;    // [H]
+
+ private:
+  double epsilon_;
+};
+
+}  // namespace ttrace::reference

@@ -1,0 +1,29 @@
+// The two element types of a run: what tensors are kept in, and what is computed where kept digits
+// are not enough (softmax, rotary positions, cross entropy, gradient sums, the optimizer).
+#pragma once
+
+#include "config.h"
+
+#include <c10/core/ScalarType.h>
+
+namespace ttrace::reference {
+
+// Of parameters and activations.
+[[nodiscard]] inline c10::ScalarType working_type(Precision precision) {
+  switch (precision) {
+    case Precision::kF64:
+      return c10::kDouble;
+    case Precision::kF32:
+      return c10::kFloat;
+    case Precision::kBf16:
+      return c10::kBFloat16;
+  }
+  return c10::kFloat;
+}
+
+// f64 for f64, else f32.
+[[nodiscard]] inline c10::ScalarType high_precision(c10::ScalarType working) {
+  return working == c10::kDouble ? c10::kDouble : c10::kFloat;
+}
+
+}  // namespace ttrace::reference

@@ -1,0 +1,53 @@
+// Training steps on one device, traced by the lines that any program would add.
+//
+// Thread-safety: use from one thread.
+#pragma once
+
+#include "adamw.h"
+#include "config.h"
+#include "data.h"
+#include "main_gradients.h"
+
+#include <ttrace/session.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace ttrace::reference {
+
+class Gpt;
+
+struct StepResult {
+  double loss = 0.0;       // mean over all tokens of the step
+  double grad_norm = 0.0;  // before clipping
+  std::string digest;      // of loss, main gradients before clipping and updated parameters
+};
+
+class Trainer {
+ public:
+  // Builds and fills the model; a session described by TTRACE_* variables may then replace its
+  // parameters. `annotations` is a file of dims (gpt.ttrace.yaml).
+  Trainer(const Config& config, const std::string& annotations);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;  // a session is attached to its model
+  Trainer& operator=(const Trainer&) = delete;
+
+  // Micro-batches 0 .. M-1 forward and backward, then one update.
+  StepResult step(std::int64_t iteration);
+
+  [[nodiscard]] const AdamW& optimizer() const { return *optimizer_; }
+
+ private:
+  void start_session(const std::string& annotations);
+  double run_micro_batch(std::int64_t iteration, std::int64_t index, Step& step);
+
+  Config config_;
+  ByteCorpus corpus_;
+  std::shared_ptr<Gpt> model_;
+  Session session_;
+  std::unique_ptr<MainGradients> gradients_;
+  std::unique_ptr<AdamW> optimizer_;
+};
+
+}  // namespace ttrace::reference

@@ -1,0 +1,196 @@
+#include "analysis/bounds.h"
+
+#include "analysis/limits.h"
+#include "analysis/trace_builder.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using testing::noise_row;
+
+// Three elements, ||r|| = 5, max |r| = 4.
+Statistics small_statistics() {
+  const std::vector<double> values{3.0, 0.0, 4.0};
+  return compare(ElementType::kF64, values.data(), ElementType::kF64, values.data(), 3);
+}
+
+std::vector<NoisePass> passes(const std::vector<NoiseRow>& rows, int count = 5) {
+  std::vector<NoisePass> result;
+  for (int seed = 1; seed <= count; ++seed) {
+    result.push_back({seed, rows});
+  }
+  return result;
+}
+
+// The reference's side of a match: all that the pools need to know of a tensor.
+class ReferenceTensors {
+ public:
+  void add(const std::string& id, std::vector<std::int64_t> shape) {
+    records_.push_back(std::make_unique<Record>());
+    Record& record = *records_.back();
+    record.id = parse_tensor_id(id);
+    record.placement = whole(shape);
+    record.shape = std::move(shape);
+    matches_.push_back({});
+    matches_.back().id = record.id;
+    matches_.back().reference = {Shard{0, &record, {}}};
+  }
+  [[nodiscard]] const std::vector<Match>& matches() const { return matches_; }
+
+ private:
+  std::vector<std::unique_ptr<Record>> records_;
+  std::vector<Match> matches_;
+};
+
+Bound bound_of(const std::string& id,
+               const NoiseModel& noise,
+               ElementType type = ElementType::kF64,
+               std::size_t dimensions = 2) {
+  const TensorId tensor = parse_tensor_id(id);
+  return Bounds(noise, ElementType::kBF16, true).of({tensor, dimensions, type, small_statistics()});
+}
+
+TEST(Limits, EveryClassIsDescribedByItsOwnRow) {
+  for (const TensorClass tensor_class : {TensorClass::kActivation,
+                                         TensorClass::kActivationGradient,
+                                         TensorClass::kWeightGradient,
+                                         TensorClass::kVector,
+                                         TensorClass::kOptimizerMatrix,
+                                         TensorClass::kOptimizerVector,
+                                         TensorClass::kLoss,
+                                         TensorClass::kScalar}) {
+    EXPECT_EQ(limit_of(tensor_class).tensor_class, tensor_class);
+    EXPECT_GT(limit_of(tensor_class).noise_limit, 1.0);
+    EXPECT_GT(limit_of(tensor_class).default_factor, 1.0);
+  }
+}
+
+TEST(Limits, GradientsOfOneDimensionAreVectors) {
+  EXPECT_EQ(class_of(Kind::kMainGrad, 1), TensorClass::kVector);
+  EXPECT_EQ(class_of(Kind::kMainGrad, 2), TensorClass::kWeightGradient);
+  EXPECT_EQ(class_of(Kind::kExpAvgSq, 1), TensorClass::kVector);
+  EXPECT_EQ(class_of(Kind::kMaster, 1), TensorClass::kOptimizerVector);
+  EXPECT_EQ(class_of(Kind::kParamNext, 2), TensorClass::kOptimizerMatrix);
+  EXPECT_EQ(class_of(Kind::kOutput, 1), TensorClass::kActivation);
+}
+
+TEST(Ulp, IsTheDistanceToTheNextNumberOfTheType) {
+  EXPECT_EQ(unit_in_last_place(ElementType::kBF16, 1.0), std::ldexp(1.0, -7));
+  EXPECT_EQ(unit_in_last_place(ElementType::kBF16, -3.9), std::ldexp(1.0, -6));
+  EXPECT_EQ(unit_in_last_place(ElementType::kF16, 1e-7), std::ldexp(1.0, -24));
+  EXPECT_EQ(unit_in_last_place(ElementType::kF32, 2.0),
+            static_cast<double>(std::nextafter(2.0F, 3.0F)) - 2.0);
+  EXPECT_EQ(unit_in_last_place(ElementType::kF64, 0.0), std::ldexp(1.0, -1074));
+}
+
+TEST(Bounds, StructuralKindsAndIntegersMustBeEqualEvenWithNoise) {
+  const NoiseModel noise(passes({noise_row("s0/param/w/0", 1.0, 1.0)}), {});
+  EXPECT_EQ(bound_of("s0/param/w/0", noise).value, 0.0);
+  EXPECT_EQ(bound_of("s0/param/w/0", noise).source, "exact (param)");
+  EXPECT_EQ(bound_of("s0/m0/mask/a/0", noise).source, "exact (mask)");
+  EXPECT_EQ(bound_of("s0/m0/output/a/0", noise, ElementType::kI64).source, "exact (i64)");
+  EXPECT_EQ(bound_of("s0/m0/data/tokens/0", noise).origin, BoundOrigin::kExact);
+}
+
+TEST(Bounds, ParametersOfLaterStepsHavePassedThroughUpdates) {
+  const NoiseModel none({}, {});
+  EXPECT_EQ(bound_of("s1/param/w/0", none).origin, BoundOrigin::kClassDefault);
+}
+
+TEST(Bounds, AreTheClassLimitTimesTheNoise) {
+  const NoiseModel noise(passes({noise_row("s0/m0/output/a/0", 0.5, 0.4),
+                                 noise_row("s0/main_grad/b.bias/0", 0.5, 0.4)}),
+                         {});
+  const Bound activation = bound_of("s0/m0/output/a/0", noise);
+  EXPECT_DOUBLE_EQ(activation.value, 2.0 * 0.5);
+  EXPECT_DOUBLE_EQ(activation.scale.value(), 0.5);
+  EXPECT_EQ(activation.source, "5 noise passes x 2 (default limit)");
+  EXPECT_EQ(activation.origin, BoundOrigin::kNoise);
+  EXPECT_DOUBLE_EQ(bound_of("s0/main_grad/b.bias/0", noise, ElementType::kF64, 1).value, 4.0 * 0.5);
+}
+
+TEST(Bounds, AverageTheSquaresOfThePasses) {
+  std::vector<NoisePass> different = passes({noise_row("s0/m0/output/a/0", 3.0, 1.0)}, 2);
+  different[1].rows[0].sum_squared = 25.0;
+  EXPECT_DOUBLE_EQ(bound_of("s0/m0/output/a/0", NoiseModel(different, {})).scale.value(),
+                   std::sqrt((9.0 + 25.0) / 2.0));
+}
+
+TEST(Bounds, AdmitTwoFlipsOfTheLargestElementInLowPrecision) {
+  const NoiseModel noise(passes({noise_row("s0/m0/output/a/0", 1e-6, 1e-6)}), {});
+  const double ulp = std::ldexp(1.0, 2 - 7);  // of 4 in bf16
+  EXPECT_NEAR(bound_of("s0/m0/output/a/0", noise, ElementType::kBF16).scale.value(), 2 * ulp, 1e-9);
+}
+
+TEST(Bounds, DemandEqualityWhereAllPassesReproducedTheReference) {
+  const NoiseModel noise(passes({noise_row("s0/m0/output/a/0", 0.0, 0.0)}), {});
+  const Bound bound = bound_of("s0/m0/output/a/0", noise, ElementType::kBF16);
+  EXPECT_EQ(bound.value, 0.0);
+  EXPECT_EQ(bound.source, "reproduced exactly by 5 noise passes");
+  EXPECT_EQ(bound.origin, BoundOrigin::kNoise);
+}
+
+TEST(Bounds, GiveScalarsOneRoundingOfTheComputingPrecision) {
+  const NoiseModel noise(passes({noise_row("s0/scalar/loss/0", 1e-6, 1e-6)}), {});
+  const Bound bound = bound_of("s0/scalar/loss/0", noise, ElementType::kF64, 0);
+  EXPECT_NEAR(bound.value, 10.0 * rounding_error(ElementType::kBF16) * 5.0, 1e-8);
+}
+
+TEST(Bounds, OfOptimizerResultsKnowTheFlipsOfOtherTensorsOfTheirKind) {
+  ReferenceTensors tensors;
+  tensors.add("s0/master/big/0", {100, 10});
+  tensors.add("s0/master/small/0", {3, 1});
+  tensors.add("s1/master/small/0", {3, 1});  // another step has its own pool
+  const NoiseModel noise(passes({noise_row("s0/master/big/0", 2.0, 0.5),
+                                 noise_row("s0/master/small/0", 0.0, 0.0),
+                                 noise_row("s1/master/small/0", 0.0, 0.0)}),
+                         tensors.matches());
+  const double variance = 4.0 / 1003.0;
+  EXPECT_DOUBLE_EQ(noise.pooled(0, Kind::kMaster).element_variance, variance);
+  EXPECT_DOUBLE_EQ(noise.pooled(0, Kind::kMaster).max_abs, 0.5);
+  // Never moved itself, yet a flip of its three elements must pass.
+  const Bound bound = bound_of("s0/master/small/0", noise);
+  EXPECT_DOUBLE_EQ(bound.value, 2.0 * std::sqrt(variance * 3 + 1.5 * 1.5));
+  EXPECT_EQ(bound_of("s1/master/small/0", noise).value, 0.0);
+}
+
+TEST(Bounds, FallBackToClassDefaultsAndSayWhy) {
+  const double unit = rounding_error(ElementType::kBF16) * 5.0;
+  const Bound none = bound_of("s0/m0/output/a/0", NoiseModel({}, {}));
+  EXPECT_DOUBLE_EQ(none.value, 12.0 * unit);
+  EXPECT_EQ(none.source, "class default (no noise stored)");
+  EXPECT_EQ(none.scale, std::nullopt);
+
+  std::vector<NoisePass> partial = passes({noise_row("s0/m0/output/a/0", 0.5, 0.4)});
+  partial.back().rows.clear();
+  EXPECT_EQ(bound_of("s0/m0/output/a/0", NoiseModel(partial, {})).source,
+            "class default (not in all noise passes)");
+
+  std::vector<NoisePass> broken = passes({noise_row("s0/m0/output/a/0", 0.5, 0.4)});
+  broken.back().rows[0].nonfinite = 1;
+  EXPECT_EQ(bound_of("s0/m0/output/a/0", NoiseModel(broken, {})).origin,
+            BoundOrigin::kClassDefault);
+
+  const NoiseModel noise(passes({noise_row("s0/m0/output/a/0", 0.5, 0.4)}), {});
+  const TensorId id = parse_tensor_id("s0/m0/output/a/0");
+  EXPECT_EQ(Bounds(noise, ElementType::kBF16, false)
+                .of({id, 2, ElementType::kBF16, small_statistics()})
+                .source,
+            "class default (precisions differ)");
+}
+
+TEST(Bounds, ClassDefaultsOfWidePrecisionsAllowForTheOrderOfSummation) {
+  EXPECT_DOUBLE_EQ(default_unit(ElementType::kF32), 12.0 * rounding_error(ElementType::kF32));
+  EXPECT_DOUBLE_EQ(default_unit(ElementType::kBF16), rounding_error(ElementType::kBF16));
+}
+
+}  // namespace
+}  // namespace ttrace

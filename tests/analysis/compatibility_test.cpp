@@ -1,0 +1,116 @@
+#include "analysis/diff.h"
+#include "analysis/trace_builder.h"
+#include "support/temporary_directory.h"
+
+#include <ttrace/error.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace ttrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::TemporaryDirectory;
+using testing::Tensor;
+using testing::TraceBuilder;
+
+constexpr auto kOutput = "s0/m0/output/fc/0";
+
+class Compatibility : public ::testing::Test {
+ protected:
+  Compatibility() {
+    reference_.add(0, {kOutput, {1, 2, 3}});
+    candidate_.add_everywhere({kOutput, {1, 2, 3}});
+  }
+
+  Report compare() { return diff(reference_.write(), candidate_.write()); }
+
+  // The message of the UsageError that the comparison ends with.
+  std::string refusal() {
+    try {
+      compare();
+    } catch (const UsageError& error) {
+      return error.message();
+    }
+    return "not refused";
+  }
+
+  TemporaryDirectory directory_;
+  TraceBuilder reference_{directory_ / "reference", "reference"};
+  TraceBuilder candidate_{directory_ / "candidate", "candidate", 2};
+};
+
+TEST_F(Compatibility, RefusesDifferentModelsNamingKeyAndBothValues) {
+  candidate_.manifest.model["hidden"] = "256";
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr("model key `hidden`"),
+                    HasSubstr("`128` in the reference"),
+                    HasSubstr("`256` in the candidate")));
+}
+
+TEST_F(Compatibility, NamesAKeyThatOneSideLacks) {
+  candidate_.manifest.data["shuffle"] = "yes";
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr("data key `shuffle`"),
+                    HasSubstr("absent in the reference"),
+                    HasSubstr("`yes` in the candidate")));
+}
+
+TEST_F(Compatibility, RefusesDifferentStepsNamingBoth) {
+  candidate_.add(0, {"s1/m0/output/fc/0", {1}});
+  candidate_.add(1, {"s1/m0/output/fc/0", {1}});
+  EXPECT_THAT(
+      refusal(),
+      AllOf(HasSubstr("reference holds steps 0, the candidate 0, 1"), HasSubstr("TTRACE_STEPS")));
+}
+
+TEST_F(Compatibility, RefusesTracesWithoutACommonTensor) {
+  TraceBuilder other(directory_ / "other", "candidate");
+  other.add(0, {"s0/m0/output/mlp/0", {1}});
+  try {
+    static_cast<void>(diff(reference_.write(), other.write()));
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.message(),
+                AllOf(HasSubstr("no tensor is in both"),
+                      HasSubstr(kOutput),
+                      HasSubstr("s0/m0/output/mlp/0")));
+  }
+}
+
+TEST_F(Compatibility, RefusesAPrecisionItDoesNotKnow) {
+  reference_.manifest.precision = "fp8";
+  EXPECT_THAT(refusal(), HasSubstr("precision `fp8`"));
+}
+
+TEST_F(Compatibility, RemarksOnPrecisionVersionsAndSwappedSidesButCompares) {
+  reference_.manifest.pass = "candidate";
+  reference_.manifest.precision = "bf16";
+  reference_.manifest.versions["torch"] = "2.13.0";
+  const Report report = compare();
+  EXPECT_FALSE(report.diverged());
+  EXPECT_THAT(report.remarks,
+              ElementsAre(HasSubstr("swapped"),
+                          HasSubstr("bf16 in the reference and f32 in the candidate"),
+                          HasSubstr("torch is `2.13.0` in the reference and absent")));
+}
+
+TEST_F(Compatibility, RefusesAReferenceThatContradictsItself) {
+  TraceBuilder broken(directory_ / "broken", "reference", 2);
+  broken.add(0, {kOutput, {1, 2, 3}});
+  broken.add(1, {kOutput, {1, 2, 4}});
+  try {
+    static_cast<void>(diff(broken.write(), candidate_.write()));
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.message(), AllOf(HasSubstr("the reference is broken"), HasSubstr(kOutput)));
+  }
+}
+
+}  // namespace
+}  // namespace ttrace

@@ -1,0 +1,211 @@
+#include "analysis/report.h"
+
+#include "analysis/diff.h"
+#include "analysis/trace_builder.h"
+#include "support/temporary_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::noise_row;
+using ::testing::Not;
+using testing::scaled;
+using testing::TemporaryDirectory;
+using testing::Tensor;
+using testing::TraceBuilder;
+using testing::wavy;
+
+class ReportTest : public ::testing::Test {
+ protected:
+  Report run(int threads = 0) {
+    const Trace reference = reference_.write();
+    if (!noise_.empty()) {
+      testing::write_noise_passes(directory_ / "reference", noise_);
+    }
+    DiffOptions options;
+    options.threads = threads;
+    return diff(reference, candidate_.write(), options);
+  }
+  // Without the name of the temporary directory.
+  std::string text(const Report& report, const TextOptions& options = {}) const {
+    std::ostringstream out;
+    write_text(out, report, options);
+    std::string result = out.str();
+    for (std::size_t at = result.find(directory_.path()); at != std::string::npos;
+         at = result.find(directory_.path())) {
+      result.replace(at, directory_.path().size(), "runs");
+    }
+    return result;
+  }
+  static std::string json_text(const Report& report) {
+    std::ostringstream out;
+    write_json(out, report);
+    return out.str();
+  }
+  // Three outputs, a start parameter and a bias gradient; the last two outputs halved in the
+  // candidate where asked for.
+  void build_small_model(double factor) {
+    for (const char* id : {"s0/param/fc.weight/0",
+                           "s0/m0/output/a/0",
+                           "s0/m0/output/b/0",
+                           "s0/m0/output/c/0",
+                           "s0/main_grad/fc.bias/0"}) {
+      const std::string name = id;
+      const bool halved = name == "s0/m0/output/b/0" || name == "s0/m0/output/c/0";
+      reference_.add(0, {name, wavy(4), ElementType::kF32});
+      candidate_.add_everywhere({name, halved ? scaled(wavy(4), factor) : wavy(4)});
+      if (name != "s0/param/fc.weight/0") {
+        noise_.push_back(noise_row(name, 0.0078125, 0.0078125));
+      }
+    }
+  }
+
+  TemporaryDirectory directory_;
+  TraceBuilder reference_{directory_ / "reference", "reference"};
+  TraceBuilder candidate_{directory_ / "candidate", "candidate", 2};
+  std::vector<NoiseRow> noise_;
+};
+
+TEST_F(ReportTest, TextOfACleanRun) {
+  build_small_model(1.0009765625);
+  EXPECT_EQ(text(run()), R"(reference: runs/reference (reference pass, 1 rank, one device, f32)
+candidate: runs/candidate (candidate pass, 2 ranks, tp 2, f32)
+
+WITHIN BOUND
+closest to its bound: s0/m0/output/b/0, error 0.00135, bound 0.0156 (0.0863 of it)
+
+limits are shipped defaults, not calibrated for this program
+5 tensors: 5 within bound, 0 out of bound, 0 missing in the candidate, 0 missing in the reference; bounds: 4 from 5 noise passes, 1 exact, 0 class defaults
+)");
+}
+
+TEST_F(ReportTest, TextOfADivergedRun) {
+  build_small_model(0.5);
+  candidate_.manifest.versions["ttrace"] = "0.2.0";
+  candidate_.note(1, "the gradient of fc.weight never arrived");
+  EXPECT_EQ(text(run(), {.color = false, .max_rows = 1}),
+            R"(reference: runs/reference (reference pass, 1 rank, one device, f32)
+candidate: runs/candidate (candidate pass, 2 ranks, tp 2, f32)
+remark: version of ttrace is `0.1.0` in the reference and `0.2.0` in the candidate
+
+DIVERGED
+first divergence: s0/m0/output/b/0
+  what: differs 44.2x more than round-off explains; candidate = 0.5000 x reference
+  error: 0.691, 0.5 of the reference's norm 1.38
+  bound: 0.0156 from 5 noise passes x 2 (default limit); relative errors below 0.0113 go unseen
+  elements: largest difference 0.546 at [1], 4 of 4 differ
+  concerns: ranks 0, 1
+  where to look: the forward of b; the forward record before it, s0/m0/output/a/0, is within bound
+
+what differs, in the order in which the reference ran:
+  id                error  bound   error/bound  cause
+  s0/m0/output/b/0  0.691  0.0156  44.2         factor 0.5000
+  ... and 1 more (--format json lists all)
+
+notes:
+  candidate, rank 1, step 0: the gradient of fc.weight never arrived
+
+limits are shipped defaults, not calibrated for this program
+5 tensors: 3 within bound, 2 out of bound, 0 missing in the candidate, 0 missing in the reference; bounds: 4 from 5 noise passes, 1 exact, 0 class defaults
+)");
+}
+
+TEST_F(ReportTest, ColoursOnlyTheVerdict) {
+  build_small_model(0.5);
+  const Report report = run();
+  const std::string plain = text(report);
+  std::string coloured = text(report, {.color = true, .max_rows = 20});
+  EXPECT_THAT(plain, HasSubstr("\nDIVERGED\n"));
+  EXPECT_THAT(plain, Not(HasSubstr("\033")));
+  const std::string word = "\033[1;31mDIVERGED\033[0m";
+  const std::size_t at = coloured.find(word);
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_EQ(coloured.replace(at, word.size(), "DIVERGED"), plain);
+}
+
+TEST_F(ReportTest, JsonOfADivergedRun) {
+  build_small_model(0.5);
+  const Report report = run();
+  const auto json = nlohmann::json::parse(json_text(report));
+  EXPECT_EQ(json["schema"], 1);
+  EXPECT_EQ(json["verdict"], "diverged");
+  const auto& first = json["first_divergence"];
+  EXPECT_EQ(first["id"], "s0/m0/output/b/0");
+  EXPECT_EQ(first["tier"], "T2");
+  EXPECT_EQ(first["ranks"], nlohmann::json({0, 1}));
+  EXPECT_EQ(first["bound_source"], "5 noise passes x 2 (default limit)");
+  EXPECT_EQ(first["where_to_look"], report.where_to_look);
+  EXPECT_EQ(first["cause"], report.tensors[2].cause);
+  EXPECT_EQ(json["counts"]["out_of_bound"], 2);
+  EXPECT_EQ(json["counts"]["bounds_exact"], 1);
+  EXPECT_EQ(json["counts"]["bounds_from_noise"], 4);
+  EXPECT_EQ(json["reference"]["precision"], "f32");
+  EXPECT_EQ(json["candidate"]["layout"]["tp"], "2");
+  ASSERT_EQ(json["tensors"].size(), 5U);
+  const auto& tensor = json["tensors"][2];
+  EXPECT_EQ(tensor["status"], "diverged");
+  EXPECT_EQ(tensor["order"], 2);
+  EXPECT_EQ(tensor["factor"], 0.5);
+  // Numbers read back bit for bit.
+  EXPECT_EQ(tensor["error"].get<double>(), report.tensors[2].comparison->error);
+  EXPECT_EQ(tensor["bound"].get<double>(), report.tensors[2].comparison->bound);
+  EXPECT_EQ(tensor["q"].get<double>(), report.tensors[2].comparison->q.value());
+  EXPECT_TRUE(json["tensors"][0]["q"].is_null());
+}
+
+TEST_F(ReportTest, JsonOfACleanRunHasNoFirstDivergence) {
+  build_small_model(1.0);
+  const auto json = nlohmann::json::parse(json_text(run()));
+  EXPECT_EQ(json["verdict"], "clean");
+  EXPECT_TRUE(json["first_divergence"].is_null());
+  EXPECT_TRUE(json["tensors"][0]["max_index"].is_null());
+}
+
+TEST_F(ReportTest, JsonWritesNanAndInfAsStringsAndAbsentNumbersAsNull) {
+  reference_.add(0, {"s0/m0/output/zero/0", {0, 0}}).add(0, {"s0/m0/output/gone/0", {0, 0}});
+  candidate_.add_everywhere({"s0/m0/output/zero/0", {0, 1}});
+  const auto json = nlohmann::json::parse(json_text(run()));
+  EXPECT_EQ(json["tensors"][0]["factor"], "NaN");
+  EXPECT_EQ(json["tensors"][0]["relative_error"], "Inf");
+  EXPECT_EQ(json["tensors"][0]["max_index"], nlohmann::json({1}));
+  EXPECT_EQ(json["tensors"][1]["status"], "missing_in_candidate");
+  EXPECT_TRUE(json["tensors"][1]["error"].is_null());
+}
+
+TEST_F(ReportTest, ReportsAreTheSameBytesForAnyNumberOfThreads) {
+  for (int i = 0; i < 300; ++i) {
+    const std::string id =
+        "s0/m" + std::to_string(i % 7) + "/output/layer" + std::to_string(i) + "/0";
+    const auto values = wavy(static_cast<std::size_t>(1 + i * 13 % 3000), i);
+    noise_.push_back(noise_row(id, 0.01, 0.01));
+    reference_.add(0, {id, values});
+    if (i % 50 == 17) {
+      continue;  // missing
+    }
+    candidate_.add(0, {id, i % 11 == 0 ? scaled(values, 1.01) : values});
+    candidate_.add(1, {id, i % 40 == 3 ? scaled(values, 1.001) : values});
+  }
+  const Report one = run(1);
+  ASSERT_TRUE(one.diverged());
+  ASSERT_EQ(one.tensors.size(), 300U);
+  for (const int threads : {2, 5, 0}) {
+    const Report many = diff(Trace::open(directory_ / "reference"),
+                             Trace::open(directory_ / "candidate"),
+                             {.threads = threads, .progress = {}});
+    EXPECT_EQ(json_text(many), json_text(one)) << threads;
+    EXPECT_EQ(text(many), text(one)) << threads;
+  }
+}
+
+}  // namespace
+}  // namespace ttrace

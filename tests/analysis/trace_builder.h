@@ -1,0 +1,166 @@
+// Writes small real traces for the tests of the comparison.
+#pragma once
+
+#include <ttrace/element_type.h>
+#include <ttrace/layout.h>
+#include <ttrace/manifest.h>
+#include <ttrace/noise_table.h>
+#include <ttrace/placement.h>
+#include <ttrace/tensor_id.h>
+#include <ttrace/trace_reader.h>
+#include <ttrace/trace_writer.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace::testing {
+
+// A tensor of one rank. Without shape it has one dimension, without placement it is whole.
+struct Tensor {
+  std::string id;
+  std::vector<double> values;
+  ElementType type = ElementType::kF32;
+  std::vector<std::int64_t> shape = {};
+  Placement placement = {};
+};
+
+// Values without pattern, the same on every call: neither zero nor equal to one another.
+inline std::vector<double> wavy(std::size_t count, double phase = 0.0) {
+  std::vector<double> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<float>(std::sin(1.7 * static_cast<double>(i) + phase) + 0.1);
+  }
+  return values;
+}
+
+inline std::vector<double> scaled(std::vector<double> values, double factor) {
+  for (double& value : values) {
+    value *= factor;
+  }
+  return values;
+}
+
+// One dimension cut into `count` equal parts, of which this is number `index`.
+inline Placement part(std::int64_t logical, int index, int count) {
+  const std::int64_t local = logical / count;
+  return Placement{{DimPlacement{local, logical, {{0, index * local, local}}}}, 0, 1, "", 1.0};
+}
+
+class TraceBuilder {
+ public:
+  TraceBuilder(std::string directory,
+               std::string pass,
+               int ranks = 1,
+               const std::string& axis = "tp")
+      : directory_(std::move(directory)), axis_(axis), records_(static_cast<std::size_t>(ranks)) {
+    manifest.pass = std::move(pass);
+    manifest.world_size = ranks;
+    manifest.precision = "f32";
+    manifest.model = {{"hidden", "128"}};
+    manifest.data = {{"seed", "1"}};
+    manifest.versions = {{"ttrace", "0.1.0"}};
+    if (ranks > 1) {
+      manifest.layout = {{axis, std::to_string(ranks)}};
+    }
+  }
+
+  // Appends in execution order.
+  TraceBuilder& add(int rank, Tensor tensor) {
+    records_.at(static_cast<std::size_t>(rank)).push_back(std::move(tensor));
+    return *this;
+  }
+  TraceBuilder& add_everywhere(const Tensor& tensor) {
+    for (auto& records : records_) {
+      records.push_back(tensor);
+    }
+    return *this;
+  }
+  TraceBuilder& note(int rank, const std::string& text) {
+    notes_[rank].push_back(text);
+    return *this;
+  }
+
+  Trace write() {
+    std::map<std::pair<std::int64_t, int>, std::vector<const Tensor*>> files;
+    for (std::size_t rank = 0; rank < records_.size(); ++rank) {
+      files[{0, static_cast<int>(rank)}];
+      for (const Tensor& tensor : records_[rank]) {
+        files[{parse_tensor_id(tensor.id).step, static_cast<int>(rank)}].push_back(&tensor);
+      }
+    }
+    manifest.steps.clear();
+    for (const auto& [key, tensors] : files) {
+      if (key.second == 0) {
+        manifest.steps.push_back(key.first);
+      }
+    }
+    write_manifest(directory_, manifest);
+    for (const auto& [key, tensors] : files) {
+      write_file(key.first, key.second, tensors);
+    }
+    return Trace::open(directory_);
+  }
+
+  Manifest manifest;
+
+ private:
+  void write_file(std::int64_t step, int rank, const std::vector<const Tensor*>& tensors) {
+    Layout layout;
+    layout.rank = rank;
+    layout.world_size = manifest.world_size;
+    if (layout.world_size > 1) {
+      layout.add(axis_, layout.world_size, rank);
+    }
+    TraceWriter writer(step_file(directory_, step, rank), layout);
+    std::uint64_t order = 0;
+    for (const Tensor* tensor : tensors) {
+      Record record;
+      record.id = parse_tensor_id(tensor->id);
+      record.type = tensor->type;
+      record.shape = tensor->shape;
+      if (record.shape.empty() && tensor->values.size() != 1) {
+        record.shape = {static_cast<std::int64_t>(tensor->values.size())};
+      }
+      record.placement = tensor->placement.dims.empty() && tensor->placement.partial_count == 1
+                             ? whole(record.shape)
+                             : tensor->placement;
+      record.order = order++;
+      std::vector<std::byte> bytes(tensor->values.size() * element_size(tensor->type));
+      from_double(tensor->type,
+                  tensor->values.data(),
+                  static_cast<std::int64_t>(tensor->values.size()),
+                  bytes.data());
+      writer.append(record, bytes);
+    }
+    for (const std::string& text : notes_[rank]) {
+      writer.note(text);
+    }
+    writer.commit();
+  }
+
+  std::string directory_;
+  std::string axis_;
+  std::vector<std::vector<Tensor>> records_;  // by rank
+  std::map<int, std::vector<std::string>> notes_;
+};
+
+// `passes` noise passes that all moved the tensors as `rows` says.
+inline void write_noise_passes(const std::string& directory,
+                               const std::vector<NoiseRow>& rows,
+                               int passes = 5) {
+  for (int seed = 1; seed <= passes; ++seed) {
+    write_noise(directory, NoisePass{seed, rows});
+  }
+}
+
+// Noise of norm `norm` whose largest element is `largest`.
+inline NoiseRow noise_row(const std::string& id, double norm, double largest) {
+  return {parse_tensor_id(id), norm * norm, largest, 0};
+}
+
+}  // namespace ttrace::testing

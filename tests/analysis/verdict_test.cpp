@@ -1,0 +1,443 @@
+#include "analysis/diff.h"
+#include "analysis/trace_builder.h"
+#include "support/temporary_directory.h"
+
+#include <ttrace/error.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::noise_row;
+using testing::part;
+using testing::scaled;
+using testing::TemporaryDirectory;
+using testing::Tensor;
+using testing::TraceBuilder;
+using testing::wavy;
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr auto kOutput = "s0/m0/output/fc/0";
+
+// A reference with noise, and a candidate of two tensor-parallel ranks.
+class Verdict : public ::testing::Test {
+ protected:
+  static Tensor piece(const std::string& id, const std::vector<double>& all, int rank) {
+    const auto half = static_cast<std::ptrdiff_t>(all.size() / 2);
+    const auto begin = all.begin() + rank * half;
+    return {id,
+            {begin, begin + half},
+            ElementType::kF32,
+            {},
+            part(static_cast<std::int64_t>(all.size()), rank, 2)};
+  }
+  void add_split(const std::string& id, const std::vector<double>& all) {
+    candidate_.add(0, piece(id, all, 0)).add(1, piece(id, all, 1));
+  }
+  void add_noise(const std::string& id, double norm) {
+    noise_.push_back(noise_row(id, norm, norm));
+  }
+  Report run() {
+    const Trace reference = reference_.write();
+    if (!noise_.empty()) {
+      testing::write_noise_passes(directory_ / "reference", noise_);
+    }
+    return diff(reference, candidate_.write());
+  }
+  // The verdict on the only tensor, or on the one named.
+  TensorVerdict verdict(const std::string& id = kOutput) {
+    report_ = run();
+    for (const TensorVerdict& tensor : report_.tensors) {
+      if (to_string(tensor.id) == id) {
+        return tensor;
+      }
+    }
+    throw std::runtime_error("not in the report: " + id);
+  }
+
+  TemporaryDirectory directory_;
+  TraceBuilder reference_{directory_ / "reference", "reference"};
+  TraceBuilder candidate_{directory_ / "candidate", "candidate", 2};
+  std::vector<NoiseRow> noise_;
+  Report report_;
+};
+
+TEST_F(Verdict, EqualShardsAreWithinBound) {
+  reference_.add(0, {kOutput, wavy(8)});
+  add_split(kOutput, wavy(8));
+  add_noise(kOutput, 0.01);
+  const TensorVerdict tensor = verdict();
+  EXPECT_FALSE(report_.diverged());
+  EXPECT_EQ(tensor.status, Status::kWithin);
+  EXPECT_EQ(tensor.tier, Tier::kT2);
+  EXPECT_EQ(tensor.symptom, Symptom::kNone);
+  EXPECT_EQ(tensor.comparison->error, 0.0);
+  EXPECT_EQ(tensor.comparison->q, 0.0);
+  EXPECT_EQ(tensor.comparison->different, 0);
+  EXPECT_THAT(tensor.cause, IsEmpty());
+  EXPECT_THAT(tensor.ranks, ElementsAre(0, 1));
+}
+
+TEST_F(Verdict, AnErrorWithinTheNoisePasses) {
+  reference_.add(0, {kOutput, wavy(8)});
+  std::vector<double> values = wavy(8);
+  values[3] += 0.015;
+  add_split(kOutput, values);
+  add_noise(kOutput, 0.01);
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.status, Status::kWithin);
+  EXPECT_NEAR(tensor.comparison->q.value(), 1.5, 1e-4);
+  EXPECT_NEAR(tensor.comparison->bound, 0.02, 1e-6);
+  EXPECT_NEAR(tensor.comparison->ratio(), 0.75, 1e-4);
+  EXPECT_THAT(tensor.comparison->max_index, ElementsAre(3));
+  EXPECT_EQ(tensor.comparison->different, 1);
+  EXPECT_NEAR(tensor.comparison->detectable,
+              tensor.comparison->bound / tensor.comparison->reference_norm,
+              1e-15);
+}
+
+TEST_F(Verdict, AnErrorBeyondTheNoiseDiverges) {
+  reference_.add(0, {kOutput, wavy(8)});
+  std::vector<double> values = wavy(8);
+  values[3] += 0.6;
+  add_split(kOutput, values);
+  add_noise(kOutput, 0.01);
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.status, Status::kDiverged);
+  EXPECT_EQ(tensor.tier, Tier::kT2);
+  EXPECT_EQ(tensor.symptom, Symptom::kOutOfBound);
+  EXPECT_THAT(tensor.cause,
+              AllOf(HasSubstr("differs 30x more than round-off explains"),
+                    HasSubstr("of the reference's norm, bound")));
+}
+
+TEST_F(Verdict, AFactorIsRecognised) {
+  reference_.add(0, {kOutput, wavy(64)});
+  std::vector<double> values = scaled(wavy(64), 0.5);
+  values[7] += 1e-4;
+  add_split(kOutput, values);
+  add_noise(kOutput, 0.001);
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.symptom, Symptom::kFactor);
+  EXPECT_NEAR(tensor.comparison->factor, 0.5, 1e-4);
+  EXPECT_THAT(tensor.cause, HasSubstr("candidate = 0.5000 x reference"));
+}
+
+TEST_F(Verdict, ExactlyReproducedTensorsMustBeEqual) {
+  reference_.add(0, {kOutput, wavy(8)});
+  std::vector<double> values = wavy(8);
+  values[5] = std::nextafter(static_cast<float>(values[5]), 10.0F);
+  add_split(kOutput, values);
+  add_noise(kOutput, 0.0);
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.status, Status::kDiverged);
+  EXPECT_EQ(tensor.tier, Tier::kT2);
+  EXPECT_EQ(tensor.symptom, Symptom::kNotEqual);
+  EXPECT_EQ(tensor.bound_source, "reproduced exactly by 5 noise passes");
+  EXPECT_EQ(tensor.comparison->ratio(), kInf);
+  EXPECT_THAT(tensor.cause, HasSubstr("1 of 8 elements differ"));
+}
+
+TEST_F(Verdict, StartParametersMustBeEqualWithoutTolerance) {
+  constexpr auto kParam = "s0/param/fc.weight/0";
+  reference_.add(0, {kParam, wavy(8)});
+  std::vector<double> values = wavy(8);
+  values[0] = std::nextafter(static_cast<float>(values[0]), 10.0F);
+  add_split(kParam, values);
+  add_noise(kParam, 5.0);
+  const TensorVerdict tensor = verdict(kParam);
+  EXPECT_EQ(tensor.status, Status::kDiverged);
+  EXPECT_EQ(tensor.tier, Tier::kT0);
+  EXPECT_EQ(tensor.symptom, Symptom::kNotEqual);
+  EXPECT_EQ(tensor.comparison->q, std::nullopt);
+}
+
+TEST_F(Verdict, TokensMustBeEqual) {
+  constexpr auto kTokens = "s0/m0/data/tokens/0";
+  reference_.add(0, {kTokens, {5, 6, 7}, ElementType::kI64});
+  candidate_.add_everywhere({kTokens, {5, 7, 7}, ElementType::kI64});
+  const TensorVerdict tensor = verdict(kTokens);
+  EXPECT_EQ(tensor.status, Status::kDiverged);
+  EXPECT_EQ(tensor.bound_source, "exact (i64)");
+  EXPECT_THAT(tensor.cause, HasSubstr("1 of 3 elements differ, which must be equal"));
+}
+
+TEST_F(Verdict, MissingIdsAreFindingsBothWays) {
+  reference_.add(0, {kOutput, {1, 2}}).add(0, {"s0/m0/output/gone/0", {1, 2}});
+  candidate_.add_everywhere({kOutput, {1, 2}});
+  candidate_.add(1, {"s0/m0/output/extra/0", {1, 2}});
+  const TensorVerdict gone = verdict("s0/m0/output/gone/0");
+  EXPECT_EQ(gone.status, Status::kMissingInCandidate);
+  EXPECT_EQ(gone.tier, Tier::kT0);
+  EXPECT_EQ(gone.comparison, std::nullopt);
+  EXPECT_THAT(gone.ranks, IsEmpty());
+  const TensorVerdict& extra = report_.tensors.back();
+  EXPECT_EQ(to_string(extra.id), "s0/m0/output/extra/0");
+  EXPECT_EQ(extra.status, Status::kMissingInReference);
+  EXPECT_THAT(extra.ranks, ElementsAre(1));
+  EXPECT_EQ(report_.first_divergence, std::size_t{1});
+  const Counts counts = report_.counts();
+  EXPECT_EQ(counts.tensors, 3U);
+  EXPECT_EQ(counts.within_bound, 1U);
+  EXPECT_EQ(counts.missing_in_candidate, 1U);
+  EXPECT_EQ(counts.missing_in_reference, 1U);
+}
+
+TEST_F(Verdict, AGapNamesTheMissingPart) {
+  reference_.add(0, {kOutput, wavy(8)});
+  candidate_.add(0, piece(kOutput, wavy(8), 0));
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.status, Status::kDiverged);
+  EXPECT_EQ(tensor.symptom, Symptom::kGap);
+  EXPECT_EQ(tensor.tier, Tier::kT0);
+  EXPECT_EQ(tensor.comparison, std::nullopt);
+  EXPECT_THAT(tensor.cause, HasSubstr("4:8"));
+}
+
+TEST_F(Verdict, OverlapsAreFound) {
+  reference_.add(0, {kOutput, wavy(8)});
+  candidate_.add(0, {kOutput, wavy(8)}).add(1, piece(kOutput, wavy(8), 1));
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.symptom, Symptom::kOverlap);
+  EXPECT_THAT(tensor.ranks, ElementsAre(0, 1));
+}
+
+TEST_F(Verdict, ShapesThatContradictOrDifferAreFound) {
+  reference_.add(0, {kOutput, wavy(8)}).add(0, {"s0/m0/output/b/0", wavy(8)});
+  candidate_.add(0, piece(kOutput, wavy(8), 0)).add(1, piece(kOutput, wavy(12), 1));
+  candidate_.add_everywhere({"s0/m0/output/b/0", wavy(6), ElementType::kF32, {2, 3}});
+  EXPECT_EQ(verdict().symptom, Symptom::kRanksContradict);
+  const TensorVerdict& shape = report_.tensors[1];
+  EXPECT_EQ(shape.symptom, Symptom::kShapesDiffer);
+  EXPECT_EQ(shape.cause, "logical shape 2x3, 8 in the reference");
+}
+
+TEST_F(Verdict, MissingAddendsAreFound) {
+  reference_.add(0, {kOutput, {3, 6}});
+  Placement addend = whole(std::vector<std::int64_t>{2});
+  addend.partial_count = 2;
+  addend.partial_over = "tp";
+  candidate_.add(0, {kOutput, {1, 2}, ElementType::kF32, {}, addend});
+  EXPECT_EQ(verdict().symptom, Symptom::kAddendsMissing);
+}
+
+TEST_F(Verdict, AddendsAreSummedBeforeTheyAreCompared) {
+  reference_.add(0, {kOutput, {3, 6}});
+  Placement addend = whole(std::vector<std::int64_t>{2});
+  addend.partial_count = 2;
+  addend.partial_over = "tp";
+  candidate_.add(0, {kOutput, {1, 2}, ElementType::kF32, {}, addend});
+  addend.partial_index = 1;
+  candidate_.add(1, {kOutput, {2, 4}, ElementType::kF32, {}, addend});
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.status, Status::kWithin) << tensor.cause;
+  EXPECT_EQ(tensor.comparison->error, 0.0);
+}
+
+TEST_F(Verdict, ReplicasThatDisagreeAreStructuralAndTheErrorIsToldBeside) {
+  reference_.add(0, {kOutput, wavy(8)});
+  candidate_.add(0, {kOutput, scaled(wavy(8), 0.5)}).add(1, {kOutput, scaled(wavy(8), 1.5)});
+  add_noise(kOutput, 0.01);
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.tier, Tier::kT0);
+  EXPECT_EQ(tensor.symptom, Symptom::kReplicasDisagree);
+  EXPECT_THAT(tensor.ranks, ElementsAre(0, 1));
+  EXPECT_NEAR(tensor.comparison->factor, 0.5, 1e-6);
+  EXPECT_THAT(tensor.cause, AllOf(HasSubstr("also: differs"), HasSubstr("0.5000 x reference")));
+}
+
+TEST_F(Verdict, ReplicasThatDisagreeWithinTheBoundDivergeNevertheless) {
+  reference_.add(0, {kOutput, wavy(8)});
+  candidate_.add(0, {kOutput, wavy(8)}).add(1, {kOutput, scaled(wavy(8), 1.0001)});
+  add_noise(kOutput, 1.0);
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.status, Status::kDiverged);
+  EXPECT_EQ(tensor.symptom, Symptom::kReplicasDisagree);
+  EXPECT_EQ(tensor.comparison->error, 0.0);
+}
+
+TEST_F(Verdict, ElementTypesMustAgreeInTheSamePrecision) {
+  reference_.add(0, {kOutput, {1, 2}});
+  candidate_.add_everywhere({kOutput, {1, 2}, ElementType::kBF16});
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.symptom, Symptom::kTypesDiffer);
+  EXPECT_EQ(tensor.cause, "element type bf16, f32 in the reference");
+}
+
+TEST_F(Verdict, ElementTypesMayDifferInAnotherPrecision) {
+  candidate_.manifest.precision = "bf16";
+  reference_.add(0, {kOutput, {1, 2}});
+  candidate_.add_everywhere({kOutput, {1, 2}, ElementType::kBF16});
+  add_noise(kOutput, 1e-7);
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.status, Status::kWithin);
+  EXPECT_EQ(tensor.bound_source, "class default (precisions differ)");
+}
+
+TEST_F(Verdict, NanThatOnlyTheCandidateHasNamesItsRank) {
+  reference_.add(0, {kOutput, wavy(8)});
+  std::vector<double> values = wavy(8);
+  values[6] = kNaN;
+  add_split(kOutput, values);
+  add_noise(kOutput, 0.01);
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.tier, Tier::kT0);
+  EXPECT_EQ(tensor.symptom, Symptom::kNonFinite);
+  EXPECT_THAT(tensor.ranks, ElementsAre(1));
+  EXPECT_EQ(tensor.cause, "1 element NaN or Inf where the reference is finite, first at [6]");
+}
+
+TEST_F(Verdict, InfOnBothSidesIsFineButItsSignMatters) {
+  reference_.add(0, {kOutput, {1, -kInf}}).add(0, {"s0/m0/output/b/0", {1, -kInf}});
+  candidate_.add_everywhere({kOutput, {1, -kInf}});
+  candidate_.add_everywhere({"s0/m0/output/b/0", {1, kInf}});
+  EXPECT_EQ(verdict().status, Status::kWithin);
+  EXPECT_EQ(report_.tensors[1].cause, "1 element NaN or Inf unlike the reference's, first at [1]");
+}
+
+TEST_F(Verdict, ReferenceNanThatTheCandidateLacksIsShown) {
+  reference_.add(0, {kOutput, {1, kNaN}});
+  candidate_.add_everywhere({kOutput, {1, 2}});
+  EXPECT_EQ(verdict().cause, "1 element finite where the reference is NaN or Inf, first at [1]");
+}
+
+TEST_F(Verdict, RecomputedValuesAreHeldAgainstTheirOwnFirstForward) {
+  reference_.add(0, {kOutput, wavy(8)}).add(0, {"s0/m0/output/b/0", wavy(8)});
+  std::vector<double> first = wavy(8);
+  first[0] += 0.001;  // within bound of the reference, but not equal to it
+  candidate_.add_everywhere({kOutput, first});
+  candidate_.add_everywhere({"s0/m0/output/b/0", first});
+  candidate_.add_everywhere({"s0/m0/output/fc/0~", first});
+  candidate_.add_everywhere({"s0/m0/output/b/0~", wavy(8)});
+  add_noise(kOutput, 0.01);
+  add_noise("s0/m0/output/b/0", 0.01);
+  const TensorVerdict equal = verdict("s0/m0/output/fc/0~");
+  EXPECT_EQ(equal.status, Status::kWithin) << equal.cause;
+  EXPECT_EQ(equal.bound_source, "exact (its own first forward)");
+  const TensorVerdict& other = report_.tensors[*report_.first_divergence];
+  EXPECT_EQ(to_string(other.id), "s0/m0/output/b/0~");
+  EXPECT_EQ(other.tier, Tier::kT0);
+  EXPECT_EQ(other.symptom, Symptom::kRecompute);
+  EXPECT_THAT(other.cause, HasSubstr("1 of 8 elements of the recomputed value differ"));
+}
+
+TEST_F(Verdict, RecomputedValuesOfBothSidesMustEqualTheirFirstForwardToo) {
+  reference_.add(0, {kOutput, wavy(8)}).add(0, {"s0/m0/output/fc/0~", wavy(8)});
+  std::vector<double> again = wavy(8);
+  again[0] += 0.001;
+  candidate_.add_everywhere({kOutput, wavy(8)});
+  candidate_.add_everywhere({"s0/m0/output/fc/0~", again});
+  add_noise(kOutput, 0.01);
+  add_noise("s0/m0/output/fc/0~", 0.01);
+  const TensorVerdict tensor = verdict("s0/m0/output/fc/0~");
+  EXPECT_EQ(tensor.symptom, Symptom::kRecompute);
+  EXPECT_LT(tensor.comparison->ratio(), 1.0);
+}
+
+TEST_F(Verdict, ARecomputedValueWithoutAFirstForwardIsMissingInTheReference) {
+  reference_.add(0, {kOutput, wavy(8)});
+  candidate_.add_everywhere({kOutput, wavy(8)});
+  candidate_.add_everywhere({"s0/m0/output/b/0~", wavy(8)});
+  EXPECT_EQ(verdict("s0/m0/output/b/0~").status, Status::kMissingInReference);
+}
+
+TEST_F(Verdict, AReferenceWhoseRecomputationDiffersIsRefused) {
+  reference_.add(0, {kOutput, wavy(8)}).add(0, {"s0/m0/output/fc/0~", scaled(wavy(8), 2)});
+  candidate_.add_everywhere({kOutput, wavy(8)});
+  EXPECT_THROW(static_cast<void>(run()), UsageError);
+}
+
+TEST_F(Verdict, WithoutNoiseTheClassDefaultJudges) {
+  reference_.add(0, {kOutput, wavy(8)});
+  candidate_.add_everywhere({kOutput, scaled(wavy(8), 1.01)});
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.status, Status::kDiverged);
+  EXPECT_EQ(tensor.origin, BoundOrigin::kClassDefault);
+  EXPECT_EQ(tensor.bound_source, "class default (no noise stored)");
+  EXPECT_EQ(report_.counts().bounds_class_default, 1U);
+  EXPECT_EQ(report_.noise_passes, 0);
+}
+
+TEST_F(Verdict, OneFlipOfAnAdamUpdateIsNoFinding) {
+  constexpr double kLearningRate = 1e-3;
+  const auto wide = wavy(400);
+  const auto narrow = wavy(4);
+  reference_.add(0, {"s0/master/wide/0", wide, ElementType::kF32, {20, 20}});
+  reference_.add(0, {"s0/master/narrow/0", narrow, ElementType::kF32, {2, 2}});
+  candidate_.add_everywhere({"s0/master/wide/0", wide, ElementType::kF32, {20, 20}});
+  std::vector<double> flipped = narrow;
+  flipped[2] += 2 * kLearningRate;
+  candidate_.add_everywhere({"s0/master/narrow/0", flipped, ElementType::kF32, {2, 2}});
+  // The passes showed flips in the wide tensor and next to nothing in the narrow one.
+  noise_ = {noise_row("s0/master/wide/0", 4 * kLearningRate, 2 * kLearningRate),
+            noise_row("s0/master/narrow/0", 1e-9, 1e-9)};
+  const TensorVerdict tensor = verdict("s0/master/narrow/0");
+  EXPECT_EQ(tensor.status, Status::kWithin);
+  EXPECT_GT(tensor.comparison->q.value(), 0.1);
+}
+
+TEST_F(Verdict, ALargeErrorOfAnOptimizerResultIsFoundAllTheSame) {
+  reference_.add(0, {"s0/master/w/0", wavy(400), ElementType::kF32, {20, 20}});
+  candidate_.add_everywhere(
+      {"s0/master/w/0", scaled(wavy(400), 1.01), ElementType::kF32, {20, 20}});
+  noise_ = {noise_row("s0/master/w/0", 4e-3, 2e-3)};
+  EXPECT_EQ(verdict("s0/master/w/0").symptom, Symptom::kFactor);
+}
+
+TEST_F(Verdict, TheFirstDivergenceIsTheEarliestOfTheReference) {
+  for (const char* id : {"s0/m0/output/a/0", "s0/m0/output/b/0", "s0/m0/output/c/0"}) {
+    reference_.add(0, {id, wavy(8)});
+  }
+  candidate_.add_everywhere({"s0/m0/output/c/0", scaled(wavy(8), 100)});
+  candidate_.add_everywhere({"s0/m0/output/b/0", scaled(wavy(8), 1.1)});
+  candidate_.add_everywhere({"s0/m0/output/a/0", wavy(8)});
+  EXPECT_EQ(verdict("s0/m0/output/b/0").status, Status::kDiverged);
+  EXPECT_EQ(report_.first_divergence, std::size_t{1});
+}
+
+TEST_F(Verdict, ZerosOfEitherSignAreEqual) {
+  reference_.add(0, {kOutput, {0, 0, 0}});
+  candidate_.add_everywhere({kOutput, {0, -0.0, 0}});
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.status, Status::kWithin);
+  EXPECT_TRUE(std::isnan(tensor.comparison->factor));
+}
+
+TEST_F(Verdict, NotesOfTheRanksAreCarriedAlong) {
+  reference_.add(0, {kOutput, {1}});
+  candidate_.add_everywhere({kOutput, {1}});
+  candidate_.note(1, "the gradient of fc never arrived");
+  EXPECT_THAT(run().notes,
+              ElementsAre("candidate, rank 1, step 0: the gradient of fc never arrived"));
+}
+
+TEST_F(Verdict, ProgressCountsEveryTensorOnce) {
+  for (const char* id : {"s0/m0/output/a/0", "s0/m0/output/b/0", "s0/m0/output/c/0"}) {
+    reference_.add(0, {id, {1}});
+    candidate_.add_everywhere({id, {1}});
+  }
+  DiffOptions options;
+  options.threads = 2;
+  std::vector<std::size_t> seen;
+  options.progress = [&seen](std::size_t done, std::size_t total) {
+    EXPECT_EQ(total, 3U);
+    seen.push_back(done);
+  };
+  static_cast<void>(diff(reference_.write(), candidate_.write(), options));
+  EXPECT_THAT(seen, ElementsAre(1, 2, 3));
+}
+
+}  // namespace
+}  // namespace ttrace

@@ -1,0 +1,140 @@
+#include "analysis/diff.h"
+#include "analysis/trace_builder.h"
+#include "support/temporary_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::scaled;
+using testing::TemporaryDirectory;
+using testing::Tensor;
+using testing::TraceBuilder;
+using testing::wavy;
+
+// One step of a two-module model in the order in which a reference runs it.
+const std::vector<std::string> kStep = {"s0/m0/data/tokens/0",
+                                        "s0/m0/input/fc1/0",
+                                        "s0/m0/output/fc1/0",
+                                        "s0/m0/output/act/0",
+                                        "s0/m0/output/fc2/0",
+                                        "s0/m0/loss/loss/0",
+                                        "s0/m0/grad_output/fc2/0",
+                                        "s0/m0/param_grad/fc2.weight/0",
+                                        "s0/m0/grad_output/fc1/0",
+                                        "s0/m0/param_grad/fc1.weight/0",
+                                        "s0/m0/grad_input/fc1/0",
+                                        "s0/main_grad/fc1.weight/0",
+                                        "s0/main_grad/fc3.weight/0",
+                                        "s0/scalar/grad_norm/0",
+                                        "s0/exp_avg/fc1.weight/0",
+                                        "s0/exp_avg_sq/fc1.weight/0",
+                                        "s0/master/fc1.weight/0",
+                                        "s0/param_next/fc1.weight/0"};
+
+class WhereToLook : public ::testing::Test {
+ protected:
+  // What the report says when `wrong` is the first tensor that diverges.
+  std::string when_wrong(const std::string& wrong) {
+    bool later = false;
+    for (const std::string& id : kStep) {
+      reference_.add(0, {id, wavy(6)});
+      later = later || id == wrong;
+      candidate_.add_everywhere({id, later ? scaled(wavy(6), 3.0) : wavy(6)});
+    }
+    const Report report = diff(reference_.write(), candidate_.write());
+    EXPECT_EQ(to_string(report.tensors.at(report.first_divergence.value()).id), wrong);
+    return report.where_to_look;
+  }
+
+  TemporaryDirectory directory_;
+  TraceBuilder reference_{directory_ / "reference", "reference"};
+  TraceBuilder candidate_{directory_ / "candidate", "candidate", 2};
+};
+
+TEST_F(WhereToLook, AnOutputAccusesItsModuleAndNamesThePredecessor) {
+  EXPECT_EQ(
+      when_wrong("s0/m0/output/fc2/0"),
+      "the forward of fc2; the forward record before it, s0/m0/output/act/0, is within bound");
+}
+
+TEST_F(WhereToLook, AnInputAccusesWhatFeedsIt) {
+  EXPECT_EQ(when_wrong("s0/m0/input/fc1/0"),
+            "what feeds fc1; no forward record of its micro-batch comes before it");
+}
+
+TEST_F(WhereToLook, AnOutputGradientAccusesTheBackwardOfItsConsumers) {
+  EXPECT_EQ(when_wrong("s0/m0/grad_output/fc1/0"),
+            "the backward of what consumes fc1's output; next in forward order: act, fc2");
+}
+
+TEST_F(WhereToLook, TheLastOutputGradientAccusesTheWayToTheLoss) {
+  EXPECT_THAT(when_wrong("s0/m0/grad_output/fc2/0"), HasSubstr("no later module was recorded"));
+}
+
+TEST_F(WhereToLook, AParameterGradientAccusesTheOwner) {
+  EXPECT_EQ(when_wrong("s0/m0/param_grad/fc2.weight/0"),
+            "the backward of fc2 with respect to fc2.weight");
+}
+
+TEST_F(WhereToLook, AMainGradientWithCleanParameterGradientsAccusesTheReduction) {
+  EXPECT_EQ(when_wrong("s0/main_grad/fc1.weight/0"),
+            "the reduction and accumulation of fc1.weight's gradient between backward and "
+            "optimizer: its 1 record of param_grad is within bound");
+}
+
+TEST_F(WhereToLook, AMainGradientWithoutParameterGradientsSaysSo) {
+  EXPECT_THAT(when_wrong("s0/main_grad/fc3.weight/0"),
+              HasSubstr("no param_grad of fc3.weight was recorded"));
+}
+
+TEST_F(WhereToLook, OptimizerStateNamesWhatGoesIntoIt) {
+  EXPECT_THAT(when_wrong("s0/exp_avg/fc1.weight/0"),
+              AllOf(HasSubstr("the optimizer's moments"),
+                    HasSubstr("its 1 record of main_grad is within bound")));
+}
+
+TEST_F(WhereToLook, AMasterNamesItsMoments) {
+  EXPECT_THAT(when_wrong("s0/master/fc1.weight/0"),
+              AllOf(HasSubstr("the optimizer's update"),
+                    HasSubstr("record of exp_avg is within bound"),
+                    HasSubstr("record of exp_avg_sq is within bound")));
+}
+
+TEST_F(WhereToLook, AnUpdatedParameterNamesItsMaster) {
+  EXPECT_THAT(when_wrong("s0/param_next/fc1.weight/0"),
+              AllOf(HasSubstr("copy back"), HasSubstr("record of master is within bound")));
+}
+
+TEST_F(WhereToLook, TokensAccuseTheNumberingOfMicrobatches) {
+  EXPECT_THAT(when_wrong("s0/m0/data/tokens/0"), HasSubstr("i * dp + dp_rank"));
+}
+
+TEST_F(WhereToLook, ReplicasNameTheAxisOnWhichTheirRanksDiffer) {
+  reference_.add(0, {"s0/main_grad/norm.weight/0", wavy(6)});
+  candidate_.add(0, {"s0/main_grad/norm.weight/0", wavy(6)});
+  candidate_.add(1, {"s0/main_grad/norm.weight/0", scaled(wavy(6), 3)});
+  const Report report = diff(reference_.write(), candidate_.write());
+  EXPECT_EQ(
+      report.where_to_look,
+      "the reduction of norm.weight's gradient between ranks: ranks 0, 1 should hold the same "
+      "values and differ in their coordinate on tp");
+}
+
+TEST_F(WhereToLook, AMissingTensorSaysOnWhichSide) {
+  reference_.add(0, {"s0/m0/output/a/0", wavy(6)}).add(0, {"s0/m0/output/b/0", wavy(6)});
+  candidate_.add_everywhere({"s0/m0/output/b/0", wavy(6)});
+  const Report report = diff(reference_.write(), candidate_.write());
+  EXPECT_THAT(report.where_to_look, HasSubstr("whether the candidate runs a"));
+}
+
+}  // namespace
+}  // namespace ttrace

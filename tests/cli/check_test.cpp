@@ -1,0 +1,228 @@
+#include "cli_fixture.h"
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <sstream>
+
+namespace ttrace::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+using Check = CliTest;
+
+TEST_F(Check, EqualRunsAreClean) {
+  const ProcessResult result = ttrace({"check",
+                                       "--reference",
+                                       trainer(),
+                                       "--candidate",
+                                       trainer("--ranks 2"),
+                                       "--noise",
+                                       "3",
+                                       "-o",
+                                       "run"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, file("run/report.txt"));
+  EXPECT_EQ(nlohmann::json::parse(file("run/report.json")).at("verdict"), "clean");
+  for (const char* name : {"reference/manifest.json",
+                           "reference/start/rank00000.h5",
+                           "reference/noise/00003.h5",
+                           "candidate/step000000/rank00001.h5",
+                           "logs/reference.log",
+                           "logs/noise-3.log",
+                           "logs/candidate.log"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder_ / ("run/" + std::string(name)))) << name;
+  }
+}
+
+TEST_F(Check, WrongTensorIsADivergence) {
+  const ProcessResult result = ttrace(check(trainer(), trainer("--ranks 2 --differ")));
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("s0/m0/output/decoder.layers.0.mlp.linear_fc2/0"));
+  EXPECT_EQ(nlohmann::json::parse(file("run/report.json")).at("verdict"), "diverged");
+}
+
+TEST_F(Check, NothingButTheReportIsPrintedIntoAPipe) {
+  const ProcessResult result = ttrace(check(trainer(), trainer()));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.err, IsEmpty());
+  EXPECT_THAT(result.out, Not(HasSubstr("\x1b")));
+}
+
+TEST_F(Check, TerminalShowsPassesAndASummary) {
+  ProcessOptions asked = options(check(trainer(), trainer()));
+  asked.terminal = true;
+  const ProcessResult result = run_process(asked);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("[1/3] reference ... "),
+                    HasSubstr("[2/3] noise 1 of 1 ... "),
+                    HasSubstr("[3/3] candidate ... "),
+                    HasSubstr(" MB in run")));
+}
+
+TEST_F(Check, ColorIsForTerminalsWithoutNoColor) {
+  ASSERT_EQ(ttrace(check(trainer(), trainer())).exit_code, 0);
+  const auto shows_color = [this](const std::string& no_color, std::vector<std::string> more) {
+    std::vector<std::string> arguments{"diff", "run"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    ProcessOptions asked = options(arguments);
+    asked.terminal = true;
+    asked.environment = {{"TERM", "xterm"}, {"NO_COLOR", no_color}};
+    return run_process(asked).out.find("\x1b[1") != std::string::npos;
+  };
+  EXPECT_TRUE(shows_color("", {}));
+  EXPECT_FALSE(shows_color("1", {}));
+  EXPECT_FALSE(shows_color("", {"--no-color"}));
+}
+
+TEST_F(Check, JsonEqualsThatOfDiffOnTheStoredTraces) {
+  const ProcessResult checked =
+      ttrace(check(trainer(), trainer("--ranks 2 --differ"), {"--format", "json"}));
+  EXPECT_EQ(checked.exit_code, 1);
+  EXPECT_EQ(checked.out, file("run/report.json"));
+  const ProcessResult whole = ttrace({"diff", "run", "--format", "json"});
+  EXPECT_EQ(whole.exit_code, 1);
+  EXPECT_EQ(whole.out, checked.out);
+  const ProcessResult pair =
+      ttrace({"diff", "run/reference", "run/candidate", "--format", "json", "--threads", "1"});
+  EXPECT_EQ(pair.out, checked.out);
+}
+
+TEST_F(Check, StoredReferenceIsReusedWithItsNoise) {
+  ASSERT_EQ(ttrace(check(trainer(), trainer(), {"--steps", "2:4"})).exit_code, 0);
+  const ProcessResult again = ttrace({"check",
+                                      "--reference",
+                                      "run/reference",
+                                      "--candidate",
+                                      trainer("--ranks 2"),
+                                      "-o",
+                                      "again"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, IsEmpty());
+  EXPECT_THAT(file("again/logs/candidate.log"), HasSubstr("TTRACE_STEPS=2:4\n"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "again/logs/reference.log"));
+  EXPECT_EQ(ttrace({"diff", "again", "--format", "json"}).out, file("again/report.json"));
+}
+
+TEST_F(Check, OtherStepsThanTheStoredReferenceHasAreRefused) {
+  ASSERT_EQ(ttrace(check(trainer(), trainer())).exit_code, 0);
+  const ProcessResult again =
+      ttrace({"check", "--reference", "run/reference", "--candidate", trainer(), "--steps", "1:2"});
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.err, HasSubstr("--steps is 1:2 but the stored reference has 0:1"));
+}
+
+TEST_F(Check, StoredReferenceWithoutNoiseIsRemarked) {
+  ASSERT_EQ(ttrace({"check",
+                    "--reference",
+                    trainer(),
+                    "--candidate",
+                    trainer(),
+                    "--noise",
+                    "0",
+                    "-o",
+                    "run"})
+                .exit_code,
+            0);
+  const ProcessResult again =
+      ttrace({"check", "--reference", "run/reference", "--candidate", trainer(), "-o", "again"});
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_THAT(again.err, HasSubstr("run/reference has no noise passes"));
+}
+
+TEST_F(Check, NoiseAskedOfAStoredReferenceIsRemarked) {
+  ASSERT_EQ(ttrace(check(trainer(), trainer())).exit_code, 0);
+  const ProcessResult again = ttrace({"check",
+                                      "--reference",
+                                      "run/reference",
+                                      "--candidate",
+                                      trainer(),
+                                      "--noise",
+                                      "3",
+                                      "-o",
+                                      "again"});
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_THAT(again.err, HasSubstr("--noise is ignored"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/reference/noise/00002.h5"));
+}
+
+TEST_F(Check, StoredReferenceThatIsNotCompleteIsRefused) {
+  ASSERT_EQ(ttrace(check(trainer(), trainer())).exit_code, 0);
+  std::filesystem::remove(folder_ / "run/reference/step000000/rank00000.h5");
+  const ProcessResult again =
+      ttrace({"check", "--reference", "run/reference", "--candidate", trainer()});
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.err, HasSubstr("run/reference is not complete"));
+}
+
+TEST_F(Check, RunsAreNumberedFromOne) {
+  const std::vector<std::string> arguments{
+      "check", "--reference", trainer(), "--candidate", trainer(), "--noise", "0"};
+  EXPECT_EQ(ttrace(arguments).exit_code, 0);
+  EXPECT_EQ(ttrace(arguments).exit_code, 0);
+  EXPECT_THAT(file("runs/1/report.txt"), Not(IsEmpty()));
+  EXPECT_THAT(file("runs/2/report.txt"), Not(IsEmpty()));
+}
+
+TEST_F(Check, PassesGetTheirOwnVariablesAndTheUsersChoices) {
+  ProcessOptions asked =
+      options(check(trainer(), trainer(), {"--precision", "f32", "--start", "own"}));
+  asked.environment = {{"TTRACE_FILTER", "output"},
+                       {"TTRACE_NOISE_SEED", "9"},
+                       {"TTRACE_CANDIDATE", "elsewhere"},
+                       {"OMPI_COMM_WORLD_SIZE", "4"},
+                       {"PMIX_RANK", "3"},
+                       {"OMPI_MCA_mca_base_env_list", "MINE"}};
+  ASSERT_EQ(run_process(asked).exit_code, 0);
+  const std::string here = std::filesystem::canonical(folder_.path());
+  std::vector<std::string> lines;
+  std::istringstream log(file("run/logs/candidate.log"));
+  for (std::string line; std::getline(log, line);) {
+    lines.push_back(line);
+  }
+  EXPECT_THAT(lines,
+              UnorderedElementsAre("TTRACE_PASS=candidate",
+                                   "TTRACE_START=own",
+                                   "TTRACE_STEPS=0:1",
+                                   "TTRACE_PRECISION=f32",
+                                   "TTRACE_DIR=" + here + "/run/candidate",
+                                   "TTRACE_REFERENCE=" + here + "/run/reference",
+                                   "TTRACE_FILTER=output",
+                                   "OMPI_MCA_mca_base_env_list=MINE;TTRACE_FILTER;TTRACE_PASS;"
+                                   "TTRACE_START;TTRACE_STEPS;TTRACE_PRECISION;TTRACE_DIR;"
+                                   "TTRACE_REFERENCE"));
+  EXPECT_THAT(file("run/logs/noise-1.log"),
+              AllOf(HasSubstr("TTRACE_PASS=noise\n"),
+                    HasSubstr("TTRACE_NOISE_SEED=1\n"),
+                    HasSubstr("TTRACE_REFERENCE=" + here + "/run/reference\n"),
+                    Not(HasSubstr("TTRACE_DIR="))));
+}
+
+TEST_F(Check, CommandWithMpirunsOwnForwardingIsLeftAlone) {
+  // Open MPI refuses -x beside mca_base_env_list; `true -x` stands for such an mpirun.
+  ASSERT_EQ(ttrace(check(trainer(), "true -x NAME && " + trainer())).exit_code, 0);
+  EXPECT_THAT(file("run/logs/candidate.log"), Not(HasSubstr("OMPI_MCA_mca_base_env_list")));
+  EXPECT_THAT(file("run/logs/reference.log"), HasSubstr("OMPI_MCA_mca_base_env_list"));
+}
+
+TEST_F(Check, VeryLongCommandIsNotTakenForAFolder) {
+  const ProcessResult result =
+      ttrace(check(trainer(), "LONG=" + std::string(6000, 'x') + " " + trainer()));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
+TEST_F(Check, DifferentModelsCannotBeCompared) {
+  const ProcessResult result = ttrace(check(trainer(), trainer("--hidden 16")));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("hidden"));
+  EXPECT_THAT(result.out, IsEmpty());
+}
+
+}  // namespace
+}  // namespace ttrace::testing

@@ -1,0 +1,273 @@
+// A program that obeys TTRACE_* as a traced trainer does, without torch: in one process it writes
+// all ranks' files of a small made-up model, a noise table or start parameters, and misbehaves on
+// request.
+//
+//   --ranks N             ranks of a tensor-parallel run (default 1: one device)
+//   --differ              one output is 10 % too large
+//   --hidden N            model size (default 8): another one refuses a comparison
+//   --only PASS           the switches below apply in this pass only
+//   --exit-before N       exit code, before anything is written but the manifest
+//   --exit-after N        exit code, after everything is written
+//   --crash               a real segmentation fault, after the manifest
+//   --hang                never completes
+//   --linger              completes, then keeps running
+//   --linger-daemon       completes and exits, but leaves a process of a session of its own
+//   --ignore-sigterm      with --hang or --linger
+//   --never-attach        exits without writing anything
+//   --fail-step           writes rank00000.failed instead of a file and keeps running
+//   --tag TEXT            ignored: makes the process findable
+#include <ttrace/dims.h>
+#include <ttrace/fill.h>
+#include <ttrace/layout.h>
+#include <ttrace/manifest.h>
+#include <ttrace/noise_table.h>
+#include <ttrace/trace_writer.h>
+
+#include <boost/program_options.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <span>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+namespace po = boost::program_options;
+using ttrace::Kind;
+
+constexpr std::uint64_t kSeed = 7;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+struct Tensor {
+  Kind kind;
+  std::string path;
+  std::string dims;
+  std::int64_t microbatch;
+};
+
+std::vector<Tensor> model() {
+  const std::string first = "decoder.layers.0.mlp.linear_fc1";
+  const std::string second = "decoder.layers.0.mlp.linear_fc2";
+  return {{Kind::kParam, first + ".weight", "f[tp] h", ttrace::kNoMicrobatch},
+          {Kind::kOutput, first, "s b f[tp]", 0},
+          {Kind::kOutput, second, "s b h", 0},
+          {Kind::kMainGrad, first + ".weight", "f[tp] h", ttrace::kNoMicrobatch}};
+}
+
+ttrace::TensorId id_of(const Tensor& tensor, std::int64_t step) {
+  return {.step = step, .microbatch = tensor.microbatch, .kind = tensor.kind, .path = tensor.path};
+}
+
+class Trainer {
+ public:
+  explicit Trainer(const po::variables_map& values)
+      : values_(values), ranks_(values["ranks"].as<int>()), hidden_(values["hidden"].as<int>()) {
+    const std::string steps = variable("TTRACE_STEPS");
+    first_ = std::stoll(steps);
+    last_ = std::stoll(steps.substr(steps.find(':') + 1));
+  }
+
+  void write_manifest() const {
+    ttrace::Manifest manifest;
+    manifest.pass = variable("TTRACE_PASS");
+    manifest.world_size = ranks_;
+    for (std::int64_t step = first_; step < last_; ++step) {
+      manifest.steps.push_back(step);
+    }
+    manifest.precision = "f32";
+    if (ranks_ > 1) {
+      manifest.layout["tp"] = std::to_string(ranks_);
+    }
+    manifest.model["hidden"] = std::to_string(hidden_);
+    std::filesystem::create_directories(directory());
+    ttrace::write_manifest(directory(), manifest);
+  }
+
+  void write_trace() const {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      ttrace::Layout layout;
+      layout.rank = rank;
+      layout.world_size = ranks_;
+      layout.add("tp", ranks_, rank);
+      if (variable("TTRACE_PASS") == "reference") {
+        write_start(layout);
+      }
+      for (std::int64_t step = first_; step < last_; ++step) {
+        write_step(step, layout);
+      }
+    }
+  }
+
+  void write_noise() const {
+    ttrace::NoisePass pass{.seed = std::stoi(variable("TTRACE_NOISE_SEED")), .rows = {}};
+    for (std::int64_t step = first_; step < last_; ++step) {
+      for (const Tensor& tensor : model()) {
+        if (tensor.kind != Kind::kParam) {
+          pass.rows.push_back({.id = id_of(tensor, step), .sum_squared = 1e-12, .max_abs = 1e-6});
+        }
+      }
+    }
+    ttrace::write_noise(variable("TTRACE_REFERENCE"), pass);
+  }
+
+  void write_failure() const {
+    const std::string path = ttrace::failed_file(directory(), first_, 0);
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    const std::string temporary = path + ".tmp";
+    std::ofstream(temporary) << "rank 0: the moon was full\n";
+    std::filesystem::rename(temporary, path);
+  }
+
+ private:
+  static std::string directory() { return variable("TTRACE_DIR"); }
+
+  void write_start(const ttrace::Layout& layout) const {
+    ttrace::TraceWriter writer(ttrace::start_file(directory(), layout.rank), layout);
+    append(writer, model().front(), 0, layout);
+    writer.commit();
+  }
+
+  void write_step(std::int64_t step, const ttrace::Layout& layout) const {
+    ttrace::TraceWriter writer(ttrace::step_file(directory(), step, layout.rank), layout);
+    for (const Tensor& tensor : model()) {
+      append(writer, tensor, step, layout);
+    }
+    writer.commit();
+  }
+
+  void append(ttrace::TraceWriter& writer,
+              const Tensor& tensor,
+              std::int64_t step,
+              const ttrace::Layout& layout) const {
+    std::vector<std::int64_t> shape;
+    const ttrace::DimsSpec dims = ttrace::parse_dims(tensor.dims);
+    for (const auto& dim : dims.dims) {
+      const bool cut = !dim.front().axes.empty();
+      shape.push_back(cut ? 4 * hidden_ / ranks_ : hidden_);
+    }
+    ttrace::Record record;
+    record.id = id_of(tensor, step);
+    record.shape = shape;
+    record.placement = ttrace::place(dims, shape, layout);
+    record.order = ++order_;
+    std::vector<float> values(static_cast<std::size_t>(ttrace::element_count(shape)));
+    ttrace::fill(
+        tensor.path, record.placement, kSeed, {}, ttrace::ElementType::kF32, values.data());
+    if (values_.count("differ") != 0 && tensor.kind == Kind::kOutput &&
+        dims.dims.back().front().axes.empty()) {
+      for (float& value : values) {
+        value *= 1.1F;
+      }
+    }
+    writer.append(record, std::as_bytes(std::span(values)));
+  }
+
+  const po::variables_map& values_;
+  int ranks_;
+  int hidden_;
+  std::int64_t first_ = 0;
+  std::int64_t last_ = 1;
+  mutable std::uint64_t order_ = 0;
+};
+
+[[noreturn]] void run_forever() {
+  for (;;) {
+    pause();
+  }
+}
+
+void leave_daemon() {
+  if (fork() == 0) {
+    setsid();
+    run_forever();
+  }
+}
+
+po::variables_map parse(int argc, char** argv) {
+  po::options_description options;
+  options.add_options()("ranks", po::value<int>()->default_value(1))(
+      "hidden", po::value<int>()->default_value(8))("differ", "")("only", po::value<std::string>())(
+      "exit-before", po::value<int>())("exit-after", po::value<int>())("crash", "")("hang", "")(
+      "linger", "")("linger-daemon", "")("ignore-sigterm", "")("never-attach", "")("fail-step", "")(
+      "tag", po::value<std::string>());
+  po::variables_map values;
+  po::store(po::parse_command_line(argc, argv, options), values);
+  return values;
+}
+
+void print_environment() {
+  const std::vector<std::string> shown{
+      "TTRACE_", "OMPI_COMM_", "PMIX_", "OMPI_MCA_mca_base_env_list="};
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (std::any_of(shown.begin(), shown.end(), [&text](const std::string& prefix) {
+          return text.starts_with(prefix);
+        })) {
+      std::cout << text << std::endl;
+    }
+  }
+}
+
+int train(const po::variables_map& values) {
+  const std::string pass = variable("TTRACE_PASS");
+  const bool applies = values.count("only") == 0 || values["only"].as<std::string>() == pass;
+  const auto asked = [&](const char* name) { return applies && values.count(name) != 0; };
+  print_environment();
+  if (asked("ignore-sigterm")) {
+    std::signal(SIGTERM, SIG_IGN);
+  }
+  if (asked("never-attach")) {
+    return 0;
+  }
+  const Trainer trainer(values);
+  if (pass != "noise") {
+    trainer.write_manifest();
+  }
+  if (asked("exit-before")) {
+    std::cerr << "out of luck" << std::endl;
+    return values["exit-before"].as<int>();
+  }
+  if (asked("crash")) {
+    std::raise(SIGSEGV);
+  }
+  if (asked("fail-step")) {
+    trainer.write_failure();
+  }
+  if (asked("hang") || asked("fail-step")) {
+    run_forever();
+  }
+  if (asked("linger-daemon")) {
+    leave_daemon();
+  }
+  if (pass == "noise") {
+    trainer.write_noise();
+  } else {
+    trainer.write_trace();
+  }
+  if (asked("linger")) {
+    run_forever();
+  }
+  return asked("exit-after") ? values["exit-after"].as<int>() : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return train(parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::cerr << "fake_trainer: " << error.what() << std::endl;
+    return 70;
+  }
+}

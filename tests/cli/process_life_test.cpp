@@ -1,0 +1,94 @@
+#include "cli_fixture.h"
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+namespace ttrace::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// That nothing is left running is what the fixture asks after each of these.
+class ProcessLife : public CliTest {
+ protected:
+  // Waits for a file that a started program writes.
+  [[nodiscard]] bool appears(const std::string& name) const {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!std::filesystem::exists(folder_ / name)) {
+      if (std::chrono::steady_clock::now() > limit) {
+        return false;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  }
+};
+
+TEST_F(ProcessLife, HangingProgramIsEndedAfterTheTimeout) {
+  const ProcessResult result = ttrace(check(trainer(), trainer("--hang"), {"--timeout", "0.5"}));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("the candidate pass failed: it took longer than 0.5 s"));
+  EXPECT_THAT(result.err, HasSubstr("run/logs/candidate.log"));
+}
+
+TEST_F(ProcessLife, ProgramThatTrainsOnIsEndedOnceItsTraceIsComplete) {
+  const ProcessResult result = ttrace(check(trainer("--linger"), trainer("--linger")));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_LT(result.seconds, 5.0);
+}
+
+TEST_F(ProcessLife, DaemonOfAnotherSessionIsEnded) {
+  const ProcessResult result = ttrace(check(trainer(), trainer("--linger-daemon")));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
+TEST_F(ProcessLife, ProgramDeafToSigtermIsKilledAfterTheGraceTime) {
+  const ProcessResult result =
+      ttrace(check(trainer(), trainer("--linger --ignore-sigterm"), {"--grace", "0.2"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_LT(result.seconds, 5.0);
+}
+
+TEST_F(ProcessLife, DaemonDeafToSigtermIsKilledAfterATimeout) {
+  const ProcessResult result =
+      ttrace(check(trainer(),
+                   "setsid " + trainer("--hang --ignore-sigterm") + " & wait",
+                   {"--timeout", "0.3", "--grace", "0.2"}));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("it took longer than 0.3 s"));
+}
+
+class Interrupt : public ProcessLife, public ::testing::WithParamInterface<int> {};
+
+TEST_P(Interrupt, EndsEverythingAndKeepsTheReference) {
+  RunningProcess running(options(check(trainer(), "setsid " + trainer("--hang") + " & wait")));
+  ASSERT_TRUE(appears("run/candidate/manifest.json"));
+  kill(running.pid(), GetParam());
+  const ProcessResult result = running.wait();
+  EXPECT_EQ(result.exit_code, 128 + GetParam());
+  EXPECT_THAT(result.err, HasSubstr("interrupted; everything it started has been ended"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/reference/step000000/rank00000.h5"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals,
+                         Interrupt,
+                         ::testing::Values(SIGINT, SIGTERM, SIGHUP),
+                         [](const auto& parameter) {
+                           return std::string(sigabbrev_np(parameter.param));
+                         });
+
+TEST_F(ProcessLife, SecondInterruptDoesNotWaitForTheGraceTime) {
+  RunningProcess running(
+      options(check(trainer(), trainer("--hang --ignore-sigterm"), {"--grace", "60"})));
+  ASSERT_TRUE(appears("run/candidate/manifest.json"));
+  kill(running.pid(), SIGINT);
+  kill(running.pid(), SIGTERM);  // of another kind: two equal ones may arrive as one
+  const ProcessResult result = running.wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGINT);
+  EXPECT_LT(result.seconds, 10.0);
+}
+
+}  // namespace
+}  // namespace ttrace::testing

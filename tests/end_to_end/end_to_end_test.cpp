@@ -1,0 +1,277 @@
+// The programs as a user runs them: `ttrace check` with ttrace_reference and megatron_mini, in real
+// processes. Line numbers of what the first slice must show stand beside the tests.
+#include "support/run_process.h"
+#include "support/temporary_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <regex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace {
+
+using nlohmann::json;
+using ttrace::testing::ProcessOptions;
+using ttrace::testing::ProcessResult;
+using ttrace::testing::read_text;
+using ttrace::testing::run_process;
+using ttrace::testing::TemporaryDirectory;
+
+const std::string kBin = TTRACE_BIN;
+const std::string kSource = TTRACE_SOURCE;
+
+struct ParallelLayout {
+  std::string name;
+  int ranks;
+  std::string flags;
+};
+
+const ParallelLayout kDp2{"dp2", 2, "--dp 2"};
+const ParallelLayout kTp2{"tp2", 2, "--tp 2"};
+const ParallelLayout kTp2Sp{"tp2_sp", 2, "--tp 2 --sp"};
+// Four micro-batches in all (examples/tiny.yaml), so two on each data-parallel rank.
+const ParallelLayout kTp2SpDp2{"tp2_sp_dp2", 4, "--tp 2 --sp --dp 2"};
+
+std::string model_flags(const std::string& precision, int seed) {
+  return " --config " + kSource + "/examples/tiny.yaml --precision " + precision + " --seed " +
+         std::to_string(seed);
+}
+
+std::string reference_command(const std::string& precision, int seed) {
+  return kBin + "/ttrace_reference" + model_flags(precision, seed);
+}
+
+std::string candidate_command(const ParallelLayout& layout,
+                              const std::string& precision,
+                              int seed) {
+  return kSource + "/examples/megatron_mini/run_ranks " + std::to_string(layout.ranks) + " " +
+         kBin + "/megatron_mini" + model_flags(precision, seed) + " " + layout.flags;
+}
+
+ProcessResult ttrace_program(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), kBin + "/ttrace");
+  ProcessOptions options;
+  options.arguments = std::move(arguments);
+  options.timeout = std::chrono::seconds(120);
+  return run_process(options);
+}
+
+// One check; the first one of a TemporaryDirectory makes the reference, later ones reuse it.
+class Checks {
+ public:
+  Checks(std::string precision, int seed) : precision_(std::move(precision)), seed_(seed) {}
+
+  [[nodiscard]] ProcessResult run(const ParallelLayout& layout, const std::string& bug = "") {
+    const std::string name = layout.name + (bug.empty() ? "" : "-" + bug);
+    last_ = directory_ / name;
+    std::string candidate = candidate_command(layout, precision_, seed_);
+    if (!bug.empty()) {
+      candidate += " --bug " + bug;
+    }
+    ProcessResult result =
+        ttrace_program({"check",
+                        "--reference",
+                        reference_.empty() ? reference_command(precision_, seed_) : reference_,
+                        "--candidate",
+                        candidate,
+                        "-o",
+                        last_});
+    if (reference_.empty() && result.exit_code != 2) {
+      reference_ = last_ + "/reference";
+    }
+    return result;
+  }
+
+  [[nodiscard]] json report() const { return json::parse(read_text(last_ + "/report.json")); }
+  [[nodiscard]] const std::string& folder() const { return last_; }
+
+ private:
+  TemporaryDirectory directory_;
+  std::string precision_;
+  int seed_;
+  std::string reference_;
+  std::string last_;
+};
+
+std::string first_divergence(const json& report) {
+  return report["first_divergence"].is_null() ? ""
+                                              : report["first_divergence"]["id"].get<std::string>();
+}
+
+class CleanRuns : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+// Line 2: no alarm in 24 runs.
+TEST_P(CleanRuns, RaiseNoAlarm) {
+  const auto& [precision, seed] = GetParam();
+  Checks checks(precision, seed);
+  for (const auto& layout : {kTp2SpDp2, kTp2Sp, kDp2}) {
+    const ProcessResult result = checks.run(layout);
+    ASSERT_EQ(result.exit_code, 0) << layout.name << "\n" << result.out << result.err;
+    const json report = checks.report();
+    EXPECT_EQ(report["verdict"], "clean");
+    EXPECT_GT(report["tensors"].size(), 200U) << "a clean verdict over nothing is worth nothing";
+  }
+}
+
+std::string case_name(const testing::TestParamInfo<std::tuple<std::string, int>>& info) {
+  return std::get<0>(info.param) + "_seed" + std::to_string(std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(EndToEnd,
+                         CleanRuns,
+                         testing::Combine(testing::Values("f32", "bf16"),
+                                          testing::Values(1, 2, 3, 4)),
+                         case_name);
+
+double number(const json& value) {
+  return value.is_string() ? std::nan("") : value.get<double>();
+}
+
+// Line 2: in FP64 every tensor within 1e-12 x max(its norm, 1e-3 x the largest norm of its kind).
+TEST(EndToEnd, InFp64EveryTensorEqualsTheReferenceToTwelveDigits) {
+  Checks checks("f64", 1);
+  for (const auto& layout : {kTp2SpDp2, kTp2Sp, kTp2, kDp2}) {
+    const ProcessResult result = checks.run(layout);
+    ASSERT_EQ(result.exit_code, 0) << layout.name << "\n" << result.out << result.err;
+    const json report = checks.report();
+    std::map<std::string, double> largest;
+    const auto kind = [](const json& tensor) {
+      const std::string id = tensor["id"];
+      std::smatch match;
+      std::regex_search(id, match, std::regex("^s\\d+/(?:m\\d+/)?([a-z_]+)/"));
+      return match[1].str();
+    };
+    for (const auto& tensor : report["tensors"]) {
+      largest[kind(tensor)] = std::max(largest[kind(tensor)], number(tensor["reference_norm"]));
+    }
+    for (const auto& tensor : report["tensors"]) {
+      const double norm = number(tensor["reference_norm"]);
+      EXPECT_LE(number(tensor["error"]), 1e-12 * std::max(norm, 1e-3 * largest[kind(tensor)]))
+          << layout.name << " " << tensor["id"];
+    }
+  }
+}
+
+struct PlantedBug {
+  std::string name;
+  ParallelLayout layout;
+};
+
+// What `megatron_mini --list-bugs` declares, by name.
+std::string declared_pattern(const std::string& bug) {
+  ProcessOptions options;
+  options.arguments = {kBin + "/megatron_mini", "--list-bugs"};
+  const ProcessResult result = run_process(options);
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) {
+    const json entry = json::parse(line);
+    if (entry["name"] == bug) {
+      return entry["expected"];
+    }
+  }
+  ADD_FAILURE() << bug << " is not listed:\n" << result.out << result.err;
+  return "";
+}
+
+class PlantedBugs : public testing::TestWithParam<int> {};
+
+// Line 3: found in BF16 at the declared tensor, with the limits of line 2.
+TEST_P(PlantedBugs, AreFoundAtTheDeclaredTensor) {
+  Checks checks("bf16", GetParam());
+  const std::vector<PlantedBug> bugs = {{"tp-forward-allreduce", kTp2},
+                                        {"tp-forward-allreduce", kTp2SpDp2},
+                                        {"tp-backward-allreduce", kTp2},
+                                        {"tp-backward-allreduce", kTp2SpDp2},
+                                        {"sp-norm-grad", kTp2Sp},
+                                        {"sp-norm-grad", kTp2SpDp2},
+                                        {"dp-divisor", kDp2},
+                                        {"dp-divisor", kTp2SpDp2},
+                                        {"scaled-linear", kTp2Sp},
+                                        {"scaled-linear", kDp2}};
+  for (const auto& bug : bugs) {
+    SCOPED_TRACE(bug.name + " under " + bug.layout.name);
+    const ProcessResult result = checks.run(bug.layout, bug.name);
+    ASSERT_EQ(result.exit_code, 1) << result.out << result.err;
+    EXPECT_TRUE(std::regex_search(first_divergence(checks.report()),
+                                  std::regex(declared_pattern(bug.name))))
+        << result.out;
+    EXPECT_THAT(result.out, testing::HasSubstr("\nfirst divergence: "));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EndToEnd,
+                         PlantedBugs,
+                         testing::Values(1, 2, 3, 4),
+                         testing::PrintToStringParamName());
+
+// A digest of loss, gradients and updated parameters after each step, as the program prints it.
+std::string digest_of(const std::string& command,
+                      const std::map<std::string, std::string>& environment) {
+  ProcessOptions options;
+  options.arguments = {"/bin/sh", "-c", command + " --digest --steps 2"};
+  options.environment = environment;
+  const ProcessResult result = run_process(options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, testing::HasSubstr("digest"));
+  return result.out;
+}
+
+class TracedRuns : public testing::TestWithParam<std::string> {};
+
+// Line 4: tracing does not change a bit.
+TEST_P(TracedRuns, GiveTheSameBitsAsUntracedOnes) {
+  const TemporaryDirectory directory;
+  const std::map<std::string, std::string> reference = {{"TTRACE_PASS", "reference"},
+                                                        {"TTRACE_DIR", directory / "reference"},
+                                                        {"TTRACE_STEPS", "0:2"}};
+  EXPECT_EQ(digest_of(reference_command(GetParam(), 1), {}),
+            digest_of(reference_command(GetParam(), 1), reference));
+  for (const auto& layout : {kDp2, kTp2, kTp2SpDp2}) {
+    const std::map<std::string, std::string> candidate = {
+        {"TTRACE_PASS", "candidate"},
+        {"TTRACE_DIR", directory / layout.name},
+        {"TTRACE_REFERENCE", directory / "reference"},
+        {"TTRACE_STEPS", "0:2"}};
+    EXPECT_EQ(digest_of(candidate_command(layout, GetParam(), 1), {}),
+              digest_of(candidate_command(layout, GetParam(), 1), candidate))
+        << layout.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EndToEnd,
+                         TracedRuns,
+                         testing::Values("f64", "f32", "bf16"),
+                         testing::PrintToStringParamName());
+
+// Line 5: stored traces give the same verdict, byte by byte for any number of threads.
+TEST(EndToEnd, DiffOfStoredTracesRepeatsTheVerdictOfCheckForAnyNumberOfThreads) {
+  Checks checks("bf16", 1);
+  for (const std::string bug : {"", "tp-backward-allreduce"}) {
+    const ProcessResult check = checks.run(kTp2SpDp2, bug);
+    const std::string reference = bug.empty() ? checks.folder() + "/reference" : "";
+    static std::string stored;
+    stored = reference.empty() ? stored : reference;
+    const std::vector<std::string> diff = {
+        "diff", stored, checks.folder() + "/candidate", "--format", "json", "--threads"};
+    auto one = diff;
+    one.emplace_back("1");
+    auto two = diff;
+    two.emplace_back("2");
+    const ProcessResult with_one = ttrace_program(one);
+    const ProcessResult with_two = ttrace_program(two);
+    EXPECT_EQ(with_one.exit_code, check.exit_code) << with_one.err;
+    EXPECT_EQ(with_one.out, read_text(checks.folder() + "/report.json"));
+    EXPECT_EQ(with_one.out, with_two.out);
+    const ProcessResult text = ttrace_program({"diff", stored, checks.folder() + "/candidate"});
+    EXPECT_EQ(text.out, check.out);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,231 @@
+// megatron_mini as a user starts it: real ranks, exit codes and what it prints.
+#include "mini_program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using megatron_mini::testing::MiniProgram;
+using megatron_mini::testing::parse_steps;
+using megatron_mini::testing::PrintedStep;
+using megatron_mini::testing::run_ranks;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr int kBadInput = 2;
+
+struct RankLayout {
+  std::string name;
+  int ranks;
+  std::string flags;
+};
+
+const std::vector<RankLayout> kLayouts = {{"tp2", 2, "--tp 2"},
+                                          {"tp2_sp", 2, "--tp 2 --sp"},
+                                          {"dp2", 2, "--dp 2"},
+                                          {"tp2_sp_dp2", 4, "--tp 2 --sp --dp 2"},
+                                          {"tp4_sp", 4, "--tp 4 --sp"}};
+
+std::vector<PrintedStep> steps_of(const MiniProgram& program,
+                                  int ranks,
+                                  const std::string& arguments) {
+  const auto result = program.run(ranks, arguments);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return parse_steps(result.out);
+}
+
+void expect_equal(const std::vector<PrintedStep>& parallel,
+                  const std::vector<PrintedStep>& single,
+                  double tolerance) {
+  ASSERT_EQ(parallel.size(), single.size());
+  for (std::size_t i = 0; i < single.size(); ++i) {
+    EXPECT_NEAR(parallel[i].loss, single[i].loss, tolerance * single[i].loss);
+    EXPECT_NEAR(parallel[i].grad_norm, single[i].grad_norm, tolerance * single[i].grad_norm);
+  }
+}
+
+class Layouts : public ::testing::TestWithParam<RankLayout> {};
+
+std::string name_of(const ::testing::TestParamInfo<RankLayout>& info) {
+  return info.param.name;
+}
+
+TEST_P(Layouts, TwoF64StepsEqualTheSingleRanks) {
+  const MiniProgram program;
+  const auto single = steps_of(program, 1, "--precision f64 --steps 2");
+  ASSERT_THAT(single, SizeIs(2));
+  EXPECT_NE(single[0].loss, single[1].loss);
+  const auto parallel =
+      steps_of(program, GetParam().ranks, "--precision f64 --steps 2 " + GetParam().flags);
+  expect_equal(parallel, single, 1e-12);
+}
+
+TEST_P(Layouts, TiedGeluModelWithOneQueryPerKeyEqualsTheSingleRanks) {
+  const MiniProgram program(
+      {{"model.tied", "true"}, {"model.activation", "gelu"}, {"model.query_groups", "8"}});
+  const auto single = steps_of(program, 1, "--precision f64 --steps 2");
+  ASSERT_THAT(single, SizeIs(2));
+  const auto parallel =
+      steps_of(program, GetParam().ranks, "--precision f64 --steps 2 " + GetParam().flags);
+  expect_equal(parallel, single, 1e-12);
+}
+
+TEST_P(Layouts, Bf16RunsRepeatBitByBitAndLieNearTheSingleRanks) {
+  const MiniProgram program;
+  const auto single = steps_of(program, 1, "--steps 2");
+  ASSERT_THAT(single, SizeIs(2));
+  const std::string arguments = "--steps 2 --digest " + GetParam().flags;
+  const auto first = steps_of(program, GetParam().ranks, arguments);
+  const auto second = steps_of(program, GetParam().ranks, arguments);
+  expect_equal(first, single, 2e-3);
+  ASSERT_EQ(first.size(), second.size());
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    EXPECT_THAT(first[i].digest, SizeIs(16));
+    EXPECT_EQ(first[i].digest, second[i].digest);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(MegatronMini, Layouts, ::testing::ValuesIn(kLayouts), name_of);
+
+TEST(MegatronMini, PrecisionsAgreeWithinTheirRounding) {
+  const MiniProgram program;
+  const auto f64 = steps_of(program, 1, "--precision f64");
+  expect_equal(steps_of(program, 1, "--precision f32"), f64, 1e-6);
+  expect_equal(steps_of(program, 1, "--precision bf16"), f64, 2e-3);
+}
+
+TEST(MegatronMini, SeedAndMicroBatchesOfTheCommandLineReplaceTheConfigurations) {
+  const MiniProgram program;
+  const MiniProgram other({{"data.seed", "5"}, {"data.micro_batches", "2"}});
+  const auto replaced = steps_of(program, 1, "--seed 5 --micro-batches 2 --digest");
+  const auto configured = steps_of(other, 1, "--digest");
+  ASSERT_THAT(replaced, SizeIs(1));
+  ASSERT_THAT(configured, SizeIs(1));
+  EXPECT_EQ(replaced[0].digest, configured[0].digest);
+  EXPECT_NE(replaced[0].digest, steps_of(program, 1, "--digest").at(0).digest);
+}
+
+struct BugRun {
+  std::string bug;
+  RankLayout layout;
+};
+
+class BugRuns : public ::testing::TestWithParam<BugRun> {};
+
+TEST_P(BugRuns, BugChangesTheDigest) {
+  const auto& [bug, layout] = GetParam();
+  const MiniProgram program;
+  const std::string arguments = "--precision f64 --digest " + layout.flags;
+  const auto right = steps_of(program, layout.ranks, arguments);
+  const auto wrong = steps_of(program, layout.ranks, arguments + " --bug " + bug);
+  ASSERT_THAT(right, SizeIs(1));
+  ASSERT_THAT(wrong, SizeIs(1));
+  EXPECT_NE(right[0].digest, wrong[0].digest);
+  EXPECT_NE(right[0].grad_norm, wrong[0].grad_norm);
+}
+
+const BugRun kBugRuns[] = {{"tp-forward-allreduce", kLayouts[0]},
+                           {"tp-forward-allreduce", kLayouts[1]},
+                           {"tp-backward-allreduce", kLayouts[0]},
+                           {"tp-backward-allreduce", kLayouts[1]},
+                           {"sp-norm-grad", kLayouts[1]},
+                           {"dp-divisor", kLayouts[2]},
+                           {"scaled-linear", {"single", 1, ""}},
+                           {"scaled-linear", kLayouts[3]}};
+
+INSTANTIATE_TEST_SUITE_P(MegatronMini,
+                         BugRuns,
+                         ::testing::ValuesIn(kBugRuns),
+                         [](const auto& info) {
+                           std::string name = info.param.bug + "_" + info.param.layout.name;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(MegatronMini, WrongDivisorScalesTheGradientByTheNumberOfRanks) {
+  const MiniProgram program;
+  const auto right = steps_of(program, 2, "--precision f64 --dp 2");
+  const auto wrong = steps_of(program, 2, "--precision f64 --dp 2 --bug dp-divisor");
+  ASSERT_THAT(wrong, SizeIs(1));
+  EXPECT_NEAR(wrong[0].grad_norm, 2.0 * right.at(0).grad_norm, 1e-12);
+  EXPECT_EQ(wrong[0].loss, right[0].loss);
+}
+
+TEST(MegatronMini, ListOfBugsIsOneLineOfJsonEach) {
+  const auto result = run_ranks(1, {MEGATRON_MINI_PROGRAM, "--list-bugs"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::vector<std::string> names;
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) {
+    const auto bug = nlohmann::json::parse(line);
+    names.push_back(bug.at("name"));
+    EXPECT_FALSE(bug.at("source").get<std::string>().empty());
+    EXPECT_FALSE(bug.at("needs").get<std::string>().empty());
+    EXPECT_NO_THROW(std::regex(bug.at("expected").get<std::string>()));
+  }
+  EXPECT_THAT(names,
+              ::testing::ElementsAre("tp-forward-allreduce",
+                                     "tp-backward-allreduce",
+                                     "sp-norm-grad",
+                                     "dp-divisor",
+                                     "scaled-linear"));
+}
+
+struct BadInput {
+  std::string name;
+  int ranks;
+  std::string arguments;
+  std::string says;
+};
+
+class BadInputs : public ::testing::TestWithParam<BadInput> {};
+
+TEST_P(BadInputs, IsOneSentenceAndExitCodeTwo) {
+  const MiniProgram program({{"model.query_groups", "2"}});
+  const auto result = program.run(GetParam().ranks, GetParam().arguments);
+  EXPECT_EQ(result.exit_code, kBadInput);
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_THAT(result.err, HasSubstr(GetParam().says));
+  EXPECT_EQ(result.out, "");
+  // One rank speaks: the program's name occurs once.
+  const auto first = result.err.find("megatron_mini: ");
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_EQ(result.err.find("megatron_mini: ", first + 1), std::string::npos) << result.err;
+}
+
+const BadInput kBadInputs[] = {
+    {"unknown_bug", 1, "--bug nonsense", "none of tp-forward-allreduce, tp-backward-allreduce"},
+    {"unknown_bug_on_ranks", 2, "--tp 2 --bug nonsense", "bug `nonsense` is none of"},
+    {"bug_without_its_layout", 1, "--bug sp-norm-grad", "it needs tp >= 2 with --sp"},
+    {"bug_without_data_parallelism", 2, "--tp 2 --bug dp-divisor", "it needs dp >= 2"},
+    {"unknown_option", 1, "--nonsense", "nonsense"},
+    {"ranks_do_not_fit", 2, "--tp 2 --dp 2", "must be the number of ranks, which is 2"},
+    {"tp_does_not_divide_ranks", 1, "--tp 2", "--tp 2 must divide the number of ranks"},
+    {"groups_do_not_divide", 4, "--tp 4", "--tp 4 does not divide query_groups 2"},
+    {"sequence_parallelism_alone", 1, "--sp", "--sp needs --tp 2 or more"},
+    {"micro_batches_do_not_divide", 2, "--dp 2 --micro-batches 3", "micro_batches 3"},
+    {"unknown_precision", 1, "--precision f8", "none of f64, f32, bf16"},
+    {"no_annotations", 1, "--annotations /nowhere.yaml", "/nowhere.yaml"},
+};
+
+INSTANTIATE_TEST_SUITE_P(MegatronMini,
+                         BadInputs,
+                         ::testing::ValuesIn(kBadInputs),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(MegatronMini, ExceptionOnOneRankEndsTheJob) {
+  const auto result = run_ranks(2, {RANK_FAILURE_PROGRAM});
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_EQ(result.out, "");
+}
+
+}  // namespace

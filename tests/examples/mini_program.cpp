@@ -1,0 +1,107 @@
+#include "mini_program.h"
+
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+namespace megatron_mini::testing {
+
+namespace {
+
+// Small enough for a step in some hundredths of a second, divisible by four ranks.
+std::map<std::string, std::string> default_values() {
+  return {{"model.layers", "2"},
+          {"model.hidden", "64"},
+          {"model.heads", "8"},
+          {"model.query_groups", "4"},
+          {"model.ffn", "96"},
+          {"model.vocabulary", "257"},
+          {"model.sequence", "32"},
+          {"model.activation", "swiglu"},
+          {"model.tied", "false"},
+          {"model.rotary_base", "10000"},
+          {"model.norm_epsilon", "1.0e-5"},
+          {"data.file", "text.txt"},
+          {"data.seed", "1"},
+          {"data.micro_batch_size", "2"},
+          {"data.micro_batches", "4"},
+          {"optimizer.learning_rate", "1.0e-3"},
+          {"optimizer.beta1", "0.9"},
+          {"optimizer.beta2", "0.95"},
+          {"optimizer.epsilon", "1.0e-8"},
+          {"optimizer.weight_decay", "0.1"},
+          {"optimizer.clip", "1.0"}};
+}
+
+}  // namespace
+
+MiniProgram::MiniProgram(const std::map<std::string, std::string>& changes) {
+  auto values = default_values();
+  for (const auto& [key, value] : changes) {
+    values[key] = value;
+  }
+  std::ofstream file(config());
+  std::string open;
+  for (const auto& [key, value] : values) {  // sorted, so that sections stay together
+    const auto dot = key.find('.');
+    if (key.substr(0, dot) != open) {
+      open = key.substr(0, dot);
+      file << open << ":\n";
+    }
+    file << "  " << key.substr(dot + 1) << ": " << value << "\n";
+  }
+  file << "precision: bf16\n";
+
+  std::ofstream out(text());
+  for (int line = 0; line < 200; ++line) {
+    out << "Mile " << line << ": the river is " << line * line % 97 << " feet wide here.\n";
+  }
+}
+
+ttrace::testing::ProcessResult MiniProgram::run(int ranks, const std::string& arguments) const {
+  std::vector<std::string> command = {MEGATRON_MINI_PROGRAM, "--config", config()};
+  std::istringstream words(arguments);
+  for (std::string word; words >> word;) {
+    command.push_back(word);
+  }
+  return run_ranks(ranks, command);
+}
+
+std::vector<PrintedStep> parse_steps(const std::string& output) {
+  std::vector<PrintedStep> steps;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string step;
+    std::string what;
+    std::string value;
+    std::size_t number = 0;
+    words >> step >> number >> what >> value;
+    if (step != "step") {
+      continue;
+    }
+    steps.resize(number + 1);
+    if (what == "digest") {
+      steps[number].digest = value;
+      continue;
+    }
+    std::string norm;
+    words >> what >> norm;
+    steps[number].loss = std::stod(value);
+    steps[number].grad_norm = std::stod(norm);
+  }
+  return steps;
+}
+
+ttrace::testing::ProcessResult run_ranks(int ranks, const std::vector<std::string>& command) {
+  ttrace::testing::ProcessOptions options;
+  if (ranks > 1) {
+    options.arguments = {std::string(MEGATRON_MINI_FOLDER) + "/run_ranks", std::to_string(ranks)};
+  }
+  options.arguments.insert(options.arguments.end(), command.begin(), command.end());
+  options.timeout = std::chrono::seconds(50);
+  return ttrace::testing::run_process(options);
+}
+
+}  // namespace megatron_mini::testing

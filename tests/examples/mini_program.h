@@ -1,0 +1,40 @@
+// megatron_mini as a test runs it: a configuration and a text of its own in a temporary folder.
+#pragma once
+
+#include "support/run_process.h"
+#include "support/temporary_directory.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace megatron_mini::testing {
+
+// Writes config.yaml and text.txt; `changes` replaces values by "section.key".
+class MiniProgram {
+ public:
+  explicit MiniProgram(const std::map<std::string, std::string>& changes = {});
+
+  // `arguments` are separated by blanks; --config is added.
+  [[nodiscard]] ttrace::testing::ProcessResult run(int ranks, const std::string& arguments) const;
+
+  [[nodiscard]] std::string config() const { return folder_ / "config.yaml"; }
+  [[nodiscard]] std::string text() const { return folder_ / "text.txt"; }
+
+ private:
+  ttrace::testing::TemporaryDirectory folder_;
+};
+
+// What the program printed about one step.
+struct PrintedStep {
+  double loss = 0.0;
+  double grad_norm = 0.0;
+  std::string digest;  // empty without --digest
+};
+
+[[nodiscard]] std::vector<PrintedStep> parse_steps(const std::string& output);
+
+[[nodiscard]] ttrace::testing::ProcessResult run_ranks(int ranks,
+                                                       const std::vector<std::string>& command);
+
+}  // namespace megatron_mini::testing

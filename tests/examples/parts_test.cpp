@@ -1,0 +1,263 @@
+// Parts of megatron_mini that need no other rank.
+#include "attention.h"
+#include "bugs.h"
+#include "config.h"
+#include "gpt_model.h"
+#include "main_gradients.h"
+#include "mini_program.h"
+#include "text_data.h"
+#include "trainer.h"
+
+#include <ttrace/error.h>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace {
+
+using megatron_mini::Blueprint;
+using megatron_mini::Bug;
+using megatron_mini::Bugs;
+using megatron_mini::GptModel;
+using megatron_mini::Parallel;
+using megatron_mini::ParameterRole;
+using megatron_mini::TextData;
+using megatron_mini::testing::MiniProgram;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ttrace::Kind;
+
+// The message of the ttrace::UsageError that `action` throws.
+template <class Action>
+std::string usage_error(const Action& action) {
+  try {
+    action();
+  } catch (const ttrace::UsageError& error) {
+    return error.message();
+  }
+  return "no error";
+}
+
+// This rank of a tp-way split, for what does not communicate.
+Parallel split(int tp, int rank, bool sequence_parallel) {
+  return {.world = {.name = "world", .rank = rank, .size = tp},
+          .tp = {.name = "tp", .rank = rank, .size = tp},
+          .dp = {.name = "dp", .rank = 0, .size = 1},
+          .sequence_parallel = sequence_parallel};
+}
+
+TEST(TextData, SamplesFollowFromSeedStepMicrobatchAndNumber) {
+  const ttrace::testing::TemporaryDirectory folder;
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) {
+    bytes.push_back(static_cast<char>(i));
+  }
+  std::ofstream(folder / "text", std::ios::binary) << bytes;
+  const TextData text = TextData::load(folder / "text", 8, 257);
+  // Offsets 71, 123 and 209 were computed independently; byte i of this text is i.
+  EXPECT_THAT(text.sample({.seed = 1, .step = 0, .microbatch = 0, .sample = 0}),
+              ElementsAre(256, 71, 72, 73, 74, 75, 76, 77, 78));
+  EXPECT_EQ(text.sample({.seed = 7, .step = 3, .microbatch = 5, .sample = 2})[1], 123);
+  EXPECT_EQ(text.sample({.seed = ~0ULL, .step = 1, .microbatch = 2, .sample = 3})[1], 209);
+}
+
+TEST(TextData, DigestIsThatOfTheBytes) {
+  const ttrace::testing::TemporaryDirectory folder;
+  std::ofstream(folder / "a") << "one two three";
+  std::ofstream(folder / "b") << "one two three";
+  std::ofstream(folder / "c") << "one two four!";
+  const auto digest = [&](const char* name) {
+    return TextData::load(folder / name, 4, 257).digest();
+  };
+  EXPECT_EQ(digest("a"), digest("b"));
+  EXPECT_NE(digest("a"), digest("c"));
+  EXPECT_TRUE(::testing::Value(digest("a"), ::testing::MatchesRegex("[0-9a-f]{16}")));
+}
+
+TEST(TextData, TooShortForeignOrAbsentTextIsRefused) {
+  const ttrace::testing::TemporaryDirectory folder;
+  std::ofstream(folder / "short") << "12345678";
+  EXPECT_THAT(usage_error([&] { TextData::load(folder / "short", 8, 257); }),
+              HasSubstr("must be more than the sequence length 8"));
+  EXPECT_THAT(usage_error([&] { TextData::load(folder / "short", 4, 50); }),
+              HasSubstr("no token of a vocabulary of 50"));
+  EXPECT_THAT(usage_error([&] { TextData::load(folder / "absent", 4, 257); }), HasSubstr("absent"));
+}
+
+TEST(Config, UnknownMissingAndBadKeysAreNamed) {
+  const auto load = [](const MiniProgram& program) {
+    return usage_error([&] { std::ignore = megatron_mini::load_config(program.config()); });
+  };
+  EXPECT_THAT(load(MiniProgram({{"model.widht", "3"}})), HasSubstr("unknown key `model.widht`"));
+  EXPECT_THAT(load(MiniProgram({{"model.layers", "two"}})), HasSubstr("`model.layers`"));
+  EXPECT_THAT(load(MiniProgram({{"model.layers", "0"}})), HasSubstr("must be above 0"));
+  EXPECT_THAT(load(MiniProgram({{"model.activation", "relu"}})), HasSubstr("gelu, swiglu"));
+  EXPECT_THAT(load(MiniProgram({{"model.heads", "64"}})), HasSubstr("even multiple of heads"));
+  EXPECT_THAT(load(MiniProgram({{"model.query_groups", "3"}})), HasSubstr("query_groups 3"));
+  EXPECT_THAT(load(MiniProgram({{"optimizer.clip", "[1]"}})), HasSubstr("`optimizer.clip`"));
+  EXPECT_EQ(load(MiniProgram()), "no error");
+}
+
+TEST(PaddedVocabulary, IsAMultipleOf64PerRank) {
+  EXPECT_EQ(megatron_mini::padded_vocabulary(257, 1), 320);
+  EXPECT_EQ(megatron_mini::padded_vocabulary(257, 2), 384);
+  EXPECT_EQ(megatron_mini::padded_vocabulary(256, 4), 256);
+}
+
+TEST(Rotate, TurnsHalvesByPositionOverBaseToThePower) {
+  // One head of size 4 at positions 0 and 3: pairs (0, 2) and (1, 3).
+  const at::Tensor heads = at::arange(1, 9).to(at::kDouble).view({2, 1, 1, 4});
+  const at::Tensor padded =
+      at::cat({heads.narrow(0, 0, 1), at::zeros({2, 1, 1, 4}, at::kDouble), heads.narrow(0, 1, 1)});
+  const at::Tensor turned = megatron_mini::rotate(padded, 100);
+  EXPECT_TRUE(turned[0].equal(padded[0]));
+  const double first = 3.0;          // position / 100^(0/4)
+  const double second = 3.0 / 10.0;  // position / 100^(2/4)
+  const auto element = [&](int i) { return turned[3][0][0][i].item<double>(); };
+  EXPECT_NEAR(element(0), 5 * std::cos(first) - 7 * std::sin(first), 1e-14);
+  EXPECT_NEAR(element(1), 6 * std::cos(second) - 8 * std::sin(second), 1e-14);
+  EXPECT_NEAR(element(2), 7 * std::cos(first) + 5 * std::sin(first), 1e-14);
+  EXPECT_NEAR(element(3), 8 * std::cos(second) + 6 * std::sin(second), 1e-14);
+}
+
+TEST(CoreAttention, TokensSeeOnlyThePastOfTheirGroup) {
+  // Two query heads share one key/value head; values differ by position.
+  const at::Tensor query = at::zeros({3, 1, 2, 2}, at::kDouble);
+  const at::Tensor key = at::zeros({3, 1, 1, 2}, at::kDouble);
+  const at::Tensor value = at::arange(6).to(at::kDouble).view({3, 1, 1, 2});
+  const at::Tensor context = megatron_mini::CoreAttention().forward(query, key, value);
+  // Equal scores: the mean of the values so far, for both heads.
+  const at::Tensor expected =
+      at::tensor({0.0, 1.0, 0.0, 1.0, 1.0, 2.0, 1.0, 2.0, 2.0, 3.0, 2.0, 3.0}, at::kDouble);
+  EXPECT_TRUE(at::allclose(context, expected.view({3, 1, 4}), 1e-15, 1e-15)) << context;
+}
+
+TEST(Bugs, ActAtTheirSpotOnly) {
+  EXPECT_TRUE(Bugs(Bug::kTpForwardAllreduce).skips_output_sum("decoder.layers.1.mlp.linear_fc2"));
+  EXPECT_FALSE(Bugs(Bug::kTpForwardAllreduce).skips_output_sum("decoder.layers.0.mlp.linear_fc2"));
+  EXPECT_FALSE(Bugs().skips_output_sum("decoder.layers.1.mlp.linear_fc2"));
+  EXPECT_TRUE(
+      Bugs(Bug::kTpBackwardAllreduce).skips_input_gradient_sum("decoder.layers.1.mlp.linear_fc1"));
+  EXPECT_FALSE(Bugs().skips_input_gradient_sum("decoder.layers.1.mlp.linear_fc1"));
+  EXPECT_EQ(Bugs(Bug::kScaledLinear).output_factor("decoder.layers.1.self_attention.linear_proj"),
+            1.05);
+  EXPECT_EQ(Bugs().output_factor("decoder.layers.1.self_attention.linear_proj"), 1.0);
+  EXPECT_EQ(Bugs(Bug::kDpDivisor).data_parallel_divisor(4), 1);
+  EXPECT_EQ(Bugs().data_parallel_divisor(4), 4);
+  EXPECT_TRUE(Bugs(Bug::kSpNormGrad).skips_norm_gradient_sum());
+  EXPECT_FALSE(Bugs().skips_norm_gradient_sum());
+}
+
+TEST(GptModel, ParametersAreNamedAsMegatrons) {
+  const MiniProgram program({{"model.layers", "1"}});
+  const auto config = megatron_mini::load_config(program.config());
+  const GptModel model(Blueprint{config.model, split(1, 0, false), Bugs()});
+  std::vector<std::string> names;
+  for (const auto& parameter : model.model_parameters()) {
+    names.push_back(parameter.path);
+  }
+  EXPECT_THAT(names,
+              ElementsAre("embedding.word_embeddings.weight",
+                          "decoder.layers.0.input_layernorm.weight",
+                          "decoder.layers.0.input_layernorm.bias",
+                          "decoder.layers.0.self_attention.linear_qkv.weight",
+                          "decoder.layers.0.self_attention.linear_qkv.bias",
+                          "decoder.layers.0.self_attention.linear_proj.weight",
+                          "decoder.layers.0.self_attention.linear_proj.bias",
+                          "decoder.layers.0.pre_mlp_layernorm.weight",
+                          "decoder.layers.0.pre_mlp_layernorm.bias",
+                          "decoder.layers.0.mlp.linear_fc1.weight",
+                          "decoder.layers.0.mlp.linear_fc1.bias",
+                          "decoder.layers.0.mlp.linear_fc2.weight",
+                          "decoder.layers.0.mlp.linear_fc2.bias",
+                          "decoder.final_layernorm.weight",
+                          "decoder.final_layernorm.bias",
+                          "output_layer.weight"));
+  std::vector<std::string> registered;
+  for (const auto& item : model.named_parameters()) {
+    registered.push_back(item.key());
+  }
+  EXPECT_EQ(names, registered);
+}
+
+// Annotations as the program uses them: local shards of two ranks cover each logical parameter,
+// and what is replicated is a partial sum in its gradient only.
+TEST(Annotations, FitEveryParameterOfEveryRank) {
+  for (const std::string activation : {"gelu", "swiglu"}) {
+    const MiniProgram program({{"model.activation", activation}});
+    megatron_mini::Options options;
+    options.config = program.config();
+    options.annotations = std::string(MEGATRON_MINI_FOLDER) + "/gpt.ttrace.yaml";
+    const auto plan = megatron_mini::read_plan(options);
+    const Parallel parallel = split(2, 1, true);
+    const GptModel model(Blueprint{plan.config.model, parallel, Bugs()});
+    const auto layout = layout_of(parallel);
+    for (const auto& [path, tensor, role] : model.model_parameters()) {
+      ASSERT_TRUE(plan.annotations.find(Kind::kParam, path).has_value()) << path;
+      const auto place = [&](Kind kind) {
+        return plan.annotations.placement(kind, path, 0, tensor.sizes(), layout);
+      };
+      const bool is_split = role == ParameterRole::kSplit;
+      EXPECT_EQ(place(Kind::kParam).is_whole(), !is_split) << path;
+      EXPECT_EQ(place(Kind::kMainGrad), place(Kind::kParam)) << path;
+      EXPECT_EQ(place(Kind::kParamGrad).partial_count, is_split ? 1 : 2) << path;
+      EXPECT_EQ(place(Kind::kParamGrad).local_shape(), tensor.sizes().vec()) << path;
+    }
+  }
+}
+
+TEST(Annotations, PutTheVocabularysPaddingBehindItsEnd) {
+  const MiniProgram program;
+  megatron_mini::Options options;
+  options.config = program.config();
+  options.annotations = std::string(MEGATRON_MINI_FOLDER) + "/gpt.ttrace.yaml";
+  const auto plan = megatron_mini::read_plan(options);
+  const std::vector<std::int64_t> shape = {192, 64};  // of 384 rows in all
+  const auto placement = plan.annotations.placement(
+      Kind::kParam, "embedding.word_embeddings.weight", 0, shape, layout_of(split(2, 1, false)));
+  EXPECT_EQ(placement.logical_shape(), (std::vector<std::int64_t>{257, 64}));
+  ASSERT_EQ(placement.dims[0].segments.size(), 1U);
+  EXPECT_EQ(placement.dims[0].segments[0], (ttrace::Segment{0, 192, 65}));
+}
+
+TEST(MainGradients, CollectMicroBatchesInF32AndClip) {
+  const at::Tensor parameter = at::zeros({2, 2}, at::kBFloat16).requires_grad_(true);
+  megatron_mini::MainGradients gradients(
+      {{.path = "p", .tensor = parameter, .role = ParameterRole::kSplit}},
+      split(1, 0, false),
+      Bugs());
+  for (int microbatch = 0; microbatch < 2; ++microbatch) {
+    (parameter * 1.5).sum().backward();
+    gradients.accumulate();
+    EXPECT_FALSE(parameter.grad().defined());
+  }
+  gradients.reduce();
+  EXPECT_EQ(gradients.views()[0].scalar_type(), at::kFloat);
+  EXPECT_TRUE(gradients.views()[0].equal(at::full({2, 2}, 3.0)));
+  EXPECT_EQ(gradients.norm(), 6.0);
+  gradients.clip(6.0, 100.0);
+  EXPECT_EQ(gradients.norm(), 6.0);
+  gradients.clip(6.0, 1.5);
+  EXPECT_NEAR(gradients.norm(), 1.5, 1e-5);
+  gradients.zero();
+  EXPECT_EQ(gradients.norm(), 0.0);
+}
+
+TEST(MainGradients, ParameterWithoutGradientIsAnError) {
+  const at::Tensor parameter = at::zeros({2}).requires_grad_(true);
+  megatron_mini::MainGradients gradients(
+      {{.path = "decoder.lost", .tensor = parameter, .role = ParameterRole::kSplit}},
+      split(1, 0, false),
+      Bugs());
+  EXPECT_THROW(gradients.accumulate(), ttrace::InternalError);
+}
+
+}  // namespace

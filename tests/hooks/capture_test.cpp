@@ -1,0 +1,366 @@
+// Which tensors of a forward become records, under which names and with which values.
+#include "hooks/training.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <gmock/gmock.h>
+
+namespace ttrace {
+namespace {
+
+using testing::Captured;
+using testing::fill_all;
+using testing::Holder;
+using testing::random_tensor;
+using testing::trace_microbatch;
+using testing::trace_step;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(Capture, OutputOfA3dLinearIsTakenAfterItsBias) {
+  Holder root;
+  auto fc = root.add("fc", torch::nn::Linear(4, 3));
+  fill_all(root);
+  at::Tensor y;
+  const Captured captured =
+      trace_microbatch(root, [&] { y = fc->forward(random_tensor({2, 5, 4})); });
+  EXPECT_THAT(captured.ids_with("/output/"), ElementsAre("s0/m0/output/fc/0"));
+  EXPECT_SAME(captured.tensor("s0/m0/output/fc/0"), y);
+  EXPECT_TRUE(captured.record("s0/m0/output/fc/0").inferred);
+}
+
+TEST(Capture, LinearWithoutBiasAnd2dLinear) {
+  Holder root;
+  auto plain = root.add("plain", torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)));
+  auto flat = root.add("flat", torch::nn::Linear(4, 3));
+  fill_all(root);
+  at::Tensor a;
+  at::Tensor b;
+  const Captured captured = trace_microbatch(root, [&] {
+    a = plain->forward(random_tensor({2, 5, 4}));
+    b = flat->forward(a[0]);
+  });
+  EXPECT_THAT(captured.ids_with("/output/"),
+              ElementsAre("s0/m0/output/plain/0", "s0/m0/output/flat/0"));
+  EXPECT_SAME(captured.tensor("s0/m0/output/plain/0"), a);
+  EXPECT_SAME(captured.tensor("s0/m0/output/flat/0"), b);
+}
+
+TEST(Capture, LayerNormAndEmbeddingInBf16) {
+  Holder root;
+  auto words = root.add("words", torch::nn::Embedding(11, 8));
+  auto norm = root.add("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})));
+  root.to(at::kBFloat16);
+  fill_all(root);
+  at::Tensor a;
+  at::Tensor b;
+  const Captured captured = trace_microbatch(root, [&] {
+    a = words->forward(at::arange(6).remainder(11).view({2, 3}));
+    b = norm->forward(a);
+  });
+  EXPECT_THAT(captured.ids_with("/output/"),
+              ElementsAre("s0/m0/output/words/0", "s0/m0/output/norm/0"));
+  EXPECT_SAME(captured.tensor("s0/m0/output/words/0"), a);
+  EXPECT_SAME(captured.tensor("s0/m0/output/norm/0"), b);
+  EXPECT_EQ(captured.record("s0/m0/output/norm/0").type, ElementType::kBF16);
+}
+
+TEST(Capture, TiedWeightInALeafScopeBelongsToTheScope) {
+  struct OutputLayer : torch::nn::Module {};
+  Holder root;
+  auto words = root.add("words", torch::nn::Embedding(11, 8));
+  auto head = root.register_module("head", std::make_shared<OutputLayer>());
+  fill_all(root);
+  at::Tensor logits;
+  const Captured captured = trace_microbatch(root, [&] {
+    at::Tensor x = words->forward(at::arange(6));
+    Scope scope(*head);
+    x = scope.in(x);
+    logits = scope.out(at::matmul(x, words->weight.t()));
+  });
+  EXPECT_THAT(captured.ids_with("/m0/"),
+              ElementsAre("s0/m0/output/words/0", "s0/m0/output/head/0"));
+  EXPECT_SAME(captured.tensor("s0/m0/output/head/0"), logits);
+  EXPECT_FALSE(captured.record("s0/m0/output/head/0").inferred);
+}
+
+TEST(Capture, ScopeAroundChildrenLeavesThemTheirOutputs) {
+  Holder root;
+  auto layer = root.add("layer", std::make_shared<Holder>());
+  auto fc1 = layer->add("fc1", torch::nn::Linear(4, 4));
+  auto fc2 = layer->add("fc2", torch::nn::Linear(4, 4));
+  fill_all(root);
+  const Captured captured = trace_microbatch(root, [&] {
+    Scope scope(*layer);
+    const at::Tensor x = scope.in(random_tensor({2, 4}));
+    at::Tensor y = fc1->forward(x);
+    {
+      Scope core(*layer, "core");
+      y = core.out(core.in(y).tanh());
+    }
+    static_cast<void>(scope.out(fc2->forward(y) + x));
+  });
+  EXPECT_THAT(captured.ids_with("/m0/"),
+              ElementsAre("s0/m0/input/layer/0",
+                          "s0/m0/output/layer.fc1/0",
+                          "s0/m0/output/layer.core/0",
+                          "s0/m0/output/layer.fc2/0",
+                          "s0/m0/output/layer/0"));
+}
+
+TEST(Capture, SecondCallOfAModuleIsNumbered) {
+  Holder root;
+  auto fc = root.add("fc", torch::nn::Linear(4, 4));
+  fill_all(root);
+  at::Tensor once;
+  at::Tensor twice;
+  const Captured captured = trace_microbatch(root, [&] {
+    once = fc->forward(random_tensor({2, 3, 4}));
+    twice = fc->forward(once);
+  });
+  EXPECT_THAT(captured.ids_with("/m0/"),
+              ElementsAre("s0/m0/output/fc/0", "s0/m0/output/fc/0#1"));
+  EXPECT_SAME(captured.tensor("s0/m0/output/fc/0"), once);
+  EXPECT_SAME(captured.tensor("s0/m0/output/fc/0#1"), twice);
+}
+
+TEST(Capture, ParametersInOneFlatStorageAreToldApart) {
+  Holder root;
+  auto first = root.add("first", torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)));
+  auto second = root.add("second", torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)));
+  fill_all(root);
+  const at::Tensor flat =
+      at::cat({first->weight.detach().view(-1), second->weight.detach().view(-1)});
+  first->weight.set_data(flat.narrow(0, 0, 16).view({4, 4}));
+  second->weight.set_data(flat.narrow(0, 16, 16).view({4, 4}));
+  at::Tensor a;
+  at::Tensor b;
+  const Captured captured = trace_microbatch(root, [&] {
+    a = second->forward(random_tensor({3, 4}));
+    b = first->forward(a);
+  });
+  EXPECT_SAME(captured.tensor("s0/m0/output/second/0"), a);
+  EXPECT_SAME(captured.tensor("s0/m0/output/first/0"), b);
+}
+
+TEST(Capture, ParametersMovedToABucketAfterAttachAreStillFound) {
+  Holder root;
+  auto fc = root.add("fc", torch::nn::Linear(4, 4));
+  fill_all(root);
+  const testing::TemporaryDirectory directory;
+  const testing::PassEnvironment environment(testing::reference_pass(directory.path()));
+  {
+    auto session = Session::from_environment();
+    session.attach(root, Layout(), Annotations());
+    fc->weight.set_data(fc->weight.detach().clone());
+    auto step = session.step(0);
+    const auto microbatch = step.microbatch(0);
+    static_cast<void>(fc->forward(random_tensor({2, 4})));
+  }
+  EXPECT_TRUE(Captured(testing::step0(directory)).has("s0/m0/output/fc/0"));
+}
+
+TEST(Capture, CastOfAParameterInheritsItsOwner) {
+  Holder root;
+  auto fc = root.add("fc", torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)));
+  fill_all(root);
+  at::Tensor y;
+  const Captured captured = trace_microbatch(root, [&] {
+    const at::Tensor narrow = fc->weight.to(at::kBFloat16) * 2;
+    y = at::matmul(random_tensor({3, 4}).to(at::kBFloat16), narrow.t());
+  });
+  EXPECT_THAT(captured.ids_with("/m0/"), ElementsAre("s0/m0/output/fc/0"));
+  EXPECT_SAME(captured.tensor("s0/m0/output/fc/0"), y);
+}
+
+TEST(Capture, ValueIsTheOneAtHookTime) {
+  Holder root;
+  auto fc = root.add("fc", torch::nn::Linear(4, 4));
+  fill_all(root);
+  at::Tensor before_relu;
+  at::Tensor before_zero;
+  const Captured captured = trace_microbatch(root, [&] {
+    at::Tensor y = fc->forward(random_tensor({2, 3, 4}));
+    before_relu = y.detach().clone();
+    y.relu_();
+    Scope scope(root, "core");
+    at::Tensor z = scope.out(y * 2);
+    before_zero = z.detach().clone();
+    z.detach().zero_();
+  });
+  EXPECT_SAME(captured.tensor("s0/m0/output/fc/0"), before_relu);
+  EXPECT_SAME(captured.tensor("s0/m0/output/core/0"), before_zero);
+}
+
+TEST(Capture, InputIsRecordedOnlyWhereNoRecordedOutputIsHandedOn) {
+  Holder root;
+  auto fc = root.add("fc", torch::nn::Linear(4, 4));
+  fill_all(root);
+  const Captured captured = trace_microbatch(root, [&] {
+    at::Tensor y = fc->forward(random_tensor({2, 4}));
+    {
+      Scope scope(root, "same");
+      static_cast<void>(scope.in(y));
+    }
+    {
+      Scope scope(root, "viewed");
+      static_cast<void>(scope.in(y.view({4, 2})));
+    }
+    y.detach().add_(1);
+    {
+      Scope scope(root, "changed");
+      static_cast<void>(scope.in(y, 2));
+    }
+  });
+  EXPECT_THAT(captured.ids_with("/input/"),
+              ElementsAre("s0/m0/input/viewed/0", "s0/m0/input/changed/2"));
+}
+
+// Recomputes its forward in backward, as activation checkpointing does.
+struct Recompute : torch::autograd::Function<Recompute> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context,
+                            const at::Tensor& x,
+                            torch::nn::Linear* fc) {
+    context->save_for_backward({x});
+    context->saved_data["fc"] = reinterpret_cast<std::int64_t>(fc);
+    return (*fc)->forward(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    auto* fc = reinterpret_cast<torch::nn::Linear*>(context->saved_data["fc"].toInt());
+    const at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
+    at::Tensor y;
+    {
+      const at::AutoGradMode with_gradients(true);
+      y = (*fc)->forward(x);
+    }
+    y.backward(gradients[0]);
+    return {x.grad(), at::Tensor()};
+  }
+};
+
+TEST(Capture, RecomputedForwardIsMarkedAndItsGradientComesOnce) {
+  Holder root;
+  auto fc = root.add("fc", torch::nn::Linear(4, 4));
+  fill_all(root);
+  const at::Tensor weights = random_tensor({2, 3, 4}, 3);
+  const Captured captured = trace_microbatch(root, [&] {
+    const at::Tensor x = random_tensor({2, 3, 4}).requires_grad_();
+    (Recompute::apply(x, &fc) * weights).sum().backward();
+  });
+  EXPECT_THAT(captured.ids_with("/m0/"),
+              ElementsAre("s0/m0/output/fc/0",
+                          "s0/m0/output/fc/0~",
+                          "s0/m0/grad_output/fc/0",
+                          "s0/m0/param_grad/fc.bias/0",
+                          "s0/m0/param_grad/fc.weight/0"));
+  EXPECT_SAME(captured.tensor("s0/m0/output/fc/0"), captured.tensor("s0/m0/output/fc/0~"));
+  EXPECT_SAME(captured.tensor("s0/m0/grad_output/fc/0"), weights);
+}
+
+TEST(Capture, OptimizerOperatorsAreNoRecords) {
+  Holder root;
+  auto fc = root.add("fc", torch::nn::Linear(4, 4));
+  fill_all(root);
+  const Captured captured = trace_step(root, [&](Step& step) {
+    {
+      const auto microbatch = step.microbatch(0);
+      fc->forward(random_tensor({2, 4})).sum().backward();
+    }
+    step.gradients_reduced({{"fc.weight", fc->weight.grad()}});
+    const at::NoGradGuard no_grad;
+    fc->weight.add_(fc->weight.grad(), -0.1);
+    step.scalar("grad_norm", 2.5);
+    step.parameters_updated({{"fc.weight", fc->weight, {}, fc->weight.grad(), {}}});
+  });
+  EXPECT_THAT(captured.ids_with("s0/"),
+              ElementsAre("s0/param/fc.weight/0",
+                          "s0/param/fc.bias/0",
+                          "s0/m0/output/fc/0",
+                          "s0/m0/grad_output/fc/0",
+                          "s0/m0/param_grad/fc.bias/0",
+                          "s0/m0/param_grad/fc.weight/0",
+                          "s0/main_grad/fc.weight/0",
+                          "s0/scalar/grad_norm/0",
+                          "s0/exp_avg/fc.weight/0",
+                          "s0/param_next/fc.weight/0"));
+  EXPECT_SAME(captured.tensor("s0/param_next/fc.weight/0"), fc->weight.detach());
+  EXPECT_EQ(captured.tensor("s0/scalar/grad_norm/0").item<double>(), 2.5);
+}
+
+TEST(Capture, StridedTensorsAreStoredContiguously) {
+  Holder root;
+  const at::Tensor wide = random_tensor({4, 6});
+  const Captured captured = trace_microbatch(root, [&] {
+    Scope scope(root, "core");
+    static_cast<void>(scope.out(wide.t().slice(0, 1, 6, 2)));
+  });
+  EXPECT_SAME(captured.tensor("s0/m0/output/core/0"), wide.t().slice(0, 1, 6, 2));
+}
+
+TEST(Capture, WhatATraceCannotHoldBecomesANote) {
+  Holder root;
+  const Captured captured = trace_microbatch(root, [&] {
+    Scope scope(root, "core");
+    static_cast<void>(scope.out(at::zeros({2}, at::kComplexFloat), 0));
+    static_cast<void>(scope.out(at::zeros({2}).to_sparse(), 1));
+    static_cast<void>(scope.out(at::ones({2}, at::kLong), 2));
+  });
+  EXPECT_THAT(captured.ids_with("/m0/"), ElementsAre("s0/m0/output/core/2"));
+  EXPECT_THAT(captured.notes(),
+              ElementsAre(HasSubstr("output/core/0 has an element type"),
+                          HasSubstr("output/core/1 has no dense storage")));
+}
+
+TEST(Capture, FilterKeepsMatchingIdsOnly) {
+  Holder root;
+  auto fc = root.add("fc", torch::nn::Linear(4, 4));
+  fill_all(root);
+  const Captured captured = trace_step(
+      root,
+      [&](Step& step) {
+        const auto microbatch = step.microbatch(0);
+        fc->forward(random_tensor({2, 4})).sum().backward();
+      },
+      {},
+      {{"TTRACE_FILTER", "^s0/m0/grad_output"}});
+  EXPECT_THAT(captured.ids(), ElementsAre("s0/m0/grad_output/fc/0"));
+  EXPECT_THAT(captured.notes(), IsEmpty());
+}
+
+TEST(Capture, RecordsCarryPlacementAndGradientScale) {
+  Holder root;
+  auto fc = root.add("fc", torch::nn::Linear(4, 6));
+  fill_all(root);
+  const testing::TemporaryDirectory directory;
+  const testing::PassEnvironment environment(
+      testing::candidate_pass(directory.path(), "unused"));
+  const Layout layout = Layout{1, 2, {}}.add("tp", 2, 1);
+  const Annotations annotations = Annotations::parse(R"(
+tensors:
+  - path: fc
+    value: "b h[tp]"
+  - path: fc.weight
+    value: "h[tp] k"
+  - path: fc.bias
+    value: "h[tp]"
+)");
+  {
+    auto session = Session::from_environment();
+    session.attach(root, layout, annotations);
+    auto step = session.step(0);
+    const auto microbatch = step.microbatch(5, {.gradient_scale = 0.5});
+    fc->forward(random_tensor({2, 4})).sum().backward();
+  }
+  const Captured captured(directory / "step000000/rank00001.h5");
+  const Placement output = captured.record("s0/m5/output/fc/0").placement;
+  EXPECT_EQ(to_string(output), "2 12/6:0+6+6");
+  EXPECT_EQ(output.scale, 1.0);
+  EXPECT_EQ(captured.record("s0/m5/grad_output/fc/0").placement.scale, 0.5);
+  EXPECT_EQ(captured.record("s0/m5/param_grad/fc.weight/0").placement.scale, 0.5);
+  EXPECT_EQ(to_string(captured.record("s0/param/fc.weight/0").placement), "12/6:0+6+6 4");
+}
+
+}  // namespace
+}  // namespace ttrace

@@ -1,0 +1,91 @@
+#include "environment.h"
+
+#include <ttrace/error.h>
+
+#include "hooks/pass_environment.h"
+
+#include <gmock/gmock.h>
+
+namespace ttrace {
+namespace {
+
+using testing::candidate_pass;
+using testing::noise_pass;
+using testing::PassEnvironment;
+using testing::reference_pass;
+using testing::Variables;
+using testing::with;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string complaint(const Variables& variables) {
+  const PassEnvironment environment(variables);
+  try {
+    static_cast<void>(read_environment());
+  } catch (const UsageError& error) {
+    return error.message();
+  }
+  return "accepted";
+}
+
+TEST(EnvironmentVariables, NothingIsAskedForWithoutAPass) {
+  const PassEnvironment environment(Variables{{"TTRACE_DIR", "somewhere"}});
+  EXPECT_FALSE(read_environment().has_value());
+}
+
+TEST(EnvironmentVariables, DefaultsTraceIterationZero) {
+  const PassEnvironment environment(reference_pass("trace"));
+  const auto result = read_environment();
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->directory, "trace");
+  EXPECT_THAT(result->steps(), ElementsAre(0));
+  EXPECT_FALSE(result->own_start);
+  EXPECT_FALSE(result->raise);
+  EXPECT_FALSE(result->named);
+}
+
+TEST(EnvironmentVariables, StepsAreARangeOrOneNumber) {
+  {
+    const PassEnvironment environment(with(reference_pass("t"), "TTRACE_STEPS", "2:5"));
+    EXPECT_THAT(read_environment()->steps(), ElementsAre(2, 3, 4));
+  }
+  const PassEnvironment environment(with(reference_pass("t"), "TTRACE_STEPS", "7"));
+  EXPECT_THAT(read_environment()->steps(), ElementsAre(7));
+}
+
+TEST(EnvironmentVariables, BadValuesAreNamedWithWhatWasExpected) {
+  EXPECT_THAT(complaint({{"TTRACE_PASS", "forward"}}), HasSubstr("TTRACE_PASS='forward'"));
+  EXPECT_THAT(complaint({{"TTRACE_PASS", "candidate"}}), HasSubstr("needs TTRACE_DIR"));
+  const Variables reference = reference_pass("t");
+  for (const char* steps : {"3:3", "4:2", "-1", "a", "1:", ":", "1:2:3"}) {
+    EXPECT_THAT(complaint(with(reference, "TTRACE_STEPS", steps)), HasSubstr("TTRACE_STEPS='"))
+        << steps;
+  }
+  EXPECT_THAT(complaint(with(reference, "TTRACE_PRECISION", "fp8")),
+              HasSubstr("expected f64, f32 or bf16"));
+  EXPECT_THAT(complaint(with(reference, "TTRACE_START", "mine")), HasSubstr("reference or own"));
+  EXPECT_THAT(complaint(with(reference, "TTRACE_ON_ERROR", "die")), HasSubstr("warn or raise"));
+  EXPECT_THAT(complaint(with(reference, "TTRACE_NAMED", "yes")), HasSubstr("0 or 1"));
+  EXPECT_THAT(complaint(with(reference, "TTRACE_FILTER", "(")), HasSubstr("regular expression"));
+}
+
+TEST(EnvironmentVariables, NoisePassesNeedAReferenceAndASeed) {
+  EXPECT_THAT(complaint({{"TTRACE_PASS", "noise"}}), HasSubstr("needs TTRACE_REFERENCE"));
+  for (const char* seed : {"", "0", "-1", "x"}) {
+    EXPECT_THAT(complaint(with(noise_pass("t", 1), "TTRACE_NOISE_SEED", seed)),
+                HasSubstr("TTRACE_NOISE_SEED"))
+        << seed;
+  }
+  const PassEnvironment environment(noise_pass("t", 3));
+  EXPECT_EQ(read_environment()->noise_seed, 3);
+}
+
+TEST(EnvironmentVariables, FilterIsSearchedForInIds) {
+  const PassEnvironment environment(with(reference_pass("t"), "TTRACE_FILTER", "grad_.*fc1"));
+  const auto result = read_environment();
+  EXPECT_TRUE(result->wants("s0/m0/grad_output/mlp.fc1/0"));
+  EXPECT_FALSE(result->wants("s0/m0/output/mlp.fc1/0"));
+}
+
+}  // namespace
+}  // namespace ttrace

@@ -1,0 +1,288 @@
+// Noise passes: what is perturbed, and what is written of it.
+#include "hooks/training.h"
+
+#include <ttrace/error.h>
+#include <ttrace/noise_table.h>
+
+#include <ATen/ops/_unsafe_view.h>
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace ttrace {
+namespace {
+
+using testing::fill_all;
+using testing::Holder;
+using testing::noise_pass;
+using testing::PassEnvironment;
+using testing::random_tensor;
+using testing::reference_pass;
+using testing::TemporaryDirectory;
+using ::testing::HasSubstr;
+
+const char* const kAnnotations = R"(
+tensors:
+  - path: "**"
+    value: "b h"
+)";
+
+// One micro-batch of a model that treats samples independently; samples [b, 6].
+class NoisePasses : public ::testing::Test {
+ protected:
+  NoisePasses() { fill_all(root_); }
+
+  // Runs `body` in the traced step of a pass.
+  void run(const testing::Variables& variables, const std::function<void(Microbatch&)>& body) {
+    const PassEnvironment environment(variables);
+    auto session = Session::from_environment();
+    session.attach(root_, Layout(), annotations_);
+    auto step = session.step(0);
+    auto microbatch = step.microbatch(0);
+    body(microbatch);
+  }
+
+  // Makes an empty reference, then runs `body` under noise.
+  void perturbed(int seed, const std::function<void()>& body) {
+    if (!std::filesystem::exists(trace_ / "manifest.json")) {
+      run(reference_pass(trace_.path()), [](Microbatch&) {});
+    }
+    run(noise_pass(trace_.path(), seed), [&](Microbatch&) { body(); });
+  }
+
+  void train(Microbatch& microbatch) {
+    const auto order = microbatch.permutation(8);
+    const at::Tensor samples =
+        random_tensor({8, 6}).index_select(0, at::tensor(order, at::kLong));
+    microbatch.data("samples", samples);
+    at::Tensor y = fc1_->forward(samples);
+    {
+      Scope scope(root_, "core");
+      y = scope.out(scope.in(y).tanh());
+    }
+    const at::Tensor loss = fc2_->forward(y);
+    microbatch.loss(loss);
+    loss.sum().backward();
+    for (at::Tensor& parameter : root_.parameters()) {
+      parameter.mutable_grad().reset();
+    }
+  }
+
+  NoisePass table(int seed) const {
+    for (const NoisePass& pass : read_noise(trace_.path())) {
+      if (pass.seed == seed) {
+        return pass;
+      }
+    }
+    return {};
+  }
+
+  Holder root_;
+  torch::nn::Linear fc1_ = root_.add("fc1", torch::nn::Linear(6, 6));
+  torch::nn::Linear fc2_ = root_.add("fc2", torch::nn::Linear(6, 6));
+  Annotations annotations_;
+  TemporaryDirectory trace_;
+};
+
+// Units in the last place between two F32 or BF16 tensors.
+at::Tensor units(const at::Tensor& left, const at::Tensor& right) {
+  if (left.scalar_type() == at::kBFloat16) {
+    return (left.contiguous().view(at::kShort).to(at::kLong) -
+            right.contiguous().view(at::kShort).to(at::kLong))
+        .abs();
+  }
+  return (left.contiguous().view(at::kInt).to(at::kLong) -
+          right.contiguous().view(at::kInt).to(at::kLong))
+      .abs();
+}
+
+TEST_F(NoisePasses, AQuarterOfARoundedResultMovesByOneUnit) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = random_tensor({200, 100}).to(type);
+    at::Tensor y;
+    at::Tensor in_place = x.clone();
+    perturbed(1, [&] {
+      y = x.mul(1);
+      in_place.mul_(1);
+    });
+    for (const at::Tensor& result : {y, in_place}) {
+      const at::Tensor moved = units(result, x);
+      EXPECT_EQ(moved.max().item<std::int64_t>(), 1);
+      EXPECT_NEAR(moved.to(at::kDouble).mean().item<double>(), 0.25, 0.015);
+    }
+    EXPECT_FALSE(at::equal(y, in_place));
+  }
+}
+
+TEST_F(NoisePasses, ContractionsInF32MoveByUpToSixUnitsOnce) {
+  const at::Tensor x = random_tensor({300, 50});
+  const at::Tensor identity = at::eye(50);
+  at::Tensor y;
+  perturbed(1, [&] { y = at::matmul(x, identity); });
+  const at::Tensor moved = units(y, x);
+  EXPECT_EQ(moved.max().item<std::int64_t>(), 6);
+  EXPECT_NEAR(moved.to(at::kDouble).mean().item<double>(), 42.0 / 13, 0.1);
+}
+
+TEST_F(NoisePasses, CopiesViewsCastsAndLookupsAreLeftAlone) {
+  const at::Tensor x = random_tensor({40, 50});
+  const at::Tensor rows = at::arange(40);
+  perturbed(1, [&] {
+    EXPECT_SAME(x.clone(), x);
+    EXPECT_SAME(x.to(at::kDouble).to(at::kFloat), x);
+    EXPECT_SAME(x.t().contiguous().t(), x);
+    EXPECT_SAME(x.reshape({50, 40}).reshape({40, 50}), x);
+    EXPECT_SAME(at::cat({x, x}).narrow(0, 40, 40), x);
+    EXPECT_SAME(at::embedding(x, rows), x);
+    EXPECT_SAME(x.index_select(0, rows), x);
+    EXPECT_SAME(at::where(x > 0, x, x), x);
+    EXPECT_SAME(x.neg().neg(), x);
+    EXPECT_SAME(at::maximum(x, x), x);
+    EXPECT_SAME(at::ones({3}), at::full({3}, 1.0F));
+    EXPECT_SAME(x.repeat({2, 1}).narrow(0, 0, 40), x);
+    EXPECT_SAME(at::dropout(x, 0.5, false), x);
+    EXPECT_SAME(at::zeros_like(x).copy_(x), x);
+    at::Tensor target = at::empty_like(x);
+    target.narrow(0, 0, 20).copy_(x.narrow(0, 0, 20));
+    target.narrow(0, 20, 20).copy_(x.narrow(0, 20, 20));
+    EXPECT_SAME(target, x);
+    EXPECT_SAME(rows + 1, at::arange(1, 41));
+  });
+}
+
+TEST_F(NoisePasses, StridedResultsArePerturbedWithoutBumpingVersions) {
+  at::Tensor base = random_tensor({40, 50});
+  const at::Tensor before = base.clone();
+  std::int64_t version = 0;
+  perturbed(1, [&] {
+    const at::Tensor column = base.slice(1, 0, 50, 2);
+    column.mul_(1);
+    version = base._version();
+  });
+  EXPECT_EQ(version, 1);
+  const at::Tensor moved = units(base, before);
+  EXPECT_NEAR(moved.slice(1, 0, 50, 2).to(at::kDouble).mean().item<double>(), 0.25, 0.06);
+  EXPECT_EQ(moved.slice(1, 1, 50, 2).max().item<std::int64_t>(), 0);
+}
+
+TEST_F(NoisePasses, BackwardAndUpdatesArePerturbed) {
+  const at::Tensor x = random_tensor({100, 100}).requires_grad_();
+  const at::Tensor factor = random_tensor({100, 100}, 9);
+  at::Tensor output;
+  perturbed(1, [&] {
+    output = x * factor;
+    output.backward(at::ones({100, 100}));
+  });
+  EXPECT_NEAR(units(x.grad(), factor).to(at::kDouble).mean().item<double>(), 0.25, 0.02);
+}
+
+TEST_F(NoisePasses, ASeedRepeatsExactlyAndSeedsDiffer) {
+  const at::Tensor x = random_tensor({50, 50});
+  const auto result = [&](int seed) {
+    at::Tensor y;
+    perturbed(seed, [&] { y = at::matmul(x.tanh(), x).add(1); });
+    return y;
+  };
+  EXPECT_SAME(result(1), result(1));
+  EXPECT_FALSE(at::equal(result(1), result(2)));
+}
+
+TEST_F(NoisePasses, TorchsGeneratorIsNotTouched) {
+  at::manual_seed(3);
+  const at::Tensor plain = at::rand({4});
+  at::manual_seed(3);
+  at::Tensor drawn;
+  perturbed(1, [&] {
+    static_cast<void>(at::ones({100}).mul(3));
+    drawn = at::rand({4});
+  });
+  EXPECT_SAME(drawn, plain);
+}
+
+TEST_F(NoisePasses, TableComparesWithTheReferenceInItsOrderOfSamples) {
+  annotations_ = Annotations::parse(R"(
+tensors:
+  - path: "fc*.*"
+  - path: "**"
+    value: "b h"
+)");
+  run(reference_pass(trace_.path()), [&](Microbatch& microbatch) { train(microbatch); });
+  run(noise_pass(trace_.path(), 1), [&](Microbatch& microbatch) { train(microbatch); });
+  run(noise_pass(trace_.path(), 2), [&](Microbatch& microbatch) { train(microbatch); });
+  const RankFile reference(testing::step0(trace_));
+  const NoisePass first = table(1);
+  ASSERT_EQ(first.rows.size(), reference.records().size());
+  std::map<std::string, double> relative;
+  for (const NoiseRow& row : first.rows) {
+    for (const Record& record : reference.records()) {
+      if (record.id == row.id) {
+        relative[to_string(row.id)] =
+            record.norm == 0.0 ? 0.0 : std::sqrt(row.sum_squared) / record.norm;
+      }
+    }
+  }
+  EXPECT_EQ(relative.at("s0/m0/data/samples/0"), 0.0);
+  EXPECT_EQ(relative.at("s0/param/fc1.weight/0"), 0.0);
+  for (const char* id : {"s0/m0/output/fc1/0",
+                         "s0/m0/output/core/0",
+                         "s0/m0/output/fc2/0",
+                         "s0/m0/loss/loss/0",
+                         "s0/m0/grad_output/fc1/0",
+                         "s0/m0/param_grad/fc1.weight/0"}) {
+    EXPECT_GT(relative.at(id), 0.0) << id;
+    EXPECT_LT(relative.at(id), 3e-6) << id;
+  }
+  EXPECT_NE(table(2).rows.size(), 0U);
+}
+
+TEST_F(NoisePasses, WithoutADimensionOfSamplesActivationsAreLeftOut) {
+  run(reference_pass(trace_.path()), [&](Microbatch& microbatch) { train(microbatch); });
+  run(noise_pass(trace_.path(), 1), [&](Microbatch& microbatch) { train(microbatch); });
+  bool gradients = false;
+  for (const NoiseRow& row : table(1).rows) {
+    EXPECT_NE(row.id.kind, Kind::kOutput);
+    EXPECT_NE(row.id.kind, Kind::kData);
+    gradients = gradients || row.id.kind == Kind::kParamGrad;
+  }
+  EXPECT_TRUE(gradients);
+}
+
+TEST_F(NoisePasses, ParametersComeFromTheReference) {
+  {
+    const PassEnvironment environment(reference_pass(trace_.path()));
+    auto session = Session::from_environment();
+    session.attach(root_, Layout(), annotations_);
+    static_cast<void>(session.load_parameters());
+    auto step = session.step(0);
+  }
+  Holder other;
+  auto fc1 = other.add("fc1", torch::nn::Linear(6, 6));
+  const PassEnvironment environment(noise_pass(trace_.path(), 1));
+  auto session = Session::from_environment();
+  session.attach(other, Layout(), annotations_);
+  EXPECT_EQ(session.load_parameters().size(), 2U);
+  EXPECT_SAME(fc1->weight.detach(), fc1_->weight.detach());
+}
+
+TEST_F(NoisePasses, OtherModelsAreRefused) {
+  run(reference_pass(trace_.path()), [](Microbatch&) {});
+  const PassEnvironment environment(noise_pass(trace_.path(), 1));
+  auto session = Session::from_environment();
+  session.describe({{{"hidden", "9"}}, {}, {}, ""});
+  EXPECT_THROW(session.attach(root_, Layout(), annotations_), UsageError);
+}
+
+TEST_F(NoisePasses, FailureIsLeftBesideTheTables) {
+  run(reference_pass(trace_.path()), [](Microbatch&) {});
+  run(noise_pass(trace_.path(), 4), [&](Microbatch& microbatch) {
+    microbatch.data("no path", at::ones({2}));
+  });
+  EXPECT_FALSE(std::filesystem::exists(noise_file(trace_.path(), 4)));
+  std::ifstream in(trace_ / "noise/00004.failed");
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  EXPECT_THAT(text, HasSubstr("'no path' is no path of a data"));
+}
+
+}  // namespace
+}  // namespace ttrace

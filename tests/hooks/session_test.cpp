@@ -1,0 +1,364 @@
+// The session's life: what it leaves alone, what it writes, and what happens when it fails.
+#include "hooks/training.h"
+
+#include <ttrace/error.h>
+#include <ttrace/manifest.h>
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace ttrace {
+namespace {
+
+using testing::candidate_pass;
+using testing::Captured;
+using testing::fill_all;
+using testing::Holder;
+using testing::PassEnvironment;
+using testing::random_tensor;
+using testing::reference_pass;
+using testing::step0;
+using testing::TemporaryDirectory;
+using testing::Variables;
+using testing::with;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::size_t thread_count() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+struct Model : Holder {
+  torch::nn::Embedding words = add("words", torch::nn::Embedding(13, 8));
+  torch::nn::LayerNorm norm =
+      add("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})));
+  torch::nn::Linear fc1 = add("fc1", torch::nn::Linear(8, 16));
+  torch::nn::Linear fc2 = add("fc2", torch::nn::Linear(16, 8));
+
+  Model() { fill_all(*this); }
+
+  at::Tensor forward(const at::Tensor& tokens) {
+    const at::Tensor x = words->forward(tokens);
+    at::Tensor y = fc1->forward(norm->forward(x));
+    {
+      Scope scope(*this, "activation");
+      y = scope.out(scope.in(y).tanh());
+    }
+    at::Tensor z = fc2->forward(y);
+    z += x;
+    return at::dropout(z, 0.1, true);  // draws from torch's generator
+  }
+};
+
+// Three iterations of plain SGD; returns all final parameters and one number from torch's
+// generator.
+std::vector<at::Tensor> train(Session& session, Model& model) {
+  at::manual_seed(5);
+  for (int iteration = 0; iteration < 3; ++iteration) {
+    auto step = session.step(iteration);
+    for (int index = 0; index < 2; ++index) {
+      auto microbatch = step.microbatch(index);
+      const at::Tensor tokens = (at::arange(12).view({3, 4}) * (index + 1)).remainder(13);
+      microbatch.data("tokens", tokens);
+      const at::Tensor loss = model.forward(tokens).pow(2).mean(-1);
+      microbatch.loss(loss);
+      loss.mean().backward();
+    }
+    std::vector<NamedTensor> gradients;
+    std::vector<OptimizerEntry> entries;
+    for (const auto& item : model.named_parameters()) {
+      gradients.push_back({item.key(), item.value().grad()});
+      entries.push_back({item.key(), item.value(), {}, {}, {}});
+    }
+    step.gradients_reduced(gradients);
+    {
+      const at::NoGradGuard no_grad;
+      for (at::Tensor& parameter : model.parameters()) {
+        parameter.add_(parameter.grad(), -0.1);
+        parameter.mutable_grad().zero_();
+      }
+    }
+    step.parameters_updated(entries);
+  }
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& parameter : model.parameters()) {
+    result.push_back(parameter.detach().clone());
+  }
+  result.push_back(at::rand({4}));
+  return result;
+}
+
+TEST(Session, WithoutVariablesThereIsNoThreadNoFileAndNoCallback) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(Variables{{"TTRACE_DIR", directory.path()}});
+  Model model;
+  const std::size_t threads = thread_count();
+  auto session = Session::from_environment();
+  EXPECT_FALSE(session.active());
+  session.attach(model, Layout(), Annotations());
+  EXPECT_TRUE(session.load_parameters().empty());
+  auto step = session.step(0);
+  auto microbatch = step.microbatch(0);
+  EXPECT_THAT(microbatch.permutation(3), ElementsAre(0, 1, 2));
+  EXPECT_FALSE(at::hasGlobalCallbacks());
+  EXPECT_EQ(thread_count(), threads);
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+TEST(Session, TrainingIsBitIdenticalWithAndWithoutTracing) {
+  std::vector<at::Tensor> plain;
+  {
+    Model model;
+    auto session = Session::from_environment();
+    plain = train(session, model);
+  }
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(
+      with(reference_pass(directory.path()), "TTRACE_STEPS", "0:3"));
+  Model model;
+  auto session = Session::from_environment();
+  session.attach(model, Layout(), Annotations());
+  const std::vector<at::Tensor> traced = train(session, model);
+  ASSERT_EQ(plain.size(), traced.size());
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_SAME(plain[i], traced[i]);
+  }
+  EXPECT_TRUE(is_complete(directory.path()));
+}
+
+TEST(Session, WriterThreadAndCallbackLiveFromTheFirstToTheLastTracedStep) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(
+      with(reference_pass(directory.path()), "TTRACE_STEPS", "1:3"));
+  Model model;
+  auto session = Session::from_environment();
+  session.attach(model, Layout(), Annotations());
+  const std::size_t threads = thread_count();
+  { const auto untraced = session.step(0); }
+  EXPECT_EQ(thread_count(), threads);
+  { const auto traced = session.step(1); }
+  EXPECT_EQ(thread_count(), threads + 1);
+  { const auto traced = session.step(2); }
+  EXPECT_EQ(thread_count(), threads);
+  EXPECT_FALSE(at::hasGlobalCallbacks());
+  { const auto untraced = session.step(3); }
+  EXPECT_FALSE(std::filesystem::exists(directory / "step000000"));
+  EXPECT_TRUE(std::filesystem::exists(directory / "step000001/rank00000.h5"));
+  EXPECT_TRUE(std::filesystem::exists(directory / "step000002/rank00000.h5"));
+  EXPECT_FALSE(std::filesystem::exists(directory / "step000003"));
+}
+
+TEST(Session, ManifestSaysWhatTheTraceIs) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(
+      with(with(reference_pass(directory.path()), "TTRACE_STEPS", "0:2"), "TTRACE_PRECISION", "f32"));
+  Model model;
+  auto session = Session::from_environment();
+  session.describe({{{"hidden", "8"}}, {{"seed", "1"}}, {{"program", "test"}}, "f32"});
+  session.attach(model, Layout().add("tp", 1, 0), Annotations());
+  const Manifest manifest = read_manifest(directory.path());
+  EXPECT_EQ(manifest.pass, "reference");
+  EXPECT_EQ(manifest.world_size, 1);
+  EXPECT_THAT(manifest.steps, ElementsAre(0, 1));
+  EXPECT_EQ(manifest.precision, "f32");
+  EXPECT_EQ(manifest.layout.at("tp"), "1");
+  EXPECT_EQ(manifest.model.at("hidden"), "8");
+  EXPECT_EQ(manifest.data.at("seed"), "1");
+  EXPECT_EQ(manifest.versions.at("program"), "test");
+  EXPECT_THAT(manifest.versions.at("torch"), ::testing::StartsWith("2."));
+  EXPECT_FALSE(manifest.versions.at("ttrace").empty());
+}
+
+TEST(Session, ParametersOfAnotherPrecisionAreRefused) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(
+      with(reference_pass(directory.path()), "TTRACE_PRECISION", "bf16"));
+  Model model;
+  auto session = Session::from_environment();
+  try {
+    session.attach(model, Layout(), Annotations());
+    FAIL() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.message(), HasSubstr("words.weight is f32"));
+    EXPECT_THAT(error.message(), HasSubstr("bf16"));
+  }
+  model.to(at::kBFloat16);
+  EXPECT_NO_THROW(session.attach(model, Layout(), Annotations()));
+}
+
+TEST(Session, AnnotationThatDoesNotFitAParameterIsRefusedAtAttach) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(reference_pass(directory.path()));
+  Model model;
+  auto session = Session::from_environment();
+  const auto annotations =
+      Annotations::parse("tensors:\n  - path: fc1.weight\n    value: \"a b c\"\n");
+  EXPECT_THROW(session.attach(model, Layout(), annotations), UsageError);
+}
+
+TEST(Session, OneSessionIsAttachedAtATimeAndASecondMayFollow) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(reference_pass(directory.path()));
+  Model model;
+  {
+    auto first = Session::from_environment();
+    first.attach(model, Layout(), Annotations());
+    auto second = Session::from_environment();
+    EXPECT_THROW(second.attach(model, Layout(), Annotations()), UsageError);
+  }
+  auto third = Session::from_environment();
+  EXPECT_NO_THROW(third.attach(model, Layout(), Annotations()));
+  { const auto step = third.step(0); }
+  EXPECT_TRUE(std::filesystem::exists(step0(directory)));
+}
+
+TEST(Session, MisuseIsExplained) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(
+      with(reference_pass(directory.path()), "TTRACE_STEPS", "0:2"));
+  Model model;
+  auto session = Session::from_environment();
+  EXPECT_THROW(static_cast<void>(session.step(0)), UsageError);
+  EXPECT_THROW(session.load_parameters(), UsageError);
+  session.attach(model, Layout(), Annotations());
+  {
+    const auto step = session.step(0);
+    EXPECT_THROW(static_cast<void>(session.step(1)), UsageError);
+  }
+  EXPECT_THROW(static_cast<void>(session.step(0)), UsageError);
+  EXPECT_THROW(session.load_parameters(), UsageError);
+}
+
+const char* const kBadAnnotation = "tensors:\n  - path: fc1\n    value: \"only_one_dimension\"\n";
+
+TEST(Session, ErrorInAHookStopsTracingButNotTraining) {
+  std::vector<at::Tensor> plain;
+  {
+    Model model;
+    auto session = Session::from_environment();
+    plain = train(session, model);
+  }
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(
+      with(reference_pass(directory.path()), "TTRACE_STEPS", "0:2"));
+  Model model;
+  auto session = Session::from_environment();
+  session.attach(model, Layout(), Annotations::parse(kBadAnnotation));
+  const std::vector<at::Tensor> traced = train(session, model);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_SAME(plain[i], traced[i]);
+  }
+  for (const char* step : {"step000000", "step000001"}) {
+    EXPECT_FALSE(std::filesystem::exists(directory / (std::string(step) + "/rank00000.h5")));
+    const std::string message = text_of(directory / (std::string(step) + "/rank00000.failed"));
+    EXPECT_THAT(message, HasSubstr("s0/m0/output/fc1/0 does not fit its annotation"));
+  }
+}
+
+TEST(Session, RaiseThrowsTheErrorAtTheNextCall) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(
+      with(reference_pass(directory.path()), "TTRACE_ON_ERROR", "raise"));
+  Model model;
+  auto session = Session::from_environment();
+  session.attach(model, Layout(), Annotations::parse(kBadAnnotation));
+  try {
+    static_cast<void>(train(session, model));
+    FAIL() << "nothing was thrown";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.message(), HasSubstr("s0/m0/output/fc1/0 does not fit its annotation"));
+  }
+  EXPECT_TRUE(std::filesystem::exists(directory / "step000000/rank00000.failed"));
+}
+
+TEST(Session, ExceptionOfTheProgramMarksTheStepFailed) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(reference_pass(directory.path()));
+  Model model;
+  auto session = Session::from_environment();
+  session.attach(model, Layout(), Annotations());
+  EXPECT_THROW(
+      {
+        auto step = session.step(0);
+        auto microbatch = step.microbatch(0);
+        static_cast<void>(model.forward(at::arange(4)));
+        throw std::runtime_error("out of data");
+      },
+      std::runtime_error);
+  EXPECT_FALSE(std::filesystem::exists(step0(directory)));
+  EXPECT_THAT(text_of(directory / "step000000/rank00000.failed"),
+              HasSubstr("training program threw"));
+}
+
+TEST(Session, UnwritableDirectoryFailsTheStepOnly) {
+  const TemporaryDirectory directory;
+  std::ofstream(directory / "step000000") << "a file where the folder should be";
+  const PassEnvironment environment(reference_pass(directory.path()));
+  Model model;
+  auto session = Session::from_environment();
+  session.attach(model, Layout(), Annotations());
+  EXPECT_EQ(train(session, model).size(), 8U);
+}
+
+TEST(Session, ScopeOnAForeignModuleIsAnErrorOfTheStep) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(reference_pass(directory.path()));
+  Model model;
+  Model other;
+  auto session = Session::from_environment();
+  session.attach(model, Layout(), Annotations());
+  {
+    auto step = session.step(0);
+    auto microbatch = step.microbatch(0);
+    static_cast<void>(other.forward(at::arange(4)));
+  }
+  EXPECT_THAT(text_of(directory / "step000000/rank00000.failed"), HasSubstr("'activation'"));
+}
+
+TEST(Session, EveryTensorOfTwoMicrobatchesIsThereInExecutionOrder) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(reference_pass(directory.path()));
+  Model model;
+  {
+    auto session = Session::from_environment();
+    session.attach(model, Layout(), Annotations());
+    static_cast<void>(train(session, model));
+  }
+  const Captured captured(step0(directory));
+  EXPECT_THAT(captured.ids_with("/m1/"),
+              ElementsAre("s0/m1/data/tokens/0",
+                          "s0/m1/output/words/0",
+                          "s0/m1/output/norm/0",
+                          "s0/m1/output/fc1/0",
+                          "s0/m1/output/activation/0",
+                          "s0/m1/output/fc2/0",
+                          "s0/m1/loss/loss/0",
+                          "s0/m1/grad_output/loss/0",
+                          "s0/m1/grad_output/fc2/0",
+                          "s0/m1/param_grad/fc2.bias/0",
+                          "s0/m1/grad_output/activation/0",
+                          "s0/m1/param_grad/fc2.weight/0",
+                          "s0/m1/grad_output/fc1/0",
+                          "s0/m1/param_grad/fc1.bias/0",
+                          "s0/m1/grad_output/norm/0",
+                          "s0/m1/param_grad/fc1.weight/0",
+                          "s0/m1/param_grad/norm.weight/0",
+                          "s0/m1/param_grad/norm.bias/0",
+                          "s0/m1/grad_output/words/0",
+                          "s0/m1/param_grad/words.weight/0"));
+  EXPECT_TRUE(captured.notes().empty());
+}
+
+}  // namespace
+}  // namespace ttrace

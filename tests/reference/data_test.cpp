@@ -1,0 +1,108 @@
+#include "reference/data.h"
+
+#include "reference/digest.h"
+#include "small_run.h"
+#include "support/temporary_directory.h"
+
+#include <ttrace/error.h>
+
+#include <gmock/gmock.h>
+
+#include <vector>
+
+namespace ttrace::testing {
+namespace {
+
+using reference::ByteCorpus;
+using reference::Config;
+using reference::Samples;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// The samples of small_config() cut to 4 tokens, from the text of write_text().
+class Corpus : public ::testing::Test {
+ protected:
+  Corpus() : config_(small_config()) {
+    config_.data.file = folder_ / "text";
+    config_.model.sequence = 4;
+    write_text(config_.data.file);
+  }
+  [[nodiscard]] Samples samples(std::uint64_t seed, std::int64_t step, std::int64_t microbatch) {
+    config_.data.seed = seed;
+    return ByteCorpus(config_.data, config_.model).samples(step, microbatch);
+  }
+  TemporaryDirectory folder_;
+  Config config_;
+};
+
+std::vector<std::int64_t> row(const at::Tensor& tensor, std::int64_t b) {
+  const at::Tensor values = tensor.select(0, b).contiguous();
+  const auto* data = values.const_data_ptr<std::int64_t>();
+  return {data, data + values.numel()};
+}
+
+TEST(SplitMix64, StartsAsPublished) {
+  EXPECT_EQ(reference::splitmix64(0), 0xE220A8397B1DCDAFU);
+}
+
+// Offsets 83, 217, 743, 985, 256 and 444, computed by a separate program.
+TEST_F(Corpus, GivesTheSamplesOfItsFormula) {
+  EXPECT_THAT(row(samples(1, 0, 0).labels, 0), ElementsAre(72, 79, 86, 93));
+  EXPECT_THAT(row(samples(1, 0, 0).labels, 1), ElementsAre(242, 249, 0, 7));
+  EXPECT_THAT(row(samples(1, 2, 3).labels, 0), ElementsAre(84, 91, 98, 105));
+  EXPECT_THAT(row(samples(1, 2, 3).labels, 1), ElementsAre(242, 249, 0, 7));
+}
+
+TEST_F(Corpus, WrapsAroundForTheLargestSeed) {
+  EXPECT_THAT(row(samples(~std::uint64_t{0}, 0, 1).labels, 0), ElementsAre(3, 10, 17, 24));
+  EXPECT_THAT(row(samples(~std::uint64_t{0}, 0, 1).labels, 1), ElementsAre(39, 46, 53, 60));
+}
+
+TEST_F(Corpus, TokensAreTheLabelsOnePositionLaterBehindTheBeginToken) {
+  const Samples drawn = samples(1, 0, 0);
+  EXPECT_THAT(row(drawn.tokens, 0), ElementsAre(256, 72, 79, 86));
+  EXPECT_THAT(row(drawn.tokens, 1), ElementsAre(256, 242, 249, 0));
+}
+
+TEST_F(Corpus, ShortestPossibleTextHasOneSample) {
+  write_text(config_.data.file, 5);
+  EXPECT_THAT(row(samples(7, 0, 0).labels, 1), ElementsAre(3, 10, 17, 24));
+}
+
+TEST_F(Corpus, TextAsLongAsASampleIsRefusedWithBothSizes) {
+  write_text(config_.data.file, 4);
+  try {
+    ByteCorpus(config_.data, config_.model);
+    FAIL() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.message(), HasSubstr("has 4 bytes; a sample of model.sequence 4"));
+  }
+}
+
+TEST_F(Corpus, MissingTextIsNamed) {
+  config_.data.file = folder_ / "absent";
+  try {
+    ByteCorpus(config_.data, config_.model);
+    FAIL() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.message(), HasSubstr("cannot read the text " + config_.data.file));
+  }
+}
+
+TEST_F(Corpus, DigestIsThatOfItsBytes) {
+  reference::Digest in_two_parts;
+  std::string text;
+  for (int i = 0; i < 1000; ++i) {
+    text.push_back(static_cast<char>((7 * i + 3) % 256));
+  }
+  in_two_parts.add(text.data(), 300);
+  in_two_parts.add(text.data() + 300, 700);
+  EXPECT_EQ(ByteCorpus(config_.data, config_.model).digest(), in_two_parts.text());
+}
+
+TEST(Digest, OfNothingIsXxh3sPublishedValue) {
+  EXPECT_EQ(reference::Digest().text(), "2d06800538d394c2");
+}
+
+}  // namespace
+}  // namespace ttrace::testing

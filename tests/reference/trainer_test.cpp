@@ -1,0 +1,118 @@
+// Whole steps: against the same step from torch's optimizer, and against themselves.
+#include "reference/trainer.h"
+
+#include "reference/gpt.h"
+#include "reference/loss.h"
+#include "small_run.h"
+#include "support/temporary_directory.h"
+#include "tensor_matchers.h"
+
+#include <gtest/gtest.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
+
+#include <cmath>
+
+namespace ttrace::testing {
+namespace {
+
+using reference::Config;
+using reference::Gpt;
+using reference::Precision;
+using reference::Samples;
+using reference::StepResult;
+using reference::Trainer;
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  TrainerTest() : config_(small_config()) {
+    config_.data.file = folder_ / "text";
+    write_text(config_.data.file);
+  }
+  TemporaryDirectory folder_;
+  Config config_;
+};
+
+// The model of the first step of `config`, its gradients in place.
+std::shared_ptr<Gpt> gpt_after_backward(const Config& config) {
+  auto gpt = std::make_shared<Gpt>(config.model, config.precision);
+  std::vector<NamedTensor> parameters;
+  for (const auto& item : gpt->named_parameters()) {
+    parameters.push_back({item.key(), item.value()});
+  }
+  fill_parameters(parameters, Layout{}, Annotations{}, config.data.seed);
+  const reference::ByteCorpus corpus(config.data, config.model);
+  std::vector<at::Tensor> losses;
+  for (std::int64_t m = 0; m < config.data.micro_batches; ++m) {
+    const Samples samples = corpus.samples(0, m);
+    losses.push_back(reference::cross_entropy(gpt->forward(samples.tokens), samples.labels));
+  }
+  at::stack(losses).mean().backward();
+  return gpt;
+}
+
+TEST_F(TrainerTest, StepEqualsTorchsOptimizerOnTheMeanOfAllTokens) {
+  config_.optimizer.clip = 0.25;  // below the norm
+  Trainer trainer(config_, TTRACE_REFERENCE_ANNOTATIONS);
+  const StepResult result = trainer.step(0);
+
+  const auto gpt = gpt_after_backward(config_);
+  std::vector<at::Tensor> matrices, vectors;
+  for (const at::Tensor& parameter : gpt->parameters()) {
+    (parameter.dim() >= 2 ? matrices : vectors).push_back(parameter);
+  }
+  const auto options = [&](double decay) {
+    auto value = std::make_unique<torch::optim::AdamWOptions>(config_.optimizer.learning_rate);
+    value->betas({config_.optimizer.beta1, config_.optimizer.beta2});
+    value->eps(config_.optimizer.epsilon).weight_decay(decay);
+    return value;
+  };
+  torch::optim::AdamW optimizer(std::vector<torch::optim::OptimizerParamGroup>{
+      {matrices, options(config_.optimizer.weight_decay)}, {vectors, options(0.0)}});
+  const double norm = torch::nn::utils::clip_grad_norm_(gpt->parameters(), 0.25);
+  optimizer.step();
+
+  EXPECT_GT(norm, 0.25);
+  EXPECT_NEAR(result.grad_norm, norm, 1e-12);
+  const auto expected = gpt->named_parameters();
+  for (const OptimizerEntry& entry : trainer.optimizer().entries()) {
+    EXPECT_LT(max_difference(entry.param, expected[entry.path]), 1e-7) << entry.path;
+  }
+}
+
+TEST_F(TrainerTest, RepeatsItselfBitByBit) {
+  for (const Precision precision : {Precision::kF64, Precision::kF32, Precision::kBf16}) {
+    config_.precision = precision;
+    Trainer first(config_, TTRACE_REFERENCE_ANNOTATIONS);
+    Trainer second(config_, TTRACE_REFERENCE_ANNOTATIONS);
+    for (std::int64_t iteration = 0; iteration < 2; ++iteration) {
+      EXPECT_EQ(first.step(iteration).digest, second.step(iteration).digest)
+          << to_string(precision);
+    }
+  }
+}
+
+TEST_F(TrainerTest, DigestDependsOnSeedAndStep) {
+  Trainer first(config_, TTRACE_REFERENCE_ANNOTATIONS);
+  const std::string digest = first.step(0).digest;
+  EXPECT_NE(Trainer(config_, TTRACE_REFERENCE_ANNOTATIONS).step(1).digest, digest);
+  config_.data.seed = 2;
+  EXPECT_NE(Trainer(config_, TTRACE_REFERENCE_ANNOTATIONS).step(0).digest, digest);
+}
+
+TEST_F(TrainerTest, LearnsAPeriodicText) {
+  for (const Precision precision : {Precision::kF64, Precision::kF32, Precision::kBf16}) {
+    config_.precision = precision;
+    Trainer trainer(config_, TTRACE_REFERENCE_ANNOTATIONS);
+    const double first = trainer.step(0).loss;
+    double last = first;
+    for (std::int64_t iteration = 1; iteration < 40; ++iteration) {
+      last = trainer.step(iteration).loss;
+    }
+    EXPECT_NEAR(first, std::log(257.0), 0.2) << to_string(precision);
+    EXPECT_LT(last, first - 0.5) << to_string(precision);
+  }
+}
+
+}  // namespace
+}  // namespace ttrace::testing

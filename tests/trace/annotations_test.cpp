@@ -1,0 +1,204 @@
+#include "support/temporary_directory.h"
+
+#include <ttrace/annotations.h>
+#include <ttrace/error.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+using Shape = std::vector<std::int64_t>;
+
+constexpr const char* kText = R"(sizes: {v: 257}
+tensors:
+  - path: embedding.word_embeddings.weight
+    value: "v[tp] h"
+  - path: decoder.layers.*.self_attention.core_attention
+    value: ["s b a[tp]", "s"]
+    grad: "s b a[tp:partial]"
+    inputs: ["s b n[tp] d", "s b g[tp] d"]
+  - path: decoder.layers.*.mlp
+    inputs: "s b h"
+    input_grads: "s b h[tp:partial]"
+  - path: decoder.**
+    value: "s[sp] b h"
+  - path: decoder.final_layernorm
+    value: "never reached"
+)";
+
+std::string found(const Annotations& annotations,
+                  Kind kind,
+                  const std::string& path,
+                  int slot = 0) {
+  const std::optional<DimsSpec> dims = annotations.find(kind, path, slot);
+  return dims ? to_string(*dims) : "whole";
+}
+
+std::string usage_error(const std::string& text) {
+  try {
+    (void)Annotations::parse(text, "gpt.ttrace.yaml");
+  } catch (const UsageError& error) {
+    return error.message();
+  }
+  ADD_FAILURE() << "accepted: " << text;
+  return "";
+}
+
+TEST(Annotations, PatternsMatchWholeParts) {
+  EXPECT_TRUE(path_matches("a.b", "a.b"));
+  EXPECT_TRUE(path_matches("a.*.c", "a.b.c"));
+  EXPECT_TRUE(path_matches("a.**", "a.b.c"));
+  EXPECT_TRUE(path_matches("a.**", "a"));
+  EXPECT_TRUE(path_matches("**", "a.b"));
+  EXPECT_TRUE(path_matches("**.c", "c"));
+  EXPECT_TRUE(path_matches("**.c", "a.b.c"));
+  EXPECT_TRUE(path_matches("a.**.c.**.e", "a.c.c.d.e"));
+  EXPECT_FALSE(path_matches("a.b", "a.b.c"));
+  EXPECT_FALSE(path_matches("a.b.c", "a.b"));
+  EXPECT_FALSE(path_matches("a.*", "a"));
+  EXPECT_FALSE(path_matches("a.*", "a.b.c"));
+  EXPECT_FALSE(path_matches("*", "a.b"));
+  EXPECT_FALSE(path_matches("**.c", "a.bc"));
+  EXPECT_FALSE(path_matches("a.**.c.**.e", "a.c.d"));
+}
+
+TEST(Annotations, EveryKindTakesTheDimsMadeForIt) {
+  const Annotations annotations = Annotations::parse(kText);
+  const std::string weight = "embedding.word_embeddings.weight";
+  for (const Kind kind : {Kind::kParam,
+                          Kind::kParamGrad,
+                          Kind::kMainGrad,
+                          Kind::kMaster,
+                          Kind::kParamNext,
+                          Kind::kExpAvg,
+                          Kind::kExpAvgSq}) {
+    EXPECT_EQ(found(annotations, kind, weight), "v[tp] h") << name_of(kind);
+  }
+  const std::string attention = "decoder.layers.3.self_attention.core_attention";
+  EXPECT_EQ(found(annotations, Kind::kOutput, attention), "s b a[tp]");
+  EXPECT_EQ(found(annotations, Kind::kOutput, attention, 1), "s");
+  EXPECT_EQ(found(annotations, Kind::kOutput, attention, 2), "whole");
+  EXPECT_EQ(found(annotations, Kind::kGradOutput, attention), "s b a[tp:partial]");
+  EXPECT_EQ(found(annotations, Kind::kParamGrad, attention), "s b a[tp:partial]");
+  EXPECT_EQ(found(annotations, Kind::kMainGrad, attention), "s b a[tp]");
+  EXPECT_EQ(found(annotations, Kind::kInput, attention, 1), "s b g[tp] d");
+  EXPECT_EQ(found(annotations, Kind::kGradInput, attention, 1), "s b g[tp] d");
+  EXPECT_EQ(found(annotations, Kind::kScalar, attention), "whole");
+  EXPECT_EQ(found(annotations, Kind::kMask, attention), "s b a[tp]");
+}
+
+TEST(Annotations, InputGradientsHaveDimsOfTheirOwnWhereGiven) {
+  const Annotations annotations = Annotations::parse(kText);
+  EXPECT_EQ(found(annotations, Kind::kInput, "decoder.layers.0.mlp"), "s b h");
+  EXPECT_EQ(found(annotations, Kind::kGradInput, "decoder.layers.0.mlp"), "s b h[tp:partial]");
+}
+
+TEST(Annotations, AStringIsSlotZeroOnlyAlsoForGradients) {
+  const Annotations annotations = Annotations::parse(kText);
+  EXPECT_EQ(found(annotations, Kind::kInput, "decoder.layers.0.mlp", 1), "whole");
+  EXPECT_EQ(
+      found(annotations, Kind::kGradOutput, "decoder.layers.3.self_attention.core_attention", 1),
+      "whole");
+}
+
+TEST(Annotations, TheFirstMatchingEntryDecides) {
+  const Annotations annotations = Annotations::parse(kText);
+  EXPECT_EQ(found(annotations, Kind::kOutput, "decoder.layers.0.mlp"), "whole");
+  EXPECT_EQ(found(annotations, Kind::kOutput, "decoder.final_layernorm"), "s[sp] b h");
+  EXPECT_EQ(found(annotations, Kind::kOutput, "output_layer"), "whole");
+}
+
+TEST(Annotations, PlacementUsesTheSizesOfTheFileAndOfTheProgram) {
+  Annotations annotations = Annotations::parse(kText);
+  const Layout layout = Layout{}.add("tp", 2, 1);
+  const auto weight = [&] {
+    return to_string(annotations.placement(
+        Kind::kParam, "embedding.word_embeddings.weight", 0, Shape{192, 4}, layout));
+  };
+  EXPECT_EQ(weight(), "257/192:0+192+65 4");
+  annotations.size("v", 300).size("x", 1);
+  EXPECT_EQ(weight(), "300/192:0+192+108 4");
+  EXPECT_THROW(annotations.size("v", 0), UsageError);
+}
+
+TEST(Annotations, WhatNoEntryMatchesIsWhole) {
+  const Placement placement =
+      Annotations().placement(Kind::kOutput, "x", 0, Shape{2, 3}, Layout{}.add("tp", 2, 1));
+  EXPECT_EQ(placement, whole(Shape{2, 3}));
+}
+
+TEST(Annotations, PlacementErrorsNamePathAndKind) {
+  const Annotations annotations = Annotations::parse(kText);
+  try {
+    (void)annotations.placement(
+        Kind::kMainGrad, "embedding.word_embeddings.weight", 0, Shape{5}, Layout{});
+    FAIL() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.message(), HasSubstr("embedding.word_embeddings.weight (main_grad, slot 0)"));
+    EXPECT_THAT(error.message(), HasSubstr("\"v[tp] h\""));
+  }
+}
+
+TEST(Annotations, AnEmptyFileSaysNothing) {
+  EXPECT_EQ(found(Annotations::parse(""), Kind::kOutput, "a"), "whole");
+  EXPECT_EQ(found(Annotations::parse("# only a remark\n"), Kind::kOutput, "a"), "whole");
+  EXPECT_EQ(found(Annotations::parse("tensors: []\nsizes: {}\n"), Kind::kOutput, "a"), "whole");
+}
+
+TEST(Annotations, MistakesAreReportedWithFileAndLine) {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"tensor: []\n", "gpt.ttrace.yaml:1: unknown key \"tensor\""},
+      {"sizes: {v: 257}\nsizes: {}\n", "gpt.ttrace.yaml:2: key \"sizes\" stands there twice"},
+      {"sizes:\n  v: many\n", "gpt.ttrace.yaml:2: the size of \"v\" must be a number"},
+      {"sizes:\n  v: 0\n", "gpt.ttrace.yaml:2: the size of \"v\" must be at least 1"},
+      {"sizes: 3\n", "gpt.ttrace.yaml:1: expected `key: value`"},
+      {"- path: a\n", "gpt.ttrace.yaml:1: expected `key: value`"},
+      {"tensors:\n  path: a\n", "gpt.ttrace.yaml:2: tensors must be a list"},
+      {"tensors:\n  - path: a\n    values: s\n", "gpt.ttrace.yaml:3: unknown key \"values\""},
+      {"tensors:\n  - value: s\n", "gpt.ttrace.yaml:2: an entry of tensors needs a path"},
+      {"tensors:\n  - path: a.b*\n", "gpt.ttrace.yaml:2: a path has parts"},
+      {"tensors:\n  - path: a..b\n", "gpt.ttrace.yaml:2: a path has parts"},
+      {"tensors:\n  - path: [a]\n", "gpt.ttrace.yaml:2: a path has parts"},
+      {"tensors:\n  - path: a\n    value: \"s b[\"\n", "gpt.ttrace.yaml:3: dims \"s b[\""},
+      {"tensors:\n  - path: a\n    inputs: [s,\n      \"h]\"]\n", "gpt.ttrace.yaml:4: dims \"h]\""},
+      {"tensors:\n  - path: a\n    value: {s: 1}\n", "gpt.ttrace.yaml:3: expected dims"},
+      {"tensors:\n  - path: a\n    value: []\n", "gpt.ttrace.yaml:3: expected at least one"},
+      {"tensors:\n  - path: a\n  value: [\n", "gpt.ttrace.yaml:"},
+  };
+  for (const auto& [text, message] : mistakes) {
+    EXPECT_THAT(usage_error(text), StartsWith(message)) << text;
+  }
+}
+
+TEST(Annotations, LoadsAFileAndNamesItInErrors) {
+  const testing::TemporaryDirectory directory;
+  const std::string good = directory / "good.yaml";
+  const std::string bad = directory / "bad.yaml";
+  std::ofstream(good) << kText;
+  std::ofstream(bad) << "sizes: {}\nother: 1\n";
+  EXPECT_EQ(Annotations::load(good).sizes().at("v"), 257);
+  for (const auto& [file, message] :
+       std::vector<std::pair<std::string, std::string>>{{bad, bad + ":2: "},
+                                                        {directory / "absent.yaml", "absent.yaml"},
+                                                        {directory.path(), "cannot read"}}) {
+    try {
+      (void)Annotations::load(file);
+      ADD_FAILURE() << "accepted " << file;
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.message(), HasSubstr(message));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ttrace

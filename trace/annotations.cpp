@@ -1,0 +1,259 @@
+#include <ttrace/annotations.h>
+#include <ttrace/error.h>
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <initializer_list>
+#include <set>
+#include <sstream>
+
+namespace ttrace {
+namespace {
+
+// A YAML document together with the name that messages give it.
+class Document {
+ public:
+  explicit Document(std::string origin) : origin_(std::move(origin)) {}
+
+  [[nodiscard]] YAML::Node load(const std::string& text) const {
+    try {
+      return YAML::Load(text);
+    } catch (const YAML::ParserException& error) {
+      fail(error.mark, error.msg);
+    }
+  }
+
+  [[noreturn]] void fail(const YAML::Mark& mark, const std::string& what) const {
+    TTRACE_THROW(UsageError, origin_, ":", mark.line + 1, ": ", what);
+  }
+
+  void require(bool condition, const YAML::Node& node, const std::string& what) const {
+    if (!condition) {
+      fail(node.Mark(), what);
+    }
+  }
+
+  // Calls `visit(key, value)` for the pairs of a map, refusing keys outside `known` (if any are
+  // given) and repeated ones, which yaml-cpp lets pass.
+  void for_each(const YAML::Node& map,
+                std::initializer_list<std::string_view> known,
+                const std::function<void(const std::string&, const YAML::Node&)>& visit) const {
+    require(map.IsMap(), map, "expected `key: value` pairs");
+    std::set<std::string> seen;
+    for (const auto& pair : map) {
+      require(pair.first.IsScalar(), pair.first, "a key must be a plain word");
+      const std::string& key = pair.first.Scalar();
+      require(known.size() == 0 || std::find(known.begin(), known.end(), key) != known.end(),
+              pair.first,
+              "unknown key \"" + key + "\"; known here: " + join(known));
+      require(seen.insert(key).second, pair.first, "key \"" + key + "\" stands there twice");
+      visit(key, pair.second);
+    }
+  }
+
+ private:
+  static std::string join(std::initializer_list<std::string_view> words) {
+    std::string text;
+    for (const std::string_view word : words) {
+      text.append(text.empty() ? "" : ", ").append(word);
+    }
+    return text;
+  }
+
+  std::string origin_;
+};
+
+DimsSpec read_dims(const Document& document, const YAML::Node& node) {
+  document.require(node.IsScalar(), node, "expected dims such as \"s b h[tp]\"");
+  try {
+    return parse_dims(node.Scalar());
+  } catch (const UsageError& error) {
+    document.fail(node.Mark(), error.message());
+  }
+}
+
+// A single string is slot 0; a list is by slot.
+std::vector<DimsSpec> read_slots(const Document& document, const YAML::Node& node) {
+  if (!node.IsSequence()) {
+    return {read_dims(document, node)};
+  }
+  document.require(node.size() > 0, node, "expected at least one dims string in the list");
+  std::vector<DimsSpec> slots;
+  for (const YAML::Node& item : node) {
+    slots.push_back(read_dims(document, item));
+  }
+  return slots;
+}
+
+// The part before the first dot; `path` becomes what follows, nothing at the end.
+std::string_view take_part(std::optional<std::string_view>& path) {
+  const std::size_t dot = path->find('.');
+  const std::string_view part = path->substr(0, dot);
+  path = dot == std::string_view::npos ? std::nullopt : std::optional(path->substr(dot + 1));
+  return part;
+}
+
+// Nothing stands for "no more parts", which an empty string would not tell from one empty part.
+bool rest_matches(std::optional<std::string_view> pattern, std::optional<std::string_view> path) {
+  if (!pattern) {
+    return !path;
+  }
+  const std::string_view wanted = take_part(pattern);
+  if (wanted == "**") {
+    while (!rest_matches(pattern, path)) {
+      if (!path) {
+        return false;
+      }
+      take_part(path);
+    }
+    return true;
+  }
+  if (!path) {
+    return false;
+  }
+  const std::string_view part = take_part(path);
+  return (wanted == "*" || wanted == part) && rest_matches(pattern, path);
+}
+
+// Stars stand alone in their parts; the other parts are those of a path.
+bool is_pattern(std::string_view text) {
+  std::optional<std::string_view> rest = text;
+  while (rest) {
+    const std::string_view part = take_part(rest);
+    if (part != "*" && part != "**" && !is_canonical_path(part)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Annotations Annotations::load(const std::string& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  TTRACE_CHECK(in && (text << in.rdbuf()),
+               UsageError,
+               file,
+               ": cannot read the annotation file; check the path");
+  return parse(text.str(), file);
+}
+
+Annotations Annotations::parse(const std::string& text, const std::string& origin) {
+  const Document document(origin);
+  const YAML::Node root = document.load(text);
+  Annotations annotations;
+  if (root.IsNull()) {
+    return annotations;
+  }
+  const auto read_size = [&](const std::string& name, const YAML::Node& node) {
+    std::int64_t value = 0;
+    document.require(node.IsScalar() && YAML::convert<std::int64_t>::decode(node, value),
+                     node,
+                     "the size of \"" + name + "\" must be a number");
+    document.require(value > 0, node, "the size of \"" + name + "\" must be at least 1");
+    annotations.size(name, value);
+  };
+  const auto read_entry = [&](const YAML::Node& node) {
+    Entry entry;
+    document.for_each(node,
+                      {"path", "value", "grad", "inputs", "input_grads"},
+                      [&](const std::string& key, const YAML::Node& value) {
+                        if (key == "path") {
+                          document.require(
+                              value.IsScalar() && is_pattern(value.Scalar()),
+                              value,
+                              "a path has parts [A-Za-z0-9_-], * or ** joined by dots");
+                          entry.path = value.Scalar();
+                        } else {
+                          auto& slots = key == "value"    ? entry.value
+                                        : key == "grad"   ? entry.grad
+                                        : key == "inputs" ? entry.inputs
+                                                          : entry.input_grads;
+                          slots = read_slots(document, value);
+                        }
+                      });
+    document.require(!entry.path.empty(), node, "an entry of tensors needs a path");
+    annotations.entries_.push_back(std::move(entry));
+  };
+  document.for_each(
+      root, {"sizes", "tensors"}, [&](const std::string& key, const YAML::Node& node) {
+        if (key == "sizes") {
+          document.for_each(node, {}, read_size);
+        } else {
+          document.require(node.IsSequence(), node, "tensors must be a list of entries");
+          for (const YAML::Node& entry : node) {
+            read_entry(entry);
+          }
+        }
+      });
+  return annotations;
+}
+
+Annotations& Annotations::size(const std::string& name, std::int64_t value) {
+  TTRACE_CHECK(!name.empty() && value > 0,
+               UsageError,
+               "the size of dimension \"",
+               name,
+               "\" is set to ",
+               value,
+               "; it needs a name and a size of at least 1");
+  sizes_.insert_or_assign(name, value);
+  return *this;
+}
+
+std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, int slot) const {
+  if (kind == Kind::kScalar) {
+    return std::nullopt;  // one number per rank, nothing to place
+  }
+  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& candidate) {
+    return path_matches(candidate.path, path);
+  });
+  if (entry == entries_.end()) {
+    return std::nullopt;
+  }
+  const std::vector<DimsSpec>* slots = &entry->value;
+  const bool has_grad = !entry->grad.empty();
+  if (kind == Kind::kInput || (kind == Kind::kGradInput && entry->input_grads.empty())) {
+    slots = &entry->inputs;
+  } else if (kind == Kind::kGradInput) {
+    slots = &entry->input_grads;
+  } else if (has_grad && (kind == Kind::kGradOutput || kind == Kind::kParamGrad)) {
+    slots = &entry->grad;
+  }
+  const auto index = static_cast<std::size_t>(slot);
+  return index < slots->size() ? std::optional((*slots)[index]) : std::nullopt;
+}
+
+Placement Annotations::placement(Kind kind,
+                                 const std::string& path,
+                                 int slot,
+                                 std::span<const std::int64_t> local_shape,
+                                 const Layout& layout) const {
+  const std::optional<DimsSpec> dims = find(kind, path, slot);
+  if (!dims) {
+    return whole(local_shape);
+  }
+  try {
+    return place(*dims, local_shape, layout, sizes_);
+  } catch (const UsageError& error) {
+    TTRACE_THROW(UsageError,
+                 "annotation of ",
+                 path,
+                 " (",
+                 name_of(kind),
+                 ", slot ",
+                 slot,
+                 "): ",
+                 error.message());
+  }
+}
+
+bool path_matches(std::string_view pattern, std::string_view path) {
+  return rest_matches(pattern, path);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,241 @@
+#include "coverage.h"
+
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+// A regular layout has as many cells as regions; this many need hundreds of ranks whose cuts are
+// unrelated in three dimensions.
+constexpr std::size_t kMostCells = std::size_t{1} << 24U;
+// Intervals of one dimension that a message prints.
+constexpr std::size_t kMostPrinted = 8;
+
+IndexSet normalised(IndexSet intervals) {
+  std::sort(intervals.begin(), intervals.end());
+  IndexSet result;
+  for (const Interval& interval : intervals) {
+    if (!result.empty() && result.back().end == interval.begin) {
+      result.back().end = interval.end;
+    } else {
+      result.push_back(interval);
+    }
+  }
+  return result;
+}
+
+IndexSet intersection(const IndexSet& a, const IndexSet& b) {
+  IndexSet common;
+  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const Interval both{std::max(a[i].begin, b[j].begin), std::min(a[i].end, b[j].end)};
+    if (both.begin < both.end) {
+      common.push_back(both);
+    }
+    (a[i].end < b[j].end ? i : j) += 1;
+  }
+  return common;
+}
+
+std::string text_of(const IndexSet& set) {
+  std::string text;
+  for (std::size_t i = 0; i < set.size(); ++i) {
+    if (i == kMostPrinted) {
+      return text + "+...";
+    }
+    text += (i == 0 ? "" : "+") + std::to_string(set[i].begin);
+    if (set[i].end != set[i].begin + 1) {
+      text += ":" + std::to_string(set[i].end);
+    }
+  }
+  return text;
+}
+
+// One dimension, cut into atoms: the indices that the same regions claim.
+struct CutDimension {
+  std::vector<IndexSet> atoms;
+  std::vector<std::vector<std::size_t>> atoms_of;  // by region; ascending
+};
+
+CutDimension cut(std::span<const Region> regions, std::size_t dim, std::int64_t size) {
+  std::set<std::int64_t> edges{0, size};
+  for (const Region& region : regions) {
+    for (const Interval& interval : region[dim]) {
+      edges.insert({interval.begin, interval.end});
+    }
+  }
+  const std::vector<std::int64_t> starts(edges.begin(), edges.end());
+  std::vector<std::vector<std::size_t>> owners(starts.size() - 1);
+  for (std::size_t number = 0; number < regions.size(); ++number) {
+    for (const Interval& interval : regions[number][dim]) {
+      const auto begin = std::lower_bound(starts.begin(), starts.end(), interval.begin);
+      for (auto i = static_cast<std::size_t>(begin - starts.begin()); starts[i] < interval.end;
+           ++i) {
+        owners[i].push_back(number);
+      }
+    }
+  }
+  CutDimension result;
+  result.atoms_of.resize(regions.size());
+  std::map<std::vector<std::size_t>, std::size_t> atom_of_owners;
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    const auto [entry, is_new] = atom_of_owners.try_emplace(owners[i], result.atoms.size());
+    if (is_new) {
+      result.atoms.emplace_back();
+      for (const std::size_t owner : owners[i]) {
+        result.atoms_of[owner].push_back(entry->second);
+      }
+    }
+    result.atoms[entry->second].push_back({starts[i], starts[i + 1]});
+  }
+  return result;
+}
+
+std::size_t count_cells(const std::vector<CutDimension>& dims) {
+  std::size_t cells = 1;
+  for (const CutDimension& dim : dims) {
+    cells *= dim.atoms.size();
+    TTRACE_CHECK(cells <= kMostCells,
+                 FormatError,
+                 "the ranks' placements cut a tensor into more than ",
+                 kMostCells,
+                 " pieces, which is too irregular to be checked; correct its dims");
+  }
+  return cells;
+}
+
+// Calls `visit(cell)` for the row-major number of every cell of a region.
+template <class Visit>
+void for_each_cell(const std::vector<CutDimension>& dims,
+                   std::size_t region,
+                   std::size_t dim,
+                   std::size_t cell,
+                   const Visit& visit) {
+  if (dim == dims.size()) {
+    visit(cell);
+    return;
+  }
+  for (const std::size_t atom : dims[dim].atoms_of[region]) {
+    for_each_cell(dims, region, dim + 1, cell * dims[dim].atoms.size() + atom, visit);
+  }
+}
+
+// By dimension, the atom of a cell.
+std::vector<std::size_t> atoms_of_cell(const std::vector<CutDimension>& dims, std::size_t cell) {
+  std::vector<std::size_t> atoms(dims.size());
+  for (std::size_t dim = dims.size(); dim-- > 0;) {
+    atoms[dim] = cell % dims[dim].atoms.size();
+    cell /= dims[dim].atoms.size();
+  }
+  return atoms;
+}
+
+std::vector<Region> regions_of_cells(const std::vector<CutDimension>& dims,
+                                     const std::vector<std::size_t>& cells) {
+  std::vector<Region> single;
+  std::vector<std::set<std::size_t>> used(dims.size());
+  for (const std::size_t cell : cells) {
+    const std::vector<std::size_t> atoms = atoms_of_cell(dims, cell);
+    Region& region = single.emplace_back();
+    for (std::size_t dim = 0; dim < dims.size(); ++dim) {
+      used[dim].insert(atoms[dim]);
+      region.push_back(normalised(dims[dim].atoms[atoms[dim]]));
+    }
+  }
+  std::size_t product = 1;
+  Region joined;
+  for (std::size_t dim = 0; dim < dims.size(); ++dim) {
+    product *= used[dim].size();
+    IndexSet intervals;
+    for (const std::size_t atom : used[dim]) {
+      const IndexSet& piece = dims[dim].atoms[atom];
+      intervals.insert(intervals.end(), piece.begin(), piece.end());
+    }
+    joined.push_back(normalised(std::move(intervals)));
+  }
+  return product == cells.size() ? std::vector<Region>{joined} : single;
+}
+
+Region intersection(const Region& a, const Region& b) {
+  Region common;
+  for (std::size_t dim = 0; dim < a.size(); ++dim) {
+    common.push_back(intersection(a[dim], b[dim]));
+  }
+  return common;
+}
+
+}  // namespace
+
+Region region_of(const Placement& placement) {
+  Region region;
+  for (const DimPlacement& dim : placement.dims) {
+    IndexSet intervals;
+    for (const Segment& segment : dim.segments) {
+      intervals.push_back({segment.logical, segment.logical + segment.extent});
+    }
+    region.push_back(normalised(std::move(intervals)));
+  }
+  return region;
+}
+
+std::int64_t element_count(const Region& region) {
+  std::int64_t count = 1;
+  for (const IndexSet& set : region) {
+    std::int64_t extent = 0;
+    for (const Interval& interval : set) {
+      extent += interval.end - interval.begin;
+    }
+    count *= extent;
+  }
+  return count;
+}
+
+std::string to_string(const Region& region) {
+  std::string text = "[";
+  for (std::size_t dim = 0; dim < region.size(); ++dim) {
+    text += (dim == 0 ? "" : ", ") + text_of(region[dim]);
+  }
+  return text + "]";
+}
+
+Coverage cover(std::span<const std::int64_t> shape, std::span<const Region> regions) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
+    return {};
+  }
+  std::vector<CutDimension> dims;
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+    dims.push_back(cut(regions, dim, shape[dim]));
+  }
+  constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+  std::vector<std::size_t> owners(count_cells(dims), kNobody);
+  std::set<std::pair<std::size_t, std::size_t>> overlapping;
+  for (std::size_t number = 0; number < regions.size(); ++number) {
+    for_each_cell(dims, number, 0, 0, [&](std::size_t cell) {
+      if (owners[cell] == kNobody) {
+        owners[cell] = number;
+      } else {
+        overlapping.insert({owners[cell], number});
+      }
+    });
+  }
+  Coverage coverage;
+  for (const auto& [first, second] : overlapping) {
+    coverage.overlaps.push_back({first, second, intersection(regions[first], regions[second])});
+  }
+  std::vector<std::size_t> uncovered;
+  for (std::size_t cell = 0; cell < owners.size(); ++cell) {
+    if (owners[cell] == kNobody) {
+      uncovered.push_back(cell);
+    }
+  }
+  if (!uncovered.empty()) {
+    coverage.gaps = regions_of_cells(dims, uncovered);
+  }
+  return coverage;
+}
+
+}  // namespace ttrace

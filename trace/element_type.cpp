@@ -1,0 +1,235 @@
+#include <ttrace/element_type.h>
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace ttrace {
+namespace {
+
+struct TypeInfo {
+  std::string_view name;
+  std::size_t size;
+  bool floating;
+};
+
+// Indexed by the enumerator's number.
+constexpr std::array<TypeInfo, 8> kTypes = {{{"f64", 8, true},
+                                             {"f32", 4, true},
+                                             {"f16", 2, true},
+                                             {"bf16", 2, true},
+                                             {"i64", 8, false},
+                                             {"i32", 4, false},
+                                             {"u8", 1, false},
+                                             {"bool", 1, false}}};
+
+const TypeInfo& info(ElementType type) {
+  const auto number = static_cast<std::size_t>(type);
+  TTRACE_CHECK(number < kTypes.size(),
+               InternalError,
+               "element type number ",
+               number,
+               " is none of the ",
+               kTypes.size(),
+               " known ones");
+  return kTypes[number];
+}
+
+constexpr int kDoubleMantissaBits = 52;
+constexpr int kDoubleBias = 1023;
+
+// A 16-bit format with the layout of IEEE 754: sign, exponent, mantissa.
+struct SmallFormat {
+  int mantissa_bits;
+  int bias;
+};
+constexpr SmallFormat kHalf{10, 15};
+constexpr SmallFormat kBrain{7, 127};
+
+double decode(SmallFormat format, std::uint16_t bits) {
+  const std::uint64_t sign = std::uint64_t{bits & 0x8000u} << 48;
+  const std::uint64_t magnitude = bits & 0x7fffu;
+  const std::uint64_t infinity = 0x7fffu >> format.mantissa_bits << format.mantissa_bits;
+  const int shift = kDoubleMantissaBits - format.mantissa_bits;
+  if (magnitude >> format.mantissa_bits == 0) {  // zero and subnormal
+    const double value =
+        std::ldexp(static_cast<double>(magnitude), 1 - format.bias - format.mantissa_bits);
+    return sign != 0 ? -value : value;
+  }
+  if (magnitude >= infinity) {  // the exponent is all ones in double as well
+    return std::bit_cast<double>(sign | 0x7ff0000000000000u | (magnitude - infinity) << shift);
+  }
+  const auto rebias = static_cast<std::uint64_t>(kDoubleBias - format.bias) << kDoubleMantissaBits;
+  return std::bit_cast<double>(sign | ((magnitude << shift) + rebias));
+}
+
+// Rounds once, from double to the format: going through float would round twice and be wrong for
+// values that the first rounding turns into a tie.
+std::uint16_t encode(SmallFormat format, double value) {
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  const auto sign = static_cast<std::uint16_t>(bits >> 48 & 0x8000u);
+  const std::uint64_t magnitude = bits & 0x7fffffffffffffffu;
+  const int shift = kDoubleMantissaBits - format.mantissa_bits;
+  const std::uint64_t infinity = 0x7fffu >> format.mantissa_bits << format.mantissa_bits;
+  if (std::isnan(value)) {
+    const std::uint64_t quiet = std::uint64_t{1} << (format.mantissa_bits - 1);
+    const std::uint64_t payload = (magnitude & 0x000fffffffffffffu) >> shift;
+    return static_cast<std::uint16_t>(sign | infinity | quiet | payload);
+  }
+  const auto smallest_normal = static_cast<std::uint64_t>(kDoubleBias + 1 - format.bias)
+                               << kDoubleMantissaBits;
+  if (magnitude < smallest_normal) {
+    // Subnormals have a fixed spacing; the largest may round up to the smallest normal, whose bits
+    // are the next integer.
+    const double steps =
+        std::ldexp(std::bit_cast<double>(magnitude), format.bias - 1 + format.mantissa_bits);
+    return static_cast<std::uint16_t>(sign | static_cast<std::uint64_t>(std::nearbyint(steps)));
+  }
+  // Round to nearest even on the integer: a carry out of the mantissa is the next exponent.
+  const std::uint64_t half = std::uint64_t{1} << (shift - 1);
+  const std::uint64_t odd = magnitude >> shift & 1;
+  const auto rebias = static_cast<std::uint64_t>(kDoubleBias - format.bias) << format.mantissa_bits;
+  const std::uint64_t rounded = ((magnitude + half - 1 + odd) >> shift) - rebias;
+  return static_cast<std::uint16_t>(sign | std::min(rounded, infinity));
+}
+
+// Nearest integer, ends of the range for what lies beyond, 0 for NaN.
+template <class Integer>
+Integer round_to(double value) {
+  if (std::isnan(value)) {
+    return 0;
+  }
+  const double nearest = std::nearbyint(value);
+  // 2^63 is a double, its predecessor among the integers is not: compare with the excluded end.
+  const double end = std::ldexp(1.0, std::numeric_limits<Integer>::digits);
+  if (nearest >= end) {
+    return std::numeric_limits<Integer>::max();
+  }
+  if (nearest <= static_cast<double>(std::numeric_limits<Integer>::min())) {
+    return std::numeric_limits<Integer>::min();
+  }
+  return static_cast<Integer>(nearest);
+}
+
+// Elements may lie at any address of a file, so they are copied and never dereferenced in place.
+template <class Element, class Convert>
+void widen(const void* source, std::int64_t count, double* target, Convert convert) {
+  const auto* bytes = static_cast<const unsigned char*>(source);
+  for (std::int64_t i = 0; i < count; ++i) {
+    Element element;
+    std::memcpy(&element, bytes + i * static_cast<std::int64_t>(sizeof(Element)), sizeof(Element));
+    target[i] = convert(element);
+  }
+}
+
+template <class Element, class Convert>
+void narrow(const double* source, std::int64_t count, void* target, Convert convert) {
+  auto* bytes = static_cast<unsigned char*>(target);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Element element = convert(source[i]);
+    std::memcpy(bytes + i * static_cast<std::int64_t>(sizeof(Element)), &element, sizeof(Element));
+  }
+}
+
+constexpr auto kCast = [](auto element) { return static_cast<double>(element); };
+
+}  // namespace
+
+std::size_t element_size(ElementType type) {
+  return info(type).size;
+}
+
+std::string_view name_of(ElementType type) {
+  return info(type).name;
+}
+
+ElementType parse_element_type(std::string_view name) {
+  for (std::size_t number = 0; number < kTypes.size(); ++number) {
+    if (kTypes[number].name == name) {
+      return static_cast<ElementType>(number);
+    }
+  }
+  TTRACE_THROW(FormatError,
+               "\"",
+               name,
+               "\" is no element type; expected f64, f32, f16, bf16, i64, i32, u8 or bool");
+}
+
+bool is_floating(ElementType type) {
+  return info(type).floating;
+}
+
+double rounding_error(ElementType type) {
+  constexpr double kBf16 = 0.00166;
+  constexpr double kF16 = 0.000208;
+  switch (type) {
+    case ElementType::kF64:
+      return std::ldexp(kBf16, kBrain.mantissa_bits - kDoubleMantissaBits);
+    case ElementType::kF32:
+      return std::ldexp(kBf16, kBrain.mantissa_bits - (std::numeric_limits<float>::digits - 1));
+    case ElementType::kF16:
+      return kF16;
+    case ElementType::kBF16:
+      return kBf16;
+    default:
+      return 0.0;
+  }
+}
+
+void to_double(ElementType type, const void* source, std::int64_t count, double* target) {
+  switch (type) {
+    case ElementType::kF64:
+      return widen<double>(source, count, target, kCast);
+    case ElementType::kF32:
+      return widen<float>(source, count, target, kCast);
+    case ElementType::kF16:
+      return widen<std::uint16_t>(
+          source, count, target, [](std::uint16_t bits) { return decode(kHalf, bits); });
+    case ElementType::kBF16:
+      // The upper half of a float: the same values as decode(kBrain, bits), and it vectorizes.
+      return widen<std::uint16_t>(source, count, target, [](std::uint16_t bits) {
+        return static_cast<double>(std::bit_cast<float>(std::uint32_t{bits} << 16));
+      });
+    case ElementType::kI64:
+      return widen<std::int64_t>(source, count, target, kCast);
+    case ElementType::kI32:
+      return widen<std::int32_t>(source, count, target, kCast);
+    case ElementType::kU8:
+      return widen<std::uint8_t>(source, count, target, kCast);
+    case ElementType::kBool:
+      return widen<std::uint8_t>(
+          source, count, target, [](std::uint8_t value) { return value != 0 ? 1.0 : 0.0; });
+  }
+}
+
+void from_double(ElementType type, const double* source, std::int64_t count, void* target) {
+  switch (type) {
+    case ElementType::kF64:
+      return narrow<double>(source, count, target, kCast);
+    case ElementType::kF32:
+      return narrow<float>(
+          source, count, target, [](double value) { return static_cast<float>(value); });
+    case ElementType::kF16:
+      return narrow<std::uint16_t>(
+          source, count, target, [](double value) { return encode(kHalf, value); });
+    case ElementType::kBF16:
+      return narrow<std::uint16_t>(
+          source, count, target, [](double value) { return encode(kBrain, value); });
+    case ElementType::kI64:
+      return narrow<std::int64_t>(source, count, target, round_to<std::int64_t>);
+    case ElementType::kI32:
+      return narrow<std::int32_t>(source, count, target, round_to<std::int32_t>);
+    case ElementType::kU8:
+      return narrow<std::uint8_t>(source, count, target, round_to<std::uint8_t>);
+    case ElementType::kBool:
+      return narrow<std::uint8_t>(source, count, target, [](double value) {
+        return static_cast<std::uint8_t>(value != 0.0 ? 1 : 0);
+      });
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,144 @@
+#include "hdf5_input.h"
+#include "hdf5_output.h"
+#include "hdf5_table.h"
+#include "trace_schema.h"
+
+#include <ttrace/error.h>
+#include <ttrace/manifest.h>
+#include <ttrace/noise_table.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <string_view>
+#include <system_error>
+#include <unordered_set>
+
+namespace ttrace {
+namespace {
+
+constexpr const char* kNoiseTable = "/noise";
+constexpr const char* kSeedAttribute = "seed";
+
+enum NoiseColumn : std::size_t { kId, kSumSquared, kMaxAbs, kNonfinite };
+constexpr std::array<Column, 4> kNoiseColumns = {{
+    {"id", ColumnType::kText},
+    {"sum_squared", ColumnType::kF64},
+    {"max_abs", ColumnType::kF64},
+    {"nonfinite", ColumnType::kU64},
+}};
+
+void check_values(const NoiseRow& row) {
+  // Written so that NaN is refused as well.
+  TTRACE_CHECK(row.sum_squared >= 0.0 && row.max_abs >= 0.0,
+               FormatError,
+               "the noise of ",
+               to_string(row.id),
+               " has the squared sum ",
+               row.sum_squared,
+               " and the maximum ",
+               row.max_abs,
+               ", which are not both 0 or more");
+}
+
+NoiseRow parse_row(const Table& table, std::size_t row) {
+  NoiseRow parsed;
+  parsed.id = parse_tensor_id(table.text(row, kId));
+  parsed.sum_squared = table.f64(row, kSumSquared);
+  parsed.max_abs = table.f64(row, kMaxAbs);
+  parsed.nonfinite = table.u64(row, kNonfinite);
+  check_values(parsed);
+  return parsed;
+}
+
+NoisePass read_pass(const std::string& path) {
+  const Hdf5Input file(path);
+  NoisePass pass;
+  const std::int64_t seed = file.integer_attribute(kSeedAttribute);
+  if (seed < 1 || seed > std::numeric_limits<int>::max()) {
+    file.throw_damaged("seed is " + std::to_string(seed));
+  }
+  pass.seed = static_cast<int>(seed);
+  const Table table(file, kNoiseTable, kNoiseColumns);
+  std::unordered_set<std::string> ids;
+  pass.rows.reserve(table.rows());
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    try {
+      pass.rows.push_back(parse_row(table, row));
+    } catch (const FormatError& error) {
+      file.throw_damaged("row " + std::to_string(row) + " of the noise table: " + error.message());
+    }
+    if (const std::string id = to_string(pass.rows.back().id); !ids.insert(id).second) {
+      file.throw_damaged("row " + std::to_string(row) + " of the noise table: " + id +
+                         " was there before");
+    }
+  }
+  return pass;
+}
+
+// Finished tables only: a `.tmp` is a pass that is still running or was killed.
+bool is_noise_file(const std::filesystem::path& path) {
+  const std::string stem = path.stem().string();
+  return path.extension() == ".h5" && !stem.empty() &&
+         stem.find_first_not_of("0123456789") == std::string::npos;
+}
+
+}  // namespace
+
+std::string noise_file(const std::string& directory, int seed) {
+  std::array<char, 48> name = {};
+  std::snprintf(name.data(), name.size(), "noise/%05d.h5", seed);
+  return (std::filesystem::path(directory) / name.data()).string();
+}
+
+void write_noise(const std::string& directory, const NoisePass& pass) {
+  const QuietHdf5 quiet;
+  const std::string path = noise_file(directory, pass.seed);
+  TTRACE_CHECK(pass.seed >= 1, UsageError, path, ": noise passes count from 1");
+  TableBuilder table(kNoiseColumns);
+  std::unordered_set<std::string> ids;
+  for (const NoiseRow& row : pass.rows) {
+    std::string id = to_string(row.id);
+    TTRACE_CHECK(ids.insert(id).second, FormatError, path, ": ", id, " is given twice");
+    check_values(row);
+    table.add_row({std::move(id), row.sum_squared, row.max_abs, row.nonfinite});
+  }
+  Hdf5Output output(path, kOwnDatasetBytes, kDatasetAlignment);
+  output.write_attribute(kFormatAttribute, kFormatVersion);
+  output.write_attribute(kSeedAttribute, pass.seed);
+  table.write(output.id(), kNoiseTable, output.path());
+  output.finish();
+}
+
+std::vector<NoisePass> read_noise(const std::string& directory) {
+  const QuietHdf5 quiet;
+  std::vector<NoisePass> passes;
+  const std::filesystem::path folder = std::filesystem::path(directory) / "noise";
+  std::error_code error;
+  if (!std::filesystem::exists(folder, error)) {
+    return passes;
+  }
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string path = entry->path().string();
+    if (!is_noise_file(entry->path())) {
+      continue;
+    }
+    passes.push_back(read_pass(path));
+    TTRACE_CHECK(noise_file(directory, passes.back().seed) == path,
+                 FormatError,
+                 path,
+                 ": holds the noise of seed ",
+                 passes.back().seed,
+                 "; remove it and run that noise pass again");
+  }
+  TTRACE_CHECK(!error, FormatError, folder.string(), ": cannot be read: ", error.message());
+  std::sort(passes.begin(), passes.end(), [](const NoisePass& left, const NoisePass& right) {
+    return left.seed < right.seed;
+  });
+  return passes;
+}
+
+}  // namespace ttrace

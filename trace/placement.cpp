@@ -1,0 +1,370 @@
+#include "parse_integer.h"
+
+#include <ttrace/error.h>
+#include <ttrace/placement.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+DimPlacement whole_dim(std::int64_t size) {
+  DimPlacement dim{size, size, {}};
+  if (size > 0) {
+    dim.segments.push_back({0, 0, size});
+  }
+  return dim;
+}
+
+// Fails with `what` unless the segments, sorted by `start`, lie side by side within [0, size).
+template <class Start>
+void check_side_by_side(const std::vector<Segment>& segments,
+                        Start start,
+                        std::int64_t size,
+                        const std::string& what) {
+  std::int64_t end = 0;
+  for (const Segment& segment : segments) {
+    TTRACE_CHECK(segment.extent > 0, FormatError, what, " has an empty segment");
+    TTRACE_CHECK(start(segment) >= end,
+                 FormatError,
+                 what,
+                 " has segments that overlap at index ",
+                 start(segment));
+    TTRACE_CHECK(segment.extent <= size - start(segment),
+                 FormatError,
+                 what,
+                 " has a segment of ",
+                 segment.extent,
+                 " elements from index ",
+                 start(segment),
+                 ", beyond its size ",
+                 size);
+    end = start(segment) + segment.extent;
+  }
+}
+
+void validate_dim(const DimPlacement& dim, std::size_t number) {
+  const std::string name = "dimension " + std::to_string(number) + " of a placement";
+  TTRACE_CHECK(
+      dim.local_size >= 0 && dim.logical_size >= 0, FormatError, name, " has a negative size");
+  check_side_by_side(
+      dim.segments, [](const Segment& s) { return s.local; }, dim.local_size, name + ", local,");
+  std::vector<Segment> by_logical = dim.segments;
+  std::sort(by_logical.begin(), by_logical.end(), [](const Segment& a, const Segment& b) {
+    return a.logical < b.logical;
+  });
+  check_side_by_side(
+      by_logical,
+      [](const Segment& s) { return s.logical; },
+      dim.logical_size,
+      name + ", logical,");
+}
+
+constexpr std::int64_t kPadding = -1;
+
+// The logical index of every local one, kPadding where there is none.
+std::vector<std::int64_t> index_map(const DimPlacement& dim) {
+  std::vector<std::int64_t> map(static_cast<std::size_t>(dim.local_size), kPadding);
+  for (const Segment& segment : dim.segments) {
+    for (std::int64_t i = 0; i < segment.extent; ++i) {
+      map[static_cast<std::size_t>(segment.local + i)] = segment.logical + i;
+    }
+  }
+  return map;
+}
+
+std::vector<Segment> segments_of(const std::vector<std::int64_t>& map) {
+  std::vector<Segment> segments;
+  for (std::size_t i = 0; i < map.size(); ++i) {
+    if (map[i] == kPadding) {
+      continue;
+    }
+    const bool continues = i > 0 && map[i - 1] != kPadding && map[i] == map[i - 1] + 1;
+    if (continues) {
+      ++segments.back().extent;
+    } else {
+      segments.push_back({static_cast<std::int64_t>(i), map[i], 1});
+    }
+  }
+  return segments;
+}
+
+std::string text_of(const DimPlacement& dim) {
+  std::string text = std::to_string(dim.logical_size);
+  if (dim == whole_dim(dim.logical_size)) {
+    return text;
+  }
+  text += "/" + std::to_string(dim.local_size) + ":";
+  for (std::size_t i = 0; i < dim.segments.size(); ++i) {
+    const Segment& segment = dim.segments[i];
+    text += (i == 0 ? "" : ",") + std::to_string(segment.local) + "+" +
+            std::to_string(segment.logical) + "+" + std::to_string(segment.extent);
+  }
+  return text;
+}
+
+std::string hexadecimal(double value) {
+  char digits[64];
+  const auto [end, error] =
+      std::to_chars(std::begin(digits), std::end(digits), std::abs(value), std::chars_format::hex);
+  TTRACE_CHECK(error == std::errc(), InternalError, "cannot print ", value);
+  return (std::signbit(value) ? "-0x" : "0x") + std::string(digits, end);
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const std::size_t at = text.find(separator);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) {
+      return parts;
+    }
+    text.remove_prefix(at + 1);
+  }
+}
+
+class PlacementParser {
+ public:
+  explicit PlacementParser(std::string_view text) : text_(text) {}
+
+  Placement parse() {
+    Placement placement;
+    bool dims_over = false;
+    const std::vector<std::string_view> words = split(text_, ' ');
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      word_ = words[i];
+      if (word_.starts_with("partial=")) {
+        parse_partial(word_.substr(8), placement);
+        dims_over = true;
+      } else if (word_.starts_with("scale=")) {
+        placement.scale = parse_scale(word_.substr(6));
+        dims_over = true;
+      } else if (word_ == "-") {
+        require(i == 0, "\"-\" in the first place only");
+        dims_over = true;
+      } else {
+        require(!dims_over, "an option");
+        placement.dims.push_back(parse_dim());
+      }
+    }
+    word_ = words.front();
+    require(word_ == "-" || !placement.dims.empty(), "a dimension or \"-\"");
+    validate_quoting(placement);
+    return placement;
+  }
+
+ private:
+  void validate_quoting(const Placement& placement) const {
+    try {
+      validate(placement);
+    } catch (const FormatError& error) {
+      TTRACE_THROW(FormatError, "\"", text_, "\" is no placement: ", error.message());
+    }
+  }
+
+  // logical_size or logical_size/local_size:segments
+  [[nodiscard]] DimPlacement parse_dim() const {
+    const std::size_t slash = word_.find('/');
+    const std::int64_t logical_size = number(word_.substr(0, slash));
+    if (slash == std::string_view::npos) {
+      return whole_dim(logical_size);
+    }
+    const std::size_t colon = word_.find(':', slash);
+    require(colon != std::string_view::npos, "\":\" after the local size");
+    DimPlacement dim{number(word_.substr(slash + 1, colon - slash - 1)), logical_size, {}};
+    const std::string_view list = word_.substr(colon + 1);
+    if (list.empty()) {
+      return dim;
+    }
+    for (const std::string_view item : split(list, ',')) {
+      const std::vector<std::string_view> fields = split(item, '+');
+      require(fields.size() == 3, "local+logical+extent");
+      dim.segments.push_back({number(fields[0]), number(fields[1]), number(fields[2])});
+    }
+    return dim;
+  }
+
+  // index/count:axes
+  void parse_partial(std::string_view value, Placement& placement) const {
+    const std::size_t slash = value.find('/');
+    const std::size_t colon = value.find(':');
+    require(slash != std::string_view::npos && colon != std::string_view::npos && slash < colon,
+            "partial=index/count:axes");
+    placement.partial_index = small_number(value.substr(0, slash));
+    placement.partial_count = small_number(value.substr(slash + 1, colon - slash - 1));
+    placement.partial_over = value.substr(colon + 1);
+  }
+
+  [[nodiscard]] double parse_scale(std::string_view value) const {
+    const bool negative = value.starts_with('-');
+    value.remove_prefix(negative ? 1 : 0);
+    require(value.starts_with("0x"), "a hexadecimal number such as 0x1p-1");
+    value.remove_prefix(2);
+    double scale = 0.0;
+    const char* const last = value.data() + value.size();
+    const auto [end, error] = std::from_chars(value.data(), last, scale, std::chars_format::hex);
+    require(error == std::errc() && end == last, "a hexadecimal number such as 0x1p-1");
+    return negative ? -scale : scale;
+  }
+
+  [[nodiscard]] int small_number(std::string_view digits) const {
+    const std::int64_t value = number(digits);
+    require(value <= std::numeric_limits<int>::max(), "a smaller number");
+    return static_cast<int>(value);
+  }
+
+  [[nodiscard]] std::int64_t number(std::string_view digits) const {
+    const std::optional<std::int64_t> value = parse_integer(digits);
+    require(value.has_value(), "a number");
+    return *value;
+  }
+
+  void require(bool condition, std::string_view expected) const {
+    TTRACE_CHECK(condition,
+                 FormatError,
+                 "\"",
+                 text_,
+                 "\" is no placement: expected ",
+                 expected,
+                 " in its word \"",
+                 word_,
+                 "\"");
+  }
+
+  std::string_view text_;
+  std::string_view word_;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> Placement::local_shape() const {
+  std::vector<std::int64_t> shape;
+  for (const DimPlacement& dim : dims) {
+    shape.push_back(dim.local_size);
+  }
+  return shape;
+}
+
+std::vector<std::int64_t> Placement::logical_shape() const {
+  std::vector<std::int64_t> shape;
+  for (const DimPlacement& dim : dims) {
+    shape.push_back(dim.logical_size);
+  }
+  return shape;
+}
+
+bool Placement::is_whole() const {
+  const bool identical = std::all_of(dims.begin(), dims.end(), [](const DimPlacement& dim) {
+    return dim == whole_dim(dim.logical_size);
+  });
+  return identical && partial_count == 1 && scale == 1.0;
+}
+
+Placement whole(std::span<const std::int64_t> shape) {
+  Placement placement;
+  for (const std::int64_t size : shape) {
+    placement.dims.push_back(whole_dim(size));
+  }
+  return placement;
+}
+
+std::vector<Rectangle> rectangles(const Placement& placement) {
+  // One box without dimensions is the scalar's; each dimension splits every box by its segments.
+  std::vector<Rectangle> boxes(1);
+  for (const DimPlacement& dim : placement.dims) {
+    std::vector<Rectangle> finer;
+    for (const Rectangle& box : boxes) {
+      for (const Segment& segment : dim.segments) {
+        Rectangle& piece = finer.emplace_back(box);
+        piece.local_start.push_back(segment.local);
+        piece.logical_start.push_back(segment.logical);
+        piece.extent.push_back(segment.extent);
+      }
+    }
+    boxes = std::move(finer);
+  }
+  return boxes;
+}
+
+void validate(const Placement& placement) {
+  for (std::size_t i = 0; i < placement.dims.size(); ++i) {
+    validate_dim(placement.dims[i], i);
+  }
+  TTRACE_CHECK(placement.partial_index >= 0 && placement.partial_index < placement.partial_count,
+               FormatError,
+               "a placement's partial index ",
+               placement.partial_index,
+               " lies outside its count ",
+               placement.partial_count);
+  TTRACE_CHECK(std::isfinite(placement.scale),
+               FormatError,
+               "a placement's scale is ",
+               placement.scale,
+               "; it must be finite");
+}
+
+Placement permute(Placement placement, std::size_t dim, std::span<const std::int64_t> order) {
+  TTRACE_CHECK(dim < placement.dims.size(),
+               UsageError,
+               "cannot permute dimension ",
+               dim,
+               " of a tensor with ",
+               placement.dims.size(),
+               " dimensions");
+  DimPlacement& target = placement.dims[dim];
+  const auto size = static_cast<std::size_t>(target.local_size);
+  TTRACE_CHECK(order.size() == size,
+               UsageError,
+               "an order of ",
+               order.size(),
+               " samples does not fit dimension ",
+               dim,
+               " of local size ",
+               size,
+               "; permute as many samples as the tensor has");
+  const std::vector<std::int64_t> map = index_map(target);
+  std::vector<std::int64_t> permuted(size);
+  std::vector<bool> seen(size, false);
+  for (std::size_t i = 0; i < size; ++i) {
+    const auto from = static_cast<std::size_t>(order[i]);
+    TTRACE_CHECK(order[i] >= 0 && from < size && !seen[from],
+                 UsageError,
+                 "the order of samples is no permutation: it has ",
+                 order[i],
+                 " at position ",
+                 i,
+                 " a second time or beyond its ",
+                 size,
+                 " samples");
+    seen[from] = true;
+    permuted[i] = map[from];
+  }
+  target.segments = segments_of(permuted);
+  return placement;
+}
+
+std::string to_string(const Placement& placement) {
+  std::string text = placement.dims.empty() ? "-" : "";
+  for (const DimPlacement& dim : placement.dims) {
+    text += (text.empty() ? "" : " ") + text_of(dim);
+  }
+  if (placement.partial_count != 1 || !placement.partial_over.empty()) {
+    text += " partial=" + std::to_string(placement.partial_index) + "/" +
+            std::to_string(placement.partial_count) + ":" + placement.partial_over;
+  }
+  if (placement.scale != 1.0) {
+    text += " scale=" + hexadecimal(placement.scale);
+  }
+  return text;
+}
+
+Placement parse_placement(std::string_view text) {
+  return PlacementParser(text).parse();
+}
+
+}  // namespace ttrace

@@ -1,0 +1,408 @@
+#include "durable_file.h"
+#include "hdf5_input.h"
+#include "trace_schema.h"
+
+#include <ttrace/error.h>
+#include <ttrace/trace_reader.h>
+#include <ttrace/trace_writer.h>
+
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <sys/mman.h>
+#include <system_error>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+// A whole file in memory, read-only.
+class Mapping {
+ public:
+  Mapping() = default;
+  explicit Mapping(const Hdf5Input& file) : size_(file.size()) {
+    void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+    TTRACE_CHECK(address != MAP_FAILED,
+                 FormatError,
+                 file.path(),
+                 ": cannot be mapped into memory: ",
+                 system_error_text(errno));
+    begin_ = static_cast<const std::byte*>(address);
+  }
+  ~Mapping() {
+    if (begin_ != nullptr) {
+      ::munmap(const_cast<std::byte*>(begin_), size_);
+    }
+  }
+  Mapping(const Mapping&) = delete;  // unmaps exactly once
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(begin_, other.begin_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+
+  [[nodiscard]] const std::byte* begin() const { return begin_; }
+
+ private:
+  const std::byte* begin_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+std::vector<std::int64_t> parse_shape(std::string_view text) {
+  std::vector<std::int64_t> shape;
+  if (text == kScalarShape) {
+    return shape;
+  }
+  const char* position = text.data();
+  const char* const end = position + text.size();
+  while (true) {
+    std::int64_t extent = 0;
+    const auto [next, error] = std::from_chars(position, end, extent);
+    TTRACE_CHECK(error == std::errc() && extent >= 0 && (next == end || *next == 'x'),
+                 FormatError,
+                 "shape '",
+                 text,
+                 "' is no list of extents like 4x128");
+    shape.push_back(extent);
+    if (next == end) {
+      return shape;
+    }
+    position = next + 1;
+  }
+}
+
+// What the bytes of a record of this shape must number.
+std::uint64_t bytes_needed(const Record& record) {
+  std::int64_t bytes = 0;
+  TTRACE_CHECK(!__builtin_mul_overflow(element_count(record.shape),
+                                       static_cast<std::int64_t>(element_size(record.type)),
+                                       &bytes),
+               FormatError,
+               "the tensor has more bytes than 64 bits can count");
+  return static_cast<std::uint64_t>(bytes);
+}
+
+Record parse_row(const Table& index, std::size_t row) {
+  namespace column = index_column;
+  Record record;
+  record.id = parse_tensor_id(index.text(row, column::kId));
+  record.type = parse_element_type(index.text(row, column::kDtype));
+  record.shape = parse_shape(index.text(row, column::kShape));
+  record.placement = parse_placement(index.text(row, column::kPlacement));
+  record.order = index.u64(row, column::kOrder);
+  TTRACE_CHECK(index.u8(row, column::kInferred) <= 1, FormatError, "'inferred' is not 0 or 1");
+  record.inferred = index.u8(row, column::kInferred) == 1;
+  record.dataset = index.text(row, column::kDataset);
+  record.offset = index.u64(row, column::kOffset);
+  record.bytes = index.u64(row, column::kBytes);
+  record.digest = index.u64(row, column::kDigest);
+  record.norm = index.f64(row, column::kNorm);
+  record.max_abs = index.f64(row, column::kMaxAbs);
+  record.nonfinite = index.u64(row, column::kNonfinite);
+  TTRACE_CHECK(record.placement.local_shape() == record.shape,
+               FormatError,
+               "shape ",
+               index.text(row, column::kShape),
+               " contradicts placement '",
+               index.text(row, column::kPlacement),
+               "'");
+  const std::uint64_t needed = bytes_needed(record);
+  TTRACE_CHECK(record.bytes == needed,
+               FormatError,
+               name_of(record.type),
+               " of shape ",
+               index.text(row, column::kShape),
+               " has ",
+               needed,
+               " bytes, not ",
+               record.bytes);
+  TTRACE_CHECK((record.dataset == kNoDataset) == (record.bytes == 0),
+               FormatError,
+               "dataset '",
+               record.dataset,
+               "' does not fit ",
+               record.bytes,
+               " bytes");
+  return record;
+}
+
+void check_range(const Record& record, const Extent& extent) {
+  TTRACE_CHECK(record.offset <= extent.bytes && record.bytes <= extent.bytes - record.offset,
+               FormatError,
+               "bytes ",
+               record.offset,
+               " to ",
+               record.offset,
+               "+",
+               record.bytes,
+               " lie outside dataset '",
+               record.dataset,
+               "' of ",
+               extent.bytes,
+               " bytes");
+  TTRACE_CHECK((extent.offset + record.offset) % element_size(record.type) == 0,
+               FormatError,
+               "offset ",
+               record.offset,
+               " is not aligned for ",
+               name_of(record.type));
+}
+
+// Runs `parse`, whose complaints know neither file nor place.
+template <class Parse>
+void parse_part(const Hdf5Input& file, const std::string& place, Parse parse) {
+  try {
+    parse();
+  } catch (const Error& error) {
+    file.throw_damaged(place + ": " + error.message());
+  } catch (const nlohmann::json::exception& error) {
+    file.throw_damaged(place + ": " + error.what());
+  }
+}
+
+int to_int(const Hdf5Input& file, const char* attribute, std::int64_t lowest) {
+  const std::int64_t value = file.integer_attribute(attribute);
+  if (value < lowest || value > std::numeric_limits<int>::max()) {
+    file.throw_damaged(std::string(attribute) + " is " + std::to_string(value));
+  }
+  return static_cast<int>(value);
+}
+
+Layout read_layout(const Hdf5Input& file) {
+  Layout layout;
+  layout.rank = to_int(file, kRankAttribute, 0);
+  layout.world_size = to_int(file, kWorldSizeAttribute, 1);
+  if (layout.rank >= layout.world_size) {
+    file.throw_damaged("rank " + std::to_string(layout.rank) + " of " +
+                       std::to_string(layout.world_size));
+  }
+  parse_part(file, "attribute 'layout'", [&] {
+    for (const auto& axis : nlohmann::json::parse(file.text_attribute(kLayoutAttribute))) {
+      layout.add(axis.at("name").get<std::string>(),
+                 axis.at("size").get<int>(),
+                 axis.at("coordinate").get<int>(),
+                 axis.at("follows").get<std::string>());
+    }
+  });
+  return layout;
+}
+
+std::vector<std::string> read_notes(const Hdf5Input& file) {
+  std::vector<std::string> notes;
+  parse_part(file, "attribute 'notes'", [&] {
+    notes =
+        nlohmann::json::parse(file.text_attribute(kNotesAttribute)).get<std::vector<std::string>>();
+  });
+  return notes;
+}
+
+bool stands(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+// Why `file` of that step and rank is not there.
+[[noreturn]] void throw_absent(const std::string& file,
+                               const std::string& failed,
+                               std::int64_t step,
+                               int rank) {
+  if (stands(failed)) {
+    std::ifstream input(failed);
+    std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
+    text.erase(text.find_last_not_of(" \n\r\t") + 1);
+    TTRACE_THROW(FormatError,
+                 "rank ",
+                 rank,
+                 " could not finish step ",
+                 step,
+                 ": ",
+                 text,
+                 " (",
+                 failed,
+                 "); remove the cause and run the pass again");
+  }
+  if (stands(temporary_name(file))) {
+    TTRACE_THROW(FormatError,
+                 "rank ",
+                 rank,
+                 " was stopped while it wrote step ",
+                 step,
+                 ": only ",
+                 temporary_name(file),
+                 " stands there; run the pass again");
+  }
+  TTRACE_THROW(
+      FormatError,
+      "rank ",
+      rank,
+      " wrote nothing for step ",
+      step,
+      ": ",
+      file,
+      " is absent; were the TTRACE_ variables forwarded to every rank, and did the program "
+      "get to that step?");
+}
+
+RankFile open_rank(const std::string& directory,
+                   const Manifest& manifest,
+                   std::int64_t step,
+                   int rank) {
+  const std::string file = step_file(directory, step, rank);
+  if (!stands(file)) {
+    throw_absent(file, failed_file(directory, step, rank), step, rank);
+  }
+  RankFile opened(file);
+  const Layout& layout = opened.layout();
+  TTRACE_CHECK(layout.rank == rank && layout.world_size == manifest.world_size,
+               FormatError,
+               file,
+               ": was written by rank ",
+               layout.rank,
+               " of ",
+               layout.world_size,
+               ", but the manifest asks for rank ",
+               rank,
+               " of ",
+               manifest.world_size,
+               "; remove the trace and run the pass again");
+  for (const Record& record : opened.records()) {
+    TTRACE_CHECK(record.id.step == step,
+                 FormatError,
+                 file,
+                 ": holds ",
+                 to_string(record.id),
+                 ", which is not of step ",
+                 step,
+                 "; remove the trace and run the pass again");
+  }
+  return opened;
+}
+
+}  // namespace
+
+struct RankFile::Impl {
+  explicit Impl(const Hdf5Input& file)
+      : path(file.path()), layout(read_layout(file)), mapping(file) {
+    if (!file.has_dataset(kIndexTable)) {
+      file.throw_damaged("there is no index, so the writer did not finish it");
+    }
+    read_index(file);
+    notes = read_notes(file);
+  }
+
+  void read_index(const Hdf5Input& file) {
+    const Table index(file, kIndexTable, kIndexColumns);
+    if (file.integer_attribute(kRecordsAttribute) != static_cast<std::int64_t>(index.rows())) {
+      file.throw_damaged("the index has " + std::to_string(index.rows()) + " rows, not " +
+                         std::to_string(file.integer_attribute(kRecordsAttribute)));
+    }
+    std::unordered_set<std::string> ids;
+    records.reserve(index.rows());
+    for (std::size_t row = 0; row < index.rows(); ++row) {
+      parse_part(file, "row " + std::to_string(row) + " of the index", [&] {
+        Record record = parse_row(index, row);
+        TTRACE_CHECK(ids.insert(to_string(record.id)).second,
+                     FormatError,
+                     to_string(record.id),
+                     " was there before");
+        locate(file, record);
+        records.push_back(std::move(record));
+      });
+    }
+  }
+
+  // Looks a dataset up once, however many records it holds.
+  void locate(const Hdf5Input& file, const Record& record) {
+    if (record.bytes == 0) {
+      return;
+    }
+    auto known = datasets.find(record.dataset);
+    if (known == datasets.end()) {
+      const Hdf5Id dataset = file.open_dataset(record.dataset);
+      known = datasets.emplace(record.dataset, file.extent_of(dataset, record.dataset)).first;
+    }
+    check_range(record, known->second);
+  }
+
+  std::string path;
+  Layout layout;
+  Mapping mapping;
+  std::vector<Record> records;
+  std::vector<std::string> notes;
+  std::unordered_map<std::string, Extent> datasets;
+};
+
+RankFile::RankFile(const std::string& path) {
+  const QuietHdf5 quiet;
+  impl_ = std::make_unique<Impl>(Hdf5Input(path));
+}
+
+RankFile::~RankFile() = default;
+RankFile::RankFile(RankFile&&) noexcept = default;
+RankFile& RankFile::operator=(RankFile&&) noexcept = default;
+
+const std::string& RankFile::path() const {
+  return impl_->path;
+}
+const Layout& RankFile::layout() const {
+  return impl_->layout;
+}
+const std::vector<Record>& RankFile::records() const {
+  return impl_->records;
+}
+const std::vector<std::string>& RankFile::notes() const {
+  return impl_->notes;
+}
+
+std::span<const std::byte> RankFile::bytes(const Record& record) const {
+  if (record.bytes == 0) {
+    return {};
+  }
+  const auto found = impl_->datasets.find(record.dataset);
+  TTRACE_CHECK(found != impl_->datasets.end(),
+               InternalError,
+               to_string(record.id),
+               " is no record of ",
+               impl_->path);
+  check_range(record, found->second);
+  return {impl_->mapping.begin() + found->second.offset + record.offset, record.bytes};
+}
+
+Trace Trace::open(const std::string& directory) {
+  Trace trace;
+  trace.directory_ = directory;
+  trace.manifest_ = read_manifest(directory);
+  for (const std::int64_t step : trace.manifest_.steps) {
+    StepTrace opened;
+    opened.step = step;
+    for (int rank = 0; rank < trace.manifest_.world_size; ++rank) {
+      opened.ranks.push_back(open_rank(directory, trace.manifest_, step, rank));
+    }
+    trace.steps_.push_back(std::move(opened));
+  }
+  return trace;
+}
+
+bool is_complete(const std::string& directory) {
+  if (!stands((std::filesystem::path(directory) / "manifest.json").string())) {
+    return false;
+  }
+  const Manifest manifest = read_manifest(directory);
+  for (const std::int64_t step : manifest.steps) {
+    for (int rank = 0; rank < manifest.world_size; ++rank) {
+      if (!stands(step_file(directory, step, rank))) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,70 @@
+// What the writer and the reader of rank files agree on; docs/trace_format.md in constants.
+#pragma once
+
+#include "hdf5_table.h"
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+namespace ttrace {
+
+// Attributes of the root group.
+inline constexpr const char* kFormatAttribute = "ttrace_format";
+inline constexpr const char* kRankAttribute = "rank";
+inline constexpr const char* kWorldSizeAttribute = "world_size";
+inline constexpr const char* kLayoutAttribute = "layout";
+inline constexpr const char* kRecordsAttribute = "records";
+inline constexpr const char* kNotesAttribute = "notes";
+
+// Tensors of this size and more have a dataset of their own, others share blobs.
+inline constexpr std::size_t kOwnDatasetBytes = 64 * 1024;
+inline constexpr std::size_t kDatasetAlignment = 4096;  // of datasets of kOwnDatasetBytes and more
+inline constexpr std::size_t kBlobBytes = 4 * 1024 * 1024;
+inline constexpr std::size_t kBlobAlignment = 64;  // of a tensor within its blob
+inline constexpr std::size_t kMetadataBlockBytes = 1024 * 1024;
+
+inline constexpr const char* kBlobGroup = "/blob";
+inline constexpr const char* kIndexTable = "/index";
+inline constexpr const char* kPartialIndexTable = "/partial_index";
+// In the index: the dataset of a tensor without elements, which has none.
+inline constexpr const char* kNoDataset = "-";
+// In the index: the shape of a scalar.
+inline constexpr const char* kScalarShape = "-";
+
+// Positions in kIndexColumns.
+namespace index_column {
+enum : std::size_t {
+  kId,
+  kDtype,
+  kShape,
+  kPlacement,
+  kDataset,
+  kOffset,
+  kBytes,
+  kDigest,
+  kNonfinite,
+  kOrder,
+  kNorm,
+  kMaxAbs,
+  kInferred,
+};
+}  // namespace index_column
+
+inline constexpr std::array<Column, 13> kIndexColumns = {{
+    {"id", ColumnType::kText},
+    {"dtype", ColumnType::kText},
+    {"shape", ColumnType::kText},
+    {"placement", ColumnType::kText},
+    {"dataset", ColumnType::kText},
+    {"offset", ColumnType::kU64},
+    {"bytes", ColumnType::kU64},
+    {"digest", ColumnType::kU64},
+    {"nonfinite", ColumnType::kU64},
+    {"order", ColumnType::kU64},
+    {"norm", ColumnType::kF64},
+    {"max_abs", ColumnType::kF64},
+    {"inferred", ColumnType::kU8},
+}};
+
+}  // namespace ttrace
