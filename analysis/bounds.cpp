@@ -78,14 +78,15 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
     scale_squared += pool.element_variance * static_cast<double>(statistics.count) +
                      squared(kLargestNoiseMultiple * pool.max_abs);
   }
+  if (tensor_class == TensorClass::kScalar) {
+    // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
+    scale_squared += squared(rounding_error(precision_)) * statistics.reference_squared;
+  }
   if (scale_squared == 0.0) {
     return {0.0, 0.0, BoundOrigin::kNoise, "reproduced exactly by " + passes};
   }
   scale_squared +=
       squared(kFlipsOfLargestElement * unit_in_last_place(judged.type, statistics.max_reference));
-  if (tensor_class == TensorClass::kScalar) {
-    scale_squared += squared(rounding_error(precision_)) * statistics.reference_squared;
-  }
   const double scale = std::sqrt(scale_squared);
   const double limit = limit_of(tensor_class).noise_limit;
   return {limit * scale,

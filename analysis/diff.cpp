@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -59,8 +60,9 @@ void collect_notes(const std::string& side, const Trace& trace, std::vector<std:
   for (const StepTrace& step : trace.steps()) {
     for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
       for (const std::string& note : step.ranks[rank].notes()) {
-        notes.push_back(side + ", rank " + std::to_string(rank) + ", step " +
-                        std::to_string(step.step) + ": " + note);
+        std::ostringstream line;
+        line << side << ", rank " << rank << ", step " << step.step << ": " << note;
+        notes.push_back(line.str());
       }
     }
   }

@@ -1,9 +1,9 @@
 #include "analysis/matching.h"
 
 #include <algorithm>
-#include <compare>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace ttrace {
@@ -16,7 +16,10 @@ struct Place {
   int rank = 0;
   std::uint64_t own_order = 0;
 
-  auto operator<=>(const Place&) const = default;
+  bool operator<(const Place& other) const {
+    return std::tie(step, order, in_reference, rank, own_order) <
+           std::tie(other.step, other.order, other.in_reference, other.rank, other.own_order);
+  }
 };
 
 struct Entry {

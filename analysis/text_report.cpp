@@ -11,7 +11,7 @@ namespace {
 std::string layout_text(const Section& layout) {
   std::string text;
   for (const auto& [axis, size] : layout) {
-    text += (text.empty() ? "" : ", ") + axis + " " + size;
+    text.append(text.empty() ? "" : ", ").append(axis).append(" ").append(size);
   }
   return text.empty() ? "one device" : text;
 }

@@ -5,7 +5,6 @@
 #include <ttrace/layout.h>
 
 #include <algorithm>
-#include <set>
 #include <vector>
 
 namespace ttrace {
@@ -80,30 +79,45 @@ std::string next_modules(std::span<const TensorVerdict> tensors, const TensorId&
   return "next in forward order: " + paths.front() + (paths.size() > 1 ? ", " + paths[1] : "");
 }
 
-// "tp, dp": axes on which the ranks stand at different coordinates.
-std::string differing_axes(std::span<const int> ranks, const Trace& candidate) {
-  std::vector<std::string> names;
+// Two of the ranks that disagree, as near to each other in the layout as any: the axes on which
+// they differ name the communication that should have made them equal.
+struct Neighbours {
+  int left = 0;
+  int right = 0;
+  std::vector<std::string> axes;
+};
+
+Neighbours nearest(std::span<const int> ranks, const Trace& candidate) {
   const std::vector<RankFile>& files = candidate.steps().front().ranks;
-  for (const Axis& axis : files.front().layout().axes) {
-    std::set<int> coordinates;
-    for (const int rank : ranks) {
-      coordinates.insert(files.at(static_cast<std::size_t>(rank)).layout().coordinate(axis.name));
+  const Layout& first = files.at(static_cast<std::size_t>(ranks.front())).layout();
+  Neighbours best;
+  for (const int rank : ranks.subspan(1)) {
+    const Layout& other = files.at(static_cast<std::size_t>(rank)).layout();
+    std::vector<std::string> axes;
+    for (const Axis& axis : first.axes) {
+      if (axis.follows.empty() && axis.coordinate != other.coordinate(axis.name)) {
+        axes.push_back(axis.name);
+      }
     }
-    if (coordinates.size() > 1 && axis.follows.empty()) {
-      names.push_back(axis.name);
+    if (best.right == 0 || axes.size() < best.axes.size()) {
+      best = {ranks.front(), rank, axes};
     }
   }
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
+  return best;
 }
 
 std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate) {
-  const std::string axes = differing_axes(tensor.ranks, candidate);
-  const std::string who = ranks_text(tensor.ranks) + " should hold the same values" +
-                          (axes.empty() ? "" : " and differ in their coordinate on " + axes);
+  std::string who = ranks_text(tensor.ranks) + " should hold the same values";
+  if (tensor.ranks.size() > 1) {
+    const Neighbours two = nearest(tensor.ranks, candidate);
+    for (std::size_t i = 0; i < two.axes.size(); ++i) {
+      who +=
+          (i == 0 ? ", and ranks " + std::to_string(two.left) + " and " +
+                        std::to_string(two.right) + ", which do not, differ in their coordinate on "
+                  : " and ") +
+          two.axes[i];
+    }
+  }
   switch (tensor.id.kind) {
     case Kind::kParamGrad:
     case Kind::kMainGrad:
@@ -114,6 +128,8 @@ std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate
     case Kind::kExpAvg:
     case Kind::kExpAvgSq:
       return "how " + tensor.id.path + " is kept equal between ranks: " + who;
+    case Kind::kGradOutput:
+      return "the backward of what consumes " + tensor.id.path + "'s output: " + who;
     default:
       return "the communication, or the random numbers, of " + tensor.id.path + ": " + who;
   }

@@ -1,8 +1,8 @@
 #include "capture.h"
 
-#include <ttrace/log.h>
-
 #include "ivalue_tensors.h"
+
+#include <ttrace/log.h>
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -17,9 +17,13 @@ std::atomic<Capture*> active{nullptr};
 
 constexpr int kNoGraphTask = -1;
 
-bool in_backward() { return torch::autograd::get_current_graph_task_id() != kNoGraphTask; }
+bool in_backward() {
+  return torch::autograd::get_current_graph_task_id() != kNoGraphTask;
+}
 
-bool is_in_place(std::string_view name) { return name.ends_with('_') && !name.ends_with("__"); }
+bool is_in_place(std::string_view name) {
+  return name.ends_with('_') && !name.ends_with("__");
+}
 
 // In-place operators whose gradient with respect to the old value equals that of the new one.
 bool hands_gradient_on(std::string_view name) {
@@ -50,7 +54,9 @@ void erase_expired(Map& map) {
 
 }  // namespace
 
-Capture* active_capture() noexcept { return active.load(std::memory_order_acquire); }
+Capture* active_capture() noexcept {
+  return active.load(std::memory_order_acquire);
+}
 void set_active_capture(Capture* capture) noexcept {
   active.store(capture, std::memory_order_release);
 }
@@ -411,10 +417,9 @@ bool Capture::continues(const std::string& module,
     return std::find(list.begin(), list.end(), item) != list.end();
   };
   // A parameter that is used again begins the next call: linear(linear(x)).
-  const bool again =
-      std::any_of(inputs.parameters.begin(), inputs.parameters.end(), [&](int index) {
-        return contains(pending_->used, index);
-      });
+  const bool again = std::any_of(inputs.parameters.begin(),
+                                 inputs.parameters.end(),
+                                 [&](int index) { return contains(pending_->used, index); });
   return !again && contains(inputs.storages, pending_->identity.storage._unsafe_get_target());
 }
 
@@ -476,8 +481,8 @@ Capture::Slot Capture::watch(const at::Tensor& tensor,
 }
 
 void Capture::hook(const at::Tensor& tensor, const Slot& slot, bool fallback) {
-  static_cast<void>(tensor.register_hook(
-      [weak = weak_from_this(), slot, fallback](const at::Tensor& gradient) {
+  static_cast<void>(
+      tensor.register_hook([weak = weak_from_this(), slot, fallback](const at::Tensor& gradient) {
         if (const auto self = weak.lock()) {
           self->contain([&] { self->gradient_arrived(slot, gradient, fallback); });
         }
@@ -501,7 +506,9 @@ void Capture::gradient_arrived(const Slot& slot, const at::Tensor& gradient, boo
       slot->id.path.empty() || slot->id.step != step_) {
     return;
   }
-  by_graph_task_[torch::autograd::get_current_graph_task_id()] = slot->microbatch;
+  if (in_backward()) {  // parameters' gradients and recomputed forwards follow in this task
+    by_graph_task_[torch::autograd::get_current_graph_task_id()] = slot->microbatch;
+  }
   if (fallback) {
     if (unreadable(gradient).empty() && recorder_.wants(slot->id)) {
       slot->fallback = copy_tensor(gradient);

@@ -10,8 +10,6 @@
 // throws, except those marked: the first error stops the tracing (see Failure).
 #pragma once
 
-#include <ttrace/session.h>
-
 #include "environment.h"
 #include "failure.h"
 #include "microbatch_state.h"
@@ -20,6 +18,8 @@
 #include "parameter_map.h"
 #include "recorder.h"
 #include "scope_stack.h"
+
+#include <ttrace/session.h>
 
 #include <ATen/core/ivalue.h>
 
@@ -104,7 +104,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
     TensorId value;  // of the tensor
     Microbatch microbatch;
     bool inferred = false;
-    bool discarded = false;   // belongs to an operator that was not the module's last
+    bool discarded = false;  // belongs to an operator that was not the module's last
     bool recorded = false;
     bool transparent = true;  // in-place operators since then handed the gradient on unchanged
     std::optional<TensorCopy> fallback;  // what the in-place operator that followed was given

@@ -1,12 +1,12 @@
 #include "consistent_start.h"
 
+#include "tensor_copy.h"
+
 #include <ttrace/error.h>
 #include <ttrace/manifest.h>
 #include <ttrace/merge.h>
 #include <ttrace/trace_reader.h>
 #include <ttrace/trace_writer.h>
-
-#include "tensor_copy.h"
 
 #include <algorithm>
 #include <cstring>
@@ -169,8 +169,7 @@ void store_start(const std::string& directory,
     record.id.path = parameter.path;
     record.type = copy.type;
     record.shape = std::move(copy.shape);
-    record.placement =
-        annotations.placement(Kind::kParam, parameter.path, 0, record.shape, layout);
+    record.placement = annotations.placement(Kind::kParam, parameter.path, 0, record.shape, layout);
     record.order = ++order;
     writer.append(std::move(record), copy.bytes);
   }

@@ -3,10 +3,10 @@
 // Thread-safety: on the training thread, before the writer thread exists (HDF5 has one lock).
 #pragma once
 
+#include "parameter_map.h"
+
 #include <ttrace/annotations.h>
 #include <ttrace/layout.h>
-
-#include "parameter_map.h"
 
 #include <string>
 #include <vector>

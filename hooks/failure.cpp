@@ -16,7 +16,7 @@ void Failure::set_file(std::string failed_file) {
   }
 }
 
-void Failure::keep(std::exception_ptr error) noexcept {
+void Failure::keep(const std::exception_ptr& error) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (failed()) {

@@ -19,7 +19,7 @@ class Failure {
   // Where keep() leaves the message; empty while no step is traced.
   void set_file(std::string failed_file);
   // The first call counts; later ones are consequences. Never throws.
-  void keep(std::exception_ptr error) noexcept;
+  void keep(const std::exception_ptr& error) noexcept;
   // Relaxed and cheap: asked at every hook.
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   [[nodiscard]] std::string message() const;

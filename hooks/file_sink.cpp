@@ -1,6 +1,6 @@
-#include <ttrace/trace_writer.h>
-
 #include "sink.h"
+
+#include <ttrace/trace_writer.h>
 
 #include <utility>
 
@@ -15,8 +15,8 @@ class FileSink : public Sink {
         layout_(std::move(layout)) {}
 
   void begin_step(std::int64_t step) override {
-    writer_ = std::make_unique<TraceWriter>(
-        step_file(directory_, step, layout_.rank), layout_, options_);
+    writer_ =
+        std::make_unique<TraceWriter>(step_file(directory_, step, layout_.rank), layout_, options_);
   }
   void append(Record record, std::vector<std::byte> bytes) override {
     writer_->append(std::move(record), bytes);

@@ -1,8 +1,8 @@
+#include "tensor_copy.h"
+
 #include <ttrace/error.h>
 #include <ttrace/fill.h>
 #include <ttrace/session.h>
-
-#include "tensor_copy.h"
 
 namespace ttrace {
 

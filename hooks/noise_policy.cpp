@@ -2,6 +2,8 @@
 
 #include "tensor_copy.h"
 
+#include <torch/csrc/autograd/graph_task.h>
+
 namespace ttrace {
 namespace {
 
@@ -20,6 +22,12 @@ bool overlaps(const at::Tensor& tensor) {
 void NoisePolicy::begin_step(std::int64_t step) {
   step_seed_ = mix(seed_, static_cast<std::uint64_t>(step));
   ordinal_ = 0;
+  training_thread_ = std::this_thread::get_id();
+}
+
+bool NoisePolicy::concerns_this_thread() const {
+  return std::this_thread::get_id() == training_thread_ ||
+         torch::autograd::get_current_graph_task_id() != -1;
 }
 
 bool NoisePolicy::apply(const at::Tensor& tensor, NoiseClass noise) {

@@ -4,15 +4,17 @@
 // operator that returns its storage. The result is changed in place behind autograd's back, so
 // that backward sees what forward handed on.
 //
-// Thread-safety: call from any thread; repeatable where operators run in one order.
+// Thread-safety: call from any thread, except begin_step; repeatable where operators run in one
+// order.
 #pragma once
-
-#include <ATen/core/Tensor.h>
 
 #include "perturbation.h"
 
+#include <ATen/core/Tensor.h>
+
 #include <atomic>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 namespace ttrace {
@@ -21,7 +23,10 @@ class NoisePolicy {
  public:
   explicit NoisePolicy(std::uint64_t seed) : seed_(seed), step_seed_(seed) {}
 
+  // On the training thread: results of other threads are left alone, backward's excepted.
   void begin_step(std::int64_t step);
+  // Whether what this thread computes belongs to the training step (a data loader's does not).
+  [[nodiscard]] bool concerns_this_thread() const;
   // Returns whether the tensor was of a kind that is perturbed.
   bool apply(const at::Tensor& tensor, NoiseClass noise);
   // Order in which a micro-batch's samples are fed.
@@ -31,6 +36,7 @@ class NoisePolicy {
  private:
   const std::uint64_t seed_;
   std::uint64_t step_seed_;
+  std::thread::id training_thread_;
   std::atomic<std::uint64_t> ordinal_{0};  // of the perturbed tensor within the step
 };
 

@@ -1,11 +1,11 @@
+#include "sink.h"
+
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 #include <ttrace/merge.h>
 #include <ttrace/noise_table.h>
 #include <ttrace/statistics.h>
 #include <ttrace/trace_reader.h>
-
-#include "sink.h"
 
 #include <algorithm>
 #include <map>
@@ -95,8 +95,8 @@ void NoiseSink::append(Record record, std::vector<std::byte> bytes) {
   row.sum_squared = statistics.difference_squared;
   row.max_abs = statistics.max_difference;
   if (statistics.first_nonfinite >= 0) {
-    row.nonfinite = static_cast<std::uint64_t>(std::max<std::int64_t>(
-        1, statistics.candidate_nonfinite - statistics.reference_nonfinite));
+    row.nonfinite = static_cast<std::uint64_t>(
+        std::max<std::int64_t>(1, statistics.candidate_nonfinite - statistics.reference_nonfinite));
   }
   pass_.rows.push_back(std::move(row));
 }

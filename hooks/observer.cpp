@@ -44,8 +44,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   const std::string_view name = function.name();
   context->parent = innermost;
   context->is_operator = is_dispatched(function, name);
-  context->outermost =
-      context->is_operator && (innermost == nullptr || !innermost->is_operator);
+  context->outermost = context->is_operator && (innermost == nullptr || !innermost->is_operator);
   if (context->outermost && !moves_data(name)) {
     capture->inspect(function.inputs(), context->inputs);
   } else if (context->is_operator && capture->noise() != nullptr) {
@@ -73,8 +72,8 @@ void perturb_outputs(NoisePolicy& noise,
                      OperatorContext& context) {
   const std::string_view name = function.name();
   const NoiseClass kind = noise_class(name);
-  const bool writes_inputs = name.ends_with('_') ||
-                             std::string_view(function.overload_name()).ends_with("out");
+  const bool writes_inputs =
+      name.ends_with('_') || std::string_view(function.overload_name()).ends_with("out");
   for (const c10::IValue& output : function.outputs()) {
     for_each_tensor(output, [&](const at::Tensor& tensor) {
       if (kind == NoiseClass::kNone || !tensor.has_storage() ||
@@ -107,7 +106,8 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* observer_co
   if (capture == nullptr || !context->is_operator) {
     return;
   }
-  if (NoisePolicy* noise = capture->noise()) {
+  NoisePolicy* noise = capture->noise();
+  if (noise != nullptr && noise->concerns_this_thread()) {
     capture->contain([&] { perturb_outputs(*noise, function, *context); });
   }
   if (context->outermost) {
@@ -125,10 +125,16 @@ Observer::Observer()
   disable();
 }
 
-Observer::~Observer() { at::removeCallback(handle_); }
+Observer::~Observer() {
+  at::removeCallback(handle_);
+}
 
-void Observer::enable() { at::reenableCallback(handle_); }
+void Observer::enable() {
+  at::reenableCallback(handle_);
+}
 
-void Observer::disable() { at::disableCallback(handle_); }
+void Observer::disable() {
+  at::disableCallback(handle_);
+}
 
 }  // namespace ttrace

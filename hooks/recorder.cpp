@@ -33,9 +33,7 @@ bool holds_samples(Kind kind) {
 }  // namespace
 
 Recorder::Recorder(const Environment& environment, Layout layout, Annotations annotations)
-    : environment_(environment),
-      layout_(std::move(layout)),
-      annotations_(std::move(annotations)) {}
+    : environment_(environment), layout_(std::move(layout)), annotations_(std::move(annotations)) {}
 
 void Recorder::begin_step(std::int64_t step, WriterThread* writer) {
   step_ = step;
@@ -129,8 +127,7 @@ void Recorder::note(const std::string& remark) {
   }
 }
 
-Placement Recorder::placement_of(const TensorId& id,
-                                 const std::vector<std::int64_t>& shape) const {
+Placement Recorder::placement_of(const TensorId& id, const std::vector<std::int64_t>& shape) const {
   try {
     return annotations_.placement(id.kind, id.path, id.slot, shape, layout_);
   } catch (const Error& error) {

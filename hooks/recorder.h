@@ -4,14 +4,14 @@
 // Thread-safety: one thread at a time; Capture holds its lock around every call.
 #pragma once
 
-#include <ttrace/annotations.h>
-#include <ttrace/layout.h>
-#include <ttrace/record.h>
-
 #include "environment.h"
 #include "microbatch_state.h"
 #include "tensor_copy.h"
 #include "writer_thread.h"
+
+#include <ttrace/annotations.h>
+#include <ttrace/layout.h>
+#include <ttrace/record.h>
 
 #include <cstdint>
 #include <map>
@@ -40,7 +40,9 @@ class Recorder {
 
   // The next call's id. `microbatch` null: a tensor of the whole step.
   [[nodiscard]] TensorId next_id(const Spot& spot, const MicrobatchState* microbatch);
-  [[nodiscard]] bool wants(const TensorId& id) const { return environment_.wants(to_string(id)); }
+  [[nodiscard]] bool wants(const TensorId& id) const {
+    return !environment_.filter || environment_.wants(to_string(id));
+  }
 
   struct Options {
     const MicrobatchState* microbatch = nullptr;

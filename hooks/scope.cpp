@@ -1,7 +1,7 @@
-#include <ttrace/scope.h>
-
 #include "capture.h"
 #include "scope_stack.h"
+
+#include <ttrace/scope.h>
 
 #include <utility>
 
@@ -12,7 +12,9 @@ thread_local const OpenScope* innermost = nullptr;
 
 }  // namespace
 
-const OpenScope* innermost_scope() { return innermost; }
+const OpenScope* innermost_scope() {
+  return innermost;
+}
 
 struct Scope::Impl {
   OpenScope open;

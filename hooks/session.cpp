@@ -1,8 +1,7 @@
-#include <ttrace/session.h>
+#include "tracer.h"
 
 #include <ttrace/error.h>
-
-#include "tracer.h"
+#include <ttrace/session.h>
 
 #include <numeric>
 #include <utility>

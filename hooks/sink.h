@@ -3,10 +3,10 @@
 // Thread-safety: a sink is built on the training thread and then used by the writer thread only.
 #pragma once
 
+#include "environment.h"
+
 #include <ttrace/layout.h>
 #include <ttrace/record.h>
-
-#include "environment.h"
 
 #include <cstddef>
 #include <cstdint>

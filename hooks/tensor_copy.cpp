@@ -11,11 +11,12 @@ namespace ttrace {
 namespace {
 
 // Wrappers whose values are elsewhere.
-constexpr c10::DispatchKeySet kWrappers = c10::DispatchKeySet({c10::DispatchKey::FuncTorchGradWrapper,
-                                                               c10::DispatchKey::FuncTorchBatched,
-                                                               c10::DispatchKey::Functionalize,
-                                                               c10::DispatchKey::Batched,
-                                                               c10::DispatchKey::Python});
+constexpr c10::DispatchKeySet kWrappers =
+    c10::DispatchKeySet({c10::DispatchKey::FuncTorchGradWrapper,
+                         c10::DispatchKey::FuncTorchBatched,
+                         c10::DispatchKey::Functionalize,
+                         c10::DispatchKey::Batched,
+                         c10::DispatchKey::Python});
 
 }  // namespace
 
@@ -67,7 +68,9 @@ std::string unreadable(const at::Tensor& tensor) {
   return {};
 }
 
-std::vector<std::int64_t> shape_of(const at::Tensor& tensor) { return tensor.sizes().vec(); }
+std::vector<std::int64_t> shape_of(const at::Tensor& tensor) {
+  return tensor.sizes().vec();
+}
 
 TensorCopy copy_tensor(const at::Tensor& tensor) {
   const Unobserved unobserved;

@@ -1,11 +1,11 @@
 #include "tracer.h"
 
+#include "consistent_start.h"
+
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 #include <ttrace/noise_table.h>
 #include <ttrace/trace_writer.h>
-
-#include "consistent_start.h"
 
 #include <torch/version.h>
 
@@ -17,7 +17,6 @@ namespace {
 
 // At most one session is attached in a process: callbacks and scopes find it through a global.
 std::atomic<bool> attached{false};
-
 
 }  // namespace
 
@@ -228,7 +227,7 @@ void Tracer::start_writer() {
                                    ? make_noise_sink(environment_)
                                    : make_file_sink(environment_, layout_);
   writer_.emplace(std::move(sink), [failure = failure_](std::exception_ptr error) {
-    failure->keep(std::move(error));
+    failure->keep(error);
   });
 }
 

@@ -3,13 +3,13 @@
 // Thread-safety: training thread only.
 #pragma once
 
-#include <ttrace/session.h>
-
 #include "capture.h"
 #include "environment.h"
 #include "failure.h"
 #include "observer.h"
 #include "writer_thread.h"
+
+#include <ttrace/session.h>
 
 #include <memory>
 #include <optional>
@@ -59,7 +59,7 @@ class Tracer {
   std::shared_ptr<Capture> capture_;  // null before attach(); gradient hooks hold it weakly
   std::optional<Observer> observer_;
   std::optional<WriterThread> writer_;
-  std::set<std::int64_t> begun_;      // traced iterations so far
+  std::set<std::int64_t> begun_;  // traced iterations so far
   bool in_step_ = false;
   int exceptions_at_begin_ = 0;
 };

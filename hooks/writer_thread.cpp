@@ -23,6 +23,7 @@ WriterThread::~WriterThread() {
 
 void WriterThread::begin_step(std::int64_t step) {
   push({0, [step](Sink& sink) { sink.begin_step(step); }});
+  wait_until_idle();
 }
 
 void WriterThread::append(Record record, std::vector<std::byte> bytes) {
@@ -30,11 +31,11 @@ void WriterThread::append(Record record, std::vector<std::byte> bytes) {
   // A std::function must be copyable; the pair is shared so that it is moved, never copied.
   auto item = std::make_shared<std::pair<Record, std::vector<std::byte>>>(std::move(record),
                                                                           std::move(bytes));
-  push({size,
-        [item](Sink& sink) { sink.append(std::move(item->first), std::move(item->second)); }});
+  push(
+      {size, [item](Sink& sink) { sink.append(std::move(item->first), std::move(item->second)); }});
 }
 
-void WriterThread::note(std::string remark) {
+void WriterThread::note(const std::string& remark) {
   push({remark.size(), [remark](Sink& sink) { sink.note(remark); }});
 }
 
@@ -42,8 +43,12 @@ void WriterThread::flush() {
   push({0, [](Sink& sink) { sink.flush(); }});
 }
 
-void WriterThread::end_step(std::function<bool()> whole) {
+void WriterThread::end_step(const std::function<bool()>& whole) {
   push({0, [whole](Sink& sink) { sink.end_step(whole()); }});
+  wait_until_idle();
+}
+
+void WriterThread::wait_until_idle() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return unfinished_ == 0; });
 }
@@ -51,8 +56,8 @@ void WriterThread::end_step(std::function<bool()> whole) {
 void WriterThread::push(Task task) {
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(
-        lock, [&] { return queued_bytes_ == 0 || queued_bytes_ + task.bytes <= capacity_; });
+    changed_.wait(lock,
+                  [&] { return queued_bytes_ == 0 || queued_bytes_ + task.bytes <= capacity_; });
     queued_bytes_ += task.bytes;
     ++unfinished_;
     queue_.push_back(std::move(task));

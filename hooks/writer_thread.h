@@ -7,9 +7,9 @@
 // Thread-safety: call from any thread, except that steps begin and end on the training thread.
 #pragma once
 
-#include <ttrace/record.h>
-
 #include "sink.h"
+
+#include <ttrace/record.h>
 
 #include <condition_variable>
 #include <cstddef>
@@ -39,14 +39,16 @@ class WriterThread {
   WriterThread(const WriterThread&) = delete;  // owns a thread
   WriterThread& operator=(const WriterThread&) = delete;
 
+  // Returns when the sink has begun: a new file removes what an earlier run left, which must not
+  // happen after this step has left something.
   void begin_step(std::int64_t step);
   // Blocks while the queue is full. A tensor larger than the capacity waits for an empty queue.
   void append(Record record, std::vector<std::byte> bytes);
-  void note(std::string remark);
+  void note(const std::string& remark);
   void flush();
   // Returns when everything queued so far is written and the step is ended. `whole` is asked when
   // the writer gets there, so that a failed append counts.
-  void end_step(std::function<bool()> whole);
+  void end_step(const std::function<bool()>& whole);
 
  private:
   struct Task {
@@ -54,6 +56,7 @@ class WriterThread {
     std::function<void(Sink&)> run;
   };
   void push(Task task);
+  void wait_until_idle();
   void work();
   void finish_task(const Task& task);
 

@@ -9,7 +9,6 @@
 
 #include <ttrace/placement.h>
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -23,7 +22,10 @@ struct Interval {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 
-  auto operator<=>(const Interval&) const = default;
+  bool operator==(const Interval&) const = default;
+  bool operator<(const Interval& other) const {
+    return begin != other.begin ? begin < other.begin : end < other.end;
+  }
 };
 
 // Ascending, neither overlapping nor touching, so that equal sets are equal values.

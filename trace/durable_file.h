@@ -21,6 +21,8 @@ class FileDescriptor {
   ~FileDescriptor();
   FileDescriptor(FileDescriptor&& other) noexcept;
   FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  FileDescriptor(const FileDescriptor&) = delete;  // closes exactly once
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
 
   [[nodiscard]] bool valid() const { return descriptor_ >= 0; }
   [[nodiscard]] int get() const { return descriptor_; }

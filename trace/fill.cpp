@@ -144,6 +144,9 @@ void fill(std::string_view path,
   for (const std::int64_t size : local_shape) {
     elements *= static_cast<std::uint64_t>(size);
   }
+  if (elements == 0) {
+    return;  // `target` may be null
+  }
   auto* const bytes = static_cast<std::byte*>(target);
   std::memset(bytes, 0, elements * bytes_each);  // zero in every floating type
 

@@ -12,6 +12,11 @@
 namespace ttrace {
 namespace {
 
+// What a property list keeps of a driver; HDF5 copies it.
+struct DriverInfo {
+  WriteTarget* target;
+};
+
 // What HDF5 holds per open file; it fills in `base`, which is the first member because HDF5 hands a
 // pointer to it to every callback.
 struct OpenFile {
@@ -39,7 +44,7 @@ H5FD_t* open(const char* /*name*/, unsigned /*flags*/, hid_t access, haddr_t /*l
   if (file == nullptr) {
     return nullptr;
   }
-  file->target = *static_cast<WriteTarget* const*>(info);
+  file->target = static_cast<const DriverInfo*>(info)->target;
   if (::ftruncate(file->target->descriptor, 0) != 0) {
     file->target->error = errno;
   }
@@ -134,7 +139,7 @@ H5FD_class_t driver_class() {
   driver.name = "ttrace";
   driver.maxaddr = static_cast<haddr_t>(std::numeric_limits<off_t>::max());
   driver.fc_degree = H5F_CLOSE_SEMI;
-  driver.fapl_size = sizeof(WriteTarget*);
+  driver.fapl_size = sizeof(DriverInfo);
   driver.open = open;
   driver.close = close;
   driver.query = query;
@@ -156,7 +161,8 @@ void use_write_target(hid_t access, WriteTarget* target, const std::string& path
   static const H5FD_class_t driver = driver_class();
   // The property list and every file made with it keep the driver alive.
   const Hdf5Id id(H5FDregister(&driver), H5FDunregister, path, kAction);
-  hdf5_check(H5Pset_driver(access, id.get(), &target), path, kAction);
+  const DriverInfo info = {target};
+  hdf5_check(H5Pset_driver(access, id.get(), &info), path, kAction);
 }
 
 }  // namespace ttrace

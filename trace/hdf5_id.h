@@ -79,6 +79,8 @@ class Hdf5Id {
     std::swap(close_, other.close_);
     return *this;
   }
+  Hdf5Id(const Hdf5Id&) = delete;  // closes exactly once
+  Hdf5Id& operator=(const Hdf5Id&) = delete;
 
   [[nodiscard]] hid_t get() const { return id_; }
 

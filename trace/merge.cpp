@@ -307,9 +307,10 @@ void find_gap(const std::vector<Part>& parts,
       {MergeDefect::kGap, std::move(ranks), prefix + "no rank holds " + list + others, 0.0});
 }
 
-// What a copy holds, comparable with the other copies of its part.
+// What a copy holds, comparable with the other copies of its part. Where scales differ, `scaled`
+// owns the logical values in double and `bytes` is empty.
 struct CopyView {
-  explicit CopyView(const Shard& shard, bool in_double)
+  CopyView(const Shard& shard, bool in_double)
       : placement(&shard.record->placement),
         type(shard.record->type),
         scale(placement->scale),
@@ -318,13 +319,17 @@ struct CopyView {
       scaled.resize(bytes.size() / element_size(type));
       to_double(type, bytes.data(), static_cast<std::int64_t>(scaled.size()), scaled.data());
       std::for_each(scaled.begin(), scaled.end(), [this](double& value) { value *= scale; });
-      bytes = std::as_bytes(std::span(scaled));
+      bytes = {};
       type = ElementType::kF64;
       scale = 1.0;
     }
   }
-  CopyView(const CopyView&) = delete;  // `bytes` may point into `scaled`
-  CopyView& operator=(const CopyView&) = delete;
+  // Address of a local element.
+  [[nodiscard]] const std::byte* at(std::int64_t element) const {
+    const std::span<const std::byte> held =
+        scaled.empty() ? bytes : std::as_bytes(std::span(scaled));
+    return held.data() + to_bytes(element, type);
+  }
 
   const Placement* placement;
   ElementType type;
@@ -381,7 +386,7 @@ void add_differences(const CopyView& view,
 void scatter(const CopyView& copy, std::byte* logical) {
   for_each_run(*copy.placement, [&](Offsets offsets, std::int64_t length) {
     std::memcpy(logical + to_bytes(offsets.logical, copy.type),
-                copy.bytes.data() + to_bytes(offsets.local, copy.type),
+                copy.at(offsets.local),
                 to_bytes(length, copy.type));
   });
 }
@@ -392,8 +397,9 @@ Differences compare_copies(const Shard& first, const Shard& second) {
   const CopyView a(first, in_double);
   const CopyView b(second, in_double);
   Differences differences;
+  const std::int64_t local_count = element_count(a.placement->local_shape());
   const bool same_arrangement = a.placement->dims == b.placement->dims;
-  if (same_arrangement && std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0) {
+  if (same_arrangement && std::memcmp(a.at(0), b.at(0), to_bytes(local_count, a.type)) == 0) {
     return differences;
   }
   // Differently arranged copies meet in logical order.
@@ -403,14 +409,10 @@ Differences compare_copies(const Shard& first, const Shard& second) {
     scatter(a, logical.data());
   }
   for_each_run(*b.placement, [&](Offsets offsets, std::int64_t length) {
-    const std::byte* const there = same_arrangement
-                                       ? a.bytes.data() + to_bytes(offsets.local, a.type)
-                                       : logical.data() + to_bytes(offsets.logical, a.type);
-    add_differences(a,
-                    there,
-                    b.bytes.data() + to_bytes(offsets.local, b.type),
-                    {offsets.logical, offsets.logical + length},
-                    differences);
+    const std::byte* const there =
+        same_arrangement ? a.at(offsets.local) : logical.data() + to_bytes(offsets.logical, a.type);
+    add_differences(
+        a, there, b.at(offsets.local), {offsets.logical, offsets.logical + length}, differences);
   });
   return differences;
 }
@@ -469,7 +471,7 @@ void find_disagreement(const Part& part,
 // Adds a shard's scaled values to the logical tensor, or sets them.
 void accumulate(const Shard& shard, bool is_first_addend, double* logical) {
   const Record& record = *shard.record;
-  std::array<double, kConversionBlock> block;
+  std::array<double, kConversionBlock> block{};
   for_each_run(record.placement, [&](Offsets offsets, std::int64_t length) {
     for (std::int64_t done = 0; done < length; done += kConversionBlock) {
       const std::int64_t count = std::min(kConversionBlock, length - done);

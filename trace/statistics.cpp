@@ -117,8 +117,8 @@ template <class Source, std::size_t kTile = Source::kTile>
   Sums<typename Source::Value, kTile> sums;
   Extremes<typename Source::Value, kTile> largest = extremes;
   for (std::size_t row = 0; row < kStretch / Source::kPerWord; row += kLanes) {
-    std::array<Word, kTile> reference_words;
-    std::array<Word, kTile> candidate_words;
+    std::array<Word, kTile> reference_words{};
+    std::array<Word, kTile> candidate_words{};
     std::memcpy(reference_words.data(), reference + row * sizeof(Word), sizeof reference_words);
     std::memcpy(candidate_words.data(), candidate + row * sizeof(Word), sizeof candidate_words);
 #pragma omp simd

@@ -26,7 +26,6 @@ namespace {
 // A whole file in memory, read-only.
 class Mapping {
  public:
-  Mapping() = default;
   explicit Mapping(const Hdf5Input& file) : size_(file.size()) {
     void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
     TTRACE_CHECK(address != MAP_FAILED,
@@ -36,17 +35,9 @@ class Mapping {
                  system_error_text(errno));
     begin_ = static_cast<const std::byte*>(address);
   }
-  ~Mapping() {
-    if (begin_ != nullptr) {
-      ::munmap(const_cast<std::byte*>(begin_), size_);
-    }
-  }
+  ~Mapping() { ::munmap(const_cast<std::byte*>(begin_), size_); }
   Mapping(const Mapping&) = delete;  // unmaps exactly once
-  Mapping& operator=(Mapping&& other) noexcept {
-    std::swap(begin_, other.begin_);
-    std::swap(size_, other.size_);
-    return *this;
-  }
+  Mapping& operator=(const Mapping&) = delete;
 
   [[nodiscard]] const std::byte* begin() const { return begin_; }
 

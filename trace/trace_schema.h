@@ -18,11 +18,11 @@ inline constexpr const char* kRecordsAttribute = "records";
 inline constexpr const char* kNotesAttribute = "notes";
 
 // Tensors of this size and more have a dataset of their own, others share blobs.
-inline constexpr std::size_t kOwnDatasetBytes = 64 * 1024;
+inline constexpr std::size_t kOwnDatasetBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kDatasetAlignment = 4096;  // of datasets of kOwnDatasetBytes and more
-inline constexpr std::size_t kBlobBytes = 4 * 1024 * 1024;
+inline constexpr std::size_t kBlobBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kBlobAlignment = 64;  // of a tensor within its blob
-inline constexpr std::size_t kMetadataBlockBytes = 1024 * 1024;
+inline constexpr std::size_t kMetadataBlockBytes = std::size_t{1} << 20;
 
 inline constexpr const char* kBlobGroup = "/blob";
 inline constexpr const char* kIndexTable = "/index";

@@ -6,14 +6,6 @@
 
 namespace megatron_mini {
 
-namespace {
-
-torch::nn::LayerNorm layer_norm(const ModelConfig& model) {
-  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({model.hidden}).eps(model.norm_epsilon));
-}
-
-}  // namespace
-
 at::Tensor ActivationFunction::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
   const at::Tensor x = scope.in(input);
@@ -42,10 +34,12 @@ at::Tensor Mlp::forward(const at::Tensor& input) {
 }
 
 TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
-    : input_layernorm_(register_module("input_layernorm", layer_norm(blueprint.model))),
+    : input_layernorm_(
+          register_module("input_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
       self_attention_(register_module(
           "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
-      pre_mlp_layernorm_(register_module("pre_mlp_layernorm", layer_norm(blueprint.model))),
+      pre_mlp_layernorm_(
+          register_module("pre_mlp_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
       mlp_(register_module("mlp", std::make_shared<Mlp>(blueprint, path + ".mlp"))) {}
 
 at::Tensor TransformerLayer::forward(const at::Tensor& input) {
@@ -55,14 +49,15 @@ at::Tensor TransformerLayer::forward(const at::Tensor& input) {
   return scope.out(attended + mlp_->forward(pre_mlp_layernorm_->forward(attended)));
 }
 
-Decoder::Decoder(const Blueprint& blueprint) : final_layernorm_(nullptr) {
+Decoder::Decoder(const Blueprint& blueprint) {
   const auto layers = register_module("layers", std::make_shared<torch::nn::Module>("Layers"));
   for (std::int64_t i = 0; i < blueprint.model.layers; ++i) {
     const std::string number = std::to_string(i);
     layers_.push_back(layers->register_module(
         number, std::make_shared<TransformerLayer>(blueprint, "decoder.layers." + number)));
   }
-  final_layernorm_ = register_module("final_layernorm", layer_norm(blueprint.model));
+  final_layernorm_ =
+      register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint.model));
 }
 
 at::Tensor Decoder::forward(at::Tensor stream) {
@@ -92,7 +87,7 @@ at::Tensor GptModel::forward(const at::Tensor& tokens) {
 std::vector<ModelParameter> GptModel::model_parameters() const {
   std::vector<ModelParameter> result;
   for (const auto& module : named_modules()) {
-    const bool is_norm = module.value()->as<torch::nn::LayerNormImpl>() != nullptr;
+    const bool is_norm = module.value()->as<LayerNorm>() != nullptr;
     const bool is_row_parallel = module.value()->as<RowParallelLinear>() != nullptr;
     for (const auto& item : module.value()->named_parameters(/*recurse=*/false)) {
       ModelParameter parameter{.path = module.key() + "." + item.key(), .tensor = item.value()};

@@ -8,8 +8,6 @@
 #include "attention.h"
 #include "layers.h"
 
-#include <torch/nn/modules/normalization.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -45,9 +43,9 @@ class TransformerLayer : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> [rows, b, h]
 
  private:
-  torch::nn::LayerNorm input_layernorm_;
+  std::shared_ptr<LayerNorm> input_layernorm_;
   std::shared_ptr<SelfAttention> self_attention_;
-  torch::nn::LayerNorm pre_mlp_layernorm_;
+  std::shared_ptr<LayerNorm> pre_mlp_layernorm_;
   std::shared_ptr<Mlp> mlp_;
 };
 
@@ -58,7 +56,7 @@ class Decoder : public torch::nn::Module {
 
  private:
   std::vector<std::shared_ptr<TransformerLayer>> layers_;
-  torch::nn::LayerNorm final_layernorm_;
+  std::shared_ptr<LayerNorm> final_layernorm_;
 };
 
 // What the gradient reduction has to know about a parameter. Replicated ones are whole on every tp

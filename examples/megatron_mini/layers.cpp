@@ -33,6 +33,20 @@ std::int64_t padded_vocabulary(std::int64_t vocabulary, int tp) {
   return (vocabulary + unit - 1) / unit * unit;
 }
 
+LayerNorm::LayerNorm(const ModelConfig& model) : epsilon_(model.norm_epsilon) {
+  weight_ = register_parameter("weight", at::ones({model.hidden}));
+  bias_ = register_parameter("bias", at::zeros({model.hidden}));
+}
+
+at::Tensor LayerNorm::forward(const at::Tensor& input) {
+  ttrace::Scope scope(*this);
+  const at::Tensor x = scope.in(input);
+  const auto wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor output =
+      at::layer_norm(x.to(wide), weight_.sizes(), weight_.to(wide), bias_.to(wide), epsilon_);
+  return scope.out(output.to(x.scalar_type()));
+}
+
 ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
                                            std::int64_t outputs,
                                            const Blueprint& blueprint,

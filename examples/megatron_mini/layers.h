@@ -1,7 +1,7 @@
-// The layers whose parameters are split over tensor-parallel ranks.
+// The layers with parameters; most are split over tensor-parallel ranks.
 //
 // Activations are sequence-first. `rows` is s, or s / tp where sequence parallelism is on. All
-// layers open a scope, because each of them communicates.
+// layers open a scope, because their last operation uses no parameter of theirs.
 //
 // Thread-safety: none; one training thread.
 #pragma once
@@ -31,6 +31,20 @@ void check_divisible(const ModelConfig& model, const Parallel& parallel);
 // Rows of an embedding or output weight over all ranks: a multiple of 64 * tp, as in Megatron-LM.
 // The rows behind the vocabulary are zero and stay so.
 [[nodiscard]] std::int64_t padded_vocabulary(std::int64_t vocabulary, int tp);
+
+// Whole on every rank: weight and bias [h]. Statistics and the sums of parameter gradients are in
+// f32 for bf16 tensors, as in Megatron-LM's fused kernels; ATen's own bf16 kernel adds up a column
+// of the batch in bf16, in an order that depends on the number of threads.
+class LayerNorm : public torch::nn::Module {
+ public:
+  explicit LayerNorm(const ModelConfig& model);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> the same
+
+ private:
+  double epsilon_;
+  at::Tensor weight_;
+  at::Tensor bias_;
+};
 
 // Output features are split: weight [outputs/tp, inputs], bias [outputs/tp].
 class ColumnParallelLinear : public torch::nn::Module {

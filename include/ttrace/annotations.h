@@ -3,7 +3,7 @@
 //   sizes: {v: 257}                       # true size of a padded dimension; a program may set more
 //   tensors:                              # first match wins; `*` one path part, `**` any number
 //     - path: embedding.word_embeddings.weight
-//       value: "v[tp] h"                  # parameters: param, main_grad, master, param_next, moments
+//       value: "v[tp] h"                  # param, main_grad, master, param_next, moments
 //       grad: "v[tp] h"                   # param_grad of one micro-batch; default: as value
 //     - path: decoder.layers.*.self_attention.core_attention
 //       value: "s b a[tp]"                # output (a list where there are several slots)

@@ -79,7 +79,9 @@ class TTRACE_API Microbatch {
  public:
   ~Microbatch();
   Microbatch(Microbatch&&) noexcept;
-  Microbatch& operator=(Microbatch&&) = delete;  // ends exactly once
+  Microbatch(const Microbatch&) = delete;  // ends exactly once
+  Microbatch& operator=(const Microbatch&) = delete;
+  Microbatch& operator=(Microbatch&&) = delete;
 
   // Order in which to feed `samples` samples: the identity except in noise passes, where records of
   // dimensions named `b` are put back. Call once, before data(). tokens = tokens.index_select(0,
@@ -103,7 +105,9 @@ class TTRACE_API Step {
  public:
   ~Step();
   Step(Step&&) noexcept;
-  Step& operator=(Step&&) = delete;  // ends exactly once
+  Step(const Step&) = delete;  // ends exactly once
+  Step& operator=(const Step&) = delete;
+  Step& operator=(Step&&) = delete;
 
   // `index` is global: i * dp + dp_rank for the i-th local micro-batch.
   [[nodiscard]] Microbatch microbatch(std::int64_t index, const MicrobatchOptions& options = {});
@@ -125,7 +129,9 @@ class TTRACE_API Session {
   static Session from_environment();
   ~Session();
   Session(Session&&) noexcept;
-  Session& operator=(Session&&) = delete;  // one per process
+  Session(const Session&) = delete;  // one per process
+  Session& operator=(const Session&) = delete;
+  Session& operator=(Session&&) = delete;
 
   // Whether this process is traced at all.
   [[nodiscard]] bool active() const { return tracer_ != nullptr; }
@@ -146,7 +152,8 @@ class TTRACE_API Session {
       parameters.push_back({item.key(), item.value()});
     }
     std::vector<std::pair<std::string, const torch::nn::Module*>> modules;
-    for (const auto& item : root.named_modules()) {
+    // Without the root itself, which need not be owned by a shared_ptr.
+    for (const auto& item : root.named_modules(std::string(), false)) {
       modules.emplace_back(item.key(), item.value().get());
     }
     modules.emplace_back("", static_cast<const torch::nn::Module*>(&root));

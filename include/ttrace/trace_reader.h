@@ -23,6 +23,8 @@ class TTRACE_API RankFile {
   ~RankFile();
   RankFile(RankFile&&) noexcept;
   RankFile& operator=(RankFile&&) noexcept;
+  RankFile(const RankFile&) = delete;  // owns a mapping
+  RankFile& operator=(const RankFile&) = delete;
 
   [[nodiscard]] const std::string& path() const;
   [[nodiscard]] const Layout& layout() const;                // rank, world size, coordinates

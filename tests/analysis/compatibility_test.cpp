@@ -92,12 +92,15 @@ TEST_F(Compatibility, RemarksOnPrecisionVersionsAndSwappedSidesButCompares) {
   reference_.manifest.pass = "candidate";
   reference_.manifest.precision = "bf16";
   reference_.manifest.versions["torch"] = "2.13.0";
+  candidate_.manifest.versions["torch"] = "2.11.0";
+  reference_.manifest.versions["the_reference_program"] =
+      "1";  // no other version of the same thing
   const Report report = compare();
   EXPECT_FALSE(report.diverged());
   EXPECT_THAT(report.remarks,
               ElementsAre(HasSubstr("swapped"),
                           HasSubstr("bf16 in the reference and f32 in the candidate"),
-                          HasSubstr("torch is `2.13.0` in the reference and absent")));
+                          HasSubstr("torch is `2.13.0` in the reference and `2.11.0`")));
 }
 
 TEST_F(Compatibility, RefusesAReferenceThatContradictsItself) {

@@ -126,7 +126,7 @@ TEST_F(WhereToLook, ReplicasNameTheAxisOnWhichTheirRanksDiffer) {
   EXPECT_EQ(
       report.where_to_look,
       "the reduction of norm.weight's gradient between ranks: ranks 0, 1 should hold the same "
-      "values and differ in their coordinate on tp");
+      "values, and ranks 0 and 1, which do not, differ in their coordinate on tp");
 }
 
 TEST_F(WhereToLook, AMissingTensorSaysOnWhichSide) {

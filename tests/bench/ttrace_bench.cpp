@@ -75,7 +75,7 @@ void compare_tensors(benchmark::State& state, ElementType type) {
 float sum(const std::vector<std::byte>& bytes) {
   std::array<float, 16> lanes{};
   for (std::size_t offset = 0; offset < bytes.size(); offset += sizeof lanes) {
-    std::array<float, 16> values;
+    std::array<float, 16> values{};
     std::memcpy(values.data(), bytes.data() + offset, sizeof values);
 #pragma omp simd
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {

@@ -141,14 +141,11 @@ const BugRun kBugRuns[] = {{"tp-forward-allreduce", kLayouts[0]},
                            {"scaled-linear", {"single", 1, ""}},
                            {"scaled-linear", kLayouts[3]}};
 
-INSTANTIATE_TEST_SUITE_P(MegatronMini,
-                         BugRuns,
-                         ::testing::ValuesIn(kBugRuns),
-                         [](const auto& info) {
-                           std::string name = info.param.bug + "_" + info.param.layout.name;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(MegatronMini, BugRuns, ::testing::ValuesIn(kBugRuns), [](const auto& run) {
+  std::string name = run.param.bug + "_" + run.param.layout.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
 
 TEST(MegatronMini, WrongDivisorScalesTheGradientByTheNumberOfRanks) {
   const MiniProgram program;
@@ -219,7 +216,7 @@ const BadInput kBadInputs[] = {
 INSTANTIATE_TEST_SUITE_P(MegatronMini,
                          BadInputs,
                          ::testing::ValuesIn(kBadInputs),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& input) { return input.param.name; });
 
 TEST(MegatronMini, ExceptionOnOneRankEndsTheJob) {
   const auto result = run_ranks(2, {RANK_FAILURE_PROGRAM});

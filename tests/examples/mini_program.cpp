@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -36,7 +37,7 @@ std::map<std::string, std::string> default_values() {
 
 }  // namespace
 
-MiniProgram::MiniProgram(const std::map<std::string, std::string>& changes) {
+MiniProgram::MiniProgram(std::initializer_list<ConfigChange> changes) {
   auto values = default_values();
   for (const auto& [key, value] : changes) {
     values[key] = value;

@@ -4,16 +4,21 @@
 #include "support/run_process.h"
 #include "support/temporary_directory.h"
 
-#include <map>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 namespace megatron_mini::testing {
 
-// Writes config.yaml and text.txt; `changes` replaces values by "section.key".
+struct ConfigChange {
+  std::string key;  // "section.key"
+  std::string value;
+};
+
+// Writes config.yaml, with what `changes` replaces or adds, and text.txt.
 class MiniProgram {
  public:
-  explicit MiniProgram(const std::map<std::string, std::string>& changes = {});
+  explicit MiniProgram(std::initializer_list<ConfigChange> changes = {});
 
   // `arguments` are separated by blanks; --config is added.
   [[nodiscard]] ttrace::testing::ProcessResult run(int ranks, const std::string& arguments) const;

@@ -1,30 +1,30 @@
 // Which tensors of a forward become records, under which names and with which values.
 #include "hooks/training.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <gmock/gmock.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 namespace ttrace {
 namespace {
 
 using testing::Captured;
+using ::testing::ElementsAre;
 using testing::fill_all;
+using ::testing::HasSubstr;
 using testing::Holder;
+using ::testing::IsEmpty;
 using testing::random_tensor;
 using testing::trace_microbatch;
 using testing::trace_step;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 TEST(Capture, OutputOfA3dLinearIsTakenAfterItsBias) {
   Holder root;
   auto fc = root.add("fc", torch::nn::Linear(4, 3));
   fill_all(root);
   at::Tensor y;
-  const Captured captured =
-      trace_microbatch(root, [&] { y = fc->forward(random_tensor({2, 5, 4})); });
+  const Captured captured = trace_microbatch(root, [&] {
+    y = fc->forward(random_tensor({2, 5, 4}));
+  });
   EXPECT_THAT(captured.ids_with("/output/"), ElementsAre("s0/m0/output/fc/0"));
   EXPECT_SAME(captured.tensor("s0/m0/output/fc/0"), y);
   EXPECT_TRUE(captured.record("s0/m0/output/fc/0").inferred);
@@ -119,8 +119,7 @@ TEST(Capture, SecondCallOfAModuleIsNumbered) {
     once = fc->forward(random_tensor({2, 3, 4}));
     twice = fc->forward(once);
   });
-  EXPECT_THAT(captured.ids_with("/m0/"),
-              ElementsAre("s0/m0/output/fc/0", "s0/m0/output/fc/0#1"));
+  EXPECT_THAT(captured.ids_with("/m0/"), ElementsAre("s0/m0/output/fc/0", "s0/m0/output/fc/0#1"));
   EXPECT_SAME(captured.tensor("s0/m0/output/fc/0"), once);
   EXPECT_SAME(captured.tensor("s0/m0/output/fc/0#1"), twice);
 }
@@ -313,18 +312,28 @@ TEST(Capture, WhatATraceCannotHoldBecomesANote) {
                           HasSubstr("output/core/1 has no dense storage")));
 }
 
+TEST(Capture, EmptyTensorsAndScalarsAreRecorded) {
+  Holder root;
+  const Captured captured = trace_microbatch(root, [&] {
+    Scope scope(root, "core");
+    static_cast<void>(scope.out(at::zeros({0, 3}), 0));
+    static_cast<void>(scope.out(at::full({}, 2.5F), 1));
+  });
+  EXPECT_EQ(captured.record("s0/m0/output/core/0").shape, std::vector<std::int64_t>({0, 3}));
+  EXPECT_EQ(captured.tensor("s0/m0/output/core/1").item<float>(), 2.5F);
+}
+
 TEST(Capture, FilterKeepsMatchingIdsOnly) {
   Holder root;
   auto fc = root.add("fc", torch::nn::Linear(4, 4));
   fill_all(root);
-  const Captured captured = trace_step(
-      root,
-      [&](Step& step) {
-        const auto microbatch = step.microbatch(0);
-        fc->forward(random_tensor({2, 4})).sum().backward();
-      },
-      {},
-      {{"TTRACE_FILTER", "^s0/m0/grad_output"}});
+  const Captured captured = trace_step(root,
+                                       [&](Step& step) {
+                                         const auto microbatch = step.microbatch(0);
+                                         fc->forward(random_tensor({2, 4})).sum().backward();
+                                       },
+                                       {},
+                                       {{"TTRACE_FILTER", "^s0/m0/grad_output"}});
   EXPECT_THAT(captured.ids(), ElementsAre("s0/m0/grad_output/fc/0"));
   EXPECT_THAT(captured.notes(), IsEmpty());
 }
@@ -334,8 +343,7 @@ TEST(Capture, RecordsCarryPlacementAndGradientScale) {
   auto fc = root.add("fc", torch::nn::Linear(4, 6));
   fill_all(root);
   const testing::TemporaryDirectory directory;
-  const testing::PassEnvironment environment(
-      testing::candidate_pass(directory.path(), "unused"));
+  const testing::PassEnvironment environment(testing::candidate_pass(directory.path(), "unused"));
   const Layout layout = Layout{1, 2, {}}.add("tp", 2, 1);
   const Annotations annotations = Annotations::parse(R"(
 tensors:

@@ -9,15 +9,15 @@ namespace ttrace {
 namespace {
 
 using testing::candidate_pass;
+using ::testing::ElementsAre;
 using testing::fill_all;
+using ::testing::HasSubstr;
 using testing::Holder;
+using ::testing::IsEmpty;
 using testing::PassEnvironment;
 using testing::reference_pass;
 using testing::TemporaryDirectory;
 using testing::with;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 const char* const kAnnotations = R"(
 sizes: {v: 5}

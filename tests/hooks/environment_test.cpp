@@ -1,8 +1,8 @@
 #include "environment.h"
 
-#include <ttrace/error.h>
-
 #include "hooks/pass_environment.h"
+
+#include <ttrace/error.h>
 
 #include <gmock/gmock.h>
 
@@ -10,13 +10,13 @@ namespace ttrace {
 namespace {
 
 using testing::candidate_pass;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using testing::noise_pass;
 using testing::PassEnvironment;
 using testing::reference_pass;
 using testing::Variables;
 using testing::with;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 std::string complaint(const Variables& variables) {
   const PassEnvironment environment(variables);

@@ -7,14 +7,14 @@ namespace ttrace {
 namespace {
 
 using testing::Captured;
+using ::testing::ElementsAre;
 using testing::fill_all;
+using ::testing::HasSubstr;
 using testing::Holder;
+using ::testing::IsEmpty;
 using testing::random_tensor;
 using testing::trace_microbatch;
 using testing::trace_step;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 TEST(Gradients, OutputGradientsEqualRetainGrad) {
   Holder root;

@@ -6,18 +6,21 @@ namespace ttrace {
 namespace {
 
 TEST(NoiseClass, CopiesViewsLookupsAndFactoriesDoNotRound) {
-  for (const char* name :
-       {"aten::copy_",        "aten::_to_copy",    "aten::to",          "aten::clone",
-        "aten::contiguous",   "aten::view",        "aten::_unsafe_view", "aten::reshape",
-        "aten::t",            "aten::transpose",   "aten::expand",      "aten::cat",
-        "aten::stack",        "aten::index_select", "aten::gather",     "aten::slice",
-        "aten::select",       "aten::embedding",   "aten::masked_fill_", "aten::where",
-        "aten::zeros_like",   "aten::ones",        "aten::empty",       "aten::full",
-        "aten::fill_",        "aten::zero_",       "aten::max",         "aten::amax",
-        "aten::argmax",       "aten::topk",        "aten::sort",        "aten::bernoulli_",
-        "aten::neg",          "aten::abs",         "aten::detach",      "aten::eq",
-        "aten::tril",         "aten::triu_",       "aten::arange",      "c10d::allreduce_",
-        "aten::relu_",        "aten::clamp",       "aten::slice_backward"}) {
+  for (const char* name : {"aten::copy_",         "aten::_to_copy",     "aten::to",
+                           "aten::clone",         "aten::contiguous",   "aten::view",
+                           "aten::_unsafe_view",  "aten::reshape",      "aten::t",
+                           "aten::transpose",     "aten::expand",       "aten::cat",
+                           "aten::stack",         "aten::index_select", "aten::gather",
+                           "aten::slice",         "aten::select",       "aten::embedding",
+                           "aten::masked_fill_",  "aten::where",        "aten::zeros_like",
+                           "aten::ones",          "aten::empty",        "aten::full",
+                           "aten::fill_",         "aten::zero_",        "aten::max",
+                           "aten::amax",          "aten::argmax",       "aten::topk",
+                           "aten::sort",          "aten::bernoulli_",   "aten::neg",
+                           "aten::abs",           "aten::detach",       "aten::eq",
+                           "aten::tril",          "aten::triu_",        "aten::arange",
+                           "c10d::allreduce_",    "aten::relu_",        "aten::clamp",
+                           "aten::slice_backward"}) {
     EXPECT_EQ(noise_class(name), NoiseClass::kNone) << name;
   }
 }

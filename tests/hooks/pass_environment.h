@@ -34,9 +34,7 @@ inline Variables reference_pass(const std::string& directory) {
 }
 
 inline Variables candidate_pass(const std::string& directory, const std::string& reference) {
-  return {{"TTRACE_PASS", "candidate"},
-          {"TTRACE_DIR", directory},
-          {"TTRACE_REFERENCE", reference}};
+  return {{"TTRACE_PASS", "candidate"}, {"TTRACE_DIR", directory}, {"TTRACE_REFERENCE", reference}};
 }
 
 inline Variables noise_pass(const std::string& reference, int seed) {

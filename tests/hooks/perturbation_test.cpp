@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::int64_t kCount = (std::int64_t{1} << 20) + 12345;  // more than one chunk
 
-std::vector<float> ones() { return std::vector<float>(static_cast<std::size_t>(kCount), 1.5F); }
+std::vector<float> ones() {
+  return std::vector<float>(static_cast<std::size_t>(kCount), 1.5F);
+}
 
 std::vector<float> perturbed(NoiseClass noise, std::uint64_t seed) {
   std::vector<float> values = ones();

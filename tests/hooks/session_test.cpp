@@ -15,7 +15,9 @@ namespace {
 
 using testing::candidate_pass;
 using testing::Captured;
+using ::testing::ElementsAre;
 using testing::fill_all;
+using ::testing::HasSubstr;
 using testing::Holder;
 using testing::PassEnvironment;
 using testing::random_tensor;
@@ -24,8 +26,6 @@ using testing::step0;
 using testing::TemporaryDirectory;
 using testing::Variables;
 using testing::with;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 std::size_t thread_count() {
   const std::filesystem::directory_iterator tasks("/proc/self/task");
@@ -41,8 +41,7 @@ std::string text_of(const std::string& path) {
 
 struct Model : Holder {
   torch::nn::Embedding words = add("words", torch::nn::Embedding(13, 8));
-  torch::nn::LayerNorm norm =
-      add("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})));
+  torch::nn::LayerNorm norm = add("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})));
   torch::nn::Linear fc1 = add("fc1", torch::nn::Linear(8, 16));
   torch::nn::Linear fc2 = add("fc2", torch::nn::Linear(16, 8));
 
@@ -124,8 +123,7 @@ TEST(Session, TrainingIsBitIdenticalWithAndWithoutTracing) {
     plain = train(session, model);
   }
   const TemporaryDirectory directory;
-  const PassEnvironment environment(
-      with(reference_pass(directory.path()), "TTRACE_STEPS", "0:3"));
+  const PassEnvironment environment(with(reference_pass(directory.path()), "TTRACE_STEPS", "0:3"));
   Model model;
   auto session = Session::from_environment();
   session.attach(model, Layout(), Annotations());
@@ -139,8 +137,7 @@ TEST(Session, TrainingIsBitIdenticalWithAndWithoutTracing) {
 
 TEST(Session, WriterThreadAndCallbackLiveFromTheFirstToTheLastTracedStep) {
   const TemporaryDirectory directory;
-  const PassEnvironment environment(
-      with(reference_pass(directory.path()), "TTRACE_STEPS", "1:3"));
+  const PassEnvironment environment(with(reference_pass(directory.path()), "TTRACE_STEPS", "1:3"));
   Model model;
   auto session = Session::from_environment();
   session.attach(model, Layout(), Annotations());
@@ -161,8 +158,8 @@ TEST(Session, WriterThreadAndCallbackLiveFromTheFirstToTheLastTracedStep) {
 
 TEST(Session, ManifestSaysWhatTheTraceIs) {
   const TemporaryDirectory directory;
-  const PassEnvironment environment(
-      with(with(reference_pass(directory.path()), "TTRACE_STEPS", "0:2"), "TTRACE_PRECISION", "f32"));
+  const PassEnvironment environment(with(
+      with(reference_pass(directory.path()), "TTRACE_STEPS", "0:2"), "TTRACE_PRECISION", "f32"));
   Model model;
   auto session = Session::from_environment();
   session.describe({{{"hidden", "8"}}, {{"seed", "1"}}, {{"program", "test"}}, "f32"});
@@ -225,8 +222,7 @@ TEST(Session, OneSessionIsAttachedAtATimeAndASecondMayFollow) {
 
 TEST(Session, MisuseIsExplained) {
   const TemporaryDirectory directory;
-  const PassEnvironment environment(
-      with(reference_pass(directory.path()), "TTRACE_STEPS", "0:2"));
+  const PassEnvironment environment(with(reference_pass(directory.path()), "TTRACE_STEPS", "0:2"));
   Model model;
   auto session = Session::from_environment();
   EXPECT_THROW(static_cast<void>(session.step(0)), UsageError);
@@ -250,8 +246,7 @@ TEST(Session, ErrorInAHookStopsTracingButNotTraining) {
     plain = train(session, model);
   }
   const TemporaryDirectory directory;
-  const PassEnvironment environment(
-      with(reference_pass(directory.path()), "TTRACE_STEPS", "0:2"));
+  const PassEnvironment environment(with(reference_pass(directory.path()), "TTRACE_STEPS", "0:2"));
   Model model;
   auto session = Session::from_environment();
   session.attach(model, Layout(), Annotations::parse(kBadAnnotation));
@@ -347,12 +342,12 @@ TEST(Session, EveryTensorOfTwoMicrobatchesIsThereInExecutionOrder) {
                           "s0/m1/grad_output/loss/0",
                           "s0/m1/grad_output/fc2/0",
                           "s0/m1/param_grad/fc2.bias/0",
-                          "s0/m1/grad_output/activation/0",
                           "s0/m1/param_grad/fc2.weight/0",
+                          "s0/m1/grad_output/activation/0",
                           "s0/m1/grad_output/fc1/0",
                           "s0/m1/param_grad/fc1.bias/0",
-                          "s0/m1/grad_output/norm/0",
                           "s0/m1/param_grad/fc1.weight/0",
+                          "s0/m1/grad_output/norm/0",
                           "s0/m1/param_grad/norm.weight/0",
                           "s0/m1/param_grad/norm.bias/0",
                           "s0/m1/grad_output/words/0",

@@ -1,19 +1,18 @@
 // Small models and the reading back of what a traced step left.
 #pragma once
 
-#include <ttrace/session.h>
-#include <ttrace/trace_reader.h>
-
 #include "hooks/pass_environment.h"
 #include "support/temporary_directory.h"
 
+#include <ttrace/session.h>
+#include <ttrace/trace_reader.h>
+
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
-
-#include <gtest/gtest.h>
 
 #include <cstring>
 #include <functional>

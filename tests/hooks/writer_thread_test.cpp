@@ -53,7 +53,9 @@ std::unique_ptr<Sink> sink(Log& log, std::shared_future<void> gate = {}) {
   return std::make_unique<LoggingSink>(log, std::move(gate));
 }
 
-void no_error(std::exception_ptr) { ADD_FAILURE() << "the sink threw"; }
+void no_error(std::exception_ptr) {
+  ADD_FAILURE() << "the sink threw";
+}
 
 TEST(WriterThread, WritesInOrderAndEndStepWaitsForAll) {
   Log log;

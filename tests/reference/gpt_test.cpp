@@ -61,7 +61,7 @@ double forward_backward(Gpt& gpt, std::int64_t micro_batches) {
 std::map<std::string, at::Tensor> gradients(const Gpt& gpt) {
   std::map<std::string, at::Tensor> result;
   for (const auto& item : gpt.named_parameters()) {
-    result[item.key()] = item.value().grad();
+    result[item.key()] = item.value().grad().clone();  // a later backward adds to the original
   }
   return result;
 }

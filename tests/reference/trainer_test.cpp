@@ -12,6 +12,7 @@
 #include <torch/optim/adamw.h>
 
 #include <cmath>
+#include <fstream>
 
 namespace ttrace::testing {
 namespace {
@@ -100,7 +101,12 @@ TEST_F(TrainerTest, DigestDependsOnSeedAndStep) {
   EXPECT_NE(Trainer(config_, TTRACE_REFERENCE_ANNOTATIONS).step(0).digest, digest);
 }
 
-TEST_F(TrainerTest, LearnsAPeriodicText) {
+TEST_F(TrainerTest, LearnsATextOfFiveLetters) {
+  std::ofstream text(config_.data.file);
+  for (int i = 0; i < 100; ++i) {
+    text << "abcde";
+  }
+  text.close();
   for (const Precision precision : {Precision::kF64, Precision::kF32, Precision::kBf16}) {
     config_.precision = precision;
     Trainer trainer(config_, TTRACE_REFERENCE_ANNOTATIONS);
@@ -110,7 +116,7 @@ TEST_F(TrainerTest, LearnsAPeriodicText) {
       last = trainer.step(iteration).loss;
     }
     EXPECT_NEAR(first, std::log(257.0), 0.2) << to_string(precision);
-    EXPECT_LT(last, first - 0.5) << to_string(precision);
+    EXPECT_LT(last, 0.5 * first) << to_string(precision);
   }
 }
 

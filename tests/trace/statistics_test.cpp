@@ -208,12 +208,16 @@ TEST(Statistics, SmallDifferencesOfLargeTensorsAreAccurate) {
   }
 }
 
-TEST(Statistics, SumsOfTermsThatAllRoundTheSameWayStayWithinOneMillionth) {
-  // 1 + 2^-12 squared has bits that every f32 addition drops.
-  const std::vector<double> values(64 * kStatisticsBlock, 1.0 + 0x1p-12);
-  const Tensor reference(ElementType::kF32, values);
-  const Tensor candidate(ElementType::kF32, std::vector<double>(values.size(), 1.0 + 0x1p-23));
-  expect_close(compare(reference, candidate), by_definition(reference, candidate));
+TEST(Statistics, TermsThatAllRoundTheSameWayDoNotAddUpTheirErrors) {
+  // The square is 1 + 14 * 2^-23, of which an f32 sum above 32 drops all but the 1.
+  const Tensor reference(ElementType::kF32,
+                         std::vector<double>(64 * kStatisticsBlock, 1.0 + 7 * 0x1p-23));
+  const Tensor candidate(ElementType::kF32, std::vector<double>(64 * kStatisticsBlock, 1.0));
+  const Expected expected = by_definition(reference, candidate);
+  EXPECT_NEAR(compare(reference, candidate).reference_squared /
+                  static_cast<double>(expected.reference_squared),
+              1.0,
+              3e-7);
 }
 
 TEST(Statistics, TinyAndHugeValuesNeitherUnderflowNorOverflow) {
@@ -402,6 +406,11 @@ TEST(Statistics, MergingInGroupsGivesTheBitsOfOnePass) {
   middle.merge(compare_range(reference, candidate, 17 * kStatisticsBlock, count));
   left.merge(middle);
   expect_identical(left, compare(reference, candidate));
+}
+
+TEST(Statistics, LargeTensorsNeedFewNodes) {
+  const Tensor tensor(ElementType::kBF16, normal_values(255 * kStatisticsBlock, 16));
+  EXPECT_EQ(compare(tensor, tensor).nodes.size(), 8u);  // 128 + 64 + ... + 1 blocks
 }
 
 TEST(Statistics, SplitWithinABlockChangesNoMoreThanRoundOff) {
