@@ -14,12 +14,16 @@ function(ttrace_test)
   add_executable(${arg_NAME} ${arg_SOURCES})
   target_link_libraries(${arg_NAME} PRIVATE ttrace_flags ${arg_LINK} GTest::gmock GTest::gtest_main)
   target_include_directories(${arg_NAME} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  # An empty list would make the next word its value.
+  set(properties TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
+  if(arg_LABELS)
+    list(APPEND properties LABELS "${arg_LABELS}")
+  endif()
+  if(arg_ENVIRONMENT)
+    list(APPEND properties ENVIRONMENT "${arg_ENVIRONMENT}")
+  endif()
   gtest_discover_tests(${arg_NAME}
     TEST_PREFIX ${arg_NAME}.
     DISCOVERY_MODE PRE_TEST
-    PROPERTIES
-      TIMEOUT ${arg_TIMEOUT}
-      PROCESSORS ${arg_PROCESSORS}
-      LABELS "${arg_LABELS}"
-      ENVIRONMENT "${arg_ENVIRONMENT}")
+    PROPERTIES ${properties})
 endfunction()

@@ -106,6 +106,9 @@ void Capture::begin_step(std::int64_t step, WriterThread* writer) {
     recorder_.begin_step(step, writer);
     step_ = step;
     reduced_ = false;
+    if (noise_) {
+      noise_->set_casts_round(true);
+    }
   }
   if (noise_) {
     noise_->begin_step(step);
@@ -199,6 +202,9 @@ void Capture::gradients_reduced(const std::vector<NamedTensor>& main_grads) {
   contain([&] {
     settle_gradients();
     reduced_ = true;
+    if (noise_) {
+      noise_->set_casts_round(false);
+    }
     for (const NamedTensor& item : main_grads) {
       record_whole_step(Kind::kMainGrad, item.path, item.tensor);
     }

@@ -27,6 +27,11 @@ class NoisePolicy {
   void begin_step(std::int64_t step);
   // Whether what this thread computes belongs to the training step (a data loader's does not).
   [[nodiscard]] bool concerns_this_thread() const;
+  // Whether a copy into a narrower format counts as the rounding that it is. Not in the optimizer's
+  // phase: there it would move every parameter, where a real difference moves the few that lie on a
+  // rounding boundary.
+  void set_casts_round(bool casts_round) { casts_round_ = casts_round; }
+  [[nodiscard]] bool casts_round() const { return casts_round_; }
   // Returns whether the tensor was of a kind that is perturbed.
   bool apply(const at::Tensor& tensor, NoiseClass noise);
   // Order in which a micro-batch's samples are fed.
@@ -36,6 +41,7 @@ class NoisePolicy {
  private:
   const std::uint64_t seed_;
   std::uint64_t step_seed_;
+  std::atomic<bool> casts_round_{true};
   std::thread::id training_thread_;
   std::atomic<std::uint64_t> ordinal_{0};  // of the perturbed tensor within the step
 };

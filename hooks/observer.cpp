@@ -18,6 +18,7 @@ struct OperatorContext : at::ObserverContext {
   OperatorContext* parent = nullptr;
   bool is_operator = false;  // of the dispatcher; else a wrapper such as backward's nodes
   bool outermost = false;    // no other operator around it
+  bool narrows = false;      // copies into a narrower floating format, which rounds
   OperatorInputs inputs;     // storages in noise passes always, else of outermost operators only
   c10::SmallVector<WeakStorage, 2> perturbed;  // by operators inside this one
 };
@@ -35,6 +36,18 @@ bool moves_data(std::string_view name) {
   return name.starts_with("c10d::") || name.starts_with("_c10d_functional::");
 }
 
+// All casts end in copy_(target, source).
+bool is_narrowing_copy(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
+  if (name != "aten::copy_" || inputs.size() < 2 || !inputs[0].isTensor() ||
+      !inputs[1].isTensor()) {
+    return false;
+  }
+  const at::Tensor& target = inputs[0].toTensor();
+  const at::Tensor& source = inputs[1].toTensor();
+  return target.defined() && source.defined() && target.is_floating_point() &&
+         source.is_floating_point() && target.element_size() < source.element_size();
+}
+
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   Capture* capture = active_capture();
   if (capture == nullptr || capture->failed()) {
@@ -45,6 +58,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   context->parent = innermost;
   context->is_operator = is_dispatched(function, name);
   context->outermost = context->is_operator && (innermost == nullptr || !innermost->is_operator);
+  context->narrows = capture->noise() != nullptr && is_narrowing_copy(name, function.inputs());
   if (context->outermost && !moves_data(name)) {
     capture->inspect(function.inputs(), context->inputs);
   } else if (context->is_operator && capture->noise() != nullptr) {
@@ -71,7 +85,8 @@ void perturb_outputs(NoisePolicy& noise,
                      const at::RecordFunction& function,
                      OperatorContext& context) {
   const std::string_view name = function.name();
-  const NoiseClass kind = noise_class(name);
+  const NoiseClass kind =
+      context.narrows && noise.casts_round() ? NoiseClass::kRounding : noise_class(name);
   const bool writes_inputs =
       name.ends_with('_') || std::string_view(function.overload_name()).ends_with("out");
   for (const c10::IValue& output : function.outputs()) {

@@ -226,9 +226,8 @@ void Tracer::start_writer() {
   std::unique_ptr<Sink> sink = environment_.pass == Pass::kNoise
                                    ? make_noise_sink(environment_)
                                    : make_file_sink(environment_, layout_);
-  writer_.emplace(std::move(sink), [failure = failure_](std::exception_ptr error) {
-    failure->keep(error);
-  });
+  writer_.emplace(std::move(sink),
+                  [failure = failure_](const std::exception_ptr& error) { failure->keep(error); });
 }
 
 void Tracer::end_step() noexcept {

@@ -101,8 +101,11 @@ at::Tensor VocabularyEmbedding::forward(const at::Tensor& tokens) {
   const std::int64_t first = rows * parallel_.tp.rank;
   const at::Tensor elsewhere = tokens.lt(first).logical_or(tokens.ge(first + rows));
   const at::Tensor local = (tokens - first).masked_fill(elsewhere, 0);
-  const at::Tensor addend = at::embedding(weight_, local).masked_fill(elsewhere.unsqueeze(-1), 0.0);
-  return scope.out(leave_region(addend, parallel_));
+  // In f32, because the gradient of a frequent token's row is a long sum.
+  const auto wide = weight_.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor rows_of_tokens = at::embedding(weight_.to(wide), local);
+  const at::Tensor addend = rows_of_tokens.masked_fill(elsewhere.unsqueeze(-1), 0.0);
+  return scope.out(leave_region(addend.to(weight_.scalar_type()), parallel_));
 }
 
 OutputLayer::OutputLayer(const Blueprint& blueprint, const at::Tensor& tied_weight)

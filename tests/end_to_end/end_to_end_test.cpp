@@ -248,7 +248,7 @@ TEST_P(TracedRuns, GiveTheSameBitsAsUntracedOnes) {
 INSTANTIATE_TEST_SUITE_P(EndToEnd,
                          TracedRuns,
                          testing::Values("f64", "f32", "bf16"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& parameter) { return parameter.param; });
 
 // Line 5: stored traces give the same verdict, byte by byte for any number of threads.
 TEST(EndToEnd, DiffOfStoredTracesRepeatsTheVerdictOfCheckForAnyNumberOfThreads) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <ostream>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -27,6 +28,11 @@ struct RankLayout {
   int ranks;
   std::string flags;
 };
+
+// What GoogleTest prints beside a case's name.
+std::ostream& operator<<(std::ostream& out, const RankLayout& layout) {
+  return out << layout.flags;
+}
 
 const std::vector<RankLayout> kLayouts = {{"tp2", 2, "--tp 2"},
                                           {"tp2_sp", 2, "--tp 2 --sp"},
@@ -118,6 +124,10 @@ struct BugRun {
   RankLayout layout;
 };
 
+std::ostream& operator<<(std::ostream& out, const BugRun& run) {
+  return out << run.bug << " " << run.layout;
+}
+
 class BugRuns : public ::testing::TestWithParam<BugRun> {};
 
 TEST_P(BugRuns, BugChangesTheDigest) {
@@ -182,6 +192,10 @@ struct BadInput {
   std::string arguments;
   std::string says;
 };
+
+std::ostream& operator<<(std::ostream& out, const BadInput& input) {
+  return out << input.arguments;
+}
 
 class BadInputs : public ::testing::TestWithParam<BadInput> {};
 

@@ -159,9 +159,10 @@ TEST(Bugs, ActAtTheirSpotOnly) {
 TEST(GptModel, ParametersAreNamedAsMegatrons) {
   const MiniProgram program({{"model.layers", "1"}});
   const auto config = megatron_mini::load_config(program.config());
-  const GptModel model(Blueprint{config.model, split(1, 0, false), Bugs()});
+  const auto model =
+      std::make_shared<GptModel>(Blueprint{config.model, split(1, 0, false), Bugs()});
   std::vector<std::string> names;
-  for (const auto& parameter : model.model_parameters()) {
+  for (const auto& parameter : model->model_parameters()) {
     names.push_back(parameter.path);
   }
   EXPECT_THAT(names,
@@ -182,7 +183,7 @@ TEST(GptModel, ParametersAreNamedAsMegatrons) {
                           "decoder.final_layernorm.bias",
                           "output_layer.weight"));
   std::vector<std::string> registered;
-  for (const auto& item : model.named_parameters()) {
+  for (const auto& item : model->named_parameters()) {
     registered.push_back(item.key());
   }
   EXPECT_EQ(names, registered);
@@ -198,9 +199,9 @@ TEST(Annotations, FitEveryParameterOfEveryRank) {
     options.annotations = std::string(MEGATRON_MINI_FOLDER) + "/gpt.ttrace.yaml";
     const auto plan = megatron_mini::read_plan(options);
     const Parallel parallel = split(2, 1, true);
-    const GptModel model(Blueprint{plan.config.model, parallel, Bugs()});
+    const auto model = std::make_shared<GptModel>(Blueprint{plan.config.model, parallel, Bugs()});
     const auto layout = layout_of(parallel);
-    for (const auto& [path, tensor, role] : model.model_parameters()) {
+    for (const auto& [path, tensor, role] : model->model_parameters()) {
       ASSERT_TRUE(plan.annotations.find(Kind::kParam, path).has_value()) << path;
       const auto place = [&](Kind kind) {
         return plan.annotations.placement(kind, path, 0, tensor.sizes(), layout);
