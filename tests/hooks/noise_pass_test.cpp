@@ -117,12 +117,13 @@ TEST_F(NoisePasses, ContractionsInF32MoveByUpToSixUnitsOnce) {
   EXPECT_NEAR(moved.to(at::kDouble).mean().item<double>(), 42.0 / 13, 0.1);
 }
 
-TEST_F(NoisePasses, CopiesViewsCastsAndLookupsAreLeftAlone) {
+TEST_F(NoisePasses, CopiesViewsWideningCastsAndLookupsAreLeftAlone) {
   const at::Tensor x = random_tensor({40, 50});
   const at::Tensor rows = at::arange(40);
+  const at::Tensor wide = x.to(at::kDouble);
   perturbed(1, [&] {
     EXPECT_SAME(x.clone(), x);
-    EXPECT_SAME(x.to(at::kDouble).to(at::kFloat), x);
+    EXPECT_SAME(x.to(at::kDouble), wide);
     EXPECT_SAME(x.t().contiguous().t(), x);
     EXPECT_SAME(x.reshape({50, 40}).reshape({40, 50}), x);
     EXPECT_SAME(at::cat({x, x}).narrow(0, 40, 40), x);
@@ -141,6 +142,22 @@ TEST_F(NoisePasses, CopiesViewsCastsAndLookupsAreLeftAlone) {
     EXPECT_SAME(target, x);
     EXPECT_SAME(rows + 1, at::arange(1, 41));
   });
+}
+
+TEST_F(NoisePasses, ACastIntoANarrowerFormatRounds) {
+  const at::Tensor x = random_tensor({200, 100});
+  const at::Tensor rounded = x.to(at::kBFloat16);
+  at::Tensor y;
+  at::Tensor copied = at::empty_like(rounded);
+  perturbed(1, [&] {
+    y = x.to(at::kBFloat16);
+    copied.copy_(x);
+  });
+  for (const at::Tensor& result : {y, copied}) {
+    const at::Tensor moved = units(result, rounded);
+    EXPECT_EQ(moved.max().item<std::int64_t>(), 1);
+    EXPECT_NEAR(moved.to(at::kDouble).mean().item<double>(), 0.25, 0.015);
+  }
 }
 
 TEST_F(NoisePasses, StridedResultsArePerturbedWithoutBumpingVersions) {
