@@ -4,8 +4,15 @@
 // A layer asks the Bugs object that it is built with whether its own spot is affected. Without a
 // bug every question has the harmless answer.
 //
+// A hint is one of wrong_factor (a multiple of the reference), missing_reduction (ranks hold their
+// own addends), repeated_reduction, repeated_bias, missing_microbatch, stale (an earlier value, bit
+// for bit), wrong_order (shards exchanged), localised (some rows only), replicas_diverge,
+// local_norm (over this rank's tensors only), none (the size of the error and nothing else).
+//
 // Thread-safety: values.
 #pragma once
+
+#include "config.h"
 
 #include <cstdint>
 #include <span>
@@ -21,6 +28,14 @@ enum class Bug : std::uint8_t {
   kSpNormGrad,
   kDpDivisor,
   kScaledLinear,
+  kEmbeddingMask,
+  kRepeatedBias,
+  kDoubleReduction,
+  kDroppedMicrobatch,
+  kStaleParameter,
+  kLocalClipNorm,
+  kSoftmaxScale,
+  kGatherOrder,
 };
 
 // The run in which a bug is to act.
@@ -29,6 +44,8 @@ struct BugSetting {
   int dp = 1;
   bool sequence_parallel = false;
   std::int64_t layers = 1;
+  std::int64_t micro_batches = 1;  // per step, over all ranks
+  Precision precision = Precision::kBF16;
 };
 
 struct BugEntry {
@@ -37,6 +54,7 @@ struct BugEntry {
   std::string_view source;    // where it was found and how it came about
   std::string_view needs;     // layout in which it acts
   std::string_view expected;  // regular expression that is found in the first divergence's id
+  std::string_view hint;      // regular expression for the signature that a diagnosis should name
   bool (*can_act)(const BugSetting&) = nullptr;
 };
 
