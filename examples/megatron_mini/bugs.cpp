@@ -12,6 +12,11 @@ namespace {
 constexpr std::string_view kForwardSite = "decoder.layers.1.mlp.linear_fc2";
 constexpr std::string_view kBackwardSite = "decoder.layers.1.mlp.linear_fc1";
 constexpr std::string_view kScaledSite = "decoder.layers.1.self_attention.linear_proj";
+constexpr std::string_view kBiasSite = "decoder.layers.1.self_attention.linear_proj";
+constexpr std::string_view kDoubleSite = "decoder.layers.1.self_attention.linear_qkv";
+constexpr std::string_view kStaleSite = "decoder.layers.1.mlp.linear_fc1.weight";
+constexpr std::string_view kSoftmaxSite = "decoder.layers.1.self_attention.core_attention";
+constexpr std::string_view kGatherSite = "decoder.layers.1.self_attention.linear_qkv";
 
 constexpr std::array<BugEntry, 13> kTable = {{
     {Bug::kTpForwardAllreduce,
@@ -171,6 +176,39 @@ int Bugs::data_parallel_divisor(int dp) const {
 
 double Bugs::output_factor(std::string_view path) const {
   return active_ == Bug::kScaledLinear && path == kScaledSite ? 1.05 : 1.0;
+}
+
+std::int64_t Bugs::embedding_mask_end(std::int64_t end) const {
+  return active_ == Bug::kEmbeddingMask ? end - 1 : end;
+}
+
+bool Bugs::adds_bias_before_sum(std::string_view path) const {
+  return active_ == Bug::kRepeatedBias && path == kBiasSite;
+}
+
+bool Bugs::repeats_input_gradient_sum(std::string_view path) const {
+  return active_ == Bug::kDoubleReduction && path == kDoubleSite;
+}
+
+bool Bugs::drops_microbatch(std::int64_t microbatch) const {
+  return active_ == Bug::kDroppedMicrobatch && microbatch == 1;
+}
+
+bool Bugs::skips_copy_back(std::string_view parameter) const {
+  return active_ == Bug::kStaleParameter && parameter == kStaleSite;
+}
+
+bool Bugs::takes_local_norm() const {
+  return active_ == Bug::kLocalClipNorm;
+}
+
+double Bugs::softmax_scale_factor(std::string_view path) const {
+  // (0.1 ln 40 + 1)^2, the factor of a context that YaRN made 40 times as long.
+  return active_ == Bug::kSoftmaxScale && path == kSoftmaxSite ? 1.87 : 1.0;
+}
+
+bool Bugs::rotates_gathered_input(std::string_view path) const {
+  return active_ == Bug::kGatherOrder && path == kGatherSite;
 }
 
 }  // namespace megatron_mini

@@ -81,6 +81,22 @@ class Bugs {
   [[nodiscard]] int data_parallel_divisor(int dp) const;
   // What a linear's output is multiplied by.
   [[nodiscard]] double output_factor(std::string_view path) const;
+  // First token behind those that a rank looks up, where `end` is the right one.
+  [[nodiscard]] std::int64_t embedding_mask_end(std::int64_t end) const;
+  // A row-parallel linear adds its bias on every rank, before the sum over tp.
+  [[nodiscard]] bool adds_bias_before_sum(std::string_view path) const;
+  // A column-parallel linear sums its input's gradient over tp twice.
+  [[nodiscard]] bool repeats_input_gradient_sum(std::string_view path) const;
+  // The gradients of this micro-batch, by global number, are not added to the main gradients.
+  [[nodiscard]] bool drops_microbatch(std::int64_t microbatch) const;
+  // A parameter is not copied from its updated master.
+  [[nodiscard]] bool skips_copy_back(std::string_view parameter) const;
+  // The gradient norm counts what this rank holds and nothing else.
+  [[nodiscard]] bool takes_local_norm() const;
+  // What the scale of an attention's scores is multiplied by.
+  [[nodiscard]] double softmax_scale_factor(std::string_view path) const;
+  // A column-parallel linear gathers its input's rows with the ranks rotated by one.
+  [[nodiscard]] bool rotates_gathered_input(std::string_view path) const;
 
  private:
   Bug active_;
