@@ -23,7 +23,7 @@ bool is_clear(const Fit& fit, std::size_t addends) {
 
 std::string coefficient_text(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.3f", value);
+  std::snprintf(text, sizeof text, "%.3f", std::abs(value) < 0.0005 ? 0.0 : value);
   return text;
 }
 

@@ -111,9 +111,12 @@ std::optional<Diagnosis> find_gradient_addends(const Evidence& evidence) {
   }
   std::vector<RankFit> ranks;
   for (const Shard& shard : match.candidate) {
-    auto found = fit_rank(shard, *addends);
     constexpr double kUnexplained = 0.2;  // of the rank's own norm
-    if (!found || found->fit.residual > kUnexplained * Evidence::local(shard).norm()) {
+    auto found = fit_rank(shard, *addends);
+    if (!found) {
+      continue;  // its part of some addend is zero: a shard of the vocabulary without these tokens
+    }
+    if (found->fit.residual > kUnexplained * Evidence::local(shard).norm()) {
       return std::nullopt;
     }
     ranks.push_back(*std::move(found));

@@ -180,7 +180,8 @@ std::optional<Diagnosis> find_localised(const Evidence& evidence) {
   for (std::size_t i = 0; const Slicing& tried : slicings(shape)) {
     auto slices = carriers(slice_energies(*sides, tried), rest);
     const double part = static_cast<double>(slices.size()) / static_cast<double>(tried.slices);
-    if (part < share && part <= most_slices(*sides, tried)) {
+    // Rows come last and win a draw: they can be told by their tokens.
+    if ((part < share || (tried.rows && part == share)) && part <= most_slices(*sides, tried)) {
       share = part;
       best = std::move(slices);
       slicing = tried;

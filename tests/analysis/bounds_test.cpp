@@ -192,5 +192,26 @@ TEST(Bounds, ClassDefaultsOfWidePrecisionsAllowForTheOrderOfSummation) {
   EXPECT_DOUBLE_EQ(default_unit(ElementType::kBF16), rounding_error(ElementType::kBF16));
 }
 
+// The example of docs/verdict.md, step by step as written there.
+TEST(VerdictPage, TheWorkedExampleIsWhatTheProgramComputes) {
+  const std::string id = "s0/m0/output/decoder.layers.1.mlp.linear_fc2/0";
+  std::vector<NoisePass> noise;
+  for (const double squared : {0.000365140, 0.000355238, 0.000365323, 0.000360771, 0.000356572}) {
+    noise.push_back({static_cast<int>(noise.size()) + 1, {{parse_tensor_id(id), squared, 0, 0}}});
+  }
+  ReferenceTensors reference;
+  reference.add(id, {64, 4, 128});
+  const NoiseModel model(noise, reference.matches());
+  const double largest = 0.05;  // between 2^-5 and 2^-4
+  const Statistics statistics =
+      compare(ElementType::kF64, &largest, ElementType::kF64, &largest, 1);
+  const Bound bound = Bounds(model, ElementType::kBF16, true)
+                          .of({parse_tensor_id(id), 3, ElementType::kBF16, statistics});
+  EXPECT_NEAR(unit_in_last_place(ElementType::kBF16, largest), 0.000244141, 1e-9);
+  EXPECT_NEAR(bound.scale.value(), 0.0189960, 1e-7);
+  EXPECT_NEAR(bound.value, 0.0379920, 2e-7);
+  EXPECT_NEAR(0.723134 / bound.scale.value(), 38.1, 0.05);
+}
+
 }  // namespace
 }  // namespace ttrace

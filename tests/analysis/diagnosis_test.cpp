@@ -302,6 +302,18 @@ class MainGradDiagnosis : public DiagnosisTest {
     }
     dp_candidate_.add(0, {kMainGrad, first, ElementType::kF32, {8, 8}});
     dp_candidate_.add(1, {kMainGrad, second, ElementType::kF32, {8, 8}});
+    return of_report();
+  }
+  // The upper or lower rows of an 8 x 8 tensor.
+  static Tensor half_of(const std::string& id, const Matrix& values, int rank) {
+    const auto first = static_cast<std::size_t>(rank) * 4;
+    return {id,
+            rows_of(values, 8, first, first + 4),
+            ElementType::kF32,
+            {4, 8},
+            Placement{{share(8, rank, 2), all(8)}, 0, 1, "", 1.0}};
+  }
+  Diagnosis of_report() {
     static_cast<void>(reference_.write());
     testing::write_noise_passes(directory_ / "reference", noise_);
     const Report report = diff(Trace::open(directory_ / "reference"), dp_candidate_.write());
@@ -325,6 +337,28 @@ TEST_F(MainGradDiagnosis, ADroppedMicrobatchIsNumbered) {
   EXPECT_THAT(found.sentence,
               AllOf(HasSubstr("micro-batch 2 is not in the sum"),
                     HasSubstr("the others have the factor 1.000")));
+}
+
+// A shard of the vocabulary none of whose tokens occur has zero gradients, which tell nothing.
+TEST_F(MainGradDiagnosis, ARankWithoutGradientsDoesNotHideTheDroppedMicrobatch) {
+  for (Matrix& gradient : gradients_) {
+    std::fill(gradient.begin() + 32, gradient.end(), 0.0);
+  }
+  reference_ = TraceBuilder(directory_ / "reference", "reference");
+  for (std::size_t m = 0; m < 4; ++m) {
+    const std::string id = "s0/m" + std::to_string(m) + "/param_grad/w/0";
+    reference_.add(0, {id, gradients_[m], ElementType::kF32, {8, 8}});
+    for (int rank = 0; rank < 2; ++rank) {
+      dp_candidate_.add(rank, half_of(id, gradients_[m], rank));
+    }
+  }
+  reference_.add(0, {kMainGrad, of({1, 1, 1, 1}), ElementType::kF32, {8, 8}});
+  for (int rank = 0; rank < 2; ++rank) {
+    dp_candidate_.add(rank, half_of(kMainGrad, of({1, 0, 1, 1}), rank));
+  }
+  const Diagnosis found = of_report();
+  EXPECT_EQ(found.signature, Signature::kMissingMicrobatch);
+  EXPECT_THAT(found.sentence, HasSubstr("micro-batch 1 is not in the sum"));
 }
 
 TEST_F(MainGradDiagnosis, AMicrobatchCountedTwiceIsASumWithWrongCoefficients) {
