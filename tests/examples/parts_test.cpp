@@ -5,6 +5,7 @@
 #include "gpt_model.h"
 #include "main_gradients.h"
 #include "mini_program.h"
+#include "mixed_precision_optimizer.h"
 #include "text_data.h"
 #include "trainer.h"
 
@@ -156,6 +157,62 @@ TEST(Bugs, ActAtTheirSpotOnly) {
   EXPECT_FALSE(Bugs().skips_norm_gradient_sum());
 }
 
+// Which of the questions that take a path are answered with the bug.
+std::vector<std::string> affected(const Bugs& bugs, const std::string& path) {
+  std::vector<std::string> result;
+  const auto add = [&](bool is_affected, const char* name) {
+    if (is_affected) {
+      result.emplace_back(name);
+    }
+  };
+  add(bugs.skips_output_sum(path), "output sum skipped");
+  add(bugs.skips_input_gradient_sum(path), "input gradient sum skipped");
+  add(bugs.output_factor(path) != 1.0, "output scaled");
+  add(bugs.adds_bias_before_sum(path), "bias before sum");
+  add(bugs.repeats_input_gradient_sum(path), "input gradient sum repeated");
+  add(bugs.skips_copy_back(path), "not copied back");
+  add(bugs.softmax_scale_factor(path) != 1.0, "softmax scaled");
+  add(bugs.rotates_gathered_input(path), "gather rotated");
+  return result;
+}
+
+TEST(Bugs, ActInOneModuleOfTheSecondLayer) {
+  const std::string attention = "decoder.layers.1.self_attention.";
+  EXPECT_THAT(affected(Bugs(Bug::kRepeatedBias), attention + "linear_proj"),
+              ElementsAre("bias before sum"));
+  EXPECT_THAT(affected(Bugs(Bug::kDoubleReduction), attention + "linear_qkv"),
+              ElementsAre("input gradient sum repeated"));
+  EXPECT_THAT(affected(Bugs(Bug::kStaleParameter), "decoder.layers.1.mlp.linear_fc1.weight"),
+              ElementsAre("not copied back"));
+  EXPECT_THAT(affected(Bugs(Bug::kSoftmaxScale), attention + "core_attention"),
+              ElementsAre("softmax scaled"));
+  EXPECT_THAT(affected(Bugs(Bug::kGatherOrder), attention + "linear_qkv"),
+              ElementsAre("gather rotated"));
+  for (const auto& bug : megatron_mini::bug_table()) {
+    for (const std::string module : {"self_attention.linear_proj",
+                                     "self_attention.linear_qkv",
+                                     "self_attention.core_attention",
+                                     "mlp.linear_fc1",
+                                     "mlp.linear_fc1.weight",
+                                     "mlp.linear_fc2"}) {
+      EXPECT_THAT(affected(Bugs(bug.bug), "decoder.layers.0." + module), ::testing::IsEmpty())
+          << bug.name;
+      EXPECT_THAT(affected(Bugs(), "decoder.layers.1." + module), ::testing::IsEmpty());
+    }
+  }
+}
+
+TEST(CoreAttention, ScaleFactorMultipliesTheScores) {
+  const at::Tensor query = at::arange(12).to(at::kDouble).sin().view({3, 1, 2, 2});
+  const at::Tensor key = at::arange(6).to(at::kDouble).cos().view({3, 1, 1, 2});
+  const at::Tensor value = at::arange(6).to(at::kDouble).view({3, 1, 1, 2});
+  const auto context = [&](const at::Tensor& q, double factor) {
+    return megatron_mini::CoreAttention(factor).forward(q, key, value);
+  };
+  EXPECT_TRUE(context(query, 2.0).equal(context(query * 2.0, 1.0)));
+  EXPECT_FALSE(at::allclose(context(query, 2.0), context(query, 1.0)));
+}
+
 TEST(GptModel, ParametersAreNamedAsMegatrons) {
   const MiniProgram program({{"model.layers", "1"}});
   const auto config = megatron_mini::load_config(program.config());
@@ -237,7 +294,7 @@ TEST(MainGradients, CollectMicroBatchesInF32AndClip) {
       Bugs());
   for (int microbatch = 0; microbatch < 2; ++microbatch) {
     (parameter * 1.5).sum().backward();
-    gradients.accumulate();
+    gradients.accumulate(microbatch);
     EXPECT_FALSE(parameter.grad().defined());
   }
   gradients.reduce();
@@ -258,7 +315,55 @@ TEST(MainGradients, ParameterWithoutGradientIsAnError) {
       {{.path = "decoder.lost", .tensor = parameter, .role = ParameterRole::kSplit}},
       split(1, 0, false),
       Bugs());
-  EXPECT_THROW(gradients.accumulate(), ttrace::InternalError);
+  EXPECT_THROW(gradients.accumulate(0), ttrace::InternalError);
+}
+
+TEST(MainGradients, DroppedMicrobatchIsTakenAwayAndNotAdded) {
+  const at::Tensor parameter = at::zeros({2}).requires_grad_(true);
+  megatron_mini::MainGradients gradients(
+      {{.path = "p", .tensor = parameter, .role = ParameterRole::kSplit}},
+      split(1, 0, false),
+      Bugs(Bug::kDroppedMicrobatch));
+  for (int microbatch = 0; microbatch < 4; ++microbatch) {
+    (parameter * std::pow(10.0, microbatch)).sum().backward();
+    gradients.accumulate(microbatch);
+    EXPECT_FALSE(parameter.grad().defined());
+  }
+  EXPECT_TRUE(gradients.views()[0].equal(at::full({2}, 1101.0)));
+}
+
+// Without communication: the groups of split() do not exist.
+TEST(MainGradients, LocalNormCountsEveryTensorOfThisRankAndNoOther) {
+  const at::Tensor shard = at::zeros({2}).requires_grad_(true);
+  const at::Tensor replicated = at::zeros({1}).requires_grad_(true);
+  megatron_mini::MainGradients gradients(
+      {{.path = "shard", .tensor = shard, .role = ParameterRole::kSplit},
+       {.path = "replicated", .tensor = replicated, .role = ParameterRole::kReplicatedNorm}},
+      split(2, 1, false),
+      Bugs(Bug::kLocalClipNorm));
+  (shard.sum() * 2.0 + replicated.sum()).backward();
+  gradients.accumulate(0);
+  EXPECT_EQ(gradients.norm(), 3.0);  // 2^2 + 2^2 + 1^2
+}
+
+TEST(MixedPrecisionOptimizer, StaleParameterKeepsItsValueBesideAnUpdatedMaster) {
+  const std::string stale = "decoder.layers.1.mlp.linear_fc1.weight";
+  const auto parameter = [](const std::string& path) {
+    return megatron_mini::ModelParameter{.path = path, .tensor = at::ones({2, 2}, at::kBFloat16)};
+  };
+  const std::vector<megatron_mini::ModelParameter> parameters = {parameter(stale),
+                                                                 parameter("other.weight")};
+  const at::Tensor gradient = at::ones({2, 2});
+  const megatron_mini::OptimizerConfig config{
+      .learning_rate = 0.25, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
+  megatron_mini::MixedPrecisionOptimizer optimizer(
+      parameters, {gradient, gradient}, config, Bugs(Bug::kStaleParameter));
+  optimizer.step();
+  EXPECT_TRUE(parameters[0].tensor.equal(at::ones({2, 2}, at::kBFloat16)));
+  EXPECT_TRUE(parameters[1].tensor.equal(at::full({2, 2}, 0.75, at::kBFloat16)));
+  for (const auto& entry : optimizer.entries()) {
+    EXPECT_TRUE(at::allclose(entry.master, at::full({2, 2}, 0.75))) << entry.path;
+  }
 }
 
 }  // namespace
