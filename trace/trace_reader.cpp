@@ -210,6 +210,9 @@ bool stands(const std::string& path) {
     std::ifstream input(failed);
     std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
     text.erase(text.find_last_not_of(" \n\r\t") + 1);
+    if (text.empty()) {
+      text = "it left no reason, so there may have been no space left on its disk";
+    }
     TTRACE_THROW(FormatError,
                  "rank ",
                  rank,
