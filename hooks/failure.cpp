@@ -16,6 +16,11 @@ void Failure::set_file(std::string failed_file) {
   }
 }
 
+bool Failure::has_file() const {
+  const std::lock_guard lock(mutex_);
+  return !file_.empty();
+}
+
 void Failure::keep(const std::exception_ptr& error) noexcept {
   try {
     const std::lock_guard lock(mutex_);
@@ -60,11 +65,15 @@ void Failure::write_file() const {
     return;
   }
   const std::filesystem::path path(file_);
-  std::error_code ignored;
-  std::filesystem::create_directories(path.parent_path(), ignored);
-  std::ofstream out(path);
+  const std::string temporary = file_ + ".tmp";
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  std::ofstream out(temporary);
   out << message_ << '\n';
-  if (!out.flush()) {
+  out.close();
+  // On a full disk without its text: that the file is there already ends the pass.
+  std::filesystem::rename(temporary, path, error);
+  if (!out || error) {
     log(LogLevel::kError, "cannot write " + file_);
   }
 }

@@ -18,6 +18,8 @@ class Failure {
 
   // Where keep() leaves the message; empty while no step is traced.
   void set_file(std::string failed_file);
+  // Whether a step is traced.
+  [[nodiscard]] bool has_file() const;
   // The first call counts; later ones are consequences. Never throws.
   void keep(const std::exception_ptr& error) noexcept;
   // Relaxed and cheap: asked at every hook.

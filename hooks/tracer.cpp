@@ -9,14 +9,56 @@
 
 #include <torch/version.h>
 
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <mutex>
+#include <unistd.h>
 
 namespace ttrace {
 namespace {
 
 // At most one session is attached in a process: callbacks and scopes find it through a global.
 std::atomic<bool> attached{false};
+
+// What a call of exit() has to stop: HDF5 closes itself then, and the writer must not be using it.
+struct Running {
+  std::mutex mutex;
+  WriterThread* writer = nullptr;
+  Failure* failure = nullptr;
+  pid_t process = 0;  // a forked child that exits has the pointers, but no such thread
+};
+Running& running() {
+  static auto* const instance = new Running;  // outlives every static object
+  return *instance;
+}
+
+void stop_at_exit() {
+  Running& now = running();
+  const std::lock_guard lock(now.mutex);
+  if (now.writer == nullptr || now.process != ::getpid()) {
+    return;
+  }
+  if (now.failure->has_file()) {
+    try {
+      TTRACE_THROW(UsageError, "the training program called exit() within the traced step.");
+    } catch (...) {
+      now.failure->keep(std::current_exception());
+    }
+  }
+  now.writer->abandon();
+}
+
+// Requires: HDF5 is initialised if the sink uses it, since what is registered last runs first.
+void set_running(WriterThread* writer, Failure* failure) {
+  static const bool registered = std::atexit(stop_at_exit) == 0;
+  TTRACE_CHECK(registered, InternalError, "no function can be registered for the exit");
+  Running& now = running();
+  const std::lock_guard lock(now.mutex);
+  now.writer = writer;
+  now.failure = failure;
+  now.process = ::getpid();
+}
 
 }  // namespace
 
@@ -207,6 +249,7 @@ bool Tracer::begin_step(std::int64_t iteration) {
   try {
     start_writer();
     writer_->begin_step(iteration);
+    set_running(&*writer_, failure_.get());
   } catch (...) {
     failure_->keep(std::current_exception());
     raise_if_asked();
@@ -259,6 +302,7 @@ void Tracer::end_step() noexcept {
 
 void Tracer::finish() noexcept {
   try {
+    set_running(nullptr, nullptr);
     writer_.reset();
     observer_.reset();
     if (capture_ != nullptr) {

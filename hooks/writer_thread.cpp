@@ -1,5 +1,6 @@
 #include "writer_thread.h"
 
+#include <csignal>
 #include <utility>
 
 namespace ttrace {
@@ -16,6 +17,17 @@ WriterThread::~WriterThread() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+void WriterThread::abandon() {
+  {
+    const std::lock_guard lock(mutex_);
+    abandoned_ = true;
   }
   changed_.notify_all();
   thread_.join();
@@ -50,14 +62,18 @@ void WriterThread::end_step(const std::function<bool()>& whole) {
 
 void WriterThread::wait_until_idle() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return unfinished_ == 0; });
+  changed_.wait(lock, [this] { return abandoned_ || unfinished_ == 0; });
 }
 
 void WriterThread::push(Task task) {
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock,
-                  [&] { return queued_bytes_ == 0 || queued_bytes_ + task.bytes <= capacity_; });
+    changed_.wait(lock, [&] {
+      return abandoned_ || queued_bytes_ == 0 || queued_bytes_ + task.bytes <= capacity_;
+    });
+    if (abandoned_) {
+      return;
+    }
     queued_bytes_ += task.bytes;
     ++unfinished_;
     queue_.push_back(std::move(task));
@@ -65,14 +81,28 @@ void WriterThread::push(Task task) {
   changed_.notify_all();
 }
 
+namespace {
+
+// A write beyond `ulimit -f` is an error like a full disk, not the end of the training program: the
+// signal goes to the thread that writes.
+void block_file_size_signal() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGXFSZ);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+}  // namespace
+
 void WriterThread::work() {
+  block_file_size_signal();
   bool broken = false;
   for (;;) {
     Task task;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-      if (queue_.empty()) {
+      changed_.wait(lock, [this] { return abandoned_ || stopping_ || !queue_.empty(); });
+      if (abandoned_ || queue_.empty()) {
         break;
       }
       task = std::move(queue_.front());

@@ -49,6 +49,9 @@ class WriterThread {
   // Returns when everything queued so far is written and the step is ended. `whole` is asked when
   // the writer gets there, so that a failed append counts.
   void end_step(const std::function<bool()>& whole);
+  // Discards what is queued, ends the thread and the sink without ending the step; every later call
+  // does nothing. For a process that is about to end.
+  void abandon();
 
  private:
   struct Task {
@@ -64,11 +67,12 @@ class WriterThread {
   std::function<void(std::exception_ptr)> on_error_;
   const std::size_t capacity_;
   std::mutex mutex_;
-  std::condition_variable changed_;  // queue_, queued_bytes_, unfinished_, stopping_
+  std::condition_variable changed_;  // any of the following
   std::deque<Task> queue_;
   std::size_t queued_bytes_ = 0;  // of tasks not finished yet
   std::size_t unfinished_ = 0;    // tasks queued or running
   bool stopping_ = false;
+  bool abandoned_ = false;
   std::thread thread_;  // last: starts when all else is there
 };
 

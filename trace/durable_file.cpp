@@ -2,6 +2,7 @@
 
 #include <ttrace/error.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
@@ -127,6 +128,41 @@ void write_text_file(const std::string& file, std::string_view text) {
                system_error_text(errno),
                kStorageRemedy);
   publish(file, descriptor);
+}
+
+FileDescriptor open_regular(const std::string& file, std::string_view remedy) {
+  // O_NONBLOCK: a pipe without a writer opens at once, and is then refused.
+  FileDescriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  TTRACE_CHECK(descriptor.valid(),
+               FormatError,
+               file,
+               ": cannot be opened: ",
+               system_error_text(errno),
+               remedy);
+  struct stat status = {};
+  TTRACE_CHECK(::fstat(descriptor.get(), &status) == 0 && S_ISREG(status.st_mode),
+               FormatError,
+               file,
+               ": is no regular file",
+               remedy);
+  return descriptor;
+}
+
+std::string read_text_file(const std::string& file, std::string_view remedy) {
+  const FileDescriptor descriptor = open_regular(file, remedy);
+  std::string text;
+  std::array<char, 65536> block{};
+  ssize_t count = 0;
+  while ((count = ::read(descriptor.get(), block.data(), block.size())) != 0) {
+    TTRACE_CHECK(count > 0 || errno == EINTR,
+                 FormatError,
+                 file,
+                 ": cannot be read: ",
+                 system_error_text(errno),
+                 remedy);
+    text.append(block.data(), static_cast<std::size_t>(count > 0 ? count : 0));
+  }
+  return text;
 }
 
 }  // namespace ttrace

@@ -1,4 +1,5 @@
-// Files that stand under their final name only when they are whole and on the disk.
+// Files that stand under their final name only when they are whole and on the disk, and how such a
+// file is opened again.
 //
 // A file is written under a temporary name; publish() makes it durable and renames it.
 // Thread-safety: free functions without shared state.
@@ -48,5 +49,12 @@ void publish(const std::string& file, const FileDescriptor& descriptor);
 
 // Writes a small text under its final name at once. Throws FormatError.
 void write_text_file(const std::string& file, std::string_view text);
+
+// Opens a regular file for reading. Throws FormatError for anything else: a pipe or a device under
+// a file's name would be waited for or read without end. `remedy` ends the complaint.
+[[nodiscard]] FileDescriptor open_regular(const std::string& file, std::string_view remedy = "");
+
+// The whole of a regular file. Throws FormatError as open_regular() does.
+[[nodiscard]] std::string read_text_file(const std::string& file, std::string_view remedy = "");
 
 }  // namespace ttrace

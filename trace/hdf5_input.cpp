@@ -5,21 +5,15 @@
 #include <ttrace/manifest.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
+#include <mutex>
 #include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 
 namespace ttrace {
 namespace {
-
-FileDescriptor open_file(const std::string& path) {
-  FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  TTRACE_CHECK(
-      descriptor.valid(), FormatError, path, ": cannot be opened: ", system_error_text(errno));
-  return descriptor;
-}
 
 std::uint64_t size_of(const FileDescriptor& descriptor, const std::string& path) {
   struct stat status = {};
@@ -28,11 +22,20 @@ std::uint64_t size_of(const FileDescriptor& descriptor, const std::string& path)
                path,
                ": cannot be examined: ",
                system_error_text(errno));
-  TTRACE_CHECK(S_ISREG(status.st_mode), FormatError, path, ": is no regular file");
   return static_cast<std::uint64_t>(status.st_size);
 }
 
+// After it has met damage HDF5 1.10 cannot free all it holds and says so at exit ("infinite loop
+// closing library"), after our own sentence and to no use. Registered after HDF5's own handler,
+// this one runs before it.
+void be_quiet_at_exit() {
+  H5open();
+  std::atexit([] { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); });
+}
+
 Hdf5Id open_hdf5(const std::string& path) {
+  static std::once_flag once;
+  std::call_once(once, be_quiet_at_exit);
   const Hdf5Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, path, "set how the file is read");
   // A finished file never changes, and read-only folders refuse locks.
   hdf5_check(H5Pset_file_locking(access.get(), false, true), path, "set how the file is read");
@@ -42,7 +45,7 @@ Hdf5Id open_hdf5(const std::string& path) {
 }  // namespace
 
 Hdf5Input::Hdf5Input(const std::string& path)
-    : path_(path), descriptor_(open_file(path)), size_(size_of(descriptor_, path)) {
+    : path_(path), descriptor_(open_regular(path)), size_(size_of(descriptor_, path)) {
   check_signature();
   try {
     hdf5_ = open_hdf5(path);
@@ -96,7 +99,10 @@ Hdf5Id Hdf5Input::open_attribute(const char* name) const {
   if (H5Aexists(hdf5_.get(), name) <= 0) {
     throw_damaged(std::string("attribute '") + name + "' is absent");
   }
-  Hdf5Id attribute(H5Aopen(hdf5_.get(), name, H5P_DEFAULT), H5Aclose, path_, "open an attribute");
+  Hdf5Id attribute(check(H5Aopen(hdf5_.get(), name, H5P_DEFAULT), "open an attribute"),
+                   H5Aclose,
+                   path_,
+                   "open an attribute");
   const Hdf5Id space(H5Aget_space(attribute.get()), H5Sclose, path_, "read an attribute");
   if (H5Sget_simple_extent_npoints(space.get()) != 1) {
     throw_damaged(std::string("attribute '") + name + "' is not one value");
@@ -111,7 +117,7 @@ std::int64_t Hdf5Input::integer_attribute(const char* name) const {
     throw_damaged(std::string("attribute '") + name + "' is no integer");
   }
   std::int64_t value = 0;
-  hdf5_check(H5Aread(attribute.get(), H5T_NATIVE_INT64, &value), path_, "read an attribute");
+  check(H5Aread(attribute.get(), H5T_NATIVE_INT64, &value), "read an attribute");
   return value;
 }
 
@@ -124,7 +130,7 @@ std::string Hdf5Input::text_attribute(const char* name) const {
     throw_damaged(std::string("attribute '") + name + "' is no text of fixed length");
   }
   std::string text(bytes, '\0');
-  hdf5_check(H5Aread(attribute.get(), type.get(), text.data()), path_, "read an attribute");
+  check(H5Aread(attribute.get(), type.get(), text.data()), "read an attribute");
   text.resize(::strnlen(text.data(), bytes));
   return text;
 }
@@ -134,11 +140,8 @@ bool Hdf5Input::has_dataset(const std::string& name) const {
 }
 
 Hdf5Id Hdf5Input::open_dataset(const std::string& name) const {
-  const hid_t id = H5Dopen2(hdf5_.get(), name.c_str(), H5P_DEFAULT);
-  if (id < 0) {
-    throw_damaged("dataset '" + name + "' cannot be opened: " + hdf5_cause());
-  }
-  return {id, H5Dclose, path_, "open a dataset"};
+  const std::string action = "open dataset '" + name + "'";
+  return {check(H5Dopen2(hdf5_.get(), name.c_str(), H5P_DEFAULT), action), H5Dclose, path_, action};
 }
 
 Extent Hdf5Input::extent_of(const Hdf5Id& dataset, const std::string& name) const {

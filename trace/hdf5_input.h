@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace ttrace {
 
@@ -37,7 +38,16 @@ class Hdf5Input {
   // Throws FormatError for a dataset that is not contiguous or reaches past the end of the file.
   [[nodiscard]] Extent extent_of(const Hdf5Id& dataset, const std::string& name) const;
 
+  // "PATH: is damaged: CAUSE; REMEDY".
   [[noreturn]] void throw_damaged(const std::string& cause) const;
+  // Passes the result of an HDF5 call that reads the file on. Throws FormatError where it failed.
+  template <class Result>
+  Result check(Result result, std::string_view action) const {
+    if (result < 0) {
+      throw_damaged("cannot " + std::string(action) + ": " + hdf5_cause());
+    }
+    return result;
+  }
 
  private:
   void check_signature() const;

@@ -192,8 +192,7 @@ Table::Table(const Hdf5Input& file, const char* name, std::span<const Column> co
   }
   bytes_.resize(rows_ * format_.bytes);
   const Hdf5Id type = row_type(columns, format_, file.path());
-  hdf5_check(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes_.data()),
-             file.path(),
+  file.check(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes_.data()),
              action);
 }
 

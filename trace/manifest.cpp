@@ -5,10 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 
 namespace ttrace {
@@ -112,14 +109,8 @@ class ManifestReader {
 };
 
 json parse_file(const std::string& path) {
-  std::ifstream input(path, std::ios::binary);
-  TTRACE_CHECK(input.is_open(),
-               FormatError,
-               path,
-               ": cannot be opened: ",
-               system_error_text(errno),
-               "; the folder is no trace, or rank 0 of its run never attached a session");
-  const std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
+  const std::string text = read_text_file(
+      path, "; the folder is no trace, or rank 0 of its run never attached a session");
   json root = json::parse(text, nullptr, /*allow_exceptions=*/false);
   TTRACE_CHECK(root.is_object() && root.contains("format") && root["format"] == kFormatName,
                FormatError,

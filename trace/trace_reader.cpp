@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -174,8 +175,9 @@ Layout read_layout(const Hdf5Input& file) {
     file.throw_damaged("rank " + std::to_string(layout.rank) + " of " +
                        std::to_string(layout.world_size));
   }
+  const std::string text = file.text_attribute(kLayoutAttribute);
   parse_part(file, "attribute 'layout'", [&] {
-    for (const auto& axis : nlohmann::json::parse(file.text_attribute(kLayoutAttribute))) {
+    for (const auto& axis : nlohmann::json::parse(text)) {
       layout.add(axis.at("name").get<std::string>(),
                  axis.at("size").get<int>(),
                  axis.at("coordinate").get<int>(),
@@ -186,10 +188,10 @@ Layout read_layout(const Hdf5Input& file) {
 }
 
 std::vector<std::string> read_notes(const Hdf5Input& file) {
+  const std::string text = file.text_attribute(kNotesAttribute);
   std::vector<std::string> notes;
   parse_part(file, "attribute 'notes'", [&] {
-    notes =
-        nlohmann::json::parse(file.text_attribute(kNotesAttribute)).get<std::vector<std::string>>();
+    notes = nlohmann::json::parse(text).get<std::vector<std::string>>();
   });
   return notes;
 }
@@ -208,6 +210,9 @@ bool stands(const std::string& path) {
     std::ifstream input(failed);
     std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
     text.erase(text.find_last_not_of(" \n\r\t") + 1);
+    if (text.empty()) {
+      text = "it left no reason, so there may have been no space left on its disk";
+    }
     TTRACE_THROW(FormatError,
                  "rank ",
                  rank,
@@ -276,6 +281,55 @@ RankFile open_rank(const std::string& directory,
   return opened;
 }
 
+bool has_same_axes(const Layout& left, const Layout& right) {
+  return std::equal(left.axes.begin(),
+                    left.axes.end(),
+                    right.axes.begin(),
+                    right.axes.end(),
+                    [](const Axis& one, const Axis& other) {
+                      return one.name == other.name && one.size == other.size &&
+                             one.follows == other.follows;
+                    });
+}
+
+// The ranks' layouts have to be of one run, or shards would be put where they do not belong.
+void check_layouts(const StepTrace& step) {
+  const RankFile& first = step.ranks.front();
+  for (const RankFile& file : step.ranks) {
+    TTRACE_CHECK(has_same_axes(first.layout(), file.layout()),
+                 FormatError,
+                 file.path(),
+                 ": rank ",
+                 file.layout().rank,
+                 " says that the layout is ",
+                 to_string(file.layout()),
+                 ", rank 0 that it is ",
+                 to_string(first.layout()),
+                 "; give Session::attach the same axes on every rank and run the pass again");
+  }
+  for (const Axis& axis : first.layout().axes) {
+    for (int coordinate = 0; coordinate < axis.size; ++coordinate) {
+      const bool held =
+          std::any_of(step.ranks.begin(), step.ranks.end(), [&](const RankFile& file) {
+            return file.layout().coordinate(axis.name) == coordinate;
+          });
+      TTRACE_CHECK(held,
+                   FormatError,
+                   first.path(),
+                   ": axis ",
+                   axis.name,
+                   " has size ",
+                   axis.size,
+                   ", but none of the ",
+                   step.ranks.size(),
+                   " ranks has coordinate ",
+                   coordinate,
+                   " on it; give Session::attach each rank's own coordinates and run the pass "
+                   "again");
+    }
+  }
+}
+
 }  // namespace
 
 struct RankFile::Impl {
@@ -297,29 +351,28 @@ struct RankFile::Impl {
     std::unordered_set<std::string> ids;
     records.reserve(index.rows());
     for (std::size_t row = 0; row < index.rows(); ++row) {
-      parse_part(file, "row " + std::to_string(row) + " of the index", [&] {
-        Record record = parse_row(index, row);
-        TTRACE_CHECK(ids.insert(to_string(record.id)).second,
-                     FormatError,
-                     to_string(record.id),
-                     " was there before");
-        locate(file, record);
-        records.push_back(std::move(record));
+      const std::string place = "row " + std::to_string(row) + " of the index";
+      parse_part(file, place, [&] {
+        records.push_back(parse_row(index, row));
+        const std::string id = to_string(records.back().id);
+        TTRACE_CHECK(ids.insert(id).second, FormatError, id, " was there before");
       });
+      const Record& record = records.back();
+      if (record.bytes > 0) {
+        const Extent extent = locate(file, record.dataset);
+        parse_part(file, place, [&] { check_range(record, extent); });
+      }
     }
   }
 
   // Looks a dataset up once, however many records it holds.
-  void locate(const Hdf5Input& file, const Record& record) {
-    if (record.bytes == 0) {
-      return;
+  Extent locate(const Hdf5Input& file, const std::string& name) {
+    const auto known = datasets.find(name);
+    if (known != datasets.end()) {
+      return known->second;
     }
-    auto known = datasets.find(record.dataset);
-    if (known == datasets.end()) {
-      const Hdf5Id dataset = file.open_dataset(record.dataset);
-      known = datasets.emplace(record.dataset, file.extent_of(dataset, record.dataset)).first;
-    }
-    check_range(record, known->second);
+    const Hdf5Id dataset = file.open_dataset(name);
+    return datasets.emplace(name, file.extent_of(dataset, name)).first->second;
   }
 
   std::string path;
@@ -376,6 +429,7 @@ Trace Trace::open(const std::string& directory) {
     for (int rank = 0; rank < trace.manifest_.world_size; ++rank) {
       opened.ranks.push_back(open_rank(directory, trace.manifest_, step, rank));
     }
+    check_layouts(opened);
     trace.steps_.push_back(std::move(opened));
   }
   return trace;

@@ -107,7 +107,10 @@ std::string quote_failures(const std::string& folder) {
   const std::vector<std::string> files = failed_files(folder);
   std::string text;
   for (std::size_t i = 0; i < std::min(files.size(), kQuotedFailures); ++i) {
-    text += "\n  " + files[i] + " says:" + indented(end_of(files[i], kQuotedBytes), kLogLines);
+    const std::string reason = indented(end_of(files[i], kQuotedBytes), kLogLines);
+    text += "\n  " + files[i] +
+            (reason.empty() ? " is empty; there may have been no space left on its disk"
+                            : " says:" + reason);
   }
   if (files.size() > kQuotedFailures) {
     text += "\n  and " + std::to_string(files.size() - kQuotedFailures) + " more .failed files";

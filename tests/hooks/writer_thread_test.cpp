@@ -9,7 +9,9 @@
 namespace ttrace {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Not;
 
 // What the sink was told, in order; outlives the sink.
 struct Log {
@@ -121,6 +123,23 @@ TEST(WriterThread, TheFirstErrorIsReportedOnceAndTheRestDiscarded) {
   }
   EXPECT_EQ(errors, 1);
   EXPECT_THAT(log.lines, ElementsAre("good 0"));
+}
+
+TEST(WriterThread, AbandonedOneDiscardsWhatIsQueuedAndBlocksNobody) {
+  Log log;
+  std::promise<void> gate;
+  WriterThread writer(sink(log, gate.get_future().share()), no_error, 10);
+  writer.begin_step(0);
+  writer.append(named("being-written"), std::vector<std::byte>(6));
+  std::thread blocked([&] { writer.append(named("too-much"), std::vector<std::byte>(6)); });
+  std::thread ending([&] { writer.abandon(); });
+  blocked.join();  // what waits for room is let go
+  gate.set_value();
+  ending.join();
+  writer.append(named("late"), std::vector<std::byte>(1000));
+  writer.end_step([] { return true; });
+  EXPECT_THAT(log.lines, Not(Contains("commit")));
+  EXPECT_THAT(log.lines, Not(Contains("late 1000")));
 }
 
 TEST(WriterThread, DestructionWritesWhatIsQueued) {
