@@ -1,26 +1,19 @@
+#include "statistics_dispatch.h"
+
 #include <ttrace/error.h>
 #include <ttrace/statistics.h>
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <type_traits>
 
 namespace ttrace {
 namespace {
 
-// Every block is summed in this many interleaved lanes, whatever the width of a vector register, so
-// that sums do not depend on the instruction set. (A compiler that contracts products and sums into
-// fused operations needs -ffp-contract=off for the same reason.)
-constexpr std::size_t kLanes = 16;
-// Elements whose sums are kept in the lanes' own type before they are flushed to double: 16
-// additions per lane, so that a sum of f32 squares is off by 1e-6 at worst.
-constexpr std::size_t kStretch = 256;
 // One block's part of Statistics; positions are relative to the block.
 struct Block {
   SumNode sums;
@@ -33,190 +26,55 @@ struct Block {
   std::int64_t first_nonfinite = -1;
 };
 
-// How the elements of a type are read: word by word, kPerWord elements each. kTile lanes fill one
-// 16-byte register, so that their accumulators stay in registers; the lanes are independent of each
-// other, so working on more at a time would give the same result.
-struct DoubleSource {
-  using Value = double;
-  using Word = std::uint64_t;
-  static constexpr int kPerWord = 1;
-  static constexpr std::size_t kTile = 2;
-  [[gnu::always_inline]] static double first(Word word) { return std::bit_cast<double>(word); }
-};
+constexpr double kTinyFloat = 1e-14;
+constexpr double kTinyDouble = 1e-149;
 
-struct FloatSource {
-  using Value = float;
-  using Word = std::uint32_t;
-  static constexpr int kPerWord = 1;
-  static constexpr std::size_t kTile = 4;
-  [[gnu::always_inline]] static float first(Word word) { return std::bit_cast<float>(word); }
-};
-
-// Two bf16 in a word: widening is one shift for the first and one mask for the second.
-struct Bfloat16Source {
-  using Value = float;
-  using Word = std::uint32_t;
-  static constexpr int kPerWord = 2;
-  static constexpr std::size_t kTile = 4;
-  [[gnu::always_inline]] static float first(Word word) { return std::bit_cast<float>(word << 16U); }
-  [[gnu::always_inline]] static float second(Word word) {
-    return std::bit_cast<float>(word & 0xffff0000U);
-  }
-};
-
-template <class Value, std::size_t kTile>
-struct Sums {
-  std::array<Value, kTile> reference_squared{};
-  std::array<Value, kTile> candidate_squared{};
-  std::array<Value, kTile> product{};
-  std::array<Value, kTile> difference_squared{};
-  std::array<Value, kTile> difference{};
-};
-
-// Largest squares instead of largest magnitudes: the root of a rounded square is the magnitude
-// again (in base 2, short of overflow and underflow), and the squares are there anyway.
-template <class Value, std::size_t kTile>
-struct Extremes {
-  std::array<Value, kTile> difference_squared{};
-  std::array<Value, kTile> reference_squared{};
-  // As wide as the values, so that a comparison's mask is the number to subtract.
-  std::array<std::conditional_t<sizeof(Value) == 8, std::int64_t, std::int32_t>, kTile> different{};
-};
-
-template <class Value, std::size_t kTile>
-[[gnu::always_inline]] inline void add_pair(Value reference,
-                                            Value candidate,
-                                            std::size_t lane,
-                                            Sums<Value, kTile>& sums,
-                                            Extremes<Value, kTile>& extremes) {
-  const Value difference = candidate - reference;
-  const Value reference_squared = reference * reference;
-  const Value difference_squared = difference * difference;
-  sums.reference_squared[lane] += reference_squared;
-  sums.candidate_squared[lane] += candidate * candidate;
-  sums.product[lane] += reference * candidate;
-  sums.difference_squared[lane] += difference_squared;
-  sums.difference[lane] += difference;
-  // Written so that a NaN is dropped: the sums of squares tell that there was one.
-  Value& largest_difference = extremes.difference_squared[lane];
-  largest_difference =
-      largest_difference < difference_squared ? difference_squared : largest_difference;
-  Value& largest_reference = extremes.reference_squared[lane];
-  largest_reference = largest_reference < reference_squared ? reference_squared : largest_reference;
-  extremes.different[lane] += reference != candidate ? 1 : 0;
+std::size_t block_bytes(ElementType type) {
+  return static_cast<std::size_t>(kStatisticsBlock) * element_size(type);
 }
 
-// One stretch of one tile of lanes. A function of its own, so that nothing else competes for the
-// registers of its loop.
-template <class Source, std::size_t kTile = Source::kTile>
-[[gnu::noinline]] Sums<typename Source::Value, kTile> sum_stretch(
-    const std::byte* reference,
-    const std::byte* candidate,
-    Extremes<typename Source::Value, kTile>& extremes) {
-  using Word = typename Source::Word;
-  Sums<typename Source::Value, kTile> sums;
-  Extremes<typename Source::Value, kTile> largest = extremes;
-  for (std::size_t row = 0; row < kStretch / Source::kPerWord; row += kLanes) {
-    std::array<Word, kTile> reference_words{};
-    std::array<Word, kTile> candidate_words{};
-    std::memcpy(reference_words.data(), reference + row * sizeof(Word), sizeof reference_words);
-    std::memcpy(candidate_words.data(), candidate + row * sizeof(Word), sizeof candidate_words);
-#pragma omp simd
-    for (std::size_t lane = 0; lane < kTile; ++lane) {
-      add_pair(Source::first(reference_words[lane]),
-               Source::first(candidate_words[lane]),
-               lane,
-               sums,
-               largest);
-      if constexpr (Source::kPerWord == 2) {
-        add_pair(Source::second(reference_words[lane]),
-                 Source::second(candidate_words[lane]),
-                 lane,
-                 sums,
-                 largest);
-      }
-    }
-  }
-  extremes = largest;
-  return sums;
+// Whether the kernel sums the type in f32 lanes.
+bool is_summed_in_float(ElementType type) {
+  return type == ElementType::kF32 || type == ElementType::kF16 || type == ElementType::kBF16;
 }
-
-template <class Value, std::size_t kTile>
-void flush(const Sums<Value, kTile>& from, Sums<double, kTile>& to) {
-#pragma omp simd
-  for (std::size_t lane = 0; lane < kTile; ++lane) {
-    to.reference_squared[lane] += from.reference_squared[lane];
-    to.candidate_squared[lane] += from.candidate_squared[lane];
-    to.product[lane] += from.product[lane];
-    to.difference_squared[lane] += from.difference_squared[lane];
-    to.difference[lane] += from.difference[lane];
-  }
-}
-
-template <class Source>
-constexpr std::size_t kBlockBytes = kStatisticsBlock / Source::kPerWord *
-                                    sizeof(typename Source::Word);
-
-// The sums, maxima and number of different elements of a full block, to be judged by is_accurate().
-template <class Source>
-Block sum_block(const std::byte* reference, const std::byte* candidate) {
-  using Value = typename Source::Value;
-  constexpr std::size_t kTile = Source::kTile;
-  constexpr std::size_t kWordBytes = sizeof(typename Source::Word);
-  constexpr std::size_t kStretchBytes = kStretch / Source::kPerWord * kWordBytes;
-  Block block;
-  block.in_float = std::is_same_v<Value, float>;
-  for (std::size_t tile = 0; tile < kLanes; tile += kTile) {
-    Sums<double, kTile> total;
-    Extremes<Value, kTile> extremes;
-    for (std::size_t stretch = 0; stretch < kBlockBytes<Source>; stretch += kStretchBytes) {
-      const std::size_t offset = stretch + tile * kWordBytes;
-      flush(sum_stretch<Source>(reference + offset, candidate + offset, extremes), total);
-    }
-    for (std::size_t lane = 0; lane < kTile; ++lane) {
-      block.sums.reference_squared += total.reference_squared[lane];
-      block.sums.candidate_squared += total.candidate_squared[lane];
-      block.sums.product += total.product[lane];
-      block.sums.difference_squared += total.difference_squared[lane];
-      block.sums.difference += total.difference[lane];
-      block.max_difference =
-          std::max<double>(block.max_difference, std::sqrt(extremes.difference_squared[lane]));
-      block.max_reference =
-          std::max<double>(block.max_reference, std::sqrt(extremes.reference_squared[lane]));
-      block.different += extremes.different[lane];
-    }
-  }
-  return block;
-}
-
-// Largest magnitude of a block below which squares come too near the smallest normal number (1e-38,
-// 2e-308) for sums that are right to 1e-6, even where the processor flushes denormals to zero.
-template <class Value>
-constexpr double kTiny = sizeof(Value) == sizeof(float) ? 1e-14 : 1e-149;
 
 bool is_zero(const std::byte* bytes, std::size_t size) {
   return bytes[0] == std::byte{0} && std::memcmp(bytes, bytes + 1, size - 1) == 0;
 }
 
-// Whether everything was finite and no square left the range of its type.
-template <class Source>
-bool is_accurate(const Block& block, const std::byte* reference, const std::byte* candidate) {
-  constexpr double kLeast = kTiny<typename Source::Value>;
+// Whether everything was finite and no square left the range of its type. Squares of a block whose
+// largest magnitude is tiny come too near the smallest normal number (1e-38, 2e-308) for sums that
+// are right to 1e-6, even where the processor flushes denormals to zero.
+bool is_accurate(ElementType type,
+                 const Block& block,
+                 const std::byte* reference,
+                 const std::byte* candidate) {
+  const double least = is_summed_in_float(type) ? kTinyFloat : kTinyDouble;
   const SumNode& sums = block.sums;
   return std::isfinite(sums.reference_squared) && std::isfinite(sums.candidate_squared) &&
-         (block.different == 0 || block.max_difference >= kLeast) &&
-         (block.max_reference >= kLeast || is_zero(reference, kBlockBytes<Source>)) &&
-         (sums.candidate_squared >= kLeast * kLeast || is_zero(candidate, kBlockBytes<Source>));
+         (block.different == 0 || block.max_difference >= least) &&
+         (block.max_reference >= least || is_zero(reference, block_bytes(type))) &&
+         (sums.candidate_squared >= least * least || is_zero(candidate, block_bytes(type)));
 }
 
-// Nothing where the block has to be summed with more range or more care.
-template <class Source>
-std::optional<Block> try_block(const std::byte* reference, const std::byte* candidate) {
-  const Block block = sum_block<Source>(reference, candidate);
-  if (is_accurate<Source>(block, reference, candidate)) {
-    return block;
-  }
-  return std::nullopt;
+// Of a full block. Nothing where it has to be summed with more range or more care.
+std::optional<Block> try_block(const StatisticsKernel& kernel,
+                               ElementType type,
+                               const std::byte* reference,
+                               const std::byte* candidate) {
+  const BlockFigures figures =
+      kernel.sum_block[static_cast<std::size_t>(type)](reference, candidate);
+  Block block;
+  block.sums.reference_squared = figures.reference_squared;
+  block.sums.candidate_squared = figures.candidate_squared;
+  block.sums.product = figures.product;
+  block.sums.difference_squared = figures.difference_squared;
+  block.sums.difference = figures.difference;
+  block.max_difference = figures.max_difference;
+  block.max_reference = figures.max_reference;
+  block.in_float = is_summed_in_float(type);
+  block.different = figures.different;
+  return is_accurate(type, block, reference, candidate) ? std::optional(block) : std::nullopt;
 }
 
 // Element by element, leaving out and counting what is not finite.
@@ -264,6 +122,7 @@ struct Pair {
   [[nodiscard]] bool both(ElementType type) const {
     return reference_type == type && candidate_type == type;
   }
+  [[nodiscard]] bool same_type() const { return reference_type == candidate_type; }
 };
 
 // Two i64 may differ and be the same double.
@@ -279,50 +138,39 @@ std::int64_t count_different_integers(const Pair& pair) {
   return different;
 }
 
-Block compare_widened(const Pair& pair) {
+// Lanes of double have the range of every type, so what is left after them is not finite.
+Block compare_widened(const StatisticsKernel& kernel, const Pair& pair) {
   DoubleBlock reference{};
   DoubleBlock candidate{};
   to_double(pair.reference_type, pair.reference, pair.count, reference.data());
   to_double(pair.candidate_type, pair.candidate, pair.count, candidate.data());
   const std::optional<Block> fast =
-      try_block<DoubleSource>(bytes_of(reference), bytes_of(candidate));
-  Block block = fast ? *fast : sum_carefully(reference.data(), candidate.data(), pair.count);
+      try_block(kernel, ElementType::kF64, bytes_of(reference), bytes_of(candidate));
+  return fast ? *fast : sum_carefully(reference.data(), candidate.data(), pair.count);
+}
+
+// A short block is filled up with zeros, which change no figure.
+std::optional<Block> compare_directly(const StatisticsKernel& kernel, const Pair& pair) {
+  const ElementType type = pair.reference_type;
+  if (pair.count == kStatisticsBlock) {
+    return try_block(kernel, type, pair.reference, pair.candidate);
+  }
+  const std::size_t bytes = static_cast<std::size_t>(pair.count) * element_size(type);
+  DoubleBlock reference{};
+  DoubleBlock candidate{};
+  std::memcpy(reference.data(), pair.reference, bytes);
+  std::memcpy(candidate.data(), pair.candidate, bytes);
+  return try_block(kernel, type, bytes_of(reference), bytes_of(candidate));
+}
+
+Block compare_block(const StatisticsKernel& kernel, const Pair& pair) {
+  const std::optional<Block> direct =
+      pair.same_type() ? compare_directly(kernel, pair) : std::nullopt;
+  Block block = direct ? *direct : compare_widened(kernel, pair);
   if (pair.both(ElementType::kI64)) {
     block.different = count_different_integers(pair);
   }
   return block;
-}
-
-// For two sides of the source's own type. A short block is filled up with zeros, which change no
-// figure.
-template <class Source>
-Block compare_directly(const Pair& pair) {
-  std::optional<Block> block;
-  if (pair.count == kStatisticsBlock) {
-    block = try_block<Source>(pair.reference, pair.candidate);
-  } else {
-    std::array<std::byte, kBlockBytes<Source>> reference{};
-    std::array<std::byte, kBlockBytes<Source>> candidate{};
-    const std::size_t bytes =
-        static_cast<std::size_t>(pair.count) * element_size(pair.reference_type);
-    std::memcpy(reference.data(), pair.reference, bytes);
-    std::memcpy(candidate.data(), pair.candidate, bytes);
-    block = try_block<Source>(reference.data(), candidate.data());
-  }
-  return block ? *block : compare_widened(pair);
-}
-
-Block compare_block(const Pair& pair) {
-  if (pair.both(ElementType::kF32)) {
-    return compare_directly<FloatSource>(pair);
-  }
-  if (pair.both(ElementType::kBF16)) {
-    return compare_directly<Bfloat16Source>(pair);
-  }
-  if (pair.both(ElementType::kF64)) {
-    return compare_directly<DoubleSource>(pair);
-  }
-  return compare_widened(pair);
 }
 
 // Position of the first element whose difference, rounded as when the block was summed, is the
@@ -442,12 +290,11 @@ double Statistics::factor() const {
                                   : product / reference_squared;
 }
 
-Statistics compare(ElementType reference_type,
-                   const void* reference,
-                   ElementType candidate_type,
-                   const void* candidate,
-                   std::int64_t count,
-                   std::int64_t first) {
+Statistics compare_with(const StatisticsKernel& kernel,
+                        const TensorBytes& reference,
+                        const TensorBytes& candidate,
+                        std::int64_t count,
+                        std::int64_t first) {
   TTRACE_CHECK(count >= 0 && first >= 0,
                UsageError,
                "cannot compare ",
@@ -457,20 +304,30 @@ Statistics compare(ElementType reference_type,
                " on: neither may be negative");
   Statistics statistics;
   statistics.count = count;
-  Pair pair{reference_type,
-            static_cast<const std::byte*>(reference),
-            candidate_type,
-            static_cast<const std::byte*>(candidate),
-            0};
+  Pair pair{reference.type, reference.bytes, candidate.type, candidate.bytes, 0};
   for (std::int64_t position = first; position < first + count; position += pair.count) {
     const std::int64_t number = position / kStatisticsBlock;
     pair.count = std::min((number + 1) * kStatisticsBlock, first + count) - position;
-    add_block(pair, compare_block(pair), position, statistics);
-    pair.reference += static_cast<std::size_t>(pair.count) * element_size(reference_type);
-    pair.candidate += static_cast<std::size_t>(pair.count) * element_size(candidate_type);
+    add_block(pair, compare_block(kernel, pair), position, statistics);
+    pair.reference += static_cast<std::size_t>(pair.count) * element_size(reference.type);
+    pair.candidate += static_cast<std::size_t>(pair.count) * element_size(candidate.type);
   }
   total_sums(statistics);
   return statistics;
+}
+
+Statistics compare(ElementType reference_type,
+                   const void* reference,
+                   ElementType candidate_type,
+                   const void* candidate,
+                   std::int64_t count,
+                   std::int64_t first) {
+  static const std::vector<const StatisticsKernel*> kernels = available_kernels();
+  return compare_with(*kernels.back(),
+                      {reference_type, static_cast<const std::byte*>(reference)},
+                      {candidate_type, static_cast<const std::byte*>(candidate)},
+                      count,
+                      first);
 }
 
 }  // namespace ttrace

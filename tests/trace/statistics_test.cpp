@@ -1,3 +1,5 @@
+#include "statistics_dispatch.h"
+
 #include <ttrace/error.h>
 #include <ttrace/statistics.h>
 
@@ -7,6 +9,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <string>
@@ -420,6 +423,114 @@ TEST(Statistics, SplitWithinABlockChangesNoMoreThanRoundOff) {
   merged.merge(compare_range(reference, candidate, 1500, 5000));
   expect_close(merged, by_definition(reference, candidate));
   EXPECT_EQ(merged.max_index, compare(reference, candidate).max_index);
+}
+
+// Lengths of less than a register, around a block, and around several.
+std::vector<std::int64_t> telling_lengths() {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t length = 0; length <= 130; ++length) {
+    lengths.push_back(length);
+  }
+  for (const std::int64_t blocks : {1, 2, 5}) {
+    for (std::int64_t offset = -3; offset <= 3; ++offset) {
+      lengths.push_back(blocks * kStatisticsBlock + offset);
+    }
+  }
+  return lengths;
+}
+
+// Ordinary values, a few of them special. Integers get whole numbers.
+std::vector<double> telling_values(ElementType type, std::int64_t count, unsigned seed) {
+  std::vector<double> values = normal_values(static_cast<std::size_t>(count), seed, 30.0);
+  constexpr double kSpecial[] = {0.0, -0.0, kNaN, kInfinity, -kInfinity, 1e-7, -1e-30, 6e4};
+  std::mt19937_64 engine(seed);
+  if (is_floating(type) && seed % 2 == 0) {
+    for (std::size_t i = 0; i < values.size(); i += 1 + engine() % 400) {
+      values[i] = kSpecial[engine() % std::size(kSpecial)];
+    }
+  }
+  return values;
+}
+
+// `tensor` compared by every kernel from an address that is `shift` bytes off its alignment.
+void expect_same_bits_of_every_kernel(const Tensor& reference,
+                                      const Tensor& candidate,
+                                      std::size_t shift) {
+  std::vector<std::byte> shifted(candidate.bytes.size() + shift);
+  std::copy(candidate.bytes.begin(),
+            candidate.bytes.end(),
+            shifted.begin() + static_cast<std::ptrdiff_t>(shift));
+  const TensorBytes r{reference.type, reference.bytes.data()};
+  const TensorBytes c{candidate.type, shifted.data() + shift};
+  const std::vector<const StatisticsKernel*> kernels = available_kernels();
+  const Statistics expected = compare_with(*kernels.front(), r, c, reference.count);
+  for (const StatisticsKernel* kernel : kernels) {
+    SCOPED_TRACE(kernel->name);
+    expect_identical(compare_with(*kernel, r, c, reference.count), expected);
+  }
+  expect_identical(compare(r.type, r.bytes, c.type, c.bytes, reference.count), expected);
+}
+
+// On a processor with the baseline alone this compares compare() with it and no more.
+TEST(StatisticsKernels, GiveTheSameBitsForEveryTypeLengthAndAlignment) {
+  unsigned seed = 0;
+  for (const ElementType type : kAllTypes) {
+    for (const std::int64_t length : telling_lengths()) {
+      SCOPED_TRACE(std::string(name_of(type)) + ", " + std::to_string(length));
+      seed += 3;
+      const std::vector<double> values = telling_values(type, length, seed);
+      const Tensor reference(type, values);
+      const Tensor candidate(type, plus(values, telling_values(type, length, seed + 1)));
+      expect_same_bits_of_every_kernel(reference, candidate, seed % 8);
+    }
+  }
+}
+
+TEST(StatisticsKernels, GiveTheSameBitsForPairsOfTypes) {
+  constexpr std::int64_t kCount = 2 * kStatisticsBlock + 77;
+  for (const ElementType reference_type : kAllTypes) {
+    for (const ElementType candidate_type : kAllTypes) {
+      SCOPED_TRACE(std::string(name_of(reference_type)) + " " +
+                   std::string(name_of(candidate_type)));
+      expect_same_bits_of_every_kernel(
+          Tensor(reference_type, telling_values(reference_type, kCount, 20)),
+          Tensor(candidate_type, telling_values(candidate_type, kCount, 22)),
+          1);
+    }
+  }
+}
+
+TEST(StatisticsKernels, GiveTheSameBitsWhereSquaresLeaveTheRangeOfFloat) {
+  for (const double size : {1e-45, 1e-30, 1e-15, 1e15, 1e30}) {
+    for (const ElementType type : {ElementType::kF32, ElementType::kBF16, ElementType::kF64}) {
+      SCOPED_TRACE(size);
+      const std::vector<double> values = normal_values(3000, 23, size);
+      expect_same_bits_of_every_kernel(
+          Tensor(type, values), Tensor(type, plus(values, normal_values(3000, 24, size))), 0);
+    }
+  }
+}
+
+// Every bit pattern of the 16-bit formats, one tensor each, so that no sum hides it.
+TEST(StatisticsKernels, ReadEveryValueOfTheSmallFormats) {
+  for (const ElementType type : {ElementType::kF16, ElementType::kBF16}) {
+    const Tensor one(type, {1.0});
+    for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+      const auto pattern = static_cast<std::uint16_t>(bits);
+      double value = 0.0;
+      to_double(type, &pattern, 1, &value);
+      if (!std::isfinite(value)) {
+        continue;
+      }
+      for (const StatisticsKernel* kernel : available_kernels()) {
+        const Statistics s = compare_with(*kernel,
+                                          {type, one.bytes.data()},
+                                          {type, reinterpret_cast<const std::byte*>(&pattern)},
+                                          1);
+        ASSERT_EQ(s.product, value) << kernel->name << ", " << name_of(type) << " " << bits;
+      }
+    }
+  }
 }
 
 }  // namespace
