@@ -2,6 +2,8 @@
 
 #include "analysis/bounds.h"
 #include "analysis/compatibility.h"
+#include "analysis/diagnosis/diagnosis.h"
+#include "analysis/diagnosis/evidence.h"
 #include "analysis/matching.h"
 #include "analysis/noise.h"
 #include "analysis/parallel.h"
@@ -109,6 +111,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
       });
   if (first != report.tensors.end()) {
     report.first_divergence = static_cast<std::size_t>(first - report.tensors.begin());
+    report.diagnosis = diagnose(Evidence(matches, *first, candidate));
     report.where_to_look = where_to_look(report.tensors, *report.first_divergence, candidate);
   }
   return report;

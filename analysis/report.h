@@ -3,6 +3,8 @@
 // Thread-safety: plain values; the writers only read.
 #pragma once
 
+#include "analysis/diagnosis/diagnosis.h"
+
 #include <ttrace/manifest.h>
 #include <ttrace/tensor_id.h>
 
@@ -107,6 +109,7 @@ struct Report {
   std::vector<std::string> notes;      // what the programs themselves noted, by side, rank and step
   std::vector<TensorVerdict> tensors;  // all, in the reference's execution order
   std::optional<std::size_t> first_divergence;  // index into `tensors`
+  std::optional<Diagnosis> diagnosis;           // of the first divergence, where one explains it
   std::string where_to_look;                    // for the first divergence
 
   [[nodiscard]] bool diverged() const { return first_divergence.has_value(); }
