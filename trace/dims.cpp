@@ -248,7 +248,7 @@ void append_segment(Segment next, std::vector<Segment>& segments) {
 // No tensor is larger; larger products are mistakes in a size.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 60;
 // Into which a dimension may fall: every record stores and prints them.
-constexpr std::int64_t kMostSegments = std::int64_t{1} << 20;
+constexpr std::int64_t kMostSegments = std::int64_t{1} << 16;
 
 // Whether fuse() would make few enough segments.
 bool can_fuse(const DimPlacement& slow, const DimPlacement& fast) {

@@ -320,7 +320,7 @@ TEST(Dims, FastFactorCutWithinManyIndicesIsRefused) {
   const auto place_pieces = [] {
     return placed("(s*v=8[cp])", {std::int64_t{4} << 21}, rank_of("cp", 2, 1));
   };
-  EXPECT_THAT(usage_error(place_pieces), HasSubstr("falls into more than 1048576 pieces"));
+  EXPECT_THAT(usage_error(place_pieces), HasSubstr("falls into more than 65536 pieces"));
 }
 
 TEST(Dims, TwoFactorsOfUnknownSizeAreBothNamed) {
