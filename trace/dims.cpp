@@ -219,7 +219,8 @@ void append_positions(const Ranges& from, std::int64_t begin, std::int64_t end, 
 Ranges cut(const Ranges& ranges, Sharding sharding, std::int64_t size, std::int64_t coordinate) {
   const bool zigzag = sharding == Sharding::kZigzag;
   const std::int64_t chunks = zigzag ? 2 * size : size;
-  const std::int64_t chunk = (length_of(ranges) + chunks - 1) / chunks;
+  const std::int64_t length = length_of(ranges);
+  const std::int64_t chunk = length / chunks + (length % chunks == 0 ? 0 : 1);
   Ranges result;
   append_positions(ranges, coordinate * chunk, (coordinate + 1) * chunk, result);
   if (zigzag) {
@@ -244,12 +245,33 @@ void append_segment(Segment next, std::vector<Segment>& segments) {
   segments.push_back(next);
 }
 
+// No tensor is larger; larger products are mistakes in a size.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 60;
+// Into which a dimension may fall: every record stores and prints them.
+constexpr std::int64_t kMostSegments = std::int64_t{1} << 16;
+
+// Whether fuse() would make few enough segments.
+bool can_fuse(const DimPlacement& slow, const DimPlacement& fast) {
+  std::int64_t elements = 0;
+  for (const Segment& outer : slow.segments) {
+    elements += outer.extent;
+  }
+  const auto pieces = static_cast<std::int64_t>(fast.segments.size());
+  return pieces == 0 || elements <= kMostSegments / pieces;
+}
+
+bool is_whole(const DimPlacement& dim) {
+  return dim.local_size == dim.logical_size && dim.segments.size() == 1 &&
+         dim.segments.front() == Segment{0, 0, dim.logical_size};
+}
+
 // The dimension whose slow factor is placed as `slow` and whose fast one as `fast`.
 DimPlacement fuse(const DimPlacement& slow, const DimPlacement& fast) {
   DimPlacement fused{slow.local_size * fast.local_size, slow.logical_size * fast.logical_size, {}};
-  const Segment all_of_fast{0, 0, fast.logical_size};
-  const bool fast_is_whole = fast.local_size == fast.logical_size && fast.segments.size() == 1 &&
-                             fast.segments.front() == all_of_fast;
+  if (fast.segments.empty()) {
+    return fused;
+  }
+  const bool fast_is_whole = is_whole(fast);
   for (const Segment& outer : slow.segments) {
     if (fast_is_whole) {
       append_segment({outer.local * fast.local_size,
@@ -327,17 +349,32 @@ class Placer {
   [[nodiscard]] std::int64_t ranks_cutting(const DimFactor& factor) const {
     std::int64_t product = 1;
     for (const AxisUse* use : cutting(factor)) {
-      product *= layout_.size(use->axis);
+      product = multiply(product, layout_.size(use->axis));
     }
+    return product;
+  }
+
+  // Of sizes that an annotation or a shape gives, neither of them negative.
+  [[nodiscard]] std::int64_t multiply(std::int64_t left, std::int64_t right) const {
+    std::int64_t product = 0;
+    TTRACE_CHECK(
+        !__builtin_mul_overflow(left, right, &product) && product <= kMostElements,
+        UsageError,
+        where(),
+        " would have ",
+        left,
+        " times ",
+        right,
+        " elements, more than a tensor can have; correct a size in the word or under sizes");
     return product;
   }
 
   [[nodiscard]] std::optional<std::int64_t> given_size(const DimFactor& factor) const {
     if (factor.size) {
-      return factor.size;
+      return multiply(*factor.size, 1);
     }
     const auto found = sizes_.find(factor.name);
-    return found == sizes_.end() ? std::nullopt : std::optional(found->second);
+    return found == sizes_.end() ? std::nullopt : std::optional(multiply(found->second, 1));
   }
 
   // What this rank holds of [0, size), cut by one axis after the other.
@@ -355,7 +392,7 @@ class Placer {
     Ranges ranges = share_of(logical, factor);
     const std::int64_t expected = length_of(ranges);
     if (expected != local) {
-      const std::int64_t padded = local * ranks_cutting(factor);
+      const std::int64_t padded = multiply(local, ranks_cutting(factor));
       ranges = share_of(padded, factor);
       if (padded < logical || length_of(ranges) != local) {
         fail_size(factor, local, logical, expected);
@@ -404,7 +441,7 @@ class Placer {
     for (std::size_t i = 0; i < factors.size(); ++i) {
       if (i != free) {
         locals[i] = length_of(share_of(*given_size(factors[i]), factors[i]));
-        others *= locals[i];
+        others = multiply(others, locals[i]);
       }
     }
     // A rank that holds nothing of one factor holds nothing of the dimension.
@@ -425,10 +462,23 @@ class Placer {
     DimPlacement placed{1, 1, {{0, 0, 1}}};
     for (std::size_t i = 0; i < factors.size(); ++i) {
       const std::int64_t logical =
-          given_size(factors[i]).value_or(locals[i] * ranks_cutting(factors[i]));
-      placed = fuse(placed, place_factor(factors[i], locals[i], logical));
+          given_size(factors[i]).value_or(multiply(locals[i], ranks_cutting(factors[i])));
+      placed = join(placed, place_factor(factors[i], locals[i], logical));
     }
     return placed;
+  }
+
+  [[nodiscard]] DimPlacement join(const DimPlacement& slow, const DimPlacement& fast) const {
+    static_cast<void>(multiply(slow.local_size, fast.local_size));
+    static_cast<void>(multiply(slow.logical_size, fast.logical_size));
+    TTRACE_CHECK(is_whole(fast) || can_fuse(slow, fast),
+                 UsageError,
+                 where(),
+                 " falls into more than ",
+                 kMostSegments,
+                 " pieces, because a fast factor is cut within each index of a slow one; cut the "
+                 "slow factor, or correct a size in the word or under sizes");
+    return fuse(slow, fast);
   }
 
   // Uses of axes that the run has, over the whole tensor.

@@ -1,5 +1,10 @@
 #include "writer_thread.h"
 
+#include "support/temporary_directory.h"
+
+#include <ttrace/trace_reader.h>
+#include <ttrace/trace_writer.h>
+
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -123,6 +128,27 @@ TEST(WriterThread, TheFirstErrorIsReportedOnceAndTheRestDiscarded) {
   }
   EXPECT_EQ(errors, 1);
   EXPECT_THAT(log.lines, ElementsAre("good 0"));
+}
+
+TEST(WriterThread, FilesOfTwoStepsAreWholeWhenTheStepsAreOver) {
+  const testing::TemporaryDirectory folder;
+  Environment environment;
+  environment.directory = folder.path();
+  WriterThread writer(make_file_sink(environment, Layout()), no_error, 4096);
+  for (std::int64_t step = 0; step < 2; ++step) {
+    writer.begin_step(step);
+    for (int i = 0; i < 100; ++i) {
+      Record record = named("t" + std::to_string(i));
+      record.id.step = step;
+      record.type = ElementType::kU8;
+      record.shape = {1000};
+      record.placement = whole(record.shape);
+      writer.append(std::move(record), std::vector<std::byte>(1000));
+    }
+    writer.flush();
+    writer.end_step([] { return true; });
+    EXPECT_EQ(RankFile(step_file(folder.path(), step, 0)).records().size(), 100U);
+  }
 }
 
 TEST(WriterThread, AbandonedOneDiscardsWhatIsQueuedAndBlocksNobody) {

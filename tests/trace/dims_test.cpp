@@ -303,6 +303,26 @@ TEST(Dims, SizesThatContradictAreRefused) {
   refused("(g=2[tp]*f)", 4, rank_of("tp", 3, 2));  // this rank holds none of g's 2
 }
 
+// Sizes overflowed 64 bits, and the placement had a negative size.
+TEST(Dims, SizesBeyondAnyTensorAreRefused) {
+  const auto place_huge = [] {
+    return placed("(2*f[tp])", {std::int64_t{1} << 59}, rank_of("tp", 8, 1));
+  };
+  EXPECT_THAT(usage_error(place_huge), HasSubstr("more than a tensor can have"));
+  const auto place_named = [] {
+    return placed("v[tp]", {4}, rank_of("tp", 2, 1), {{"v", INT64_MAX}});
+  };
+  EXPECT_THAT(usage_error(place_named), HasSubstr("more than a tensor can have"));
+}
+
+// A wrong size made millions of segments, each printed into the index.
+TEST(Dims, FastFactorCutWithinManyIndicesIsRefused) {
+  const auto place_pieces = [] {
+    return placed("(s*v=8[cp])", {std::int64_t{4} << 21}, rank_of("cp", 2, 1));
+  };
+  EXPECT_THAT(usage_error(place_pieces), HasSubstr("falls into more than 65536 pieces"));
+}
+
 TEST(Dims, TwoFactorsOfUnknownSizeAreBothNamed) {
   EXPECT_THAT(usage_error([] { (void)placed("(a*2*b[tp])", {8}, Layout{}); }),
               AllOf(HasSubstr("\"a\""), HasSubstr("\"b[tp]\""), HasSubstr("under sizes")));
