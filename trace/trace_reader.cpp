@@ -294,12 +294,13 @@ struct RankFile::Impl {
       file.throw_damaged("the index has " + std::to_string(index.rows()) + " rows, not " +
                          std::to_string(file.integer_attribute(kRecordsAttribute)));
     }
-    std::unordered_set<std::string> ids;
+    std::unordered_set<std::string_view> ids;  // an id has one spelling
+    ids.reserve(index.rows());
     records.reserve(index.rows());
     for (std::size_t row = 0; row < index.rows(); ++row) {
       parse_part(file, "row " + std::to_string(row) + " of the index", [&] {
         Record record = parse_row(index, row);
-        TTRACE_CHECK(ids.insert(to_string(record.id)).second,
+        TTRACE_CHECK(ids.insert(index.text(row, index_column::kId)).second,
                      FormatError,
                      to_string(record.id),
                      " was there before");
