@@ -46,6 +46,15 @@ ElementType coarser(ElementType left, ElementType right) {
   return format_of(left).mantissa_bits <= format_of(right).mantissa_bits ? left : right;
 }
 
+Bounds::Bounds(const NoiseModel& noise, ElementType precision, bool same_precision)
+    : noise_(noise), precision_(precision), same_precision_(same_precision) {
+  const std::string passes = counted(noise.passes(), "noise pass", "noise passes");
+  for (int number = 0; number <= static_cast<int>(TensorClass::kScalar); ++number) {
+    const double limit = limit_of(static_cast<TensorClass>(number)).noise_limit;
+    noise_sources_.push_back(passes + " x " + short_number(limit) + " (default limit)");
+  }
+}
+
 Bound Bounds::of(const Judged& judged) const {
   if (is_exact(judged.id, judged.type)) {
     const std::string_view what =
@@ -71,7 +80,6 @@ Bound Bounds::of(const Judged& judged) const {
 Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   const TensorClass tensor_class = class_of(judged.id.kind, judged.dimensions);
   const Statistics& statistics = judged.statistics;
-  const std::string passes = counted(noise.passes, "noise pass", "noise passes");
   double scale_squared = noise.mean_squared;
   if (is_optimizer_result(tensor_class)) {
     const PooledNoise pool = noise_.pooled(judged.id.step, judged.id.kind);
@@ -83,16 +91,18 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
     scale_squared += squared(rounding_error(precision_)) * statistics.reference_squared;
   }
   if (scale_squared == 0.0) {
-    return {0.0, 0.0, BoundOrigin::kNoise, "reproduced exactly by " + passes};
+    return {0.0,
+            0.0,
+            BoundOrigin::kNoise,
+            "reproduced exactly by " + counted(noise.passes, "noise pass", "noise passes")};
   }
   scale_squared +=
       squared(kFlipsOfLargestElement * unit_in_last_place(judged.type, statistics.max_reference));
   const double scale = std::sqrt(scale_squared);
-  const double limit = limit_of(tensor_class).noise_limit;
-  return {limit * scale,
+  return {limit_of(tensor_class).noise_limit * scale,
           scale,
           BoundOrigin::kNoise,
-          passes + " x " + short_number(limit) + " (default limit)"};
+          noise_sources_[static_cast<std::size_t>(tensor_class)]};
 }
 
 Bound Bounds::from_class(const Judged& judged, const std::string& why) const {

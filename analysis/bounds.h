@@ -37,6 +37,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace ttrace {
 
@@ -65,8 +66,7 @@ class Bounds {
  public:
   // `precision` is the coarser one that the programs compute in. Noise passes of the reference say
   // nothing about a candidate of another precision: then class defaults apply.
-  Bounds(const NoiseModel& noise, ElementType precision, bool same_precision)
-      : noise_(noise), precision_(precision), same_precision_(same_precision) {}
+  Bounds(const NoiseModel& noise, ElementType precision, bool same_precision);
 
   [[nodiscard]] Bound of(const Judged& judged) const;
 
@@ -75,6 +75,7 @@ class Bounds {
   [[nodiscard]] Bound from_class(const Judged& judged, const std::string& why) const;
 
   const NoiseModel& noise_;
+  std::vector<std::string> noise_sources_;  // by number of TensorClass
   ElementType precision_;
   bool same_precision_;
 };

@@ -1,9 +1,13 @@
 #include "analysis/matching.h"
 
+#include <ttrace/tensor_id_hash.h>
+
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 namespace ttrace {
@@ -27,7 +31,45 @@ struct Entry {
   Match match;
 };
 
-using Entries = std::map<TensorId, Entry>;
+// Found by their ids, which stay where the traces have them.
+class Entries {
+ public:
+  explicit Entries(std::size_t expected) {
+    entries_.reserve(expected);
+    positions_.reserve(expected);
+  }
+
+  // Null where there is none. Valid until the next entry is added.
+  [[nodiscard]] Entry* find(const TensorId& id) {
+    const auto found = positions_.find(id);
+    return found == positions_.end() ? nullptr : &entries_[found->second];
+  }
+  // The entry of `id`, new at `place` where there was none.
+  Entry& at_or_new(const TensorId& id, const Place& place) {
+    const auto [position, is_new] = positions_.try_emplace(std::cref(id), entries_.size());
+    if (is_new) {
+      entries_.push_back({place, {}});
+      entries_.back().match.id = id;
+    }
+    return entries_[position->second];
+  }
+  [[nodiscard]] std::vector<Entry>& all() { return entries_; }
+
+ private:
+  using IdReference = std::reference_wrapper<const TensorId>;
+  std::vector<Entry> entries_;
+  std::unordered_map<IdReference, std::size_t, TensorIdHash, std::equal_to<TensorId>> positions_;
+};
+
+std::size_t count_records(const Trace& trace) {
+  std::size_t count = 0;
+  for (const StepTrace& step : trace.steps()) {
+    for (const RankFile& rank : step.ranks) {
+      count += rank.records().size();
+    }
+  }
+  return count;
+}
 
 // Returns the largest order number of every step.
 std::map<std::int64_t, std::uint64_t> add_reference(const Trace& trace, Entries& entries) {
@@ -37,7 +79,7 @@ std::map<std::int64_t, std::uint64_t> add_reference(const Trace& trace, Entries&
       const int rank = static_cast<int>(r);
       for (const Record& record : step.ranks[r].records()) {
         const Place place{step.step, record.order, true, rank, record.order};
-        Entry& entry = entries.try_emplace(record.id, Entry{place, {}}).first->second;
+        Entry& entry = entries.at_or_new(record.id, place);
         entry.place = std::min(entry.place, place);
         entry.match.reference.push_back({rank, &record, step.ranks[r].bytes(record)});
         last[step.step] = std::max(last[step.step], record.order);
@@ -65,22 +107,25 @@ void add_candidate_rank(const RankFile& file, int rank, Place next, Entries& ent
   // Backwards, so that `next` is the place of the next record that the reference has too.
   const std::vector<const Record*> records = by_order(file);
   for (auto record = records.rbegin(); record != records.rend(); ++record) {
-    const auto found = entries.find((*record)->id);
-    if (found != entries.end() && found->second.place.in_reference) {
-      next.step = found->second.place.step;
-      next.order = found->second.place.order;
+    Entry* entry = entries.find((*record)->id);
+    if (entry != nullptr && entry->place.in_reference) {
+      next.step = entry->place.step;
+      next.order = entry->place.order;
     } else {
       next.own_order = (*record)->order;
-      Entry& entry = entries.try_emplace((*record)->id, Entry{next, {}}).first->second;
-      entry.place = std::min(entry.place, next);
+      entry = &entries.at_or_new((*record)->id, next);
+      entry->place = std::min(entry->place, next);
     }
-  }
-  for (const Record& record : file.records()) {
-    entries.at(record.id).match.candidate.push_back({rank, &record, file.bytes(record)});
+    entry->match.candidate.push_back({rank, *record, file.bytes(**record)});
   }
 }
 
 void link_recomputed(std::vector<Match>& matches) {
+  const bool any =
+      std::any_of(matches.begin(), matches.end(), [](const Match& m) { return m.id.recompute; });
+  if (!any) {
+    return;
+  }
   std::map<TensorId, std::size_t> positions;
   for (std::size_t i = 0; i < matches.size(); ++i) {
     if (!matches[i].id.recompute) {
@@ -100,7 +145,7 @@ void link_recomputed(std::vector<Match>& matches) {
 }  // namespace
 
 std::vector<Match> match(const Trace& reference, const Trace& candidate) {
-  Entries entries;
+  Entries entries(count_records(reference));
   const auto last = add_reference(reference, entries);
   for (const StepTrace& step : candidate.steps()) {
     const auto end = last.find(step.step);
@@ -111,14 +156,13 @@ std::vector<Match> match(const Trace& reference, const Trace& candidate) {
   }
 
   std::vector<Entry*> sorted;
-  sorted.reserve(entries.size());
-  for (auto& [id, entry] : entries) {
-    entry.match.id = id;
+  sorted.reserve(entries.all().size());
+  for (Entry& entry : entries.all()) {
     entry.match.order = entry.place.order;
     sorted.push_back(&entry);
   }
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Entry* left, const Entry* right) {
-    return left->place < right->place;
+  std::sort(sorted.begin(), sorted.end(), [](const Entry* left, const Entry* right) {
+    return std::tie(left->place, left->match.id) < std::tie(right->place, right->match.id);
   });
 
   std::vector<Match> matches;

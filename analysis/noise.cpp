@@ -6,9 +6,16 @@ namespace ttrace {
 
 NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Match> matches)
     : passes_(static_cast<int>(passes.size())) {
+  // Passes mostly hold the same ids in the same order: where the last pass had them.
+  std::vector<std::pair<const TensorId, TensorNoise>*> by_row;
   for (const NoisePass& pass : passes) {
-    for (const NoiseRow& row : pass.rows) {
-      TensorNoise& noise = tensors_[row.id];
+    by_row.resize(pass.rows.size(), nullptr);
+    for (std::size_t i = 0; i < pass.rows.size(); ++i) {
+      const NoiseRow& row = pass.rows[i];
+      if (by_row[i] == nullptr || by_row[i]->first != row.id) {
+        by_row[i] = &*tensors_.try_emplace(row.id).first;
+      }
+      TensorNoise& noise = by_row[i]->second;
       noise.mean_squared += row.sum_squared;
       noise.max_abs = std::max(noise.max_abs, row.max_abs);
       noise.nonfinite += row.nonfinite;

@@ -7,10 +7,12 @@
 
 #include <ttrace/noise_table.h>
 #include <ttrace/tensor_id.h>
+#include <ttrace/tensor_id_hash.h>
 
 #include <cstdint>
 #include <map>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -43,7 +45,7 @@ class NoiseModel {
 
  private:
   int passes_ = 0;
-  std::map<TensorId, TensorNoise> tensors_;
+  std::unordered_map<TensorId, TensorNoise, TensorIdHash> tensors_;
   std::map<std::pair<std::int64_t, Kind>, PooledNoise> pools_;
 };
 

@@ -12,9 +12,11 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <unordered_set>
+#include <utility>
 
 namespace ttrace {
 namespace {
@@ -43,40 +45,82 @@ void check_values(const NoiseRow& row) {
                ", which are not both 0 or more");
 }
 
-NoiseRow parse_row(const Table& table, std::size_t row) {
-  NoiseRow parsed;
-  parsed.id = parse_tensor_id(table.text(row, kId));
-  parsed.sum_squared = table.f64(row, kSumSquared);
-  parsed.max_abs = table.f64(row, kMaxAbs);
-  parsed.nonfinite = table.u64(row, kNonfinite);
-  check_values(parsed);
-  return parsed;
+[[noreturn]] void throw_damaged_row(const Hdf5Input& file,
+                                    std::size_t row,
+                                    const std::string& cause) {
+  file.throw_damaged("row " + std::to_string(row) + " of the noise table: " + cause);
 }
 
-NoisePass read_pass(const std::string& path) {
-  const Hdf5Input file(path);
-  NoisePass pass;
-  const std::int64_t seed = file.integer_attribute(kSeedAttribute);
-  if (seed < 1 || seed > std::numeric_limits<int>::max()) {
-    file.throw_damaged("seed is " + std::to_string(seed));
+// Runs `parse`, whose complaints know neither file nor row.
+template <class Parse>
+void parse_part(const Hdf5Input& file, std::size_t row, Parse parse) {
+  try {
+    parse();
+  } catch (const FormatError& error) {
+    throw_damaged_row(file, row, error.message());
   }
-  pass.seed = static_cast<int>(seed);
-  const Table table(file, kNoiseTable, kNoiseColumns);
-  std::unordered_set<std::string> ids;
-  pass.rows.reserve(table.rows());
-  for (std::size_t row = 0; row < table.rows(); ++row) {
-    try {
-      pass.rows.push_back(parse_row(table, row));
-    } catch (const FormatError& error) {
-      file.throw_damaged("row " + std::to_string(row) + " of the noise table: " + error.message());
-    }
-    if (const std::string id = to_string(pass.rows.back().id); !ids.insert(id).second) {
-      file.throw_damaged("row " + std::to_string(row) + " of the noise table: " + id +
-                         " was there before");
-    }
-  }
-  return pass;
 }
+
+bool have_same_ids(const Table& left, const Table& right) {
+  if (left.rows() != right.rows()) {
+    return false;
+  }
+  for (std::size_t row = 0; row < left.rows(); ++row) {
+    if (left.text(row, kId) != right.text(row, kId)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void read_ids(const Hdf5Input& file, const Table& table, std::vector<NoiseRow>& rows) {
+  std::unordered_set<std::string_view> ids;  // an id has one spelling
+  ids.reserve(table.rows());
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    const std::string_view id = table.text(row, kId);
+    parse_part(file, row, [&] { rows[row].id = parse_tensor_id(id); });
+    if (!ids.insert(id).second) {
+      throw_damaged_row(file, row, std::string(id) + " was there before");
+    }
+  }
+}
+
+void read_values(const Hdf5Input& file, const Table& table, std::vector<NoiseRow>& rows) {
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    rows[row].sum_squared = table.f64(row, kSumSquared);
+    rows[row].max_abs = table.f64(row, kMaxAbs);
+    rows[row].nonfinite = table.u64(row, kNonfinite);
+    parse_part(file, row, [&] { check_values(rows[row]); });
+  }
+}
+
+// Reads the passes of one reference. They mostly hold the same ids in the same order, and those
+// need not be parsed and told apart again.
+class PassReader {
+ public:
+  [[nodiscard]] NoisePass read(const std::string& path, const NoisePass* previous) {
+    const Hdf5Input file(path);
+    NoisePass pass;
+    const std::int64_t seed = file.integer_attribute(kSeedAttribute);
+    if (seed < 1 || seed > std::numeric_limits<int>::max()) {
+      file.throw_damaged("seed is " + std::to_string(seed));
+    }
+    pass.seed = static_cast<int>(seed);
+    Table table(file, kNoiseTable, kNoiseColumns);
+    if (previous != nullptr && have_same_ids(table, *table_)) {
+      pass.rows = previous->rows;
+    } else {
+      pass.rows.resize(table.rows());
+      read_ids(file, table, pass.rows);
+    }
+    read_values(file, table, pass.rows);
+    table_ = std::move(table);
+    return pass;
+  }
+
+ private:
+  std::optional<Table> table_;  // of the previous pass
+};
 
 // Finished tables only: a `.tmp` is a pass that is still running or was killed.
 bool is_noise_file(const std::filesystem::path& path) {
@@ -115,6 +159,7 @@ void write_noise(const std::string& directory, const NoisePass& pass) {
 std::vector<NoisePass> read_noise(const std::string& directory) {
   const QuietHdf5 quiet;
   std::vector<NoisePass> passes;
+  PassReader reader;
   const std::filesystem::path folder = std::filesystem::path(directory) / "noise";
   std::error_code error;
   if (!std::filesystem::exists(folder, error)) {
@@ -126,7 +171,7 @@ std::vector<NoisePass> read_noise(const std::string& directory) {
     if (!is_noise_file(entry->path())) {
       continue;
     }
-    passes.push_back(read_pass(path));
+    passes.push_back(reader.read(path, passes.empty() ? nullptr : &passes.back()));
     TTRACE_CHECK(noise_file(directory, passes.back().seed) == path,
                  FormatError,
                  path,

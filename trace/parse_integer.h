@@ -11,14 +11,13 @@ namespace ttrace {
 
 // Nothing where `text` is no such number or exceeds 63 bits.
 [[nodiscard]] inline std::optional<std::int64_t> parse_integer(std::string_view text) {
-  const bool digits_only =
-      !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-  if (!digits_only || (text.size() > 1 && text.front() == '0')) {
+  if (text.empty() || text.front() == '-' || (text.size() > 1 && text.front() == '0')) {
     return std::nullopt;
   }
   std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc()) {
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value);
+  if (error != std::errc() || end != last) {
     return std::nullopt;
   }
   return value;

@@ -21,24 +21,35 @@ DimPlacement whole_dim(std::int64_t size) {
   return dim;
 }
 
-// Fails with `what` unless the segments, sorted by `start`, lie side by side within [0, size).
+// Fails unless the segments, sorted by `start`, lie side by side within [0, size). `side` is
+// "local" or "logical".
 template <class Start>
 void check_side_by_side(const std::vector<Segment>& segments,
                         Start start,
                         std::int64_t size,
-                        const std::string& what) {
+                        std::size_t number,
+                        const char* side) {
+  constexpr auto kSubject = "dimension ";
+  constexpr auto kOf = " of a placement, ";
   std::int64_t end = 0;
   for (const Segment& segment : segments) {
-    TTRACE_CHECK(segment.extent > 0, FormatError, what, " has an empty segment");
+    TTRACE_CHECK(
+        segment.extent > 0, FormatError, kSubject, number, kOf, side, ", has an empty segment");
     TTRACE_CHECK(start(segment) >= end,
                  FormatError,
-                 what,
-                 " has segments that overlap at index ",
+                 kSubject,
+                 number,
+                 kOf,
+                 side,
+                 ", has segments that overlap at index ",
                  start(segment));
     TTRACE_CHECK(segment.extent <= size - start(segment),
                  FormatError,
-                 what,
-                 " has a segment of ",
+                 kSubject,
+                 number,
+                 kOf,
+                 side,
+                 ", has a segment of ",
                  segment.extent,
                  " elements from index ",
                  start(segment),
@@ -49,20 +60,32 @@ void check_side_by_side(const std::vector<Segment>& segments,
 }
 
 void validate_dim(const DimPlacement& dim, std::size_t number) {
-  const std::string name = "dimension " + std::to_string(number) + " of a placement";
-  TTRACE_CHECK(
-      dim.local_size >= 0 && dim.logical_size >= 0, FormatError, name, " has a negative size");
+  TTRACE_CHECK(dim.local_size >= 0 && dim.logical_size >= 0,
+               FormatError,
+               "dimension ",
+               number,
+               " of a placement has a negative size");
+  const auto logical = [](const Segment& s) { return s.logical; };
   check_side_by_side(
-      dim.segments, [](const Segment& s) { return s.local; }, dim.local_size, name + ", local,");
+      dim.segments, [](const Segment& s) { return s.local; }, dim.local_size, number, "local");
+  const auto ascending = [&](const Segment& a, const Segment& b) {
+    return logical(a) < logical(b);
+  };
+  if (std::is_sorted(dim.segments.begin(), dim.segments.end(), ascending)) {
+    check_side_by_side(dim.segments, logical, dim.logical_size, number, "logical");
+    return;
+  }
   std::vector<Segment> by_logical = dim.segments;
-  std::sort(by_logical.begin(), by_logical.end(), [](const Segment& a, const Segment& b) {
-    return a.logical < b.logical;
-  });
-  check_side_by_side(
-      by_logical,
-      [](const Segment& s) { return s.logical; },
-      dim.logical_size,
-      name + ", logical,");
+  std::sort(by_logical.begin(), by_logical.end(), ascending);
+  check_side_by_side(by_logical, logical, dim.logical_size, number, "logical");
+}
+
+// The same as whole_dim(dim.logical_size), without building that.
+bool is_whole_dim(const DimPlacement& dim) {
+  if (dim.local_size != dim.logical_size || dim.logical_size == 0) {
+    return dim == whole_dim(dim.logical_size);
+  }
+  return dim.segments.size() == 1 && dim.segments.front() == Segment{0, 0, dim.logical_size};
 }
 
 constexpr std::int64_t kPadding = -1;
@@ -96,7 +119,7 @@ std::vector<Segment> segments_of(const std::vector<std::int64_t>& map) {
 
 std::string text_of(const DimPlacement& dim) {
   std::string text = std::to_string(dim.logical_size);
-  if (dim == whole_dim(dim.logical_size)) {
+  if (is_whole_dim(dim)) {
     return text;
   }
   text += "/" + std::to_string(dim.local_size) + ":";
@@ -118,6 +141,7 @@ std::string hexadecimal(double value) {
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
+  parts.reserve(static_cast<std::size_t>(std::count(text.begin(), text.end(), separator)) + 1);
   while (true) {
     const std::size_t at = text.find(separator);
     parts.push_back(text.substr(0, at));
@@ -136,6 +160,7 @@ class PlacementParser {
     Placement placement;
     bool dims_over = false;
     const std::vector<std::string_view> words = split(text_, ' ');
+    placement.dims.reserve(words.size());
     for (std::size_t i = 0; i < words.size(); ++i) {
       word_ = words[i];
       if (word_.starts_with("partial=")) {
@@ -244,6 +269,7 @@ class PlacementParser {
 
 std::vector<std::int64_t> Placement::local_shape() const {
   std::vector<std::int64_t> shape;
+  shape.reserve(dims.size());
   for (const DimPlacement& dim : dims) {
     shape.push_back(dim.local_size);
   }
@@ -252,6 +278,7 @@ std::vector<std::int64_t> Placement::local_shape() const {
 
 std::vector<std::int64_t> Placement::logical_shape() const {
   std::vector<std::int64_t> shape;
+  shape.reserve(dims.size());
   for (const DimPlacement& dim : dims) {
     shape.push_back(dim.logical_size);
   }
@@ -259,10 +286,7 @@ std::vector<std::int64_t> Placement::logical_shape() const {
 }
 
 bool Placement::is_whole() const {
-  const bool identical = std::all_of(dims.begin(), dims.end(), [](const DimPlacement& dim) {
-    return dim == whole_dim(dim.logical_size);
-  });
-  return identical && partial_count == 1 && scale == 1.0;
+  return partial_count == 1 && scale == 1.0 && std::all_of(dims.begin(), dims.end(), is_whole_dim);
 }
 
 Placement whole(std::span<const std::int64_t> shape) {

@@ -52,6 +52,7 @@ bool is_accurate(ElementType type,
   const double least = is_summed_in_float(type) ? kTinyFloat : kTinyDouble;
   const SumNode& sums = block.sums;
   return std::isfinite(sums.reference_squared) && std::isfinite(sums.candidate_squared) &&
+         std::isfinite(sums.difference_squared) &&
          (block.different == 0 || block.max_difference >= least) &&
          (block.max_reference >= least || is_zero(reference, block_bytes(type))) &&
          (sums.candidate_squared >= least * least || is_zero(candidate, block_bytes(type)));
@@ -176,21 +177,27 @@ Block compare_block(const StatisticsKernel& kernel, const Pair& pair) {
 // Position of the first element whose difference, rounded as when the block was summed, is the
 // block's largest. (f32 differences rounded to double first come out the same.)
 std::int64_t find_maximum(const Pair& pair, const Block& block) {
-  DoubleBlock reference{};
-  DoubleBlock candidate{};
-  to_double(pair.reference_type, pair.reference, pair.count, reference.data());
-  to_double(pair.candidate_type, pair.candidate, pair.count, candidate.data());
-  const auto* const found =
-      std::mismatch(reference.begin(),
-                    reference.end(),
-                    candidate.begin(),
-                    [&block](double r, double c) {
-                      const double distance = std::abs(c - r);
-                      return block.max_difference !=
-                             (block.in_float ? static_cast<float>(distance) : distance);
-                    })
-          .first;
-  return found - reference.begin();
+  constexpr std::int64_t kChunk = 64;  // looked at together; often the first has it
+  std::array<double, kChunk> reference{};
+  std::array<double, kChunk> candidate{};
+  const std::size_t reference_size = element_size(pair.reference_type);
+  const std::size_t candidate_size = element_size(pair.candidate_type);
+  for (std::int64_t begin = 0; begin < pair.count; begin += kChunk) {
+    const auto offset = static_cast<std::size_t>(begin);
+    const std::int64_t count = std::min(kChunk, pair.count - begin);
+    to_double(
+        pair.reference_type, pair.reference + offset * reference_size, count, reference.data());
+    to_double(
+        pair.candidate_type, pair.candidate + offset * candidate_size, count, candidate.data());
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const double distance = std::abs(candidate[at] - reference[at]);
+      if (block.max_difference == (block.in_float ? static_cast<float>(distance) : distance)) {
+        return begin + i;
+      }
+    }
+  }
+  TTRACE_THROW(InternalError, "no element has the largest difference of its block");
 }
 
 void add_sums(const SumNode& from, SumNode& to) {

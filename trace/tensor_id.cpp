@@ -35,10 +35,10 @@ class IdParser {
 
   TensorId parse() {
     TensorId id;
-    id.step = number_after('s', take_part());
+    id.step = number_after("s", take_part());
     std::string_view part = take_part();
     if (!part.empty() && part.front() == 'm' && parse_integer(part.substr(1))) {
-      id.microbatch = number_after('m', part);
+      id.microbatch = number_after("m", part);
       part = take_part();
     }
     const std::optional<Kind> kind = find_kind(part);
@@ -61,11 +61,10 @@ class IdParser {
     return part;
   }
 
-  [[nodiscard]] std::int64_t number_after(char prefix, std::string_view part) const {
-    const bool prefixed = !part.empty() && part.front() == prefix;
+  [[nodiscard]] std::int64_t number_after(std::string_view prefix, std::string_view part) const {
     const std::optional<std::int64_t> number =
-        prefixed ? parse_integer(part.substr(1)) : std::nullopt;
-    require(number.has_value(), std::string(1, prefix) + " and a number", part);
+        part.starts_with(prefix) ? parse_integer(part.substr(prefix.size())) : std::nullopt;
+    require(number.has_value(), prefix == "s" ? "s and a number" : "m and a number", part);
     return *number;
   }
 

@@ -348,14 +348,17 @@ struct RankFile::Impl {
       file.throw_damaged("the index has " + std::to_string(index.rows()) + " rows, not " +
                          std::to_string(file.integer_attribute(kRecordsAttribute)));
     }
-    std::unordered_set<std::string> ids;
+    std::unordered_set<std::string_view> ids;  // an id has one spelling
+    ids.reserve(index.rows());
     records.reserve(index.rows());
     for (std::size_t row = 0; row < index.rows(); ++row) {
       const std::string place = "row " + std::to_string(row) + " of the index";
       parse_part(file, place, [&] {
         records.push_back(parse_row(index, row));
-        const std::string id = to_string(records.back().id);
-        TTRACE_CHECK(ids.insert(id).second, FormatError, id, " was there before");
+        TTRACE_CHECK(ids.insert(index.text(row, index_column::kId)).second,
+                     FormatError,
+                     to_string(records.back().id),
+                     " was there before");
       });
       const Record& record = records.back();
       if (record.bytes > 0) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <random>
 
 namespace ttrace::bench {
@@ -17,6 +18,10 @@ double median(std::vector<double> values) {
   const std::size_t middle = values.size() / 2;
   std::sort(values.begin(), values.end());
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2.0;
+}
+
+double shortest(const std::vector<double>& values) {
+  return *std::min_element(values.begin(), values.end());
 }
 
 std::vector<double> Pairs::ratios() const {

@@ -244,6 +244,16 @@ TEST(Statistics, TinyAndHugeValuesNeitherUnderflowNorOverflow) {
   }
 }
 
+// Once the largest difference came out infinite and was nowhere to be found.
+TEST(Statistics, DifferenceWhoseSquareAloneOverflowsIsMeasured) {
+  const Tensor reference(ElementType::kF32, {1.0, 0x1p63, 2.0});
+  const Tensor candidate(ElementType::kF32, {1.0, -0x1p63, 2.0});
+  const Statistics s = compare(reference, candidate);
+  EXPECT_EQ(s.max_difference, 0x1p64);
+  EXPECT_EQ(s.max_index, 1);
+  EXPECT_EQ(s.difference_squared, 0x1p128);
+}
+
 TEST(Statistics, TinyTensorBesideOrdinaryOneKeepsItsNorm) {
   const std::vector<double> ordinary = normal_values(kStatisticsBlock, 6);
   const std::vector<double> tiny = normal_values(kStatisticsBlock, 7, 1e-25);
