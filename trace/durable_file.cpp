@@ -30,11 +30,11 @@ void sync(int descriptor, const std::string& path) {
 
 // An open-file-description lock, so that it neither depends on the process nor meets HDF5's flock.
 // File systems without locks give ENOLCK or the like: then two writers go unnoticed.
-bool locked_by_another(int descriptor) {
+bool lock_refused(const FileDescriptor& descriptor) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
-  return ::fcntl(descriptor, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES);
+  return ::fcntl(descriptor.get(), F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES);
 }
 
 }  // namespace
@@ -80,12 +80,19 @@ FileDescriptor open_temporary(const std::string& file) {
                system_error_text(errno),
                kStorageRemedy);
   TTRACE_CHECK(
-      !locked_by_another(descriptor.get()),
+      !lock_refused(descriptor),
       FormatError,
       temporary,
       ": is being written by another process; two processes have the same rank or two runs "
       "share one TTRACE_DIR");
   return descriptor;
+}
+
+bool locked_by_another(const FileDescriptor& descriptor) {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return ::fcntl(descriptor.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 void publish(const std::string& file, const FileDescriptor& descriptor) {

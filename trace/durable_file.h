@@ -42,6 +42,9 @@ class FileDescriptor {
 // Throws FormatError with path, cause and remedy.
 [[nodiscard]] FileDescriptor open_temporary(const std::string& file);
 
+// Whether another descriptor holds that lock, so that a writer is alive.
+[[nodiscard]] bool locked_by_another(const FileDescriptor& descriptor);
+
 // Forces `file`.tmp, open as `descriptor`, to the disk and renames it to `file`. Throws
 // FormatError.
 void publish(const std::string& file, const FileDescriptor& descriptor);

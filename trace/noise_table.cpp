@@ -53,31 +53,6 @@ NoiseRow parse_row(const Table& table, std::size_t row) {
   return parsed;
 }
 
-NoisePass read_pass(const std::string& path) {
-  const Hdf5Input file(path);
-  NoisePass pass;
-  const std::int64_t seed = file.integer_attribute(kSeedAttribute);
-  if (seed < 1 || seed > std::numeric_limits<int>::max()) {
-    file.throw_damaged("seed is " + std::to_string(seed));
-  }
-  pass.seed = static_cast<int>(seed);
-  const Table table(file, kNoiseTable, kNoiseColumns);
-  std::unordered_set<std::string> ids;
-  pass.rows.reserve(table.rows());
-  for (std::size_t row = 0; row < table.rows(); ++row) {
-    try {
-      pass.rows.push_back(parse_row(table, row));
-    } catch (const FormatError& error) {
-      file.throw_damaged("row " + std::to_string(row) + " of the noise table: " + error.message());
-    }
-    if (const std::string id = to_string(pass.rows.back().id); !ids.insert(id).second) {
-      file.throw_damaged("row " + std::to_string(row) + " of the noise table: " + id +
-                         " was there before");
-    }
-  }
-  return pass;
-}
-
 // Finished tables only: a `.tmp` is a pass that is still running or was killed.
 bool is_noise_file(const std::filesystem::path& path) {
   const std::string stem = path.stem().string();
@@ -112,21 +87,54 @@ void write_noise(const std::string& directory, const NoisePass& pass) {
   output.finish();
 }
 
-std::vector<NoisePass> read_noise(const std::string& directory) {
-  const QuietHdf5 quiet;
-  std::vector<NoisePass> passes;
+std::vector<std::string> noise_files(const std::string& directory) {
+  std::vector<std::string> files;
   const std::filesystem::path folder = std::filesystem::path(directory) / "noise";
   std::error_code error;
   if (!std::filesystem::exists(folder, error)) {
-    return passes;
+    return files;
   }
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    const std::string path = entry->path().string();
-    if (!is_noise_file(entry->path())) {
-      continue;
+    if (is_noise_file(entry->path())) {
+      files.push_back(entry->path().string());
     }
-    passes.push_back(read_pass(path));
+  }
+  TTRACE_CHECK(!error, FormatError, folder.string(), ": cannot be read: ", error.message());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+NoisePass read_noise_file(const std::string& path) {
+  const QuietHdf5 quiet;
+  const Hdf5Input file(path);
+  NoisePass pass;
+  const std::int64_t seed = file.integer_attribute(kSeedAttribute);
+  if (seed < 1 || seed > std::numeric_limits<int>::max()) {
+    file.throw_damaged("seed is " + std::to_string(seed));
+  }
+  pass.seed = static_cast<int>(seed);
+  const Table table(file, kNoiseTable, kNoiseColumns);
+  std::unordered_set<std::string> ids;
+  pass.rows.reserve(table.rows());
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    try {
+      pass.rows.push_back(parse_row(table, row));
+    } catch (const FormatError& error) {
+      file.throw_damaged("row " + std::to_string(row) + " of the noise table: " + error.message());
+    }
+    if (const std::string id = to_string(pass.rows.back().id); !ids.insert(id).second) {
+      file.throw_damaged("row " + std::to_string(row) + " of the noise table: " + id +
+                         " was there before");
+    }
+  }
+  return pass;
+}
+
+std::vector<NoisePass> read_noise(const std::string& directory) {
+  std::vector<NoisePass> passes;
+  for (const std::string& path : noise_files(directory)) {
+    passes.push_back(read_noise_file(path));
     TTRACE_CHECK(noise_file(directory, passes.back().seed) == path,
                  FormatError,
                  path,
@@ -134,7 +142,6 @@ std::vector<NoisePass> read_noise(const std::string& directory) {
                  passes.back().seed,
                  "; remove it and run that noise pass again");
   }
-  TTRACE_CHECK(!error, FormatError, folder.string(), ": cannot be read: ", error.message());
   std::sort(passes.begin(), passes.end(), [](const NoisePass& left, const NoisePass& right) {
     return left.seed < right.seed;
   });
