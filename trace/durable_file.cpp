@@ -30,11 +30,11 @@ void sync(int descriptor, const std::string& path) {
 
 // An open-file-description lock, so that it neither depends on the process nor meets HDF5's flock.
 // File systems without locks give ENOLCK or the like: then two writers go unnoticed.
-bool lock_refused(const FileDescriptor& descriptor) {
+bool locked_by_another(int descriptor) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
-  return ::fcntl(descriptor.get(), F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES);
+  return ::fcntl(descriptor, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES);
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ FileDescriptor open_temporary(const std::string& file) {
                system_error_text(errno),
                kStorageRemedy);
   TTRACE_CHECK(
-      !lock_refused(descriptor),
+      !locked_by_another(descriptor.get()),
       FormatError,
       temporary,
       ": is being written by another process; two processes have the same rank or two runs "
@@ -88,11 +88,13 @@ FileDescriptor open_temporary(const std::string& file) {
   return descriptor;
 }
 
-bool locked_by_another(const FileDescriptor& descriptor) {
+bool is_being_written(const std::string& path) {
+  const FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct flock lock = {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
-  return ::fcntl(descriptor.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  return descriptor.valid() && ::fcntl(descriptor.get(), F_OFD_GETLK, &lock) == 0 &&
+         lock.l_type != F_UNLCK;
 }
 
 void publish(const std::string& file, const FileDescriptor& descriptor) {

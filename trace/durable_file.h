@@ -42,8 +42,8 @@ class FileDescriptor {
 // Throws FormatError with path, cause and remedy.
 [[nodiscard]] FileDescriptor open_temporary(const std::string& file);
 
-// Whether another descriptor holds that lock, so that a writer is alive.
-[[nodiscard]] bool locked_by_another(const FileDescriptor& descriptor);
+// Whether somebody holds that lock on `path` itself, so that its writer is alive.
+[[nodiscard]] bool is_being_written(const std::string& path);
 
 // Forces `file`.tmp, open as `descriptor`, to the disk and renames it to `file`. Throws
 // FormatError.

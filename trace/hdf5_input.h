@@ -25,7 +25,7 @@ class Hdf5Input {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  [[nodiscard]] const FileDescriptor& descriptor() const { return descriptor_; }
+  [[nodiscard]] int descriptor() const { return descriptor_.get(); }
 
   // Attributes of the root group. Throw FormatError for an absent one or one of another type.
   [[nodiscard]] std::int64_t integer_attribute(const char* name) const;

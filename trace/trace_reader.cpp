@@ -28,7 +28,7 @@ namespace {
 class Mapping {
  public:
   explicit Mapping(const Hdf5Input& file) : size_(file.size()) {
-    void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor().get(), 0);
+    void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
     TTRACE_CHECK(address != MAP_FAILED,
                  FormatError,
                  file.path(),
@@ -221,14 +221,15 @@ bool stands(const std::string& path) {
                  "); remove the cause and run the pass again");
   }
   if (stands(temporary_name(file))) {
-    TTRACE_THROW(FormatError,
-                 "rank ",
-                 rank,
-                 " was stopped while it wrote step ",
-                 step,
-                 ": only ",
-                 temporary_name(file),
-                 " stands there; run the pass again");
+    TTRACE_THROW(
+        FormatError,
+        "rank ",
+        rank,
+        " was stopped while it wrote step ",
+        step,
+        ": only ",
+        temporary_name(file),
+        " stands there; run the pass again, or let `ttrace diff --partial` compare what is in it");
   }
   TTRACE_THROW(
       FormatError,
@@ -382,11 +383,11 @@ RankFile::RankFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 RankFile RankFile::unfinished(const std::string& path) {
   const QuietHdf5 quiet;
-  const Hdf5Input file(path);
-  TTRACE_CHECK(!locked_by_another(file.descriptor()),
+  TTRACE_CHECK(!is_being_written(path),
                FormatError,
                path,
                ": is being written by another process; wait for it or end it");
+  const Hdf5Input file(path);
   auto impl = std::make_unique<Impl>(file);
   impl->read_unfinished(file);
   RankFile opened(std::move(impl));
