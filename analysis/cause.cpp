@@ -144,4 +144,15 @@ Observation beyond_bound(const Comparison& comparison, const Bound& bound) {
   return {Symptom::kOutOfBound, times + "; " + size_of_error(comparison), {}};
 }
 
+Observation beyond_tolerance(const ToleranceCheck& check, std::span<const std::int64_t> shape) {
+  const std::int64_t elements =
+      element_count(std::vector<std::int64_t>(shape.begin(), shape.end()));
+  return {Symptom::kOutOfBound,
+          std::to_string(check.beyond) + " of " + counted(elements, "element", "elements") +
+              " beyond " + to_string(check.tolerance) + "; the worst, at " +
+              index_text(unravel(check.worst_index, shape)) + ", by a factor of " +
+              short_number(check.worst),
+          {}};
+}
+
 }  // namespace ttrace

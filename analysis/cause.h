@@ -40,4 +40,8 @@ struct TensorPair {
 // candidate = alpha x reference explains it, else its size.
 [[nodiscard]] Observation beyond_bound(const Comparison& comparison, const Bound& bound);
 
+// For a tensor of logical `shape` with elements beyond a tolerance that the user asked for.
+[[nodiscard]] Observation beyond_tolerance(const ToleranceCheck& check,
+                                           std::span<const std::int64_t> shape);
+
 }  // namespace ttrace

@@ -44,28 +44,32 @@ void require_equal(const std::string& name, const Section& reference, const Sect
   }
 }
 
-std::string steps_of(const Trace& trace) {
+std::string steps_of(const Trace& trace, const Selection& selection) {
   std::string text;
   for (const StepTrace& step : trace.steps()) {
-    text += (text.empty() ? "" : ", ") + std::to_string(step.step);
+    if (selection.wants_step(step.step)) {
+      text += (text.empty() ? "" : ", ") + std::to_string(step.step);
+    }
   }
   return text.empty() ? "none" : text;
 }
 
 }  // namespace
 
-std::vector<std::string> check_comparable(const Trace& reference, const Trace& candidate) {
+std::vector<std::string> check_comparable(const Trace& reference,
+                                          const Trace& candidate,
+                                          const Selection& selection) {
   const Manifest& r = reference.manifest();
   const Manifest& c = candidate.manifest();
   require_equal("model", r.model, c.model);
   require_equal("data", r.data, c.data);
-  if (steps_of(reference) != steps_of(candidate)) {
+  if (steps_of(reference, selection) != steps_of(candidate, selection)) {
     TTRACE_THROW(UsageError,
                  "the reference holds steps ",
-                 steps_of(reference),
+                 steps_of(reference, selection),
                  ", the candidate ",
-                 steps_of(candidate),
-                 "; trace both with the same TTRACE_STEPS");
+                 steps_of(candidate, selection),
+                 "; trace both with the same TTRACE_STEPS, or select common ones with --steps");
   }
 
   std::vector<std::string> remarks;

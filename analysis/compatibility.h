@@ -1,6 +1,8 @@
 // Whether two traces may be compared at all, and what differs harmlessly.
 #pragma once
 
+#include "analysis/selection.h"
+
 #include <ttrace/trace_reader.h>
 
 #include <string>
@@ -9,9 +11,11 @@
 namespace ttrace {
 
 // Throws UsageError naming the first difference of `model` or `data`, or the sets of steps where
-// these differ: a step that only one side ran has nothing to be compared with, and leaving it out
-// silently would hide what the user asked for. Returns remarks on precision, passes and versions.
+// those selected differ: a step that only one side ran has nothing to be compared with, and leaving
+// it out silently would hide what the user asked for. Returns remarks on precision, passes and
+// versions.
 [[nodiscard]] std::vector<std::string> check_comparable(const Trace& reference,
-                                                        const Trace& candidate);
+                                                        const Trace& candidate,
+                                                        const Selection& selection = {});
 
 }  // namespace ttrace

@@ -15,6 +15,8 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -60,30 +62,89 @@ void require_common_id(const std::vector<Match>& matches, const Trace& r, const 
 
 void collect_notes(const std::string& side, const Trace& trace, std::vector<std::string>& notes) {
   for (const StepTrace& step : trace.steps()) {
-    for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
-      for (const std::string& note : step.ranks[rank].notes()) {
+    for (const RankFile& file : step.ranks) {
+      for (const std::string& note : file.notes()) {
         std::ostringstream line;
-        line << side << ", rank " << rank << ", step " << step.step << ": " << note;
+        line << side << ", rank " << file.layout().rank << ", step " << step.step << ": " << note;
         notes.push_back(line.str());
       }
     }
   }
 }
 
+// What is to be judged, and how: position among the matches and a tolerance asked for.
+struct Task {
+  std::size_t match = 0;
+  std::optional<Tolerance> tolerance;
+};
+
+std::vector<Task> plan(const std::vector<Match>& matches,
+                       const DiffOptions& options,
+                       std::vector<std::string>& warnings) {
+  Selection selection = options.selection;  // copies: they count what they apply to
+  ToleranceRules tolerance = options.tolerance;
+  std::vector<Task> tasks;
+  for (std::size_t i = 0; i < matches.size(); ++i) {
+    if (selection.wants(matches[i].id, matches[i].candidate)) {
+      tasks.push_back({i, tolerance.of(matches[i].id)});
+    }
+  }
+  warnings = selection.unused();
+  const std::vector<std::string> unused = tolerance.unused();
+  warnings.insert(warnings.end(), unused.begin(), unused.end());
+  TTRACE_CHECK(!tasks.empty(),
+               UsageError,
+               "the selection leaves none of ",
+               matches.size(),
+               " tensors",
+               warnings.empty() ? "" : ": " + warnings.front(),
+               "; `ttrace ls` lists the ids");
+  return tasks;
+}
+
 std::vector<TensorVerdict> judge_all(const Judge& judge,
-                                     std::size_t count,
+                                     const std::vector<Task>& tasks,
                                      const DiffOptions& options) {
-  std::vector<TensorVerdict> verdicts(count);
+  std::vector<TensorVerdict> verdicts(tasks.size());
   std::mutex mutex;  // guards done and the callback
   std::size_t done = 0;
-  parallel_for(count, options.threads, [&](std::size_t index) {
-    verdicts[index] = judge.judge(index);
+  parallel_for(tasks.size(), options.threads, [&](std::size_t index) {
+    verdicts[index] = judge.judge(tasks[index].match, tasks[index].tolerance);
     if (options.progress) {
       const std::lock_guard lock(mutex);
-      options.progress(++done, count);
+      options.progress(++done, tasks.size());
     }
   });
   return verdicts;
+}
+
+void mark_allowed(const DiffOptions& options, Report& report) {
+  std::vector<IdPattern> missing = options.allow_missing;
+  std::vector<IdPattern> failed = options.allow_failed;
+  for (TensorVerdict& tensor : report.tensors) {
+    if (tensor.is_finding()) {
+      auto& patterns = tensor.status == Status::kDiverged ? failed : missing;
+      tensor.allowed = any_found_in(patterns, to_string(tensor.id));
+    }
+  }
+  add_unused(missing, "missing tensor", report.warnings);
+  add_unused(failed, "tensor out of bound", report.warnings);
+}
+
+std::set<std::int64_t> interrupted_steps(const std::string& side,
+                                         const Trace& trace,
+                                         const Selection& selection,
+                                         std::vector<std::string>& lacking) {
+  std::set<std::int64_t> steps;
+  for (const StepTrace& step : trace.steps()) {
+    if (!step.lacking.empty() && selection.wants_step(step.step)) {
+      steps.insert(step.step);
+      for (const std::string& sentence : step.lacking) {
+        lacking.push_back(side + ": " + sentence);
+      }
+    }
+  }
+  return steps;
 }
 
 }  // namespace
@@ -92,7 +153,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   Report report;
   report.reference = {reference.directory(), reference.manifest()};
   report.candidate = {candidate.directory(), candidate.manifest()};
-  report.remarks = check_comparable(reference, candidate);
+  report.remarks = check_comparable(reference, candidate, options.selection);
   collect_notes("reference", reference, report.notes);
   collect_notes("candidate", candidate, report.notes);
 
@@ -103,12 +164,20 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   const bool same_precision = reference.manifest().precision == candidate.manifest().precision;
   const ElementType precision = coarser(precision_of(reference), precision_of(candidate));
   const Bounds bounds(noise, precision, same_precision);
-  report.tensors = judge_all(Judge(matches, bounds, same_precision), matches.size(), options);
+  Interruptions interruptions;
+  interruptions.reference =
+      interrupted_steps("reference", reference, options.selection, report.lacking);
+  interruptions.candidate =
+      interrupted_steps("candidate", candidate, options.selection, report.lacking);
+  const std::vector<Task> tasks = plan(matches, options, report.warnings);
+  report.left_out = matches.size() - tasks.size();
+  report.tensors =
+      judge_all(Judge(matches, bounds, same_precision, std::move(interruptions)), tasks, options);
+  mark_allowed(options, report);
 
-  const auto first =
-      std::find_if(report.tensors.begin(), report.tensors.end(), [](const TensorVerdict& tensor) {
-        return tensor.status != Status::kWithin;
-      });
+  const auto first = std::find_if(report.tensors.begin(),
+                                  report.tensors.end(),
+                                  [](const TensorVerdict& tensor) { return tensor.is_finding(); });
   if (first != report.tensors.end()) {
     report.first_divergence = static_cast<std::size_t>(first - report.tensors.begin());
     report.diagnosis = diagnose(Evidence(matches, *first, candidate));

@@ -3,12 +3,16 @@
 // Sources: tiers and order of findings: docs/architecture.md; bounds: analysis/bounds.h.
 #pragma once
 
+#include "analysis/id_pattern.h"
 #include "analysis/report.h"
+#include "analysis/selection.h"
+#include "analysis/tolerance.h"
 
 #include <ttrace/trace_reader.h>
 
 #include <cstddef>
 #include <functional>
+#include <vector>
 
 namespace ttrace {
 
@@ -16,11 +20,17 @@ struct DiffOptions {
   int threads = 0;  // 0: all cores. The report does not depend on it
   // Called after each tensor from the working threads, one call at a time.
   std::function<void(std::size_t done, std::size_t total)> progress;
+  Selection selection = {};       // --ranks means the candidate's; bounds come from all tensors
+  ToleranceRules tolerance = {};  // stands in for the bound of the tensors it speaks of
+  // Findings whose id one of these is found in are listed as allowed and decide nothing.
+  std::vector<IdPattern> allow_missing = {};
+  std::vector<IdPattern> allow_failed = {};
 };
 
 // Whatever is wrong with the candidate is in the report. Throws UsageError or FormatError where no
 // comparison is possible: different `model` or `data`, different steps, no common tensor, a
-// reference whose own ranks contradict each other, damaged files.
+// reference whose own ranks contradict each other, damaged files. In steps that were interrupted
+// (Trace::open_partial) what lacks is no finding.
 [[nodiscard]] Report diff(const Trace& reference,
                           const Trace& candidate,
                           const DiffOptions& options = {});

@@ -41,10 +41,15 @@ Json counts_json(const Report& report) {
           {"out_of_bound", counts.out_of_bound},
           {"missing_in_candidate", counts.missing_in_candidate},
           {"missing_in_reference", counts.missing_in_reference},
+          {"allowed_failed", counts.allowed_failed},
+          {"allowed_missing", counts.allowed_missing},
+          {"incomplete", counts.incomplete},
+          {"left_out", report.left_out},
           {"noise_passes", report.noise_passes},
           {"bounds_from_noise", counts.bounds_from_noise},
           {"bounds_exact", counts.bounds_exact},
-          {"bounds_class_default", counts.bounds_class_default}};
+          {"bounds_class_default", counts.bounds_class_default},
+          {"bounds_asked", counts.bounds_asked}};
 }
 
 Json first_divergence_json(const Report& report) {
@@ -66,11 +71,31 @@ Json first_divergence_json(const Report& report) {
           {"where_to_look", report.where_to_look}};
 }
 
+Json tolerance_json(const Comparison* comparison) {
+  if (comparison == nullptr || !comparison->asked) {
+    return nullptr;
+  }
+  const ToleranceCheck& check = *comparison->asked;
+  return {{"rtol", number(check.tolerance.rtol)},
+          {"atol", number(check.tolerance.atol)},
+          {"beyond", check.beyond},
+          {"worst", number(check.worst)}};
+}
+
+// A run that was compared only in part is never "clean".
+const char* verdict_word(const Report& report) {
+  if (report.diverged()) {
+    return "diverged";
+  }
+  return report.partial() ? "incomplete" : "clean";
+}
+
 Json tensor_json(const TensorVerdict& tensor) {
   Json json = {{"id", to_string(tensor.id)},
                {"order", tensor.order},
                {"tier", name_of(tensor.tier)},
                {"status", name_of(tensor.status)},
+               {"allowed", tensor.allowed},
                {"symptom", name_of(tensor.symptom)}};
   const Comparison* c = tensor.comparison ? &*tensor.comparison : nullptr;
   json["error"] = c != nullptr ? number(c->error) : Json();
@@ -79,6 +104,7 @@ Json tensor_json(const TensorVerdict& tensor) {
   json["bound"] = c != nullptr ? number(c->bound) : Json();
   json["bound_source"] = tensor.bound_source;
   json["detectable"] = c != nullptr ? number(c->detectable) : Json();
+  json["tolerance"] = tolerance_json(c);
   json["q"] = c != nullptr && c->q ? number(*c->q) : Json();
   json["factor"] = c != nullptr ? number(c->factor) : Json();
   json["max_difference"] = c != nullptr ? number(c->max_difference) : Json();
@@ -99,13 +125,14 @@ std::string dump(const Json& json) {
 }  // namespace
 
 void write_json(std::ostream& out, const Report& report) {
-  out << "{\"schema\":1,\n\"verdict\":\"" << (report.diverged() ? "diverged" : "clean")
+  out << "{\"schema\":1,\n\"verdict\":\"" << verdict_word(report)
       << "\",\n\"first_divergence\":" << dump(first_divergence_json(report))
       << ",\n\"counts\":" << dump(counts_json(report))
       << ",\n\"reference\":" << dump(side_json(report.reference))
       << ",\n\"candidate\":" << dump(side_json(report.candidate))
-      << ",\n\"remarks\":" << dump(report.remarks) << ",\n\"notes\":" << dump(report.notes)
-      << ",\n\"tensors\":[";
+      << ",\n\"partial\":" << dump(report.partial()) << ",\n\"lacking\":" << dump(report.lacking)
+      << ",\n\"warnings\":" << dump(report.warnings) << ",\n\"remarks\":" << dump(report.remarks)
+      << ",\n\"notes\":" << dump(report.notes) << ",\n\"tensors\":[";
   for (std::size_t i = 0; i < report.tensors.size(); ++i) {
     out << (i == 0 ? "\n" : ",\n") << dump(tensor_json(report.tensors[i]));
   }

@@ -75,13 +75,13 @@ std::size_t count_records(const Trace& trace) {
 std::map<std::int64_t, std::uint64_t> add_reference(const Trace& trace, Entries& entries) {
   std::map<std::int64_t, std::uint64_t> last;
   for (const StepTrace& step : trace.steps()) {
-    for (std::size_t r = 0; r < step.ranks.size(); ++r) {
-      const int rank = static_cast<int>(r);
-      for (const Record& record : step.ranks[r].records()) {
+    for (const RankFile& file : step.ranks) {
+      const int rank = file.layout().rank;
+      for (const Record& record : file.records()) {
         const Place place{step.step, record.order, true, rank, record.order};
         Entry& entry = entries.at_or_new(record.id, place);
         entry.place = std::min(entry.place, place);
-        entry.match.reference.push_back({rank, &record, step.ranks[r].bytes(record)});
+        entry.match.reference.push_back({rank, &record, file.bytes(record)});
         last[step.step] = std::max(last[step.step], record.order);
       }
     }
@@ -150,8 +150,8 @@ std::vector<Match> match(const Trace& reference, const Trace& candidate) {
   for (const StepTrace& step : candidate.steps()) {
     const auto end = last.find(step.step);
     const std::uint64_t after = end == last.end() ? 0 : end->second + 1;
-    for (std::size_t r = 0; r < step.ranks.size(); ++r) {
-      add_candidate_rank(step.ranks[r], static_cast<int>(r), Place{step.step, after}, entries);
+    for (const RankFile& file : step.ranks) {
+      add_candidate_rank(file, file.layout().rank, Place{step.step, after}, entries);
     }
   }
 
@@ -172,6 +172,10 @@ std::vector<Match> match(const Trace& reference, const Trace& candidate) {
   }
   link_recomputed(matches);
   return matches;
+}
+
+std::vector<Match> tensors_of(const Trace& trace) {
+  return match(trace, Trace());
 }
 
 }  // namespace ttrace

@@ -29,4 +29,8 @@ struct Match {
 // The spans point into the traces. RankFile sees to it that a rank holds an id once.
 [[nodiscard]] std::vector<Match> match(const Trace& reference, const Trace& candidate);
 
+// The tensors of one trace, in its execution order: `reference` holds their shards, nobody is the
+// candidate. Ranks run side by side, so a tensor stands where its earliest rank has it.
+[[nodiscard]] std::vector<Match> tensors_of(const Trace& trace);
+
 }  // namespace ttrace

@@ -18,6 +18,8 @@ std::string_view name_of(Status status) {
       return "missing_in_candidate";
     case Status::kMissingInReference:
       return "missing_in_reference";
+    case Status::kIncomplete:
+      return "incomplete";
   }
   return "";
 }
@@ -57,6 +59,9 @@ std::string_view name_of(Symptom symptom) {
 }
 
 double Comparison::ratio() const {
+  if (asked) {
+    return asked->worst;
+  }
   if (error == 0.0) {
     return 0.0;
   }
@@ -67,13 +72,19 @@ Counts Report::counts() const {
   Counts counts;
   counts.tensors = tensors.size();
   for (const TensorVerdict& tensor : tensors) {
-    counts.within_bound += tensor.status == Status::kWithin ? 1 : 0;
-    counts.out_of_bound += tensor.status == Status::kDiverged ? 1 : 0;
-    counts.missing_in_candidate += tensor.status == Status::kMissingInCandidate ? 1 : 0;
-    counts.missing_in_reference += tensor.status == Status::kMissingInReference ? 1 : 0;
+    if (tensor.allowed) {
+      ++(tensor.status == Status::kDiverged ? counts.allowed_failed : counts.allowed_missing);
+    }
+    const auto has = [&](Status status) { return !tensor.allowed && tensor.status == status; };
+    counts.within_bound += has(Status::kWithin) ? 1 : 0;
+    counts.out_of_bound += has(Status::kDiverged) ? 1 : 0;
+    counts.missing_in_candidate += has(Status::kMissingInCandidate) ? 1 : 0;
+    counts.missing_in_reference += has(Status::kMissingInReference) ? 1 : 0;
+    counts.incomplete += has(Status::kIncomplete) ? 1 : 0;
     counts.bounds_from_noise += tensor.origin == BoundOrigin::kNoise ? 1 : 0;
     counts.bounds_exact += tensor.origin == BoundOrigin::kExact ? 1 : 0;
     counts.bounds_class_default += tensor.origin == BoundOrigin::kClassDefault ? 1 : 0;
+    counts.bounds_asked += tensor.origin == BoundOrigin::kAsked ? 1 : 0;
   }
   return counts;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "analysis/diagnosis/diagnosis.h"
+#include "analysis/tolerance.h"
 
 #include <ttrace/manifest.h>
 #include <ttrace/tensor_id.h>
@@ -21,10 +22,16 @@ namespace ttrace {
 // T0: structure, nothing is tolerated. T2: as close to the reference as round-off explains.
 enum class Tier : std::uint8_t { kT0, kT2 };
 
-enum class Status : std::uint8_t { kWithin, kDiverged, kMissingInCandidate, kMissingInReference };
+enum class Status : std::uint8_t {
+  kWithin,
+  kDiverged,
+  kMissingInCandidate,
+  kMissingInReference,
+  kIncomplete,  // not all there, because a step of the trace was interrupted; not judged
+};
 
 // Where a bound came from, for the counts; TensorVerdict::bound_source says it in words.
-enum class BoundOrigin : std::uint8_t { kExact, kNoise, kClassDefault };
+enum class BoundOrigin : std::uint8_t { kExact, kNoise, kClassDefault, kAsked };
 
 // What a finding looks like; the first of several that a tensor shows.
 enum class Symptom : std::uint8_t {
@@ -63,8 +70,11 @@ struct Comparison {
   std::vector<std::int64_t> max_index;  // its logical index; empty for scalars and equal tensors
   std::int64_t different = 0;           // elements that are not equal
   std::int64_t elements = 0;
+  // Where the user gave a tolerance, it decides, and `bound` is the largest error it can admit.
+  std::optional<ToleranceCheck> asked;
 
-  // error / bound; 0 where the error is 0, Inf where only the bound is.
+  // error / bound, or the worst element's under a tolerance asked for; 0 where the error is 0, Inf
+  // where only the bound is.
   [[nodiscard]] double ratio() const;
 };
 
@@ -81,7 +91,12 @@ struct TensorVerdict {
   std::vector<int>
       ranks;  // candidate's ranks concerned: those that disagree, else all that hold it
   Symptom symptom = Symptom::kNone;
-  std::string cause;  // one sentence for a finding, else empty
+  std::string cause;     // one sentence for a finding, else empty
+  bool allowed = false;  // a difference that the user permits; never a finding
+
+  [[nodiscard]] bool is_finding() const {
+    return !allowed && status != Status::kWithin && status != Status::kIncomplete;
+  }
 };
 
 // One of the two traces.
@@ -90,15 +105,20 @@ struct Side {
   Manifest manifest;
 };
 
+// Allowed tensors are counted as such only.
 struct Counts {
   std::size_t tensors = 0;
   std::size_t within_bound = 0;
   std::size_t out_of_bound = 0;
   std::size_t missing_in_candidate = 0;
   std::size_t missing_in_reference = 0;
+  std::size_t allowed_failed = 0;
+  std::size_t allowed_missing = 0;
+  std::size_t incomplete = 0;
   std::size_t bounds_from_noise = 0;
   std::size_t bounds_exact = 0;
   std::size_t bounds_class_default = 0;
+  std::size_t bounds_asked = 0;
 };
 
 struct Report {
@@ -107,12 +127,17 @@ struct Report {
   int noise_passes = 0;
   std::vector<std::string> remarks;    // what differs without forbidding the comparison
   std::vector<std::string> notes;      // what the programs themselves noted, by side, rank and step
-  std::vector<TensorVerdict> tensors;  // all, in the reference's execution order
+  std::vector<TensorVerdict> tensors;  // all selected, in the reference's execution order
+  std::size_t left_out = 0;            // by the selection
+  std::vector<std::string> warnings;   // options that applied to nothing
+  // What the interrupted steps of either side lack; anything here makes the verdict a partial one.
+  std::vector<std::string> lacking;
   std::optional<std::size_t> first_divergence;  // index into `tensors`
   std::optional<Diagnosis> diagnosis;           // of the first divergence, where one explains it
   std::string where_to_look;                    // for the first divergence
 
   [[nodiscard]] bool diverged() const { return first_divergence.has_value(); }
+  [[nodiscard]] bool partial() const { return !lacking.empty(); }
   [[nodiscard]] Counts counts() const;
 };
 

@@ -23,10 +23,18 @@ void write_side(std::ostream& out, const char* name, const Side& side) {
       << ", " << manifest.precision << ")\n";
 }
 
-void write_verdict_line(std::ostream& out, bool diverged, bool color) {
-  const char* word = diverged ? "DIVERGED" : "WITHIN BOUND";
+void write_verdict_line(std::ostream& out, const Report& report, bool color) {
+  std::string word = report.diverged() ? "DIVERGED" : "WITHIN BOUND";
+  if (report.partial()) {
+    word = "PARTIAL: " + std::string(report.diverged() ? "DIVERGED" : "within bound so far") +
+           "; the verdict covers only what was written before the interruption";
+  }
   if (color) {
-    out << (diverged ? "\033[1;31m" : "\033[1;32m") << word << "\033[0m\n";
+    const char* yellow = "\033[1;33m";
+    out << (report.diverged()  ? "\033[1;31m"
+            : report.partial() ? yellow
+                               : "\033[1;32m")
+        << word << "\033[0m\n";
   } else {
     out << word << '\n';
   }
@@ -37,8 +45,15 @@ void write_numbers(std::ostream& out, const TensorVerdict& tensor) {
   out << "  error: " << short_number(comparison.error) << ", "
       << short_number(comparison.relative_error) << " of the reference's norm "
       << short_number(comparison.reference_norm) << '\n';
-  out << "  bound: " << short_number(comparison.bound) << " from " << tensor.bound_source;
-  if (comparison.bound > 0.0) {
+  if (comparison.asked) {
+    out << "  bound: |c - r| <= " << short_number(comparison.asked->tolerance.atol) << " + "
+        << short_number(comparison.asked->tolerance.rtol) << " |r| at every element, from "
+        << tensor.bound_source << "; " << comparison.asked->beyond << " of " << comparison.elements
+        << " elements beyond";
+  } else {
+    out << "  bound: " << short_number(comparison.bound) << " from " << tensor.bound_source;
+  }
+  if (comparison.bound > 0.0 && !comparison.asked) {
     out << "; relative errors below " << short_number(comparison.detectable) << " go unseen";
   }
   out << '\n';
@@ -98,11 +113,12 @@ Row row_of(const TensorVerdict& tensor) {
   return row;
 }
 
-void write_table(std::ostream& out, const Report& report, std::size_t max_rows) {
+// The tensors that are findings, or those that would be were they not allowed; nothing for none.
+void write_table(std::ostream& out, const Report& report, bool allowed, std::size_t max_rows) {
   std::vector<Row> rows{{"id", "error", "bound", "error/bound", "cause"}};
   std::size_t left_out = 0;
   for (const TensorVerdict& tensor : report.tensors) {
-    if (tensor.status == Status::kWithin) {
+    if (allowed ? !tensor.allowed : !tensor.is_finding()) {
       continue;
     }
     if (rows.size() <= max_rows) {
@@ -111,13 +127,17 @@ void write_table(std::ostream& out, const Report& report, std::size_t max_rows) 
       ++left_out;
     }
   }
+  if (rows.size() == 1) {
+    return;
+  }
   std::array<std::size_t, 4> widths{};
   for (const Row& row : rows) {
     for (std::size_t column = 0; column < widths.size(); ++column) {
       widths[column] = std::max(widths[column], row[column].size());
     }
   }
-  out << "\nwhat differs, in the order in which the reference ran:\n";
+  out << (allowed ? "\nallowed, decides nothing:\n"
+                  : "\nwhat differs, in the order in which the reference ran:\n");
   for (const Row& row : rows) {
     out << "  ";
     for (std::size_t column = 0; column < widths.size(); ++column) {
@@ -146,16 +166,26 @@ void write_closest(std::ostream& out, const Report& report) {
   }
 }
 
-void write_notes(std::ostream& out, const std::vector<std::string>& notes, std::size_t max_rows) {
+void write_list(std::ostream& out,
+                const char* name,
+                const std::vector<std::string>& notes,
+                std::size_t max_rows) {
   if (notes.empty()) {
     return;
   }
-  out << "\nnotes:\n";
+  out << '\n' << name << ":\n";
   for (std::size_t i = 0; i < std::min(notes.size(), max_rows); ++i) {
     out << "  " << notes[i] << '\n';
   }
   if (notes.size() > max_rows) {
     out << "  ... and " << notes.size() - max_rows << " more (--format json lists all)\n";
+  }
+}
+
+// What most reports have none of.
+void write_count(std::ostream& out, std::size_t count, const char* what) {
+  if (count > 0) {
+    out << ", " << count << ' ' << what;
   }
 }
 
@@ -172,9 +202,16 @@ void write_counts(std::ostream& out, const Report& report) {
   out << counted(static_cast<std::int64_t>(counts.tensors), "tensor", "tensors") << ": "
       << counts.within_bound << " within bound, " << counts.out_of_bound << " out of bound, "
       << counts.missing_in_candidate << " missing in the candidate, " << counts.missing_in_reference
-      << " missing in the reference; bounds: " << counts.bounds_from_noise << " from "
+      << " missing in the reference";
+  write_count(out, counts.allowed_failed, "allowed out of bound");
+  write_count(out, counts.allowed_missing, "allowed missing");
+  write_count(out, counts.incomplete, "incomplete");
+  write_count(out, report.left_out, "left out by selection");
+  out << "; bounds: " << counts.bounds_from_noise << " from "
       << counted(report.noise_passes, "noise pass", "noise passes") << ", " << counts.bounds_exact
-      << " exact, " << counts.bounds_class_default << " class defaults\n";
+      << " exact, " << counts.bounds_class_default << " class defaults";
+  write_count(out, counts.bounds_asked, "asked for");
+  out << '\n';
 }
 
 }  // namespace
@@ -186,14 +223,16 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
     out << "remark: " << remark << '\n';
   }
   out << '\n';
-  write_verdict_line(out, report.diverged(), options.color);
+  write_verdict_line(out, report, options.color);
   if (report.diverged()) {
     write_first_divergence(out, report);
-    write_table(out, report, options.max_rows);
+    write_table(out, report, false, options.max_rows);
   } else {
     write_closest(out, report);
   }
-  write_notes(out, report.notes, options.max_rows);
+  write_table(out, report, true, options.max_rows);
+  write_list(out, "lacking", report.lacking, options.max_rows);
+  write_list(out, "notes", report.notes, options.max_rows);
   write_counts(out, report);
 }
 

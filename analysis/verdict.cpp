@@ -46,25 +46,33 @@ TensorVerdict verdict_for(const Match& match) {
   return verdict;
 }
 
-TensorVerdict missing(const Match& match) {
-  TensorVerdict verdict = verdict_for(match);
-  verdict.tier = Tier::kT0;
-  verdict.bound_source = "exact (present on both sides)";
-  verdict.symptom = Symptom::kMissing;
-  if (match.candidate.empty()) {
-    verdict.status = Status::kMissingInCandidate;
-    verdict.cause = "no rank of the candidate recorded it";
-  } else {
-    verdict.status = Status::kMissingInReference;
-    verdict.cause =
-        "the reference did not record it, the candidate did on " + ranks_text(verdict.ranks);
-  }
-  return verdict;
+// Of a tensor that is not judged.
+void mark_incomplete(TensorVerdict& verdict) {
+  verdict.status = Status::kIncomplete;
+  verdict.symptom = Symptom::kNone;
+  verdict.cause = "not all of it was written before the step was interrupted";
 }
 
-// The reference is trusted: where it contradicts itself there is nothing to compare with.
-MergeResult merge_reference(const Match& match) {
+bool is_part_missing(MergeDefect defect) {
+  return defect == MergeDefect::kGap || defect == MergeDefect::kAddendsMissing;
+}
+
+// Takes out what an interrupted step explains; returns whether there was any.
+bool drop_part_missing(std::vector<Observation>& observations) {
+  return std::erase_if(observations, [](const Observation& observation) {
+           return observation.symptom == Symptom::kGap ||
+                  observation.symptom == Symptom::kAddendsMissing;
+         }) > 0;
+}
+
+// The reference is trusted: where it contradicts itself there is nothing to compare with. In an
+// `interrupted` step parts may lack.
+MergeResult merge_reference(const Match& match, bool interrupted) {
   MergeResult result = merge(match.reference);
+  if (interrupted) {
+    std::erase_if(result.findings,
+                  [](const MergeFinding& finding) { return is_part_missing(finding.defect); });
+  }
   if (!result.findings.empty()) {
     TTRACE_THROW(UsageError,
                  "the reference is broken at ",
@@ -179,6 +187,40 @@ TensorPair pair_of(const MergeResult& reference, const MergeResult& candidate) {
           candidate.bytes.data()};
 }
 
+void observe_nonfinite(const Match& match,
+                       const Statistics& statistics,
+                       const TensorPair& pair,
+                       std::vector<Observation>& observations) {
+  if (statistics.reference_nonfinite > 0 || statistics.candidate_nonfinite > 0) {
+    if (auto observation = nonfinite_difference(pair)) {
+      observation->ranks = holders_of_nonfinite(match.candidate);
+      observations.push_back(*std::move(observation));
+    }
+  }
+}
+
+// Under a tolerance that the user asked for, element by element.
+void compare_with(const Tolerance& tolerance,
+                  const Match& match,
+                  const MergeResult& reference,
+                  const MergeResult& candidate,
+                  TensorVerdict& verdict,
+                  std::vector<Observation>& observations) {
+  const Statistics statistics = statistics_of(reference, candidate);
+  const TensorPair pair = pair_of(reference, candidate);
+  const ToleranceCheck check = check_tolerance(tolerance, pair);
+  verdict.origin = BoundOrigin::kAsked;
+  verdict.bound_source = to_string(tolerance) + " (asked for)";
+  Bound bound;
+  bound.value = check.norm;
+  verdict.comparison = comparison_of(statistics, bound, reference.shape);
+  verdict.comparison->asked = check;
+  observe_nonfinite(match, statistics, pair, observations);
+  if (check.beyond > 0) {
+    observations.push_back(beyond_tolerance(check, reference.shape));
+  }
+}
+
 // Whether the shards, merged, are bit for bit what the first forward made on the same side.
 struct RecomputeCheck {
   std::optional<Comparison> comparison;
@@ -210,10 +252,32 @@ RecomputeCheck check_recompute(std::span<const Shard> first, std::span<const Sha
 
 }  // namespace
 
-TensorVerdict Judge::judge(std::size_t index) const {
+TensorVerdict Judge::missing(const Match& match) const {
+  TensorVerdict verdict = verdict_for(match);
+  verdict.tier = Tier::kT0;
+  verdict.bound_source = "exact (present on both sides)";
+  const bool in_candidate = match.candidate.empty();
+  if ((in_candidate ? interruptions_.candidate : interruptions_.reference)
+          .contains(match.id.step)) {
+    mark_incomplete(verdict);
+    return verdict;
+  }
+  verdict.symptom = Symptom::kMissing;
+  if (in_candidate) {
+    verdict.status = Status::kMissingInCandidate;
+    verdict.cause = "no rank of the candidate recorded it";
+  } else {
+    verdict.status = Status::kMissingInReference;
+    verdict.cause =
+        "the reference did not record it, the candidate did on " + ranks_text(verdict.ranks);
+  }
+  return verdict;
+}
+
+TensorVerdict Judge::judge(std::size_t index, const std::optional<Tolerance>& tolerance) const {
   const Match& match = matches_[index];
   if (!match.reference.empty() && !match.candidate.empty()) {
-    return judge_pair(match);
+    return judge_pair(match, tolerance);
   }
   const bool on_candidate = match.reference.empty();
   if (match.first_forward) {
@@ -228,8 +292,11 @@ TensorVerdict Judge::judge(std::size_t index) const {
 TensorVerdict Judge::judge_recomputed(const Match& match) const {
   const Match& first = matches_[*match.first_forward];
   const bool on_candidate = match.reference.empty();
-  const RecomputeCheck check = on_candidate ? check_recompute(first.candidate, match.candidate)
-                                            : check_recompute(first.reference, match.reference);
+  RecomputeCheck check = on_candidate ? check_recompute(first.candidate, match.candidate)
+                                      : check_recompute(first.reference, match.reference);
+  const bool part_missing = (on_candidate ? interruptions_.candidate : interruptions_.reference)
+                                .contains(match.id.step) &&
+                            drop_part_missing(check.observations);
   if (!on_candidate && !check.observations.empty()) {
     TTRACE_THROW(UsageError,
                  "the reference is broken at ",
@@ -242,14 +309,21 @@ TensorVerdict Judge::judge_recomputed(const Match& match) const {
   verdict.tier = Tier::kT0;
   verdict.bound_source = "exact (its own first forward)";
   verdict.comparison = check.comparison;
+  if (part_missing && check.observations.empty()) {
+    mark_incomplete(verdict);
+  }
   conclude(verdict, check.observations);
   return verdict;
 }
 
-TensorVerdict Judge::judge_pair(const Match& match) const {
+TensorVerdict Judge::judge_pair(const Match& match,
+                                const std::optional<Tolerance>& tolerance) const {
   std::vector<Observation> observations;
-  const MergeResult reference = merge_reference(match);
+  const MergeResult reference =
+      merge_reference(match, interruptions_.reference.contains(match.id.step));
   const MergeResult candidate = merge_candidate(match.candidate, observations);
+  const bool candidate_part_missing =
+      interruptions_.candidate.contains(match.id.step) && drop_part_missing(observations);
   if (same_precision_) {
     compare_types(
         storage_type(match.reference), storage_type(match.candidate), "reference", observations);
@@ -265,8 +339,14 @@ TensorVerdict Judge::judge_pair(const Match& match) const {
 
   TensorVerdict verdict = verdict_for(match);
   verdict.bound_source = "exact (structure)";
-  if (compare_shapes(reference, candidate, "reference", observations)) {
-    compare_values(match, reference, candidate, verdict, observations);
+  if (!reference.has_tensor() || candidate_part_missing) {
+    mark_incomplete(verdict);
+  } else if (compare_shapes(reference, candidate, "reference", observations)) {
+    if (tolerance) {
+      compare_with(*tolerance, match, reference, candidate, verdict, observations);
+    } else {
+      compare_values(match, reference, candidate, verdict, observations);
+    }
   }
   // An error beyond a bound above zero is the only observation of T2.
   const bool structural = std::any_of(
@@ -292,12 +372,7 @@ void Judge::compare_values(const Match& match,
   verdict.bound_source = bound.source;
   const Comparison comparison = comparison_of(statistics, bound, reference.shape);
   verdict.comparison = comparison;
-  if (statistics.reference_nonfinite > 0 || statistics.candidate_nonfinite > 0) {
-    if (auto observation = nonfinite_difference(pair_of(reference, candidate))) {
-      observation->ranks = holders_of_nonfinite(match.candidate);
-      observations.push_back(*std::move(observation));
-    }
-  }
+  observe_nonfinite(match, statistics, pair_of(reference, candidate), observations);
   // Squares of tiny differences may vanish: equality is judged by the largest one.
   const bool beyond =
       bound.value == 0.0 ? comparison.max_difference > 0.0 : comparison.error > bound.value;

@@ -7,26 +7,46 @@
 #include "analysis/cause.h"
 #include "analysis/matching.h"
 #include "analysis/report.h"
+#include "analysis/tolerance.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
 namespace ttrace {
 
+// Steps that were interrupted while they were written: what lacks there is no finding.
+struct Interruptions {
+  std::set<std::int64_t> reference;
+  std::set<std::int64_t> candidate;
+};
+
 class Judge {
  public:
   // Keeps references. `same_precision`: element types must then be equal on both sides.
-  Judge(std::span<const Match> matches, const Bounds& bounds, bool same_precision)
-      : matches_(matches), bounds_(bounds), same_precision_(same_precision) {}
+  Judge(std::span<const Match> matches,
+        const Bounds& bounds,
+        bool same_precision,
+        Interruptions interruptions = {})
+      : matches_(matches),
+        bounds_(bounds),
+        same_precision_(same_precision),
+        interruptions_(std::move(interruptions)) {}
 
-  // Throws UsageError where the reference contradicts itself: it is what the candidate is held
-  // against.
-  [[nodiscard]] TensorVerdict judge(std::size_t index) const;
+  // `tolerance`, where the user asked for one, stands in for the bound. Throws UsageError where the
+  // reference contradicts itself: it is what the candidate is held against.
+  [[nodiscard]] TensorVerdict judge(std::size_t index,
+                                    const std::optional<Tolerance>& tolerance = {}) const;
 
  private:
-  [[nodiscard]] TensorVerdict judge_pair(const Match& match) const;
+  [[nodiscard]] TensorVerdict judge_pair(const Match& match,
+                                         const std::optional<Tolerance>& tolerance) const;
   [[nodiscard]] TensorVerdict judge_recomputed(const Match& match) const;
+  // A tensor that one side lacks.
+  [[nodiscard]] TensorVerdict missing(const Match& match) const;
   // Of equal logical shapes; completes `verdict` and adds what was seen.
   void compare_values(const Match& match,
                       const MergeResult& reference,
@@ -37,6 +57,7 @@ class Judge {
   std::span<const Match> matches_;
   const Bounds& bounds_;
   bool same_precision_;
+  Interruptions interruptions_;
 };
 
 }  // namespace ttrace

@@ -2,6 +2,7 @@
 
 #include "analysis/wording.h"
 
+#include <ttrace/error.h>
 #include <ttrace/layout.h>
 
 #include <algorithm>
@@ -30,7 +31,8 @@ std::string state_of(std::span<const TensorVerdict> tensors, const TensorId& id,
   std::int64_t within = 0;
   std::int64_t beyond = 0;
   for (const TensorVerdict& tensor : tensors) {
-    if (tensor.id.step == id.step && tensor.id.kind == kind && tensor.id.path == id.path) {
+    if (tensor.status != Status::kIncomplete && tensor.id.step == id.step &&
+        tensor.id.kind == kind && tensor.id.path == id.path) {
       (tensor.status == Status::kWithin ? within : beyond) += 1;
     }
   }
@@ -87,12 +89,22 @@ struct Neighbours {
   std::vector<std::string> axes;
 };
 
-Neighbours nearest(std::span<const int> ranks, const Trace& candidate) {
-  const std::vector<RankFile>& files = candidate.steps().front().ranks;
-  const Layout& first = files.at(static_cast<std::size_t>(ranks.front())).layout();
+// `ranks` recorded something in `step`.
+Neighbours nearest(std::span<const int> ranks, std::int64_t step, const Trace& candidate) {
+  const auto layout_of = [&](int rank) -> const Layout& {
+    for (const StepTrace& stored : candidate.steps()) {
+      for (const RankFile& file : stored.ranks) {
+        if (stored.step == step && file.layout().rank == rank) {
+          return file.layout();
+        }
+      }
+    }
+    TTRACE_THROW(InternalError, "rank ", rank, " recorded nothing in step ", step);
+  };
+  const Layout& first = layout_of(ranks.front());
   Neighbours best;
   for (const int rank : ranks.subspan(1)) {
-    const Layout& other = files.at(static_cast<std::size_t>(rank)).layout();
+    const Layout& other = layout_of(rank);
     std::vector<std::string> axes;
     for (const Axis& axis : first.axes) {
       if (axis.follows.empty() && axis.coordinate != other.coordinate(axis.name)) {
@@ -109,7 +121,7 @@ Neighbours nearest(std::span<const int> ranks, const Trace& candidate) {
 std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate) {
   std::string who = ranks_text(tensor.ranks) + " should hold the same values";
   if (tensor.ranks.size() > 1) {
-    const Neighbours two = nearest(tensor.ranks, candidate);
+    const Neighbours two = nearest(tensor.ranks, tensor.id.step, candidate);
     for (std::size_t i = 0; i < two.axes.size(); ++i) {
       who +=
           (i == 0 ? ", and ranks " + std::to_string(two.left) + " and " +

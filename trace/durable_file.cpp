@@ -89,6 +89,15 @@ FileDescriptor open_temporary(const std::string& file) {
   return descriptor;
 }
 
+bool is_being_written(const std::string& path) {
+  const FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return descriptor.valid() && ::fcntl(descriptor.get(), F_OFD_GETLK, &lock) == 0 &&
+         lock.l_type != F_UNLCK;
+}
+
 void publish(const std::string& file, const FileDescriptor& descriptor) {
   const std::string temporary = temporary_name(file);
   sync(descriptor.get(), temporary);

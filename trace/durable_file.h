@@ -43,6 +43,9 @@ class FileDescriptor {
 // Throws FormatError with path, cause and remedy.
 [[nodiscard]] FileDescriptor open_temporary(const std::string& file);
 
+// Whether somebody holds that lock on `path` itself, so that its writer is alive.
+[[nodiscard]] bool is_being_written(const std::string& path);
+
 // Forces `file`.tmp, open as `descriptor`, to the disk and renames it to `file`. Throws
 // FormatError.
 void publish(const std::string& file, const FileDescriptor& descriptor);

@@ -69,9 +69,11 @@ void Hdf5Output::write_attribute(const char* name, std::uint64_t value) {
   write_scalar_attribute(id(), temporary_, name, H5T_STD_U64LE, &value);
 }
 
-void Hdf5Output::write_attribute(const char* name, const std::string& text) {
+void Hdf5Output::write_attribute(const char* name, const std::string& text, const char* object) {
   const Hdf5Id type = text_type(text.size(), temporary_);
-  write_scalar_attribute(id(), temporary_, name, type.get(), text.c_str());
+  const Hdf5Id target(
+      H5Oopen(id(), object, H5P_DEFAULT), H5Oclose, temporary_, "open an object for attributes");
+  write_scalar_attribute(target.get(), temporary_, name, type.get(), text.c_str());
 }
 
 void Hdf5Output::check_written() const {

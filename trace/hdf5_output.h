@@ -25,10 +25,10 @@ class Hdf5Output {
   // Name under which the bytes are now; errors name it.
   [[nodiscard]] const std::string& path() const { return temporary_; }
 
-  // Attributes of the root group. Throw FormatError.
+  // Attributes of the root group, or of the dataset `object`. Throw FormatError.
   void write_attribute(const char* name, std::int32_t value);
   void write_attribute(const char* name, std::uint64_t value);
-  void write_attribute(const char* name, const std::string& text);
+  void write_attribute(const char* name, const std::string& text, const char* object = "/");
 
   // Throws FormatError with the system's words where any write so far failed.
   void check_written() const;

@@ -156,21 +156,34 @@ void write_noise(const std::string& directory, const NoisePass& pass) {
   output.finish();
 }
 
+std::vector<std::string> noise_files(const std::string& directory) {
+  std::vector<std::string> files;
+  const std::filesystem::path folder = std::filesystem::path(directory) / "noise";
+  std::error_code error;
+  if (!std::filesystem::exists(folder, error)) {
+    return files;
+  }
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (is_noise_file(entry->path())) {
+      files.push_back(entry->path().string());
+    }
+  }
+  TTRACE_CHECK(!error, FormatError, folder.string(), ": cannot be read: ", error.message());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+NoisePass read_noise_file(const std::string& path) {
+  const QuietHdf5 quiet;
+  return PassReader().read(path, nullptr);
+}
+
 std::vector<NoisePass> read_noise(const std::string& directory) {
   const QuietHdf5 quiet;
   std::vector<NoisePass> passes;
   PassReader reader;
-  const std::filesystem::path folder = std::filesystem::path(directory) / "noise";
-  std::error_code error;
-  if (!std::filesystem::exists(folder, error)) {
-    return passes;
-  }
-  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string path = entry->path().string();
-    if (!is_noise_file(entry->path())) {
-      continue;
-    }
+  for (const std::string& path : noise_files(directory)) {
     passes.push_back(reader.read(path, passes.empty() ? nullptr : &passes.back()));
     TTRACE_CHECK(noise_file(directory, passes.back().seed) == path,
                  FormatError,
@@ -179,7 +192,6 @@ std::vector<NoisePass> read_noise(const std::string& directory) {
                  passes.back().seed,
                  "; remove it and run that noise pass again");
   }
-  TTRACE_CHECK(!error, FormatError, folder.string(), ": cannot be read: ", error.message());
   std::sort(passes.begin(), passes.end(), [](const NoisePass& left, const NoisePass& right) {
     return left.seed < right.seed;
   });

@@ -7,6 +7,7 @@
 #include <ttrace/trace_writer.h>
 
 #include <nlohmann/json.hpp>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -225,14 +226,15 @@ bool stands(const std::string& path) {
                  "); remove the cause and run the pass again");
   }
   if (stands(temporary_name(file))) {
-    TTRACE_THROW(FormatError,
-                 "rank ",
-                 rank,
-                 " was stopped while it wrote step ",
-                 step,
-                 ": only ",
-                 temporary_name(file),
-                 " stands there; run the pass again");
+    TTRACE_THROW(
+        FormatError,
+        "rank ",
+        rank,
+        " was stopped while it wrote step ",
+        step,
+        ": only ",
+        temporary_name(file),
+        " stands there; run the pass again, or let `ttrace diff --partial` compare what is in it");
   }
   TTRACE_THROW(
       FormatError,
@@ -246,15 +248,8 @@ bool stands(const std::string& path) {
       "get to that step?");
 }
 
-RankFile open_rank(const std::string& directory,
-                   const Manifest& manifest,
-                   std::int64_t step,
-                   int rank) {
-  const std::string file = step_file(directory, step, rank);
-  if (!stands(file)) {
-    throw_absent(file, failed_file(directory, step, rank), step, rank);
-  }
-  RankFile opened(file);
+void check_identity(const RankFile& opened, const Manifest& manifest, std::int64_t step, int rank) {
+  const std::string& file = opened.path();
   const Layout& layout = opened.layout();
   TTRACE_CHECK(layout.rank == rank && layout.world_size == manifest.world_size,
                FormatError,
@@ -278,6 +273,18 @@ RankFile open_rank(const std::string& directory,
                  step,
                  "; remove the trace and run the pass again");
   }
+}
+
+RankFile open_rank(const std::string& directory,
+                   const Manifest& manifest,
+                   std::int64_t step,
+                   int rank) {
+  const std::string file = step_file(directory, step, rank);
+  if (!stands(file)) {
+    throw_absent(file, failed_file(directory, step, rank), step, rank);
+  }
+  RankFile opened(file);
+  check_identity(opened, manifest, step, rank);
   return opened;
 }
 
@@ -293,9 +300,9 @@ bool has_same_axes(const Layout& left, const Layout& right) {
 }
 
 // The ranks' layouts have to be of one run, or shards would be put where they do not belong.
-void check_layouts(const StepTrace& step) {
-  const RankFile& first = step.ranks.front();
+void check_axes(const StepTrace& step) {
   for (const RankFile& file : step.ranks) {
+    const RankFile& first = step.ranks.front();
     TTRACE_CHECK(has_same_axes(first.layout(), file.layout()),
                  FormatError,
                  file.path(),
@@ -303,10 +310,17 @@ void check_layouts(const StepTrace& step) {
                  file.layout().rank,
                  " says that the layout is ",
                  to_string(file.layout()),
-                 ", rank 0 that it is ",
+                 ", rank ",
+                 first.layout().rank,
+                 " that it is ",
                  to_string(first.layout()),
                  "; give Session::attach the same axes on every rank and run the pass again");
   }
+}
+
+// Of a whole step: somebody stands at every place of an axis.
+void check_coordinates(const StepTrace& step) {
+  const RankFile& first = step.ranks.front();
   for (const Axis& axis : first.layout().axes) {
     for (int coordinate = 0; coordinate < axis.size; ++coordinate) {
       const bool held =
@@ -330,24 +344,59 @@ void check_layouts(const StepTrace& step) {
   }
 }
 
+// Adds a rank's finished file, or what its interrupted writer left, or why there is neither.
+void open_what_is_there(const std::string& directory,
+                        const Manifest& manifest,
+                        int rank,
+                        StepTrace& step) {
+  const std::string file = step_file(directory, step.step, rank);
+  const bool unfinished = !stands(file) && stands(temporary_name(file));
+  try {
+    if (!unfinished) {
+      step.ranks.push_back(open_rank(directory, manifest, step.step, rank));
+      return;
+    }
+    RankFile opened = RankFile::unfinished(temporary_name(file));
+    check_identity(opened, manifest, step.step, rank);
+    step.lacking.push_back("rank " + std::to_string(rank) + " was stopped while it wrote step " +
+                           std::to_string(step.step) + ": " +
+                           std::to_string(opened.records().size()) +
+                           " tensors are read from what it had flushed to " + opened.path());
+    step.ranks.push_back(std::move(opened));
+  } catch (const FormatError& error) {
+    step.lacking.push_back(error.message());
+  }
+}
+
 }  // namespace
 
 struct RankFile::Impl {
   explicit Impl(const Hdf5Input& file)
-      : path(file.path()), layout(read_layout(file)), mapping(file) {
+      : path(file.path()), layout(read_layout(file)), mapping(file) {}
+
+  void read_finished(const Hdf5Input& file) {
     if (!file.has_dataset(kIndexTable)) {
       file.throw_damaged("there is no index, so the writer did not finish it");
     }
-    read_index(file);
-    notes = read_notes(file);
-  }
-
-  void read_index(const Hdf5Input& file) {
     const Table index(file, kIndexTable, kIndexColumns);
     if (file.integer_attribute(kRecordsAttribute) != static_cast<std::int64_t>(index.rows())) {
       file.throw_damaged("the index has " + std::to_string(index.rows()) + " rows, not " +
                          std::to_string(file.integer_attribute(kRecordsAttribute)));
     }
+    read_index(file, index);
+    notes = read_notes(file);
+  }
+
+  // A writer that was stopped within commit() may have got as far as the final index.
+  void read_unfinished(const Hdf5Input& file) {
+    const char* table = file.has_dataset(kIndexTable) ? kIndexTable : kPartialIndexTable;
+    if (!file.has_dataset(table)) {
+      file.throw_damaged("nothing was flushed before the writer was stopped");
+    }
+    read_index(file, Table(file, table, kIndexColumns));
+  }
+
+  void read_index(const Hdf5Input& file, const Table& index) {
     std::unordered_set<std::string_view> ids;  // an id has one spelling
     ids.reserve(index.rows());
     records.reserve(index.rows());
@@ -388,7 +437,26 @@ struct RankFile::Impl {
 
 RankFile::RankFile(const std::string& path) {
   const QuietHdf5 quiet;
-  impl_ = std::make_unique<Impl>(Hdf5Input(path));
+  const Hdf5Input file(path);
+  impl_ = std::make_unique<Impl>(file);
+  impl_->read_finished(file);
+}
+
+RankFile::RankFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+RankFile RankFile::unfinished(const std::string& path) {
+  const QuietHdf5 quiet;
+  TTRACE_CHECK(!is_being_written(path),
+               FormatError,
+               path,
+               ": is being written by another process; wait for it or end it");
+  const Hdf5Input file(path);
+  auto impl = std::make_unique<Impl>(file);
+  impl->read_unfinished(file);
+  RankFile opened(std::move(impl));
+  std::erase_if(opened.impl_->records,
+                [&opened](const Record& record) { return !opened.intact(record); });
+  return opened;
 }
 
 RankFile::~RankFile() = default;
@@ -422,6 +490,11 @@ std::span<const std::byte> RankFile::bytes(const Record& record) const {
   return {impl_->mapping.begin() + found->second.offset + record.offset, record.bytes};
 }
 
+bool RankFile::intact(const Record& record) const {
+  const std::span<const std::byte> data = bytes(record);
+  return XXH3_64bits(data.data(), data.size()) == record.digest;
+}
+
 Trace Trace::open(const std::string& directory) {
   Trace trace;
   trace.directory_ = directory;
@@ -432,7 +505,24 @@ Trace Trace::open(const std::string& directory) {
     for (int rank = 0; rank < trace.manifest_.world_size; ++rank) {
       opened.ranks.push_back(open_rank(directory, trace.manifest_, step, rank));
     }
-    check_layouts(opened);
+    check_axes(opened);
+    check_coordinates(opened);
+    trace.steps_.push_back(std::move(opened));
+  }
+  return trace;
+}
+
+Trace Trace::open_partial(const std::string& directory) {
+  Trace trace;
+  trace.directory_ = directory;
+  trace.manifest_ = read_manifest(directory);
+  for (const std::int64_t step : trace.manifest_.steps) {
+    StepTrace opened;
+    opened.step = step;
+    for (int rank = 0; rank < trace.manifest_.world_size; ++rank) {
+      open_what_is_there(directory, trace.manifest_, rank, opened);
+    }
+    check_axes(opened);
     trace.steps_.push_back(std::move(opened));
   }
   return trace;

@@ -1,11 +1,12 @@
 #include "check.h"
 
+#include "analysis/step_range.h"
 #include "interrupt.h"
 #include "passes.h"
 #include "progress.h"
 #include "report_output.h"
 #include "run_directory.h"
-#include "step_range.h"
+#include "selection_options.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
@@ -26,14 +27,6 @@ namespace po = boost::program_options;
 namespace ttrace::cli {
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: ttrace check --reference COMMAND|FOLDER --candidate COMMAND [options]\n\n"
-    "Runs the reference once, K times more under noise, and the candidate, each described by\n"
-    "TTRACE_* variables and ended after the last traced step; then compares. COMMAND is a shell\n"
-    "command in quotes. TTRACE_FILTER, TTRACE_LOG, TTRACE_NAMED and TTRACE_ON_ERROR are handed on\n"
-    "from the environment; all other TTRACE_* variables are set for each pass.\n\n"
-    "Exit code: 0 within bounds, 1 divergence, 2 could not compare, 128 + signal interrupted.\n";
-
 struct CheckOptions {
   std::string reference;  // a command, or the folder of a stored trace
   bool stored = false;    // it is a folder
@@ -46,6 +39,7 @@ struct CheckOptions {
   std::string start;
   PassLimits limits;
   ReportOptions report;
+  DiffOptions judging;
 };
 
 po::options_description named_options() {
@@ -71,8 +65,10 @@ po::options_description named_options() {
       "grace",
       po::value<double>()->default_value(5.0, "5")->value_name("S"),
       "seconds that a program is given to end after SIGTERM, before SIGKILL");
+  add_selection_options(named, StepsOption::kRunSteps);
+  add_judging_options(named);
   add_report_options(named);
-  named.add_options()("help,h", "print this text");
+  add_help_option(named);
   return named;
 }
 
@@ -142,6 +138,9 @@ CheckOptions read_options(const po::variables_map& values) {
   check_word("start", options.start, {"reference", "own"});
   options.limits = {.timeout = seconds(values, "timeout"), .grace = seconds(values, "grace")};
   options.report = report_options(values);
+  options.judging.threads = options.report.threads;
+  options.judging.selection = selection_of(values, StepsOption::kRunSteps);
+  read_judging_options(values, options.judging);
   check_commands(options);
   return options;
 }
@@ -289,11 +288,37 @@ std::string summary(const CheckOptions& options, const RunDirectory& run, const 
 
 }  // namespace
 
+Manual check_manual() {
+  return {
+      .name = "check",
+      .summary = "run reference, noise passes and candidate, then compare",
+      .synopses = {"--reference COMMAND|FOLDER --candidate COMMAND [options]"},
+      .description =
+          {"Runs the reference once, K times more under noise, and the candidate, each described "
+           "by "
+           "TTRACE_* variables and ended after the last traced step; then compares. COMMAND is a "
+           "shell command in quotes.",
+           "TTRACE_FILTER, TTRACE_LOG, TTRACE_NAMED and TTRACE_ON_ERROR are handed on from the "
+           "environment; all other TTRACE_* variables are set for each pass. TTRACE_FILTER decides "
+           "what is captured, --filter what of it is looked at; both are searched in the id."},
+      .options = named_options(),
+      .exit_codes = {{"0", "within bounds"},
+                     {"1", "divergence, missing tensors included"},
+                     {"2", "could not compare: a failed pass, bad usage"},
+                     {"128+n", "ended by signal n (Ctrl-C: 130)"}},
+      .examples = {
+          {"ttrace check --reference \"ref --config c.yaml\" --candidate \"mpirun -n 4 train "
+           "--config c.yaml\"",
+           "compare four ranks with the single-device program"},
+          {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\"",
+           "again, with the stored reference and its noise"}}};
+}
+
 int run_check(const Arguments& arguments) {
-  const po::options_description named = named_options();
-  const po::variables_map values = parse(arguments, named);
+  const Manual manual = check_manual();
+  const po::variables_map values = parse(arguments, manual.options);
   if (values.count("help") != 0) {
-    std::cout << kUsage << '\n' << named;
+    print_help(std::cout, manual);
     return 0;
   }
   CheckOptions options = read_options(values);
@@ -304,8 +329,7 @@ int run_check(const Arguments& arguments) {
   Course course;
   run_passes(options, run, course);
   const auto start = std::chrono::steady_clock::now();
-  const Report report =
-      compare(run.reference(), run.candidate(), options.report.threads, course.progress);
+  const Report report = compare(run.reference(), run.candidate(), options.judging, course.progress);
   course.comparison =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   write_files(run, report, options.report.max_rows);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include "command_line.h"
+#include "manual.h"
 
 namespace ttrace::cli {
 
+[[nodiscard]] Manual check_manual();
 // Returns the exit code. Throws UsageError, FormatError and Interrupted.
 int run_check(const Arguments& arguments);
 

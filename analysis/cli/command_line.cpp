@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace po = boost::program_options;
 
@@ -43,10 +44,22 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
-  return *std::min_element(
-      known.begin(), known.end(), [word](const std::string& a, const std::string& b) {
-        return edit_distance(word, a) < edit_distance(word, b);
-      });
+  return nearest_few(word, known, 1).front();
+}
+
+std::vector<std::string> nearest_few(std::string_view word,
+                                     const std::vector<std::string>& known,
+                                     std::size_t count) {
+  std::vector<std::pair<std::size_t, std::size_t>> by_distance;  // distance, position
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    by_distance.emplace_back(edit_distance(word, known[i]), i);
+  }
+  std::sort(by_distance.begin(), by_distance.end());
+  std::vector<std::string> found;
+  for (std::size_t i = 0; i < std::min(count, known.size()); ++i) {
+    found.push_back(known[by_distance[i].second]);
+  }
+  return found;
 }
 
 po::variables_map parse(const Arguments& arguments,

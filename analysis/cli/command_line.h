@@ -6,6 +6,7 @@
 
 #include <boost/program_options.hpp>
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,11 @@ using Arguments = std::vector<std::string>;
 // The word of `known` that takes the fewest single-letter edits (Levenshtein distance); the first
 // of several. Requires: `known` is not empty.
 [[nodiscard]] std::string nearest(std::string_view word, const std::vector<std::string>& known);
+
+// The `count` nearest ones, nearest first.
+[[nodiscard]] std::vector<std::string> nearest_few(std::string_view word,
+                                                   const std::vector<std::string>& known,
+                                                   std::size_t count);
 
 // `named` are the options of --help; words without an option name are collected under
 // `positional_name` where that is given and refused where it is empty.

@@ -3,6 +3,8 @@
 #include "progress.h"
 #include "report_output.h"
 #include "run_directory.h"
+#include "selection_options.h"
+#include "trace_argument.h"
 
 #include <ttrace/error.h>
 
@@ -13,12 +15,6 @@ namespace po = boost::program_options;
 
 namespace ttrace::cli {
 namespace {
-
-constexpr const char* kUsage =
-    "Usage: ttrace diff REFERENCE CANDIDATE [options]\n"
-    "       ttrace diff RUN [options]              RUN is a folder made by ttrace check\n\n"
-    "Judges two stored traces again without running anything.\n\n"
-    "Exit code: 0 within bounds, 1 divergence, 2 could not compare.\n";
 
 struct TracePair {
   std::string reference;
@@ -47,21 +43,54 @@ TracePair find_traces(const std::vector<std::string>& folders) {
 
 }  // namespace
 
-int run_diff(const Arguments& arguments) {
+Manual diff_manual() {
   po::options_description named("Options");
+  add_selection_options(named);
+  add_judging_options(named);
+  named.add_options()(
+      "partial",
+      "read what an interrupted step left: finished files, and of `.tmp` files what "
+      "was flushed; what is not there is no finding");
   add_report_options(named);
-  named.add_options()("help,h", "print this text");
-  const po::variables_map values = parse(arguments, named, "trace");
+  add_help_option(named);
+  return {
+      .name = "diff",
+      .summary = "compare two stored traces",
+      .synopses = {"REFERENCE CANDIDATE [options]", "RUN [options]"},
+      .description = {"Judges two stored traces again without running anything. RUN is a folder "
+                      "made by ttrace check.",
+                      "The selection says what is looked at; bounds come from all tensors. "
+                      "--ranks means the candidate's ranks."},
+      .options = named,
+      .exit_codes = {{"0", "within bounds"},
+                     {"1", "divergence, missing tensors included"},
+                     {"2", "could not compare; also a partial comparison without a divergence"}},
+      .examples = {{"ttrace diff runs/1 --format json", "judge the last check again"},
+                   {"ttrace diff REF CAND --kinds main_grad --rtol 1e-3 --atol '.*bias.*:1e-6'",
+                    "gradients only, with tolerances of one's own"},
+                   {"ttrace diff runs/1 --partial", "what a killed run got as far as"}}};
+}
+
+int run_diff(const Arguments& arguments) {
+  const Manual manual = diff_manual();
+  const po::variables_map values = parse(arguments, manual.options, "trace");
   if (values.count("help") != 0) {
-    std::cout << kUsage << '\n' << named;
+    print_help(std::cout, manual);
     return 0;
   }
   const ReportOptions options = report_options(values);
-  const TracePair traces =
-      find_traces(values.count("trace") == 0 ? std::vector<std::string>()
-                                             : values["trace"].as<std::vector<std::string>>());
+  DiffOptions judging;
+  judging.threads = options.threads;
+  judging.selection = selection_of(values);
+  read_judging_options(values, judging);
+  const TracePair traces = find_traces(words_of(values, "trace"));
   ProgressLine progress;
-  const Report report = compare(traces.reference, traces.candidate, options.threads, progress);
+  const Report report =
+      compare(traces.reference,
+              traces.candidate,
+              judging,
+              progress,
+              values.count("partial") != 0 ? Completeness::kPartial : Completeness::kWhole);
   write_report(std::cout, report, options);
   return exit_code(report);
 }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include "command_line.h"
+#include "manual.h"
 
 namespace ttrace::cli {
 
+[[nodiscard]] Manual diff_manual();
 // Returns the exit code. Throws UsageError and FormatError.
 int run_diff(const Arguments& arguments);
 

@@ -4,6 +4,11 @@
 #include "command_line.h"
 #include "diff_command.h"
 #include "interrupt.h"
+#include "ls_command.h"
+#include "manual.h"
+#include "merge_command.h"
+#include "show_command.h"
+#include "verify_command.h"
 
 #include <ttrace/error.h>
 
@@ -17,14 +22,16 @@ namespace {
 using ttrace::cli::Arguments;
 
 struct Command {
-  const char* name;
-  const char* summary;
+  ttrace::cli::Manual (*manual)();
   int (*run)(const Arguments&);
 };
 
-constexpr std::array<Command, 2> kCommands{
-    {{"check", "run reference, noise passes and candidate, then compare", ttrace::cli::run_check},
-     {"diff", "compare two stored traces", ttrace::cli::run_diff}}};
+constexpr std::array<Command, 6> kCommands{{{ttrace::cli::check_manual, ttrace::cli::run_check},
+                                            {ttrace::cli::diff_manual, ttrace::cli::run_diff},
+                                            {ttrace::cli::ls_manual, ttrace::cli::run_ls},
+                                            {ttrace::cli::show_manual, ttrace::cli::run_show},
+                                            {ttrace::cli::verify_manual, ttrace::cli::run_verify},
+                                            {ttrace::cli::merge_manual, ttrace::cli::run_merge}}};
 
 constexpr int kCouldNotCompare = 2;
 
@@ -34,16 +41,18 @@ void print_help(std::ostream& out) {
          "single-device run and names the first tensor that round-off does not explain.\n\n"
          "Commands:\n";
   for (const Command& command : kCommands) {
-    out << "  " << std::left << std::setw(8) << command.name << command.summary << '\n';
+    const ttrace::cli::Manual manual = command.manual();
+    out << "  " << std::left << std::setw(8) << manual.name << manual.summary << '\n';
   }
-  out << "\n`ttrace COMMAND --help` prints a command's options, `ttrace --version` the version.\n"
+  out << "\n`ttrace COMMAND --help` prints a command's options, `ttrace help --man` the man page,\n"
+         "`ttrace --version` the version.\n"
          "Exit code: 0 within bounds, 1 divergence, 2 could not compare.\n";
 }
 
 [[noreturn]] void refuse_unknown(const std::string& word) {
-  std::vector<std::string> known{"--help", "--version"};
+  std::vector<std::string> known{"--help", "--version", "help"};
   for (const Command& command : kCommands) {
-    known.emplace_back(command.name);
+    known.push_back(command.manual().name);
   }
   TTRACE_THROW(UsageError,
                "unknown command '",
@@ -53,22 +62,51 @@ void print_help(std::ostream& out) {
                "'");
 }
 
+// `ttrace help`, `ttrace help --man`, `ttrace help COMMAND`.
+int help(const Arguments& arguments) {
+  if (arguments.empty()) {
+    print_help(std::cout);
+    return 0;
+  }
+  TTRACE_CHECK(arguments.size() == 1,
+               UsageError,
+               "help takes one command or --man; ",
+               arguments.size(),
+               " words were given");
+  std::vector<ttrace::cli::Manual> manuals;
+  for (const Command& command : kCommands) {
+    manuals.push_back(command.manual());
+    if (arguments.front() == manuals.back().name) {
+      ttrace::cli::print_help(std::cout, manuals.back());
+      return 0;
+    }
+  }
+  if (arguments.front() != "--man") {
+    refuse_unknown(arguments.front());
+  }
+  ttrace::cli::print_man_page(std::cout, manuals);
+  return 0;
+}
+
 int run(const Arguments& arguments) {
   if (arguments.empty()) {
     print_help(std::cerr);
     return kCouldNotCompare;  // a script whose variable is empty must not read "within bounds"
   }
   const std::string& word = arguments.front();
-  if (word == "--help" || word == "-h" || word == "help") {
+  if (word == "--help" || word == "-h") {
     print_help(std::cout);
     return 0;
+  }
+  if (word == "help") {
+    return help({arguments.begin() + 1, arguments.end()});
   }
   if (word == "--version") {
     std::cout << "ttrace " << TTRACE_VERSION << '\n';
     return 0;
   }
   for (const Command& command : kCommands) {
-    if (word == command.name) {
+    if (word == command.manual().name) {
       return command.run({arguments.begin() + 1, arguments.end()});
     }
   }

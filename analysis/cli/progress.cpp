@@ -20,6 +20,14 @@ void ProgressLine::show(const std::string& text) {
   }
 }
 
+void ProgressLine::show_rarely(const std::string& text) {
+  if (const auto now = std::chrono::steady_clock::now();
+      now - shown_ > std::chrono::milliseconds(50)) {
+    show(text);
+    shown_ = now;
+  }
+}
+
 void ProgressLine::finish() {
   if (started_) {
     std::cerr << std::endl;

@@ -3,6 +3,7 @@
 // Thread-safety: one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 namespace ttrace::cli {
@@ -17,6 +18,8 @@ class ProgressLine {
   [[nodiscard]] bool visible() const { return visible_; }
   // Replaces the line.
   void show(const std::string& text);
+  // The same, but no more than twenty times a second: what is called for every tensor.
+  void show_rarely(const std::string& text);
   // Lets the line stand; what follows begins a new one.
   void finish();
   // Removes the line.
@@ -27,6 +30,7 @@ class ProgressLine {
  private:
   bool visible_;
   bool started_ = false;
+  std::chrono::steady_clock::time_point shown_;  // by show_rarely
 };
 
 // "1.2 s"

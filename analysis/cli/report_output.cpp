@@ -1,13 +1,12 @@
 #include "report_output.h"
 
-#include "analysis/diff.h"
 #include "command_line.h"
 #include "progress.h"
+#include "selection_options.h"
 
 #include <ttrace/error.h>
 #include <ttrace/trace_reader.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <unistd.h>
 
@@ -26,15 +25,30 @@ bool terminal_with_color() {
 
 }  // namespace
 
+void add_format_option(po::options_description& named) {
+  named.add_options()("format",
+                      po::value<std::string>()->default_value("text")->value_name("text|json"),
+                      "what is printed");
+}
+
+ReportFormat format_of(const po::variables_map& values) {
+  const auto& format = values["format"].as<std::string>();
+  TTRACE_CHECK(format == "text" || format == "json",
+               UsageError,
+               "--format is '",
+               format,
+               "'; it must be text or json");
+  return format == "json" ? ReportFormat::kJson : ReportFormat::kText;
+}
+
 void add_report_options(po::options_description& named) {
+  add_format_option(named);
   named.add_options()("threads",
                       po::value<int>()->default_value(0)->value_name("N"),
                       "threads that compare; 0: all cores. The report does not depend on it")(
-      "format",
-      po::value<std::string>()->default_value("text")->value_name("text|json"),
-      "what is printed")("max-report",
-                         po::value<int>()->default_value(20)->value_name("N"),
-                         "rows in the table of findings")(
+      "max-report",
+      po::value<int>()->default_value(20)->value_name("N"),
+      "rows in the table of findings")(
       "no-color", "never colour; by default only on a terminal without NO_COLOR");
 }
 
@@ -42,35 +56,25 @@ ReportOptions report_options(const po::variables_map& values) {
   ReportOptions options;
   options.threads = whole_number(values, "threads", 0);
   options.max_rows = static_cast<std::size_t>(whole_number(values, "max-report", 0));
-  const auto& format = values["format"].as<std::string>();
-  TTRACE_CHECK(format == "text" || format == "json",
-               UsageError,
-               "--format is '",
-               format,
-               "'; it must be text or json");
-  options.format = format == "json" ? ReportFormat::kJson : ReportFormat::kText;
+  options.format = format_of(values);
   options.color = values.count("no-color") == 0 && terminal_with_color();
   return options;
 }
 
 Report compare(const std::string& reference,
                const std::string& candidate,
-               int threads,
-               ProgressLine& progress) {
-  DiffOptions options;
-  options.threads = threads;
+               DiffOptions options,
+               ProgressLine& progress,
+               Completeness completeness) {
   if (progress.visible()) {
-    using Clock = std::chrono::steady_clock;
-    options.progress = [&progress, shown = Clock::time_point()](std::size_t done,
-                                                                std::size_t total) mutable {
-      if (const auto now = Clock::now(); now - shown > std::chrono::milliseconds(50)) {
-        progress.show("comparing " + std::to_string(done) + " of " + std::to_string(total));
-        shown = now;
-      }
+    options.progress = [&progress](std::size_t done, std::size_t total) {
+      progress.show_rarely("comparing " + std::to_string(done) + " of " + std::to_string(total));
     };
   }
-  Report report = diff(Trace::open(reference), Trace::open(candidate), options);
+  const auto open = completeness == Completeness::kWhole ? Trace::open : Trace::open_partial;
+  Report report = diff(open(reference), open(candidate), options);
   progress.clear();
+  warn(report.warnings);
   return report;
 }
 
@@ -83,7 +87,10 @@ void write_report(std::ostream& out, const Report& report, const ReportOptions& 
 }
 
 int exit_code(const Report& report) {
-  return report.diverged() ? 1 : 0;
+  if (report.diverged()) {
+    return 1;
+  }
+  return report.partial() ? 2 : 0;
 }
 
 }  // namespace ttrace::cli

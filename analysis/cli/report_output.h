@@ -3,6 +3,7 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "analysis/diff.h"
 #include "analysis/report.h"
 
 #include <boost/program_options.hpp>
@@ -24,20 +25,30 @@ struct ReportOptions {
   bool color = false;
 };
 
+// --format; format_of throws UsageError.
+void add_format_option(boost::program_options::options_description& named);
+[[nodiscard]] ReportFormat format_of(const boost::program_options::variables_map& values);
+
 // --threads, --format, --max-report, --no-color
 void add_report_options(boost::program_options::options_description& named);
 // Throws UsageError. Colour only where stdout is a terminal and NO_COLOR is not set.
 [[nodiscard]] ReportOptions report_options(const boost::program_options::variables_map& values);
 
-// Throws UsageError or FormatError where no comparison is possible.
+// How the traces are opened: whole, or as an interrupted run left them.
+enum class Completeness { kWhole, kPartial };
+
+// `options.progress` is set here. Warns on stderr of options that applied to nothing. Throws
+// UsageError or FormatError where no comparison is possible.
 [[nodiscard]] Report compare(const std::string& reference,
                              const std::string& candidate,
-                             int threads,
-                             ProgressLine& progress);
+                             DiffOptions options,
+                             ProgressLine& progress,
+                             Completeness completeness = Completeness::kWhole);
 
 void write_report(std::ostream& out, const Report& report, const ReportOptions& options);
 
-// 0 within bounds, 1 divergence.
+// 0 within bounds, 1 divergence, 2 where only a part could be compared and that is within bounds:
+// 0 is a promise about the whole.
 [[nodiscard]] int exit_code(const Report& report);
 
 }  // namespace ttrace::cli

@@ -53,7 +53,12 @@ double distance(const Values& left, const Values& right) {
 Evidence::Evidence(std::span<const Match> matches,
                    const TensorVerdict& finding,
                    const Trace& candidate)
-    : matches_(matches), finding_(finding), trace_(candidate) {
+    : matches_(matches), finding_(finding) {
+  for (const StepTrace& step : candidate.steps()) {
+    for (const RankFile& file : step.ranks) {
+      layouts_.emplace(file.layout().rank, &file.layout());
+    }
+  }
   for (const Match& match : matches) {
     by_id_.emplace(match.id, &match);
   }
@@ -129,7 +134,7 @@ double Evidence::tolerance(double error) const {
 
 std::vector<std::string> Evidence::axes() const {
   std::vector<std::string> names;
-  for (const Axis& axis : layout(0).axes) {
+  for (const Axis& axis : layouts_.begin()->second->axes) {
     if (axis.size > 1 && axis.follows.empty()) {
       names.push_back(axis.name);
     }
@@ -138,11 +143,11 @@ std::vector<std::string> Evidence::axes() const {
 }
 
 const Layout& Evidence::layout(int rank) const {
-  return trace_.steps().front().ranks.at(static_cast<std::size_t>(rank)).layout();
+  return *layouts_.at(rank);
 }
 
 int Evidence::axis_size(const std::string& axis) const {
-  return layout(0).size(axis);
+  return layouts_.begin()->second->size(axis);
 }
 
 int Evidence::microbatches() const {

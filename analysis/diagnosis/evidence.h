@@ -77,7 +77,7 @@ class Evidence {
 
   std::span<const Match> matches_;
   const TensorVerdict& finding_;
-  const Trace& trace_;
+  std::map<int, const Layout*> layouts_;  // of the candidate's ranks
   std::map<TensorId, const Match*> by_id_;
   const Match* match_ = nullptr;
   std::optional<Sides> sides_;

@@ -31,6 +31,10 @@ struct TTRACE_API NoisePass {
 
 // Writes through a temporary name. Throws FormatError.
 TTRACE_API void write_noise(const std::string& directory, const NoisePass& pass);
+// The finished tables of a reference, by name; none where it has no noise.
+[[nodiscard]] TTRACE_API std::vector<std::string> noise_files(const std::string& directory);
+// Throws FormatError with path and cause.
+[[nodiscard]] TTRACE_API NoisePass read_noise_file(const std::string& path);
 // All passes of a reference, by seed; empty where there are none. Throws FormatError.
 [[nodiscard]] TTRACE_API std::vector<NoisePass> read_noise(const std::string& directory);
 

@@ -14,12 +14,16 @@
 
 namespace ttrace {
 
-// One finished file. Immutable after construction; read from any number of threads.
+// One rank's file. Immutable after construction; read from any number of threads.
 class TTRACE_API RankFile {
  public:
   // Throws FormatError for a missing, truncated, foreign or newer file; the message names path and
   // cause.
   explicit RankFile(const std::string& path);
+  // What the last flush left of a file that was never finished (`.tmp`); records whose bytes did
+  // not reach the disk are left out. Throws FormatError where nothing can be read, or while another
+  // process writes the file.
+  static RankFile unfinished(const std::string& path);
   ~RankFile();
   RankFile(RankFile&&) noexcept;
   RankFile& operator=(RankFile&&) noexcept;
@@ -32,16 +36,20 @@ class TTRACE_API RankFile {
   [[nodiscard]] const std::vector<std::string>& notes() const;
   // The bytes of one of records(), in the mapping; valid as long as this object.
   [[nodiscard]] std::span<const std::byte> bytes(const Record& record) const;
+  // Whether the bytes still have the digest that they had when they were written.
+  [[nodiscard]] bool intact(const Record& record) const;
 
  private:
   struct Impl;
+  explicit RankFile(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
-// One step of a trace: all ranks' files.
+// One step of a trace.
 struct TTRACE_API StepTrace {
   std::int64_t step = 0;
-  std::vector<RankFile> ranks;  // index is the rank
+  std::vector<RankFile> ranks;       // ascending; of an interrupted step those that can be read
+  std::vector<std::string> lacking;  // why the step is not whole, one sentence per rank
 };
 
 class TTRACE_API Trace {
@@ -49,6 +57,9 @@ class TTRACE_API Trace {
   // Reads manifest and every rank's file of every step. Throws FormatError where a file is absent
   // (naming rank, step and, where there is one, the text of its `.failed` file) or unreadable.
   static Trace open(const std::string& directory);
+  // Reads what is there of an interrupted trace and says in StepTrace::lacking what is not. Throws
+  // FormatError for an unreadable manifest.
+  static Trace open_partial(const std::string& directory);
 
   [[nodiscard]] const std::string& directory() const { return directory_; }
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }

@@ -47,6 +47,18 @@ TEST_F(Check, WrongTensorIsADivergence) {
   EXPECT_EQ(nlohmann::json::parse(file("run/report.json")).at("verdict"), "diverged");
 }
 
+TEST_F(Check, SelectionAndToleranceOfTheComparisonAreThoseOfDiff) {
+  const ProcessResult result = ttrace(check(
+      trainer(), trainer("--differ"), {"--kinds", "output", "--rtol", "0.2", "--format", "json"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["counts"]["tensors"], 2);
+  EXPECT_EQ(json["counts"]["left_out"], 2);
+  EXPECT_EQ(json["counts"]["bounds_asked"], 2);
+  // The trace itself is whole: the selection is of the comparison only.
+  EXPECT_EQ(ttrace({"diff", "run"}).exit_code, 1);
+}
+
 TEST_F(Check, NothingButTheReportIsPrintedIntoAPipe) {
   const ProcessResult result = ttrace(check(trainer(), trainer()));
   EXPECT_EQ(result.exit_code, 0);

@@ -53,6 +53,44 @@ TEST_F(Diff, FolderWithoutTracesIsExplained) {
   EXPECT_THAT(result.err, HasSubstr("has no reference/ and candidate/ inside"));
 }
 
+TEST_F(Diff, ToleranceDecidesInsteadOfTheBound) {
+  store_run("--differ");  // one output 10 % too large
+  EXPECT_EQ(ttrace({"diff", "run", "--rtol", "0.2"}).exit_code, 0);
+  EXPECT_EQ(ttrace({"diff", "run", "--rtol", ".*linear_fc2.*:0.2"}).exit_code, 0);
+  const ProcessResult tight =
+      ttrace({"diff", "run", "--rtol", "0.2", "--rtol", ".*linear_fc2.*:0.05", "--atol=0"});
+  EXPECT_EQ(tight.exit_code, 1);
+  EXPECT_THAT(tight.out, HasSubstr("rtol 0.05, atol 0 (asked for)"));
+}
+
+TEST_F(Diff, AllowedFailureIsListedAndWarnsWhenItVanishes) {
+  store_run("--differ");
+  const ProcessResult result = ttrace({"diff", "run", "--allow-failed", "linear_fc2"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("1 allowed out of bound"));
+  EXPECT_EQ(result.err, "");
+  const ProcessResult stale =
+      ttrace({"diff", "run", "--allow-failed", "linear_fc2", "--allow-missing", "fc9"});
+  EXPECT_EQ(stale.exit_code, 0);
+  EXPECT_THAT(stale.err, HasSubstr("--allow-missing 'fc9' matches no missing tensor"));
+}
+
+TEST_F(Diff, SelectionDecidesWhatIsLookedAt) {
+  store_run("--ranks 2 --differ");
+  const ProcessResult result = ttrace({"diff", "run", "--exclude", "linear_fc2", "--ranks", "1"});
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("1 left out by selection"));
+}
+
+TEST_F(Diff, ToleranceThatIsNoneIsExplained) {
+  store_run("");
+  const ProcessResult result = ttrace({"diff", "run", "--atol", "fc:tight"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.err,
+            "ttrace: error: --atol is 'fc:tight'; it must be a number from 0, or REGEX:NUMBER for "
+            "the tensors whose id REGEX matches as a whole\n");
+}
+
 TEST_F(Diff, NoFolderIsBadUsage) {
   const ProcessResult result = ttrace({"diff"});
   EXPECT_EQ(result.exit_code, 2);

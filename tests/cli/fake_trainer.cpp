@@ -9,6 +9,8 @@
 //   --exit-before N       exit code, before anything is written but the manifest
 //   --exit-after N        exit code, after everything is written
 //   --crash               a real segmentation fault, after the manifest
+//   --kill-after N        a real SIGKILL within rank 1 (rank 0 of one): N tensors of the step are
+//                         flushed, one more is not
 //   --hang                never completes
 //   --linger              completes, then keeps running
 //   --linger-daemon       completes and exits, but leaves a process of a session of its own
@@ -76,6 +78,11 @@ class Trainer {
     const std::string steps = variable("TTRACE_STEPS");
     first_ = std::stoll(steps);
     last_ = std::stoll(steps.substr(steps.find(':') + 1));
+    const bool applies =
+        values.count("only") == 0 || values["only"].as<std::string>() == variable("TTRACE_PASS");
+    if (applies && values.count("kill-after") != 0) {
+      kill_after_ = values["kill-after"].as<int>();
+    }
   }
 
   void write_manifest() const {
@@ -140,8 +147,16 @@ class Trainer {
 
   void write_step(std::int64_t step, const ttrace::Layout& layout) const {
     ttrace::TraceWriter writer(ttrace::step_file(directory(), step, layout.rank), layout);
+    const bool doomed = kill_after_ >= 0 && layout.rank == std::min(ranks_ - 1, 1);
+    int written = 0;
     for (const Tensor& tensor : model()) {
+      if (doomed && written == kill_after_) {
+        writer.flush();
+      }
       append(writer, tensor, step, layout);
+      if (doomed && written++ == kill_after_) {
+        std::raise(SIGKILL);
+      }
     }
     writer.commit();
   }
@@ -176,6 +191,7 @@ class Trainer {
   const po::variables_map& values_;
   int ranks_;
   int hidden_;
+  int kill_after_ = -1;
   std::int64_t first_ = 0;
   std::int64_t last_ = 1;
   mutable std::uint64_t order_ = 0;
@@ -198,9 +214,9 @@ po::variables_map parse(int argc, char** argv) {
   po::options_description options;
   options.add_options()("ranks", po::value<int>()->default_value(1))(
       "hidden", po::value<int>()->default_value(8))("differ", "")("only", po::value<std::string>())(
-      "exit-before", po::value<int>())("exit-after", po::value<int>())("crash", "")("hang", "")(
-      "linger", "")("linger-daemon", "")("ignore-sigterm", "")("never-attach", "")("fail-step", "")(
-      "tag", po::value<std::string>());
+      "exit-before", po::value<int>())("kill-after", po::value<int>())(
+      "exit-after", po::value<int>())("crash", "")("hang", "")("linger", "")("linger-daemon", "")(
+      "ignore-sigterm", "")("never-attach", "")("fail-step", "")("tag", po::value<std::string>());
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, options), values);
   return values;

@@ -33,11 +33,14 @@ TEST_F(Usage, VersionIsOneLine) {
 }
 
 TEST_F(Usage, EveryCommandHasHelp) {
-  for (const std::string command : {"check", "diff"}) {
+  for (const std::string command : {"check", "diff", "ls", "show", "verify", "merge"}) {
     const ProcessResult result = ttrace({command, "--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.out,
-                AllOf(StartsWith("Usage: ttrace " + command), HasSubstr("--max-report")));
+                AllOf(StartsWith("Usage: ttrace " + command),
+                      HasSubstr("--help"),
+                      HasSubstr("Exit codes:\n  0 ")));
+    EXPECT_EQ(ttrace({"help", command}).out, result.out);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-namespace ttrace::cli {
+namespace ttrace {
 
 struct StepRange {
   std::int64_t first = 0;
@@ -20,4 +20,4 @@ struct StepRange {
 // "0:1"
 [[nodiscard]] std::string to_string(const StepRange& steps);
 
-}  // namespace ttrace::cli
+}  // namespace ttrace

@@ -1,10 +1,10 @@
-#include "step_range.h"
+#include "analysis/step_range.h"
 
 #include <ttrace/error.h>
 
 #include <charconv>
 
-namespace ttrace::cli {
+namespace ttrace {
 namespace {
 
 bool read(std::string_view text, std::int64_t& value) {
@@ -36,4 +36,4 @@ std::string to_string(const StepRange& steps) {
   return std::to_string(steps.first) + ":" + std::to_string(steps.last);
 }
 
-}  // namespace ttrace::cli
+}  // namespace ttrace

@@ -1,0 +1,44 @@
+// What a command says about itself, once: --help, `ttrace help` and the man page print it.
+//
+// Thread-safety: values and free functions without shared state.
+#pragma once
+
+#include <boost/program_options.hpp>
+
+#include <iosfwd>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace::cli {
+
+struct ExitCode {
+  std::string code;  // "0"
+  std::string meaning;
+};
+
+struct Example {
+  std::string command;
+  std::string what;
+};
+
+struct Manual {
+  std::string name;                      // "diff"
+  std::string summary;                   // one line without a full stop
+  std::vector<std::string> synopses;     // what follows "ttrace diff", one per form
+  std::vector<std::string> description;  // paragraphs
+  boost::program_options::options_description options;
+  std::vector<ExitCode> exit_codes;
+  std::vector<Example> examples;
+};
+
+// Adds --help, which every command has.
+void add_help_option(boost::program_options::options_description& named);
+
+// The text of --help.
+void print_help(std::ostream& out, const Manual& manual);
+
+// The page ttrace(1) in the language of groff -man.
+void print_man_page(std::ostream& out, std::span<const Manual> commands);
+
+}  // namespace ttrace::cli

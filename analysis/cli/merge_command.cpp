@@ -1,0 +1,117 @@
+#include "merge_command.h"
+
+#include "analysis/matching.h"
+#include "analysis/wording.h"
+#include "progress.h"
+#include "selection_options.h"
+#include "trace_argument.h"
+
+#include <ttrace/error.h>
+#include <ttrace/merge.h>
+#include <ttrace/merged_writer.h>
+#include <ttrace/trace_reader.h>
+
+#include <iostream>
+
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+namespace {
+
+struct Outcome {
+  std::size_t written = 0;
+  std::size_t defective = 0;
+  std::size_t left_out = 0;
+};
+
+Outcome write_tensors(const std::vector<Match>& tensors,
+                      Selection& selection,
+                      MergedWriter& writer,
+                      ProgressLine& progress) {
+  Outcome outcome;
+  for (const Match& tensor : tensors) {
+    if (!selection.wants(tensor.id, tensor.reference)) {
+      ++outcome.left_out;
+      continue;
+    }
+    const MergeResult merged = merge(tensor.reference);
+    for (const MergeFinding& finding : merged.findings) {
+      progress.clear();
+      std::cout << to_string(tensor.id) << ": " << name_of(finding.defect) << ": "
+                << finding.message << '\n';
+    }
+    if (merged.findings.empty()) {
+      writer.append(tensor.id, merged);
+      ++outcome.written;
+    } else {
+      ++outcome.defective;
+    }
+    progress.show_rarely("merged " + std::to_string(outcome.written) + " of " +
+                         std::to_string(tensors.size()));
+  }
+  progress.clear();
+  return outcome;
+}
+
+}  // namespace
+
+Manual merge_manual() {
+  po::options_description named("Options");
+  named.add_options()("output,o", po::value<std::string>()->value_name("FILE.h5"), "file to write");
+  add_selection_options(named);
+  add_help_option(named);
+  return {.name = "merge",
+          .summary = "write the logical tensors of a trace into one HDF5 file",
+          .synopses = {"TRACE -o FILE.h5 [options]"},
+          .description = {"Puts the ranks' parts together as a comparison does and writes every "
+                          "tensor as a dataset named by its id, so that any HDF5 tool reads it. A "
+                          "tensor whose parts contradict each other is named and left out."},
+          .options = named,
+          .exit_codes = {{"0", "all selected tensors are in the file"},
+                         {"1", "some were left out, because their parts contradict each other"},
+                         {"2", "nothing was written: unreadable trace, existing file, bad usage"}},
+          .examples = {{"ttrace merge runs/1/candidate -o grads.h5 --kinds main_grad",
+                        "gradients for a notebook: h5py.File('grads.h5')['s0/main_grad/...']"}}};
+}
+
+int run_merge(const Arguments& arguments) {
+  const Manual manual = merge_manual();
+  const po::variables_map values = parse(arguments, manual.options, "trace");
+  if (values.count("help") != 0) {
+    print_help(std::cout, manual);
+    return 0;
+  }
+  const std::vector<std::string> words = words_of(values, "trace");
+  TTRACE_CHECK(words.size() == 1,
+               UsageError,
+               "merge takes one trace folder; ",
+               words.size(),
+               " words were given");
+  TTRACE_CHECK(values.count("output") != 0, UsageError, "merge needs -o FILE.h5");
+  const auto& file = values["output"].as<std::string>();
+  Selection selection = selection_of(values);
+  require_trace_folder(words[0]);
+  const Trace trace = Trace::open(words[0]);
+  MergedWriter writer(file, trace.manifest());
+  ProgressLine progress;
+  const Outcome outcome = write_tensors(tensors_of(trace), selection, writer, progress);
+  warn(selection.unused());
+  TTRACE_CHECK(outcome.written + outcome.defective > 0,
+               UsageError,
+               "the selection leaves none of ",
+               outcome.left_out,
+               " tensors; `ttrace ls` lists the ids");
+  writer.commit();
+  std::cout << counted(static_cast<std::int64_t>(outcome.written), "tensor", "tensors")
+            << " written to " << file;
+  if (outcome.defective > 0) {
+    std::cout << ", " << outcome.defective << " contradict themselves";
+  }
+  if (outcome.left_out > 0) {
+    std::cout << ", " << outcome.left_out << " left out by selection";
+  }
+  std::cout << '\n';
+  return outcome.defective == 0 ? 0 : 1;
+}
+
+}  // namespace ttrace::cli

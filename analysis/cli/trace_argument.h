@@ -1,0 +1,21 @@
+// The trace folder that a command is given.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include <boost/program_options.hpp>
+
+#include <string>
+#include <vector>
+
+namespace ttrace::cli {
+
+// The words without an option name; parse() collected them under `name`.
+[[nodiscard]] std::vector<std::string> words_of(const boost::program_options::variables_map& values,
+                                                const std::string& name);
+
+// Throws UsageError where there is no folder, or one that `ttrace check` made and that holds
+// several traces.
+void require_trace_folder(const std::string& folder);
+
+}  // namespace ttrace::cli

@@ -1,0 +1,200 @@
+#include "analysis/verify.h"
+
+#include "analysis/matching.h"
+#include "analysis/wording.h"
+
+#include <ttrace/error.h>
+#include <ttrace/merge.h>
+#include <ttrace/noise_table.h>
+#include <ttrace/trace_reader.h>
+#include <ttrace/trace_writer.h>
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+class Verifier {
+ public:
+  Verifier(const Trace& trace, const VerifyProgress& progress)
+      : trace_(trace), progress_(progress) {}
+
+  Verification run() {
+    for (const StepTrace& step : trace_.steps()) {
+      result_.problems.insert(result_.problems.end(), step.lacking.begin(), step.lacking.end());
+      total_files_ += step.ranks.size();
+    }
+    for (const StepTrace& step : trace_.steps()) {
+      for (const RankFile& file : step.ranks) {
+        check_digests(file);
+        check_layout(file);
+      }
+      check_coordinates(step);
+    }
+    check_start();
+    check_tensors();
+    check_noise();
+    return std::move(result_);
+  }
+
+ private:
+  void complain(std::string sentence) { result_.problems.push_back(std::move(sentence)); }
+
+  void check_digests(const RankFile& file) {
+    for (const Record& record : file.records()) {
+      if (!file.intact(record)) {
+        complain(file.path() + ": the bytes of " + to_string(record.id) +
+                 " are not those that were written: their digest is not the index's");
+      }
+      result_.bytes += record.bytes;
+    }
+    ++result_.files;
+    if (progress_) {
+      progress_("digests", result_.files, total_files_);
+    }
+  }
+
+  // Against the manifest, whose layout has the sizes of all axes.
+  void check_layout(const RankFile& file) {
+    const Section& expected = trace_.manifest().layout;
+    std::set<std::string> axes;
+    for (const Axis& axis : file.layout().axes) {
+      axes.insert(axis.name);
+      const auto found = expected.find(axis.name);
+      const std::string size = std::to_string(axis.size);
+      if (found == expected.end() ? axis.size != 1 : found->second != size) {
+        complain(file.path() + ": axis " + axis.name + " has size " + size + ", but " +
+                 (found == expected.end() ? "is absent" : found->second) + " in the manifest");
+      }
+    }
+    for (const auto& [axis, size] : expected) {
+      if (!axes.contains(axis) && size != "1") {
+        complain(file.path() + ": axis " + axis + " of size " + size +
+                 " in the manifest is absent");
+      }
+    }
+  }
+
+  // Where the axes number all ranks, two ranks cannot stand at one place.
+  void check_coordinates(const StepTrace& step) {
+    std::map<std::vector<int>, int> rank_at;
+    for (const RankFile& file : step.ranks) {
+      std::vector<int> place;
+      std::int64_t places = 1;
+      for (const Axis& axis : file.layout().axes) {
+        if (axis.follows.empty()) {
+          place.push_back(axis.coordinate);
+          places *= axis.size;
+        }
+      }
+      const auto [other, is_new] = rank_at.emplace(place, file.layout().rank);
+      if (!is_new && places == file.layout().world_size) {
+        complain(file.path() + ": rank " + std::to_string(file.layout().rank) + " and rank " +
+                 std::to_string(other->second) + " have the same coordinates in the layout");
+      }
+    }
+  }
+
+  void check_start() {
+    const std::string folder = trace_.directory() + "/start";
+    std::error_code error;
+    if (!std::filesystem::exists(folder, error)) {
+      return;
+    }
+    for (int rank = 0; rank < trace_.manifest().world_size; ++rank) {
+      try {
+        check_digests(RankFile(start_file(trace_.directory(), rank)));
+      } catch (const FormatError& problem) {
+        complain(problem.message());
+      }
+    }
+  }
+
+  // In steps that are whole: elsewhere parts lack anyway.
+  void check_tensors() {
+    std::set<std::int64_t> broken;
+    for (const StepTrace& step : trace_.steps()) {
+      if (!step.lacking.empty()) {
+        broken.insert(step.step);
+      }
+    }
+    const std::vector<Match> tensors = tensors_of(trace_);
+    for (const Match& tensor : tensors) {
+      ids_.insert(tensor.id);
+      if (!broken.contains(tensor.id.step)) {
+        check_merge(tensor);
+      }
+      ++result_.tensors;
+      if (progress_) {
+        progress_("placements", result_.tensors, tensors.size());
+      }
+    }
+  }
+
+  void check_merge(const Match& tensor) {
+    try {
+      for (const MergeFinding& finding : merge(tensor.reference).findings) {
+        complain(to_string(tensor.id) + ": " + std::string(name_of(finding.defect)) + ": " +
+                 finding.message);
+      }
+    } catch (const FormatError& problem) {
+      complain(to_string(tensor.id) + ": " + problem.message());
+    }
+  }
+
+  void check_noise() {
+    for (const std::string& file : noise_files(trace_.directory())) {
+      try {
+        const NoisePass pass = read_noise_file(file);
+        if (noise_file(trace_.directory(), pass.seed) != file) {
+          complain(file + ": holds the noise of seed " + std::to_string(pass.seed));
+        }
+        std::size_t unknown = 0;
+        for (const NoiseRow& row : pass.rows) {
+          unknown += ids_.contains(row.id) ? 0 : 1;
+        }
+        if (unknown > 0) {
+          complain(file + ": speaks of " +
+                   counted(static_cast<std::int64_t>(unknown), "tensor", "tensors") +
+                   " that the trace does not hold");
+        }
+        ++result_.files;
+      } catch (const FormatError& problem) {
+        complain(problem.message());
+      }
+    }
+  }
+
+  const Trace& trace_;
+  const VerifyProgress& progress_;
+  Verification result_;
+  std::size_t total_files_ = 0;
+  std::set<TensorId> ids_;
+};
+
+}  // namespace
+
+Verification verify(const std::string& directory, const VerifyProgress& progress) {
+  const Trace trace = Trace::open_partial(directory);
+  std::size_t readable = 0;
+  std::string first_problem = "it has no step";
+  for (const StepTrace& step : trace.steps()) {
+    readable += step.ranks.size();
+    if (!step.lacking.empty() && readable == 0) {
+      first_problem = step.lacking.front();
+    }
+  }
+  TTRACE_CHECK(readable > 0,
+               FormatError,
+               "no rank's file in ",
+               directory,
+               " can be read; the first problem: ",
+               first_problem);
+  return Verifier(trace, progress).run();
+}
+
+}  // namespace ttrace
