@@ -266,20 +266,14 @@ TEST(EndToEnd, SignatureOfTheFirstDivergenceIsTheDeclaredHint) {
   Checks checks("bf16", 1);
   const auto declared = declared_bugs();
   std::map<std::string, std::string> named;  // by bug, in its first layout
-  bool is_diagnosed = false;
   for (const auto& bug : kPlantedBugs) {
     if (bug.name == "scaled-linear" || named.count(bug.name) > 0) {
       continue;
     }
     const ProcessResult result = checks.run(bug.layout, bug.name);
     ASSERT_EQ(result.exit_code, 1) << result.out << result.err;
-    const json report = checks.report();
-    const json& first = report.at("first_divergence");
-    is_diagnosed = is_diagnosed || first.contains("signature");
-    named[bug.name] = first.value("signature", "(no key)");
-  }
-  if (!is_diagnosed) {
-    GTEST_SKIP() << "reports have no key first_divergence.signature";
+    const json signature = checks.report().at("first_divergence").at("signature");
+    named[bug.name] = signature.is_null() ? "none" : signature.get<std::string>();
   }
   std::size_t right = 0;
   std::string wrong;
