@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <poll.h>
+#include <unistd.h>
 
 namespace ttrace::cli {
 namespace {
@@ -18,7 +19,21 @@ extern "C" void note_signal(int signal) {
   signals_noted = signals_noted + 1;
 }
 
+extern "C" void say_that_a_file_is_lost(int /*signal*/) {
+  static constexpr char kSentence[] =
+      "ttrace: error: a file of one of the traces was cut short, or its disk failed, while it was "
+      "read; run the pass again where nothing else writes, then compare\n";
+  static_cast<void>(!::write(STDERR_FILENO, kSentence, sizeof kSentence - 1));
+  ::_exit(2);  // could not compare
+}
+
 }  // namespace
+
+void explain_lost_files() {
+  struct sigaction lost {};
+  lost.sa_handler = say_that_a_file_is_lost;
+  sigaction(SIGBUS, &lost, nullptr);
+}
 
 NoteInterrupts::NoteInterrupts() {
   first_signal = 0;

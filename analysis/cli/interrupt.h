@@ -1,5 +1,5 @@
 // Ctrl-C and its kin while programs of ours are running: they are noted, so that everything we
-// started can be ended first.
+// started can be ended first. And the signal of a mapped file that shrinks.
 //
 // Thread-safety: main thread only, one NoteInterrupts at a time.
 #pragma once
@@ -31,6 +31,10 @@ class NoteInterrupts {
 [[nodiscard]] int interrupt_signal();
 // How many were noted: who asks twice does not want to wait.
 [[nodiscard]] int interrupt_count();
+
+// Traces are read through mmap: where somebody cuts a file short meanwhile, or its disk fails, the
+// program says so and exits with 2 instead of dying of SIGBUS.
+void explain_lost_files();
 
 // Returns early when a signal is noted.
 void wait_or_interrupt(std::chrono::milliseconds duration);

@@ -121,6 +121,7 @@ int report_error(const std::string& message) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ttrace::cli::explain_lost_files();
   try {
     const int code = run(Arguments(argv + 1, argv + argc));
     std::cout.flush();
