@@ -4,6 +4,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstring>
 
@@ -17,6 +18,15 @@ constexpr c10::DispatchKeySet kWrappers =
                          c10::DispatchKey::Functionalize,
                          c10::DispatchKey::Batched,
                          c10::DispatchKey::Python});
+
+// A copy runs on the stream that is current where it is called. The operator that made the tensor
+// may have run on another one (a side stream for communication, say), so all of them have to be
+// done. Works for any accelerator and needs none of its headers.
+void wait_for_device_of(const at::Tensor& tensor) {
+  if (!tensor.is_cpu()) {
+    c10::impl::VirtualGuardImpl(tensor.device().type()).synchronizeDevice(tensor.device().index());
+  }
+}
 
 }  // namespace
 
@@ -80,6 +90,7 @@ TensorCopy copy_tensor(const at::Tensor& tensor) {
   result.shape = shape_of(tensor);
   result.bytes.resize(static_cast<std::size_t>(tensor.numel()) * element_size(result.type));
   if (!result.bytes.empty()) {
+    wait_for_device_of(tensor);
     const at::Tensor plain = tensor.detach().to(at::kCPU).resolve_neg().contiguous();
     std::memcpy(result.bytes.data(), plain.const_data_ptr(), result.bytes.size());
   }
@@ -100,7 +111,8 @@ void overwrite_tensor(const at::Tensor& tensor, const std::vector<std::byte>& by
                " bytes by ",
                bytes.size());
   std::memcpy(values.mutable_data_ptr(), bytes.data(), bytes.size());
-  at::Tensor(tensor).copy_(values);
+  wait_for_device_of(tensor);
+  at::Tensor(tensor).copy_(values);  // returns when the device has them
 }
 
 std::int64_t version_of(const at::Tensor& tensor) {

@@ -43,7 +43,7 @@ struct TensorCopy {
 };
 
 // Requires: unreadable(tensor) is empty and the element type is known. Copies at once: the program
-// may overwrite the tensor right after.
+// may overwrite the tensor right after. From an accelerator it waits for all that runs there first.
 [[nodiscard]] TensorCopy copy_tensor(const at::Tensor& tensor);
 
 // Replaces the values of a tensor of any layout and device, without telling autograd. `bytes` are
