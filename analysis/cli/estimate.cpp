@@ -17,13 +17,26 @@ namespace fs = std::filesystem;
 namespace ttrace::cli {
 namespace {
 
-// Of a record in an index and of a tensor in a noise table: the id and its numbers. Measured on the
-// example configuration; ids of deep models are not much longer.
-constexpr std::uintmax_t kIndexRowBytes = 300;
-constexpr std::uintmax_t kNoiseRowBytes = 100;
+// Measured on the example configuration; ids of deep models are not much longer.
+constexpr std::uintmax_t kRecordBytes = 450;      // index row, dataset header, alignment
+constexpr std::uintmax_t kNoiseRowBytes = 100;    // of a noise table
+constexpr std::uintmax_t kFileBytes = 1'050'000;  // HDF5 takes room for metadata in one block
 
-std::uintmax_t on_disk(const TensorCount& count) {
-  return count.bytes + count.tensors * kIndexRowBytes;
+std::uintmax_t on_disk(const TensorCount& count, std::size_t files) {
+  return count.bytes + count.tensors * kRecordBytes + files * kFileBytes;
+}
+
+// A candidate has one file per step at least, as the reference has.
+std::uintmax_t trace_bytes(const CaptureCounts& counts) {
+  return on_disk(total(counts), counts.steps.size());
+}
+
+std::uintmax_t start_bytes(const CaptureCounts& counts) {
+  return counts.start.tensors == 0 ? 0 : on_disk(counts.start, 1);
+}
+
+std::uintmax_t noise_pass_bytes(const CaptureCounts& counts) {
+  return total(counts).tensors * kNoiseRowBytes + kFileBytes;
 }
 
 void print_row(std::ostream& out,
@@ -65,32 +78,31 @@ CaptureCounts count_trace(const std::string& folder) {
 }
 
 std::uintmax_t Estimate::needed() const {
-  const TensorCount traced = total(reference);
   const std::uintmax_t own =
       stored ? 0
-             : on_disk(traced) + on_disk(reference.start) +
-                   static_cast<std::uintmax_t>(noise_passes) * traced.tensors * kNoiseRowBytes;
-  return own + on_disk(traced);
+             : trace_bytes(reference) + start_bytes(reference) +
+                   static_cast<std::uintmax_t>(noise_passes) * noise_pass_bytes(reference);
+  return own + trace_bytes(reference);
 }
 
 void print_estimate(std::ostream& out, const Estimate& estimate) {
-  const TensorCount traced = total(estimate.reference);
+  const CaptureCounts& counts = estimate.reference;
   out << "one pass of the reference records:\n"
       << "  " << std::left << std::setw(8) << "step" << std::setw(18) << "kind" << std::right
       << std::setw(10) << "tensors" << std::setw(18) << "bytes" << '\n';
-  for (const auto& [step, kinds] : estimate.reference.steps) {
+  for (const auto& [step, kinds] : counts.steps) {
     for (const auto& [kind, count] : kinds) {
       print_row(out, std::to_string(step), name_of(kind), count);
     }
   }
-  print_row(out, "all", "", traced);
-  out << "\nreference: " << size_text(on_disk(traced) + on_disk(estimate.reference.start))
+  print_row(out, "all", "", total(counts));
+  out << "\nreference: " << size_text(trace_bytes(counts) + start_bytes(counts))
       << (estimate.stored ? ", stored already" : ", start parameters included") << '\n';
   if (!estimate.stored) {
     out << "noise: " << counted(estimate.noise_passes, "pass", "passes") << " of "
-        << size_text(traced.tensors * kNoiseRowBytes) << '\n';
+        << size_text(noise_pass_bytes(counts)) << '\n';
   }
-  out << "candidate: at least " << size_text(on_disk(traced))
+  out << "candidate: at least " << size_text(trace_bytes(counts))
       << "; that much where every tensor is cut over the ranks, and more for those that several "
          "ranks hold whole: each writes its own\n"
       << "needed at " << estimate.output << ": at least " << size_text(estimate.needed())

@@ -29,10 +29,10 @@ TEST_F(EstimateTest, CountsByKindWithoutWritingATrace) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out,
               AllOf(HasSubstr(kTable),
-                    HasSubstr("reference: 14.8 kB, start parameters included\n"),
-                    HasSubstr("noise: 5 passes of 400 bytes\n"),
-                    HasSubstr("candidate: at least 13.5 kB; "),
-                    HasSubstr("needed at deep/run: at least 30.3 kB; free: ")));
+                    HasSubstr("reference: 2.1 MB, start parameters included\n"),
+                    HasSubstr("noise: 5 passes of 1.1 MB\n"),
+                    HasSubstr("candidate: at least 1.1 MB; "),
+                    HasSubstr("needed at deep/run: at least 8.4 MB; free: ")));
   EXPECT_THAT(result.err, IsEmpty());
   EXPECT_FALSE(fs::exists(folder_ / "deep"));
   EXPECT_FALSE(fs::exists(folder_ / "runs"));

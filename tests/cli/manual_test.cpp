@@ -35,7 +35,7 @@ TEST_F(ManualTest, GroffFindsNothingToComplainOf) {
       {.arguments = {"/bin/sh",
                      "-c",
                      "command -v groff >/dev/null || exit 77; '" + std::string(TTRACE_PROGRAM) +
-                         "' help --man | groff -man -Tascii -ww | col -b"},
+                         "' help --man | groff -man -Tascii -ww -P-cbou"},
        .environment = {},
        .directory = folder_.path()});
   if (groff.exit_code == 77) {
