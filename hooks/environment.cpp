@@ -140,6 +140,11 @@ std::optional<Environment> read_environment() {
   result.own_start = parse_choice("TTRACE_START", "reference", "own");
   parse_filter(result);
   result.named = parse_choice("TTRACE_NAMED", "0", "1");
+  result.count_only = parse_choice("TTRACE_COUNT", "0", "1");
+  TTRACE_CHECK(!result.count_only || result.pass != Pass::kNoise,
+               UsageError,
+               "TTRACE_COUNT=1 counts what a reference or candidate pass would write; a noise pass "
+               "writes one row per tensor.");
   result.raise = parse_choice("TTRACE_ON_ERROR", "warn", "raise");
   return result;
 }

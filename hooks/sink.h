@@ -1,10 +1,11 @@
-// Where the writer thread puts records: a rank's files, or the noise table.
+// Where the writer thread puts records: a rank's files, the noise table, or nowhere but a count.
 //
 // Thread-safety: a sink is built on the training thread and then used by the writer thread only.
 #pragma once
 
 #include "environment.h"
 
+#include <ttrace/capture_counts.h>
 #include <ttrace/layout.h>
 #include <ttrace/record.h>
 
@@ -35,6 +36,12 @@ class Sink {
 // Writes step000000/rank00000.h5.
 [[nodiscard]] std::unique_ptr<Sink> make_file_sink(const Environment& environment,
                                                    const Layout& layout);
+
+// Counts records and writes counts/rank00000.json after the last traced step. `start`: the
+// parameters that the pass would have stored.
+[[nodiscard]] std::unique_ptr<Sink> make_count_sink(const Environment& environment,
+                                                    const Layout& layout,
+                                                    const TensorCount& start);
 
 // Compares every record with the reference's record of the same id and writes the table after the
 // last traced step. Throws UsageError for a reference of several ranks, FormatError for an

@@ -103,7 +103,7 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
     check_placements();
     if (environment_.pass == Pass::kNoise) {
       check_reference();
-    } else if (layout_.rank == 0) {
+    } else if (layout_.rank == 0 && !environment_.count_only) {
       publish_manifest();
     }
     capture_->watch_parameters();
@@ -203,7 +203,12 @@ std::vector<std::string> Tracer::load_parameters() {
                " was traced; call it before the optimizer is built.");
   const std::vector<Parameter>& parameters = capture_->parameters().all();
   if (environment_.pass == Pass::kReference) {
-    store_start(environment_.directory, parameters, layout_, annotations_);
+    for (const Parameter& parameter : parameters) {
+      start_ += {1, static_cast<std::uint64_t>(parameter.tensor.nbytes())};
+    }
+    if (!environment_.count_only) {
+      store_start(environment_.directory, parameters, layout_, annotations_);
+    }
     return {};
   }
   if (environment_.own_start) {
@@ -266,10 +271,14 @@ void Tracer::start_writer() {
   if (writer_) {
     return;
   }
-  std::unique_ptr<Sink> sink = environment_.pass == Pass::kNoise
-                                   ? make_noise_sink(environment_)
-                                   : make_file_sink(environment_, layout_);
-  writer_.emplace(std::move(sink),
+  const auto make_sink = [this] {
+    if (environment_.count_only) {
+      return make_count_sink(environment_, layout_, start_);
+    }
+    return environment_.pass == Pass::kNoise ? make_noise_sink(environment_)
+                                             : make_file_sink(environment_, layout_);
+  };
+  writer_.emplace(make_sink(),
                   [failure = failure_](const std::exception_ptr& error) { failure->keep(error); });
 }
 

@@ -59,6 +59,7 @@ class Tracer {
   std::shared_ptr<Capture> capture_;  // null before attach(); gradient hooks hold it weakly
   std::optional<Observer> observer_;
   std::optional<WriterThread> writer_;
+  TensorCount start_;             // parameters that the reference stores, or would store
   std::set<std::int64_t> begun_;  // traced iterations so far
   bool in_step_ = false;
   int exceptions_at_begin_ = 0;

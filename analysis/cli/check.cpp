@@ -1,6 +1,7 @@
 #include "check.h"
 
 #include "analysis/step_range.h"
+#include "estimate.h"
 #include "interrupt.h"
 #include "passes.h"
 #include "progress.h"
@@ -14,12 +15,15 @@
 #include <ttrace/noise_table.h>
 #include <ttrace/trace_reader.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <optional>
 #include <sstream>
+#include <system_error>
 
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
@@ -38,6 +42,8 @@ struct CheckOptions {
   std::string precision;  // empty: not asked
   std::string start;
   PassLimits limits;
+  bool estimate = false;
+  bool ignore_space = false;
   ReportOptions report;
   DiffOptions judging;
 };
@@ -65,6 +71,10 @@ po::options_description named_options() {
       "grace",
       po::value<double>()->default_value(5.0, "5")->value_name("S"),
       "seconds that a program is given to end after SIGTERM, before SIGKILL");
+  named.add_options()("estimate",
+                      "only tell how much the check would write: one pass of the reference that "
+                      "counts and keeps nothing; --candidate is not needed")(
+      "ignore-space", "run the candidate even where less is free than its trace needs");
   add_selection_options(named, StepsOption::kRunSteps);
   add_judging_options(named);
   add_report_options(named);
@@ -102,7 +112,8 @@ bool is_trace(const std::string& text) {
 // A folder that is neither a stored trace nor a command deserves to be told apart from both.
 void check_commands(const CheckOptions& options) {
   TTRACE_CHECK(!options.reference.empty(), UsageError, "--reference COMMAND|FOLDER is needed");
-  TTRACE_CHECK(!options.candidate.empty(), UsageError, "--candidate COMMAND is needed");
+  TTRACE_CHECK(
+      !options.candidate.empty() || options.estimate, UsageError, "--candidate COMMAND is needed");
   if (is_folder(options.reference) && !options.stored) {
     const bool run = is_trace(options.reference + "/reference");
     TTRACE_THROW(
@@ -125,6 +136,8 @@ CheckOptions read_options(const po::variables_map& values) {
   options.stored = is_trace(options.reference);
   options.candidate = text_or(values, "candidate", "");
   options.output = text_or(values, "output", "");
+  options.estimate = values.count("estimate") != 0;
+  options.ignore_space = values.count("ignore-space") != 0;
   options.noise = whole_number(values, "noise", 0);
   options.noise_given = !values["noise"].defaulted();
   if (values.count("steps") != 0) {
@@ -251,6 +264,23 @@ Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
   return pass;
 }
 
+// Before a candidate fills the disk: its trace holds no less than the reference's.
+void check_space(const CheckOptions& options, const RunDirectory& run) {
+  const std::uintmax_t needed = total(count_trace(run.reference())).bytes;
+  const std::uintmax_t free = free_bytes(run.path());
+  TTRACE_CHECK(options.ignore_space || needed <= free,
+               UsageError,
+               "the candidate's trace needs at least ",
+               size_text(needed),
+               ", as much as the reference's, but ",
+               size_text(free),
+               " are free in ",
+               run.path(),
+               "; free space there, take another folder for -o with --reference ",
+               options.stored ? options.reference : run.reference(),
+               ", or pass --ignore-space");
+}
+
 void run_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
   const NoteInterrupts noted;
   course.passes = options.stored ? 1 : options.noise + 2;
@@ -262,6 +292,7 @@ void run_passes(const CheckOptions& options, const RunDirectory& run, Course& co
       course.noise += follow(noise_pass(options, run, seed), options.limits, course);
     }
   }
+  check_space(options, run);
   course.candidate = follow(candidate_pass(options, run), options.limits, course);
 }
 
@@ -286,6 +317,72 @@ std::string summary(const CheckOptions& options, const RunDirectory& run, const 
   return out.str();
 }
 
+// A folder for what is not kept; stays behind where the pass failed, because it holds the log.
+class CountFolder {
+ public:
+  CountFolder() {
+    std::string pattern = (fs::temp_directory_path() / "ttrace-estimate-XXXXXX").string();
+    TTRACE_CHECK(mkdtemp(pattern.data()) != nullptr,
+                 UsageError,
+                 "cannot create a folder like ",
+                 pattern,
+                 ": ",
+                 std::generic_category().message(errno));
+    path_ = pattern;
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  void remove() const {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+
+ private:
+  std::string path_;
+};
+
+CaptureCounts count_reference(const CheckOptions& options) {
+  if (options.stored) {
+    return count_trace(options.reference);
+  }
+  const NoteInterrupts noted;
+  const CountFolder folder;
+  Pass pass{.name = "counting reference",
+            .command = options.reference,
+            .variables = variables(options, "reference"),
+            .trace = folder.path(),
+            .log = folder.path() + "/reference.log",
+            .complete = [path = folder.path()] { return counts_are_complete(path); },
+            .remedy = ""};
+  pass.variables.emplace_back("TTRACE_DIR", folder.path());
+  pass.variables.emplace_back("TTRACE_COUNT", "1");
+  Course course;
+  course.passes = 1;
+  follow(pass, options.limits, course);
+  CaptureCounts all;
+  for (const CaptureCounts& rank : read_counts(folder.path())) {
+    all.start += rank.start;
+    for (const auto& [step, kinds] : rank.steps) {
+      for (const auto& [kind, count] : kinds) {
+        all.steps[step][kind] += count;
+      }
+    }
+  }
+  folder.remove();
+  return all;
+}
+
+// 0 where what is needed at least is free.
+int run_estimate(const CheckOptions& options) {
+  Estimate estimate;
+  estimate.reference = count_reference(options);
+  estimate.noise_passes = options.noise;
+  estimate.stored = options.stored;
+  estimate.output = options.output.empty() ? "runs" : options.output;
+  estimate.free = free_bytes(estimate.output);
+  print_estimate(std::cout, estimate);
+  return estimate.needed() <= estimate.free ? 0 : 2;
+}
+
 }  // namespace
 
 Manual check_manual() {
@@ -304,12 +401,14 @@ Manual check_manual() {
       .options = named_options(),
       .exit_codes = {{"0", "within bounds"},
                      {"1", "divergence, missing tensors included"},
-                     {"2", "could not compare: a failed pass, bad usage"},
+                     {"2", "could not compare: a failed pass, too little space, bad usage"},
                      {"128+n", "ended by signal n (Ctrl-C: 130)"}},
       .examples = {
           {"ttrace check --reference \"ref --config c.yaml\" --candidate \"mpirun -n 4 train "
            "--config c.yaml\"",
            "compare four ranks with the single-device program"},
+          {"ttrace check --estimate --reference \"ref --config c.yaml\" -o /scratch/run",
+           "how much that would write, before it is written"},
           {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\"",
            "again, with the stored reference and its noise"}}};
 }
@@ -324,6 +423,9 @@ int run_check(const Arguments& arguments) {
   CheckOptions options = read_options(values);
   if (options.stored) {
     read_stored_reference(options);
+  }
+  if (options.estimate) {
+    return run_estimate(options);
   }
   const RunDirectory run = RunDirectory::create(options.output);
   Course course;

@@ -18,6 +18,7 @@
 //   --never-attach        exits without writing anything
 //   --fail-step           writes rank00000.failed instead of a file and keeps running
 //   --tag TEXT            ignored: makes the process findable
+#include <ttrace/capture_counts.h>
 #include <ttrace/dims.h>
 #include <ttrace/fill.h>
 #include <ttrace/layout.h>
@@ -114,6 +115,22 @@ class Trainer {
         write_step(step, layout);
       }
     }
+  }
+
+  // Stands for a counting capture: every tensor of the model, on one device.
+  void write_counts() const {
+    ttrace::CaptureCounts counts;
+    for (std::int64_t step = first_; step < last_; ++step) {
+      for (const Tensor& tensor : model()) {
+        std::uint64_t elements = 1;
+        for (const auto& dim : ttrace::parse_dims(tensor.dims).dims) {
+          elements *= static_cast<std::uint64_t>(dim.front().axes.empty() ? hidden_ : 4 * hidden_);
+        }
+        counts.steps[step][tensor.kind] += {1, elements * sizeof(float)};
+      }
+    }
+    counts.start = counts.steps[first_][Kind::kParam];
+    ttrace::write_counts(directory(), counts);
   }
 
   void write_noise() const {
@@ -247,6 +264,10 @@ int train(const po::variables_map& values) {
     return 0;
   }
   const Trainer trainer(values);
+  if (variable("TTRACE_COUNT") == "1") {
+    trainer.write_counts();
+    return 0;
+  }
   if (pass != "noise") {
     trainer.write_manifest();
   }

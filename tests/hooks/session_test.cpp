@@ -1,14 +1,19 @@
 // The session's life: what it leaves alone, what it writes, and what happens when it fails.
 #include "hooks/training.h"
 
+#include <ttrace/capture_counts.h>
 #include <ttrace/error.h>
 #include <ttrace/manifest.h>
+#include <ttrace/trace_reader.h>
+#include <ttrace/trace_writer.h>
 
 #include <gmock/gmock.h>
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -353,6 +358,39 @@ TEST(Session, EveryTensorOfTwoMicrobatchesIsThereInExecutionOrder) {
                           "s0/m1/grad_output/words/0",
                           "s0/m1/param_grad/words.weight/0"));
   EXPECT_TRUE(captured.notes().empty());
+}
+
+TEST(Session, CountingCaptureWritesNothingButWhatTheTraceWouldHold) {
+  const TemporaryDirectory counted;
+  const TemporaryDirectory traced;
+  for (const TemporaryDirectory* directory : {&counted, &traced}) {
+    Variables variables = with(reference_pass(directory->path()), "TTRACE_STEPS", "1:3");
+    const PassEnvironment environment(directory == &counted ? with(variables, "TTRACE_COUNT", "1")
+                                                            : variables);
+    Model model;
+    auto session = Session::from_environment();
+    session.attach(model, Layout(), Annotations());
+    session.load_parameters();
+    static_cast<void>(train(session, model));
+  }
+  const CaptureCounts counts = read_counts(counted.path()).front();
+  std::map<std::int64_t, std::map<Kind, TensorCount>> expected;
+  for (const std::int64_t step : {1, 2}) {
+    const RankFile file(step_file(traced.path(), step, 0));
+    for (const Record& record : file.records()) {
+      expected[step][record.id.kind] += {1, record.bytes};
+    }
+  }
+  EXPECT_EQ(counts.steps, expected);
+  TensorCount start;
+  const RankFile parameters(start_file(traced.path(), 0));
+  for (const Record& record : parameters.records()) {
+    start += {1, record.bytes};
+  }
+  EXPECT_EQ(counts.start, start);
+  EXPECT_THAT(
+      std::vector<std::filesystem::path>(std::filesystem::directory_iterator(counted.path()), {}),
+      ElementsAre(std::filesystem::path(counted / "counts")));
 }
 
 }  // namespace

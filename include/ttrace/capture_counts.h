@@ -1,0 +1,46 @@
+// How much a pass would record: what a counting capture (TTRACE_COUNT=1) leaves instead of a trace.
+//
+// Thread-safety: plain values; free functions without shared state.
+#pragma once
+
+#include <ttrace/export.h>
+#include <ttrace/tensor_id.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+struct TTRACE_API TensorCount {
+  std::uint64_t tensors = 0;
+  std::uint64_t bytes = 0;
+
+  TensorCount& operator+=(const TensorCount& other);
+  bool operator==(const TensorCount&) const = default;
+};
+
+// Of one rank.
+struct TTRACE_API CaptureCounts {
+  int rank = 0;
+  int world_size = 1;
+  std::map<std::int64_t, std::map<Kind, TensorCount>> steps;
+  TensorCount start;  // parameters before the optimizer was built; none in a candidate pass
+
+  bool operator==(const CaptureCounts&) const = default;
+};
+
+// Of all steps and kinds, the start parameters not included.
+[[nodiscard]] TTRACE_API TensorCount total(const CaptureCounts& counts);
+
+// DIR/counts/rank00003.json
+[[nodiscard]] TTRACE_API std::string counts_file(const std::string& directory, int rank);
+// Writes through a temporary name. Throws FormatError.
+TTRACE_API void write_counts(const std::string& directory, const CaptureCounts& counts);
+// Of all ranks, ascending. Throws FormatError for a file that is absent or none of ours.
+[[nodiscard]] TTRACE_API std::vector<CaptureCounts> read_counts(const std::string& directory);
+// Whether every rank's counts are there. Throws FormatError for a file that is none of ours.
+[[nodiscard]] TTRACE_API bool counts_are_complete(const std::string& directory);
+
+}  // namespace ttrace

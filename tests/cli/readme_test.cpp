@@ -1,0 +1,127 @@
+// The README shows real output: what it shows must be what the program prints.
+#include "cli_fixture.h"
+
+#include <filesystem>
+#include <regex>
+#include <sstream>
+
+namespace ttrace::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at)) {
+    text.replace(at, what.size(), by);
+    at += by.size();
+  }
+  return text;
+}
+
+// Numbers depend on kernels and so does the width of a column; ids, words and ranks do not.
+std::string normal(const std::string& line) {
+  static const std::regex kNumber(R"(^(\[?)[-+]?[0-9][-+.0-9e]*(x?)([\],;:)]*)$)");
+  const bool keeps_numbers = line.starts_with("  concerns: ") || line.starts_with("reference: ") ||
+                             line.starts_with("candidate: ");
+  std::istringstream words(line);
+  std::string result;
+  for (std::string word; words >> word;) {
+    result += (result.empty() ? "" : " ") +
+              (keeps_numbers ? word : std::regex_replace(word, kNumber, "$1N$2$3"));
+  }
+  return result;
+}
+
+std::vector<std::string> normal_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    lines.push_back(normal(line));
+  }
+  return lines;
+}
+
+class Readme : public CliTest {
+ protected:
+  // The block between ``` that begins with the line `first`.
+  static std::string block(const std::string& first) {
+    const std::string fence = "```\n";
+    const std::size_t begin = kText.find(fence + first);
+    const std::size_t end = kText.find("\n" + fence, begin + fence.size());
+    if (begin == std::string::npos || end == std::string::npos) {
+      return "";
+    }
+    return kText.substr(begin + fence.size(), end + 1 - begin - fence.size());
+  }
+
+  static inline const std::string kText = read_text(std::string(TTRACE_SOURCE) + "/README.md");
+};
+
+TEST_F(Readme, TableHasEveryCommand) {
+  const std::string help = ttrace({"help"}).out;
+  std::istringstream lines(help.substr(help.find("Commands:\n") + 10));
+  std::size_t commands = 0;
+  for (std::string line; std::getline(lines, line) && !line.empty(); ++commands) {
+    std::istringstream words(line);
+    std::string name;
+    words >> name;
+    EXPECT_THAT(kText, HasSubstr("| `ttrace " + name + " ")) << "README.md lacks this command";
+  }
+  EXPECT_GE(commands, 6U);
+}
+
+TEST_F(Readme, OptionsInItsTextExist) {
+  const std::size_t begin = kText.find("| command | what it does |");
+  const std::string text = kText.substr(begin, kText.find("\n## ", begin) - begin);
+  const std::string page = replaced(ttrace({"help", "--man"}).out, "\\-", "-");
+  static const std::regex kOption("--[a-z][-a-z]*");
+  std::size_t options = 0;
+  for (std::sregex_iterator match(text.begin(), text.end(), kOption), end; match != end; ++match) {
+    if (match->str() != "--help") {
+      EXPECT_THAT(page, HasSubstr("\\fB" + match->str() + "\\fR"));
+    }
+    ++options;
+  }
+  EXPECT_GT(options, 5U);
+}
+
+#ifdef MEGATRON_MINI
+TEST_F(Readme, SampleOutputIsWhatTheProgramPrints) {
+  const std::string sample = block("$ build/cpu/bin/ttrace check ");
+  ASSERT_FALSE(sample.empty())
+      << "README.md has no block that begins with `$ build/cpu/bin/ttrace`";
+  const std::string command_line = sample.substr(2, sample.find('\n') - 2);
+  const std::string programs = std::filesystem::path(MEGATRON_MINI).parent_path().string();
+  const auto here = [&](const std::string& text) {
+    return replaced(replaced(text, "/tmp/ttrace-demo", folder_.path()), "build/cpu/bin", programs);
+  };
+  // The script's first half: a clean run, whose reference the sample uses.
+  const std::string bug = " --bug tp-forward-allreduce";
+  ASSERT_THAT(command_line, HasSubstr(bug));
+  std::string clean = replaced(command_line, bug, "");
+  clean = replaced(clean, "ttrace-demo/bug", "ttrace-demo/clean");
+  clean = replaced(clean,
+                   "/tmp/ttrace-demo/clean/reference",
+                   "\"build/cpu/bin/ttrace_reference --config examples/tiny.yaml\"");
+  const auto run = [&](const std::string& text) {
+    return run_process({.arguments = {"/bin/sh", "-c", here(text)},
+                        .environment = {},
+                        .directory = TTRACE_SOURCE,
+                        .timeout = std::chrono::seconds(240)});
+  };
+  const ProcessResult first = run(clean);
+  ASSERT_EQ(first.exit_code, 0) << first.out << first.err;
+  // The README says that its table is cut to six rows.
+  ASSERT_THAT(kText, HasSubstr("`--max-report 6`"));
+  const ProcessResult second = run(command_line + " --max-report 6");
+  EXPECT_EQ(second.exit_code, 1) << second.err;
+  const std::string printed =
+      replaced(replaced(second.out, folder_.path(), "/tmp/ttrace-demo"), programs, "build/cpu/bin");
+  EXPECT_EQ(normal_lines(sample.substr(sample.find("\n\n") + 2)), normal_lines(printed))
+      << "update README.md with\n"
+      << printed;
+}
+#endif
+
+}  // namespace
+}  // namespace ttrace::testing
