@@ -33,6 +33,7 @@ double squared(double value) {
 
 constexpr double kFlipsOfLargestElement = 2.0;  // ulps
 constexpr double kLargestNoiseMultiple = 3.0;   // m
+constexpr double kCommonShare = 0.5;            // kappa
 
 }  // namespace
 
@@ -77,10 +78,32 @@ Bound Bounds::of(const Judged& judged) const {
   return from_noise(judged, *noise);
 }
 
+// By how much the squared noise of a parameter's accumulated gradient grows where micro-batches err
+// partly alike; what the optimizer makes of it grows by the same.
+double Bounds::common_growth(const TensorId& id) const {
+  switch (id.kind) {
+    case Kind::kMainGrad:
+    case Kind::kExpAvg:
+    case Kind::kExpAvgSq:
+    case Kind::kMaster:
+    case Kind::kParamNext:
+      break;
+    default:
+      return 1.0;
+  }
+  const TensorNoise* gradient =
+      noise_.find({.step = id.step, .kind = Kind::kMainGrad, .path = id.path, .slot = id.slot});
+  if (gradient == nullptr || gradient->mean_squared == 0.0) {
+    return 1.0;
+  }
+  return 1.0 +
+         squared(kCommonShare * noise_.if_all_alike(id.step, id.path)) / gradient->mean_squared;
+}
+
 Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   const TensorClass tensor_class = class_of(judged.id.kind, judged.dimensions);
   const Statistics& statistics = judged.statistics;
-  double scale_squared = noise.mean_squared;
+  double scale_squared = noise.mean_squared * common_growth(judged.id);
   if (is_optimizer_result(tensor_class)) {
     const PooledNoise pool = noise_.pooled(judged.id.step, judged.id.kind);
     scale_squared += pool.element_variance * static_cast<double>(statistics.count) +

@@ -1,6 +1,7 @@
 #include "analysis/noise.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace ttrace {
 
@@ -24,6 +25,9 @@ NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Mat
   }
   for (auto& [id, noise] : tensors_) {
     noise.mean_squared /= noise.passes;
+    if (id.kind == Kind::kParamGrad) {
+      if_all_alike_[{id.step, id.path}] += std::sqrt(noise.mean_squared);
+    }
   }
 
   std::map<std::pair<std::int64_t, Kind>, double> elements;
@@ -52,6 +56,11 @@ const TensorNoise* NoiseModel::find(const TensorId& id) const {
 PooledNoise NoiseModel::pooled(std::int64_t step, Kind kind) const {
   const auto found = pools_.find({step, kind});
   return found == pools_.end() ? PooledNoise{} : found->second;
+}
+
+double NoiseModel::if_all_alike(std::int64_t step, const std::string& parameter) const {
+  const auto found = if_all_alike_.find({step, parameter});
+  return found == if_all_alike_.end() ? 0.0 : found->second;
 }
 
 }  // namespace ttrace

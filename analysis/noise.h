@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -42,11 +43,15 @@ class NoiseModel {
   [[nodiscard]] const TensorNoise* find(const TensorId& id) const;
   // Zeros for a kind that no pass holds.
   [[nodiscard]] PooledNoise pooled(std::int64_t step, Kind kind) const;
+  // Sum over the micro-batches m of s_m of `parameter`'s gradient: how far its accumulated gradient
+  // would be off if all micro-batches erred alike.
+  [[nodiscard]] double if_all_alike(std::int64_t step, const std::string& parameter) const;
 
  private:
   int passes_ = 0;
   std::unordered_map<TensorId, TensorNoise, TensorIdHash> tensors_;
   std::map<std::pair<std::int64_t, Kind>, PooledNoise> pools_;
+  std::map<std::pair<std::int64_t, std::string>, double> if_all_alike_;
 };
 
 }  // namespace ttrace
