@@ -66,6 +66,8 @@ Json first_divergence_json(const Report& report) {
           {"bound_source", tensor.bound_source},
           {"ranks", tensor.ranks},
           {"cause", tensor.cause},
+          {"signature", report.diagnosis ? Json(name_of(report.diagnosis->signature)) : Json()},
+          {"probable_cause", report.diagnosis ? Json(report.diagnosis->sentence) : Json()},
           {"where_to_look", report.where_to_look}};
 }
 

@@ -3,6 +3,7 @@
 // Thread-safety: plain values; the writers only read.
 #pragma once
 
+#include "analysis/diagnosis/diagnosis.h"
 #include "analysis/tolerance.h"
 
 #include <ttrace/manifest.h>
@@ -132,6 +133,7 @@ struct Report {
   // What the interrupted steps of either side lack; anything here makes the verdict a partial one.
   std::vector<std::string> lacking;
   std::optional<std::size_t> first_divergence;  // index into `tensors`
+  std::optional<Diagnosis> diagnosis;           // of the first divergence, where one explains it
   std::string where_to_look;                    // for the first divergence
 
   [[nodiscard]] bool diverged() const { return first_divergence.has_value(); }

@@ -70,6 +70,11 @@ void write_first_divergence(std::ostream& out, const Report& report) {
   const TensorVerdict& tensor = report.tensors[*report.first_divergence];
   out << "first divergence: " << to_string(tensor.id) << '\n';
   out << "  what: " << tensor.cause << '\n';
+  if (report.diagnosis) {
+    std::string name(name_of(report.diagnosis->signature));
+    std::replace(name.begin(), name.end(), '_', ' ');
+    out << "  probable cause: " << name << ": " << report.diagnosis->sentence << '\n';
+  }
   if (tensor.comparison) {
     write_numbers(out, tensor);
   }

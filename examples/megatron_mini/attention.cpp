@@ -49,7 +49,7 @@ at::Tensor CoreAttention::forward(const at::Tensor& query,
   const at::Tensor k = by_head(scope.in(key, 1), n);
   const at::Tensor v = by_head(scope.in(value, 2), n);
 
-  const double scale = 1.0 / std::sqrt(static_cast<double>(query.size(3)));
+  const double scale = scale_factor_ / std::sqrt(static_cast<double>(query.size(3)));
   const at::Tensor future = at::ones({s, s}, at::kBool).triu(1);
   const at::Tensor scores = (at::matmul(q, k.transpose(-2, -1)).to(wide_type(query)) * scale)
                                 .masked_fill(future, -std::numeric_limits<double>::infinity());
@@ -70,7 +70,10 @@ SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path
                                     model.query_groups * (heads_per_group_ + 2) * head_size_,
                                     blueprint,
                                     path + ".linear_qkv"));
-  core_attention_ = register_module("core_attention", std::make_shared<CoreAttention>());
+  core_attention_ =
+      register_module("core_attention",
+                      std::make_shared<CoreAttention>(
+                          blueprint.bugs.softmax_scale_factor(path + ".core_attention")));
   linear_proj_ = register_module("linear_proj",
                                  std::make_shared<RowParallelLinear>(
                                      model.hidden, model.hidden, blueprint, path + ".linear_proj"));

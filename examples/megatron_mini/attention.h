@@ -13,10 +13,16 @@ namespace megatron_mini {
 // Scores and weighted sums, without parameters.
 class CoreAttention : public torch::nn::Module {
  public:
+  // Scores are scaled by scale_factor / sqrt(d); another factor than 1 is a planted bug.
+  explicit CoreAttention(double scale_factor = 1.0) : scale_factor_(scale_factor) {}
+
   // query [s, b, n, d], key and value [s, b, g, d] -> [s, b, n * d]
   [[nodiscard]] at::Tensor forward(const at::Tensor& query,
                                    const at::Tensor& key,
                                    const at::Tensor& value);
+
+ private:
+  double scale_factor_;
 };
 
 class SelfAttention : public torch::nn::Module {

@@ -5,12 +5,17 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace megatron_mini {
 
 namespace {
 
-SumOverRanks skipped_if(bool bug) {
-  return bug ? SumOverRanks::kSkipped : SumOverRanks::kDone;
+SumOverRanks input_gradient_sum(const Bugs& bugs, const std::string& path) {
+  if (bugs.skips_input_gradient_sum(path)) {
+    return SumOverRanks::kSkipped;
+  }
+  return bugs.repeats_input_gradient_sum(path) ? SumOverRanks::kRepeated : SumOverRanks::kDone;
 }
 
 }  // namespace
@@ -52,7 +57,9 @@ ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
                                            const Blueprint& blueprint,
                                            const std::string& path)
     : parallel_(blueprint.parallel),
-      backward_sum_(skipped_if(blueprint.bugs.skips_input_gradient_sum(path))) {
+      backward_sum_(input_gradient_sum(blueprint.bugs, path)),
+      gather_order_(blueprint.bugs.rotates_gathered_input(path) ? RowOrder::kRotated
+                                                                : RowOrder::kByRank) {
   const std::int64_t local = outputs / parallel_.tp.size;
   weight_ = register_parameter("weight", at::zeros({local, inputs}));
   bias_ = register_parameter("bias", at::zeros({local}));
@@ -60,7 +67,7 @@ ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
 
 at::Tensor ColumnParallelLinear::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
-  const at::Tensor whole = enter_region(scope.in(input), parallel_, backward_sum_);
+  const at::Tensor whole = enter_region(scope.in(input), parallel_, backward_sum_, gather_order_);
   return scope.out(at::linear(whole, weight_, bias_));
 }
 
@@ -69,7 +76,9 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
                                      const Blueprint& blueprint,
                                      const std::string& path)
     : parallel_(blueprint.parallel),
-      forward_sum_(skipped_if(blueprint.bugs.skips_output_sum(path))),
+      forward_sum_(blueprint.bugs.skips_output_sum(path) ? SumOverRanks::kSkipped
+                                                         : SumOverRanks::kDone),
+      bias_before_sum_(blueprint.bugs.adds_bias_before_sum(path)),
       output_factor_(blueprint.bugs.output_factor(path)) {
   const std::int64_t local = inputs / parallel_.tp.size;
   weight_ = register_parameter("weight", at::zeros({outputs, local}));
@@ -78,8 +87,14 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
 
 at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
-  const at::Tensor addend = at::linear(scope.in(input), weight_);
-  at::Tensor output = leave_region(addend, parallel_, forward_sum_) + bias_;
+  at::Tensor addend = at::linear(scope.in(input), weight_);
+  if (bias_before_sum_) {
+    addend = addend + bias_;
+  }
+  at::Tensor output = leave_region(addend, parallel_, forward_sum_);
+  if (!bias_before_sum_) {
+    output = output + bias_;
+  }
   if (output_factor_ != 1.0) {
     output = output * output_factor_;
   }
@@ -88,19 +103,19 @@ at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
 
 VocabularyEmbedding::VocabularyEmbedding(const Blueprint& blueprint)
     : parallel_(blueprint.parallel) {
-  const int tp = parallel_.tp.size;
-  weight_ = register_parameter(
-      "weight",
-      at::zeros({padded_vocabulary(blueprint.model.vocabulary, tp) / tp, blueprint.model.hidden}));
+  const auto& model = blueprint.model;
+  const std::int64_t rows =
+      padded_vocabulary(model.vocabulary, parallel_.tp.size) / parallel_.tp.size;
+  first_ = rows * parallel_.tp.rank;
+  end_ = blueprint.bugs.embedding_mask_end(std::min(first_ + rows, model.vocabulary));
+  weight_ = register_parameter("weight", at::zeros({rows, model.hidden}));
 }
 
 // A rank looks up the tokens of its rows and contributes zeros for the others.
 at::Tensor VocabularyEmbedding::forward(const at::Tensor& tokens) {
   ttrace::Scope scope(*this);
-  const std::int64_t rows = weight_.size(0);
-  const std::int64_t first = rows * parallel_.tp.rank;
-  const at::Tensor elsewhere = tokens.lt(first).logical_or(tokens.ge(first + rows));
-  const at::Tensor local = (tokens - first).masked_fill(elsewhere, 0);
+  const at::Tensor elsewhere = tokens.lt(first_).logical_or(tokens.ge(end_));
+  const at::Tensor local = (tokens - first_).masked_fill(elsewhere, 0);
   // In f32, because the gradient of a frequent token's row is a long sum.
   const auto wide = weight_.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor rows_of_tokens = at::embedding(weight_.to(wide), local);

@@ -59,6 +59,7 @@ class ColumnParallelLinear : public torch::nn::Module {
  private:
   Parallel parallel_;
   SumOverRanks backward_sum_;
+  RowOrder gather_order_;
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -76,6 +77,7 @@ class RowParallelLinear : public torch::nn::Module {
  private:
   Parallel parallel_;
   SumOverRanks forward_sum_;
+  bool bias_before_sum_;
   double output_factor_;
   at::Tensor weight_;
   at::Tensor bias_;
@@ -91,6 +93,8 @@ class VocabularyEmbedding : public torch::nn::Module {
 
  private:
   Parallel parallel_;
+  std::int64_t first_;  // tokens first_ .. end_ - 1 are in this rank's rows
+  std::int64_t end_;
   at::Tensor weight_;
 };
 

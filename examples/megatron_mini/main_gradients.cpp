@@ -62,14 +62,17 @@ void MainGradients::zero() {
   }
 }
 
-void MainGradients::accumulate() {
+void MainGradients::accumulate(std::int64_t microbatch) {
+  const bool dropped = bugs_.drops_microbatch(microbatch);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     TTRACE_CHECK(gradient.defined(),
                  InternalError,
                  parameters_[i].path,
                  " got no gradient in this micro-batch");
-    views_[i].add_(gradient);
+    if (!dropped) {
+      views_[i].add_(gradient);
+    }
     gradient.reset();
   }
 }
@@ -103,14 +106,15 @@ void MainGradients::sum_sequence_parallel_gradients() {
 }
 
 double MainGradients::norm() const {
+  const bool is_local = bugs_.takes_local_norm();
   at::Tensor squared = at::zeros({1}, at::kDouble);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     // The ranks of tp hold equal copies of a replicated gradient: the first one counts.
-    if (parameters_[i].role == ParameterRole::kSplit || parallel_.tp.rank == 0) {
+    if (parameters_[i].role == ParameterRole::kSplit || parallel_.tp.rank == 0 || is_local) {
       squared += views_[i].to(at::kDouble).square().sum();
     }
   }
-  return std::sqrt(all_reduce(squared, parallel_.tp).item<double>());
+  return std::sqrt((is_local ? squared : all_reduce(squared, parallel_.tp)).item<double>());
 }
 
 void MainGradients::clip(double norm, double limit) {

@@ -19,8 +19,8 @@ class MainGradients {
   MainGradients(std::vector<ModelParameter> parameters, const Parallel& parallel, const Bugs& bugs);
 
   void zero();
-  // Adds the parameters' gradients of one micro-batch and takes them away.
-  void accumulate();
+  // Adds the parameters' gradients of one micro-batch (by global number) and takes them away.
+  void accumulate(std::int64_t microbatch);
   // Averages over dp, then sums over tp what sequence parallelism left as addends. All ranks.
   void reduce();
   // Frobenius norm over the whole model, every logical element once; the same on all ranks. All

@@ -8,8 +8,9 @@ namespace megatron_mini {
 
 MixedPrecisionOptimizer::MixedPrecisionOptimizer(std::vector<ModelParameter> parameters,
                                                  std::vector<at::Tensor> gradients,
-                                                 const OptimizerConfig& config)
-    : parameters_(std::move(parameters)), gradients_(std::move(gradients)) {
+                                                 const OptimizerConfig& config,
+                                                 const Bugs& bugs)
+    : parameters_(std::move(parameters)), gradients_(std::move(gradients)), bugs_(bugs) {
   std::vector<at::Tensor> matrices;
   std::vector<at::Tensor> vectors;
   for (const auto& parameter : parameters_) {
@@ -42,7 +43,7 @@ void MixedPrecisionOptimizer::step() {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     masters_[i].mutable_grad().reset();
-    if (has_copy(i)) {
+    if (has_copy(i) && !bugs_.skips_copy_back(parameters_[i].path)) {
       parameters_[i].tensor.copy_(masters_[i]);
     }
   }

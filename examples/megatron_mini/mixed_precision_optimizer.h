@@ -6,6 +6,7 @@
 // Thread-safety: none; one training thread.
 #pragma once
 
+#include "bugs.h"
 #include "config.h"
 #include "gpt_model.h"
 
@@ -23,7 +24,8 @@ class MixedPrecisionOptimizer {
   // Copies masters from the parameters' present values. `gradients` are read by every step.
   MixedPrecisionOptimizer(std::vector<ModelParameter> parameters,
                           std::vector<at::Tensor> gradients,
-                          const OptimizerConfig& config);
+                          const OptimizerConfig& config,
+                          const Bugs& bugs);
 
   void step();
 
@@ -36,6 +38,7 @@ class MixedPrecisionOptimizer {
   std::vector<ModelParameter> parameters_;
   std::vector<at::Tensor> gradients_;
   std::vector<at::Tensor> masters_;
+  Bugs bugs_;
   std::unique_ptr<torch::optim::AdamW> adamw_;
 };
 

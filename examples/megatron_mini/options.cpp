@@ -67,7 +67,8 @@ std::string bug_list() {
     const nlohmann::ordered_json line = {{"name", bug.name},
                                          {"source", bug.source},
                                          {"needs", bug.needs},
-                                         {"expected", bug.expected}};
+                                         {"expected", bug.expected},
+                                         {"hint", bug.hint}};
     lines += line.dump() + "\n";
   }
   return lines;
@@ -150,7 +151,9 @@ Config load_config(const Options& options) {
             {.tp = options.tp,
              .dp = options.dp,
              .sequence_parallel = options.sequence_parallel,
-             .layers = config.model.layers});
+             .layers = config.model.layers,
+             .micro_batches = config.data.micro_batches,
+             .precision = config.precision});
   return config;
 }
 

@@ -14,45 +14,52 @@ using torch::autograd::variable_list;
 struct Border {
   Group group;
   bool sequence_parallel = false;
-  bool skips_sum = false;
+  SumOverRanks sum = SumOverRanks::kDone;
 };
 
 void keep(AutogradContext* context, const Border& border) {
   context->saved_data["group"] = border.group.name;
   context->saved_data["sequence_parallel"] = border.sequence_parallel;
-  context->saved_data["skips_sum"] = border.skips_sum;
+  context->saved_data["sum"] = static_cast<std::int64_t>(border.sum);
 }
 
 Border kept(AutogradContext* context) {
   return {.group = group_named(context->saved_data["group"].toStringRef()),
           .sequence_parallel = context->saved_data["sequence_parallel"].toBool(),
-          .skips_sum = context->saved_data["skips_sum"].toBool()};
+          .sum = static_cast<SumOverRanks>(context->saved_data["sum"].toInt())};
 }
 
 // Whole to whole, or rows to whole.
-at::Tensor spread(const at::Tensor& tensor, const Border& border) {
-  return border.sequence_parallel ? all_gather(tensor, border.group) : tensor;
+at::Tensor spread(const at::Tensor& tensor, const Border& border, RowOrder order) {
+  if (!border.sequence_parallel) {
+    return tensor;
+  }
+  const at::Tensor whole = all_gather(tensor, border.group);
+  return order == RowOrder::kRotated ? whole.roll(-tensor.size(0), 0) : whole;
 }
 
 // Addends to whole, or addends to rows.
 at::Tensor combine(const at::Tensor& addend, const Border& border) {
-  if (border.skips_sum) {
+  if (border.sum == SumOverRanks::kSkipped) {
     return border.sequence_parallel ? addend.chunk(border.group.size)[border.group.rank].clone()
                                     : addend;
   }
-  return border.sequence_parallel ? reduce_scatter(addend, border.group)
-                                  : all_reduce(addend, border.group);
+  const at::Tensor first =
+      border.sum == SumOverRanks::kRepeated ? all_reduce(addend, border.group) : addend;
+  return border.sequence_parallel ? reduce_scatter(first, border.group)
+                                  : all_reduce(first, border.group);
 }
 
 struct Enter : torch::autograd::Function<Enter> {
   static at::Tensor forward(AutogradContext* context,
                             const at::Tensor& input,
-                            const Border& border) {
+                            const Border& border,
+                            RowOrder order) {
     keep(context, border);
-    return spread(input, border);
+    return spread(input, border, order);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {combine(gradients[0], kept(context)), {}};
+    return {combine(gradients[0], kept(context)), {}, {}};
   }
 };
 
@@ -64,7 +71,7 @@ struct Leave : torch::autograd::Function<Leave> {
     return combine(addend, border);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {spread(gradients[0], kept(context)), {}};
+    return {spread(gradients[0], kept(context), RowOrder::kByRank), {}};
   }
 };
 
@@ -72,14 +79,16 @@ struct Leave : torch::autograd::Function<Leave> {
 
 at::Tensor enter_region(const at::Tensor& input,
                         const Parallel& parallel,
-                        SumOverRanks backward_sum) {
+                        SumOverRanks backward_sum,
+                        RowOrder order) {
   if (parallel.tp.size == 1) {
     return input;
   }
   return Enter::apply(input,
                       Border{.group = parallel.tp,
                              .sequence_parallel = parallel.sequence_parallel,
-                             .skips_sum = backward_sum == SumOverRanks::kSkipped});
+                             .sum = backward_sum},
+                      order);
 }
 
 at::Tensor leave_region(const at::Tensor& addend,
@@ -91,7 +100,7 @@ at::Tensor leave_region(const at::Tensor& addend,
   return Leave::apply(addend,
                       Border{.group = parallel.tp,
                              .sequence_parallel = parallel.sequence_parallel,
-                             .skips_sum = forward_sum == SumOverRanks::kSkipped});
+                             .sum = forward_sum});
 }
 
 }  // namespace megatron_mini

@@ -19,14 +19,20 @@
 
 namespace megatron_mini {
 
-// What happens to the addends that the ranks of a group hold. kSkipped is a planted bug: a rank
-// goes on with its own addend (with sequence parallelism: with its rows of it).
-enum class SumOverRanks : std::uint8_t { kDone, kSkipped };
+// What happens to the addends that the ranks of a group hold. Two of these are planted bugs: with
+// kSkipped a rank goes on with its own addend (with sequence parallelism: with its rows of it),
+// with kRepeated the sum is summed over the ranks once more.
+enum class SumOverRanks : std::uint8_t { kDone, kSkipped, kRepeated };
 
-// [s/tp or s, b, h] -> [s, b, h]; `backward_sum`: of the input's gradient.
+// How the ranks' rows are joined. kRotated is a planted bug: rank 1's rows come first and rank 0's
+// last.
+enum class RowOrder : std::uint8_t { kByRank, kRotated };
+
+// [s/tp or s, b, h] -> [s, b, h]; `backward_sum`: of the input's gradient; `order`: in forward.
 [[nodiscard]] at::Tensor enter_region(const at::Tensor& input,
                                       const Parallel& parallel,
-                                      SumOverRanks backward_sum = SumOverRanks::kDone);
+                                      SumOverRanks backward_sum = SumOverRanks::kDone,
+                                      RowOrder order = RowOrder::kByRank);
 
 // Addends [s, b, h] -> their sum [s/tp or s, b, h]; `forward_sum`: of the addends.
 [[nodiscard]] at::Tensor leave_region(const at::Tensor& addend,

@@ -155,7 +155,7 @@ void Trainer::start() {
     broadcast(parameter.tensor.detach(), parallel_.dp, 0);
   }
   gradients_.emplace(parameters, parallel_, bugs_);
-  optimizer_.emplace(std::move(parameters), gradients_->views(), plan_.config.optimizer);
+  optimizer_.emplace(std::move(parameters), gradients_->views(), plan_.config.optimizer, bugs_);
   barrier(parallel_.world);
 }
 
@@ -166,8 +166,9 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   const std::int64_t local_microbatches = plan_.config.data.micro_batches / dp;
   double loss_sum = 0.0;
   for (std::int64_t i = 0; i < local_microbatches; ++i) {
-    loss_sum += train_microbatch(step, iteration, i * dp + parallel_.dp.rank);
-    gradients_->accumulate();
+    const std::int64_t microbatch = i * dp + parallel_.dp.rank;
+    loss_sum += train_microbatch(step, iteration, microbatch);
+    gradients_->accumulate(microbatch);
   }
   gradients_->reduce();
   step.gradients_reduced(named(gradients_->parameters(), gradients_->views()));

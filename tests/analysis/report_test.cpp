@@ -101,6 +101,7 @@ remark: version of ttrace is `0.1.0` in the reference and `0.2.0` in the candida
 DIVERGED
 first divergence: s0/m0/output/b/0
   what: differs 44.2x more than round-off explains; candidate = 0.5000 x reference
+  probable cause: wrong factor: candidate = 0.5000 (1/tp) x reference (fitted +- 0); the record before it, s0/m0/output/a/0, has the factor 1.000
   error: 0.691, 0.5 of the reference's norm 1.38
   bound: 0.0156 from 5 noise passes x 2 (default limit); relative errors below 0.0113 go unseen
   elements: largest difference 0.546 at [1], 4 of 4 differ
@@ -146,6 +147,8 @@ TEST_F(ReportTest, JsonOfADivergedRun) {
   EXPECT_EQ(first["bound_source"], "5 noise passes x 2 (default limit)");
   EXPECT_EQ(first["where_to_look"], report.where_to_look);
   EXPECT_EQ(first["cause"], report.tensors[2].cause);
+  EXPECT_EQ(first["signature"], "wrong_factor");
+  EXPECT_EQ(first["probable_cause"], report.diagnosis.value().sentence);
   EXPECT_EQ(json["counts"]["out_of_bound"], 2);
   EXPECT_EQ(json["counts"]["bounds_exact"], 1);
   EXPECT_EQ(json["counts"]["bounds_from_noise"], 4);

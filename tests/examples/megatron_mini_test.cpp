@@ -177,13 +177,23 @@ TEST(MegatronMini, ListOfBugsIsOneLineOfJsonEach) {
     EXPECT_FALSE(bug.at("source").get<std::string>().empty());
     EXPECT_FALSE(bug.at("needs").get<std::string>().empty());
     EXPECT_NO_THROW(std::regex(bug.at("expected").get<std::string>()));
+    EXPECT_FALSE(bug.at("hint").get<std::string>().empty());
+    EXPECT_NO_THROW(std::regex(bug.at("hint").get<std::string>()));
   }
   EXPECT_THAT(names,
               ::testing::ElementsAre("tp-forward-allreduce",
                                      "tp-backward-allreduce",
                                      "sp-norm-grad",
                                      "dp-divisor",
-                                     "scaled-linear"));
+                                     "scaled-linear",
+                                     "embedding-mask",
+                                     "repeated-bias",
+                                     "double-reduction",
+                                     "dropped-microbatch",
+                                     "stale-parameter",
+                                     "local-clip-norm",
+                                     "softmax-scale",
+                                     "gather-order"));
 }
 
 struct BadInput {

@@ -1,0 +1,192 @@
+#include "analysis/diagnosis/evidence.h"
+
+#include "analysis/wording.h"
+
+#include <ttrace/element_type.h>
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+bool finite(const Values& values) {
+  return std::all_of(
+      values.data.begin(), values.data.end(), [](double value) { return std::isfinite(value); });
+}
+
+Values widen(ElementType type, const std::vector<std::int64_t>& shape, const void* bytes) {
+  Values values{shape, std::vector<double>(static_cast<std::size_t>(element_count(shape)))};
+  to_double(type, bytes, std::ssize(values.data), values.data.data());
+  return values;
+}
+
+bool is_near(double value, double meaning, double deviation) {
+  return std::abs(value - meaning) <= std::max(0.01 * std::abs(meaning), 3.0 * deviation);
+}
+
+}  // namespace
+
+double Values::norm() const {
+  double squared = 0.0;
+  for (const double value : data) {
+    squared += value * value;
+  }
+  return std::sqrt(squared);
+}
+
+double distance(const Values& left, const Values& right) {
+  if (left.shape != right.shape) {
+    return std::numeric_limits<double>::infinity();
+  }
+  double squared = 0.0;
+  for (std::size_t i = 0; i < left.data.size(); ++i) {
+    squared += (left.data[i] - right.data[i]) * (left.data[i] - right.data[i]);
+  }
+  return std::sqrt(squared);
+}
+
+Evidence::Evidence(std::span<const Match> matches,
+                   const TensorVerdict& finding,
+                   const Trace& candidate)
+    : matches_(matches), finding_(finding), trace_(candidate) {
+  for (const Match& match : matches) {
+    by_id_.emplace(match.id, &match);
+  }
+  match_ = find(finding.id);
+  TTRACE_CHECK(match_ != nullptr, InternalError, to_string(finding.id), " is in no trace");
+  sides_ = lay_side_by_side();
+}
+
+const Match* Evidence::find(const TensorId& id) const {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+std::optional<Values> Evidence::merged(std::span<const Shard> shards) {
+  if (shards.empty()) {
+    return std::nullopt;
+  }
+  const MergeResult result = merge(shards);
+  if (!result.has_tensor()) {
+    return std::nullopt;
+  }
+  Values values = widen(result.type, result.shape, result.bytes.data());
+  return finite(values) ? std::optional(std::move(values)) : std::nullopt;
+}
+
+std::optional<Values> Evidence::reference(const Match& match) const {
+  return merged(match.reference);
+}
+
+std::optional<Values> Evidence::candidate(const Match& match) const {
+  return merged(match.candidate);
+}
+
+Values Evidence::local(const Shard& shard) {
+  const Record& record = *shard.record;
+  Values values = widen(record.type, record.shape, shard.bytes.data());
+  for (double& value : values.data) {
+    value *= record.placement.scale;
+  }
+  return values;
+}
+
+std::optional<Sides> Evidence::lay_side_by_side() const {
+  auto reference = merged(match_->reference);
+  auto candidate = merged(match_->candidate);
+  if (!reference || !candidate) {
+    return std::nullopt;
+  }
+  double error = distance(*candidate, *reference);
+  if (finding_.symptom == Symptom::kReplicasDisagree) {
+    for (const Shard& shard : match_->candidate) {
+      Values copy = local(shard);
+      if (!shard.record->placement.is_whole() || !finite(copy)) {
+        continue;
+      }
+      if (const double other = distance(copy, *reference); other > error) {
+        candidate = std::move(copy);
+        error = other;
+      }
+    }
+  }
+  const double bound = finding_.comparison ? finding_.comparison->bound : 0.0;
+  if (!std::isfinite(error) || error <= bound) {
+    return std::nullopt;
+  }
+  return Sides{*std::move(reference), *std::move(candidate), error};
+}
+
+double Evidence::tolerance(double error) const {
+  const double bound = finding_.comparison ? finding_.comparison->bound : 0.0;
+  return std::max(std::min(2.0 * bound, 0.5 * error), 0.05 * error);
+}
+
+std::vector<std::string> Evidence::axes() const {
+  std::vector<std::string> names;
+  for (const Axis& axis : layout(0).axes) {
+    if (axis.size > 1 && axis.follows.empty()) {
+      names.push_back(axis.name);
+    }
+  }
+  return names;
+}
+
+const Layout& Evidence::layout(int rank) const {
+  return trace_.steps().front().ranks.at(static_cast<std::size_t>(rank)).layout();
+}
+
+int Evidence::axis_size(const std::string& axis) const {
+  return layout(0).size(axis);
+}
+
+int Evidence::microbatches() const {
+  std::set<std::int64_t> numbers;
+  for (const Match& match : matches_) {
+    if (match.id.step == finding_.id.step && match.id.microbatch != kNoMicrobatch) {
+      numbers.insert(match.id.microbatch);
+    }
+  }
+  return static_cast<int>(numbers.size());
+}
+
+std::string explain_factor(const Evidence& evidence, double value, double deviation) {
+  std::string names;
+  const auto append = [&](double meaning, const std::string& name) {
+    if (meaning != 1.0 && is_near(value, meaning, deviation)) {
+      names += (names.empty() ? "" : ", ") + name;
+    }
+  };
+  for (const std::string& axis : evidence.axes()) {
+    append(evidence.axis_size(axis), axis);
+    append(1.0 / evidence.axis_size(axis), "1/" + axis);
+    append(std::pow(evidence.axis_size(axis), 2), axis + "^2");
+    append(std::pow(evidence.axis_size(axis), -2), "1/" + axis + "^2");
+  }
+  append(evidence.microbatches(), "number of micro-batches");
+  append(1.0 / evidence.microbatches(), "1/number of micro-batches");
+  append(-1.0, "wrong sign");
+  constexpr int kSmallestLossScale = 8;  // 2^8
+  const double exponent = std::round(std::log2(std::abs(value)));
+  if (std::abs(exponent) >= kSmallestLossScale) {
+    append(std::copysign(std::exp2(exponent), value),
+           "2^" + std::to_string(std::lround(exponent)) + ", a loss scale");
+  }
+  return factor_text(value) + (names.empty() ? "" : " (" + names + ")");
+}
+
+std::string axis_of_size(const Evidence& evidence, double value) {
+  for (const std::string& axis : evidence.axes()) {
+    if (is_near(value, evidence.axis_size(axis), 0.0)) {
+      return axis;
+    }
+  }
+  return "";
+}
+
+}  // namespace ttrace

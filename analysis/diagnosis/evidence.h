@@ -1,0 +1,92 @@
+// What a hypothesis may look at: the finding, the records beside it, and the candidate's layout.
+//
+// Thread-safety: immutable after construction; read from one thread (tensors are merged on
+// demand).
+#pragma once
+
+#include "analysis/matching.h"
+#include "analysis/report.h"
+
+#include <ttrace/layout.h>
+#include <ttrace/merge.h>
+#include <ttrace/tensor_id.h>
+#include <ttrace/trace_reader.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// A tensor in double, row-major, its scale applied.
+struct Values {
+  std::vector<std::int64_t> shape;
+  std::vector<double> data;
+
+  [[nodiscard]] double norm() const;
+};
+
+// ||left - right||; Inf where the shapes differ.
+[[nodiscard]] double distance(const Values& left, const Values& right);
+
+// The two sides of the finding, whole and finite.
+struct Sides {
+  Values reference;
+  Values candidate;
+  double error = 0.0;  // ||c - r||
+};
+
+class Evidence {
+ public:
+  // Keeps references. `finding` is one of `matches`.
+  Evidence(std::span<const Match> matches, const TensorVerdict& finding, const Trace& candidate);
+
+  [[nodiscard]] const TensorVerdict& finding() const { return finding_; }
+  [[nodiscard]] const Match& match() const { return *match_; }
+  // Null where neither side recorded it.
+  [[nodiscard]] const Match* find(const TensorId& id) const;
+  // All of the finding's step, in the reference's order.
+  [[nodiscard]] std::span<const Match> matches() const { return matches_; }
+
+  // Logical tensors; nothing where a side lacks it, has no whole tensor, or NaN and Inf are in it.
+  [[nodiscard]] std::optional<Values> reference(const Match& match) const;
+  [[nodiscard]] std::optional<Values> candidate(const Match& match) const;
+  [[nodiscard]] static std::optional<Values> merged(std::span<const Shard> shards);
+  // One rank's local tensor, its scale applied, padding included.
+  [[nodiscard]] static Values local(const Shard& shard);
+
+  // Null where the finding cannot be laid side by side, or is within its bound there. Of copies
+  // that disagree, the one farthest from the reference.
+  [[nodiscard]] const Sides* sides() const { return sides_ ? &*sides_ : nullptr; }
+  // What an explanation may leave of an error: twice the bound, because an explanation of values
+  // that went through an error carries noise of its own, or 5 % of the error.
+  [[nodiscard]] double tolerance(double error) const;
+
+  // Of the candidate. Axes that follow another are left out, and axes of size 1.
+  [[nodiscard]] std::vector<std::string> axes() const;
+  [[nodiscard]] const Layout& layout(int rank) const;
+  [[nodiscard]] int axis_size(const std::string& axis) const;
+  // Number of micro-batches of the finding's step, over all ranks.
+  [[nodiscard]] int microbatches() const;
+
+ private:
+  [[nodiscard]] std::optional<Sides> lay_side_by_side() const;
+
+  std::span<const Match> matches_;
+  const TensorVerdict& finding_;
+  const Trace& trace_;
+  std::map<TensorId, const Match*> by_id_;
+  const Match* match_ = nullptr;
+  std::optional<Sides> sides_;
+};
+
+// "0.5000 (1/tp)", "2.000 (dp, number of micro-batches)", "6.554e+04 (2^16, a loss scale)"; only
+// the number where it means nothing. Within 1 % or 3 `deviation`.
+[[nodiscard]] std::string explain_factor(const Evidence& evidence, double value, double deviation);
+// The axis whose size `value` is, within 1 %; empty where there is none.
+[[nodiscard]] std::string axis_of_size(const Evidence& evidence, double value);
+
+}  // namespace ttrace

@@ -1,0 +1,139 @@
+#include "analysis/diagnosis/least_squares.h"
+#include "analysis/diagnosis/signatures.h"
+#include "analysis/wording.h"
+
+#include <array>
+#include <cmath>
+
+namespace ttrace {
+namespace {
+
+// The bias of the module whose output this is, repeated over the rows; nothing where it has none.
+std::optional<std::vector<double>> bias_like(const Evidence& evidence, const Values& output) {
+  TensorId id = evidence.finding().id;
+  if (id.kind != Kind::kOutput || output.shape.empty()) {
+    return std::nullopt;
+  }
+  id = {.step = id.step, .kind = Kind::kParam, .path = id.path + ".bias"};
+  const Match* match = evidence.find(id);
+  const auto bias = match == nullptr ? std::nullopt : evidence.reference(*match);
+  if (!bias || bias->shape != std::vector<std::int64_t>{output.shape.back()}) {
+    return std::nullopt;
+  }
+  std::vector<double> rows(output.data.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = bias->data[i % bias->data.size()];
+  }
+  return rows;
+}
+
+std::vector<double> difference(const Sides& sides) {
+  std::vector<double> rest = sides.candidate.data;
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    rest[i] -= sides.reference.data[i];
+  }
+  return rest;
+}
+
+// The record before the finding, of the same micro-batch and direction, with the factor it has.
+std::string factor_before(const Evidence& evidence) {
+  const TensorId& id = evidence.finding().id;
+  const bool known = id.kind == Kind::kOutput || id.kind == Kind::kGradOutput;
+  const Match* before = nullptr;
+  for (const Match& match : evidence.matches()) {
+    if (&match == &evidence.match()) {
+      break;
+    }
+    if (known && match.id.step == id.step && match.id.microbatch == id.microbatch &&
+        match.id.kind == id.kind && !match.reference.empty() && !match.candidate.empty()) {
+      before = &match;
+    }
+  }
+  if (before == nullptr) {
+    return "";
+  }
+  const auto reference = evidence.reference(*before);
+  const auto candidate = evidence.candidate(*before);
+  if (!reference || !candidate || reference->shape != candidate->shape) {
+    return "";
+  }
+  const std::array columns = {reference->data};
+  const auto factor = fit(columns, candidate->data);
+  return factor ? "; the record before it, " + to_string(before->id) + ", has the factor " +
+                      factor_text(factor->coefficients[0])
+                : "";
+}
+
+Diagnosis wrong_factor(const Evidence& evidence, double factor, double deviation) {
+  return {Signature::kWrongFactor,
+          "candidate = " + explain_factor(evidence, factor, deviation) +
+              " x reference (fitted +- " + short_number(deviation) + ")" + factor_before(evidence)};
+}
+
+std::optional<Diagnosis> repeated_bias(const Evidence& evidence, double times, double deviation) {
+  const double whole = std::round(times);
+  if (whole < 1.0 || std::abs(times - whole) > std::max(0.05, 3.0 * deviation)) {
+    return std::nullopt;
+  }
+  const std::string axis = axis_of_size(evidence, whole + 1.0);
+  return Diagnosis{
+      Signature::kRepeatedBias,
+      "the bias is in it " + factor_text(times + 1.0) + " times instead of once (fitted +- " +
+          short_number(deviation) + ")" +
+          (axis.empty() ? "" : ": added on every rank of " + axis + " before the sum over it")};
+}
+
+// d = a (r - bias): what the ranks sum up before the bias is added has the factor 1 + a.
+std::optional<Diagnosis> factor_before_bias(const Evidence& evidence, const Fit& both) {
+  const double a = both.coefficients[0];
+  const double deviation = both.deviations[0];
+  if (std::abs(both.coefficients[1] + a) > std::max(0.05 * std::abs(a), 3.0 * both.deviations[1])) {
+    return std::nullopt;
+  }
+  const std::string axis = axis_of_size(evidence, 1.0 + a);
+  const std::string text = "without its bias it is " +
+                           explain_factor(evidence, 1.0 + a, deviation) +
+                           " x the reference (fitted +- " + short_number(deviation) + ")";
+  if (!axis.empty()) {
+    return Diagnosis{Signature::kRepeatedReduction, text + ": summed over " + axis + " twice"};
+  }
+  return Diagnosis{Signature::kWrongFactor, text};
+}
+
+}  // namespace
+
+std::optional<Diagnosis> find_factor_or_bias(const Evidence& evidence) {
+  const Sides* sides = evidence.sides();
+  if (sides == nullptr || sides->reference.data.size() < 2) {
+    return std::nullopt;
+  }
+  const double tolerance = evidence.tolerance(sides->error);
+  const std::vector<double> target = difference(*sides);
+  std::vector<std::vector<double>> columns = {sides->reference.data};
+  const auto factor = fit(columns, target);
+  auto bias = bias_like(evidence, sides->reference);
+  const auto repeats = bias ? fit(std::span(&*bias, 1), target) : std::nullopt;
+  if (repeats && repeats->residual <= tolerance &&
+      (!factor || repeats->residual < factor->residual)) {
+    if (auto found = repeated_bias(evidence, repeats->coefficients[0], repeats->deviations[0])) {
+      return found;
+    }
+  }
+  if (bias) {
+    columns.push_back(*std::move(bias));
+    const auto both = fit(columns, target);
+    const bool needs_both =
+        both && both->residual <= tolerance && (!factor || both->residual < 0.5 * factor->residual);
+    if (needs_both) {
+      if (auto found = factor_before_bias(evidence, *both)) {
+        return found;
+      }
+    }
+  }
+  if (factor && factor->residual <= tolerance) {
+    return wrong_factor(evidence, 1.0 + factor->coefficients[0], factor->deviations[0]);
+  }
+  return std::nullopt;
+}
+
+}  // namespace ttrace

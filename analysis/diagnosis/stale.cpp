@@ -1,0 +1,117 @@
+#include "analysis/diagnosis/signatures.h"
+#include "analysis/wording.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ttrace {
+namespace {
+
+const Shard* shard_of(std::span<const Shard> shards, int rank) {
+  const auto found = std::find_if(
+      shards.begin(), shards.end(), [rank](const Shard& shard) { return shard.rank == rank; });
+  return found == shards.end() ? nullptr : &*found;
+}
+
+bool same_bytes(const Shard& left, const Shard& right) {
+  return left.record->type == right.record->type && left.record->shape == right.record->shape &&
+         std::ranges::equal(left.bytes, right.bytes);
+}
+
+// A master copy beside the parameter it began as: equal values in different types.
+bool same_values(const Shard& left, const Shard& right) {
+  return left.record->shape == right.record->shape &&
+         Evidence::local(left).data == Evidence::local(right).data;
+}
+
+struct Earlier {
+  TensorId id;
+  std::string name;  // "its value before the step"
+};
+
+// What the tensor may have failed to move on from.
+std::vector<Earlier> earlier_values(const Evidence& evidence) {
+  const TensorId& id = evidence.finding().id;
+  std::vector<Earlier> earlier;
+  const auto add = [&](TensorId other, const std::string& name) {
+    if (other != id && evidence.find(other) != nullptr) {
+      earlier.push_back({std::move(other), name});
+    }
+  };
+  TensorId other = id;
+  if (id.kind == Kind::kParamNext || id.kind == Kind::kMaster) {
+    other.kind = Kind::kParam;
+    add(other, "its value before the step");
+    return earlier;
+  }
+  other.step = id.step - 1;
+  add(other, "its value one step earlier");
+  if (id.microbatch != kNoMicrobatch) {
+    other = id;
+    for (other.microbatch = 0; other.microbatch < evidence.microbatches(); ++other.microbatch) {
+      add(other, "its value for micro-batch " + std::to_string(other.microbatch));
+    }
+  }
+  return earlier;
+}
+
+// Whether the reference has two different values there, so that equal ones mean something.
+bool reference_moves(const Match& now, const Match& then) {
+  return !now.reference.empty() && !then.reference.empty() &&
+         !same_values(now.reference.front(), then.reference.front());
+}
+
+std::vector<int> stale_ranks(const Match& now, const Match& then) {
+  std::vector<int> ranks;
+  for (const Shard& shard : now.candidate) {
+    const Shard* old = shard_of(then.candidate, shard.rank);
+    if (old != nullptr && shard.record->norm > 0.0 &&
+        (same_bytes(shard, *old) ||
+         (shard.record->type != old->record->type && same_values(shard, *old)))) {
+      ranks.push_back(shard.rank);
+    }
+  }
+  return ranks;
+}
+
+// Another micro-batch's value of the reference, on whatever ranks the candidate computed it.
+std::optional<Diagnosis> find_other_microbatch(const Evidence& evidence) {
+  const Sides* sides = evidence.sides();
+  TensorId other = evidence.finding().id;
+  if (sides == nullptr || other.microbatch == kNoMicrobatch) {
+    return std::nullopt;
+  }
+  const double within = evidence.finding().comparison ? evidence.finding().comparison->bound : 0.0;
+  for (other.microbatch = 0; other.microbatch < evidence.microbatches(); ++other.microbatch) {
+    const Match* match = evidence.find(other);
+    const auto value =
+        match == nullptr || match == &evidence.match() ? std::nullopt : evidence.reference(*match);
+    if (value && distance(sides->candidate, *value) <= within) {
+      return Diagnosis{Signature::kStale,
+                       "it holds what the reference has for micro-batch " +
+                           std::to_string(other.microbatch) + " (difference " +
+                           short_number(distance(sides->candidate, *value)) + ", bound " +
+                           short_number(within) + ")"};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Diagnosis> find_stale(const Evidence& evidence) {
+  for (const auto& [id, name] : earlier_values(evidence)) {
+    const Match& then = *evidence.find(id);
+    if (!reference_moves(evidence.match(), then)) {
+      continue;
+    }
+    if (const std::vector<int> ranks = stale_ranks(evidence.match(), then); !ranks.empty()) {
+      return Diagnosis{Signature::kStale,
+                       "on " + ranks_text(ranks) + " it equals " + name + ", " + to_string(id) +
+                           ", in every bit; in the reference the two differ"};
+    }
+  }
+  return find_other_microbatch(evidence);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,517 @@
+// Every test plants one cause in a candidate and reads what the report names.
+#include "analysis/diagnosis/diagnosis.h"
+
+#include "analysis/diff.h"
+#include "analysis/trace_builder.h"
+#include "support/temporary_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::noise_row;
+using testing::scaled;
+using testing::TemporaryDirectory;
+using testing::Tensor;
+using testing::TraceBuilder;
+
+using Matrix = std::vector<double>;
+
+// Independent values, so that no tensor is a combination of others.
+Matrix random_values(std::size_t count, std::uint32_t seed, double size = 1.0) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<double> uniform(-size, size);
+  Matrix values(count);
+  for (double& value : values) {
+    value = static_cast<float>(uniform(generator));
+  }
+  return values;
+}
+
+Matrix sum(Matrix left, const Matrix& right, double factor = 1.0) {
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    left[i] += factor * right[i % right.size()];
+  }
+  return left;
+}
+
+// x [rows, inner], w [outer, inner] -> x w' [rows, outer], over inner indices [first, last).
+Matrix product(
+    const Matrix& x, const Matrix& w, std::size_t inner, std::size_t first, std::size_t last) {
+  const std::size_t rows = x.size() / inner;
+  const std::size_t outer = w.size() / inner;
+  Matrix y(rows * outer);
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t column = 0; column < outer; ++column) {
+      for (std::size_t k = first; k < last; ++k) {
+        y[row * outer + column] += x[row * inner + k] * w[column * inner + k];
+      }
+    }
+  }
+  return y;
+}
+
+// Columns [first, last) of a matrix with `columns` columns.
+Matrix columns_of(const Matrix& matrix, std::size_t columns, std::size_t first, std::size_t last) {
+  Matrix part;
+  for (std::size_t i = 0; i < matrix.size(); ++i) {
+    if (i % columns >= first && i % columns < last) {
+      part.push_back(matrix[i]);
+    }
+  }
+  return part;
+}
+
+Matrix rows_of(const Matrix& matrix, std::size_t columns, std::size_t first, std::size_t last) {
+  return {matrix.begin() + static_cast<std::ptrdiff_t>(first * columns),
+          matrix.begin() + static_cast<std::ptrdiff_t>(last * columns)};
+}
+
+DimPlacement all(std::int64_t size) {
+  return {size, size, {{0, 0, size}}};
+}
+
+DimPlacement share(std::int64_t size, int index, int count) {
+  return testing::part(size, index, count).dims.front();
+}
+
+class DiagnosisTest : public ::testing::Test {
+ protected:
+  // Of the first divergence, whose id must be `id`; bounds of 1e-3 wherever values may differ.
+  Diagnosis diagnosis(const std::string& id) {
+    const Report report = report_of_run();
+    EXPECT_TRUE(report.diverged());
+    EXPECT_EQ(to_string(report.tensors.at(report.first_divergence.value_or(0)).id), id);
+    EXPECT_TRUE(report.diagnosis.has_value()) << report.tensors.front().cause;
+    return report.diagnosis.value_or(Diagnosis{});
+  }
+  Report report_of_run() {
+    static_cast<void>(reference_.write());
+    testing::write_noise_passes(directory_ / "reference", noise_);
+    return diff(Trace::open(directory_ / "reference"), candidate_.write());
+  }
+  void add_reference(const std::string& id,
+                     const Matrix& values,
+                     const std::vector<std::int64_t>& shape) {
+    reference_.add(0, {id, values, ElementType::kF32, shape});
+    noise_.push_back(noise_row(id, 1e-3, 1e-4));
+  }
+  void add_candidate(const std::string& id,
+                     const Matrix& values,
+                     const std::vector<std::int64_t>& shape) {
+    candidate_.add_everywhere({id, values, ElementType::kF32, shape});
+  }
+  void add_both(const std::string& id,
+                const Matrix& values,
+                const std::vector<std::int64_t>& shape) {
+    add_reference(id, values, shape);
+    add_candidate(id, values, shape);
+  }
+
+  TemporaryDirectory directory_;
+  TraceBuilder reference_{directory_ / "reference", "reference"};
+  TraceBuilder candidate_{directory_ / "candidate", "candidate", 2};
+  std::vector<NoiseRow> noise_;
+};
+
+TEST_F(DiagnosisTest, AFactorIsFittedAndNamedByTheAxisThatHasItsSize) {
+  const Matrix values = random_values(64, 1);
+  add_both("s0/m0/output/a/0", random_values(64, 2), {8, 8});
+  add_reference("s0/m0/output/b/0", values, {8, 8});
+  add_candidate("s0/m0/output/b/0", scaled(values, 0.5), {8, 8});
+  const Diagnosis found = diagnosis("s0/m0/output/b/0");
+  EXPECT_EQ(found.signature, Signature::kWrongFactor);
+  EXPECT_THAT(found.sentence,
+              AllOf(HasSubstr("0.5000 (1/tp)"),
+                    HasSubstr("s0/m0/output/a/0"),
+                    HasSubstr("has the factor 1.000")));
+}
+
+TEST_F(DiagnosisTest, AFactorWithoutMeaningIsGivenAsANumber) {
+  const Matrix values = random_values(64, 1);
+  add_reference("s0/m0/output/b/0", values, {8, 8});
+  add_candidate("s0/m0/output/b/0", scaled(values, 1.3), {8, 8});
+  EXPECT_THAT(diagnosis("s0/m0/output/b/0").sentence, HasSubstr("candidate = 1.300 x reference"));
+}
+
+TEST_F(DiagnosisTest, ALossScaleThatWasNotRemovedIsNamed) {
+  const Matrix values = random_values(64, 1);
+  add_reference("s0/main_grad/w/0", values, {8, 8});
+  add_candidate("s0/main_grad/w/0", scaled(values, 65536), {8, 8});
+  EXPECT_THAT(diagnosis("s0/main_grad/w/0").sentence, HasSubstr("2^16, a loss scale"));
+}
+
+TEST_F(DiagnosisTest, ABiasAddedOnEveryRankIsCounted) {
+  const Matrix values = random_values(64, 1);
+  const Matrix bias = random_values(8, 2);
+  add_both("s0/param/fc2.bias/0", bias, {8});
+  add_reference("s0/m0/output/fc2/0", values, {8, 8});
+  add_candidate("s0/m0/output/fc2/0", sum(values, bias), {8, 8});
+  const Diagnosis found = diagnosis("s0/m0/output/fc2/0");
+  EXPECT_EQ(found.signature, Signature::kRepeatedBias);
+  EXPECT_THAT(found.sentence, AllOf(HasSubstr("2.000 times"), HasSubstr("every rank of tp")));
+}
+
+TEST_F(DiagnosisTest, ASumReducedTwiceIsSeenWithoutItsBias) {
+  const Matrix values = random_values(64, 1);
+  const Matrix bias = random_values(8, 2);
+  add_both("s0/param/fc2.bias/0", bias, {8});
+  add_reference("s0/m0/output/fc2/0", values, {8, 8});
+  add_candidate("s0/m0/output/fc2/0", sum(scaled(values, 2.0), bias, -1.0), {8, 8});
+  const Diagnosis found = diagnosis("s0/m0/output/fc2/0");
+  EXPECT_EQ(found.signature, Signature::kRepeatedReduction);
+  EXPECT_THAT(found.sentence, HasSubstr("summed over tp twice"));
+}
+
+TEST_F(DiagnosisTest, CopiesThatAddUpToTheReferenceWereNeverReduced) {
+  const Matrix left = random_values(64, 1);
+  const Matrix right = random_values(64, 2);
+  add_reference("s0/m0/grad_output/norm/0", sum(left, right), {8, 8});
+  candidate_.add(0, {"s0/m0/grad_output/norm/0", left, ElementType::kF32, {8, 8}});
+  candidate_.add(1, {"s0/m0/grad_output/norm/0", right, ElementType::kF32, {8, 8}});
+  const Diagnosis found = diagnosis("s0/m0/grad_output/norm/0");
+  EXPECT_EQ(found.signature, Signature::kMissingReduction);
+  EXPECT_THAT(found.sentence, HasSubstr("the sum over tp is missing"));
+}
+
+TEST_F(DiagnosisTest, CopiesThatDifferWithoutPatternAreOnlyNamed) {
+  const Matrix values = random_values(64, 1);
+  add_reference("s0/m0/output/norm/0", values, {8, 8});
+  candidate_.add(0, {"s0/m0/output/norm/0", values, ElementType::kF32, {8, 8}});
+  candidate_.add(1, {"s0/m0/output/norm/0", random_values(64, 5), ElementType::kF32, {8, 8}});
+  EXPECT_EQ(diagnosis("s0/m0/output/norm/0").signature, Signature::kReplicasDiverge);
+}
+
+TEST_F(DiagnosisTest, CopiesWithinTheBoundOfTheReferenceStillDiverge) {
+  const Matrix values = random_values(64, 1);
+  add_reference("s0/m0/output/norm/0", values, {8, 8});
+  candidate_.add(0, {"s0/m0/output/norm/0", values, ElementType::kF32, {8, 8}});
+  candidate_.add(1, {"s0/m0/output/norm/0", scaled(values, 1.00001), ElementType::kF32, {8, 8}});
+  const Diagnosis found = diagnosis("s0/m0/output/norm/0");
+  EXPECT_EQ(found.signature, Signature::kReplicasDiverge);
+  EXPECT_THAT(found.sentence, HasSubstr("within the bound of the reference"));
+}
+
+// A row-parallel linear: x [8, 6] and w [5, 6] cut in the inner dimension.
+class RowParallelDiagnosis : public DiagnosisTest {
+ protected:
+  static constexpr const char* kOutput = "s0/m0/output/fc2/0";
+
+  void SetUp() override {
+    add_reference("s0/param/fc2.weight/0", w_, {16, 6});
+    add_both("s0/param/fc2.bias/0", bias_, {16});
+    add_reference("s0/m0/output/act/0", x_, {16, 6});
+    add_reference(kOutput, sum(sum(addend(0), addend(1)), bias_), {16, 16});
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto first = static_cast<std::size_t>(rank) * 3;
+      candidate_.add(rank,
+                     {"s0/param/fc2.weight/0",
+                      columns_of(w_, 6, first, first + 3),
+                      ElementType::kF32,
+                      {16, 3},
+                      Placement{{all(16), share(6, rank, 2)}, 0, 1, "", 1.0}});
+      candidate_.add(rank,
+                     {"s0/m0/output/act/0",
+                      columns_of(x_, 6, first, first + 3),
+                      ElementType::kF32,
+                      {16, 3},
+                      Placement{{all(16), share(6, rank, 2)}, 0, 1, "", 1.0}});
+    }
+  }
+  [[nodiscard]] Matrix addend(std::size_t rank) const {
+    return product(x_, w_, 6, rank * 3, rank * 3 + 3);
+  }
+  // Each rank holds its rows, as under sequence parallelism.
+  void add_rows(const Matrix& first, const Matrix& second) {
+    candidate_.add(0,
+                   {kOutput,
+                    rows_of(first, 16, 0, 8),
+                    ElementType::kF32,
+                    {8, 16},
+                    Placement{{share(16, 0, 2), all(16)}, 0, 1, "", 1.0}});
+    candidate_.add(1,
+                   {kOutput,
+                    rows_of(second, 16, 8, 16),
+                    ElementType::kF32,
+                    {8, 16},
+                    Placement{{share(16, 1, 2), all(16)}, 0, 1, "", 1.0}});
+  }
+
+  Matrix x_ = random_values(96, 1);
+  Matrix w_ = random_values(96, 2);
+  Matrix bias_ = random_values(16, 3);
+};
+
+TEST_F(RowParallelDiagnosis, AMissingReduceScatterIsSeenInRecomputedAddends) {
+  add_rows(sum(addend(0), bias_), sum(addend(1), bias_));
+  const Diagnosis found = diagnosis(kOutput);
+  EXPECT_EQ(found.signature, Signature::kMissingReduction);
+  EXPECT_THAT(found.sentence,
+              AllOf(HasSubstr("the sum over tp is missing"),
+                    HasSubstr("on rank 0 it is 1.000, 0.000"),
+                    HasSubstr("fc2")));
+}
+
+TEST_F(RowParallelDiagnosis, ARankCountedTwiceIsSeenInRecomputedAddends) {
+  const Matrix wrong = sum(sum(sum(addend(0), addend(1)), addend(1)), bias_);
+  add_rows(wrong, wrong);
+  const Diagnosis found = diagnosis(kOutput);
+  EXPECT_EQ(found.signature, Signature::kWrongAddends);
+  EXPECT_THAT(found.sentence, HasSubstr("1.000, 2.000"));
+}
+
+// Four micro-batches, two on each rank.
+class MainGradDiagnosis : public DiagnosisTest {
+ protected:
+  static constexpr const char* kMainGrad = "s0/main_grad/w/0";
+
+  MainGradDiagnosis() : dp_candidate_(directory_ / "candidate", "candidate", 2, "dp") {
+    for (std::uint32_t m = 0; m < 4; ++m) {
+      gradients_.push_back(random_values(64, 10 + m));
+      add_reference("s0/m" + std::to_string(m) + "/param_grad/w/0", gradients_.back(), {8, 8});
+    }
+    add_reference(kMainGrad, of({1, 1, 1, 1}), {8, 8});
+  }
+  [[nodiscard]] Matrix of(const std::vector<double>& coefficients) const {
+    Matrix total(64);
+    for (std::size_t m = 0; m < 4; ++m) {
+      total = sum(total, gradients_[m], coefficients[m]);
+    }
+    return total;
+  }
+  void add_gradient(int microbatch) {
+    const auto m = static_cast<std::size_t>(microbatch);
+    dp_candidate_.add(microbatch % 2,
+                      {"s0/m" + std::to_string(microbatch) + "/param_grad/w/0",
+                       gradients_[m],
+                       ElementType::kF32,
+                       {8, 8}});
+  }
+  Diagnosis when_held(const Matrix& first, const Matrix& second) {
+    for (int m = 0; m < 4; ++m) {
+      add_gradient(m);
+    }
+    dp_candidate_.add(0, {kMainGrad, first, ElementType::kF32, {8, 8}});
+    dp_candidate_.add(1, {kMainGrad, second, ElementType::kF32, {8, 8}});
+    static_cast<void>(reference_.write());
+    testing::write_noise_passes(directory_ / "reference", noise_);
+    const Report report = diff(Trace::open(directory_ / "reference"), dp_candidate_.write());
+    EXPECT_EQ(to_string(report.tensors.at(report.first_divergence.value()).id), kMainGrad);
+    return report.diagnosis.value();
+  }
+
+  TraceBuilder dp_candidate_;
+  std::vector<Matrix> gradients_;
+};
+
+TEST_F(MainGradDiagnosis, AMissingDataParallelReductionLeavesEveryRankItsOwnMicrobatches) {
+  const Diagnosis found = when_held(of({1, 0, 1, 0}), of({0, 1, 0, 1}));
+  EXPECT_EQ(found.signature, Signature::kMissingReduction);
+  EXPECT_THAT(found.sentence, HasSubstr("the sum over dp is missing"));
+}
+
+TEST_F(MainGradDiagnosis, ADroppedMicrobatchIsNumbered) {
+  const Diagnosis found = when_held(of({1, 1, 0, 1}), of({1, 1, 0, 1}));
+  EXPECT_EQ(found.signature, Signature::kMissingMicrobatch);
+  EXPECT_THAT(found.sentence,
+              AllOf(HasSubstr("micro-batch 2 is not in the sum"),
+                    HasSubstr("the others have the factor 1.000")));
+}
+
+TEST_F(MainGradDiagnosis, AMicrobatchCountedTwiceIsASumWithWrongCoefficients) {
+  const Diagnosis found = when_held(of({1, 1, 1, 2}), of({1, 1, 1, 2}));
+  EXPECT_EQ(found.signature, Signature::kWrongAddends);
+  EXPECT_THAT(found.sentence, HasSubstr("1.000, 1.000, 1.000, 2.000"));
+}
+
+TEST_F(MainGradDiagnosis, ADivisorThatIsMissingIsAFactor) {
+  const Diagnosis found = when_held(of({2, 2, 2, 2}), of({2, 2, 2, 2}));
+  EXPECT_EQ(found.signature, Signature::kWrongFactor);
+  EXPECT_THAT(found.sentence, HasSubstr("2.000 (dp)"));
+}
+
+TEST_F(DiagnosisTest, AParameterThatKeptItsValueIsStale) {
+  const Matrix before = random_values(64, 1);
+  add_both("s0/param/w/0", before, {8, 8});
+  add_reference("s0/param_next/w/0", sum(before, random_values(64, 2)), {8, 8});
+  add_candidate("s0/param_next/w/0", before, {8, 8});
+  const Diagnosis found = diagnosis("s0/param_next/w/0");
+  EXPECT_EQ(found.signature, Signature::kStale);
+  EXPECT_THAT(
+      found.sentence,
+      AllOf(HasSubstr("ranks 0, 1"), HasSubstr("before the step"), HasSubstr("s0/param/w/0")));
+}
+
+TEST_F(DiagnosisTest, AMicrobatchThatHoldsAnotherOnesValueIsStale) {
+  const Matrix first = random_values(64, 1);
+  add_both("s0/m0/output/a/0", first, {8, 8});
+  add_reference("s0/m1/output/a/0", random_values(64, 2), {8, 8});
+  add_candidate("s0/m1/output/a/0", first, {8, 8});
+  const Diagnosis found = diagnosis("s0/m1/output/a/0");
+  EXPECT_EQ(found.signature, Signature::kStale);
+  EXPECT_THAT(found.sentence, HasSubstr("its value for micro-batch 0"));
+}
+
+TEST_F(DiagnosisTest, SwappedMicrobatchesAreSeenInTheReference) {
+  const Matrix first = random_values(64, 1);
+  const Matrix second = random_values(64, 2);
+  add_reference("s0/m0/output/a/0", first, {8, 8});
+  add_reference("s0/m1/output/a/0", second, {8, 8});
+  add_candidate("s0/m0/output/a/0", second, {8, 8});
+  add_candidate("s0/m1/output/a/0", first, {8, 8});
+  const Diagnosis found = diagnosis("s0/m0/output/a/0");
+  EXPECT_EQ(found.signature, Signature::kStale);
+  EXPECT_THAT(found.sentence, HasSubstr("what the reference has for micro-batch 1"));
+}
+
+TEST_F(DiagnosisTest, ShardsGatheredInTheWrongOrderAreNamedByTheirOrder) {
+  const Matrix values = random_values(64, 1);
+  Matrix swapped = rows_of(values, 8, 4, 8);
+  const Matrix head = rows_of(values, 8, 0, 4);
+  swapped.insert(swapped.end(), head.begin(), head.end());
+  add_reference("s0/m0/output/qkv/0", values, {8, 8});
+  add_candidate("s0/m0/output/qkv/0", swapped, {8, 8});
+  const Diagnosis found = diagnosis("s0/m0/output/qkv/0");
+  EXPECT_EQ(found.signature, Signature::kWrongOrder);
+  EXPECT_THAT(
+      found.sentence,
+      AllOf(HasSubstr("dimension 0"), HasSubstr("[1, 0]"), HasSubstr("as many as tp has ranks")));
+}
+
+TEST_F(DiagnosisTest, AShardInThePlaceOfAnotherIsToldFromASwap) {
+  const Matrix values = random_values(64, 1);
+  Matrix doubled = rows_of(values, 8, 0, 4);
+  doubled.insert(doubled.end(), values.begin(), values.begin() + 32);
+  add_reference("s0/m0/output/qkv/0", values, {8, 8});
+  add_candidate("s0/m0/output/qkv/0", doubled, {8, 8});
+  const Diagnosis found = diagnosis("s0/m0/output/qkv/0");
+  EXPECT_EQ(found.signature, Signature::kWrongOrder);
+  EXPECT_THAT(found.sentence, AllOf(HasSubstr("[0, 0]"), HasSubstr("in the place of others")));
+}
+
+TEST_F(DiagnosisTest, RowsOfOneTokenThatAreZeroAreNamedByTheToken) {
+  const std::vector<double> tokens = {7, 3, 5, 3, 9, 11, 4, 3, 2, 6, 1, 8, 10, 12, 13, 14};
+  const Tensor data{"s0/m0/data/tokens/0", tokens, ElementType::kI64, {2, 8}};
+  reference_.add(0, data);
+  candidate_.add_everywhere(data);
+  const Matrix values = random_values(std::size_t{16} * 64, 1);
+  Matrix masked = values;
+  for (std::size_t row = 0; row < 16; ++row) {
+    // Rows are [s, b], tokens [b, s].
+    if (tokens[row % 2 * 8 + row / 2] == 3) {
+      std::fill_n(masked.begin() + static_cast<std::ptrdiff_t>(row * 64), 64, 0.0);
+    }
+  }
+  add_reference("s0/m0/output/embedding/0", values, {8, 2, 64});
+  add_candidate("s0/m0/output/embedding/0", masked, {8, 2, 64});
+  const Diagnosis found = diagnosis("s0/m0/output/embedding/0");
+  EXPECT_EQ(found.signature, Signature::kLocalised);
+  EXPECT_THAT(found.sentence,
+              AllOf(HasSubstr("only 3 of 16 rows"),
+                    HasSubstr("zero there"),
+                    HasSubstr("all rows of token 3")));
+}
+
+TEST_F(DiagnosisTest, WrongColumnsOfOneRankAreNamedByTheirHolder) {
+  const Matrix values = random_values(std::size_t{64} * 16, 1);
+  Matrix wrong = values;
+  const Matrix noise = random_values(values.size(), 9);
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    wrong[i] = i % 16 >= 12 ? noise[i] : wrong[i];
+  }
+  add_reference("s0/m0/output/fc1/0", values, {64, 16});
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto first = static_cast<std::size_t>(rank) * 8;
+    candidate_.add(rank,
+                   {"s0/m0/output/fc1/0",
+                    columns_of(wrong, 16, first, first + 8),
+                    ElementType::kF32,
+                    {64, 8},
+                    Placement{{all(64), share(16, rank, 2)}, 0, 1, "", 1.0}});
+  }
+  const Diagnosis found = diagnosis("s0/m0/output/fc1/0");
+  EXPECT_EQ(found.signature, Signature::kLocalised);
+  EXPECT_THAT(found.sentence,
+              AllOf(HasSubstr("only 4 of 16 slices along dimension 1"),
+                    HasSubstr("12-15"),
+                    HasSubstr("held by rank 1")));
+}
+
+TEST_F(DiagnosisTest, AnErrorThatIsEverywhereHasNoSignature) {
+  const Matrix values = random_values(512, 1);
+  add_reference("s0/m0/output/a/0", values, {8, 64});
+  add_candidate("s0/m0/output/a/0", sum(values, random_values(512, 2), 0.1), {8, 64});
+  const Report report = report_of_run();
+  EXPECT_TRUE(report.diverged());
+  EXPECT_FALSE(report.diagnosis.has_value()) << report.diagnosis->sentence;
+}
+
+TEST_F(DiagnosisTest, AnErrorJustBeyondItsBoundHasNoSignature) {
+  const Matrix values = random_values(512, 1);
+  add_reference("s0/m0/output/a/0", values, {8, 64});
+  // Error 2.4e-3 against a bound of 2e-3.
+  add_candidate("s0/m0/output/a/0", sum(values, random_values(512, 2), 1.8e-4), {8, 64});
+  const Report report = report_of_run();
+  EXPECT_TRUE(report.diverged());
+  EXPECT_FALSE(report.diagnosis.has_value()) << report.diagnosis->sentence;
+}
+
+TEST_F(DiagnosisTest, ANormOverOneRanksGradientsIsTold) {
+  const Matrix gradient = random_values(64, 1);
+  add_reference("s0/main_grad/w/0", gradient, {8, 8});
+  double squared = 0.0;
+  for (const double value : gradient) {
+    squared += value * value;
+  }
+  add_reference("s0/scalar/grad_norm/0", {std::sqrt(squared)}, {});
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto first = static_cast<std::size_t>(rank) * 4;
+    const Matrix part = rows_of(gradient, 8, first, first + 4);
+    double own = 0.0;
+    for (const double value : part) {
+      own += value * value;
+    }
+    candidate_.add(rank,
+                   {"s0/main_grad/w/0",
+                    part,
+                    ElementType::kF32,
+                    {4, 8},
+                    Placement{{share(8, rank, 2), all(8)}, 0, 1, "", 1.0}});
+    candidate_.add(rank, {"s0/scalar/grad_norm/0", {std::sqrt(own)}});
+  }
+  const Diagnosis found = diagnosis("s0/scalar/grad_norm/0");
+  EXPECT_EQ(found.signature, Signature::kLocalNorm);
+  EXPECT_THAT(found.sentence, HasSubstr("each rank's own gradients"));
+}
+
+TEST_F(DiagnosisTest, ANormThatCountsCopiesIsTold) {
+  const Matrix gradient = random_values(64, 1);
+  add_both("s0/main_grad/w/0", gradient, {8, 8});
+  double squared = 0.0;
+  for (const double value : gradient) {
+    squared += value * value;
+  }
+  add_reference("s0/scalar/grad_norm/0", {std::sqrt(squared)}, {});
+  add_candidate("s0/scalar/grad_norm/0", {std::sqrt(2 * squared)}, {});
+  const Diagnosis found = diagnosis("s0/scalar/grad_norm/0");
+  EXPECT_EQ(found.signature, Signature::kLocalNorm);
+  EXPECT_THAT(found.sentence, HasSubstr("more than once"));
+}
+
+TEST_F(DiagnosisTest, AMissingTensorHasNoSignature) {
+  add_both("s0/m0/output/a/0", random_values(8, 1), {8});
+  add_reference("s0/m0/output/b/0", random_values(8, 2), {8});
+  EXPECT_FALSE(report_of_run().diagnosis.has_value());
+}
+
+}  // namespace
+}  // namespace ttrace
