@@ -180,7 +180,9 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
                                   [](const TensorVerdict& tensor) { return tensor.is_finding(); });
   if (first != report.tensors.end()) {
     report.first_divergence = static_cast<std::size_t>(first - report.tensors.begin());
-    report.diagnosis = diagnose(Evidence(matches, *first, candidate));
+    if (!report.partial()) {  // what lacks would be taken for what went wrong
+      report.diagnosis = diagnose(Evidence(matches, *first, candidate));
+    }
     report.where_to_look = where_to_look(report.tensors, *report.first_divergence, candidate);
   }
   return report;

@@ -63,7 +63,7 @@ bool read_rank(std::string_view text, int& rank) {
 }
 
 void add_ranks(const std::string& option, const std::string& word, std::set<int>& ranks) {
-  constexpr int kMostRanks = 1 << 24;
+  constexpr int kMostRanks = 1 << 20;
   const std::size_t dash = word.find('-');
   int first = 0;
   bool good = read_rank(std::string_view(word).substr(0, dash), first);
