@@ -19,7 +19,8 @@ if(NOT TTRACE_TORCH_DIR)
 endif()
 foreach(file include/ATen/ATen.h lib/libtorch_cpu.so lib/libc10.so)
   if(NOT EXISTS ${TTRACE_TORCH_DIR}/${file})
-    message(FATAL_ERROR "${TTRACE_TORCH_DIR} is no LibTorch: ${file} is missing. Set -DTTRACE_TORCH_DIR.")
+    message(FATAL_ERROR "${TTRACE_TORCH_DIR} is no LibTorch: ${file} is missing. Set -DTTRACE_TORCH_DIR to "
+      "the torch folder of an installed wheel or to the libtorch folder of an unpacked zip.")
   endif()
 endforeach()
 
