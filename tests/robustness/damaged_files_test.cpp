@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <ostream>
 #include <random>
 #include <span>
 
@@ -20,9 +21,9 @@ using ::testing::HasSubstr;
 // Files of which `ttrace diff` reads every byte that is not a tensor's.
 enum class Victim { kCandidateRank, kReferenceRank, kNoiseTable, kManifest };
 
-std::string name_of(const ::testing::TestParamInfo<Victim>& info) {
+void PrintTo(Victim victim, std::ostream* out) {
   constexpr const char* kNames[] = {"CandidateRank", "ReferenceRank", "NoiseTable", "Manifest"};
-  return kNames[static_cast<std::size_t>(info.param)];
+  *out << kNames[static_cast<std::size_t>(victim)];
 }
 
 class Damaged : public StoredTraces, public ::testing::WithParamInterface<Victim> {
@@ -82,7 +83,7 @@ TEST_P(Truncated, IsRefusedAtOddSizes) {
 
 const auto kEveryVictim = ::testing::Values(
     Victim::kCandidateRank, Victim::kReferenceRank, Victim::kNoiseTable, Victim::kManifest);
-INSTANTIATE_TEST_SUITE_P(Files, Truncated, kEveryVictim, name_of);
+INSTANTIATE_TEST_SUITE_P(Files, Truncated, kEveryVictim, ::testing::PrintToStringParamName());
 
 // What a flipped bit may lead to: a verdict on other values, or a refusal that names the file.
 void expect_judged_or_refused(const ProcessResult& result, const std::string& file) {
@@ -138,7 +139,7 @@ TEST_P(FlippedBits, InTheLastKibNeverCrash) {
       named());
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, FlippedBits, kEveryVictim, name_of);
+INSTANTIATE_TEST_SUITE_P(Files, FlippedBits, kEveryVictim, ::testing::PrintToStringParamName());
 
 using FlippedValues = StoredTraces;
 
