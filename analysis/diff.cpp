@@ -14,6 +14,7 @@
 #include <ttrace/noise_table.h>
 
 #include <algorithm>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -157,9 +158,12 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   collect_notes("reference", reference, report.notes);
   collect_notes("candidate", candidate, report.notes);
 
+  // Beside matching, which touches no file: HDF5 bears one thread at a time.
+  std::future<std::vector<NoisePass>> passes =
+      std::async(std::launch::async, [&reference] { return read_noise(reference.directory()); });
   const std::vector<Match> matches = match(reference, candidate);
   require_common_id(matches, reference, candidate);
-  const NoiseModel noise(read_noise(reference.directory()), matches);
+  const NoiseModel noise(passes.get(), matches);
   report.noise_passes = noise.passes();
   const bool same_precision = reference.manifest().precision == candidate.manifest().precision;
   const ElementType precision = coarser(precision_of(reference), precision_of(candidate));

@@ -8,7 +8,8 @@ bool Selection::wants_step(std::int64_t step) const {
 
 // Every rule is asked, whatever the others say, so that unused() tells the truth.
 bool Selection::wants(const TensorId& id, std::span<const Shard> shards) {
-  const std::string text = to_string(id);
+  const bool by_text = !rules_.filters.empty() || !rules_.excludes.empty();
+  const std::string text = by_text ? to_string(id) : std::string();
   bool wanted = any_found_in(rules_.filters, text) || rules_.filters.empty();
   wanted = !any_found_in(rules_.excludes, text) && wanted;
   const bool step = wants_step(id.step);

@@ -123,7 +123,8 @@ std::optional<double> ToleranceRules::find(Rules& rules, const std::string& id) 
 }
 
 std::optional<Tolerance> ToleranceRules::of(const TensorId& id) {
-  const std::string text = ttrace::to_string(id);
+  const bool by_text = !rtol_.patterns.empty() || !atol_.patterns.empty();
+  const std::string text = by_text ? ttrace::to_string(id) : std::string();
   const std::optional<double> rtol = find(rtol_, text);
   const std::optional<double> atol = find(atol_, text);
   if (!rtol && !atol) {
