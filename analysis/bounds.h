@@ -20,9 +20,9 @@
 // - Sums over micro-batches (main_grad, and the moments and parameters made from it):
 //   (kappa sum_m s_m)^2 with s_m the noise of micro-batch m's gradient and kappa = 0.5. A candidate
 //   rounds alike what is alike in all micro-batches (a bias, a mean, the gradient of a nearly
-//   uniform softmax at a fresh start), so that a part of its errors adds up; noise passes move every
-//   micro-batch on its own. Measured on megatron_mini in BF16 at tp 4: clean Q 1.5, 2.3 and 3.4 for
-//   4, 16 and 64 micro-batches without this term, below 1.4 for all of them with it.
+//   uniform softmax at a fresh start), so that a part of its errors adds up; noise passes move
+//   every micro-batch on its own. Measured on megatron_mini in BF16 at tp 4: clean Q 1.5, 2.3
+//   and 3.4 for 4, 16 and 64 micro-batches without this term, below 1.4 for all of them with it.
 // Where all passes reproduced the reference bit for bit (scale 0 before the first two terms are
 // added), the tensor must be equal.
 //
