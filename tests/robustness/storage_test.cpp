@@ -4,6 +4,8 @@
 #include <ttrace/trace_reader.h>
 #include <ttrace/trace_writer.h>
 
+#include <cerrno>
+#include <cstring>
 #include <sys/mount.h>
 #include <thread>
 #include <unistd.h>
@@ -109,8 +111,13 @@ class Mounted : public Storage {
   }
 
   [[nodiscard]] std::string disk() const { return folder_ / "disk"; }
+  // A writer that has just renamed its file may not have closed it yet: the disk is busy till then.
   void make_read_only() const {
-    ASSERT_EQ(::mount("tmpfs", disk().c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=512k"), 0);
+    int result = -1;
+    do {
+      result = ::mount("tmpfs", disk().c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=512k");
+    } while (result != 0 && errno == EBUSY && (std::this_thread::yield(), true));
+    ASSERT_EQ(result, 0) << std::strerror(errno);
   }
   void fill(std::size_t leave) const {
     const std::size_t free = fs::space(disk()).available;
