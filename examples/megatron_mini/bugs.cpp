@@ -170,8 +170,8 @@ bool Bugs::skips_norm_gradient_sum() const {
   return active_ == Bug::kSpNormGrad;
 }
 
-int Bugs::data_parallel_divisor(int dp) const {
-  return active_ == Bug::kDpDivisor ? 1 : dp;
+int Bugs::data_parallel_divisor(int ranks) const {
+  return active_ == Bug::kDpDivisor ? 1 : ranks;
 }
 
 double Bugs::output_factor(std::string_view path) const {

@@ -78,10 +78,10 @@ void MainGradients::accumulate(std::int64_t microbatch) {
 }
 
 void MainGradients::reduce() {
-  const int divisor = bugs_.data_parallel_divisor(parallel_.dp.size);
+  const int divisor = bugs_.data_parallel_divisor(parallel_.dp_cp.size);
   for (const auto& bucket : buckets_) {
     bucket.div_(divisor);
-    sum_in_place(bucket, parallel_.dp);
+    sum_in_place(bucket, parallel_.dp_cp);
   }
   if (parallel_.sequence_parallel) {
     sum_sequence_parallel_gradients();

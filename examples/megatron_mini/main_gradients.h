@@ -21,7 +21,8 @@ class MainGradients {
   void zero();
   // Adds the parameters' gradients of one micro-batch (by global number) and takes them away.
   void accumulate(std::int64_t microbatch);
-  // Averages over dp, then sums over tp what sequence parallelism left as addends. All ranks.
+  // Divides by dp * cp, sums over them, then sums over tp what sequence parallelism left as addends:
+  // right where the losses of the dp * cp ranks were multiplied by their number. All ranks.
   void reduce();
   // Frobenius norm over the whole model, every logical element once; the same on all ranks. All
   // ranks.

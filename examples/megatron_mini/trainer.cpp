@@ -1,5 +1,6 @@
 #include "trainer.h"
 
+#include "batch.h"
 #include "cross_entropy.h"
 
 #include <ttrace/error.h>
@@ -48,24 +49,6 @@ std::vector<at::Tensor> tensors_of(const std::vector<ModelParameter>& parameters
     result.push_back(parameter.tensor);
   }
   return result;
-}
-
-// tokens and labels [b, s] of one micro-batch
-struct Batch {
-  at::Tensor tokens;
-  at::Tensor labels;
-};
-
-Batch batch_of(const TextData& text, const DataConfig& data, SampleKey key) {
-  std::vector<std::int64_t> values;
-  for (key.sample = 0; key.sample < data.micro_batch_size; ++key.sample) {
-    const auto sample = text.sample(key);
-    values.insert(values.end(), sample.begin(), sample.end());
-  }
-  const at::Tensor both = at::tensor(values, at::kLong).view({data.micro_batch_size, -1});
-  const auto sequence = both.size(1) - 1;
-  return {.tokens = both.narrow(1, 0, sequence).contiguous(),
-          .labels = both.narrow(1, 1, sequence).contiguous()};
 }
 
 std::uint64_t hash(const at::Tensor& tensor, std::uint64_t seed) {
@@ -152,7 +135,7 @@ void Trainer::describe() {
 void Trainer::start() {
   auto parameters = model_->model_parameters();
   for (const auto& parameter : parameters) {
-    broadcast(parameter.tensor.detach(), parallel_.dp, 0);
+    broadcast(parameter.tensor.detach(), parallel_.dp_cp, 0);
   }
   gradients_.emplace(parameters, parallel_, bugs_);
   optimizer_.emplace(std::move(parameters), gradients_->views(), plan_.config.optimizer, bugs_);
@@ -175,7 +158,7 @@ StepResult Trainer::train_step(std::int64_t iteration) {
 
   StepResult result;
   result.grad_norm = gradients_->norm();
-  result.loss = all_reduce(at::full({1}, loss_sum, at::kDouble), parallel_.dp).item<double>() /
+  result.loss = all_reduce(at::full({1}, loss_sum, at::kDouble), parallel_.dp_cp).item<double>() /
                 static_cast<double>(plan_.config.data.micro_batches);
   step.scalar("grad_norm", result.grad_norm);
   step.scalar("loss", result.loss);
@@ -195,28 +178,29 @@ StepResult Trainer::train_step(std::int64_t iteration) {
 
 double Trainer::train_microbatch(ttrace::Step& step, std::int64_t iteration, std::int64_t index) {
   const auto& config = plan_.config;
-  const double dp = parallel_.dp.size;
-  auto microbatch = step.microbatch(index, {.gradient_scale = 1.0 / dp});
-  Batch batch =
-      batch_of(plan_.text,
-               config.data,
-               {.seed = config.data.seed, .step = iteration, .microbatch = index, .sample = 0});
+  const double ranks = parallel_.dp_cp.size;
+  auto microbatch = step.microbatch(index, {.gradient_scale = 1.0 / ranks});
+  const Batch whole =
+      load_batch(plan_.text,
+                 config.data,
+                 {.seed = config.data.seed, .step = iteration, .microbatch = index, .sample = 0});
   const at::Tensor order =
       at::tensor(microbatch.permutation(config.data.micro_batch_size), at::kLong);
-  batch.tokens = batch.tokens.index_select(0, order);
-  batch.labels = batch.labels.index_select(0, order);
+  const Batch batch = part_of_rank(reordered(whole, order), parallel_.cp);
   microbatch.data("tokens", batch.tokens);
   microbatch.data("labels", batch.labels);
 
-  const at::Tensor logits = model_->forward(batch.tokens);
+  const at::Tensor logits = model_->forward(batch.tokens, batch.places);
   const VocabularyPart part{.first = logits.size(-1) * parallel_.tp.rank,
                             .logical = config.model.vocabulary};
   const at::Tensor per_token =
       cross_entropy(logits, batch.labels.t().contiguous(), part, parallel_.tp);  // [s, b]
   microbatch.loss(per_token);
-  const at::Tensor loss = per_token.sum() / static_cast<double>(per_token.numel());
-  // Averaged over this rank's micro-batches here, and over dp by the gradient reduction.
-  (loss * (dp / static_cast<double>(config.data.micro_batches))).backward();
+  // This rank's addend to the mean over all tokens of the micro-batch.
+  const at::Tensor loss =
+      per_token.sum() / static_cast<double>(per_token.numel() * parallel_.cp.size);
+  // The gradient reduction divides by `ranks`.
+  (loss * (ranks / static_cast<double>(config.data.micro_batches))).backward();
   return loss.item<double>();
 }
 

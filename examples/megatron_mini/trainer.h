@@ -1,5 +1,10 @@
 // The training loop: micro-batches, gradient reduction, clipping, AdamW, and what TTrace is told.
 //
+// Loss and gradients: a context-parallel rank has the losses of its own tokens, so that what it adds
+// to a gradient, or to the loss, is an addend; data-parallel ranks have other micro-batches. As in
+// Megatron-LM a rank multiplies its loss by dp * cp before backward, and gradients are divided by
+// dp * cp and then summed over these ranks. TTrace is told a gradient_scale of 1 / (dp * cp).
+//
 // Thread-safety: none; one training thread.
 #pragma once
 
@@ -44,8 +49,8 @@ class Trainer {
   // ttrace::Error where model, layout, annotations and stored start do not fit together.
   Trainer(Plan plan, const Parallel& parallel);
 
-  // Copies the start values of dp rank 0 to the others and takes masters from them. All ranks,
-  // once, before the first step.
+  // Copies the start values of the first rank of dp and cp to the others and takes masters from
+  // them. All ranks, once, before the first step.
   void start();
   // One iteration, from 0. All ranks.
   StepResult train_step(std::int64_t iteration);

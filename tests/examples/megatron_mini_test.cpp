@@ -38,7 +38,12 @@ const std::vector<RankLayout> kLayouts = {{"tp2", 2, "--tp 2"},
                                           {"tp2_sp", 2, "--tp 2 --sp"},
                                           {"dp2", 2, "--dp 2"},
                                           {"tp2_sp_dp2", 4, "--tp 2 --sp --dp 2"},
-                                          {"tp4_sp", 4, "--tp 4 --sp"}};
+                                          {"tp4_sp", 4, "--tp 4 --sp"},
+                                          {"cp2", 2, "--cp 2"},
+                                          {"cp4", 4, "--cp 4"},
+                                          {"tp2_cp2", 4, "--tp 2 --cp 2"},
+                                          {"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"},
+                                          {"cp2_dp2", 4, "--cp 2 --dp 2"}};
 
 std::vector<PrintedStep> steps_of(const MiniProgram& program,
                                   int ranks,
@@ -282,6 +287,7 @@ const BadInput kBadInputs[] = {
     {"unknown_option", 1, "--nonsense", "nonsense"},
     {"ranks_do_not_fit", 2, "--tp 2 --dp 2", "must be the number of ranks, which is 2"},
     {"tp_does_not_divide_ranks", 1, "--tp 2", "--tp 2 must divide the number of ranks"},
+    {"cp_does_not_divide_ranks", 4, "--tp 2 --cp 3", "--cp 3 must divide the number of ranks over"},
     {"groups_do_not_divide", 4, "--tp 4", "--tp 4 does not divide query_groups 2"},
     {"sequence_parallelism_alone", 1, "--sp", "--sp needs --tp 2 or more"},
     {"micro_batches_do_not_divide", 2, "--dp 2 --micro-batches 3", "micro_batches 3"},
@@ -293,6 +299,13 @@ INSTANTIATE_TEST_SUITE_P(MegatronMini,
                          BadInputs,
                          ::testing::ValuesIn(kBadInputs),
                          [](const auto& input) { return input.param.name; });
+
+TEST(MegatronMini, SequenceThatDoesNotFitItsChunksIsRefused) {
+  const MiniProgram program({{"model.sequence", "36"}});
+  const auto result = program.run(4, "--cp 4");
+  EXPECT_EQ(result.exit_code, kBadInput);
+  EXPECT_THAT(result.err, HasSubstr("--cp 4 needs a sequence that is a multiple of 8, not 36"));
+}
 
 TEST(MegatronMini, BugsOfTheSecondLayerAreRefusedByAModelOfOne) {
   const MiniProgram program({{"model.layers", "1"}});

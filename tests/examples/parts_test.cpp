@@ -51,7 +51,9 @@ std::string usage_error(const Action& action) {
 Parallel split(int tp, int rank, bool sequence_parallel) {
   return {.world = {.name = "world", .rank = rank, .size = tp},
           .tp = {.name = "tp", .rank = rank, .size = tp},
-          .dp = {.name = "dp", .rank = 0, .size = 1},
+          .cp = {.name = "cp"},
+          .dp = {.name = "dp"},
+          .dp_cp = {.name = "dp_cp"},
           .sequence_parallel = sequence_parallel};
 }
 
@@ -107,6 +109,22 @@ TEST(Config, UnknownMissingAndBadKeysAreNamed) {
   EXPECT_EQ(load(MiniProgram()), "no error");
 }
 
+TEST(CheckDivisible, NamesTheTwoNumbersThatClash) {
+  const auto refusal = [](std::int64_t sequence, int tp, int cp) {
+    const MiniProgram program({{"model.sequence", std::to_string(sequence)}});
+    Parallel parallel = split(tp, 0, tp > 1);
+    parallel.cp.size = cp;
+    return usage_error([&] {
+      check_divisible(megatron_mini::load_config(program.config()).model, parallel);
+    });
+  };
+  EXPECT_EQ(refusal(24, 4, 2), "no error");
+  EXPECT_EQ(refusal(24, 1, 5), "--cp 5 needs a sequence that is a multiple of 10, not 24");
+  EXPECT_EQ(refusal(20, 4, 2),
+            "--tp 4 does not divide the rows of the sequence that --cp leaves to a rank, 10");
+  EXPECT_EQ(refusal(22, 4, 1), "--tp 4 does not divide sequence 22");
+}
+
 TEST(PaddedVocabulary, IsAMultipleOf64PerRank) {
   EXPECT_EQ(megatron_mini::padded_vocabulary(257, 1), 320);
   EXPECT_EQ(megatron_mini::padded_vocabulary(257, 2), 384);
@@ -116,13 +134,12 @@ TEST(PaddedVocabulary, IsAMultipleOf64PerRank) {
 TEST(Rotate, TurnsHalvesByPositionOverBaseToThePower) {
   // One head of size 4 at positions 0 and 3: pairs (0, 2) and (1, 3).
   const at::Tensor heads = at::arange(1, 9).to(at::kDouble).view({2, 1, 1, 4});
-  const at::Tensor padded =
-      at::cat({heads.narrow(0, 0, 1), at::zeros({2, 1, 1, 4}, at::kDouble), heads.narrow(0, 1, 1)});
-  const at::Tensor turned = megatron_mini::rotate(padded, 100);
-  EXPECT_TRUE(turned[0].equal(padded[0]));
+  const at::Tensor positions = at::tensor({0, 3}, at::kLong).unsqueeze(1);
+  const at::Tensor turned = megatron_mini::rotate(heads, positions, 100);
+  EXPECT_TRUE(turned[0].equal(heads[0]));
   const double first = 3.0;          // position / 100^(0/4)
   const double second = 3.0 / 10.0;  // position / 100^(2/4)
-  const auto element = [&](int i) { return turned[3][0][0][i].item<double>(); };
+  const auto element = [&](int i) { return turned[1][0][0][i].item<double>(); };
   EXPECT_NEAR(element(0), 5 * std::cos(first) - 7 * std::sin(first), 1e-14);
   EXPECT_NEAR(element(1), 6 * std::cos(second) - 8 * std::sin(second), 1e-14);
   EXPECT_NEAR(element(2), 7 * std::cos(first) + 5 * std::sin(first), 1e-14);
@@ -207,7 +224,7 @@ TEST(CoreAttention, ScaleFactorMultipliesTheScores) {
   const at::Tensor key = at::arange(6).to(at::kDouble).cos().view({3, 1, 1, 2});
   const at::Tensor value = at::arange(6).to(at::kDouble).view({3, 1, 1, 2});
   const auto context = [&](const at::Tensor& q, double factor) {
-    return megatron_mini::CoreAttention(factor).forward(q, key, value);
+    return megatron_mini::CoreAttention({}, factor).forward(q, key, value);
   };
   EXPECT_TRUE(context(query, 2.0).equal(context(query * 2.0, 1.0)));
   EXPECT_FALSE(at::allclose(context(query, 2.0), context(query, 1.0)));
