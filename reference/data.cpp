@@ -24,6 +24,10 @@ std::string read_file(const std::string& file) {
   return std::move(content).str();
 }
 
+std::uint64_t followed_by(std::uint64_t state, std::int64_t number) {
+  return state * 1000003U + static_cast<std::uint64_t>(number);
+}
+
 }  // namespace
 
 std::uint64_t splitmix64(std::uint64_t state) {
@@ -36,6 +40,7 @@ std::uint64_t splitmix64(std::uint64_t state) {
 ByteCorpus::ByteCorpus(const DataConfig& data, const ModelConfig& model)
     : bytes_(read_file(data.file)),
       seed_(data.seed),
+      masked_(data.masked),
       samples_(data.micro_batch_size),
       sequence_(model.sequence),
       begin_(model.vocabulary - 1) {
@@ -49,31 +54,35 @@ ByteCorpus::ByteCorpus(const DataConfig& data, const ModelConfig& model)
                " needs a longer text");
 }
 
-std::uint64_t ByteCorpus::offset(std::int64_t step,
-                                 std::int64_t microbatch,
-                                 std::int64_t sample) const {
-  std::uint64_t state = seed_;
-  for (const std::int64_t number : {step, microbatch, sample}) {
-    state = state * 1000003U + static_cast<std::uint64_t>(number);
-  }
-  return splitmix64(state) % (bytes_.size() - static_cast<std::uint64_t>(sequence_));
-}
-
 Samples ByteCorpus::samples(std::int64_t step, std::int64_t microbatch) const {
+  const auto length = static_cast<std::uint64_t>(sequence_);
   Samples result{at::empty({samples_, sequence_}, at::kLong),
-                 at::empty({samples_, sequence_}, at::kLong)};
+                 at::empty({samples_, sequence_}, at::kLong),
+                 at::empty({samples_, sequence_}, at::kBool)};
   auto* token = result.tokens.mutable_data_ptr<std::int64_t>();
   auto* label = result.labels.mutable_data_ptr<std::int64_t>();
+  auto* counts = result.counts.mutable_data_ptr<bool>();
   for (std::int64_t b = 0; b < samples_; ++b) {
-    const std::uint64_t start = offset(step, microbatch, b);
+    const std::uint64_t state = followed_by(followed_by(followed_by(seed_, step), microbatch), b);
+    const std::uint64_t start = splitmix64(state) % (bytes_.size() - length);
+    const std::uint64_t prompt = masked_ == Masked::kPrompt
+                                     ? splitmix64(followed_by(state, 0)) % (length / 2 + 1)
+                                     : 0;
     std::int64_t previous = begin_;
-    for (std::int64_t i = 0; i < sequence_; ++i) {
+    for (std::uint64_t i = 0; i < length; ++i) {
       *token++ = previous;
-      previous = static_cast<unsigned char>(bytes_[start + static_cast<std::uint64_t>(i)]);
+      previous = static_cast<unsigned char>(bytes_[start + i]);
       *label++ = previous;
+      *counts++ = i >= prompt;
     }
   }
   return result;
+}
+
+Samples reordered(const Samples& samples, const at::Tensor& order) {
+  return {samples.tokens.index_select(0, order),
+          samples.labels.index_select(0, order),
+          samples.counts.index_select(0, order)};
 }
 
 std::string ByteCorpus::digest() const {

@@ -13,8 +13,9 @@
 namespace megatron_mini {
 
 struct Batch {
-  at::Tensor tokens;  // [b, s] i64
-  at::Tensor labels;  // [b, s] i64
+  at::Tensor tokens;     // [b, s] i64
+  at::Tensor labels;     // [b, s] i64
+  at::Tensor loss_mask;  // [b, s] bool: which tokens count in the loss
   TokenPlaces places;
 };
 

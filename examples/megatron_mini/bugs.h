@@ -46,6 +46,7 @@ struct BugSetting {
   std::int64_t layers = 1;
   std::int64_t micro_batches = 1;  // per step, over all ranks
   Precision precision = Precision::kBF16;
+  Loss loss = Loss::kMean;
 };
 
 struct BugEntry {

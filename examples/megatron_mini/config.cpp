@@ -5,6 +5,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <filesystem>
+#include <initializer_list>
 #include <set>
 #include <utility>
 
@@ -38,6 +39,25 @@ class Section {
                    "` has a bad value: ",
                    value.IsScalar() ? value.Scalar() : "not a plain value");
     }
+  }
+
+  // One of `choices` by its name, or the first one where the file does not say.
+  template <class T>
+  [[nodiscard]] T choice(const std::string& key, std::initializer_list<T> choices) {
+    asked_.insert(key);
+    if (!std::as_const(node_)[key]) {
+      return *choices.begin();
+    }
+    const auto asked = get<std::string>(key);
+    std::string names;
+    for (const T candidate : choices) {
+      if (name_of(candidate) == asked) {
+        return candidate;
+      }
+      names += (names.empty() ? "" : ", ") + name_of(candidate);
+    }
+    TTRACE_THROW(
+        UsageError, file_, ": `", name_, ".", key, "` is ", asked, ", which is none of ", names);
   }
 
   template <class T>
@@ -94,6 +114,7 @@ DataConfig read_data(Section section, const std::filesystem::path& folder) {
   data.seed = section.get<std::uint64_t>("seed");
   data.micro_batch_size = section.positive<std::int64_t>("micro_batch_size");
   data.micro_batches = section.positive<std::int64_t>("micro_batches");
+  data.masked = section.choice("masked", {Masked::kNone, Masked::kPrompt});
   section.refuse_others();
   return data;
 }
@@ -148,6 +169,7 @@ Config load_config(const std::string& file) {
   config.model = read_model(section("model"));
   config.data = read_data(section("data"), std::filesystem::path(file).parent_path());
   config.optimizer = read_optimizer(section("optimizer"));
+  config.loss = top.choice("loss", {Loss::kMean, Loss::kPerToken});
   config.precision = parse_precision(top.get<std::string>("precision"));
   top.refuse_others();
   check_model(file, config.model);
@@ -177,6 +199,14 @@ Precision parse_precision(const std::string& name) {
 
 std::string name_of(Activation activation) {
   return activation == Activation::kSwiglu ? "swiglu" : "gelu";
+}
+
+std::string name_of(Masked masked) {
+  return masked == Masked::kPrompt ? "prompt" : "none";
+}
+
+std::string name_of(Loss loss) {
+  return loss == Loss::kPerToken ? "per_token" : "mean";
 }
 
 }  // namespace megatron_mini

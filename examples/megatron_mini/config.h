@@ -9,6 +9,12 @@
 namespace megatron_mini {
 
 enum class Activation : std::uint8_t { kGelu, kSwiglu };
+// Which tokens of a sample count in the loss: all, or those behind its first few.
+enum class Masked : std::uint8_t { kNone, kPrompt };
+// What is minimised: the mean over micro-batches of each one's mean over its tokens that count, or
+// the mean over all tokens of a step that count. They differ where micro-batches have unequal
+// numbers of such tokens.
+enum class Loss : std::uint8_t { kMean, kPerToken };
 enum class Precision : std::uint8_t { kF64, kF32, kBF16 };
 
 struct ModelConfig {
@@ -34,6 +40,7 @@ struct DataConfig {
   std::uint64_t seed = 0;
   std::int64_t micro_batch_size = 0;
   std::int64_t micro_batches = 0;  // per step, over all data-parallel ranks
+  Masked masked = Masked::kNone;
 };
 
 struct OptimizerConfig {
@@ -49,6 +56,7 @@ struct Config {
   ModelConfig model;
   DataConfig data;
   OptimizerConfig optimizer;
+  Loss loss = Loss::kMean;
   Precision precision = Precision::kBF16;
 };
 
@@ -60,7 +68,9 @@ struct Config {
 [[nodiscard]] std::string name_of(Precision precision);
 [[nodiscard]] Precision parse_precision(const std::string& name);
 
-// "gelu", "swiglu".
+// As in the file: "gelu", "swiglu"; "none", "prompt"; "mean", "per_token".
 [[nodiscard]] std::string name_of(Activation activation);
+[[nodiscard]] std::string name_of(Masked masked);
+[[nodiscard]] std::string name_of(Loss loss);
 
 }  // namespace megatron_mini

@@ -164,7 +164,8 @@ Config load_config(const Options& options) {
              .sequence_parallel = options.sequence_parallel,
              .layers = config.model.layers,
              .micro_batches = config.data.micro_batches,
-             .precision = config.precision});
+             .precision = config.precision,
+             .loss = config.loss});
   return config;
 }
 

@@ -123,10 +123,12 @@ void Trainer::describe() {
                        {"activation", name_of(model.activation)},
                        {"tied", model.tied ? "true" : "false"},
                        {"rotary_base", std::to_string(model.rotary_base)},
-                       {"norm_epsilon", short_text(model.norm_epsilon)}};
+                       {"norm_epsilon", short_text(model.norm_epsilon)},
+                       {"loss", name_of(plan_.config.loss)}};
   description.data = {{"seed", std::to_string(data.seed)},
                       {"micro_batch_size", std::to_string(data.micro_batch_size)},
                       {"micro_batches", std::to_string(data.micro_batches)},
+                      {"masked", name_of(data.masked)},
                       {"digest", plan_.text.digest()}};
   description.precision = name_of(plan_.config.precision);
   session_.describe(std::move(description));
@@ -147,19 +149,24 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   gradients_->zero();
   const std::int64_t dp = parallel_.dp.size;
   const std::int64_t local_microbatches = plan_.config.data.micro_batches / dp;
-  double loss_sum = 0.0;
+  LossAddend mine;
   for (std::int64_t i = 0; i < local_microbatches; ++i) {
     const std::int64_t microbatch = i * dp + parallel_.dp.rank;
-    loss_sum += train_microbatch(step, iteration, microbatch);
+    const LossAddend addend = train_microbatch(step, iteration, microbatch);
+    mine.loss += addend.loss;
+    mine.tokens += addend.tokens;
     gradients_->accumulate(microbatch);
   }
-  gradients_->reduce();
+  gradients_->reduce(plan_.config.loss);
+  const LossAddend whole = sum_over_ranks(mine);
+  if (plan_.config.loss == Loss::kPerToken) {
+    gradients_->divide(whole.tokens);
+  }
   step.gradients_reduced(named(gradients_->parameters(), gradients_->views()));
 
   StepResult result;
   result.grad_norm = gradients_->norm();
-  result.loss = all_reduce(at::full({1}, loss_sum, at::kDouble), parallel_.dp_cp).item<double>() /
-                static_cast<double>(plan_.config.data.micro_batches);
+  result.loss = whole.loss;
   step.scalar("grad_norm", result.grad_norm);
   step.scalar("loss", result.loss);
   if (plan_.options.digest) {
@@ -176,10 +183,23 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   return result;
 }
 
-double Trainer::train_microbatch(ttrace::Step& step, std::int64_t iteration, std::int64_t index) {
+Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {
+  const at::Tensor sums =
+      all_reduce(at::tensor({mine.loss, mine.tokens}, at::kDouble), parallel_.dp_cp);
+  LossAddend whole{.loss = sums[0].item<double>(), .tokens = sums[1].item<double>()};
+  whole.loss /= plan_.config.loss == Loss::kPerToken
+                    ? whole.tokens
+                    : static_cast<double>(plan_.config.data.micro_batches);
+  return whole;
+}
+
+Trainer::LossAddend Trainer::train_microbatch(ttrace::Step& step,
+                                              std::int64_t iteration,
+                                              std::int64_t index) {
   const auto& config = plan_.config;
-  const double ranks = parallel_.dp_cp.size;
-  auto microbatch = step.microbatch(index, {.gradient_scale = 1.0 / ranks});
+  auto microbatch = step.microbatch(
+      index,
+      {.gradient_scale = config.loss == Loss::kMean ? 1.0 / parallel_.dp_cp.size : 1.0});
   const Batch whole =
       load_batch(plan_.text,
                  config.data,
@@ -189,6 +209,7 @@ double Trainer::train_microbatch(ttrace::Step& step, std::int64_t iteration, std
   const Batch batch = part_of_rank(reordered(whole, order), parallel_.cp);
   microbatch.data("tokens", batch.tokens);
   microbatch.data("labels", batch.labels);
+  microbatch.data("loss_mask", batch.loss_mask);
 
   const at::Tensor logits = model_->forward(batch.tokens, batch.places);
   const VocabularyPart part{.first = logits.size(-1) * parallel_.tp.rank,
@@ -196,12 +217,24 @@ double Trainer::train_microbatch(ttrace::Step& step, std::int64_t iteration, std
   const at::Tensor per_token =
       cross_entropy(logits, batch.labels.t().contiguous(), part, parallel_.tp);  // [s, b]
   microbatch.loss(per_token);
-  // This rank's addend to the mean over all tokens of the micro-batch.
+  return go_backward(per_token, batch.loss_mask.t());
+}
+
+// Both [s, b].
+Trainer::LossAddend Trainer::go_backward(const at::Tensor& per_token,
+                                         const at::Tensor& loss_mask) {
+  const double tokens = loss_mask.sum().item<double>();
+  const at::Tensor sum = per_token.masked_fill(loss_mask.logical_not(), 0.0).sum();
+  if (plan_.config.loss == Loss::kPerToken) {
+    sum.backward();
+    return {.loss = sum.item<double>(), .tokens = tokens};
+  }
+  // This rank's addend to the mean over the micro-batch's tokens that count.
   const at::Tensor loss =
-      per_token.sum() / static_cast<double>(per_token.numel() * parallel_.cp.size);
-  // The gradient reduction divides by `ranks`.
-  (loss * (ranks / static_cast<double>(config.data.micro_batches))).backward();
-  return loss.item<double>();
+      sum / all_reduce(at::full({1}, tokens, at::kDouble), parallel_.cp).item<double>();
+  (loss * (parallel_.dp_cp.size / static_cast<double>(plan_.config.data.micro_batches)))
+      .backward();
+  return {.loss = loss.item<double>(), .tokens = tokens};
 }
 
 }  // namespace megatron_mini

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <ostream>
 #include <regex>
 #include <sstream>
@@ -89,6 +90,23 @@ TEST_P(Layouts, TiedGeluModelWithOneQueryPerKeyEqualsTheSingleRanks) {
   expect_equal(parallel, single, 1e-12);
 }
 
+TEST_P(Layouts, MaskedLossPerTokenEqualsTheSingleRanks) {
+  const MiniProgram program({{"data.masked", "prompt"}, {"loss", "per_token"}});
+  const auto single = steps_of(program, 1, "--precision f64 --steps 2");
+  ASSERT_THAT(single, SizeIs(2));
+  const auto parallel =
+      steps_of(program, GetParam().ranks, "--precision f64 --steps 2 " + GetParam().flags);
+  expect_equal(parallel, single, 1e-12);
+}
+
+TEST_P(Layouts, MaskedMeanEqualsTheSingleRanks) {
+  const MiniProgram program({{"data.masked", "prompt"}});
+  const auto single = steps_of(program, 1, "--precision f64");
+  const auto parallel = steps_of(program, GetParam().ranks, "--precision f64 " + GetParam().flags);
+  ASSERT_THAT(single, SizeIs(1));
+  expect_equal(parallel, single, 1e-12);
+}
+
 TEST_P(Layouts, Bf16RunsRepeatBitByBitAndLieNearTheSingleRanks) {
   const MiniProgram program;
   const auto single = steps_of(program, 1, "--steps 2");
@@ -111,6 +129,18 @@ TEST(MegatronMini, PrecisionsAgreeWithinTheirRounding) {
   const auto f64 = steps_of(program, 1, "--precision f64");
   expect_equal(steps_of(program, 1, "--precision f32"), f64, 1e-6);
   expect_equal(steps_of(program, 1, "--precision bf16"), f64, 2e-3);
+}
+
+TEST(MegatronMini, MaskAndAveragingChangeLossAndGradient) {
+  const auto step = [](const MiniProgram& program) {
+    return steps_of(program, 1, "--precision f64").at(0);
+  };
+  const auto plain = step(MiniProgram());
+  const auto masked = step(MiniProgram({{"data.masked", "prompt"}}));
+  const auto per_token = step(MiniProgram({{"data.masked", "prompt"}, {"loss", "per_token"}}));
+  EXPECT_GT(std::abs(masked.loss - plain.loss), 1e-4);
+  EXPECT_GT(std::abs(per_token.loss - masked.loss), 1e-4);
+  EXPECT_GT(std::abs(per_token.grad_norm - masked.grad_norm), 1e-4);
 }
 
 TEST(MegatronMini, SeedAndMicroBatchesOfTheCommandLineReplaceTheConfigurations) {
@@ -270,7 +300,7 @@ const BadInput kBadInputs[] = {
     {"unknown_bug", 1, "--bug nonsense", "none of tp-forward-allreduce, tp-backward-allreduce"},
     {"unknown_bug_on_ranks", 2, "--tp 2 --bug nonsense", "bug `nonsense` is none of"},
     {"bug_without_its_layout", 1, "--bug sp-norm-grad", "it needs tp >= 2 with --sp"},
-    {"bug_without_data_parallelism", 2, "--tp 2 --bug dp-divisor", "it needs dp >= 2"},
+    {"bug_without_data_parallelism", 2, "--tp 2 --bug dp-divisor", "it needs dp >= 2, loss mean"},
     {"embedding_mask_on_one_rank", 1, "--bug embedding-mask", "it needs tp >= 2"},
     {"repeated_bias_without_tp", 2, "--dp 2 --bug repeated-bias", "it needs tp >= 2, layers >= 2"},
     {"double_reduction_without_tp", 1, "--bug double-reduction", "it needs tp >= 2, layers >= 2"},

@@ -72,6 +72,17 @@ TEST(TextData, SamplesFollowFromSeedStepMicrobatchAndNumber) {
   EXPECT_EQ(text.sample({.seed = ~0ULL, .step = 1, .microbatch = 2, .sample = 3})[1], 209);
 }
 
+// Computed independently.
+TEST(TextData, PromptIsUpToHalfOfASample) {
+  const MiniProgram program;
+  const TextData text = TextData::load(program.text(), 8, 257);
+  const auto prompt = [&](std::int64_t sample) {
+    return text.prompt_length({.seed = 1, .step = 0, .microbatch = 0, .sample = sample});
+  };
+  EXPECT_THAT((std::vector<std::int64_t>{prompt(0), prompt(1), prompt(2), prompt(3)}),
+              ElementsAre(1, 1, 4, 3));
+}
+
 TEST(TextData, DigestIsThatOfTheBytes) {
   const ttrace::testing::TemporaryDirectory folder;
   std::ofstream(folder / "a") << "one two three";
@@ -106,6 +117,8 @@ TEST(Config, UnknownMissingAndBadKeysAreNamed) {
   EXPECT_THAT(load(MiniProgram({{"model.heads", "64"}})), HasSubstr("even multiple of heads"));
   EXPECT_THAT(load(MiniProgram({{"model.query_groups", "3"}})), HasSubstr("query_groups 3"));
   EXPECT_THAT(load(MiniProgram({{"optimizer.clip", "[1]"}})), HasSubstr("`optimizer.clip`"));
+  EXPECT_THAT(load(MiniProgram({{"data.masked", "all"}})), HasSubstr("none of none, prompt"));
+  EXPECT_EQ(load(MiniProgram({{"data.masked", "prompt"}})), "no error");
   EXPECT_EQ(load(MiniProgram()), "no error");
 }
 
@@ -314,10 +327,13 @@ TEST(MainGradients, CollectMicroBatchesInF32AndClip) {
     gradients.accumulate(microbatch);
     EXPECT_FALSE(parameter.grad().defined());
   }
-  gradients.reduce();
+  gradients.reduce(megatron_mini::Loss::kMean);
   EXPECT_EQ(gradients.views()[0].scalar_type(), at::kFloat);
   EXPECT_TRUE(gradients.views()[0].equal(at::full({2, 2}, 3.0)));
   EXPECT_EQ(gradients.norm(), 6.0);
+  gradients.divide(0.5);
+  EXPECT_EQ(gradients.norm(), 12.0);
+  gradients.divide(2.0);
   gradients.clip(6.0, 100.0);
   EXPECT_EQ(gradients.norm(), 6.0);
   gradients.clip(6.0, 1.5);

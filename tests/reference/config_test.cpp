@@ -94,6 +94,19 @@ TEST_F(ConfigFile, IsReadInFull) {
   EXPECT_EQ(config.precision, reference::Precision::kBf16);
 }
 
+TEST_F(ConfigFile, ChoicesHaveDefaults) {
+  EXPECT_EQ(load_config(with("", "")).data.masked, reference::Masked::kNone);
+  EXPECT_EQ(load_config(with("", "")).loss, reference::Loss::kMean);
+  EXPECT_EQ(load_config(with("  micro_batches: 3", "  micro_batches: 3\n  masked: prompt")).data.masked,
+            reference::Masked::kPrompt);
+  EXPECT_EQ(load_config(with("precision: bf16", "precision: bf16\nloss: per_token")).loss,
+            reference::Loss::kPerToken);
+  EXPECT_THAT(refusal("precision: bf16", "precision: bf16\nloss: sum"),
+              HasSubstr("run.yaml:23: loss is 'sum'; use mean or per_token"));
+  EXPECT_THAT(refusal("  seed:", "  masked: all\n  seed:"),
+              HasSubstr("data.masked is 'all'; use none or prompt"));
+}
+
 TEST_F(ConfigFile, UnknownKeyIsNamedWithItsLine) {
   EXPECT_THAT(refusal("  ffn: 256", "  ffn: 256\n  dropout: 0.1"),
               HasSubstr("run.yaml:7: unknown key 'model.dropout'"));

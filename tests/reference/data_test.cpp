@@ -6,6 +6,7 @@
 
 #include <ttrace/error.h>
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include <vector>
@@ -51,6 +52,28 @@ TEST_F(Corpus, GivesTheSamplesOfItsFormula) {
   EXPECT_THAT(row(samples(1, 0, 0).labels, 1), ElementsAre(242, 249, 0, 7));
   EXPECT_THAT(row(samples(1, 2, 3).labels, 0), ElementsAre(84, 91, 98, 105));
   EXPECT_THAT(row(samples(1, 2, 3).labels, 1), ElementsAre(242, 249, 0, 7));
+}
+
+// Prompts of 1, 1, 4 and 3 tokens (of at most 4), computed by a separate program.
+TEST_F(Corpus, PromptsOfDrawnLengthsDoNotCount) {
+  config_.model.sequence = 8;
+  config_.data.micro_batch_size = 4;
+  EXPECT_TRUE(samples(1, 0, 0).counts.all().item<bool>());
+  config_.data.masked = reference::Masked::kPrompt;
+  const Samples drawn = samples(1, 0, 0);
+  EXPECT_TRUE(drawn.counts.equal(
+      at::arange(8, at::kLong).ge(at::tensor({1, 1, 4, 3}, at::kLong).unsqueeze(1))));
+  config_.data.masked = reference::Masked::kNone;
+  EXPECT_TRUE(drawn.tokens.equal(samples(1, 0, 0).tokens));
+}
+
+TEST_F(Corpus, ReorderedSamplesKeepTheirPartsTogether) {
+  config_.data.masked = reference::Masked::kPrompt;
+  const Samples drawn = samples(1, 0, 1);
+  const Samples turned = reordered(drawn, at::tensor({1, 0}, at::kLong));
+  EXPECT_TRUE(turned.tokens[0].equal(drawn.tokens[1]));
+  EXPECT_TRUE(turned.labels[0].equal(drawn.labels[1]));
+  EXPECT_TRUE(turned.counts[1].equal(drawn.counts[0]));
 }
 
 TEST_F(Corpus, WrapsAroundForTheLargestSeed) {

@@ -51,7 +51,10 @@ double forward_backward(Gpt& gpt, std::int64_t micro_batches) {
   const auto label_parts = labels.chunk(micro_batches);
   for (std::size_t i = 0; i < token_parts.size(); ++i) {
     const at::Tensor share = reference::share_of_step(
-        reference::cross_entropy(gpt.forward(token_parts[i]), label_parts[i]), micro_batches);
+        reference::cross_entropy(gpt.forward(token_parts[i]), label_parts[i]),
+        at::ones_like(label_parts[i], at::kBool),
+        reference::Loss::kMean,
+        micro_batches);
     share.backward();
     loss += share.item<double>();
   }
