@@ -123,6 +123,7 @@ DataConfig read_data(Reader reader, const std::filesystem::path& folder) {
   data.seed = reader.get<std::uint64_t>("seed");
   data.micro_batch_size = reader.get<std::int64_t>("micro_batch_size");
   data.micro_batches = reader.get<std::int64_t>("micro_batches");
+  data.documents = reader.choice("documents", {Documents::kSingle, Documents::kPacked});
   data.masked = reader.choice("masked", {Masked::kNone, Masked::kPrompt});
   reader.finish();
   return data;
@@ -202,6 +203,10 @@ std::string to_string(Activation activation) {
   return activation == Activation::kGelu ? "gelu" : "swiglu";
 }
 
+std::string to_string(Documents documents) {
+  return documents == Documents::kSingle ? "single" : "packed";
+}
+
 std::string to_string(Masked masked) {
   return masked == Masked::kNone ? "none" : "prompt";
 }
@@ -233,6 +238,11 @@ Precision parse_precision(const std::string& text) {
 
 void check(const Config& config) {
   check_model(config.model);
+  TTRACE_CHECK(config.data.documents == Documents::kSingle || config.model.sequence >= 4,
+               UsageError,
+               "model.sequence is ",
+               config.model.sequence,
+               "; with packed documents it must be at least 4");
   require_positive("data.micro_batch_size", config.data.micro_batch_size);
   require_positive("data.micro_batches", config.data.micro_batches);
   check_optimizer(config.optimizer);

@@ -18,6 +18,10 @@
 namespace ttrace::reference {
 
 enum class Activation : std::uint8_t { kGelu, kSwiglu };
+enum class Documents : std::uint8_t {
+  kSingle,
+  kPacked,  // a sample is several documents that do not see each other; their lengths are drawn
+};
 enum class Masked : std::uint8_t {
   kNone,
   kPrompt,  // the first tokens of a sample do not count in the loss; how many is drawn
@@ -32,8 +36,10 @@ enum class Precision : std::uint8_t {
   kBf16,  // parameters and activations; main gradients, masters and moments are f32
 };
 
-// As in the file: "gelu", "swiglu"; "none", "prompt"; "mean", "per_token"; "f64", "f32", "bf16".
+// As in the file: "gelu", "swiglu"; "single", "packed"; "none", "prompt"; "mean", "per_token";
+// "f64", "f32", "bf16".
 [[nodiscard]] std::string to_string(Activation activation);
+[[nodiscard]] std::string to_string(Documents documents);
 [[nodiscard]] std::string to_string(Masked masked);
 [[nodiscard]] std::string to_string(Loss loss);
 [[nodiscard]] std::string to_string(Precision precision);
@@ -61,6 +67,7 @@ struct DataConfig {
   std::uint64_t seed = 0;  // of the samples and of the initial parameters
   std::int64_t micro_batch_size = 0;  // B
   std::int64_t micro_batches = 0;     // M
+  Documents documents = Documents::kSingle;
   Masked masked = Masked::kNone;
 };
 

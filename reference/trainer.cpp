@@ -46,6 +46,7 @@ RunDescription describe(const Config& config, const ByteCorpus& corpus) {
                       {"seed", std::to_string(config.data.seed)},
                       {"micro_batch_size", std::to_string(config.data.micro_batch_size)},
                       {"micro_batches", std::to_string(config.data.micro_batches)},
+                      {"documents", to_string(config.data.documents)},
                       {"masked", to_string(config.data.masked)}};
   description.versions = {{"ttrace_reference", TTRACE_VERSION}};
   description.precision = to_string(config.precision);
@@ -89,8 +90,11 @@ Trainer::Addend Trainer::run_micro_batch(std::int64_t iteration, std::int64_t in
   microbatch.data("labels", samples.labels);
   microbatch.data("loss_mask", samples.counts);
 
-  const at::Tensor per_token =
-      cross_entropy(model_->forward(samples.tokens), samples.labels);  // [S, B]
+  const Packing packing = config_.data.documents == Documents::kPacked
+                              ? Packing{samples.positions, samples.documents}
+                              : Packing{};
+  const at::Tensor logits = model_->forward(samples.tokens, packing);  // [S, B, V]
+  const at::Tensor per_token = cross_entropy(logits, samples.labels);  // [S, B]
   microbatch.loss(per_token);
   const at::Tensor share =
       share_of_step(per_token, samples.counts, config_.loss, config_.data.micro_batches);

@@ -68,9 +68,9 @@ at::Tensor CoreAttention::forward(const at::Tensor& query,
   const at::Tensor masked =
       (scores.to(wide_type(query)) * scale)
           .masked_fill(hidden_keys(query.size(0), documents),
-                       -std::numeric_limits<double>::infinity());            // [b, n, s, s]
+                       -std::numeric_limits<double>::infinity());  // [b, n, s, s]
   const at::Tensor probabilities = masked.softmax(-1).to(query.scalar_type());
-  const at::Tensor context = at::matmul(probabilities, by_head(v, n));       // [b, n, s, d]
+  const at::Tensor context = at::matmul(probabilities, by_head(v, n));  // [b, n, s, d]
   return scope.out(context.permute({2, 0, 1, 3}).flatten(2));
 }
 
@@ -86,11 +86,10 @@ SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path
                                     model.query_groups * (heads_per_group_ + 2) * head_size_,
                                     blueprint,
                                     path + ".linear_qkv"));
-  core_attention_ =
-      register_module("core_attention",
-                      std::make_shared<CoreAttention>(
-                          blueprint.parallel.cp,
-                          blueprint.bugs.softmax_scale_factor(path + ".core_attention")));
+  core_attention_ = register_module(
+      "core_attention",
+      std::make_shared<CoreAttention>(
+          blueprint.parallel.cp, blueprint.bugs.softmax_scale_factor(path + ".core_attention")));
   linear_proj_ = register_module("linear_proj",
                                  std::make_shared<RowParallelLinear>(
                                      model.hidden, model.hidden, blueprint, path + ".linear_proj"));

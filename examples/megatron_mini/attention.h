@@ -1,7 +1,8 @@
 // Causal self-attention with grouped queries and rotary position embedding; heads are split over
 // tensor-parallel ranks, tokens over context-parallel ones.
 //
-// s tokens of a sample on this rank, b batch, n query heads and g query groups of this rank, d head size.
+// s tokens of a sample on this rank, b batch, n query heads and g query groups of this rank, d head
+// size.
 #pragma once
 
 #include "layers.h"

@@ -1,5 +1,8 @@
 // The tokens of a micro-batch, what they are to predict, and where they stand.
 //
+// Packed documents: each begins with the beginning token and counts its positions from 0; the token
+// behind its last one is another document's, so that the last one does not count in the loss.
+//
 // Thread-safety: values and free functions without shared state.
 #pragma once
 

@@ -13,6 +13,8 @@ namespace megatron_mini {
 
 namespace {
 
+constexpr std::int64_t kShortestPacked = 4;  // two documents of two tokens
+
 // One mapping of the file that remembers which keys were asked for, so that the others can be
 // refused.
 class Section {
@@ -114,6 +116,7 @@ DataConfig read_data(Section section, const std::filesystem::path& folder) {
   data.seed = section.get<std::uint64_t>("seed");
   data.micro_batch_size = section.positive<std::int64_t>("micro_batch_size");
   data.micro_batches = section.positive<std::int64_t>("micro_batches");
+  data.documents = section.choice("documents", {Documents::kSingle, Documents::kPacked});
   data.masked = section.choice("masked", {Masked::kNone, Masked::kPrompt});
   section.refuse_others();
   return data;
@@ -173,6 +176,14 @@ Config load_config(const std::string& file) {
   config.precision = parse_precision(top.get<std::string>("precision"));
   top.refuse_others();
   check_model(file, config.model);
+  TTRACE_CHECK(
+      config.data.documents == Documents::kSingle || config.model.sequence >= kShortestPacked,
+      UsageError,
+      file,
+      ": packed documents need a sequence of at least ",
+      kShortestPacked,
+      ", not ",
+      config.model.sequence);
   return config;
 }
 
@@ -199,6 +210,10 @@ Precision parse_precision(const std::string& name) {
 
 std::string name_of(Activation activation) {
   return activation == Activation::kSwiglu ? "swiglu" : "gelu";
+}
+
+std::string name_of(Documents documents) {
+  return documents == Documents::kPacked ? "packed" : "single";
 }
 
 std::string name_of(Masked masked) {

@@ -16,8 +16,8 @@
 
 namespace megatron_mini {
 
-// Numbers of the rows that rank `rank` of `cp` holds, ascending: [sequence / cp] i64. Requires: 2 cp
-// divides `sequence`, or cp is 1.
+// Numbers of the rows that rank `rank` of `cp` holds, ascending: [sequence / cp] i64. Requires: 2
+// cp divides `sequence`, or cp is 1.
 [[nodiscard]] at::Tensor zigzag_rows(std::int64_t sequence, int cp, int rank);
 
 }  // namespace megatron_mini

@@ -85,7 +85,8 @@ at::Tensor hidden_keys(const Block& block, const Ring& ring) {
           .index_select(0, zigzag_rows(ring.documents.size(0), ring.group.size, rank))
           .t();
     };
-    const at::Tensor of_query = numbers(ring.group.rank).narrow(1, block.first_query, block.queries);
+    const at::Tensor of_query =
+        numbers(ring.group.rank).narrow(1, block.first_query, block.queries);
     const at::Tensor of_key = numbers(block.source).narrow(1, 0, block.keys);
     const at::Tensor elsewhere =
         of_query.unsqueeze(2).ne(of_key.unsqueeze(1)).unsqueeze(1).unsqueeze(1);
@@ -120,8 +121,7 @@ Attended attend(const at::Tensor& scores, const at::Tensor& value, at::ScalarTyp
   // A row without a visible key has a denominator of 0; its weights shall be 0 and not 0 / 0.
   const at::Tensor finite = log_denominator.masked_fill(log_denominator.isinf(), 0.0);
   const at::Tensor weights = (scores - finite).exp();
-  return {.context = at::matmul(rounded(weights, type), value),
-          .log_denominator = log_denominator};
+  return {.context = at::matmul(rounded(weights, type), value), .log_denominator = log_denominator};
 }
 
 // Requires: every query of `total` has seen a key.
@@ -165,8 +165,8 @@ void add_gradients(const QuerySide& own,
   block.of_keys(key_value_gradient[0])
       .add_(at::matmul(score_gradient.transpose(-2, -1), query).sum(2, /*keepdim=*/true));
   block.of_keys(key_value_gradient[1])
-      .add_(at::matmul(rounded(weights, type).transpose(-2, -1), incoming)
-                .sum(2, /*keepdim=*/true));
+      .add_(
+          at::matmul(rounded(weights, type).transpose(-2, -1), incoming).sum(2, /*keepdim=*/true));
 }
 
 struct RingAttention : torch::autograd::Function<RingAttention> {

@@ -12,8 +12,8 @@
 // Scores, denominators, sums and travelling gradients are in f32 (f64 for f64); P and dS are
 // rounded to the tensors' type before they are multiplied, as in the fused kernels.
 //
-// Sources: Liu, Zaharia and Abbeel, "Ring attention with blockwise transformers" (2023); Dao et al.,
-// "FlashAttention" (2022), section 3.1 and algorithm 4.
+// Sources: Liu, Zaharia and Abbeel, "Ring attention with blockwise transformers" (2023); Dao et
+// al., "FlashAttention" (2022), section 3.1 and algorithm 4.
 //
 // Thread-safety: none; one training thread. All ranks of the group call together.
 #pragma once

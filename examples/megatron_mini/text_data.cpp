@@ -78,6 +78,16 @@ std::vector<std::int64_t> TextData::sample(const SampleKey& key) const {
   return tokens;
 }
 
+std::vector<std::int64_t> TextData::cu_seqlens(const SampleKey& key) const {
+  constexpr std::int64_t kShortest = 2;
+  std::vector<std::int64_t> result = {0};
+  for (std::uint64_t number = 1; result.back() < sequence_; ++number) {
+    const auto end = result.back() + kShortest + draw(key, number, sequence_ / 2 - 1);
+    result.push_back(end > sequence_ - kShortest ? sequence_ : end);
+  }
+  return result;
+}
+
 std::int64_t TextData::prompt_length(const SampleKey& key) const {
   return draw(key, 0, sequence_ / 2 + 1);
 }

@@ -128,6 +128,7 @@ void Trainer::describe() {
   description.data = {{"seed", std::to_string(data.seed)},
                       {"micro_batch_size", std::to_string(data.micro_batch_size)},
                       {"micro_batches", std::to_string(data.micro_batches)},
+                      {"documents", name_of(data.documents)},
                       {"masked", name_of(data.masked)},
                       {"digest", plan_.text.digest()}};
   description.precision = name_of(plan_.config.precision);
@@ -198,8 +199,7 @@ Trainer::LossAddend Trainer::train_microbatch(ttrace::Step& step,
                                               std::int64_t index) {
   const auto& config = plan_.config;
   auto microbatch = step.microbatch(
-      index,
-      {.gradient_scale = config.loss == Loss::kMean ? 1.0 / parallel_.dp_cp.size : 1.0});
+      index, {.gradient_scale = config.loss == Loss::kMean ? 1.0 / parallel_.dp_cp.size : 1.0});
   const Batch whole =
       load_batch(plan_.text,
                  config.data,
@@ -221,8 +221,7 @@ Trainer::LossAddend Trainer::train_microbatch(ttrace::Step& step,
 }
 
 // Both [s, b].
-Trainer::LossAddend Trainer::go_backward(const at::Tensor& per_token,
-                                         const at::Tensor& loss_mask) {
+Trainer::LossAddend Trainer::go_backward(const at::Tensor& per_token, const at::Tensor& loss_mask) {
   const double tokens = loss_mask.sum().item<double>();
   const at::Tensor sum = per_token.masked_fill(loss_mask.logical_not(), 0.0).sum();
   if (plan_.config.loss == Loss::kPerToken) {
@@ -232,8 +231,7 @@ Trainer::LossAddend Trainer::go_backward(const at::Tensor& per_token,
   // This rank's addend to the mean over the micro-batch's tokens that count.
   const at::Tensor loss =
       sum / all_reduce(at::full({1}, tokens, at::kDouble), parallel_.cp).item<double>();
-  (loss * (parallel_.dp_cp.size / static_cast<double>(plan_.config.data.micro_batches)))
-      .backward();
+  (loss * (parallel_.dp_cp.size / static_cast<double>(plan_.config.data.micro_batches))).backward();
   return {.loss = loss.item<double>(), .tokens = tokens};
 }
 

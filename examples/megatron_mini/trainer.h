@@ -1,8 +1,8 @@
 // The training loop: micro-batches, gradient reduction, clipping, AdamW, and what TTrace is told.
 //
-// Loss and gradients: a context-parallel rank has the losses of its own tokens, so that what it adds
-// to a gradient, or to the loss, is an addend; data-parallel ranks have other micro-batches. As in
-// Megatron-LM:
+// Loss and gradients: a context-parallel rank has the losses of its own tokens, so that what it
+// adds to a gradient, or to the loss, is an addend; data-parallel ranks have other micro-batches.
+// As in Megatron-LM:
 //   mean       a rank goes backward from dp * cp times its share of the mean; gradients are divided
 //              by dp * cp and then summed over these ranks. TTrace is told a gradient_scale of
 //              1 / (dp * cp).

@@ -99,6 +99,16 @@ TEST_P(Layouts, MaskedLossPerTokenEqualsTheSingleRanks) {
   expect_equal(parallel, single, 1e-12);
 }
 
+TEST_P(Layouts, PackedDocumentsEqualTheSingleRanks) {
+  const MiniProgram program(
+      {{"data.documents", "packed"}, {"data.masked", "prompt"}, {"model.query_groups", "8"}});
+  const auto single = steps_of(program, 1, "--precision f64 --steps 2");
+  ASSERT_THAT(single, SizeIs(2));
+  const auto parallel =
+      steps_of(program, GetParam().ranks, "--precision f64 --steps 2 " + GetParam().flags);
+  expect_equal(parallel, single, 1e-12);
+}
+
 TEST_P(Layouts, MaskedMeanEqualsTheSingleRanks) {
   const MiniProgram program({{"data.masked", "prompt"}});
   const auto single = steps_of(program, 1, "--precision f64");

@@ -1,5 +1,6 @@
 // Parts of megatron_mini that need no other rank.
 #include "attention.h"
+#include "batch.h"
 #include "bugs.h"
 #include "config.h"
 #include "gpt_model.h"
@@ -83,6 +84,70 @@ TEST(TextData, PromptIsUpToHalfOfASample) {
               ElementsAre(1, 1, 4, 3));
 }
 
+// Computed independently.
+TEST(TextData, PackedDocumentsFillTheSample) {
+  const MiniProgram program;
+  const auto cuts = [&](std::int64_t sequence, std::int64_t sample) {
+    return TextData::load(program.text(), sequence, 257)
+        .cu_seqlens({.seed = 1, .step = 0, .microbatch = 0, .sample = sample});
+  };
+  EXPECT_THAT(cuts(4, 0), ElementsAre(0, 2, 4));
+  EXPECT_THAT(cuts(8, 0), ElementsAre(0, 3, 5, 8));
+  EXPECT_THAT(cuts(8, 1), ElementsAre(0, 3, 8));
+  EXPECT_THAT(cuts(16, 3), ElementsAre(0, 2, 5, 8, 14, 16));
+}
+
+// Tensors of load_batch by name, of sample 1.
+std::vector<std::int64_t> row(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.to(at::kLong).contiguous();
+  return {values.const_data_ptr<std::int64_t>(),
+          values.const_data_ptr<std::int64_t>() + values.numel()};
+}
+
+TEST(Batch, PackedDocumentsBeginAnewAndDoNotCountTheirLastToken) {
+  const MiniProgram program;
+  const TextData text = TextData::load(program.text(), 8, 257);
+  megatron_mini::DataConfig data{.seed = 1, .micro_batch_size = 2};
+  const megatron_mini::SampleKey key{.seed = 1, .step = 0, .microbatch = 0, .sample = 0};
+  const auto plain = load_batch(text, data, key);
+  EXPECT_FALSE(plain.places.documents.defined());
+  EXPECT_THAT(row(plain.places.positions.select(1, 1)), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_TRUE(plain.loss_mask.all().item<bool>());
+
+  data.documents = megatron_mini::Documents::kPacked;
+  data.masked = megatron_mini::Masked::kPrompt;
+  const auto packed = load_batch(text, data, key);  // sample 0: 3, 2, 3 tokens, 1 of them a prompt
+  const auto bytes = row(plain.labels[0]);
+  EXPECT_THAT(row(packed.tokens[0]),
+              ElementsAre(256, bytes[0], bytes[1], 256, bytes[3], 256, bytes[5], bytes[6]));
+  EXPECT_THAT(row(packed.labels[0]),
+              ElementsAre(bytes[0], bytes[1], 256, bytes[3], 256, bytes[5], bytes[6], 256));
+  EXPECT_THAT(row(packed.loss_mask[0]), ElementsAre(0, 1, 0, 1, 0, 1, 1, 0));
+  EXPECT_THAT(row(packed.places.positions.select(1, 0)), ElementsAre(0, 1, 2, 0, 1, 0, 1, 2));
+  EXPECT_THAT(row(packed.places.documents.select(1, 1)), ElementsAre(0, 0, 0, 1, 1, 1, 1, 1));
+}
+
+TEST(Batch, RankOfTwoHoldsTheFirstAndTheLastQuarter) {
+  const MiniProgram program;
+  const TextData text = TextData::load(program.text(), 8, 257);
+  const megatron_mini::DataConfig data{.seed = 1,
+                                       .micro_batch_size = 2,
+                                       .documents = megatron_mini::Documents::kPacked,
+                                       .masked = megatron_mini::Masked::kPrompt};
+  const auto whole = reordered(load_batch(text, data, {.seed = 1, .step = 0, .microbatch = 0}),
+                               at::tensor({1, 0}, at::kLong));
+  const auto part = part_of_rank(whole, {.name = "cp", .rank = 0, .size = 2});
+  const auto quarters = [](const at::Tensor& tensor, std::int64_t dimension) {
+    return at::cat({tensor.narrow(dimension, 0, 2), tensor.narrow(dimension, 6, 2)}, dimension);
+  };
+  EXPECT_TRUE(part.tokens.equal(quarters(whole.tokens, 1)));
+  EXPECT_TRUE(part.labels.equal(quarters(whole.labels, 1)));
+  EXPECT_TRUE(part.loss_mask.equal(quarters(whole.loss_mask, 1)));
+  EXPECT_TRUE(part.places.positions.equal(quarters(whole.places.positions, 0)));
+  EXPECT_TRUE(part.places.documents.equal(whole.places.documents));
+  EXPECT_THAT(row(whole.places.positions.select(1, 1)), ElementsAre(0, 1, 2, 0, 1, 0, 1, 2));
+}
+
 TEST(TextData, DigestIsThatOfTheBytes) {
   const ttrace::testing::TemporaryDirectory folder;
   std::ofstream(folder / "a") << "one two three";
@@ -119,6 +184,8 @@ TEST(Config, UnknownMissingAndBadKeysAreNamed) {
   EXPECT_THAT(load(MiniProgram({{"optimizer.clip", "[1]"}})), HasSubstr("`optimizer.clip`"));
   EXPECT_THAT(load(MiniProgram({{"data.masked", "all"}})), HasSubstr("none of none, prompt"));
   EXPECT_EQ(load(MiniProgram({{"data.masked", "prompt"}})), "no error");
+  EXPECT_THAT(load(MiniProgram({{"data.documents", "packed"}, {"model.sequence", "3"}})),
+              HasSubstr("packed documents need a sequence of at least 4, not 3"));
   EXPECT_EQ(load(MiniProgram()), "no error");
 }
 
@@ -127,9 +194,8 @@ TEST(CheckDivisible, NamesTheTwoNumbersThatClash) {
     const MiniProgram program({{"model.sequence", std::to_string(sequence)}});
     Parallel parallel = split(tp, 0, tp > 1);
     parallel.cp.size = cp;
-    return usage_error([&] {
-      check_divisible(megatron_mini::load_config(program.config()).model, parallel);
-    });
+    return usage_error(
+        [&] { check_divisible(megatron_mini::load_config(program.config()).model, parallel); });
   };
   EXPECT_EQ(refusal(24, 4, 2), "no error");
   EXPECT_EQ(refusal(24, 1, 5), "--cp 5 needs a sequence that is a multiple of 10, not 24");
@@ -169,6 +235,16 @@ TEST(CoreAttention, TokensSeeOnlyThePastOfTheirGroup) {
   const at::Tensor expected =
       at::tensor({0.0, 1.0, 0.0, 1.0, 1.0, 2.0, 1.0, 2.0, 2.0, 3.0, 2.0, 3.0}, at::kDouble);
   EXPECT_TRUE(at::allclose(context, expected.view({3, 1, 4}), 1e-15, 1e-15)) << context;
+}
+
+TEST(CoreAttention, TokensDoNotSeeOtherDocuments) {
+  const at::Tensor zeros = at::zeros({4, 2, 1, 1}, at::kDouble);
+  const at::Tensor value = at::arange(8).to(at::kDouble).view({4, 2, 1, 1});
+  const at::Tensor documents = at::tensor({0, 0, 0, 1, 1, 1, 1, 2}, at::kLong).view({4, 2});
+  const at::Tensor context = megatron_mini::CoreAttention().forward(zeros, zeros, value, documents);
+  // Means over documents so far: of {0, 2} and {4, 6}, then of {1}, {3, 5}, {7}.
+  const at::Tensor expected = at::tensor({0.0, 1.0, 1.0, 3.0, 4.0, 4.0, 5.0, 7.0}, at::kDouble);
+  EXPECT_TRUE(at::allclose(context, expected.view({4, 2, 1}), 1e-15, 1e-15)) << context;
 }
 
 TEST(Bugs, ActAtTheirSpotOnly) {

@@ -37,8 +37,7 @@ at::Tensor waves(std::int64_t heads, double frequency) {
 }
 
 at::Tensor own_rows(const at::Tensor& whole) {
-  return whole.index_select(
-      0, megatron_mini::zigzag_rows(kSequence, world().size, world().rank));
+  return whole.index_select(0, megatron_mini::zigzag_rows(kSequence, world().size, world().rank));
 }
 
 // Query, key, value, their gradients, and the context.
@@ -114,15 +113,17 @@ TEST(RingAttention, EqualsAttentionOnOneRankWithItsGradients) {
 
 TEST(RingAttention, LiesWithinRoundingInLowerPrecision) {
   for (const auto& [type, tolerance] : {std::pair{at::kFloat, 1e-6}, {at::kBFloat16, 0.03}}) {
-    expect_like_one_rank({waves(kHeads, 1.1).to(type), waves(2, 1.7).to(type), waves(2, 0.9).to(type)},
-                         two_cuts(),
-                         tolerance);
+    expect_like_one_rank(
+        {waves(kHeads, 1.1).to(type), waves(2, 1.7).to(type), waves(2, 0.9).to(type)},
+        two_cuts(),
+        tolerance);
   }
 }
 
 // Scores of some hundreds: e^score overflows even f64 unless each block's own largest is taken out.
 TEST(RingAttention, LargeScoreGapsStayExact) {
-  expect_like_one_rank({waves(kHeads, 1.1) * 100.0, waves(2, 1.7) * 100.0, waves(2, 0.9)}, {}, 1e-10);
+  expect_like_one_rank(
+      {waves(kHeads, 1.1) * 100.0, waves(2, 1.7) * 100.0, waves(2, 0.9)}, {}, 1e-10);
 }
 
 TEST(RingAttention, DocumentOfOneTokenReturnsItsValue) {

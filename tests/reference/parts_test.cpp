@@ -198,16 +198,16 @@ TEST(ShareOfStep, TokensThatDoNotCountGiveNeitherLossNorGradient) {
   const at::Tensor second = at::arange(6, 12, at::kDouble).view({3, 2}).requires_grad_();
   const at::Tensor counts =
       at::tensor({false, false, true, false, false, true}).view({2, 3});  // [B, S]
-  const auto share = [&](const at::Tensor& per_token, const at::Tensor& which, reference::Loss loss) {
-    return reference::share_of_step(per_token, which, loss, 2);
-  };
+  const auto share =
+      [&](const at::Tensor& per_token, const at::Tensor& which, reference::Loss loss) {
+        return reference::share_of_step(per_token, which, loss, 2);
+      };
   using reference::Loss;
   // Losses 4 and 5 count; of the second micro-batch 6, 7, 8, 9.
   EXPECT_EQ(share(first, counts, Loss::kMean).item<double>(), (4.0 + 5.0) / 2 / 2);
   EXPECT_EQ(share(second, counts.logical_not(), Loss::kMean).item<double>(), 30.0 / 4 / 2);
   EXPECT_EQ(share(first, counts, Loss::kPerToken).item<double>(), 9.0);
-  const auto gradient =
-      torch::autograd::grad({share(first, counts, Loss::kMean)}, {first}).front();
+  const auto gradient = torch::autograd::grad({share(first, counts, Loss::kMean)}, {first}).front();
   EXPECT_TRUE(gradient.equal(counts.t().to(at::kDouble) * 0.25));
 }
 

@@ -47,9 +47,9 @@ std::shared_ptr<Gpt> gpt_after_backward(const Config& config) {
   std::vector<at::Tensor> losses;
   for (std::int64_t m = 0; m < config.data.micro_batches; ++m) {
     const Samples samples = corpus.samples(0, m);
+    const at::Tensor logits = gpt->forward(samples.tokens, {samples.positions, samples.documents});
     const at::Tensor counted =
-        reference::cross_entropy(gpt->forward(samples.tokens), samples.labels)
-            .masked_select(samples.counts.t());
+        reference::cross_entropy(logits, samples.labels).masked_select(samples.counts.t());
     losses.push_back(is_mean ? counted.mean().view({1}) : counted);
   }
   at::cat(losses).mean().backward();
@@ -91,6 +91,8 @@ TEST_F(TrainerTest, StepEqualsTorchsOptimizerOnTheMean) {
   config_.data.masked = reference::Masked::kPrompt;
   expect_torchs_step(config_);
   config_.loss = reference::Loss::kPerToken;
+  expect_torchs_step(config_);
+  config_.data.documents = reference::Documents::kPacked;
   expect_torchs_step(config_);
 }
 
