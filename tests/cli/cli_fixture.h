@@ -8,7 +8,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -38,14 +37,8 @@ class CliTest : public ::testing::Test {
   [[nodiscard]] static std::vector<std::string> check(const std::string& reference,
                                                       const std::string& candidate,
                                                       const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments{"check", "--reference", reference, "--candidate", candidate};
-    const auto add_default = [&](const std::string& option, const std::string& value) {
-      if (std::find(more.begin(), more.end(), option) == more.end()) {
-        arguments.insert(arguments.end(), {option, value});
-      }
-    };
-    add_default("--noise", "1");
-    add_default("-o", "run");
+    std::vector<std::string> arguments{
+        "check", "--reference", reference, "--candidate", candidate, "--noise", "1", "-o", "run"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }

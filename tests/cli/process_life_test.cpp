@@ -68,8 +68,15 @@ TEST_F(ProcessLife, ProcessesThatComeAndGoBesideACheckDoNotDisturbIt) {
   options.arguments = {"/bin/sh", "-c", kStorm};
   const RunningProcess storm(options);
   for (int run = 0; run < 3; ++run) {
-    const ProcessResult result =
-        ttrace(check(trainer(), trainer(), {"--noise", "6", "-o", "run" + std::to_string(run)}));
+    const ProcessResult result = ttrace({"check",
+                                         "--reference",
+                                         trainer(),
+                                         "--candidate",
+                                         trainer(),
+                                         "--noise",
+                                         "6",
+                                         "-o",
+                                         "run" + std::to_string(run)});
     ASSERT_EQ(result.exit_code, 0) << result.err;
   }
 }
