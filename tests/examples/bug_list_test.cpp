@@ -32,7 +32,7 @@ struct ListedBug {
 std::vector<ListedBug> listed_bugs(const YAML::Node& list) {
   std::vector<ListedBug> bugs;
   for (const auto& node : list["bugs"]) {
-    ListedBug bug{.rows = node["rows"].as<std::vector<std::string>>()};
+    ListedBug bug{.text = {}, .rows = node["rows"].as<std::vector<std::string>>()};
     for (const char* key : {"name",
                             "chapter",
                             "source",
