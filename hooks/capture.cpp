@@ -279,6 +279,18 @@ void Capture::scope_output(const std::string& path, int slot, const at::Tensor& 
   });
 }
 
+void Capture::scope_mask(const std::string& path, int slot, const at::Tensor& tensor) {
+  contain([&] {
+    commit_pending();
+    if (in_microbatch()) {
+      const Microbatch microbatch = current_microbatch();
+      const TensorId id =
+          recorder_.next_id({Kind::kMask, path, slot, in_backward()}, microbatch.get());
+      recorder_.record(id, tensor, {microbatch.get()});
+    }
+  });
+}
+
 void Capture::record_value(const Spot& spot, const at::Tensor& tensor, Kind gradient_kind) {
   const Microbatch microbatch = current_microbatch();
   const TensorId id = recorder_.next_id(spot, microbatch.get());

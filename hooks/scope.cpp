@@ -61,4 +61,13 @@ at::Tensor Scope::out(const at::Tensor& tensor, int slot) {
   return tensor;
 }
 
+at::Tensor Scope::mask(const at::Tensor& tensor, int slot) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      capture->scope_mask(impl_->open.path, slot, tensor);
+    }
+  }
+  return tensor;
+}
+
 }  // namespace ttrace

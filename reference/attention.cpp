@@ -20,7 +20,7 @@ QueryKeyValue split_qkv(const at::Tensor& qkv, const ModelConfig& model) {
           heads.select(3, shared + 1)};
 }
 
-at::Tensor causal_attention(const QueryKeyValue& qkv, const at::Tensor& documents) {
+at::Tensor attention_weights(const QueryKeyValue& qkv, const at::Tensor& documents) {
   const std::int64_t s = qkv.query.size(0);
   const std::int64_t d = qkv.query.size(3);
   const std::int64_t shared = qkv.query.size(2) / qkv.key.size(2);  // N/G
@@ -28,8 +28,6 @@ at::Tensor causal_attention(const QueryKeyValue& qkv, const at::Tensor& document
 
   const at::Tensor query = qkv.query.permute({1, 2, 0, 3});                           // [B,N,S,D]
   const at::Tensor key = qkv.key.repeat_interleave(shared, 2).permute({1, 2, 3, 0});  // [B,N,D,S]
-  const at::Tensor value =
-      qkv.value.repeat_interleave(shared, 2).permute({1, 2, 0, 3});  // [B,N,S,D]
 
   const at::Tensor scores =
       at::matmul(query, key) / std::sqrt(static_cast<double>(d));  // [B,N,S query,S key]
@@ -39,24 +37,31 @@ at::Tensor causal_attention(const QueryKeyValue& qkv, const at::Tensor& document
     hidden = hidden.logical_or(elsewhere).unsqueeze(1);
   }
   const at::Tensor masked = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
-  const at::Tensor weights = masked.to(high_precision(working)).softmax(-1).to(working);
-
-  const at::Tensor context = at::matmul(weights, value);  // [B,N,S,D]
-  return context.permute({2, 0, 1, 3}).flatten(2);        // [S,B,N D]
+  return masked.to(high_precision(working)).softmax(-1).to(working);
 }
 
-SelfAttention::SelfAttention(const ModelConfig& model, at::ScalarType type)
+at::Tensor weighted_sums(const at::Tensor& weights, const at::Tensor& value) {
+  const std::int64_t shared = weights.size(1) / value.size(2);  // N/G
+  const at::Tensor of_heads =
+      value.repeat_interleave(shared, 2).permute({1, 2, 0, 3});  // [B,N,S,D]
+  const at::Tensor context = at::matmul(weights, of_heads);      // [B,N,S,D]
+  return context.permute({2, 0, 1, 3}).flatten(2);               // [S,B,N D]
+}
+
+SelfAttention::SelfAttention(const ModelConfig& model, at::ScalarType type, const std::string& path)
     : linear_qkv(register_module(
           "linear_qkv",
           std::make_shared<Linear>(
               model.hidden, (model.heads + 2 * model.query_groups) * model.head_size(), type))),
       linear_proj(register_module("linear_proj",
                                   std::make_shared<Linear>(model.hidden, model.hidden, type))),
-      model_(model) {}
+      model_(model),
+      weight_dropout_(model.attention_dropout, path + ".core_attention.dropout") {}
 
 at::Tensor SelfAttention::forward(const at::Tensor& x,
                                   const RotaryTable& rotary,
-                                  const at::Tensor& documents) const {
+                                  const at::Tensor& documents,
+                                  const Draw& draw) const {
   QueryKeyValue qkv = split_qkv(linear_qkv->forward(x), model_);
   const at::Tensor query = rotate(qkv.query, rotary);
   const at::Tensor key = rotate(qkv.key, rotary);
@@ -64,8 +69,14 @@ at::Tensor SelfAttention::forward(const at::Tensor& x,
   at::Tensor context;
   {
     Scope scope(*this, "core_attention");
-    context = scope.out(causal_attention(
-        {scope.in(query, 0), scope.in(key, 1), scope.in(qkv.value, 2)}, documents));
+    qkv = {scope.in(query, 0), scope.in(key, 1), scope.in(qkv.value, 2)};
+    at::Tensor weights = attention_weights(qkv, documents);
+    if (weight_dropout_.active()) {
+      Scope dropout(*this, "core_attention.dropout");
+      weights = weight_dropout_.apply(weights,
+                                      dropout.mask(weight_dropout_.kept(weights.sizes(), 0, draw)));
+    }
+    context = scope.out(weighted_sums(weights, qkv.value));
   }
   return linear_proj->forward(context);
 }

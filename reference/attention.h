@@ -5,6 +5,7 @@
 #pragma once
 
 #include "config.h"
+#include "dropout.h"
 #include "layers.h"
 #include "rotary.h"
 
@@ -22,25 +23,30 @@ struct QueryKeyValue {
 // the N/G query heads that share it, then its key head, then its value head.
 [[nodiscard]] QueryKeyValue split_qkv(const at::Tensor& qkv, const ModelConfig& model);
 
-// softmax(Q K^T / sqrt(D) + mask) V, head by head; head n reads group n / (N/G). A token sees
-// itself and the earlier ones of its document; documents [B, S] as in Samples, undefined: a sample
-// is one. Products in the working type, softmax in high precision. Returns [S, B, N D].
-[[nodiscard]] at::Tensor causal_attention(const QueryKeyValue& qkv,
-                                          const at::Tensor& documents = {});
+// softmax(Q K^T / sqrt(D) + mask), head by head; head n reads group n / (N/G). A token sees itself
+// and the earlier ones of its document; documents [B, S] as in Samples, undefined: a sample is one.
+// Products in the working type, softmax in high precision. Returns [B, N, S query, S key].
+[[nodiscard]] at::Tensor attention_weights(const QueryKeyValue& qkv, const at::Tensor& documents);
+
+// Sums of values with these weights: [S, B, N D].
+[[nodiscard]] at::Tensor weighted_sums(const at::Tensor& weights, const at::Tensor& value);
 
 class SelfAttention : public torch::nn::Module {
  public:
-  SelfAttention(const ModelConfig& model, at::ScalarType type);
+  // `path` of this module in the model.
+  SelfAttention(const ModelConfig& model, at::ScalarType type, const std::string& path);
   // [S, B, H] -> same
   at::Tensor forward(const at::Tensor& x,
                      const RotaryTable& rotary,
-                     const at::Tensor& documents) const;
+                     const at::Tensor& documents,
+                     const Draw& draw) const;  // of the attention weights' dropout
 
   std::shared_ptr<Linear> linear_qkv;   // H -> A
   std::shared_ptr<Linear> linear_proj;  // N D -> H
 
  private:
   ModelConfig model_;
+  Dropout weight_dropout_;
 };
 
 }  // namespace ttrace::reference

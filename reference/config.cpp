@@ -54,6 +54,13 @@ class Reader {
     TTRACE_THROW(UsageError, where(value), qualified(key), " is '", text, "'; use ", names);
   }
 
+  // What the file says, or `absent`.
+  template <class T>
+  T get_or(const std::string& key, const T& absent) {
+    known_.insert(key);
+    return node_[key].IsDefined() ? get<T>(key) : absent;
+  }
+
   Reader section(const std::string& key) { return {child(key), file_, key}; }
 
   // Throws for a key that no get() or section() has read.
@@ -113,6 +120,8 @@ ModelConfig read_model(Reader reader) {
   model.tied = reader.get<bool>("tied");
   model.rotary_base = reader.get<std::int64_t>("rotary_base");
   model.norm_epsilon = reader.get<double>("norm_epsilon");
+  model.dropout = reader.get_or("dropout", 0.0);
+  model.attention_dropout = reader.get_or("attention_dropout", 0.0);
   reader.finish();
   return model;
 }
@@ -146,6 +155,11 @@ void require_positive(const char* key, T value) {
   TTRACE_CHECK(value > 0, UsageError, key, " is ", value, "; it must be positive");
 }
 
+void require_fraction(const char* key, double value) {
+  TTRACE_CHECK(
+      value >= 0.0 && value < 1.0, UsageError, key, " is ", value, "; it must lie in [0, 1)");
+}
+
 void check_model(const ModelConfig& model) {
   require_positive("model.layers", model.layers);
   require_positive("model.hidden", model.hidden);
@@ -155,6 +169,8 @@ void check_model(const ModelConfig& model) {
   require_positive("model.sequence", model.sequence);
   require_positive("model.rotary_base", model.rotary_base);
   require_positive("model.norm_epsilon", model.norm_epsilon);
+  require_fraction("model.dropout", model.dropout);
+  require_fraction("model.attention_dropout", model.attention_dropout);
   TTRACE_CHECK(model.hidden % model.heads == 0,
                UsageError,
                "model.hidden ",

@@ -58,6 +58,8 @@ struct ModelConfig {
   bool tied = false;             // the output layer uses the embedding's weight
   std::int64_t rotary_base = 0;  // wavelengths of the rotary positions grow up to 2 pi rotary_base
   double norm_epsilon = 0.0;     // added to the variance
+  double dropout = 0.0;          // probability that an element of a block's output is dropped
+  double attention_dropout = 0.0;  // probability that an attention weight is dropped
 
   [[nodiscard]] std::int64_t head_size() const { return hidden / heads; }  // D
 };

@@ -8,23 +8,44 @@
 
 namespace ttrace::reference {
 
-TransformerLayer::TransformerLayer(const ModelConfig& model, at::ScalarType type)
+TransformerLayer::TransformerLayer(const ModelConfig& model,
+                                   at::ScalarType type,
+                                   const std::string& path)
     : input_layernorm(register_module(
           "input_layernorm", std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type))),
       self_attention(
-          register_module("self_attention", std::make_shared<SelfAttention>(model, type))),
+          register_module("self_attention",
+                          std::make_shared<SelfAttention>(model, type, path + ".self_attention"))),
       pre_mlp_layernorm(
           register_module("pre_mlp_layernorm",
                           std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type))),
-      mlp(register_module("mlp", std::make_shared<Mlp>(model, type))) {}
+      mlp(register_module("mlp", std::make_shared<Mlp>(model, type))),
+      attention_dropout_(model.dropout, path + ".self_attention_dropout"),
+      mlp_dropout_(model.dropout, path + ".mlp_dropout") {}
+
+at::Tensor TransformerLayer::dropped(const at::Tensor& x,
+                                     const Dropout& dropout,
+                                     const char* name,
+                                     const Draw& draw) const {
+  if (!dropout.active()) {
+    return x;
+  }
+  Scope scope(*this, name);
+  const at::Tensor input = scope.in(x);  // [S, B, H]
+  const at::Tensor kept = scope.mask(dropout.kept(input.sizes(), 1, draw));
+  return scope.out(dropout.apply(input, kept));
+}
 
 at::Tensor TransformerLayer::forward(const at::Tensor& input,
                                      const RotaryTable& rotary,
-                                     const at::Tensor& documents) const {
+                                     const at::Tensor& documents,
+                                     const Draw& draw) const {
   Scope scope(*this);
   at::Tensor x = scope.in(input);  // [S, B, H], the residual stream
-  x = x + self_attention->forward(input_layernorm->forward(x), rotary, documents);
-  x = x + mlp->forward(pre_mlp_layernorm->forward(x));
+  const at::Tensor attention =
+      self_attention->forward(input_layernorm->forward(x), rotary, documents, draw);
+  x = x + dropped(attention, attention_dropout_, "self_attention_dropout", draw);
+  x = x + dropped(mlp->forward(pre_mlp_layernorm->forward(x)), mlp_dropout_, "mlp_dropout", draw);
   return scope.out(x);
 }
 
@@ -48,15 +69,16 @@ Gpt::Gpt(const ModelConfig& model, Precision precision) : model_(model) {
   auto decoder = register_module("decoder", std::make_shared<torch::nn::Module>("decoder"));
   auto list = decoder->register_module("layers", std::make_shared<torch::nn::Module>("layers"));
   for (std::int64_t n = 0; n < model.layers; ++n) {
-    layers.push_back(
-        list->register_module(std::to_string(n), std::make_shared<TransformerLayer>(model, type)));
+    const std::string number = std::to_string(n);
+    layers.push_back(list->register_module(
+        number, std::make_shared<TransformerLayer>(model, type, "decoder.layers." + number)));
   }
   final_layernorm = decoder->register_module(
       "final_layernorm", std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type));
   output_layer = register_module("output_layer", std::make_shared<OutputLayer>(model, type));
 }
 
-at::Tensor Gpt::forward(const at::Tensor& tokens, const Packing& packing) const {
+at::Tensor Gpt::forward(const at::Tensor& tokens, const Packing& packing, const Draw& draw) const {
   const at::ScalarType type = word_embeddings->weight.scalar_type();
   RotaryTable rotary =
       rotary_table(tokens.size(1), model_.head_size(), model_.rotary_base, high_precision(type));
@@ -66,7 +88,7 @@ at::Tensor Gpt::forward(const at::Tensor& tokens, const Packing& packing) const 
 
   at::Tensor x = word_embeddings->forward(tokens.t());  // [S, B, H]
   for (const auto& layer : layers) {
-    x = layer->forward(x, rotary, packing.documents);
+    x = layer->forward(x, rotary, packing.documents, draw);
   }
   return output_layer->forward(final_layernorm->forward(x), word_embeddings->weight);
 }

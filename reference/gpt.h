@@ -1,7 +1,7 @@
 // The model: embedding, L layers, a last norm, logits.
 //
 //   x = embedding(tokens)
-//   each layer:  x = x + attention(norm(x));  x = x + mlp(norm(x))
+//   each layer:  x = x + dropout(attention(norm(x)));  x = x + dropout(mlp(norm(x)))
 //   logits = norm(x) W^T
 //
 // Sources: Radford et al., "Language models are unsupervised multitask learners" (2019), section
@@ -13,26 +13,40 @@
 
 #include "attention.h"
 #include "config.h"
+#include "dropout.h"
 #include "layers.h"
 #include "mlp.h"
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace ttrace::reference {
 
 class TransformerLayer : public torch::nn::Module {
  public:
-  TransformerLayer(const ModelConfig& model, at::ScalarType type);
+  // `path` of this module in the model.
+  TransformerLayer(const ModelConfig& model, at::ScalarType type, const std::string& path);
   // [S, B, H] -> same
   at::Tensor forward(const at::Tensor& input,
                      const RotaryTable& rotary,
-                     const at::Tensor& documents) const;
+                     const at::Tensor& documents,
+                     const Draw& draw) const;
 
   std::shared_ptr<LayerNorm> input_layernorm;
   std::shared_ptr<SelfAttention> self_attention;
   std::shared_ptr<LayerNorm> pre_mlp_layernorm;
   std::shared_ptr<Mlp> mlp;
+
+ private:
+  // What a block gives to the stream, some of it dropped. `name` of the dropout.
+  at::Tensor dropped(const at::Tensor& x,
+                     const Dropout& dropout,
+                     const char* name,
+                     const Draw& draw) const;
+
+  Dropout attention_dropout_;
+  Dropout mlp_dropout_;
 };
 
 // logits = x W^T, without bias.
@@ -54,8 +68,10 @@ struct Packing {
 class Gpt : public torch::nn::Module {
  public:
   Gpt(const ModelConfig& model, Precision precision);
-  // [B, S] i64 -> logits [S, B, V]
-  at::Tensor forward(const at::Tensor& tokens, const Packing& packing = {}) const;
+  // [B, S] i64 -> logits [S, B, V]; a model with dropout needs `draw`.
+  at::Tensor forward(const at::Tensor& tokens,
+                     const Packing& packing = {},
+                     const Draw& draw = {}) const;
 
   std::shared_ptr<Embedding> word_embeddings;
   std::vector<std::shared_ptr<TransformerLayer>> layers;

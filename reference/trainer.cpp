@@ -41,6 +41,8 @@ RunDescription describe(const Config& config, const ByteCorpus& corpus) {
                        {"tied", model.tied ? "true" : "false"},
                        {"rotary_base", std::to_string(model.rotary_base)},
                        {"norm_epsilon", short_text(model.norm_epsilon)},
+                       {"dropout", short_text(model.dropout)},
+                       {"attention_dropout", short_text(model.attention_dropout)},
                        {"loss", to_string(config.loss)}};
   description.data = {{"digest", corpus.digest()},
                       {"seed", std::to_string(config.data.seed)},
@@ -93,8 +95,9 @@ Trainer::Addend Trainer::run_micro_batch(std::int64_t iteration, std::int64_t in
   const Packing packing = config_.data.documents == Documents::kPacked
                               ? Packing{samples.positions, samples.documents}
                               : Packing{};
-  const at::Tensor logits = model_->forward(samples.tokens, packing);  // [S, B, V]
-  const at::Tensor per_token = cross_entropy(logits, samples.labels);  // [S, B]
+  const Draw draw{config_.data.seed, iteration, index, at::tensor(order)};
+  const at::Tensor logits = model_->forward(samples.tokens, packing, draw);  // [S, B, V]
+  const at::Tensor per_token = cross_entropy(logits, samples.labels);        // [S, B]
   microbatch.loss(per_token);
   const at::Tensor share =
       share_of_step(per_token, samples.counts, config_.loss, config_.data.micro_batches);

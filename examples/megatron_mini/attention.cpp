@@ -53,32 +53,59 @@ at::Tensor rotate(const at::Tensor& heads, const at::Tensor& positions, std::int
 at::Tensor CoreAttention::forward(const at::Tensor& query,
                                   const at::Tensor& key,
                                   const at::Tensor& value,
-                                  const at::Tensor& documents) {
+                                  const TokenPlaces& places) {
   ttrace::Scope scope(*this);
   const at::Tensor q = scope.in(query, 0);
   const at::Tensor k = scope.in(key, 1);
   const at::Tensor v = scope.in(value, 2);
   const double scale = scale_factor_ / std::sqrt(static_cast<double>(query.size(3)));
-  if (cp_.size > 1) {
-    return scope.out(
-        ring_attention(q, k, v, {.group = cp_, .scale = scale, .documents = documents}));
-  }
   const auto n = query.size(2);
+  const at::Tensor kept = kept_weights(n, places);
+  if (cp_.size > 1) {
+    return scope.out(ring_attention(q,
+                                    k,
+                                    v,
+                                    {.group = cp_,
+                                     .scale = scale,
+                                     .documents = places.documents,
+                                     .kept = kept,
+                                     .dropped = dropout_.probability}));
+  }
   const at::Tensor scores = at::matmul(by_head(q, n), by_head(k, n).transpose(-2, -1));
   const at::Tensor masked =
       (scores.to(wide_type(query)) * scale)
-          .masked_fill(hidden_keys(query.size(0), documents),
+          .masked_fill(hidden_keys(query.size(0), places.documents),
                        -std::numeric_limits<double>::infinity());  // [b, n, s, s]
-  const at::Tensor probabilities = masked.softmax(-1).to(query.scalar_type());
+  at::Tensor probabilities = masked.softmax(-1).to(query.scalar_type());
+  if (kept.defined()) {
+    probabilities = drop(probabilities, kept, dropout_.probability);
+  }
   const at::Tensor context = at::matmul(probabilities, by_head(v, n));  // [b, n, s, d]
   return scope.out(context.permute({2, 0, 1, 3}).flatten(2));
+}
+
+at::Tensor CoreAttention::kept_weights(std::int64_t n, const TokenPlaces& places) const {
+  if (dropout_.probability == 0.0) {
+    return {};
+  }
+  ttrace::Scope scope(*this, "dropout");
+  const auto first = dropout_.first_head;
+  return scope.mask(
+      kept_elements(dropout_.path,
+                    dropout_.probability,
+                    places.draw,
+                    {{.size = places.samples.size(0), .indices = places.samples},
+                     {.size = dropout_.heads, .indices = at::arange(first, first + n)},
+                     {.size = dropout_.sequence, .indices = places.rows},
+                     {.size = dropout_.sequence, .indices = at::arange(dropout_.sequence)}}));
 }
 
 SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path)
     : groups_(blueprint.model.query_groups / blueprint.parallel.tp.size),
       heads_per_group_(blueprint.model.heads / blueprint.model.query_groups),
       head_size_(blueprint.model.head_size()),
-      rotary_base_(blueprint.model.rotary_base) {
+      rotary_base_(blueprint.model.rotary_base),
+      recomputes_core_(blueprint.recompute.parts == RecomputedParts::kSelective) {
   const auto& model = blueprint.model;
   linear_qkv_ = register_module("linear_qkv",
                                 std::make_shared<ColumnParallelLinear>(
@@ -89,7 +116,13 @@ SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path
   core_attention_ = register_module(
       "core_attention",
       std::make_shared<CoreAttention>(
-          blueprint.parallel.cp, blueprint.bugs.softmax_scale_factor(path + ".core_attention")));
+          blueprint.parallel.cp,
+          blueprint.bugs.softmax_scale_factor(path + ".core_attention"),
+          WeightDropout{.probability = model.attention_dropout,
+                        .path = path + ".core_attention.dropout",
+                        .first_head = blueprint.parallel.tp.rank * groups_ * heads_per_group_,
+                        .heads = model.heads,
+                        .sequence = model.sequence}));
   linear_proj_ = register_module("linear_proj",
                                  std::make_shared<RowParallelLinear>(
                                      model.hidden, model.hidden, blueprint, path + ".linear_proj"));
@@ -104,11 +137,13 @@ at::Tensor SelfAttention::forward(const at::Tensor& input, const TokenPlaces& pl
   const at::Tensor query = parts[0].reshape({s, b, groups_ * heads_per_group_, head_size_});
   const at::Tensor key = parts[1].reshape({s, b, groups_, head_size_});
   const at::Tensor value = parts[2].reshape({s, b, groups_, head_size_});
-  return linear_proj_->forward(
-      core_attention_->forward(rotate(query, places.positions, rotary_base_),
-                               rotate(key, places.positions, rotary_base_),
-                               value,
-                               places.documents));
+  const std::vector<at::Tensor> inputs = {rotate(query, places.positions, rotary_base_),
+                                          rotate(key, places.positions, rotary_base_),
+                                          value};
+  const auto attend = [core = core_attention_.get(), places](const std::vector<at::Tensor>& parts) {
+    return core->forward(parts[0], parts[1], parts[2], places);
+  };
+  return linear_proj_->forward(recomputes_core_ ? recompute(inputs, attend) : attend(inputs));
 }
 
 }  // namespace megatron_mini

@@ -5,35 +5,48 @@
 // size.
 #pragma once
 
+#include "dropout.h"
 #include "layers.h"
+#include "token_places.h"
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 
 namespace megatron_mini {
 
-// Where the tokens of a micro-batch stand. A token sees the earlier ones of its document.
-struct TokenPlaces {
-  at::Tensor positions;  // [s, b] i64: number of this rank's tokens within their documents
-  at::Tensor documents;  // [tokens of all cp ranks, b] i64: number of each token's document within
-                         // its sample; undefined where a sample is one document
+// Dropout of attention weights.
+struct WeightDropout {
+  double probability = 0.0;
+  std::string path;             // of the dropout
+  std::int64_t first_head = 0;  // logical number of this rank's first query head
+  std::int64_t heads = 0;       // of all ranks
+  std::int64_t sequence = 0;    // tokens of all cp ranks
 };
 
 // Scores and weighted sums, without parameters.
 class CoreAttention : public torch::nn::Module {
  public:
   // Scores are scaled by scale_factor / sqrt(d); another factor than 1 is a planted bug.
-  explicit CoreAttention(const Group& cp = {}, double scale_factor = 1.0)
-      : cp_(cp), scale_factor_(scale_factor) {}
+  explicit CoreAttention(const Group& cp = {},
+                         double scale_factor = 1.0,
+                         WeightDropout dropout = {})
+      : cp_(cp), scale_factor_(scale_factor), dropout_(std::move(dropout)) {}
 
-  // query [s, b, n, d], key and value [s, b, g, d], documents as in TokenPlaces -> [s, b, n * d]
+  // query [s, b, n, d], key and value [s, b, g, d] -> [s, b, n * d]
   [[nodiscard]] at::Tensor forward(const at::Tensor& query,
                                    const at::Tensor& key,
                                    const at::Tensor& value,
-                                   const at::Tensor& documents = {});
+                                   const TokenPlaces& places = {});
 
  private:
+  // [b, n, s, tokens of all cp ranks] bool: which weights of n heads are kept; undefined: all.
+  [[nodiscard]] at::Tensor kept_weights(std::int64_t n, const TokenPlaces& places) const;
+
   Group cp_;
   double scale_factor_;
+  WeightDropout dropout_;
 };
 
 class SelfAttention : public torch::nn::Module {
@@ -47,6 +60,7 @@ class SelfAttention : public torch::nn::Module {
   std::int64_t heads_per_group_;  // query heads that share a key and a value
   std::int64_t head_size_;
   std::int64_t rotary_base_;
+  bool recomputes_core_;
   std::shared_ptr<ColumnParallelLinear> linear_qkv_;
   std::shared_ptr<CoreAttention> core_attention_;
   std::shared_ptr<RowParallelLinear> linear_proj_;

@@ -66,7 +66,10 @@ Batch load_batch(const TextData& text, const DataConfig& data, SampleKey key) {
           .labels = stacked(&Row::labels, 0),
           .loss_mask = stacked(&Row::loss_mask, 0),
           .places = {.positions = stacked(&Row::positions, 1),
-                     .documents = is_packed ? stacked(&Row::documents, 1) : at::Tensor()}};
+                     .documents = is_packed ? stacked(&Row::documents, 1) : at::Tensor(),
+                     .rows = at::arange(rows.front().tokens.size(0)),
+                     .samples = at::arange(data.micro_batch_size),
+                     .draw = microbatch_state(key)}};
 }
 
 Batch reordered(const Batch& batch, const at::Tensor& order) {
@@ -76,7 +79,10 @@ Batch reordered(const Batch& batch, const at::Tensor& order) {
       .labels = batch.labels.index_select(0, order),
       .loss_mask = batch.loss_mask.index_select(0, order),
       .places = {.positions = batch.places.positions.index_select(1, order),
-                 .documents = documents.defined() ? documents.index_select(1, order) : documents}};
+                 .documents = documents.defined() ? documents.index_select(1, order) : documents,
+                 .rows = batch.places.rows,
+                 .samples = batch.places.samples.index_select(0, order),
+                 .draw = batch.places.draw}};
 }
 
 Batch part_of_rank(const Batch& batch, const Group& cp) {
@@ -85,7 +91,10 @@ Batch part_of_rank(const Batch& batch, const Group& cp) {
           .labels = batch.labels.index_select(1, rows),
           .loss_mask = batch.loss_mask.index_select(1, rows),
           .places = {.positions = batch.places.positions.index_select(0, rows),
-                     .documents = batch.places.documents}};
+                     .documents = batch.places.documents,
+                     .rows = batch.places.rows.index_select(0, rows),
+                     .samples = batch.places.samples,
+                     .draw = batch.places.draw}};
 }
 
 }  // namespace megatron_mini

@@ -6,10 +6,10 @@
 // Thread-safety: values and free functions without shared state.
 #pragma once
 
-#include "attention.h"
 #include "config.h"
 #include "parallel.h"
 #include "text_data.h"
+#include "token_places.h"
 
 #include <ATen/core/Tensor.h>
 

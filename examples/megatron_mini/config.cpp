@@ -70,6 +70,28 @@ class Section {
     return value;
   }
 
+  // What the file says, or `fallback` where it does not.
+  template <class T>
+  [[nodiscard]] T optional(const std::string& key, const T& fallback) {
+    asked_.insert(key);
+    return std::as_const(node_)[key] ? get<T>(key) : fallback;
+  }
+
+  // Of [0, 1), 0 where the file does not say.
+  [[nodiscard]] double fraction(const std::string& key) {
+    const auto value = optional<double>(key, 0.0);
+    TTRACE_CHECK(value >= 0.0 && value < 1.0,
+                 UsageError,
+                 file_,
+                 ": `",
+                 name_,
+                 ".",
+                 key,
+                 "` must be at least 0 and below 1, not ",
+                 value);
+    return value;
+  }
+
   void refuse_others() const {
     for (const auto& item : node_) {
       const auto key = item.first.as<std::string>();
@@ -106,6 +128,8 @@ ModelConfig read_model(Section section) {
   model.tied = section.get<bool>("tied");
   model.rotary_base = section.positive<std::int64_t>("rotary_base");
   model.norm_epsilon = section.positive<double>("norm_epsilon");
+  model.dropout = section.fraction("dropout");
+  model.attention_dropout = section.fraction("attention_dropout");
   section.refuse_others();
   return model;
 }

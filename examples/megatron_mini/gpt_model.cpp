@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace megatron_mini {
 
 at::Tensor ActivationFunction::forward(const at::Tensor& input) {
@@ -38,19 +40,25 @@ TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string
           register_module("input_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
       self_attention_(register_module(
           "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
+      self_attention_dropout_(register_module(
+          "self_attention_dropout",
+          std::make_shared<ResidualDropout>(blueprint, path + ".self_attention_dropout"))),
       pre_mlp_layernorm_(
           register_module("pre_mlp_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
-      mlp_(register_module("mlp", std::make_shared<Mlp>(blueprint, path + ".mlp"))) {}
+      mlp_(register_module("mlp", std::make_shared<Mlp>(blueprint, path + ".mlp"))),
+      mlp_dropout_(register_module(
+          "mlp_dropout", std::make_shared<ResidualDropout>(blueprint, path + ".mlp_dropout"))) {}
 
 at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces& places) {
   ttrace::Scope scope(*this);
   const at::Tensor stream = scope.in(input);
-  const at::Tensor attended =
-      stream + self_attention_->forward(input_layernorm_->forward(stream), places);
-  return scope.out(attended + mlp_->forward(pre_mlp_layernorm_->forward(attended)));
+  const at::Tensor attention = self_attention_->forward(input_layernorm_->forward(stream), places);
+  const at::Tensor attended = stream + self_attention_dropout_->forward(attention, places);
+  const at::Tensor mlp = mlp_->forward(pre_mlp_layernorm_->forward(attended));
+  return scope.out(attended + mlp_dropout_->forward(mlp, places));
 }
 
-Decoder::Decoder(const Blueprint& blueprint) {
+Decoder::Decoder(const Blueprint& blueprint) : recompute_(blueprint.recompute) {
   const auto layers = register_module("layers", std::make_shared<torch::nn::Module>("Layers"));
   for (std::int64_t i = 0; i < blueprint.model.layers; ++i) {
     const std::string number = std::to_string(i);
@@ -62,10 +70,29 @@ Decoder::Decoder(const Blueprint& blueprint) {
 }
 
 at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places) {
-  for (const auto& layer : layers_) {
-    stream = layer->forward(stream, places);
+  const auto total = layers_.size();
+  if (recompute_.parts == RecomputedParts::kFull) {
+    const auto step = static_cast<std::size_t>(recompute_.layers);
+    for (std::size_t first = 0; first < total; first += step) {
+      const auto count = std::min(step, total - first);
+      stream = recompute({stream}, [this, places, first, count](const auto& inputs) {
+        return run_layers(inputs[0], places, first, count);
+      });
+    }
+  } else {
+    stream = run_layers(stream, places, 0, total);
   }
   return final_layernorm_->forward(stream);
+}
+
+at::Tensor Decoder::run_layers(at::Tensor stream,
+                               const TokenPlaces& places,
+                               std::size_t first,
+                               std::size_t count) const {
+  for (std::size_t i = first; i < first + count; ++i) {
+    stream = layers_[i]->forward(stream, places);
+  }
+  return stream;
 }
 
 GptModel::GptModel(const Blueprint& blueprint) {

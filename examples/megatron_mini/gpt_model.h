@@ -46,8 +46,10 @@ class TransformerLayer : public torch::nn::Module {
  private:
   std::shared_ptr<LayerNorm> input_layernorm_;
   std::shared_ptr<SelfAttention> self_attention_;
+  std::shared_ptr<ResidualDropout> self_attention_dropout_;
   std::shared_ptr<LayerNorm> pre_mlp_layernorm_;
   std::shared_ptr<Mlp> mlp_;
+  std::shared_ptr<ResidualDropout> mlp_dropout_;
 };
 
 class Decoder : public torch::nn::Module {
@@ -57,6 +59,13 @@ class Decoder : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(at::Tensor stream, const TokenPlaces& places);
 
  private:
+  // Layers first .. first + count - 1.
+  [[nodiscard]] at::Tensor run_layers(at::Tensor stream,
+                                      const TokenPlaces& places,
+                                      std::size_t first,
+                                      std::size_t count) const;
+
+  RecomputePlan recompute_;
   std::vector<std::shared_ptr<TransformerLayer>> layers_;
   std::shared_ptr<LayerNorm> final_layernorm_;
 };

@@ -10,6 +10,7 @@
 #include "bugs.h"
 #include "config.h"
 #include "parallel.h"
+#include "recompute.h"
 #include "regions.h"
 
 #include <torch/nn/module.h>
@@ -24,6 +25,7 @@ struct Blueprint {
   ModelConfig model;
   Parallel parallel;
   Bugs bugs;
+  RecomputePlan recompute{};
 };
 
 // Throws ttrace::UsageError where the model cannot be split so.

@@ -28,6 +28,12 @@ po::options_description description() {
   add("cp", po::value<int>()->value_name("N")->default_value(1), "context-parallel ranks");
   add("dp", po::value<int>()->value_name("N"), "data-parallel ranks (default: all others)");
   add("sp", po::bool_switch(), "sequence parallelism over the tensor-parallel ranks");
+  add("recompute",
+      po::value<std::string>()->value_name("WHAT"),
+      "run again in backward: full (layers) or selective (core attention)");
+  add("recompute-layers",
+      po::value<std::int64_t>()->value_name("N"),
+      "layers of a part (default: 1)");
   add("bug", po::value<std::string>()->value_name("NAME"), "switch a silent bug on");
   add("list-bugs", po::bool_switch(), "print one line of JSON per bug");
   add("annotations",
@@ -96,6 +102,24 @@ void check_layout(const Options& options, int world_size) {
       !options.sequence_parallel || options.tp >= 2, UsageError, "--sp needs --tp 2 or more");
 }
 
+RecomputePlan read_recompute(const po::variables_map& values) {
+  RecomputePlan plan;
+  if (const auto what = optional<std::string>(values, "recompute")) {
+    TTRACE_CHECK(*what == "full" || *what == "selective",
+                 UsageError,
+                 "--recompute `",
+                 *what,
+                 "` is none of full, selective");
+    plan.parts = *what == "full" ? RecomputedParts::kFull : RecomputedParts::kSelective;
+  }
+  const auto layers = optional<std::int64_t>(values, "recompute-layers");
+  TTRACE_CHECK(!layers || plan.parts == RecomputedParts::kFull,
+               UsageError,
+               "--recompute-layers needs --recompute full");
+  plan.layers = layers.value_or(1);
+  return plan;
+}
+
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv, int world_size) {
@@ -137,6 +161,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, int world_size
                "; start with run_ranks N");
   options.dp = optional<int>(values, "dp").value_or(ranks_of_cp / options.cp);
   options.sequence_parallel = values["sp"].as<bool>();
+  options.recompute = read_recompute(values);
   options.digest = values["digest"].as<bool>();
   check_layout(options, world_size);
   if (const auto name = optional<std::string>(values, "bug")) {
@@ -158,6 +183,12 @@ Config load_config(const Options& options) {
                config.data.micro_batches,
                " must be a positive multiple of --dp ",
                options.dp);
+  TTRACE_CHECK(options.recompute.layers >= 1 && options.recompute.layers <= config.model.layers,
+               UsageError,
+               "--recompute-layers ",
+               options.recompute.layers,
+               " must lie between 1 and the number of layers, which is ",
+               config.model.layers);
   check_bug(options.bug,
             {.tp = options.tp,
              .dp = options.dp,

@@ -5,6 +5,7 @@
 
 #include "bugs.h"
 #include "config.h"
+#include "recompute.h"
 
 #include <cstdint>
 #include <optional>
@@ -23,6 +24,7 @@ struct Options {
   int cp = 1;
   int dp = 1;
   bool sequence_parallel = false;
+  RecomputePlan recompute{};
   Bug bug = Bug::kNone;
   bool digest = false;
 };

@@ -1,6 +1,7 @@
 #include "ring_attention.h"
 
 #include "context_parallel.h"
+#include "dropout.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -106,6 +107,19 @@ at::Tensor scores_of(const at::Tensor& query,
                           : scores;
 }
 
+// Dropout of one block's weights [b, g, m, queries, keys], or of their gradient.
+at::Tensor drop_weights(const at::Tensor& weights, const Block& block, const Ring& ring) {
+  if (!ring.kept.defined()) {
+    return weights;
+  }
+  const at::Tensor keys =
+      zigzag_rows(ring.kept.size(3), ring.group.size, block.source).narrow(0, 0, block.keys);
+  const at::Tensor kept = ring.kept.narrow(2, block.first_query, block.queries)
+                              .index_select(3, keys)
+                              .view(weights.sizes());
+  return drop(weights, kept, ring.dropped);
+}
+
 at::Tensor rounded(const at::Tensor& wide, at::ScalarType type) {
   return wide.to(type).to(wide.scalar_type());
 }
@@ -116,11 +130,15 @@ struct Attended {
   at::Tensor log_denominator;  // [b, g, m, queries, 1], -inf where a query saw no key
 };
 
-Attended attend(const at::Tensor& scores, const at::Tensor& value, at::ScalarType type) {
+Attended attend(const at::Tensor& scores,
+                const at::Tensor& value,
+                const Block& block,
+                const Ring& ring,
+                at::ScalarType type) {
   const at::Tensor log_denominator = scores.logsumexp(-1, /*keepdim=*/true);
   // A row without a visible key has a denominator of 0; its weights shall be 0 and not 0 / 0.
   const at::Tensor finite = log_denominator.masked_fill(log_denominator.isinf(), 0.0);
-  const at::Tensor weights = (scores - finite).exp();
+  const at::Tensor weights = drop_weights((scores - finite).exp(), block, ring);
   return {.context = at::matmul(rounded(weights, type), value), .log_denominator = log_denominator};
 }
 
@@ -157,7 +175,8 @@ void add_gradients(const QuerySide& own,
   const at::Tensor weights =
       (scores_of(query, key, block, ring) - block.of_queries(own.log_denominator)).exp();
   const at::Tensor weight_gradient =
-      at::matmul(incoming, value.transpose(-2, -1)) - block.of_queries(own.row_sum);
+      drop_weights(at::matmul(incoming, value.transpose(-2, -1)), block, ring) -
+      block.of_queries(own.row_sum);
   const at::Tensor score_gradient = rounded(weights * weight_gradient * ring.scale, type);
 
   // A key serves all query heads of its group: dimension 2 is summed.
@@ -166,7 +185,8 @@ void add_gradients(const QuerySide& own,
       .add_(at::matmul(score_gradient.transpose(-2, -1), query).sum(2, /*keepdim=*/true));
   block.of_keys(key_value_gradient[1])
       .add_(
-          at::matmul(rounded(weights, type).transpose(-2, -1), incoming).sum(2, /*keepdim=*/true));
+          at::matmul(rounded(drop_weights(weights, block, ring), type).transpose(-2, -1), incoming)
+              .sum(2, /*keepdim=*/true));
 }
 
 struct RingAttention : torch::autograd::Function<RingAttention> {
@@ -187,7 +207,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
       const Block block = block_of(ring.group, step, query.size(0));
       const at::Tensor scores =
           scores_of(block.of_queries(q), block.of_keys(passing[0].to(wide)), block, ring);
-      const Attended part = attend(scores, block.of_keys(passing[1].to(wide)), type);
+      const Attended part = attend(scores, block.of_keys(passing[1].to(wide)), block, ring, type);
       if (block.is_diagonal) {
         total = part;  // the first step, in which every query sees itself
       } else {
@@ -201,6 +221,8 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     context->saved_data["group"] = ring.group.name;
     context->saved_data["scale"] = ring.scale;
     context->saved_data["documents"] = ring.documents;
+    context->saved_data["kept"] = ring.kept;
+    context->saved_data["dropped"] = ring.dropped;
     return by_row(total.context).flatten(2).to(type);
   }
 
@@ -208,7 +230,9 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     const auto saved = context->get_saved_variables();
     const Ring ring{.group = group_named(context->saved_data["group"].toStringRef()),
                     .scale = context->saved_data["scale"].toDouble(),
-                    .documents = context->saved_data["documents"].toTensor()};
+                    .documents = context->saved_data["documents"].toTensor(),
+                    .kept = context->saved_data["kept"].toTensor(),
+                    .dropped = context->saved_data["dropped"].toDouble()};
     const at::Tensor& query = saved[0];
     const auto type = query.scalar_type();
     const auto wide = wide_type(query);

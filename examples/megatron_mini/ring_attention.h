@@ -8,6 +8,8 @@
 // Backward: keys and values go round again, each with its gradient, which takes one step more and
 // is then back at its owner. With the final l, scores S and the incoming gradient dO:
 //   P = e^(S - l),  dV = P^T dO,  dS = P (dO V^T - rowsum(dO o)),  dQ = dS K,  dK = dS^T Q
+// Dropout zeroes elements of P and divides the others by 1 - p: in the products with V and dO it
+// stands on P, in dS on dO V^T; denominators are those of all weights.
 //
 // Scores, denominators, sums and travelling gradients are in f32 (f64 for f64); P and dS are
 // rounded to the tensors' type before they are multiplied, as in the fused kernels.
@@ -28,6 +30,8 @@ struct Ring {
   Group group;
   double scale = 1.0;    // of the scores
   at::Tensor documents;  // [whole sequence, b] i64, as in TokenPlaces
+  at::Tensor kept;  // [b, n, s, whole sequence] bool: weights that dropout keeps; undefined: all
+  double dropped = 0.0;  // probability of being dropped
 };
 
 // query [s, b, n, d], key and value [s, b, g, d] with n a multiple of g -> [s, b, n * d]

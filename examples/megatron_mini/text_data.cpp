@@ -1,5 +1,7 @@
 #include "text_data.h"
 
+#include "splitmix.h"
+
 #include <ttrace/error.h>
 
 #include <xxhash.h>
@@ -14,23 +16,10 @@ namespace megatron_mini {
 
 namespace {
 
-// Source: the finalizer of Steele, Lea and Flood, "Fast splittable pseudorandom number generators"
-// (2014), with the constants of variant 13.
-std::uint64_t splitmix64(std::uint64_t state) {
-  std::uint64_t z = state + 0x9E3779B97F4A7C15U;
-  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31U);
-}
-
 constexpr std::uint64_t kFactor = 1000003;
 
 std::uint64_t state_of(const SampleKey& key) {
-  std::uint64_t state = key.seed;
-  for (const std::int64_t part : {key.step, key.microbatch, key.sample}) {
-    state = state * kFactor + static_cast<std::uint64_t>(part);
-  }
-  return state;
+  return microbatch_state(key) * kFactor + static_cast<std::uint64_t>(key.sample);
 }
 
 // The `number`-th of the sample's further draws, in [0, choices).
@@ -40,6 +29,11 @@ std::int64_t draw(const SampleKey& key, std::uint64_t number, std::int64_t choic
 }
 
 }  // namespace
+
+std::uint64_t microbatch_state(const SampleKey& key) {
+  return (key.seed * kFactor + static_cast<std::uint64_t>(key.step)) * kFactor +
+         static_cast<std::uint64_t>(key.microbatch);
+}
 
 TextData::TextData(std::string bytes, std::int64_t sequence, std::int64_t vocabulary)
     : bytes_(std::move(bytes)), sequence_(sequence), vocabulary_(vocabulary) {}

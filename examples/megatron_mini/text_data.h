@@ -17,6 +17,9 @@ struct SampleKey {
   std::int64_t sample = 0;      // within the micro-batch
 };
 
+// What is random in a micro-batch follows from it: (seed c + step) c + microbatch, c = 1000003.
+[[nodiscard]] std::uint64_t microbatch_state(const SampleKey& key);
+
 class TextData {
  public:
   // Throws ttrace::UsageError where the file is unreadable, no longer than one sequence, or has a

@@ -89,8 +89,10 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
       session_(ttrace::Session::from_environment()) {
   const auto& config = plan_.config;
   check_divisible(config.model, parallel_);
-  model_ = std::make_shared<GptModel>(
-      Blueprint{.model = config.model, .parallel = parallel_, .bugs = bugs_});
+  model_ = std::make_shared<GptModel>(Blueprint{.model = config.model,
+                                                .parallel = parallel_,
+                                                .bugs = bugs_,
+                                                .recompute = plan_.options.recompute});
   model_->to(torch_type(config.precision));
 
   const auto parameters = model_->model_parameters();
@@ -124,6 +126,8 @@ void Trainer::describe() {
                        {"tied", model.tied ? "true" : "false"},
                        {"rotary_base", std::to_string(model.rotary_base)},
                        {"norm_epsilon", short_text(model.norm_epsilon)},
+                       {"dropout", short_text(model.dropout)},
+                       {"attention_dropout", short_text(model.attention_dropout)},
                        {"loss", name_of(plan_.config.loss)}};
   description.data = {{"seed", std::to_string(data.seed)},
                       {"micro_batch_size", std::to_string(data.micro_batch_size)},

@@ -37,6 +37,8 @@ class TTRACE_API Scope {
   [[nodiscard]] at::Tensor in(const at::Tensor& tensor, int slot = 0);
   // Hands the tensor on and records it as `output`, its gradient as `grad_output`.
   [[nodiscard]] at::Tensor out(const at::Tensor& tensor, int slot = 0);
+  // Hands a dropout mask on and records it as `mask`: compared exactly.
+  [[nodiscard]] at::Tensor mask(const at::Tensor& tensor, int slot = 0);
 
  private:
   struct Impl;

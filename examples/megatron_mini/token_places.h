@@ -1,0 +1,22 @@
+// Where the tokens of a micro-batch stand, for those parts of the model that have to know.
+//
+// Thread-safety: values.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace megatron_mini {
+
+// s tokens of a sample on this context-parallel rank, b samples.
+struct TokenPlaces {
+  at::Tensor positions;  // [s, b] i64: number of this rank's tokens within their documents
+  at::Tensor documents;  // [tokens of all cp ranks, b] i64: number of each token's document within
+                         // its sample; undefined where a sample is one document
+  at::Tensor rows;       // [s] i64: number of this rank's tokens within their sample
+  at::Tensor samples;    // [b] i64: number of the samples within their micro-batch
+  std::uint64_t draw = 0;  // what is random in this micro-batch follows from it
+};
+
+}  // namespace megatron_mini
