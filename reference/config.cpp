@@ -122,6 +122,8 @@ ModelConfig read_model(Reader reader) {
   model.norm_epsilon = reader.get<double>("norm_epsilon");
   model.dropout = reader.get_or("dropout", 0.0);
   model.attention_dropout = reader.get_or("attention_dropout", 0.0);
+  model.label_smoothing = reader.get_or("label_smoothing", 0.0);
+  model.frozen = reader.get_or("frozen", std::vector<std::int64_t>());
   reader.finish();
   return model;
 }
@@ -171,6 +173,15 @@ void check_model(const ModelConfig& model) {
   require_positive("model.norm_epsilon", model.norm_epsilon);
   require_fraction("model.dropout", model.dropout);
   require_fraction("model.attention_dropout", model.attention_dropout);
+  require_fraction("model.label_smoothing", model.label_smoothing);
+  for (const std::int64_t number : model.frozen) {
+    TTRACE_CHECK(number >= 0 && number < model.layers,
+                 UsageError,
+                 "model.frozen has layer ",
+                 number,
+                 ", but the last of model.layers is ",
+                 model.layers - 1);
+  }
   TTRACE_CHECK(model.hidden % model.heads == 0,
                UsageError,
                "model.hidden ",

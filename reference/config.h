@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace ttrace::reference {
 
@@ -59,7 +60,9 @@ struct ModelConfig {
   std::int64_t rotary_base = 0;  // wavelengths of the rotary positions grow up to 2 pi rotary_base
   double norm_epsilon = 0.0;     // added to the variance
   double dropout = 0.0;          // probability that an element of a block's output is dropped
-  double attention_dropout = 0.0;  // probability that an attention weight is dropped
+  double attention_dropout = 0.0;    // probability that an attention weight is dropped
+  double label_smoothing = 0.0;      // probability that a label leaves to all other tokens
+  std::vector<std::int64_t> frozen;  // numbers of layers that do not train
 
   [[nodiscard]] std::int64_t head_size() const { return hidden / heads; }  // D
 };

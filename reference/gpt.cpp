@@ -4,6 +4,7 @@
 
 #include <ttrace/scope.h>
 
+#include <algorithm>
 #include <string>
 
 namespace ttrace::reference {
@@ -72,6 +73,11 @@ Gpt::Gpt(const ModelConfig& model, Precision precision) : model_(model) {
     const std::string number = std::to_string(n);
     layers.push_back(list->register_module(
         number, std::make_shared<TransformerLayer>(model, type, "decoder.layers." + number)));
+    if (std::count(model.frozen.begin(), model.frozen.end(), n) > 0) {
+      for (at::Tensor& parameter : layers.back()->parameters()) {
+        parameter.requires_grad_(false);
+      }
+    }
   }
   final_layernorm = decoder->register_module(
       "final_layernorm", std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type));

@@ -6,11 +6,17 @@
 
 namespace ttrace::reference {
 
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
   const at::Tensor log_probability =
-      logits.to(high_precision(logits.scalar_type())).log_softmax(-1);  // [S, B, V]
-  const at::Tensor index = labels.t().unsqueeze(-1);                    // [S, B, 1]
-  return -log_probability.gather(-1, index).squeeze(-1);                // [S, B]
+      logits.to(high_precision(logits.scalar_type())).log_softmax(-1);        // [S, B, V]
+  const at::Tensor index = labels.t().unsqueeze(-1);                          // [S, B, 1]
+  const at::Tensor of_label = log_probability.gather(-1, index).squeeze(-1);  // [S, B]
+  if (smoothing == 0.0) {
+    return -of_label;
+  }
+  const at::Tensor of_others = log_probability.sum(-1) - of_label;
+  const auto others = static_cast<double>(logits.size(-1) - 1);
+  return -(of_label * (1.0 - smoothing) + of_others * (smoothing / others));
 }
 
 at::Tensor share_of_step(const at::Tensor& per_token,

@@ -15,9 +15,14 @@
 
 namespace ttrace::reference {
 
-// Cross entropy of each token, log(sum_v e^logit[v]) - logit[label], in high precision
-// (precision.h). logits [S, B, V], labels [B, S] -> [S, B].
-[[nodiscard]] at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels);
+// Cross entropy of each token, - sum_v q[v] log p[v] with p = softmax(logits), in high precision
+// (precision.h). q is 1 at the label; with smoothing e it is 1 - e there and e / (V - 1) at every
+// other token. logits [S, B, V], labels [B, S] -> [S, B].
+// Source: Szegedy et al., "Rethinking the inception architecture" (2016), section 7, where the
+// label itself gets a share as well.
+[[nodiscard]] at::Tensor cross_entropy(const at::Tensor& logits,
+                                       const at::Tensor& labels,
+                                       double smoothing = 0.0);
 
 // What one of M micro-batches goes backward from, a scalar, so that gradients only add up.
 // per_token [S, B], counts [B, S] bool: which of them count.

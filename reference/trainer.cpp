@@ -19,6 +19,21 @@ std::vector<NamedTensor> named_parameters(const Gpt& model) {
   return result;
 }
 
+// Those that are not frozen.
+std::vector<NamedTensor> trained_parameters(const Gpt& model) {
+  std::vector<NamedTensor> result = named_parameters(model);
+  std::erase_if(result, [](const NamedTensor& item) { return !item.tensor.requires_grad(); });
+  return result;
+}
+
+std::string joined(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers) {
+    text += (text.empty() ? "" : ",") + std::to_string(number);
+  }
+  return text;
+}
+
 std::string short_text(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", value);
@@ -43,6 +58,8 @@ RunDescription describe(const Config& config, const ByteCorpus& corpus) {
                        {"norm_epsilon", short_text(model.norm_epsilon)},
                        {"dropout", short_text(model.dropout)},
                        {"attention_dropout", short_text(model.attention_dropout)},
+                       {"label_smoothing", short_text(model.label_smoothing)},
+                       {"frozen", joined(model.frozen)},
                        {"loss", to_string(config.loss)}};
   description.data = {{"digest", corpus.digest()},
                       {"seed", std::to_string(config.data.seed)},
@@ -68,8 +85,8 @@ Trainer::Trainer(const Config& config, const std::string& annotations)
       session_(Session::from_environment()) {
   start_session(annotations);
   // After start_session: both copy what the parameters start from.
-  gradients_ = std::make_unique<MainGradients>(named_parameters(*model_));
-  optimizer_ = std::make_unique<AdamW>(named_parameters(*model_), config_.optimizer);
+  gradients_ = std::make_unique<MainGradients>(trained_parameters(*model_));
+  optimizer_ = std::make_unique<AdamW>(trained_parameters(*model_), config_.optimizer);
 }
 
 Trainer::~Trainer() = default;
@@ -97,7 +114,8 @@ Trainer::Addend Trainer::run_micro_batch(std::int64_t iteration, std::int64_t in
                               : Packing{};
   const Draw draw{config_.data.seed, iteration, index, at::tensor(order)};
   const at::Tensor logits = model_->forward(samples.tokens, packing, draw);  // [S, B, V]
-  const at::Tensor per_token = cross_entropy(logits, samples.labels);        // [S, B]
+  const at::Tensor per_token =
+      cross_entropy(logits, samples.labels, config_.model.label_smoothing);  // [S, B]
   microbatch.loss(per_token);
   const at::Tensor share =
       share_of_step(per_token, samples.counts, config_.loss, config_.data.micro_batches);

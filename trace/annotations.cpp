@@ -130,6 +130,14 @@ bool is_pattern(std::string_view text) {
   return true;
 }
 
+void remove_axis(DimsSpec& dims, const std::string& axis) {
+  for (std::vector<DimFactor>& factors : dims.dims) {
+    for (DimFactor& factor : factors) {
+      std::erase_if(factor.axes, [&](const AxisUse& use) { return use.axis == axis; });
+    }
+  }
+}
+
 }  // namespace
 
 Annotations Annotations::load(const std::string& file) {
@@ -205,6 +213,18 @@ Annotations& Annotations::size(const std::string& name, std::int64_t value) {
   return *this;
 }
 
+Annotations& Annotations::without(const std::string& axis, const std::string& path) {
+  TTRACE_CHECK(!axis.empty() && is_pattern(path),
+               UsageError,
+               "axis \"",
+               axis,
+               "\" is to be left out for \"",
+               path,
+               "\"; give an axis, and a path with parts [A-Za-z0-9_-], * or ** joined by dots");
+  removals_.push_back({axis, path});
+  return *this;
+}
+
 std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, int slot) const {
   if (kind == Kind::kScalar) {
     return std::nullopt;  // one number per rank, nothing to place
@@ -225,7 +245,16 @@ std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, in
     slots = &entry->grad;
   }
   const auto index = static_cast<std::size_t>(slot);
-  return index < slots->size() ? std::optional((*slots)[index]) : std::nullopt;
+  if (index >= slots->size()) {
+    return std::nullopt;
+  }
+  DimsSpec dims = (*slots)[index];
+  for (const Removal& removal : removals_) {
+    if (path_matches(removal.path, path)) {
+      remove_axis(dims, removal.axis);
+    }
+  }
+  return dims;
 }
 
 Placement Annotations::placement(Kind kind,

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -58,7 +59,11 @@ at::Tensor CoreAttention::forward(const at::Tensor& query,
   const at::Tensor q = scope.in(query, 0);
   const at::Tensor k = scope.in(key, 1);
   const at::Tensor v = scope.in(value, 2);
-  const double scale = scale_factor_ / std::sqrt(static_cast<double>(query.size(3)));
+  double scale = scale_factor_ / std::sqrt(static_cast<double>(query.size(3)));
+  if (scales_in_place_) {
+    q.variable_data().mul_(scale);  // unseen by autograd
+    scale = 1.0;
+  }
   const auto n = query.size(2);
   const at::Tensor kept = kept_weights(n, places);
   if (cp_.size > 1) {
@@ -69,7 +74,8 @@ at::Tensor CoreAttention::forward(const at::Tensor& query,
                                      .scale = scale,
                                      .documents = places.documents,
                                      .kept = kept,
-                                     .dropped = dropout_.probability}));
+                                     .dropped = dropout_.probability,
+                                     .shifts_backward = dropout_.shifts_backward}));
   }
   const at::Tensor scores = at::matmul(by_head(q, n), by_head(k, n).transpose(-2, -1));
   const at::Tensor masked =
@@ -100,48 +106,76 @@ at::Tensor CoreAttention::kept_weights(std::int64_t n, const TokenPlaces& places
                      {.size = dropout_.sequence, .indices = at::arange(dropout_.sequence)}}));
 }
 
+namespace {
+
+// What the scale of an attention's scores is multiplied by. With the bug: (0.1 ln 40 + 1)^2, the
+// factor of a context that YaRN made 40 times as long.
+double softmax_scale_factor(const Bugs& bugs, const std::string& path) {
+  const bool wrong = bugs.on("softmax-scale") && path == "decoder.layers.1.self_attention";
+  return wrong ? bugs.size(1.87) : 1.0;
+}
+
+}  // namespace
+
 SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path)
-    : groups_(blueprint.model.query_groups / blueprint.parallel.tp.size),
-      heads_per_group_(blueprint.model.heads / blueprint.model.query_groups),
+    : parallel_(blueprint.parallel),
+      groups_(std::max<std::int64_t>(1, blueprint.model.query_groups / parallel_.parts())),
+      heads_per_group_(blueprint.model.heads / parallel_.parts() / groups_),
+      shared_heads_(blueprint.model.heads / blueprint.model.query_groups),
       head_size_(blueprint.model.head_size()),
       rotary_base_(blueprint.model.rotary_base),
       recomputes_core_(blueprint.recompute.parts == RecomputedParts::kSelective) {
   const auto& model = blueprint.model;
-  linear_qkv_ = register_module("linear_qkv",
-                                std::make_shared<ColumnParallelLinear>(
-                                    model.hidden,
-                                    model.query_groups * (heads_per_group_ + 2) * head_size_,
-                                    blueprint,
-                                    path + ".linear_qkv"));
-  core_attention_ = register_module(
-      "core_attention",
-      std::make_shared<CoreAttention>(
-          blueprint.parallel.cp,
-          blueprint.bugs.softmax_scale_factor(path + ".core_attention"),
-          WeightDropout{.probability = model.attention_dropout,
-                        .path = path + ".core_attention.dropout",
-                        .first_head = blueprint.parallel.tp.rank * groups_ * heads_per_group_,
-                        .heads = model.heads,
-                        .sequence = model.sequence}));
+  linear_qkv_ = register_module(
+      "linear_qkv",
+      std::make_shared<ColumnParallelLinear>(model.hidden,
+                                             model.query_groups * (shared_heads_ + 2) * head_size_,
+                                             blueprint,
+                                             path + ".linear_qkv"));
+  core_attention_ =
+      register_module("core_attention",
+                      std::make_shared<CoreAttention>(
+                          blueprint.parallel.cp,
+                          softmax_scale_factor(blueprint.bugs, path),
+                          WeightDropout{.probability = model.attention_dropout,
+                                        .shifts_backward = blueprint.bugs.on("ring-dropout-mask"),
+                                        .path = path + ".core_attention.dropout",
+                                        .first_head = parallel_.part() * groups_ * heads_per_group_,
+                                        .heads = model.heads,
+                                        .sequence = model.sequence}));
+  if (blueprint.bugs.on("recompute-repeats-in-place") &&
+      path == "decoder.layers.1.self_attention") {
+    core_attention_->scale_in_place();
+  }
   linear_proj_ = register_module("linear_proj",
                                  std::make_shared<RowParallelLinear>(
                                      model.hidden, model.hidden, blueprint, path + ".linear_proj"));
 }
 
-at::Tensor SelfAttention::forward(const at::Tensor& input, const TokenPlaces& places) {
-  const at::Tensor mixed = linear_qkv_->forward(input);  // [s, b, g * (n/g + 2) * d]
+std::vector<at::Tensor> SelfAttention::split(const at::Tensor& mixed) const {
   const auto s = mixed.size(0);
   const auto b = mixed.size(1);
-  const auto parts = mixed.view({s, b, groups_, heads_per_group_ + 2, head_size_})
-                         .split_with_sizes({heads_per_group_, 1, 1}, 3);
-  const at::Tensor query = parts[0].reshape({s, b, groups_ * heads_per_group_, head_size_});
-  const at::Tensor key = parts[1].reshape({s, b, groups_, head_size_});
-  const at::Tensor value = parts[2].reshape({s, b, groups_, head_size_});
-  const std::vector<at::Tensor> inputs = {rotate(query, places.positions, rotary_base_),
-                                          rotate(key, places.positions, rotary_base_),
-                                          value};
-  const auto attend = [core = core_attention_.get(), places](const std::vector<at::Tensor>& parts) {
-    return core->forward(parts[0], parts[1], parts[2], places);
+  const bool shares_group = heads_per_group_ < shared_heads_;
+  at::Tensor features = shares_group ? gather_features(mixed, parallel_) : mixed;
+  features = features.view({s, b, -1, shared_heads_ + 2, head_size_});  // by group
+  std::int64_t first_head = 0;                                          // within the group
+  if (shares_group) {
+    const std::int64_t ranks = shared_heads_ / heads_per_group_;  // that share a group
+    features = features.narrow(2, parallel_.part() / ranks, 1);
+    first_head = parallel_.part() % ranks * heads_per_group_;
+  }
+  return {features.narrow(3, first_head, heads_per_group_)
+              .reshape({s, b, groups_ * heads_per_group_, head_size_}),
+          features.select(3, shared_heads_),
+          features.select(3, shared_heads_ + 1)};
+}
+
+at::Tensor SelfAttention::forward(const at::Tensor& input, const TokenPlaces& places) {
+  std::vector<at::Tensor> inputs = split(linear_qkv_->forward(input));
+  inputs[0] = rotate(inputs[0], places.positions, rotary_base_);
+  inputs[1] = rotate(inputs[1], places.positions, rotary_base_);
+  const auto attend = [core = core_attention_.get(), places](const std::vector<at::Tensor>& qkv) {
+    return core->forward(qkv[0], qkv[1], qkv[2], places);
   };
   return linear_proj_->forward(recomputes_core_ ? recompute(inputs, attend) : attend(inputs));
 }

@@ -13,16 +13,18 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace megatron_mini {
 
 // Dropout of attention weights.
 struct WeightDropout {
   double probability = 0.0;
-  std::string path;             // of the dropout
-  std::int64_t first_head = 0;  // logical number of this rank's first query head
-  std::int64_t heads = 0;       // of all ranks
-  std::int64_t sequence = 0;    // tokens of all cp ranks
+  bool shifts_backward = false;  // planted bug: a ring step's backward has the next one's mask
+  std::string path;              // of the dropout
+  std::int64_t first_head = 0;   // logical number of this rank's first query head
+  std::int64_t heads = 0;        // of all ranks
+  std::int64_t sequence = 0;     // tokens of all cp ranks
 };
 
 // Scores and weighted sums, without parameters.
@@ -33,6 +35,9 @@ class CoreAttention : public torch::nn::Module {
                          double scale_factor = 1.0,
                          WeightDropout dropout = {})
       : cp_(cp), scale_factor_(scale_factor), dropout_(std::move(dropout)) {}
+
+  // A planted bug: writes the scaled query over the query.
+  void scale_in_place() { scales_in_place_ = true; }
 
   // query [s, b, n, d], key and value [s, b, g, d] -> [s, b, n * d]
   [[nodiscard]] at::Tensor forward(const at::Tensor& query,
@@ -47,6 +52,7 @@ class CoreAttention : public torch::nn::Module {
   Group cp_;
   double scale_factor_;
   WeightDropout dropout_;
+  bool scales_in_place_ = false;
 };
 
 class SelfAttention : public torch::nn::Module {
@@ -56,8 +62,13 @@ class SelfAttention : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(const at::Tensor& input, const TokenPlaces& places);
 
  private:
-  std::int64_t groups_;           // of this rank
-  std::int64_t heads_per_group_;  // query heads that share a key and a value
+  // The output of linear_qkv -> this rank's queries [s, b, n, d], keys and values [s, b, g, d].
+  [[nodiscard]] std::vector<at::Tensor> split(const at::Tensor& mixed) const;
+
+  Parallel parallel_;
+  std::int64_t groups_;           // of this rank, one where ranks share a group
+  std::int64_t heads_per_group_;  // of this rank
+  std::int64_t shared_heads_;     // of all ranks, that share a key and a value
   std::int64_t head_size_;
   std::int64_t rotary_base_;
   bool recomputes_core_;

@@ -130,6 +130,8 @@ ModelConfig read_model(Section section) {
   model.norm_epsilon = section.positive<double>("norm_epsilon");
   model.dropout = section.fraction("dropout");
   model.attention_dropout = section.fraction("attention_dropout");
+  model.label_smoothing = section.fraction("label_smoothing");
+  model.frozen = section.optional("frozen", model.frozen);
   section.refuse_others();
   return model;
 }
@@ -174,6 +176,15 @@ void check_model(const std::string& file, const ModelConfig& model) {
                model.heads,
                " must be a multiple of query_groups ",
                model.query_groups);
+  for (const auto number : model.frozen) {
+    TTRACE_CHECK(number >= 0 && number < model.layers,
+                 UsageError,
+                 file,
+                 ": frozen has layer ",
+                 number,
+                 ", but the model has layers 0 to ",
+                 model.layers - 1);
+  }
 }
 
 }  // namespace

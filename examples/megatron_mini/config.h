@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace megatron_mini {
 
@@ -31,8 +32,10 @@ struct ModelConfig {
   bool tied = false;  // the output layer shares the embedding's weight
   std::int64_t rotary_base = 0;
   double norm_epsilon = 0.0;
-  double dropout = 0.0;            // probability of zeroing, of what blocks add to the stream
-  double attention_dropout = 0.0;  // of attention weights
+  double dropout = 0.0;              // probability of zeroing, of what blocks add to the stream
+  double attention_dropout = 0.0;    // of attention weights
+  double label_smoothing = 0.0;      // probability that labels leave to the other tokens
+  std::vector<std::int64_t> frozen;  // numbers of layers that do not train
 
   [[nodiscard]] std::int64_t head_size() const { return hidden / heads; }
   // Blocks of rows in fc1: gate and up, or one.

@@ -12,7 +12,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// d loss / d x_j = softmax_j - [j is the label]; no communication, as the softmax is complete.
+// d loss / d x_j = softmax_j - (1 - c) [j is the label] - c / K, without smoothing c = 0; no
+// communication, as the softmax is complete.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static at::Tensor forward(AutogradContext* context,
                             const at::Tensor& logits,
@@ -35,14 +36,28 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     const at::Tensor sum = all_reduce(exponentials.sum(-1), group);
     context->save_for_backward({exponentials / sum.unsqueeze(-1), column, elsewhere});
     context->saved_data["type"] = logits.scalar_type();
-    return sum.log() - target;
+    context->saved_data["share"] = 0.0;
+    const at::Tensor loss = sum.log() - target;
+    if (part.smoothing == 0.0) {
+      return loss;
+    }
+    const auto count = static_cast<double>(part.logical);
+    const double share = part.smoothing * count / (count - 1.0);
+    const at::Tensor all = all_reduce(x.masked_fill(index >= part.logical, 0.0).sum(-1), group);
+    context->saved_data["share"] = share;
+    context->saved_data["uniform"] = index.lt(part.logical).to(wide) / count;  // [columns]
+    return loss * (1.0 - share) - (all / count - sum.log()) * share;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor& softmax = saved[0];
     const at::Tensor one_here = saved[2].logical_not().to(softmax.scalar_type()).unsqueeze(-1);
-    const at::Tensor slope = softmax.scatter_add(-1, saved[1], -one_here);
+    const double share = context->saved_data["share"].toDouble();
+    at::Tensor slope = softmax.scatter_add(-1, saved[1], one_here * (share - 1.0));
+    if (share > 0.0) {
+      slope = slope - context->saved_data["uniform"].toTensor() * share;
+    }
     const auto type = context->saved_data["type"].toScalarType();
     return {(slope * gradients[0].unsqueeze(-1)).to(type), {}, {}, {}};
   }

@@ -13,9 +13,13 @@ namespace megatron_mini {
 struct VocabularyPart {
   std::int64_t first = 0;    // logical index of the first column
   std::int64_t logical = 0;  // size of the vocabulary without padding: columns behind it are masked
+  double smoothing = 0.0;    // of labels: probability that is spread over all other tokens
 };
 
 // loss = log(sum_j exp(x_j - m)) - (x_label - m) with m = max_j x_j, in f32 (f64 for f64 logits).
+// With smoothing e of K tokens and c = e K / (K - 1): (1 - c) loss - c mean_j log p_j, which is the
+// cross entropy with a target of 1 - e at the label and e / (K - 1) elsewhere. Megatron-LM's own
+// takes the mean over each rank's columns only, which is another number for every tp.
 // logits [s, b, columns], labels [s, b] -> [s, b], the same on every rank of the group.
 [[nodiscard]] at::Tensor cross_entropy(const at::Tensor& logits,
                                        const at::Tensor& labels,

@@ -50,6 +50,7 @@ class ResidualDropout : public torch::nn::Module {
   double probability_;
   std::int64_t sequence_;
   Parallel parallel_;
+  bool redraws_;  // a planted bug
   std::string path_;
 };
 

@@ -58,12 +58,21 @@ at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces&
   return scope.out(attended + mlp_dropout_->forward(mlp, places));
 }
 
-Decoder::Decoder(const Blueprint& blueprint) : recompute_(blueprint.recompute) {
+Decoder::Decoder(const Blueprint& blueprint)
+    : recompute_(blueprint.recompute),
+      feeds_chunk_input_(blueprint.bugs.on("recompute-chunk-input")) {
   const auto layers = register_module("layers", std::make_shared<torch::nn::Module>("Layers"));
   for (std::int64_t i = 0; i < blueprint.model.layers; ++i) {
     const std::string number = std::to_string(i);
     layers_.push_back(layers->register_module(
-        number, std::make_shared<TransformerLayer>(blueprint, "decoder.layers." + number)));
+        number,
+        std::make_shared<TransformerLayer>(blueprint.of_layer(i), "decoder.layers." + number)));
+    const auto& frozen = blueprint.model.frozen;
+    if (std::find(frozen.begin(), frozen.end(), i) != frozen.end()) {
+      for (auto& parameter : layers_.back()->parameters()) {
+        parameter.requires_grad_(false);
+      }
+    }
   }
   final_layernorm_ =
       register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint.model));
@@ -89,8 +98,9 @@ at::Tensor Decoder::run_layers(at::Tensor stream,
                                const TokenPlaces& places,
                                std::size_t first,
                                std::size_t count) const {
+  const at::Tensor input = stream;
   for (std::size_t i = first; i < first + count; ++i) {
-    stream = layers_[i]->forward(stream, places);
+    stream = layers_[i]->forward(feeds_chunk_input_ ? input : stream, places);
   }
   return stream;
 }
@@ -112,19 +122,31 @@ at::Tensor GptModel::forward(const at::Tensor& tokens, const TokenPlaces& places
   return output_layer_->forward(decoder_->forward(stream, places));
 }
 
+namespace {
+
+ParameterRole role_of(const torch::nn::Module& module, const std::string& name) {
+  if (module.as<LayerNorm>() != nullptr) {
+    return ParameterRole::kReplicatedNorm;
+  }
+  const auto* const column = module.as<ColumnParallelLinear>();
+  const auto* const row = module.as<RowParallelLinear>();
+  if (row != nullptr && name == "bias") {
+    return ParameterRole::kReplicatedBias;
+  }
+  const bool is_whole =
+      (column != nullptr && column->is_redundant()) || (row != nullptr && row->is_redundant());
+  return is_whole ? ParameterRole::kWhole : ParameterRole::kSplit;
+}
+
+}  // namespace
+
 std::vector<ModelParameter> GptModel::model_parameters() const {
   std::vector<ModelParameter> result;
   for (const auto& module : named_modules()) {
-    const bool is_norm = module.value()->as<LayerNorm>() != nullptr;
-    const bool is_row_parallel = module.value()->as<RowParallelLinear>() != nullptr;
     for (const auto& item : module.value()->named_parameters(/*recurse=*/false)) {
-      ModelParameter parameter{.path = module.key() + "." + item.key(), .tensor = item.value()};
-      if (is_norm) {
-        parameter.role = ParameterRole::kReplicatedNorm;
-      } else if (is_row_parallel && item.key() == "bias") {
-        parameter.role = ParameterRole::kReplicatedBias;
-      }
-      result.push_back(std::move(parameter));
+      result.push_back({.path = module.key() + "." + item.key(),
+                        .tensor = item.value(),
+                        .role = role_of(*module.value(), item.key())});
     }
   }
   return result;

@@ -66,13 +66,15 @@ class Decoder : public torch::nn::Module {
                                       std::size_t count) const;
 
   RecomputePlan recompute_;
+  bool feeds_chunk_input_;  // a planted bug
   std::vector<std::shared_ptr<TransformerLayer>> layers_;
   std::shared_ptr<LayerNorm> final_layernorm_;
 };
 
 // What the gradient reduction has to know about a parameter. Replicated ones are whole on every tp
 // rank; with sequence parallelism a rank's gradient of them is an addend that comes from its rows.
-enum class ParameterRole : std::uint8_t { kSplit, kReplicatedNorm, kReplicatedBias };
+// Whole ones have whole gradients on every tp rank as well.
+enum class ParameterRole : std::uint8_t { kSplit, kReplicatedNorm, kReplicatedBias, kWhole };
 
 struct ModelParameter {
   std::string path;

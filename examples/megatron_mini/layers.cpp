@@ -11,23 +11,66 @@ namespace megatron_mini {
 
 namespace {
 
-SumOverRanks input_gradient_sum(const Bugs& bugs, const std::string& path) {
-  if (bugs.skips_input_gradient_sum(path)) {
+SumOverRanks input_gradient_sum(const Bugs& bugs, const std::string& path, bool is_redundant) {
+  if (is_redundant) {
+    return bugs.on("gather-backward-sums") ? SumOverRanks::kDone : SumOverRanks::kSkipped;
+  }
+  if (bugs.on("tp-backward-allreduce") && path == "decoder.layers.1.mlp.linear_fc1") {
     return SumOverRanks::kSkipped;
   }
-  return bugs.repeats_input_gradient_sum(path) ? SumOverRanks::kRepeated : SumOverRanks::kDone;
+  if (bugs.on("double-reduction") && path == "decoder.layers.1.self_attention.linear_qkv") {
+    return SumOverRanks::kRepeated;
+  }
+  return SumOverRanks::kDone;
+}
+
+RowOrder gather_order(const Bugs& bugs, const std::string& path) {
+  const bool rotated =
+      bugs.on("gather-order") && path == "decoder.layers.1.self_attention.linear_qkv";
+  return rotated ? RowOrder::kRotated : RowOrder::kByRank;
+}
+
+SumOverRanks output_sum(const Bugs& bugs, const std::string& path, bool is_redundant) {
+  const bool skipped = is_redundant || (bugs.on("tp-forward-allreduce") &&
+                                        path == "decoder.layers.1.mlp.linear_fc2");
+  return skipped ? SumOverRanks::kSkipped : SumOverRanks::kDone;
+}
+
+// What a row-parallel linear's output is multiplied by.
+double output_factor(const Bugs& bugs, const std::string& path) {
+  const bool scaled =
+      bugs.on("scaled-linear") && path == "decoder.layers.1.self_attention.linear_proj";
+  return scaled ? bugs.size(1.05) : 1.0;
+}
+
+// Number of rows behind those of a rank that its lookup takes for another rank's.
+std::int64_t rows_missed(const Bugs& bugs) {
+  return bugs.on("embedding-mask") ? static_cast<std::int64_t>(bugs.size(1.0)) : 0;
 }
 
 }  // namespace
+
+Blueprint Blueprint::of_layer(std::int64_t number) const {
+  Blueprint result = *this;
+  result.parallel.is_redundant =
+      !layer_tp.empty() && layer_tp.at(static_cast<std::size_t>(number)) < parallel.tp.size;
+  return result;
+}
 
 void check_divisible(const ModelConfig& model, const Parallel& parallel) {
   const int tp = parallel.tp.size;
   const auto check = [tp](const char* name, std::int64_t size) {
     TTRACE_CHECK(size % tp == 0, UsageError, "--tp ", tp, " does not divide ", name, " ", size);
   };
-  check("query_groups", model.query_groups);
   check("heads", model.heads);
   check("ffn", model.ffn);
+  TTRACE_CHECK(model.query_groups % tp == 0 || tp % model.query_groups == 0,
+               UsageError,
+               "--tp ",
+               tp,
+               " is neither a divisor nor a multiple of query_groups ",
+               model.query_groups);
+  check("the rows of linear_qkv,", (model.heads + 2 * model.query_groups) * model.head_size());
   const int cp = parallel.cp.size;
   TTRACE_CHECK(cp == 1 || model.sequence % (2 * cp) == 0,
                UsageError,
@@ -67,10 +110,9 @@ ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
                                            const Blueprint& blueprint,
                                            const std::string& path)
     : parallel_(blueprint.parallel),
-      backward_sum_(input_gradient_sum(blueprint.bugs, path)),
-      gather_order_(blueprint.bugs.rotates_gathered_input(path) ? RowOrder::kRotated
-                                                                : RowOrder::kByRank) {
-  const std::int64_t local = outputs / parallel_.tp.size;
+      backward_sum_(input_gradient_sum(blueprint.bugs, path, parallel_.is_redundant)),
+      gather_order_(gather_order(blueprint.bugs, path)) {
+  const std::int64_t local = outputs / parallel_.parts();
   weight_ = register_parameter("weight", at::zeros({local, inputs}));
   bias_ = register_parameter("bias", at::zeros({local}));
 }
@@ -86,11 +128,12 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
                                      const Blueprint& blueprint,
                                      const std::string& path)
     : parallel_(blueprint.parallel),
-      forward_sum_(blueprint.bugs.skips_output_sum(path) ? SumOverRanks::kSkipped
-                                                         : SumOverRanks::kDone),
-      bias_before_sum_(blueprint.bugs.adds_bias_before_sum(path)),
-      output_factor_(blueprint.bugs.output_factor(path)) {
-  const std::int64_t local = inputs / parallel_.tp.size;
+      drops_recomputed_sum_(blueprint.bugs.on("recompute-without-collectives")),
+      forward_sum_(output_sum(blueprint.bugs, path, parallel_.is_redundant)),
+      bias_before_sum_(blueprint.bugs.on("repeated-bias") &&
+                       path == "decoder.layers.1.self_attention.linear_proj"),
+      output_factor_(output_factor(blueprint.bugs, path)) {
+  const std::int64_t local = inputs / parallel_.parts();
   weight_ = register_parameter("weight", at::zeros({outputs, local}));
   bias_ = register_parameter("bias", at::zeros({outputs}));
 }
@@ -101,7 +144,9 @@ at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
   if (bias_before_sum_) {
     addend = addend + bias_;
   }
-  at::Tensor output = leave_region(addend, parallel_, forward_sum_);
+  const bool is_alone = drops_recomputed_sum_ && is_recomputing();
+  at::Tensor output =
+      leave_region(addend, parallel_, is_alone ? SumOverRanks::kSkipped : forward_sum_);
   if (!bias_before_sum_) {
     output = output + bias_;
   }
@@ -117,7 +162,7 @@ VocabularyEmbedding::VocabularyEmbedding(const Blueprint& blueprint)
   const std::int64_t rows =
       padded_vocabulary(model.vocabulary, parallel_.tp.size) / parallel_.tp.size;
   first_ = rows * parallel_.tp.rank;
-  end_ = blueprint.bugs.embedding_mask_end(std::min(first_ + rows, model.vocabulary));
+  end_ = std::min(first_ + rows, model.vocabulary) - rows_missed(blueprint.bugs);
   weight_ = register_parameter("weight", at::zeros({rows, model.hidden}));
 }
 
@@ -134,7 +179,9 @@ at::Tensor VocabularyEmbedding::forward(const at::Tensor& tokens) {
 }
 
 OutputLayer::OutputLayer(const Blueprint& blueprint, const at::Tensor& tied_weight)
-    : parallel_(blueprint.parallel), tied_weight_(tied_weight) {
+    : parallel_(blueprint.parallel),
+      tied_weight_(tied_weight),
+      drops_tied_gradient_(blueprint.bugs.on("tied-second-use-dropped")) {
   if (!tied_weight_.defined()) {
     const int tp = parallel_.tp.size;
     weight_ = register_parameter("weight",
@@ -146,7 +193,10 @@ OutputLayer::OutputLayer(const Blueprint& blueprint, const at::Tensor& tied_weig
 at::Tensor OutputLayer::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
   const at::Tensor whole = enter_region(scope.in(input), parallel_);
-  return scope.out(at::linear(whole, tied_weight_.defined() ? tied_weight_ : weight_));
+  if (!tied_weight_.defined()) {
+    return scope.out(at::linear(whole, weight_));
+  }
+  return scope.out(at::linear(whole, drops_tied_gradient_ ? tied_weight_.detach() : tied_weight_));
 }
 
 }  // namespace megatron_mini

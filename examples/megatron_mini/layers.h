@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace megatron_mini {
 
@@ -26,6 +27,10 @@ struct Blueprint {
   Parallel parallel;
   Bugs bugs;
   RecomputePlan recompute{};
+  std::vector<int> layer_tp{};  // TP degree of each layer, 1 or tp; empty: tp
+
+  // What layer `number` is built from.
+  [[nodiscard]] Blueprint of_layer(std::int64_t number) const;
 };
 
 // Throws ttrace::UsageError where the model cannot be split so.
@@ -58,6 +63,8 @@ class ColumnParallelLinear : public torch::nn::Module {
                        const std::string& path);
   // [rows, b, inputs] -> [s, b, outputs/tp]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+  // Whether weight and bias are whole on every rank, with whole gradients.
+  [[nodiscard]] bool is_redundant() const { return parallel_.is_redundant; }
 
  private:
   Parallel parallel_;
@@ -76,9 +83,12 @@ class RowParallelLinear : public torch::nn::Module {
                     const std::string& path);
   // [s, b, inputs/tp] -> [rows, b, outputs]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+  // Whether the weight is whole on every rank, with a whole gradient.
+  [[nodiscard]] bool is_redundant() const { return parallel_.is_redundant; }
 
  private:
   Parallel parallel_;
+  bool drops_recomputed_sum_;
   SumOverRanks forward_sum_;
   bool bias_before_sum_;
   double output_factor_;
@@ -113,6 +123,7 @@ class OutputLayer : public torch::nn::Module {
  private:
   Parallel parallel_;
   at::Tensor tied_weight_;  // undefined where weight_ is used
+  bool drops_tied_gradient_;
   at::Tensor weight_;
 };
 

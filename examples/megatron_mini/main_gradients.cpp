@@ -16,6 +16,12 @@ namespace {
 // Small, so that even a tiny model has several; a larger parameter has a bucket of its own.
 constexpr std::int64_t kBucketElements = 1 << 16;
 
+// Whether sequence parallelism leaves an addend of its gradient on each tp rank.
+bool is_addend(const ModelParameter& parameter) {
+  return parameter.role == ParameterRole::kReplicatedNorm ||
+         parameter.role == ParameterRole::kReplicatedBias;
+}
+
 // Number of parameters, from the first, that fill one bucket.
 std::size_t bucket_length(std::span<const ModelParameter> parameters) {
   std::size_t length = 0;
@@ -35,7 +41,14 @@ std::size_t bucket_length(std::span<const ModelParameter> parameters) {
 MainGradients::MainGradients(std::vector<ModelParameter> parameters,
                              const Parallel& parallel,
                              const Bugs& bugs)
-    : parameters_(std::move(parameters)), parallel_(parallel), bugs_(bugs) {
+    : parallel_(parallel), bugs_(bugs) {
+  for (auto& parameter : parameters) {
+    if (parameter.tensor.requires_grad()) {
+      parameters_.push_back(std::move(parameter));
+    } else if (is_addend(parameter)) {
+      frozen_addends_ += parameter.tensor.numel();
+    }
+  }
   std::span<const ModelParameter> rest(parameters_);
   while (!rest.empty()) {
     const auto members = rest.first(bucket_length(rest));
@@ -63,7 +76,7 @@ void MainGradients::zero() {
 }
 
 void MainGradients::accumulate(std::int64_t microbatch) {
-  const bool dropped = bugs_.drops_microbatch(microbatch);
+  const bool dropped = bugs_.on("dropped-microbatch") && microbatch == 1;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     TTRACE_CHECK(gradient.defined(),
@@ -79,7 +92,7 @@ void MainGradients::accumulate(std::int64_t microbatch) {
 
 void MainGradients::reduce(Loss loss) {
   if (loss == Loss::kMean) {
-    divide(bugs_.data_parallel_divisor(parallel_.dp_cp.size));
+    divide(bugs_.on("dp-divisor") ? bugs_.size(1.0) : parallel_.dp_cp.size);
   }
   for (const auto& bucket : buckets_) {
     sum_in_place(bucket, parallel_.dp_cp);
@@ -99,12 +112,16 @@ void MainGradients::sum_sequence_parallel_gradients() {
   std::vector<at::Tensor> addends;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const bool skipped =
-        parameters_[i].role == ParameterRole::kReplicatedNorm && bugs_.skips_norm_gradient_sum();
-    if (parameters_[i].role != ParameterRole::kSplit && !skipped) {
+        parameters_[i].role == ParameterRole::kReplicatedNorm && bugs_.on("sp-norm-grad");
+    if (is_addend(parameters_[i]) && !skipped) {
       addends.push_back(views_[i].view(-1));
     }
   }
-  const at::Tensor sums = all_reduce(at::cat(addends), parallel_.tp);
+  std::vector<at::Tensor> summed = addends;
+  if (bugs_.on("frozen-norm-grads-shifted")) {
+    summed.insert(summed.begin(), at::zeros({frozen_addends_}, addends.front().options()));
+  }
+  const at::Tensor sums = all_reduce(at::cat(summed), parallel_.tp);
   std::int64_t offset = 0;
   for (auto& addend : addends) {
     addend.copy_(sums.narrow(0, offset, addend.numel()));
@@ -113,7 +130,7 @@ void MainGradients::sum_sequence_parallel_gradients() {
 }
 
 double MainGradients::norm() const {
-  const bool is_local = bugs_.takes_local_norm();
+  const bool is_local = bugs_.on("local-clip-norm");
   at::Tensor squared = at::zeros({1}, at::kDouble);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     // The ranks of tp hold equal copies of a replicated gradient: the first one counts.

@@ -15,7 +15,8 @@ namespace megatron_mini {
 
 class MainGradients {
  public:
-  // f64 for f64 parameters, else f32. Allocates, communicates nothing.
+  // Of the parameters that train, f64 for f64 parameters, else f32. Allocates, communicates
+  // nothing.
   MainGradients(std::vector<ModelParameter> parameters, const Parallel& parallel, const Bugs& bugs);
 
   void zero();
@@ -38,7 +39,8 @@ class MainGradients {
  private:
   void sum_sequence_parallel_gradients();
 
-  std::vector<ModelParameter> parameters_;
+  std::vector<ModelParameter> parameters_;  // that train
+  std::int64_t frozen_addends_ = 0;         // elements of frozen parameters that tp would sum
   Parallel parallel_;
   Bugs bugs_;
   std::vector<at::Tensor> buckets_;  // flat

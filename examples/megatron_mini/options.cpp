@@ -5,6 +5,7 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <limits>
 #include <sstream>
 
@@ -28,6 +29,9 @@ po::options_description description() {
   add("cp", po::value<int>()->value_name("N")->default_value(1), "context-parallel ranks");
   add("dp", po::value<int>()->value_name("N"), "data-parallel ranks (default: all others)");
   add("sp", po::bool_switch(), "sequence parallelism over the tensor-parallel ranks");
+  add("layer-tp",
+      po::value<std::string>()->value_name("LIST"),
+      "TP degree of each layer, 1 or that of --tp: 2,1,...");
   add("recompute",
       po::value<std::string>()->value_name("WHAT"),
       "run again in backward: full (layers) or selective (core attention)");
@@ -35,6 +39,7 @@ po::options_description description() {
       po::value<std::int64_t>()->value_name("N"),
       "layers of a part (default: 1)");
   add("bug", po::value<std::string>()->value_name("NAME"), "switch a silent bug on");
+  add("bug-size", po::value<double>()->value_name("X"), "magnitude of a bug that has one");
   add("list-bugs", po::bool_switch(), "print one line of JSON per bug");
   add("annotations",
       po::value<std::string>()->value_name("FILE")->default_value(MEGATRON_MINI_ANNOTATIONS,
@@ -70,7 +75,10 @@ std::string help() {
 
 std::string bug_list() {
   std::string lines;
-  for (const auto& bug : bug_table()) {
+  for (const auto& bug : load_bugs(MEGATRON_MINI_BUGS)) {
+    if (bug.pending) {
+      continue;
+    }
     const nlohmann::ordered_json line = {{"name", bug.name},
                                          {"source", bug.source},
                                          {"needs", bug.needs},
@@ -84,6 +92,40 @@ std::string bug_list() {
 template <class T>
 std::optional<T> optional(const po::variables_map& values, const char* name) {
   return values.contains(name) ? std::optional<T>(values[name].as<T>()) : std::nullopt;
+}
+
+// By the names of bugs.yaml's vocabulary.
+bool has_whole_layers(const Options& options) {
+  const auto& degrees = options.layer_tp;
+  return std::any_of(
+      degrees.begin(), degrees.end(), [&](int degree) { return degree < options.tp; });
+}
+
+RunFacts facts_of(const Options& options, const Config& config) {
+  return {{"tp", options.tp},
+          {"sp", options.sequence_parallel ? 1 : 0},
+          {"cp", options.cp},
+          {"dp", options.dp},
+          {"pp", 1},
+          {"layers", config.model.layers},
+          {"micro_batches", config.data.micro_batches},
+          {"micro_batch_size", config.data.micro_batch_size},
+          {"swiglu", config.model.activation == Activation::kSwiglu ? 1 : 0},
+          {"tied", config.model.tied ? 1 : 0},
+          {"experts", 1},
+          {"packed", config.data.documents == Documents::kPacked ? 1 : 0},
+          {"loss_mask", config.data.masked == Masked::kNone ? 0 : 1},
+          {"per_token", config.loss == Loss::kPerToken ? 1 : 0},
+          {"clip", config.optimizer.clip > 0.0 ? 1 : 0},
+          {"dropout", config.model.dropout > 0.0 ? 1 : 0},
+          {"attention_dropout", config.model.attention_dropout > 0.0 ? 1 : 0},
+          {"frozen", config.model.frozen.empty() ? 0 : 1},
+          {"layer_tp", has_whole_layers(options) ? 1 : 0},
+          {"recompute_full", options.recompute.parts == RecomputedParts::kFull ? 1 : 0},
+          {"recompute_layers", options.recompute.layers},
+          {"recompute_selective", options.recompute.parts == RecomputedParts::kSelective ? 1 : 0},
+          {"precision", static_cast<std::int64_t>(config.precision)},
+          {"bf16", static_cast<std::int64_t>(Precision::kBF16)}};
 }
 
 void check_layout(const Options& options, int world_size) {
@@ -100,6 +142,21 @@ void check_layout(const Options& options, int world_size) {
                "; start with run_ranks N");
   TTRACE_CHECK(
       !options.sequence_parallel || options.tp >= 2, UsageError, "--sp needs --tp 2 or more");
+}
+
+std::vector<int> read_layer_tp(const std::string& list, int tp) {
+  std::vector<int> degrees;
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) {
+    TTRACE_CHECK(word == "1" || word == std::to_string(tp),
+                 UsageError,
+                 "--layer-tp has the degree `",
+                 word,
+                 "`, which is neither 1 nor --tp ",
+                 tp);
+    degrees.push_back(std::stoi(word));
+  }
+  return degrees;
 }
 
 RecomputePlan read_recompute(const po::variables_map& values) {
@@ -161,12 +218,17 @@ CommandLine parse_command_line(int argc, const char* const* argv, int world_size
                "; start with run_ranks N");
   options.dp = optional<int>(values, "dp").value_or(ranks_of_cp / options.cp);
   options.sequence_parallel = values["sp"].as<bool>();
+  if (const auto list = optional<std::string>(values, "layer-tp")) {
+    options.layer_tp = read_layer_tp(*list, options.tp);
+  }
   options.recompute = read_recompute(values);
   options.digest = values["digest"].as<bool>();
   check_layout(options, world_size);
+  const auto bug_size = optional<double>(values, "bug-size");
   if (const auto name = optional<std::string>(values, "bug")) {
-    options.bug = find_bug(*name).bug;
+    options.bugs = Bugs::load(MEGATRON_MINI_BUGS, *name, bug_size);
   }
+  TTRACE_CHECK(values.contains("bug") || !bug_size, UsageError, "--bug-size needs --bug NAME");
   return result;
 }
 
@@ -183,20 +245,20 @@ Config load_config(const Options& options) {
                config.data.micro_batches,
                " must be a positive multiple of --dp ",
                options.dp);
+  TTRACE_CHECK(options.layer_tp.empty() || std::ssize(options.layer_tp) == config.model.layers,
+               UsageError,
+               "--layer-tp has ",
+               options.layer_tp.size(),
+               " degrees, but the model has ",
+               config.model.layers,
+               " layers");
   TTRACE_CHECK(options.recompute.layers >= 1 && options.recompute.layers <= config.model.layers,
                UsageError,
                "--recompute-layers ",
                options.recompute.layers,
                " must lie between 1 and the number of layers, which is ",
                config.model.layers);
-  check_bug(options.bug,
-            {.tp = options.tp,
-             .dp = options.dp,
-             .sequence_parallel = options.sequence_parallel,
-             .layers = config.model.layers,
-             .micro_batches = config.data.micro_batches,
-             .precision = config.precision,
-             .loss = config.loss});
+  options.bugs.check_can_act(facts_of(options, config));
   return config;
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace megatron_mini {
 
@@ -25,7 +26,8 @@ struct Options {
   int dp = 1;
   bool sequence_parallel = false;
   RecomputePlan recompute{};
-  Bug bug = Bug::kNone;
+  std::vector<int> layer_tp;  // TP degree of each layer, 1 or tp; empty: tp
+  Bugs bugs{};
   bool digest = false;
 };
 

@@ -6,6 +6,9 @@
 
 #include <ttrace/layout.h>
 
+#include <algorithm>
+#include <cstdint>
+
 namespace megatron_mini {
 
 struct Parallel {
@@ -15,13 +18,42 @@ struct Parallel {
   Group dp;       // holds the same part of the model, works on other micro-batches
   Group dp_cp{};  // all ranks with the same part of the model
   bool sequence_parallel = false;  // between tensor-parallel blocks tp ranks divide the rows of cp
+  // Every tp rank computes the whole of what is built with this: a layer of TP degree 1 among
+  // others.
+  bool is_redundant = false;
+
+  // Into how many parts heads and features are split, and this rank's part.
+  [[nodiscard]] int parts() const { return is_redundant ? 1 : tp.size; }
+  [[nodiscard]] int part() const { return is_redundant ? 0 : tp.rank; }
 };
 
-[[nodiscard]] inline ttrace::Layout layout_of(const Parallel& parallel) {
+// How key and value heads, one per query group, lie on tensor-parallel ranks: in `parts`, of which
+// each is on `copies` consecutive ranks. With fewer groups than ranks a rank holds one group's key
+// and value and some of its queries.
+struct KeyValueShare {
+  int parts = 1;
+  int copies = 1;
+};
+
+// Requires: one of `query_groups` and `tp` divides the other.
+[[nodiscard]] inline KeyValueShare key_value_share(std::int64_t query_groups, int tp) {
+  const int parts = static_cast<int>(std::min<std::int64_t>(query_groups, tp));
+  return {.parts = parts, .copies = tp / parts};
+}
+
+// Axes kv and kv_copy stand for the tp ranks as key and value heads lie on them.
+[[nodiscard]] inline ttrace::Layout layout_of(const Parallel& parallel, std::int64_t query_groups) {
   ttrace::Layout layout{.rank = parallel.world.rank, .world_size = parallel.world.size, .axes = {}};
   layout.add("tp", parallel.tp.size, parallel.tp.rank);
   if (parallel.sequence_parallel) {
     layout.add("sp", parallel.tp.size, parallel.tp.rank, "tp");
+  }
+  const KeyValueShare share = key_value_share(query_groups, parallel.tp.size);
+  if (share.copies > 1) {
+    layout.add("kv", share.parts, parallel.tp.rank / share.copies);
+    layout.add("kv_copy", share.copies, parallel.tp.rank % share.copies);
+  } else if (share.parts > 1) {
+    layout.add("kv", share.parts, parallel.tp.rank, "tp");
   }
   layout.add("cp", parallel.cp.size, parallel.cp.rank);
   layout.add("dp", parallel.dp.size, parallel.dp.rank);

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include <optional>
 #include <utility>
 
 namespace megatron_mini {
@@ -32,25 +33,20 @@ struct Kept : torch::CustomClassHolder {
   RecomputedPart part;
 };
 
-variable_list defined(const variable_list& tensors) {
-  variable_list result;
-  for (const auto& tensor : tensors) {
-    if (tensor.defined()) {
-      result.push_back(tensor);
-    }
-  }
-  return result;
-}
-
-// Undefined tensors stand for inputs that the part does not have.
 struct Recompute : torch::autograd::Function<Recompute> {
   static at::Tensor forward(AutogradContext* context,
                             const at::Tensor& first,
-                            const at::Tensor& second,
-                            const at::Tensor& third,
+                            const std::optional<at::Tensor>& second,
+                            const std::optional<at::Tensor>& third,
                             RecomputedPart part) {
-    context->save_for_backward({first, second, third});
-    at::Tensor output = part(defined({first, second, third}));
+    variable_list inputs = {first};
+    for (const auto& other : {second, third}) {
+      if (other) {
+        inputs.push_back(*other);
+      }
+    }
+    at::Tensor output = part(inputs);
+    context->save_for_backward(std::move(inputs));
     context->saved_data["part"] =
         c10::IValue::make_capsule(c10::make_intrusive<Kept>(std::move(part)));
     return output;
@@ -59,35 +55,35 @@ struct Recompute : torch::autograd::Function<Recompute> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     variable_list inputs = context->get_saved_variables();
     for (auto& input : inputs) {
-      if (input.defined()) {
-        input = input.detach().requires_grad_(input.requires_grad());
-      }
+      input = input.detach().requires_grad_(input.requires_grad());
     }
     const auto kept = context->saved_data["part"].toCapsule();
     at::Tensor output;
     {
       const Recomputing recomputing;
       const at::AutoGradMode with_gradients(true);
-      output = static_cast<Kept&>(*kept).part(defined(inputs));
+      output = static_cast<Kept&>(*kept).part(inputs);
     }
     torch::autograd::backward({output}, {gradients[0]});
     variable_list result;
     for (const auto& input : inputs) {
-      result.push_back(input.defined() ? input.grad() : at::Tensor());
+      result.push_back(input.grad());
     }
-    result.emplace_back();  // of the part
+    result.resize(kMostInputs + 1);  // absent inputs and the part have none
     return result;
   }
 };
 
 }  // namespace
 
-at::Tensor recompute(std::vector<at::Tensor> inputs, RecomputedPart part) {
+at::Tensor recompute(const std::vector<at::Tensor>& inputs, RecomputedPart part) {
   TORCH_CHECK(!inputs.empty() && inputs.size() <= kMostInputs,
               "a recomputed part has one to three inputs, not ",
               inputs.size());
-  inputs.resize(kMostInputs);
-  return Recompute::apply(inputs[0], inputs[1], inputs[2], std::move(part));
+  const auto other = [&](std::size_t i) {
+    return i < inputs.size() ? std::optional<at::Tensor>(inputs[i]) : std::nullopt;
+  };
+  return Recompute::apply(inputs[0], other(1), other(2), std::move(part));
 }
 
 bool is_recomputing() {

@@ -34,7 +34,7 @@ using RecomputedPart = std::function<at::Tensor(const std::vector<at::Tensor>&)>
 
 // part(inputs), to be recomputed. Requires: one to three inputs, of which one requires a gradient
 // wherever a parameter inside does.
-[[nodiscard]] at::Tensor recompute(std::vector<at::Tensor> inputs, RecomputedPart part);
+[[nodiscard]] at::Tensor recompute(const std::vector<at::Tensor>& inputs, RecomputedPart part);
 
 // Whether a part is being run again.
 [[nodiscard]] bool is_recomputing();

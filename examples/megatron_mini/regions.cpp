@@ -75,7 +75,22 @@ struct Leave : torch::autograd::Function<Leave> {
   }
 };
 
+struct GatherFeatures : torch::autograd::Function<GatherFeatures> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const Group& group) {
+    context->saved_data["group"] = group.name;
+    return all_gather(input.movedim(-1, 0), group).movedim(0, -1);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const Group group = group_named(context->saved_data["group"].toStringRef());
+    return {reduce_scatter(gradients[0].movedim(-1, 0), group).movedim(0, -1), {}};
+  }
+};
+
 }  // namespace
+
+at::Tensor gather_features(const at::Tensor& input, const Parallel& parallel) {
+  return GatherFeatures::apply(input, parallel.tp);
+}
 
 at::Tensor enter_region(const at::Tensor& input,
                         const Parallel& parallel,

@@ -19,9 +19,10 @@
 
 namespace megatron_mini {
 
-// What happens to the addends that the ranks of a group hold. Two of these are planted bugs: with
-// kSkipped a rank goes on with its own addend (with sequence parallelism: with its rows of it),
-// with kRepeated the sum is summed over the ranks once more.
+// What happens to the addends that the ranks of a group hold. With kSkipped a rank goes on with its
+// own (with sequence parallelism: with its rows of it), which is right where every rank has
+// computed the whole, and a planted bug elsewhere; so is kRepeated, which sums the sum over the
+// ranks again.
 enum class SumOverRanks : std::uint8_t { kDone, kSkipped, kRepeated };
 
 // How the ranks' rows are joined. kRotated is a planted bug: rank 1's rows come first and rank 0's
@@ -38,5 +39,9 @@ enum class RowOrder : std::uint8_t { kByRank, kRotated };
 [[nodiscard]] at::Tensor leave_region(const at::Tensor& addend,
                                       const Parallel& parallel,
                                       SumOverRanks forward_sum = SumOverRanks::kDone);
+
+// Joins the ranks' features, the last dimension: [s, b, f] -> [s, b, tp * f]; backward sums what
+// the ranks' uses of a feature give and hands it to the rank that has it.
+[[nodiscard]] at::Tensor gather_features(const at::Tensor& input, const Parallel& parallel);
 
 }  // namespace megatron_mini

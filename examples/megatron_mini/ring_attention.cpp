@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace megatron_mini {
 
@@ -112,8 +113,9 @@ at::Tensor drop_weights(const at::Tensor& weights, const Block& block, const Rin
   if (!ring.kept.defined()) {
     return weights;
   }
-  const at::Tensor keys =
-      zigzag_rows(ring.kept.size(3), ring.group.size, block.source).narrow(0, 0, block.keys);
+  const int size = ring.group.size;
+  const int source = ring.shifts_backward ? (block.source + size - 1) % size : block.source;
+  const at::Tensor keys = zigzag_rows(ring.kept.size(3), size, source).narrow(0, 0, block.keys);
   const at::Tensor kept = ring.kept.narrow(2, block.first_query, block.queries)
                               .index_select(3, keys)
                               .view(weights.sizes());
@@ -194,7 +196,8 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
                             const at::Tensor& query,
                             const at::Tensor& key,
                             const at::Tensor& value,
-                            const Ring& ring) {
+                            Ring ring) {
+    context->saved_data["shifts_backward"] = std::exchange(ring.shifts_backward, false);
     const auto type = query.scalar_type();
     const auto wide = wide_type(query);
     const auto groups = key.size(2);
@@ -232,7 +235,8 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
                     .scale = context->saved_data["scale"].toDouble(),
                     .documents = context->saved_data["documents"].toTensor(),
                     .kept = context->saved_data["kept"].toTensor(),
-                    .dropped = context->saved_data["dropped"].toDouble()};
+                    .dropped = context->saved_data["dropped"].toDouble(),
+                    .shifts_backward = context->saved_data["shifts_backward"].toBool()};
     const at::Tensor& query = saved[0];
     const auto type = query.scalar_type();
     const auto wide = wide_type(query);

@@ -34,6 +34,14 @@ std::string short_text(double value) {
   return text;
 }
 
+std::string joined(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const auto number : numbers) {
+    text += (text.empty() ? "" : ",") + std::to_string(number);
+  }
+  return text;
+}
+
 std::vector<ttrace::NamedTensor> named(const std::vector<ModelParameter>& parameters,
                                        const std::vector<at::Tensor>& tensors) {
   std::vector<ttrace::NamedTensor> result;
@@ -76,6 +84,13 @@ Plan read_plan(const Options& options) {
   const auto& model = config.model;
   auto annotations = ttrace::Annotations::load(options.annotations);
   annotations.size("v", model.vocabulary).size("g", model.gates());
+  for (std::size_t i = 0; i < options.layer_tp.size(); ++i) {
+    if (options.layer_tp[i] < options.tp) {
+      for (const char* axis : {"tp", "kv", "kv_copy"}) {
+        annotations.without(axis, "decoder.layers." + std::to_string(i) + ".**");
+      }
+    }
+  }
   return {.options = options,
           .config = config,
           .text = TextData::load(config.data.file, model.sequence, model.vocabulary),
@@ -85,18 +100,19 @@ Plan read_plan(const Options& options) {
 Trainer::Trainer(Plan plan, const Parallel& parallel)
     : plan_(std::move(plan)),
       parallel_(parallel),
-      bugs_(plan_.options.bug),
+      bugs_(plan_.options.bugs),
       session_(ttrace::Session::from_environment()) {
   const auto& config = plan_.config;
   check_divisible(config.model, parallel_);
   model_ = std::make_shared<GptModel>(Blueprint{.model = config.model,
                                                 .parallel = parallel_,
                                                 .bugs = bugs_,
-                                                .recompute = plan_.options.recompute});
+                                                .recompute = plan_.options.recompute,
+                                                .layer_tp = plan_.options.layer_tp});
   model_->to(torch_type(config.precision));
 
   const auto parameters = model_->model_parameters();
-  const ttrace::Layout layout = layout_of(parallel_);
+  const ttrace::Layout layout = layout_of(parallel_, config.model.query_groups);
   ttrace::fill_parameters(
       named(parameters, tensors_of(parameters)), layout, plan_.annotations, config.data.seed);
   describe();
@@ -128,6 +144,8 @@ void Trainer::describe() {
                        {"norm_epsilon", short_text(model.norm_epsilon)},
                        {"dropout", short_text(model.dropout)},
                        {"attention_dropout", short_text(model.attention_dropout)},
+                       {"label_smoothing", short_text(model.label_smoothing)},
+                       {"frozen", joined(model.frozen)},
                        {"loss", name_of(plan_.config.loss)}};
   description.data = {{"seed", std::to_string(data.seed)},
                       {"micro_batch_size", std::to_string(data.micro_batch_size)},
@@ -145,7 +163,7 @@ void Trainer::start() {
     broadcast(parameter.tensor.detach(), parallel_.dp_cp, 0);
   }
   gradients_.emplace(parameters, parallel_, bugs_);
-  optimizer_.emplace(std::move(parameters), gradients_->views(), plan_.config.optimizer, bugs_);
+  optimizer_.emplace(gradients_->parameters(), gradients_->views(), plan_.config.optimizer, bugs_);
   barrier(parallel_.world);
 }
 
@@ -217,7 +235,8 @@ Trainer::LossAddend Trainer::train_microbatch(ttrace::Step& step,
 
   const at::Tensor logits = model_->forward(batch.tokens, batch.places);
   const VocabularyPart part{.first = logits.size(-1) * parallel_.tp.rank,
-                            .logical = config.model.vocabulary};
+                            .logical = config.model.vocabulary,
+                            .smoothing = config.model.label_smoothing};
   const at::Tensor per_token =
       cross_entropy(logits, batch.labels.t().contiguous(), part, parallel_.tp);  // [s, b]
   microbatch.loss(per_token);

@@ -45,6 +45,9 @@ class TTRACE_API Annotations {
 
   // Sets a dimension's logical size; returns *this, so that it chains after load().
   Annotations& size(const std::string& name, std::int64_t value);
+  // Tensors whose path matches `path` do not use `axis`, whatever their entries say: a layer that
+  // every rank of the axis computes as a whole. Returns *this.
+  Annotations& without(const std::string& axis, const std::string& path);
   [[nodiscard]] const Sizes& sizes() const { return sizes_; }
 
   // The dims of a tensor, or nothing where no entry matches (then it is whole).
@@ -64,7 +67,12 @@ class TTRACE_API Annotations {
     std::string path;                                        // pattern
     std::vector<DimsSpec> value, grad, inputs, input_grads;  // by slot; empty: not given
   };
+  struct Removal {
+    std::string axis;
+    std::string path;  // pattern
+  };
   std::vector<Entry> entries_;
+  std::vector<Removal> removals_;
   Sizes sizes_;
 };
 

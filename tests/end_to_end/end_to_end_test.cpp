@@ -50,6 +50,14 @@ const ParallelLayout kTp2Cp2{"tp2_cp2", 4, "--tp 2 --cp 2"};
 const ParallelLayout kTp2SpCp2{"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"};
 const ParallelLayout kCp2Dp2{"cp2_dp2", 4, "--cp 2 --dp 2"};
 
+// Features beside the layout.
+const ParallelLayout kRecomputeFull{"recompute_full", 2, "--tp 2 --sp --recompute full"};
+const ParallelLayout kRecomputeTwo{
+    "recompute_two", 2, "--cp 2 --recompute full --recompute-layers 2"};
+const ParallelLayout kRecomputeCore{"recompute_core", 4, "--tp 2 --cp 2 --recompute selective"};
+const ParallelLayout kLayerTp{"layer_tp", 2, "--tp 2 --layer-tp 2,1"};
+const ParallelLayout kLayerTpSp{"layer_tp_sp", 4, "--tp 4 --sp --layer-tp 1,4"};
+
 // A configuration of examples/ with what the command line replaces in it.
 struct Model {
   std::string precision;
@@ -209,6 +217,36 @@ TEST(EndToEnd, InFp64EveryTensorEqualsTheReferenceToTwelveDigits) {
 TEST(EndToEnd, InFp64EveryTensorOfPackedDocumentsEqualsTheReferenceToTwelveDigits) {
   expect_twelve_digits("packed", {kDp2, kTp2Sp, kCp2, kCp4, kTp2Cp2, kTp2SpCp2, kCp2Dp2});
 }
+
+TEST(EndToEnd, InFp64EveryTensorOfAModelWithFeaturesEqualsTheReferenceToTwelveDigits) {
+  expect_twelve_digits("features",
+                       {kDp2,
+                        kTp2Sp,
+                        kTp4Sp,
+                        kTp2SpCp2,
+                        kRecomputeFull,
+                        kRecomputeTwo,
+                        kRecomputeCore,
+                        kLayerTp,
+                        kLayerTpSp});
+}
+
+// Dropout, few query groups, smoothed labels, a frozen layer; recomputation, layers of TP degree 1.
+class FeatureCleanRuns : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(FeatureCleanRuns, RaiseNoAlarm) {
+  const auto& [precision, seed] = GetParam();
+  Checks checks({precision, seed, "features"});
+  for (const auto& layout :
+       {kTp4Sp, kTp2SpCp2, kRecomputeFull, kRecomputeTwo, kRecomputeCore, kLayerTpSp}) {
+    expect_clean(checks, layout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EndToEnd,
+                         FeatureCleanRuns,
+                         testing::Combine(testing::Values("f32", "bf16"), testing::Values(1, 2)),
+                         case_name);
 
 struct PlantedBug {
   std::string name;

@@ -12,7 +12,6 @@
 namespace {
 
 using megatron_mini::Blueprint;
-using megatron_mini::Bug;
 using megatron_mini::Bugs;
 using megatron_mini::RowParallelLinear;
 using megatron_mini::VocabularyEmbedding;
@@ -21,7 +20,7 @@ using megatron_mini::testing::world;
 constexpr std::int64_t kVocabulary = 257;
 constexpr std::int64_t kHidden = 2;
 
-Blueprint blueprint(Bug bug, bool sequence_parallel) {
+Blueprint blueprint(const std::string& bug, bool sequence_parallel) {
   Blueprint result;
   result.model.hidden = kHidden;
   result.model.vocabulary = kVocabulary;
@@ -32,7 +31,7 @@ Blueprint blueprint(Bug bug, bool sequence_parallel) {
 }
 
 // [rows, 1, h] of a linear with weight 0 and bias (1, 2), so that only the bias is left.
-at::Tensor bias_in_output(Bug bug, const std::string& path, bool sequence_parallel) {
+at::Tensor bias_in_output(const std::string& bug, const std::string& path, bool sequence_parallel) {
   const at::NoGradGuard no_grad;
   RowParallelLinear linear(4 * world().size, kHidden, blueprint(bug, sequence_parallel), path);
   linear.named_parameters()["bias"].copy_(at::arange(1, kHidden + 1));
@@ -47,17 +46,16 @@ TEST(RowParallelLinear, RepeatedBiasCountsOncePerRankAtItsSpotOnly) {
     const auto expect = [&](const at::Tensor& output, const at::Tensor& row) {
       EXPECT_TRUE(output.equal(row.expand({rows, 1, kHidden}))) << output;
     };
-    expect(bias_in_output(Bug::kRepeatedBias, spot, sequence_parallel), bias * world().size);
-    expect(bias_in_output(Bug::kNone, spot, sequence_parallel), bias);
-    expect(
-        bias_in_output(
-            Bug::kRepeatedBias, "decoder.layers.0.self_attention.linear_proj", sequence_parallel),
-        bias);
+    expect(bias_in_output("repeated-bias", spot, sequence_parallel), bias * world().size);
+    expect(bias_in_output("", spot, sequence_parallel), bias);
+    expect(bias_in_output(
+               "repeated-bias", "decoder.layers.0.self_attention.linear_proj", sequence_parallel),
+           bias);
   }
 }
 
 // Whether each of these tokens comes out as its row, whose values are token + 1, and not as zeros.
-bool looks_up(Bug bug, std::int64_t token) {
+bool looks_up(const std::string& bug, std::int64_t token) {
   const at::NoGradGuard no_grad;
   VocabularyEmbedding embedding(blueprint(bug, false));
   const std::int64_t rows = embedding.weight().size(0);
@@ -74,12 +72,43 @@ TEST(VocabularyEmbedding, MaskOffByOneLosesTheLastTokenOfEveryShard) {
   const std::int64_t rows =
       megatron_mini::padded_vocabulary(kVocabulary, world().size) / world().size;
   for (const std::int64_t token : {rows - 1, kVocabulary - 1}) {
-    EXPECT_TRUE(looks_up(Bug::kNone, token)) << token;
-    EXPECT_FALSE(looks_up(Bug::kEmbeddingMask, token)) << token;
+    EXPECT_TRUE(looks_up("", token)) << token;
+    EXPECT_FALSE(looks_up("embedding-mask", token)) << token;
   }
   for (const std::int64_t token : {std::int64_t{0}, rows - 2, rows}) {
-    EXPECT_EQ(looks_up(Bug::kEmbeddingMask, token), looks_up(Bug::kNone, token)) << token;
+    EXPECT_EQ(looks_up("embedding-mask", token), looks_up("", token)) << token;
   }
+}
+
+// y = A x on every rank as a whole, where rows of x and y are spread: values and gradients of the
+// rows are those of one rank, the weight's gradient is whole.
+TEST(RedundantLayer, GathersRowsAndHandsOutItsOwn) {
+  Blueprint plan = blueprint({}, true);
+  plan.parallel.is_redundant = true;
+  RowParallelLinear down(3, kHidden, plan, "down");
+  ColumnParallelLinear up(kHidden, 3, plan, "up");
+  const auto fill = [](at::Tensor tensor, double start) {
+    const at::NoGradGuard no_grad;
+    tensor.copy_((at::arange(tensor.numel()).to(at::kFloat) + start).view(tensor.sizes()));
+  };
+  fill(up.named_parameters()["weight"], 1.0);
+  fill(down.named_parameters()["weight"], -2.0);
+  const std::int64_t rows = 2;
+  const at::Tensor whole =
+      (at::arange(rows * world().size * kHidden).to(at::kFloat) - 3.0).view({-1, 1, kHidden});
+  const at::Tensor mine = whole.narrow(0, rows * world().rank, rows).clone().requires_grad_(true);
+  const at::Tensor output = down.forward(up.forward(mine));
+  output.backward(output.detach() + 1.0);
+
+  const at::Tensor x = whole.clone().requires_grad_(true);
+  const at::Tensor u = up.named_parameters()["weight"].detach().requires_grad_(true);
+  const at::Tensor d = down.named_parameters()["weight"].detach().requires_grad_(true);
+  const at::Tensor y = at::linear(at::linear(x, u), d);
+  y.backward(y.detach() + 1.0);
+  EXPECT_TRUE(output.equal(y.narrow(0, rows * world().rank, rows)));
+  EXPECT_TRUE(mine.grad().equal(x.grad().narrow(0, rows * world().rank, rows)));
+  EXPECT_TRUE(up.named_parameters()["weight"].grad().equal(u.grad()));
+  EXPECT_TRUE(down.named_parameters()["weight"].grad().equal(d.grad()));
 }
 
 }  // namespace

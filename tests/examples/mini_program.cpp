@@ -38,7 +38,7 @@ std::map<std::string, std::string> default_values() {
 
 }  // namespace
 
-MiniProgram::MiniProgram(std::initializer_list<ConfigChange> changes) {
+MiniProgram::MiniProgram(const std::vector<ConfigChange>& changes) {
   auto values = default_values();
   for (const auto& [key, value] : changes) {
     values[key] = value;

@@ -4,7 +4,6 @@
 #include "support/run_process.h"
 #include "support/temporary_directory.h"
 
-#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -18,7 +17,7 @@ struct ConfigChange {
 // Writes config.yaml, with what `changes` replaces or adds, and text.txt.
 class MiniProgram {
  public:
-  explicit MiniProgram(std::initializer_list<ConfigChange> changes = {});
+  explicit MiniProgram(const std::vector<ConfigChange>& changes = {});
 
   // `arguments` are separated by blanks; --config is added.
   [[nodiscard]] ttrace::testing::ProcessResult run(int ranks, const std::string& arguments) const;

@@ -156,6 +156,54 @@ TEST(CrossEntropy, SplitOverRanksEqualsTheWholeWithoutPadding) {
   EXPECT_TRUE(at::allclose(mine.grad(), padded(whole.grad(), 0.0), 1e-13, 1e-13));
 }
 
+TEST(CrossEntropy, SmoothedLabelsOverRanksEqualTorchsOfTheWhole) {
+  constexpr std::int64_t kTokens = 10;
+  constexpr double kSmoothing = 0.2;
+  const std::int64_t columns = world().size == 2 ? 8 : 4;
+  const at::Tensor labels = at::arange(6).view({3, 2}) * 7 % kTokens;
+  const at::Tensor whole = (at::arange(3 * 2 * kTokens).to(at::kDouble) * 1.3)
+                               .sin()
+                               .view({3, 2, kTokens})
+                               .requires_grad_(true);
+  // Torch gives the label a share of what is spread as well.
+  const at::Tensor expected = at::cross_entropy_loss(whole.view({6, kTokens}),
+                                                     labels.view({6}),
+                                                     {},
+                                                     at::Reduction::None,
+                                                     -100,
+                                                     kSmoothing * kTokens / (kTokens - 1.0))
+                                  .view({3, 2});
+  const at::Tensor output_gradient = at::arange(6).to(at::kDouble).view({3, 2}) + 1.0;
+  expected.backward(output_gradient);
+  const auto padded = [&](const at::Tensor& tensor, double value) {
+    const std::int64_t padding = columns * world().size - kTokens;
+    return at::cat({tensor, at::full({3, 2, padding}, value, at::kDouble)}, -1)
+        .narrow(-1, columns * world().rank, columns);
+  };
+  const at::Tensor mine = padded(whole.detach(), 1e3).clone().requires_grad_(true);
+  const at::Tensor loss = megatron_mini::cross_entropy(
+      mine,
+      labels,
+      {.first = columns * world().rank, .logical = kTokens, .smoothing = kSmoothing},
+      world());
+  loss.backward(output_gradient);
+  EXPECT_TRUE(at::allclose(loss, expected, 1e-13, 1e-13)) << loss - expected;
+  EXPECT_TRUE(at::allclose(mine.grad(), padded(whole.grad(), 0.0), 1e-13, 1e-13));
+}
+
+TEST(GatherFeatures, JoinsTheLastDimensionAndSumsTheUsesOfAFeature) {
+  const at::Tensor whole = at::arange(2 * 3 * 4 * world().size)
+                               .to(at::kDouble)
+                               .view({2, 3, std::int64_t{4} * world().size});
+  const auto own = [](const at::Tensor& tensor) { return tensor.narrow(-1, 4 * world().rank, 4); };
+  const at::Tensor mine = own(whole).clone().requires_grad_(true);
+  const at::Tensor gathered = megatron_mini::gather_features(mine, parallel(false));
+  EXPECT_TRUE(gathered.equal(whole));
+  gathered.backward(whole * (world().rank + 1));
+  const int ranks = world().size;
+  EXPECT_TRUE(mine.grad().equal(own(whole) * (ranks * (ranks + 1) / 2)));
+}
+
 TEST(CrossEntropy, LargeLogitsStayFinite) {
   const at::Tensor logits = at::full({1, 1, 4}, 1e30).mul(world().rank + 1).requires_grad_(true);
   const at::Tensor labels = at::full({1, 1}, 4 * world().size - 1, at::kLong);

@@ -73,7 +73,7 @@ void expect_like_one_rank(const std::vector<at::Tensor>& inputs,
       waves(kHeads, 2.3).to(inputs[0].scalar_type()).flatten(2);  // [s, b, n * d]
   const Pass whole =
       pass(inputs, incoming, [&](const auto& query, const auto& key, const auto& value) {
-        return CoreAttention().forward(query, key, value, documents);
+        return CoreAttention().forward(query, key, value, {.documents = documents});
       });
   std::vector<at::Tensor> parts;
   for (const auto& input : inputs) {
@@ -132,6 +132,41 @@ TEST(RingAttention, DocumentOfOneTokenReturnsItsValue) {
   const at::Tensor context = ring_attention(
       own_rows(waves(kHeads, 1.1)), own_rows(waves(kHeads, 1.7)), value, ring(alone));
   EXPECT_LT(largest_difference(context, value.flatten(2)), 1e-15);
+}
+
+// The places of a rank's rows, or of all.
+megatron_mini::TokenPlaces places(const at::Tensor& rows) {
+  return {.rows = rows, .samples = at::arange(kSamples), .draw = 11};
+}
+
+TEST(RingAttention, DropsTheWeightsThatOneRankDrops) {
+  const std::vector<at::Tensor> inputs = {waves(kHeads, 1.1), waves(2, 1.7), waves(2, 0.9)};
+  const at::Tensor incoming = waves(kHeads, 2.3).flatten(2);
+  const auto attend = [](const megatron_mini::Group& cp, const at::Tensor& rows) {
+    return [cp, at_places = places(rows)](
+               const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+      CoreAttention attention(
+          cp, 1.0, {.probability = 0.3, .path = "dropout", .heads = kHeads, .sequence = kSequence});
+      return attention.forward(query, key, value, at_places);
+    };
+  };
+  const at::Tensor all = at::arange(kSequence);
+  const Pass whole = pass(inputs, incoming, attend({}, all));
+  const Pass plain =
+      pass(inputs, incoming, [](const auto& query, const auto& key, const auto& value) {
+        return CoreAttention().forward(query, key, value);
+      });
+  EXPECT_GT(largest_difference(whole.context, plain.context), 0.01);
+  std::vector<at::Tensor> parts;
+  for (const auto& input : inputs) {
+    parts.push_back(own_rows(input));
+  }
+  const Pass mine = pass(parts, own_rows(incoming), attend(world(), own_rows(all)));
+  EXPECT_LT(largest_difference(mine.context, own_rows(whole.context)), 1e-14);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    EXPECT_LT(largest_difference(mine.inputs[i].grad(), own_rows(whole.inputs[i].grad())), 1e-14)
+        << "input " << i;
+  }
 }
 
 std::map<std::string, int>& calls() {

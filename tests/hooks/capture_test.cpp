@@ -258,6 +258,56 @@ TEST(Capture, RecomputedForwardIsMarkedAndItsGradientComesOnce) {
   EXPECT_SAME(captured.tensor("s0/m0/grad_output/fc/0"), weights);
 }
 
+// A scope inside a recomputed part, with a mask; both runs report the same.
+struct RecomputeScope : torch::autograd::Function<RecomputeScope> {
+  static at::Tensor part(const Holder& root, const at::Tensor& x) {
+    Scope scope(root, "core");
+    const at::Tensor kept = scope.mask(at::arange(6).remainder(3).ge(1).view({2, 3}));
+    return scope.out(scope.in(x * 2).masked_fill(kept, 0) * 5);
+  }
+  static at::Tensor forward(torch::autograd::AutogradContext* context,
+                            const at::Tensor& x,
+                            Holder* root) {
+    context->save_for_backward({x});
+    context->saved_data["root"] = reinterpret_cast<std::int64_t>(root);
+    return part(*root, x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto* root = reinterpret_cast<Holder*>(context->saved_data["root"].toInt());
+    const at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
+    at::Tensor y;
+    {
+      const at::AutoGradMode with_gradients(true);
+      y = part(*root, x);
+    }
+    y.backward(gradients[0]);
+    return {x.grad(), at::Tensor()};
+  }
+};
+
+TEST(Capture, ScopesAndMasksOfARecomputedForwardAreMarked) {
+  Holder root;
+  const Captured captured = trace_microbatch(root, [&] {
+    const at::Tensor x = random_tensor({2, 3}).requires_grad_();
+    RecomputeScope::apply(x, &root).sum().backward();
+  });
+  EXPECT_THAT(captured.ids_with("/m0/"),
+              ElementsAre("s0/m0/mask/core/0",
+                          "s0/m0/input/core/0",
+                          "s0/m0/output/core/0",
+                          "s0/m0/mask/core/0~",
+                          "s0/m0/input/core/0~",
+                          "s0/m0/output/core/0~",
+                          "s0/m0/grad_output/core/0",
+                          "s0/m0/grad_input/core/0"));
+  for (const std::string kind : {"mask", "input", "output"}) {
+    const std::string id = "s0/m0/" + kind + "/core/0";
+    EXPECT_SAME(captured.tensor(id), captured.tensor(id + "~"));
+  }
+  EXPECT_EQ(captured.record("s0/m0/mask/core/0").type, ElementType::kBool);
+}
+
 TEST(Capture, OptimizerOperatorsAreNoRecords) {
   Holder root;
   auto fc = root.add("fc", torch::nn::Linear(4, 4));

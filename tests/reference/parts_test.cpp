@@ -175,6 +175,42 @@ TEST(CrossEntropy, EqualsTorchsPerToken) {
             1e-14);
 }
 
+// Torch gives the label a share of what is spread as well.
+TEST(CrossEntropy, SmoothedLabelsEqualTorchsWithTheLabelsShare) {
+  const at::Tensor logits = random({5, 3, 11}, 1);  // [S, B, V]
+  const at::Tensor labels = at::arange(15, at::kLong).mul(7).remainder(11).view({3, 5});  // [B, S]
+  const at::Tensor theirs = F::cross_entropy(
+      logits.transpose(0, 1).reshape({15, 11}),
+      labels.reshape({15}),
+      F::CrossEntropyFuncOptions().reduction(torch::kNone).label_smoothing(0.2 * 11 / 10));
+  EXPECT_LT(max_difference(reference::cross_entropy(logits, labels, 0.2), theirs.view({3, 5}).t()),
+            1e-14);
+}
+
+TEST(Dropout, MaskFollowsFromPathPlaceAndSample) {
+  const reference::Dropout dropout(0.25, "layer.dropout");
+  const auto mask = [&](const reference::Draw& draw) { return dropout.kept({30, 3, 40}, 1, draw); };
+  const at::Tensor order = at::arange(3);
+  const at::Tensor first = mask({1, 2, 3, order});
+  EXPECT_TRUE(first.equal(mask({1, 2, 3, order})));
+  for (const reference::Draw& other :
+       {reference::Draw{2, 2, 3, order}, {1, 3, 3, order}, {1, 2, 4, order}}) {
+    EXPECT_FALSE(first.equal(mask(other)));
+  }
+  EXPECT_FALSE(
+      first.equal(reference::Dropout(0.25, "other").kept({30, 3, 40}, 1, {1, 2, 3, order})));
+  const at::Tensor exchanged = at::tensor({2, 0, 1}, at::kLong);
+  EXPECT_TRUE(mask({1, 2, 3, exchanged}).equal(first.index_select(1, exchanged)));
+  // 3600 draws: the standard deviation of the share is 0.007.
+  EXPECT_NEAR(first.to(at::kDouble).mean().item<double>(), 0.75, 0.03);
+}
+
+TEST(Dropout, WhatStaysGrowsByTheShareOfTheDropped) {
+  const at::Tensor y = reference::Dropout(0.25, "p").apply(
+      at::tensor({3.0, 5.0, -6.0}, at::kDouble), at::tensor({true, false, true}));
+  EXPECT_LT(max_difference(y, at::tensor({4.0, 0.0, -8.0}, at::kDouble)), 1e-15);
+}
+
 TEST(CrossEntropy, OfBf16LogitsIsComputedInF32) {
   const at::Tensor logits = random({5, 3, 11}, 1).to(at::kBFloat16);
   const at::Tensor labels = at::zeros({3, 5}, at::kLong);

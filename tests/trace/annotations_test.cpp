@@ -118,6 +118,15 @@ TEST(Annotations, TheFirstMatchingEntryDecides) {
   EXPECT_EQ(found(annotations, Kind::kOutput, "output_layer"), "whole");
 }
 
+TEST(Annotations, AnAxisCanBeLeftOutForSomePaths) {
+  Annotations annotations = Annotations::parse(kText);
+  annotations.without("tp", "decoder.layers.3.**");
+  EXPECT_EQ(found(annotations, Kind::kGradInput, "decoder.layers.0.mlp"), "s b h[tp:partial]");
+  EXPECT_EQ(found(annotations, Kind::kGradInput, "decoder.layers.3.mlp"), "s b h");
+  EXPECT_THROW(annotations.without("tp", "decoder..x"), UsageError);
+  EXPECT_THROW(annotations.without("", "decoder"), UsageError);
+}
+
 TEST(Annotations, PlacementUsesTheSizesOfTheFileAndOfTheProgram) {
   Annotations annotations = Annotations::parse(kText);
   const Layout layout = Layout{}.add("tp", 2, 1);
