@@ -13,48 +13,6 @@ namespace {
 // A regular layout has as many cells as regions; this many need hundreds of ranks whose cuts are
 // unrelated in three dimensions.
 constexpr std::size_t kMostCells = std::size_t{1} << 24U;
-// Intervals of one dimension that a message prints.
-constexpr std::size_t kMostPrinted = 8;
-
-IndexSet normalised(IndexSet intervals) {
-  std::sort(intervals.begin(), intervals.end());
-  IndexSet result;
-  for (const Interval& interval : intervals) {
-    if (!result.empty() && result.back().end == interval.begin) {
-      result.back().end = interval.end;
-    } else {
-      result.push_back(interval);
-    }
-  }
-  return result;
-}
-
-IndexSet intersection(const IndexSet& a, const IndexSet& b) {
-  IndexSet common;
-  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    const Interval both{std::max(a[i].begin, b[j].begin), std::min(a[i].end, b[j].end)};
-    if (both.begin < both.end) {
-      common.push_back(both);
-    }
-    (a[i].end < b[j].end ? i : j) += 1;
-  }
-  return common;
-}
-
-std::string text_of(const IndexSet& set) {
-  std::string text;
-  for (std::size_t i = 0; i < set.size(); ++i) {
-    if (i == kMostPrinted) {
-      return text + "+...";
-    }
-    text += (i == 0 ? "" : "+") + std::to_string(set[i].begin);
-    if (set[i].end != set[i].begin + 1) {
-      text += ":" + std::to_string(set[i].end);
-    }
-  }
-  return text;
-}
-
 // One dimension, cut into atoms: the indices that the same regions claim.
 struct CutDimension {
   std::vector<IndexSet> atoms;
@@ -170,9 +128,9 @@ Region intersection(const Region& a, const Region& b) {
 
 }  // namespace
 
-Region region_of(const Placement& placement) {
+Region region_of(std::span<const DimPlacement> dims) {
   Region region;
-  for (const DimPlacement& dim : placement.dims) {
+  for (const DimPlacement& dim : dims) {
     IndexSet intervals;
     for (const Segment& segment : dim.segments) {
       intervals.push_back({segment.logical, segment.logical + segment.extent});
@@ -185,11 +143,7 @@ Region region_of(const Placement& placement) {
 std::int64_t element_count(const Region& region) {
   std::int64_t count = 1;
   for (const IndexSet& set : region) {
-    std::int64_t extent = 0;
-    for (const Interval& interval : set) {
-      extent += interval.end - interval.begin;
-    }
-    count *= extent;
+    count *= size_of(set);
   }
   return count;
 }
@@ -197,7 +151,7 @@ std::int64_t element_count(const Region& region) {
 std::string to_string(const Region& region) {
   std::string text = "[";
   for (std::size_t dim = 0; dim < region.size(); ++dim) {
-    text += (dim == 0 ? "" : ", ") + text_of(region[dim]);
+    text += (dim == 0 ? "" : ", ") + to_string(region[dim]);
   }
   return text + "]";
 }

@@ -1,3 +1,4 @@
+#include "boxes.h"
 #include "parse_integer.h"
 
 #include <ttrace/error.h>
@@ -88,6 +89,26 @@ bool is_whole_dim(const DimPlacement& dim) {
   return dim.segments.size() == 1 && dim.segments.front() == Segment{0, 0, dim.logical_size};
 }
 
+// A range is no larger than what 64 bits can count.
+void validate_flat(const Placement& placement) {
+  std::int64_t elements = 1;
+  for (const DimPlacement& dim : placement.dims) {
+    TTRACE_CHECK(!__builtin_mul_overflow(elements, dim.local_size, &elements),
+                 FormatError,
+                 "a placement's local tensor has more elements than 63 bits can count");
+  }
+  const FlatRange& range = *placement.flat;
+  TTRACE_CHECK(range.first >= 0 && range.count >= 0 && range.first <= elements &&
+                   range.count <= elements - range.first,
+               FormatError,
+               "a placement's flat range of ",
+               range.count,
+               " elements from element ",
+               range.first,
+               " leaves its local tensor of ",
+               elements);
+}
+
 constexpr std::int64_t kPadding = -1;
 
 // The logical index of every local one, kPadding where there is none.
@@ -152,6 +173,24 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+std::vector<Rectangle> cross_product(std::span<const DimPlacement> dims) {
+  // One box without dimensions is the scalar's; each dimension splits every box by its segments.
+  std::vector<Rectangle> boxes(1);
+  for (const DimPlacement& dim : dims) {
+    std::vector<Rectangle> finer;
+    for (const Rectangle& box : boxes) {
+      for (const Segment& segment : dim.segments) {
+        Rectangle& piece = finer.emplace_back(box);
+        piece.local_start.push_back(segment.local);
+        piece.logical_start.push_back(segment.logical);
+        piece.extent.push_back(segment.extent);
+      }
+    }
+    boxes = std::move(finer);
+  }
+  return boxes;
+}
+
 class PlacementParser {
  public:
   explicit PlacementParser(std::string_view text) : text_(text) {}
@@ -168,6 +207,9 @@ class PlacementParser {
         dims_over = true;
       } else if (word_.starts_with("scale=")) {
         placement.scale = parse_scale(word_.substr(6));
+        dims_over = true;
+      } else if (word_.starts_with("flat=")) {
+        placement.flat = parse_flat(word_.substr(5));
         dims_over = true;
       } else if (word_ == "-") {
         require(i == 0, "\"-\" in the first place only");
@@ -225,6 +267,13 @@ class PlacementParser {
     placement.partial_over = value.substr(colon + 1);
   }
 
+  // first+count
+  [[nodiscard]] FlatRange parse_flat(std::string_view value) const {
+    const std::vector<std::string_view> fields = split(value, '+');
+    require(fields.size() == 2, "flat=first+count");
+    return {number(fields[0]), number(fields[1])};
+  }
+
   [[nodiscard]] double parse_scale(std::string_view value) const {
     const bool negative = value.starts_with('-');
     value.remove_prefix(negative ? 1 : 0);
@@ -268,6 +317,9 @@ class PlacementParser {
 }  // namespace
 
 std::vector<std::int64_t> Placement::local_shape() const {
+  if (flat) {
+    return {flat->count};
+  }
   std::vector<std::int64_t> shape;
   shape.reserve(dims.size());
   for (const DimPlacement& dim : dims) {
@@ -286,7 +338,8 @@ std::vector<std::int64_t> Placement::logical_shape() const {
 }
 
 bool Placement::is_whole() const {
-  return partial_count == 1 && scale == 1.0 && std::all_of(dims.begin(), dims.end(), is_whole_dim);
+  return !flat && partial_count == 1 && scale == 1.0 &&
+         std::all_of(dims.begin(), dims.end(), is_whole_dim);
 }
 
 Placement whole(std::span<const std::int64_t> shape) {
@@ -298,26 +351,23 @@ Placement whole(std::span<const std::int64_t> shape) {
 }
 
 std::vector<Rectangle> rectangles(const Placement& placement) {
-  // One box without dimensions is the scalar's; each dimension splits every box by its segments.
-  std::vector<Rectangle> boxes(1);
-  for (const DimPlacement& dim : placement.dims) {
-    std::vector<Rectangle> finer;
-    for (const Rectangle& box : boxes) {
-      for (const Segment& segment : dim.segments) {
-        Rectangle& piece = finer.emplace_back(box);
-        piece.local_start.push_back(segment.local);
-        piece.logical_start.push_back(segment.logical);
-        piece.extent.push_back(segment.extent);
-      }
-    }
-    boxes = std::move(finer);
+  if (!placement.flat) {
+    return cross_product(placement.dims);
   }
-  return boxes;
+  std::vector<Rectangle> all;
+  for (const std::vector<DimPlacement>& box : boxes_of(placement.dims, *placement.flat)) {
+    const std::vector<Rectangle> parts = cross_product(box);
+    all.insert(all.end(), parts.begin(), parts.end());
+  }
+  return all;
 }
 
 void validate(const Placement& placement) {
   for (std::size_t i = 0; i < placement.dims.size(); ++i) {
     validate_dim(placement.dims[i], i);
+  }
+  if (placement.flat) {
+    validate_flat(placement);
   }
   TTRACE_CHECK(placement.partial_index >= 0 && placement.partial_index < placement.partial_count,
                FormatError,
@@ -333,6 +383,7 @@ void validate(const Placement& placement) {
 }
 
 Placement permute(Placement placement, std::size_t dim, std::span<const std::int64_t> order) {
+  TTRACE_CHECK(!placement.flat, UsageError, "a flat range of a tensor has no samples to permute");
   TTRACE_CHECK(dim < placement.dims.size(),
                UsageError,
                "cannot permute dimension ",
@@ -383,6 +434,10 @@ std::string to_string(const Placement& placement) {
   }
   if (placement.scale != 1.0) {
     text += " scale=" + hexadecimal(placement.scale);
+  }
+  if (placement.flat) {
+    text += " flat=" + std::to_string(placement.flat->first) + "+" +
+            std::to_string(placement.flat->count);
   }
   return text;
 }
