@@ -8,7 +8,7 @@ namespace {
 
 // Local indices [begin, end) of one dimension.
 DimPlacement cut(const DimPlacement& dim, std::int64_t begin, std::int64_t end) {
-  DimPlacement result{dim.local_size, dim.logical_size, {}};
+  DimPlacement result{dim.local_size, dim.logical_size, {}, dim.sparse};
   auto segment = std::upper_bound(
       dim.segments.begin(), dim.segments.end(), begin, [](std::int64_t at, const Segment& s) {
         return at < s.local + s.extent;

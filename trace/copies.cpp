@@ -150,22 +150,22 @@ std::size_t to_bytes(std::int64_t elements, ElementType type) {
   return static_cast<std::size_t>(elements) * element_size(type);
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
+std::string rank_list(const std::vector<int>& ranks) {
   const std::vector<std::int64_t> numbers(ranks.begin(), ranks.end());
   return (ranks.size() == 1 ? "rank " : "ranks ") + joined(numbers, ",");
 }
 
-std::string shape_text(std::span<const std::int64_t> numbers) {
+std::string list_text(std::span<const std::int64_t> numbers) {
   return "[" + joined(numbers, ", ") + "]";
 }
 
-std::string index_text(std::int64_t offset, std::span<const std::int64_t> shape) {
+std::string element_text(std::int64_t offset, std::span<const std::int64_t> shape) {
   std::vector<std::int64_t> index(shape.size());
   for (std::size_t dim = shape.size(); dim-- > 0;) {
     index[dim] = offset % shape[dim];
     offset /= shape[dim];
   }
-  return shape_text(index);
+  return list_text(index);
 }
 
 std::string differences_text(const Differences& differences,
@@ -177,7 +177,7 @@ std::string differences_text(const Differences& differences,
   text.precision(9);
   text << differences.count << " of " << elements << " elements differ between ranks "
        << ranks.first << " and " << ranks.second << ", first at "
-       << index_text(differences.first, shape) << " (" << differences.first_value << " and "
+       << element_text(differences.first, shape) << " (" << differences.first_value << " and "
        << differences.second_value << "); largest difference " << largest;
   return text.str();
 }

@@ -57,11 +57,11 @@ void accumulate(const Copy& copy, bool is_first_addend, double* logical);
 [[nodiscard]] std::size_t to_bytes(std::int64_t elements, ElementType type);
 
 // "rank 1", "ranks 0,2".
-[[nodiscard]] std::string ranks_text(const std::vector<int>& ranks);
+[[nodiscard]] std::string rank_list(const std::vector<int>& ranks);
 // "[3, 0]".
-[[nodiscard]] std::string shape_text(std::span<const std::int64_t> numbers);
+[[nodiscard]] std::string list_text(std::span<const std::int64_t> numbers);
 // Of the element at a row-major offset.
-[[nodiscard]] std::string index_text(std::int64_t offset, std::span<const std::int64_t> shape);
+[[nodiscard]] std::string element_text(std::int64_t offset, std::span<const std::int64_t> shape);
 // "2 of 8 elements differ between ranks 0 and 1, first at [3] (3 and 3.5); largest difference 2":
 // `largest` is over all pairs.
 [[nodiscard]] std::string differences_text(const Differences& differences,

@@ -19,8 +19,11 @@ struct CutDimension {
   std::vector<std::vector<std::size_t>> atoms_of;  // by region; ascending
 };
 
-CutDimension cut(std::span<const Region> regions, std::size_t dim, std::int64_t size) {
-  std::set<std::int64_t> edges{0, size};
+CutDimension cut(std::span<const Region> regions, std::size_t dim, const IndexSet& space) {
+  std::set<std::int64_t> edges;
+  for (const Interval& interval : space) {
+    edges.insert({interval.begin, interval.end});
+  }
   for (const Region& region : regions) {
     for (const Interval& interval : region[dim]) {
       edges.insert({interval.begin, interval.end});
@@ -40,7 +43,14 @@ CutDimension cut(std::span<const Region> regions, std::size_t dim, std::int64_t 
   CutDimension result;
   result.atoms_of.resize(regions.size());
   std::map<std::vector<std::size_t>, std::size_t> atom_of_owners;
+  auto within = space.begin();  // the first interval that ends beyond
   for (std::size_t i = 0; i < owners.size(); ++i) {
+    while (within != space.end() && within->end <= starts[i]) {
+      ++within;
+    }
+    if (within == space.end() || within->begin > starts[i]) {
+      continue;  // between two intervals of the space
+    }
     const auto [entry, is_new] = atom_of_owners.try_emplace(owners[i], result.atoms.size());
     if (is_new) {
       result.atoms.emplace_back();
@@ -156,13 +166,13 @@ std::string to_string(const Region& region) {
   return text + "]";
 }
 
-Coverage cover(std::span<const std::int64_t> shape, std::span<const Region> regions) {
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
+Coverage cover(const Region& space, std::span<const Region> regions) {
+  if (element_count(space) == 0) {
     return {};
   }
   std::vector<CutDimension> dims;
-  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-    dims.push_back(cut(regions, dim, shape[dim]));
+  for (std::size_t dim = 0; dim < space.size(); ++dim) {
+    dims.push_back(cut(regions, dim, space[dim]));
   }
   constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
   std::vector<std::size_t> owners(count_cells(dims), kNobody);

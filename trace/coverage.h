@@ -37,8 +37,8 @@ struct Coverage {
   std::vector<Region> gaps;  // disjoint; one where what is missing is a product
 };
 
-// Requires: `regions` lie within `shape` and differ from each other. Throws FormatError where they
-// are too irregular to be checked.
-[[nodiscard]] Coverage cover(std::span<const std::int64_t> shape, std::span<const Region> regions);
+// Whether the regions tile `space`. Requires: they lie within it and differ from each other. Throws
+// FormatError where they are too irregular to be checked.
+[[nodiscard]] Coverage cover(const Region& space, std::span<const Region> regions);
 
 }  // namespace ttrace

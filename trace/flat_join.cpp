@@ -160,7 +160,7 @@ class Join {
     std::sort(finding.ranks.begin(), finding.ranks.end());
     finding.ranks.erase(std::unique(finding.ranks.begin(), finding.ranks.end()),
                         finding.ranks.end());
-    finding.message = prefix + ranks_text({shown.first, shown.second}) +
+    finding.message = prefix + rank_list({shown.first, shown.second}) +
                       " hold different values in " + region + ": " +
                       differences_text(shown.differences,
                                        elements,

@@ -7,14 +7,10 @@
 #include <ttrace/merge.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 namespace ttrace {
@@ -70,9 +66,9 @@ void check_record(const Shard& shard) {
                " of rank ",
                shard.rank,
                " has the shape ",
-               shape_text(record.shape),
+               list_text(record.shape),
                " but a placement for ",
-               shape_text(record.placement.local_shape()));
+               list_text(record.placement.local_shape()));
   const std::size_t expected = to_bytes(element_count(record.shape), record.type);
   TTRACE_CHECK(shard.bytes.size() == expected,
                FormatError,
@@ -82,7 +78,7 @@ void check_record(const Shard& shard) {
                " has ",
                shard.bytes.size(),
                " bytes where its shape ",
-               shape_text(record.shape),
+               list_text(record.shape),
                " of ",
                name_of(record.type),
                " needs ",
@@ -90,6 +86,15 @@ void check_record(const Shard& shard) {
   if (!record.placement.is_whole()) {
     validate(record.placement);
   }
+}
+
+std::optional<std::size_t> sparse_dim(const Placement& placement) {
+  for (std::size_t dim = 0; dim < placement.dims.size(); ++dim) {
+    if (placement.dims[dim].sparse) {
+      return dim;
+    }
+  }
+  return std::nullopt;
 }
 
 // A finding where the shards do not all say the same. `ranks` are the lowest one and those that
@@ -113,10 +118,16 @@ void find_contradiction(std::span<const Shard> shards,
   }
   std::string claims;
   for (const auto& [text, ranks] : ranks_by_claim) {
-    claims += (claims.empty() ? "" : ", ") + text + " on " + ranks_text(ranks);
+    claims += (claims.empty() ? "" : ", ") + text + " on " + rank_list(ranks);
   }
   finding.message = std::string(subject) + " is not the same everywhere: " + claims;
   findings.push_back(std::move(finding));
+}
+
+// "none", "0".
+std::string sparse_text(const Placement& placement) {
+  const std::optional<std::size_t> dim = sparse_dim(placement);
+  return dim ? std::to_string(*dim) : "none";
 }
 
 std::vector<MergeFinding> find_contradictions(std::span<const Shard> shards) {
@@ -126,6 +137,7 @@ std::vector<MergeFinding> find_contradictions(std::span<const Shard> shards) {
   const bool agree = std::all_of(shards.begin(), shards.end(), [&](const Shard& shard) {
     const Placement& placement = shard.record->placement;
     return shard.record->type == first.type && placement.logical_shape() == shape &&
+           sparse_dim(placement) == sparse_dim(first.placement) &&
            placement.partial_count == first.placement.partial_count;
   });
   if (agree) {
@@ -134,7 +146,12 @@ std::vector<MergeFinding> find_contradictions(std::span<const Shard> shards) {
   find_contradiction(
       shards,
       "the logical shape",
-      [](const Record& record) { return shape_text(record.placement.logical_shape()); },
+      [](const Record& record) { return list_text(record.placement.logical_shape()); },
+      findings);
+  find_contradiction(
+      shards,
+      "the sparse dimension",
+      [](const Record& record) { return sparse_text(record.placement); },
       findings);
   find_contradiction(
       shards,
@@ -212,6 +229,28 @@ Addends group_by_region(std::span<const Shard> shards, const Copies& copies) {
   return addends;
 }
 
+// What the parts of every addend must tile: all of the tensor, but of a sparse dimension what is
+// held of any addend.
+Region space_of(std::span<const std::int64_t> shape,
+                std::optional<std::size_t> sparse,
+                const Addends& addends) {
+  Region space;
+  for (const std::int64_t size : shape) {
+    space.push_back({{0, size}});
+  }
+  if (sparse) {
+    std::vector<Interval> rows;
+    for (const auto& [index, parts] : addends) {
+      for (const Part& part : parts) {
+        const IndexSet& held = part.region[*sparse];
+        rows.insert(rows.end(), held.begin(), held.end());
+      }
+    }
+    space[*sparse] = normalised(std::move(rows));
+  }
+  return space;
+}
+
 void find_missing_addends(const Addends& addends,
                           const Placement& placement,
                           std::vector<MergeFinding>& findings) {
@@ -236,7 +275,7 @@ void find_missing_addends(const Addends& addends,
                     std::to_string(placement.partial_count) +
                     (placement.partial_over.empty() ? "" : " over " + placement.partial_over) +
                     (count == 1 ? " is" : " are") + " missing (counted from 0)" +
-                    (finding.ranks.empty() ? "" : "; the rest is on " + ranks_text(finding.ranks));
+                    (finding.ranks.empty() ? "" : "; the rest is on " + rank_list(finding.ranks));
   findings.push_back(std::move(finding));
 }
 
@@ -253,8 +292,8 @@ void find_overlap(const std::vector<Part>& parts,
     involved.push_back(second);
     if (i < kMostListed) {
       list += (i == 0 ? "" : "; ") + to_string(overlaps[i].common) + " is held by " +
-              ranks_text(ranks_of(first.copies)) + " as part of " + to_string(first.region) +
-              " and by " + ranks_text(ranks_of(second.copies)) + " as part of " +
+              rank_list(ranks_of(first.copies)) + " as part of " + to_string(first.region) +
+              " and by " + rank_list(ranks_of(second.copies)) + " as part of " +
               to_string(second.region);
     } else if (i == kMostListed) {
       list += "; and " + std::to_string(overlaps.size() - kMostListed) + " more";
@@ -275,7 +314,7 @@ void find_gap(const std::vector<Part>& parts,
                              : "and " + std::to_string(gaps.size() - kMostListed) + " more");
   }
   std::vector<int> ranks = ranks_of(parts);
-  const std::string others = ranks.empty() ? "" : "; the rest is on " + ranks_text(ranks);
+  const std::string others = ranks.empty() ? "" : "; the rest is on " + rank_list(ranks);
   findings.push_back(
       {MergeDefect::kGap, std::move(ranks), prefix + "no rank holds " + list + others, 0.0});
 }
@@ -309,7 +348,7 @@ void find_disagreement(const Part& part,
   MergeFinding finding{MergeDefect::kReplicasDisagree, lowest.ranks, prefix, largest};
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const std::vector<int> ranks = ranks_of(groups[i]);
-    finding.message += (i == 0 ? "" : i + 1 == groups.size() ? " and " : ", ") + ranks_text(ranks);
+    finding.message += (i == 0 ? "" : i + 1 == groups.size() ? " and " : ", ") + rank_list(ranks);
     if (i > 0) {
       finding.ranks.insert(finding.ranks.end(), ranks.begin(), ranks.end());
     }
@@ -328,7 +367,8 @@ void find_disagreement(const Part& part,
   findings.push_back(std::move(finding));
 }
 
-// Requires: parts that tile the tensor, in every addend. The lowest rank's copy of each counts.
+// Requires: parts that tile the tensor, or what is held of it, in every addend. The lowest rank's
+// copy of each counts.
 // `type` is that of the records.
 void assemble(const Addends& addends, ElementType type, std::int64_t count, MergeResult& result) {
   bool in_double = addends.size() > 1;
@@ -337,13 +377,16 @@ void assemble(const Addends& addends, ElementType type, std::int64_t count, Merg
                   return part.copies.front()->scale != 1.0 || part.copies.front()->type != type;
                 });
   }
-  const Copy& first = *addends.begin()->second.front().copies.front();
-  if (!in_double && is_identity(first.dims)) {
-    result.bytes = first.bytes;
-    if (first.joined != nullptr) {
-      result.storage = std::move(*first.joined);
+  const std::vector<Part>& parts_of_first = addends.begin()->second;
+  if (!in_double && !parts_of_first.empty()) {
+    const Copy& first = *parts_of_first.front().copies.front();
+    if (is_identity(first.dims)) {
+      result.bytes = first.bytes;
+      if (first.joined != nullptr) {
+        result.storage = std::move(*first.joined);
+      }
+      return;
     }
-    return;
   }
   result.type = in_double ? ElementType::kF64 : type;
   result.storage.resize(to_bytes(count, result.type));
@@ -394,8 +437,13 @@ MergeResult merge(std::span<const Shard> shards) {
   if (!result.findings.empty() || count == 0) {
     return result;
   }
-  const Copies copies = copies_of(shards);
+  Copies copies = copies_of(shards);
   const Addends addends = group_by_region(shards, copies);
+  const std::optional<std::size_t> sparse = sparse_dim(first.placement);
+  const Region space = space_of(result.shape, sparse, addends);
+  if (sparse) {
+    result.held = HeldRows{*sparse, space[*sparse]};
+  }
   find_missing_addends(addends, first.placement, result.findings);
   for (const auto& [index, parts] : addends) {
     const std::string prefix = addend_prefix(index, first.placement);
@@ -403,7 +451,7 @@ MergeResult merge(std::span<const Shard> shards) {
     for (const Part& part : parts) {
       regions.push_back(part.region);
     }
-    const Coverage coverage = cover(result.shape, regions);
+    const Coverage coverage = cover(space, regions);
     if (!coverage.overlaps.empty()) {
       find_overlap(parts, coverage.overlaps, prefix, result.findings);
     }
@@ -423,6 +471,48 @@ MergeResult merge(std::span<const Shard> shards) {
     assemble(addends, first.type, count, result);
   }
   return result;
+}
+
+namespace {
+
+// Zero outside `rows` of dimension `dim`.
+void keep_rows(std::size_t dim, const IndexSet& rows, MergeResult& result) {
+  const IndexSet all{{0, result.shape[dim]}};
+  const IndexSet others = difference(result.held ? result.held->rows : all, rows);
+  if (others.empty()) {
+    return;
+  }
+  if (result.storage.empty()) {
+    result.storage.assign(result.bytes.begin(), result.bytes.end());
+    result.bytes = result.storage;
+  }
+  std::int64_t inner = 1;
+  for (std::size_t i = dim + 1; i < result.shape.size(); ++i) {
+    inner *= result.shape[i];
+  }
+  const std::size_t row = to_bytes(inner, result.type);
+  const std::size_t block = row * static_cast<std::size_t>(result.shape[dim]);
+  for (std::size_t start = 0; start < result.storage.size(); start += block) {
+    for (const Interval& interval : others) {
+      std::memset(result.storage.data() + start + row * static_cast<std::size_t>(interval.begin),
+                  0,
+                  row * static_cast<std::size_t>(interval.end - interval.begin));
+    }
+  }
+}
+
+}  // namespace
+
+void keep_common_rows(MergeResult& left, MergeResult& right) {
+  if (left.held == right.held || !left.has_tensor() || !right.has_tensor()) {
+    return;
+  }
+  const std::size_t dim = left.held ? left.held->dim : right.held->dim;
+  const IndexSet all{{0, left.shape[dim]}};
+  const IndexSet common =
+      intersection(left.held ? left.held->rows : all, right.held ? right.held->rows : all);
+  keep_rows(dim, common, left);
+  keep_rows(dim, common, right);
 }
 
 void extract(const Placement& placement, ElementType type, const void* logical, void* target) {

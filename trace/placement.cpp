@@ -83,6 +83,9 @@ void validate_dim(const DimPlacement& dim, std::size_t number) {
 
 // The same as whole_dim(dim.logical_size), without building that.
 bool is_whole_dim(const DimPlacement& dim) {
+  if (dim.sparse) {
+    return false;
+  }
   if (dim.local_size != dim.logical_size || dim.logical_size == 0) {
     return dim == whole_dim(dim.logical_size);
   }
@@ -109,10 +112,8 @@ void validate_flat(const Placement& placement) {
                elements);
 }
 
-constexpr std::int64_t kPadding = -1;
-
 // The logical index of every local one, kPadding where there is none.
-std::vector<std::int64_t> index_map(const DimPlacement& dim) {
+std::vector<std::int64_t> logical_indices(const DimPlacement& dim) {
   std::vector<std::int64_t> map(static_cast<std::size_t>(dim.local_size), kPadding);
   for (const Segment& segment : dim.segments) {
     for (std::int64_t i = 0; i < segment.extent; ++i) {
@@ -122,7 +123,7 @@ std::vector<std::int64_t> index_map(const DimPlacement& dim) {
   return map;
 }
 
-std::vector<Segment> segments_of(const std::vector<std::int64_t>& map) {
+std::vector<Segment> segments_of(std::span<const std::int64_t> map) {
   std::vector<Segment> segments;
   for (std::size_t i = 0; i < map.size(); ++i) {
     if (map[i] == kPadding) {
@@ -143,7 +144,7 @@ std::string text_of(const DimPlacement& dim) {
   if (is_whole_dim(dim)) {
     return text;
   }
-  text += "/" + std::to_string(dim.local_size) + ":";
+  text += "/" + std::to_string(dim.local_size) + (dim.sparse ? "?:" : ":");
   for (std::size_t i = 0; i < dim.segments.size(); ++i) {
     const Segment& segment = dim.segments[i];
     text += (i == 0 ? "" : ",") + std::to_string(segment.local) + "+" +
@@ -191,6 +192,13 @@ std::vector<Rectangle> cross_product(std::span<const DimPlacement> dims) {
   return boxes;
 }
 
+// Of thousands of rows, the beginning.
+std::string quoted(std::string_view text) {
+  constexpr std::size_t kMostQuoted = 256;
+  return "\"" + std::string(text.substr(0, kMostQuoted)) +
+         (text.size() > kMostQuoted ? "...\"" : "\"");
+}
+
 class PlacementParser {
  public:
   explicit PlacementParser(std::string_view text) : text_(text) {}
@@ -230,11 +238,11 @@ class PlacementParser {
     try {
       validate(placement);
     } catch (const FormatError& error) {
-      TTRACE_THROW(FormatError, "\"", text_, "\" is no placement: ", error.message());
+      TTRACE_THROW(FormatError, quoted(text_), " is no placement: ", error.message());
     }
   }
 
-  // logical_size or logical_size/local_size:segments
+  // logical_size or logical_size/local_size:segments, with "?" before the colon where it is sparse
   [[nodiscard]] DimPlacement parse_dim() const {
     const std::size_t slash = word_.find('/');
     const std::int64_t logical_size = number(word_.substr(0, slash));
@@ -243,7 +251,10 @@ class PlacementParser {
     }
     const std::size_t colon = word_.find(':', slash);
     require(colon != std::string_view::npos, "\":\" after the local size");
-    DimPlacement dim{number(word_.substr(slash + 1, colon - slash - 1)), logical_size, {}};
+    std::string_view local_size = word_.substr(slash + 1, colon - slash - 1);
+    const bool sparse = local_size.ends_with('?');
+    local_size.remove_suffix(sparse ? 1 : 0);
+    DimPlacement dim{number(local_size), logical_size, {}, sparse};
     const std::string_view list = word_.substr(colon + 1);
     if (list.empty()) {
       return dim;
@@ -301,13 +312,11 @@ class PlacementParser {
   void require(bool condition, std::string_view expected) const {
     TTRACE_CHECK(condition,
                  FormatError,
-                 "\"",
-                 text_,
-                 "\" is no placement: expected ",
+                 quoted(text_),
+                 " is no placement: expected ",
                  expected,
-                 " in its word \"",
-                 word_,
-                 "\"");
+                 " in its word ",
+                 quoted(word_));
   }
 
   std::string_view text_;
@@ -366,6 +375,16 @@ void validate(const Placement& placement) {
   for (std::size_t i = 0; i < placement.dims.size(); ++i) {
     validate_dim(placement.dims[i], i);
   }
+  const auto sparse = std::count_if(placement.dims.begin(),
+                                    placement.dims.end(),
+                                    [](const DimPlacement& dim) { return dim.sparse; });
+  TTRACE_CHECK(sparse <= (placement.flat ? 0 : 1),
+               FormatError,
+               "a placement has ",
+               sparse,
+               " sparse dimensions",
+               placement.flat ? " and a flat range, where none" : ", where one",
+               " may be");
   if (placement.flat) {
     validate_flat(placement);
   }
@@ -380,6 +399,28 @@ void validate(const Placement& placement) {
                "a placement's scale is ",
                placement.scale,
                "; it must be finite");
+}
+
+DimPlacement index_map(std::span<const std::int64_t> indices, std::int64_t logical_size) {
+  std::vector<std::int64_t> sorted(indices.begin(), indices.end());
+  std::erase(sorted, kPadding);
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  TTRACE_CHECK(twice == sorted.end(),
+               UsageError,
+               "two local rows are said to be the logical row ",
+               twice == sorted.end() ? 0 : *twice,
+               "; a row may be held once");
+  for (const std::int64_t index : indices) {
+    TTRACE_CHECK(index == kPadding || (index >= 0 && index < logical_size),
+                 UsageError,
+                 "a local row is said to be the logical row ",
+                 index,
+                 " of ",
+                 logical_size,
+                 "; pass the number of all logical rows, and -1 for padding");
+  }
+  return {std::ssize(indices), logical_size, segments_of(indices)};
 }
 
 Placement permute(Placement placement, std::size_t dim, std::span<const std::int64_t> order) {
@@ -402,7 +443,7 @@ Placement permute(Placement placement, std::size_t dim, std::span<const std::int
                " of local size ",
                size,
                "; permute as many samples as the tensor has");
-  const std::vector<std::int64_t> map = index_map(target);
+  const std::vector<std::int64_t> map = logical_indices(target);
   std::vector<std::int64_t> permuted(size);
   std::vector<bool> seen(size, false);
   for (std::size_t i = 0; i < size; ++i) {

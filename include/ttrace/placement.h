@@ -30,6 +30,7 @@ struct TTRACE_API DimPlacement {
   std::int64_t local_size = 0;
   std::int64_t logical_size = 0;
   std::vector<Segment> segments;
+  bool sparse = false;  // indices that no rank holds are no gap: rows that a router sent elsewhere
 
   bool operator==(const DimPlacement&) const = default;
 };
@@ -52,10 +53,6 @@ struct TTRACE_API Rectangle {
 
 struct TTRACE_API Placement {
   std::vector<DimPlacement> dims;
-  // The record's tensor is one-dimensional and holds these elements of the tensor that `dims`
-  // place: a distributed optimizer cuts this rank's part of a parameter anywhere. Several ranks may
-  // hold an element; then they must agree on it.
-  std::optional<FlatRange> flat;
   // The logical value is the sum of `partial_count` addends, of which this is number
   // `partial_index`. Records of one id with equal region and equal partial_index are replicas and
   // must agree.
@@ -63,6 +60,10 @@ struct TTRACE_API Placement {
   int partial_count = 1;
   std::string partial_over;  // axes summed over, "tp" or "tp,dp"; for messages
   double scale = 1.0;        // the local value times `scale` is the logical value
+  // The record's tensor is one-dimensional and holds these elements of the tensor that `dims`
+  // place: a distributed optimizer cuts this rank's part of a parameter anywhere. Several ranks may
+  // hold an element; then they must agree on it.
+  std::optional<FlatRange> flat = {};
 
   bool operator==(const Placement&) const = default;
 
@@ -80,8 +81,16 @@ struct TTRACE_API Placement {
 [[nodiscard]] TTRACE_API std::vector<Rectangle> rectangles(const Placement& placement);
 
 // Throws FormatError where segments overlap locally or logically, leave their dimension, a flat
-// range leaves its tensor, or a partial index lies outside its count.
+// range leaves its tensor, a partial index lies outside its count, or several dimensions are
+// sparse.
 TTRACE_API void validate(const Placement& placement);
+
+inline constexpr std::int64_t kPadding = -1;
+
+// The dimension whose local index i is the logical one indices[i]; kPadding is none. Throws
+// UsageError for an index beyond the size or a second time.
+[[nodiscard]] TTRACE_API DimPlacement index_map(std::span<const std::int64_t> indices,
+                                                std::int64_t logical_size);
 
 // The same claim for samples that were permuted along `dim`: local index i holds sample order[i].
 // Throws UsageError where `order` is no permutation of the dimension's local size, or the placement
