@@ -20,7 +20,7 @@ QueryKeyValue split_qkv(const at::Tensor& qkv, const ModelConfig& model) {
           heads.select(3, shared + 1)};
 }
 
-at::Tensor causal_attention(const QueryKeyValue& qkv) {
+at::Tensor causal_attention(const QueryKeyValue& qkv, const at::Tensor& documents) {
   const std::int64_t s = qkv.query.size(0);
   const std::int64_t d = qkv.query.size(3);
   const std::int64_t shared = qkv.query.size(2) / qkv.key.size(2);  // N/G
@@ -33,8 +33,12 @@ at::Tensor causal_attention(const QueryKeyValue& qkv) {
 
   const at::Tensor scores =
       at::matmul(query, key) / std::sqrt(static_cast<double>(d));  // [B,N,S query,S key]
-  const at::Tensor future = at::ones({s, s}, at::kBool).triu(1);   // key after query
-  const at::Tensor masked = scores.masked_fill(future, -std::numeric_limits<double>::infinity());
+  at::Tensor hidden = at::ones({s, s}, at::kBool).triu(1);         // key after query
+  if (documents.defined()) {
+    const at::Tensor elsewhere = documents.unsqueeze(2).ne(documents.unsqueeze(1));  // [B,S,S]
+    hidden = hidden.logical_or(elsewhere).unsqueeze(1);
+  }
+  const at::Tensor masked = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
   const at::Tensor weights = masked.to(high_precision(working)).softmax(-1).to(working);
 
   const at::Tensor context = at::matmul(weights, value);  // [B,N,S,D]
@@ -50,7 +54,9 @@ SelfAttention::SelfAttention(const ModelConfig& model, at::ScalarType type)
                                   std::make_shared<Linear>(model.hidden, model.hidden, type))),
       model_(model) {}
 
-at::Tensor SelfAttention::forward(const at::Tensor& x, const RotaryTable& rotary) const {
+at::Tensor SelfAttention::forward(const at::Tensor& x,
+                                  const RotaryTable& rotary,
+                                  const at::Tensor& documents) const {
   QueryKeyValue qkv = split_qkv(linear_qkv->forward(x), model_);
   const at::Tensor query = rotate(qkv.query, rotary);
   const at::Tensor key = rotate(qkv.key, rotary);
@@ -58,8 +64,8 @@ at::Tensor SelfAttention::forward(const at::Tensor& x, const RotaryTable& rotary
   at::Tensor context;
   {
     Scope scope(*this, "core_attention");
-    context =
-        scope.out(causal_attention({scope.in(query, 0), scope.in(key, 1), scope.in(qkv.value, 2)}));
+    context = scope.out(causal_attention(
+        {scope.in(query, 0), scope.in(key, 1), scope.in(qkv.value, 2)}, documents));
   }
   return linear_proj->forward(context);
 }

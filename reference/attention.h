@@ -22,14 +22,19 @@ struct QueryKeyValue {
 // the N/G query heads that share it, then its key head, then its value head.
 [[nodiscard]] QueryKeyValue split_qkv(const at::Tensor& qkv, const ModelConfig& model);
 
-// softmax(Q K^T / sqrt(D) + causal mask) V, head by head; head n reads group n / (N/G).
-// Products in the working type, softmax in high precision. Returns [S, B, N D].
-[[nodiscard]] at::Tensor causal_attention(const QueryKeyValue& qkv);
+// softmax(Q K^T / sqrt(D) + mask) V, head by head; head n reads group n / (N/G). A token sees
+// itself and the earlier ones of its document; documents [B, S] as in Samples, undefined: a sample
+// is one. Products in the working type, softmax in high precision. Returns [S, B, N D].
+[[nodiscard]] at::Tensor causal_attention(const QueryKeyValue& qkv,
+                                          const at::Tensor& documents = {});
 
 class SelfAttention : public torch::nn::Module {
  public:
   SelfAttention(const ModelConfig& model, at::ScalarType type);
-  at::Tensor forward(const at::Tensor& x, const RotaryTable& rotary) const;  // [S, B, H] -> same
+  // [S, B, H] -> same
+  at::Tensor forward(const at::Tensor& x,
+                     const RotaryTable& rotary,
+                     const at::Tensor& documents) const;
 
   std::shared_ptr<Linear> linear_qkv;   // H -> A
   std::shared_ptr<Linear> linear_proj;  // N D -> H

@@ -5,6 +5,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <filesystem>
+#include <initializer_list>
 #include <set>
 
 namespace ttrace::reference {
@@ -32,6 +33,25 @@ class Reader {
                    " has the wrong type of value: ",
                    value.IsScalar() ? value.Scalar() : "not a single value");
     }
+  }
+
+  // One of `choices` by its name, or the first one where the file does not say.
+  template <class T>
+  T choice(const std::string& key, std::initializer_list<T> choices) {
+    known_.insert(key);
+    const YAML::Node value = node_[key];
+    if (!value.IsDefined()) {
+      return *choices.begin();
+    }
+    const auto text = get<std::string>(key);
+    std::string names;
+    for (const T possible : choices) {
+      if (to_string(possible) == text) {
+        return possible;
+      }
+      names += (names.empty() ? "" : " or ") + to_string(possible);
+    }
+    TTRACE_THROW(UsageError, where(value), qualified(key), " is '", text, "'; use ", names);
   }
 
   Reader section(const std::string& key) { return {child(key), file_, key}; }
@@ -103,6 +123,8 @@ DataConfig read_data(Reader reader, const std::filesystem::path& folder) {
   data.seed = reader.get<std::uint64_t>("seed");
   data.micro_batch_size = reader.get<std::int64_t>("micro_batch_size");
   data.micro_batches = reader.get<std::int64_t>("micro_batches");
+  data.documents = reader.choice("documents", {Documents::kSingle, Documents::kPacked});
+  data.masked = reader.choice("masked", {Masked::kNone, Masked::kPrompt});
   reader.finish();
   return data;
 }
@@ -181,6 +203,18 @@ std::string to_string(Activation activation) {
   return activation == Activation::kGelu ? "gelu" : "swiglu";
 }
 
+std::string to_string(Documents documents) {
+  return documents == Documents::kSingle ? "single" : "packed";
+}
+
+std::string to_string(Masked masked) {
+  return masked == Masked::kNone ? "none" : "prompt";
+}
+
+std::string to_string(Loss loss) {
+  return loss == Loss::kMean ? "mean" : "per_token";
+}
+
 std::string to_string(Precision precision) {
   switch (precision) {
     case Precision::kF64:
@@ -204,6 +238,11 @@ Precision parse_precision(const std::string& text) {
 
 void check(const Config& config) {
   check_model(config.model);
+  TTRACE_CHECK(config.data.documents == Documents::kSingle || config.model.sequence >= 4,
+               UsageError,
+               "model.sequence is ",
+               config.model.sequence,
+               "; with packed documents it must be at least 4");
   require_positive("data.micro_batch_size", config.data.micro_batch_size);
   require_positive("data.micro_batches", config.data.micro_batches);
   check_optimizer(config.optimizer);
@@ -223,6 +262,7 @@ Config load_config(const std::string& file) {
   config.model = read_model(reader.section("model"));
   config.data = read_data(reader.section("data"), std::filesystem::path(file).parent_path());
   config.optimizer = read_optimizer(reader.section("optimizer"));
+  config.loss = reader.choice("loss", {Loss::kMean, Loss::kPerToken});
   config.precision = parse_precision(reader.get<std::string>("precision"));
   reader.finish();
   check(config);

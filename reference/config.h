@@ -18,13 +18,30 @@
 namespace ttrace::reference {
 
 enum class Activation : std::uint8_t { kGelu, kSwiglu };
+enum class Documents : std::uint8_t {
+  kSingle,
+  kPacked,  // a sample is several documents that do not see each other; their lengths are drawn
+};
+enum class Masked : std::uint8_t {
+  kNone,
+  kPrompt,  // the first tokens of a sample do not count in the loss; how many is drawn
+};
+enum class Loss : std::uint8_t {
+  kMean,      // each micro-batch's mean over its tokens that count, averaged over micro-batches
+  kPerToken,  // the mean over all tokens of the step that count
+};
 enum class Precision : std::uint8_t {
   kF64,
   kF32,
   kBf16,  // parameters and activations; main gradients, masters and moments are f32
 };
 
+// As in the file: "gelu", "swiglu"; "single", "packed"; "none", "prompt"; "mean", "per_token";
+// "f64", "f32", "bf16".
 [[nodiscard]] std::string to_string(Activation activation);
+[[nodiscard]] std::string to_string(Documents documents);
+[[nodiscard]] std::string to_string(Masked masked);
+[[nodiscard]] std::string to_string(Loss loss);
 [[nodiscard]] std::string to_string(Precision precision);
 // "f64", "f32" or "bf16". Throws UsageError for anything else.
 [[nodiscard]] Precision parse_precision(const std::string& text);
@@ -50,6 +67,8 @@ struct DataConfig {
   std::uint64_t seed = 0;  // of the samples and of the initial parameters
   std::int64_t micro_batch_size = 0;  // B
   std::int64_t micro_batches = 0;     // M
+  Documents documents = Documents::kSingle;
+  Masked masked = Masked::kNone;
 };
 
 struct OptimizerConfig {
@@ -65,6 +84,7 @@ struct Config {
   ModelConfig model;
   DataConfig data;
   OptimizerConfig optimizer;
+  Loss loss = Loss::kMean;
   Precision precision = Precision::kF32;
 };
 

@@ -18,10 +18,12 @@ TransformerLayer::TransformerLayer(const ModelConfig& model, at::ScalarType type
                           std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type))),
       mlp(register_module("mlp", std::make_shared<Mlp>(model, type))) {}
 
-at::Tensor TransformerLayer::forward(const at::Tensor& input, const RotaryTable& rotary) const {
+at::Tensor TransformerLayer::forward(const at::Tensor& input,
+                                     const RotaryTable& rotary,
+                                     const at::Tensor& documents) const {
   Scope scope(*this);
   at::Tensor x = scope.in(input);  // [S, B, H], the residual stream
-  x = x + self_attention->forward(input_layernorm->forward(x), rotary);
+  x = x + self_attention->forward(input_layernorm->forward(x), rotary, documents);
   x = x + mlp->forward(pre_mlp_layernorm->forward(x));
   return scope.out(x);
 }
@@ -54,14 +56,17 @@ Gpt::Gpt(const ModelConfig& model, Precision precision) : model_(model) {
   output_layer = register_module("output_layer", std::make_shared<OutputLayer>(model, type));
 }
 
-at::Tensor Gpt::forward(const at::Tensor& tokens) const {
+at::Tensor Gpt::forward(const at::Tensor& tokens, const Packing& packing) const {
   const at::ScalarType type = word_embeddings->weight.scalar_type();
-  const RotaryTable rotary =
+  RotaryTable rotary =
       rotary_table(tokens.size(1), model_.head_size(), model_.rotary_base, high_precision(type));
+  if (packing.positions.defined()) {
+    rotary = at_positions(rotary, packing.positions);
+  }
 
   at::Tensor x = word_embeddings->forward(tokens.t());  // [S, B, H]
   for (const auto& layer : layers) {
-    x = layer->forward(x, rotary);
+    x = layer->forward(x, rotary, packing.documents);
   }
   return output_layer->forward(final_layernorm->forward(x), word_embeddings->weight);
 }

@@ -24,8 +24,10 @@ namespace ttrace::reference {
 class TransformerLayer : public torch::nn::Module {
  public:
   TransformerLayer(const ModelConfig& model, at::ScalarType type);
+  // [S, B, H] -> same
   at::Tensor forward(const at::Tensor& input,
-                     const RotaryTable& rotary) const;  // [S, B, H] -> same
+                     const RotaryTable& rotary,
+                     const at::Tensor& documents) const;
 
   std::shared_ptr<LayerNorm> input_layernorm;
   std::shared_ptr<SelfAttention> self_attention;
@@ -43,10 +45,17 @@ class OutputLayer : public torch::nn::Module {
   at::Tensor weight;  // [V, H]; undefined where the model is tied
 };
 
+// Where the tokens of packed documents stand, as in Samples; undefined: a sample is one document.
+struct Packing {
+  at::Tensor positions;  // [B, S]
+  at::Tensor documents;  // [B, S]
+};
+
 class Gpt : public torch::nn::Module {
  public:
   Gpt(const ModelConfig& model, Precision precision);
-  at::Tensor forward(const at::Tensor& tokens) const;  // [B, S] i64 -> logits [S, B, V]
+  // [B, S] i64 -> logits [S, B, V]
+  at::Tensor forward(const at::Tensor& tokens, const Packing& packing = {}) const;
 
   std::shared_ptr<Embedding> word_embeddings;
   std::vector<std::shared_ptr<TransformerLayer>> layers;

@@ -13,9 +13,15 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
   return -log_probability.gather(-1, index).squeeze(-1);                // [S, B]
 }
 
-at::Tensor share_of_step(const at::Tensor& per_token, std::int64_t micro_batches) {
-  return per_token.sum() / static_cast<double>(per_token.numel()) /
-         static_cast<double>(micro_batches);
+at::Tensor share_of_step(const at::Tensor& per_token,
+                         const at::Tensor& counts,
+                         Loss loss,
+                         std::int64_t micro_batches) {
+  const at::Tensor sum = per_token.masked_fill(counts.t().logical_not(), 0.0).sum();
+  if (loss == Loss::kPerToken) {
+    return sum;
+  }
+  return sum / counts.sum().item<double>() / static_cast<double>(micro_batches);
 }
 
 }  // namespace ttrace::reference

@@ -35,6 +35,12 @@ void MainGradients::add_micro_batch() {
   }
 }
 
+void MainGradients::divide(double divisor) {
+  for (auto& gradient : gradients_) {
+    gradient.tensor.div_(divisor);
+  }
+}
+
 double MainGradients::norm() const {
   double squares = 0.0;
   for (const auto& gradient : gradients_) {

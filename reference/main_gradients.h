@@ -19,6 +19,8 @@ class MainGradients {
   // micro-batch's gradient stands alone.
   void add_micro_batch();
 
+  void divide(double divisor);
+
   // Length of all gradients taken as one vector, summed in f64.
   [[nodiscard]] double norm() const;
   // Shortens all gradients by min(1, limit / (norm + 1e-6)).

@@ -19,6 +19,14 @@ RotaryTable rotary_table(std::int64_t positions,
   return {angle.cos(), angle.sin()};
 }
 
+RotaryTable at_positions(const RotaryTable& table, const at::Tensor& positions) {
+  const at::Tensor rows = positions.t();  // [S, B]
+  const auto select = [&](const at::Tensor& values) {
+    return values.index_select(0, rows.flatten()).view({rows.size(0), rows.size(1), 1, -1});
+  };
+  return {select(table.cosine), select(table.sine)};
+}
+
 at::Tensor rotate(const at::Tensor& x, const RotaryTable& table) {
   const std::int64_t half = x.size(-1) / 2;
   const at::Tensor wide = x.to(table.cosine.scalar_type());

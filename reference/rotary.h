@@ -14,14 +14,17 @@ namespace ttrace::reference {
 
 // In high precision (precision.h).
 struct RotaryTable {
-  at::Tensor cosine;  // [S, 1, 1, D/2]
-  at::Tensor sine;    // [S, 1, 1, D/2]
+  at::Tensor cosine;  // [S, 1 or B, 1, D/2]
+  at::Tensor sine;    // the same
 };
 
 [[nodiscard]] RotaryTable rotary_table(std::int64_t positions,
                                        std::int64_t head_size,
                                        std::int64_t base,
                                        at::ScalarType type);
+
+// The table's rows at the positions of a micro-batch's tokens, [B, S] -> [S, B, 1, D/2].
+[[nodiscard]] RotaryTable at_positions(const RotaryTable& table, const at::Tensor& positions);
 
 // [S, B, N or G, D] -> the same shape and type; computed in the table's type.
 [[nodiscard]] at::Tensor rotate(const at::Tensor& x, const RotaryTable& table);

@@ -40,11 +40,14 @@ RunDescription describe(const Config& config, const ByteCorpus& corpus) {
                        {"activation", to_string(model.activation)},
                        {"tied", model.tied ? "true" : "false"},
                        {"rotary_base", std::to_string(model.rotary_base)},
-                       {"norm_epsilon", short_text(model.norm_epsilon)}};
+                       {"norm_epsilon", short_text(model.norm_epsilon)},
+                       {"loss", to_string(config.loss)}};
   description.data = {{"digest", corpus.digest()},
                       {"seed", std::to_string(config.data.seed)},
                       {"micro_batch_size", std::to_string(config.data.micro_batch_size)},
-                      {"micro_batches", std::to_string(config.data.micro_batches)}};
+                      {"micro_batches", std::to_string(config.data.micro_batches)},
+                      {"documents", to_string(config.data.documents)},
+                      {"masked", to_string(config.data.masked)}};
   description.versions = {{"ttrace_reference", TTRACE_VERSION}};
   description.precision = to_string(config.precision);
   return description;
@@ -78,23 +81,26 @@ void Trainer::start_session(const std::string& annotations) {
   session_.load_parameters();
 }
 
-double Trainer::run_micro_batch(std::int64_t iteration, std::int64_t index, Step& step) {
+Trainer::Addend Trainer::run_micro_batch(std::int64_t iteration, std::int64_t index, Step& step) {
   Microbatch microbatch = step.microbatch(index);
   const std::vector<std::int64_t> order =
       microbatch.permutation(config_.data.micro_batch_size);  // [B], the identity in plain runs
-  const Samples samples = corpus_.samples(iteration, index);
-  const at::Tensor rows = at::tensor(order);
-  const at::Tensor tokens = samples.tokens.index_select(0, rows);  // [B, S]
-  const at::Tensor labels = samples.labels.index_select(0, rows);  // [B, S]
-  microbatch.data("tokens", tokens);
-  microbatch.data("labels", labels);
+  const Samples samples = reordered(corpus_.samples(iteration, index), at::tensor(order));
+  microbatch.data("tokens", samples.tokens);
+  microbatch.data("labels", samples.labels);
+  microbatch.data("loss_mask", samples.counts);
 
-  const at::Tensor per_token = cross_entropy(model_->forward(tokens), labels);  // [S, B]
+  const Packing packing = config_.data.documents == Documents::kPacked
+                              ? Packing{samples.positions, samples.documents}
+                              : Packing{};
+  const at::Tensor logits = model_->forward(samples.tokens, packing);  // [S, B, V]
+  const at::Tensor per_token = cross_entropy(logits, samples.labels);  // [S, B]
   microbatch.loss(per_token);
-  const at::Tensor share = share_of_step(per_token, config_.data.micro_batches);
+  const at::Tensor share =
+      share_of_step(per_token, samples.counts, config_.loss, config_.data.micro_batches);
   share.backward();
   gradients_->add_micro_batch();
-  return share.item<double>();
+  return {share.item<double>(), samples.counts.sum().item<double>()};
 }
 
 StepResult Trainer::step(std::int64_t iteration) {
@@ -102,9 +108,16 @@ StepResult Trainer::step(std::int64_t iteration) {
   StepResult result;
   Digest digest;
 
+  double tokens = 0.0;  // of the step that count
   gradients_->zero();
   for (std::int64_t index = 0; index < config_.data.micro_batches; ++index) {
-    result.loss += run_micro_batch(iteration, index, step);
+    const Addend addend = run_micro_batch(iteration, index, step);
+    result.loss += addend.loss;
+    tokens += addend.tokens;
+  }
+  if (config_.loss == Loss::kPerToken) {
+    result.loss /= tokens;
+    gradients_->divide(tokens);
   }
   step.gradients_reduced(gradients_->tensors());
   step.scalar("loss", result.loss);

@@ -19,7 +19,7 @@ namespace ttrace::reference {
 class Gpt;
 
 struct StepResult {
-  double loss = 0.0;       // mean over all tokens of the step
+  double loss = 0.0;       // loss.h
   double grad_norm = 0.0;  // before clipping
   std::string digest;      // of loss, main gradients before clipping and updated parameters
 };
@@ -39,8 +39,14 @@ class Trainer {
   [[nodiscard]] const AdamW& optimizer() const { return *optimizer_; }
 
  private:
+  // What a micro-batch adds: to the loss, and to the number of tokens that count.
+  struct Addend {
+    double loss = 0.0;
+    double tokens = 0.0;
+  };
+
   void start_session(const std::string& annotations);
-  double run_micro_batch(std::int64_t iteration, std::int64_t index, Step& step);
+  Addend run_micro_batch(std::int64_t iteration, std::int64_t index, Step& step);
 
   Config config_;
   ByteCorpus corpus_;

@@ -1,5 +1,6 @@
 #include "interrupt.h"
 
+#include <atomic>
 #include <cstddef>
 #include <poll.h>
 #include <unistd.h>
@@ -23,6 +24,11 @@ extern "C" void say_that_a_file_is_lost(int /*signal*/) {
   static constexpr char kSentence[] =
       "ttrace: error: a file of one of the traces was cut short, or its disk failed, while it was "
       "read; run the pass again where nothing else writes, then compare\n";
+  // Several threads may read the file; the first one speaks for all and ends the program.
+  static std::atomic_flag said = ATOMIC_FLAG_INIT;
+  while (said.test_and_set()) {
+    ::pause();
+  }
   static_cast<void>(!::write(STDERR_FILENO, kSentence, sizeof kSentence - 1));
   ::_exit(2);  // could not compare
 }

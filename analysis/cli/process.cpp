@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 #include <sys/prctl.h>
@@ -56,7 +55,9 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 // Parent of a living process; nothing where it is gone or a zombie.
 std::optional<pid_t> parent_of(const std::filesystem::path& proc_directory) {
   std::ifstream file(proc_directory / "stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  // getline, because an iterator throws where the process ends between opening and reading.
+  std::string text;
+  std::getline(file, text, '\0');
   // "pid (any name, brackets too) state ppid ...": the last bracket ends the name.
   const std::size_t name_end = text.rfind(')');
   if (name_end == std::string::npos || text.size() < name_end + 5) {

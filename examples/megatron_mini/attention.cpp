@@ -1,5 +1,7 @@
 #include "attention.h"
 
+#include "ring_attention.h"
+
 #include <ttrace/scope.h>
 
 #include <ATen/ATen.h>
@@ -22,15 +24,25 @@ at::Tensor by_head(const at::Tensor& tensor, std::int64_t n) {
   return tensor.permute({1, 2, 0, 3}).repeat_interleave(n / tensor.size(2), 1);
 }
 
+// [s, s] or, where documents keep apart, [b, 1, s, s]: true where a query must not see a key.
+at::Tensor hidden_keys(std::int64_t s, const at::Tensor& documents) {
+  const at::Tensor future = at::ones({s, s}, at::kBool).triu(1);
+  if (!documents.defined()) {
+    return future;
+  }
+  const at::Tensor numbers = documents.t();  // [b, s]
+  return future.logical_or(numbers.unsqueeze(2).ne(numbers.unsqueeze(1))).unsqueeze(1);
+}
+
 }  // namespace
 
-at::Tensor rotate(const at::Tensor& heads, std::int64_t base) {
+at::Tensor rotate(const at::Tensor& heads, const at::Tensor& positions, std::int64_t base) {
   const auto size = heads.size(-1);
   const auto options = heads.options().dtype(wide_type(heads));
   const at::Tensor exponent = at::arange(0, size, 2, options) / static_cast<double>(size);
-  const at::Tensor position = at::arange(heads.size(0), options).view({-1, 1, 1, 1});
+  const at::Tensor position = positions.to(options.dtype()).unsqueeze(-1).unsqueeze(-1);
   const at::Tensor angle =
-      position / at::pow(static_cast<double>(base), exponent);  // [s, 1, 1, d/2]
+      position / at::pow(static_cast<double>(base), exponent);  // [s, b, 1, d/2]
   const at::Tensor cosine = angle.cos();
   const at::Tensor sine = angle.sin();
   const auto halves = heads.to(options.dtype()).chunk(2, -1);
@@ -40,22 +52,26 @@ at::Tensor rotate(const at::Tensor& heads, std::int64_t base) {
 
 at::Tensor CoreAttention::forward(const at::Tensor& query,
                                   const at::Tensor& key,
-                                  const at::Tensor& value) {
+                                  const at::Tensor& value,
+                                  const at::Tensor& documents) {
   ttrace::Scope scope(*this);
-  const auto s = query.size(0);
-  const auto b = query.size(1);
-  const auto n = query.size(2);
-  const at::Tensor q = by_head(scope.in(query, 0), n);
-  const at::Tensor k = by_head(scope.in(key, 1), n);
-  const at::Tensor v = by_head(scope.in(value, 2), n);
-
+  const at::Tensor q = scope.in(query, 0);
+  const at::Tensor k = scope.in(key, 1);
+  const at::Tensor v = scope.in(value, 2);
   const double scale = scale_factor_ / std::sqrt(static_cast<double>(query.size(3)));
-  const at::Tensor future = at::ones({s, s}, at::kBool).triu(1);
-  const at::Tensor scores = (at::matmul(q, k.transpose(-2, -1)).to(wide_type(query)) * scale)
-                                .masked_fill(future, -std::numeric_limits<double>::infinity());
-  const at::Tensor probabilities = scores.softmax(-1).to(query.scalar_type());  // [b, n, s, s]
-  const at::Tensor context = at::matmul(probabilities, v);                      // [b, n, s, d]
-  return scope.out(context.permute({2, 0, 1, 3}).reshape({s, b, -1}));
+  if (cp_.size > 1) {
+    return scope.out(
+        ring_attention(q, k, v, {.group = cp_, .scale = scale, .documents = documents}));
+  }
+  const auto n = query.size(2);
+  const at::Tensor scores = at::matmul(by_head(q, n), by_head(k, n).transpose(-2, -1));
+  const at::Tensor masked =
+      (scores.to(wide_type(query)) * scale)
+          .masked_fill(hidden_keys(query.size(0), documents),
+                       -std::numeric_limits<double>::infinity());  // [b, n, s, s]
+  const at::Tensor probabilities = masked.softmax(-1).to(query.scalar_type());
+  const at::Tensor context = at::matmul(probabilities, by_head(v, n));  // [b, n, s, d]
+  return scope.out(context.permute({2, 0, 1, 3}).flatten(2));
 }
 
 SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path)
@@ -70,16 +86,16 @@ SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path
                                     model.query_groups * (heads_per_group_ + 2) * head_size_,
                                     blueprint,
                                     path + ".linear_qkv"));
-  core_attention_ =
-      register_module("core_attention",
-                      std::make_shared<CoreAttention>(
-                          blueprint.bugs.softmax_scale_factor(path + ".core_attention")));
+  core_attention_ = register_module(
+      "core_attention",
+      std::make_shared<CoreAttention>(
+          blueprint.parallel.cp, blueprint.bugs.softmax_scale_factor(path + ".core_attention")));
   linear_proj_ = register_module("linear_proj",
                                  std::make_shared<RowParallelLinear>(
                                      model.hidden, model.hidden, blueprint, path + ".linear_proj"));
 }
 
-at::Tensor SelfAttention::forward(const at::Tensor& input) {
+at::Tensor SelfAttention::forward(const at::Tensor& input, const TokenPlaces& places) {
   const at::Tensor mixed = linear_qkv_->forward(input);  // [s, b, g * (n/g + 2) * d]
   const auto s = mixed.size(0);
   const auto b = mixed.size(1);
@@ -89,7 +105,10 @@ at::Tensor SelfAttention::forward(const at::Tensor& input) {
   const at::Tensor key = parts[1].reshape({s, b, groups_, head_size_});
   const at::Tensor value = parts[2].reshape({s, b, groups_, head_size_});
   return linear_proj_->forward(
-      core_attention_->forward(rotate(query, rotary_base_), rotate(key, rotary_base_), value));
+      core_attention_->forward(rotate(query, places.positions, rotary_base_),
+                               rotate(key, places.positions, rotary_base_),
+                               value,
+                               places.documents));
 }
 
 }  // namespace megatron_mini

@@ -48,10 +48,10 @@ constexpr std::array<BugEntry, 13> kTable = {{
      "dp-divisor",
      "Megatron-LM commits 3bdcbbbe5d and 3373641ff1: gradients were summed over data-parallel "
      "ranks with a divisor that did not match the number of ranks",
-     "dp >= 2",
+     "dp >= 2, loss mean",
      "main_grad/",
      "wrong_factor",
-     [](const BugSetting& run) { return run.dp >= 2; }},
+     [](const BugSetting& run) { return run.dp >= 2 && run.loss == Loss::kMean; }},
     {Bug::kScaledLinear,
      "scaled-linear",
      "synthetic: a projection's output is 5 % too large, to measure how small an error is found",
@@ -170,8 +170,8 @@ bool Bugs::skips_norm_gradient_sum() const {
   return active_ == Bug::kSpNormGrad;
 }
 
-int Bugs::data_parallel_divisor(int dp) const {
-  return active_ == Bug::kDpDivisor ? 1 : dp;
+int Bugs::data_parallel_divisor(int ranks) const {
+  return active_ == Bug::kDpDivisor ? 1 : ranks;
 }
 
 double Bugs::output_factor(std::string_view path) const {

@@ -46,6 +46,7 @@ struct BugSetting {
   std::int64_t layers = 1;
   std::int64_t micro_batches = 1;  // per step, over all ranks
   Precision precision = Precision::kBF16;
+  Loss loss = Loss::kMean;
 };
 
 struct BugEntry {
@@ -77,8 +78,8 @@ class Bugs {
   [[nodiscard]] bool skips_input_gradient_sum(std::string_view path) const;
   // Gradients of norm parameters stay what this rank's part of the sequence gave.
   [[nodiscard]] bool skips_norm_gradient_sum() const;
-  // What gradients are divided by before they are summed over data-parallel ranks.
-  [[nodiscard]] int data_parallel_divisor(int dp) const;
+  // What gradients are divided by before they are summed over `ranks` ranks with other tokens.
+  [[nodiscard]] int data_parallel_divisor(int ranks) const;
   // What a linear's output is multiplied by.
   [[nodiscard]] double output_factor(std::string_view path) const;
   // First token behind those that a rank looks up, where `end` is the right one.

@@ -16,10 +16,14 @@ namespace {
 constexpr bool kAsync = false;
 constexpr std::int64_t kNoTimeout = -1;
 
-// Calls a c10d operator and waits for its Work, which is its last result.
-void call(const char* name, std::vector<c10::IValue> stack) {
+// Calls a c10d operator; its Work is its last result.
+c10::intrusive_ptr<c10d::Work> start(const char* name, std::vector<c10::IValue> stack) {
   c10::Dispatcher::singleton().findSchemaOrThrow(name, "").callBoxed(&stack);
-  stack.back().toCustomClass<c10d::Work>()->wait();
+  return stack.back().toCustomClass<c10d::Work>();
+}
+
+void call(const char* name, std::vector<c10::IValue> stack) {
+  start(name, std::move(stack))->wait();
 }
 
 c10::IValue group_value(const Group& group) {
@@ -87,6 +91,25 @@ at::Tensor reduce_scatter(const at::Tensor& input, const Group& group) {
         reduce_value(Reduction::kSum),
         kAsync,
         kNoTimeout});
+  return result;
+}
+
+at::Tensor pass_on(const at::Tensor& input, const Group& group) {
+  if (group.size == 1) {
+    return input.clone(at::MemoryFormat::Contiguous);
+  }
+  constexpr std::int64_t kTag = 0;
+  const std::int64_t next = (group.rank + 1) % group.size;
+  const std::int64_t previous = (group.rank + group.size - 1) % group.size;
+  const at::Tensor sent = input.contiguous();
+  at::Tensor result = at::empty(input.sizes(), input.options());
+  // Both are under way before either is waited for: otherwise every rank would wait for its next.
+  const auto sending =
+      start("c10d::send", {std::vector<at::Tensor>{sent}, group_value(group), next, kTag});
+  const auto receiving =
+      start("c10d::recv_", {std::vector<at::Tensor>{result}, group_value(group), previous, kTag});
+  sending->wait();
+  receiving->wait();
   return result;
 }
 

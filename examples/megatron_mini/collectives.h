@@ -35,6 +35,10 @@ enum class Reduction : std::uint8_t { kSum, kMax };
 // Sums and keeps this rank's part of dimension 0: [n, ...] -> [n / size, ...].
 [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& input, const Group& group);
 
+// Sends to the next rank of a ring and returns what the previous one sent; all ranks' tensors have
+// one shape. The input may be strided.
+[[nodiscard]] at::Tensor pass_on(const at::Tensor& input, const Group& group);
+
 // In place. Requires: `tensor` is contiguous, otherwise c10::Error.
 void sum_in_place(const at::Tensor& tensor, const Group& group);
 void broadcast(const at::Tensor& tensor, const Group& group, int root);

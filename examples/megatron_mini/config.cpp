@@ -5,12 +5,15 @@
 #include <yaml-cpp/yaml.h>
 
 #include <filesystem>
+#include <initializer_list>
 #include <set>
 #include <utility>
 
 namespace megatron_mini {
 
 namespace {
+
+constexpr std::int64_t kShortestPacked = 4;  // two documents of two tokens
 
 // One mapping of the file that remembers which keys were asked for, so that the others can be
 // refused.
@@ -38,6 +41,25 @@ class Section {
                    "` has a bad value: ",
                    value.IsScalar() ? value.Scalar() : "not a plain value");
     }
+  }
+
+  // One of `choices` by its name, or the first one where the file does not say.
+  template <class T>
+  [[nodiscard]] T choice(const std::string& key, std::initializer_list<T> choices) {
+    asked_.insert(key);
+    if (!std::as_const(node_)[key]) {
+      return *choices.begin();
+    }
+    const auto asked = get<std::string>(key);
+    std::string names;
+    for (const T candidate : choices) {
+      if (name_of(candidate) == asked) {
+        return candidate;
+      }
+      names += (names.empty() ? "" : ", ") + name_of(candidate);
+    }
+    TTRACE_THROW(
+        UsageError, file_, ": `", name_, ".", key, "` is ", asked, ", which is none of ", names);
   }
 
   template <class T>
@@ -94,6 +116,8 @@ DataConfig read_data(Section section, const std::filesystem::path& folder) {
   data.seed = section.get<std::uint64_t>("seed");
   data.micro_batch_size = section.positive<std::int64_t>("micro_batch_size");
   data.micro_batches = section.positive<std::int64_t>("micro_batches");
+  data.documents = section.choice("documents", {Documents::kSingle, Documents::kPacked});
+  data.masked = section.choice("masked", {Masked::kNone, Masked::kPrompt});
   section.refuse_others();
   return data;
 }
@@ -148,9 +172,18 @@ Config load_config(const std::string& file) {
   config.model = read_model(section("model"));
   config.data = read_data(section("data"), std::filesystem::path(file).parent_path());
   config.optimizer = read_optimizer(section("optimizer"));
+  config.loss = top.choice("loss", {Loss::kMean, Loss::kPerToken});
   config.precision = parse_precision(top.get<std::string>("precision"));
   top.refuse_others();
   check_model(file, config.model);
+  TTRACE_CHECK(
+      config.data.documents == Documents::kSingle || config.model.sequence >= kShortestPacked,
+      UsageError,
+      file,
+      ": packed documents need a sequence of at least ",
+      kShortestPacked,
+      ", not ",
+      config.model.sequence);
   return config;
 }
 
@@ -177,6 +210,18 @@ Precision parse_precision(const std::string& name) {
 
 std::string name_of(Activation activation) {
   return activation == Activation::kSwiglu ? "swiglu" : "gelu";
+}
+
+std::string name_of(Documents documents) {
+  return documents == Documents::kPacked ? "packed" : "single";
+}
+
+std::string name_of(Masked masked) {
+  return masked == Masked::kPrompt ? "prompt" : "none";
+}
+
+std::string name_of(Loss loss) {
+  return loss == Loss::kPerToken ? "per_token" : "mean";
 }
 
 }  // namespace megatron_mini

@@ -9,6 +9,14 @@
 namespace megatron_mini {
 
 enum class Activation : std::uint8_t { kGelu, kSwiglu };
+// Whether a sample is one document or several, between which attention is blocked.
+enum class Documents : std::uint8_t { kSingle, kPacked };
+// Which tokens of a sample count in the loss: all, or those behind its first few.
+enum class Masked : std::uint8_t { kNone, kPrompt };
+// What is minimised: the mean over micro-batches of each one's mean over its tokens that count, or
+// the mean over all tokens of a step that count. They differ where micro-batches have unequal
+// numbers of such tokens.
+enum class Loss : std::uint8_t { kMean, kPerToken };
 enum class Precision : std::uint8_t { kF64, kF32, kBF16 };
 
 struct ModelConfig {
@@ -34,6 +42,8 @@ struct DataConfig {
   std::uint64_t seed = 0;
   std::int64_t micro_batch_size = 0;
   std::int64_t micro_batches = 0;  // per step, over all data-parallel ranks
+  Documents documents = Documents::kSingle;
+  Masked masked = Masked::kNone;
 };
 
 struct OptimizerConfig {
@@ -49,6 +59,7 @@ struct Config {
   ModelConfig model;
   DataConfig data;
   OptimizerConfig optimizer;
+  Loss loss = Loss::kMean;
   Precision precision = Precision::kBF16;
 };
 
@@ -60,7 +71,10 @@ struct Config {
 [[nodiscard]] std::string name_of(Precision precision);
 [[nodiscard]] Precision parse_precision(const std::string& name);
 
-// "gelu", "swiglu".
+// As in the file: "gelu", "swiglu"; "single", "packed"; "none", "prompt"; "mean", "per_token".
 [[nodiscard]] std::string name_of(Activation activation);
+[[nodiscard]] std::string name_of(Documents documents);
+[[nodiscard]] std::string name_of(Masked masked);
+[[nodiscard]] std::string name_of(Loss loss);
 
 }  // namespace megatron_mini

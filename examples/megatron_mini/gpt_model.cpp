@@ -42,10 +42,11 @@ TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string
           register_module("pre_mlp_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
       mlp_(register_module("mlp", std::make_shared<Mlp>(blueprint, path + ".mlp"))) {}
 
-at::Tensor TransformerLayer::forward(const at::Tensor& input) {
+at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces& places) {
   ttrace::Scope scope(*this);
   const at::Tensor stream = scope.in(input);
-  const at::Tensor attended = stream + self_attention_->forward(input_layernorm_->forward(stream));
+  const at::Tensor attended =
+      stream + self_attention_->forward(input_layernorm_->forward(stream), places);
   return scope.out(attended + mlp_->forward(pre_mlp_layernorm_->forward(attended)));
 }
 
@@ -60,9 +61,9 @@ Decoder::Decoder(const Blueprint& blueprint) {
       register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint.model));
 }
 
-at::Tensor Decoder::forward(at::Tensor stream) {
+at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places) {
   for (const auto& layer : layers_) {
-    stream = layer->forward(stream);
+    stream = layer->forward(stream, places);
   }
   return final_layernorm_->forward(stream);
 }
@@ -79,9 +80,9 @@ GptModel::GptModel(const Blueprint& blueprint) {
           blueprint, blueprint.model.tied ? word_embeddings_->weight() : at::Tensor()));
 }
 
-at::Tensor GptModel::forward(const at::Tensor& tokens) {
+at::Tensor GptModel::forward(const at::Tensor& tokens, const TokenPlaces& places) {
   const at::Tensor stream = word_embeddings_->forward(tokens.t().contiguous());
-  return output_layer_->forward(decoder_->forward(stream));
+  return output_layer_->forward(decoder_->forward(stream, places));
 }
 
 std::vector<ModelParameter> GptModel::model_parameters() const {

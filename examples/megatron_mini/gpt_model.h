@@ -40,7 +40,8 @@ class Mlp : public torch::nn::Module {
 class TransformerLayer : public torch::nn::Module {
  public:
   TransformerLayer(const Blueprint& blueprint, const std::string& path);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> [rows, b, h]
+  // [rows, b, h] -> [rows, b, h]
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input, const TokenPlaces& places);
 
  private:
   std::shared_ptr<LayerNorm> input_layernorm_;
@@ -52,7 +53,8 @@ class TransformerLayer : public torch::nn::Module {
 class Decoder : public torch::nn::Module {
  public:
   explicit Decoder(const Blueprint& blueprint);
-  [[nodiscard]] at::Tensor forward(at::Tensor stream);  // [rows, b, h] -> [rows, b, h]
+  // [rows, b, h] -> [rows, b, h]
+  [[nodiscard]] at::Tensor forward(at::Tensor stream, const TokenPlaces& places);
 
  private:
   std::vector<std::shared_ptr<TransformerLayer>> layers_;
@@ -74,7 +76,7 @@ class GptModel : public torch::nn::Module {
   explicit GptModel(const Blueprint& blueprint);
 
   // tokens [b, s] -> logits [s, b, padded/tp]
-  [[nodiscard]] at::Tensor forward(const at::Tensor& tokens);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& tokens, const TokenPlaces& places);
 
   // In the order of named_parameters().
   [[nodiscard]] std::vector<ModelParameter> model_parameters() const;

@@ -28,8 +28,18 @@ void check_divisible(const ModelConfig& model, const Parallel& parallel) {
   check("query_groups", model.query_groups);
   check("heads", model.heads);
   check("ffn", model.ffn);
+  const int cp = parallel.cp.size;
+  TTRACE_CHECK(cp == 1 || model.sequence % (2 * cp) == 0,
+               UsageError,
+               "--cp ",
+               cp,
+               " needs a sequence that is a multiple of ",
+               2 * cp,
+               ", not ",
+               model.sequence);
   if (parallel.sequence_parallel) {
-    check("sequence", model.sequence);
+    check(cp == 1 ? "sequence" : "the rows of the sequence that --cp leaves to a rank,",
+          model.sequence / cp);
   }
 }
 

@@ -1,7 +1,8 @@
 // The layers with parameters; most are split over tensor-parallel ranks.
 //
-// Activations are sequence-first. `rows` is s, or s / tp where sequence parallelism is on. All
-// layers open a scope, because their last operation uses no parameter of theirs.
+// Activations are sequence-first. s is what a context-parallel rank holds of the sequence; `rows`
+// is s, or s / tp where sequence parallelism is on. All layers open a scope, because their last
+// operation uses no parameter of theirs.
 //
 // Thread-safety: none; one training thread.
 #pragma once

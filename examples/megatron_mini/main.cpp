@@ -77,10 +77,14 @@ int run(megatron_mini::MpiRuntime& runtime, int argc, char** argv) {
     return 0;
   }
   const megatron_mini::Options options = plan->options;
-  // tp runs fastest: ranks 0 .. tp-1 share a model replica.
+  // Rank = (dp_rank * cp + cp_rank) * tp + tp_rank.
+  const int tp_rank = world.rank % options.tp;
+  const int replica = options.tp * options.cp;  // ranks that share a micro-batch
   const Parallel parallel{.world = world,
                           .tp = runtime.split("tp", world.rank / options.tp),
-                          .dp = runtime.split("dp", world.rank % options.tp),
+                          .cp = runtime.split("cp", world.rank / replica * options.tp + tp_rank),
+                          .dp = runtime.split("dp", world.rank % replica),
+                          .dp_cp = runtime.split("dp_cp", tp_rank),
                           .sequence_parallel = options.sequence_parallel};
   // As many digits as the losses of this precision have.
   const int digits = plan->config.precision == megatron_mini::Precision::kF64 ? 17 : 9;

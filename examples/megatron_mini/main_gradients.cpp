@@ -77,14 +77,21 @@ void MainGradients::accumulate(std::int64_t microbatch) {
   }
 }
 
-void MainGradients::reduce() {
-  const int divisor = bugs_.data_parallel_divisor(parallel_.dp.size);
+void MainGradients::reduce(Loss loss) {
+  if (loss == Loss::kMean) {
+    divide(bugs_.data_parallel_divisor(parallel_.dp_cp.size));
+  }
   for (const auto& bucket : buckets_) {
-    bucket.div_(divisor);
-    sum_in_place(bucket, parallel_.dp);
+    sum_in_place(bucket, parallel_.dp_cp);
   }
   if (parallel_.sequence_parallel) {
     sum_sequence_parallel_gradients();
+  }
+}
+
+void MainGradients::divide(double divisor) {
+  for (const auto& bucket : buckets_) {
+    bucket.div_(divisor);
   }
 }
 

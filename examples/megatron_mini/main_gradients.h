@@ -21,8 +21,10 @@ class MainGradients {
   void zero();
   // Adds the parameters' gradients of one micro-batch (by global number) and takes them away.
   void accumulate(std::int64_t microbatch);
-  // Averages over dp, then sums over tp what sequence parallelism left as addends. All ranks.
-  void reduce();
+  // Sums over dp and cp, then over tp what sequence parallelism left as addends. With Loss::kMean
+  // gradients are first divided by dp * cp, which the losses were multiplied by. All ranks.
+  void reduce(Loss loss);
+  void divide(double divisor);
   // Frobenius norm over the whole model, every logical element once; the same on all ranks. All
   // ranks.
   [[nodiscard]] double norm() const;

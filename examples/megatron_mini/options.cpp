@@ -16,7 +16,7 @@ namespace po = boost::program_options;
 
 po::options_description description() {
   po::options_description result(
-      "megatron_mini: trains a small GPT with tensor, sequence and data parallelism.\n"
+      "megatron_mini: trains a small GPT with tensor, sequence, context and data parallelism.\n"
       "Several ranks: run_ranks N megatron_mini --config FILE ...\n\nOptions");
   auto add = result.add_options();
   add("config", po::value<std::string>()->value_name("FILE"), "configuration (required)");
@@ -25,6 +25,7 @@ po::options_description description() {
   add("micro-batches", po::value<std::int64_t>()->value_name("N"), "per step, over all ranks");
   add("steps", po::value<std::int64_t>()->value_name("N")->default_value(1), "iterations");
   add("tp", po::value<int>()->value_name("N")->default_value(1), "tensor-parallel ranks");
+  add("cp", po::value<int>()->value_name("N")->default_value(1), "context-parallel ranks");
   add("dp", po::value<int>()->value_name("N"), "data-parallel ranks (default: all others)");
   add("sp", po::bool_switch(), "sequence parallelism over the tensor-parallel ranks");
   add("bug", po::value<std::string>()->value_name("NAME"), "switch a silent bug on");
@@ -80,11 +81,12 @@ std::optional<T> optional(const po::variables_map& values, const char* name) {
 }
 
 void check_layout(const Options& options, int world_size) {
-  TTRACE_CHECK(options.tp >= 1 && options.dp >= 1, UsageError, "--tp and --dp must be at least 1");
-  TTRACE_CHECK(std::int64_t{options.tp} * options.dp == world_size,
+  TTRACE_CHECK(std::int64_t{options.tp} * options.cp * options.dp == world_size,
                UsageError,
                "--tp ",
                options.tp,
+               " times --cp ",
+               options.cp,
                " times --dp ",
                options.dp,
                " must be the number of ranks, which is ",
@@ -124,7 +126,16 @@ CommandLine parse_command_line(int argc, const char* const* argv, int world_size
                " must divide the number of ranks, which is ",
                world_size,
                "; start with run_ranks N");
-  options.dp = optional<int>(values, "dp").value_or(world_size / options.tp);
+  options.cp = values["cp"].as<int>();
+  const int ranks_of_cp = world_size / options.tp;
+  TTRACE_CHECK(options.cp >= 1 && ranks_of_cp % options.cp == 0,
+               UsageError,
+               "--cp ",
+               options.cp,
+               " must divide the number of ranks over --tp, which is ",
+               ranks_of_cp,
+               "; start with run_ranks N");
+  options.dp = optional<int>(values, "dp").value_or(ranks_of_cp / options.cp);
   options.sequence_parallel = values["sp"].as<bool>();
   options.digest = values["digest"].as<bool>();
   check_layout(options, world_size);
@@ -153,7 +164,8 @@ Config load_config(const Options& options) {
              .sequence_parallel = options.sequence_parallel,
              .layers = config.model.layers,
              .micro_batches = config.data.micro_batches,
-             .precision = config.precision});
+             .precision = config.precision,
+             .loss = config.loss});
   return config;
 }
 

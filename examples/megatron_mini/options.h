@@ -20,6 +20,7 @@ struct Options {
   std::optional<std::int64_t> micro_batches;
   std::int64_t steps = 1;
   int tp = 1;
+  int cp = 1;
   int dp = 1;
   bool sequence_parallel = false;
   Bug bug = Bug::kNone;

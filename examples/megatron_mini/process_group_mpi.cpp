@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <chrono>
 #include <exception>
 #include <limits>
 #include <utility>
@@ -52,10 +53,27 @@ class Bf16 {
   MPI_Op sum_ = MPI_OP_NULL;
 };
 
-// All calls here block until they are done.
+// Collectives block until they are done.
 class DoneWork : public c10d::Work {
  public:
   explicit DoneWork(c10d::OpType op) : Work(-1, op) { finish(); }
+};
+
+// A message under way; its tensor lives as long as this. Requires: wait() is called once.
+class MessageWork : public c10d::Work {
+ public:
+  MessageWork(c10d::OpType op, at::Tensor tensor) : Work(-1, op), tensor_(std::move(tensor)) {}
+
+  bool wait(std::chrono::milliseconds /*timeout*/) override {
+    MPI_Wait(&request_, MPI_STATUS_IGNORE);
+    finish();
+    return true;
+  }
+  [[nodiscard]] MPI_Request* request() { return &request_; }
+
+ private:
+  at::Tensor tensor_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
 int checked_count(const at::Tensor& tensor) {
@@ -127,6 +145,36 @@ class MpiBackend : public c10d::Backend {
               static_cast<int>(options.rootRank),
               communicator_);
     return c10::make_intrusive<DoneWork>(c10d::OpType::BROADCAST);
+  }
+
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors,
+                                      int destination,
+                                      int tag) override {
+    const at::Tensor& tensor = only(tensors);
+    auto work = c10::make_intrusive<MessageWork>(c10d::OpType::SEND, tensor);
+    MPI_Isend(tensor.data_ptr(),
+              checked_count(tensor),
+              type_of(tensor),
+              destination,
+              tag,
+              communicator_,
+              work->request());
+    return work;
+  }
+
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors,
+                                      int source,
+                                      int tag) override {
+    const at::Tensor& tensor = only(tensors);
+    auto work = c10::make_intrusive<MessageWork>(c10d::OpType::RECV, tensor);
+    MPI_Irecv(tensor.data_ptr(),
+              checked_count(tensor),
+              type_of(tensor),
+              source,
+              tag,
+              communicator_,
+              work->request());
+    return work;
   }
 
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& /*options*/) override {

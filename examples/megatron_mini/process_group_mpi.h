@@ -1,6 +1,6 @@
 // MPI's life in this process, and c10d process groups on top of it.
 //
-// The backend knows the collectives that collectives.h uses, on contiguous CPU tensors of f64, f32,
+// The backend knows the operations that collectives.h uses, on contiguous CPU tensors of f64, f32,
 // bf16 and i64. bf16 sums add two ranks' values in f32 and round to nearest even after every
 // addition.
 //

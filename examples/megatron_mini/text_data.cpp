@@ -23,6 +23,22 @@ std::uint64_t splitmix64(std::uint64_t state) {
   return z ^ (z >> 31U);
 }
 
+constexpr std::uint64_t kFactor = 1000003;
+
+std::uint64_t state_of(const SampleKey& key) {
+  std::uint64_t state = key.seed;
+  for (const std::int64_t part : {key.step, key.microbatch, key.sample}) {
+    state = state * kFactor + static_cast<std::uint64_t>(part);
+  }
+  return state;
+}
+
+// The `number`-th of the sample's further draws, in [0, choices).
+std::int64_t draw(const SampleKey& key, std::uint64_t number, std::int64_t choices) {
+  return static_cast<std::int64_t>(splitmix64(state_of(key) * kFactor + number) %
+                                   static_cast<std::uint64_t>(choices));
+}
+
 }  // namespace
 
 TextData::TextData(std::string bytes, std::int64_t sequence, std::int64_t vocabulary)
@@ -52,18 +68,28 @@ TextData TextData::load(const std::string& file, std::int64_t sequence, std::int
 }
 
 std::vector<std::int64_t> TextData::sample(const SampleKey& key) const {
-  std::uint64_t state = key.seed;
-  for (const std::int64_t part : {key.step, key.microbatch, key.sample}) {
-    state = state * 1000003U + static_cast<std::uint64_t>(part);
-  }
   const auto choices = bytes_.size() - static_cast<std::size_t>(sequence_);
-  const auto offset = static_cast<std::size_t>(splitmix64(state) % choices);
+  const auto offset = static_cast<std::size_t>(splitmix64(state_of(key)) % choices);
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(sequence_) + 1);
   tokens[0] = vocabulary_ - 1;
   for (std::size_t i = 1; i < tokens.size(); ++i) {
     tokens[i] = static_cast<unsigned char>(bytes_[offset + i - 1]);
   }
   return tokens;
+}
+
+std::vector<std::int64_t> TextData::cu_seqlens(const SampleKey& key) const {
+  constexpr std::int64_t kShortest = 2;
+  std::vector<std::int64_t> result = {0};
+  for (std::uint64_t number = 1; result.back() < sequence_; ++number) {
+    const auto end = result.back() + kShortest + draw(key, number, sequence_ / 2 - 1);
+    result.push_back(end > sequence_ - kShortest ? sequence_ : end);
+  }
+  return result;
+}
+
+std::int64_t TextData::prompt_length(const SampleKey& key) const {
+  return draw(key, 0, sequence_ / 2 + 1);
 }
 
 std::string TextData::digest() const {

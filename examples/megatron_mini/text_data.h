@@ -27,6 +27,14 @@ class TextData {
   // [0, sequence) are the inputs, [1, sequence + 1) the labels.
   [[nodiscard]] std::vector<std::int64_t> sample(const SampleKey& key) const;
 
+  // Where packed documents begin and, last, where the sample ends: 0, ..., sequence. A document has
+  // 2 tokens or more. Requires: sequence is at least 4.
+  [[nodiscard]] std::vector<std::int64_t> cu_seqlens(const SampleKey& key) const;
+
+  // How many of a sample's first tokens are a prompt, which is not to be learnt: up to half of
+  // them.
+  [[nodiscard]] std::int64_t prompt_length(const SampleKey& key) const;
+
   // XXH3-64 of the file's bytes, 16 hexadecimal digits.
   [[nodiscard]] std::string digest() const;
 

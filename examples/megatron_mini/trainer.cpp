@@ -1,5 +1,6 @@
 #include "trainer.h"
 
+#include "batch.h"
 #include "cross_entropy.h"
 
 #include <ttrace/error.h>
@@ -48,24 +49,6 @@ std::vector<at::Tensor> tensors_of(const std::vector<ModelParameter>& parameters
     result.push_back(parameter.tensor);
   }
   return result;
-}
-
-// tokens and labels [b, s] of one micro-batch
-struct Batch {
-  at::Tensor tokens;
-  at::Tensor labels;
-};
-
-Batch batch_of(const TextData& text, const DataConfig& data, SampleKey key) {
-  std::vector<std::int64_t> values;
-  for (key.sample = 0; key.sample < data.micro_batch_size; ++key.sample) {
-    const auto sample = text.sample(key);
-    values.insert(values.end(), sample.begin(), sample.end());
-  }
-  const at::Tensor both = at::tensor(values, at::kLong).view({data.micro_batch_size, -1});
-  const auto sequence = both.size(1) - 1;
-  return {.tokens = both.narrow(1, 0, sequence).contiguous(),
-          .labels = both.narrow(1, 1, sequence).contiguous()};
 }
 
 std::uint64_t hash(const at::Tensor& tensor, std::uint64_t seed) {
@@ -140,10 +123,13 @@ void Trainer::describe() {
                        {"activation", name_of(model.activation)},
                        {"tied", model.tied ? "true" : "false"},
                        {"rotary_base", std::to_string(model.rotary_base)},
-                       {"norm_epsilon", short_text(model.norm_epsilon)}};
+                       {"norm_epsilon", short_text(model.norm_epsilon)},
+                       {"loss", name_of(plan_.config.loss)}};
   description.data = {{"seed", std::to_string(data.seed)},
                       {"micro_batch_size", std::to_string(data.micro_batch_size)},
                       {"micro_batches", std::to_string(data.micro_batches)},
+                      {"documents", name_of(data.documents)},
+                      {"masked", name_of(data.masked)},
                       {"digest", plan_.text.digest()}};
   description.precision = name_of(plan_.config.precision);
   session_.describe(std::move(description));
@@ -152,7 +138,7 @@ void Trainer::describe() {
 void Trainer::start() {
   auto parameters = model_->model_parameters();
   for (const auto& parameter : parameters) {
-    broadcast(parameter.tensor.detach(), parallel_.dp, 0);
+    broadcast(parameter.tensor.detach(), parallel_.dp_cp, 0);
   }
   gradients_.emplace(parameters, parallel_, bugs_);
   optimizer_.emplace(std::move(parameters), gradients_->views(), plan_.config.optimizer, bugs_);
@@ -164,19 +150,24 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   gradients_->zero();
   const std::int64_t dp = parallel_.dp.size;
   const std::int64_t local_microbatches = plan_.config.data.micro_batches / dp;
-  double loss_sum = 0.0;
+  LossAddend mine;
   for (std::int64_t i = 0; i < local_microbatches; ++i) {
     const std::int64_t microbatch = i * dp + parallel_.dp.rank;
-    loss_sum += train_microbatch(step, iteration, microbatch);
+    const LossAddend addend = train_microbatch(step, iteration, microbatch);
+    mine.loss += addend.loss;
+    mine.tokens += addend.tokens;
     gradients_->accumulate(microbatch);
   }
-  gradients_->reduce();
+  gradients_->reduce(plan_.config.loss);
+  const LossAddend whole = sum_over_ranks(mine);
+  if (plan_.config.loss == Loss::kPerToken) {
+    gradients_->divide(whole.tokens);
+  }
   step.gradients_reduced(named(gradients_->parameters(), gradients_->views()));
 
   StepResult result;
   result.grad_norm = gradients_->norm();
-  result.loss = all_reduce(at::full({1}, loss_sum, at::kDouble), parallel_.dp).item<double>() /
-                static_cast<double>(plan_.config.data.micro_batches);
+  result.loss = whole.loss;
   step.scalar("grad_norm", result.grad_norm);
   step.scalar("loss", result.loss);
   if (plan_.options.digest) {
@@ -193,31 +184,55 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   return result;
 }
 
-double Trainer::train_microbatch(ttrace::Step& step, std::int64_t iteration, std::int64_t index) {
+Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {
+  const at::Tensor sums =
+      all_reduce(at::tensor({mine.loss, mine.tokens}, at::kDouble), parallel_.dp_cp);
+  LossAddend whole{.loss = sums[0].item<double>(), .tokens = sums[1].item<double>()};
+  whole.loss /= plan_.config.loss == Loss::kPerToken
+                    ? whole.tokens
+                    : static_cast<double>(plan_.config.data.micro_batches);
+  return whole;
+}
+
+Trainer::LossAddend Trainer::train_microbatch(ttrace::Step& step,
+                                              std::int64_t iteration,
+                                              std::int64_t index) {
   const auto& config = plan_.config;
-  const double dp = parallel_.dp.size;
-  auto microbatch = step.microbatch(index, {.gradient_scale = 1.0 / dp});
-  Batch batch =
-      batch_of(plan_.text,
-               config.data,
-               {.seed = config.data.seed, .step = iteration, .microbatch = index, .sample = 0});
+  auto microbatch = step.microbatch(
+      index, {.gradient_scale = config.loss == Loss::kMean ? 1.0 / parallel_.dp_cp.size : 1.0});
+  const Batch whole =
+      load_batch(plan_.text,
+                 config.data,
+                 {.seed = config.data.seed, .step = iteration, .microbatch = index, .sample = 0});
   const at::Tensor order =
       at::tensor(microbatch.permutation(config.data.micro_batch_size), at::kLong);
-  batch.tokens = batch.tokens.index_select(0, order);
-  batch.labels = batch.labels.index_select(0, order);
+  const Batch batch = part_of_rank(reordered(whole, order), parallel_.cp);
   microbatch.data("tokens", batch.tokens);
   microbatch.data("labels", batch.labels);
+  microbatch.data("loss_mask", batch.loss_mask);
 
-  const at::Tensor logits = model_->forward(batch.tokens);
+  const at::Tensor logits = model_->forward(batch.tokens, batch.places);
   const VocabularyPart part{.first = logits.size(-1) * parallel_.tp.rank,
                             .logical = config.model.vocabulary};
   const at::Tensor per_token =
       cross_entropy(logits, batch.labels.t().contiguous(), part, parallel_.tp);  // [s, b]
   microbatch.loss(per_token);
-  const at::Tensor loss = per_token.sum() / static_cast<double>(per_token.numel());
-  // Averaged over this rank's micro-batches here, and over dp by the gradient reduction.
-  (loss * (dp / static_cast<double>(config.data.micro_batches))).backward();
-  return loss.item<double>();
+  return go_backward(per_token, batch.loss_mask.t());
+}
+
+// Both [s, b].
+Trainer::LossAddend Trainer::go_backward(const at::Tensor& per_token, const at::Tensor& loss_mask) {
+  const double tokens = loss_mask.sum().item<double>();
+  const at::Tensor sum = per_token.masked_fill(loss_mask.logical_not(), 0.0).sum();
+  if (plan_.config.loss == Loss::kPerToken) {
+    sum.backward();
+    return {.loss = sum.item<double>(), .tokens = tokens};
+  }
+  // This rank's addend to the mean over the micro-batch's tokens that count.
+  const at::Tensor loss =
+      sum / all_reduce(at::full({1}, tokens, at::kDouble), parallel_.cp).item<double>();
+  (loss * (parallel_.dp_cp.size / static_cast<double>(plan_.config.data.micro_batches))).backward();
+  return {.loss = loss.item<double>(), .tokens = tokens};
 }
 
 }  // namespace megatron_mini

@@ -1,5 +1,14 @@
 // The training loop: micro-batches, gradient reduction, clipping, AdamW, and what TTrace is told.
 //
+// Loss and gradients: a context-parallel rank has the losses of its own tokens, so that what it
+// adds to a gradient, or to the loss, is an addend; data-parallel ranks have other micro-batches.
+// As in Megatron-LM:
+//   mean       a rank goes backward from dp * cp times its share of the mean; gradients are divided
+//              by dp * cp and then summed over these ranks. TTrace is told a gradient_scale of
+//              1 / (dp * cp).
+//   per_token  a rank goes backward from the sum of its token losses; gradients are summed over
+//              these ranks and then divided by the number of tokens that count in the whole step.
+//
 // Thread-safety: none; one training thread.
 #pragma once
 
@@ -32,7 +41,7 @@ struct Plan {
 [[nodiscard]] Plan read_plan(const Options& options);
 
 struct StepResult {
-  double loss = 0.0;                    // mean over all micro-batches
+  double loss = 0.0;                    // as Loss defines it
   double grad_norm = 0.0;               // before clipping
   std::optional<std::uint64_t> digest;  // XXH3-64 over loss, main gradients and updated parameters
                                         // of all ranks; where asked for
@@ -44,15 +53,24 @@ class Trainer {
   // ttrace::Error where model, layout, annotations and stored start do not fit together.
   Trainer(Plan plan, const Parallel& parallel);
 
-  // Copies the start values of dp rank 0 to the others and takes masters from them. All ranks,
-  // once, before the first step.
+  // Copies the start values of the first rank of dp and cp to the others and takes masters from
+  // them. All ranks, once, before the first step.
   void start();
   // One iteration, from 0. All ranks.
   StepResult train_step(std::int64_t iteration);
 
  private:
+  // What this rank adds: to the step's loss, which kPerToken divides by the tokens at the end.
+  struct LossAddend {
+    double loss = 0.0;
+    double tokens = 0.0;  // that count
+  };
+
   void describe();
-  double train_microbatch(ttrace::Step& step, std::int64_t iteration, std::int64_t index);
+  LossAddend train_microbatch(ttrace::Step& step, std::int64_t iteration, std::int64_t index);
+  LossAddend go_backward(const at::Tensor& per_token, const at::Tensor& loss_mask);
+  // The loss of the step and the number of tokens that count in it, over all ranks.
+  [[nodiscard]] LossAddend sum_over_ranks(const LossAddend& mine) const;
 
   Plan plan_;
   Parallel parallel_;

@@ -60,6 +60,27 @@ TEST_F(ProcessLife, DaemonDeafToSigtermIsKilledAfterATimeout) {
   EXPECT_THAT(result.err, HasSubstr("it took longer than 0.3 s"));
 }
 
+// Symptom: "basic_filebuf::underflow error reading the file: No such process", exit code 2, now and
+// then on a busy machine: a process ended between opening and reading its file below /proc.
+TEST_F(ProcessLife, ProcessesThatComeAndGoBesideACheckDoNotDisturbIt) {
+  constexpr const char* kStorm = "while :; do /bin/true & /bin/true & /bin/true; done";
+  ProcessOptions options;
+  options.arguments = {"/bin/sh", "-c", kStorm};
+  const RunningProcess storm(options);
+  for (int run = 0; run < 3; ++run) {
+    const ProcessResult result = ttrace({"check",
+                                         "--reference",
+                                         trainer(),
+                                         "--candidate",
+                                         trainer(),
+                                         "--noise",
+                                         "6",
+                                         "-o",
+                                         "run" + std::to_string(run)});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  }
+}
+
 class Interrupt : public ProcessLife, public ::testing::WithParamInterface<int> {};
 
 TEST_P(Interrupt, EndsEverythingAndKeepsTheReference) {

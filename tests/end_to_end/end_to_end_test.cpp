@@ -44,20 +44,31 @@ const ParallelLayout kTp2Dp2{"tp2_dp2", 4, "--tp 2 --dp 2"};
 // Four micro-batches in all (examples/tiny.yaml), so two on each data-parallel rank.
 const ParallelLayout kTp2SpDp2{"tp2_sp_dp2", 4, "--tp 2 --sp --dp 2"};
 
-std::string model_flags(const std::string& precision, int seed) {
-  return " --config " + kSource + "/examples/tiny.yaml --precision " + precision + " --seed " +
-         std::to_string(seed);
+const ParallelLayout kCp2{"cp2", 2, "--cp 2"};
+const ParallelLayout kCp4{"cp4", 4, "--cp 4"};
+const ParallelLayout kTp2Cp2{"tp2_cp2", 4, "--tp 2 --cp 2"};
+const ParallelLayout kTp2SpCp2{"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"};
+const ParallelLayout kCp2Dp2{"cp2_dp2", 4, "--cp 2 --dp 2"};
+
+// A configuration of examples/ with what the command line replaces in it.
+struct Model {
+  std::string precision;
+  int seed = 1;
+  std::string config = "tiny";
+};
+
+std::string flags(const Model& model) {
+  return " --config " + kSource + "/examples/" + model.config + ".yaml --precision " +
+         model.precision + " --seed " + std::to_string(model.seed);
 }
 
-std::string reference_command(const std::string& precision, int seed) {
-  return kBin + "/ttrace_reference" + model_flags(precision, seed);
+std::string reference_command(const Model& model) {
+  return kBin + "/ttrace_reference" + flags(model);
 }
 
-std::string candidate_command(const ParallelLayout& layout,
-                              const std::string& precision,
-                              int seed) {
+std::string candidate_command(const ParallelLayout& layout, const Model& model) {
   return kSource + "/examples/megatron_mini/run_ranks " + std::to_string(layout.ranks) + " " +
-         kBin + "/megatron_mini" + model_flags(precision, seed) + " " + layout.flags;
+         kBin + "/megatron_mini" + flags(model) + " " + layout.flags;
 }
 
 ProcessResult ttrace_program(std::vector<std::string> arguments) {
@@ -71,19 +82,19 @@ ProcessResult ttrace_program(std::vector<std::string> arguments) {
 // One check; the first one of a TemporaryDirectory makes the reference, later ones reuse it.
 class Checks {
  public:
-  Checks(std::string precision, int seed) : precision_(std::move(precision)), seed_(seed) {}
+  explicit Checks(Model model) : model_(std::move(model)) {}
 
   [[nodiscard]] ProcessResult run(const ParallelLayout& layout, const std::string& bug = "") {
     const std::string name = layout.name + (bug.empty() ? "" : "-" + bug);
     last_ = directory_ / name;
-    std::string candidate = candidate_command(layout, precision_, seed_);
+    std::string candidate = candidate_command(layout, model_);
     if (!bug.empty()) {
       candidate += " --bug " + bug;
     }
     ProcessResult result =
         ttrace_program({"check",
                         "--reference",
-                        reference_.empty() ? reference_command(precision_, seed_) : reference_,
+                        reference_.empty() ? reference_command(model_) : reference_,
                         "--candidate",
                         candidate,
                         "-o",
@@ -99,8 +110,7 @@ class Checks {
 
  private:
   TemporaryDirectory directory_;
-  std::string precision_;
-  int seed_;
+  Model model_;
   std::string reference_;
   std::string last_;
 };
@@ -110,18 +120,22 @@ std::string first_divergence(const json& report) {
                                               : report["first_divergence"]["id"].get<std::string>();
 }
 
+void expect_clean(Checks& checks, const ParallelLayout& layout) {
+  const ProcessResult result = checks.run(layout);
+  EXPECT_EQ(result.exit_code, 0) << layout.name << "\n" << result.out << result.err;
+  const json report = checks.report();
+  EXPECT_EQ(report["verdict"], "clean");
+  EXPECT_GT(report["tensors"].size(), 200U) << "a clean verdict over nothing is worth nothing";
+}
+
 class CleanRuns : public testing::TestWithParam<std::tuple<std::string, int>> {};
 
 // No alarm in 60 runs: each case takes one reference with its noise passes for all six layouts.
 TEST_P(CleanRuns, RaiseNoAlarm) {
   const auto& [precision, seed] = GetParam();
-  Checks checks(precision, seed);
+  Checks checks({precision, seed});
   for (const auto& layout : {kDp2, kTp2, kTp2Sp, kTp4Sp, kTp2Dp2, kTp2SpDp2}) {
-    const ProcessResult result = checks.run(layout);
-    EXPECT_EQ(result.exit_code, 0) << layout.name << "\n" << result.out << result.err;
-    const json report = checks.report();
-    EXPECT_EQ(report["verdict"], "clean");
-    EXPECT_GT(report["tensors"].size(), 200U) << "a clean verdict over nothing is worth nothing";
+    expect_clean(checks, layout);
   }
 }
 
@@ -135,14 +149,37 @@ INSTANTIATE_TEST_SUITE_P(EndToEnd,
                                           testing::Values(1, 2, 3, 4, 5)),
                          case_name);
 
+// Tokens spread over ranks, with and without packed documents, masked tokens and a loss per token.
+class ContextParallelCleanRuns
+    : public testing::TestWithParam<std::tuple<std::string, std::string, int>> {};
+
+TEST_P(ContextParallelCleanRuns, RaiseNoAlarm) {
+  const auto& [config, precision, seed] = GetParam();
+  Checks checks({precision, seed, config});
+  for (const auto& layout : {kCp2, kCp4, kTp2Cp2, kTp2SpCp2, kCp2Dp2}) {
+    expect_clean(checks, layout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EndToEnd,
+                         ContextParallelCleanRuns,
+                         testing::Combine(testing::Values("tiny", "packed"),
+                                          testing::Values("f32", "bf16"),
+                                          testing::Values(1, 2)),
+                         [](const auto& parameter) {
+                           return std::get<0>(parameter.param) + "_" +
+                                  std::get<1>(parameter.param) + "_seed" +
+                                  std::to_string(std::get<2>(parameter.param));
+                         });
+
 double number(const json& value) {
   return value.is_string() ? std::nan("") : value.get<double>();
 }
 
 // Line 2: in FP64 every tensor within 1e-12 x max(its norm, 1e-3 x the largest norm of its kind).
-TEST(EndToEnd, InFp64EveryTensorEqualsTheReferenceToTwelveDigits) {
-  Checks checks("f64", 1);
-  for (const auto& layout : {kTp2SpDp2, kTp2Sp, kTp2, kDp2}) {
+void expect_twelve_digits(const std::string& config, const std::vector<ParallelLayout>& layouts) {
+  Checks checks({"f64", 1, config});
+  for (const auto& layout : layouts) {
     const ProcessResult result = checks.run(layout);
     ASSERT_EQ(result.exit_code, 0) << layout.name << "\n" << result.out << result.err;
     const json report = checks.report();
@@ -162,6 +199,15 @@ TEST(EndToEnd, InFp64EveryTensorEqualsTheReferenceToTwelveDigits) {
           << layout.name << " " << tensor["id"];
     }
   }
+}
+
+TEST(EndToEnd, InFp64EveryTensorEqualsTheReferenceToTwelveDigits) {
+  expect_twelve_digits("tiny",
+                       {kTp2SpDp2, kTp2Sp, kTp2, kDp2, kCp2, kCp4, kTp2Cp2, kTp2SpCp2, kCp2Dp2});
+}
+
+TEST(EndToEnd, InFp64EveryTensorOfPackedDocumentsEqualsTheReferenceToTwelveDigits) {
+  expect_twelve_digits("packed", {kDp2, kTp2Sp, kCp2, kCp4, kTp2Cp2, kTp2SpCp2, kCp2Dp2});
 }
 
 struct PlantedBug {
@@ -235,7 +281,7 @@ class PlantedBugs : public testing::TestWithParam<int> {};
 // weights of a fresh start the softmax is nearly uniform, and its output stays within bound; the
 // gradient of the same attention's key does not.
 TEST_P(PlantedBugs, AreFoundAtTheDeclaredTensor) {
-  Checks checks("bf16", GetParam());
+  Checks checks({"bf16", GetParam()});
   const auto declared = declared_bugs();
   std::set<std::string> missed;
   for (const auto& bug : kPlantedBugs) {
@@ -263,7 +309,7 @@ INSTANTIATE_TEST_SUITE_P(EndToEnd,
 // At least 9 of the 12 bugs that are not there to measure sensitivity get the hint that their table
 // declares.
 TEST(EndToEnd, SignatureOfTheFirstDivergenceIsTheDeclaredHint) {
-  Checks checks("bf16", 1);
+  Checks checks({"bf16"});
   const auto declared = declared_bugs();
   std::map<std::string, std::string> named;  // by bug, in its first layout
   for (const auto& bug : kPlantedBugs) {
@@ -313,16 +359,16 @@ TEST_P(TracedRuns, GiveTheSameBitsAsUntracedOnes) {
   const std::map<std::string, std::string> reference = {{"TTRACE_PASS", "reference"},
                                                         {"TTRACE_DIR", directory / "reference"},
                                                         {"TTRACE_STEPS", "0:2"}};
-  EXPECT_EQ(digest_of(reference_command(GetParam(), 1), {}),
-            digest_of(reference_command(GetParam(), 1), reference));
-  for (const auto& layout : {kDp2, kTp2, kTp2SpDp2}) {
+  EXPECT_EQ(digest_of(reference_command({GetParam()}), {}),
+            digest_of(reference_command({GetParam()}), reference));
+  for (const auto& layout : {kDp2, kTp2, kTp2SpDp2, kTp2SpCp2}) {
     const std::map<std::string, std::string> candidate = {
         {"TTRACE_PASS", "candidate"},
         {"TTRACE_DIR", directory / layout.name},
         {"TTRACE_REFERENCE", directory / "reference"},
         {"TTRACE_STEPS", "0:2"}};
-    EXPECT_EQ(digest_of(candidate_command(layout, GetParam(), 1), {}),
-              digest_of(candidate_command(layout, GetParam(), 1), candidate))
+    EXPECT_EQ(digest_of(candidate_command(layout, {GetParam()}), {}),
+              digest_of(candidate_command(layout, {GetParam()}), candidate))
         << layout.name;
   }
 }
@@ -334,7 +380,7 @@ INSTANTIATE_TEST_SUITE_P(EndToEnd,
 
 // Line 5: stored traces give the same verdict, byte by byte for any number of threads.
 TEST(EndToEnd, DiffOfStoredTracesRepeatsTheVerdictOfCheckForAnyNumberOfThreads) {
-  Checks checks("bf16", 1);
+  Checks checks({"bf16"});
   for (const std::string bug : {"", "tp-backward-allreduce"}) {
     const ProcessResult check = checks.run(kTp2SpDp2, bug);
     const std::vector<std::string> diff = {

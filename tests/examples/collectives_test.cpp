@@ -23,6 +23,7 @@ namespace {
 
 using megatron_mini::all_gather;
 using megatron_mini::all_reduce;
+using megatron_mini::pass_on;
 using megatron_mini::reduce_scatter;
 using megatron_mini::Reduction;
 using megatron_mini::testing::world;
@@ -79,6 +80,22 @@ TEST(Collectives, BroadcastCopiesTheRoot) {
     megatron_mini::broadcast(tensor, world(), 1);
     EXPECT_TRUE(tensor.equal(numbers(4, 1, type))) << tensor;
   }
+}
+
+TEST(Collectives, PassOnReturnsThePreviousRanksTensor) {
+  const int previous = (world().rank + world().size - 1) % world().size;
+  for (const auto type : kAllTypes) {
+    const at::Tensor mine = numbers(6, world().rank, type).view({2, 3});
+    EXPECT_TRUE(pass_on(mine, world()).equal(numbers(6, previous, type).view({2, 3})));
+    EXPECT_TRUE(pass_on(mine.t(), world()).equal(numbers(6, previous, type).view({2, 3}).t()));
+  }
+}
+
+// A message of 8 MiB is larger than any buffer of MPI: ranks that sent before they received would
+// all wait for ever.
+TEST(Collectives, PassOnOfALargeTensorEnds) {
+  const at::Tensor received = pass_on(at::full({1 << 20}, world().rank, at::kDouble), world());
+  EXPECT_EQ(received[0].item<double>(), (world().rank + world().size - 1) % world().size);
 }
 
 // 256 + 1 is a tie between 256 and 258 and goes to the even 256. One sum in f32 would be 257 or 259
@@ -195,12 +212,15 @@ TEST(Collectives, ObserversSeeTheOperators) {
   std::ignore = reduce_scatter(tensor, world());
   megatron_mini::broadcast(tensor, world(), 0);
   megatron_mini::barrier(world());
+  std::ignore = pass_on(tensor, world());
   at::removeCallback(handle);
   for (const char* name : {"c10d::allreduce_",
                            "c10d::_allgather_base_",
                            "c10d::_reduce_scatter_base_",
                            "c10d::broadcast_",
-                           "c10d::barrier"}) {
+                           "c10d::barrier",
+                           "c10d::send",
+                           "c10d::recv_"}) {
     EXPECT_TRUE(seen_operators().contains(name)) << name;
   }
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <ostream>
 #include <regex>
 #include <sstream>
@@ -38,7 +39,12 @@ const std::vector<RankLayout> kLayouts = {{"tp2", 2, "--tp 2"},
                                           {"tp2_sp", 2, "--tp 2 --sp"},
                                           {"dp2", 2, "--dp 2"},
                                           {"tp2_sp_dp2", 4, "--tp 2 --sp --dp 2"},
-                                          {"tp4_sp", 4, "--tp 4 --sp"}};
+                                          {"tp4_sp", 4, "--tp 4 --sp"},
+                                          {"cp2", 2, "--cp 2"},
+                                          {"cp4", 4, "--cp 4"},
+                                          {"tp2_cp2", 4, "--tp 2 --cp 2"},
+                                          {"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"},
+                                          {"cp2_dp2", 4, "--cp 2 --dp 2"}};
 
 std::vector<PrintedStep> steps_of(const MiniProgram& program,
                                   int ranks,
@@ -84,6 +90,33 @@ TEST_P(Layouts, TiedGeluModelWithOneQueryPerKeyEqualsTheSingleRanks) {
   expect_equal(parallel, single, 1e-12);
 }
 
+TEST_P(Layouts, MaskedLossPerTokenEqualsTheSingleRanks) {
+  const MiniProgram program({{"data.masked", "prompt"}, {"loss", "per_token"}});
+  const auto single = steps_of(program, 1, "--precision f64 --steps 2");
+  ASSERT_THAT(single, SizeIs(2));
+  const auto parallel =
+      steps_of(program, GetParam().ranks, "--precision f64 --steps 2 " + GetParam().flags);
+  expect_equal(parallel, single, 1e-12);
+}
+
+TEST_P(Layouts, PackedDocumentsEqualTheSingleRanks) {
+  const MiniProgram program(
+      {{"data.documents", "packed"}, {"data.masked", "prompt"}, {"model.query_groups", "8"}});
+  const auto single = steps_of(program, 1, "--precision f64 --steps 2");
+  ASSERT_THAT(single, SizeIs(2));
+  const auto parallel =
+      steps_of(program, GetParam().ranks, "--precision f64 --steps 2 " + GetParam().flags);
+  expect_equal(parallel, single, 1e-12);
+}
+
+TEST_P(Layouts, MaskedMeanEqualsTheSingleRanks) {
+  const MiniProgram program({{"data.masked", "prompt"}});
+  const auto single = steps_of(program, 1, "--precision f64");
+  const auto parallel = steps_of(program, GetParam().ranks, "--precision f64 " + GetParam().flags);
+  ASSERT_THAT(single, SizeIs(1));
+  expect_equal(parallel, single, 1e-12);
+}
+
 TEST_P(Layouts, Bf16RunsRepeatBitByBitAndLieNearTheSingleRanks) {
   const MiniProgram program;
   const auto single = steps_of(program, 1, "--steps 2");
@@ -106,6 +139,18 @@ TEST(MegatronMini, PrecisionsAgreeWithinTheirRounding) {
   const auto f64 = steps_of(program, 1, "--precision f64");
   expect_equal(steps_of(program, 1, "--precision f32"), f64, 1e-6);
   expect_equal(steps_of(program, 1, "--precision bf16"), f64, 2e-3);
+}
+
+TEST(MegatronMini, MaskAndAveragingChangeLossAndGradient) {
+  const auto step = [](const MiniProgram& program) {
+    return steps_of(program, 1, "--precision f64").at(0);
+  };
+  const auto plain = step(MiniProgram());
+  const auto masked = step(MiniProgram({{"data.masked", "prompt"}}));
+  const auto per_token = step(MiniProgram({{"data.masked", "prompt"}, {"loss", "per_token"}}));
+  EXPECT_GT(std::abs(masked.loss - plain.loss), 1e-4);
+  EXPECT_GT(std::abs(per_token.loss - masked.loss), 1e-4);
+  EXPECT_GT(std::abs(per_token.grad_norm - masked.grad_norm), 1e-4);
 }
 
 TEST(MegatronMini, SeedAndMicroBatchesOfTheCommandLineReplaceTheConfigurations) {
@@ -265,7 +310,7 @@ const BadInput kBadInputs[] = {
     {"unknown_bug", 1, "--bug nonsense", "none of tp-forward-allreduce, tp-backward-allreduce"},
     {"unknown_bug_on_ranks", 2, "--tp 2 --bug nonsense", "bug `nonsense` is none of"},
     {"bug_without_its_layout", 1, "--bug sp-norm-grad", "it needs tp >= 2 with --sp"},
-    {"bug_without_data_parallelism", 2, "--tp 2 --bug dp-divisor", "it needs dp >= 2"},
+    {"bug_without_data_parallelism", 2, "--tp 2 --bug dp-divisor", "it needs dp >= 2, loss mean"},
     {"embedding_mask_on_one_rank", 1, "--bug embedding-mask", "it needs tp >= 2"},
     {"repeated_bias_without_tp", 2, "--dp 2 --bug repeated-bias", "it needs tp >= 2, layers >= 2"},
     {"double_reduction_without_tp", 1, "--bug double-reduction", "it needs tp >= 2, layers >= 2"},
@@ -282,6 +327,7 @@ const BadInput kBadInputs[] = {
     {"unknown_option", 1, "--nonsense", "nonsense"},
     {"ranks_do_not_fit", 2, "--tp 2 --dp 2", "must be the number of ranks, which is 2"},
     {"tp_does_not_divide_ranks", 1, "--tp 2", "--tp 2 must divide the number of ranks"},
+    {"cp_does_not_divide_ranks", 4, "--tp 2 --cp 3", "--cp 3 must divide the number of ranks over"},
     {"groups_do_not_divide", 4, "--tp 4", "--tp 4 does not divide query_groups 2"},
     {"sequence_parallelism_alone", 1, "--sp", "--sp needs --tp 2 or more"},
     {"micro_batches_do_not_divide", 2, "--dp 2 --micro-batches 3", "micro_batches 3"},
@@ -293,6 +339,13 @@ INSTANTIATE_TEST_SUITE_P(MegatronMini,
                          BadInputs,
                          ::testing::ValuesIn(kBadInputs),
                          [](const auto& input) { return input.param.name; });
+
+TEST(MegatronMini, SequenceThatDoesNotFitItsChunksIsRefused) {
+  const MiniProgram program({{"model.sequence", "36"}});
+  const auto result = program.run(4, "--cp 4");
+  EXPECT_EQ(result.exit_code, kBadInput);
+  EXPECT_THAT(result.err, HasSubstr("--cp 4 needs a sequence that is a multiple of 8, not 36"));
+}
 
 TEST(MegatronMini, BugsOfTheSecondLayerAreRefusedByAModelOfOne) {
   const MiniProgram program({{"model.layers", "1"}});

@@ -32,7 +32,8 @@ std::map<std::string, std::string> default_values() {
           {"optimizer.beta2", "0.95"},
           {"optimizer.epsilon", "1.0e-8"},
           {"optimizer.weight_decay", "0.1"},
-          {"optimizer.clip", "1.0"}};
+          {"optimizer.clip", "1.0"},
+          {"precision", "bf16"}};
 }
 
 }  // namespace
@@ -46,13 +47,20 @@ MiniProgram::MiniProgram(std::initializer_list<ConfigChange> changes) {
   std::string open;
   for (const auto& [key, value] : values) {  // sorted, so that sections stay together
     const auto dot = key.find('.');
+    if (dot == std::string::npos) {
+      continue;
+    }
     if (key.substr(0, dot) != open) {
       open = key.substr(0, dot);
       file << open << ":\n";
     }
     file << "  " << key.substr(dot + 1) << ": " << value << "\n";
   }
-  file << "precision: bf16\n";
+  for (const auto& [key, value] : values) {
+    if (key.find('.') == std::string::npos) {
+      file << key << ": " << value << "\n";
+    }
+  }
 
   std::ofstream out(text());
   for (int line = 0; line < 200; ++line) {

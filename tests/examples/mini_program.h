@@ -11,7 +11,7 @@
 namespace megatron_mini::testing {
 
 struct ConfigChange {
-  std::string key;  // "section.key"
+  std::string key;  // "section.key", or "key" at the top
   std::string value;
 };
 

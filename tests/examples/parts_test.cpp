@@ -1,5 +1,6 @@
 // Parts of megatron_mini that need no other rank.
 #include "attention.h"
+#include "batch.h"
 #include "bugs.h"
 #include "config.h"
 #include "gpt_model.h"
@@ -51,7 +52,9 @@ std::string usage_error(const Action& action) {
 Parallel split(int tp, int rank, bool sequence_parallel) {
   return {.world = {.name = "world", .rank = rank, .size = tp},
           .tp = {.name = "tp", .rank = rank, .size = tp},
-          .dp = {.name = "dp", .rank = 0, .size = 1},
+          .cp = {.name = "cp"},
+          .dp = {.name = "dp"},
+          .dp_cp = {.name = "dp_cp"},
           .sequence_parallel = sequence_parallel};
 }
 
@@ -68,6 +71,81 @@ TEST(TextData, SamplesFollowFromSeedStepMicrobatchAndNumber) {
               ElementsAre(256, 71, 72, 73, 74, 75, 76, 77, 78));
   EXPECT_EQ(text.sample({.seed = 7, .step = 3, .microbatch = 5, .sample = 2})[1], 123);
   EXPECT_EQ(text.sample({.seed = ~0ULL, .step = 1, .microbatch = 2, .sample = 3})[1], 209);
+}
+
+// Computed independently.
+TEST(TextData, PromptIsUpToHalfOfASample) {
+  const MiniProgram program;
+  const TextData text = TextData::load(program.text(), 8, 257);
+  const auto prompt = [&](std::int64_t sample) {
+    return text.prompt_length({.seed = 1, .step = 0, .microbatch = 0, .sample = sample});
+  };
+  EXPECT_THAT((std::vector<std::int64_t>{prompt(0), prompt(1), prompt(2), prompt(3)}),
+              ElementsAre(1, 1, 4, 3));
+}
+
+// Computed independently.
+TEST(TextData, PackedDocumentsFillTheSample) {
+  const MiniProgram program;
+  const auto cuts = [&](std::int64_t sequence, std::int64_t sample) {
+    return TextData::load(program.text(), sequence, 257)
+        .cu_seqlens({.seed = 1, .step = 0, .microbatch = 0, .sample = sample});
+  };
+  EXPECT_THAT(cuts(4, 0), ElementsAre(0, 2, 4));
+  EXPECT_THAT(cuts(8, 0), ElementsAre(0, 3, 5, 8));
+  EXPECT_THAT(cuts(8, 1), ElementsAre(0, 3, 8));
+  EXPECT_THAT(cuts(16, 3), ElementsAre(0, 2, 5, 8, 14, 16));
+}
+
+// Tensors of load_batch by name, of sample 1.
+std::vector<std::int64_t> row(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.to(at::kLong).contiguous();
+  return {values.const_data_ptr<std::int64_t>(),
+          values.const_data_ptr<std::int64_t>() + values.numel()};
+}
+
+TEST(Batch, PackedDocumentsBeginAnewAndDoNotCountTheirLastToken) {
+  const MiniProgram program;
+  const TextData text = TextData::load(program.text(), 8, 257);
+  megatron_mini::DataConfig data{.seed = 1, .micro_batch_size = 2};
+  const megatron_mini::SampleKey key{.seed = 1, .step = 0, .microbatch = 0, .sample = 0};
+  const auto plain = load_batch(text, data, key);
+  EXPECT_FALSE(plain.places.documents.defined());
+  EXPECT_THAT(row(plain.places.positions.select(1, 1)), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_TRUE(plain.loss_mask.all().item<bool>());
+
+  data.documents = megatron_mini::Documents::kPacked;
+  data.masked = megatron_mini::Masked::kPrompt;
+  const auto packed = load_batch(text, data, key);  // sample 0: 3, 2, 3 tokens, 1 of them a prompt
+  const auto bytes = row(plain.labels[0]);
+  EXPECT_THAT(row(packed.tokens[0]),
+              ElementsAre(256, bytes[0], bytes[1], 256, bytes[3], 256, bytes[5], bytes[6]));
+  EXPECT_THAT(row(packed.labels[0]),
+              ElementsAre(bytes[0], bytes[1], 256, bytes[3], 256, bytes[5], bytes[6], 256));
+  EXPECT_THAT(row(packed.loss_mask[0]), ElementsAre(0, 1, 0, 1, 0, 1, 1, 0));
+  EXPECT_THAT(row(packed.places.positions.select(1, 0)), ElementsAre(0, 1, 2, 0, 1, 0, 1, 2));
+  EXPECT_THAT(row(packed.places.documents.select(1, 1)), ElementsAre(0, 0, 0, 1, 1, 1, 1, 1));
+}
+
+TEST(Batch, RankOfTwoHoldsTheFirstAndTheLastQuarter) {
+  const MiniProgram program;
+  const TextData text = TextData::load(program.text(), 8, 257);
+  const megatron_mini::DataConfig data{.seed = 1,
+                                       .micro_batch_size = 2,
+                                       .documents = megatron_mini::Documents::kPacked,
+                                       .masked = megatron_mini::Masked::kPrompt};
+  const auto whole = reordered(load_batch(text, data, {.seed = 1, .step = 0, .microbatch = 0}),
+                               at::tensor({1, 0}, at::kLong));
+  const auto part = part_of_rank(whole, {.name = "cp", .rank = 0, .size = 2});
+  const auto quarters = [](const at::Tensor& tensor, std::int64_t dimension) {
+    return at::cat({tensor.narrow(dimension, 0, 2), tensor.narrow(dimension, 6, 2)}, dimension);
+  };
+  EXPECT_TRUE(part.tokens.equal(quarters(whole.tokens, 1)));
+  EXPECT_TRUE(part.labels.equal(quarters(whole.labels, 1)));
+  EXPECT_TRUE(part.loss_mask.equal(quarters(whole.loss_mask, 1)));
+  EXPECT_TRUE(part.places.positions.equal(quarters(whole.places.positions, 0)));
+  EXPECT_TRUE(part.places.documents.equal(whole.places.documents));
+  EXPECT_THAT(row(whole.places.positions.select(1, 1)), ElementsAre(0, 1, 2, 0, 1, 0, 1, 2));
 }
 
 TEST(TextData, DigestIsThatOfTheBytes) {
@@ -104,7 +182,26 @@ TEST(Config, UnknownMissingAndBadKeysAreNamed) {
   EXPECT_THAT(load(MiniProgram({{"model.heads", "64"}})), HasSubstr("even multiple of heads"));
   EXPECT_THAT(load(MiniProgram({{"model.query_groups", "3"}})), HasSubstr("query_groups 3"));
   EXPECT_THAT(load(MiniProgram({{"optimizer.clip", "[1]"}})), HasSubstr("`optimizer.clip`"));
+  EXPECT_THAT(load(MiniProgram({{"data.masked", "all"}})), HasSubstr("none of none, prompt"));
+  EXPECT_EQ(load(MiniProgram({{"data.masked", "prompt"}})), "no error");
+  EXPECT_THAT(load(MiniProgram({{"data.documents", "packed"}, {"model.sequence", "3"}})),
+              HasSubstr("packed documents need a sequence of at least 4, not 3"));
   EXPECT_EQ(load(MiniProgram()), "no error");
+}
+
+TEST(CheckDivisible, NamesTheTwoNumbersThatClash) {
+  const auto refusal = [](std::int64_t sequence, int tp, int cp) {
+    const MiniProgram program({{"model.sequence", std::to_string(sequence)}});
+    Parallel parallel = split(tp, 0, tp > 1);
+    parallel.cp.size = cp;
+    return usage_error(
+        [&] { check_divisible(megatron_mini::load_config(program.config()).model, parallel); });
+  };
+  EXPECT_EQ(refusal(24, 4, 2), "no error");
+  EXPECT_EQ(refusal(24, 1, 5), "--cp 5 needs a sequence that is a multiple of 10, not 24");
+  EXPECT_EQ(refusal(20, 4, 2),
+            "--tp 4 does not divide the rows of the sequence that --cp leaves to a rank, 10");
+  EXPECT_EQ(refusal(22, 4, 1), "--tp 4 does not divide sequence 22");
 }
 
 TEST(PaddedVocabulary, IsAMultipleOf64PerRank) {
@@ -116,13 +213,12 @@ TEST(PaddedVocabulary, IsAMultipleOf64PerRank) {
 TEST(Rotate, TurnsHalvesByPositionOverBaseToThePower) {
   // One head of size 4 at positions 0 and 3: pairs (0, 2) and (1, 3).
   const at::Tensor heads = at::arange(1, 9).to(at::kDouble).view({2, 1, 1, 4});
-  const at::Tensor padded =
-      at::cat({heads.narrow(0, 0, 1), at::zeros({2, 1, 1, 4}, at::kDouble), heads.narrow(0, 1, 1)});
-  const at::Tensor turned = megatron_mini::rotate(padded, 100);
-  EXPECT_TRUE(turned[0].equal(padded[0]));
+  const at::Tensor positions = at::tensor({0, 3}, at::kLong).unsqueeze(1);
+  const at::Tensor turned = megatron_mini::rotate(heads, positions, 100);
+  EXPECT_TRUE(turned[0].equal(heads[0]));
   const double first = 3.0;          // position / 100^(0/4)
   const double second = 3.0 / 10.0;  // position / 100^(2/4)
-  const auto element = [&](int i) { return turned[3][0][0][i].item<double>(); };
+  const auto element = [&](int i) { return turned[1][0][0][i].item<double>(); };
   EXPECT_NEAR(element(0), 5 * std::cos(first) - 7 * std::sin(first), 1e-14);
   EXPECT_NEAR(element(1), 6 * std::cos(second) - 8 * std::sin(second), 1e-14);
   EXPECT_NEAR(element(2), 7 * std::cos(first) + 5 * std::sin(first), 1e-14);
@@ -139,6 +235,16 @@ TEST(CoreAttention, TokensSeeOnlyThePastOfTheirGroup) {
   const at::Tensor expected =
       at::tensor({0.0, 1.0, 0.0, 1.0, 1.0, 2.0, 1.0, 2.0, 2.0, 3.0, 2.0, 3.0}, at::kDouble);
   EXPECT_TRUE(at::allclose(context, expected.view({3, 1, 4}), 1e-15, 1e-15)) << context;
+}
+
+TEST(CoreAttention, TokensDoNotSeeOtherDocuments) {
+  const at::Tensor zeros = at::zeros({4, 2, 1, 1}, at::kDouble);
+  const at::Tensor value = at::arange(8).to(at::kDouble).view({4, 2, 1, 1});
+  const at::Tensor documents = at::tensor({0, 0, 0, 1, 1, 1, 1, 2}, at::kLong).view({4, 2});
+  const at::Tensor context = megatron_mini::CoreAttention().forward(zeros, zeros, value, documents);
+  // Means over documents so far: of {0, 2} and {4, 6}, then of {1}, {3, 5}, {7}.
+  const at::Tensor expected = at::tensor({0.0, 1.0, 1.0, 3.0, 4.0, 4.0, 5.0, 7.0}, at::kDouble);
+  EXPECT_TRUE(at::allclose(context, expected.view({4, 2, 1}), 1e-15, 1e-15)) << context;
 }
 
 TEST(Bugs, ActAtTheirSpotOnly) {
@@ -207,7 +313,7 @@ TEST(CoreAttention, ScaleFactorMultipliesTheScores) {
   const at::Tensor key = at::arange(6).to(at::kDouble).cos().view({3, 1, 1, 2});
   const at::Tensor value = at::arange(6).to(at::kDouble).view({3, 1, 1, 2});
   const auto context = [&](const at::Tensor& q, double factor) {
-    return megatron_mini::CoreAttention(factor).forward(q, key, value);
+    return megatron_mini::CoreAttention({}, factor).forward(q, key, value);
   };
   EXPECT_TRUE(context(query, 2.0).equal(context(query * 2.0, 1.0)));
   EXPECT_FALSE(at::allclose(context(query, 2.0), context(query, 1.0)));
@@ -297,10 +403,13 @@ TEST(MainGradients, CollectMicroBatchesInF32AndClip) {
     gradients.accumulate(microbatch);
     EXPECT_FALSE(parameter.grad().defined());
   }
-  gradients.reduce();
+  gradients.reduce(megatron_mini::Loss::kMean);
   EXPECT_EQ(gradients.views()[0].scalar_type(), at::kFloat);
   EXPECT_TRUE(gradients.views()[0].equal(at::full({2, 2}, 3.0)));
   EXPECT_EQ(gradients.norm(), 6.0);
+  gradients.divide(0.5);
+  EXPECT_EQ(gradients.norm(), 12.0);
+  gradients.divide(2.0);
   gradients.clip(6.0, 100.0);
   EXPECT_EQ(gradients.norm(), 6.0);
   gradients.clip(6.0, 1.5);

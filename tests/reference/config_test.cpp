@@ -94,6 +94,23 @@ TEST_F(ConfigFile, IsReadInFull) {
   EXPECT_EQ(config.precision, reference::Precision::kBf16);
 }
 
+TEST_F(ConfigFile, ChoicesHaveDefaults) {
+  EXPECT_EQ(load_config(with("", "")).data.documents, reference::Documents::kSingle);
+  EXPECT_EQ(load_config(with("", "")).data.masked, reference::Masked::kNone);
+  EXPECT_EQ(load_config(with("", "")).loss, reference::Loss::kMean);
+  EXPECT_EQ(
+      load_config(with("  micro_batches: 3", "  micro_batches: 3\n  masked: prompt")).data.masked,
+      reference::Masked::kPrompt);
+  EXPECT_EQ(load_config(with("precision: bf16", "precision: bf16\nloss: per_token")).loss,
+            reference::Loss::kPerToken);
+  EXPECT_THAT(refusal("precision: bf16", "precision: bf16\nloss: sum"),
+              HasSubstr("run.yaml:23: loss is 'sum'; use mean or per_token"));
+  EXPECT_EQ(load_config(with("  seed:", "  documents: packed\n  seed:")).data.documents,
+            reference::Documents::kPacked);
+  EXPECT_THAT(refusal("  seed:", "  masked: all\n  seed:"),
+              HasSubstr("data.masked is 'all'; use none or prompt"));
+}
+
 TEST_F(ConfigFile, UnknownKeyIsNamedWithItsLine) {
   EXPECT_THAT(refusal("  ffn: 256", "  ffn: 256\n  dropout: 0.1"),
               HasSubstr("run.yaml:7: unknown key 'model.dropout'"));
@@ -133,6 +150,11 @@ TEST_F(ConfigFile, ImpossibleValuesAreRefused) {
   EXPECT_THAT(refusal("micro_batches: 3", "micro_batches: 0"),
               HasSubstr("data.micro_batches is 0"));
   EXPECT_THAT(refusal("beta2: 0.95", "beta2: 1"), HasSubstr("both must lie in [0, 1)"));
+  EXPECT_THAT(refusal("sequence: 64\n  activation: swiglu\n  tied: false\n  rotary_base: 10000\n"
+                      "  norm_epsilon: 1.0e-5\ndata:\n",
+                      "sequence: 3\n  activation: swiglu\n  tied: false\n  rotary_base: 10000\n"
+                      "  norm_epsilon: 1.0e-5\ndata:\n  documents: packed\n"),
+              HasSubstr("model.sequence is 3; with packed documents it must be at least 4"));
   EXPECT_THAT(refusal("clip: 1.0", "clip: 0"), HasSubstr("optimizer.clip is 0"));
   EXPECT_THAT(refusal("activation: swiglu", "activation: relu"), HasSubstr("use gelu or swiglu"));
   EXPECT_THAT(refusal("precision: bf16", "precision: fp8"), HasSubstr("use f64, f32 or bf16"));

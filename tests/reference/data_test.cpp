@@ -6,6 +6,7 @@
 
 #include <ttrace/error.h>
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include <vector>
@@ -51,6 +52,63 @@ TEST_F(Corpus, GivesTheSamplesOfItsFormula) {
   EXPECT_THAT(row(samples(1, 0, 0).labels, 1), ElementsAre(242, 249, 0, 7));
   EXPECT_THAT(row(samples(1, 2, 3).labels, 0), ElementsAre(84, 91, 98, 105));
   EXPECT_THAT(row(samples(1, 2, 3).labels, 1), ElementsAre(242, 249, 0, 7));
+}
+
+// Prompts of 1, 1, 4 and 3 tokens (of at most 4), computed by a separate program.
+TEST_F(Corpus, PromptsOfDrawnLengthsDoNotCount) {
+  config_.model.sequence = 8;
+  config_.data.micro_batch_size = 4;
+  EXPECT_TRUE(samples(1, 0, 0).counts.all().item<bool>());
+  config_.data.masked = reference::Masked::kPrompt;
+  const Samples drawn = samples(1, 0, 0);
+  EXPECT_TRUE(drawn.counts.equal(
+      at::arange(8, at::kLong).ge(at::tensor({1, 1, 4, 3}, at::kLong).unsqueeze(1))));
+  config_.data.masked = reference::Masked::kNone;
+  EXPECT_TRUE(drawn.tokens.equal(samples(1, 0, 0).tokens));
+}
+
+// Documents of 3, 2, 3 and of 3, 5 tokens, computed by a separate program.
+TEST_F(Corpus, PackedDocumentsBeginAnewAndDoNotCountTheirLastToken) {
+  config_.model.sequence = 8;
+  const Samples plain = samples(1, 0, 0);
+  EXPECT_THAT(row(plain.positions, 1), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(row(plain.documents, 1), ElementsAre(0, 0, 0, 0, 0, 0, 0, 0));
+  config_.data.documents = reference::Documents::kPacked;
+  const Samples drawn = samples(1, 0, 0);
+  EXPECT_THAT(row(drawn.positions, 0), ElementsAre(0, 1, 2, 0, 1, 0, 1, 2));
+  EXPECT_THAT(row(drawn.documents, 0), ElementsAre(0, 0, 0, 1, 1, 2, 2, 2));
+  EXPECT_THAT(row(drawn.tokens, 0), ElementsAre(256, 72, 79, 256, 93, 256, 107, 114));
+  EXPECT_THAT(row(drawn.labels, 0), ElementsAre(72, 79, 256, 93, 256, 107, 114, 256));
+  EXPECT_THAT(row(drawn.counts.to(at::kLong), 0), ElementsAre(1, 1, 0, 1, 0, 1, 1, 0));
+  EXPECT_THAT(row(drawn.documents, 1), ElementsAre(0, 0, 0, 1, 1, 1, 1, 1));
+}
+
+TEST_F(Corpus, PackedDocumentsFillSamplesOfAnyLength) {
+  config_.data.documents = reference::Documents::kPacked;
+  for (const std::int64_t sequence : {4, 5, 7, 50}) {
+    config_.model.sequence = sequence;
+    for (std::int64_t step = 0; step < 20; ++step) {
+      const Samples drawn = samples(3, step, 0);
+      const at::Tensor ends = drawn.labels.eq(256);
+      EXPECT_TRUE(ends.select(1, sequence - 1).all().item<bool>());
+      EXPECT_TRUE(ends.equal(drawn.counts.logical_not()));
+      // Two tokens or more: no document ends where it begins.
+      EXPECT_FALSE(ends.logical_and(drawn.tokens.eq(256)).any().item<bool>());
+    }
+  }
+}
+
+TEST_F(Corpus, ReorderedSamplesKeepTheirPartsTogether) {
+  config_.data.masked = reference::Masked::kPrompt;
+  config_.data.documents = reference::Documents::kPacked;
+  config_.model.sequence = 16;
+  const Samples drawn = samples(1, 0, 1);
+  const Samples turned = reordered(drawn, at::tensor({1, 0}, at::kLong));
+  EXPECT_TRUE(turned.tokens[0].equal(drawn.tokens[1]));
+  EXPECT_TRUE(turned.labels[0].equal(drawn.labels[1]));
+  EXPECT_TRUE(turned.counts[1].equal(drawn.counts[0]));
+  EXPECT_TRUE(turned.positions[0].equal(drawn.positions[1]));
+  EXPECT_TRUE(turned.documents[1].equal(drawn.documents[0]));
 }
 
 TEST_F(Corpus, WrapsAroundForTheLargestSeed) {

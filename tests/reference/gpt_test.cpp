@@ -51,7 +51,10 @@ double forward_backward(Gpt& gpt, std::int64_t micro_batches) {
   const auto label_parts = labels.chunk(micro_batches);
   for (std::size_t i = 0; i < token_parts.size(); ++i) {
     const at::Tensor share = reference::share_of_step(
-        reference::cross_entropy(gpt.forward(token_parts[i]), label_parts[i]), micro_batches);
+        reference::cross_entropy(gpt.forward(token_parts[i]), label_parts[i]),
+        at::ones_like(label_parts[i], at::kBool),
+        reference::Loss::kMean,
+        micro_batches);
     share.backward();
     loss += share.item<double>();
   }
@@ -218,6 +221,26 @@ TEST(Gpt, LaterTokensDoNotChangeEarlierLogits) {
   const at::Tensor after = gpt->forward(changed);
   EXPECT_EQ(max_difference(before.narrow(0, 0, 5), after.narrow(0, 0, 5)), 0.0);
   EXPECT_GT(max_difference(before.narrow(0, 5, 3), after.narrow(0, 5, 3)), 1e-3);
+}
+
+// Documents of 3 and 5 tokens in the first sample, of 6 and 2 in the second.
+TEST(Gpt, PackedDocumentsGiveTheLogitsOfEachAlone) {
+  const auto gpt = filled_gpt(small_config().model);
+  const at::Tensor tokens = some_tokens(2, 8, 31);
+  const reference::Packing packing{
+      at::tensor({0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 0, 1}, at::kLong).view({2, 8}),
+      at::tensor({0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1}, at::kLong).view({2, 8})};
+  const at::Tensor packed = gpt->forward(tokens, packing);  // [S, B, V]
+  const auto expect_alone = [&](std::int64_t sample, std::int64_t start, std::int64_t length) {
+    const at::Tensor alone =
+        gpt->forward(tokens.narrow(0, sample, 1).narrow(1, start, length));  // [length, 1, V]
+    EXPECT_LT(max_difference(packed.narrow(0, start, length).narrow(1, sample, 1), alone), 1e-13);
+  };
+  expect_alone(0, 0, 3);
+  expect_alone(0, 3, 5);
+  expect_alone(1, 0, 6);
+  expect_alone(1, 6, 2);
+  EXPECT_GT(max_difference(packed, gpt->forward(tokens)), 1e-3);
 }
 
 // BF16 keeps 8 significant bits: a rounding is up to 2^-9 = 0.002, a gradient sees dozens of them.

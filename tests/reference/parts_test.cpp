@@ -185,9 +185,30 @@ TEST(CrossEntropy, OfBf16LogitsIsComputedInF32) {
 TEST(ShareOfStep, PartsAddUpToTheMeanOverAllTokens) {
   const at::Tensor first = random({5, 3}, 1);
   const at::Tensor second = random({5, 3}, 2);
-  EXPECT_LT(max_difference(reference::share_of_step(first, 2) + reference::share_of_step(second, 2),
-                           at::cat({first, second}).mean()),
-            1e-15);
+  const at::Tensor all = at::ones({3, 5}, at::kBool);
+  const auto share = [&](const at::Tensor& per_token) {
+    return reference::share_of_step(per_token, all, reference::Loss::kMean, 2);
+  };
+  EXPECT_LT(max_difference(share(first) + share(second), at::cat({first, second}).mean()), 1e-15);
+}
+
+// 2 tokens count in the first micro-batch, 4 in the second.
+TEST(ShareOfStep, TokensThatDoNotCountGiveNeitherLossNorGradient) {
+  const at::Tensor first = at::arange(6, at::kDouble).view({3, 2}).requires_grad_();  // [S, B]
+  const at::Tensor second = at::arange(6, 12, at::kDouble).view({3, 2}).requires_grad_();
+  const at::Tensor counts =
+      at::tensor({false, false, true, false, false, true}).view({2, 3});  // [B, S]
+  const auto share =
+      [&](const at::Tensor& per_token, const at::Tensor& which, reference::Loss loss) {
+        return reference::share_of_step(per_token, which, loss, 2);
+      };
+  using reference::Loss;
+  // Losses 4 and 5 count; of the second micro-batch 6, 7, 8, 9.
+  EXPECT_EQ(share(first, counts, Loss::kMean).item<double>(), (4.0 + 5.0) / 2 / 2);
+  EXPECT_EQ(share(second, counts.logical_not(), Loss::kMean).item<double>(), 30.0 / 4 / 2);
+  EXPECT_EQ(share(first, counts, Loss::kPerToken).item<double>(), 9.0);
+  const auto gradient = torch::autograd::grad({share(first, counts, Loss::kMean)}, {first}).front();
+  EXPECT_TRUE(gradient.equal(counts.t().to(at::kDouble) * 0.25));
 }
 
 }  // namespace

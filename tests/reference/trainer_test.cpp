@@ -36,6 +36,7 @@ class TrainerTest : public ::testing::Test {
 
 // The model of the first step of `config`, its gradients in place.
 std::shared_ptr<Gpt> gpt_after_backward(const Config& config) {
+  const bool is_mean = config.loss == reference::Loss::kMean;
   auto gpt = std::make_shared<Gpt>(config.model, config.precision);
   std::vector<NamedTensor> parameters;
   for (const auto& item : gpt->named_parameters()) {
@@ -46,30 +47,32 @@ std::shared_ptr<Gpt> gpt_after_backward(const Config& config) {
   std::vector<at::Tensor> losses;
   for (std::int64_t m = 0; m < config.data.micro_batches; ++m) {
     const Samples samples = corpus.samples(0, m);
-    losses.push_back(reference::cross_entropy(gpt->forward(samples.tokens), samples.labels));
+    const at::Tensor logits = gpt->forward(samples.tokens, {samples.positions, samples.documents});
+    const at::Tensor counted =
+        reference::cross_entropy(logits, samples.labels).masked_select(samples.counts.t());
+    losses.push_back(is_mean ? counted.mean().view({1}) : counted);
   }
-  at::stack(losses).mean().backward();
+  at::cat(losses).mean().backward();
   return gpt;
 }
 
-TEST_F(TrainerTest, StepEqualsTorchsOptimizerOnTheMeanOfAllTokens) {
-  config_.optimizer.clip = 0.25;  // below the norm
-  Trainer trainer(config_, TTRACE_REFERENCE_ANNOTATIONS);
+void expect_torchs_step(const Config& config) {
+  Trainer trainer(config, TTRACE_REFERENCE_ANNOTATIONS);
   const StepResult result = trainer.step(0);
 
-  const auto gpt = gpt_after_backward(config_);
+  const auto gpt = gpt_after_backward(config);
   std::vector<at::Tensor> matrices, vectors;
   for (const at::Tensor& parameter : gpt->parameters()) {
     (parameter.dim() >= 2 ? matrices : vectors).push_back(parameter);
   }
   const auto options = [&](double decay) {
-    auto value = std::make_unique<torch::optim::AdamWOptions>(config_.optimizer.learning_rate);
-    value->betas({config_.optimizer.beta1, config_.optimizer.beta2});
-    value->eps(config_.optimizer.epsilon).weight_decay(decay);
+    auto value = std::make_unique<torch::optim::AdamWOptions>(config.optimizer.learning_rate);
+    value->betas({config.optimizer.beta1, config.optimizer.beta2});
+    value->eps(config.optimizer.epsilon).weight_decay(decay);
     return value;
   };
   torch::optim::AdamW optimizer(std::vector<torch::optim::OptimizerParamGroup>{
-      {matrices, options(config_.optimizer.weight_decay)}, {vectors, options(0.0)}});
+      {matrices, options(config.optimizer.weight_decay)}, {vectors, options(0.0)}});
   const double norm = torch::nn::utils::clip_grad_norm_(gpt->parameters(), 0.25);
   optimizer.step();
 
@@ -79,6 +82,29 @@ TEST_F(TrainerTest, StepEqualsTorchsOptimizerOnTheMeanOfAllTokens) {
   for (const OptimizerEntry& entry : trainer.optimizer().entries()) {
     EXPECT_LT(max_difference(entry.param, expected[entry.path]), 1e-7) << entry.path;
   }
+}
+
+// The mean over all tokens, then with masked prompts and both ways to average.
+TEST_F(TrainerTest, StepEqualsTorchsOptimizerOnTheMean) {
+  config_.optimizer.clip = 0.25;  // below the norm
+  expect_torchs_step(config_);
+  config_.data.masked = reference::Masked::kPrompt;
+  expect_torchs_step(config_);
+  config_.loss = reference::Loss::kPerToken;
+  expect_torchs_step(config_);
+  config_.data.documents = reference::Documents::kPacked;
+  expect_torchs_step(config_);
+}
+
+TEST_F(TrainerTest, MeansDifferWhereMicroBatchesHaveUnequalNumbersOfTokens) {
+  const auto loss = [&](reference::Loss kind) {
+    config_.loss = kind;
+    return Trainer(config_, TTRACE_REFERENCE_ANNOTATIONS).step(0).loss;
+  };
+  using reference::Loss;
+  EXPECT_NEAR(loss(Loss::kMean), loss(Loss::kPerToken), 1e-14);
+  config_.data.masked = reference::Masked::kPrompt;
+  EXPECT_GT(std::abs(loss(Loss::kMean) - loss(Loss::kPerToken)), 1e-4);
 }
 
 TEST_F(TrainerTest, RepeatsItselfBitByBit) {

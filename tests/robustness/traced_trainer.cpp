@@ -70,7 +70,11 @@ void get_lost(const Options& options) {
       {"exit", [] { std::exit(3); }},
       {"abort", [] { std::abort(); }},
       {"kill", [] { std::raise(SIGKILL); }},
-      {"crash", [] { std::raise(SIGSEGV); }},
+      {"crash",
+       [] {
+         std::signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would end it otherwise
+         std::raise(SIGSEGV);
+       }},
       {"hang",
        [] {
          for (;;) {

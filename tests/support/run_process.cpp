@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <pty.h>
+#include <sstream>
 #include <stdexcept>
 #include <sys/wait.h>
 #include <thread>
@@ -182,8 +183,11 @@ std::vector<std::string> processes_with(const std::string& word) {
 }
 
 std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  const std::ifstream file(path, std::ios::binary);
+  // Through rdbuf, because an iterator throws where a process ends while its /proc file is read.
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 }  // namespace ttrace::testing

@@ -1,0 +1,39 @@
+// Causal attention over a sequence whose tokens are spread over context-parallel ranks in zig-zag
+// order (context_parallel.h). No rank ever holds the whole sequence.
+//
+// Forward: queries stay, keys and values go once round the ring. What a rank's queries get from one
+// rank's keys, o_i with the logarithm l_i of its softmax's denominator, is merged with what they
+// have:
+//   l = log(e^l1 + e^l2),  o = o1 e^(l1 - l) + o2 e^(l2 - l)
+// Backward: keys and values go round again, each with its gradient, which takes one step more and
+// is then back at its owner. With the final l, scores S and the incoming gradient dO:
+//   P = e^(S - l),  dV = P^T dO,  dS = P (dO V^T - rowsum(dO o)),  dQ = dS K,  dK = dS^T Q
+//
+// Scores, denominators, sums and travelling gradients are in f32 (f64 for f64); P and dS are
+// rounded to the tensors' type before they are multiplied, as in the fused kernels.
+//
+// Sources: Liu, Zaharia and Abbeel, "Ring attention with blockwise transformers" (2023); Dao et
+// al., "FlashAttention" (2022), section 3.1 and algorithm 4.
+//
+// Thread-safety: none; one training thread. All ranks of the group call together.
+#pragma once
+
+#include "collectives.h"
+
+#include <ATen/core/Tensor.h>
+
+namespace megatron_mini {
+
+struct Ring {
+  Group group;
+  double scale = 1.0;    // of the scores
+  at::Tensor documents;  // [whole sequence, b] i64, as in TokenPlaces
+};
+
+// query [s, b, n, d], key and value [s, b, g, d] with n a multiple of g -> [s, b, n * d]
+[[nodiscard]] at::Tensor ring_attention(const at::Tensor& query,
+                                        const at::Tensor& key,
+                                        const at::Tensor& value,
+                                        const Ring& ring);
+
+}  // namespace megatron_mini

@@ -1,0 +1,309 @@
+// examples/megatron_mini/bugs.yaml: well formed, complete, and what the program and the page say.
+#include "bugs.h"
+
+#include <ttrace/tensor_id.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <yaml-cpp/yaml.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using ::testing::Contains;
+using ::testing::IsSupersetOf;
+using ::testing::Key;
+
+struct ListedBug {
+  std::map<std::string, std::string> text;  // by key, of the keys with a plain value
+  std::vector<std::string> rows;
+};
+
+// Throws where a key is absent; its message has the line.
+std::vector<ListedBug> listed_bugs(const YAML::Node& list) {
+  std::vector<ListedBug> bugs;
+  for (const auto& node : list["bugs"]) {
+    ListedBug bug{.text = {}, .rows = node["rows"].as<std::vector<std::string>>()};
+    for (const char* key : {"name",
+                            "chapter",
+                            "source",
+                            "what",
+                            "where",
+                            "needs",
+                            "layout",
+                            "steps",
+                            "expected",
+                            "hint",
+                            "size",
+                            "difficulty"}) {
+      bug.text[key] = node[key].as<std::string>();
+    }
+    bugs.push_back(std::move(bug));
+  }
+  return bugs;
+}
+
+class BugList : public ::testing::Test {
+ protected:
+  const YAML::Node list_ = YAML::LoadFile(MEGATRON_MINI_FOLDER "/bugs.yaml");
+  const std::vector<ListedBug> bugs_ = listed_bugs(list_);
+
+  [[nodiscard]] std::set<std::string> rows() const {
+    std::set<std::string> all;
+    for (const auto& bug : bugs_) {
+      all.insert(bug.rows.begin(), bug.rows.end());
+    }
+    return all;
+  }
+};
+
+// All matches of `pattern` in `text`, one after another.
+std::vector<std::string> matches_of(const std::string& text, const std::string& pattern) {
+  const std::regex regex(pattern);
+  std::vector<std::string> found;
+  for (std::sregex_iterator match(text.begin(), text.end(), regex), end; match != end; ++match) {
+    found.push_back(match->str());
+  }
+  return found;
+}
+
+// "a(b|c)d|e" -> "a(b|c)d", "e"
+std::vector<std::string> alternatives(const std::string& pattern) {
+  std::vector<std::string> result(1);
+  int depth = 0;
+  for (const char c : pattern) {
+    depth += c == '(' ? 1 : (c == ')' ? -1 : 0);
+    if (c == '|' && depth == 0) {
+      result.emplace_back();
+    } else {
+      result.back() += c;
+    }
+  }
+  return result;
+}
+
+// The kinds that one alternative names: "s1/m\d+/(output|loss)/decoder..." -> output, loss.
+std::vector<std::string> kinds_of(const std::string& alternative) {
+  const std::regex start(R"(^(?:s\d/)?(?:m(?:\d|\\d\+)/)?(\([a-z_|]+\)|[a-z_]+)/)");
+  std::smatch match;
+  if (!std::regex_search(alternative, match, start)) {
+    return {};
+  }
+  return matches_of(match[1].str(), "[a-z_]+");
+}
+
+TEST_F(BugList, HasAtLeastEightyBugsForEightyRowsUnderNamesOfTheirOwn) {
+  std::set<std::string> names;
+  for (const auto& bug : bugs_) {
+    EXPECT_TRUE(names.insert(bug.text.at("name")).second) << bug.text.at("name");
+    EXPECT_TRUE(std::regex_match(bug.text.at("name"), std::regex("[a-z0-9]+(-[a-z0-9]+)*")));
+    EXPECT_FALSE(bug.rows.empty()) << bug.text.at("name");
+  }
+  EXPECT_GE(names.size(), 80U);
+  int of_projects = 0;
+  for (const auto& row : rows()) {
+    of_projects += row.front() == 'B' ? 1 : 0;
+  }
+  EXPECT_GE(of_projects, 80);
+}
+
+TEST_F(BugList, CoversEveryChapterThePapersFourteenAndTheCoreSet) {
+  std::set<std::string> chapters;
+  for (const auto& bug : bugs_) {
+    EXPECT_TRUE(list_["chapters"][bug.text.at("chapter")].IsDefined()) << bug.text.at("name");
+    chapters.insert(bug.text.at("chapter"));
+  }
+  for (int number = 1; number <= 11; ++number) {
+    EXPECT_THAT(chapters, Contains("B." + std::to_string(number)));
+  }
+  EXPECT_THAT(rows(),
+              IsSupersetOf({"T01",
+                            "T02",
+                            "T03",
+                            "T04",
+                            "T05",
+                            "T06",
+                            "T07",
+                            "T08",
+                            "T09",
+                            "T10",
+                            "T11",
+                            "T12",
+                            "T13",
+                            "T14"}));
+  EXPECT_THAT(rows(),
+              IsSupersetOf({"B01",  "B02",  "B05",  "B07",  "B08",  "B13",  "B14",  "B26",  "B28",
+                            "B32",  "B41",  "B42",  "B51",  "B60",  "B66",  "B70",  "B73",  "B82",
+                            "B98",  "B106", "B111", "B115", "B118", "B125", "B127", "B129", "B134",
+                            "B138", "B144", "B150", "B176", "B177", "B184", "N07"}));
+}
+
+TEST_F(BugList, SaysWhyARowWasNotPortedWhereNoBugStandsForIt) {
+  const std::set<std::string> ported = rows();
+  for (const auto& group : list_["not_ported"]) {
+    EXPECT_FALSE(group["reason"].as<std::string>().empty());
+    for (const auto& row : group["rows"]) {
+      EXPECT_FALSE(ported.contains(row.as<std::string>())) << row.as<std::string>();
+    }
+  }
+}
+
+TEST_F(BugList, ExpectsTensorsOfKindsThatExist) {
+  for (const auto& bug : bugs_) {
+    SCOPED_TRACE(bug.text.at("name"));
+    EXPECT_NO_THROW(const std::regex compiled(bug.text.at("expected")));
+    for (const auto& alternative : alternatives(bug.text.at("expected"))) {
+      const auto kinds = kinds_of(alternative);
+      EXPECT_FALSE(kinds.empty()) << alternative;
+      for (const auto& kind : kinds) {
+        EXPECT_NO_THROW((void)ttrace::parse_kind(kind)) << alternative;
+      }
+    }
+  }
+}
+
+TEST_F(BugList, HintsAtSignaturesOfTheVerdictPage) {
+  const std::set<std::string> signatures = {"missing_reduction",
+                                            "wrong_factor",
+                                            "repeated_reduction",
+                                            "repeated_bias",
+                                            "missing_microbatch",
+                                            "wrong_addends",
+                                            "stale",
+                                            "wrong_order",
+                                            "localised",
+                                            "replicas_diverge",
+                                            "local_norm",
+                                            "none"};
+  for (const auto& bug : bugs_) {
+    for (const auto& hint : alternatives(bug.text.at("hint"))) {
+      EXPECT_THAT(signatures, Contains(hint)) << bug.text.at("name");
+    }
+  }
+}
+
+TEST_F(BugList, NeedsAndSetsOnlyWhatTheVocabularyExplains) {
+  std::map<std::string, std::string> vocabulary;
+  std::string ways;  // all texts of the vocabulary
+  for (const auto& word : list_["vocabulary"]) {
+    vocabulary[word.first.as<std::string>()] = word.second.as<std::string>();
+    ways += word.second.as<std::string>() + "\n";
+  }
+  const std::set<std::string> grammar = {"and", "or", "not", "bf16"};
+  for (std::size_t i = 0; i < bugs_.size(); ++i) {
+    const auto& text = bugs_[i].text;
+    SCOPED_TRACE(text.at("name"));
+    for (const auto& word : matches_of(text.at("needs"), "[a-z][a-z0-9_]*")) {
+      if (!grammar.contains(word)) {
+        EXPECT_THAT(vocabulary, Contains(Key(word)));
+      }
+    }
+    for (const auto& flag : matches_of(text.at("layout"), "--[a-z0-9-]+")) {
+      EXPECT_THAT(ways, ::testing::ContainsRegex(flag + "[ ,]"));
+    }
+    for (const auto& change : list_["bugs"][i]["config"]) {
+      EXPECT_THAT(ways, ::testing::HasSubstr(change.first.as<std::string>()));
+    }
+  }
+}
+
+TEST_F(BugList, FitsOnEightRanksAndTwoStepsInKnownPrecisions) {
+  for (std::size_t i = 0; i < bugs_.size(); ++i) {
+    const auto& text = bugs_[i].text;
+    SCOPED_TRACE(text.at("name"));
+    int ranks = 1;
+    for (const auto& axis : matches_of(text.at("layout"), "--(tp|cp|dp|pp) [0-9]+")) {
+      ranks *= std::stoi(axis.substr(axis.find(' ')));
+    }
+    EXPECT_LE(ranks, 8);
+    EXPECT_THAT(text.at("steps"), ::testing::AnyOf("1", "2"));
+    EXPECT_THAT(text.at("difficulty"), ::testing::AnyOf("obvious", "medium", "subtle"));
+    const auto precisions = list_["bugs"][i]["precisions"].as<std::vector<std::string>>();
+    EXPECT_THAT((std::set<std::string>{"bf16", "f32", "fp8"}), IsSupersetOf(precisions));
+    EXPECT_FALSE(precisions.empty());
+  }
+}
+
+TEST_F(BugList, DeclaresWhatTheProgramDeclares) {
+  std::map<std::string, const ListedBug*> by_name;
+  for (const auto& bug : bugs_) {
+    by_name[bug.text.at("name")] = &bug;
+  }
+  for (const auto& bug : megatron_mini::bug_table()) {
+    const std::string name(bug.name);
+    ASSERT_THAT(by_name, Contains(Key(name)));
+    EXPECT_EQ(by_name.at(name)->text.at("expected"), bug.expected) << name;
+    EXPECT_EQ(by_name.at(name)->text.at("hint"), bug.hint) << name;
+  }
+}
+
+// --- docs/bugs.md ------------------------------------------------------------------------------
+
+std::string cell(const std::string& text) {
+  return std::regex_replace(text, std::regex(R"(\|)"), R"(\|)");
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const auto& word : words) {
+    text += (text.empty() ? "" : ", ") + word;
+  }
+  return text;
+}
+
+std::string page_of(const YAML::Node& list, const std::vector<ListedBug>& bugs) {
+  std::ostringstream page;
+  page << "# Silent bugs\n\n"
+       << bugs.size()
+       << " bugs that `megatron_mini --bug NAME` is to have, most of them found in public "
+          "projects, each\n"
+          "declared with the tensor where the first divergence must be before its code existed. "
+          "Made from\n"
+          "[bugs.yaml](../examples/megatron_mini/bugs.yaml), which says more: where a bug sits, "
+          "layout,\n"
+          "precisions, the hint that a diagnosis should give, and which known bugs were not ported "
+          "and why.\n"
+          "`megatron_mini --list-bugs` prints those that the program has.\n\n"
+          "Made by `BUGS_PAGE=docs/bugs.md build/cpu/bin/megatron_mini_test\n"
+          "--gtest_filter=BugList.*Page*`; the same test compares.\n";
+  for (const auto& chapter : list["chapters"]) {
+    const auto id = chapter.first.as<std::string>();
+    std::ostringstream table;
+    int count = 0;
+    for (const auto& bug : bugs) {
+      const auto& text = bug.text;
+      if (text.at("chapter") != id) {
+        continue;
+      }
+      ++count;
+      table << "| `" << text.at("name") << "` | " << joined(bug.rows) << " | "
+            << cell(text.at("what")) << " | " << cell(text.at("source")) << " | "
+            << cell(text.at("needs")) << " | `" << cell(text.at("expected")) << "` |\n";
+    }
+    page << "\n## " << id << " " << chapter.second.as<std::string>() << ": " << count
+         << "\n\n| name | rows | what | source | needs | expected |\n|---|---|---|---|---|---|\n"
+         << table.str();
+  }
+  return page.str();
+}
+
+TEST_F(BugList, IsWhatThePageShows) {
+  const std::string page = page_of(list_, bugs_);
+  if (const char* path = std::getenv("BUGS_PAGE")) {
+    std::ofstream(path, std::ios::binary) << page;
+  }
+  std::ifstream file(MEGATRON_MINI_FOLDER "/../../docs/bugs.md", std::ios::binary);
+  const std::string stored(std::istreambuf_iterator<char>(file), {});
+  EXPECT_EQ(stored, page);
+}
+
+}  // namespace
