@@ -1,6 +1,5 @@
 // megatron_mini with what may be switched on beside a layout: dropout, recomputation, few query
 // groups, frozen layers, smoothed labels, layers of TP degree 1.
-#include "attention.h"
 #include "dropout.h"
 #include "mini_program.h"
 #include "recompute.h"
@@ -10,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -147,7 +147,7 @@ const std::vector<Run> kRuns = {
 class Features : public ::testing::TestWithParam<Feature> {};
 
 TEST_P(Features, OfEveryRunEqualTheSingleRanks) {
-  const MiniProgram program(GetParam().changes);
+  const MiniProgram program = MiniProgram::with(GetParam().changes);
   const auto single = steps_of(program, 1, "--precision f64");
   const auto plain = steps_of(MiniProgram(), 1, "--precision f64");
   EXPECT_NE(single.at(0).digest, plain.at(0).digest);
@@ -199,7 +199,8 @@ std::ostream& operator<<(std::ostream& out, const Refusal& refusal) {
 class Refusals : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(Refusals, NameTheTwoNumbersThatClash) {
-  const auto result = MiniProgram(GetParam().changes).run(GetParam().ranks, GetParam().arguments);
+  const auto result =
+      MiniProgram::with(GetParam().changes).run(GetParam().ranks, GetParam().arguments);
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr(GetParam().says));
   EXPECT_EQ(result.out, "");

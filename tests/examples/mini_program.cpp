@@ -38,10 +38,10 @@ std::map<std::string, std::string> default_values() {
 
 }  // namespace
 
-MiniProgram::MiniProgram(const std::vector<ConfigChange>& changes) {
+MiniProgram::MiniProgram(const ConfigChange* first, const ConfigChange* last) {
   auto values = default_values();
-  for (const auto& [key, value] : changes) {
-    values[key] = value;
+  for (; first != last; ++first) {
+    values[first->key] = first->value;
   }
   std::ofstream file(config());
   std::string open;

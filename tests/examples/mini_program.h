@@ -4,6 +4,7 @@
 #include "support/run_process.h"
 #include "support/temporary_directory.h"
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,11 @@ struct ConfigChange {
 // Writes config.yaml, with what `changes` replaces or adds, and text.txt.
 class MiniProgram {
  public:
-  explicit MiniProgram(const std::vector<ConfigChange>& changes = {});
+  explicit MiniProgram(std::initializer_list<ConfigChange> changes = {})
+      : MiniProgram(changes.begin(), changes.end()) {}
+  [[nodiscard]] static MiniProgram with(const std::vector<ConfigChange>& changes) {
+    return {changes.data(), changes.data() + changes.size()};
+  }
 
   // `arguments` are separated by blanks; --config is added.
   [[nodiscard]] ttrace::testing::ProcessResult run(int ranks, const std::string& arguments) const;
@@ -26,6 +31,8 @@ class MiniProgram {
   [[nodiscard]] std::string text() const { return folder_ / "text.txt"; }
 
  private:
+  MiniProgram(const ConfigChange* first, const ConfigChange* last);
+
   ttrace::testing::TemporaryDirectory folder_;
 };
 
