@@ -100,7 +100,12 @@ at::Tensor Decoder::run_layers(at::Tensor stream,
                                std::size_t count) const {
   const at::Tensor input = stream;
   for (std::size_t i = first; i < first + count; ++i) {
-    stream = layers_[i]->forward(feeds_chunk_input_ ? input : stream, places);
+    if (feeds_chunk_input_ && i > first) {
+      // What is left of the layer before is that its parameters have gradients, of zeros.
+      stream = layers_[i]->forward(input, places) + stream * 0.0;
+    } else {
+      stream = layers_[i]->forward(stream, places);
+    }
   }
   return stream;
 }

@@ -30,7 +30,7 @@ struct Ring {
   Group group;
   double scale = 1.0;    // of the scores
   at::Tensor documents;  // [whole sequence, b] i64, as in TokenPlaces
-  at::Tensor kept;  // [b, n, s, whole sequence] bool: weights that dropout keeps; undefined: all
+  at::Tensor kept{};  // [b, n, s, whole sequence] bool: weights that dropout keeps; undefined: all
   double dropped = 0.0;          // probability of being dropped
   bool shifts_backward = false;  // a planted bug: backward takes the mask of the next step's keys
 };

@@ -13,6 +13,7 @@ namespace {
 
 using megatron_mini::Blueprint;
 using megatron_mini::Bugs;
+using megatron_mini::ColumnParallelLinear;
 using megatron_mini::RowParallelLinear;
 using megatron_mini::VocabularyEmbedding;
 using megatron_mini::testing::world;

@@ -242,8 +242,9 @@ TEST(CoreAttention, TokensDoNotSeeOtherDocuments) {
   const at::Tensor zeros = at::zeros({4, 2, 1, 1}, at::kDouble);
   const at::Tensor value = at::arange(8).to(at::kDouble).view({4, 2, 1, 1});
   const at::Tensor documents = at::tensor({0, 0, 0, 1, 1, 1, 1, 2}, at::kLong).view({4, 2});
-  const at::Tensor context =
-      megatron_mini::CoreAttention().forward(zeros, zeros, value, {.documents = documents});
+  megatron_mini::TokenPlaces places;
+  places.documents = documents;
+  const at::Tensor context = megatron_mini::CoreAttention().forward(zeros, zeros, value, places);
   // Means over documents so far: of {0, 2} and {4, 6}, then of {1}, {3, 5}, {7}.
   const at::Tensor expected = at::tensor({0.0, 1.0, 1.0, 3.0, 4.0, 4.0, 5.0, 7.0}, at::kDouble);
   EXPECT_TRUE(at::allclose(context, expected.view({4, 2, 1}), 1e-15, 1e-15)) << context;

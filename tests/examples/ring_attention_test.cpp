@@ -71,9 +71,11 @@ void expect_like_one_rank(const std::vector<at::Tensor>& inputs,
                           double tolerance) {
   const at::Tensor incoming =
       waves(kHeads, 2.3).to(inputs[0].scalar_type()).flatten(2);  // [s, b, n * d]
+  megatron_mini::TokenPlaces all_places;
+  all_places.documents = documents;
   const Pass whole =
       pass(inputs, incoming, [&](const auto& query, const auto& key, const auto& value) {
-        return CoreAttention().forward(query, key, value, {.documents = documents});
+        return CoreAttention().forward(query, key, value, all_places);
       });
   std::vector<at::Tensor> parts;
   for (const auto& input : inputs) {
@@ -136,7 +138,11 @@ TEST(RingAttention, DocumentOfOneTokenReturnsItsValue) {
 
 // The places of a rank's rows, or of all.
 megatron_mini::TokenPlaces places(const at::Tensor& rows) {
-  return {.rows = rows, .samples = at::arange(kSamples), .draw = 11};
+  megatron_mini::TokenPlaces result;
+  result.rows = rows;
+  result.samples = at::arange(kSamples);
+  result.draw = 11;
+  return result;
 }
 
 TEST(RingAttention, DropsTheWeightsThatOneRankDrops) {
