@@ -10,8 +10,6 @@ namespace {
 
 // Small, so that even a tiny model has several; a larger parameter has a bucket of its own.
 constexpr std::int64_t kBucketElements = 1 << 16;
-// Of a rank's part, as in Megatron-LM, for aligned memory.
-constexpr std::int64_t kAlignment = 64;
 
 }  // namespace
 
@@ -29,7 +27,7 @@ std::vector<FlatBucket> flat_buckets(std::span<const ModelParameter> parameters,
     bucket.used += elements;
   }
   for (FlatBucket& bucket : buckets) {
-    const std::int64_t unit = divided ? kAlignment * bucket.group.size : 1;
+    const std::int64_t unit = divided ? kPartUnit * bucket.group.size : 1;
     bucket.size = (bucket.used + unit - 1) / unit * unit;
   }
   return buckets;

@@ -1,5 +1,5 @@
-// How parameters lie one behind the other in flat buckets, and which part of them a rank keeps where
-// the optimizer's state is divided (ZeRO-1).
+// How parameters lie one behind the other in flat buckets, and which part of them a rank keeps
+// where the optimizer's state is divided (ZeRO-1).
 //
 // The layout is Megatron-LM's distributed optimizer's: a bucket is cut into equal parts, one per
 // rank, whatever parameter a cut goes through; it is padded to a multiple of 64 per rank.
@@ -16,10 +16,12 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace megatron_mini {
+
+// Elements; a rank's part of a divided bucket is a multiple of these, for aligned memory.
+inline constexpr std::int64_t kPartUnit = 64;
 
 struct FlatBucket {
   struct Member {
@@ -35,8 +37,7 @@ struct FlatBucket {
   [[nodiscard]] std::int64_t part() const { return size / group.size; }
 };
 
-// In the order of the parameters; a rank's parts of a bucket are multiples of 64 elements where
-// `divided`, otherwise there is no padding.
+// In the order of the parameters; padded where `divided`.
 [[nodiscard]] std::vector<FlatBucket> flat_buckets(std::span<const ModelParameter> parameters,
                                                    const Group& group,
                                                    bool divided);
