@@ -373,8 +373,8 @@ TEST(MainGradients, CollectMicroBatchesInF32AndClip) {
     EXPECT_FALSE(parameter.grad().defined());
   }
   gradients.reduce(megatron_mini::Loss::kMean);
-  EXPECT_EQ(gradients.views()[0].scalar_type(), at::kFloat);
-  EXPECT_TRUE(gradients.views()[0].equal(at::full({2, 2}, 3.0)));
+  EXPECT_EQ(gradients.reduced()[0].scalar_type(), at::kFloat);
+  EXPECT_TRUE(gradients.reduced()[0].equal(at::full({2, 2}, 3.0)));
   EXPECT_EQ(gradients.norm(), 6.0);
   gradients.divide(0.5);
   EXPECT_EQ(gradients.norm(), 12.0);
@@ -383,7 +383,7 @@ TEST(MainGradients, CollectMicroBatchesInF32AndClip) {
   EXPECT_EQ(gradients.norm(), 6.0);
   gradients.clip(6.0, 1.5);
   EXPECT_NEAR(gradients.norm(), 1.5, 1e-5);
-  gradients.zero();
+  gradients.zero(0);
   EXPECT_EQ(gradients.norm(), 0.0);
 }
 
@@ -401,13 +401,13 @@ TEST(MainGradients, DroppedMicrobatchIsTakenAwayAndNotAdded) {
   megatron_mini::MainGradients gradients(
       {{.path = "p", .tensor = parameter, .role = ParameterRole::kSplit}},
       split(1, 0, false),
-      Bugs(Bug::kDroppedMicrobatch));
+      Bugs("dropped-microbatch"));
   for (int microbatch = 0; microbatch < 4; ++microbatch) {
     (parameter * std::pow(10.0, microbatch)).sum().backward();
     gradients.accumulate(microbatch);
     EXPECT_FALSE(parameter.grad().defined());
   }
-  EXPECT_TRUE(gradients.views()[0].equal(at::full({2}, 1101.0)));
+  EXPECT_TRUE(gradients.reduced()[0].equal(at::full({2}, 1101.0)));
 }
 
 // Without communication: the groups of split() do not exist.
@@ -418,7 +418,7 @@ TEST(MainGradients, LocalNormCountsEveryTensorOfThisRankAndNoOther) {
       {{.path = "shard", .tensor = shard, .role = ParameterRole::kSplit},
        {.path = "replicated", .tensor = replicated, .role = ParameterRole::kReplicatedNorm}},
       split(2, 1, false),
-      Bugs(Bug::kLocalClipNorm));
+      Bugs("local-clip-norm"));
   (shard.sum() * 2.0 + replicated.sum()).backward();
   gradients.accumulate(0);
   EXPECT_EQ(gradients.norm(), 3.0);  // 2^2 + 2^2 + 1^2
@@ -434,12 +434,16 @@ TEST(MixedPrecisionOptimizer, StaleParameterKeepsItsValueBesideAnUpdatedMaster) 
   const at::Tensor gradient = at::ones({2, 2});
   const megatron_mini::OptimizerConfig config{
       .learning_rate = 0.25, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
-  megatron_mini::MixedPrecisionOptimizer optimizer(
-      parameters, {gradient, gradient}, config, Bugs(Bug::kStaleParameter));
+  const auto buckets = flat_buckets(parameters, {}, false);
+  megatron_mini::MixedPrecisionOptimizer optimizer(parameters,
+                                                   owned_parts(parameters, buckets, false),
+                                                   {gradient, gradient},
+                                                   config,
+                                                   Bugs("stale-parameter"));
   optimizer.step();
   EXPECT_TRUE(parameters[0].tensor.equal(at::ones({2, 2}, at::kBFloat16)));
   EXPECT_TRUE(parameters[1].tensor.equal(at::full({2, 2}, 0.75, at::kBFloat16)));
-  for (const auto& entry : optimizer.entries()) {
+  for (const auto& entry : optimizer.entries(true)) {
     EXPECT_TRUE(at::allclose(entry.master, at::full({2, 2}, 0.75))) << entry.path;
   }
 }
