@@ -107,7 +107,7 @@ std::vector<std::int64_t> row(const at::Tensor& tensor) {
 TEST(Batch, PackedDocumentsBeginAnewAndDoNotCountTheirLastToken) {
   const MiniProgram program;
   const TextData text = TextData::load(program.text(), 8, 257);
-  megatron_mini::DataConfig data{.seed = 1, .micro_batch_size = 2};
+  megatron_mini::DataConfig data{.file = program.text(), .seed = 1, .micro_batch_size = 2};
   const megatron_mini::SampleKey key{.seed = 1, .step = 0, .microbatch = 0, .sample = 0};
   const auto plain = load_batch(text, data, key);
   EXPECT_FALSE(plain.places.documents.defined());
@@ -130,7 +130,8 @@ TEST(Batch, PackedDocumentsBeginAnewAndDoNotCountTheirLastToken) {
 TEST(Batch, RankOfTwoHoldsTheFirstAndTheLastQuarter) {
   const MiniProgram program;
   const TextData text = TextData::load(program.text(), 8, 257);
-  const megatron_mini::DataConfig data{.seed = 1,
+  const megatron_mini::DataConfig data{.file = program.text(),
+                                       .seed = 1,
                                        .micro_batch_size = 2,
                                        .documents = megatron_mini::Documents::kPacked,
                                        .masked = megatron_mini::Masked::kPrompt};
