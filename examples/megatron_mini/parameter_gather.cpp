@@ -49,7 +49,8 @@ void ParameterGather::finish(std::size_t b) {
     return;
   }
   for (const auto& [i, offset] : buckets_[b].members) {
-    const at::Tensor values = parameters_[i].tensor.detach().view(-1);
+    // Like a collective that writes to the parameters' memory, unseen by autograd.
+    const at::Tensor values = parameters_[i].tensor.variable_data().view(-1);
     values.copy_(gathered.narrow(0, offset, values.numel()));
   }
 }
