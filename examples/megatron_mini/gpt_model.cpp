@@ -36,7 +36,9 @@ at::Tensor Mlp::forward(const at::Tensor& input) {
 }
 
 TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
-    : input_layernorm_(
+    : path_(path),
+      before_forward_(blueprint.before_forward),
+      input_layernorm_(
           register_module("input_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
       self_attention_(register_module(
           "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
@@ -50,6 +52,7 @@ TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string
           "mlp_dropout", std::make_shared<ResidualDropout>(blueprint, path + ".mlp_dropout"))) {}
 
 at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces& places) {
+  (*before_forward_)(path_);
   ttrace::Scope scope(*this);
   const at::Tensor stream = scope.in(input);
   const at::Tensor attention = self_attention_->forward(input_layernorm_->forward(stream), places);
@@ -60,7 +63,8 @@ at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces&
 
 Decoder::Decoder(const Blueprint& blueprint)
     : recompute_(blueprint.recompute),
-      feeds_chunk_input_(blueprint.bugs.on("recompute-chunk-input")) {
+      feeds_chunk_input_(blueprint.bugs.on("recompute-chunk-input")),
+      before_forward_(blueprint.before_forward) {
   const auto layers = register_module("layers", std::make_shared<torch::nn::Module>("Layers"));
   for (std::int64_t i = 0; i < blueprint.model.layers; ++i) {
     const std::string number = std::to_string(i);
@@ -91,6 +95,7 @@ at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places) {
   } else {
     stream = run_layers(stream, places, 0, total);
   }
+  (*before_forward_)("decoder.final_layernorm");
   return final_layernorm_->forward(stream);
 }
 
@@ -110,7 +115,7 @@ at::Tensor Decoder::run_layers(at::Tensor stream,
   return stream;
 }
 
-GptModel::GptModel(const Blueprint& blueprint) {
+GptModel::GptModel(const Blueprint& blueprint) : before_forward_(blueprint.before_forward) {
   const auto embedding =
       register_module("embedding", std::make_shared<torch::nn::Module>("Embedding"));
   word_embeddings_ = embedding->register_module("word_embeddings",
@@ -123,8 +128,11 @@ GptModel::GptModel(const Blueprint& blueprint) {
 }
 
 at::Tensor GptModel::forward(const at::Tensor& tokens, const TokenPlaces& places) {
+  (*before_forward_)("embedding");
   const at::Tensor stream = word_embeddings_->forward(tokens.t().contiguous());
-  return output_layer_->forward(decoder_->forward(stream, places));
+  const at::Tensor decoded = decoder_->forward(stream, places);
+  (*before_forward_)("output_layer");
+  return output_layer_->forward(decoded);
 }
 
 namespace {

@@ -7,6 +7,7 @@
 // Thread-safety: none; one training thread.
 #pragma once
 
+#include "before_forward.h"
 #include "bugs.h"
 #include "config.h"
 #include "parallel.h"
@@ -16,6 +17,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,7 @@ struct Blueprint {
   Bugs bugs;
   RecomputePlan recompute{};
   std::vector<int> layer_tp{};  // TP degree of each layer, 1 or tp; empty: tp
+  std::shared_ptr<BeforeForward> before_forward = std::make_shared<BeforeForward>();
 
   // What layer `number` is built from.
   [[nodiscard]] Blueprint of_layer(std::int64_t number) const;

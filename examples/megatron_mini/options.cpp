@@ -38,6 +38,8 @@ po::options_description description() {
   add("recompute-layers",
       po::value<std::int64_t>()->value_name("N"),
       "layers of a part (default: 1)");
+  add("zero1", po::bool_switch(), "divide the optimizer over the ranks of dp and cp");
+  add("overlap-gather", po::bool_switch(), "gather updated parameters during the next forward");
   add("bug", po::value<std::string>()->value_name("NAME"), "switch a silent bug on");
   add("bug-size", po::value<double>()->value_name("X"), "magnitude of a bug that has one");
   add("list-bugs", po::bool_switch(), "print one line of JSON per bug");
@@ -107,6 +109,8 @@ RunFacts facts_of(const Options& options, const Config& config) {
           {"cp", options.cp},
           {"dp", options.dp},
           {"pp", 1},
+          {"zero1", options.zero1 ? 1 : 0},
+          {"overlap_gather", options.overlap_gather ? 1 : 0},
           {"layers", config.model.layers},
           {"micro_batches", config.data.micro_batches},
           {"micro_batch_size", config.data.micro_batch_size},
@@ -142,6 +146,15 @@ void check_layout(const Options& options, int world_size) {
                "; start with run_ranks N");
   TTRACE_CHECK(
       !options.sequence_parallel || options.tp >= 2, UsageError, "--sp needs --tp 2 or more");
+  TTRACE_CHECK(!options.zero1 || options.dp * options.cp >= 2,
+               UsageError,
+               "--zero1 divides the optimizer over --dp ",
+               options.dp,
+               " times --cp ",
+               options.cp,
+               " ranks, which must be 2 or more");
+  TTRACE_CHECK(
+      !options.overlap_gather || options.zero1, UsageError, "--overlap-gather needs --zero1");
 }
 
 std::vector<int> read_layer_tp(const std::string& list, int tp) {
@@ -222,6 +235,8 @@ CommandLine parse_command_line(int argc, const char* const* argv, int world_size
     options.layer_tp = read_layer_tp(*list, options.tp);
   }
   options.recompute = read_recompute(values);
+  options.zero1 = values["zero1"].as<bool>();
+  options.overlap_gather = values["overlap-gather"].as<bool>();
   options.digest = values["digest"].as<bool>();
   check_layout(options, world_size);
   const auto bug_size = optional<double>(values, "bug-size");

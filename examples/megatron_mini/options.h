@@ -27,6 +27,8 @@ struct Options {
   bool sequence_parallel = false;
   RecomputePlan recompute{};
   std::vector<int> layer_tp;  // TP degree of each layer, 1 or tp; empty: tp
+  bool zero1 = false;
+  bool overlap_gather = false;
   Bugs bugs{};
   bool digest = false;
 };

@@ -18,6 +18,7 @@ struct Parallel {
   Group dp;       // holds the same part of the model, works on other micro-batches
   Group dp_cp{};  // all ranks with the same part of the model
   bool sequence_parallel = false;  // between tensor-parallel blocks tp ranks divide the rows of cp
+  bool zero1 = false;  // dp_cp ranks divide the optimizer: each updates its part of the buckets
   // Every tp rank computes the whole of what is built with this: a layer of TP degree 1 among
   // others.
   bool is_redundant = false;
