@@ -50,39 +50,66 @@ at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces&
   return scope.out(attended + mlp_->forward(pre_mlp_layernorm_->forward(attended)));
 }
 
-Decoder::Decoder(const Blueprint& blueprint) {
+Decoder::Decoder(const Blueprint& blueprint) : parallel_(blueprint.parallel) {
   const auto layers = register_module("layers", std::make_shared<torch::nn::Module>("Layers"));
-  for (std::int64_t i = 0; i < blueprint.model.layers; ++i) {
-    const std::string number = std::to_string(i);
-    layers_.push_back(layers->register_module(
-        number, std::make_shared<TransformerLayer>(blueprint, "decoder.layers." + number)));
+  for (int chunk = 0; chunk < parallel_.chunks; ++chunk) {
+    const LayerRange range = layers_of(blueprint.model.layers, parallel_, chunk, blueprint.bugs);
+    chunks_.push_back(range);
+    layers_.emplace_back();
+    for (std::int64_t i = range.first; i < range.first + range.count; ++i) {
+      const std::string number = std::to_string(i);
+      layers_.back().push_back(layers->register_module(
+          number, std::make_shared<TransformerLayer>(blueprint, "decoder.layers." + number)));
+    }
   }
-  final_layernorm_ =
-      register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint.model));
+  if (parallel_.is_last_stage()) {
+    final_layernorm_ =
+        register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint.model));
+  }
 }
 
-at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places) {
-  for (const auto& layer : layers_) {
+at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places, int chunk) {
+  for (const auto& layer : layers_.at(static_cast<std::size_t>(chunk))) {
     stream = layer->forward(stream, places);
   }
-  return final_layernorm_->forward(stream);
+  return parallel_.ends(chunk) ? final_layernorm_->forward(stream) : stream;
 }
 
-GptModel::GptModel(const Blueprint& blueprint) {
-  const auto embedding =
-      register_module("embedding", std::make_shared<torch::nn::Module>("Embedding"));
-  word_embeddings_ = embedding->register_module("word_embeddings",
-                                                std::make_shared<VocabularyEmbedding>(blueprint));
+GptModel::GptModel(const Blueprint& blueprint) : parallel_(blueprint.parallel) {
+  const bool is_last = parallel_.is_last_stage();
+  const bool tied = blueprint.model.tied;
+  if (parallel_.is_first_stage() || (is_last && tied)) {
+    const auto embedding =
+        register_module("embedding", std::make_shared<torch::nn::Module>("Embedding"));
+    word_embeddings_ = embedding->register_module("word_embeddings",
+                                                  std::make_shared<VocabularyEmbedding>(blueprint));
+  }
   decoder_ = register_module("decoder", std::make_shared<Decoder>(blueprint));
-  output_layer_ = register_module(
-      "output_layer",
-      std::make_shared<OutputLayer>(
-          blueprint, blueprint.model.tied ? word_embeddings_->weight() : at::Tensor()));
+  if (is_last) {
+    output_layer_ = register_module(
+        "output_layer",
+        std::make_shared<OutputLayer>(blueprint, tied ? word_embeddings_->weight() : at::Tensor()));
+  }
 }
 
-at::Tensor GptModel::forward(const at::Tensor& tokens, const TokenPlaces& places) {
-  const at::Tensor stream = word_embeddings_->forward(tokens.t().contiguous());
-  return output_layer_->forward(decoder_->forward(stream, places));
+at::Tensor GptModel::forward(const at::Tensor& input, const TokenPlaces& places, int chunk) {
+  const at::Tensor stream =
+      parallel_.begins(chunk) ? word_embeddings_->forward(input.t().contiguous()) : input;
+  const at::Tensor output = decoder_->forward(stream, places, chunk);
+  return parallel_.ends(chunk) ? output_layer_->forward(output) : output;
+}
+
+int GptModel::chunk_of(const std::string& path) const {
+  for (int chunk = 0; chunk < parallel_.chunks; ++chunk) {
+    const LayerRange& range = chunks()[static_cast<std::size_t>(chunk)];
+    for (std::int64_t i = range.first; i < range.first + range.count; ++i) {
+      if (path.starts_with("decoder.layers." + std::to_string(i) + ".")) {
+        return chunk;
+      }
+    }
+  }
+  const bool is_lookup = path.starts_with("embedding.") && parallel_.is_first_stage();
+  return is_lookup ? 0 : parallel_.chunks - 1;
 }
 
 std::vector<ModelParameter> GptModel::model_parameters() const {
@@ -92,6 +119,9 @@ std::vector<ModelParameter> GptModel::model_parameters() const {
     const bool is_row_parallel = module.value()->as<RowParallelLinear>() != nullptr;
     for (const auto& item : module.value()->named_parameters(/*recurse=*/false)) {
       ModelParameter parameter{.path = module.key() + "." + item.key(), .tensor = item.value()};
+      parameter.chunk = chunk_of(parameter.path);
+      parameter.is_second_copy =
+          !parallel_.is_first_stage() && parameter.path.starts_with("embedding.");
       if (is_norm) {
         parameter.role = ParameterRole::kReplicatedNorm;
       } else if (is_row_parallel && item.key() == "bias") {

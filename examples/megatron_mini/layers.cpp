@@ -1,5 +1,7 @@
 #include "layers.h"
 
+#include "stage_layers.h"
+
 #include <ttrace/error.h>
 #include <ttrace/scope.h>
 
@@ -47,6 +49,7 @@ std::int64_t rows_missed(const Bugs& bugs) {
 }  // namespace
 
 void check_divisible(const ModelConfig& model, const Parallel& parallel) {
+  check_stages(model.layers, parallel);
   const int tp = parallel.tp.size;
   const auto check = [tp](const char* name, std::int64_t size) {
     TTRACE_CHECK(size % tp == 0, UsageError, "--tp ", tp, " does not divide ", name, " ", size);

@@ -62,9 +62,12 @@ void MainGradients::zero() {
   }
 }
 
-void MainGradients::accumulate(std::int64_t microbatch) {
+void MainGradients::accumulate(std::int64_t microbatch, int chunk) {
   const bool dropped = bugs_.on("dropped-microbatch") && microbatch == 1;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].chunk != chunk) {
+      continue;
+    }
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     TTRACE_CHECK(gradient.defined(),
                  InternalError,
@@ -87,6 +90,7 @@ void MainGradients::reduce(Loss loss) {
   if (parallel_.sequence_parallel) {
     sum_sequence_parallel_gradients();
   }
+  sum_tied_gradients();
 }
 
 void MainGradients::divide(double divisor) {
@@ -112,16 +116,30 @@ void MainGradients::sum_sequence_parallel_gradients() {
   }
 }
 
+void MainGradients::sum_tied_gradients() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].path.starts_with("embedding.")) {
+      sum_in_place(views_[i], parallel_.embedding);
+    }
+  }
+}
+
 double MainGradients::norm() const {
   const bool is_local = bugs_.on("local-clip-norm");
   at::Tensor squared = at::zeros({1}, at::kDouble);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].is_second_copy) {
+      continue;
+    }
     // The ranks of tp hold equal copies of a replicated gradient: the first one counts.
     if (parameters_[i].role == ParameterRole::kSplit || parallel_.tp.rank == 0 || is_local) {
       squared += views_[i].to(at::kDouble).square().sum();
     }
   }
-  return std::sqrt((is_local ? squared : all_reduce(squared, parallel_.tp)).item<double>());
+  if (!is_local) {
+    squared = all_reduce(squared, parallel_.tp);
+  }
+  return std::sqrt(all_reduce(squared, parallel_.pp).item<double>());
 }
 
 void MainGradients::clip(double norm, double limit) {

@@ -19,10 +19,12 @@ class MainGradients {
   MainGradients(std::vector<ModelParameter> parameters, const Parallel& parallel, const Bugs& bugs);
 
   void zero();
-  // Adds the parameters' gradients of one micro-batch (by global number) and takes them away.
-  void accumulate(std::int64_t microbatch);
-  // Sums over dp and cp, then over tp what sequence parallelism left as addends. With Loss::kMean
-  // gradients are first divided by dp * cp, which the losses were multiplied by. All ranks.
+  // Adds the gradients that one micro-batch (by global number) gave a chunk's parameters and takes
+  // them away.
+  void accumulate(std::int64_t microbatch, int chunk = 0);
+  // Sums over dp and cp, then over tp what sequence parallelism left as addends, then over first
+  // and last stage the tied weight's. With Loss::kMean gradients are first divided by dp * cp,
+  // which the losses were multiplied by. All ranks.
   void reduce(Loss loss);
   void divide(double divisor);
   // Frobenius norm over the whole model, every logical element once; the same on all ranks. All
@@ -37,6 +39,7 @@ class MainGradients {
 
  private:
   void sum_sequence_parallel_gradients();
+  void sum_tied_gradients();
 
   std::vector<ModelParameter> parameters_;
   Parallel parallel_;
