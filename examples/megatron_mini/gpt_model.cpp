@@ -55,10 +55,9 @@ Decoder::Decoder(const Blueprint& blueprint) : parallel_(blueprint.parallel) {
   for (int chunk = 0; chunk < parallel_.chunks; ++chunk) {
     const LayerRange range = layers_of(blueprint.model.layers, parallel_, chunk, blueprint.bugs);
     chunks_.push_back(range);
-    layers_.emplace_back();
     for (std::int64_t i = range.first; i < range.first + range.count; ++i) {
       const std::string number = std::to_string(i);
-      layers_.back().push_back(layers->register_module(
+      layers_.push_back(layers->register_module(
           number, std::make_shared<TransformerLayer>(blueprint, "decoder.layers." + number)));
     }
   }
@@ -69,8 +68,13 @@ Decoder::Decoder(const Blueprint& blueprint) : parallel_(blueprint.parallel) {
 }
 
 at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places, int chunk) {
-  for (const auto& layer : layers_.at(static_cast<std::size_t>(chunk))) {
-    stream = layer->forward(stream, places);
+  std::int64_t first = 0;  // among the layers of this stage
+  for (int earlier = 0; earlier < chunk; ++earlier) {
+    first += chunks_[static_cast<std::size_t>(earlier)].count;
+  }
+  const std::int64_t count = chunks_.at(static_cast<std::size_t>(chunk)).count;
+  for (std::int64_t i = first; i < first + count; ++i) {
+    stream = layers_[static_cast<std::size_t>(i)]->forward(stream, places);
   }
   return parallel_.ends(chunk) ? final_layernorm_->forward(stream) : stream;
 }

@@ -64,8 +64,8 @@ class Decoder : public torch::nn::Module {
  private:
   Parallel parallel_;
   std::vector<LayerRange> chunks_;
-  std::vector<std::vector<std::shared_ptr<TransformerLayer>>> layers_;  // by chunk
-  std::shared_ptr<LayerNorm> final_layernorm_;                          // on the last stage
+  std::vector<std::shared_ptr<TransformerLayer>> layers_;  // of all chunks
+  std::shared_ptr<LayerNorm> final_layernorm_;             // on the last stage
 };
 
 // What the gradient reduction has to know about a parameter. Replicated ones are whole on every tp

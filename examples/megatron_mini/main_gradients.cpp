@@ -60,10 +60,13 @@ void MainGradients::zero() {
   for (const auto& bucket : buckets_) {
     bucket.zero_();
   }
+  summed_.reset();
 }
 
 void MainGradients::accumulate(std::int64_t microbatch, int chunk) {
   const bool dropped = bugs_.on("dropped-microbatch") && microbatch == 1;
+  const bool repeated = bugs_.on("pipeline-grads-added-twice") && parallel_.pp.size > 1;
+  const double factor = (repeated ? bugs_.size(2.0) : 1.0) / summed_.value_or(1.0);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].chunk != chunk) {
       continue;
@@ -74,18 +77,26 @@ void MainGradients::accumulate(std::int64_t microbatch, int chunk) {
                  parameters_[i].path,
                  " got no gradient in this micro-batch");
     if (!dropped) {
-      views_[i].add_(gradient);
+      views_[i].add_(gradient, factor);
     }
     gradient.reset();
   }
 }
 
-void MainGradients::reduce(Loss loss) {
+void MainGradients::sum_over_data_ranks(Loss loss) {
+  summed_ = 1.0;
   if (loss == Loss::kMean) {
-    divide(bugs_.on("dp-divisor") ? bugs_.size(1.0) : parallel_.dp_cp.size);
+    summed_ = bugs_.on("dp-divisor") ? bugs_.size(1.0) : parallel_.dp_cp.size;
+    divide(*summed_);
   }
   for (const auto& bucket : buckets_) {
     sum_in_place(bucket, parallel_.dp_cp);
+  }
+}
+
+void MainGradients::reduce(Loss loss) {
+  if (!summed_) {
+    sum_over_data_ranks(loss);
   }
   if (parallel_.sequence_parallel) {
     sum_sequence_parallel_gradients();
@@ -119,7 +130,9 @@ void MainGradients::sum_sequence_parallel_gradients() {
 void MainGradients::sum_tied_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].path.starts_with("embedding.")) {
-      sum_in_place(views_[i], parallel_.embedding);
+      // The bug: the optimizer has copied what it is going to use.
+      const at::Tensor used = bugs_.on("tied-grads-not-summed") ? views_[i].clone() : views_[i];
+      sum_in_place(used, parallel_.embedding);
     }
   }
 }
@@ -128,7 +141,7 @@ double MainGradients::norm() const {
   const bool is_local = bugs_.on("local-clip-norm");
   at::Tensor squared = at::zeros({1}, at::kDouble);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i].is_second_copy) {
+    if (parameters_[i].is_second_copy && !bugs_.on("tied-counted-twice-in-norm")) {
       continue;
     }
     // The ranks of tp hold equal copies of a replicated gradient: the first one counts.
@@ -139,7 +152,10 @@ double MainGradients::norm() const {
   if (!is_local) {
     squared = all_reduce(squared, parallel_.tp);
   }
-  return std::sqrt(all_reduce(squared, parallel_.pp).item<double>());
+  if (!bugs_.on("stage-clip-norm")) {
+    squared = all_reduce(squared, parallel_.pp);
+  }
+  return std::sqrt(squared.item<double>());
 }
 
 void MainGradients::clip(double norm, double limit) {

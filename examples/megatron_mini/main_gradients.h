@@ -9,6 +9,7 @@
 #include "parallel.h"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace megatron_mini {
@@ -22,6 +23,9 @@ class MainGradients {
   // Adds the gradients that one micro-batch (by global number) gave a chunk's parameters and takes
   // them away.
   void accumulate(std::int64_t microbatch, int chunk = 0);
+  // The first part of reduce(), for those who want it before all gradients are there: later ones
+  // are divided alike and stay this rank's own.
+  void sum_over_data_ranks(Loss loss);
   // Sums over dp and cp, then over tp what sequence parallelism left as addends, then over first
   // and last stage the tied weight's. With Loss::kMean gradients are first divided by dp * cp,
   // which the losses were multiplied by. All ranks.
@@ -46,6 +50,7 @@ class MainGradients {
   Bugs bugs_;
   std::vector<at::Tensor> buckets_;  // flat
   std::vector<at::Tensor> views_;
+  std::optional<double> summed_;  // over dp and cp since zero(), having divided by this
 };
 
 }  // namespace megatron_mini

@@ -60,9 +60,9 @@ void check_stages(std::int64_t layers, const Parallel& parallel) {
 }
 
 LayerRange layers_of(std::int64_t layers, const Parallel& parallel, int chunk, const Bugs& bugs) {
-  static_cast<void>(bugs);
-  const int stage = parallel.pp.rank;
+  const std::int64_t stage = parallel.pp.rank;
   const bool own_first = parallel.first_stage_layers.has_value();
+  const bool own_last = parallel.last_stage_layers.has_value();
   const int others = other_stages(parallel);
   // Of one chunk.
   const std::int64_t of_first = parallel.first_stage_layers.value_or(0) / parallel.chunks;
@@ -75,8 +75,15 @@ LayerRange layers_of(std::int64_t layers, const Parallel& parallel, int chunk, c
     range.count = own_first ? of_first : of_other;
     return range;
   }
-  range.first += of_first + (own_first ? stage - 1 : stage) * of_other;
-  if (stage + 1 == parallel.pp.size && parallel.last_stage_layers) {
+  const bool is_last = parallel.is_last_stage() && own_last;
+  const bool counts_one_less =
+      own_first || (bugs.on("uneven-virtual-stage-offset") && parallel.chunks > 1 && own_last);
+  std::int64_t before = of_first + (counts_one_less ? stage - 1 : stage) * of_other;
+  if (bugs.on("uneven-last-stage-offset") && is_last && !own_first) {
+    before = stage * (layers / parallel.pp.size / parallel.chunks);
+  }
+  range.first += before;
+  if (is_last) {
     range.count = of_last;
   }
   return range;

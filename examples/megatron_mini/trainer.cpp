@@ -191,11 +191,12 @@ Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {
 Trainer::LossAddend Trainer::train_microbatches(ttrace::Step& step, std::int64_t iteration) {
   const StagePosition position{
       .stage = parallel_.pp.rank, .stages = parallel_.pp.size, .chunks = parallel_.chunks};
+  const std::int64_t count = plan_.config.data.micro_batches / parallel_.dp.size;
   Transfers transfers = make_transfers();
   std::map<std::int64_t, Running> running;
   LossAddend mine;
-  for (const Task& task :
-       schedule_of(position, plan_.config.data.micro_batches / parallel_.dp.size)) {
+  std::int64_t backward_passes = 0;
+  for (const Task& task : schedule_of(position, count)) {
     if (task.direction == Direction::kForward) {
       if (task.chunk == 0) {
         running.emplace(task.microbatch, begin_microbatch(step, iteration, task.microbatch));
@@ -206,7 +207,14 @@ Trainer::LossAddend Trainer::train_microbatches(ttrace::Step& step, std::int64_t
       continue;
     }
     run_backward(task, running.at(task.microbatch), transfers);
+    if (backward_passes == count * parallel_.chunks / 2 &&
+        bugs_.on("pipeline-rescales-accumulated")) {
+      gradients_->divide(1.0 / bugs_.size(0.5));  // the second round begins
+    }
     gradients_->accumulate(running.at(task.microbatch).index, task.chunk);
+    if (++backward_passes == count && bugs_.on("virtual-stages-reduced-early")) {
+      gradients_->sum_over_data_ranks(plan_.config.loss);
+    }
     if (task.chunk == 0) {
       running.erase(task.microbatch);
     }
