@@ -220,6 +220,31 @@ void Capture::loss(const std::shared_ptr<MicrobatchState>& microbatch,
   });
 }
 
+void Capture::sent(const std::shared_ptr<MicrobatchState>& microbatch,
+                   const std::string& path,
+                   int slot,
+                   const at::Tensor& tensor) {
+  contain([&] {
+    commit_pending();
+    const TensorId id = recorder_.next_id({Kind::kSent, path, slot}, microbatch.get());
+    recorder_.record(id, tensor, {microbatch.get()});
+  });
+}
+
+void Capture::received(const std::shared_ptr<MicrobatchState>& microbatch,
+                       const std::string& path,
+                       int slot,
+                       const at::Tensor& tensor) {
+  contain([&] {
+    commit_pending();
+    const TensorId id = recorder_.next_id({Kind::kReceived, path, slot}, microbatch.get());
+    if (slot == 0 && unreadable(tensor).empty()) {
+      remember_produced(TensorIdentity(tensor), microbatch, nullptr);
+    }
+    recorder_.record(id, tensor, {microbatch.get()});
+  });
+}
+
 void Capture::gradients_reduced(const std::vector<NamedTensor>& main_grads) {
   contain([&] {
     settle_gradients();

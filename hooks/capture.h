@@ -80,6 +80,14 @@ class Capture : public std::enable_shared_from_this<Capture> {
             const std::string& name,
             const at::Tensor& tensor);
   void loss(const std::shared_ptr<MicrobatchState>& microbatch, const at::Tensor& per_token);
+  void sent(const std::shared_ptr<MicrobatchState>& microbatch,
+            const std::string& path,
+            int slot,
+            const at::Tensor& tensor);
+  void received(const std::shared_ptr<MicrobatchState>& microbatch,
+                const std::string& path,
+                int slot,
+                const at::Tensor& tensor);
 
   void parameters_gathered(const std::vector<std::string>& paths);
   void gradients_reduced(const std::vector<NamedTensor>& main_grads);

@@ -223,6 +223,10 @@ std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, in
     slots = &entry->input_grads;
   } else if (has_grad && (kind == Kind::kGradOutput || kind == Kind::kParamGrad)) {
     slots = &entry->grad;
+  } else if (kind == Kind::kSent || kind == Kind::kReceived) {
+    // Slot 0 is a module's first output, slot 1 its gradient.
+    slots = slot == 1 && has_grad ? &entry->grad : &entry->value;
+    slot = 0;
   }
   const auto index = static_cast<std::size_t>(slot);
   return index < slots->size() ? std::optional((*slots)[index]) : std::nullopt;

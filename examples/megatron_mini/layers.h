@@ -113,6 +113,7 @@ class OutputLayer : public torch::nn::Module {
 
  private:
   Parallel parallel_;
+  bool drops_gradient_;     // of a tied weight
   at::Tensor tied_weight_;  // undefined where weight_ is used
   at::Tensor weight_;
 };

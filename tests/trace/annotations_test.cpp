@@ -111,6 +111,16 @@ TEST(Annotations, AStringIsSlotZeroOnlyAlsoForGradients) {
       "whole");
 }
 
+TEST(Annotations, TransfersHaveTheDimsOfTheFirstOutputAndItsGradient) {
+  const Annotations annotations = Annotations::parse(kText);
+  const std::string attention = "decoder.layers.3.self_attention.core_attention";
+  for (const Kind kind : {Kind::kSent, Kind::kReceived}) {
+    EXPECT_EQ(found(annotations, kind, attention, 0), "s b a[tp]");
+    EXPECT_EQ(found(annotations, kind, attention, 1), "s b a[tp:partial]");
+    EXPECT_EQ(found(annotations, kind, "decoder.final_layernorm", 1), "s[sp] b h");
+  }
+}
+
 TEST(Annotations, TheFirstMatchingEntryDecides) {
   const Annotations annotations = Annotations::parse(kText);
   EXPECT_EQ(found(annotations, Kind::kOutput, "decoder.layers.0.mlp"), "whole");
