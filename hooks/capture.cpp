@@ -67,6 +67,7 @@ Capture::Capture(Parts parts, std::shared_ptr<Failure> failure)
       failure_(std::move(failure)),
       modules_(std::move(parts.modules)),
       parameters_(std::move(parts.parameters)),
+      forced_routing_(std::move(parts.forced_routing)),
       recorder_(environment_, std::move(parts.layout), std::move(parts.annotations)) {
   if (environment_.pass == Pass::kNoise) {
     noise_.emplace(static_cast<std::uint64_t>(environment_.noise_seed));
@@ -301,6 +302,44 @@ void Capture::scope_output(const std::string& path,
       record_value({Kind::kOutput, path, slot, in_backward()}, tensor, Kind::kGradOutput, rows);
     }
   });
+}
+
+at::Tensor Capture::scope_routing(const std::string& path,
+                                  const at::Tensor& choices,
+                                  const at::Tensor& margins) {
+  at::Tensor result = choices;
+  contain([&] {
+    commit_pending();
+    if (!in_microbatch()) {
+      return;
+    }
+    TTRACE_CHECK(choices.scalar_type() == at::kLong && choices.dim() == margins.dim() + 1 &&
+                     choices.sizes().slice(0, margins.sizes().size()) == margins.sizes(),
+                 UsageError,
+                 "Scope::routing of ",
+                 path,
+                 " was given choices that are no int64 tensor with one more dimension than the "
+                 "margins; pass int64 [s, b, k] and [s, b].");
+    const Microbatch microbatch = current_microbatch();
+    const Spot spot{Kind::kRouting, path, kChoicesSlot, in_backward()};
+    const TensorId id = recorder_.next_id(spot, microbatch.get());
+    recorder_.record(id, choices, {microbatch.get()});
+    recorder_.record(
+        recorder_.next_id({Kind::kRouting, path, kMarginsSlot, in_backward()}, microbatch.get()),
+        margins,
+        {microbatch.get()});
+    if (forced_routing_) {
+      const auto placement = recorder_.place(id, shape_of(choices), {microbatch.get()});
+      TTRACE_CHECK(placement,
+                   UsageError,
+                   "the samples of ",
+                   to_string(id),
+                   " were permuted and cannot be put back; annotate its `routing` with a dimension "
+                   "b, for example \"s b k\".");
+      result = forced_routing_->choices(id, *placement, choices);
+    }
+  });
+  return result;
 }
 
 void Capture::record_value(const Spot& spot,

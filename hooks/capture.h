@@ -12,6 +12,7 @@
 
 #include "environment.h"
 #include "failure.h"
+#include "forced_routing.h"
 #include "microbatch_state.h"
 #include "module_index.h"
 #include "noise_policy.h"
@@ -51,6 +52,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
     Annotations annotations;
     std::vector<NamedTensor> parameters;
     ModuleIndex modules;
+    std::optional<ForcedRouting> forced_routing = {};
   };
   Capture(Parts parts, std::shared_ptr<Failure> failure);
 
@@ -91,6 +93,11 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // `rows`: null where annotations say all.
   void scope_input(const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows);
   void scope_output(const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows);
+
+  // The choices to use.
+  [[nodiscard]] at::Tensor scope_routing(const std::string& path,
+                                         const at::Tensor& choices,
+                                         const at::Tensor& margins);
 
   void inspect(c10::ArrayRef<c10::IValue> inputs, OperatorInputs& result);
   void operator_finished(std::string_view name,  // "aten::addmm"
@@ -182,6 +189,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   ModuleIndex modules_;
   ParameterMap parameters_;
   std::optional<NoisePolicy> noise_;
+  const std::optional<ForcedRouting> forced_routing_;
   std::vector<std::pair<at::Tensor, unsigned>> parameter_hooks_;
 
   std::mutex mutex_;  // guards what follows

@@ -20,6 +20,7 @@ struct Environment {
   Pass pass = Pass::kReference;
   std::string directory;        // TTRACE_DIR; may be empty in a noise pass
   std::string reference;        // TTRACE_REFERENCE; may be empty except in a noise pass
+  std::string candidate;        // TTRACE_CANDIDATE; empty: nobody's routing is followed
   int noise_seed = 0;           // TTRACE_NOISE_SEED, from 1; 0 outside noise passes
   std::int64_t first_step = 0;  // TTRACE_STEPS, half-open
   std::int64_t last_step = 1;
