@@ -133,6 +133,7 @@ void Capture::end_step() {
   derived_.clear();
   slots_.clear();
   gradients_.clear();
+  collectives_.clear();
 }
 
 std::shared_ptr<MicrobatchState> Capture::open_microbatch(std::int64_t index,
@@ -394,6 +395,42 @@ void Capture::remember_produced(TensorIdentity identity,
                                 Slot gradient) {
   const void* storage = identity.storage._unsafe_get_target();
   produced_[storage].push_back({std::move(identity), microbatch, std::move(gradient)});
+}
+
+// --- collectives -------------------------------------------------------------------------------
+
+std::optional<TensorId> Capture::collective_begins(const CollectiveCall& call,
+                                                   const at::Tensor& input) {
+  if (!environment_.collectives || call.size == 1) {
+    return std::nullopt;
+  }
+  std::optional<TensorId> result;
+  contain([&] {
+    CollectiveCall kept = call;
+    const OpenScope* scope = innermost_scope();
+    kept.module = scope != nullptr ? scope->path : in_backward() ? "backward" : "";
+    const std::string path = call.group + "." + std::to_string(collectives_[call.group]++);
+    TensorId id = recorder_.next_id({Kind::kCollectiveInput, path}, nullptr);
+    // What is pending stays so: a row-parallel linear sums over ranks before it adds its bias.
+    recorder_.record(id, input, {});
+    const std::string text = to_text(kept);
+    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+    recorder_.record(
+        recorder_.next_id({Kind::kCollectiveInput, path, kCollectiveCallSlot}, nullptr),
+        {ElementType::kU8, {std::ssize(text)}, {bytes, bytes + text.size()}},
+        {});
+    id.kind = Kind::kCollectiveOutput;
+    result = id;
+  });
+  return result;
+}
+
+void Capture::collective_ends(const TensorId& id, const at::Tensor& output) {
+  contain([&] {
+    if (id.step == step_) {
+      recorder_.record(id, output, {});
+    }
+  });
 }
 
 // --- operators ---------------------------------------------------------------------------------

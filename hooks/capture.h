@@ -21,11 +21,13 @@
 #include "row_parts.h"
 #include "scope_stack.h"
 
+#include <ttrace/collective_call.h>
 #include <ttrace/session.h>
 
 #include <ATen/core/ivalue.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -98,6 +100,11 @@ class Capture : public std::enable_shared_from_this<Capture> {
   [[nodiscard]] at::Tensor scope_routing(const std::string& path,
                                          const at::Tensor& choices,
                                          const at::Tensor& margins);
+
+  // The id that the output will have; nothing where it is not traced.
+  [[nodiscard]] std::optional<TensorId> collective_begins(const CollectiveCall& call,
+                                                          const at::Tensor& input);
+  void collective_ends(const TensorId& id, const at::Tensor& output);
 
   void inspect(c10::ArrayRef<c10::IValue> inputs, OperatorInputs& result);
   void operator_finished(std::string_view name,  // "aten::addmm"
@@ -202,7 +209,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::unordered_map<const void*, std::vector<Produced>> produced_;  // by storage
   std::unordered_map<const void*, Derived> derived_;                 // by storage
   std::vector<Slot> slots_;
-  std::set<TensorId> gradients_;  // recorded
+  std::set<TensorId> gradients_;                     // recorded
+  std::map<std::string, std::int64_t> collectives_;  // begun in this step, by group
 };
 
 // The capture of the step that is being traced, or null. One atomic load.

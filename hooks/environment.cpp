@@ -148,6 +148,7 @@ std::optional<Environment> read_environment() {
   result.own_start = parse_choice("TTRACE_START", "reference", "own");
   parse_filter(result);
   result.named = parse_choice("TTRACE_NAMED", "0", "1");
+  result.collectives = parse_choice("TTRACE_COLLECTIVES", "0", "1");
   result.count_only = parse_choice("TTRACE_COUNT", "0", "1");
   TTRACE_CHECK(!result.count_only || result.pass != Pass::kNoise,
                UsageError,

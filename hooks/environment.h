@@ -29,8 +29,9 @@ struct Environment {
   std::string filter_text;           // TTRACE_FILTER as given, for messages
   std::optional<std::regex> filter;  // the same, compiled
   bool named = false;                // TTRACE_NAMED=1
-  bool count_only = false;           // TTRACE_COUNT=1: count what would be written, write no trace
-  bool raise = false;                // TTRACE_ON_ERROR=raise
+  bool collectives = false;  // TTRACE_COLLECTIVES=1: record what collectives are given and return
+  bool count_only = false;   // TTRACE_COUNT=1: count what would be written, write no trace
+  bool raise = false;        // TTRACE_ON_ERROR=raise
 
   [[nodiscard]] bool traces(std::int64_t iteration) const {
     return iteration >= first_step && iteration < last_step;

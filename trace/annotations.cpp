@@ -207,8 +207,8 @@ Annotations& Annotations::size(const std::string& name, std::int64_t value) {
 }
 
 std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, int slot) const {
-  if (kind == Kind::kScalar) {
-    return std::nullopt;  // one number per rank, nothing to place
+  if (kind == Kind::kScalar || kind == Kind::kCollectiveInput || kind == Kind::kCollectiveOutput) {
+    return std::nullopt;  // each rank's own: nothing to place
   }
   const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& candidate) {
     return path_matches(candidate.path, path);
