@@ -6,7 +6,9 @@
 #include <ttrace/element_type.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <numeric>
 
 namespace ttrace {
@@ -19,6 +21,12 @@ struct Expected {
   Values values;
   Values bounds;
 };
+
+std::string nine_digits(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.9g", value);
+  return text.data();
+}
 
 Values values_of(const Shard& shard) {
   const std::int64_t count = element_count(shard.record->shape);
@@ -238,8 +246,8 @@ std::optional<CollectiveFault> check_values(const std::vector<Member>& members) 
               " are not what the inputs make, first at " +
               index_text(
                   unravel(static_cast<std::int64_t>(difference.first), shard.record->shape)) +
-              " (" + short_number(output[difference.first]) + " instead of " +
-              short_number(expected[i].values[difference.first]) + "), largest difference " +
+              " (" + nine_digits(output[difference.first]) + " instead of " +
+              nine_digits(expected[i].values[difference.first]) + "), largest difference " +
               short_number(difference.largest),
           {}};
     }

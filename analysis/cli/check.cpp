@@ -54,6 +54,8 @@ po::options_description named_options() {
   named.add_options()("estimate",
                       "only tell how much the check would write: one pass of the reference that "
                       "counts and keeps nothing; --candidate is not needed")(
+      "collectives",
+      "record and check what collectives are given and return; larger traces of the candidate")(
       "ignore-space", "run the candidate even where less is free than its trace needs");
   add_selection_options(named, StepsOption::kRunSteps);
   add_judging_options(named);
@@ -127,6 +129,7 @@ CheckOptions read_options(const po::variables_map& values) {
   options.rerun = options.stored ? text_or(values, "rerun", "") : options.reference;
   options.output = text_or(values, "output", "");
   options.estimate = values.count("estimate") != 0;
+  options.collectives = values.count("collectives") != 0;
   options.ignore_space = values.count("ignore-space") != 0;
   options.noise = whole_number(values, "noise", 0);
   options.noise_given = !values["noise"].defaulted();

@@ -92,6 +92,9 @@ Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
                       (options.stored ? options.reference : run.reference()) + " to reuse it"};
   pass.variables.emplace_back("TTRACE_DIR", absolute(run.candidate()));
   pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
+  if (options.collectives) {
+    pass.variables.emplace_back("TTRACE_COLLECTIVES", "1");
+  }
   return pass;
 }
 

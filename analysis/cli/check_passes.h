@@ -28,6 +28,7 @@ struct CheckOptions {
   PassLimits limits;
   bool estimate = false;
   bool ignore_space = false;
+  bool collectives = false;
   ReportOptions report;
   DiffOptions judging;
 };
