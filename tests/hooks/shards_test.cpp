@@ -191,7 +191,7 @@ TEST(RowsOfAScope, OutputAndGradientLieWhereTheRowsSay) {
         Scope scope(root, "expert");
         const Rows rows{.index = {4, 0, 1}, .size = 6};
         const at::Tensor y = scope.out(scope.in(x, rows) * 2, rows);
-        (y * at::tensor({{1.0F, 2.0F}, {3.0F, 4.0F}, {5.0F, 6.0F}})).sum().backward();
+        (y * at::arange(1.0F, 7.0F, at::kFloat).view({3, 2})).sum().backward();
       },
       annotations);
   for (const char* id : {"s0/m0/input/expert/0",
