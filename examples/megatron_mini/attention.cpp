@@ -74,6 +74,17 @@ at::Tensor CoreAttention::forward(const at::Tensor& query,
   return scope.out(context.permute({2, 0, 1, 3}).flatten(2));
 }
 
+namespace {
+
+// What the scale of an attention's scores is multiplied by. With the bug: (0.1 ln 40 + 1)^2, the
+// factor of a context that YaRN made 40 times as long.
+double softmax_scale_factor(const Bugs& bugs, const std::string& path) {
+  const bool wrong = bugs.on("softmax-scale") && path == "decoder.layers.1.self_attention";
+  return wrong ? bugs.size(1.87) : 1.0;
+}
+
+}  // namespace
+
 SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path)
     : groups_(blueprint.model.query_groups / blueprint.parallel.tp.size),
       heads_per_group_(blueprint.model.heads / blueprint.model.query_groups),
@@ -86,10 +97,10 @@ SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path
                                     model.query_groups * (heads_per_group_ + 2) * head_size_,
                                     blueprint,
                                     path + ".linear_qkv"));
-  core_attention_ = register_module(
-      "core_attention",
-      std::make_shared<CoreAttention>(
-          blueprint.parallel.cp, blueprint.bugs.softmax_scale_factor(path + ".core_attention")));
+  core_attention_ =
+      register_module("core_attention",
+                      std::make_shared<CoreAttention>(blueprint.parallel.cp,
+                                                      softmax_scale_factor(blueprint.bugs, path)));
   linear_proj_ = register_module("linear_proj",
                                  std::make_shared<RowParallelLinear>(
                                      model.hidden, model.hidden, blueprint, path + ".linear_proj"));

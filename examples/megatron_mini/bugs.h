@@ -1,106 +1,59 @@
-// Silent bugs that can be switched on, one at a time; each was found in a real training framework
-// unless its source says otherwise.
+// Real silent bugs, re-created one at a time behind `--bug NAME`.
 //
-// A layer asks the Bugs object that it is built with whether its own spot is affected. Without a
-// bug every question has the harmless answer.
-//
-// A hint is one of wrong_factor (a multiple of the reference), missing_reduction (ranks hold their
-// own addends), repeated_reduction, repeated_bias, missing_microbatch, stale (an earlier value, bit
-// for bit), wrong_order (shards exchanged), localised (some rows only), replicas_diverge,
-// local_norm (over this rank's tensors only), none (the size of the error and nothing else).
+// bugs.yaml declares each of them: where it was found, when it acts, and where the first divergence
+// must show. Its code is one place in this program that asks `bugs.on("name")`; a test sees to it
+// that every name occurs exactly once.
 //
 // Thread-safety: values.
 #pragma once
 
-#include "config.h"
-
 #include <cstdint>
-#include <span>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace megatron_mini {
 
-enum class Bug : std::uint8_t {
-  kNone,
-  kTpForwardAllreduce,
-  kTpBackwardAllreduce,
-  kSpNormGrad,
-  kDpDivisor,
-  kScaledLinear,
-  kEmbeddingMask,
-  kRepeatedBias,
-  kDoubleReduction,
-  kDroppedMicrobatch,
-  kStaleParameter,
-  kLocalClipNorm,
-  kSoftmaxScale,
-  kGatherOrder,
-};
-
-// The run in which a bug is to act.
-struct BugSetting {
-  int tp = 1;
-  int dp = 1;
-  bool sequence_parallel = false;
-  std::int64_t layers = 1;
-  std::int64_t micro_batches = 1;  // per step, over all ranks
-  Precision precision = Precision::kBF16;
-  Loss loss = Loss::kMean;
-};
-
 struct BugEntry {
-  Bug bug = Bug::kNone;
-  std::string_view name;
-  std::string_view source;    // where it was found and how it came about
-  std::string_view needs;     // layout in which it acts
-  std::string_view expected;  // regular expression that is found in the first divergence's id
-  std::string_view hint;      // regular expression for the signature that a diagnosis should name
-  bool (*can_act)(const BugSetting&) = nullptr;
+  std::string name;
+  std::string source;    // where it was found and how it came about
+  std::string needs;     // when it acts; see holds() in bug_needs.h
+  std::string expected;  // regular expression that is found in the first divergence's id
+  std::string hint;      // regular expression for the signature that a diagnosis should name
+  std::string size;      // what --bug-size sets, "none" for nothing
+  bool pending = false;  // declared, but not re-created here yet
 };
 
-// All bugs that can be asked for.
-[[nodiscard]] std::span<const BugEntry> bug_table();
+// All declared bugs. Throws ttrace::UsageError for a file that cannot be read.
+[[nodiscard]] std::vector<BugEntry> load_bugs(const std::string& file);
 
-// Throws ttrace::UsageError with the list of names.
-[[nodiscard]] const BugEntry& find_bug(std::string_view name);
-
-// Throws ttrace::UsageError with what it needs where the bug cannot act in that run.
-void check_bug(Bug bug, const BugSetting& setting);
+// The names of axes and options in `needs`, and what a run has of them; 0 is absent.
+using RunFacts = std::map<std::string, std::int64_t, std::less<>>;
 
 class Bugs {
  public:
-  explicit Bugs(Bug active = Bug::kNone) : active_(active) {}
+  Bugs() = default;
+  // Without checks: for tests and for what load() returns.
+  explicit Bugs(std::string active, std::optional<double> size = {});
 
-  // A row-parallel linear returns its addend instead of the sum over tp.
-  [[nodiscard]] bool skips_output_sum(std::string_view path) const;
-  // A column-parallel linear does not sum its input's gradient over tp.
-  [[nodiscard]] bool skips_input_gradient_sum(std::string_view path) const;
-  // Gradients of norm parameters stay what this rank's part of the sequence gave.
-  [[nodiscard]] bool skips_norm_gradient_sum() const;
-  // What gradients are divided by before they are summed over `ranks` ranks with other tokens.
-  [[nodiscard]] int data_parallel_divisor(int ranks) const;
-  // What a linear's output is multiplied by.
-  [[nodiscard]] double output_factor(std::string_view path) const;
-  // First token behind those that a rank looks up, where `end` is the right one.
-  [[nodiscard]] std::int64_t embedding_mask_end(std::int64_t end) const;
-  // A row-parallel linear adds its bias on every rank, before the sum over tp.
-  [[nodiscard]] bool adds_bias_before_sum(std::string_view path) const;
-  // A column-parallel linear sums its input's gradient over tp twice.
-  [[nodiscard]] bool repeats_input_gradient_sum(std::string_view path) const;
-  // The gradients of this micro-batch, by global number, are not added to the main gradients.
-  [[nodiscard]] bool drops_microbatch(std::int64_t microbatch) const;
-  // A parameter is not copied from its updated master.
-  [[nodiscard]] bool skips_copy_back(std::string_view parameter) const;
-  // The gradient norm counts what this rank holds and nothing else.
-  [[nodiscard]] bool takes_local_norm() const;
-  // What the scale of an attention's scores is multiplied by.
-  [[nodiscard]] double softmax_scale_factor(std::string_view path) const;
-  // A column-parallel linear gathers its input's rows with the ranks rotated by one.
-  [[nodiscard]] bool rotates_gathered_input(std::string_view path) const;
+  // Throws ttrace::UsageError for a name that is not declared or not re-created yet, and for a size
+  // where the bug has none.
+  [[nodiscard]] static Bugs load(const std::string& file,
+                                 const std::string& active,
+                                 std::optional<double> size);
+  // Throws ttrace::UsageError with what the bug needs where it cannot act in that run.
+  void check_can_act(const RunFacts& run) const;
+
+  [[nodiscard]] bool on(std::string_view name) const { return active_ == name; }
+  // The bug's magnitude: --bug-size, or this.
+  [[nodiscard]] double size(double otherwise) const { return size_.value_or(otherwise); }
 
  private:
-  Bug active_;
+  std::string active_;  // empty: none
+  std::string needs_ = "always";
+  std::optional<double> size_;
 };
 
 }  // namespace megatron_mini

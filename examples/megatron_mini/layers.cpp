@@ -12,10 +12,36 @@ namespace megatron_mini {
 namespace {
 
 SumOverRanks input_gradient_sum(const Bugs& bugs, const std::string& path) {
-  if (bugs.skips_input_gradient_sum(path)) {
+  if (bugs.on("tp-backward-allreduce") && path == "decoder.layers.1.mlp.linear_fc1") {
     return SumOverRanks::kSkipped;
   }
-  return bugs.repeats_input_gradient_sum(path) ? SumOverRanks::kRepeated : SumOverRanks::kDone;
+  if (bugs.on("double-reduction") && path == "decoder.layers.1.self_attention.linear_qkv") {
+    return SumOverRanks::kRepeated;
+  }
+  return SumOverRanks::kDone;
+}
+
+RowOrder gather_order(const Bugs& bugs, const std::string& path) {
+  const bool rotated =
+      bugs.on("gather-order") && path == "decoder.layers.1.self_attention.linear_qkv";
+  return rotated ? RowOrder::kRotated : RowOrder::kByRank;
+}
+
+SumOverRanks output_sum(const Bugs& bugs, const std::string& path) {
+  const bool skipped = bugs.on("tp-forward-allreduce") && path == "decoder.layers.1.mlp.linear_fc2";
+  return skipped ? SumOverRanks::kSkipped : SumOverRanks::kDone;
+}
+
+// What a row-parallel linear's output is multiplied by.
+double output_factor(const Bugs& bugs, const std::string& path) {
+  const bool scaled =
+      bugs.on("scaled-linear") && path == "decoder.layers.1.self_attention.linear_proj";
+  return scaled ? bugs.size(1.05) : 1.0;
+}
+
+// Number of rows behind those of a rank that its lookup takes for another rank's.
+std::int64_t rows_missed(const Bugs& bugs) {
+  return bugs.on("embedding-mask") ? static_cast<std::int64_t>(bugs.size(1.0)) : 0;
 }
 
 }  // namespace
@@ -68,8 +94,7 @@ ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
                                            const std::string& path)
     : parallel_(blueprint.parallel),
       backward_sum_(input_gradient_sum(blueprint.bugs, path)),
-      gather_order_(blueprint.bugs.rotates_gathered_input(path) ? RowOrder::kRotated
-                                                                : RowOrder::kByRank) {
+      gather_order_(gather_order(blueprint.bugs, path)) {
   const std::int64_t local = outputs / parallel_.tp.size;
   weight_ = register_parameter("weight", at::zeros({local, inputs}));
   bias_ = register_parameter("bias", at::zeros({local}));
@@ -86,10 +111,10 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
                                      const Blueprint& blueprint,
                                      const std::string& path)
     : parallel_(blueprint.parallel),
-      forward_sum_(blueprint.bugs.skips_output_sum(path) ? SumOverRanks::kSkipped
-                                                         : SumOverRanks::kDone),
-      bias_before_sum_(blueprint.bugs.adds_bias_before_sum(path)),
-      output_factor_(blueprint.bugs.output_factor(path)) {
+      forward_sum_(output_sum(blueprint.bugs, path)),
+      bias_before_sum_(blueprint.bugs.on("repeated-bias") &&
+                       path == "decoder.layers.1.self_attention.linear_proj"),
+      output_factor_(output_factor(blueprint.bugs, path)) {
   const std::int64_t local = inputs / parallel_.tp.size;
   weight_ = register_parameter("weight", at::zeros({outputs, local}));
   bias_ = register_parameter("bias", at::zeros({outputs}));
@@ -117,7 +142,7 @@ VocabularyEmbedding::VocabularyEmbedding(const Blueprint& blueprint)
   const std::int64_t rows =
       padded_vocabulary(model.vocabulary, parallel_.tp.size) / parallel_.tp.size;
   first_ = rows * parallel_.tp.rank;
-  end_ = blueprint.bugs.embedding_mask_end(std::min(first_ + rows, model.vocabulary));
+  end_ = std::min(first_ + rows, model.vocabulary) - rows_missed(blueprint.bugs);
   weight_ = register_parameter("weight", at::zeros({rows, model.hidden}));
 }
 

@@ -63,7 +63,7 @@ void MainGradients::zero() {
 }
 
 void MainGradients::accumulate(std::int64_t microbatch) {
-  const bool dropped = bugs_.drops_microbatch(microbatch);
+  const bool dropped = bugs_.on("dropped-microbatch") && microbatch == 1;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     TTRACE_CHECK(gradient.defined(),
@@ -79,7 +79,7 @@ void MainGradients::accumulate(std::int64_t microbatch) {
 
 void MainGradients::reduce(Loss loss) {
   if (loss == Loss::kMean) {
-    divide(bugs_.data_parallel_divisor(parallel_.dp_cp.size));
+    divide(bugs_.on("dp-divisor") ? bugs_.size(1.0) : parallel_.dp_cp.size);
   }
   for (const auto& bucket : buckets_) {
     sum_in_place(bucket, parallel_.dp_cp);
@@ -99,7 +99,7 @@ void MainGradients::sum_sequence_parallel_gradients() {
   std::vector<at::Tensor> addends;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const bool skipped =
-        parameters_[i].role == ParameterRole::kReplicatedNorm && bugs_.skips_norm_gradient_sum();
+        parameters_[i].role == ParameterRole::kReplicatedNorm && bugs_.on("sp-norm-grad");
     if (parameters_[i].role != ParameterRole::kSplit && !skipped) {
       addends.push_back(views_[i].view(-1));
     }
@@ -113,7 +113,7 @@ void MainGradients::sum_sequence_parallel_gradients() {
 }
 
 double MainGradients::norm() const {
-  const bool is_local = bugs_.takes_local_norm();
+  const bool is_local = bugs_.on("local-clip-norm");
   at::Tensor squared = at::zeros({1}, at::kDouble);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     // The ranks of tp hold equal copies of a replicated gradient: the first one counts.

@@ -29,6 +29,7 @@ po::options_description description() {
   add("dp", po::value<int>()->value_name("N"), "data-parallel ranks (default: all others)");
   add("sp", po::bool_switch(), "sequence parallelism over the tensor-parallel ranks");
   add("bug", po::value<std::string>()->value_name("NAME"), "switch a silent bug on");
+  add("bug-size", po::value<double>()->value_name("X"), "magnitude of a bug that has one");
   add("list-bugs", po::bool_switch(), "print one line of JSON per bug");
   add("annotations",
       po::value<std::string>()->value_name("FILE")->default_value(MEGATRON_MINI_ANNOTATIONS,
@@ -64,7 +65,10 @@ std::string help() {
 
 std::string bug_list() {
   std::string lines;
-  for (const auto& bug : bug_table()) {
+  for (const auto& bug : load_bugs(MEGATRON_MINI_BUGS)) {
+    if (bug.pending) {
+      continue;
+    }
     const nlohmann::ordered_json line = {{"name", bug.name},
                                          {"source", bug.source},
                                          {"needs", bug.needs},
@@ -78,6 +82,27 @@ std::string bug_list() {
 template <class T>
 std::optional<T> optional(const po::variables_map& values, const char* name) {
   return values.contains(name) ? std::optional<T>(values[name].as<T>()) : std::nullopt;
+}
+
+// By the names of bugs.yaml's vocabulary.
+RunFacts facts_of(const Options& options, const Config& config) {
+  return {{"tp", options.tp},
+          {"sp", options.sequence_parallel ? 1 : 0},
+          {"cp", options.cp},
+          {"dp", options.dp},
+          {"pp", 1},
+          {"layers", config.model.layers},
+          {"micro_batches", config.data.micro_batches},
+          {"micro_batch_size", config.data.micro_batch_size},
+          {"swiglu", config.model.activation == Activation::kSwiglu ? 1 : 0},
+          {"tied", config.model.tied ? 1 : 0},
+          {"experts", 1},
+          {"packed", config.data.documents == Documents::kPacked ? 1 : 0},
+          {"loss_mask", config.data.masked == Masked::kNone ? 0 : 1},
+          {"per_token", config.loss == Loss::kPerToken ? 1 : 0},
+          {"clip", config.optimizer.clip > 0.0 ? 1 : 0},
+          {"precision", static_cast<std::int64_t>(config.precision)},
+          {"bf16", static_cast<std::int64_t>(Precision::kBF16)}};
 }
 
 void check_layout(const Options& options, int world_size) {
@@ -139,9 +164,11 @@ CommandLine parse_command_line(int argc, const char* const* argv, int world_size
   options.sequence_parallel = values["sp"].as<bool>();
   options.digest = values["digest"].as<bool>();
   check_layout(options, world_size);
+  const auto bug_size = optional<double>(values, "bug-size");
   if (const auto name = optional<std::string>(values, "bug")) {
-    options.bug = find_bug(*name).bug;
+    options.bugs = Bugs::load(MEGATRON_MINI_BUGS, *name, bug_size);
   }
+  TTRACE_CHECK(values.contains("bug") || !bug_size, UsageError, "--bug-size needs --bug NAME");
   return result;
 }
 
@@ -158,14 +185,7 @@ Config load_config(const Options& options) {
                config.data.micro_batches,
                " must be a positive multiple of --dp ",
                options.dp);
-  check_bug(options.bug,
-            {.tp = options.tp,
-             .dp = options.dp,
-             .sequence_parallel = options.sequence_parallel,
-             .layers = config.model.layers,
-             .micro_batches = config.data.micro_batches,
-             .precision = config.precision,
-             .loss = config.loss});
+  options.bugs.check_can_act(facts_of(options, config));
   return config;
 }
 

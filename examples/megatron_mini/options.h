@@ -23,7 +23,7 @@ struct Options {
   int cp = 1;
   int dp = 1;
   bool sequence_parallel = false;
-  Bug bug = Bug::kNone;
+  Bugs bugs{};
   bool digest = false;
 };
 

@@ -85,7 +85,7 @@ Plan read_plan(const Options& options) {
 Trainer::Trainer(Plan plan, const Parallel& parallel)
     : plan_(std::move(plan)),
       parallel_(parallel),
-      bugs_(plan_.options.bug),
+      bugs_(plan_.options.bugs),
       session_(ttrace::Session::from_environment()) {
   const auto& config = plan_.config;
   check_divisible(config.model, parallel_);

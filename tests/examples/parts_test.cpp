@@ -1,6 +1,7 @@
 // Parts of megatron_mini that need no other rank.
 #include "attention.h"
 #include "batch.h"
+#include "bug_needs.h"
 #include "bugs.h"
 #include "config.h"
 #include "gpt_model.h"
@@ -26,7 +27,6 @@
 namespace {
 
 using megatron_mini::Blueprint;
-using megatron_mini::Bug;
 using megatron_mini::Bugs;
 using megatron_mini::GptModel;
 using megatron_mini::Parallel;
@@ -247,64 +247,33 @@ TEST(CoreAttention, TokensDoNotSeeOtherDocuments) {
   EXPECT_TRUE(at::allclose(context, expected.view({4, 2, 1}), 1e-15, 1e-15)) << context;
 }
 
-TEST(Bugs, ActAtTheirSpotOnly) {
-  EXPECT_TRUE(Bugs(Bug::kTpForwardAllreduce).skips_output_sum("decoder.layers.1.mlp.linear_fc2"));
-  EXPECT_FALSE(Bugs(Bug::kTpForwardAllreduce).skips_output_sum("decoder.layers.0.mlp.linear_fc2"));
-  EXPECT_FALSE(Bugs().skips_output_sum("decoder.layers.1.mlp.linear_fc2"));
-  EXPECT_TRUE(
-      Bugs(Bug::kTpBackwardAllreduce).skips_input_gradient_sum("decoder.layers.1.mlp.linear_fc1"));
-  EXPECT_FALSE(Bugs().skips_input_gradient_sum("decoder.layers.1.mlp.linear_fc1"));
-  EXPECT_EQ(Bugs(Bug::kScaledLinear).output_factor("decoder.layers.1.self_attention.linear_proj"),
-            1.05);
-  EXPECT_EQ(Bugs().output_factor("decoder.layers.1.self_attention.linear_proj"), 1.0);
-  EXPECT_EQ(Bugs(Bug::kDpDivisor).data_parallel_divisor(4), 1);
-  EXPECT_EQ(Bugs().data_parallel_divisor(4), 4);
-  EXPECT_TRUE(Bugs(Bug::kSpNormGrad).skips_norm_gradient_sum());
-  EXPECT_FALSE(Bugs().skips_norm_gradient_sum());
+TEST(Bugs, AreOffUnlessNamed) {
+  EXPECT_FALSE(Bugs().on("dp-divisor"));
+  EXPECT_TRUE(Bugs("dp-divisor").on("dp-divisor"));
+  EXPECT_FALSE(Bugs("dp-divisor").on("sp-norm-grad"));
+  EXPECT_EQ(Bugs("dp-divisor").size(1.0), 1.0);
+  EXPECT_EQ(Bugs("dp-divisor", 3.0).size(1.0), 3.0);
 }
 
-// Which of the questions that take a path are answered with the bug.
-std::vector<std::string> affected(const Bugs& bugs, const std::string& path) {
-  std::vector<std::string> result;
-  const auto add = [&](bool is_affected, const char* name) {
-    if (is_affected) {
-      result.emplace_back(name);
-    }
-  };
-  add(bugs.skips_output_sum(path), "output sum skipped");
-  add(bugs.skips_input_gradient_sum(path), "input gradient sum skipped");
-  add(bugs.output_factor(path) != 1.0, "output scaled");
-  add(bugs.adds_bias_before_sum(path), "bias before sum");
-  add(bugs.repeats_input_gradient_sum(path), "input gradient sum repeated");
-  add(bugs.skips_copy_back(path), "not copied back");
-  add(bugs.softmax_scale_factor(path) != 1.0, "softmax scaled");
-  add(bugs.rotates_gathered_input(path), "gather rotated");
-  return result;
+TEST(Bugs, NeedsAreConditionsOverTheRun) {
+  using megatron_mini::holds;
+  const megatron_mini::RunFacts run = {
+      {"tp", 2}, {"dp", 4}, {"sp", 0}, {"micro_batches", 8}, {"precision", 7}, {"bf16", 7}};
+  EXPECT_TRUE(holds("always", run));
+  EXPECT_TRUE(holds("tp >= 2", run));
+  EXPECT_FALSE(holds("tp >= 2 and sp", run));
+  EXPECT_TRUE(holds("tp >= 2 and not sp", run));
+  EXPECT_TRUE(holds("micro_batches >= 2 * dp", run));
+  EXPECT_FALSE(holds("micro_batches >= 4 * dp or sp", run));
+  EXPECT_TRUE(holds("precision == bf16 and (sp or tp < dp)", run));
+  EXPECT_TRUE(holds("dp", run));
 }
 
-TEST(Bugs, ActInOneModuleOfTheSecondLayer) {
-  const std::string attention = "decoder.layers.1.self_attention.";
-  EXPECT_THAT(affected(Bugs(Bug::kRepeatedBias), attention + "linear_proj"),
-              ElementsAre("bias before sum"));
-  EXPECT_THAT(affected(Bugs(Bug::kDoubleReduction), attention + "linear_qkv"),
-              ElementsAre("input gradient sum repeated"));
-  EXPECT_THAT(affected(Bugs(Bug::kStaleParameter), "decoder.layers.1.mlp.linear_fc1.weight"),
-              ElementsAre("not copied back"));
-  EXPECT_THAT(affected(Bugs(Bug::kSoftmaxScale), attention + "core_attention"),
-              ElementsAre("softmax scaled"));
-  EXPECT_THAT(affected(Bugs(Bug::kGatherOrder), attention + "linear_qkv"),
-              ElementsAre("gather rotated"));
-  for (const auto& bug : megatron_mini::bug_table()) {
-    for (const std::string module : {"self_attention.linear_proj",
-                                     "self_attention.linear_qkv",
-                                     "self_attention.core_attention",
-                                     "mlp.linear_fc1",
-                                     "mlp.linear_fc1.weight",
-                                     "mlp.linear_fc2"}) {
-      EXPECT_THAT(affected(Bugs(bug.bug), "decoder.layers.0." + module), ::testing::IsEmpty())
-          << bug.name;
-      EXPECT_THAT(affected(Bugs(), "decoder.layers.1." + module), ::testing::IsEmpty());
-    }
+TEST(Bugs, NeedsThatAreNoConditionAreRefused) {
+  using megatron_mini::holds;
+  const megatron_mini::RunFacts run = {{"tp", 2}};
+  for (const char* text : {"", "tp >=", "pp >= 2", "tp 2", "(tp", "tp >= 2 and"}) {
+    EXPECT_THROW((void)holds(text, run), ttrace::InternalError) << text;
   }
 }
 
