@@ -30,8 +30,9 @@ inline constexpr int kCollectiveCallSlot = 1;
 struct TTRACE_API CollectiveCall {
   CollectiveOperation operation = CollectiveOperation::kAllReduce;
   CollectiveReduction reduction = CollectiveReduction::kSum;  // of all-reduce and reduce-scatter
-  std::string group;  // letters, digits, _ and -; its own for every group, the same on its ranks
-  int rank = 0;       // this rank's number in the group
+  std::string group =
+      {};        // letters, digits, _ and -; its own for every group, the same on its ranks
+  int rank = 0;  // this rank's number in the group
   int size = 1;
   int root = 0;  // broadcast: who sends, by its number in the group
   // All-to-all: rows of the first dimension for every rank of the group. Empty: equal parts.

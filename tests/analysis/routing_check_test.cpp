@@ -202,8 +202,10 @@ TEST_F(RoutingCheck, ReferenceThatFollowedAnotherCandidateIsRefused) {
 }
 
 TEST_F(RoutingCheck, ChoicesOfSeveralRanksAreOneTensor) {
-  const Placement first{{part(4, 0, 2).dims[0], whole(std::vector<std::int64_t>{2}).dims[0]}};
-  const Placement second{{part(4, 1, 2).dims[0], whole(std::vector<std::int64_t>{2}).dims[0]}};
+  Placement first = whole(std::vector<std::int64_t>{2, 2});
+  Placement second = first;
+  first.dims[0] = part(4, 0, 2).dims[0];
+  second.dims[0] = part(4, 1, 2).dims[0];
   TraceBuilder ranks(directory_ / "ranks", "candidate", 2, "cp");
   ranks.add(0, {kChoices, {0, 1, 2, 3}, ElementType::kI64, {2, 2}, first})
       .add(1, {kChoices, {4, 5, 6, 7}, ElementType::kI64, {2, 2}, second});
