@@ -160,7 +160,7 @@ Annotations Annotations::parse(const std::string& text, const std::string& origi
   const auto read_entry = [&](const YAML::Node& node) {
     Entry entry;
     document.for_each(node,
-                      {"path", "value", "grad", "inputs", "input_grads"},
+                      {"path", "value", "grad", "inputs", "input_grads", "routing"},
                       [&](const std::string& key, const YAML::Node& value) {
                         if (key == "path") {
                           document.require(
@@ -169,10 +169,11 @@ Annotations Annotations::parse(const std::string& text, const std::string& origi
                               "a path has parts [A-Za-z0-9_-], * or ** joined by dots");
                           entry.path = value.Scalar();
                         } else {
-                          auto& slots = key == "value"    ? entry.value
-                                        : key == "grad"   ? entry.grad
-                                        : key == "inputs" ? entry.inputs
-                                                          : entry.input_grads;
+                          auto& slots = key == "value"     ? entry.value
+                                        : key == "grad"    ? entry.grad
+                                        : key == "inputs"  ? entry.inputs
+                                        : key == "routing" ? entry.routing
+                                                           : entry.input_grads;
                           slots = read_slots(document, value);
                         }
                       });
@@ -206,8 +207,8 @@ Annotations& Annotations::size(const std::string& name, std::int64_t value) {
 }
 
 std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, int slot) const {
-  if (kind == Kind::kScalar) {
-    return std::nullopt;  // one number per rank, nothing to place
+  if (kind == Kind::kScalar || kind == Kind::kCollectiveInput || kind == Kind::kCollectiveOutput) {
+    return std::nullopt;  // each rank's own: nothing to place
   }
   const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& candidate) {
     return path_matches(candidate.path, path);
@@ -221,6 +222,8 @@ std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, in
     slots = &entry->inputs;
   } else if (kind == Kind::kGradInput) {
     slots = &entry->input_grads;
+  } else if (kind == Kind::kRouting && !entry->routing.empty()) {
+    slots = &entry->routing;
   } else if (has_grad && (kind == Kind::kGradOutput || kind == Kind::kParamGrad)) {
     slots = &entry->grad;
   } else if (kind == Kind::kSent || kind == Kind::kReceived) {

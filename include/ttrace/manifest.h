@@ -25,6 +25,7 @@ struct TTRACE_API Manifest {
   Section model;                    // must be equal on both sides
   Section data;                     // must be equal on both sides
   Section versions;                 // ttrace, torch, program; printed where they differ
+  std::string forced_routing;       // digest of the choices of experts it followed; empty: its own
 };
 
 // Writes DIR/manifest.json through a temporary name. Throws FormatError with path and cause.

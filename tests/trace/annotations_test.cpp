@@ -30,6 +30,9 @@ tensors:
   - path: decoder.layers.*.mlp
     inputs: "s b h"
     input_grads: "s b h[tp:partial]"
+  - path: decoder.layers.*.mlp.router
+    value: "s b e"
+    routing: ["s[sp] b k", "s[sp] b"]
   - path: decoder.**
     value: "s[sp] b h"
   - path: decoder.final_layernorm
@@ -101,6 +104,10 @@ TEST(Annotations, InputGradientsHaveDimsOfTheirOwnWhereGiven) {
   const Annotations annotations = Annotations::parse(kText);
   EXPECT_EQ(found(annotations, Kind::kInput, "decoder.layers.0.mlp"), "s b h");
   EXPECT_EQ(found(annotations, Kind::kGradInput, "decoder.layers.0.mlp"), "s b h[tp:partial]");
+  const std::string router = "decoder.layers.0.mlp.router";
+  EXPECT_EQ(found(annotations, Kind::kOutput, router), "s b e");
+  EXPECT_EQ(found(annotations, Kind::kRouting, router, 0), "s[sp] b k");
+  EXPECT_EQ(found(annotations, Kind::kRouting, router, 1), "s[sp] b");
 }
 
 TEST(Annotations, AStringIsSlotZeroOnlyAlsoForGradients) {
