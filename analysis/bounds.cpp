@@ -22,6 +22,12 @@ FloatFormat format_of(ElementType type) {
       return {10, -14};
     case ElementType::kBF16:
       return {7, -126};
+    case ElementType::kE4M3:
+      return {3, -6};
+    case ElementType::kE5M2:
+      return {2, -14};
+    case ElementType::kE8M0:
+      return {0, -127};
     default:
       return {52, -1022};
   }
@@ -33,6 +39,7 @@ double squared(double value) {
 
 constexpr double kFlipsOfLargestElement = 2.0;  // ulps
 constexpr double kLargestNoiseMultiple = 3.0;   // m
+constexpr double kLargestScaleMultiple = 1.0;   // m of scales
 constexpr double kCommonShare = 0.5;            // kappa
 
 }  // namespace
@@ -104,10 +111,12 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   const TensorClass tensor_class = class_of(judged.id.kind, judged.dimensions);
   const Statistics& statistics = judged.statistics;
   double scale_squared = noise.mean_squared * common_growth(judged.id);
-  if (is_optimizer_result(tensor_class)) {
-    const PooledNoise pool = noise_.pooled(judged.id.step, judged.id.kind);
+  if (has_rare_jumps(tensor_class)) {
+    const PooledNoise pool = noise_.pooled(judged.id);
+    const double multiple =
+        tensor_class == TensorClass::kScale ? kLargestScaleMultiple : kLargestNoiseMultiple;
     scale_squared += pool.element_variance * static_cast<double>(statistics.count) +
-                     squared(kLargestNoiseMultiple * pool.max_abs);
+                     squared(multiple * pool.max_abs);
   }
   if (tensor_class == TensorClass::kScalar) {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.

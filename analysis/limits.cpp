@@ -20,6 +20,7 @@ constexpr std::array kLimits = {
     ClassLimit{TensorClass::kOptimizerMatrix, "optimizer result", 2.0, 400.0},
     ClassLimit{TensorClass::kOptimizerVector, "optimizer result of a vector", 4.0, 400.0},
     ClassLimit{TensorClass::kLoss, "loss", 2.0, 12.0},
+    ClassLimit{TensorClass::kScale, "scale", 2.0, 40.0},
     ClassLimit{TensorClass::kScalar, "scalar", 10.0, 40.0},
 };
 
@@ -57,7 +58,7 @@ TensorClass class_of(Kind kind, std::size_t dimensions) {
       return dimensions > 1 ? TensorClass::kOptimizerMatrix : TensorClass::kOptimizerVector;
     case Kind::kScale:
     case Kind::kAmaxHistory:
-      return TensorClass::kVector;
+      return TensorClass::kScale;
     case Kind::kLoss:
       return TensorClass::kLoss;
     case Kind::kScalar:
@@ -70,6 +71,10 @@ TensorClass class_of(Kind kind, std::size_t dimensions) {
 bool is_optimizer_result(TensorClass tensor_class) {
   return tensor_class == TensorClass::kOptimizerMatrix ||
          tensor_class == TensorClass::kOptimizerVector;
+}
+
+bool has_rare_jumps(TensorClass tensor_class) {
+  return is_optimizer_result(tensor_class) || tensor_class == TensorClass::kScale;
 }
 
 const ClassLimit& limit_of(TensorClass tensor_class) {

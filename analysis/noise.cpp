@@ -30,13 +30,13 @@ NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Mat
     }
   }
 
-  std::map<std::pair<std::int64_t, Kind>, double> elements;
+  std::map<std::tuple<std::int64_t, Kind, int>, double> elements;
   for (const Match& match : matches) {
     const TensorNoise* noise = find(match.id);
     if (noise == nullptr || match.reference.empty()) {
       continue;
     }
-    const std::pair key{match.id.step, match.id.kind};
+    const std::tuple key{match.id.step, match.id.kind, match.id.slot};
     PooledNoise& pool = pools_[key];
     pool.element_variance += noise->mean_squared;
     pool.max_abs = std::max(pool.max_abs, noise->max_abs);
@@ -53,8 +53,8 @@ const TensorNoise* NoiseModel::find(const TensorId& id) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
-PooledNoise NoiseModel::pooled(std::int64_t step, Kind kind) const {
-  const auto found = pools_.find({step, kind});
+PooledNoise NoiseModel::pooled(const TensorId& id) const {
+  const auto found = pools_.find({id.step, id.kind, id.slot});
   return found == pools_.end() ? PooledNoise{} : found->second;
 }
 

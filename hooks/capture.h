@@ -89,6 +89,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void scope_event();  // a scope opens or closes: what is pending is complete
   void scope_input(const std::string& path, int slot, const at::Tensor& tensor);
   void scope_output(const std::string& path, int slot, const at::Tensor& tensor);
+  void scope_state(Spot spot, const at::Tensor& tensor);  // no value of the graph: has no gradient
 
   void inspect(c10::ArrayRef<c10::IValue> inputs, OperatorInputs& result);
   void operator_finished(std::string_view name,  // "aten::addmm"

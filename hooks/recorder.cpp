@@ -24,6 +24,7 @@ bool holds_samples(Kind kind) {
     case Kind::kLoss:
     case Kind::kMask:
     case Kind::kRouting:
+    case Kind::kScale:
       return true;
     default:
       return false;
@@ -140,6 +141,10 @@ bool Recorder::unscramble(Record& record, const MicrobatchState& microbatch) {
     return true;
   }
   const auto dims = annotations_.find(record.id.kind, record.id.path, record.id.slot);
+  if (record.id.kind == Kind::kScale &&
+      (record.shape.empty() || (dims && !dims->index_of("b").has_value()))) {
+    return true;  // of a whole tensor, or of a weight
+  }
   const auto samples = dims ? dims->index_of("b") : std::nullopt;
   if (!samples || record.shape[*samples] != static_cast<std::int64_t>(microbatch.order.size())) {
     if (scrambled_++ == 0) {

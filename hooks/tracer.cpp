@@ -133,7 +133,7 @@ void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
                  parameter.path,
                  "' has no canonical path; use parts of letters, digits, _ and - joined by dots.");
     const ElementType type = element_type_of(parameter.tensor).value();
-    TTRACE_CHECK(asked.empty() || !is_floating(type) || name_of(type) == asked,
+    TTRACE_CHECK(asked.empty() || !is_floating(type) || type == stored_type(asked),
                  UsageError,
                  "parameter ",
                  parameter.path,

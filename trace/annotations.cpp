@@ -160,7 +160,7 @@ Annotations Annotations::parse(const std::string& text, const std::string& origi
   const auto read_entry = [&](const YAML::Node& node) {
     Entry entry;
     document.for_each(node,
-                      {"path", "value", "grad", "inputs", "input_grads"},
+                      {"path", "value", "grad", "inputs", "input_grads", "scales"},
                       [&](const std::string& key, const YAML::Node& value) {
                         if (key == "path") {
                           document.require(
@@ -172,6 +172,7 @@ Annotations Annotations::parse(const std::string& text, const std::string& origi
                           auto& slots = key == "value"    ? entry.value
                                         : key == "grad"   ? entry.grad
                                         : key == "inputs" ? entry.inputs
+                                        : key == "scales" ? entry.scales
                                                           : entry.input_grads;
                           slots = read_slots(document, value);
                         }
@@ -206,8 +207,8 @@ Annotations& Annotations::size(const std::string& name, std::int64_t value) {
 }
 
 std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, int slot) const {
-  if (kind == Kind::kScalar) {
-    return std::nullopt;  // one number per rank, nothing to place
+  if (kind == Kind::kScalar || kind == Kind::kAmaxHistory) {
+    return std::nullopt;  // the same on every rank, nothing to place
   }
   const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& candidate) {
     return path_matches(candidate.path, path);
@@ -217,7 +218,9 @@ std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, in
   }
   const std::vector<DimsSpec>* slots = &entry->value;
   const bool has_grad = !entry->grad.empty();
-  if (kind == Kind::kInput || (kind == Kind::kGradInput && entry->input_grads.empty())) {
+  if (kind == Kind::kScale) {
+    slots = &entry->scales;
+  } else if (kind == Kind::kInput || (kind == Kind::kGradInput && entry->input_grads.empty())) {
     slots = &entry->inputs;
   } else if (kind == Kind::kGradInput) {
     slots = &entry->input_grads;
@@ -234,7 +237,7 @@ Placement Annotations::placement(Kind kind,
                                  std::span<const std::int64_t> local_shape,
                                  const Layout& layout) const {
   const std::optional<DimsSpec> dims = find(kind, path, slot);
-  if (!dims) {
+  if (!dims || (kind == Kind::kScale && local_shape.empty())) {
     return whole(local_shape);
   }
   try {

@@ -94,7 +94,8 @@ ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
                                            const std::string& path)
     : parallel_(blueprint.parallel),
       backward_sum_(input_gradient_sum(blueprint.bugs, path)),
-      gather_order_(gather_order(blueprint.bugs, path)) {
+      gather_order_(gather_order(blueprint.bugs, path)),
+      fp8_(Fp8Linear::make(blueprint, path, LinearSplit::kOutputs)) {
   const std::int64_t local = outputs / parallel_.tp.size;
   weight_ = register_parameter("weight", at::zeros({local, inputs}));
   bias_ = register_parameter("bias", at::zeros({local}));
@@ -102,8 +103,11 @@ ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
 
 at::Tensor ColumnParallelLinear::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
-  const at::Tensor whole = enter_region(scope.in(input), parallel_, backward_sum_, gather_order_);
-  return scope.out(at::linear(whole, weight_, bias_));
+  const at::Tensor x = scope.in(input);
+  const at::Tensor whole =
+      enter_region(fp8_ ? fp8_->input(x, scope) : x, parallel_, backward_sum_, gather_order_);
+  return scope.out(fp8_ ? fp8_->product(whole, weight_, scope, *this) + bias_
+                        : at::linear(whole, weight_, bias_));
 }
 
 RowParallelLinear::RowParallelLinear(std::int64_t inputs,
@@ -111,6 +115,7 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
                                      const Blueprint& blueprint,
                                      const std::string& path)
     : parallel_(blueprint.parallel),
+      fp8_(Fp8Linear::make(blueprint, path, LinearSplit::kInputs)),
       forward_sum_(output_sum(blueprint.bugs, path)),
       bias_before_sum_(blueprint.bugs.on("repeated-bias") &&
                        path == "decoder.layers.1.self_attention.linear_proj"),
@@ -122,7 +127,9 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
 
 at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
-  at::Tensor addend = at::linear(scope.in(input), weight_);
+  const at::Tensor x = scope.in(input);
+  at::Tensor addend =
+      fp8_ ? fp8_->product(fp8_->input(x, scope), weight_, scope, *this) : at::linear(x, weight_);
   if (bias_before_sum_) {
     addend = addend + bias_;
   }

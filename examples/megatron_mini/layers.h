@@ -9,12 +9,15 @@
 
 #include "bugs.h"
 #include "config.h"
+#include "fp8_linear.h"
 #include "parallel.h"
 #include "regions.h"
 
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 
 namespace megatron_mini {
@@ -24,6 +27,7 @@ struct Blueprint {
   ModelConfig model;
   Parallel parallel;
   Bugs bugs;
+  std::optional<Fp8Config> fp8{};  // of linears in layers; nothing: none computes in FP8
 };
 
 // Throws ttrace::UsageError where the model cannot be split so.
@@ -56,11 +60,13 @@ class ColumnParallelLinear : public torch::nn::Module {
                        const std::string& path);
   // [rows, b, inputs] -> [s, b, outputs/tp]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+  [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
  private:
   Parallel parallel_;
   SumOverRanks backward_sum_;
   RowOrder gather_order_;
+  std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -74,9 +80,11 @@ class RowParallelLinear : public torch::nn::Module {
                     const std::string& path);
   // [s, b, inputs/tp] -> [rows, b, outputs]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+  [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
  private:
   Parallel parallel_;
+  std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   SumOverRanks forward_sum_;
   bool bias_before_sum_;
   double output_factor_;

@@ -38,6 +38,12 @@ class TTRACE_API Scope {
   // Hands the tensor on and records it as `output`, its gradient as `grad_output`.
   [[nodiscard]] at::Tensor out(const at::Tensor& tensor, int slot = 0);
 
+  // Records a scale of a quantised operand, or the history of largest magnitudes that it follows
+  // from. Slots by custom: 0 input, 1 weight, 2 gradient of the output, for which a scope is opened
+  // within backward. A scale has no dimension, or one entry of `scales` in the annotation file.
+  void scale(const at::Tensor& tensor, int slot);
+  void amax_history(const at::Tensor& tensor, int slot);
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;  // null where nothing is traced
