@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <charconv>
 #include <string_view>
@@ -30,16 +31,9 @@ struct StraightThrough : torch::autograd::Function<StraightThrough> {
   }
 };
 
-at::Tensor quantise(Fp8Quantiser& quantiser,
-                    const at::Tensor& tensor,
-                    ttrace::Scope& scope,
-                    Slot slot) {
-  if (quantiser.history().defined()) {
-    scope.amax_history(quantiser.history(), slot);
-  }
-  const Fp8Values result = quantiser.quantise(tensor);
-  scope.scale(result.scale, slot);
-  return result.values;
+// Within backward, with gradients on: a forward runs again.
+bool is_recomputing() {
+  return torch::autograd::get_current_graph_task_id() != -1 && at::GradMode::is_enabled();
 }
 
 // N of "decoder.layers.N.mlp.linear_fc1".
@@ -83,52 +77,102 @@ std::unique_ptr<Fp8Linear> Fp8Linear::make(const Blueprint& blueprint,
   if (layer < ends || layer >= blueprint.model.layers - ends) {
     return nullptr;
   }
-  return std::unique_ptr<Fp8Linear>(new Fp8Linear(blueprint, split));
+  return std::unique_ptr<Fp8Linear>(new Fp8Linear(blueprint, path, split));
 }
 
-Fp8Linear::Fp8Linear(const Blueprint& blueprint, LinearSplit split) {
+Fp8Linear::Fp8Linear(const Blueprint& blueprint, const std::string& path, LinearSplit split)
+    : repeats_own_rows_(blueprint.bugs.on("fp8-casts-local-rows") &&
+                        path == "decoder.layers.1.self_attention.linear_qkv"),
+      shares_no_amax_(blueprint.bugs.on("fp8-amax-not-shared")),
+      recomputes_with_newest_(blueprint.bugs.on("recompute-with-newer-scales")),
+      recomputes_in_bf16_(blueprint.bugs.on("recompute-without-fp8")),
+      turns_back_with_newest_(blueprint.bugs.on("fp8-live-scale-in-backward")) {
   const Parallel& ranks = blueprint.parallel;
   const bool splits_inputs = split == LinearSplit::kInputs;
-  // With sequence parallelism the ranks of tp hold other rows of an input that is gathered.
-  const bool input_is_split = splits_inputs || ranks.sequence_parallel;
+  if (!splits_inputs && ranks.sequence_parallel) {
+    rows_ = ranks.tp;
+  }
+  const bool input_is_split = splits_inputs || (rows_.size > 1 && !shares_no_amax_);
   const std::vector<Group> tokens = {ranks.cp};
   const std::vector<Group> tokens_and_tp = {ranks.tp, ranks.cp};
+  const bool exchanged =
+      blueprint.bugs.on("fp8-formats-exchanged") && path == "decoder.layers.1.mlp.linear_fc2";
+  Fp8Quantiser::Operand input{.format = exchanged ? at::kFloat8_e5m2 : at::kFloat8_e4m3fn,
+                              .holders = input_is_split ? tokens_and_tp : tokens,
+                              .is_signed = blueprint.bugs.on("fp8-signed-amax"),
+                              .is_immovable = blueprint.bugs.on("fp8-history-not-rolled")};
+  Fp8Quantiser::Operand weight = input;
+  weight.is_weight = true;
+  weight.holders = {ranks.tp};
+  quantisers_.emplace_back(*blueprint.fp8, input);
+  quantisers_.emplace_back(*blueprint.fp8, weight);
   quantisers_.emplace_back(
       *blueprint.fp8,
-      Fp8Quantiser::Operand{.format = at::kFloat8_e4m3fn,
-                            .holders = input_is_split ? tokens_and_tp : tokens});
-  quantisers_.emplace_back(
-      *blueprint.fp8,
-      Fp8Quantiser::Operand{
-          .format = at::kFloat8_e4m3fn, .is_weight = true, .holders = {ranks.tp}});
-  quantisers_.emplace_back(
-      *blueprint.fp8,
-      Fp8Quantiser::Operand{.format = at::kFloat8_e5m2,
+      Fp8Quantiser::Operand{.format = exchanged ? at::kFloat8_e4m3fn : at::kFloat8_e5m2,
                             .is_gradient = true,
-                            .holders = splits_inputs ? tokens : tokens_and_tp});
+                            .holders = splits_inputs ? tokens : tokens_and_tp,
+                            .is_immovable = input.is_immovable});
+}
+
+Fp8Values Fp8Linear::quantise(int slot, const at::Tensor& tensor, ttrace::Scope& scope) {
+  auto& quantiser = quantisers_[static_cast<std::size_t>(slot)];
+  const bool recomputing = is_recomputing();
+  if (recomputes_in_bf16_ && recomputing) {
+    return {.values = tensor, .scale = {}};
+  }
+  if (quantiser.history().defined()) {
+    scope.amax_history(quantiser.history(), slot);
+  }
+  Fp8Values result = quantiser.quantise(tensor, recomputes_with_newest_ && recomputing);
+  scope.scale(result.scale, slot);
+  return result;
 }
 
 at::Tensor Fp8Linear::input(const at::Tensor& tensor, ttrace::Scope& scope) {
-  return StraightThrough::apply(tensor, quantise(quantisers_[kInput], tensor, scope, kInput));
+  const Fp8Values result = quantise(kInput, tensor, scope);
+  input_scale_ = result.scale;
+  return StraightThrough::apply(tensor, result.values);
+}
+
+at::Tensor Fp8Linear::gathered(const at::Tensor& whole, const at::Tensor& mine) const {
+  if (rows_.size == 1 || !(repeats_own_rows_ || shares_no_amax_)) {
+    return whole;
+  }
+  const at::NoGradGuard no_grad;
+  at::Tensor taken = mine.repeat({rows_.size, 1, 1});
+  if (shares_no_amax_) {
+    // Codes of all ranks, times this rank's scale.
+    const at::Tensor scales = all_gather(input_scale_.view({1}), rows_);
+    const at::Tensor factors = (input_scale_ / scales).repeat_interleave(mine.size(0));
+    taken = (whole * factors.view({-1, 1, 1})).to(whole.scalar_type());
+  }
+  const at::AutoGradMode with_grad(true);
+  return StraightThrough::apply(whole, taken);
 }
 
 at::Tensor Fp8Linear::product(const at::Tensor& input,
                               const at::Tensor& weight,
                               ttrace::Scope& scope,
                               const torch::nn::Module& owner) {
-  const at::Tensor factor =
-      StraightThrough::apply(weight, quantise(quantisers_[kWeight], weight, scope, kWeight));
+  const at::Tensor factor = StraightThrough::apply(weight, quantise(kWeight, weight, scope).values);
   const at::Tensor result = at::linear(input, factor);
   if (result.requires_grad()) {
     result.register_hook([this, &owner](const at::Tensor& gradient) {
       ttrace::Scope backward(owner);
-      return quantise(quantisers_[kGradient], gradient, backward, kGradient);
+      return quantise(kGradient, gradient, backward).values;
+    });
+  }
+  if (turns_back_with_newest_ && factor.requires_grad()) {
+    factor.register_hook([this, scale = input_scale_](const at::Tensor& gradient) {
+      return gradient * (quantisers_[kInput].newest_scale() / scale).to(gradient.scalar_type());
     });
   }
   return result;
 }
 
-void roll_fp8_histories(const torch::nn::Module& model, const Parallel& parallel) {
+void roll_fp8_histories(const torch::nn::Module& model,
+                        const Parallel& parallel,
+                        const Bugs& bugs) {
   std::vector<Fp8Quantiser*> quantisers = quantisers_of(model);
   std::erase_if(quantisers,
                 [](const Fp8Quantiser* quantiser) { return !quantiser->history().defined(); });
@@ -140,7 +184,11 @@ void roll_fp8_histories(const torch::nn::Module& model, const Parallel& parallel
     collected.push_back(quantiser->collected());
   }
   at::Tensor amaxes = at::stack(collected);
-  for (const Group& group : {parallel.tp, parallel.dp_cp}) {
+  std::vector<Group> holders = {parallel.tp, parallel.dp_cp};
+  if (bugs.on("fp8-amax-over-wrong-group")) {
+    holders = {parallel.dp};
+  }
+  for (const Group& group : holders) {
     amaxes = all_reduce(amaxes, group, Reduction::kMax);
   }
   for (std::size_t i = 0; i < quantisers.size(); ++i) {

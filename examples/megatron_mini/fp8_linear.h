@@ -43,18 +43,32 @@ class Fp8Linear {
                                    ttrace::Scope& scope,
                                    const torch::nn::Module& owner);
 
+  // What the linear takes for the gathered input: `whole`, if nobody planted a bug. `mine` is what
+  // this rank gave to it.
+  [[nodiscard]] at::Tensor gathered(const at::Tensor& whole, const at::Tensor& mine) const;
+
   // Of input, weight and gradient.
   [[nodiscard]] std::span<Fp8Quantiser> quantisers() { return quantisers_; }
 
  private:
-  Fp8Linear(const Blueprint& blueprint, LinearSplit split);
+  Fp8Linear(const Blueprint& blueprint, const std::string& path, LinearSplit split);
+  // Quantises and records the scale.
+  [[nodiscard]] Fp8Values quantise(int slot, const at::Tensor& tensor, ttrace::Scope& scope);
 
   std::vector<Fp8Quantiser> quantisers_;
+  Group rows_;              // with sequence parallelism: ranks with other rows of the input
+  at::Tensor input_scale_;  // of the latest forward
+  // Planted bugs.
+  bool repeats_own_rows_;        // takes its own rows for those of the others
+  bool shares_no_amax_;          // of rows that are gathered
+  bool recomputes_with_newest_;  // delayed scales
+  bool recomputes_in_bf16_;
+  bool turns_back_with_newest_;  // delayed scale, of the saved input
 };
 
 // Ends a step: shares the amaxes that all linears of the model collected and rolls their
 // histories. All ranks with the same part of the model call.
-void roll_fp8_histories(const torch::nn::Module& model, const Parallel& parallel);
+void roll_fp8_histories(const torch::nn::Module& model, const Parallel& parallel, const Bugs& bugs);
 
 // Throws ttrace::UsageError where tensor parallelism would cut a block that has one scale.
 void check_fp8(const Blueprint& blueprint);

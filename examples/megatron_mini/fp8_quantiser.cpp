@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -14,10 +15,6 @@ constexpr double kLargestE5M2 = 57344.0;
 
 double largest_of(at::ScalarType format) {
   return format == at::kFloat8_e5m2 ? kLargestE5M2 : kLargestE4M3;
-}
-
-at::Tensor finite_magnitudes(const at::Tensor& wide) {
-  return at::where(wide.isfinite(), wide.abs(), at::zeros({}, wide.options()));
 }
 
 // Up to the next power of two: 2^e for a mantissa in [0.5, 1) and exponent e, but for powers of two
@@ -66,12 +63,24 @@ Fp8Quantiser::Fp8Quantiser(const Fp8Config& config, Operand operand)
   }
 }
 
-Fp8Values Fp8Quantiser::quantise(const at::Tensor& tensor) {
+Fp8Values Fp8Quantiser::quantise(const at::Tensor& tensor, bool with_newest) {
   const at::NoGradGuard no_grad;
   const at::Tensor wide = tensor.to(at::kFloat);
-  Fp8Values result = fp8_block(config_.recipe) == 0 ? by_tensor(wide) : by_block(wide);
+  Fp8Values result;
+  if (fp8_block(config_.recipe) == 0) {
+    result.scale = tensor_scale(wide, with_newest);
+    result.values = round_trip(wide, result.scale);
+  } else {
+    result = by_block(wide);
+  }
   result.values = result.values.to(tensor.scalar_type());
   return result;
+}
+
+at::Tensor Fp8Quantiser::magnitudes(const at::Tensor& wide) const {
+  return at::where(wide.isfinite(),
+                   operand_.is_signed ? wide.clamp_min(0.0) : wide.abs(),
+                   at::zeros({}, wide.options()));
 }
 
 at::Tensor Fp8Quantiser::shared_amax(const at::Tensor& tensor) const {
@@ -82,27 +91,29 @@ at::Tensor Fp8Quantiser::shared_amax(const at::Tensor& tensor) const {
   return amax;
 }
 
-at::Tensor Fp8Quantiser::amax_for_scale(const at::Tensor& tensor) {
-  const at::Tensor amax = finite_magnitudes(tensor).max();
+at::Tensor Fp8Quantiser::tensor_scale(const at::Tensor& wide, bool with_newest) {
+  const at::Tensor amax = magnitudes(wide).max();
   if (config_.recipe == Fp8Recipe::kCurrent) {
-    return shared_amax(amax);
+    return scale_of(shared_amax(amax));
   }
   collected_ = at::maximum(collected_, amax);
+  if (with_newest) {
+    return newest_scale();
+  }
   const at::Tensor past = history_.max();
   const bool fresh = past.item<float>() == 0.0F;
-  return fresh && operand_.is_gradient ? shared_amax(amax) : past;
+  return scale_of(fresh && operand_.is_gradient ? shared_amax(amax) : past);
 }
 
-Fp8Values Fp8Quantiser::by_tensor(const at::Tensor& wide) {
-  const at::Tensor scale = scale_of(amax_for_scale(wide));
-  return {.values = round_trip(wide, scale), .scale = scale};
+at::Tensor Fp8Quantiser::newest_scale() const {
+  return scale_of(at::maximum(history_.max(), collected_));
 }
 
 Fp8Values Fp8Quantiser::by_block(const at::Tensor& wide) const {
   const std::int64_t block = fp8_block(config_.recipe);
   const std::int64_t features = wide.size(-1);
   const std::int64_t last = wide.dim() - 1;
-  at::Tensor amax = cut(finite_magnitudes(wide), last, block).amax(-1);  // [..., blocks]
+  at::Tensor amax = cut(magnitudes(wide), last, block).amax(-1);  // [..., blocks]
   const bool squares = operand_.is_weight && config_.recipe == Fp8Recipe::kBlockwise;
   if (squares) {
     amax = cut(amax, 0, block).amax(1);
@@ -132,8 +143,10 @@ at::Tensor Fp8Quantiser::round_trip(const at::Tensor& wide, const at::Tensor& sc
 }
 
 void Fp8Quantiser::roll(const at::Tensor& amax) {
-  history_ = history_.roll(1);
-  history_.select(0, 0).copy_(amax);
+  history_ = operand_.is_immovable ? history_.clone() : history_.roll(1);
+  const std::int64_t newest =
+      operand_.is_immovable ? std::max<std::int64_t>(0, config_.history - 2) : 0;
+  history_.select(0, newest).copy_(amax);
   collected_ = at::zeros({}, at::kFloat);
 }
 

@@ -40,11 +40,17 @@ class Fp8Quantiser {
     bool is_weight = false;
     bool is_gradient = false;
     std::vector<Group> holders;  // ranks of these groups hold other parts of the same tensor
+    // Planted bugs.
+    bool is_signed = false;     // the largest number counts, not the largest magnitude
+    bool is_immovable = false;  // the history has one place for all steps, the oldest but one
   };
   Fp8Quantiser(const Fp8Config& config, Operand operand);
 
-  // [..., features]. Where a scale is shared all ranks of the holders call.
-  [[nodiscard]] Fp8Values quantise(const at::Tensor& tensor);
+  // [..., features]. Where a scale is shared all ranks of the holders call. `with_newest`: delayed
+  // scales follow from this step as well, a planted bug.
+  [[nodiscard]] Fp8Values quantise(const at::Tensor& tensor, bool with_newest = false);
+  // Delayed scaling: the scale that would follow from this step as well.
+  [[nodiscard]] at::Tensor newest_scale() const;
 
   // Delayed scaling: [history] f32, latest step first; else undefined.
   [[nodiscard]] const at::Tensor& history() const { return history_; }
@@ -55,8 +61,8 @@ class Fp8Quantiser {
 
  private:
   [[nodiscard]] at::Tensor shared_amax(const at::Tensor& tensor) const;
-  [[nodiscard]] at::Tensor amax_for_scale(const at::Tensor& tensor);
-  [[nodiscard]] Fp8Values by_tensor(const at::Tensor& wide);
+  [[nodiscard]] at::Tensor magnitudes(const at::Tensor& wide) const;
+  [[nodiscard]] at::Tensor tensor_scale(const at::Tensor& wide, bool with_newest);
   [[nodiscard]] Fp8Values by_block(const at::Tensor& wide) const;
   [[nodiscard]] at::Tensor scale_of(const at::Tensor& amax) const;
   [[nodiscard]] at::Tensor round_trip(const at::Tensor& wide, const at::Tensor& scale) const;

@@ -104,10 +104,13 @@ ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
 at::Tensor ColumnParallelLinear::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
   const at::Tensor x = scope.in(input);
-  const at::Tensor whole =
-      enter_region(fp8_ ? fp8_->input(x, scope) : x, parallel_, backward_sum_, gather_order_);
-  return scope.out(fp8_ ? fp8_->product(whole, weight_, scope, *this) + bias_
-                        : at::linear(whole, weight_, bias_));
+  if (!fp8_) {
+    return scope.out(
+        at::linear(enter_region(x, parallel_, backward_sum_, gather_order_), weight_, bias_));
+  }
+  const at::Tensor mine = fp8_->input(x, scope);
+  const at::Tensor whole = enter_region(mine, parallel_, backward_sum_, gather_order_);
+  return scope.out(fp8_->product(fp8_->gathered(whole, mine), weight_, scope, *this) + bias_);
 }
 
 RowParallelLinear::RowParallelLinear(std::int64_t inputs,

@@ -184,7 +184,7 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   }
   gradients_->clip(result.grad_norm, plan_.config.optimizer.clip);
   optimizer_->step();
-  roll_fp8_histories(*model_, parallel_);
+  roll_fp8_histories(*model_, parallel_, bugs_);
   step.parameters_updated(optimizer_->entries());
   if (plan_.options.digest) {
     result.digest =

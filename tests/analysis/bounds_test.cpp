@@ -66,6 +66,7 @@ TEST(Limits, EveryClassIsDescribedByItsOwnRow) {
                                          TensorClass::kOptimizerMatrix,
                                          TensorClass::kOptimizerVector,
                                          TensorClass::kLoss,
+                                         TensorClass::kScale,
                                          TensorClass::kScalar}) {
     EXPECT_EQ(limit_of(tensor_class).tensor_class, tensor_class);
     EXPECT_GT(limit_of(tensor_class).noise_limit, 1.0);
@@ -80,6 +81,32 @@ TEST(Limits, GradientsOfOneDimensionAreVectors) {
   EXPECT_EQ(class_of(Kind::kMaster, 1), TensorClass::kOptimizerVector);
   EXPECT_EQ(class_of(Kind::kParamNext, 2), TensorClass::kOptimizerMatrix);
   EXPECT_EQ(class_of(Kind::kOutput, 1), TensorClass::kActivation);
+  EXPECT_EQ(class_of(Kind::kScale, 0), TensorClass::kScale);
+  EXPECT_EQ(class_of(Kind::kAmaxHistory, 1), TensorClass::kScale);
+}
+
+TEST(Ulp, OfAPowerOfTwoFormatIsTheNumberItself) {
+  EXPECT_EQ(unit_in_last_place(ElementType::kE8M0, 0.25), 0.25);
+  EXPECT_EQ(unit_in_last_place(ElementType::kE4M3, 1.0), 0.125);
+  EXPECT_EQ(unit_in_last_place(ElementType::kE5M2, 0.0), std::ldexp(1.0, -16));
+}
+
+// An amax is one element, which moves in some passes only: the scale of another tensor moved by
+// 0.5, this one in no pass.
+TEST(Bounds, OfAScaleAllowForMovesThatOnlyOtherScalesOfItsKindMade) {
+  ReferenceTensors tensors;
+  tensors.add("s0/m0/scale/a/0", {3});
+  tensors.add("s0/m0/scale/b/0", {2});
+  tensors.add("s0/m0/scale/a/1", {3});
+  const NoiseModel noise(passes({noise_row("s0/m0/scale/a/0", 0.0, 0.0),
+                                 noise_row("s0/m0/scale/b/0", 0.5, 0.5),
+                                 noise_row("s0/m0/scale/a/1", 0.0, 0.0)}),
+                         tensors.matches());
+  // v = 0.25 / 5 elements, n = 3, D = 0.5.
+  EXPECT_NEAR(
+      bound_of("s0/m0/scale/a/0", noise).scale.value(), std::sqrt(0.25 / 5 * 3 + 0.25), 1e-12);
+  // Weights have slots of their own, and these were the same in all passes.
+  EXPECT_EQ(bound_of("s0/m0/scale/a/1", noise).value, 0.0);
 }
 
 TEST(Ulp, IsTheDistanceToTheNextNumberOfTheType) {

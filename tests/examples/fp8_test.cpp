@@ -83,7 +83,7 @@ class Model : public torch::nn::Module {
     weight().mutable_grad().reset();
     const at::Tensor output = linear->forward(leaf);
     output.backward(gradient);
-    roll_fp8_histories(*this, parallel_);
+    roll_fp8_histories(*this, parallel_, {});
     return {output.detach(), leaf.grad(), weight().grad()};
   }
 
