@@ -39,7 +39,6 @@ double squared(double value) {
 
 constexpr double kFlipsOfLargestElement = 2.0;  // ulps
 constexpr double kLargestNoiseMultiple = 3.0;   // m
-constexpr double kLargestScaleMultiple = 1.0;   // m of scales
 constexpr double kCommonShare = 0.5;            // kappa
 
 }  // namespace
@@ -111,12 +110,15 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   const TensorClass tensor_class = class_of(judged.id.kind, judged.dimensions);
   const Statistics& statistics = judged.statistics;
   double scale_squared = noise.mean_squared * common_growth(judged.id);
-  if (has_rare_jumps(tensor_class)) {
+  if (is_optimizer_result(tensor_class)) {
     const PooledNoise pool = noise_.pooled(judged.id);
-    const double multiple =
-        tensor_class == TensorClass::kScale ? kLargestScaleMultiple : kLargestNoiseMultiple;
     scale_squared += pool.element_variance * static_cast<double>(statistics.count) +
-                     squared(multiple * pool.max_abs);
+                     squared(kLargestNoiseMultiple * pool.max_abs);
+  }
+  if (tensor_class == TensorClass::kScale) {
+    const PooledNoise pool = noise_.pooled(judged.id);
+    scale_squared += pool.relative_squared * statistics.reference_squared +
+                     squared(pool.relative_max * statistics.max_reference);
   }
   if (tensor_class == TensorClass::kScalar) {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.

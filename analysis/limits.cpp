@@ -73,10 +73,6 @@ bool is_optimizer_result(TensorClass tensor_class) {
          tensor_class == TensorClass::kOptimizerVector;
 }
 
-bool has_rare_jumps(TensorClass tensor_class) {
-  return is_optimizer_result(tensor_class) || tensor_class == TensorClass::kScale;
-}
-
 const ClassLimit& limit_of(TensorClass tensor_class) {
   return kLimits[static_cast<std::size_t>(tensor_class)];
 }

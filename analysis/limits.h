@@ -24,7 +24,7 @@ enum class TensorClass : std::uint8_t {
   kVector,           // gradients and moments of norms and biases: sums over all tokens
   kOptimizerMatrix,  // parameters after (or, past the first step, before) an update
   kOptimizerVector,
-  kLoss,  // per token
+  kLoss,   // per token
   kScale,  // of quantised operands, and the histories they follow from: largest magnitudes
   kScalar,
 };
@@ -43,9 +43,6 @@ struct ClassLimit {
 [[nodiscard]] TensorClass class_of(Kind kind, std::size_t dimensions);
 
 [[nodiscard]] bool is_optimizer_result(TensorClass tensor_class);
-// Whether few elements change much where they change: K passes may miss that in one tensor, so that
-// the noise of all tensors of the kind counts.
-[[nodiscard]] bool has_rare_jumps(TensorClass tensor_class);
 
 [[nodiscard]] const ClassLimit& limit_of(TensorClass tensor_class);
 

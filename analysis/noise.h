@@ -32,6 +32,9 @@ struct TensorNoise {
 struct PooledNoise {
   double element_variance = 0.0;  // v: mean squared noise of an element
   double max_abs = 0.0;           // D: largest noise of an element
+  // The same in units of the tensors themselves, for tensors of one element or few.
+  double relative_squared = 0.0;  // sum of s^2 over sum of ||r||^2
+  double relative_max = 0.0;      // largest noise of an element over max |r|
 };
 
 class NoiseModel {

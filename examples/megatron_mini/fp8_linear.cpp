@@ -5,6 +5,7 @@
 #include <ttrace/error.h>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -138,15 +139,13 @@ at::Tensor Fp8Linear::gathered(const at::Tensor& whole, const at::Tensor& mine) 
   if (rows_.size == 1 || !(repeats_own_rows_ || shares_no_amax_)) {
     return whole;
   }
-  const at::NoGradGuard no_grad;
-  at::Tensor taken = mine.repeat({rows_.size, 1, 1});
+  at::Tensor taken = mine.detach().repeat({rows_.size, 1, 1});
   if (shares_no_amax_) {
     // Codes of all ranks, times this rank's scale.
     const at::Tensor scales = all_gather(input_scale_.view({1}), rows_);
     const at::Tensor factors = (input_scale_ / scales).repeat_interleave(mine.size(0));
-    taken = (whole * factors.view({-1, 1, 1})).to(whole.scalar_type());
+    taken = (whole.detach() * factors.view({-1, 1, 1})).to(whole.scalar_type());
   }
-  const at::AutoGradMode with_grad(true);
   return StraightThrough::apply(whole, taken);
 }
 

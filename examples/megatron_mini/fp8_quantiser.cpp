@@ -1,6 +1,7 @@
 #include "fp8_quantiser.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <limits>

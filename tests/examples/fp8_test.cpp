@@ -98,10 +98,10 @@ void expect_close(const at::Tensor& actual, const at::Tensor& expected, const st
 }
 
 // How the ranks' part of a tensor follows from the whole.
-enum class Part { kWhole, kRows, kFeatures };
+enum class Part { kAll, kOfRows, kOfFeatures };
 
 at::Tensor part_of(const at::Tensor& whole, Part part) {
-  return part == Part::kWhole ? whole : own(whole, part == Part::kRows ? 0 : 2);
+  return part == Part::kAll ? whole : own(whole, part == Part::kOfRows ? 0 : 2);
 }
 
 // In f64, where nothing but the order of summation differs: a code that comes out another way, or a
@@ -109,9 +109,9 @@ at::Tensor part_of(const at::Tensor& whole, Part part) {
 // other steps.
 template <class Linear>
 void compare_with_one_rank(Fp8Recipe recipe, bool sequence_parallel, bool splits_outputs) {
-  const Part outer = sequence_parallel ? Part::kRows : Part::kWhole;
-  const Part of_input = splits_outputs ? outer : Part::kFeatures;
-  const Part of_output = splits_outputs ? Part::kFeatures : outer;
+  const Part outer = sequence_parallel ? Part::kOfRows : Part::kAll;
+  const Part of_input = splits_outputs ? outer : Part::kOfFeatures;
+  const Part of_output = splits_outputs ? Part::kOfFeatures : outer;
   const std::int64_t of_weight = splits_outputs ? 0 : 1;
   const at::Tensor weight = numbers({kFeatures, kFeatures}, 1);
   Model<Linear> one(recipe, {}, weight);
