@@ -9,8 +9,11 @@
 namespace ttrace {
 namespace {
 
-bool has_gradient_scale(Kind kind) {
-  return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
+// Scales and histories of slot 2 are of gradients.
+bool has_gradient_scale(const TensorId& id) {
+  const bool is_state = id.kind == Kind::kScale || id.kind == Kind::kAmaxHistory;
+  return id.kind == Kind::kGradOutput || id.kind == Kind::kGradInput ||
+         id.kind == Kind::kParamGrad || (is_state && id.slot == 2);
 }
 
 // Kinds whose tensors may have a dimension of samples.
@@ -96,7 +99,7 @@ void Recorder::record(const TensorId& id, TensorCopy copy, const Options& option
   record.shape = std::move(copy.shape);
   record.placement = placement_of(id, record.shape);
   if (options.microbatch != nullptr) {
-    if (has_gradient_scale(id.kind)) {
+    if (has_gradient_scale(id)) {
       record.placement.scale = options.microbatch->gradient_scale;
     }
     if (!unscramble(record, *options.microbatch)) {

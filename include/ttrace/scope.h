@@ -39,8 +39,9 @@ class TTRACE_API Scope {
   [[nodiscard]] at::Tensor out(const at::Tensor& tensor, int slot = 0);
 
   // Records a scale of a quantised operand, or the history of largest magnitudes that it follows
-  // from. Slots by custom: 0 input, 1 weight, 2 gradient of the output, for which a scope is opened
-  // within backward. A scale has no dimension, or one entry of `scales` in the annotation file.
+  // from. Slots: 0 input, 1 weight, 2 gradient of the output (MicrobatchOptions::gradient_scale
+  // applies to it), for which a scope is opened within backward. A scale has no dimension, or the
+  // dims that `scales` in the annotation file give its slot.
   void scale(const at::Tensor& tensor, int slot);
   void amax_history(const at::Tensor& tensor, int slot);
 
