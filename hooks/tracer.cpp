@@ -132,6 +132,11 @@ void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
                  "parameter '",
                  parameter.path,
                  "' has no canonical path; use parts of letters, digits, _ and - joined by dots.");
+    TTRACE_CHECK(!parameter.flat_first,
+                 UsageError,
+                 "parameter ",
+                 parameter.path,
+                 " is attached as a flat shard; attach all of this rank's part of it.");
     const ElementType type = element_type_of(parameter.tensor).value();
     TTRACE_CHECK(asked.empty() || !is_floating(type) || type == stored_type(asked),
                  UsageError,
@@ -228,7 +233,7 @@ std::vector<std::string> Tracer::load_parameters() {
 
 // --- steps -------------------------------------------------------------------------------------
 
-bool Tracer::begin_step(std::int64_t iteration) {
+bool Tracer::begin_step(std::int64_t iteration, const StepOptions& options) {
   raise_if_asked();
   if (!environment_.traces(iteration)) {
     return false;
@@ -261,7 +266,7 @@ bool Tracer::begin_step(std::int64_t iteration) {
     return false;
   }
   in_step_ = true;
-  capture_->begin_step(iteration, &*writer_);
+  capture_->begin_step(iteration, &*writer_, options);
   set_active_capture(capture_.get());
   observer_->enable();
   return true;

@@ -149,24 +149,24 @@ at::Tensor Fp8Linear::gathered(const at::Tensor& whole, const at::Tensor& mine) 
   return StraightThrough::apply(whole, taken);
 }
 
-at::Tensor Fp8Linear::product(const at::Tensor& input,
-                              const at::Tensor& weight,
-                              ttrace::Scope& scope,
-                              const torch::nn::Module& owner) {
-  const at::Tensor factor = StraightThrough::apply(weight, quantise(kWeight, weight, scope).values);
-  const at::Tensor result = at::linear(input, factor);
-  if (result.requires_grad()) {
-    result.register_hook([this, &owner](const at::Tensor& gradient) {
-      ttrace::Scope backward(owner);
-      return quantise(kGradient, gradient, backward).values;
-    });
-  }
+at::Tensor Fp8Linear::weight(const at::Tensor& tensor, ttrace::Scope& scope) {
+  const at::Tensor factor = StraightThrough::apply(tensor, quantise(kWeight, tensor, scope).values);
   if (turns_back_with_newest_ && factor.requires_grad()) {
     factor.register_hook([this, scale = input_scale_](const at::Tensor& gradient) {
       return gradient * (quantisers_[kInput].newest_scale() / scale).to(gradient.scalar_type());
     });
   }
-  return result;
+  return factor;
+}
+
+at::Tensor Fp8Linear::product(const at::Tensor& tensor, const torch::nn::Module& owner) {
+  if (tensor.requires_grad()) {
+    tensor.register_hook([this, &owner](const at::Tensor& gradient) {
+      ttrace::Scope backward(owner);
+      return quantise(kGradient, gradient, backward).values;
+    });
+  }
+  return tensor;
 }
 
 void roll_fp8_histories(const torch::nn::Module& model,

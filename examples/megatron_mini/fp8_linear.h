@@ -37,11 +37,10 @@ class Fp8Linear {
 
   // Quantises what this rank holds of the input; backward the gradient passes unchanged.
   [[nodiscard]] at::Tensor input(const at::Tensor& tensor, ttrace::Scope& scope);
-  // input [s, b, in], already quantised, weight [out, in] -> [s, b, out]. `owner` is the linear.
-  [[nodiscard]] at::Tensor product(const at::Tensor& input,
-                                   const at::Tensor& weight,
-                                   ttrace::Scope& scope,
-                                   const torch::nn::Module& owner);
+  // The same for the weight.
+  [[nodiscard]] at::Tensor weight(const at::Tensor& tensor, ttrace::Scope& scope);
+  // Hands the product of both on; its gradient will be quantised. `owner` is the linear.
+  [[nodiscard]] at::Tensor product(const at::Tensor& tensor, const torch::nn::Module& owner);
 
   // What the linear takes for the gathered input: `whole`, if nobody planted a bug. `mine` is what
   // this rank gave to it.

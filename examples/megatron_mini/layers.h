@@ -42,11 +42,13 @@ void check_divisible(const ModelConfig& model, const Parallel& parallel);
 // of the batch in bf16, in an order that depends on the number of threads.
 class LayerNorm : public torch::nn::Module {
  public:
-  explicit LayerNorm(const ModelConfig& model);
+  // Another factor than 1 is a planted bug.
+  explicit LayerNorm(const ModelConfig& model, double weight_gradient_factor = 1.0);
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> the same
 
  private:
   double epsilon_;
+  double weight_gradient_factor_;
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -63,9 +65,17 @@ class ColumnParallelLinear : public torch::nn::Module {
   [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
  private:
+  // whole [s, b, inputs], of which this rank gave `mine`; `bias` may be undefined.
+  [[nodiscard]] at::Tensor product(const at::Tensor& whole,
+                                   const at::Tensor& mine,
+                                   const at::Tensor& weight,
+                                   const at::Tensor& bias) const;
+
   Parallel parallel_;
   SumOverRanks backward_sum_;
   RowOrder gather_order_;
+  // A planted bug: for the weight's gradient the gathered input is read with ranks and rows mixed.
+  bool mixes_gathered_rows_;
   std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   at::Tensor weight_;
   at::Tensor bias_;
