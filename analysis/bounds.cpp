@@ -122,7 +122,7 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   }
   if (tensor_class == TensorClass::kScalar) {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
-    scale_squared += squared(rounding_error(precision_)) * statistics.reference_squared;
+    scale_squared += squared(rounding_of_scalars(precision_)) * statistics.reference_squared;
   }
   if (scale_squared == 0.0) {
     return {0.0,

@@ -79,8 +79,20 @@ const ClassLimit& limit_of(TensorClass tensor_class) {
 
 double default_unit(ElementType precision) {
   constexpr double kOrderOfSummation = 12.0;
-  const bool wide = precision == ElementType::kF32 || precision == ElementType::kF64;
-  return rounding_error(precision) * (wide ? kOrderOfSummation : 1.0);
+  constexpr double kAveragedInProducts = 0.4;
+  switch (precision) {
+    case ElementType::kF32:
+    case ElementType::kF64:
+      return kOrderOfSummation * rounding_error(precision);
+    case ElementType::kE4M3:
+      return kAveragedInProducts * rounding_error(precision);
+    default:
+      return rounding_error(precision);
+  }
+}
+
+double rounding_of_scalars(ElementType precision) {
+  return rounding_error(precision == ElementType::kE4M3 ? ElementType::kBF16 : precision);
 }
 
 }  // namespace ttrace

@@ -79,6 +79,12 @@ TEST(Limits, EveryClassIsDescribedByItsOwnRow) {
   }
 }
 
+TEST(Limits, InFp8ScalarsAreRoundedAsInBf16) {
+  EXPECT_EQ(rounding_of_scalars(ElementType::kE4M3), rounding_error(ElementType::kBF16));
+  EXPECT_EQ(rounding_of_scalars(ElementType::kF32), rounding_error(ElementType::kF32));
+  EXPECT_DOUBLE_EQ(default_unit(ElementType::kE4M3), 0.4 * 0.0265);
+}
+
 TEST(Limits, GradientsOfOneDimensionAreVectors) {
   EXPECT_EQ(class_of(Kind::kMainGrad, 1), TensorClass::kVector);
   EXPECT_EQ(class_of(Kind::kMainGrad, 2), TensorClass::kWeightGradient);
