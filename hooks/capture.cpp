@@ -393,6 +393,19 @@ at::Tensor Capture::scope_routing(const std::string& path,
   return result;
 }
 
+void Capture::scope_state(Spot spot, const at::Tensor& tensor) {
+  contain([&] {
+    commit_pending();
+    if (!in_microbatch()) {
+      return;
+    }
+    // Backward itself runs with gradients off; with gradients on, a forward runs again.
+    spot.recompute = in_backward() && at::GradMode::is_enabled();
+    const Microbatch microbatch = current_microbatch();
+    recorder_.record(recorder_.next_id(spot, microbatch.get()), tensor, {microbatch.get()});
+  });
+}
+
 void Capture::record_value(const Spot& spot,
                            const at::Tensor& tensor,
                            Kind gradient_kind,

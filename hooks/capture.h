@@ -104,6 +104,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // `rows`: null where annotations say all.
   void scope_input(const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows);
   void scope_output(const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows);
+  void scope_state(Spot spot, const at::Tensor& tensor);  // no value of the graph: has no gradient
 
   // The choices to use.
   [[nodiscard]] at::Tensor scope_routing(const std::string& path,

@@ -52,8 +52,8 @@ ttrace::CollectiveCall described(ttrace::CollectiveOperation operation,
 
 void all_reduce_in_place(const at::Tensor& tensor, const Group& group, Reduction reduction) {
   if (group.size > 1) {
-    ttrace::Collective report(
-        described(ttrace::CollectiveOperation::kAllReduce, group, reduction), tensor);
+    ttrace::Collective report(described(ttrace::CollectiveOperation::kAllReduce, group, reduction),
+                              tensor);
     call("c10d::allreduce_",
          {std::vector<at::Tensor>{tensor},
           group_value(group),

@@ -6,6 +6,16 @@
 
 namespace megatron_mini {
 
+namespace {
+
+// Of the weights of input_layernorm; another one than 1 is a planted bug.
+double norm_gradient_factor(const Blueprint& blueprint) {
+  const bool scaled = blueprint.bugs.on("fp8-norm-grad-times-tp");
+  return scaled ? blueprint.bugs.size(blueprint.parallel.tp.size) : 1.0;
+}
+
+}  // namespace
+
 at::Tensor ActivationFunction::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
   const at::Tensor x = scope.in(input);
@@ -36,8 +46,9 @@ at::Tensor Mlp::forward(const at::Tensor& input) {
 TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
     : path_(path),
       before_forward_(blueprint.before_forward),
-      input_layernorm_(
-          register_module("input_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
+      input_layernorm_(register_module(
+          "input_layernorm",
+          std::make_shared<LayerNorm>(blueprint.model, norm_gradient_factor(blueprint)))),
       self_attention_(register_module(
           "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
       pre_mlp_layernorm_(

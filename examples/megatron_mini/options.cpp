@@ -21,7 +21,7 @@ po::options_description description() {
       "Several ranks: run_ranks N megatron_mini --config FILE ...\n\nOptions");
   auto add = result.add_options();
   add("config", po::value<std::string>()->value_name("FILE"), "configuration (required)");
-  add("precision", po::value<std::string>()->value_name("P"), "f64, f32 or bf16");
+  add("precision", po::value<std::string>()->value_name("P"), "f64, f32, bf16 or fp8");
   add("seed", po::value<std::uint64_t>()->value_name("N"), "of data and initial values");
   add("micro-batches", po::value<std::int64_t>()->value_name("N"), "per step, over all ranks");
   add("steps", po::value<std::int64_t>()->value_name("N")->default_value(1), "iterations");
@@ -99,6 +99,7 @@ std::optional<T> optional(const po::variables_map& values, const char* name) {
 
 // By the names of bugs.yaml's vocabulary.
 RunFacts facts_of(const Options& options, const Config& config) {
+  const bool is_fp8 = config.precision == Precision::kFP8;
   return {{"tp", options.tp},
           {"sp", options.sequence_parallel ? 1 : 0},
           {"cp", options.cp},
@@ -120,7 +121,10 @@ RunFacts facts_of(const Options& options, const Config& config) {
           {"per_token", config.loss == Loss::kPerToken ? 1 : 0},
           {"clip", config.optimizer.clip > 0.0 ? 1 : 0},
           {"precision", static_cast<std::int64_t>(config.precision)},
-          {"bf16", static_cast<std::int64_t>(Precision::kBF16)}};
+          {"bf16", static_cast<std::int64_t>(Precision::kBF16)},
+          {"fp8", is_fp8 ? 1 : 0},
+          {"delayed", is_fp8 && config.fp8.recipe == Fp8Recipe::kDelayed ? 1 : 0},
+          {"bf16_ends", is_fp8 ? config.fp8.bf16_ends : 0}};
 }
 
 void check_zero1(const Options& options) {

@@ -27,6 +27,7 @@ tensors:
     value: ["s b a[tp]", "s"]
     grad: "s b a[tp:partial]"
     inputs: ["s b n[tp] d", "s b g[tp] d"]
+    scales: ["s b k", "r k[tp]"]
   - path: decoder.layers.*.mlp
     inputs: "s b h"
     input_grads: "s b h[tp:partial]"
@@ -73,6 +74,22 @@ TEST(Annotations, PatternsMatchWholeParts) {
   EXPECT_FALSE(path_matches("*", "a.b"));
   EXPECT_FALSE(path_matches("**.c", "a.bc"));
   EXPECT_FALSE(path_matches("a.**.c.**.e", "a.c.d"));
+}
+
+TEST(Annotations, ScalesHaveDimsOfTheirOwnAndHistoriesAreWhole) {
+  const Annotations annotations = Annotations::parse(kText);
+  const std::string path = "decoder.layers.1.self_attention.core_attention";
+  EXPECT_EQ(found(annotations, Kind::kScale, path, 0), "s b k");
+  EXPECT_EQ(found(annotations, Kind::kScale, path, 1), "r k[tp]");
+  EXPECT_EQ(found(annotations, Kind::kScale, path, 2), "whole");
+  EXPECT_EQ(found(annotations, Kind::kScale, "decoder.layers.1.mlp"), "whole");
+  EXPECT_EQ(found(annotations, Kind::kAmaxHistory, path), "whole");
+}
+
+TEST(Annotations, AScaleWithoutDimensionsIsOfTheWholeTensor) {
+  const Annotations annotations = Annotations::parse(kText);
+  const std::string path = "decoder.layers.1.self_attention.core_attention";
+  EXPECT_EQ(annotations.placement(Kind::kScale, path, 0, Shape{}, Layout{}), whole(Shape{}));
 }
 
 TEST(Annotations, EveryKindTakesTheDimsMadeForIt) {
