@@ -60,7 +60,10 @@ RunDescription describe(const Config& config, const ByteCorpus& corpus) {
                        {"attention_dropout", short_text(model.attention_dropout)},
                        {"label_smoothing", short_text(model.label_smoothing)},
                        {"frozen", joined(model.frozen)},
-                       {"loss", to_string(config.loss)}};
+                       {"loss", to_string(config.loss)},
+                       {"fp8_recipe", to_string(config.fp8.recipe)},
+                       {"fp8_history", std::to_string(config.fp8.history)},
+                       {"fp8_bf16_ends", std::to_string(config.fp8.bf16_ends)}};
   description.data = {{"digest", corpus.digest()},
                       {"seed", std::to_string(config.data.seed)},
                       {"micro_batch_size", std::to_string(config.data.micro_batch_size)},
@@ -83,6 +86,9 @@ Trainer::Trainer(const Config& config, const std::string& annotations)
       corpus_(config.data, config.model),
       model_(std::make_shared<Gpt>(config.model, config.precision)),
       session_(Session::from_environment()) {
+  if (config_.precision == Precision::kFp8) {
+    model_->use_fp8(config_.fp8);
+  }
   start_session(annotations);
   // After start_session: both copy what the parameters start from.
   gradients_ = std::make_unique<MainGradients>(trained_parameters(*model_));
@@ -151,6 +157,7 @@ StepResult Trainer::step(std::int64_t iteration) {
   step.scalar("grad_norm", result.grad_norm);
   gradients_->clip(result.grad_norm, config_.optimizer.clip);
   optimizer_->step(gradients_->tensors());
+  model_->end_step();
   step.parameters_updated(optimizer_->entries());
   for (const auto& entry : optimizer_->entries()) {
     add(digest, entry.param);

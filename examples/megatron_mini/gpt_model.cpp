@@ -8,6 +8,22 @@
 
 namespace megatron_mini {
 
+namespace {
+
+// Of the weights of input_layernorm; another one than 1 is a planted bug.
+double norm_gradient_factor(const Blueprint& blueprint) {
+  const bool scaled = blueprint.bugs.on("fp8-norm-grad-times-tp");
+  return scaled ? blueprint.bugs.size(blueprint.parallel.tp.size) : 1.0;
+}
+
+void freeze(torch::nn::Module& module) {
+  for (auto& parameter : module.parameters()) {
+    parameter.requires_grad_(false);
+  }
+}
+
+}  // namespace
+
 at::Tensor ActivationFunction::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
   const at::Tensor x = scope.in(input);
@@ -38,8 +54,9 @@ at::Tensor Mlp::forward(const at::Tensor& input) {
 TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
     : path_(path),
       before_forward_(blueprint.before_forward),
-      input_layernorm_(
-          register_module("input_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
+      input_layernorm_(register_module(
+          "input_layernorm",
+          std::make_shared<LayerNorm>(blueprint.model, norm_gradient_factor(blueprint)))),
       self_attention_(register_module(
           "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
       self_attention_dropout_(register_module(
@@ -64,36 +81,45 @@ at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces&
 Decoder::Decoder(const Blueprint& blueprint)
     : recompute_(blueprint.recompute),
       feeds_chunk_input_(blueprint.bugs.on("recompute-chunk-input")),
+      parallel_(blueprint.parallel),
       before_forward_(blueprint.before_forward) {
   const auto layers = register_module("layers", std::make_shared<torch::nn::Module>("Layers"));
-  for (std::int64_t i = 0; i < blueprint.model.layers; ++i) {
-    const std::string number = std::to_string(i);
-    layers_.push_back(layers->register_module(
-        number,
-        std::make_shared<TransformerLayer>(blueprint.of_layer(i), "decoder.layers." + number)));
-    const auto& frozen = blueprint.model.frozen;
-    if (std::find(frozen.begin(), frozen.end(), i) != frozen.end()) {
-      for (auto& parameter : layers_.back()->parameters()) {
-        parameter.requires_grad_(false);
+  for (int chunk = 0; chunk < parallel_.chunks; ++chunk) {
+    const LayerRange range = layers_of(blueprint.model.layers, parallel_, chunk, blueprint.bugs);
+    chunks_.push_back(range);
+    for (std::int64_t i = range.first; i < range.first + range.count; ++i) {
+      const std::string number = std::to_string(i);
+      layers_.push_back(layers->register_module(
+          number,
+          std::make_shared<TransformerLayer>(blueprint.of_layer(i), "decoder.layers." + number)));
+      if (std::count(blueprint.model.frozen.begin(), blueprint.model.frozen.end(), i) > 0) {
+        freeze(*layers_.back());
       }
     }
   }
-  final_layernorm_ =
-      register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint.model));
+  if (parallel_.is_last_stage()) {
+    final_layernorm_ =
+        register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint.model));
+  }
 }
 
-at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places) {
-  const auto total = layers_.size();
-  if (recompute_.parts == RecomputedParts::kFull) {
-    const auto step = static_cast<std::size_t>(recompute_.layers);
-    for (std::size_t first = 0; first < total; first += step) {
-      const auto count = std::min(step, total - first);
-      stream = recompute({stream}, [this, places, first, count](const auto& inputs) {
-        return run_layers(inputs[0], places, first, count);
-      });
-    }
-  } else {
-    stream = run_layers(stream, places, 0, total);
+at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places, int chunk) {
+  std::int64_t first = 0;  // among the layers of this stage
+  for (int earlier = 0; earlier < chunk; ++earlier) {
+    first += chunks_[static_cast<std::size_t>(earlier)].count;
+  }
+  const std::int64_t count = chunks_.at(static_cast<std::size_t>(chunk)).count;
+  const bool is_recomputed = recompute_.parts == RecomputedParts::kFull;
+  const std::int64_t step = is_recomputed ? recompute_.layers : count;
+  for (std::int64_t i = first; i < first + count; i += step) {
+    const std::int64_t size = std::min(step, first + count - i);
+    const auto part = [this, places, i, size](const std::vector<at::Tensor>& inputs) {
+      return run_layers(inputs[0], places, i, size);
+    };
+    stream = is_recomputed ? recompute({stream}, part) : part({stream});
+  }
+  if (!parallel_.ends(chunk)) {
+    return stream;
   }
   (*before_forward_)("decoder.final_layernorm");
   return final_layernorm_->forward(stream);
@@ -101,38 +127,67 @@ at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places) {
 
 at::Tensor Decoder::run_layers(at::Tensor stream,
                                const TokenPlaces& places,
-                               std::size_t first,
-                               std::size_t count) const {
+                               std::int64_t first,
+                               std::int64_t count) const {
   const at::Tensor input = stream;
-  for (std::size_t i = first; i < first + count; ++i) {
+  for (std::int64_t i = first; i < first + count; ++i) {
+    TransformerLayer& layer = *layers_[static_cast<std::size_t>(i)];
     if (feeds_chunk_input_ && i > first) {
       // What is left of the layer before is that its parameters have gradients, of zeros.
-      stream = layers_[i]->forward(input, places) + stream * 0.0;
+      stream = layer.forward(input, places) + stream * 0.0;
     } else {
-      stream = layers_[i]->forward(stream, places);
+      stream = layer.forward(stream, places);
     }
   }
   return stream;
 }
 
-GptModel::GptModel(const Blueprint& blueprint) : before_forward_(blueprint.before_forward) {
-  const auto embedding =
-      register_module("embedding", std::make_shared<torch::nn::Module>("Embedding"));
-  word_embeddings_ = embedding->register_module("word_embeddings",
-                                                std::make_shared<VocabularyEmbedding>(blueprint));
+GptModel::GptModel(const Blueprint& blueprint)
+    : parallel_(blueprint.parallel), before_forward_(blueprint.before_forward) {
+  const bool is_last = parallel_.is_last_stage();
+  const bool tied = blueprint.model.tied;
+  if (parallel_.is_first_stage() || (is_last && tied)) {
+    const auto embedding =
+        register_module("embedding", std::make_shared<torch::nn::Module>("Embedding"));
+    word_embeddings_ = embedding->register_module("word_embeddings",
+                                                  std::make_shared<VocabularyEmbedding>(blueprint));
+  }
   decoder_ = register_module("decoder", std::make_shared<Decoder>(blueprint));
-  output_layer_ = register_module(
-      "output_layer",
-      std::make_shared<OutputLayer>(
-          blueprint, blueprint.model.tied ? word_embeddings_->weight() : at::Tensor()));
+  if (is_last) {
+    output_layer_ = register_module(
+        "output_layer",
+        std::make_shared<OutputLayer>(blueprint, tied ? word_embeddings_->weight() : at::Tensor()));
+  }
 }
 
-at::Tensor GptModel::forward(const at::Tensor& tokens, const TokenPlaces& places) {
-  (*before_forward_)("embedding");
-  const at::Tensor stream = word_embeddings_->forward(tokens.t().contiguous());
-  const at::Tensor decoded = decoder_->forward(stream, places);
+at::Tensor GptModel::forward(const at::Tensor& input, const TokenPlaces& places, int chunk) {
+  at::Tensor stream = input;
+  if (parallel_.begins(chunk)) {
+    (*before_forward_)("embedding");
+    stream = word_embeddings_->forward(input.t().contiguous());
+  }
+  const at::Tensor output = decoder_->forward(stream, places, chunk);
+  if (!parallel_.ends(chunk)) {
+    return output;
+  }
+  if (word_embeddings_) {
+    (*before_forward_)("embedding");  // its weight may be the output layer's
+  }
   (*before_forward_)("output_layer");
-  return output_layer_->forward(decoded);
+  return output_layer_->forward(output);
+}
+
+int GptModel::chunk_of(const std::string& path) const {
+  for (int chunk = 0; chunk < parallel_.chunks; ++chunk) {
+    const LayerRange& range = chunks()[static_cast<std::size_t>(chunk)];
+    for (std::int64_t i = range.first; i < range.first + range.count; ++i) {
+      if (path.starts_with("decoder.layers." + std::to_string(i) + ".")) {
+        return chunk;
+      }
+    }
+  }
+  const bool is_lookup = path.starts_with("embedding.") && parallel_.is_first_stage();
+  return is_lookup ? 0 : parallel_.chunks - 1;
 }
 
 namespace {
@@ -157,9 +212,13 @@ std::vector<ModelParameter> GptModel::model_parameters() const {
   std::vector<ModelParameter> result;
   for (const auto& module : named_modules()) {
     for (const auto& item : module.value()->named_parameters(/*recurse=*/false)) {
-      result.push_back({.path = module.key() + "." + item.key(),
-                        .tensor = item.value(),
-                        .role = role_of(*module.value(), item.key())});
+      ModelParameter parameter{.path = module.key() + "." + item.key(),
+                               .tensor = item.value(),
+                               .role = role_of(*module.value(), item.key())};
+      parameter.chunk = chunk_of(parameter.path);
+      parameter.is_second_copy =
+          !parallel_.is_first_stage() && parameter.path.starts_with("embedding.");
+      result.push_back(std::move(parameter));
     }
   }
   return result;

@@ -10,6 +10,7 @@
 #include "before_forward.h"
 #include "bugs.h"
 #include "config.h"
+#include "fp8_linear.h"
 #include "parallel.h"
 #include "recompute.h"
 #include "regions.h"
@@ -18,6 +19,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,7 @@ struct Blueprint {
   RecomputePlan recompute{};
   std::vector<int> layer_tp{};  // TP degree of each layer, 1 or tp; empty: tp
   std::shared_ptr<BeforeForward> before_forward = std::make_shared<BeforeForward>();
+  std::optional<Fp8Config> fp8{};  // of linears in layers; nothing: none computes in FP8
 
   // What layer `number` is built from.
   [[nodiscard]] Blueprint of_layer(std::int64_t number) const;
@@ -48,11 +51,13 @@ void check_divisible(const ModelConfig& model, const Parallel& parallel);
 // of the batch in bf16, in an order that depends on the number of threads.
 class LayerNorm : public torch::nn::Module {
  public:
-  explicit LayerNorm(const ModelConfig& model);
+  // Another factor than 1 is a planted bug.
+  explicit LayerNorm(const ModelConfig& model, double weight_gradient_factor = 1.0);
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> the same
 
  private:
   double epsilon_;
+  double weight_gradient_factor_;
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -68,11 +73,21 @@ class ColumnParallelLinear : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
   // Whether weight and bias are whole on every rank, with whole gradients.
   [[nodiscard]] bool is_redundant() const { return parallel_.is_redundant; }
+  [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
  private:
+  // whole [s, b, inputs], of which this rank gave `mine`; `bias` may be undefined.
+  [[nodiscard]] at::Tensor product(const at::Tensor& whole,
+                                   const at::Tensor& mine,
+                                   const at::Tensor& weight,
+                                   const at::Tensor& bias) const;
+
   Parallel parallel_;
   SumOverRanks backward_sum_;
   RowOrder gather_order_;
+  // A planted bug: for the weight's gradient the gathered input is read with ranks and rows mixed.
+  bool mixes_gathered_rows_;
+  std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -88,10 +103,12 @@ class RowParallelLinear : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
   // Whether the weight is whole on every rank, with a whole gradient.
   [[nodiscard]] bool is_redundant() const { return parallel_.is_redundant; }
+  [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
  private:
   Parallel parallel_;
-  bool drops_recomputed_sum_;
+  bool drops_recomputed_sum_;       // a planted bug
+  std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   SumOverRanks forward_sum_;
   bool bias_before_sum_;
   double output_factor_;
@@ -125,8 +142,8 @@ class OutputLayer : public torch::nn::Module {
 
  private:
   Parallel parallel_;
+  bool drops_gradient_;     // of a tied weight
   at::Tensor tied_weight_;  // undefined where weight_ is used
-  bool drops_tied_gradient_;
   at::Tensor weight_;
 };
 

@@ -24,6 +24,10 @@ struct Options {
   int tp = 1;
   int cp = 1;
   int dp = 1;
+  int pp = 1;
+  int vpp = 1;
+  std::optional<std::int64_t> first_stage_layers;
+  std::optional<std::int64_t> last_stage_layers;
   bool sequence_parallel = false;
   RecomputePlan recompute{};
   std::vector<int> layer_tp;  // TP degree of each layer, 1 or tp; empty: tp

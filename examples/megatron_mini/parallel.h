@@ -1,5 +1,5 @@
 // Which ranks work together: tensor parallelism fastest, then context parallelism, then data
-// parallelism, as in Megatron-LM.
+// parallelism, then pipeline stages, as in Megatron-LM.
 #pragma once
 
 #include "collectives.h"
@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 namespace megatron_mini {
 
@@ -17,7 +18,13 @@ struct Parallel {
   Group cp{};     // shares the work on one micro-batch: the same part of the model, other tokens
   Group dp;       // holds the same part of the model, works on other micro-batches
   Group dp_cp{};  // all ranks with the same part of the model
+  Group pp{};     // the stages that one micro-batch goes through
+  Group embedding{};               // first and last stage, where both hold the tied embedding
   bool sequence_parallel = false;  // between tensor-parallel blocks tp ranks divide the rows of cp
+  bool ties_stages = false;        // whether there are such stages
+  int chunks = 1;                  // virtual stages on each rank
+  std::optional<std::int64_t> first_stage_layers{};  // where it has a number of its own
+  std::optional<std::int64_t> last_stage_layers{};
   bool zero1 = false;  // dp_cp ranks divide the optimizer: each updates its part of the buckets
   // Every tp rank computes the whole of what is built with this: a layer of TP degree 1 among
   // others.
@@ -26,6 +33,12 @@ struct Parallel {
   // Into how many parts heads and features are split, and this rank's part.
   [[nodiscard]] int parts() const { return is_redundant ? 1 : tp.size; }
   [[nodiscard]] int part() const { return is_redundant ? 0 : tp.rank; }
+
+  [[nodiscard]] bool is_first_stage() const { return pp.rank == 0; }
+  [[nodiscard]] bool is_last_stage() const { return pp.rank + 1 == pp.size; }
+  // Whether this rank's chunk is the one that micro-batches enter, or leave.
+  [[nodiscard]] bool begins(int chunk) const { return is_first_stage() && chunk == 0; }
+  [[nodiscard]] bool ends(int chunk) const { return is_last_stage() && chunk + 1 == chunks; }
 };
 
 // How key and value heads, one per query group, lie on tensor-parallel ranks: in `parts`, of which
@@ -58,6 +71,12 @@ struct KeyValueShare {
   }
   layout.add("cp", parallel.cp.size, parallel.cp.rank);
   layout.add("dp", parallel.dp.size, parallel.dp.rank);
+  layout.add("pp", parallel.pp.size, parallel.pp.rank);
+  if (parallel.ties_stages) {
+    // Of the tied weight the two stages have different addends; the others have none.
+    constexpr int kTiedStages = 2;
+    layout.add("tied", kTiedStages, parallel.is_last_stage() ? 1 : 0);
+  }
   return layout;
 }
 
