@@ -5,9 +5,7 @@
 #include <ttrace/error.h>
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/autograd/graph_task.h>
 
 #include <charconv>
 #include <string_view>
@@ -31,11 +29,6 @@ struct StraightThrough : torch::autograd::Function<StraightThrough> {
     return {gradients[0], {}};
   }
 };
-
-// Within backward, with gradients on: a forward runs again.
-bool is_recomputing() {
-  return torch::autograd::get_current_graph_task_id() != -1 && at::GradMode::is_enabled();
-}
 
 // N of "decoder.layers.N.mlp.linear_fc1".
 std::int64_t layer_number(std::string_view path) {
