@@ -107,13 +107,13 @@ std::optional<T> optional(const po::variables_map& values, const char* name) {
   return values.contains(name) ? std::optional<T>(values[name].as<T>()) : std::nullopt;
 }
 
-// By the names of bugs.yaml's vocabulary.
 bool has_whole_layers(const Options& options) {
   const auto& degrees = options.layer_tp;
   return std::any_of(
       degrees.begin(), degrees.end(), [&](int degree) { return degree < options.tp; });
 }
 
+// By the names of bugs.yaml's vocabulary.
 RunFacts facts_of(const Options& options, const Config& config) {
   const bool is_fp8 = config.precision == Precision::kFP8;
   return {{"tp", options.tp},
