@@ -51,7 +51,8 @@ const std::vector<RankLayout> kLayouts = {
     {"pp2", 2, "--pp 2"},
     {"dp2_pp2", 4, "--dp 2 --pp 2"},
     {"tp2_sp_pp2", 4, "--tp 2 --sp --pp 2"},
-    {"cp2_pp2", 4, "--cp 2 --pp 2"}};
+    {"cp2_pp2", 4, "--cp 2 --pp 2"},
+    {"dp2_pp2_zero1", 4, "--dp 2 --pp 2 --zero1 --overlap-gather"}};
 
 std::vector<PrintedStep> steps_of(const MiniProgram& program,
                                   int ranks,
