@@ -22,6 +22,12 @@ FloatFormat format_of(ElementType type) {
       return {10, -14};
     case ElementType::kBF16:
       return {7, -126};
+    case ElementType::kE4M3:
+      return {3, -6};
+    case ElementType::kE5M2:
+      return {2, -14};
+    case ElementType::kE8M0:
+      return {0, -127};
     default:
       return {52, -1022};
   }
@@ -129,13 +135,18 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   const Statistics& statistics = judged.statistics;
   double scale_squared = noise.mean_squared * common_growth(judged.id);
   if (is_optimizer_result(tensor_class)) {
-    const PooledNoise pool = noise_.pooled(judged.id.step, judged.id.kind);
+    const PooledNoise pool = noise_.pooled(judged.id);
     scale_squared += pool.element_variance * static_cast<double>(statistics.count) +
                      squared(kLargestNoiseMultiple * pool.max_abs);
   }
+  if (tensor_class == TensorClass::kScale) {
+    const PooledNoise pool = noise_.pooled(judged.id);
+    scale_squared += pool.relative_squared * statistics.reference_squared +
+                     squared(pool.relative_max * statistics.max_reference);
+  }
   if (tensor_class == TensorClass::kScalar) {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
-    scale_squared += squared(rounding_error(precision_)) * statistics.reference_squared;
+    scale_squared += squared(rounding_of_scalars(precision_)) * statistics.reference_squared;
   }
   if (scale_squared == 0.0) {
     return {0.0,

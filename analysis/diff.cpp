@@ -28,13 +28,13 @@ namespace {
 
 ElementType precision_of(const Trace& trace) {
   try {
-    return parse_element_type(trace.manifest().precision);
+    return coarsest_type(trace.manifest().precision);
   } catch (const FormatError&) {
     TTRACE_THROW(UsageError,
                  trace.directory(),
                  ": precision `",
                  trace.manifest().precision,
-                 "` is none of f64, f32, bf16, f16; correct it in the manifest");
+                 "` is none of f64, f32, bf16, f16, fp8; correct it in the manifest");
   }
 }
 

@@ -222,6 +222,31 @@ void Capture::loss(const std::shared_ptr<MicrobatchState>& microbatch,
   });
 }
 
+void Capture::sent(const std::shared_ptr<MicrobatchState>& microbatch,
+                   const std::string& path,
+                   int slot,
+                   const at::Tensor& tensor) {
+  contain([&] {
+    commit_pending();
+    const TensorId id = recorder_.next_id({Kind::kSent, path, slot}, microbatch.get());
+    recorder_.record(id, tensor, {microbatch.get()});
+  });
+}
+
+void Capture::received(const std::shared_ptr<MicrobatchState>& microbatch,
+                       const std::string& path,
+                       int slot,
+                       const at::Tensor& tensor) {
+  contain([&] {
+    commit_pending();
+    const TensorId id = recorder_.next_id({Kind::kReceived, path, slot}, microbatch.get());
+    if (slot == 0 && unreadable(tensor).empty()) {
+      remember_produced(TensorIdentity(tensor), microbatch, nullptr);
+    }
+    recorder_.record(id, tensor, {microbatch.get()});
+  });
+}
+
 void Capture::gradients_reduced(const std::vector<NamedTensor>& main_grads) {
   contain([&] {
     settle_gradients();
@@ -366,6 +391,19 @@ at::Tensor Capture::scope_routing(const std::string& path,
     }
   });
   return result;
+}
+
+void Capture::scope_state(Spot spot, const at::Tensor& tensor) {
+  contain([&] {
+    commit_pending();
+    if (!in_microbatch()) {
+      return;
+    }
+    // Backward itself runs with gradients off; with gradients on, a forward runs again.
+    spot.recompute = in_backward() && at::GradMode::is_enabled();
+    const Microbatch microbatch = current_microbatch();
+    recorder_.record(recorder_.next_id(spot, microbatch.get()), tensor, {microbatch.get()});
+  });
 }
 
 void Capture::record_value(const Spot& spot,

@@ -84,6 +84,14 @@ class Capture : public std::enable_shared_from_this<Capture> {
             const std::string& name,
             const at::Tensor& tensor);
   void loss(const std::shared_ptr<MicrobatchState>& microbatch, const at::Tensor& per_token);
+  void sent(const std::shared_ptr<MicrobatchState>& microbatch,
+            const std::string& path,
+            int slot,
+            const at::Tensor& tensor);
+  void received(const std::shared_ptr<MicrobatchState>& microbatch,
+                const std::string& path,
+                int slot,
+                const at::Tensor& tensor);
 
   void parameters_gathered(const std::vector<std::string>& paths);
   void gradients_reduced(const std::vector<NamedTensor>& main_grads);
@@ -96,6 +104,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // `rows`: null where annotations say all.
   void scope_input(const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows);
   void scope_output(const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows);
+  void scope_state(Spot spot, const at::Tensor& tensor);  // no value of the graph: has no gradient
 
   // The choices to use.
   [[nodiscard]] at::Tensor scope_routing(const std::string& path,

@@ -142,8 +142,8 @@ std::optional<Environment> read_environment() {
   parse_steps(variable("TTRACE_STEPS"), result);
   result.precision = variable("TTRACE_PRECISION");
   if (!result.precision.empty() && result.precision != "f64" && result.precision != "f32" &&
-      result.precision != "bf16") {
-    refuse("TTRACE_PRECISION", result.precision, "f64, f32 or bf16");
+      result.precision != "bf16" && result.precision != "fp8") {
+    refuse("TTRACE_PRECISION", result.precision, "f64, f32, bf16 or fp8");
   }
   result.own_start = parse_choice("TTRACE_START", "reference", "own");
   parse_filter(result);

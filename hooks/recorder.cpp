@@ -9,8 +9,11 @@
 namespace ttrace {
 namespace {
 
-bool has_gradient_scale(Kind kind) {
-  return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
+// Scales and histories of slot 2 are of gradients.
+bool has_gradient_scale(const TensorId& id) {
+  const bool is_state = id.kind == Kind::kScale || id.kind == Kind::kAmaxHistory;
+  return id.kind == Kind::kGradOutput || id.kind == Kind::kGradInput ||
+         id.kind == Kind::kParamGrad || (is_state && id.slot == 2);
 }
 
 // Kinds whose tensors may have a dimension of samples.
@@ -24,6 +27,7 @@ bool holds_samples(Kind kind) {
     case Kind::kLoss:
     case Kind::kMask:
     case Kind::kRouting:
+    case Kind::kScale:
       return true;
     default:
       return false;
@@ -131,7 +135,7 @@ std::optional<Placement> Recorder::place(const TensorId& id,
                                          const Options& options) const {
   Placement placement = placement_of(id, shape, options);
   if (options.microbatch != nullptr) {
-    if (has_gradient_scale(id.kind)) {
+    if (has_gradient_scale(id)) {
       placement.scale = options.microbatch->gradient_scale;
     }
     if (options.rows == nullptr && !unscramble(id, shape, *options.microbatch, placement)) {
@@ -179,6 +183,9 @@ bool Recorder::unscramble(const TensorId& id,
     return true;
   }
   const auto dims = annotations_.find(id.kind, id.path, id.slot);
+  if (id.kind == Kind::kScale && (shape.empty() || (dims && !dims->index_of("b").has_value()))) {
+    return true;  // of a whole tensor, or of a weight
+  }
   const auto samples = dims ? dims->index_of("b") : std::nullopt;
   if (!samples || shape[*samples] != static_cast<std::int64_t>(microbatch.order.size())) {
     return false;

@@ -86,4 +86,20 @@ const at::Tensor& Scope::output(const at::Tensor& tensor, int slot, const Rows* 
   return tensor;
 }
 
+void Scope::scale(const at::Tensor& tensor, int slot) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      capture->scope_state({Kind::kScale, impl_->open.path, slot}, tensor);
+    }
+  }
+}
+
+void Scope::amax_history(const at::Tensor& tensor, int slot) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      capture->scope_state({Kind::kAmaxHistory, impl_->open.path, slot}, tensor);
+    }
+  }
+}
+
 }  // namespace ttrace

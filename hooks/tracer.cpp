@@ -141,7 +141,7 @@ void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
                  parameter.path,
                  " is attached as a flat shard; attach all of this rank's part of it.");
     const ElementType type = element_type_of(parameter.tensor).value();
-    TTRACE_CHECK(asked.empty() || !is_floating(type) || name_of(type) == asked,
+    TTRACE_CHECK(asked.empty() || !is_floating(type) || type == stored_type(asked),
                  UsageError,
                  "parameter ",
                  parameter.path,

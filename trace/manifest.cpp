@@ -14,6 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormatName = "ttrace";
+constexpr const char* kFp8 = "fp8";
 
 std::string manifest_file(const std::string& directory) {
   return (std::filesystem::path(directory) / "manifest.json").string();
@@ -124,6 +125,14 @@ json parse_file(const std::string& path) {
 }
 
 }  // namespace
+
+ElementType stored_type(const std::string& precision) {
+  return precision == kFp8 ? ElementType::kBF16 : parse_element_type(precision);
+}
+
+ElementType coarsest_type(const std::string& precision) {
+  return precision == kFp8 ? ElementType::kE4M3 : parse_element_type(precision);
+}
 
 void write_manifest(const std::string& directory, const Manifest& manifest) {
   // nlohmann's ordered_json keeps the order in which a person wants to read the keys.

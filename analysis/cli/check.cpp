@@ -41,7 +41,7 @@ po::options_description named_options() {
       po::value<int>()->default_value(5)->value_name("K"),
       "noise passes of the reference")(
       "steps", text("FIRST:LAST"), "traced iterations, LAST excluded, or one number; default 0:1")(
-      "precision", text("f64|f32|bf16"), "element type that both programs must compute in")(
+      "precision", text("f64|f32|bf16|fp8"), "precision that both programs must compute in")(
       "start",
       text("reference|own")->default_value("reference"),
       "parameters the candidate starts from: the reference's, or its own")(
@@ -138,7 +138,7 @@ CheckOptions read_options(const po::variables_map& values) {
   }
   if (values.count("precision") != 0) {
     options.precision = values["precision"].as<std::string>();
-    check_word("precision", options.precision, {"f64", "f32", "bf16"});
+    check_word("precision", options.precision, {"f64", "f32", "bf16", "fp8"});
   }
   options.start = values["start"].as<std::string>();
   check_word("start", options.start, {"reference", "own"});

@@ -136,22 +136,34 @@ at::Tensor reduce_scatter(const at::Tensor& input, const Group& group) {
   return result;
 }
 
+std::function<void()> start_sending(const at::Tensor& input,
+                                    const Group& group,
+                                    int destination,
+                                    std::int64_t tag) {
+  const auto sending = start("c10d::send",
+                             {std::vector<at::Tensor>{input.contiguous()},
+                              group_value(group),
+                              std::int64_t{destination},
+                              tag});
+  return [sending] { sending->wait(); };
+}
+
+void receive(at::Tensor& result, const Group& group, int source, std::int64_t tag) {
+  call("c10d::recv_",
+       {std::vector<at::Tensor>{result}, group_value(group), std::int64_t{source}, tag});
+}
+
 at::Tensor pass_on(const at::Tensor& input, const Group& group) {
   if (group.size == 1) {
     return input.clone(at::MemoryFormat::Contiguous);
   }
   constexpr std::int64_t kTag = 0;
-  const std::int64_t next = (group.rank + 1) % group.size;
-  const std::int64_t previous = (group.rank + group.size - 1) % group.size;
-  const at::Tensor sent = input.contiguous();
+  // All ranks' messages are under way before anybody waits: otherwise every rank would wait for its
+  // next.
+  const auto wait_until_sent = start_sending(input, group, (group.rank + 1) % group.size, kTag);
   at::Tensor result = at::empty(input.sizes(), input.options());
-  // Both are under way before either is waited for: otherwise every rank would wait for its next.
-  const auto sending =
-      start("c10d::send", {std::vector<at::Tensor>{sent}, group_value(group), next, kTag});
-  const auto receiving =
-      start("c10d::recv_", {std::vector<at::Tensor>{result}, group_value(group), previous, kTag});
-  sending->wait();
-  receiving->wait();
+  receive(result, group, (group.rank + group.size - 1) % group.size, kTag);
+  wait_until_sent();
   return result;
 }
 
