@@ -7,6 +7,7 @@
 // Thread-safety: none; one training thread.
 #pragma once
 
+#include "before_forward.h"
 #include "bugs.h"
 #include "config.h"
 #include "fp8_linear.h"
@@ -28,6 +29,7 @@ struct Blueprint {
   Parallel parallel;
   Bugs bugs;
   std::optional<Fp8Config> fp8{};  // of linears in layers; nothing: none computes in FP8
+  std::shared_ptr<BeforeForward> before_forward = std::make_shared<BeforeForward>();
 };
 
 // Throws ttrace::UsageError where the model cannot be split so.

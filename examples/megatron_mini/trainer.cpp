@@ -44,6 +44,17 @@ std::vector<ttrace::NamedTensor> named(const std::vector<ModelParameter>& parame
   return result;
 }
 
+// What this rank has of the reduced gradients.
+std::vector<ttrace::NamedTensor> named(const MainGradients& gradients) {
+  std::vector<ttrace::NamedTensor> result;
+  const auto tensors = gradients.reduced();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const OwnedPart& part = gradients.parts()[i];
+    result.push_back({gradients.parameters()[part.parameter].path, tensors[i], part.first});
+  }
+  return result;
+}
+
 std::vector<at::Tensor> tensors_of(const std::vector<ModelParameter>& parameters) {
   std::vector<at::Tensor> result;
   for (const auto& parameter : parameters) {
@@ -95,6 +106,7 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
     blueprint.fp8 = config.fp8;
   }
   check_fp8(blueprint);
+  before_forward_ = blueprint.before_forward;
   model_ = std::make_shared<GptModel>(blueprint);
   model_->to(torch_type(config.precision));
 
@@ -149,13 +161,33 @@ void Trainer::start() {
     broadcast(parameter.tensor.detach(), parallel_.dp_cp, 0);
   }
   gradients_.emplace(parameters, parallel_, bugs_);
-  optimizer_.emplace(std::move(parameters), gradients_->views(), plan_.config.optimizer, bugs_);
+  if (parallel_.zero1) {
+    gather_.emplace(parameters, gradients_->buckets(), bugs_);
+  }
+  optimizer_.emplace(std::move(parameters),
+                     gradients_->parts(),
+                     gradients_->reduced(),
+                     plan_.config.optimizer,
+                     bugs_);
   barrier(parallel_.world);
 }
 
+ttrace::Step Trainer::begin_step(std::int64_t iteration) {
+  if (!gather_due_) {
+    return session_.step(iteration);
+  }
+  gather_due_ = false;
+  gather_->start();
+  return session_.step(iteration, {.gathered_later = gather_->paths()});
+}
+
 StepResult Trainer::train_step(std::int64_t iteration) {
-  auto step = session_.step(iteration);
-  gradients_->zero();
+  auto step = begin_step(iteration);
+  if (gather_) {
+    before_forward_->set(
+        [&](const std::string& module) { step.parameters_gathered(gather_->await(module)); });
+  }
+  gradients_->zero(iteration);
   const std::int64_t dp = parallel_.dp.size;
   const std::int64_t local_microbatches = plan_.config.data.micro_batches / dp;
   LossAddend mine;
@@ -165,13 +197,16 @@ StepResult Trainer::train_step(std::int64_t iteration) {
     mine.loss += addend.loss;
     mine.tokens += addend.tokens;
     gradients_->accumulate(microbatch);
+    if (gather_) {
+      step.parameters_gathered(gather_->finish());  // of modules that did not run
+    }
   }
   gradients_->reduce(plan_.config.loss);
   const LossAddend whole = sum_over_ranks(mine);
   if (plan_.config.loss == Loss::kPerToken) {
     gradients_->divide(whole.tokens);
   }
-  step.gradients_reduced(named(gradients_->parameters(), gradients_->views()));
+  step.gradients_reduced(named(*gradients_));
 
   StepResult result;
   result.grad_norm = gradients_->norm();
@@ -180,17 +215,26 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   step.scalar("loss", result.loss);
   if (plan_.options.digest) {
     result.digest = hash(at::full({1}, result.loss, at::kDouble), 0);
-    result.digest = hash(gradients_->views(), *result.digest);
+    result.digest = hash(gradients_->reduced(), *result.digest);
   }
   gradients_->clip(result.grad_norm, plan_.config.optimizer.clip);
-  optimizer_->step();
+  update_parameters(step);
   roll_fp8_histories(*model_, parallel_, bugs_);
-  step.parameters_updated(optimizer_->entries());
   if (plan_.options.digest) {
-    result.digest =
-        over_ranks(hash(tensors_of(gradients_->parameters()), *result.digest), parallel_.world);
+    result.digest = over_ranks(hash(optimizer_->values(), *result.digest), parallel_.world);
   }
   return result;
+}
+
+void Trainer::update_parameters(ttrace::Step& step) {
+  optimizer_->step();
+  gather_due_ = gather_.has_value();
+  if (gather_due_ && !plan_.options.overlap_gather) {
+    gather_->start();
+    static_cast<void>(gather_->finish());
+    gather_due_ = false;
+  }
+  step.parameters_updated(optimizer_->entries(!gather_due_));
 }
 
 Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {
