@@ -81,8 +81,13 @@ class Bounds {
   Bounds(const NoiseModel& noise, ElementType precision, bool same_precision);
 
   [[nodiscard]] Bound of(const Judged& judged) const;
+  // By how much the scores of two experts may have moved against each other; see routing_check.h.
+  // `margins` is the id of a router's margins, the largest of which is `largest`.
+  [[nodiscard]] Bound of_flips(const TensorId& margins, std::int64_t tokens, double largest) const;
 
  private:
+  // Noise of a tensor that passes say something of, or null and why not.
+  [[nodiscard]] const TensorNoise* usable_noise(const TensorId& id, std::string& why) const;
   [[nodiscard]] Bound from_noise(const Judged& judged, const TensorNoise& noise) const;
   [[nodiscard]] double common_growth(const TensorId& id) const;
   [[nodiscard]] Bound from_class(const Judged& judged, const std::string& why) const;

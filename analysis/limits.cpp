@@ -33,7 +33,6 @@ bool is_exact(const TensorId& id, ElementType type) {
   switch (id.kind) {
     case Kind::kData:
     case Kind::kMask:
-    case Kind::kRouting:
       return true;
     case Kind::kParam:
       return id.step == 0;  // later ones have passed through updates

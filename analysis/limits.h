@@ -37,7 +37,7 @@ struct ClassLimit {
   double default_factor = 0.0;  // bound / (rounding error * ||r||), where none are
 };
 
-// Data, routing, masks, integers, and parameters before the first update must be equal.
+// Data, masks, integers, and parameters before the first update must be equal.
 [[nodiscard]] bool is_exact(const TensorId& id, ElementType type);
 
 // `dimensions` of the logical tensor: a parameter of one dimension is a vector.

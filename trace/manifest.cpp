@@ -37,6 +37,8 @@ class ManifestReader {
                  "; remove the trace and run the pass again");
   }
 
+  [[nodiscard]] bool has(const std::string& key) const { return root_.contains(key); }
+
   [[nodiscard]] std::string text(const std::string& key) const {
     const auto found = root_.find(key);
     if (found == root_.end() || !found->is_string()) {
@@ -145,6 +147,9 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   root["model"] = manifest.model;
   root["data"] = manifest.data;
   root["versions"] = manifest.versions;
+  if (!manifest.forced_routing.empty()) {
+    root["forced_routing"] = manifest.forced_routing;
+  }
   // JSON cannot hold bytes that are no UTF-8: they become U+FFFD.
   write_text_file(
       manifest_file(directory),
@@ -172,6 +177,9 @@ Manifest read_manifest(const std::string& directory) {
   manifest.model = reader.section("model");
   manifest.data = reader.section("data");
   manifest.versions = reader.section("versions");
+  if (reader.has("forced_routing")) {
+    manifest.forced_routing = reader.text("forced_routing");
+  }
   return manifest;
 }
 

@@ -1,5 +1,7 @@
 #include "layers.h"
 
+#include "stage_layers.h"
+
 #include <ttrace/error.h>
 #include <ttrace/scope.h>
 
@@ -61,6 +63,7 @@ struct WeightGradientOf : torch::autograd::Function<WeightGradientOf> {
 }  // namespace
 
 void check_divisible(const ModelConfig& model, const Parallel& parallel) {
+  check_stages(model.layers, parallel);
   const int tp = parallel.tp.size;
   const auto check = [tp](const char* name, std::int64_t size) {
     TTRACE_CHECK(size % tp == 0, UsageError, "--tp ", tp, " does not divide ", name, " ", size);
@@ -211,7 +214,9 @@ at::Tensor VocabularyEmbedding::forward(const at::Tensor& tokens) {
 }
 
 OutputLayer::OutputLayer(const Blueprint& blueprint, const at::Tensor& tied_weight)
-    : parallel_(blueprint.parallel), tied_weight_(tied_weight) {
+    : parallel_(blueprint.parallel),
+      drops_gradient_(blueprint.bugs.on("tied-second-use-dropped")),
+      tied_weight_(tied_weight) {
   if (!tied_weight_.defined()) {
     const int tp = parallel_.tp.size;
     weight_ = register_parameter("weight",
@@ -223,7 +228,8 @@ OutputLayer::OutputLayer(const Blueprint& blueprint, const at::Tensor& tied_weig
 at::Tensor OutputLayer::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
   const at::Tensor whole = enter_region(scope.in(input), parallel_);
-  return scope.out(at::linear(whole, tied_weight_.defined() ? tied_weight_ : weight_));
+  const at::Tensor tied = drops_gradient_ ? tied_weight_.detach() : tied_weight_;
+  return scope.out(at::linear(whole, tied_weight_.defined() ? tied : weight_));
 }
 
 }  // namespace megatron_mini

@@ -28,8 +28,8 @@ struct Blueprint {
   ModelConfig model;
   Parallel parallel;
   Bugs bugs;
-  std::optional<Fp8Config> fp8{};  // of linears in layers; nothing: none computes in FP8
   std::shared_ptr<BeforeForward> before_forward = std::make_shared<BeforeForward>();
+  std::optional<Fp8Config> fp8{};  // of linears in layers; nothing: none computes in FP8
 };
 
 // Throws ttrace::UsageError where the model cannot be split so.
@@ -130,6 +130,7 @@ class OutputLayer : public torch::nn::Module {
 
  private:
   Parallel parallel_;
+  bool drops_gradient_;     // of a tied weight
   at::Tensor tied_weight_;  // undefined where weight_ is used
   at::Tensor weight_;
 };

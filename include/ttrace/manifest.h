@@ -26,6 +26,7 @@ struct TTRACE_API Manifest {
   Section model;                    // must be equal on both sides
   Section data;                     // must be equal on both sides
   Section versions;                 // ttrace, torch, program; printed where they differ
+  std::string forced_routing;       // digest of the choices of experts it followed; empty: its own
 };
 
 // In "fp8" the operands of products are quantised to eight bits and everything else is BF16; any

@@ -31,6 +31,9 @@ tensors:
   - path: decoder.layers.*.mlp
     inputs: "s b h"
     input_grads: "s b h[tp:partial]"
+  - path: decoder.layers.*.mlp.router
+    value: "s b e"
+    routing: ["s[sp] b k", "s[sp] b"]
   - path: decoder.**
     value: "s[sp] b h"
   - path: decoder.final_layernorm
@@ -118,6 +121,10 @@ TEST(Annotations, InputGradientsHaveDimsOfTheirOwnWhereGiven) {
   const Annotations annotations = Annotations::parse(kText);
   EXPECT_EQ(found(annotations, Kind::kInput, "decoder.layers.0.mlp"), "s b h");
   EXPECT_EQ(found(annotations, Kind::kGradInput, "decoder.layers.0.mlp"), "s b h[tp:partial]");
+  const std::string router = "decoder.layers.0.mlp.router";
+  EXPECT_EQ(found(annotations, Kind::kOutput, router), "s b e");
+  EXPECT_EQ(found(annotations, Kind::kRouting, router, 0), "s[sp] b k");
+  EXPECT_EQ(found(annotations, Kind::kRouting, router, 1), "s[sp] b");
 }
 
 TEST(Annotations, AStringIsSlotZeroOnlyAlsoForGradients) {
@@ -126,6 +133,16 @@ TEST(Annotations, AStringIsSlotZeroOnlyAlsoForGradients) {
   EXPECT_EQ(
       found(annotations, Kind::kGradOutput, "decoder.layers.3.self_attention.core_attention", 1),
       "whole");
+}
+
+TEST(Annotations, TransfersHaveTheDimsOfTheFirstOutputAndItsGradient) {
+  const Annotations annotations = Annotations::parse(kText);
+  const std::string attention = "decoder.layers.3.self_attention.core_attention";
+  for (const Kind kind : {Kind::kSent, Kind::kReceived}) {
+    EXPECT_EQ(found(annotations, kind, attention, 0), "s b a[tp]");
+    EXPECT_EQ(found(annotations, kind, attention, 1), "s b a[tp:partial]");
+    EXPECT_EQ(found(annotations, kind, "decoder.final_layernorm", 1), "s[sp] b h");
+  }
 }
 
 TEST(Annotations, TheFirstMatchingEntryDecides) {
