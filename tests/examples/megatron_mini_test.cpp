@@ -243,7 +243,8 @@ const BugRun kBugRuns[] = {{"tp-forward-allreduce", kLayouts[0]},
                            {"softmax-scale", {"single", 1, ""}},
                            {"softmax-scale", kLayouts[3]},
                            {"gather-order", kLayouts[1]},
-                           {"gather-order", kLayouts[4]}};
+                           {"gather-order", kLayouts[4]},
+                           {"bucket-end-not-reduced", {"dp2_zero1", 2, "--dp 2 --zero1"}}};
 
 INSTANTIATE_TEST_SUITE_P(MegatronMini, BugRuns, ::testing::ValuesIn(kBugRuns), [](const auto& run) {
   std::string name = run.param.bug + "_" + run.param.layout.name;
