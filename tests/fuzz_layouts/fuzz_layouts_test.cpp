@@ -60,20 +60,27 @@ TEST(Generate, YieldsOnlyCasesThatCanExist) {
   }
 }
 
-TEST(Generate, CoversEveryBuiltFeatureInSixtyCases) {
+class Coverage : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Coverage, OfSixtyCasesIsEveryFeatureOfThePrecision) {
   std::vector<Case> cases;
   for (int i = 0; i < 60; ++i) {
-    cases.push_back(generate(1, i, "f64"));
+    cases.push_back(generate(1, i, GetParam()));
   }
   for (const Feature& feature : features()) {
     const auto count = std::count_if(cases.begin(), cases.end(), feature.on);
-    if (feature.built) {
+    if (feature.can_be_on(GetParam())) {
       EXPECT_GE(count, 1) << feature.name;
-    } else {
+    } else if (!feature.fp8_only) {
       EXPECT_EQ(count, 0) << feature.name << " is switched on but marked as not built";
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Generate,
+                         Coverage,
+                         ::testing::Values("f64", "f32", "bf16", "fp8"),
+                         ::testing::PrintToStringParamName());
 
 TEST(Shrink, FindsThePlantedMinimum) {
   const auto fails = [](const Case& c) { return c.tp >= 2 && c.swiglu != 0; };
