@@ -193,8 +193,8 @@ TEST(Bounds, OfOptimizerResultsKnowTheFlipsOfOtherTensorsOfTheirKind) {
                                  noise_row("s1/master/small/0", 0.0, 0.0)}),
                          tensors.matches());
   const double variance = 4.0 / 1003.0;
-  EXPECT_DOUBLE_EQ(noise.pooled(0, Kind::kMaster).element_variance, variance);
-  EXPECT_DOUBLE_EQ(noise.pooled(0, Kind::kMaster).max_abs, 0.5);
+  EXPECT_DOUBLE_EQ(noise.pooled(parse_tensor_id("s0/master/big/0")).element_variance, variance);
+  EXPECT_DOUBLE_EQ(noise.pooled(parse_tensor_id("s0/master/big/0")).max_abs, 0.5);
   // Never moved itself, yet a flip of its three elements must pass.
   const Bound bound = bound_of("s0/master/small/0", noise);
   EXPECT_DOUBLE_EQ(bound.value, 2.0 * std::sqrt(variance * 3 + 1.5 * 1.5));
