@@ -185,7 +185,7 @@ int fuzz(const Options& options) {
     TTRACE_CHECK(problem.empty(), UsageError, "the case cannot exist: ", problem);
   }
   for (int i = 0; i < options.count; ++i) {
-    cases.push_back(generate(options.seed, i, options.precision));
+    cases.push_back(fuzz_layouts::generate(options.seed, i, options.precision));
   }
   if (options.list) {
     for (const Case& layout : cases) {
