@@ -56,6 +56,7 @@ MainGradients::MainGradients(std::vector<ModelParameter> parameters,
 }
 
 void MainGradients::zero(std::int64_t iteration) {
+  summed_.reset();
   if (bugs_.on("grads-not-zeroed")) {
     return;
   }
@@ -67,7 +68,6 @@ void MainGradients::zero(std::int64_t iteration) {
       views_[i].copy_(parameters_[i].tensor.detach());
     }
   }
-  summed_.reset();
 }
 
 void MainGradients::accumulate(std::int64_t microbatch, int chunk) {
