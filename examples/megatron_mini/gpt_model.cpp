@@ -34,7 +34,9 @@ at::Tensor Mlp::forward(const at::Tensor& input) {
 }
 
 TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
-    : input_layernorm_(
+    : path_(path),
+      before_forward_(blueprint.before_forward),
+      input_layernorm_(
           register_module("input_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
       self_attention_(register_module(
           "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
@@ -43,6 +45,7 @@ TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string
       mlp_(register_module("mlp", std::make_shared<Mlp>(blueprint, path + ".mlp"))) {}
 
 at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces& places) {
+  (*before_forward_)(path_);
   ttrace::Scope scope(*this);
   const at::Tensor stream = scope.in(input);
   const at::Tensor attended =
@@ -50,7 +53,8 @@ at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces&
   return scope.out(attended + mlp_->forward(pre_mlp_layernorm_->forward(attended)));
 }
 
-Decoder::Decoder(const Blueprint& blueprint) : parallel_(blueprint.parallel) {
+Decoder::Decoder(const Blueprint& blueprint)
+    : parallel_(blueprint.parallel), before_forward_(blueprint.before_forward) {
   const auto layers = register_module("layers", std::make_shared<torch::nn::Module>("Layers"));
   for (int chunk = 0; chunk < parallel_.chunks; ++chunk) {
     const LayerRange range = layers_of(blueprint.model.layers, parallel_, chunk, blueprint.bugs);
@@ -76,10 +80,18 @@ at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places, int ch
   for (std::int64_t i = first; i < first + count; ++i) {
     stream = layers_[static_cast<std::size_t>(i)]->forward(stream, places);
   }
-  return parallel_.ends(chunk) ? final_layernorm_->forward(stream) : stream;
+  if (!parallel_.ends(chunk)) {
+    return stream;
+  }
+  (*before_forward_)("decoder.final_layernorm");
+  return final_layernorm_->forward(stream);
 }
 
-GptModel::GptModel(const Blueprint& blueprint) : parallel_(blueprint.parallel) {
+GptModel::GptModel(const Blueprint& blueprint)
+    : parallel_(blueprint.parallel),
+      ties_stages_(blueprint.model.tied && blueprint.parallel.pp.size > 1),
+      aligns_tied_parts_(!blueprint.bugs.on("tied-shards-misaligned")),
+      before_forward_(blueprint.before_forward) {
   const bool is_last = parallel_.is_last_stage();
   const bool tied = blueprint.model.tied;
   if (parallel_.is_first_stage() || (is_last && tied)) {
@@ -97,10 +109,20 @@ GptModel::GptModel(const Blueprint& blueprint) : parallel_(blueprint.parallel) {
 }
 
 at::Tensor GptModel::forward(const at::Tensor& input, const TokenPlaces& places, int chunk) {
-  const at::Tensor stream =
-      parallel_.begins(chunk) ? word_embeddings_->forward(input.t().contiguous()) : input;
-  const at::Tensor output = decoder_->forward(stream, places, chunk);
-  return parallel_.ends(chunk) ? output_layer_->forward(output) : output;
+  at::Tensor stream = input;
+  if (parallel_.begins(chunk)) {
+    (*before_forward_)("embedding");
+    stream = word_embeddings_->forward(input.t().contiguous());
+  }
+  const at::Tensor decoded = decoder_->forward(stream, places, chunk);
+  if (!parallel_.ends(chunk)) {
+    return decoded;
+  }
+  if (ties_stages_) {
+    (*before_forward_)("embedding");  // whose weight the output layer multiplies by
+  }
+  (*before_forward_)("output_layer");
+  return output_layer_->forward(decoded);
 }
 
 int GptModel::chunk_of(const std::string& path) const {
@@ -124,8 +146,9 @@ std::vector<ModelParameter> GptModel::model_parameters() const {
     for (const auto& item : module.value()->named_parameters(/*recurse=*/false)) {
       ModelParameter parameter{.path = module.key() + "." + item.key(), .tensor = item.value()};
       parameter.chunk = chunk_of(parameter.path);
-      parameter.is_second_copy =
-          !parallel_.is_first_stage() && parameter.path.starts_with("embedding.");
+      const bool is_embedding = parameter.path.starts_with("embedding.");
+      parameter.is_second_copy = is_embedding && !parallel_.is_first_stage();
+      parameter.own_bucket = is_embedding && ties_stages_ && aligns_tied_parts_;
       if (is_norm) {
         parameter.role = ParameterRole::kReplicatedNorm;
       } else if (is_row_parallel && item.key() == "bias") {

@@ -48,6 +48,8 @@ class TransformerLayer : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(const at::Tensor& input, const TokenPlaces& places);
 
  private:
+  std::string path_;
+  std::shared_ptr<BeforeForward> before_forward_;
   std::shared_ptr<LayerNorm> input_layernorm_;
   std::shared_ptr<SelfAttention> self_attention_;
   std::shared_ptr<LayerNorm> pre_mlp_layernorm_;
@@ -63,6 +65,7 @@ class Decoder : public torch::nn::Module {
 
  private:
   Parallel parallel_;
+  std::shared_ptr<BeforeForward> before_forward_;
   std::vector<LayerRange> chunks_;
   std::vector<std::shared_ptr<TransformerLayer>> layers_;  // of all chunks
   std::shared_ptr<LayerNorm> final_layernorm_;             // on the last stage
@@ -78,6 +81,7 @@ struct ModelParameter {
   ParameterRole role = ParameterRole::kSplit;
   int chunk = 0;                // whose backward gives its gradient
   bool is_second_copy = false;  // of the tied weight, on the last stage
+  bool own_bucket = false;      // so that parts of it are the same on both stages that have it
 };
 
 class GptModel : public torch::nn::Module {
@@ -100,6 +104,9 @@ class GptModel : public torch::nn::Module {
   [[nodiscard]] int chunk_of(const std::string& path) const;
 
   Parallel parallel_;
+  bool ties_stages_;  // first and last stage share the embedding's weight
+  bool aligns_tied_parts_;
+  std::shared_ptr<BeforeForward> before_forward_;
   std::shared_ptr<VocabularyEmbedding> word_embeddings_;  // null where this stage has none
   std::shared_ptr<Decoder> decoder_;
   std::shared_ptr<OutputLayer> output_layer_;  // null but on the last stage

@@ -6,61 +6,43 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 #include <utility>
 
 namespace megatron_mini {
 
-namespace {
-
-// Small, so that even a tiny model has several; a larger parameter has a bucket of its own.
-constexpr std::int64_t kBucketElements = 1 << 16;
-
-// Number of parameters, from the first, that fill one bucket.
-std::size_t bucket_length(std::span<const ModelParameter> parameters) {
-  std::size_t length = 0;
-  std::int64_t elements = 0;
-  while (length < parameters.size()) {
-    elements += parameters[length].tensor.numel();
-    if (length > 0 && elements > kBucketElements) {
-      break;
-    }
-    ++length;
-  }
-  return length;
-}
-
-}  // namespace
-
 MainGradients::MainGradients(std::vector<ModelParameter> parameters,
                              const Parallel& parallel,
                              const Bugs& bugs)
-    : parameters_(std::move(parameters)), parallel_(parallel), bugs_(bugs) {
-  std::span<const ModelParameter> rest(parameters_);
-  while (!rest.empty()) {
-    const auto members = rest.first(bucket_length(rest));
-    rest = rest.subspan(members.size());
-    std::int64_t elements = 0;
-    for (const auto& member : members) {
-      elements += member.tensor.numel();
-    }
-    const auto type =
-        members.front().tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    buckets_.push_back(at::zeros({elements}, type));
-    std::int64_t offset = 0;
-    for (const auto& member : members) {
-      const auto count = member.tensor.numel();
-      views_.push_back(buckets_.back().narrow(0, offset, count).view(member.tensor.sizes()));
-      offset += count;
+    : parameters_(std::move(parameters)),
+      parallel_(parallel),
+      bugs_(bugs),
+      layout_(flat_buckets(parameters_, parallel.dp_cp, parallel.zero1)),
+      parts_(owned_parts(parameters_, layout_, parallel.zero1)),
+      views_(parameters_.size()) {
+  for (const auto& bucket : layout_) {
+    const at::Tensor& first = parameters_[bucket.members.front().parameter].tensor;
+    const auto type = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    buckets_.push_back(at::zeros({bucket.size}, type));
+    for (const auto& [i, offset] : bucket.members) {
+      const at::Tensor& parameter = parameters_[i].tensor;
+      views_[i] = buckets_.back().narrow(0, offset, parameter.numel()).view(parameter.sizes());
     }
   }
 }
 
-void MainGradients::zero() {
+void MainGradients::zero(std::int64_t iteration) {
+  if (bugs_.on("grads-not-zeroed")) {
+    return;
+  }
   for (const auto& bucket : buckets_) {
     bucket.zero_();
   }
   summed_.reset();
+  if (iteration > 0 && bugs_.on("gathered-parameters-left-in-grads")) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      views_[i].copy_(parameters_[i].tensor.detach());
+    }
+  }
 }
 
 void MainGradients::accumulate(std::int64_t microbatch, int chunk) {
@@ -76,7 +58,9 @@ void MainGradients::accumulate(std::int64_t microbatch, int chunk) {
                  InternalError,
                  parameters_[i].path,
                  " got no gradient in this micro-batch");
-    if (!dropped) {
+    const bool not_accumulated = parameters_[i].path == "decoder.layers.1.mlp.linear_fc1.weight" &&
+                                 bugs_.on("weight-grad-not-accumulated");
+    if (!dropped && !not_accumulated) {
       views_[i].add_(gradient, factor);
     }
     gradient.reset();
@@ -89,9 +73,7 @@ void MainGradients::sum_over_data_ranks(Loss loss) {
     summed_ = bugs_.on("dp-divisor") ? bugs_.size(1.0) : parallel_.dp_cp.size;
     divide(*summed_);
   }
-  for (const auto& bucket : buckets_) {
-    sum_in_place(bucket, parallel_.dp_cp);
-  }
+  sum_buckets();
 }
 
 void MainGradients::reduce(Loss loss) {
@@ -102,6 +84,32 @@ void MainGradients::reduce(Loss loss) {
     sum_sequence_parallel_gradients();
   }
   sum_tied_gradients();
+}
+
+void MainGradients::sum_buckets() {
+  for (std::size_t i = 0; i < layout_.size(); ++i) {
+    const FlatBucket& bucket = layout_[i];
+    if (!parallel_.zero1) {
+      sum_in_place(buckets_[i], bucket.group);
+      continue;
+    }
+    const std::int64_t begin = bucket.part() * bucket.group.rank;
+    const std::int64_t unit = kPartUnit * bucket.group.size;
+    const std::int64_t end =
+        bugs_.on("bucket-end-not-reduced") ? bucket.used / unit * unit : bucket.size;
+    const std::int64_t count = std::clamp<std::int64_t>(end - begin, 0, bucket.part());
+    buckets_[i]
+        .narrow(0, begin, count)
+        .copy_(reduce_scatter(buckets_[i], bucket.group).narrow(0, 0, count));
+  }
+}
+
+std::vector<at::Tensor> MainGradients::reduced() const {
+  std::vector<at::Tensor> result;
+  for (const OwnedPart& part : parts_) {
+    result.push_back(part.of(views_[part.parameter]));
+  }
+  return result;
 }
 
 void MainGradients::divide(double divisor) {
@@ -138,22 +146,29 @@ void MainGradients::sum_tied_gradients() {
 }
 
 double MainGradients::norm() const {
+  if (bugs_.on("norm-of-absent-grads")) {
+    return 0.0;
+  }
   const bool is_local = bugs_.on("local-clip-norm");
   at::Tensor squared = at::zeros({1}, at::kDouble);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i].is_second_copy && !bugs_.on("tied-counted-twice-in-norm")) {
+  for (const OwnedPart& part : parts_) {
+    const ModelParameter& parameter = parameters_[part.parameter];
+    if (parameter.is_second_copy && !bugs_.on("tied-counted-twice-in-norm")) {
       continue;
     }
     // The ranks of tp hold equal copies of a replicated gradient: the first one counts.
-    if (parameters_[i].role == ParameterRole::kSplit || parallel_.tp.rank == 0 || is_local) {
-      squared += views_[i].to(at::kDouble).square().sum();
+    if (parameter.role == ParameterRole::kSplit || parallel_.tp.rank == 0 || is_local) {
+      squared += part.of(views_[part.parameter]).to(at::kDouble).square().sum();
     }
   }
+  if (parallel_.zero1 && !is_local) {
+    sum_in_place(squared, parallel_.dp_cp);
+  }
   if (!is_local) {
-    squared = all_reduce(squared, parallel_.tp);
+    sum_in_place(squared, parallel_.tp);
   }
   if (!bugs_.on("stage-clip-norm")) {
-    squared = all_reduce(squared, parallel_.pp);
+    sum_in_place(squared, parallel_.pp);
   }
   return std::sqrt(squared.item<double>());
 }

@@ -39,6 +39,8 @@ po::options_description description() {
       po::value<std::int64_t>()->value_name("N"),
       "layers of the last stage (default: as the others)");
   add("sp", po::bool_switch(), "sequence parallelism over the tensor-parallel ranks");
+  add("zero1", po::bool_switch(), "divide the optimizer over the ranks of dp and cp");
+  add("overlap-gather", po::bool_switch(), "gather updated parameters during the next forward");
   add("bug", po::value<std::string>()->value_name("NAME"), "switch a silent bug on");
   add("bug-size", po::value<double>()->value_name("X"), "magnitude of a bug that has one");
   add("list-bugs", po::bool_switch(), "print one line of JSON per bug");
@@ -105,6 +107,8 @@ RunFacts facts_of(const Options& options, const Config& config) {
           {"vpp", options.vpp},
           {"first_stage_layers", options.first_stage_layers.value_or(0)},
           {"last_stage_layers", options.last_stage_layers.value_or(0)},
+          {"zero1", options.zero1 ? 1 : 0},
+          {"overlap_gather", options.overlap_gather ? 1 : 0},
           {"layers", config.model.layers},
           {"micro_batches", config.data.micro_batches},
           {"micro_batch_size", config.data.micro_batch_size},
@@ -142,6 +146,15 @@ void check_layout(const Options& options, int world_size) {
                options.vpp,
                " needs --pp 2 or more, not ",
                options.pp);
+  TTRACE_CHECK(!options.zero1 || options.dp * options.cp >= 2,
+               UsageError,
+               "--zero1 divides the optimizer over --dp ",
+               options.dp,
+               " times --cp ",
+               options.cp,
+               " ranks, which must be 2 or more");
+  TTRACE_CHECK(
+      !options.overlap_gather || options.zero1, UsageError, "--overlap-gather needs --zero1");
 }
 
 void check_micro_batches(const Options& options, std::int64_t micro_batches) {
@@ -187,6 +200,8 @@ void read_layout(const po::variables_map& values, int world_size, Options& optio
   options.first_stage_layers = optional<std::int64_t>(values, "first-stage-layers");
   options.last_stage_layers = optional<std::int64_t>(values, "last-stage-layers");
   options.sequence_parallel = values["sp"].as<bool>();
+  options.zero1 = values["zero1"].as<bool>();
+  options.overlap_gather = values["overlap-gather"].as<bool>();
   check_layout(options, world_size);
 }
 

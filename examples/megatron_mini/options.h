@@ -27,6 +27,8 @@ struct Options {
   std::optional<std::int64_t> first_stage_layers;
   std::optional<std::int64_t> last_stage_layers;
   bool sequence_parallel = false;
+  bool zero1 = false;
+  bool overlap_gather = false;
   Bugs bugs{};
   bool digest = false;
 };

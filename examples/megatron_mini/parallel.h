@@ -20,8 +20,9 @@ struct Parallel {
   Group pp{};     // the stages that one micro-batch goes through
   Group embedding{};               // first and last stage, where both hold the tied embedding
   bool sequence_parallel = false;  // between tensor-parallel blocks tp ranks divide the rows of cp
-  bool ties_stages = false;        // whether there are such stages
-  int chunks = 1;                  // virtual stages on each rank
+  bool zero1 = false;  // dp_cp ranks divide the optimizer: each updates its part of the buckets
+  bool ties_stages = false;                          // whether there are such stages
+  int chunks = 1;                                    // virtual stages on each rank
   std::optional<std::int64_t> first_stage_layers{};  // where it has a number of its own
   std::optional<std::int64_t> last_stage_layers{};
 

@@ -21,6 +21,7 @@
 #include "mixed_precision_optimizer.h"
 #include "options.h"
 #include "parallel.h"
+#include "parameter_gather.h"
 #include "schedule.h"
 #include "text_data.h"
 #include "transfers.h"
@@ -87,6 +88,8 @@ class Trainer {
   };
 
   void describe();
+  [[nodiscard]] ttrace::Step begin_step(std::int64_t iteration);
+  void update_parameters(ttrace::Step& step);
   // All tasks of this rank's schedule.
   LossAddend train_microbatches(ttrace::Step& step, std::int64_t iteration);
   // `number`: on this data-parallel rank.
@@ -107,10 +110,13 @@ class Trainer {
   Plan plan_;
   Parallel parallel_;
   Bugs bugs_;
+  std::shared_ptr<BeforeForward> before_forward_;
   std::shared_ptr<GptModel> model_;
   ttrace::Session session_;
   std::optional<MainGradients> gradients_;            // from start() on
   std::optional<MixedPrecisionOptimizer> optimizer_;  // from start() on
+  std::optional<ParameterGather> gather_;             // from start() on, with zero1
+  bool gather_due_ = false;                           // other ranks have newer parts of parameters
 };
 
 }  // namespace megatron_mini
