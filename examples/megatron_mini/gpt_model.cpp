@@ -6,6 +6,16 @@
 
 namespace megatron_mini {
 
+namespace {
+
+// Of the weights of input_layernorm; another one than 1 is a planted bug.
+double norm_gradient_factor(const Blueprint& blueprint) {
+  const bool scaled = blueprint.bugs.on("fp8-norm-grad-times-tp");
+  return scaled ? blueprint.bugs.size(blueprint.parallel.tp.size) : 1.0;
+}
+
+}  // namespace
+
 at::Tensor ActivationFunction::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
   const at::Tensor x = scope.in(input);
@@ -36,8 +46,9 @@ at::Tensor Mlp::forward(const at::Tensor& input) {
 TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
     : path_(path),
       before_forward_(blueprint.before_forward),
-      input_layernorm_(
-          register_module("input_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
+      input_layernorm_(register_module(
+          "input_layernorm",
+          std::make_shared<LayerNorm>(blueprint.model, norm_gradient_factor(blueprint)))),
       self_attention_(register_module(
           "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
       pre_mlp_layernorm_(
@@ -88,10 +99,7 @@ at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places, int ch
 }
 
 GptModel::GptModel(const Blueprint& blueprint)
-    : parallel_(blueprint.parallel),
-      ties_stages_(blueprint.model.tied && blueprint.parallel.pp.size > 1),
-      aligns_tied_parts_(!blueprint.bugs.on("tied-shards-misaligned")),
-      before_forward_(blueprint.before_forward) {
+    : parallel_(blueprint.parallel), before_forward_(blueprint.before_forward) {
   const bool is_last = parallel_.is_last_stage();
   const bool tied = blueprint.model.tied;
   if (parallel_.is_first_stage() || (is_last && tied)) {
@@ -114,15 +122,15 @@ at::Tensor GptModel::forward(const at::Tensor& input, const TokenPlaces& places,
     (*before_forward_)("embedding");
     stream = word_embeddings_->forward(input.t().contiguous());
   }
-  const at::Tensor decoded = decoder_->forward(stream, places, chunk);
+  const at::Tensor output = decoder_->forward(stream, places, chunk);
   if (!parallel_.ends(chunk)) {
-    return decoded;
+    return output;
   }
-  if (ties_stages_) {
-    (*before_forward_)("embedding");  // whose weight the output layer multiplies by
+  if (word_embeddings_) {
+    (*before_forward_)("embedding");  // its weight may be the output layer's
   }
   (*before_forward_)("output_layer");
-  return output_layer_->forward(decoded);
+  return output_layer_->forward(output);
 }
 
 int GptModel::chunk_of(const std::string& path) const {
@@ -146,9 +154,8 @@ std::vector<ModelParameter> GptModel::model_parameters() const {
     for (const auto& item : module.value()->named_parameters(/*recurse=*/false)) {
       ModelParameter parameter{.path = module.key() + "." + item.key(), .tensor = item.value()};
       parameter.chunk = chunk_of(parameter.path);
-      const bool is_embedding = parameter.path.starts_with("embedding.");
-      parameter.is_second_copy = is_embedding && !parallel_.is_first_stage();
-      parameter.own_bucket = is_embedding && ties_stages_ && aligns_tied_parts_;
+      parameter.is_second_copy =
+          !parallel_.is_first_stage() && parameter.path.starts_with("embedding.");
       if (is_norm) {
         parameter.role = ParameterRole::kReplicatedNorm;
       } else if (is_row_parallel && item.key() == "bias") {

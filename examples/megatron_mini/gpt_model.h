@@ -81,7 +81,6 @@ struct ModelParameter {
   ParameterRole role = ParameterRole::kSplit;
   int chunk = 0;                // whose backward gives its gradient
   bool is_second_copy = false;  // of the tied weight, on the last stage
-  bool own_bucket = false;      // so that parts of it are the same on both stages that have it
 };
 
 class GptModel : public torch::nn::Module {
@@ -104,8 +103,6 @@ class GptModel : public torch::nn::Module {
   [[nodiscard]] int chunk_of(const std::string& path) const;
 
   Parallel parallel_;
-  bool ties_stages_;  // first and last stage share the embedding's weight
-  bool aligns_tied_parts_;
   std::shared_ptr<BeforeForward> before_forward_;
   std::shared_ptr<VocabularyEmbedding> word_embeddings_;  // null where this stage has none
   std::shared_ptr<Decoder> decoder_;

@@ -10,6 +10,7 @@
 #include "before_forward.h"
 #include "bugs.h"
 #include "config.h"
+#include "fp8_linear.h"
 #include "parallel.h"
 #include "regions.h"
 
@@ -17,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace megatron_mini {
@@ -27,6 +29,7 @@ struct Blueprint {
   Parallel parallel;
   Bugs bugs;
   std::shared_ptr<BeforeForward> before_forward = std::make_shared<BeforeForward>();
+  std::optional<Fp8Config> fp8{};  // of linears in layers; nothing: none computes in FP8
 };
 
 // Throws ttrace::UsageError where the model cannot be split so.
@@ -41,11 +44,13 @@ void check_divisible(const ModelConfig& model, const Parallel& parallel);
 // of the batch in bf16, in an order that depends on the number of threads.
 class LayerNorm : public torch::nn::Module {
  public:
-  explicit LayerNorm(const ModelConfig& model);
+  // Another factor than 1 is a planted bug.
+  explicit LayerNorm(const ModelConfig& model, double weight_gradient_factor = 1.0);
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> the same
 
  private:
   double epsilon_;
+  double weight_gradient_factor_;
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -59,11 +64,21 @@ class ColumnParallelLinear : public torch::nn::Module {
                        const std::string& path);
   // [rows, b, inputs] -> [s, b, outputs/tp]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+  [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
  private:
+  // whole [s, b, inputs], of which this rank gave `mine`; `bias` may be undefined.
+  [[nodiscard]] at::Tensor product(const at::Tensor& whole,
+                                   const at::Tensor& mine,
+                                   const at::Tensor& weight,
+                                   const at::Tensor& bias) const;
+
   Parallel parallel_;
   SumOverRanks backward_sum_;
   RowOrder gather_order_;
+  // A planted bug: for the weight's gradient the gathered input is read with ranks and rows mixed.
+  bool mixes_gathered_rows_;
+  std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -77,9 +92,11 @@ class RowParallelLinear : public torch::nn::Module {
                     const std::string& path);
   // [s, b, inputs/tp] -> [rows, b, outputs]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+  [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
  private:
   Parallel parallel_;
+  std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   SumOverRanks forward_sum_;
   bool bias_before_sum_;
   double output_factor_;

@@ -80,7 +80,8 @@ Parallel groups_of(megatron_mini::MpiRuntime& runtime, const megatron_mini::Plan
           .ties_stages = ties_stages,
           .chunks = options.vpp,
           .first_stage_layers = options.first_stage_layers,
-          .last_stage_layers = options.last_stage_layers};
+          .last_stage_layers = options.last_stage_layers,
+          .zero1 = options.zero1};
 }
 
 int run(megatron_mini::MpiRuntime& runtime, int argc, char** argv) {

@@ -16,7 +16,8 @@ MainGradients::MainGradients(std::vector<ModelParameter> parameters,
     : parameters_(std::move(parameters)),
       parallel_(parallel),
       bugs_(bugs),
-      layout_(flat_buckets(parameters_, parallel.dp_cp, parallel.zero1)),
+      layout_(flat_buckets(
+          parameters_, parallel.dp_cp, parallel.zero1, !bugs.on("tied-shards-misaligned"))),
       parts_(owned_parts(parameters_, layout_, parallel.zero1)),
       views_(parameters_.size()) {
   for (const auto& bucket : layout_) {
@@ -37,12 +38,12 @@ void MainGradients::zero(std::int64_t iteration) {
   for (const auto& bucket : buckets_) {
     bucket.zero_();
   }
-  summed_.reset();
   if (iteration > 0 && bugs_.on("gathered-parameters-left-in-grads")) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       views_[i].copy_(parameters_[i].tensor.detach());
     }
   }
+  summed_.reset();
 }
 
 void MainGradients::accumulate(std::int64_t microbatch, int chunk) {
@@ -152,23 +153,23 @@ double MainGradients::norm() const {
   const bool is_local = bugs_.on("local-clip-norm");
   at::Tensor squared = at::zeros({1}, at::kDouble);
   for (const OwnedPart& part : parts_) {
-    const ModelParameter& parameter = parameters_[part.parameter];
-    if (parameter.is_second_copy && !bugs_.on("tied-counted-twice-in-norm")) {
+    if (parameters_[part.parameter].is_second_copy && !bugs_.on("tied-counted-twice-in-norm")) {
       continue;
     }
     // The ranks of tp hold equal copies of a replicated gradient: the first one counts.
-    if (parameter.role == ParameterRole::kSplit || parallel_.tp.rank == 0 || is_local) {
+    if (parameters_[part.parameter].role == ParameterRole::kSplit || parallel_.tp.rank == 0 ||
+        is_local) {
       squared += part.of(views_[part.parameter]).to(at::kDouble).square().sum();
     }
   }
-  if (parallel_.zero1 && !is_local) {
-    sum_in_place(squared, parallel_.dp_cp);
-  }
   if (!is_local) {
-    sum_in_place(squared, parallel_.tp);
+    squared = all_reduce(squared, parallel_.tp);
+    if (parallel_.zero1) {
+      sum_in_place(squared, parallel_.dp_cp);
+    }
   }
   if (!bugs_.on("stage-clip-norm")) {
-    sum_in_place(squared, parallel_.pp);
+    squared = all_reduce(squared, parallel_.pp);
   }
   return std::sqrt(squared.item<double>());
 }

@@ -21,7 +21,7 @@ po::options_description description() {
       "Several ranks: run_ranks N megatron_mini --config FILE ...\n\nOptions");
   auto add = result.add_options();
   add("config", po::value<std::string>()->value_name("FILE"), "configuration (required)");
-  add("precision", po::value<std::string>()->value_name("P"), "f64, f32 or bf16");
+  add("precision", po::value<std::string>()->value_name("P"), "f64, f32, bf16 or fp8");
   add("seed", po::value<std::uint64_t>()->value_name("N"), "of data and initial values");
   add("micro-batches", po::value<std::int64_t>()->value_name("N"), "per step, over all ranks");
   add("steps", po::value<std::int64_t>()->value_name("N")->default_value(1), "iterations");
@@ -99,6 +99,7 @@ std::optional<T> optional(const po::variables_map& values, const char* name) {
 
 // By the names of bugs.yaml's vocabulary.
 RunFacts facts_of(const Options& options, const Config& config) {
+  const bool is_fp8 = config.precision == Precision::kFP8;
   return {{"tp", options.tp},
           {"sp", options.sequence_parallel ? 1 : 0},
           {"cp", options.cp},
@@ -120,7 +121,22 @@ RunFacts facts_of(const Options& options, const Config& config) {
           {"per_token", config.loss == Loss::kPerToken ? 1 : 0},
           {"clip", config.optimizer.clip > 0.0 ? 1 : 0},
           {"precision", static_cast<std::int64_t>(config.precision)},
-          {"bf16", static_cast<std::int64_t>(Precision::kBF16)}};
+          {"bf16", static_cast<std::int64_t>(Precision::kBF16)},
+          {"fp8", is_fp8 ? 1 : 0},
+          {"delayed", is_fp8 && config.fp8.recipe == Fp8Recipe::kDelayed ? 1 : 0},
+          {"bf16_ends", is_fp8 ? config.fp8.bf16_ends : 0}};
+}
+
+void check_zero1(const Options& options) {
+  TTRACE_CHECK(!options.zero1 || options.dp * options.cp >= 2,
+               UsageError,
+               "--zero1 divides the optimizer over --dp ",
+               options.dp,
+               " times --cp ",
+               options.cp,
+               " ranks, which must be 2 or more");
+  TTRACE_CHECK(
+      !options.overlap_gather || options.zero1, UsageError, "--overlap-gather needs --zero1");
 }
 
 void check_layout(const Options& options, int world_size) {
@@ -139,6 +155,7 @@ void check_layout(const Options& options, int world_size) {
                "; start with run_ranks N");
   TTRACE_CHECK(
       !options.sequence_parallel || options.tp >= 2, UsageError, "--sp needs --tp 2 or more");
+  check_zero1(options);
   TTRACE_CHECK(options.vpp >= 1, UsageError, "--vpp ", options.vpp, " must be at least 1");
   TTRACE_CHECK(options.vpp == 1 || options.pp >= 2,
                UsageError,
@@ -146,15 +163,6 @@ void check_layout(const Options& options, int world_size) {
                options.vpp,
                " needs --pp 2 or more, not ",
                options.pp);
-  TTRACE_CHECK(!options.zero1 || options.dp * options.cp >= 2,
-               UsageError,
-               "--zero1 divides the optimizer over --dp ",
-               options.dp,
-               " times --cp ",
-               options.cp,
-               " ranks, which must be 2 or more");
-  TTRACE_CHECK(
-      !options.overlap_gather || options.zero1, UsageError, "--overlap-gather needs --zero1");
 }
 
 void check_micro_batches(const Options& options, std::int64_t micro_batches) {

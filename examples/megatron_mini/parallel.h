@@ -20,11 +20,11 @@ struct Parallel {
   Group pp{};     // the stages that one micro-batch goes through
   Group embedding{};               // first and last stage, where both hold the tied embedding
   bool sequence_parallel = false;  // between tensor-parallel blocks tp ranks divide the rows of cp
-  bool zero1 = false;  // dp_cp ranks divide the optimizer: each updates its part of the buckets
-  bool ties_stages = false;                          // whether there are such stages
-  int chunks = 1;                                    // virtual stages on each rank
+  bool ties_stages = false;        // whether there are such stages
+  int chunks = 1;                  // virtual stages on each rank
   std::optional<std::int64_t> first_stage_layers{};  // where it has a number of its own
   std::optional<std::int64_t> last_stage_layers{};
+  bool zero1 = false;  // dp_cp ranks divide the optimizer: each updates its part of the buckets
 
   [[nodiscard]] bool is_first_stage() const { return pp.rank == 0; }
   [[nodiscard]] bool is_last_stage() const { return pp.rank + 1 == pp.size; }

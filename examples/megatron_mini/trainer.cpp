@@ -22,6 +22,7 @@ at::ScalarType torch_type(Precision precision) {
     case Precision::kF32:
       return at::kFloat;
     case Precision::kBF16:
+    case Precision::kFP8:
       return at::kBFloat16;
   }
   TTRACE_THROW(InternalError, "a precision without a torch type");
@@ -99,8 +100,12 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
       session_(ttrace::Session::from_environment()) {
   const auto& config = plan_.config;
   check_divisible(config.model, parallel_);
-  const Blueprint blueprint{.model = config.model, .parallel = parallel_, .bugs = bugs_};
+  Blueprint blueprint{.model = config.model, .parallel = parallel_, .bugs = bugs_};
   before_forward_ = blueprint.before_forward;
+  if (config.precision == Precision::kFP8) {
+    blueprint.fp8 = config.fp8;
+  }
+  check_fp8(blueprint);
   model_ = std::make_shared<GptModel>(blueprint);
   model_->to(torch_type(config.precision));
 
@@ -135,7 +140,10 @@ void Trainer::describe() {
                        {"tied", model.tied ? "true" : "false"},
                        {"rotary_base", std::to_string(model.rotary_base)},
                        {"norm_epsilon", short_text(model.norm_epsilon)},
-                       {"loss", name_of(plan_.config.loss)}};
+                       {"loss", name_of(plan_.config.loss)},
+                       {"fp8_recipe", name_of(plan_.config.fp8.recipe)},
+                       {"fp8_history", std::to_string(plan_.config.fp8.history)},
+                       {"fp8_bf16_ends", std::to_string(plan_.config.fp8.bf16_ends)}};
   description.data = {{"seed", std::to_string(data.seed)},
                       {"micro_batch_size", std::to_string(data.micro_batch_size)},
                       {"micro_batches", std::to_string(data.micro_batches)},
@@ -183,6 +191,9 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   }
   gradients_->zero(iteration);
   const LossAddend mine = train_microbatches(step, iteration);
+  if (gather_) {
+    step.parameters_gathered(gather_->finish());  // of modules that did not run
+  }
   gradients_->reduce(plan_.config.loss);
   const LossAddend whole = sum_over_ranks(mine);
   if (plan_.config.loss == Loss::kPerToken) {
@@ -209,6 +220,7 @@ StepResult Trainer::train_step(std::int64_t iteration) {
 
 void Trainer::update_parameters(ttrace::Step& step) {
   optimizer_->step();
+  roll_fp8_histories(*model_, parallel_, bugs_);
   gather_due_ = gather_.has_value();
   if (gather_due_ && !plan_.options.overlap_gather) {
     gather_->start();
@@ -253,9 +265,6 @@ Trainer::LossAddend Trainer::train_microbatches(ttrace::Step& step, std::int64_t
       gradients_->divide(1.0 / bugs_.size(0.5));  // the second round begins
     }
     gradients_->accumulate(running.at(task.microbatch).index, task.chunk);
-    if (gather_) {
-      step.parameters_gathered(gather_->finish());  // of modules that did not run
-    }
     if (++backward_passes == count && bugs_.on("virtual-stages-reduced-early")) {
       gradients_->sum_over_data_ranks(plan_.config.loss);
     }

@@ -70,7 +70,8 @@ struct TTRACE_API RunDescription {
   Section model;          // sizes and choices of the model: equal on both sides or no comparison
   Section data;           // data set, seed, batch sizes: equal on both sides or no comparison
   Section versions;       // of the program
-  std::string precision;  // "f64", "f32" or "bf16": element type that activations have
+  std::string precision;  // "f64", "f32", "bf16": element type of activations; "fp8": quantised
+                          // products of bf16 ones
 };
 
 struct TTRACE_API MicrobatchOptions {

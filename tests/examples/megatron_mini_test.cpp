@@ -52,7 +52,7 @@ const std::vector<RankLayout> kLayouts = {
     {"dp2_pp2", 4, "--dp 2 --pp 2"},
     {"tp2_sp_pp2", 4, "--tp 2 --sp --pp 2"},
     {"cp2_pp2", 4, "--cp 2 --pp 2"},
-    {"dp2_pp2_overlap", 4, "--dp 2 --pp 2 --zero1 --overlap-gather"}};
+    {"dp2_pp2_zero1", 4, "--dp 2 --pp 2 --zero1 --overlap-gather"}};
 
 std::vector<PrintedStep> steps_of(const MiniProgram& program,
                                   int ranks,

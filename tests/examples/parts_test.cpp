@@ -336,9 +336,9 @@ TEST(Annotations, FitEveryParameterOfEveryRank) {
     const auto model = std::make_shared<GptModel>(Blueprint{plan.config.model, parallel, Bugs()});
     const auto layout = layout_of(parallel);
     for (const auto& parameter : model->model_parameters()) {
-      const auto& [path, tensor, role] = std::tie(parameter.path, parameter.tensor, parameter.role);
-      EXPECT_EQ(parameter.chunk, 0);
-      EXPECT_FALSE(parameter.is_second_copy);
+      const auto& [path, tensor, role, chunk, is_second_copy] = parameter;
+      EXPECT_EQ(chunk, 0);
+      EXPECT_FALSE(is_second_copy);
       ASSERT_TRUE(plan.annotations.find(Kind::kParam, path).has_value()) << path;
       const auto place = [&](Kind kind) {
         return plan.annotations.placement(kind, path, 0, tensor.sizes(), layout);
