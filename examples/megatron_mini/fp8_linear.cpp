@@ -155,8 +155,11 @@ Fp8Values Fp8Linear::quantise(int slot, const at::Tensor& tensor, ttrace::Scope&
 }
 
 at::Tensor Fp8Linear::input(const at::Tensor& tensor, ttrace::Scope& scope) {
+  // As if delayed scales moved after every forward: the one that this forward would have met.
+  const at::Tensor moving =
+      turns_back_with_newest_ ? quantisers_[kInput].newest_scale() : at::Tensor();
   const Fp8Values result = quantise(kInput, tensor, scope);
-  input_scale_ = result.scale;
+  input_scale_ = turns_back_with_newest_ ? moving : result.scale;
   return StraightThrough::apply(tensor, result.values);
 }
 
@@ -178,7 +181,7 @@ at::Tensor Fp8Linear::weight(const at::Tensor& tensor, ttrace::Scope& scope) {
   const at::Tensor factor = StraightThrough::apply(tensor, quantise(kWeight, tensor, scope).values);
   if (turns_back_with_newest_ && factor.requires_grad()) {
     factor.register_hook([this, scale = input_scale_](const at::Tensor& gradient) {
-      return gradient * (quantisers_[kInput].newest_scale() / scale).to(gradient.scalar_type());
+      return gradient * (input_scale_ / scale).to(gradient.scalar_type());
     });
   }
   return factor;

@@ -32,6 +32,7 @@ MainGradients::MainGradients(std::vector<ModelParameter> parameters,
 }
 
 void MainGradients::zero(std::int64_t iteration) {
+  summed_.reset();
   if (bugs_.on("grads-not-zeroed")) {
     return;
   }
@@ -43,7 +44,6 @@ void MainGradients::zero(std::int64_t iteration) {
       views_[i].copy_(parameters_[i].tensor.detach());
     }
   }
-  summed_.reset();
 }
 
 void MainGradients::accumulate(std::int64_t microbatch, int chunk) {
