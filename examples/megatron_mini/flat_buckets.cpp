@@ -21,12 +21,13 @@ bool stays_alone(const ModelParameter& parameter) {
 
 std::vector<FlatBucket> flat_buckets(std::span<const ModelParameter> parameters,
                                      const Group& group,
-                                     bool divided) {
+                                     bool divided,
+                                     bool aligns_tied) {
   std::vector<FlatBucket> buckets;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::int64_t elements = parameters[i].tensor.numel();
-    const bool ends =
-        divided && i > 0 && (stays_alone(parameters[i - 1]) || stays_alone(parameters[i]));
+    const bool ends = divided && aligns_tied && i > 0 &&
+                      (stays_alone(parameters[i - 1]) || stays_alone(parameters[i]));
     if (buckets.empty() || ends || buckets.back().used + elements > kBucketElements) {
       buckets.push_back({.group = group, .members = {}});
     }

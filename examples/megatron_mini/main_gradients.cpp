@@ -41,7 +41,8 @@ MainGradients::MainGradients(std::vector<ModelParameter> parameters,
       parameters_(trained(std::move(parameters))),
       parallel_(parallel),
       bugs_(bugs),
-      layout_(flat_buckets(parameters_, parallel.dp_cp, parallel.zero1)),
+      layout_(flat_buckets(
+          parameters_, parallel.dp_cp, parallel.zero1, !bugs.on("tied-shards-misaligned"))),
       parts_(owned_parts(parameters_, layout_, parallel.zero1)),
       views_(parameters_.size()) {
   for (const auto& bucket : layout_) {
