@@ -1,5 +1,6 @@
 #include "attention.h"
 
+#include "faulty_positions.h"
 #include "ring_attention.h"
 
 #include <ttrace/scope.h>
@@ -36,7 +37,10 @@ at::Tensor hidden_keys(std::int64_t s, const at::Tensor& documents) {
 
 }  // namespace
 
-at::Tensor rotate(const at::Tensor& heads, const at::Tensor& positions, std::int64_t base) {
+at::Tensor rotate(const at::Tensor& heads,
+                  const at::Tensor& positions,
+                  std::int64_t base,
+                  RotaryPairs pairs) {
   const auto size = heads.size(-1);
   const auto options = heads.options().dtype(wide_type(heads));
   const at::Tensor exponent = at::arange(0, size, 2, options) / static_cast<double>(size);
@@ -45,8 +49,12 @@ at::Tensor rotate(const at::Tensor& heads, const at::Tensor& positions, std::int
       position / at::pow(static_cast<double>(base), exponent);  // [s, b, 1, d/2]
   const at::Tensor cosine = angle.cos();
   const at::Tensor sine = angle.sin();
-  const auto halves = heads.to(options.dtype()).chunk(2, -1);
-  return at::cat({halves[0] * cosine - halves[1] * sine, halves[1] * cosine + halves[0] * sine}, -1)
+  const at::Tensor wide = heads.to(options.dtype());
+  const bool of_halves = pairs == RotaryPairs::kOfHalves;
+  const auto parts = of_halves ? wide.chunk(2, -1) : wide.unflatten(-1, {size / 2, 2}).unbind(-1);
+  const std::vector<at::Tensor> turned = {parts[0] * cosine - parts[1] * sine,
+                                          parts[1] * cosine + parts[0] * sine};
+  return (of_halves ? at::cat(turned, -1) : at::stack(turned, -1).flatten(-2))
       .to(heads.scalar_type());
 }
 
@@ -60,8 +68,8 @@ at::Tensor CoreAttention::forward(const at::Tensor& query,
   const at::Tensor v = scope.in(value, 2);
   const double scale = scale_factor_ / std::sqrt(static_cast<double>(query.size(3)));
   if (cp_.size > 1) {
-    return scope.out(
-        ring_attention(q, k, v, {.group = cp_, .scale = scale, .documents = documents}));
+    return scope.out(ring_attention(
+        q, k, v, {.group = cp_, .scale = scale, .documents = documents, .bug = ring_bug_}));
   }
   const auto n = query.size(2);
   const at::Tensor scores = at::matmul(by_head(q, n), by_head(k, n).transpose(-2, -1));
@@ -89,7 +97,11 @@ SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path
     : groups_(blueprint.model.query_groups / blueprint.parallel.tp.size),
       heads_per_group_(blueprint.model.heads / blueprint.model.query_groups),
       head_size_(blueprint.model.head_size()),
-      rotary_base_(blueprint.model.rotary_base) {
+      rotary_base_(blueprint.model.rotary_base),
+      rotary_pairs_(blueprint.bugs.on("rotary-interleaved") ? RotaryPairs::kNeighbours
+                                                            : RotaryPairs::kOfHalves),
+      cp_(blueprint.parallel.cp),
+      bugs_(blueprint.bugs) {
   const auto& model = blueprint.model;
   linear_qkv_ = register_module("linear_qkv",
                                 std::make_shared<ColumnParallelLinear>(
@@ -101,6 +113,7 @@ SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path
       register_module("core_attention",
                       std::make_shared<CoreAttention>(blueprint.parallel.cp,
                                                       softmax_scale_factor(blueprint.bugs, path)));
+  core_attention_->plant(ring_bug(blueprint.bugs, path));
   linear_proj_ = register_module("linear_proj",
                                  std::make_shared<RowParallelLinear>(
                                      model.hidden, model.hidden, blueprint, path + ".linear_proj"));
@@ -115,9 +128,10 @@ at::Tensor SelfAttention::forward(const at::Tensor& input, const TokenPlaces& pl
   const at::Tensor query = parts[0].reshape({s, b, groups_ * heads_per_group_, head_size_});
   const at::Tensor key = parts[1].reshape({s, b, groups_, head_size_});
   const at::Tensor value = parts[2].reshape({s, b, groups_, head_size_});
+  const at::Tensor positions = rotary_positions(places, cp_, bugs_);
   return linear_proj_->forward(
-      core_attention_->forward(rotate(query, places.positions, rotary_base_),
-                               rotate(key, places.positions, rotary_base_),
+      core_attention_->forward(rotate(query, positions, rotary_base_, rotary_pairs_),
+                               rotate(key, positions, rotary_base_, rotary_pairs_),
                                value,
                                places.documents));
 }

@@ -5,6 +5,7 @@
 // size.
 #pragma once
 
+#include "faulty_ring.h"
 #include "layers.h"
 
 #include <memory>
@@ -18,12 +19,19 @@ struct TokenPlaces {
                          // its sample; undefined where a sample is one document
 };
 
+// Which elements of a head rotary embedding turns with each other: i and i + d/2, or 2i and 2i + 1,
+// which is a planted bug.
+enum class RotaryPairs : std::uint8_t { kOfHalves, kNeighbours };
+
 // Scores and weighted sums, without parameters.
 class CoreAttention : public torch::nn::Module {
  public:
   // Scores are scaled by scale_factor / sqrt(d); another factor than 1 is a planted bug.
   explicit CoreAttention(const Group& cp = {}, double scale_factor = 1.0)
       : cp_(cp), scale_factor_(scale_factor) {}
+
+  // A planted bug of the ring.
+  void plant(const RingBug& bug) { ring_bug_ = bug; }
 
   // query [s, b, n, d], key and value [s, b, g, d], documents as in TokenPlaces -> [s, b, n * d]
   [[nodiscard]] at::Tensor forward(const at::Tensor& query,
@@ -34,6 +42,7 @@ class CoreAttention : public torch::nn::Module {
  private:
   Group cp_;
   double scale_factor_;
+  RingBug ring_bug_{};
 };
 
 class SelfAttention : public torch::nn::Module {
@@ -47,6 +56,9 @@ class SelfAttention : public torch::nn::Module {
   std::int64_t heads_per_group_;  // query heads that share a key and a value
   std::int64_t head_size_;
   std::int64_t rotary_base_;
+  RotaryPairs rotary_pairs_;
+  Group cp_;
+  Bugs bugs_;
   std::shared_ptr<ColumnParallelLinear> linear_qkv_;
   std::shared_ptr<CoreAttention> core_attention_;
   std::shared_ptr<RowParallelLinear> linear_proj_;
@@ -57,6 +69,7 @@ class SelfAttention : public torch::nn::Module {
 // Source: Su et al., "RoFormer" (2021), with the pairing of halves that GPT-NeoX uses.
 [[nodiscard]] at::Tensor rotate(const at::Tensor& heads,
                                 const at::Tensor& positions,
-                                std::int64_t base);
+                                std::int64_t base,
+                                RotaryPairs pairs = RotaryPairs::kOfHalves);
 
 }  // namespace megatron_mini

@@ -1,6 +1,7 @@
 // Cross entropy over a vocabulary that is spread over tensor-parallel ranks.
 #pragma once
 
+#include "bugs.h"
 #include "collectives.h"
 
 #include <ATen/core/Tensor.h>
@@ -15,11 +16,17 @@ struct VocabularyPart {
   std::int64_t logical = 0;  // size of the vocabulary without padding: columns behind it are masked
 };
 
+// Planted bugs: the whole denominator is summed over ranks once more; backward takes the incoming
+// gradient of this rank's first token for those of all its tokens.
+enum class LossFault : std::uint8_t { kNone, kDenominatorSummedAgain, kGradientOfFirstToken };
+[[nodiscard]] LossFault loss_fault(const Bugs& bugs);
+
 // loss = log(sum_j exp(x_j - m)) - (x_label - m) with m = max_j x_j, in f32 (f64 for f64 logits).
 // logits [s, b, columns], labels [s, b] -> [s, b], the same on every rank of the group.
 [[nodiscard]] at::Tensor cross_entropy(const at::Tensor& logits,
                                        const at::Tensor& labels,
                                        const VocabularyPart& part,
-                                       const Group& group);
+                                       const Group& group,
+                                       LossFault fault = LossFault::kNone);
 
 }  // namespace megatron_mini

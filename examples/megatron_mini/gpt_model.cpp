@@ -34,12 +34,11 @@ at::Tensor Mlp::forward(const at::Tensor& input) {
 }
 
 TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
-    : input_layernorm_(
-          register_module("input_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
+    : input_layernorm_(register_module("input_layernorm", std::make_shared<LayerNorm>(blueprint))),
       self_attention_(register_module(
           "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
       pre_mlp_layernorm_(
-          register_module("pre_mlp_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
+          register_module("pre_mlp_layernorm", std::make_shared<LayerNorm>(blueprint))),
       mlp_(register_module("mlp", std::make_shared<Mlp>(blueprint, path + ".mlp"))) {}
 
 at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces& places) {
@@ -57,8 +56,7 @@ Decoder::Decoder(const Blueprint& blueprint) {
     layers_.push_back(layers->register_module(
         number, std::make_shared<TransformerLayer>(blueprint, "decoder.layers." + number)));
   }
-  final_layernorm_ =
-      register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint.model));
+  final_layernorm_ = register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint));
 }
 
 at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places) {

@@ -38,11 +38,16 @@ void check_divisible(const ModelConfig& model, const Parallel& parallel);
 // of the batch in bf16, in an order that depends on the number of threads.
 class LayerNorm : public torch::nn::Module {
  public:
-  explicit LayerNorm(const ModelConfig& model);
+  explicit LayerNorm(const Blueprint& blueprint);
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> the same
 
  private:
+  // Rows of the input, in the type in which they are computed.
+  [[nodiscard]] at::Tensor normalise(const at::Tensor& rows) const;
+
   double epsilon_;
+  bool in_halves_;           // a planted bug
+  double gradient_divisor_;  // of weight and bias; another one than 1 is a planted bug
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -61,9 +66,14 @@ class ColumnParallelLinear : public torch::nn::Module {
   Parallel parallel_;
   SumOverRanks backward_sum_;
   RowOrder gather_order_;
+  bool gathers_transposed_;  // for the weight's gradient, a planted bug
   at::Tensor weight_;
   at::Tensor bias_;
 };
+
+// Planted bugs of a row-parallel linear: its input is kept in a buffer that others overwrite; the
+// gradient of its input comes from this rank's rows of the output's gradient.
+enum class RowFault : std::uint8_t { kNone, kSharedBuffer, kGradientOfOwnRows };
 
 // Input features are split: weight [outputs, inputs/tp], bias [outputs], added after the sum.
 class RowParallelLinear : public torch::nn::Module {
@@ -76,7 +86,11 @@ class RowParallelLinear : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
 
  private:
+  // This rank's addends: [s, b, inputs/tp] -> [s, b, outputs].
+  [[nodiscard]] at::Tensor product(const at::Tensor& input) const;
+
   Parallel parallel_;
+  RowFault fault_;
   SumOverRanks forward_sum_;
   bool bias_before_sum_;
   double output_factor_;
@@ -96,6 +110,7 @@ class VocabularyEmbedding : public torch::nn::Module {
   Parallel parallel_;
   std::int64_t first_;  // tokens first_ .. end_ - 1 are in this rank's rows
   std::int64_t end_;
+  bool keeps_foreign_rows_;  // a planted bug
   at::Tensor weight_;
 };
 

@@ -19,6 +19,7 @@
 #pragma once
 
 #include "collectives.h"
+#include "faulty_ring.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -28,6 +29,7 @@ struct Ring {
   Group group;
   double scale = 1.0;    // of the scores
   at::Tensor documents;  // [whole sequence, b] i64, as in TokenPlaces
+  RingBug bug{};
 };
 
 // query [s, b, n, d], key and value [s, b, g, d] with n a multiple of g -> [s, b, n * d]
