@@ -18,7 +18,8 @@ class MainGradients {
   // f64 for f64 parameters, else f32. Allocates, communicates nothing.
   MainGradients(std::vector<ModelParameter> parameters, const Parallel& parallel, const Bugs& bugs);
 
-  void zero();
+  // At the beginning of an iteration, from 0.
+  void zero(std::int64_t iteration);
   // Adds the parameters' gradients of one micro-batch (by global number) and takes them away.
   void accumulate(std::int64_t microbatch);
   // Sums over dp and cp, then over tp what sequence parallelism left as addends. With Loss::kMean
@@ -28,6 +29,8 @@ class MainGradients {
   // Frobenius norm over the whole model, every logical element once; the same on all ranks. All
   // ranks.
   [[nodiscard]] double norm() const;
+  // A planted bug: sums over dp and cp at once, what is added later stays undivided on this rank.
+  void reduce_early(Loss loss);
   // Scales such that a gradient of this norm is at most `limit` long.
   void clip(double norm, double limit);
 
@@ -36,8 +39,14 @@ class MainGradients {
   [[nodiscard]] const std::vector<at::Tensor>& views() const { return views_; }
 
  private:
+  void sum_over_data_ranks(Loss loss);
+  void sum_buckets();
+  // A planted bug: parameters with one dimension keep their gradients, summed over cp.
+  void sum_buckets_but_vectors();
   void sum_sequence_parallel_gradients();
 
+  std::int64_t iteration_ = 0;
+  bool is_reduced_ = false;  // over data ranks since zero()
   std::vector<ModelParameter> parameters_;
   Parallel parallel_;
   Bugs bugs_;

@@ -2,6 +2,8 @@
 
 #include "batch.h"
 #include "cross_entropy.h"
+#include "faulty_checkpoint.h"
+#include "faulty_loss.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
@@ -147,7 +149,7 @@ void Trainer::start() {
 
 StepResult Trainer::train_step(std::int64_t iteration) {
   auto step = session_.step(iteration);
-  gradients_->zero();
+  gradients_->zero(iteration);
   const std::int64_t dp = parallel_.dp.size;
   const std::int64_t local_microbatches = plan_.config.data.micro_batches / dp;
   LossAddend mine;
@@ -156,6 +158,9 @@ StepResult Trainer::train_step(std::int64_t iteration) {
     const LossAddend addend = train_microbatch(step, iteration, microbatch);
     mine.loss += addend.loss;
     mine.tokens += addend.tokens;
+    if (i + 1 == local_microbatches && bugs_.on("reduced-before-last-microbatch")) {
+      gradients_->reduce_early(plan_.config.loss);
+    }
     gradients_->accumulate(microbatch);
   }
   gradients_->reduce(plan_.config.loss);
@@ -177,6 +182,9 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   gradients_->clip(result.grad_norm, plan_.config.optimizer.clip);
   optimizer_->step();
   step.parameters_updated(optimizer_->entries());
+  if (bugs_.on("resharded-gate-and-up-mixed")) {
+    save_and_load(gradients_->parameters(), parallel_.tp);
+  }
   if (plan_.options.digest) {
     result.digest =
         over_ranks(hash(tensors_of(gradients_->parameters()), *result.digest), parallel_.world);
@@ -188,6 +196,9 @@ Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {
   const at::Tensor sums =
       all_reduce(at::tensor({mine.loss, mine.tokens}, at::kDouble), parallel_.dp_cp);
   LossAddend whole{.loss = sums[0].item<double>(), .tokens = sums[1].item<double>()};
+  if (bugs_.on("reported-loss-without-cp")) {
+    whole.loss = all_reduce(at::full({1}, mine.loss, at::kDouble), parallel_.dp).item<double>();
+  }
   whole.loss /= plan_.config.loss == Loss::kPerToken
                     ? whole.tokens
                     : static_cast<double>(plan_.config.data.micro_batches);
@@ -200,13 +211,12 @@ Trainer::LossAddend Trainer::train_microbatch(ttrace::Step& step,
   const auto& config = plan_.config;
   auto microbatch = step.microbatch(
       index, {.gradient_scale = config.loss == Loss::kMean ? 1.0 / parallel_.dp_cp.size : 1.0});
-  const Batch whole =
-      load_batch(plan_.text,
-                 config.data,
-                 {.seed = config.data.seed, .step = iteration, .microbatch = index, .sample = 0});
+  const SampleKey key{
+      .seed = config.data.seed, .step = iteration, .microbatch = index, .sample = 0};
+  const Batch whole = load_batch(plan_.text, config.data, key);
   const at::Tensor order =
       at::tensor(microbatch.permutation(config.data.micro_batch_size), at::kLong);
-  const Batch batch = part_of_rank(reordered(whole, order), parallel_.cp);
+  const Batch batch = part_of_rank(reordered(whole, order), parallel_.cp, bugs_);
   microbatch.data("tokens", batch.tokens);
   microbatch.data("labels", batch.labels);
   microbatch.data("loss_mask", batch.loss_mask);
@@ -215,23 +225,27 @@ Trainer::LossAddend Trainer::train_microbatch(ttrace::Step& step,
   const VocabularyPart part{.first = logits.size(-1) * parallel_.tp.rank,
                             .logical = config.model.vocabulary};
   const at::Tensor per_token =
-      cross_entropy(logits, batch.labels.t().contiguous(), part, parallel_.tp);  // [s, b]
-  microbatch.loss(per_token);
-  return go_backward(per_token, batch.loss_mask.t());
+      cross_entropy(logits, batch.labels.t().contiguous(), part, parallel_.tp, loss_fault(bugs_));
+  microbatch.loss(per_token);  // [s, b]
+  const double factor = loss_factor(bugs_, config, parallel_, plan_.text, key);
+  return go_backward(per_token, batch.loss_mask.t(), factor);
 }
 
 // Both [s, b].
-Trainer::LossAddend Trainer::go_backward(const at::Tensor& per_token, const at::Tensor& loss_mask) {
+Trainer::LossAddend Trainer::go_backward(const at::Tensor& per_token,
+                                         const at::Tensor& loss_mask,
+                                         double factor) {
   const double tokens = loss_mask.sum().item<double>();
   const at::Tensor sum = per_token.masked_fill(loss_mask.logical_not(), 0.0).sum();
   if (plan_.config.loss == Loss::kPerToken) {
-    sum.backward();
+    (sum * factor).backward();
     return {.loss = sum.item<double>(), .tokens = tokens};
   }
   // This rank's addend to the mean over the micro-batch's tokens that count.
   const at::Tensor loss =
       sum / all_reduce(at::full({1}, tokens, at::kDouble), parallel_.cp).item<double>();
-  (loss * (parallel_.dp_cp.size / static_cast<double>(plan_.config.data.micro_batches))).backward();
+  factor *= parallel_.dp_cp.size / static_cast<double>(plan_.config.data.micro_batches);
+  (loss * factor).backward();
   return {.loss = loss.item<double>(), .tokens = tokens};
 }
 

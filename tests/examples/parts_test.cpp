@@ -384,7 +384,7 @@ TEST(MainGradients, CollectMicroBatchesInF32AndClip) {
   EXPECT_EQ(gradients.norm(), 6.0);
   gradients.clip(6.0, 1.5);
   EXPECT_NEAR(gradients.norm(), 1.5, 1e-5);
-  gradients.zero();
+  gradients.zero(0);
   EXPECT_EQ(gradients.norm(), 0.0);
 }
 
