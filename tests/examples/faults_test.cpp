@@ -29,11 +29,11 @@ constexpr std::int64_t kSequence = 8;
 // tokens.
 std::vector<std::int64_t> positions_with(const std::string& bug) {
   const at::Tensor documents = at::arange(kSequence).ge(3).to(at::kLong).unsqueeze(1);
-  const at::Tensor own = at::tensor({0, 1, 3, 4}, at::kLong).unsqueeze(1);
+  megatron_mini::TokenPlaces places;
+  places.positions = at::tensor({0, 1, 3, 4}, at::kLong).unsqueeze(1);
+  places.documents = documents;
   const at::Tensor used =
-      megatron_mini::rotary_positions({.positions = own, .documents = documents},
-                                      {.name = "cp", .rank = 0, .size = 2},
-                                      Bugs(bug))
+      megatron_mini::rotary_positions(places, {.name = "cp", .rank = 0, .size = 2}, Bugs(bug))
           .squeeze(1)
           .contiguous();
   return {used.const_data_ptr<std::int64_t>(), used.const_data_ptr<std::int64_t>() + used.numel()};
@@ -87,7 +87,9 @@ Parallel second_of_two_tp_ranks() {
 
 // The output and the gradients of weight and bias.
 std::vector<at::Tensor> normalised_with(const std::string& bug) {
-  Blueprint blueprint{.parallel = second_of_two_tp_ranks(), .bugs = Bugs(bug)};
+  Blueprint blueprint{};
+  blueprint.parallel = second_of_two_tp_ranks();
+  blueprint.bugs = Bugs(bug);
   blueprint.model.hidden = 4;
   blueprint.model.norm_epsilon = 1e-5;
   LayerNorm norm(blueprint);
