@@ -13,7 +13,8 @@ namespace megatron_mini {
 
 namespace {
 
-constexpr bool kAsync = false;
+constexpr bool kAsync = true;
+constexpr bool kSync = false;
 constexpr std::int64_t kNoTimeout = -1;
 
 // Calls a c10d operator; its Work is its last result.
@@ -42,9 +43,16 @@ void all_reduce_in_place(const at::Tensor& tensor, const Group& group, Reduction
           group_value(group),
           reduce_value(reduction),
           c10::IValue(),  // no sparse indices
-          kAsync,
+          kSync,
           kNoTimeout});
   }
+}
+
+// For the ranks' tensors along dimension 0.
+at::Tensor room_for_all(const at::Tensor& input, const Group& group) {
+  std::vector<std::int64_t> shape = input.sizes().vec();
+  shape.at(0) *= group.size;
+  return at::empty(shape, input.options());
 }
 
 }  // namespace
@@ -64,12 +72,23 @@ at::Tensor all_gather(const at::Tensor& input, const Group& group) {
   if (group.size == 1) {
     return input.clone(at::MemoryFormat::Contiguous);
   }
-  std::vector<std::int64_t> shape = input.sizes().vec();
-  shape.at(0) *= group.size;
-  at::Tensor result = at::empty(shape, input.options());
+  at::Tensor result = room_for_all(input, group);
   call("c10d::_allgather_base_",
-       {result, input.contiguous(), group_value(group), kAsync, kNoTimeout});
+       {result, input.contiguous(), group_value(group), kSync, kNoTimeout});
   return result;
+}
+
+std::function<at::Tensor()> start_all_gather(const at::Tensor& input, const Group& group) {
+  if (group.size == 1) {
+    return [result = input.clone(at::MemoryFormat::Contiguous)] { return result; };
+  }
+  const at::Tensor result = room_for_all(input, group);
+  auto work = start("c10d::_allgather_base_",
+                    {result, input.contiguous(), group_value(group), kAsync, kNoTimeout});
+  return [result, work = std::move(work)] {
+    work->wait();
+    return result;
+  };
 }
 
 at::Tensor reduce_scatter(const at::Tensor& input, const Group& group) {
@@ -89,7 +108,7 @@ at::Tensor reduce_scatter(const at::Tensor& input, const Group& group) {
         input.contiguous(),
         group_value(group),
         reduce_value(Reduction::kSum),
-        kAsync,
+        kSync,
         kNoTimeout});
   return result;
 }
@@ -125,7 +144,7 @@ void broadcast(const at::Tensor& tensor, const Group& group, int root) {
           group_value(group),
           std::int64_t{root},
           kRootTensor,
-          kAsync,
+          kSync,
           kNoTimeout});
   }
 }
@@ -133,7 +152,7 @@ void broadcast(const at::Tensor& tensor, const Group& group, int root) {
 void barrier(const Group& group) {
   if (group.size > 1) {
     call("c10d::barrier",
-         {at::empty({1}), group_value(group), std::vector<std::int64_t>{}, kAsync, kNoTimeout});
+         {at::empty({1}), group_value(group), std::vector<std::int64_t>{}, kSync, kNoTimeout});
   }
 }
 

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -32,6 +33,9 @@ enum class Reduction : std::uint8_t { kSum, kMax };
                                     Reduction reduction = Reduction::kSum);
 // Joins the ranks' tensors along dimension 0: [n, ...] -> [n * size, ...].
 [[nodiscard]] at::Tensor all_gather(const at::Tensor& input, const Group& group);
+// The same without waiting: what is returned waits for the result and hands it over, once.
+[[nodiscard]] std::function<at::Tensor()> start_all_gather(const at::Tensor& input,
+                                                           const Group& group);
 // Sums and keeps this rank's part of dimension 0: [n, ...] -> [n / size, ...].
 [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& input, const Group& group);
 

@@ -34,7 +34,9 @@ at::Tensor Mlp::forward(const at::Tensor& input) {
 }
 
 TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
-    : input_layernorm_(register_module("input_layernorm", std::make_shared<LayerNorm>(blueprint))),
+    : path_(path),
+      before_forward_(blueprint.before_forward),
+      input_layernorm_(register_module("input_layernorm", std::make_shared<LayerNorm>(blueprint))),
       self_attention_(register_module(
           "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
       pre_mlp_layernorm_(
@@ -42,6 +44,7 @@ TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string
       mlp_(register_module("mlp", std::make_shared<Mlp>(blueprint, path + ".mlp"))) {}
 
 at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces& places) {
+  (*before_forward_)(path_);
   ttrace::Scope scope(*this);
   const at::Tensor stream = scope.in(input);
   const at::Tensor attended =
@@ -49,7 +52,7 @@ at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces&
   return scope.out(attended + mlp_->forward(pre_mlp_layernorm_->forward(attended)));
 }
 
-Decoder::Decoder(const Blueprint& blueprint) {
+Decoder::Decoder(const Blueprint& blueprint) : before_forward_(blueprint.before_forward) {
   const auto layers = register_module("layers", std::make_shared<torch::nn::Module>("Layers"));
   for (std::int64_t i = 0; i < blueprint.model.layers; ++i) {
     const std::string number = std::to_string(i);
@@ -63,10 +66,11 @@ at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places) {
   for (const auto& layer : layers_) {
     stream = layer->forward(stream, places);
   }
+  (*before_forward_)("decoder.final_layernorm");
   return final_layernorm_->forward(stream);
 }
 
-GptModel::GptModel(const Blueprint& blueprint) {
+GptModel::GptModel(const Blueprint& blueprint) : before_forward_(blueprint.before_forward) {
   const auto embedding =
       register_module("embedding", std::make_shared<torch::nn::Module>("Embedding"));
   word_embeddings_ = embedding->register_module("word_embeddings",
@@ -79,8 +83,11 @@ GptModel::GptModel(const Blueprint& blueprint) {
 }
 
 at::Tensor GptModel::forward(const at::Tensor& tokens, const TokenPlaces& places) {
+  (*before_forward_)("embedding");
   const at::Tensor stream = word_embeddings_->forward(tokens.t().contiguous());
-  return output_layer_->forward(decoder_->forward(stream, places));
+  const at::Tensor decoded = decoder_->forward(stream, places);
+  (*before_forward_)("output_layer");
+  return output_layer_->forward(decoded);
 }
 
 std::vector<ModelParameter> GptModel::model_parameters() const {

@@ -44,6 +44,8 @@ class TransformerLayer : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(const at::Tensor& input, const TokenPlaces& places);
 
  private:
+  std::string path_;
+  std::shared_ptr<BeforeForward> before_forward_;
   std::shared_ptr<LayerNorm> input_layernorm_;
   std::shared_ptr<SelfAttention> self_attention_;
   std::shared_ptr<LayerNorm> pre_mlp_layernorm_;
@@ -57,6 +59,7 @@ class Decoder : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(at::Tensor stream, const TokenPlaces& places);
 
  private:
+  std::shared_ptr<BeforeForward> before_forward_;
   std::vector<std::shared_ptr<TransformerLayer>> layers_;
   std::shared_ptr<LayerNorm> final_layernorm_;
 };
@@ -82,6 +85,7 @@ class GptModel : public torch::nn::Module {
   [[nodiscard]] std::vector<ModelParameter> model_parameters() const;
 
  private:
+  std::shared_ptr<BeforeForward> before_forward_;
   std::shared_ptr<VocabularyEmbedding> word_embeddings_;
   std::shared_ptr<Decoder> decoder_;
   std::shared_ptr<OutputLayer> output_layer_;

@@ -7,6 +7,7 @@
 // Thread-safety: none; one training thread.
 #pragma once
 
+#include "before_forward.h"
 #include "bugs.h"
 #include "config.h"
 #include "parallel.h"
@@ -15,6 +16,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace megatron_mini {
@@ -24,6 +26,7 @@ struct Blueprint {
   ModelConfig model;
   Parallel parallel;
   Bugs bugs;
+  std::shared_ptr<BeforeForward> before_forward = std::make_shared<BeforeForward>();
 };
 
 // Throws ttrace::UsageError where the model cannot be split so.

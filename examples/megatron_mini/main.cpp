@@ -85,7 +85,8 @@ int run(megatron_mini::MpiRuntime& runtime, int argc, char** argv) {
                           .cp = runtime.split("cp", world.rank / replica * options.tp + tp_rank),
                           .dp = runtime.split("dp", world.rank % replica),
                           .dp_cp = runtime.split("dp_cp", tp_rank),
-                          .sequence_parallel = options.sequence_parallel};
+                          .sequence_parallel = options.sequence_parallel,
+                          .zero1 = options.zero1};
   // As many digits as the losses of this precision have.
   const int digits = plan->config.precision == megatron_mini::Precision::kF64 ? 17 : 9;
   std::optional<Trainer> trainer;

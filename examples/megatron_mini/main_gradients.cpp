@@ -8,52 +8,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 #include <utility>
 
 namespace megatron_mini {
 
-namespace {
-
-// Small, so that even a tiny model has several; a larger parameter has a bucket of its own.
-constexpr std::int64_t kBucketElements = 1 << 16;
-
-// Number of parameters, from the first, that fill one bucket.
-std::size_t bucket_length(std::span<const ModelParameter> parameters) {
-  std::size_t length = 0;
-  std::int64_t elements = 0;
-  while (length < parameters.size()) {
-    elements += parameters[length].tensor.numel();
-    if (length > 0 && elements > kBucketElements) {
-      break;
-    }
-    ++length;
-  }
-  return length;
-}
-
-}  // namespace
-
 MainGradients::MainGradients(std::vector<ModelParameter> parameters,
                              const Parallel& parallel,
                              const Bugs& bugs)
-    : parameters_(std::move(parameters)), parallel_(parallel), bugs_(bugs) {
-  std::span<const ModelParameter> rest(parameters_);
-  while (!rest.empty()) {
-    const auto members = rest.first(bucket_length(rest));
-    rest = rest.subspan(members.size());
-    std::int64_t elements = 0;
-    for (const auto& member : members) {
-      elements += member.tensor.numel();
-    }
-    const auto type =
-        members.front().tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    buckets_.push_back(at::zeros({elements}, type));
-    std::int64_t offset = 0;
-    for (const auto& member : members) {
-      const auto count = member.tensor.numel();
-      views_.push_back(buckets_.back().narrow(0, offset, count).view(member.tensor.sizes()));
-      offset += count;
+    : parameters_(std::move(parameters)),
+      parallel_(parallel),
+      bugs_(bugs),
+      layout_(flat_buckets(parameters_, parallel.dp_cp, parallel.zero1)),
+      parts_(owned_parts(parameters_, layout_, parallel.zero1)),
+      views_(parameters_.size()) {
+  for (const auto& bucket : layout_) {
+    const at::Tensor& first = parameters_[bucket.members.front().parameter].tensor;
+    const auto type = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    buckets_.push_back(at::zeros({bucket.size}, type));
+    for (const auto& [i, offset] : bucket.members) {
+      const at::Tensor& parameter = parameters_[i].tensor;
+      views_[i] = buckets_.back().narrow(0, offset, parameter.numel()).view(parameter.sizes());
     }
   }
 }
@@ -66,6 +40,11 @@ void MainGradients::zero(std::int64_t iteration) {
   }
   for (const auto& bucket : buckets_) {
     bucket.zero_();
+  }
+  if (iteration > 0 && bugs_.on("gathered-parameters-left-in-grads")) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      views_[i].copy_(parameters_[i].tensor.detach());
+    }
   }
 }
 
@@ -112,17 +91,6 @@ void MainGradients::sum_over_data_ranks(Loss loss) {
   }
 }
 
-void MainGradients::sum_buckets() {
-  const BucketSum kind = bucket_sum(parallel_, iteration_, bugs_);
-  for (const auto& bucket : buckets_) {
-    if (kind != BucketSum::kDone) {
-      sum_wrongly(bucket, kind, parallel_.dp_cp, parallel_);
-    } else {
-      sum_in_place(bucket, parallel_.dp_cp);
-    }
-  }
-}
-
 void MainGradients::sum_buckets_but_vectors() {
   std::vector<at::Tensor> local;
   for (const auto& view : views_) {
@@ -134,6 +102,37 @@ void MainGradients::sum_buckets_but_vectors() {
       views_[i].copy_(all_reduce(local[i], parallel_.cp));
     }
   }
+}
+
+void MainGradients::sum_buckets() {
+  const BucketSum kind = bucket_sum(parallel_, iteration_, bugs_);
+  for (std::size_t i = 0; i < layout_.size(); ++i) {
+    const FlatBucket& bucket = layout_[i];
+    if (kind != BucketSum::kDone) {
+      sum_wrongly(buckets_[i], kind, bucket.group, parallel_);
+      continue;
+    }
+    if (!parallel_.zero1) {
+      sum_in_place(buckets_[i], bucket.group);
+      continue;
+    }
+    const std::int64_t begin = bucket.part() * bucket.group.rank;
+    const std::int64_t unit = kPartUnit * bucket.group.size;
+    const std::int64_t end =
+        bugs_.on("bucket-end-not-reduced") ? bucket.used / unit * unit : bucket.size;
+    const std::int64_t count = std::clamp<std::int64_t>(end - begin, 0, bucket.part());
+    buckets_[i]
+        .narrow(0, begin, count)
+        .copy_(reduce_scatter(buckets_[i], bucket.group).narrow(0, 0, count));
+  }
+}
+
+std::vector<at::Tensor> MainGradients::reduced() const {
+  std::vector<at::Tensor> result;
+  for (const OwnedPart& part : parts_) {
+    result.push_back(part.of(views_[part.parameter]));
+  }
+  return result;
 }
 
 void MainGradients::divide(double divisor) {
@@ -167,13 +166,20 @@ double MainGradients::norm() const {
   const bool is_local = bugs_.on("local-clip-norm");
   const bool counts_copies = is_local || bugs_.on("norm-counts-copies");
   at::Tensor squared = at::zeros({1}, at::kDouble);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+  for (const OwnedPart& part : parts_) {
     // The ranks of tp hold equal copies of a replicated gradient: the first one counts.
-    if (parameters_[i].role == ParameterRole::kSplit || parallel_.tp.rank == 0 || counts_copies) {
-      squared += views_[i].to(at::kDouble).square().sum();
+    if (parameters_[part.parameter].role == ParameterRole::kSplit || parallel_.tp.rank == 0 ||
+        counts_copies) {
+      squared += part.of(views_[part.parameter]).to(at::kDouble).square().sum();
     }
   }
-  return std::sqrt((is_local ? squared : all_reduce(squared, parallel_.tp)).item<double>());
+  if (is_local) {
+    return std::sqrt(squared.item<double>());
+  }
+  if (parallel_.zero1) {
+    sum_in_place(squared, parallel_.dp_cp);
+  }
+  return std::sqrt(all_reduce(squared, parallel_.tp).item<double>());
 }
 
 void MainGradients::clip(double norm, double limit) {

@@ -1,10 +1,11 @@
 // Gradients of a step: collected over micro-batches in flat buckets of high precision, then reduced
-// between ranks.
+// between ranks: every rank gets the sums, or with Parallel::zero1 its part of them.
 //
 // Thread-safety: none; one training thread.
 #pragma once
 
 #include "bugs.h"
+#include "flat_buckets.h"
 #include "gpt_model.h"
 #include "parallel.h"
 
@@ -23,7 +24,8 @@ class MainGradients {
   // Adds the parameters' gradients of one micro-batch (by global number) and takes them away.
   void accumulate(std::int64_t microbatch);
   // Sums over dp and cp, then over tp what sequence parallelism left as addends. With Loss::kMean
-  // gradients are first divided by dp * cp, which the losses were multiplied by. All ranks.
+  // gradients are first divided by dp * cp, which the losses were multiplied by. With zero1 what
+  // lies outside this rank's parts is worth nothing then. All ranks.
   void reduce(Loss loss);
   void divide(double divisor);
   // Frobenius norm over the whole model, every logical element once; the same on all ranks. All
@@ -35,8 +37,10 @@ class MainGradients {
   void clip(double norm, double limit);
 
   [[nodiscard]] const std::vector<ModelParameter>& parameters() const { return parameters_; }
-  // Views into the buckets, one per parameter, of its shape.
-  [[nodiscard]] const std::vector<at::Tensor>& views() const { return views_; }
+  [[nodiscard]] const std::vector<FlatBucket>& buckets() const { return layout_; }
+  // What this rank has of the reduced gradients, and those themselves: views into the buckets.
+  [[nodiscard]] const std::vector<OwnedPart>& parts() const { return parts_; }
+  [[nodiscard]] std::vector<at::Tensor> reduced() const;
 
  private:
   void sum_over_data_ranks(Loss loss);
@@ -50,8 +54,10 @@ class MainGradients {
   std::vector<ModelParameter> parameters_;
   Parallel parallel_;
   Bugs bugs_;
+  std::vector<FlatBucket> layout_;
+  std::vector<OwnedPart> parts_;
   std::vector<at::Tensor> buckets_;  // flat
-  std::vector<at::Tensor> views_;
+  std::vector<at::Tensor> views_;    // into the buckets, one per parameter, of its shape
 };
 
 }  // namespace megatron_mini

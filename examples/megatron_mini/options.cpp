@@ -28,6 +28,8 @@ po::options_description description() {
   add("cp", po::value<int>()->value_name("N")->default_value(1), "context-parallel ranks");
   add("dp", po::value<int>()->value_name("N"), "data-parallel ranks (default: all others)");
   add("sp", po::bool_switch(), "sequence parallelism over the tensor-parallel ranks");
+  add("zero1", po::bool_switch(), "divide the optimizer over the ranks of dp and cp");
+  add("overlap-gather", po::bool_switch(), "gather updated parameters during the next forward");
   add("bug", po::value<std::string>()->value_name("NAME"), "switch a silent bug on");
   add("bug-size", po::value<double>()->value_name("X"), "magnitude of a bug that has one");
   add("list-bugs", po::bool_switch(), "print one line of JSON per bug");
@@ -91,6 +93,8 @@ RunFacts facts_of(const Options& options, const Config& config) {
           {"cp", options.cp},
           {"dp", options.dp},
           {"pp", 1},
+          {"zero1", options.zero1 ? 1 : 0},
+          {"overlap_gather", options.overlap_gather ? 1 : 0},
           {"layers", config.model.layers},
           {"micro_batches", config.data.micro_batches},
           {"micro_batch_size", config.data.micro_batch_size},
@@ -119,6 +123,15 @@ void check_layout(const Options& options, int world_size) {
                "; start with run_ranks N");
   TTRACE_CHECK(
       !options.sequence_parallel || options.tp >= 2, UsageError, "--sp needs --tp 2 or more");
+  TTRACE_CHECK(!options.zero1 || options.dp * options.cp >= 2,
+               UsageError,
+               "--zero1 divides the optimizer over --dp ",
+               options.dp,
+               " times --cp ",
+               options.cp,
+               " ranks, which must be 2 or more");
+  TTRACE_CHECK(
+      !options.overlap_gather || options.zero1, UsageError, "--overlap-gather needs --zero1");
 }
 
 }  // namespace
@@ -162,6 +175,8 @@ CommandLine parse_command_line(int argc, const char* const* argv, int world_size
                "; start with run_ranks N");
   options.dp = optional<int>(values, "dp").value_or(ranks_of_cp / options.cp);
   options.sequence_parallel = values["sp"].as<bool>();
+  options.zero1 = values["zero1"].as<bool>();
+  options.overlap_gather = values["overlap-gather"].as<bool>();
   options.digest = values["digest"].as<bool>();
   check_layout(options, world_size);
   const auto bug_size = optional<double>(values, "bug-size");

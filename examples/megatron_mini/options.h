@@ -23,6 +23,8 @@ struct Options {
   int cp = 1;
   int dp = 1;
   bool sequence_parallel = false;
+  bool zero1 = false;
+  bool overlap_gather = false;
   Bugs bugs{};
   bool digest = false;
 };

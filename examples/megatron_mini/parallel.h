@@ -15,6 +15,7 @@ struct Parallel {
   Group dp;       // holds the same part of the model, works on other micro-batches
   Group dp_cp{};  // all ranks with the same part of the model
   bool sequence_parallel = false;  // between tensor-parallel blocks tp ranks divide the rows of cp
+  bool zero1 = false;  // dp_cp ranks divide the optimizer: each updates its part of the buckets
 };
 
 [[nodiscard]] inline ttrace::Layout layout_of(const Parallel& parallel) {

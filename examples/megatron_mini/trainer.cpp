@@ -45,6 +45,17 @@ std::vector<ttrace::NamedTensor> named(const std::vector<ModelParameter>& parame
   return result;
 }
 
+// What this rank has of the reduced gradients.
+std::vector<ttrace::NamedTensor> named(const MainGradients& gradients) {
+  std::vector<ttrace::NamedTensor> result;
+  const auto tensors = gradients.reduced();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const OwnedPart& part = gradients.parts()[i];
+    result.push_back({gradients.parameters()[part.parameter].path, tensors[i], part.first});
+  }
+  return result;
+}
+
 std::vector<at::Tensor> tensors_of(const std::vector<ModelParameter>& parameters) {
   std::vector<at::Tensor> result;
   for (const auto& parameter : parameters) {
@@ -91,8 +102,9 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
       session_(ttrace::Session::from_environment()) {
   const auto& config = plan_.config;
   check_divisible(config.model, parallel_);
-  model_ = std::make_shared<GptModel>(
-      Blueprint{.model = config.model, .parallel = parallel_, .bugs = bugs_});
+  const Blueprint blueprint{.model = config.model, .parallel = parallel_, .bugs = bugs_};
+  before_forward_ = blueprint.before_forward;
+  model_ = std::make_shared<GptModel>(blueprint);
   model_->to(torch_type(config.precision));
 
   const auto parameters = model_->model_parameters();
@@ -143,12 +155,32 @@ void Trainer::start() {
     broadcast(parameter.tensor.detach(), parallel_.dp_cp, 0);
   }
   gradients_.emplace(parameters, parallel_, bugs_);
-  optimizer_.emplace(std::move(parameters), gradients_->views(), plan_.config.optimizer, bugs_);
+  if (parallel_.zero1) {
+    gather_.emplace(parameters, gradients_->buckets(), bugs_);
+  }
+  optimizer_.emplace(std::move(parameters),
+                     gradients_->parts(),
+                     gradients_->reduced(),
+                     plan_.config.optimizer,
+                     bugs_);
   barrier(parallel_.world);
 }
 
+ttrace::Step Trainer::begin_step(std::int64_t iteration) {
+  if (!gather_due_) {
+    return session_.step(iteration);
+  }
+  gather_due_ = false;
+  gather_->start();
+  return session_.step(iteration, {.gathered_later = gather_->paths()});
+}
+
 StepResult Trainer::train_step(std::int64_t iteration) {
-  auto step = session_.step(iteration);
+  auto step = begin_step(iteration);
+  if (gather_) {
+    before_forward_->set(
+        [&](const std::string& module) { step.parameters_gathered(gather_->await(module)); });
+  }
   gradients_->zero(iteration);
   const std::int64_t dp = parallel_.dp.size;
   const std::int64_t local_microbatches = plan_.config.data.micro_batches / dp;
@@ -162,13 +194,16 @@ StepResult Trainer::train_step(std::int64_t iteration) {
       gradients_->reduce_early(plan_.config.loss);
     }
     gradients_->accumulate(microbatch);
+    if (gather_) {
+      step.parameters_gathered(gather_->finish());  // of modules that did not run
+    }
   }
   gradients_->reduce(plan_.config.loss);
   const LossAddend whole = sum_over_ranks(mine);
   if (plan_.config.loss == Loss::kPerToken) {
     gradients_->divide(whole.tokens);
   }
-  step.gradients_reduced(named(gradients_->parameters(), gradients_->views()));
+  step.gradients_reduced(named(*gradients_));
 
   StepResult result;
   result.grad_norm = gradients_->norm();
@@ -177,19 +212,28 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   step.scalar("loss", result.loss);
   if (plan_.options.digest) {
     result.digest = hash(at::full({1}, result.loss, at::kDouble), 0);
-    result.digest = hash(gradients_->views(), *result.digest);
+    result.digest = hash(gradients_->reduced(), *result.digest);
   }
   gradients_->clip(result.grad_norm, plan_.config.optimizer.clip);
-  optimizer_->step();
-  step.parameters_updated(optimizer_->entries());
+  update_parameters(step);
   if (bugs_.on("resharded-gate-and-up-mixed")) {
     save_and_load(gradients_->parameters(), parallel_.tp);
   }
   if (plan_.options.digest) {
-    result.digest =
-        over_ranks(hash(tensors_of(gradients_->parameters()), *result.digest), parallel_.world);
+    result.digest = over_ranks(hash(optimizer_->values(), *result.digest), parallel_.world);
   }
   return result;
+}
+
+void Trainer::update_parameters(ttrace::Step& step) {
+  optimizer_->step();
+  gather_due_ = gather_.has_value();
+  if (gather_due_ && !plan_.options.overlap_gather) {
+    gather_->start();
+    static_cast<void>(gather_->finish());
+    gather_due_ = false;
+  }
+  step.parameters_updated(optimizer_->entries(!gather_due_));
 }
 
 Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {

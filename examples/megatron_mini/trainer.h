@@ -18,6 +18,7 @@
 #include "mixed_precision_optimizer.h"
 #include "options.h"
 #include "parallel.h"
+#include "parameter_gather.h"
 #include "text_data.h"
 
 #include <ttrace/annotations.h>
@@ -67,6 +68,8 @@ class Trainer {
   };
 
   void describe();
+  [[nodiscard]] ttrace::Step begin_step(std::int64_t iteration);
+  void update_parameters(ttrace::Step& step);
   LossAddend train_microbatch(ttrace::Step& step, std::int64_t iteration, std::int64_t index);
   // From `factor` times the loss; another factor than 1 is a planted bug.
   LossAddend go_backward(const at::Tensor& per_token, const at::Tensor& loss_mask, double factor);
@@ -76,10 +79,13 @@ class Trainer {
   Plan plan_;
   Parallel parallel_;
   Bugs bugs_;
+  std::shared_ptr<BeforeForward> before_forward_;
   std::shared_ptr<GptModel> model_;
   ttrace::Session session_;
   std::optional<MainGradients> gradients_;            // from start() on
   std::optional<MixedPrecisionOptimizer> optimizer_;  // from start() on
+  std::optional<ParameterGather> gather_;             // from start() on, with zero1
+  bool gather_due_ = false;                           // other ranks have newer parts of parameters
 };
 
 }  // namespace megatron_mini

@@ -50,16 +50,26 @@ const ParallelLayout kTp2Cp2{"tp2_cp2", 4, "--tp 2 --cp 2"};
 const ParallelLayout kTp2SpCp2{"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"};
 const ParallelLayout kCp2Dp2{"cp2_dp2", 4, "--cp 2 --dp 2"};
 
+const ParallelLayout kDp2Zero1{"dp2_zero1", 2, "--dp 2 --zero1"};
+const ParallelLayout kTp2Dp2Zero1{"tp2_dp2_zero1", 4, "--tp 2 --dp 2 --zero1"};
+const ParallelLayout kTp2SpDp2Zero1{"tp2_sp_dp2_zero1", 4, "--tp 2 --sp --dp 2 --zero1"};
+const ParallelLayout kCp2Dp2Zero1{"cp2_dp2_zero1", 4, "--cp 2 --dp 2 --zero1"};
+const ParallelLayout kCp2Dp2Overlap{"cp2_dp2_overlap", 4, "--cp 2 --dp 2 --zero1 --overlap-gather"};
+const ParallelLayout kTp2SpDp2Overlap{
+    "tp2_sp_dp2_overlap", 4, "--tp 2 --sp --dp 2 --zero1 --overlap-gather"};
+
 // A configuration of examples/ with what the command line replaces in it.
 struct Model {
   std::string precision;
   int seed = 1;
   std::string config = "tiny";
+  int steps = 1;  // traced
 };
 
 std::string flags(const Model& model) {
   return " --config " + kSource + "/examples/" + model.config + ".yaml --precision " +
-         model.precision + " --seed " + std::to_string(model.seed);
+         model.precision + " --seed " + std::to_string(model.seed) + " --steps " +
+         std::to_string(model.steps);
 }
 
 std::string reference_command(const Model& model) {
@@ -97,6 +107,8 @@ class Checks {
                         reference_.empty() ? reference_command(model_) : reference_,
                         "--candidate",
                         candidate,
+                        "--steps",
+                        "0:" + std::to_string(model_.steps),
                         "-o",
                         last_});
     if (reference_.empty() && result.exit_code != 2) {
@@ -172,6 +184,22 @@ INSTANTIATE_TEST_SUITE_P(EndToEnd,
                                   std::to_string(std::get<2>(parameter.param));
                          });
 
+class ZeroOneCleanRuns : public testing::TestWithParam<std::string> {};
+
+// Two steps: with overlap the second one's forward gathers what the first one has updated.
+TEST_P(ZeroOneCleanRuns, RaiseNoAlarm) {
+  Checks checks({.precision = GetParam(), .steps = 2});
+  for (const auto& layout :
+       {kDp2Zero1, kTp2Dp2Zero1, kTp2SpDp2Zero1, kCp2Dp2Zero1, kTp2SpDp2Overlap, kCp2Dp2Overlap}) {
+    expect_clean(checks, layout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EndToEnd,
+                         ZeroOneCleanRuns,
+                         testing::Values("f64", "f32", "bf16"),
+                         [](const auto& parameter) { return parameter.param; });
+
 double number(const json& value) {
   return value.is_string() ? std::nan("") : value.get<double>();
 }
@@ -203,7 +231,17 @@ void expect_twelve_digits(const std::string& config, const std::vector<ParallelL
 
 TEST(EndToEnd, InFp64EveryTensorEqualsTheReferenceToTwelveDigits) {
   expect_twelve_digits("tiny",
-                       {kTp2SpDp2, kTp2Sp, kTp2, kDp2, kCp2, kCp4, kTp2Cp2, kTp2SpCp2, kCp2Dp2});
+                       {kTp2SpDp2,
+                        kTp2Sp,
+                        kTp2,
+                        kDp2,
+                        kCp2,
+                        kCp4,
+                        kTp2Cp2,
+                        kTp2SpCp2,
+                        kCp2Dp2,
+                        kTp2SpDp2Zero1,
+                        kCp2Dp2Zero1});
 }
 
 TEST(EndToEnd, InFp64EveryTensorOfPackedDocumentsEqualsTheReferenceToTwelveDigits) {
@@ -343,7 +381,7 @@ TEST(EndToEnd, SignatureOfTheFirstDivergenceIsTheDeclaredHint) {
 std::string digest_of(const std::string& command,
                       const std::map<std::string, std::string>& environment) {
   ProcessOptions options;
-  options.arguments = {"/bin/sh", "-c", command + " --digest --steps 2"};
+  options.arguments = {"/bin/sh", "-c", command + " --digest"};
   options.environment = environment;
   const ProcessResult result = run_process(options);
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -355,20 +393,21 @@ class TracedRuns : public testing::TestWithParam<std::string> {};
 
 // Line 4: tracing does not change a bit.
 TEST_P(TracedRuns, GiveTheSameBitsAsUntracedOnes) {
+  const Model model{.precision = GetParam(), .steps = 2};
   const TemporaryDirectory directory;
   const std::map<std::string, std::string> reference = {{"TTRACE_PASS", "reference"},
                                                         {"TTRACE_DIR", directory / "reference"},
                                                         {"TTRACE_STEPS", "0:2"}};
-  EXPECT_EQ(digest_of(reference_command({GetParam()}), {}),
-            digest_of(reference_command({GetParam()}), reference));
-  for (const auto& layout : {kDp2, kTp2, kTp2SpDp2, kTp2SpCp2}) {
+  EXPECT_EQ(digest_of(reference_command(model), {}),
+            digest_of(reference_command(model), reference));
+  for (const auto& layout : {kDp2, kTp2, kTp2SpDp2, kTp2SpCp2, kTp2SpDp2Overlap}) {
     const std::map<std::string, std::string> candidate = {
         {"TTRACE_PASS", "candidate"},
         {"TTRACE_DIR", directory / layout.name},
         {"TTRACE_REFERENCE", directory / "reference"},
         {"TTRACE_STEPS", "0:2"}};
-    EXPECT_EQ(digest_of(candidate_command(layout, {GetParam()}), {}),
-              digest_of(candidate_command(layout, {GetParam()}), candidate))
+    EXPECT_EQ(digest_of(candidate_command(layout, model), {}),
+              digest_of(candidate_command(layout, model), candidate))
         << layout.name;
   }
 }

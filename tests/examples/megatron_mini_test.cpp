@@ -35,16 +35,19 @@ std::ostream& operator<<(std::ostream& out, const RankLayout& layout) {
   return out << layout.flags;
 }
 
-const std::vector<RankLayout> kLayouts = {{"tp2", 2, "--tp 2"},
-                                          {"tp2_sp", 2, "--tp 2 --sp"},
-                                          {"dp2", 2, "--dp 2"},
-                                          {"tp2_sp_dp2", 4, "--tp 2 --sp --dp 2"},
-                                          {"tp4_sp", 4, "--tp 4 --sp"},
-                                          {"cp2", 2, "--cp 2"},
-                                          {"cp4", 4, "--cp 4"},
-                                          {"tp2_cp2", 4, "--tp 2 --cp 2"},
-                                          {"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"},
-                                          {"cp2_dp2", 4, "--cp 2 --dp 2"}};
+const std::vector<RankLayout> kLayouts = {
+    {"tp2", 2, "--tp 2"},
+    {"tp2_sp", 2, "--tp 2 --sp"},
+    {"dp2", 2, "--dp 2"},
+    {"tp2_sp_dp2", 4, "--tp 2 --sp --dp 2"},
+    {"tp4_sp", 4, "--tp 4 --sp"},
+    {"cp2", 2, "--cp 2"},
+    {"cp4", 4, "--cp 4"},
+    {"tp2_cp2", 4, "--tp 2 --cp 2"},
+    {"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"},
+    {"cp2_dp2", 4, "--cp 2 --dp 2"},
+    {"dp2_zero1", 2, "--dp 2 --zero1"},
+    {"tp2_sp_dp2_overlap", 4, "--tp 2 --sp --dp 2 --zero1 --overlap-gather"}};
 
 std::vector<PrintedStep> steps_of(const MiniProgram& program,
                                   int ranks,
@@ -326,6 +329,8 @@ const BadInput kBadInputs[] = {
     {"cp_does_not_divide_ranks", 4, "--tp 2 --cp 3", "--cp 3 must divide the number of ranks over"},
     {"groups_do_not_divide", 4, "--tp 4", "--tp 4 does not divide query_groups 2"},
     {"sequence_parallelism_alone", 1, "--sp", "--sp needs --tp 2 or more"},
+    {"zero1_on_one_replica", 2, "--tp 2 --zero1", "--dp 1 times --cp 1 ranks, which must be 2"},
+    {"overlap_of_nothing", 2, "--dp 2 --overlap-gather", "--overlap-gather needs --zero1"},
     {"micro_batches_do_not_divide", 2, "--dp 2 --micro-batches 3", "micro_batches 3"},
     {"unknown_precision", 1, "--precision f8", "none of f64, f32, bf16"},
     {"no_annotations", 1, "--annotations /nowhere.yaml", "/nowhere.yaml"},
