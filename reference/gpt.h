@@ -57,6 +57,11 @@ class Gpt : public torch::nn::Module {
   // [B, S] i64 -> logits [S, B, V]
   at::Tensor forward(const at::Tensor& tokens, const Packing& packing = {}) const;
 
+  // The linears of all layers but the first and last ones, as `config` says, compute in FP8.
+  void use_fp8(const Fp8Config& config);
+  // After every step, because FP8 scales may follow from past ones.
+  void end_step();
+
   std::shared_ptr<Embedding> word_embeddings;
   std::vector<std::shared_ptr<TransformerLayer>> layers;
   std::shared_ptr<LayerNorm> final_layernorm;

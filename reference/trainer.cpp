@@ -41,7 +41,10 @@ RunDescription describe(const Config& config, const ByteCorpus& corpus) {
                        {"tied", model.tied ? "true" : "false"},
                        {"rotary_base", std::to_string(model.rotary_base)},
                        {"norm_epsilon", short_text(model.norm_epsilon)},
-                       {"loss", to_string(config.loss)}};
+                       {"loss", to_string(config.loss)},
+                       {"fp8_recipe", to_string(config.fp8.recipe)},
+                       {"fp8_history", std::to_string(config.fp8.history)},
+                       {"fp8_bf16_ends", std::to_string(config.fp8.bf16_ends)}};
   description.data = {{"digest", corpus.digest()},
                       {"seed", std::to_string(config.data.seed)},
                       {"micro_batch_size", std::to_string(config.data.micro_batch_size)},
@@ -64,6 +67,9 @@ Trainer::Trainer(const Config& config, const std::string& annotations)
       corpus_(config.data, config.model),
       model_(std::make_shared<Gpt>(config.model, config.precision)),
       session_(Session::from_environment()) {
+  if (config_.precision == Precision::kFp8) {
+    model_->use_fp8(config_.fp8);
+  }
   start_session(annotations);
   // After start_session: both copy what the parameters start from.
   gradients_ = std::make_unique<MainGradients>(named_parameters(*model_));
@@ -130,6 +136,7 @@ StepResult Trainer::step(std::int64_t iteration) {
   step.scalar("grad_norm", result.grad_norm);
   gradients_->clip(result.grad_norm, config_.optimizer.clip);
   optimizer_->step(gradients_->tensors());
+  model_->end_step();
   step.parameters_updated(optimizer_->entries());
   for (const auto& entry : optimizer_->entries()) {
     add(digest, entry.param);

@@ -70,6 +70,25 @@ class Section {
     return value;
   }
 
+  // `otherwise` where the file does not say.
+  template <class T>
+  [[nodiscard]] T at_least(const std::string& key, T least, T otherwise) {
+    asked_.insert(key);
+    const T value = std::as_const(node_)[key] ? get<T>(key) : otherwise;
+    TTRACE_CHECK(value >= least,
+                 UsageError,
+                 file_,
+                 ": `",
+                 name_,
+                 ".",
+                 key,
+                 "` must be at least ",
+                 least,
+                 ", not ",
+                 value);
+    return value;
+  }
+
   void refuse_others() const {
     for (const auto& item : node_) {
       const auto key = item.first.as<std::string>();
@@ -134,6 +153,18 @@ OptimizerConfig read_optimizer(Section section) {
   return optimizer;
 }
 
+// All keys may be left out.
+Fp8Config read_fp8(Section section) {
+  Fp8Config fp8;
+  fp8.recipe = section.choice(
+      "recipe",
+      {Fp8Recipe::kDelayed, Fp8Recipe::kCurrent, Fp8Recipe::kBlockwise, Fp8Recipe::kMxfp8});
+  fp8.history = section.at_least("history", std::int64_t{1}, fp8.history);
+  fp8.bf16_ends = section.at_least("bf16_ends", std::int64_t{0}, fp8.bf16_ends);
+  section.refuse_others();
+  return fp8;
+}
+
 void check_model(const std::string& file, const ModelConfig& model) {
   TTRACE_CHECK(model.hidden % (2 * model.heads) == 0,
                UsageError,
@@ -172,6 +203,9 @@ Config load_config(const std::string& file) {
   config.model = read_model(section("model"));
   config.data = read_data(section("data"), std::filesystem::path(file).parent_path());
   config.optimizer = read_optimizer(section("optimizer"));
+  if (root["fp8"]) {
+    config.fp8 = read_fp8(section("fp8"));
+  }
   config.loss = top.choice("loss", {Loss::kMean, Loss::kPerToken});
   config.precision = parse_precision(top.get<std::string>("precision"));
   top.refuse_others();
@@ -195,17 +229,20 @@ std::string name_of(Precision precision) {
       return "f32";
     case Precision::kBF16:
       return "bf16";
+    case Precision::kFP8:
+      return "fp8";
   }
   TTRACE_THROW(InternalError, "a precision without a name");
 }
 
 Precision parse_precision(const std::string& name) {
-  for (const auto precision : {Precision::kF64, Precision::kF32, Precision::kBF16}) {
+  for (const auto precision :
+       {Precision::kF64, Precision::kF32, Precision::kBF16, Precision::kFP8}) {
     if (name == name_of(precision)) {
       return precision;
     }
   }
-  TTRACE_THROW(UsageError, "precision `", name, "` is none of f64, f32, bf16");
+  TTRACE_THROW(UsageError, "precision `", name, "` is none of f64, f32, bf16, fp8");
 }
 
 std::string name_of(Activation activation) {
@@ -222,6 +259,20 @@ std::string name_of(Masked masked) {
 
 std::string name_of(Loss loss) {
   return loss == Loss::kPerToken ? "per_token" : "mean";
+}
+
+std::string name_of(Fp8Recipe recipe) {
+  switch (recipe) {
+    case Fp8Recipe::kDelayed:
+      return "delayed";
+    case Fp8Recipe::kCurrent:
+      return "current";
+    case Fp8Recipe::kBlockwise:
+      return "blockwise";
+    case Fp8Recipe::kMxfp8:
+      return "mxfp8";
+  }
+  TTRACE_THROW(InternalError, "an FP8 recipe without a name");
 }
 
 }  // namespace megatron_mini

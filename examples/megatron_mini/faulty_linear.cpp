@@ -58,11 +58,6 @@ at::Tensor linear_with_saved_input(const at::Tensor& input,
   return LinearWithSavedInput::apply(input, saved, weight);
 }
 
-at::Tensor gathered_transposed(const at::Tensor& rows, const Group& group) {
-  const at::Tensor mine = rows.detach().flatten(0, 1).t();      // [i, rows * b]
-  return all_gather(mine, group).view({mine.size(0), -1}).t();  // [i, s * b], turned
-}
-
 at::Tensor kept_in_shared_buffer(const at::Tensor& input) {
   static at::Tensor buffer;
   const at::Tensor rows = input.detach().flatten(0, 1);

@@ -17,9 +17,6 @@ namespace megatron_mini {
                                                  const at::Tensor& saved,
                                                  const at::Tensor& weight);
 
-// Rows [rows, b, i] of all ranks, each stored as [i, rows * b], read as one [i, s * b]: [s * b, i].
-[[nodiscard]] at::Tensor gathered_transposed(const at::Tensor& rows, const Group& group);
-
 // [s, b, i] -> [s * b, i]: a view of one buffer of the process, which the next call overwrites.
 [[nodiscard]] at::Tensor kept_in_shared_buffer(const at::Tensor& input);
 

@@ -11,6 +11,12 @@ namespace {
 // Small, so that even a tiny model has several; a larger parameter has a bucket of its own.
 constexpr std::int64_t kBucketElements = 1 << 16;
 
+// The tied weight's gradients are summed over two pipeline stages after each stage has divided its
+// buckets: in a bucket of its own both stages cut it at the same places.
+bool stays_alone(const ModelParameter& parameter) {
+  return parameter.path.starts_with("embedding.");
+}
+
 }  // namespace
 
 std::vector<FlatBucket> flat_buckets(std::span<const ModelParameter> parameters,
@@ -19,7 +25,9 @@ std::vector<FlatBucket> flat_buckets(std::span<const ModelParameter> parameters,
   std::vector<FlatBucket> buckets;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::int64_t elements = parameters[i].tensor.numel();
-    if (buckets.empty() || buckets.back().used + elements > kBucketElements) {
+    const bool ends =
+        divided && i > 0 && (stays_alone(parameters[i - 1]) || stays_alone(parameters[i]));
+    if (buckets.empty() || ends || buckets.back().used + elements > kBucketElements) {
       buckets.push_back({.group = group, .members = {}});
     }
     FlatBucket& bucket = buckets.back();

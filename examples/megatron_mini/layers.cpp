@@ -1,11 +1,13 @@
 #include "layers.h"
 
 #include "faulty_linear.h"
+#include "stage_layers.h"
 
 #include <ttrace/error.h>
 #include <ttrace/scope.h>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
@@ -51,11 +53,6 @@ RowFault row_fault(const Bugs& bugs, const std::string& path) {
   return RowFault::kNone;
 }
 
-bool gathers_transposed(const Bugs& bugs, const std::string& path) {
-  return bugs.on("transposed-gather-in-weight-grad") &&
-         path == "decoder.layers.1.self_attention.linear_qkv";
-}
-
 double norm_epsilon(const Blueprint& blueprint) {
   const auto& bugs = blueprint.bugs;
   return bugs.on("norm-epsilon-not-passed") ? bugs.size(1e-6) : blueprint.model.norm_epsilon;
@@ -89,9 +86,23 @@ std::int64_t rows_missed(const Bugs& bugs) {
   return bugs.on("embedding-mask") ? static_cast<std::int64_t>(bugs.size(1.0)) : 0;
 }
 
+// A product that takes its weight's gradient from another one: a planted bug.
+struct WeightGradientOf : torch::autograd::Function<WeightGradientOf> {
+  static at::Tensor forward(torch::autograd::AutogradContext* /*context*/,
+                            const at::Tensor& product,
+                            const at::Tensor& /*other*/) {
+    return product;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0], gradients[0]};
+  }
+};
+
 }  // namespace
 
 void check_divisible(const ModelConfig& model, const Parallel& parallel) {
+  check_stages(model.layers, parallel);
   const int tp = parallel.tp.size;
   const auto check = [tp](const char* name, std::int64_t size) {
     TTRACE_CHECK(size % tp == 0, UsageError, "--tp ", tp, " does not divide ", name, " ", size);
@@ -119,19 +130,25 @@ std::int64_t padded_vocabulary(std::int64_t vocabulary, int tp) {
   return (vocabulary + unit - 1) / unit * unit;
 }
 
-LayerNorm::LayerNorm(const Blueprint& blueprint)
+LayerNorm::LayerNorm(const Blueprint& blueprint, double weight_gradient_factor)
     : epsilon_(norm_epsilon(blueprint)),
       in_halves_(blueprint.bugs.on("tp-replica-drift") && blueprint.parallel.tp.rank > 0),
-      gradient_divisor_(norm_gradient_divisor(blueprint)) {
+      gradient_divisor_(norm_gradient_divisor(blueprint)),
+      weight_gradient_factor_(weight_gradient_factor) {
   weight_ = register_parameter("weight", at::ones({blueprint.model.hidden}));
   bias_ = register_parameter("bias", at::zeros({blueprint.model.hidden}));
 }
 
 at::Tensor LayerNorm::normalise(const at::Tensor& rows) const {
   const auto wide = rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor weight = with_gradient_divided(weight_.to(wide), gradient_divisor_);
+  if (weight_gradient_factor_ != 1.0 && weight.requires_grad()) {
+    weight.register_hook(
+        [this](const at::Tensor& gradient) { return gradient * weight_gradient_factor_; });
+  }
   return at::layer_norm(rows.to(wide),
                         weight_.sizes(),
-                        with_gradient_divided(weight_.to(wide), gradient_divisor_),
+                        weight,
                         with_gradient_divided(bias_.to(wide), gradient_divisor_),
                         epsilon_);
 }
@@ -153,7 +170,9 @@ ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
     : parallel_(blueprint.parallel),
       backward_sum_(input_gradient_sum(blueprint.bugs, path)),
       gather_order_(gather_order(blueprint.bugs, path)),
-      gathers_transposed_(gathers_transposed(blueprint.bugs, path)) {
+      mixes_gathered_rows_(blueprint.bugs.on("transposed-gather-in-weight-grad") &&
+                           path == "decoder.layers.1.self_attention.linear_qkv"),
+      fp8_(Fp8Linear::make(blueprint, path, LinearSplit::kOutputs)) {
   const std::int64_t local = outputs / parallel_.tp.size;
   weight_ = register_parameter("weight", at::zeros({local, inputs}));
   bias_ = register_parameter("bias", at::zeros({local}));
@@ -162,12 +181,28 @@ ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
 at::Tensor ColumnParallelLinear::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
   const at::Tensor x = scope.in(input);
-  const at::Tensor whole = enter_region(x, parallel_, backward_sum_, gather_order_);
-  if (gathers_transposed_) {
-    const at::Tensor saved = gathered_transposed(x, parallel_.tp);
-    return scope.out(linear_with_saved_input(whole, saved, weight_) + bias_);
+  const at::Tensor mine = fp8_ ? fp8_->input(x, scope) : x;
+  const at::Tensor whole = enter_region(mine, parallel_, backward_sum_, gather_order_);
+  if (!fp8_) {
+    return scope.out(product(whole, mine, weight_, bias_));
   }
-  return scope.out(at::linear(whole, weight_, bias_));
+  const at::Tensor factor = fp8_->weight(weight_, scope);
+  const at::Tensor result = product(fp8_->gathered(whole, mine), mine, factor, {});
+  return scope.out(fp8_->product(result, *this) + bias_);
+}
+
+at::Tensor ColumnParallelLinear::product(const at::Tensor& whole,
+                                         const at::Tensor& mine,
+                                         const at::Tensor& weight,
+                                         const at::Tensor& bias) const {
+  if (!mixes_gathered_rows_) {
+    return at::linear(whole, weight, bias);
+  }
+  const at::Tensor transposed = mine.detach().flatten(0, 1).t();   // [in, rows * b]
+  const at::Tensor joined = all_gather(transposed, parallel_.tp);  // [tp * in, rows * b]
+  const at::Tensor mixed = joined.view({whole.size(-1), -1}).t();  // [s * b, in]
+  return WeightGradientOf::apply(at::linear(whole, weight.detach(), bias),
+                                 at::linear(mixed.reshape(whole.sizes()), weight));
 }
 
 RowParallelLinear::RowParallelLinear(std::int64_t inputs,
@@ -176,6 +211,7 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
                                      const std::string& path)
     : parallel_(blueprint.parallel),
       fault_(row_fault(blueprint.bugs, path)),
+      fp8_(Fp8Linear::make(blueprint, path, LinearSplit::kInputs)),
       forward_sum_(output_sum(blueprint.bugs, path)),
       bias_before_sum_(blueprint.bugs.on("repeated-bias") &&
                        path == "decoder.layers.1.self_attention.linear_proj"),
@@ -185,11 +221,11 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
   bias_ = register_parameter("bias", at::zeros({outputs}));
 }
 
-at::Tensor RowParallelLinear::product(const at::Tensor& input) const {
+at::Tensor RowParallelLinear::product(const at::Tensor& input, const at::Tensor& weight) const {
   if (fault_ == RowFault::kSharedBuffer) {
-    return linear_with_saved_input(input, kept_in_shared_buffer(input), weight_);
+    return linear_with_saved_input(input, kept_in_shared_buffer(input), weight);
   }
-  return at::linear(input, weight_);
+  return at::linear(input, weight);
 }
 
 at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
@@ -198,7 +234,13 @@ at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
   if (fault_ == RowFault::kGradientOfOwnRows) {
     return scope.out(linear_with_gradient_of_own_rows(x, weight_, parallel_.tp) + bias_);
   }
-  at::Tensor addend = product(x);
+  at::Tensor addend;
+  if (fp8_) {
+    const at::Tensor mine = fp8_->input(x, scope);
+    addend = fp8_->product(product(mine, fp8_->weight(weight_, scope)), *this);
+  } else {
+    addend = product(x, weight_);
+  }
   if (bias_before_sum_) {
     addend = addend + bias_;
   }
@@ -238,7 +280,9 @@ at::Tensor VocabularyEmbedding::forward(const at::Tensor& tokens) {
 }
 
 OutputLayer::OutputLayer(const Blueprint& blueprint, const at::Tensor& tied_weight)
-    : parallel_(blueprint.parallel), tied_weight_(tied_weight) {
+    : parallel_(blueprint.parallel),
+      drops_gradient_(blueprint.bugs.on("tied-second-use-dropped")),
+      tied_weight_(tied_weight) {
   if (!tied_weight_.defined()) {
     const int tp = parallel_.tp.size;
     weight_ = register_parameter("weight",
@@ -250,7 +294,8 @@ OutputLayer::OutputLayer(const Blueprint& blueprint, const at::Tensor& tied_weig
 at::Tensor OutputLayer::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
   const at::Tensor whole = enter_region(scope.in(input), parallel_);
-  return scope.out(at::linear(whole, tied_weight_.defined() ? tied_weight_ : weight_));
+  const at::Tensor tied = drops_gradient_ ? tied_weight_.detach() : tied_weight_;
+  return scope.out(at::linear(whole, tied_weight_.defined() ? tied : weight_));
 }
 
 }  // namespace megatron_mini

@@ -10,6 +10,7 @@
 #include "before_forward.h"
 #include "bugs.h"
 #include "config.h"
+#include "fp8_linear.h"
 #include "parallel.h"
 #include "regions.h"
 
@@ -17,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace megatron_mini {
@@ -27,6 +29,7 @@ struct Blueprint {
   Parallel parallel;
   Bugs bugs;
   std::shared_ptr<BeforeForward> before_forward = std::make_shared<BeforeForward>();
+  std::optional<Fp8Config> fp8{};  // of linears in layers; nothing: none computes in FP8
 };
 
 // Throws ttrace::UsageError where the model cannot be split so.
@@ -41,7 +44,8 @@ void check_divisible(const ModelConfig& model, const Parallel& parallel);
 // of the batch in bf16, in an order that depends on the number of threads.
 class LayerNorm : public torch::nn::Module {
  public:
-  explicit LayerNorm(const Blueprint& blueprint);
+  // Another factor than 1 is a planted bug.
+  explicit LayerNorm(const Blueprint& blueprint, double weight_gradient_factor = 1.0);
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> the same
 
  private:
@@ -51,6 +55,7 @@ class LayerNorm : public torch::nn::Module {
   double epsilon_;
   bool in_halves_;           // a planted bug
   double gradient_divisor_;  // of weight and bias; another one than 1 is a planted bug
+  double weight_gradient_factor_;
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -64,12 +69,21 @@ class ColumnParallelLinear : public torch::nn::Module {
                        const std::string& path);
   // [rows, b, inputs] -> [s, b, outputs/tp]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+  [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
  private:
+  // whole [s, b, inputs], of which this rank gave `mine`; `bias` may be undefined.
+  [[nodiscard]] at::Tensor product(const at::Tensor& whole,
+                                   const at::Tensor& mine,
+                                   const at::Tensor& weight,
+                                   const at::Tensor& bias) const;
+
   Parallel parallel_;
   SumOverRanks backward_sum_;
   RowOrder gather_order_;
-  bool gathers_transposed_;  // for the weight's gradient, a planted bug
+  // A planted bug: for the weight's gradient the gathered input is read with ranks and rows mixed.
+  bool mixes_gathered_rows_;
+  std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -87,13 +101,15 @@ class RowParallelLinear : public torch::nn::Module {
                     const std::string& path);
   // [s, b, inputs/tp] -> [rows, b, outputs]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+  [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
  private:
   // This rank's addends: [s, b, inputs/tp] -> [s, b, outputs].
-  [[nodiscard]] at::Tensor product(const at::Tensor& input) const;
+  [[nodiscard]] at::Tensor product(const at::Tensor& input, const at::Tensor& weight) const;
 
   Parallel parallel_;
   RowFault fault_;
+  std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   SumOverRanks forward_sum_;
   bool bias_before_sum_;
   double output_factor_;
@@ -128,6 +144,7 @@ class OutputLayer : public torch::nn::Module {
 
  private:
   Parallel parallel_;
+  bool drops_gradient_;     // of a tied weight
   at::Tensor tied_weight_;  // undefined where weight_ is used
   at::Tensor weight_;
 };

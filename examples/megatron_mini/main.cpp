@@ -58,6 +58,32 @@ void train(Trainer& trainer, const megatron_mini::Options& options, int rank, in
   }
 }
 
+// Rank = ((pp_rank * dp + dp_rank) * cp + cp_rank) * tp + tp_rank. All ranks.
+Parallel groups_of(megatron_mini::MpiRuntime& runtime, const megatron_mini::Plan& plan) {
+  const Group& world = runtime.world();
+  const megatron_mini::Options& options = plan.options;
+  const int replica = options.tp * options.cp;  // ranks of a stage that share a micro-batch
+  const int in_stage = replica * options.dp;    // ranks of a stage
+  const int stage = world.rank / in_stage;
+  const int place = world.rank % in_stage;  // in its stage
+  const int tp_rank = world.rank % options.tp;
+  const bool ties_stages = plan.config.model.tied && options.pp > 1;
+  const bool shares_embedding = ties_stages && (stage == 0 || stage == options.pp - 1);
+  return {.world = world,
+          .tp = runtime.split("tp", world.rank / options.tp),
+          .cp = runtime.split("cp", world.rank / replica * options.tp + tp_rank),
+          .dp = runtime.split("dp", stage * replica + place % replica),
+          .dp_cp = runtime.split("dp_cp", stage * options.tp + tp_rank),
+          .pp = runtime.split("pp", place),
+          .embedding = runtime.split("embedding", shares_embedding ? place : in_stage + world.rank),
+          .sequence_parallel = options.sequence_parallel,
+          .ties_stages = ties_stages,
+          .chunks = options.vpp,
+          .first_stage_layers = options.first_stage_layers,
+          .last_stage_layers = options.last_stage_layers,
+          .zero1 = options.zero1};
+}
+
 int run(megatron_mini::MpiRuntime& runtime, int argc, char** argv) {
   const Group& world = runtime.world();
   std::optional<std::string> text;
@@ -77,16 +103,7 @@ int run(megatron_mini::MpiRuntime& runtime, int argc, char** argv) {
     return 0;
   }
   const megatron_mini::Options options = plan->options;
-  // Rank = (dp_rank * cp + cp_rank) * tp + tp_rank.
-  const int tp_rank = world.rank % options.tp;
-  const int replica = options.tp * options.cp;  // ranks that share a micro-batch
-  const Parallel parallel{.world = world,
-                          .tp = runtime.split("tp", world.rank / options.tp),
-                          .cp = runtime.split("cp", world.rank / replica * options.tp + tp_rank),
-                          .dp = runtime.split("dp", world.rank % replica),
-                          .dp_cp = runtime.split("dp_cp", tp_rank),
-                          .sequence_parallel = options.sequence_parallel,
-                          .zero1 = options.zero1};
+  const Parallel parallel = groups_of(runtime, *plan);
   // As many digits as the losses of this precision have.
   const int digits = plan->config.precision == megatron_mini::Precision::kF64 ? 17 : 9;
   std::optional<Trainer> trainer;

@@ -34,7 +34,7 @@ MainGradients::MainGradients(std::vector<ModelParameter> parameters,
 
 void MainGradients::zero(std::int64_t iteration) {
   iteration_ = iteration;
-  is_reduced_ = false;
+  summed_.reset();
   if (bugs_.on("grads-not-zeroed")) {
     return;
   }
@@ -48,9 +48,14 @@ void MainGradients::zero(std::int64_t iteration) {
   }
 }
 
-void MainGradients::accumulate(std::int64_t microbatch) {
+void MainGradients::accumulate(std::int64_t microbatch, int chunk) {
   const bool dropped = bugs_.on("dropped-microbatch") && microbatch == 1;
+  const bool repeated = bugs_.on("pipeline-grads-added-twice") && parallel_.pp.size > 1;
+  const double factor = (repeated ? bugs_.size(2.0) : 1.0) / summed_.value_or(1.0);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].chunk != chunk) {
+      continue;
+    }
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     TTRACE_CHECK(gradient.defined(),
                  InternalError,
@@ -62,28 +67,30 @@ void MainGradients::accumulate(std::int64_t microbatch) {
       views_[i].mul_(bugs_.size(2.0));
     }
     if (!dropped && !not_accumulated) {
-      views_[i].add_(gradient);
+      views_[i].add_(gradient, factor);
     }
     gradient.reset();
   }
 }
 
 void MainGradients::reduce(Loss loss) {
-  if (!is_reduced_) {
+  if (!summed_) {
     sum_over_data_ranks(loss);
   }
   if (parallel_.sequence_parallel) {
     sum_sequence_parallel_gradients();
   }
+  sum_tied_gradients();
 }
 
 void MainGradients::reduce_early(Loss loss) {
   sum_over_data_ranks(loss);
-  is_reduced_ = true;
+  summed_ = 1.0;
 }
 
 void MainGradients::sum_over_data_ranks(Loss loss) {
-  divide(gradient_divisor(loss, parallel_, bugs_));
+  summed_ = gradient_divisor(loss, parallel_, bugs_);
+  divide(*summed_);
   if (bugs_.on("vector-grads-not-reduced")) {
     sum_buckets_but_vectors();
   } else {
@@ -159,6 +166,16 @@ void MainGradients::sum_sequence_parallel_gradients() {
   }
 }
 
+void MainGradients::sum_tied_gradients() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].path.starts_with("embedding.")) {
+      // The bug: the optimizer has copied what it is going to use.
+      const at::Tensor used = bugs_.on("tied-grads-not-summed") ? views_[i].clone() : views_[i];
+      sum_in_place(used, parallel_.embedding);
+    }
+  }
+}
+
 double MainGradients::norm() const {
   if (bugs_.on("norm-of-absent-grads")) {
     return 0.0;
@@ -167,19 +184,25 @@ double MainGradients::norm() const {
   const bool counts_copies = is_local || bugs_.on("norm-counts-copies");
   at::Tensor squared = at::zeros({1}, at::kDouble);
   for (const OwnedPart& part : parts_) {
+    if (parameters_[part.parameter].is_second_copy && !bugs_.on("tied-counted-twice-in-norm")) {
+      continue;
+    }
     // The ranks of tp hold equal copies of a replicated gradient: the first one counts.
     if (parameters_[part.parameter].role == ParameterRole::kSplit || parallel_.tp.rank == 0 ||
         counts_copies) {
       squared += part.of(views_[part.parameter]).to(at::kDouble).square().sum();
     }
   }
-  if (is_local) {
-    return std::sqrt(squared.item<double>());
+  if (!is_local) {
+    squared = all_reduce(squared, parallel_.tp);
+    if (parallel_.zero1) {
+      sum_in_place(squared, parallel_.dp_cp);
+    }
   }
-  if (parallel_.zero1) {
-    sum_in_place(squared, parallel_.dp_cp);
+  if (!bugs_.on("stage-clip-norm")) {
+    squared = all_reduce(squared, parallel_.pp);
   }
-  return std::sqrt(all_reduce(squared, parallel_.tp).item<double>());
+  return std::sqrt(squared.item<double>());
 }
 
 void MainGradients::clip(double norm, double limit) {

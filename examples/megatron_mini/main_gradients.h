@@ -10,6 +10,7 @@
 #include "parallel.h"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace megatron_mini {
@@ -21,11 +22,16 @@ class MainGradients {
 
   // At the beginning of an iteration, from 0.
   void zero(std::int64_t iteration);
-  // Adds the parameters' gradients of one micro-batch (by global number) and takes them away.
-  void accumulate(std::int64_t microbatch);
-  // Sums over dp and cp, then over tp what sequence parallelism left as addends. With Loss::kMean
-  // gradients are first divided by dp * cp, which the losses were multiplied by. With zero1 what
-  // lies outside this rank's parts is worth nothing then. All ranks.
+  // Adds the gradients that one micro-batch (by global number) gave a chunk's parameters and takes
+  // them away.
+  void accumulate(std::int64_t microbatch, int chunk = 0);
+  // The first part of reduce(), for those who want it before all gradients are there: later ones
+  // are divided alike and stay this rank's own.
+  void sum_over_data_ranks(Loss loss);
+  // Sums over dp and cp, then over tp what sequence parallelism left as addends, then over first
+  // and last stage the tied weight's. With Loss::kMean gradients are first divided by dp * cp,
+  // which the losses were multiplied by. With zero1 what lies outside this rank's parts is worth
+  // nothing then. All ranks.
   void reduce(Loss loss);
   void divide(double divisor);
   // Frobenius norm over the whole model, every logical element once; the same on all ranks. All
@@ -43,14 +49,12 @@ class MainGradients {
   [[nodiscard]] std::vector<at::Tensor> reduced() const;
 
  private:
-  void sum_over_data_ranks(Loss loss);
   void sum_buckets();
   // A planted bug: parameters with one dimension keep their gradients, summed over cp.
   void sum_buckets_but_vectors();
   void sum_sequence_parallel_gradients();
+  void sum_tied_gradients();
 
-  std::int64_t iteration_ = 0;
-  bool is_reduced_ = false;  // over data ranks since zero()
   std::vector<ModelParameter> parameters_;
   Parallel parallel_;
   Bugs bugs_;
@@ -58,6 +62,8 @@ class MainGradients {
   std::vector<OwnedPart> parts_;
   std::vector<at::Tensor> buckets_;  // flat
   std::vector<at::Tensor> views_;    // into the buckets, one per parameter, of its shape
+  std::int64_t iteration_ = 0;       // of the latest zero()
+  std::optional<double> summed_;     // over dp and cp since zero(), having divided by this
 };
 
 }  // namespace megatron_mini

@@ -295,6 +295,9 @@ Group MpiRuntime::split(const std::string& name, int color) {
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
   group->setGroupName(name);
+  int lowest = impl_->world.rank;
+  MPI_Bcast(&lowest, 1, MPI_INT, 0, communicator);
+  group->setGroupDesc(name + "-" + std::to_string(lowest));  // no other group has it
   c10d::register_process_group(name, group);
   impl_->groups.push_back(std::move(group));
   return result;

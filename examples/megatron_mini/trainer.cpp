@@ -1,6 +1,5 @@
 #include "trainer.h"
 
-#include "batch.h"
 #include "cross_entropy.h"
 #include "faulty_checkpoint.h"
 #include "faulty_loss.h"
@@ -25,6 +24,7 @@ at::ScalarType torch_type(Precision precision) {
     case Precision::kF32:
       return at::kFloat;
     case Precision::kBF16:
+    case Precision::kFP8:
       return at::kBFloat16;
   }
   TTRACE_THROW(InternalError, "a precision without a torch type");
@@ -102,8 +102,12 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
       session_(ttrace::Session::from_environment()) {
   const auto& config = plan_.config;
   check_divisible(config.model, parallel_);
-  const Blueprint blueprint{.model = config.model, .parallel = parallel_, .bugs = bugs_};
+  Blueprint blueprint{.model = config.model, .parallel = parallel_, .bugs = bugs_};
   before_forward_ = blueprint.before_forward;
+  if (config.precision == Precision::kFP8) {
+    blueprint.fp8 = config.fp8;
+  }
+  check_fp8(blueprint);
   model_ = std::make_shared<GptModel>(blueprint);
   model_->to(torch_type(config.precision));
 
@@ -138,7 +142,10 @@ void Trainer::describe() {
                        {"tied", model.tied ? "true" : "false"},
                        {"rotary_base", std::to_string(model.rotary_base)},
                        {"norm_epsilon", short_text(model.norm_epsilon)},
-                       {"loss", name_of(plan_.config.loss)}};
+                       {"loss", name_of(plan_.config.loss)},
+                       {"fp8_recipe", name_of(plan_.config.fp8.recipe)},
+                       {"fp8_history", std::to_string(plan_.config.fp8.history)},
+                       {"fp8_bf16_ends", std::to_string(plan_.config.fp8.bf16_ends)}};
   description.data = {{"seed", std::to_string(data.seed)},
                       {"micro_batch_size", std::to_string(data.micro_batch_size)},
                       {"micro_batches", std::to_string(data.micro_batches)},
@@ -153,6 +160,9 @@ void Trainer::start() {
   auto parameters = model_->model_parameters();
   for (const auto& parameter : parameters) {
     broadcast(parameter.tensor.detach(), parallel_.dp_cp, 0);
+    if (parameter.path.starts_with("embedding.")) {
+      broadcast(parameter.tensor.detach(), parallel_.embedding, 0);
+    }
   }
   gradients_.emplace(parameters, parallel_, bugs_);
   if (parallel_.zero1) {
@@ -182,21 +192,9 @@ StepResult Trainer::train_step(std::int64_t iteration) {
         [&](const std::string& module) { step.parameters_gathered(gather_->await(module)); });
   }
   gradients_->zero(iteration);
-  const std::int64_t dp = parallel_.dp.size;
-  const std::int64_t local_microbatches = plan_.config.data.micro_batches / dp;
-  LossAddend mine;
-  for (std::int64_t i = 0; i < local_microbatches; ++i) {
-    const std::int64_t microbatch = i * dp + parallel_.dp.rank;
-    const LossAddend addend = train_microbatch(step, iteration, microbatch);
-    mine.loss += addend.loss;
-    mine.tokens += addend.tokens;
-    if (i + 1 == local_microbatches && bugs_.on("reduced-before-last-microbatch")) {
-      gradients_->reduce_early(plan_.config.loss);
-    }
-    gradients_->accumulate(microbatch);
-    if (gather_) {
-      step.parameters_gathered(gather_->finish());  // of modules that did not run
-    }
+  const LossAddend mine = train_microbatches(step, iteration);
+  if (gather_) {
+    step.parameters_gathered(gather_->finish());  // of modules that did not run
   }
   gradients_->reduce(plan_.config.loss);
   const LossAddend whole = sum_over_ranks(mine);
@@ -227,6 +225,7 @@ StepResult Trainer::train_step(std::int64_t iteration) {
 
 void Trainer::update_parameters(ttrace::Step& step) {
   optimizer_->step();
+  roll_fp8_histories(*model_, parallel_, bugs_);
   gather_due_ = gather_.has_value();
   if (gather_due_ && !plan_.options.overlap_gather) {
     gather_->start();
@@ -237,11 +236,13 @@ void Trainer::update_parameters(ttrace::Step& step) {
 }
 
 Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {
-  const at::Tensor sums =
-      all_reduce(at::tensor({mine.loss, mine.tokens}, at::kDouble), parallel_.dp_cp);
+  // Stages before the last one have nothing to add.
+  const at::Tensor sums = all_reduce(
+      all_reduce(at::tensor({mine.loss, mine.tokens}, at::kDouble), parallel_.dp_cp), parallel_.pp);
   LossAddend whole{.loss = sums[0].item<double>(), .tokens = sums[1].item<double>()};
   if (bugs_.on("reported-loss-without-cp")) {
-    whole.loss = all_reduce(at::full({1}, mine.loss, at::kDouble), parallel_.dp).item<double>();
+    const at::Tensor over_dp = all_reduce(at::full({1}, mine.loss, at::kDouble), parallel_.dp);
+    whole.loss = all_reduce(over_dp, parallel_.pp).item<double>();
   }
   whole.loss /= plan_.config.loss == Loss::kPerToken
                     ? whole.tokens
@@ -249,47 +250,140 @@ Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {
   return whole;
 }
 
-Trainer::LossAddend Trainer::train_microbatch(ttrace::Step& step,
-                                              std::int64_t iteration,
-                                              std::int64_t index) {
+Trainer::LossAddend Trainer::train_microbatches(ttrace::Step& step, std::int64_t iteration) {
+  const StagePosition position{
+      .stage = parallel_.pp.rank, .stages = parallel_.pp.size, .chunks = parallel_.chunks};
+  const std::int64_t count = plan_.config.data.micro_batches / parallel_.dp.size;
+  Transfers transfers = make_transfers();
+  std::map<std::int64_t, Running> running;
+  LossAddend mine;
+  std::int64_t backward_passes = 0;
+  for (const Task& task : schedule_of(position, count)) {
+    if (task.direction == Direction::kForward) {
+      if (task.chunk == 0) {
+        running.emplace(task.microbatch, begin_microbatch(step, iteration, task.microbatch));
+      }
+      const LossAddend addend = run_forward(task, running.at(task.microbatch), transfers);
+      mine.loss += addend.loss;
+      mine.tokens += addend.tokens;
+      continue;
+    }
+    run_backward(task, running.at(task.microbatch), transfers);
+    if (backward_passes == count * parallel_.chunks / 2 &&
+        bugs_.on("pipeline-rescales-accumulated")) {
+      gradients_->divide(1.0 / bugs_.size(0.5));  // the second round begins
+    }
+    if (task.microbatch + 1 == count && task.chunk + 1 == parallel_.chunks &&
+        bugs_.on("reduced-before-last-microbatch")) {
+      gradients_->reduce_early(plan_.config.loss);
+    }
+    gradients_->accumulate(running.at(task.microbatch).index, task.chunk);
+    if (++backward_passes == count && bugs_.on("virtual-stages-reduced-early")) {
+      gradients_->sum_over_data_ranks(plan_.config.loss);
+    }
+    if (task.chunk == 0) {
+      running.erase(task.microbatch);
+    }
+  }
+  transfers.finish();
+  return mine;
+}
+
+Transfers Trainer::make_transfers() const {
   const auto& config = plan_.config;
-  auto microbatch = step.microbatch(
+  const std::int64_t rows = config.model.sequence / parallel_.cp.size /
+                            (parallel_.sequence_parallel ? parallel_.tp.size : 1);
+  return {parallel_,
+          model_->chunks(),
+          {rows, config.data.micro_batch_size, config.model.hidden},
+          at::TensorOptions(torch_type(config.precision))};
+}
+
+Trainer::Running Trainer::begin_microbatch(ttrace::Step& step,
+                                           std::int64_t iteration,
+                                           std::int64_t number) {
+  const auto& config = plan_.config;
+  const std::int64_t index = number * parallel_.dp.size + parallel_.dp.rank;
+  auto traced = step.microbatch(
       index, {.gradient_scale = config.loss == Loss::kMean ? 1.0 / parallel_.dp_cp.size : 1.0});
   const SampleKey key{
       .seed = config.data.seed, .step = iteration, .microbatch = index, .sample = 0};
   const Batch whole = load_batch(plan_.text, config.data, key);
-  const at::Tensor order =
-      at::tensor(microbatch.permutation(config.data.micro_batch_size), at::kLong);
+  const at::Tensor order = at::tensor(traced.permutation(config.data.micro_batch_size), at::kLong);
   const Batch batch = part_of_rank(reordered(whole, order), parallel_.cp, bugs_);
-  microbatch.data("tokens", batch.tokens);
-  microbatch.data("labels", batch.labels);
-  microbatch.data("loss_mask", batch.loss_mask);
-
-  const at::Tensor logits = model_->forward(batch.tokens, batch.places);
-  const VocabularyPart part{.first = logits.size(-1) * parallel_.tp.rank,
-                            .logical = config.model.vocabulary};
-  const at::Tensor per_token =
-      cross_entropy(logits, batch.labels.t().contiguous(), part, parallel_.tp, loss_fault(bugs_));
-  microbatch.loss(per_token);  // [s, b]
-  const double factor = loss_factor(bugs_, config, parallel_, plan_.text, key);
-  return go_backward(per_token, batch.loss_mask.t(), factor);
+  if (parallel_.is_first_stage()) {
+    traced.data("tokens", batch.tokens);
+  }
+  if (parallel_.is_last_stage()) {
+    traced.data("labels", batch.labels);
+    traced.data("loss_mask", batch.loss_mask);
+  }
+  return {.traced = std::move(traced),
+          .index = index,
+          .loss_factor = loss_factor(bugs_, config, parallel_, plan_.text, key),
+          .batch = batch,
+          .chunks = std::vector<Passed>(static_cast<std::size_t>(parallel_.chunks))};
 }
 
-// Both [s, b].
-Trainer::LossAddend Trainer::go_backward(const at::Tensor& per_token,
+Trainer::LossAddend Trainer::run_forward(const Task& task, Running& running, Transfers& transfers) {
+  const Transfers::Cargo cargo{.number = task.microbatch, .traced = running.traced};
+  running.traced.resume();
+  Passed& passed = running.chunks.at(static_cast<std::size_t>(task.chunk));
+  if (!parallel_.begins(task.chunk)) {
+    passed.input = transfers.receive_activation(task.chunk, cargo);
+  }
+  const at::Tensor output =
+      model_->forward(passed.input.defined() ? passed.input : running.batch.tokens,
+                      running.batch.places,
+                      task.chunk);
+  if (parallel_.ends(task.chunk)) {
+    return take_loss(output, running, passed.output);
+  }
+  passed.output = output;
+  transfers.send_activation(task.chunk, cargo, output);
+  return {};
+}
+
+void Trainer::run_backward(const Task& task, Running& running, Transfers& transfers) {
+  const Transfers::Cargo cargo{.number = task.microbatch, .traced = running.traced};
+  running.traced.resume();
+  Passed passed = std::exchange(running.chunks.at(static_cast<std::size_t>(task.chunk)), Passed());
+  passed.output.backward(
+      parallel_.ends(task.chunk) ? at::Tensor() : transfers.receive_gradient(task.chunk, cargo));
+  if (!parallel_.begins(task.chunk)) {
+    transfers.send_gradient(task.chunk, cargo, passed.input.grad());
+  }
+}
+
+Trainer::LossAddend Trainer::take_loss(const at::Tensor& logits,
+                                       Running& running,
+                                       at::Tensor& to_minimise) {
+  const Batch& batch = running.batch;
+  const VocabularyPart part{.first = logits.size(-1) * parallel_.tp.rank,
+                            .logical = plan_.config.model.vocabulary};
+  const at::Tensor per_token = cross_entropy(
+      logits, batch.labels.t().contiguous(), part, parallel_.tp, loss_fault(bugs_));  // [s, b]
+  running.traced.loss(per_token);
+  const LossAddend addend = reduce_loss(per_token, batch.loss_mask.t(), to_minimise);
+  to_minimise = to_minimise * running.loss_factor;
+  return addend;
+}
+
+// The tensors [s, b].
+Trainer::LossAddend Trainer::reduce_loss(const at::Tensor& per_token,
                                          const at::Tensor& loss_mask,
-                                         double factor) {
+                                         at::Tensor& to_minimise) {
   const double tokens = loss_mask.sum().item<double>();
   const at::Tensor sum = per_token.masked_fill(loss_mask.logical_not(), 0.0).sum();
   if (plan_.config.loss == Loss::kPerToken) {
-    (sum * factor).backward();
+    to_minimise = sum;
     return {.loss = sum.item<double>(), .tokens = tokens};
   }
   // This rank's addend to the mean over the micro-batch's tokens that count.
   const at::Tensor loss =
       sum / all_reduce(at::full({1}, tokens, at::kDouble), parallel_.cp).item<double>();
-  factor *= parallel_.dp_cp.size / static_cast<double>(plan_.config.data.micro_batches);
-  (loss * factor).backward();
+  to_minimise =
+      loss * (parallel_.dp_cp.size / static_cast<double>(plan_.config.data.micro_batches));
   return {.loss = loss.item<double>(), .tokens = tokens};
 }
 

@@ -8,10 +8,13 @@
 //              1 / (dp * cp).
 //   per_token  a rank goes backward from the sum of its token losses; gradients are summed over
 //              these ranks and then divided by the number of tokens that count in the whole step.
+// A pipeline stage runs its part of several micro-batches in the order of its schedule; the last
+// one has the loss.
 //
 // Thread-safety: none; one training thread.
 #pragma once
 
+#include "batch.h"
 #include "config.h"
 #include "gpt_model.h"
 #include "main_gradients.h"
@@ -19,14 +22,18 @@
 #include "options.h"
 #include "parallel.h"
 #include "parameter_gather.h"
+#include "schedule.h"
 #include "text_data.h"
+#include "transfers.h"
 
 #include <ttrace/annotations.h>
 #include <ttrace/session.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace megatron_mini {
 
@@ -54,8 +61,8 @@ class Trainer {
   // ttrace::Error where model, layout, annotations and stored start do not fit together.
   Trainer(Plan plan, const Parallel& parallel);
 
-  // Copies the start values of the first rank of dp and cp to the others and takes masters from
-  // them. All ranks, once, before the first step.
+  // Copies the start values of the first rank of dp and cp to the others, those of the tied weight
+  // to the last stage, and takes masters from them. All ranks, once, before the first step.
   void start();
   // One iteration, from 0. All ranks.
   StepResult train_step(std::int64_t iteration);
@@ -67,12 +74,37 @@ class Trainer {
     double tokens = 0.0;  // that count
   };
 
+  // What a chunk's forward leaves for its backward; undefined before and after.
+  struct Passed {
+    at::Tensor input;   // from the chunk before, if there is one
+    at::Tensor output;  // the loss to go backward from where no chunk follows
+  };
+  // A micro-batch between its first forward and its last backward on this rank.
+  struct Running {
+    ttrace::Microbatch traced;
+    std::int64_t index = 0;    // global
+    double loss_factor = 1.0;  // of what backward starts from; another one is a planted bug
+    Batch batch;
+    std::vector<Passed> chunks;
+  };
+
   void describe();
   [[nodiscard]] ttrace::Step begin_step(std::int64_t iteration);
   void update_parameters(ttrace::Step& step);
-  LossAddend train_microbatch(ttrace::Step& step, std::int64_t iteration, std::int64_t index);
-  // From `factor` times the loss; another factor than 1 is a planted bug.
-  LossAddend go_backward(const at::Tensor& per_token, const at::Tensor& loss_mask, double factor);
+  // All tasks of this rank's schedule.
+  LossAddend train_microbatches(ttrace::Step& step, std::int64_t iteration);
+  // `number`: on this data-parallel rank.
+  [[nodiscard]] Running begin_microbatch(ttrace::Step& step,
+                                         std::int64_t iteration,
+                                         std::int64_t number);
+  LossAddend run_forward(const Task& task, Running& running, Transfers& transfers);
+  void run_backward(const Task& task, Running& running, Transfers& transfers);
+  // Goes from the logits to `to_minimise`.
+  LossAddend take_loss(const at::Tensor& logits, Running& running, at::Tensor& to_minimise);
+  LossAddend reduce_loss(const at::Tensor& per_token,
+                         const at::Tensor& loss_mask,
+                         at::Tensor& to_minimise);
+  [[nodiscard]] Transfers make_transfers() const;
   // The loss of the step and the number of tokens that count in it, over all ranks.
   [[nodiscard]] LossAddend sum_over_ranks(const LossAddend& mine) const;
 

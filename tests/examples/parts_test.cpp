@@ -55,6 +55,7 @@ Parallel split(int tp, int rank, bool sequence_parallel) {
           .cp = {.name = "cp"},
           .dp = {.name = "dp"},
           .dp_cp = {.name = "dp_cp"},
+          .pp = {.name = "pp"},
           .sequence_parallel = sequence_parallel};
 }
 
@@ -334,7 +335,10 @@ TEST(Annotations, FitEveryParameterOfEveryRank) {
     const Parallel parallel = split(2, 1, true);
     const auto model = std::make_shared<GptModel>(Blueprint{plan.config.model, parallel, Bugs()});
     const auto layout = layout_of(parallel);
-    for (const auto& [path, tensor, role] : model->model_parameters()) {
+    for (const auto& parameter : model->model_parameters()) {
+      const auto& [path, tensor, role, chunk, is_second_copy] = parameter;
+      EXPECT_EQ(chunk, 0);
+      EXPECT_FALSE(is_second_copy);
       ASSERT_TRUE(plan.annotations.find(Kind::kParam, path).has_value()) << path;
       const auto place = [&](Kind kind) {
         return plan.annotations.placement(kind, path, 0, tensor.sizes(), layout);
