@@ -1,5 +1,6 @@
 #include "attention.h"
 
+#include "faulty_positions.h"
 #include "ring_attention.h"
 
 #include <ttrace/scope.h>
@@ -37,7 +38,10 @@ at::Tensor hidden_keys(std::int64_t s, const at::Tensor& documents) {
 
 }  // namespace
 
-at::Tensor rotate(const at::Tensor& heads, const at::Tensor& positions, std::int64_t base) {
+at::Tensor rotate(const at::Tensor& heads,
+                  const at::Tensor& positions,
+                  std::int64_t base,
+                  RotaryPairs pairs) {
   const auto size = heads.size(-1);
   const auto options = heads.options().dtype(wide_type(heads));
   const at::Tensor exponent = at::arange(0, size, 2, options) / static_cast<double>(size);
@@ -46,8 +50,12 @@ at::Tensor rotate(const at::Tensor& heads, const at::Tensor& positions, std::int
       position / at::pow(static_cast<double>(base), exponent);  // [s, b, 1, d/2]
   const at::Tensor cosine = angle.cos();
   const at::Tensor sine = angle.sin();
-  const auto halves = heads.to(options.dtype()).chunk(2, -1);
-  return at::cat({halves[0] * cosine - halves[1] * sine, halves[1] * cosine + halves[0] * sine}, -1)
+  const at::Tensor wide = heads.to(options.dtype());
+  const bool of_halves = pairs == RotaryPairs::kOfHalves;
+  const auto parts = of_halves ? wide.chunk(2, -1) : wide.unflatten(-1, {size / 2, 2}).unbind(-1);
+  const std::vector<at::Tensor> turned = {parts[0] * cosine - parts[1] * sine,
+                                          parts[1] * cosine + parts[0] * sine};
+  return (of_halves ? at::cat(turned, -1) : at::stack(turned, -1).flatten(-2))
       .to(heads.scalar_type());
 }
 
@@ -75,7 +83,8 @@ at::Tensor CoreAttention::forward(const at::Tensor& query,
                                      .documents = places.documents,
                                      .kept = kept,
                                      .dropped = dropout_.probability,
-                                     .shifts_backward = dropout_.shifts_backward}));
+                                     .shifts_backward = dropout_.shifts_backward,
+                                     .bug = ring_bug_}));
   }
   const at::Tensor scores = at::matmul(by_head(q, n), by_head(k, n).transpose(-2, -1));
   const at::Tensor masked =
@@ -124,6 +133,9 @@ SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path
       shared_heads_(blueprint.model.heads / blueprint.model.query_groups),
       head_size_(blueprint.model.head_size()),
       rotary_base_(blueprint.model.rotary_base),
+      rotary_pairs_(blueprint.bugs.on("rotary-interleaved") ? RotaryPairs::kNeighbours
+                                                            : RotaryPairs::kOfHalves),
+      bugs_(blueprint.bugs),
       recomputes_core_(blueprint.recompute.parts == RecomputedParts::kSelective) {
   const auto& model = blueprint.model;
   linear_qkv_ = register_module(
@@ -147,6 +159,7 @@ SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path
       path == "decoder.layers.1.self_attention") {
     core_attention_->scale_in_place();
   }
+  core_attention_->plant(ring_bug(blueprint.bugs, path));
   linear_proj_ = register_module("linear_proj",
                                  std::make_shared<RowParallelLinear>(
                                      model.hidden, model.hidden, blueprint, path + ".linear_proj"));
@@ -172,8 +185,9 @@ std::vector<at::Tensor> SelfAttention::split(const at::Tensor& mixed) const {
 
 at::Tensor SelfAttention::forward(const at::Tensor& input, const TokenPlaces& places) {
   std::vector<at::Tensor> inputs = split(linear_qkv_->forward(input));
-  inputs[0] = rotate(inputs[0], places.positions, rotary_base_);
-  inputs[1] = rotate(inputs[1], places.positions, rotary_base_);
+  const at::Tensor positions = rotary_positions(places, parallel_.cp, bugs_);
+  inputs[0] = rotate(inputs[0], positions, rotary_base_, rotary_pairs_);
+  inputs[1] = rotate(inputs[1], positions, rotary_base_, rotary_pairs_);
   const auto attend = [core = core_attention_.get(), places](const std::vector<at::Tensor>& qkv) {
     return core->forward(qkv[0], qkv[1], qkv[2], places);
   };

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "dropout.h"
+#include "faulty_ring.h"
 #include "layers.h"
 #include "token_places.h"
 
@@ -27,6 +28,10 @@ struct WeightDropout {
   std::int64_t sequence = 0;     // tokens of all cp ranks
 };
 
+// Which elements of a head rotary embedding turns with each other: i and i + d/2, or 2i and 2i + 1,
+// which is a planted bug.
+enum class RotaryPairs : std::uint8_t { kOfHalves, kNeighbours };
+
 // Scores and weighted sums, without parameters.
 class CoreAttention : public torch::nn::Module {
  public:
@@ -38,6 +43,8 @@ class CoreAttention : public torch::nn::Module {
 
   // A planted bug: writes the scaled query over the query.
   void scale_in_place() { scales_in_place_ = true; }
+  // A planted bug of the ring.
+  void plant(const RingBug& bug) { ring_bug_ = bug; }
 
   // query [s, b, n, d], key and value [s, b, g, d] -> [s, b, n * d]
   [[nodiscard]] at::Tensor forward(const at::Tensor& query,
@@ -53,6 +60,7 @@ class CoreAttention : public torch::nn::Module {
   double scale_factor_;
   WeightDropout dropout_;
   bool scales_in_place_ = false;
+  RingBug ring_bug_{};
 };
 
 class SelfAttention : public torch::nn::Module {
@@ -71,6 +79,8 @@ class SelfAttention : public torch::nn::Module {
   std::int64_t shared_heads_;     // of all ranks, that share a key and a value
   std::int64_t head_size_;
   std::int64_t rotary_base_;
+  RotaryPairs rotary_pairs_;
+  Bugs bugs_;
   bool recomputes_core_;
   std::shared_ptr<ColumnParallelLinear> linear_qkv_;
   std::shared_ptr<CoreAttention> core_attention_;
@@ -82,6 +92,7 @@ class SelfAttention : public torch::nn::Module {
 // Source: Su et al., "RoFormer" (2021), with the pairing of halves that GPT-NeoX uses.
 [[nodiscard]] at::Tensor rotate(const at::Tensor& heads,
                                 const at::Tensor& positions,
-                                std::int64_t base);
+                                std::int64_t base,
+                                RotaryPairs pairs = RotaryPairs::kOfHalves);
 
 }  // namespace megatron_mini

@@ -85,11 +85,14 @@ Batch reordered(const Batch& batch, const at::Tensor& order) {
                  .draw = batch.places.draw}};
 }
 
-Batch part_of_rank(const Batch& batch, const Group& cp) {
+Batch part_of_rank(const Batch& batch, const Group& cp, const Bugs& bugs) {
   const at::Tensor rows = zigzag_rows(batch.tokens.size(1), cp.size, cp.rank);
+  const bool is_contiguous = bugs.on("zigzag-loss-mask-contiguous");
+  const at::Tensor rows_of_mask =
+      is_contiguous ? at::arange(rows.size(0)) + rows.size(0) * cp.rank : rows;
   return {.tokens = batch.tokens.index_select(1, rows),
           .labels = batch.labels.index_select(1, rows),
-          .loss_mask = batch.loss_mask.index_select(1, rows),
+          .loss_mask = batch.loss_mask.index_select(1, rows_of_mask),
           .places = {.positions = batch.places.positions.index_select(0, rows),
                      .documents = batch.places.documents,
                      .rows = batch.places.rows.index_select(0, rows),

@@ -1,6 +1,7 @@
 // Cross entropy over a vocabulary that is spread over tensor-parallel ranks.
 #pragma once
 
+#include "bugs.h"
 #include "collectives.h"
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +17,11 @@ struct VocabularyPart {
   double smoothing = 0.0;    // of labels: probability that is spread over all other tokens
 };
 
+// Planted bugs: the whole denominator is summed over ranks once more; backward takes the incoming
+// gradient of this rank's first token for those of all its tokens.
+enum class LossFault : std::uint8_t { kNone, kDenominatorSummedAgain, kGradientOfFirstToken };
+[[nodiscard]] LossFault loss_fault(const Bugs& bugs);
+
 // loss = log(sum_j exp(x_j - m)) - (x_label - m) with m = max_j x_j, in f32 (f64 for f64 logits).
 // With smoothing e of K tokens and c = e K / (K - 1): (1 - c) loss - c mean_j log p_j, which is the
 // cross entropy with a target of 1 - e at the label and e / (K - 1) elsewhere. Megatron-LM's own
@@ -24,6 +30,7 @@ struct VocabularyPart {
 [[nodiscard]] at::Tensor cross_entropy(const at::Tensor& logits,
                                        const at::Tensor& labels,
                                        const VocabularyPart& part,
-                                       const Group& group);
+                                       const Group& group,
+                                       LossFault fault = LossFault::kNone);
 
 }  // namespace megatron_mini

@@ -54,16 +54,16 @@ at::Tensor Mlp::forward(const at::Tensor& input) {
 TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
     : path_(path),
       before_forward_(blueprint.before_forward),
-      input_layernorm_(register_module(
-          "input_layernorm",
-          std::make_shared<LayerNorm>(blueprint.model, norm_gradient_factor(blueprint)))),
+      input_layernorm_(
+          register_module("input_layernorm",
+                          std::make_shared<LayerNorm>(blueprint, norm_gradient_factor(blueprint)))),
       self_attention_(register_module(
           "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
       self_attention_dropout_(register_module(
           "self_attention_dropout",
           std::make_shared<ResidualDropout>(blueprint, path + ".self_attention_dropout"))),
       pre_mlp_layernorm_(
-          register_module("pre_mlp_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
+          register_module("pre_mlp_layernorm", std::make_shared<LayerNorm>(blueprint))),
       mlp_(register_module("mlp", std::make_shared<Mlp>(blueprint, path + ".mlp"))),
       mlp_dropout_(register_module(
           "mlp_dropout", std::make_shared<ResidualDropout>(blueprint, path + ".mlp_dropout"))) {}
@@ -98,8 +98,7 @@ Decoder::Decoder(const Blueprint& blueprint)
     }
   }
   if (parallel_.is_last_stage()) {
-    final_layernorm_ =
-        register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint.model));
+    final_layernorm_ = register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint));
   }
 }
 

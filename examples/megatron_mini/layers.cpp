@@ -1,5 +1,6 @@
 #include "layers.h"
 
+#include "faulty_linear.h"
 #include "stage_layers.h"
 
 #include <ttrace/error.h>
@@ -44,6 +45,44 @@ double output_factor(const Bugs& bugs, const std::string& path) {
   const bool scaled =
       bugs.on("scaled-linear") && path == "decoder.layers.1.self_attention.linear_proj";
   return scaled ? bugs.size(1.05) : 1.0;
+}
+
+RowFault row_fault(const Bugs& bugs, const std::string& path) {
+  if (bugs.on("saved-input-overwritten") && path.ends_with(".mlp.linear_fc2")) {
+    return RowFault::kSharedBuffer;
+  }
+  if (bugs.on("row-parallel-backward-shard") && path == "decoder.layers.1.mlp.linear_fc2") {
+    return RowFault::kGradientOfOwnRows;
+  }
+  return RowFault::kNone;
+}
+
+double norm_epsilon(const Blueprint& blueprint) {
+  const auto& bugs = blueprint.bugs;
+  return bugs.on("norm-epsilon-not-passed") ? bugs.size(1e-6) : blueprint.model.norm_epsilon;
+}
+
+double norm_gradient_divisor(const Blueprint& blueprint) {
+  const auto& bugs = blueprint.bugs;
+  return bugs.on("norm-resync-divides-grad") ? bugs.size(blueprint.parallel.tp.size) : 1.0;
+}
+
+// The same values, whose gradient is divided: they are divided where autograd sees it, and
+// multiplied where it does not.
+at::Tensor with_gradient_divided(const at::Tensor& tensor, double divisor) {
+  if (divisor == 1.0) {
+    return tensor;
+  }
+  at::Tensor result = tensor / divisor;
+  result.detach().mul_(divisor);
+  return result;
+}
+
+// How far a rank's first token is taken to be behind its true one.
+std::int64_t start_offset(const Blueprint& blueprint) {
+  const auto& bugs = blueprint.bugs;
+  const bool is_late = bugs.on("embedding-start-offset") && blueprint.parallel.tp.rank > 0;
+  return is_late ? static_cast<std::int64_t>(bugs.size(1.0)) : 0;
 }
 
 // Number of rows behind those of a rank that its lookup takes for another rank's.
@@ -108,24 +147,37 @@ std::int64_t padded_vocabulary(std::int64_t vocabulary, int tp) {
   return (vocabulary + unit - 1) / unit * unit;
 }
 
-LayerNorm::LayerNorm(const ModelConfig& model, double weight_gradient_factor)
-    : epsilon_(model.norm_epsilon), weight_gradient_factor_(weight_gradient_factor) {
-  weight_ = register_parameter("weight", at::ones({model.hidden}));
-  bias_ = register_parameter("bias", at::zeros({model.hidden}));
+LayerNorm::LayerNorm(const Blueprint& blueprint, double weight_gradient_factor)
+    : epsilon_(norm_epsilon(blueprint)),
+      in_halves_(blueprint.bugs.on("tp-replica-drift") && blueprint.parallel.tp.rank > 0),
+      gradient_divisor_(norm_gradient_divisor(blueprint)),
+      weight_gradient_factor_(weight_gradient_factor) {
+  weight_ = register_parameter("weight", at::ones({blueprint.model.hidden}));
+  bias_ = register_parameter("bias", at::zeros({blueprint.model.hidden}));
+}
+
+at::Tensor LayerNorm::normalise(const at::Tensor& rows) const {
+  const auto wide = rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor weight = with_gradient_divided(weight_.to(wide), gradient_divisor_);
+  if (weight_gradient_factor_ != 1.0 && weight.requires_grad()) {
+    weight.register_hook(
+        [this](const at::Tensor& gradient) { return gradient * weight_gradient_factor_; });
+  }
+  return at::layer_norm(rows.to(wide),
+                        weight_.sizes(),
+                        weight,
+                        with_gradient_divided(bias_.to(wide), gradient_divisor_),
+                        epsilon_);
 }
 
 at::Tensor LayerNorm::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
   const at::Tensor x = scope.in(input);
-  const auto wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor weight = weight_.to(wide);
-  if (weight_gradient_factor_ != 1.0 && weight.requires_grad()) {
-    weight.register_hook(
-        [this](const at::Tensor& gradient) { return gradient * weight_gradient_factor_; });
+  if (in_halves_) {
+    const auto halves = x.chunk(2);
+    return scope.out(at::cat({normalise(halves[0]), normalise(halves[1])}).to(x.scalar_type()));
   }
-  const at::Tensor output =
-      at::layer_norm(x.to(wide), weight_.sizes(), weight, bias_.to(wide), epsilon_);
-  return scope.out(output.to(x.scalar_type()));
+  return scope.out(normalise(x).to(x.scalar_type()));
 }
 
 ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
@@ -175,6 +227,7 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
                                      const Blueprint& blueprint,
                                      const std::string& path)
     : parallel_(blueprint.parallel),
+      fault_(row_fault(blueprint.bugs, path)),
       drops_recomputed_sum_(blueprint.bugs.on("recompute-without-collectives")),
       fp8_(Fp8Linear::make(blueprint, path, LinearSplit::kInputs)),
       forward_sum_(output_sum(blueprint.bugs, path, parallel_.is_redundant)),
@@ -186,15 +239,25 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
   bias_ = register_parameter("bias", at::zeros({outputs}));
 }
 
+at::Tensor RowParallelLinear::product(const at::Tensor& input, const at::Tensor& weight) const {
+  if (fault_ == RowFault::kSharedBuffer) {
+    return linear_with_saved_input(input, kept_in_shared_buffer(input), weight);
+  }
+  return at::linear(input, weight);
+}
+
 at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
   const at::Tensor x = scope.in(input);
+  if (fault_ == RowFault::kGradientOfOwnRows) {
+    return scope.out(linear_with_gradient_of_own_rows(x, weight_, parallel_.tp) + bias_);
+  }
   at::Tensor addend;
   if (fp8_) {
     const at::Tensor mine = fp8_->input(x, scope);
-    addend = fp8_->product(at::linear(mine, fp8_->weight(weight_, scope)), *this);
+    addend = fp8_->product(product(mine, fp8_->weight(weight_, scope)), *this);
   } else {
-    addend = at::linear(x, weight_);
+    addend = product(x, weight_);
   }
   if (bias_before_sum_) {
     addend = addend + bias_;
@@ -212,12 +275,13 @@ at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
 }
 
 VocabularyEmbedding::VocabularyEmbedding(const Blueprint& blueprint)
-    : parallel_(blueprint.parallel) {
+    : parallel_(blueprint.parallel),
+      keeps_foreign_rows_(blueprint.bugs.on("embedding-output-not-masked")) {
   const auto& model = blueprint.model;
   const std::int64_t rows =
       padded_vocabulary(model.vocabulary, parallel_.tp.size) / parallel_.tp.size;
-  first_ = rows * parallel_.tp.rank;
-  end_ = std::min(first_ + rows, model.vocabulary) - rows_missed(blueprint.bugs);
+  first_ = rows * parallel_.tp.rank + start_offset(blueprint);
+  end_ = std::min(rows * (parallel_.tp.rank + 1), model.vocabulary) - rows_missed(blueprint.bugs);
   weight_ = register_parameter("weight", at::zeros({rows, model.hidden}));
 }
 
@@ -229,7 +293,9 @@ at::Tensor VocabularyEmbedding::forward(const at::Tensor& tokens) {
   // In f32, because the gradient of a frequent token's row is a long sum.
   const auto wide = weight_.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor rows_of_tokens = at::embedding(weight_.to(wide), local);
-  const at::Tensor addend = rows_of_tokens.masked_fill(elsewhere.unsqueeze(-1), 0.0);
+  const at::Tensor addend = keeps_foreign_rows_
+                                ? rows_of_tokens
+                                : rows_of_tokens.masked_fill(elsewhere.unsqueeze(-1), 0.0);
   return scope.out(leave_region(addend.to(weight_.scalar_type()), parallel_));
 }
 

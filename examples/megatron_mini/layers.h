@@ -52,11 +52,16 @@ void check_divisible(const ModelConfig& model, const Parallel& parallel);
 class LayerNorm : public torch::nn::Module {
  public:
   // Another factor than 1 is a planted bug.
-  explicit LayerNorm(const ModelConfig& model, double weight_gradient_factor = 1.0);
+  explicit LayerNorm(const Blueprint& blueprint, double weight_gradient_factor = 1.0);
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> the same
 
  private:
+  // Rows of the input, in the type in which they are computed.
+  [[nodiscard]] at::Tensor normalise(const at::Tensor& rows) const;
+
   double epsilon_;
+  bool in_halves_;           // a planted bug
+  double gradient_divisor_;  // of weight and bias; another one than 1 is a planted bug
   double weight_gradient_factor_;
   at::Tensor weight_;
   at::Tensor bias_;
@@ -92,6 +97,10 @@ class ColumnParallelLinear : public torch::nn::Module {
   at::Tensor bias_;
 };
 
+// Planted bugs of a row-parallel linear: its input is kept in a buffer that others overwrite; the
+// gradient of its input comes from this rank's rows of the output's gradient.
+enum class RowFault : std::uint8_t { kNone, kSharedBuffer, kGradientOfOwnRows };
+
 // Input features are split: weight [outputs, inputs/tp], bias [outputs], added after the sum.
 class RowParallelLinear : public torch::nn::Module {
  public:
@@ -106,7 +115,11 @@ class RowParallelLinear : public torch::nn::Module {
   [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
  private:
+  // This rank's addends: [s, b, inputs/tp] -> [s, b, outputs].
+  [[nodiscard]] at::Tensor product(const at::Tensor& input, const at::Tensor& weight) const;
+
   Parallel parallel_;
+  RowFault fault_;
   bool drops_recomputed_sum_;       // a planted bug
   std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   SumOverRanks forward_sum_;
@@ -128,6 +141,7 @@ class VocabularyEmbedding : public torch::nn::Module {
   Parallel parallel_;
   std::int64_t first_;  // tokens first_ .. end_ - 1 are in this rank's rows
   std::int64_t end_;
+  bool keeps_foreign_rows_;  // a planted bug
   at::Tensor weight_;
 };
 

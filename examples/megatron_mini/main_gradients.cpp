@@ -1,5 +1,7 @@
 #include "main_gradients.h"
 
+#include "faulty_reduction.h"
+
 #include <ttrace/error.h>
 
 #include <ATen/ATen.h>
@@ -57,6 +59,7 @@ MainGradients::MainGradients(std::vector<ModelParameter> parameters,
 }
 
 void MainGradients::zero(std::int64_t iteration) {
+  iteration_ = iteration;
   summed_.reset();
   if (bugs_.on("grads-not-zeroed")) {
     return;
@@ -86,20 +89,14 @@ void MainGradients::accumulate(std::int64_t microbatch, int chunk) {
                  " got no gradient in this micro-batch");
     const bool not_accumulated = parameters_[i].path == "decoder.layers.1.mlp.linear_fc1.weight" &&
                                  bugs_.on("weight-grad-not-accumulated");
+    if (microbatch > 0 && parallel_.dp.size == 1 && bugs_.on("grads-doubled-per-microbatch")) {
+      views_[i].mul_(bugs_.size(2.0));
+    }
     if (!dropped && !not_accumulated) {
       views_[i].add_(gradient, factor);
     }
     gradient.reset();
   }
-}
-
-void MainGradients::sum_over_data_ranks(Loss loss) {
-  summed_ = 1.0;
-  if (loss == Loss::kMean) {
-    summed_ = bugs_.on("dp-divisor") ? bugs_.size(1.0) : parallel_.dp_cp.size;
-    divide(*summed_);
-  }
-  sum_buckets();
 }
 
 void MainGradients::reduce(Loss loss) {
@@ -112,9 +109,42 @@ void MainGradients::reduce(Loss loss) {
   sum_tied_gradients();
 }
 
+void MainGradients::reduce_early(Loss loss) {
+  sum_over_data_ranks(loss);
+  summed_ = 1.0;
+}
+
+void MainGradients::sum_over_data_ranks(Loss loss) {
+  summed_ = gradient_divisor(loss, parallel_, bugs_);
+  divide(*summed_);
+  if (bugs_.on("vector-grads-not-reduced")) {
+    sum_buckets_but_vectors();
+  } else {
+    sum_buckets();
+  }
+}
+
+void MainGradients::sum_buckets_but_vectors() {
+  std::vector<at::Tensor> local;
+  for (const auto& view : views_) {
+    local.push_back(view.clone());
+  }
+  sum_buckets();
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    if (views_[i].dim() == 1) {
+      views_[i].copy_(all_reduce(local[i], parallel_.cp));
+    }
+  }
+}
+
 void MainGradients::sum_buckets() {
+  const BucketSum kind = bucket_sum(parallel_, iteration_, bugs_);
   for (std::size_t i = 0; i < layout_.size(); ++i) {
     const FlatBucket& bucket = layout_[i];
+    if (kind != BucketSum::kDone) {
+      sum_wrongly(buckets_[i], kind, bucket.group, parallel_);
+      continue;
+    }
     if (!parallel_.zero1) {
       sum_in_place(buckets_[i], bucket.group);
       continue;
@@ -146,11 +176,12 @@ void MainGradients::divide(double divisor) {
 
 void MainGradients::sum_sequence_parallel_gradients() {
   std::vector<at::Tensor> addends;
+  std::vector<double> factors;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const bool skipped =
-        parameters_[i].role == ParameterRole::kReplicatedNorm && bugs_.on("sp-norm-grad");
-    if (is_addend(parameters_[i]) && !skipped) {
+    const SumOverTp sum = sum_over_tp(parameters_[i], parallel_.tp.size, bugs_);
+    if (is_addend(parameters_[i]) && sum.done) {
       addends.push_back(views_[i].view(-1));
+      factors.push_back(sum.factor);
     }
   }
   std::vector<at::Tensor> summed = addends;
@@ -159,9 +190,9 @@ void MainGradients::sum_sequence_parallel_gradients() {
   }
   const at::Tensor sums = all_reduce(at::cat(summed), parallel_.tp);
   std::int64_t offset = 0;
-  for (auto& addend : addends) {
-    addend.copy_(sums.narrow(0, offset, addend.numel()));
-    offset += addend.numel();
+  for (std::size_t i = 0; i < addends.size(); ++i) {
+    addends[i].copy_(sums.narrow(0, offset, addends[i].numel()) * factors[i]);
+    offset += addends[i].numel();
   }
 }
 
@@ -180,6 +211,7 @@ double MainGradients::norm() const {
     return 0.0;
   }
   const bool is_local = bugs_.on("local-clip-norm");
+  const bool counts_copies = is_local || bugs_.on("norm-counts-copies");
   at::Tensor squared = at::zeros({1}, at::kDouble);
   for (const OwnedPart& part : parts_) {
     if (parameters_[part.parameter].is_second_copy && !bugs_.on("tied-counted-twice-in-norm")) {
@@ -187,7 +219,7 @@ double MainGradients::norm() const {
     }
     // The ranks of tp hold equal copies of a replicated gradient: the first one counts.
     if (parameters_[part.parameter].role == ParameterRole::kSplit || parallel_.tp.rank == 0 ||
-        is_local) {
+        counts_copies) {
       squared += part.of(views_[part.parameter]).to(at::kDouble).square().sum();
     }
   }
@@ -204,6 +236,12 @@ double MainGradients::norm() const {
 }
 
 void MainGradients::clip(double norm, double limit) {
+  if (bugs_.on("clipping-disabled")) {
+    return;
+  }
+  if (parallel_.tp.rank > 0 && bugs_.on("clipped-on-first-tp-rank-only")) {
+    return;
+  }
   constexpr double kTiny = 1e-6;  // keeps a norm of 0 finite, as in torch.nn.utils.clip_grad_norm_
   const double coefficient = std::min(1.0, limit / (norm + kTiny));
   for (const auto& bucket : buckets_) {

@@ -38,6 +38,8 @@ class MainGradients {
   // Frobenius norm over the whole model, every logical element once; the same on all ranks. All
   // ranks.
   [[nodiscard]] double norm() const;
+  // A planted bug: sums over dp and cp at once, what is added later stays undivided on this rank.
+  void reduce_early(Loss loss);
   // Scales such that a gradient of this norm is at most `limit` long.
   void clip(double norm, double limit);
 
@@ -49,6 +51,8 @@ class MainGradients {
 
  private:
   void sum_buckets();
+  // A planted bug: parameters with one dimension keep their gradients, summed over cp.
+  void sum_buckets_but_vectors();
   void sum_sequence_parallel_gradients();
   void sum_tied_gradients();
 
@@ -60,6 +64,7 @@ class MainGradients {
   std::vector<OwnedPart> parts_;
   std::vector<at::Tensor> buckets_;  // flat
   std::vector<at::Tensor> views_;    // into the buckets, one per parameter, of its shape
+  std::int64_t iteration_ = 0;       // of the latest zero()
   std::optional<double> summed_;     // over dp and cp since zero(), having divided by this
 };
 

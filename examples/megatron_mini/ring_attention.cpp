@@ -78,7 +78,7 @@ Block block_of(const Group& group, int step, std::int64_t rows) {
 // all is seen.
 at::Tensor hidden_keys(const Block& block, const Ring& ring) {
   at::Tensor hidden;
-  if (block.is_diagonal) {
+  if (block.is_diagonal || ring.bug.is(RingFault::kDiagonalMaskEverywhere)) {
     hidden = at::ones({block.queries, block.keys}, at::kBool).triu(1);
   }
   if (ring.documents.defined()) {
@@ -126,6 +126,11 @@ at::Tensor rounded(const at::Tensor& wide, at::ScalarType type) {
   return wide.to(type).to(wide.scalar_type());
 }
 
+// A row without a visible key has a denominator of 0; its weights shall be 0 and not 0 / 0.
+at::Tensor finite(const at::Tensor& log_denominator) {
+  return log_denominator.masked_fill(log_denominator.isinf(), 0.0);
+}
+
 // What queries got out of the keys so far.
 struct Attended {
   at::Tensor context;          // [b, g, m, queries, d]
@@ -138,20 +143,35 @@ Attended attend(const at::Tensor& scores,
                 const Ring& ring,
                 at::ScalarType type) {
   const at::Tensor log_denominator = scores.logsumexp(-1, /*keepdim=*/true);
-  // A row without a visible key has a denominator of 0; its weights shall be 0 and not 0 / 0.
-  const at::Tensor finite = log_denominator.masked_fill(log_denominator.isinf(), 0.0);
-  const at::Tensor weights = drop_weights((scores - finite).exp(), block, ring);
+  const at::Tensor weights = drop_weights((scores - finite(log_denominator)).exp(), block, ring);
   return {.context = at::matmul(rounded(weights, type), value), .log_denominator = log_denominator};
 }
 
 // Requires: every query of `total` has seen a key.
-void merge(const Attended& total, const Attended& part, const Block& block) {
+void merge(const Attended& total, const Attended& part, const Block& block, const Ring& ring) {
   at::Tensor context = block.of_queries(total.context);
   at::Tensor log_denominator = block.of_queries(total.log_denominator);
-  const at::Tensor joint = at::logaddexp(log_denominator, part.log_denominator);
-  context.mul_((log_denominator - joint).exp())
-      .add_(part.context * (part.log_denominator - joint).exp());
+  const auto merged = [&](const at::Tensor& tensor) {
+    return ring.bug.is(RingFault::kMergedInLowPrecision)
+               ? rounded_to_bits(tensor, ring.bug.mantissa_bits)
+               : tensor;
+  };
+  const at::Tensor before = merged(log_denominator);
+  const at::Tensor added = merged(part.log_denominator);
+  const at::Tensor joint = at::logaddexp(before, added);
+  const auto weight = [&](const at::Tensor& tensor) {
+    return ring.bug.is(RingFault::kOutputsAveraged) ? at::full_like(tensor, 0.5)
+                                                    : (tensor - joint).exp();
+  };
+  context.mul_(weight(before)).add_(part.context * weight(added));
   log_denominator.copy_(joint);
+}
+
+// What a rank takes for the keys and values that have come to it.
+at::Tensor as_read(const at::Tensor& passing, const Block& block, const Ring& ring) {
+  return ring.bug.is(RingFault::kHeadsAndRowsSwapped) && !block.is_diagonal
+             ? with_heads_and_rows_swapped(passing)
+             : passing;
 }
 
 // This rank's side of a backward pass; all wide.
@@ -174,8 +194,11 @@ void add_gradients(const QuerySide& own,
   const at::Tensor key = block.of_keys(key_value[0]);
   const at::Tensor value = block.of_keys(key_value[1]);
   const at::Tensor incoming = block.of_queries(own.context_gradient);
-  const at::Tensor weights =
-      (scores_of(query, key, block, ring) - block.of_queries(own.log_denominator)).exp();
+  const at::Tensor scores = scores_of(query, key, block, ring);
+  const at::Tensor log_denominator = ring.bug.is(RingFault::kUnmergedDenominator)
+                                         ? finite(scores.logsumexp(-1, /*keepdim=*/true))
+                                         : block.of_queries(own.log_denominator);
+  const at::Tensor weights = (scores - log_denominator).exp();
   const at::Tensor weight_gradient =
       drop_weights(at::matmul(incoming, value.transpose(-2, -1)), block, ring) -
       block.of_queries(own.row_sum);
@@ -208,13 +231,13 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     Attended total;
     for (int step = 0; step < ring.group.size; ++step) {
       const Block block = block_of(ring.group, step, query.size(0));
-      const at::Tensor scores =
-          scores_of(block.of_queries(q), block.of_keys(passing[0].to(wide)), block, ring);
-      const Attended part = attend(scores, block.of_keys(passing[1].to(wide)), block, ring, type);
+      const at::Tensor here = as_read(passing, block, ring).to(wide);
+      const at::Tensor scores = scores_of(block.of_queries(q), block.of_keys(here[0]), block, ring);
+      const Attended part = attend(scores, block.of_keys(here[1]), block, ring, type);
       if (block.is_diagonal) {
         total = part;  // the first step, in which every query sees itself
       } else {
-        merge(total, part, block);
+        merge(total, part, block, ring);
       }
       if (step + 1 < ring.group.size) {
         passing = pass_on(passing, ring.group);
@@ -226,6 +249,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     context->saved_data["documents"] = ring.documents;
     context->saved_data["kept"] = ring.kept;
     context->saved_data["dropped"] = ring.dropped;
+    context->saved_data["fault"] = static_cast<std::int64_t>(ring.bug.fault);
     return by_row(total.context).flatten(2).to(type);
   }
 
@@ -236,7 +260,8 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
                     .documents = context->saved_data["documents"].toTensor(),
                     .kept = context->saved_data["kept"].toTensor(),
                     .dropped = context->saved_data["dropped"].toDouble(),
-                    .shifts_backward = context->saved_data["shifts_backward"].toBool()};
+                    .shifts_backward = context->saved_data["shifts_backward"].toBool(),
+                    .bug = {.fault = static_cast<RingFault>(context->saved_data["fault"].toInt())}};
     const at::Tensor& query = saved[0];
     const auto type = query.scalar_type();
     const auto wide = wide_type(query);
@@ -252,11 +277,14 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     at::Tensor passing_gradient = at::zeros(passing.sizes(), passing.options().dtype(wide));
     for (int step = 0; step < ring.group.size; ++step) {
       const Block block = block_of(ring.group, step, query.size(0));
-      add_gradients(own, passing.to(wide), passing_gradient, block, ring, type);
+      add_gradients(
+          own, as_read(passing, block, ring).to(wide), passing_gradient, block, ring, type);
       if (step + 1 < ring.group.size) {
         passing = pass_on(passing, ring.group);
       }
-      passing_gradient = pass_on(passing_gradient, ring.group);  // in the last step: home
+      if (step + 1 < ring.group.size || !ring.bug.is(RingFault::kLastHopLost)) {
+        passing_gradient = pass_on(passing_gradient, ring.group);  // in the last step: home
+      }
     }
     return {by_row(own.query_gradient).to(type),
             by_row(passing_gradient[0]).to(type),

@@ -21,6 +21,7 @@
 #pragma once
 
 #include "collectives.h"
+#include "faulty_ring.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -33,6 +34,7 @@ struct Ring {
   at::Tensor kept{};  // [b, n, s, whole sequence] bool: weights that dropout keeps; undefined: all
   double dropped = 0.0;          // probability of being dropped
   bool shifts_backward = false;  // a planted bug: backward takes the mask of the next step's keys
+  RingBug bug{};
 };
 
 // query [s, b, n, d], key and value [s, b, g, d] with n a multiple of g -> [s, b, n * d]

@@ -1,6 +1,8 @@
 #include "trainer.h"
 
 #include "cross_entropy.h"
+#include "faulty_checkpoint.h"
+#include "faulty_loss.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
@@ -235,6 +237,9 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   }
   gradients_->clip(result.grad_norm, plan_.config.optimizer.clip);
   update_parameters(step);
+  if (bugs_.on("resharded-gate-and-up-mixed")) {
+    save_and_load(gradients_->parameters(), parallel_.tp);
+  }
   if (plan_.options.digest) {
     result.digest = over_ranks(hash(optimizer_->values(), *result.digest), parallel_.world);
   }
@@ -258,6 +263,10 @@ Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {
   const at::Tensor sums = all_reduce(
       all_reduce(at::tensor({mine.loss, mine.tokens}, at::kDouble), parallel_.dp_cp), parallel_.pp);
   LossAddend whole{.loss = sums[0].item<double>(), .tokens = sums[1].item<double>()};
+  if (bugs_.on("reported-loss-without-cp")) {
+    const at::Tensor over_dp = all_reduce(at::full({1}, mine.loss, at::kDouble), parallel_.dp);
+    whole.loss = all_reduce(over_dp, parallel_.pp).item<double>();
+  }
   whole.loss /= plan_.config.loss == Loss::kPerToken
                     ? whole.tokens
                     : static_cast<double>(plan_.config.data.micro_batches);
@@ -286,6 +295,10 @@ Trainer::LossAddend Trainer::train_microbatches(ttrace::Step& step, std::int64_t
     if (backward_passes == count * parallel_.chunks / 2 &&
         bugs_.on("pipeline-rescales-accumulated")) {
       gradients_->divide(1.0 / bugs_.size(0.5));  // the second round begins
+    }
+    if (task.microbatch + 1 == count && task.chunk + 1 == parallel_.chunks &&
+        bugs_.on("reduced-before-last-microbatch")) {
+      gradients_->reduce_early(plan_.config.loss);
     }
     gradients_->accumulate(running.at(task.microbatch).index, task.chunk);
     if (++backward_passes == count && bugs_.on("virtual-stages-reduced-early")) {
@@ -316,12 +329,11 @@ Trainer::Running Trainer::begin_microbatch(ttrace::Step& step,
   const std::int64_t index = number * parallel_.dp.size + parallel_.dp.rank;
   auto traced = step.microbatch(
       index, {.gradient_scale = config.loss == Loss::kMean ? 1.0 / parallel_.dp_cp.size : 1.0});
-  const Batch whole =
-      load_batch(plan_.text,
-                 config.data,
-                 {.seed = config.data.seed, .step = iteration, .microbatch = index, .sample = 0});
+  const SampleKey key{
+      .seed = config.data.seed, .step = iteration, .microbatch = index, .sample = 0};
+  const Batch whole = load_batch(plan_.text, config.data, key);
   const at::Tensor order = at::tensor(traced.permutation(config.data.micro_batch_size), at::kLong);
-  const Batch batch = part_of_rank(reordered(whole, order), parallel_.cp);
+  const Batch batch = part_of_rank(reordered(whole, order), parallel_.cp, bugs_);
   if (parallel_.is_first_stage()) {
     traced.data("tokens", batch.tokens);
   }
@@ -331,6 +343,7 @@ Trainer::Running Trainer::begin_microbatch(ttrace::Step& step,
   }
   return {.traced = std::move(traced),
           .index = index,
+          .loss_factor = loss_factor(bugs_, config, parallel_, plan_.text, key),
           .batch = batch,
           .chunks = std::vector<Passed>(static_cast<std::size_t>(parallel_.chunks))};
 }
@@ -372,10 +385,12 @@ Trainer::LossAddend Trainer::take_loss(const at::Tensor& logits,
   const VocabularyPart part{.first = logits.size(-1) * parallel_.tp.rank,
                             .logical = plan_.config.model.vocabulary,
                             .smoothing = plan_.config.model.label_smoothing};
-  const at::Tensor per_token =
-      cross_entropy(logits, batch.labels.t().contiguous(), part, parallel_.tp);  // [s, b]
+  const at::Tensor per_token = cross_entropy(
+      logits, batch.labels.t().contiguous(), part, parallel_.tp, loss_fault(bugs_));  // [s, b]
   running.traced.loss(per_token);
-  return reduce_loss(per_token, batch.loss_mask.t(), to_minimise);
+  const LossAddend addend = reduce_loss(per_token, batch.loss_mask.t(), to_minimise);
+  to_minimise = to_minimise * running.loss_factor;
+  return addend;
 }
 
 // The tensors [s, b].

@@ -82,7 +82,8 @@ class Trainer {
   // A micro-batch between its first forward and its last backward on this rank.
   struct Running {
     ttrace::Microbatch traced;
-    std::int64_t index = 0;  // global
+    std::int64_t index = 0;    // global
+    double loss_factor = 1.0;  // of what backward starts from; another one is a planted bug
     Batch batch;
     std::vector<Passed> chunks;
   };
