@@ -3,7 +3,7 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include "attention.h"
+#include "token_places.h"
 #include "bugs.h"
 
 #include <ATen/core/Tensor.h>
