@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <set>
+#include <utility>
 
 namespace ttrace::reference {
 namespace {
@@ -33,6 +34,13 @@ class Reader {
                    " has the wrong type of value: ",
                    value.IsScalar() ? value.Scalar() : "not a single value");
     }
+  }
+
+  // `otherwise` where the file does not say.
+  template <class T>
+  T get_or(const std::string& key, T otherwise) {
+    known_.insert(key);
+    return node_[key].IsDefined() ? get<T>(key) : otherwise;
   }
 
   // One of `choices` by its name, or the first one where the file does not say.
@@ -113,6 +121,12 @@ ModelConfig read_model(Reader reader) {
   model.tied = reader.get<bool>("tied");
   model.rotary_base = reader.get<std::int64_t>("rotary_base");
   model.norm_epsilon = reader.get<double>("norm_epsilon");
+  model.experts = reader.get_or<std::int64_t>("experts", model.experts);
+  model.top_k = reader.get_or<std::int64_t>("top_k", model.top_k);
+  model.shared_expert = reader.get_or<std::int64_t>("shared_expert", model.shared_expert);
+  model.aux_loss = reader.get_or<double>("aux_loss", model.aux_loss);
+  model.z_loss = reader.get_or<double>("z_loss", model.z_loss);
+  model.expert_bias = reader.get_or<double>("expert_bias", model.expert_bias);
   reader.finish();
   return model;
 }
@@ -179,6 +193,32 @@ void check_model(const ModelConfig& model) {
                "; it must be at least 257 (256 bytes and the beginning-of-sample token)");
 }
 
+void check_experts(const ModelConfig& model) {
+  require_positive("model.experts", model.experts);
+  require_positive("model.top_k", model.top_k);
+  TTRACE_CHECK(model.top_k <= model.experts,
+               UsageError,
+               "model.top_k is ",
+               model.top_k,
+               "; a token cannot go to more than model.experts ",
+               model.experts);
+  const std::pair<const char*, double> settings[] = {
+      {"model.shared_expert", static_cast<double>(model.shared_expert)},
+      {"model.aux_loss", model.aux_loss},
+      {"model.z_loss", model.z_loss},
+      {"model.expert_bias", model.expert_bias}};
+  for (const auto& [key, value] : settings) {
+    TTRACE_CHECK(value >= 0.0, UsageError, key, " is ", value, "; it must not be negative");
+    TTRACE_CHECK(value == 0.0 || model.experts > 1,
+                 UsageError,
+                 key,
+                 " is ",
+                 value,
+                 "; it needs model.experts 2 or more, not ",
+                 model.experts);
+  }
+}
+
 void check_optimizer(const OptimizerConfig& optimizer) {
   require_positive("optimizer.learning_rate", optimizer.learning_rate);
   require_positive("optimizer.epsilon", optimizer.epsilon);
@@ -238,6 +278,7 @@ Precision parse_precision(const std::string& text) {
 
 void check(const Config& config) {
   check_model(config.model);
+  check_experts(config.model);
   TTRACE_CHECK(config.data.documents == Documents::kSingle || config.model.sequence >= 4,
                UsageError,
                "model.sequence is ",

@@ -15,16 +15,23 @@ TransformerLayer::TransformerLayer(const ModelConfig& model, at::ScalarType type
           register_module("self_attention", std::make_shared<SelfAttention>(model, type))),
       pre_mlp_layernorm(
           register_module("pre_mlp_layernorm",
-                          std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type))),
-      mlp(register_module("mlp", std::make_shared<Mlp>(model, type))) {}
+                          std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type))) {
+  if (model.experts > 1) {
+    moe = register_module("mlp", std::make_shared<MixtureOfExperts>(model, type));
+  } else {
+    mlp = register_module("mlp", std::make_shared<Mlp>(model, model.ffn, type));
+  }
+}
 
 at::Tensor TransformerLayer::forward(const at::Tensor& input,
                                      const RotaryTable& rotary,
-                                     const at::Tensor& documents) const {
+                                     const at::Tensor& documents,
+                                     Routing& routing) const {
   Scope scope(*this);
   at::Tensor x = scope.in(input);  // [S, B, H], the residual stream
   x = x + self_attention->forward(input_layernorm->forward(x), rotary, documents);
-  x = x + mlp->forward(pre_mlp_layernorm->forward(x));
+  const at::Tensor normed = pre_mlp_layernorm->forward(x);
+  x = x + (moe != nullptr ? moe->forward(normed, routing) : mlp->forward(normed));
   return scope.out(x);
 }
 
@@ -57,6 +64,11 @@ Gpt::Gpt(const ModelConfig& model, Precision precision) : model_(model) {
 }
 
 at::Tensor Gpt::forward(const at::Tensor& tokens, const Packing& packing) const {
+  Routing nothing;
+  return forward(tokens, packing, nothing);
+}
+
+at::Tensor Gpt::forward(const at::Tensor& tokens, const Packing& packing, Routing& routing) const {
   const at::ScalarType type = word_embeddings->weight.scalar_type();
   RotaryTable rotary =
       rotary_table(tokens.size(1), model_.head_size(), model_.rotary_base, high_precision(type));
@@ -66,9 +78,25 @@ at::Tensor Gpt::forward(const at::Tensor& tokens, const Packing& packing) const 
 
   at::Tensor x = word_embeddings->forward(tokens.t());  // [S, B, H]
   for (const auto& layer : layers) {
-    x = layer->forward(x, rotary, packing.documents);
+    x = layer->forward(x, rotary, packing.documents, routing);
   }
   return output_layer->forward(final_layernorm->forward(x), word_embeddings->weight);
+}
+
+void Gpt::update_expert_biases(const std::vector<at::Tensor>& loads) {
+  for (std::size_t n = 0; n < layers.size(); ++n) {
+    at::Tensor& bias = layers[n]->moe->router->expert_bias;
+    bias.copy_(updated_bias(bias, loads[n], model_.expert_bias));
+  }
+}
+
+std::vector<NamedTensor> Gpt::expert_biases() const {
+  std::vector<NamedTensor> result;
+  for (std::size_t n = 0; model_.expert_bias > 0.0 && n < layers.size(); ++n) {
+    result.push_back({"decoder.layers." + std::to_string(n) + ".mlp.router.expert_bias",
+                      layers[n]->moe->router->expert_bias});
+  }
+  return result;
 }
 
 }  // namespace ttrace::reference

@@ -1,7 +1,7 @@
 // The model: embedding, L layers, a last norm, logits.
 //
 //   x = embedding(tokens)
-//   each layer:  x = x + attention(norm(x));  x = x + mlp(norm(x))
+//   each layer:  x = x + attention(norm(x));  x = x + mlp(norm(x)), or a mixture of experts (moe.h)
 //   logits = norm(x) W^T
 //
 // Sources: Radford et al., "Language models are unsupervised multitask learners" (2019), section
@@ -15,6 +15,9 @@
 #include "config.h"
 #include "layers.h"
 #include "mlp.h"
+#include "moe.h"
+
+#include <ttrace/session.h>
 
 #include <memory>
 #include <vector>
@@ -27,12 +30,14 @@ class TransformerLayer : public torch::nn::Module {
   // [S, B, H] -> same
   at::Tensor forward(const at::Tensor& input,
                      const RotaryTable& rotary,
-                     const at::Tensor& documents) const;
+                     const at::Tensor& documents,
+                     Routing& routing) const;
 
   std::shared_ptr<LayerNorm> input_layernorm;
   std::shared_ptr<SelfAttention> self_attention;
   std::shared_ptr<LayerNorm> pre_mlp_layernorm;
-  std::shared_ptr<Mlp> mlp;
+  std::shared_ptr<Mlp> mlp;               // of a dense model
+  std::shared_ptr<MixtureOfExperts> moe;  // of another one; its name is "mlp" as well
 };
 
 // logits = x W^T, without bias.
@@ -54,8 +59,15 @@ struct Packing {
 class Gpt : public torch::nn::Module {
  public:
   Gpt(const ModelConfig& model, Precision precision);
-  // [B, S] i64 -> logits [S, B, V]
+  // [B, S] i64 -> logits [S, B, V]. Requires: with experts, `routing` has its tokens.
+  at::Tensor forward(const at::Tensor& tokens, const Packing& packing, Routing& routing) const;
+  // Of a dense model.
   at::Tensor forward(const at::Tensor& tokens, const Packing& packing = {}) const;
+
+  // After a step in which layer n sent loads[n] [E] tokens to its experts.
+  void update_expert_biases(const std::vector<at::Tensor>& loads);
+  // What update_expert_biases() changes.
+  [[nodiscard]] std::vector<NamedTensor> expert_biases() const;
 
   std::shared_ptr<Embedding> word_embeddings;
   std::vector<std::shared_ptr<TransformerLayer>> layers;
