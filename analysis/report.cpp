@@ -44,6 +44,8 @@ std::string_view name_of(Symptom symptom) {
       return "shapes_differ";
     case Symptom::kTypesDiffer:
       return "types_differ";
+    case Symptom::kRowsDiffer:
+      return "rows_differ";
     case Symptom::kNonFinite:
       return "non_finite";
     case Symptom::kNotEqual:

@@ -44,6 +44,7 @@ enum class Symptom : std::uint8_t {
   kAddendsMissing,    // fewer partial sums than declared
   kShapesDiffer,      // logical shapes of the two sides
   kTypesDiffer,       // element types of the two sides
+  kRowsDiffer,        // rows of a sparse dimension that the two sides hold
   kNonFinite,         // NaN or Inf on one side
   kNotEqual,          // must be equal and is not
   kRecompute,         // a recomputed value is not the first one

@@ -119,7 +119,54 @@ bool compare_shapes(const MergeResult& expected,
                             {}});
     return false;
   }
+  if (expected.held && found.held && expected.held->dim != found.held->dim) {
+    observations.push_back({Symptom::kShapesDiffer,
+                            "rows lie along dimension " + std::to_string(found.held->dim) +
+                                ", along " + std::to_string(expected.held->dim) + " in the " +
+                                where,
+                            {}});
+    return false;
+  }
   return true;
+}
+
+// Of a sparse dimension; a side without one holds all rows.
+IndexSet rows_of(const MergeResult& side, std::size_t dim) {
+  return side.held ? side.held->rows : IndexSet{{0, side.shape[dim]}};
+}
+
+// "4 rows (3+17:20) held by the candidate alone", or nothing.
+std::string rows_text(const IndexSet& rows, const std::string& holder) {
+  if (rows.empty()) {
+    return "";
+  }
+  return counted(size_of(rows), "row", "rows") + " (" + to_string(rows) + ") held by the " +
+         holder + " alone";
+}
+
+// What remains to be compared are the rows that both hold. `where` and `what` name the two sides.
+// Requires: comparable shapes.
+void compare_rows(MergeResult& expected,
+                  MergeResult& found,
+                  const std::string& where,
+                  const std::string& what,
+                  std::vector<Observation>& observations) {
+  if (expected.held == found.held) {
+    return;
+  }
+  const std::size_t dim = expected.held ? expected.held->dim : found.held->dim;
+  const IndexSet in_expected = rows_of(expected, dim);
+  const IndexSet in_found = rows_of(found, dim);
+  const std::string expected_only = rows_text(difference(in_expected, in_found), where);
+  const std::string found_only = rows_text(difference(in_found, in_expected), what);
+  if (!expected_only.empty() || !found_only.empty()) {
+    observations.push_back({Symptom::kRowsDiffer,
+                            "dimension " + std::to_string(dim) + " has " + expected_only +
+                                (expected_only.empty() || found_only.empty() ? "" : " and ") +
+                                found_only,
+                            {}});
+  }
+  keep_common_rows(expected, found);
 }
 
 Statistics statistics_of(const MergeResult& reference, const MergeResult& candidate) {
@@ -230,12 +277,13 @@ struct RecomputeCheck {
 RecomputeCheck check_recompute(std::span<const Shard> first, std::span<const Shard> again) {
   constexpr auto kWhere = "first forward";
   RecomputeCheck check;
-  const MergeResult value = merge_candidate(again, check.observations);
-  const MergeResult expected = merge(first);  // its own verdict tells its findings
+  MergeResult value = merge_candidate(again, check.observations);
+  MergeResult expected = merge(first);  // its own verdict tells its findings
   compare_types(storage_type(first), storage_type(again), kWhere, check.observations);
   if (!expected.has_tensor() || !compare_shapes(expected, value, kWhere, check.observations)) {
     return check;
   }
+  compare_rows(expected, value, kWhere, "recomputed value", check.observations);
   const Statistics statistics = statistics_of(expected, value);
   check.comparison = comparison_of(statistics, Bound{}, expected.shape);
   if (statistics.different > 0) {
@@ -319,9 +367,8 @@ TensorVerdict Judge::judge_recomputed(const Match& match) const {
 TensorVerdict Judge::judge_pair(const Match& match,
                                 const std::optional<Tolerance>& tolerance) const {
   std::vector<Observation> observations;
-  const MergeResult reference =
-      merge_reference(match, interruptions_.reference.contains(match.id.step));
-  const MergeResult candidate = merge_candidate(match.candidate, observations);
+  MergeResult reference = merge_reference(match, interruptions_.reference.contains(match.id.step));
+  MergeResult candidate = merge_candidate(match.candidate, observations);
   const bool candidate_part_missing =
       interruptions_.candidate.contains(match.id.step) && drop_part_missing(observations);
   if (same_precision_) {
@@ -331,7 +378,8 @@ TensorVerdict Judge::judge_pair(const Match& match,
   if (match.first_forward && !matches_[*match.first_forward].candidate.empty()) {
     const std::vector<Shard>& first = matches_[*match.first_forward].candidate;
     for (Observation& observation : check_recompute(first, match.candidate).observations) {
-      if (observation.symptom == Symptom::kRecompute) {
+      if (observation.symptom == Symptom::kRecompute ||
+          observation.symptom == Symptom::kRowsDiffer) {
         observations.push_back(std::move(observation));
       }
     }
@@ -342,6 +390,7 @@ TensorVerdict Judge::judge_pair(const Match& match,
   if (!reference.has_tensor() || candidate_part_missing) {
     mark_incomplete(verdict);
   } else if (compare_shapes(reference, candidate, "reference", observations)) {
+    compare_rows(reference, candidate, "reference", "candidate", observations);
     if (tolerance) {
       compare_with(*tolerance, match, reference, candidate, verdict, observations);
     } else {

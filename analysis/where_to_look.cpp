@@ -166,6 +166,9 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
       return look_at_replicas(tensor, candidate);
     case Symptom::kTypesDiffer:
       return "the precision in which " + tensor.id.path + " is kept";
+    case Symptom::kRowsDiffer:
+      return "what chooses the rows of " + tensor.id.path +
+             ": the router, and the exchange of tokens";
     case Symptom::kRecompute:
       return "what differs when " + tensor.id.path +
              " runs again in backward: random state, casts, values overwritten in place";

@@ -2,6 +2,7 @@
 
 #include "ivalue_tensors.h"
 
+#include <ttrace/error.h>
 #include <ttrace/log.h>
 
 #include <ATen/core/grad_mode.h>
@@ -206,7 +207,7 @@ void Capture::gradients_reduced(const std::vector<NamedTensor>& main_grads) {
       noise_->set_casts_round(false);
     }
     for (const NamedTensor& item : main_grads) {
-      record_whole_step(Kind::kMainGrad, item.path, item.tensor);
+      record_whole_step(Kind::kMainGrad, item.path, item.tensor, item.flat_first);
     }
   });
 }
@@ -223,19 +224,36 @@ void Capture::parameters_updated(const std::vector<OptimizerEntry>& entries) {
     for (const OptimizerEntry& entry : entries) {
       const std::pair<Kind, const at::Tensor*> tensors[] = {{Kind::kMaster, &entry.master},
                                                             {Kind::kExpAvg, &entry.exp_avg},
-                                                            {Kind::kExpAvgSq, &entry.exp_avg_sq},
-                                                            {Kind::kParamNext, &entry.param}};
+                                                            {Kind::kExpAvgSq, &entry.exp_avg_sq}};
       for (const auto& [kind, tensor] : tensors) {
         if (tensor->defined()) {
-          record_whole_step(kind, entry.path, *tensor);
+          record_whole_step(kind, entry.path, *tensor, entry.flat_first);
         }
+      }
+      if (entry.param.defined()) {
+        record_whole_step(Kind::kParamNext, entry.path, entry.param);
       }
     }
   });
 }
 
-void Capture::record_whole_step(Kind kind, const std::string& path, const at::Tensor& tensor) {
-  recorder_.record(recorder_.next_id({kind, path}, nullptr), tensor, {});
+void Capture::record_whole_step(Kind kind,
+                                const std::string& path,
+                                const at::Tensor& tensor,
+                                const std::optional<std::int64_t>& flat_first) {
+  const TensorId id = recorder_.next_id({kind, path}, nullptr);
+  if (!flat_first) {
+    recorder_.record(id, tensor, {});
+    return;
+  }
+  const Parameter* const parameter = parameters_.named(path);
+  TTRACE_CHECK(parameter != nullptr,
+               UsageError,
+               to_string(id),
+               " is given as a flat shard of a parameter that was not attached; use the name that "
+               "the attached module gives it.");
+  const FlatShard flat{*flat_first, shape_of(parameter->tensor)};
+  recorder_.record(id, tensor, {.flat = &flat});
 }
 
 // --- scopes ------------------------------------------------------------------------------------
@@ -251,7 +269,10 @@ void Capture::scope_event() {
   contain([&] { commit_pending(); });
 }
 
-void Capture::scope_input(const std::string& path, int slot, const at::Tensor& tensor) {
+void Capture::scope_input(const std::string& path,
+                          int slot,
+                          const at::Tensor& tensor,
+                          const Rows* rows) {
   contain([&] {
     commit_pending();
     if (!in_microbatch()) {
@@ -266,28 +287,67 @@ void Capture::scope_input(const std::string& path, int slot, const at::Tensor& t
         return;  // recorded where it was made
       }
     }
-    record_value({Kind::kInput, path, slot, in_backward()}, tensor, Kind::kGradInput);
+    record_value({Kind::kInput, path, slot, in_backward()}, tensor, Kind::kGradInput, rows);
   });
 }
 
-void Capture::scope_output(const std::string& path, int slot, const at::Tensor& tensor) {
+void Capture::scope_output(const std::string& path,
+                           int slot,
+                           const at::Tensor& tensor,
+                           const Rows* rows) {
   contain([&] {
     commit_pending();
     if (in_microbatch()) {
-      record_value({Kind::kOutput, path, slot, in_backward()}, tensor, Kind::kGradOutput);
+      record_value({Kind::kOutput, path, slot, in_backward()}, tensor, Kind::kGradOutput, rows);
     }
   });
 }
 
-void Capture::record_value(const Spot& spot, const at::Tensor& tensor, Kind gradient_kind) {
+void Capture::record_value(const Spot& spot,
+                           const at::Tensor& tensor,
+                           Kind gradient_kind,
+                           const Rows* rows) {
   const Microbatch microbatch = current_microbatch();
-  const TensorId id = recorder_.next_id(spot, microbatch.get());
+  const bool readable = unreadable(tensor).empty();
+  std::vector<RowPart> parts;
+  TensorId id;
+  if (rows == nullptr || !readable) {
+    id = recorder_.next_id(spot, microbatch.get());
+  } else {
+    parts = split_rows(*rows, shape_of(tensor), microbatch);
+    for (RowPart& part : parts) {
+      part.value = recorder_.next_id(spot, part.microbatch.get());
+    }
+    id = parts.front().value;
+  }
   const Slot slot = watch(tensor, microbatch, false);
   expect(slot, id, gradient_kind);
-  if (spot.kind == Kind::kOutput && unreadable(tensor).empty()) {
+  if (spot.kind == Kind::kOutput && readable) {
     remember_produced(TensorIdentity(tensor), microbatch, slot);
   }
-  recorder_.record(id, tensor, {microbatch.get()});
+  if (parts.empty()) {
+    recorder_.record(id, tensor, {microbatch.get()});
+    return;
+  }
+  record_rows(parts, spot.kind, copy_tensor(tensor), 0);
+  if (slot != nullptr) {
+    slot->rows = std::move(parts);
+  }
+}
+
+void Capture::record_rows(const std::vector<RowPart>& parts,
+                          Kind kind,
+                          const TensorCopy& copy,
+                          std::uint64_t order) {
+  for (const RowPart& part : parts) {
+    TensorId id = part.value;
+    id.kind = kind;
+    id.recompute = id.recompute && (kind == Kind::kInput || kind == Kind::kOutput);
+    recorder_.record(id,
+                     select_rows(copy, part),
+                     {.microbatch = part.microbatch.get(), .order = order, .rows = &part});
+    order = 0;  // the first has the place that was kept
+  }
 }
 
 void Capture::remember_produced(TensorIdentity identity,
@@ -524,8 +584,13 @@ void Capture::gradient_arrived(const Slot& slot, const at::Tensor& gradient, boo
   }
   slot->recorded = true;
   slot->fallback.reset();
-  if (gradients_.insert(slot->id).second) {
+  if (!gradients_.insert(slot->id).second) {
+    return;
+  }
+  if (slot->rows.empty() || !unreadable(gradient).empty()) {
     recorder_.record(slot->id, gradient, {slot->microbatch.get(), slot->inferred});
+  } else {
+    record_rows(slot->rows, slot->id.kind, copy_tensor(gradient), 0);
   }
 }
 
@@ -547,7 +612,10 @@ void Capture::settle_gradients() {
     if (slot->recorded || slot->discarded || gradients_.contains(slot->id)) {
       continue;
     }
-    if (slot->fallback) {
+    if (slot->fallback && !slot->rows.empty()) {
+      gradients_.insert(slot->id);
+      record_rows(slot->rows, slot->id.kind, *slot->fallback, slot->fallback_order);
+    } else if (slot->fallback) {
       gradients_.insert(slot->id);
       recorder_.record(slot->id,
                        std::move(*slot->fallback),

@@ -17,6 +17,7 @@
 #include "noise_policy.h"
 #include "parameter_map.h"
 #include "recorder.h"
+#include "row_parts.h"
 #include "scope_stack.h"
 
 #include <ttrace/session.h>
@@ -87,8 +88,9 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // Throws UsageError for an unknown module.
   [[nodiscard]] OpenScope scope(const torch::nn::Module* module, std::string_view child) const;
   void scope_event();  // a scope opens or closes: what is pending is complete
-  void scope_input(const std::string& path, int slot, const at::Tensor& tensor);
-  void scope_output(const std::string& path, int slot, const at::Tensor& tensor);
+  // `rows`: null where annotations say all.
+  void scope_input(const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows);
+  void scope_output(const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows);
 
   void inspect(c10::ArrayRef<c10::IValue> inputs, OperatorInputs& result);
   void operator_finished(std::string_view name,  // "aten::addmm"
@@ -106,7 +108,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
     bool inferred = false;
     bool discarded = false;  // belongs to an operator that was not the module's last
     bool recorded = false;
-    bool transparent = true;  // in-place operators since then handed the gradient on unchanged
+    bool transparent = true;    // in-place operators since then handed the gradient on unchanged
+    std::vector<RowPart> rows;  // where the program has placed them, else empty
     std::optional<TensorCopy> fallback;  // what the in-place operator that followed was given
     std::uint64_t fallback_order = 0;
   };
@@ -156,9 +159,20 @@ class Capture : public std::enable_shared_from_this<Capture> {
   [[nodiscard]] Slot watch(const at::Tensor& tensor, const Microbatch& microbatch, bool inferred);
   void hook(const at::Tensor& tensor, const Slot& slot, bool fallback);
   void expect(const Slot& slot, const TensorId& value, Kind gradient_kind);
-  void record_value(const Spot& spot, const at::Tensor& tensor, Kind gradient_kind);
+  void record_value(const Spot& spot,
+                    const at::Tensor& tensor,
+                    Kind gradient_kind,
+                    const Rows* rows);
+  // A tensor whose rows the program has placed; `kind` is the value's or its gradient's.
+  void record_rows(const std::vector<RowPart>& parts,
+                   Kind kind,
+                   const TensorCopy& copy,
+                   std::uint64_t order);
   void remember_produced(TensorIdentity identity, const Microbatch& microbatch, Slot gradient);
-  void record_whole_step(Kind kind, const std::string& path, const at::Tensor& tensor);
+  void record_whole_step(Kind kind,
+                         const std::string& path,
+                         const at::Tensor& tensor,
+                         const std::optional<std::int64_t>& flat_first = {});
   void gradient_arrived(const Slot& slot, const at::Tensor& gradient, bool fallback);
   void parameter_gradient_arrived(int index, const at::Tensor& gradient);
   void settle_gradients();

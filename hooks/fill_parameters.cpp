@@ -13,6 +13,11 @@ void fill_parameters(const std::vector<NamedTensor>& parameters,
   for (const NamedTensor& parameter : parameters) {
     const std::string reason = unreadable(parameter.tensor);
     TTRACE_CHECK(reason.empty(), UsageError, "parameter ", parameter.path, " ", reason, ".");
+    TTRACE_CHECK(!parameter.flat_first,
+                 UsageError,
+                 "parameter ",
+                 parameter.path,
+                 " is to be filled as a flat shard; pass all of this rank's part of it.");
     const ElementType type = element_type_of(parameter.tensor).value();
     const std::vector<std::int64_t> shape = shape_of(parameter.tensor);
     const Placement placement =

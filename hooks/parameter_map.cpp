@@ -28,9 +28,15 @@ ParameterMap::ParameterMap(std::vector<NamedTensor> parameters) {
   for (NamedTensor& item : parameters) {
     const std::size_t dot = item.path.rfind('.');
     std::string module = dot == std::string::npos ? std::string() : item.path.substr(0, dot);
+    by_path_.emplace(item.path, parameters_.size());
     parameters_.push_back({std::move(item.path), std::move(module), std::move(item.tensor)});
   }
   refresh();
+}
+
+const Parameter* ParameterMap::named(const std::string& path) const {
+  const auto found = by_path_.find(path);
+  return found == by_path_.end() ? nullptr : &parameters_[found->second];
 }
 
 void ParameterMap::refresh() {

@@ -32,6 +32,9 @@ class ParameterMap {
 
   [[nodiscard]] const std::vector<Parameter>& all() const { return parameters_; }
 
+  // Null where there is none of that path.
+  [[nodiscard]] const Parameter* named(const std::string& path) const;
+
   // Looks at the storages anew: an optimizer may have moved parameters into a flat buffer.
   void refresh();
 
@@ -48,6 +51,7 @@ class ParameterMap {
     int index = 0;
   };
   std::vector<Parameter> parameters_;
+  std::unordered_map<std::string, std::size_t> by_path_;
   std::unordered_map<const void*, std::vector<Range>> by_storage_;
 };
 

@@ -93,12 +93,12 @@ void Recorder::record(const TensorId& id, TensorCopy copy, const Options& option
   record.id = id;
   record.type = copy.type;
   record.shape = std::move(copy.shape);
-  record.placement = placement_of(id, record.shape);
+  record.placement = placement_of(id, record.shape, options);
   if (options.microbatch != nullptr) {
     if (has_gradient_scale(id.kind)) {
       record.placement.scale = options.microbatch->gradient_scale;
     }
-    if (!unscramble(record, *options.microbatch)) {
+    if (options.rows == nullptr && !unscramble(record, *options.microbatch)) {
       return;
     }
   }
@@ -127,12 +127,34 @@ void Recorder::note(const std::string& remark) {
   }
 }
 
-Placement Recorder::placement_of(const TensorId& id, const std::vector<std::int64_t>& shape) const {
+Placement Recorder::placement_of(const TensorId& id,
+                                 const std::vector<std::int64_t>& shape,
+                                 const Options& options) const {
+  Placement placement;
   try {
-    return annotations_.placement(id.kind, id.path, id.slot, shape, layout_);
+    placement = annotations_.placement(
+        id.kind, id.path, id.slot, options.flat == nullptr ? shape : options.flat->shape, layout_);
   } catch (const Error& error) {
     TTRACE_THROW(UsageError, to_string(id), " does not fit its annotation: ", error.message());
   }
+  if (options.rows != nullptr) {
+    placement.dims[options.rows->dim] = options.rows->placement;
+  }
+  if (options.flat != nullptr) {
+    TTRACE_CHECK(shape.size() == 1,
+                 UsageError,
+                 to_string(id),
+                 " is given as a flat shard and has ",
+                 shape.size(),
+                 " dimensions; pass a one-dimensional tensor with flat_first, or none.");
+    placement.flat = FlatRange{options.flat->first, shape.front()};
+    try {
+      validate(placement);
+    } catch (const Error& error) {
+      TTRACE_THROW(UsageError, to_string(id), " leaves its parameter: ", error.message());
+    }
+  }
+  return placement;
 }
 
 bool Recorder::unscramble(Record& record, const MicrobatchState& microbatch) {

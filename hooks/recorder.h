@@ -6,6 +6,7 @@
 
 #include "environment.h"
 #include "microbatch_state.h"
+#include "row_parts.h"
 #include "tensor_copy.h"
 #include "writer_thread.h"
 
@@ -29,6 +30,12 @@ struct Spot {
   bool recompute = false;
 };
 
+// A one-dimensional tensor that holds the elements from `first` on of a parameter's local tensor.
+struct FlatShard {
+  std::int64_t first = 0;
+  std::vector<std::int64_t> shape;  // of the parameter
+};
+
 class Recorder {
  public:
   Recorder(const Environment& environment, Layout layout, Annotations annotations);
@@ -47,7 +54,9 @@ class Recorder {
   struct Options {
     const MicrobatchState* microbatch = nullptr;
     bool inferred = false;
-    std::uint64_t order = 0;  // 0: the next number
+    std::uint64_t order = 0;          // 0: the next number
+    const RowPart* rows = nullptr;    // where the program has placed them
+    const FlatShard* flat = nullptr;  // not the annotated tensor, but a part of it
   };
   // Copies the tensor now. One that cannot be read becomes a note. Throws UsageError that names
   // the id where the annotation does not fit.
@@ -63,7 +72,8 @@ class Recorder {
 
  private:
   [[nodiscard]] Placement placement_of(const TensorId& id,
-                                       const std::vector<std::int64_t>& shape) const;
+                                       const std::vector<std::int64_t>& shape,
+                                       const Options& options) const;
   // Puts permuted samples back. False where no dimension of samples is annotated, so that the
   // record cannot be compared.
   [[nodiscard]] bool unscramble(Record& record, const MicrobatchState& microbatch);

@@ -44,18 +44,34 @@ Scope::~Scope() {
 }
 
 at::Tensor Scope::in(const at::Tensor& tensor, int slot) {
+  return input(tensor, slot, nullptr);
+}
+
+at::Tensor Scope::in(const at::Tensor& tensor, const Rows& rows, int slot) {
+  return input(tensor, slot, &rows);
+}
+
+at::Tensor Scope::out(const at::Tensor& tensor, int slot) {
+  return output(tensor, slot, nullptr);
+}
+
+at::Tensor Scope::out(const at::Tensor& tensor, const Rows& rows, int slot) {
+  return output(tensor, slot, &rows);
+}
+
+const at::Tensor& Scope::input(const at::Tensor& tensor, int slot, const Rows* rows) {
   if (impl_ != nullptr) {
     if (Capture* capture = active_capture()) {
-      capture->scope_input(impl_->open.path, slot, tensor);
+      capture->scope_input(impl_->open.path, slot, tensor, rows);
     }
   }
   return tensor;
 }
 
-at::Tensor Scope::out(const at::Tensor& tensor, int slot) {
+const at::Tensor& Scope::output(const at::Tensor& tensor, int slot, const Rows* rows) {
   if (impl_ != nullptr) {
     if (Capture* capture = active_capture()) {
-      capture->scope_output(impl_->open.path, slot, tensor);
+      capture->scope_output(impl_->open.path, slot, tensor, rows);
     }
   }
   return tensor;

@@ -132,6 +132,11 @@ void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
                  "parameter '",
                  parameter.path,
                  "' has no canonical path; use parts of letters, digits, _ and - joined by dots.");
+    TTRACE_CHECK(!parameter.flat_first,
+                 UsageError,
+                 "parameter ",
+                 parameter.path,
+                 " is attached as a flat shard; attach all of this rank's part of it.");
     const ElementType type = element_type_of(parameter.tensor).value();
     TTRACE_CHECK(asked.empty() || !is_floating(type) || name_of(type) == asked,
                  UsageError,

@@ -13,56 +13,17 @@ namespace {
 // A regular layout has as many cells as regions; this many need hundreds of ranks whose cuts are
 // unrelated in three dimensions.
 constexpr std::size_t kMostCells = std::size_t{1} << 24U;
-// Intervals of one dimension that a message prints.
-constexpr std::size_t kMostPrinted = 8;
-
-IndexSet normalised(IndexSet intervals) {
-  std::sort(intervals.begin(), intervals.end());
-  IndexSet result;
-  for (const Interval& interval : intervals) {
-    if (!result.empty() && result.back().end == interval.begin) {
-      result.back().end = interval.end;
-    } else {
-      result.push_back(interval);
-    }
-  }
-  return result;
-}
-
-IndexSet intersection(const IndexSet& a, const IndexSet& b) {
-  IndexSet common;
-  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    const Interval both{std::max(a[i].begin, b[j].begin), std::min(a[i].end, b[j].end)};
-    if (both.begin < both.end) {
-      common.push_back(both);
-    }
-    (a[i].end < b[j].end ? i : j) += 1;
-  }
-  return common;
-}
-
-std::string text_of(const IndexSet& set) {
-  std::string text;
-  for (std::size_t i = 0; i < set.size(); ++i) {
-    if (i == kMostPrinted) {
-      return text + "+...";
-    }
-    text += (i == 0 ? "" : "+") + std::to_string(set[i].begin);
-    if (set[i].end != set[i].begin + 1) {
-      text += ":" + std::to_string(set[i].end);
-    }
-  }
-  return text;
-}
-
 // One dimension, cut into atoms: the indices that the same regions claim.
 struct CutDimension {
   std::vector<IndexSet> atoms;
   std::vector<std::vector<std::size_t>> atoms_of;  // by region; ascending
 };
 
-CutDimension cut(std::span<const Region> regions, std::size_t dim, std::int64_t size) {
-  std::set<std::int64_t> edges{0, size};
+CutDimension cut(std::span<const Region> regions, std::size_t dim, const IndexSet& space) {
+  std::set<std::int64_t> edges;
+  for (const Interval& interval : space) {
+    edges.insert({interval.begin, interval.end});
+  }
   for (const Region& region : regions) {
     for (const Interval& interval : region[dim]) {
       edges.insert({interval.begin, interval.end});
@@ -82,7 +43,14 @@ CutDimension cut(std::span<const Region> regions, std::size_t dim, std::int64_t 
   CutDimension result;
   result.atoms_of.resize(regions.size());
   std::map<std::vector<std::size_t>, std::size_t> atom_of_owners;
+  auto within = space.begin();  // the first interval that ends beyond
   for (std::size_t i = 0; i < owners.size(); ++i) {
+    while (within != space.end() && within->end <= starts[i]) {
+      ++within;
+    }
+    if (within == space.end() || within->begin > starts[i]) {
+      continue;  // between two intervals of the space
+    }
     const auto [entry, is_new] = atom_of_owners.try_emplace(owners[i], result.atoms.size());
     if (is_new) {
       result.atoms.emplace_back();
@@ -170,9 +138,9 @@ Region intersection(const Region& a, const Region& b) {
 
 }  // namespace
 
-Region region_of(const Placement& placement) {
+Region region_of(std::span<const DimPlacement> dims) {
   Region region;
-  for (const DimPlacement& dim : placement.dims) {
+  for (const DimPlacement& dim : dims) {
     IndexSet intervals;
     for (const Segment& segment : dim.segments) {
       intervals.push_back({segment.logical, segment.logical + segment.extent});
@@ -185,11 +153,7 @@ Region region_of(const Placement& placement) {
 std::int64_t element_count(const Region& region) {
   std::int64_t count = 1;
   for (const IndexSet& set : region) {
-    std::int64_t extent = 0;
-    for (const Interval& interval : set) {
-      extent += interval.end - interval.begin;
-    }
-    count *= extent;
+    count *= size_of(set);
   }
   return count;
 }
@@ -197,18 +161,18 @@ std::int64_t element_count(const Region& region) {
 std::string to_string(const Region& region) {
   std::string text = "[";
   for (std::size_t dim = 0; dim < region.size(); ++dim) {
-    text += (dim == 0 ? "" : ", ") + text_of(region[dim]);
+    text += (dim == 0 ? "" : ", ") + to_string(region[dim]);
   }
   return text + "]";
 }
 
-Coverage cover(std::span<const std::int64_t> shape, std::span<const Region> regions) {
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
+Coverage cover(const Region& space, std::span<const Region> regions) {
+  if (element_count(space) == 0) {
     return {};
   }
   std::vector<CutDimension> dims;
-  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-    dims.push_back(cut(regions, dim, shape[dim]));
+  for (std::size_t dim = 0; dim < space.size(); ++dim) {
+    dims.push_back(cut(regions, dim, space[dim]));
   }
   constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
   std::vector<std::size_t> owners(count_cells(dims), kNobody);

@@ -7,6 +7,7 @@
 // Thread-safety: values and free functions without shared state; call from any thread.
 #pragma once
 
+#include <ttrace/index_set.h>
 #include <ttrace/placement.h>
 
 #include <cstddef>
@@ -17,24 +18,10 @@
 
 namespace ttrace {
 
-// Logical indices [begin, end) of one dimension.
-struct Interval {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-
-  bool operator==(const Interval&) const = default;
-  bool operator<(const Interval& other) const {
-    return begin != other.begin ? begin < other.begin : end < other.end;
-  }
-};
-
-// Ascending, neither overlapping nor touching, so that equal sets are equal values.
-using IndexSet = std::vector<Interval>;
-
 // The cross product of one set per dimension.
 using Region = std::vector<IndexSet>;
 
-[[nodiscard]] Region region_of(const Placement& placement);
+[[nodiscard]] Region region_of(std::span<const DimPlacement> dims);
 [[nodiscard]] std::int64_t element_count(const Region& region);
 // "[0:64, 3, 0:4+12:16]".
 [[nodiscard]] std::string to_string(const Region& region);
@@ -50,8 +37,8 @@ struct Coverage {
   std::vector<Region> gaps;  // disjoint; one where what is missing is a product
 };
 
-// Requires: `regions` lie within `shape` and differ from each other. Throws FormatError where they
-// are too irregular to be checked.
-[[nodiscard]] Coverage cover(std::span<const std::int64_t> shape, std::span<const Region> regions);
+// Whether the regions tile `space`. Requires: they lie within it and differ from each other. Throws
+// FormatError where they are too irregular to be checked.
+[[nodiscard]] Coverage cover(const Region& space, std::span<const Region> regions);
 
 }  // namespace ttrace

@@ -137,11 +137,15 @@ void fill(std::string_view path,
                "\"; start values are neither partial sums nor scaled");
   check_rule(path, rule);
   const std::uint64_t stream = stream_of(path, seed);
-  const std::vector<std::int64_t> local_shape = placement.local_shape();
+  std::vector<std::int64_t> local_shape;  // that the boxes speak of
+  for (const DimPlacement& dim : placement.dims) {
+    local_shape.push_back(dim.local_size);
+  }
+  const auto first = static_cast<std::uint64_t>(placement.flat ? placement.flat->first : 0);
   const std::vector<std::int64_t> logical_shape = placement.logical_shape();
   const std::size_t bytes_each = element_size(type);
   std::uint64_t elements = 1;
-  for (const std::int64_t size : local_shape) {
+  for (const std::int64_t size : placement.local_shape()) {
     elements *= static_cast<std::uint64_t>(size);
   }
   if (elements == 0) {
@@ -155,14 +159,14 @@ void fill(std::string_view path,
     values.resize(box.extent.empty() ? 1 : static_cast<std::size_t>(box.extent.back()));
     std::vector<std::int64_t> row(box.extent.size(), 0);
     do {
-      const std::uint64_t first = position(sum(box.logical_start, row), logical_shape);
+      const std::uint64_t index = position(sum(box.logical_start, row), logical_shape);
       for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = value_at(stream, first + i, rule);
+        values[i] = value_at(stream, index + i, rule);
       }
       from_double(type,
                   values.data(),
                   static_cast<std::int64_t>(values.size()),
-                  bytes + position(sum(box.local_start, row), local_shape) * bytes_each);
+                  bytes + (position(sum(box.local_start, row), local_shape) - first) * bytes_each);
     } while (next_row(row, box.extent));
   }
 }

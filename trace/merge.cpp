@@ -1,125 +1,55 @@
+#include "boxes.h"
+#include "copies.h"
 #include "coverage.h"
+#include "flat_join.h"
 
 #include <ttrace/error.h>
 #include <ttrace/merge.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 namespace ttrace {
 namespace {
 
-// Elements converted at a time where values change type.
-constexpr std::int64_t kConversionBlock = 1024;
 // Gaps and overlaps that a message lists one by one.
 constexpr std::size_t kMostListed = 4;
 
-// The ranks that hold one region of one addend, ascending.
+// The copies of one region of one addend; that of the lowest rank first.
 struct Part {
   Region region;
-  std::vector<const Shard*> copies;
+  std::vector<const Copy*> copies;
 };
 
 // By partial index.
 using Addends = std::map<int, std::vector<Part>>;
 
-bool is_identity(const DimPlacement& dim) {
-  return dim.local_size == dim.logical_size && dim.segments.size() == 1 &&
-         dim.segments.front().extent == dim.local_size;
-}
-
-// Offset of an outer index in the local and in the logical tensor.
-struct Offsets {
-  std::int64_t local = 0;
-  std::int64_t logical = 0;
-};
-
-template <class Visit>
-void visit_runs(std::span<const DimPlacement> dims,
-                Offsets outer,
-                std::int64_t inner,
-                const Visit& visit) {
-  const DimPlacement& dim = dims.front();
-  const Offsets base{outer.local * dim.local_size, outer.logical * dim.logical_size};
-  for (const Segment& segment : dim.segments) {
-    const Offsets start{base.local + segment.local, base.logical + segment.logical};
-    if (dims.size() == 1) {
-      visit(Offsets{start.local * inner, start.logical * inner}, segment.extent * inner);
-      continue;
-    }
-    for (std::int64_t i = 0; i < segment.extent; ++i) {
-      visit_runs(dims.subspan(1), {start.local + i, start.logical + i}, inner, visit);
-    }
-  }
-}
-
-// Calls `visit(offsets, length)` for runs of elements that are contiguous in the local and in the
-// logical tensor and together are all that is not padding.
-template <class Visit>
-void for_each_run(const Placement& placement, const Visit& visit) {
-  std::span<const DimPlacement> dims = placement.dims;
-  std::int64_t inner = 1;
-  while (!dims.empty() && is_identity(dims.back())) {
-    inner *= dims.back().local_size;
-    dims = dims.first(dims.size() - 1);
-  }
-  if (dims.empty()) {
-    visit(Offsets{}, inner);
-  } else {
-    visit_runs(dims, {}, inner, visit);
-  }
-}
-
-std::size_t to_bytes(std::int64_t elements, ElementType type) {
-  return static_cast<std::size_t>(elements) * element_size(type);
-}
-
-// "rank 1", "ranks 0,2".
-std::string text_of(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    text += (i == 0 ? "" : ",") + std::to_string(ranks[i]);
-  }
-  return text;
-}
-
-std::string text_of(std::span<const std::int64_t> numbers) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(numbers[i]);
-  }
-  return text + "]";
-}
-
-std::string index_text(std::int64_t offset, const std::vector<std::int64_t>& shape) {
-  std::vector<std::int64_t> index(shape.size());
-  for (std::size_t dim = shape.size(); dim-- > 0;) {
-    index[dim] = offset % shape[dim];
-    offset /= shape[dim];
-  }
-  return text_of(index);
-}
-
-std::vector<int> ranks_of(std::span<const Part> parts) {
+std::vector<int> ranks_of(std::span<const Copy* const> copies) {
   std::vector<int> ranks;
-  for (const Part& part : parts) {
-    for (const Shard* copy : part.copies) {
-      ranks.push_back(copy->rank);
-    }
+  for (const Copy* const copy : copies) {
+    ranks.insert(ranks.end(), copy->ranks.begin(), copy->ranks.end());
   }
   std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
 }
 
+std::vector<int> ranks_of(std::span<const Part> parts) {
+  std::vector<const Copy*> copies;
+  for (const Part& part : parts) {
+    copies.insert(copies.end(), part.copies.begin(), part.copies.end());
+  }
+  return ranks_of(copies);
+}
+
 bool has_shape(const Placement& placement, std::span<const std::int64_t> shape) {
+  if (placement.flat) {
+    return shape.size() == 1 && shape.front() == placement.flat->count;
+  }
   return std::equal(
       placement.dims.begin(),
       placement.dims.end(),
@@ -136,9 +66,9 @@ void check_record(const Shard& shard) {
                " of rank ",
                shard.rank,
                " has the shape ",
-               text_of(record.shape),
+               list_text(record.shape),
                " but a placement for ",
-               text_of(record.placement.local_shape()));
+               list_text(record.placement.local_shape()));
   const std::size_t expected = to_bytes(element_count(record.shape), record.type);
   TTRACE_CHECK(shard.bytes.size() == expected,
                FormatError,
@@ -148,7 +78,7 @@ void check_record(const Shard& shard) {
                " has ",
                shard.bytes.size(),
                " bytes where its shape ",
-               text_of(record.shape),
+               list_text(record.shape),
                " of ",
                name_of(record.type),
                " needs ",
@@ -156,6 +86,15 @@ void check_record(const Shard& shard) {
   if (!record.placement.is_whole()) {
     validate(record.placement);
   }
+}
+
+std::optional<std::size_t> sparse_dim(const Placement& placement) {
+  for (std::size_t dim = 0; dim < placement.dims.size(); ++dim) {
+    if (placement.dims[dim].sparse) {
+      return dim;
+    }
+  }
+  return std::nullopt;
 }
 
 // A finding where the shards do not all say the same. `ranks` are the lowest one and those that
@@ -179,10 +118,16 @@ void find_contradiction(std::span<const Shard> shards,
   }
   std::string claims;
   for (const auto& [text, ranks] : ranks_by_claim) {
-    claims += (claims.empty() ? "" : ", ") + text + " on " + text_of(ranks);
+    claims += (claims.empty() ? "" : ", ") + text + " on " + rank_list(ranks);
   }
   finding.message = std::string(subject) + " is not the same everywhere: " + claims;
   findings.push_back(std::move(finding));
+}
+
+// "none", "0".
+std::string sparse_text(const Placement& placement) {
+  const std::optional<std::size_t> dim = sparse_dim(placement);
+  return dim ? std::to_string(*dim) : "none";
 }
 
 std::vector<MergeFinding> find_contradictions(std::span<const Shard> shards) {
@@ -192,6 +137,7 @@ std::vector<MergeFinding> find_contradictions(std::span<const Shard> shards) {
   const bool agree = std::all_of(shards.begin(), shards.end(), [&](const Shard& shard) {
     const Placement& placement = shard.record->placement;
     return shard.record->type == first.type && placement.logical_shape() == shape &&
+           sparse_dim(placement) == sparse_dim(first.placement) &&
            placement.partial_count == first.placement.partial_count;
   });
   if (agree) {
@@ -200,9 +146,12 @@ std::vector<MergeFinding> find_contradictions(std::span<const Shard> shards) {
   find_contradiction(
       shards,
       "the logical shape",
-      [](const Record& record) {
-        return text_of(std::span<const std::int64_t>(record.placement.logical_shape()));
-      },
+      [](const Record& record) { return list_text(record.placement.logical_shape()); },
+      findings);
+  find_contradiction(
+      shards,
+      "the sparse dimension",
+      [](const Record& record) { return sparse_text(record.placement); },
       findings);
   find_contradiction(
       shards,
@@ -217,26 +166,6 @@ std::vector<MergeFinding> find_contradictions(std::span<const Shard> shards) {
   return findings;
 }
 
-// Shards that hold nothing but padding add no part.
-Addends group_shards(std::span<const Shard> shards) {
-  Addends addends;
-  std::map<std::pair<int, Region>, std::size_t> number_of;
-  for (const Shard& shard : shards) {
-    const int partial_index = shard.record->placement.partial_index;
-    std::vector<Part>& parts = addends[partial_index];
-    Region region = region_of(shard.record->placement);
-    if (element_count(region) == 0) {
-      continue;
-    }
-    const auto [entry, is_new] = number_of.try_emplace({partial_index, region}, parts.size());
-    if (is_new) {
-      parts.push_back({std::move(region), {}});
-    }
-    parts[entry->second].copies.push_back(&shard);
-  }
-  return addends;
-}
-
 // "addend 1 of 2 over tp: ", or nothing where nothing is summed.
 std::string addend_prefix(int partial_index, const Placement& placement) {
   if (placement.partial_count == 1) {
@@ -245,6 +174,81 @@ std::string addend_prefix(int partial_index, const Placement& placement) {
   return "addend " + std::to_string(partial_index) + " of " +
          std::to_string(placement.partial_count) +
          (placement.partial_over.empty() ? "" : " over " + placement.partial_over) + ": ";
+}
+
+// Flat ranges of one local tensor are joined; all else is a copy as it is. Ordered by lowest rank.
+Copies copies_of(std::span<const Shard> shards) {
+  Copies copies;
+  std::vector<std::vector<const Shard*>> flat;  // by partial index and dims
+  for (const Shard& shard : shards) {
+    const Placement& placement = shard.record->placement;
+    if (!placement.flat) {
+      copies.list.push_back({{shard.rank},
+                             placement.dims,
+                             placement.partial_index,
+                             shard.record->type,
+                             placement.scale,
+                             shard.bytes});
+      continue;
+    }
+    const auto group = std::find_if(flat.begin(), flat.end(), [&](const auto& members) {
+      const Placement& other = members.front()->record->placement;
+      return other.partial_index == placement.partial_index && other.dims == placement.dims;
+    });
+    (group == flat.end() ? flat.emplace_back() : *group).push_back(&shard);
+  }
+  for (const std::vector<const Shard*>& group : flat) {
+    const Placement& placement = group.front()->record->placement;
+    join_flat(group, addend_prefix(placement.partial_index, placement), copies);
+  }
+  std::stable_sort(copies.list.begin(), copies.list.end(), [](const Copy& left, const Copy& right) {
+    return left.ranks.front() < right.ranks.front();
+  });
+  return copies;
+}
+
+// Copies that hold nothing but padding add no part.
+Addends group_by_region(std::span<const Shard> shards, const Copies& copies) {
+  Addends addends;
+  for (const Shard& shard : shards) {
+    addends[shard.record->placement.partial_index];  // it is there, even where it is empty
+  }
+  std::map<std::pair<int, Region>, std::size_t> number_of;
+  for (const Copy& copy : copies.list) {
+    Region region = region_of(copy.dims);
+    if (element_count(region) == 0) {
+      continue;
+    }
+    std::vector<Part>& parts = addends[copy.partial_index];
+    const auto [entry, is_new] = number_of.try_emplace({copy.partial_index, region}, parts.size());
+    if (is_new) {
+      parts.push_back({std::move(region), {}});
+    }
+    parts[entry->second].copies.push_back(&copy);
+  }
+  return addends;
+}
+
+// What the parts of every addend must tile: all of the tensor, but of a sparse dimension what is
+// held of any addend.
+Region space_of(std::span<const std::int64_t> shape,
+                std::optional<std::size_t> sparse,
+                const Addends& addends) {
+  Region space;
+  for (const std::int64_t size : shape) {
+    space.push_back({{0, size}});
+  }
+  if (sparse) {
+    std::vector<Interval> rows;
+    for (const auto& [index, parts] : addends) {
+      for (const Part& part : parts) {
+        const IndexSet& held = part.region[*sparse];
+        rows.insert(rows.end(), held.begin(), held.end());
+      }
+    }
+    space[*sparse] = normalised(std::move(rows));
+  }
+  return space;
 }
 
 void find_missing_addends(const Addends& addends,
@@ -271,7 +275,7 @@ void find_missing_addends(const Addends& addends,
                     std::to_string(placement.partial_count) +
                     (placement.partial_over.empty() ? "" : " over " + placement.partial_over) +
                     (count == 1 ? " is" : " are") + " missing (counted from 0)" +
-                    (finding.ranks.empty() ? "" : "; the rest is on " + text_of(finding.ranks));
+                    (finding.ranks.empty() ? "" : "; the rest is on " + rank_list(finding.ranks));
   findings.push_back(std::move(finding));
 }
 
@@ -288,15 +292,14 @@ void find_overlap(const std::vector<Part>& parts,
     involved.push_back(second);
     if (i < kMostListed) {
       list += (i == 0 ? "" : "; ") + to_string(overlaps[i].common) + " is held by " +
-              text_of(ranks_of({&first, 1})) + " as part of " + to_string(first.region) +
-              " and by " + text_of(ranks_of({&second, 1})) + " as part of " +
+              rank_list(ranks_of(first.copies)) + " as part of " + to_string(first.region) +
+              " and by " + rank_list(ranks_of(second.copies)) + " as part of " +
               to_string(second.region);
     } else if (i == kMostListed) {
       list += "; and " + std::to_string(overlaps.size() - kMostListed) + " more";
     }
   }
-  std::vector<int> ranks = ranks_of(involved);
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::vector<int> ranks = ranks_of(std::span<const Part>(involved));
   findings.push_back({MergeDefect::kOverlap, std::move(ranks), prefix + list, 0.0});
 }
 
@@ -311,130 +314,20 @@ void find_gap(const std::vector<Part>& parts,
                              : "and " + std::to_string(gaps.size() - kMostListed) + " more");
   }
   std::vector<int> ranks = ranks_of(parts);
-  const std::string others = ranks.empty() ? "" : "; the rest is on " + text_of(ranks);
+  const std::string others = ranks.empty() ? "" : "; the rest is on " + rank_list(ranks);
   findings.push_back(
       {MergeDefect::kGap, std::move(ranks), prefix + "no rank holds " + list + others, 0.0});
-}
-
-// What a copy holds, comparable with the other copies of its part. Where scales differ, `scaled`
-// owns the logical values in double and `bytes` is empty.
-struct CopyView {
-  CopyView(const Shard& shard, bool in_double)
-      : placement(&shard.record->placement),
-        type(shard.record->type),
-        scale(placement->scale),
-        bytes(shard.bytes) {
-    if (in_double) {
-      scaled.resize(bytes.size() / element_size(type));
-      to_double(type, bytes.data(), static_cast<std::int64_t>(scaled.size()), scaled.data());
-      std::for_each(scaled.begin(), scaled.end(), [this](double& value) { value *= scale; });
-      bytes = {};
-      type = ElementType::kF64;
-      scale = 1.0;
-    }
-  }
-  // Address of a local element.
-  [[nodiscard]] const std::byte* at(std::int64_t element) const {
-    const std::span<const std::byte> held =
-        scaled.empty() ? bytes : std::as_bytes(std::span(scaled));
-    return held.data() + to_bytes(element, type);
-  }
-
-  const Placement* placement;
-  ElementType type;
-  double scale;
-  std::span<const std::byte> bytes;
-  std::vector<double> scaled;
-};
-
-// How two copies differ.
-struct Differences {
-  std::int64_t count = 0;
-  std::int64_t first = std::numeric_limits<std::int64_t>::max();  // logical offset
-  double first_value = 0.0;                                       // of the one copy there
-  double second_value = 0.0;                                      // and of the other
-  double largest = 0.0;
-};
-
-double distance(double a, double b) {
-  if (std::isfinite(a) && std::isfinite(b)) {
-    return std::abs(a - b);
-  }
-  const bool equal = a == b || (std::isnan(a) && std::isnan(b));
-  return equal ? 0.0 : std::numeric_limits<double>::infinity();
-}
-
-// Adds what differs in a run of `length` elements from the logical offset `logical` on.
-void add_differences(const CopyView& view,
-                     const std::byte* first,
-                     const std::byte* second,
-                     Interval logical,
-                     Differences& differences) {
-  const std::size_t size = element_size(view.type);
-  if (std::memcmp(first, second, to_bytes(logical.end - logical.begin, view.type)) == 0) {
-    return;
-  }
-  for (std::int64_t i = logical.begin; i < logical.end; ++i, first += size, second += size) {
-    if (std::memcmp(first, second, size) == 0) {
-      continue;
-    }
-    std::array<double, 2> values{};
-    to_double(view.type, first, 1, &values[0]);
-    to_double(view.type, second, 1, &values[1]);
-    ++differences.count;
-    differences.largest =
-        std::max(differences.largest, distance(values[0] * view.scale, values[1] * view.scale));
-    if (i < differences.first) {
-      differences.first = i;
-      differences.first_value = values[0] * view.scale;
-      differences.second_value = values[1] * view.scale;
-    }
-  }
-}
-
-void scatter(const CopyView& copy, std::byte* logical) {
-  for_each_run(*copy.placement, [&](Offsets offsets, std::int64_t length) {
-    std::memcpy(logical + to_bytes(offsets.logical, copy.type),
-                copy.at(offsets.local),
-                to_bytes(length, copy.type));
-  });
-}
-
-// Bits decide: -0 is not 0, and one NaN is not another.
-Differences compare_copies(const Shard& first, const Shard& second) {
-  const bool in_double = first.record->placement.scale != second.record->placement.scale;
-  const CopyView a(first, in_double);
-  const CopyView b(second, in_double);
-  Differences differences;
-  const std::int64_t local_count = element_count(a.placement->local_shape());
-  const bool same_arrangement = a.placement->dims == b.placement->dims;
-  if (same_arrangement && std::memcmp(a.at(0), b.at(0), to_bytes(local_count, a.type)) == 0) {
-    return differences;
-  }
-  // Differently arranged copies meet in logical order.
-  std::vector<std::byte> logical;
-  if (!same_arrangement) {
-    logical.resize(to_bytes(element_count(a.placement->logical_shape()), a.type));
-    scatter(a, logical.data());
-  }
-  for_each_run(*b.placement, [&](Offsets offsets, std::int64_t length) {
-    const std::byte* const there =
-        same_arrangement ? a.at(offsets.local) : logical.data() + to_bytes(offsets.logical, a.type);
-    add_differences(
-        a, there, b.at(offsets.local), {offsets.logical, offsets.logical + length}, differences);
-  });
-  return differences;
 }
 
 void find_disagreement(const Part& part,
                        const std::string& prefix,
                        std::vector<MergeFinding>& findings) {
-  const Shard& lowest = *part.copies.front();
-  std::vector<std::vector<const Shard*>> groups{{&lowest}};
+  const Copy& lowest = *part.copies.front();
+  std::vector<std::vector<const Copy*>> groups{{&lowest}};
   Differences shown;  // between the first two groups
   double largest = 0.0;
   for (std::size_t i = 1; i < part.copies.size(); ++i) {
-    const Shard* const copy = part.copies[i];
+    const Copy* const copy = part.copies[i];
     const auto group = std::find_if(groups.begin(), groups.end(), [copy](const auto& members) {
       return compare_copies(*members.front(), *copy).count == 0;
     });
@@ -452,80 +345,59 @@ void find_disagreement(const Part& part,
   if (groups.size() == 1) {
     return;
   }
-  MergeFinding finding{MergeDefect::kReplicasDisagree, {lowest.rank}, "", largest};
-  std::ostringstream message;
-  message.precision(9);
-  message << prefix;
+  MergeFinding finding{MergeDefect::kReplicasDisagree, lowest.ranks, prefix, largest};
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    std::vector<int> ranks;
-    for (const Shard* const copy : groups[i]) {
-      ranks.push_back(copy->rank);
-    }
-    message << (i == 0 ? "" : i + 1 == groups.size() ? " and " : ", ") << text_of(ranks);
+    const std::vector<int> ranks = ranks_of(groups[i]);
+    finding.message += (i == 0 ? "" : i + 1 == groups.size() ? " and " : ", ") + rank_list(ranks);
     if (i > 0) {
       finding.ranks.insert(finding.ranks.end(), ranks.begin(), ranks.end());
     }
   }
   std::sort(finding.ranks.begin(), finding.ranks.end());
-  message << " hold different values in " << to_string(part.region) << ": " << shown.count << " of "
-          << element_count(part.region) << " elements differ between ranks " << lowest.rank
-          << " and " << groups[1].front()->rank << ", first at "
-          << index_text(shown.first, lowest.record->placement.logical_shape()) << " ("
-          << shown.first_value << " and " << shown.second_value << "); largest difference "
-          << largest;
-  finding.message = message.str();
+  std::vector<std::int64_t> shape;
+  for (const DimPlacement& dim : lowest.dims) {
+    shape.push_back(dim.logical_size);
+  }
+  finding.message += " hold different values in " + to_string(part.region) + ": " +
+                     differences_text(shown,
+                                      element_count(part.region),
+                                      {lowest.ranks.front(), groups[1].front()->ranks.front()},
+                                      shape,
+                                      largest);
   findings.push_back(std::move(finding));
 }
 
-// Adds a shard's scaled values to the logical tensor, or sets them.
-void accumulate(const Shard& shard, bool is_first_addend, double* logical) {
-  const Record& record = *shard.record;
-  std::array<double, kConversionBlock> block{};
-  for_each_run(record.placement, [&](Offsets offsets, std::int64_t length) {
-    for (std::int64_t done = 0; done < length; done += kConversionBlock) {
-      const std::int64_t count = std::min(kConversionBlock, length - done);
-      to_double(record.type,
-                shard.bytes.data() + to_bytes(offsets.local + done, record.type),
-                count,
-                block.data());
-      double* const target = logical + offsets.logical + done;
-      for (std::int64_t i = 0; i < count; ++i) {
-        const double value = block[static_cast<std::size_t>(i)] * record.placement.scale;
-        target[i] = is_first_addend ? value : target[i] + value;
-      }
-    }
-  });
-}
-
-bool is_scaled(const Addends& addends) {
+// Requires: parts that tile the tensor, or what is held of it, in every addend. The lowest rank's
+// copy of each counts.
+// `type` is that of the records.
+void assemble(const Addends& addends, ElementType type, std::int64_t count, MergeResult& result) {
+  bool in_double = addends.size() > 1;
   for (const auto& [index, parts] : addends) {
-    for (const Part& part : parts) {
-      if (part.copies.front()->record->placement.scale != 1.0) {
-        return true;
+    in_double = in_double || std::any_of(parts.begin(), parts.end(), [type](const Part& part) {
+                  return part.copies.front()->scale != 1.0 || part.copies.front()->type != type;
+                });
+  }
+  const std::vector<Part>& parts_of_first = addends.begin()->second;
+  if (!in_double && !parts_of_first.empty()) {
+    const Copy& first = *parts_of_first.front().copies.front();
+    if (is_identity(first.dims)) {
+      result.bytes = first.bytes;
+      if (first.joined != nullptr) {
+        result.storage = std::move(*first.joined);
       }
+      return;
     }
   }
-  return false;
-}
-
-// Requires: parts that tile the tensor, in every addend. The lowest rank's copy of each counts.
-void assemble(const Addends& addends, std::int64_t count, MergeResult& result) {
-  const Shard& first = *addends.begin()->second.front().copies.front();
-  if (first.record->placement.is_whole()) {
-    result.bytes = first.bytes;
-    return;
-  }
-  const bool in_double = first.record->placement.partial_count > 1 || is_scaled(addends);
-  result.type = in_double ? ElementType::kF64 : first.record->type;
+  result.type = in_double ? ElementType::kF64 : type;
   result.storage.resize(to_bytes(count, result.type));
   result.bytes = result.storage;
   for (const auto& [index, parts] : addends) {
     for (const Part& part : parts) {
-      const Shard& shard = *part.copies.front();
+      const Copy& copy = *part.copies.front();
       if (in_double) {
-        accumulate(shard, index == 0, reinterpret_cast<double*>(result.storage.data()));
+        accumulate(copy, index == 0, reinterpret_cast<double*>(result.storage.data()));
       } else {
-        scatter(CopyView(shard, false), result.storage.data());
+        scatter(copy, result.storage.data());
       }
     }
   }
@@ -565,7 +437,13 @@ MergeResult merge(std::span<const Shard> shards) {
   if (!result.findings.empty() || count == 0) {
     return result;
   }
-  const Addends addends = group_shards(shards);
+  Copies copies = copies_of(shards);
+  const Addends addends = group_by_region(shards, copies);
+  const std::optional<std::size_t> sparse = sparse_dim(first.placement);
+  const Region space = space_of(result.shape, sparse, addends);
+  if (sparse) {
+    result.held = HeldRows{*sparse, space[*sparse]};
+  }
   find_missing_addends(addends, first.placement, result.findings);
   for (const auto& [index, parts] : addends) {
     const std::string prefix = addend_prefix(index, first.placement);
@@ -573,7 +451,7 @@ MergeResult merge(std::span<const Shard> shards) {
     for (const Part& part : parts) {
       regions.push_back(part.region);
     }
-    const Coverage coverage = cover(result.shape, regions);
+    const Coverage coverage = cover(space, regions);
     if (!coverage.overlaps.empty()) {
       find_overlap(parts, coverage.overlaps, prefix, result.findings);
     }
@@ -582,15 +460,59 @@ MergeResult merge(std::span<const Shard> shards) {
     }
   }
   const bool tiles = result.findings.empty();
+  result.findings.insert(
+      result.findings.end(), copies.disagreements.begin(), copies.disagreements.end());
   for (const auto& [index, parts] : addends) {
     for (const Part& part : parts) {
       find_disagreement(part, addend_prefix(index, first.placement), result.findings);
     }
   }
   if (tiles) {
-    assemble(addends, count, result);
+    assemble(addends, first.type, count, result);
   }
   return result;
+}
+
+namespace {
+
+// Zero outside `rows` of dimension `dim`.
+void keep_rows(std::size_t dim, const IndexSet& rows, MergeResult& result) {
+  const IndexSet all{{0, result.shape[dim]}};
+  const IndexSet others = difference(result.held ? result.held->rows : all, rows);
+  if (others.empty()) {
+    return;
+  }
+  if (result.storage.empty()) {
+    result.storage.assign(result.bytes.begin(), result.bytes.end());
+    result.bytes = result.storage;
+  }
+  std::int64_t inner = 1;
+  for (std::size_t i = dim + 1; i < result.shape.size(); ++i) {
+    inner *= result.shape[i];
+  }
+  const std::size_t row = to_bytes(inner, result.type);
+  const std::size_t block = row * static_cast<std::size_t>(result.shape[dim]);
+  for (std::size_t start = 0; start < result.storage.size(); start += block) {
+    for (const Interval& interval : others) {
+      std::memset(result.storage.data() + start + row * static_cast<std::size_t>(interval.begin),
+                  0,
+                  row * static_cast<std::size_t>(interval.end - interval.begin));
+    }
+  }
+}
+
+}  // namespace
+
+void keep_common_rows(MergeResult& left, MergeResult& right) {
+  if (left.held == right.held || !left.has_tensor() || !right.has_tensor()) {
+    return;
+  }
+  const std::size_t dim = left.held ? left.held->dim : right.held->dim;
+  const IndexSet all{{0, left.shape[dim]}};
+  const IndexSet common =
+      intersection(left.held ? left.held->rows : all, right.held ? right.held->rows : all);
+  keep_rows(dim, common, left);
+  keep_rows(dim, common, right);
 }
 
 void extract(const Placement& placement, ElementType type, const void* logical, void* target) {
@@ -605,11 +527,17 @@ void extract(const Placement& placement, ElementType type, const void* logical, 
   const auto* const source = static_cast<const std::byte*>(logical);
   auto* const local = static_cast<std::byte*>(target);
   std::memset(local, 0, to_bytes(element_count(placement.local_shape()), type));
-  for_each_run(placement, [&](Offsets offsets, std::int64_t length) {
-    std::memcpy(local + to_bytes(offsets.local, type),
+  const std::int64_t first = placement.flat ? placement.flat->first : 0;
+  const auto copy = [&](Offsets offsets, std::int64_t length) {
+    std::memcpy(local + to_bytes(offsets.local - first, type),
                 source + to_bytes(offsets.logical, type),
                 to_bytes(length, type));
-  });
+  };
+  if (placement.flat) {
+    for_each_run(placement.dims, *placement.flat, copy);
+  } else {
+    for_each_run(placement.dims, copy);
+  }
 }
 
 }  // namespace ttrace

@@ -1,3 +1,4 @@
+#include "boxes.h"
 #include "parse_integer.h"
 
 #include <ttrace/error.h>
@@ -82,16 +83,37 @@ void validate_dim(const DimPlacement& dim, std::size_t number) {
 
 // The same as whole_dim(dim.logical_size), without building that.
 bool is_whole_dim(const DimPlacement& dim) {
+  if (dim.sparse) {
+    return false;
+  }
   if (dim.local_size != dim.logical_size || dim.logical_size == 0) {
     return dim == whole_dim(dim.logical_size);
   }
   return dim.segments.size() == 1 && dim.segments.front() == Segment{0, 0, dim.logical_size};
 }
 
-constexpr std::int64_t kPadding = -1;
+// A range is no larger than what 64 bits can count.
+void validate_flat(const Placement& placement) {
+  std::int64_t elements = 1;
+  for (const DimPlacement& dim : placement.dims) {
+    TTRACE_CHECK(!__builtin_mul_overflow(elements, dim.local_size, &elements),
+                 FormatError,
+                 "a placement's local tensor has more elements than 63 bits can count");
+  }
+  const FlatRange& range = *placement.flat;
+  TTRACE_CHECK(range.first >= 0 && range.count >= 0 && range.first <= elements &&
+                   range.count <= elements - range.first,
+               FormatError,
+               "a placement's flat range of ",
+               range.count,
+               " elements from element ",
+               range.first,
+               " leaves its local tensor of ",
+               elements);
+}
 
 // The logical index of every local one, kPadding where there is none.
-std::vector<std::int64_t> index_map(const DimPlacement& dim) {
+std::vector<std::int64_t> logical_indices(const DimPlacement& dim) {
   std::vector<std::int64_t> map(static_cast<std::size_t>(dim.local_size), kPadding);
   for (const Segment& segment : dim.segments) {
     for (std::int64_t i = 0; i < segment.extent; ++i) {
@@ -101,7 +123,7 @@ std::vector<std::int64_t> index_map(const DimPlacement& dim) {
   return map;
 }
 
-std::vector<Segment> segments_of(const std::vector<std::int64_t>& map) {
+std::vector<Segment> segments_of(std::span<const std::int64_t> map) {
   std::vector<Segment> segments;
   for (std::size_t i = 0; i < map.size(); ++i) {
     if (map[i] == kPadding) {
@@ -122,7 +144,7 @@ std::string text_of(const DimPlacement& dim) {
   if (is_whole_dim(dim)) {
     return text;
   }
-  text += "/" + std::to_string(dim.local_size) + ":";
+  text += "/" + std::to_string(dim.local_size) + (dim.sparse ? "?:" : ":");
   for (std::size_t i = 0; i < dim.segments.size(); ++i) {
     const Segment& segment = dim.segments[i];
     text += (i == 0 ? "" : ",") + std::to_string(segment.local) + "+" +
@@ -152,6 +174,31 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+std::vector<Rectangle> cross_product(std::span<const DimPlacement> dims) {
+  // One box without dimensions is the scalar's; each dimension splits every box by its segments.
+  std::vector<Rectangle> boxes(1);
+  for (const DimPlacement& dim : dims) {
+    std::vector<Rectangle> finer;
+    for (const Rectangle& box : boxes) {
+      for (const Segment& segment : dim.segments) {
+        Rectangle& piece = finer.emplace_back(box);
+        piece.local_start.push_back(segment.local);
+        piece.logical_start.push_back(segment.logical);
+        piece.extent.push_back(segment.extent);
+      }
+    }
+    boxes = std::move(finer);
+  }
+  return boxes;
+}
+
+// Of thousands of rows, the beginning.
+std::string quoted(std::string_view text) {
+  constexpr std::size_t kMostQuoted = 256;
+  return "\"" + std::string(text.substr(0, kMostQuoted)) +
+         (text.size() > kMostQuoted ? "...\"" : "\"");
+}
+
 class PlacementParser {
  public:
   explicit PlacementParser(std::string_view text) : text_(text) {}
@@ -168,6 +215,9 @@ class PlacementParser {
         dims_over = true;
       } else if (word_.starts_with("scale=")) {
         placement.scale = parse_scale(word_.substr(6));
+        dims_over = true;
+      } else if (word_.starts_with("flat=")) {
+        placement.flat = parse_flat(word_.substr(5));
         dims_over = true;
       } else if (word_ == "-") {
         require(i == 0, "\"-\" in the first place only");
@@ -188,11 +238,11 @@ class PlacementParser {
     try {
       validate(placement);
     } catch (const FormatError& error) {
-      TTRACE_THROW(FormatError, "\"", text_, "\" is no placement: ", error.message());
+      TTRACE_THROW(FormatError, quoted(text_), " is no placement: ", error.message());
     }
   }
 
-  // logical_size or logical_size/local_size:segments
+  // logical_size or logical_size/local_size:segments, with "?" before the colon where it is sparse
   [[nodiscard]] DimPlacement parse_dim() const {
     const std::size_t slash = word_.find('/');
     const std::int64_t logical_size = number(word_.substr(0, slash));
@@ -201,7 +251,10 @@ class PlacementParser {
     }
     const std::size_t colon = word_.find(':', slash);
     require(colon != std::string_view::npos, "\":\" after the local size");
-    DimPlacement dim{number(word_.substr(slash + 1, colon - slash - 1)), logical_size, {}};
+    std::string_view local_size = word_.substr(slash + 1, colon - slash - 1);
+    const bool sparse = local_size.ends_with('?');
+    local_size.remove_suffix(sparse ? 1 : 0);
+    DimPlacement dim{number(local_size), logical_size, {}, sparse};
     const std::string_view list = word_.substr(colon + 1);
     if (list.empty()) {
       return dim;
@@ -223,6 +276,13 @@ class PlacementParser {
     placement.partial_index = small_number(value.substr(0, slash));
     placement.partial_count = small_number(value.substr(slash + 1, colon - slash - 1));
     placement.partial_over = value.substr(colon + 1);
+  }
+
+  // first+count
+  [[nodiscard]] FlatRange parse_flat(std::string_view value) const {
+    const std::vector<std::string_view> fields = split(value, '+');
+    require(fields.size() == 2, "flat=first+count");
+    return {number(fields[0]), number(fields[1])};
   }
 
   [[nodiscard]] double parse_scale(std::string_view value) const {
@@ -252,13 +312,11 @@ class PlacementParser {
   void require(bool condition, std::string_view expected) const {
     TTRACE_CHECK(condition,
                  FormatError,
-                 "\"",
-                 text_,
-                 "\" is no placement: expected ",
+                 quoted(text_),
+                 " is no placement: expected ",
                  expected,
-                 " in its word \"",
-                 word_,
-                 "\"");
+                 " in its word ",
+                 quoted(word_));
   }
 
   std::string_view text_;
@@ -268,6 +326,9 @@ class PlacementParser {
 }  // namespace
 
 std::vector<std::int64_t> Placement::local_shape() const {
+  if (flat) {
+    return {flat->count};
+  }
   std::vector<std::int64_t> shape;
   shape.reserve(dims.size());
   for (const DimPlacement& dim : dims) {
@@ -286,7 +347,8 @@ std::vector<std::int64_t> Placement::logical_shape() const {
 }
 
 bool Placement::is_whole() const {
-  return partial_count == 1 && scale == 1.0 && std::all_of(dims.begin(), dims.end(), is_whole_dim);
+  return !flat && partial_count == 1 && scale == 1.0 &&
+         std::all_of(dims.begin(), dims.end(), is_whole_dim);
 }
 
 Placement whole(std::span<const std::int64_t> shape) {
@@ -298,26 +360,33 @@ Placement whole(std::span<const std::int64_t> shape) {
 }
 
 std::vector<Rectangle> rectangles(const Placement& placement) {
-  // One box without dimensions is the scalar's; each dimension splits every box by its segments.
-  std::vector<Rectangle> boxes(1);
-  for (const DimPlacement& dim : placement.dims) {
-    std::vector<Rectangle> finer;
-    for (const Rectangle& box : boxes) {
-      for (const Segment& segment : dim.segments) {
-        Rectangle& piece = finer.emplace_back(box);
-        piece.local_start.push_back(segment.local);
-        piece.logical_start.push_back(segment.logical);
-        piece.extent.push_back(segment.extent);
-      }
-    }
-    boxes = std::move(finer);
+  if (!placement.flat) {
+    return cross_product(placement.dims);
   }
-  return boxes;
+  std::vector<Rectangle> all;
+  for (const std::vector<DimPlacement>& box : boxes_of(placement.dims, *placement.flat)) {
+    const std::vector<Rectangle> parts = cross_product(box);
+    all.insert(all.end(), parts.begin(), parts.end());
+  }
+  return all;
 }
 
 void validate(const Placement& placement) {
   for (std::size_t i = 0; i < placement.dims.size(); ++i) {
     validate_dim(placement.dims[i], i);
+  }
+  const auto sparse = std::count_if(placement.dims.begin(),
+                                    placement.dims.end(),
+                                    [](const DimPlacement& dim) { return dim.sparse; });
+  TTRACE_CHECK(sparse <= (placement.flat ? 0 : 1),
+               FormatError,
+               "a placement has ",
+               sparse,
+               " sparse dimensions",
+               placement.flat ? " and a flat range, where none" : ", where one",
+               " may be");
+  if (placement.flat) {
+    validate_flat(placement);
   }
   TTRACE_CHECK(placement.partial_index >= 0 && placement.partial_index < placement.partial_count,
                FormatError,
@@ -332,7 +401,30 @@ void validate(const Placement& placement) {
                "; it must be finite");
 }
 
+DimPlacement index_map(std::span<const std::int64_t> indices, std::int64_t logical_size) {
+  std::vector<std::int64_t> sorted(indices.begin(), indices.end());
+  std::erase(sorted, kPadding);
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  TTRACE_CHECK(twice == sorted.end(),
+               UsageError,
+               "two local rows are said to be the logical row ",
+               twice == sorted.end() ? 0 : *twice,
+               "; a row may be held once");
+  for (const std::int64_t index : indices) {
+    TTRACE_CHECK(index == kPadding || (index >= 0 && index < logical_size),
+                 UsageError,
+                 "a local row is said to be the logical row ",
+                 index,
+                 " of ",
+                 logical_size,
+                 "; pass the number of all logical rows, and -1 for padding");
+  }
+  return {std::ssize(indices), logical_size, segments_of(indices)};
+}
+
 Placement permute(Placement placement, std::size_t dim, std::span<const std::int64_t> order) {
+  TTRACE_CHECK(!placement.flat, UsageError, "a flat range of a tensor has no samples to permute");
   TTRACE_CHECK(dim < placement.dims.size(),
                UsageError,
                "cannot permute dimension ",
@@ -351,7 +443,7 @@ Placement permute(Placement placement, std::size_t dim, std::span<const std::int
                " of local size ",
                size,
                "; permute as many samples as the tensor has");
-  const std::vector<std::int64_t> map = index_map(target);
+  const std::vector<std::int64_t> map = logical_indices(target);
   std::vector<std::int64_t> permuted(size);
   std::vector<bool> seen(size, false);
   for (std::size_t i = 0; i < size; ++i) {
@@ -383,6 +475,10 @@ std::string to_string(const Placement& placement) {
   }
   if (placement.scale != 1.0) {
     text += " scale=" + hexadecimal(placement.scale);
+  }
+  if (placement.flat) {
+    text += " flat=" + std::to_string(placement.flat->first) + "+" +
+            std::to_string(placement.flat->count);
   }
   return text;
 }

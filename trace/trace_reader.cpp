@@ -1,5 +1,6 @@
 #include "durable_file.h"
 #include "hdf5_input.h"
+#include "parse_integer.h"
 #include "trace_schema.h"
 
 #include <ttrace/error.h>
@@ -82,13 +83,36 @@ std::uint64_t bytes_needed(const Record& record) {
   return static_cast<std::uint64_t>(bytes);
 }
 
-Record parse_row(const Table& index, std::size_t row) {
+// "@BLOB+OFFSET+BYTES".
+struct PlacementElsewhere {
+  std::string dataset;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+PlacementElsewhere parse_elsewhere(std::string_view text) {
+  const std::size_t last = text.rfind('+');
+  const std::size_t first = last == std::string_view::npos ? last : text.rfind('+', last - 1);
+  TTRACE_CHECK(first != std::string_view::npos && first < last,
+               FormatError,
+               "placement '",
+               text,
+               "' does not say where it is");
+  const auto offset = parse_integer(text.substr(first + 1, last - first - 1));
+  const auto bytes = parse_integer(text.substr(last + 1));
+  TTRACE_CHECK(offset && bytes, FormatError, "placement '", text, "' does not say where it is");
+  return {std::string(text.substr(1, first - 1)),
+          static_cast<std::uint64_t>(*offset),
+          static_cast<std::uint64_t>(*bytes)};
+}
+
+Record parse_row(const Table& index, std::size_t row, std::string_view placement) {
   namespace column = index_column;
   Record record;
   record.id = parse_tensor_id(index.text(row, column::kId));
   record.type = parse_element_type(index.text(row, column::kDtype));
   record.shape = parse_shape(index.text(row, column::kShape));
-  record.placement = parse_placement(index.text(row, column::kPlacement));
+  record.placement = parse_placement(placement);
   record.order = index.u64(row, column::kOrder);
   TTRACE_CHECK(index.u8(row, column::kInferred) <= 1, FormatError, "'inferred' is not 0 or 1");
   record.inferred = index.u8(row, column::kInferred) == 1;
@@ -402,8 +426,12 @@ struct RankFile::Impl {
     records.reserve(index.rows());
     for (std::size_t row = 0; row < index.rows(); ++row) {
       const std::string place = "row " + std::to_string(row) + " of the index";
+      std::string_view placement = index.text(row, index_column::kPlacement);
+      if (placement.starts_with(kPlacementElsewhere)) {
+        placement = text_elsewhere(file, place, placement);
+      }
       parse_part(file, place, [&] {
-        records.push_back(parse_row(index, row));
+        records.push_back(parse_row(index, row, placement));
         TTRACE_CHECK(ids.insert(index.text(row, index_column::kId)).second,
                      FormatError,
                      to_string(records.back().id),
@@ -415,6 +443,26 @@ struct RankFile::Impl {
         parse_part(file, place, [&] { check_range(record, extent); });
       }
     }
+  }
+
+  // A long placement.
+  std::string_view text_elsewhere(const Hdf5Input& file,
+                                  const std::string& place,
+                                  std::string_view cell) {
+    PlacementElsewhere where;
+    parse_part(file, place, [&] { where = parse_elsewhere(cell); });
+    const Extent extent = locate(file, where.dataset);
+    parse_part(file, place, [&] {
+      TTRACE_CHECK(where.offset <= extent.bytes && where.bytes <= extent.bytes - where.offset,
+                   FormatError,
+                   "placement '",
+                   cell,
+                   "' lies outside its dataset of ",
+                   extent.bytes,
+                   " bytes");
+    });
+    const std::byte* const text = mapping.begin() + extent.offset + where.offset;
+    return {reinterpret_cast<const char*>(text), where.bytes};
   }
 
   // Looks a dataset up once, however many records it holds.

@@ -31,6 +31,11 @@ inline constexpr const char* kPartialIndexTable = "/partial_index";
 inline constexpr const char* kNoDataset = "-";
 // In the index: the shape of a scalar.
 inline constexpr const char* kScalarShape = "-";
+// A longer placement, of many rows, lies in a blob like a small tensor, once however many records
+// have it. Every row of the index is as wide as its longest text. In the index then stands
+// "@BLOB+OFFSET+BYTES".
+inline constexpr std::size_t kLongestPlacement = 256;
+inline constexpr char kPlacementElsewhere = '@';
 
 // Positions in kIndexColumns.
 namespace index_column {

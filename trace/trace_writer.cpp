@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <limits>
 #include <system_error>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -234,7 +235,7 @@ struct TraceWriter::Impl {
     index.add_row({std::move(id),
                    std::string(name_of(record.type)),
                    shape_text(record.shape),
-                   to_string(record.placement),
+                   placement_cell(to_string(record.placement)),
                    std::move(dataset),
                    offset,
                    static_cast<std::uint64_t>(bytes.size()),
@@ -254,6 +255,20 @@ struct TraceWriter::Impl {
     const std::vector<hsize_t> extents(record.shape.begin(), record.shape.end());
     write_dataset(output, name, hdf5_type(record.type, output.path()), extents, bytes);
     return name;
+  }
+
+  // The text, or where it is.
+  std::string placement_cell(std::string text) {
+    if (text.size() <= kLongestPlacement) {
+      return text;
+    }
+    const auto [entry, is_new] = long_placements.try_emplace(std::move(text));
+    if (is_new) {
+      const std::uint64_t offset = add_to_blob(std::as_bytes(std::span(entry->first)));
+      entry->second = kPlacementElsewhere + blob_name() + "+" + std::to_string(offset) + "+" +
+                      std::to_string(entry->first.size());
+    }
+    return entry->second;
   }
 
   [[nodiscard]] std::string blob_name() const {
@@ -321,6 +336,7 @@ struct TraceWriter::Impl {
   std::unordered_set<std::string> ids;
   std::vector<std::byte> blob;  // not yet written
   std::size_t blob_number = 0;
+  std::unordered_map<std::string, std::string> long_placements;  // where each text is
   std::vector<std::string> notes;
   std::string failure;  // message of the first failure, empty so far
   bool committed = false;

@@ -19,6 +19,7 @@ struct Gradients {
 
 bool same_region(const Shard& left, const Shard& right) {
   return left.record->placement.dims == right.record->placement.dims &&
+         left.record->placement.flat == right.record->placement.flat &&
          left.record->placement.partial_index == right.record->placement.partial_index;
 }
 

@@ -150,10 +150,11 @@ std::string holders_text(const Evidence& evidence,
                          const std::vector<std::int64_t>& slices) {
   std::vector<int> ranks;
   for (const Shard& shard : evidence.match().candidate) {
-    const auto& segments = shard.record->placement.dims.at(dim).segments;
-    const bool holds = std::any_of(segments.begin(), segments.end(), [&](const Segment& segment) {
-      const auto first = std::lower_bound(slices.begin(), slices.end(), segment.logical);
-      return first != slices.end() && *first < segment.logical + segment.extent;
+    const std::vector<Rectangle> boxes = rectangles(shard.record->placement);
+    const bool holds = std::any_of(boxes.begin(), boxes.end(), [&](const Rectangle& box) {
+      const std::int64_t begin = box.logical_start.at(dim);
+      const auto first = std::lower_bound(slices.begin(), slices.end(), begin);
+      return first != slices.end() && *first < begin + box.extent.at(dim);
     });
     if (holds) {
       ranks.push_back(shard.rank);

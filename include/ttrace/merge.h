@@ -5,10 +5,12 @@
 
 #include <ttrace/element_type.h>
 #include <ttrace/export.h>
+#include <ttrace/index_set.h>
 #include <ttrace/record.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,7 +25,8 @@ struct TTRACE_API Shard {
 };
 
 enum class MergeDefect : std::uint8_t {
-  kShapesContradict,  // ranks claim different logical shapes, partial counts or element types
+  kShapesContradict,  // ranks claim different logical shapes, sparse dimensions, partial counts or
+                      // element types
   kGap,               // logical elements that no rank holds
   kOverlap,           // elements held by several ranks in different regions
   kReplicasDisagree,  // copies that must be equal are not
@@ -40,11 +43,20 @@ struct TTRACE_API MergeFinding {
   double difference = 0.0;  // kReplicasDisagree: largest |difference| between two copies
 };
 
+// Rows of a sparse dimension that at least one rank holds; the others are zero.
+struct TTRACE_API HeldRows {
+  std::size_t dim = 0;
+  IndexSet rows;
+
+  bool operator==(const HeldRows&) const = default;
+};
+
 struct TTRACE_API MergeResult {
   ElementType type = ElementType::kF32;  // of `bytes`; kF64 where partial sums were added or scaled
   std::vector<std::int64_t> shape;       // logical
   std::span<const std::byte> bytes;  // whole tensor, row-major; empty where `findings` prevents it
   std::vector<std::byte> storage;    // owns `bytes` unless one shard is the whole tensor
+  std::optional<HeldRows> held;      // nothing where no dimension is sparse: all rows are there
   std::vector<MergeFinding> findings;
 
   // A tensor can be there beside findings: replicas that disagree leave the lowest rank's value.
@@ -56,7 +68,11 @@ struct TTRACE_API MergeResult {
 // record whose bytes do not fit its shape.
 [[nodiscard]] TTRACE_API MergeResult merge(std::span<const Shard> shards);
 
-// The opposite: cuts one rank's local tensor out of a whole logical one; padding is zero.
+// Zeroes what not both hold of a sparse dimension, so that values can be compared. Requires:
+// tensors of one shape that are sparse in one dimension, or not at all.
+TTRACE_API void keep_common_rows(MergeResult& left, MergeResult& right);
+
+// The opposite of merge: cuts one rank's local tensor out of a whole logical one; padding is zero.
 // Requires: placement without partial sums. `target` holds the local tensor's bytes.
 TTRACE_API void extract(const Placement& placement,
                         ElementType type,

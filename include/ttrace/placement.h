@@ -1,13 +1,14 @@
 // Where a rank's local tensor lies in the logical (single-device) tensor.
 //
 // One algebra covers contiguous, strided (gated fc1) and zig-zag shards, index maps (permuted
-// samples), padding, replicas, partial sums and scale factors. A placement is a claim; merge()
-// checks it.
+// samples, rows that a router sent), padding, flat ranges of a sharded optimizer, replicas, partial
+// sums and scale factors. A placement is a claim; merge() checks it.
 #pragma once
 
 #include <ttrace/export.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,11 +30,21 @@ struct TTRACE_API DimPlacement {
   std::int64_t local_size = 0;
   std::int64_t logical_size = 0;
   std::vector<Segment> segments;
+  bool sparse = false;  // indices that no rank holds are no gap: rows that a router sent elsewhere
 
   bool operator==(const DimPlacement&) const = default;
 };
 
+// Elements [first, first + count) of a tensor in row-major order.
+struct TTRACE_API FlatRange {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+
+  bool operator==(const FlatRange&) const = default;
+};
+
 // A box of the cross product of the dimensions' segments; all three have one entry per dimension.
+// Local indices are those of the parameter where the placement is a flat range of one.
 struct TTRACE_API Rectangle {
   std::vector<std::int64_t> local_start;
   std::vector<std::int64_t> logical_start;
@@ -49,9 +60,14 @@ struct TTRACE_API Placement {
   int partial_count = 1;
   std::string partial_over;  // axes summed over, "tp" or "tp,dp"; for messages
   double scale = 1.0;        // the local value times `scale` is the logical value
+  // The record's tensor is one-dimensional and holds these elements of the tensor that `dims`
+  // place: a distributed optimizer cuts this rank's part of a parameter anywhere. Several ranks may
+  // hold an element; then they must agree on it.
+  std::optional<FlatRange> flat = {};
 
   bool operator==(const Placement&) const = default;
 
+  // Of the record's own tensor.
   [[nodiscard]] std::vector<std::int64_t> local_shape() const;
   [[nodiscard]] std::vector<std::int64_t> logical_shape() const;
   // True where every local element is the logical element of the same index and nothing is summed.
@@ -64,12 +80,21 @@ struct TTRACE_API Placement {
 // All boxes, ordered by local start.
 [[nodiscard]] TTRACE_API std::vector<Rectangle> rectangles(const Placement& placement);
 
-// Throws FormatError where segments overlap locally or logically, leave their dimension, or a
-// partial index lies outside its count.
+// Throws FormatError where segments overlap locally or logically, leave their dimension, a flat
+// range leaves its tensor, a partial index lies outside its count, or several dimensions are
+// sparse.
 TTRACE_API void validate(const Placement& placement);
 
+inline constexpr std::int64_t kPadding = -1;
+
+// The dimension whose local index i is the logical one indices[i]; kPadding is none. Throws
+// UsageError for an index beyond the size or a second time.
+[[nodiscard]] TTRACE_API DimPlacement index_map(std::span<const std::int64_t> indices,
+                                                std::int64_t logical_size);
+
 // The same claim for samples that were permuted along `dim`: local index i holds sample order[i].
-// Throws UsageError where `order` is no permutation of the dimension's local size.
+// Throws UsageError where `order` is no permutation of the dimension's local size, or the placement
+// is a flat range.
 [[nodiscard]] TTRACE_API Placement permute(Placement placement,
                                            std::size_t dim,
                                            std::span<const std::int64_t> order);

@@ -9,15 +9,33 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace torch::nn {
 class Module;
 }
 
 namespace ttrace {
+
+// Which logical rows a tensor's rows are, where no annotation can tell: tokens that a router sent
+// to an expert, packed sequences. Overrides what the annotation says of dimension `dim`. Where
+// samples were permuted (Microbatch::permutation), rows are those of the order before.
+struct TTRACE_API Rows {
+  std::vector<std::int64_t> index;  // by local row: its logical row; -1: padding
+  std::int64_t size = 0;            // number of logical rows, of one micro-batch
+  std::size_t dim = 0;
+  // Rows that no rank holds are legitimate; reference and candidate must hold the same.
+  bool sparse = true;
+  // Where rows come from micro-batches of other ranks as well (experts that data-parallel ranks
+  // share): by local row its global micro-batch, and all that rows may come from. Every one of
+  // those gets a record, be it without rows. Empty: all rows are of the current micro-batch.
+  std::vector<std::int64_t> microbatch = {};
+  std::vector<std::int64_t> microbatches = {};
+};
 
 // Opens on construction, closes on destruction; lives on the stack of one thread.
 class TTRACE_API Scope {
@@ -37,8 +55,14 @@ class TTRACE_API Scope {
   [[nodiscard]] at::Tensor in(const at::Tensor& tensor, int slot = 0);
   // Hands the tensor on and records it as `output`, its gradient as `grad_output`.
   [[nodiscard]] at::Tensor out(const at::Tensor& tensor, int slot = 0);
+  // The same for a tensor whose rows lie where `rows` say, and so do its gradient's.
+  [[nodiscard]] at::Tensor in(const at::Tensor& tensor, const Rows& rows, int slot = 0);
+  [[nodiscard]] at::Tensor out(const at::Tensor& tensor, const Rows& rows, int slot = 0);
 
  private:
+  const at::Tensor& input(const at::Tensor& tensor, int slot, const Rows* rows);
+  const at::Tensor& output(const at::Tensor& tensor, int slot, const Rows* rows);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;  // null where nothing is traced
 };

@@ -37,6 +37,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,10 @@ namespace ttrace {
 struct TTRACE_API NamedTensor {
   std::string path;   // canonical: "decoder.layers.0.mlp.linear_fc1.weight"
   at::Tensor tensor;  // this rank's part
+  // Of gradients that a distributed optimizer has cut anywhere: `tensor` is one-dimensional and
+  // holds the elements from this one on of this rank's parameter `path`, in row-major order. Such a
+  // parameter must be attached. A rank that holds none of it may leave the entry out.
+  std::optional<std::int64_t> flat_first = {};
 };
 
 // State of one parameter after the optimizer step; leave undefined what a program does not have.
@@ -55,6 +60,8 @@ struct TTRACE_API OptimizerEntry {
   at::Tensor master;      // high-precision copy
   at::Tensor exp_avg;     // AdamW first moment
   at::Tensor exp_avg_sq;  // AdamW second moment
+  // As in NamedTensor, for master, exp_avg and exp_avg_sq; `param` is all of this rank's part.
+  std::optional<std::int64_t> flat_first = {};
 };
 
 // What a program says about itself; goes to the manifest.

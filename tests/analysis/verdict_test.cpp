@@ -439,5 +439,81 @@ TEST_F(Verdict, ProgressCountsEveryTensorOnce) {
   EXPECT_THAT(seen, ElementsAre(1, 2, 3));
 }
 
+// --- sparse rows ---------------------------------------------------------------------------------
+
+// Rows of one element of a tensor of eight.
+Tensor routed(const std::string& id, const std::vector<std::int64_t>& rows, double factor = 1.0) {
+  Placement placement;
+  placement.dims = {index_map(rows, 8)};
+  placement.dims[0].sparse = true;
+  std::vector<double> values;
+  for (const std::int64_t row : rows) {
+    values.push_back(factor * static_cast<double>(row + 1));
+  }
+  return {id, values, ElementType::kF32, {std::ssize(rows)}, placement};
+}
+
+TEST_F(Verdict, RowsInAnyOrderOnAnyRankAreCompared) {
+  reference_.add(0, routed(kOutput, {0, 3, 5}));
+  candidate_.add(0, routed(kOutput, {5})).add(1, routed(kOutput, {3, 0}));
+  add_noise(kOutput, 0.01);
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.status, Status::kWithin) << tensor.cause;
+  EXPECT_EQ(tensor.comparison->error, 0.0);
+}
+
+TEST_F(Verdict, RowsThatOneSideAloneHoldsAreAFindingAndTheOthersAreCompared) {
+  reference_.add(0, routed(kOutput, {0, 3, 5, 6, 7}));
+  candidate_.add(0, routed(kOutput, {0, 1})).add(1, routed(kOutput, {5, 7}));
+  add_noise(kOutput, 0.01);
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.status, Status::kDiverged);
+  EXPECT_EQ(tensor.tier, Tier::kT0);
+  EXPECT_EQ(tensor.symptom, Symptom::kRowsDiffer);
+  EXPECT_EQ(tensor.cause,
+            "dimension 0 has 2 rows (3+6) held by the reference alone and 1 row (1) held by the "
+            "candidate alone");
+  EXPECT_EQ(tensor.comparison->error, 0.0);
+}
+
+TEST_F(Verdict, ReferenceThatComputesEveryRowHoldsThemAll) {
+  reference_.add(0, {kOutput, {1, 2, 3, 4, 5, 6, 7, 8}});
+  candidate_.add(0, routed(kOutput, {0, 1, 2, 3})).add(1, routed(kOutput, {5, 6, 7}, 2.0));
+  add_noise(kOutput, 0.01);
+  const TensorVerdict tensor = verdict();
+  EXPECT_EQ(tensor.symptom, Symptom::kRowsDiffer);
+  EXPECT_THAT(tensor.cause, HasSubstr("1 row (4) held by the reference alone; also: "));
+}
+
+TEST_F(Verdict, RecomputedRowsMustBeThoseOfTheFirstForward) {
+  constexpr auto kAgain = "s0/m0/output/fc/0~";
+  reference_.add(0, routed(kOutput, {0, 3}));
+  candidate_.add(0, routed(kOutput, {0, 3})).add(0, routed(kAgain, {0}));
+  const TensorVerdict tensor = verdict(kAgain);
+  EXPECT_EQ(tensor.symptom, Symptom::kRowsDiffer);
+  EXPECT_EQ(tensor.cause, "dimension 0 has 1 row (3) held by the first forward alone");
+}
+
+// --- flat ranges ---------------------------------------------------------------------------------
+
+TEST_F(Verdict, FlatRangesOfTwoRanksAreOneGradient) {
+  constexpr auto kGradient = "s0/main_grad/fc.weight/0";
+  reference_.add(0, {kGradient, wavy(6), ElementType::kF32, {2, 3}});
+  const auto range = [](std::ptrdiff_t first, std::ptrdiff_t count) {
+    Placement placement = whole(std::vector<std::int64_t>{2, 3});
+    placement.flat = FlatRange{first, count};
+    const std::vector<double> all = wavy(6);
+    return Tensor{kGradient,
+                  {all.begin() + first, all.begin() + first + count},
+                  ElementType::kF32,
+                  {count},
+                  placement};
+  };
+  candidate_.add(0, range(0, 4)).add(1, range(4, 2));
+  add_noise(kGradient, 0.01);
+  EXPECT_EQ(verdict(kGradient).status, Status::kWithin);
+  EXPECT_EQ(report_.tensors.at(0).comparison->error, 0.0);
+}
+
 }  // namespace
 }  // namespace ttrace

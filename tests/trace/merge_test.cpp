@@ -1,3 +1,5 @@
+#include "shards.h"
+
 #include <ttrace/dims.h>
 #include <ttrace/error.h>
 #include <ttrace/merge.h>
@@ -8,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -20,51 +21,12 @@
 namespace ttrace {
 namespace {
 
+using testing::counting;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// The shards of one tensor and what keeps them alive.
-class Ranks {
- public:
-  // The local values in row-major order; padding included.
-  Shard& add(Placement placement, ElementType type, const std::vector<double>& local) {
-    Record& record = records_.emplace_back();
-    record.id.path = "layer";
-    record.type = type;
-    record.shape = placement.local_shape();
-    record.placement = std::move(placement);
-    std::vector<std::byte>& bytes = bytes_.emplace_back(local.size() * element_size(type));
-    from_double(type, local.data(), static_cast<std::int64_t>(local.size()), bytes.data());
-    return shards_.emplace_back(Shard{static_cast<int>(shards_.size()), &record, bytes});
-  }
-  void remove_if(const std::function<bool(const Shard&)>& condition) {
-    std::erase_if(shards_, condition);
-  }
-  [[nodiscard]] Record& record(int rank) { return records_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] std::vector<std::byte>& bytes(int rank) {
-    return bytes_[static_cast<std::size_t>(rank)];
-  }
-  [[nodiscard]] std::vector<Shard>& shards() { return shards_; }
-  [[nodiscard]] MergeResult merge() const { return ttrace::merge(shards_); }
-
- private:
-  std::deque<Record> records_;  // a deque keeps addresses
-  std::deque<std::vector<std::byte>> bytes_;
-  std::vector<Shard> shards_;
-};
-
-std::vector<double> values_of(const MergeResult& result) {
-  std::vector<double> values(result.bytes.size() / element_size(result.type));
-  to_double(
-      result.type, result.bytes.data(), static_cast<std::int64_t>(values.size()), values.data());
-  return values;
-}
-
-std::vector<double> counting(std::size_t count) {
-  std::vector<double> values(count);
-  std::iota(values.begin(), values.end(), 0.0);
-  return values;
-}
+using testing::logical_offsets;
+using testing::Ranks;
+using testing::values_of;
 
 // A vector of 8, of which this rank holds logical [logical, logical + extent).
 Placement piece(std::int64_t logical, std::int64_t extent, std::int64_t size = 8) {
@@ -456,32 +418,6 @@ DimPlacement place_dim(const RandomDim& dim, int coordinate) {
     }
   }
   return {};
-}
-
-// Logical index of every local index of one dimension, -1 for padding.
-std::vector<std::int64_t> logical_indices(const DimPlacement& dim) {
-  std::vector<std::int64_t> indices(static_cast<std::size_t>(dim.local_size), -1);
-  for (const Segment& segment : dim.segments) {
-    for (std::int64_t i = 0; i < segment.extent; ++i) {
-      indices[static_cast<std::size_t>(segment.local + i)] = segment.logical + i;
-    }
-  }
-  return indices;
-}
-
-// Offset in the logical tensor of every local element, -1 for padding: the slow, plain way.
-std::vector<std::int64_t> logical_offsets(const Placement& placement) {
-  std::vector<std::int64_t> offsets{0};
-  for (const DimPlacement& dim : placement.dims) {
-    std::vector<std::int64_t> finer;
-    for (const std::int64_t outer : offsets) {
-      for (const std::int64_t index : logical_indices(dim)) {
-        finer.push_back(outer < 0 || index < 0 ? -1 : outer * dim.logical_size + index);
-      }
-    }
-    offsets = std::move(finer);
-  }
-  return offsets;
 }
 
 // A tensor of small whole numbers, exact in every type, cut as the case says. Ranks count through

@@ -82,6 +82,12 @@ TEST(Placement, TextRoundTrips) {
       "4 scale=-0x1.8p+3",
       "4 scale=0x0p+0",
       "9 partial=0/1:dp",
+      "4 5 flat=7+2",
+      "- flat=0+1",
+      "8/4:0+4+4 5 partial=1/2:cp scale=0x1p-1 flat=20+0",
+      "64/3?:0+9+1,1+4+2 8",
+      "64/0?:",
+      "4/4?:0+0+4",
   };
   for (const std::string& text : texts) {
     EXPECT_EQ(to_string(parse_placement(text)), text);
@@ -129,6 +135,15 @@ TEST(Placement, RefusesTextThatIsNoPlacementAndQuotesIt) {
       "4 scale=0xinf",
       "4 scale=0x1p-1 4",
       "4 color=red",
+      "4 flat=",
+      "4 flat=1",
+      "4 flat=1+2+3",
+      "4 flat=-1+2",
+      "4 flat=0+2 4",
+      "flat=0+1",
+      "4?",
+      "4/?:",
+      "4/2??:0+0+2",
       "99999999999999999999",
       "4 partial=0/99999999999:tp",
   };
@@ -152,6 +167,13 @@ TEST(Placement, ClaimsThatCannotBeTrueAreRefused) {
       {"4/2:0+0+0", "empty segment"},
       {"4/4:9223372036854775807+0+2", "beyond"},
       {"4 partial=2/2:tp", "partial index 2"},
+      {"4 5 flat=18+3", "flat range of 3 elements from element 18 leaves its local tensor of 20"},
+      {"8/4:0+0+4 flat=0+5", "flat range of 5 elements"},  // of the local tensor, not the logical
+      {"4 flat=5+0", "flat range of 0 elements from element 5"},
+      {"4 flat=9223372036854775807+9223372036854775807", "leaves its local tensor of 4"},
+      {"4294967296 4294967296 flat=0+1", "more elements than 63 bits"},
+      {"4/2?:0+0+2 4/2?:0+0+2", "2 sparse dimensions"},
+      {"4/2?:0+0+2 flat=0+1", "1 sparse dimensions and a flat range"},
       {"4 partial=0/0:tp", "partial index 0"},
   };
   for (const auto& [text, complaint] : wrong) {
@@ -187,6 +209,65 @@ TEST(Placement, PermutingMovesPaddingAlong) {
 TEST(Placement, PermutingTwiceComposes) {
   const Placement once = permute(whole(Shape{4}), 0, Shape{1, 2, 3, 0});
   EXPECT_EQ(permute(once, 0, Shape{3, 0, 1, 2}), whole(Shape{4}));
+}
+
+TEST(Placement, FlatRangeIsALineOfItsParameter) {
+  const Placement placement = parse_placement("8/4:0+4+4 5 flat=7+6");
+  EXPECT_FALSE(placement.is_whole());
+  EXPECT_FALSE(parse_placement("4 flat=0+4").is_whole());
+  EXPECT_THAT(placement.local_shape(), ElementsAre(6));
+  EXPECT_THAT(placement.logical_shape(), ElementsAre(8, 5));
+  EXPECT_THROW((void)permute(placement, 0, Shape{0, 1, 2, 3}), UsageError);
+}
+
+TEST(Placement, FlatRangeIsTheRestOfARowWholeRowsAndTheBeginningOfOne) {
+  const std::vector<Rectangle> boxes = rectangles(parse_placement("4 3 5 flat=7+40"));
+  // [0, 1, 2:5], [0, 2, :], [1:3, :, :], [3, 0, 0:2]
+  ASSERT_EQ(boxes.size(), 4u);
+  EXPECT_THAT(boxes[0].logical_start, ElementsAre(0, 1, 2));
+  EXPECT_THAT(boxes[0].extent, ElementsAre(1, 1, 3));
+  EXPECT_THAT(boxes[1].logical_start, ElementsAre(0, 2, 0));
+  EXPECT_THAT(boxes[1].extent, ElementsAre(1, 1, 5));
+  EXPECT_THAT(boxes[2].logical_start, ElementsAre(1, 0, 0));
+  EXPECT_THAT(boxes[2].extent, ElementsAre(2, 3, 5));
+  EXPECT_THAT(boxes[3].logical_start, ElementsAre(3, 0, 0));
+  EXPECT_THAT(boxes[3].extent, ElementsAre(1, 1, 2));
+}
+
+TEST(Placement, FlatRangeOfAnyKindIsAtMostTwiceTheDimensionsLessOneBoxes) {
+  constexpr std::int64_t kElements = 3 * 4 * 2 * 3;
+  for (std::int64_t first = 0; first <= kElements; ++first) {
+    for (std::int64_t count = 0; first + count <= kElements; ++count) {
+      Placement placement = whole(Shape{3, 4, 2, 3});
+      placement.flat = FlatRange{first, count};
+      const std::vector<Rectangle> boxes = rectangles(placement);
+      EXPECT_LE(boxes.size(), 7u);
+      std::int64_t elements = 0;
+      for (const Rectangle& box : boxes) {
+        elements += box.extent[0] * box.extent[1] * box.extent[2] * box.extent[3];
+      }
+      EXPECT_EQ(elements, count);
+    }
+  }
+}
+
+TEST(Placement, FlatRangeOfPaddingAloneHasNoBox) {
+  EXPECT_THAT(rectangles(parse_placement("3/4:0+0+3 2 flat=6+2")), IsEmpty());
+  EXPECT_THAT(rectangles(parse_placement("3 2 flat=6+0")), IsEmpty());
+}
+
+TEST(Placement, IndexMapPutsEveryRowWhereItSays) {
+  DimPlacement rows = index_map(Shape{5, 6, 2, kPadding, 0}, 9);
+  Placement placement;
+  placement.dims = {rows};
+  EXPECT_EQ(to_string(placement), "9/5:0+5+2,2+2+1,4+0+1");
+  EXPECT_EQ(index_map(Shape{}, 4), (DimPlacement{0, 4, {}}));
+}
+
+TEST(Placement, RefusesRowsThatAreHeldTwiceOrBeyondTheirNumber) {
+  EXPECT_THROW((void)index_map(Shape{3, 1, 3}, 4), UsageError);
+  EXPECT_THROW((void)index_map(Shape{4}, 4), UsageError);
+  EXPECT_THROW((void)index_map(Shape{-2}, 4), UsageError);
 }
 
 TEST(Placement, RefusesAnOrderThatIsNoPermutation) {

@@ -318,6 +318,66 @@ TEST(TraceFile, ManySmallTensorsFillConsecutiveBlobs) {
   EXPECT_EQ(std::next(blobs.begin())->first, "/blob/000001");
 }
 
+TEST(TraceFile, PlacementOfThousandsOfRowsIsKeptOnceAndNotInEveryRowOfTheIndex) {
+  constexpr std::int64_t kRows = 4096;
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = kRows; i-- > 0;) {
+    rows.push_back(3 * i);
+  }
+  Record routed = record_of("expert", ElementType::kF32, {kRows});
+  routed.placement.dims = {index_map(rows, 3 * kRows)};
+  routed.placement.dims[0].sparse = true;
+  const auto size_with = [&](int records) {
+    const TemporaryDirectory folder;
+    const std::string file = step_file(folder.path(), 0, 0);
+    TraceWriter writer(file, two_ranks(0));
+    for (int i = 0; i < records; ++i) {
+      routed.id.call = i;
+      writer.append(routed, random_bytes(kRows * 4, 1));
+      writer.append(record_of("plain" + std::to_string(i), ElementType::kF32, {1}),
+                    random_bytes(4, 2));
+      if (i == 1) {
+        writer.flush();
+      }
+    }
+    writer.commit();
+    const RankFile opened(file);
+    EXPECT_EQ(opened.records().size(), 2 * static_cast<std::size_t>(records));
+    for (const Record& record : opened.records()) {
+      if (record.id.path == "expert") {
+        EXPECT_EQ(record.placement, routed.placement);
+        EXPECT_EQ(stored(opened, record), random_bytes(kRows * 4, 1));
+      }
+    }
+    return std::filesystem::file_size(file);
+  };
+  // Tensors of 16 KiB, the text of 60 KB once, and rows of less than 1 KiB.
+  EXPECT_LT(size_with(40) - size_with(20), 20 * (kRows * 4 + 4096));
+}
+
+TEST(TraceFile, LongPlacementWithoutAPlaceIsDamage) {
+  const TemporaryDirectory folder;
+  const std::string file = step_file(folder.path(), 0, 0);
+  Record routed = record_of("expert", ElementType::kF32, {200});
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 200; i-- > 0;) {
+    rows.push_back(i);
+  }
+  routed.placement.dims = {index_map(rows, 200)};
+  TraceWriter writer(file, two_ranks(0));
+  writer.append(routed, random_bytes(800, 1));
+  writer.commit();
+  const std::string bytes = read_file(file);
+  const std::size_t at = bytes.find("@/blob/000000+");
+  ASSERT_NE(at, std::string::npos);
+  for (const std::string& wrong : {"@/blob/000000+9", "@/blob/000001+0", "@/blob/000000*0"}) {
+    std::string damaged = bytes;
+    damaged.replace(at, wrong.size(), wrong);
+    write_file(file, damaged);
+    EXPECT_THAT(open_complaint(file), HasSubstr("is damaged")) << wrong;
+  }
+}
+
 TEST(TraceFile, TensorsFrom64KibHaveAnAlignedDatasetOfTheirOwn) {
   const TemporaryDirectory folder;
   const std::string file = step_file(folder.path(), 0, 0);

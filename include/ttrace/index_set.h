@@ -1,0 +1,38 @@
+// Sets of indices of one dimension, as ascending intervals: what several ranks hold together.
+//
+// Thread-safety: values and free functions without shared state; call from any thread.
+#pragma once
+
+#include <ttrace/export.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// Indices [begin, end).
+struct TTRACE_API Interval {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  bool operator==(const Interval&) const = default;
+  bool operator<(const Interval& other) const {
+    return begin != other.begin ? begin < other.begin : end < other.end;
+  }
+};
+
+// Ascending, neither overlapping nor touching, so that equal sets are equal values.
+using IndexSet = std::vector<Interval>;
+
+// The set of all indices in the intervals, which may overlap and come in any order.
+[[nodiscard]] TTRACE_API IndexSet normalised(std::vector<Interval> intervals);
+[[nodiscard]] TTRACE_API IndexSet intersection(const IndexSet& left, const IndexSet& right);
+// What is in `left` alone.
+[[nodiscard]] TTRACE_API IndexSet difference(const IndexSet& left, const IndexSet& right);
+// Number of indices.
+[[nodiscard]] TTRACE_API std::int64_t size_of(const IndexSet& set);
+// "0:4+7+12:16", at most eight intervals and "+..."; empty for the empty set.
+[[nodiscard]] TTRACE_API std::string to_string(const IndexSet& set);
+
+}  // namespace ttrace
