@@ -12,9 +12,10 @@ namespace ttrace::reference {
 
 AdamW::AdamW(const std::vector<NamedTensor>& parameters, const OptimizerConfig& config)
     : config_(config) {
-  for (const auto& [path, tensor] : parameters) {
+  for (const NamedTensor& parameter : parameters) {
+    const at::Tensor& tensor = parameter.tensor;
     OptimizerEntry entry;
-    entry.path = path;
+    entry.path = parameter.path;
     entry.param = tensor.detach();  // the same storage
     const at::ScalarType type = high_precision(tensor.scalar_type());
     if (type != tensor.scalar_type()) {

@@ -12,10 +12,10 @@ namespace ttrace::reference {
 
 MainGradients::MainGradients(std::vector<NamedTensor> parameters)
     : parameters_(std::move(parameters)) {
-  for (const auto& [path, tensor] : parameters_) {
-    const at::Tensor values = tensor.detach();
+  for (const NamedTensor& parameter : parameters_) {
+    const at::Tensor values = parameter.tensor.detach();
     gradients_.push_back(
-        {path,
+        {parameter.path,
          at::zeros_like(values, values.options().dtype(high_precision(values.scalar_type())))});
   }
 }

@@ -47,7 +47,7 @@ class Trainer {
     double tokens = 0.0;  // that count
     double balance_loss = 0.0;
     double z_loss = 0.0;
-    std::vector<at::Tensor> loads;  // by layer, [E] i64: tokens sent to each expert
+    std::vector<at::Tensor> loads{};  // by layer, [E] i64: tokens sent to each expert
   };
   static void add(Addend& sum, const Addend& addend);
 

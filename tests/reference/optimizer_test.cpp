@@ -69,8 +69,8 @@ TEST(AdamW, KeepsF32MastersOfBf16ParametersAndRoundsThem) {
   const OptimizerConfig config = small_config().optimizer;
   const auto bf16 = parameters(at::kBFloat16);
   std::vector<NamedTensor> f32;
-  for (const auto& [path, tensor] : bf16) {
-    f32.push_back({path, tensor.detach().to(at::kFloat).requires_grad_()});
+  for (const auto& parameter : bf16) {
+    f32.push_back({parameter.path, parameter.tensor.detach().to(at::kFloat).requires_grad_()});
   }
   AdamW ours(bf16, config);
   AdamW same_in_f32(f32, config);
