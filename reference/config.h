@@ -59,12 +59,13 @@ struct ModelConfig {
   bool tied = false;             // the output layer uses the embedding's weight
   std::int64_t rotary_base = 0;  // wavelengths of the rotary positions grow up to 2 pi rotary_base
   double norm_epsilon = 0.0;     // added to the variance
-  std::int64_t experts = 1;        // E; 1: a dense model
-  std::int64_t top_k = 1;          // K
-  std::int64_t shared_expert = 0;  // ffn size of an expert that every token goes to; 0: there is none
-  double aux_loss = 0.0;           // weight of the loss that wants experts to be used alike
-  double z_loss = 0.0;             // weight of the loss that wants the router's logits to be small
-  double expert_bias = 0.0;        // what a step adds to or takes from the router's biases; 0: none
+  std::int64_t experts = 1;      // E; 1: a dense model
+  std::int64_t top_k = 1;        // K
+  std::int64_t shared_expert =
+      0;                     // ffn size of an expert that every token goes to; 0: there is none
+  double aux_loss = 0.0;     // weight of the loss that wants experts to be used alike
+  double z_loss = 0.0;       // weight of the loss that wants the router's logits to be small
+  double expert_bias = 0.0;  // what a step adds to or takes from the router's biases; 0: none
 
   [[nodiscard]] std::int64_t head_size() const { return hidden / heads; }  // D
 };

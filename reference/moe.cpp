@@ -120,8 +120,8 @@ at::Tensor MixtureOfExperts::forward(const at::Tensor& x, Routing& routing) cons
 
   at::Tensor sum = at::zeros_like(rows, rows.options().dtype(weights.scalar_type()));
   for (std::size_t e = 0; e < experts.size(); ++e) {
-    const at::Tensor is_here = chosen.eq(static_cast<std::int64_t>(e));            // [S B, K]
-    const at::Tensor here = is_here.any(-1).nonzero().squeeze(-1);                 // [n]
+    const at::Tensor is_here = chosen.eq(static_cast<std::int64_t>(e));                 // [S B, K]
+    const at::Tensor here = is_here.any(-1).nonzero().squeeze(-1);                      // [n]
     const at::Tensor weight = weights.masked_fill(is_here.logical_not(), 0.0).sum(-1);  // [S B]
     const at::Tensor output =
         experts[e]->forward(rows.index_select(0, here), places_of(routing.tokens, here));  // [n, H]

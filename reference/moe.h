@@ -41,9 +41,9 @@ struct Routing {
   at::Tensor tokens;   // [S, B] i64: number of each token, s B + b before samples were permuted
   at::Tensor counted;  // [S, B] bool: which of them count in the loss
 
-  at::Tensor balance_loss{};          // scalar, sum over layers, without its weight
-  at::Tensor z_loss{};                // likewise
-  std::vector<at::Tensor> loads{};    // by layer, [E] i64: tokens sent to each expert
+  at::Tensor balance_loss{};        // scalar, sum over layers, without its weight
+  at::Tensor z_loss{};              // likewise
+  std::vector<at::Tensor> loads{};  // by layer, [E] i64: tokens sent to each expert
 };
 
 // scores [..., E] -> [..., K] i64, best first; of equal ones the lower number first.

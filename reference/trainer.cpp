@@ -6,8 +6,8 @@
 
 #include <ttrace/annotations.h>
 
-#include <ATen/ops/arange.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 
 #include <cstdio>
 
@@ -125,7 +125,7 @@ Trainer::Addend Trainer::run_micro_batch(std::int64_t iteration, std::int64_t in
                               : Packing{};
   Routing routing{.tokens = token_numbers(samples.tokens, order), .counted = samples.counts.t()};
   const at::Tensor logits = model_->forward(samples.tokens, packing, routing);  // [S, B, V]
-  const at::Tensor per_token = cross_entropy(logits, samples.labels);  // [S, B]
+  const at::Tensor per_token = cross_entropy(logits, samples.labels);           // [S, B]
   microbatch.loss(per_token);
   const at::Tensor share =
       share_of_step(per_token, samples.counts, config_.loss, config_.data.micro_batches);

@@ -16,6 +16,10 @@ struct TokenPlaces {
   at::Tensor positions;  // [s, b] i64: number of this rank's tokens within their documents
   at::Tensor documents;  // [tokens of all cp ranks, b] i64: number of each token's document within
                          // its sample; undefined where a sample is one document
+  at::Tensor tokens{};   // [s, b] i64: number of this rank's tokens within the micro-batch, s b + b
+                         // before samples were permuted
+  at::Tensor counted{};  // [s, b] bool: which of this rank's tokens count in the loss
+  std::int64_t microbatch = 0;  // number of the micro-batch within the step, over all ranks
 };
 
 // Scores and weighted sums, without parameters.

@@ -32,6 +32,11 @@ void pack(Row& row, const std::vector<std::int64_t>& cu_seqlens, std::int64_t be
   }
 }
 
+// [s, b]
+at::Tensor token_numbers(std::int64_t sequence, std::int64_t samples) {
+  return at::arange(sequence * samples).view({sequence, samples});
+}
+
 Row load_row(const TextData& text, const DataConfig& data, const SampleKey& key) {
   const at::Tensor both = at::tensor(text.sample(key), at::kLong);
   const auto s = both.size(0) - 1;
@@ -66,7 +71,10 @@ Batch load_batch(const TextData& text, const DataConfig& data, SampleKey key) {
           .labels = stacked(&Row::labels, 0),
           .loss_mask = stacked(&Row::loss_mask, 0),
           .places = {.positions = stacked(&Row::positions, 1),
-                     .documents = is_packed ? stacked(&Row::documents, 1) : at::Tensor()}};
+                     .documents = is_packed ? stacked(&Row::documents, 1) : at::Tensor(),
+                     .tokens = token_numbers(rows.front().tokens.size(0), data.micro_batch_size),
+                     .counted = stacked(&Row::loss_mask, 1),
+                     .microbatch = key.microbatch}};
 }
 
 Batch reordered(const Batch& batch, const at::Tensor& order) {
@@ -76,7 +84,10 @@ Batch reordered(const Batch& batch, const at::Tensor& order) {
       .labels = batch.labels.index_select(0, order),
       .loss_mask = batch.loss_mask.index_select(0, order),
       .places = {.positions = batch.places.positions.index_select(1, order),
-                 .documents = documents.defined() ? documents.index_select(1, order) : documents}};
+                 .documents = documents.defined() ? documents.index_select(1, order) : documents,
+                 .tokens = batch.places.tokens.index_select(1, order),
+                 .counted = batch.places.counted.index_select(1, order),
+                 .microbatch = batch.places.microbatch}};
 }
 
 Batch part_of_rank(const Batch& batch, const Group& cp) {
@@ -85,7 +96,10 @@ Batch part_of_rank(const Batch& batch, const Group& cp) {
           .labels = batch.labels.index_select(1, rows),
           .loss_mask = batch.loss_mask.index_select(1, rows),
           .places = {.positions = batch.places.positions.index_select(0, rows),
-                     .documents = batch.places.documents}};
+                     .documents = batch.places.documents,
+                     .tokens = batch.places.tokens.index_select(0, rows),
+                     .counted = batch.places.counted.index_select(0, rows),
+                     .microbatch = batch.places.microbatch}};
 }
 
 }  // namespace megatron_mini

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace megatron_mini {
 
@@ -34,6 +35,14 @@ enum class Reduction : std::uint8_t { kSum, kMax };
 [[nodiscard]] at::Tensor all_gather(const at::Tensor& input, const Group& group);
 // Sums and keeps this rank's part of dimension 0: [n, ...] -> [n / size, ...].
 [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& input, const Group& group);
+
+// Sends the first sent[0] rows of the input to rank 0, the next sent[1] to rank 1, ..., and joins
+// what the ranks sent here, received[r] rows of rank r: [sum of sent, ...] -> [sum of received,
+// ...].
+[[nodiscard]] at::Tensor all_to_all(const at::Tensor& input,
+                                    const std::vector<std::int64_t>& sent,
+                                    const std::vector<std::int64_t>& received,
+                                    const Group& group);
 
 // Sends to the next rank of a ring and returns what the previous one sent; all ranks' tensors have
 // one shape. The input may be strided.

@@ -43,6 +43,28 @@ class Section {
     }
   }
 
+  // `otherwise` where the file does not say; must not be below it where it does.
+  template <class T>
+  [[nodiscard]] T at_least(const std::string& key, T otherwise) {
+    asked_.insert(key);
+    if (!std::as_const(node_)[key]) {
+      return otherwise;
+    }
+    const T value = get<T>(key);
+    TTRACE_CHECK(value >= otherwise,
+                 UsageError,
+                 file_,
+                 ": `",
+                 name_,
+                 ".",
+                 key,
+                 "` must be at least ",
+                 otherwise,
+                 ", not ",
+                 value);
+    return value;
+  }
+
   // One of `choices` by its name, or the first one where the file does not say.
   template <class T>
   [[nodiscard]] T choice(const std::string& key, std::initializer_list<T> choices) {
@@ -106,6 +128,12 @@ ModelConfig read_model(Section section) {
   model.tied = section.get<bool>("tied");
   model.rotary_base = section.positive<std::int64_t>("rotary_base");
   model.norm_epsilon = section.positive<double>("norm_epsilon");
+  model.experts = section.at_least<std::int64_t>("experts", 1);
+  model.top_k = section.at_least<std::int64_t>("top_k", 1);
+  model.shared_expert = section.at_least<std::int64_t>("shared_expert", 0);
+  model.aux_loss = section.at_least<double>("aux_loss", 0.0);
+  model.z_loss = section.at_least<double>("z_loss", 0.0);
+  model.expert_bias = section.at_least<double>("expert_bias", 0.0);
   section.refuse_others();
   return model;
 }
@@ -150,6 +178,20 @@ void check_model(const std::string& file, const ModelConfig& model) {
                model.heads,
                " must be a multiple of query_groups ",
                model.query_groups);
+  TTRACE_CHECK(model.top_k <= model.experts,
+               UsageError,
+               file,
+               ": top_k ",
+               model.top_k,
+               " must not be above experts ",
+               model.experts);
+  const bool wants_experts = model.shared_expert > 0 || model.aux_loss > 0.0 ||
+                             model.z_loss > 0.0 || model.expert_bias > 0.0;
+  TTRACE_CHECK(model.experts > 1 || !wants_experts,
+               UsageError,
+               file,
+               ": shared_expert, aux_loss, z_loss and expert_bias need experts of at least 2, not ",
+               model.experts);
 }
 
 }  // namespace

@@ -31,6 +31,12 @@ struct ModelConfig {
   bool tied = false;  // the output layer shares the embedding's weight
   std::int64_t rotary_base = 0;
   double norm_epsilon = 0.0;
+  std::int64_t experts = 1;        // of every layer; 1: a dense model
+  std::int64_t top_k = 1;          // experts that a token goes to
+  std::int64_t shared_expert = 0;  // ffn width of an expert that has all tokens; 0: none
+  double aux_loss = 0.0;           // coefficient of the routers' load-balancing loss
+  double z_loss = 0.0;             // coefficient of the routers' z loss
+  double expert_bias = 0.0;        // rate of the biases of the routers' choice; 0: no biases
 
   [[nodiscard]] std::int64_t head_size() const { return hidden / heads; }
   // Blocks of rows in fc1: gate and up, or one.

@@ -2,7 +2,8 @@
 //
 // Modules and parameters: embedding.word_embeddings, decoder.layers.N.{input_layernorm,
 // self_attention.{linear_qkv, core_attention, linear_proj}, pre_mlp_layernorm, mlp.{linear_fc1,
-// activation, linear_fc2}}, decoder.final_layernorm, output_layer.
+// activation, linear_fc2}}, decoder.final_layernorm, output_layer; with experts, mlp.{router,
+// experts.E.{linear_fc1, linear_fc2}, shared_expert.{linear_fc1, activation, linear_fc2}}.
 #pragma once
 
 #include "attention.h"
@@ -15,7 +16,11 @@
 
 namespace megatron_mini {
 
-// gelu(x) by erf, or silu(gate) * up.
+class MoeLayer;
+
+// gelu(x) by erf, or silu(gate) * up: [..., gates * f] -> [..., f].
+[[nodiscard]] at::Tensor activate(const at::Tensor& input, Activation kind);
+
 class ActivationFunction : public torch::nn::Module {
  public:
   explicit ActivationFunction(Activation kind) : kind_(kind) {}
@@ -28,7 +33,7 @@ class ActivationFunction : public torch::nn::Module {
 
 class Mlp : public torch::nn::Module {
  public:
-  Mlp(const Blueprint& blueprint, const std::string& path);
+  Mlp(const Blueprint& blueprint, std::int64_t ffn, const std::string& path);
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> [rows, b, h]
 
  private:
@@ -47,7 +52,8 @@ class TransformerLayer : public torch::nn::Module {
   std::shared_ptr<LayerNorm> input_layernorm_;
   std::shared_ptr<SelfAttention> self_attention_;
   std::shared_ptr<LayerNorm> pre_mlp_layernorm_;
-  std::shared_ptr<Mlp> mlp_;
+  std::shared_ptr<Mlp> mlp_;       // of a dense model
+  std::shared_ptr<MoeLayer> moe_;  // of one with experts; its name is "mlp" as well
 };
 
 class Decoder : public torch::nn::Module {
@@ -63,7 +69,20 @@ class Decoder : public torch::nn::Module {
 
 // What the gradient reduction has to know about a parameter. Replicated ones are whole on every tp
 // rank; with sequence parallelism a rank's gradient of them is an addend that comes from its rows.
-enum class ParameterRole : std::uint8_t { kSplit, kReplicatedNorm, kReplicatedBias };
+// Experts are the business of other ranks (parallel.h); the bias of an expert's linear_fc2 is whole
+// on every rank of etp, of which the first adds it, so that the others' gradient of it is 0.
+enum class ParameterRole : std::uint8_t {
+  kSplit,
+  kReplicatedNorm,
+  kReplicatedBias,
+  kReplicatedRouter,
+  kExpertSplit,
+  kExpertReplicated,
+};
+
+[[nodiscard]] inline bool is_of_expert(ParameterRole role) {
+  return role == ParameterRole::kExpertSplit || role == ParameterRole::kExpertReplicated;
+}
 
 struct ModelParameter {
   std::string path;
@@ -78,7 +97,7 @@ class GptModel : public torch::nn::Module {
   // tokens [b, s] -> logits [s, b, padded/tp]
   [[nodiscard]] at::Tensor forward(const at::Tensor& tokens, const TokenPlaces& places);
 
-  // In the order of named_parameters().
+  // In the order of named_parameters(), without the routers' biases, which no gradient changes.
   [[nodiscard]] std::vector<ModelParameter> model_parameters() const;
 
  private:

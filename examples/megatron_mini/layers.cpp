@@ -53,7 +53,17 @@ void check_divisible(const ModelConfig& model, const Parallel& parallel) {
   };
   check("query_groups", model.query_groups);
   check("heads", model.heads);
-  check("ffn", model.ffn);
+  if (model.experts > 1) {
+    check("shared_expert", model.shared_expert);
+    TTRACE_CHECK(model.ffn % parallel.etp.size == 0,
+                 UsageError,
+                 "--etp ",
+                 parallel.etp.size,
+                 " does not divide ffn ",
+                 model.ffn);
+  } else {
+    check("ffn", model.ffn);
+  }
   const int cp = parallel.cp.size;
   TTRACE_CHECK(cp == 1 || model.sequence % (2 * cp) == 0,
                UsageError,

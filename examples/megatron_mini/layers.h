@@ -24,6 +24,9 @@ struct Blueprint {
   ModelConfig model;
   Parallel parallel;
   Bugs bugs;
+  // Of the whole step; what losses that start in the model are scaled by.
+  Loss loss = Loss::kMean;
+  std::int64_t micro_batches = 1;
 };
 
 // Throws ttrace::UsageError where the model cannot be split so.

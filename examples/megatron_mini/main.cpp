@@ -58,6 +58,25 @@ void train(Trainer& trainer, const megatron_mini::Options& options, int rank, in
   }
 }
 
+// Rank = (dp_rank * cp + cp_rank) * tp + tp_rank = (edp_rank * ep + ep_rank) * etp + etp_rank.
+Parallel split_ranks(megatron_mini::MpiRuntime& runtime, const megatron_mini::Options& options) {
+  const int rank = runtime.world().rank;
+  const int tp_rank = rank % options.tp;
+  const int replica = options.tp * options.cp;  // ranks that share a micro-batch
+  const int etp_rank = rank % options.etp;
+  const int holders = options.etp * options.ep;  // ranks that hold all experts once
+  return {.world = runtime.world(),
+          .tp = runtime.split("tp", rank / options.tp),
+          .cp = runtime.split("cp", rank / replica * options.tp + tp_rank),
+          .dp = runtime.split("dp", rank % replica),
+          .dp_cp = runtime.split("dp_cp", tp_rank),
+          .sequence_parallel = options.sequence_parallel,
+          .etp = runtime.split("etp", rank / options.etp),
+          .ep = runtime.split("ep", rank / holders * options.etp + etp_rank),
+          .edp = runtime.split("edp", rank % holders),
+          .etp_ep = runtime.split("etp_ep", rank / holders)};
+}
+
 int run(megatron_mini::MpiRuntime& runtime, int argc, char** argv) {
   const Group& world = runtime.world();
   std::optional<std::string> text;
@@ -77,15 +96,7 @@ int run(megatron_mini::MpiRuntime& runtime, int argc, char** argv) {
     return 0;
   }
   const megatron_mini::Options options = plan->options;
-  // Rank = (dp_rank * cp + cp_rank) * tp + tp_rank.
-  const int tp_rank = world.rank % options.tp;
-  const int replica = options.tp * options.cp;  // ranks that share a micro-batch
-  const Parallel parallel{.world = world,
-                          .tp = runtime.split("tp", world.rank / options.tp),
-                          .cp = runtime.split("cp", world.rank / replica * options.tp + tp_rank),
-                          .dp = runtime.split("dp", world.rank % replica),
-                          .dp_cp = runtime.split("dp_cp", tp_rank),
-                          .sequence_parallel = options.sequence_parallel};
+  const Parallel parallel = split_ranks(runtime, options);
   // As many digits as the losses of this precision have.
   const int digits = plan->config.precision == megatron_mini::Precision::kF64 ? 17 : 9;
   std::optional<Trainer> trainer;

@@ -9,6 +9,7 @@
 #include "parallel.h"
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace megatron_mini {
@@ -21,8 +22,9 @@ class MainGradients {
   void zero();
   // Adds the parameters' gradients of one micro-batch (by global number) and takes them away.
   void accumulate(std::int64_t microbatch);
-  // Sums over dp and cp, then over tp what sequence parallelism left as addends. With Loss::kMean
-  // gradients are first divided by dp * cp, which the losses were multiplied by. All ranks.
+  // Sums over dp and cp, those of experts over edp, then over tp what sequence parallelism left as
+  // addends, and over etp the biases that its first rank adds. With Loss::kMean gradients are first
+  // divided by dp * cp, which the losses were multiplied by. All ranks.
   void reduce(Loss loss);
   void divide(double divisor);
   // Frobenius norm over the whole model, every logical element once; the same on all ranks. All
@@ -36,12 +38,24 @@ class MainGradients {
   [[nodiscard]] const std::vector<at::Tensor>& views() const { return views_; }
 
  private:
-  void sum_sequence_parallel_gradients();
+  struct Bucket {
+    at::Tensor values;  // flat
+    bool of_experts = false;
+  };
+
+  // Sums the gradients of the parameters whose role this is true of.
+  void sum_over(const Group& group, const std::function<bool(ParameterRole)>& concerns);
+  // What the gradients of these parameters are divided by before they are summed.
+  [[nodiscard]] double divisor(bool of_experts) const;
+  // Squared norm over the whole model, of experts or of all else; the same on all ranks.
+  [[nodiscard]] double squared_norm(bool of_experts) const;
+  // Whether experts are clipped by a norm of their own.
+  [[nodiscard]] bool clips_experts_apart() const;
 
   std::vector<ModelParameter> parameters_;
   Parallel parallel_;
   Bugs bugs_;
-  std::vector<at::Tensor> buckets_;  // flat
+  std::vector<Bucket> buckets_;
   std::vector<at::Tensor> views_;
 };
 

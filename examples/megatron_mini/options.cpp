@@ -28,6 +28,8 @@ po::options_description description() {
   add("cp", po::value<int>()->value_name("N")->default_value(1), "context-parallel ranks");
   add("dp", po::value<int>()->value_name("N"), "data-parallel ranks (default: all others)");
   add("sp", po::bool_switch(), "sequence parallelism over the tensor-parallel ranks");
+  add("ep", po::value<int>()->value_name("N")->default_value(1), "expert-parallel ranks");
+  add("etp", po::value<int>()->value_name("N"), "tensor-parallel ranks of experts (default: --tp)");
   add("bug", po::value<std::string>()->value_name("NAME"), "switch a silent bug on");
   add("bug-size", po::value<double>()->value_name("X"), "magnitude of a bug that has one");
   add("list-bugs", po::bool_switch(), "print one line of JSON per bug");
@@ -96,7 +98,14 @@ RunFacts facts_of(const Options& options, const Config& config) {
           {"micro_batch_size", config.data.micro_batch_size},
           {"swiglu", config.model.activation == Activation::kSwiglu ? 1 : 0},
           {"tied", config.model.tied ? 1 : 0},
-          {"experts", 1},
+          {"ep", options.ep},
+          {"etp", options.etp},
+          {"local_experts", config.model.experts / options.ep},
+          {"experts", config.model.experts},
+          {"top_k", config.model.top_k},
+          {"aux_loss", config.model.aux_loss > 0.0 ? 1 : 0},
+          {"z_loss", config.model.z_loss > 0.0 ? 1 : 0},
+          {"expert_bias", config.model.expert_bias > 0.0 ? 1 : 0},
           {"packed", config.data.documents == Documents::kPacked ? 1 : 0},
           {"loss_mask", config.data.masked == Masked::kNone ? 0 : 1},
           {"per_token", config.loss == Loss::kPerToken ? 1 : 0},
@@ -119,6 +128,22 @@ void check_layout(const Options& options, int world_size) {
                "; start with run_ranks N");
   TTRACE_CHECK(
       !options.sequence_parallel || options.tp >= 2, UsageError, "--sp needs --tp 2 or more");
+  const int ranks = options.tp * options.cp * options.dp;
+  TTRACE_CHECK(options.etp >= 1 && options.ep >= 1 && ranks % (options.etp * options.ep) == 0,
+               UsageError,
+               "--etp ",
+               options.etp,
+               " times --ep ",
+               options.ep,
+               " must divide --tp times --cp times --dp, which is ",
+               ranks);
+  TTRACE_CHECK(options.sequence_parallel || options.tp == 1 || options.etp == options.tp,
+               UsageError,
+               "--etp ",
+               options.etp,
+               " other than --tp ",
+               options.tp,
+               " needs --sp, without which tensor-parallel ranks hold the same tokens");
 }
 
 }  // namespace
@@ -162,6 +187,8 @@ CommandLine parse_command_line(int argc, const char* const* argv, int world_size
                "; start with run_ranks N");
   options.dp = optional<int>(values, "dp").value_or(ranks_of_cp / options.cp);
   options.sequence_parallel = values["sp"].as<bool>();
+  options.ep = values["ep"].as<int>();
+  options.etp = optional<int>(values, "etp").value_or(options.tp);
   options.digest = values["digest"].as<bool>();
   check_layout(options, world_size);
   const auto bug_size = optional<double>(values, "bug-size");
@@ -185,6 +212,12 @@ Config load_config(const Options& options) {
                config.data.micro_batches,
                " must be a positive multiple of --dp ",
                options.dp);
+  TTRACE_CHECK(config.model.experts % options.ep == 0,
+               UsageError,
+               "--ep ",
+               options.ep,
+               " does not divide model.experts ",
+               config.model.experts);
   options.bugs.check_can_act(facts_of(options, config));
   return config;
 }

@@ -23,6 +23,8 @@ struct Options {
   int cp = 1;
   int dp = 1;
   bool sequence_parallel = false;
+  int ep = 1;
+  int etp = 1;  // tp if not given
   Bugs bugs{};
   bool digest = false;
 };

@@ -1,5 +1,5 @@
 // Which ranks work together: tensor parallelism fastest, then context parallelism, then data
-// parallelism, as in Megatron-LM.
+// parallelism, as in Megatron-LM. Experts divide the same ranks in another way.
 #pragma once
 
 #include "collectives.h"
@@ -15,7 +15,31 @@ struct Parallel {
   Group dp;       // holds the same part of the model, works on other micro-batches
   Group dp_cp{};  // all ranks with the same part of the model
   bool sequence_parallel = false;  // between tensor-parallel blocks tp ranks divide the rows of cp
+
+  // The same ranks, divided once more for experts: etp fastest, then ep, then edp, so that
+  // etp * ep * edp = tp * cp * dp.
+  Group etp{};     // shares the work on the same rows: parts of the same experts
+  Group ep{};      // has other experts
+  Group edp{};     // all ranks with the same part of the same experts
+  Group etp_ep{};  // one of everything that experts have; these ranks exchange tokens
+
+  // Whether no two ranks of tp * cp * dp hold the same token between tensor-parallel blocks. If
+  // not, those of tp hold the same ones, and etp is tp.
+  [[nodiscard]] bool has_distinct_tokens() const { return sequence_parallel || tp.size == 1; }
+  // Ranks that share a micro-batch.
+  [[nodiscard]] int replica_size() const { return tp.size * cp.size; }
 };
+
+// Axes etp and ep, and ecp: ranks that share a micro-batch and hold the same experts; they have
+// other rows. Where the ranks of etp and ep belong to several micro-batches there is no such axis.
+inline void add_expert_axes(const Parallel& parallel, ttrace::Layout& layout) {
+  layout.add("etp", parallel.etp.size, parallel.etp.rank);
+  layout.add("ep", parallel.ep.size, parallel.ep.rank);
+  const int replica = parallel.replica_size();
+  const int holders = parallel.etp.size * parallel.ep.size;
+  const int ecp = replica % holders == 0 ? replica / holders : 1;
+  layout.add("ecp", ecp, parallel.edp.rank % ecp);
+}
 
 [[nodiscard]] inline ttrace::Layout layout_of(const Parallel& parallel) {
   ttrace::Layout layout{.rank = parallel.world.rank, .world_size = parallel.world.size, .axes = {}};
@@ -25,6 +49,7 @@ struct Parallel {
   }
   layout.add("cp", parallel.cp.size, parallel.cp.rank);
   layout.add("dp", parallel.dp.size, parallel.dp.rank);
+  add_expert_axes(parallel, layout);
   return layout;
 }
 

@@ -2,6 +2,7 @@
 
 #include "batch.h"
 #include "cross_entropy.h"
+#include "routing_step.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
@@ -89,8 +90,11 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
       session_(ttrace::Session::from_environment()) {
   const auto& config = plan_.config;
   check_divisible(config.model, parallel_);
-  model_ = std::make_shared<GptModel>(
-      Blueprint{.model = config.model, .parallel = parallel_, .bugs = bugs_});
+  model_ = std::make_shared<GptModel>(Blueprint{.model = config.model,
+                                                .parallel = parallel_,
+                                                .bugs = bugs_,
+                                                .loss = config.loss,
+                                                .micro_batches = config.data.micro_batches});
   model_->to(torch_type(config.precision));
 
   const auto parameters = model_->model_parameters();
@@ -124,6 +128,12 @@ void Trainer::describe() {
                        {"tied", model.tied ? "true" : "false"},
                        {"rotary_base", std::to_string(model.rotary_base)},
                        {"norm_epsilon", short_text(model.norm_epsilon)},
+                       {"experts", std::to_string(model.experts)},
+                       {"top_k", std::to_string(model.top_k)},
+                       {"shared_expert", std::to_string(model.shared_expert)},
+                       {"aux_loss", short_text(model.aux_loss)},
+                       {"z_loss", short_text(model.z_loss)},
+                       {"expert_bias", short_text(model.expert_bias)},
                        {"loss", name_of(plan_.config.loss)}};
   description.data = {{"seed", std::to_string(data.seed)},
                       {"micro_batch_size", std::to_string(data.micro_batch_size)},
@@ -138,7 +148,9 @@ void Trainer::describe() {
 void Trainer::start() {
   auto parameters = model_->model_parameters();
   for (const auto& parameter : parameters) {
-    broadcast(parameter.tensor.detach(), parallel_.dp_cp, 0);
+    broadcast(parameter.tensor.detach(),
+              is_of_expert(parameter.role) ? parallel_.edp : parallel_.dp_cp,
+              0);
   }
   gradients_.emplace(parameters, parallel_, bugs_);
   optimizer_.emplace(std::move(parameters), gradients_->views(), plan_.config.optimizer, bugs_);
@@ -176,12 +188,30 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   }
   gradients_->clip(result.grad_norm, plan_.config.optimizer.clip);
   optimizer_->step();
-  step.parameters_updated(optimizer_->entries());
+  auto entries = optimizer_->entries();
+  if (plan_.config.model.experts > 1) {
+    finish_routing(step);
+    const auto biases = expert_biases(*model_);
+    entries.insert(entries.end(), biases.begin(), biases.end());
+  }
+  step.parameters_updated(entries);
   if (plan_.options.digest) {
     result.digest =
         over_ranks(hash(tensors_of(gradients_->parameters()), *result.digest), parallel_.world);
   }
   return result;
+}
+
+void Trainer::finish_routing(ttrace::Step& step) {
+  const auto& model = plan_.config.model;
+  const RouterLosses losses = megatron_mini::finish_routing(
+      *model_, model, plan_.config.data.micro_batches, parallel_, bugs_);
+  if (model.aux_loss > 0.0) {
+    step.scalar("aux_loss", losses.aux_loss);
+  }
+  if (model.z_loss > 0.0) {
+    step.scalar("z_loss", losses.z_loss);
+  }
 }
 
 Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {

@@ -69,6 +69,8 @@ class Trainer {
   void describe();
   LossAddend train_microbatch(ttrace::Step& step, std::int64_t iteration, std::int64_t index);
   LossAddend go_backward(const at::Tensor& per_token, const at::Tensor& loss_mask);
+  // Records the routers' losses and moves their biases.
+  void finish_routing(ttrace::Step& step);
   // The loss of the step and the number of tokens that count in it, over all ranks.
   [[nodiscard]] LossAddend sum_over_ranks(const LossAddend& mine) const;
 
