@@ -84,7 +84,7 @@ TokenDispatch::TokenDispatch(const Blueprint& blueprint,
   parallel_.sequence_parallel = distinct_;
 
   const at::Tensor chosen = routing.experts.flatten();  // [n k]
-  copies_ = std::get<1>(chosen.sort(/*stable=*/true));
+  copies_ = std::get<1>(chosen.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false));
   const Table table = exchange_counts(at::bincount(chosen, {}, experts_), places.microbatch);
   plan_gather(table);
   exchange_places(
@@ -130,7 +130,8 @@ void TokenDispatch::plan_gather(const Table& table) {
   const std::int64_t missing = std::max<std::int64_t>(0, gathered.numel() - expert.numel());
   expert =
       at::cat({expert, at::full({missing}, local - 1, at::kLong)}).narrow(0, 0, gathered.numel());
-  order_ = gathered.index_select(0, std::get<1>(expert.sort(/*stable=*/true)));
+  order_ = gathered.index_select(
+      0, std::get<1>(expert.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false)));
   rows_ = values(at::bincount(expert, {}, local));
 }
 
