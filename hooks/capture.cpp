@@ -100,7 +100,7 @@ void Capture::release_parameters() {
   parameter_hooks_.clear();
 }
 
-void Capture::begin_step(std::int64_t step, WriterThread* writer) {
+void Capture::begin_step(std::int64_t step, WriterThread* writer, const StepOptions& options) {
   {
     const std::lock_guard lock(mutex_);
     parameters_.refresh();
@@ -115,8 +115,28 @@ void Capture::begin_step(std::int64_t step, WriterThread* writer) {
     noise_->begin_step(step);
   }
   contain([&] {
+    for (const std::string& path : options.gathered_later) {
+      TTRACE_CHECK(parameters_.named(path) != nullptr,
+                   UsageError,
+                   "StepOptions::gathered_later names '",
+                   path,
+                   "', which is no attached parameter.");
+      being_gathered_.insert(path);
+    }
     for (const Parameter& parameter : parameters_.all()) {
-      record_whole_step(Kind::kParam, parameter.path, parameter.tensor);
+      if (!being_gathered_.contains(parameter.path)) {
+        record_whole_step(Kind::kParam, parameter.path, parameter.tensor);
+      }
+    }
+  });
+}
+
+void Capture::parameters_gathered(const std::vector<std::string>& paths) {
+  contain([&] {
+    for (const std::string& path : paths) {
+      if (being_gathered_.erase(path) > 0) {
+        record_whole_step(Kind::kParam, path, parameters_.named(path)->tensor);
+      }
     }
   });
 }
@@ -132,6 +152,7 @@ void Capture::end_step() {
   derived_.clear();
   slots_.clear();
   gradients_.clear();
+  being_gathered_.clear();
 }
 
 std::shared_ptr<MicrobatchState> Capture::open_microbatch(std::int64_t index,
@@ -231,7 +252,11 @@ void Capture::parameters_updated(const std::vector<OptimizerEntry>& entries) {
         }
       }
       if (entry.param.defined()) {
-        record_whole_step(Kind::kParamNext, entry.path, entry.param);
+        const Parameter* const parameter = parameters_.named(entry.path);
+        const bool is_whole =
+            parameter == nullptr || entry.param.sizes() == parameter->tensor.sizes();
+        record_whole_step(
+            Kind::kParamNext, entry.path, entry.param, is_whole ? std::nullopt : entry.flat_first);
       }
     }
   });

@@ -69,7 +69,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void watch_parameters();
   void release_parameters();
 
-  void begin_step(std::int64_t step, WriterThread* writer);
+  void begin_step(std::int64_t step, WriterThread* writer, const StepOptions& options);
   void end_step();
 
   [[nodiscard]] std::shared_ptr<MicrobatchState> open_microbatch(std::int64_t index,
@@ -81,6 +81,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
             const at::Tensor& tensor);
   void loss(const std::shared_ptr<MicrobatchState>& microbatch, const at::Tensor& per_token);
 
+  void parameters_gathered(const std::vector<std::string>& paths);
   void gradients_reduced(const std::vector<NamedTensor>& main_grads);
   void scalar(const std::string& name, double value);
   void parameters_updated(const std::vector<OptimizerEntry>& entries);
@@ -194,7 +195,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::unordered_map<const void*, std::vector<Produced>> produced_;  // by storage
   std::unordered_map<const void*, Derived> derived_;                 // by storage
   std::vector<Slot> slots_;
-  std::set<TensorId> gradients_;  // recorded
+  std::set<TensorId> gradients_;          // recorded
+  std::set<std::string> being_gathered_;  // parameters that are not recorded yet
 };
 
 // The capture of the step that is being traced, or null. One atomic load.

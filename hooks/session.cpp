@@ -38,8 +38,8 @@ std::vector<std::string> Session::load_parameters() {
   return active() ? tracer_->load_parameters() : std::vector<std::string>();
 }
 
-Step Session::step(std::int64_t iteration) {
-  return Step(active() && tracer_->begin_step(iteration) ? tracer_.get() : nullptr);
+Step Session::step(std::int64_t iteration, const StepOptions& options) {
+  return Step(active() && tracer_->begin_step(iteration, options) ? tracer_.get() : nullptr);
 }
 
 // --- Step --------------------------------------------------------------------------------------
@@ -59,6 +59,13 @@ Microbatch Step::microbatch(std::int64_t index, const MicrobatchOptions& options
   }
   tracer_->raise_if_asked();
   return {tracer_, tracer_->capture().open_microbatch(index, options.gradient_scale)};
+}
+
+void Step::parameters_gathered(const std::vector<std::string>& paths) {
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    tracer_->capture().parameters_gathered(paths);
+  }
 }
 
 void Step::gradients_reduced(const std::vector<NamedTensor>& main_grads) {

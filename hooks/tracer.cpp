@@ -233,7 +233,7 @@ std::vector<std::string> Tracer::load_parameters() {
 
 // --- steps -------------------------------------------------------------------------------------
 
-bool Tracer::begin_step(std::int64_t iteration) {
+bool Tracer::begin_step(std::int64_t iteration, const StepOptions& options) {
   raise_if_asked();
   if (!environment_.traces(iteration)) {
     return false;
@@ -266,7 +266,7 @@ bool Tracer::begin_step(std::int64_t iteration) {
     return false;
   }
   in_step_ = true;
-  capture_->begin_step(iteration, &*writer_);
+  capture_->begin_step(iteration, &*writer_, options);
   set_active_capture(capture_.get());
   observer_->enable();
   return true;

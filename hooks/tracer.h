@@ -35,7 +35,7 @@ class Tracer {
   std::vector<std::string> load_parameters();
 
   // Whether this iteration is traced; if so, the step has begun.
-  bool begin_step(std::int64_t iteration);
+  bool begin_step(std::int64_t iteration, const StepOptions& options);
   void end_step() noexcept;
 
   [[nodiscard]] Capture& capture() { return *capture_; }

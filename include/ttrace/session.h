@@ -60,7 +60,8 @@ struct TTRACE_API OptimizerEntry {
   at::Tensor master;      // high-precision copy
   at::Tensor exp_avg;     // AdamW first moment
   at::Tensor exp_avg_sq;  // AdamW second moment
-  // As in NamedTensor, for master, exp_avg and exp_avg_sq; `param` is all of this rank's part.
+  // As in NamedTensor, for master, exp_avg and exp_avg_sq. `param` is all of this rank's part, or
+  // the same range where all of it is gathered only later (StepOptions::gathered_later).
   std::optional<std::int64_t> flat_first = {};
 };
 
@@ -76,6 +77,12 @@ struct TTRACE_API MicrobatchOptions {
   // Factor from this rank's gradients to the reference's: 1/dp where the loss is averaged over
   // data-parallel ranks only later. Applies to grad_output, grad_input and param_grad.
   double gradient_scale = 1.0;
+};
+
+struct TTRACE_API StepOptions {
+  // Paths of parameters whose values the last optimizer step changed and that are still being
+  // gathered: `param` of these is recorded when parameters_gathered() names them.
+  std::vector<std::string> gathered_later = {};
 };
 
 class Tracer;            // hooks/: what a live session consists of
@@ -119,6 +126,9 @@ class TTRACE_API Step {
   // `index` is global: i * dp + dp_rank for the i-th local micro-batch.
   [[nodiscard]] Microbatch microbatch(std::int64_t index, const MicrobatchOptions& options = {});
 
+  // Of StepOptions::gathered_later: these are there now, and not used before. The first call
+  // counts.
+  void parameters_gathered(const std::vector<std::string>& paths);
   // Accumulated, reduced gradients before clipping. A gradient is compared as given.
   void gradients_reduced(const std::vector<NamedTensor>& main_grads);
   void scalar(const std::string& name, double value);
@@ -178,7 +188,7 @@ class TTRACE_API Session {
   std::vector<std::string> load_parameters();
 
   // Iterations outside TTRACE_STEPS yield an inert Step.
-  [[nodiscard]] Step step(std::int64_t iteration);
+  [[nodiscard]] Step step(std::int64_t iteration, const StepOptions& options = {});
 
  private:
   explicit Session(std::unique_ptr<Tracer> tracer);

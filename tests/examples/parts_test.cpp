@@ -107,7 +107,7 @@ std::vector<std::int64_t> row(const at::Tensor& tensor) {
 TEST(Batch, PackedDocumentsBeginAnewAndDoNotCountTheirLastToken) {
   const MiniProgram program;
   const TextData text = TextData::load(program.text(), 8, 257);
-  megatron_mini::DataConfig data{.seed = 1, .micro_batch_size = 2};
+  megatron_mini::DataConfig data{.file = program.text(), .seed = 1, .micro_batch_size = 2};
   const megatron_mini::SampleKey key{.seed = 1, .step = 0, .microbatch = 0, .sample = 0};
   const auto plain = load_batch(text, data, key);
   EXPECT_FALSE(plain.places.documents.defined());
@@ -130,7 +130,8 @@ TEST(Batch, PackedDocumentsBeginAnewAndDoNotCountTheirLastToken) {
 TEST(Batch, RankOfTwoHoldsTheFirstAndTheLastQuarter) {
   const MiniProgram program;
   const TextData text = TextData::load(program.text(), 8, 257);
-  const megatron_mini::DataConfig data{.seed = 1,
+  const megatron_mini::DataConfig data{.file = program.text(),
+                                       .seed = 1,
                                        .micro_batch_size = 2,
                                        .documents = megatron_mini::Documents::kPacked,
                                        .masked = megatron_mini::Masked::kPrompt};
@@ -401,7 +402,7 @@ TEST(MainGradients, DroppedMicrobatchIsTakenAwayAndNotAdded) {
   megatron_mini::MainGradients gradients(
       {{.path = "p", .tensor = parameter, .role = ParameterRole::kSplit}},
       split(1, 0, false),
-      Bugs(Bug::kDroppedMicrobatch));
+      Bugs("dropped-microbatch"));
   for (int microbatch = 0; microbatch < 4; ++microbatch) {
     (parameter * std::pow(10.0, microbatch)).sum().backward();
     gradients.accumulate(microbatch);
@@ -418,7 +419,7 @@ TEST(MainGradients, LocalNormCountsEveryTensorOfThisRankAndNoOther) {
       {{.path = "shard", .tensor = shard, .role = ParameterRole::kSplit},
        {.path = "replicated", .tensor = replicated, .role = ParameterRole::kReplicatedNorm}},
       split(2, 1, false),
-      Bugs(Bug::kLocalClipNorm));
+      Bugs("local-clip-norm"));
   (shard.sum() * 2.0 + replicated.sum()).backward();
   gradients.accumulate(0);
   EXPECT_EQ(gradients.norm(), 3.0);  // 2^2 + 2^2 + 1^2
@@ -435,7 +436,7 @@ TEST(MixedPrecisionOptimizer, StaleParameterKeepsItsValueBesideAnUpdatedMaster) 
   const megatron_mini::OptimizerConfig config{
       .learning_rate = 0.25, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
   megatron_mini::MixedPrecisionOptimizer optimizer(
-      parameters, {gradient, gradient}, config, Bugs(Bug::kStaleParameter));
+      parameters, {gradient, gradient}, config, Bugs("stale-parameter"));
   optimizer.step();
   EXPECT_TRUE(parameters[0].tensor.equal(at::ones({2, 2}, at::kBFloat16)));
   EXPECT_TRUE(parameters[1].tensor.equal(at::full({2, 2}, 0.75, at::kBFloat16)));

@@ -97,7 +97,7 @@ TEST(FlatShards, BucketsThatCutParametersAnywhereMergeToParameters) {
       std::vector<OptimizerEntry> entries;
       const auto hand_over = [&](const std::string& path, const at::Tensor& part, int first) {
         gradients.push_back({path, part, first});
-        entries.push_back({path, {}, part + 1, part + 2, part + 3, first});
+        entries.push_back({path, part - 1, part + 1, part + 2, part + 3, first});
       };
       if (rank == 0) {
         hand_over("fc.weight", shard, 0);
@@ -119,6 +119,39 @@ TEST(FlatShards, BucketsThatCutParametersAnywhereMergeToParameters) {
   EXPECT_SAME(Merged(directory, "s0/exp_avg/fc.weight/0").tensor(), weight + 2);
   EXPECT_SAME(Merged(directory, "s0/exp_avg_sq/fc.bias/0").tensor(), bias + 3);
   EXPECT_THAT(Merged(directory, "s0/param_next/fc.bias/0").result().shape, ElementsAre(4));
+  EXPECT_SAME(Merged(directory, "s0/param_next/fc.weight/0").tensor(), weight - 1);
+}
+
+TEST(FlatShards, ParameterThatIsStillBeingGatheredIsRecordedWhenItIsThere) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(reference_pass(directory.path()));
+  {
+    Model model;
+    auto session = Session::from_environment();
+    session.attach(model, Layout(), {});
+    auto step = session.step(0, {.gathered_later = {"fc.weight"}});
+    const at::NoGradGuard no_grad;
+    model.fc->weight.fill_(2);
+    step.parameters_gathered({"fc.weight", "fc.bias"});
+    model.fc->weight.fill_(3);
+    model.fc->bias.fill_(3);
+    step.parameters_gathered({"fc.weight", "fc.bias"});
+  }
+  Model start;
+  EXPECT_SAME(Merged(directory, "s0/param/fc.weight/0").tensor(), at::full({4, 3}, 2.0F));
+  EXPECT_SAME(Merged(directory, "s0/param/fc.bias/0").tensor(), start.fc->bias.detach());
+}
+
+TEST(FlatShards, ParameterToBeGatheredMustBeAttached) {
+  const TemporaryDirectory directory;
+  auto variables = reference_pass(directory.path());
+  variables["TTRACE_ON_ERROR"] = "raise";
+  const PassEnvironment environment(variables);
+  const Model model;
+  auto session = Session::from_environment();
+  session.attach(model, Layout(), {});
+  auto step = session.step(0, {.gathered_later = {"fc.wait"}});
+  EXPECT_THROW(step.parameters_gathered({}), UsageError);
 }
 
 TEST(FlatShards, RangesAreThoseOfTheTensorParallelShard) {
@@ -191,7 +224,7 @@ TEST(RowsOfAScope, OutputAndGradientLieWhereTheRowsSay) {
         Scope scope(root, "expert");
         const Rows rows{.index = {4, 0, 1}, .size = 6};
         const at::Tensor y = scope.out(scope.in(x, rows) * 2, rows);
-        (y * at::tensor({{1.0F, 2.0F}, {3.0F, 4.0F}, {5.0F, 6.0F}})).sum().backward();
+        (y * at::arange(1.0F, 7.0F, at::kFloat).view({3, 2})).sum().backward();
       },
       annotations);
   for (const char* id : {"s0/m0/input/expert/0",

@@ -69,7 +69,7 @@ TEST(AdamW, KeepsF32MastersOfBf16ParametersAndRoundsThem) {
   const OptimizerConfig config = small_config().optimizer;
   const auto bf16 = parameters(at::kBFloat16);
   std::vector<NamedTensor> f32;
-  for (const auto& parameter : bf16) {
+  for (const NamedTensor& parameter : bf16) {
     f32.push_back({parameter.path, parameter.tensor.detach().to(at::kFloat).requires_grad_()});
   }
   AdamW ours(bf16, config);

@@ -370,7 +370,7 @@ TEST(TraceFile, LongPlacementWithoutAPlaceIsDamage) {
   const std::string bytes = read_file(file);
   const std::size_t at = bytes.find("@/blob/000000+");
   ASSERT_NE(at, std::string::npos);
-  for (const std::string& wrong : {"@/blob/000000+9", "@/blob/000001+0", "@/blob/000000*0"}) {
+  for (const std::string wrong : {"@/blob/000000+9", "@/blob/000001+0", "@/blob/000000*0"}) {
     std::string damaged = bytes;
     damaged.replace(at, wrong.size(), wrong);
     write_file(file, damaged);

@@ -1,0 +1,253 @@
+#include "fuzz_layouts/case.h"
+
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+namespace ttrace::fuzz_layouts {
+namespace {
+
+constexpr int kMostRanks = 8;
+
+// Simple ones first: shrinking goes down the table and takes the first value that still fails.
+std::vector<Field> make_fields() {
+  constexpr bool kAxis = true;
+  constexpr bool kOptional = true;
+  constexpr bool kPending = false;
+  return {
+      {"recompute", &Case::recompute, 0, {2, 1}, false, kOptional, kPending},
+      {"recompute_layers", &Case::recompute_layers, 1, {2}, false, kOptional, kPending},
+      {"overlap_gather", &Case::overlap_gather, 0, {1}, false, kOptional, kPending},
+      {"zero1", &Case::zero1, 0, {1}, false, kOptional, kPending},
+      {"dropout", &Case::dropout, 0, {10, 30}, false, kOptional, kPending},
+      {"attention_dropout", &Case::attention_dropout, 0, {10, 30}, false, kOptional, kPending},
+      {"label_smoothing", &Case::label_smoothing, 0, {10}, false, kOptional, kPending},
+      {"frozen", &Case::frozen, 0, {1, 2, 3, 4, 5}, false, kOptional, kPending},
+      {"layer_tp", &Case::layer_tp, 0, {1, 2, 3, 4, 5}, false, kOptional, kPending},
+      {"packed", &Case::packed, 0, {1}, false, kOptional},
+      {"masked", &Case::masked, 0, {1}, false, kOptional},
+      {"per_token", &Case::per_token, 0, {1}, false, kOptional},
+      {"tied", &Case::tied, 0, {1}, false, kOptional},
+      {"expert_bias", &Case::expert_bias, 0, {1}, false, kOptional, kPending},
+      {"z_loss", &Case::z_loss, 0, {1}, false, kOptional, kPending},
+      {"aux_loss", &Case::aux_loss, 0, {1}, false, kOptional, kPending},
+      {"shared_expert", &Case::shared_expert, 0, {24, 40}, false, kOptional, kPending},
+      {"etp", &Case::etp, 0, {1, 2, 4}, false, kOptional, kPending},
+      {"ep", &Case::ep, 1, {2, 3, 4}, false, kOptional, kPending},
+      {"top_k", &Case::top_k, 1, {2, 3}, false, kOptional, kPending},
+      {"experts", &Case::experts, 1, {2, 3, 4, 6, 8}, false, kOptional, kPending},
+      {"bf16_ends", &Case::bf16_ends, 0, {1}, false, kOptional, kPending},
+      {"recipe", &Case::recipe, 0, {1, 2, 3}, false, false, kPending},
+      {"history", &Case::history, 1, {2, 4}, false, false, kPending},
+      {"first_stage", &Case::first_stage, 0, {1, 2, 3}, false, kOptional, kPending},
+      {"last_stage", &Case::last_stage, 0, {1, 2, 3}, false, kOptional, kPending},
+      {"vpp", &Case::vpp, 1, {2}, false, kOptional, kPending},
+      {"pp", &Case::pp, 1, {2, 3, 4}, kAxis, kOptional, kPending},
+      {"sp", &Case::sp, 0, {1}, false, false},
+      {"cp", &Case::cp, 1, {2, 3, 4}, kAxis, kOptional},
+      {"dp", &Case::dp, 1, {2, 3, 4}, kAxis, kOptional},
+      {"tp", &Case::tp, 1, {2, 3, 4, 8}, kAxis, kOptional},
+      {"steps", &Case::steps, 1, {2}, false, kOptional},
+      {"layers", &Case::layers, 1, {2, 3, 4, 5, 6}},
+      {"micro_batches", &Case::micro_batches, 1, {2, 3, 4, 6, 8}},
+      {"batch", &Case::batch, 1, {2, 3, 4}},
+      {"swiglu", &Case::swiglu, 0, {1}},
+      {"sequence", &Case::sequence, 16, {20, 24, 32, 36, 48, 60, 64}},
+      {"vocabulary", &Case::vocabulary, 257, {258, 259, 263, 271, 288}},
+      {"ffn", &Case::ffn, 32, {36, 45, 48, 64, 75, 96, 128}},
+      {"heads", &Case::heads, 2, {3, 4, 6, 8, 12}},
+      {"groups", &Case::groups, 1, {2, 3, 4, 6, 8, 12}},
+      {"head_size", &Case::head_size, 8, {6, 10, 12, 16, 32}},
+  };
+}
+
+std::vector<Feature> make_features() {
+  constexpr bool kPending = false;
+  return {
+      {"tp", [](const Case& c) { return c.tp > 1; }},
+      {"tp 3", [](const Case& c) { return c.tp == 3; }},
+      {"tp 4 and more", [](const Case& c) { return c.tp >= 4; }},
+      {"sp", [](const Case& c) { return c.sp != 0; }},
+      {"cp", [](const Case& c) { return c.cp > 1; }},
+      {"cp 3", [](const Case& c) { return c.cp == 3; }},
+      {"dp", [](const Case& c) { return c.dp > 1; }},
+      {"tp sp cp dp", [](const Case& c) { return c.sp != 0 && c.cp > 1 && c.dp > 1; }},
+      {"8 ranks", [](const Case& c) { return c.ranks() == kMostRanks; }},
+      {"pp", [](const Case& c) { return c.pp > 1; }, kPending},
+      {"vpp", [](const Case& c) { return c.vpp > 1; }, kPending},
+      {"uneven stages", [](const Case& c) { return c.first_stage + c.last_stage > 0; }, kPending},
+      {"tied across stages", [](const Case& c) { return c.tied != 0 && c.pp > 1; }, kPending},
+      {"experts", [](const Case& c) { return c.experts > 1; }, kPending},
+      {"top 2 and more", [](const Case& c) { return c.top_k > 1; }, kPending},
+      {"ep", [](const Case& c) { return c.ep > 1; }, kPending},
+      {"etp unlike tp", [](const Case& c) { return c.etp != 0 && c.etp != c.tp; }, kPending},
+      {"shared expert", [](const Case& c) { return c.shared_expert != 0; }, kPending},
+      {"aux loss", [](const Case& c) { return c.aux_loss != 0; }, kPending},
+      {"z loss", [](const Case& c) { return c.z_loss != 0; }, kPending},
+      {"expert bias", [](const Case& c) { return c.expert_bias != 0; }, kPending},
+      {"zero1", [](const Case& c) { return c.zero1 != 0; }, kPending},
+      {"overlap gather", [](const Case& c) { return c.overlap_gather != 0; }, kPending},
+      {"recompute full", [](const Case& c) { return c.recompute == 1; }, kPending},
+      {"recompute 2 layers", [](const Case& c) { return c.recompute_layers == 2; }, kPending},
+      {"recompute selective", [](const Case& c) { return c.recompute == 2; }, kPending},
+      {"dropout", [](const Case& c) { return c.dropout != 0; }, kPending},
+      {"attention dropout", [](const Case& c) { return c.attention_dropout != 0; }, kPending},
+      {"label smoothing", [](const Case& c) { return c.label_smoothing != 0; }, kPending},
+      {"frozen layers", [](const Case& c) { return c.frozen != 0; }, kPending},
+      {"layers of TP 1", [](const Case& c) { return c.layer_tp != 0; }, kPending},
+      {"grouped queries", [](const Case& c) { return c.groups < c.heads; }},
+      {"fewer groups than tp", [](const Case& c) { return c.groups < c.tp; }, kPending},
+      {"vocabulary not divisible by tp", [](const Case& c) { return c.vocabulary % c.tp != 0; }},
+      {"tied", [](const Case& c) { return c.tied != 0; }},
+      {"packed", [](const Case& c) { return c.packed != 0; }},
+      {"packed under cp", [](const Case& c) { return c.packed != 0 && c.cp > 1; }},
+      {"masked", [](const Case& c) { return c.masked != 0; }},
+      {"masked, loss per token, dp",
+       [](const Case& c) { return c.masked != 0 && c.per_token != 0 && c.dp > 1; }},
+      {"loss per token", [](const Case& c) { return c.per_token != 0; }},
+      {"two steps", [](const Case& c) { return c.steps > 1; }},
+      {"gelu", [](const Case& c) { return c.swiglu == 0; }},
+      {"swiglu", [](const Case& c) { return c.swiglu != 0; }},
+  };
+}
+
+std::string flag(const char* name, int value, int absent) {
+  return value == absent ? "" : std::string(" --") + name + " " + std::to_string(value);
+}
+
+// The first rule that a case breaks; `divides` says so in words.
+class Rules {
+ public:
+  void need(bool holds, const char* rule) {
+    if (!holds && broken_.empty()) {
+      broken_ = rule;
+    }
+  }
+  void divides(const char* divisor, int by, const char* name, int value) {
+    // Asked for millions of cases: the sentence is made for the broken rule alone.
+    if (broken_.empty() && (by <= 0 || value % by != 0)) {
+      broken_ = std::string(divisor) + " " + std::to_string(by) + " does not divide " + name + " " +
+                std::to_string(value);
+    }
+  }
+  [[nodiscard]] const std::string& broken() const { return broken_; }
+
+ private:
+  std::string broken_;
+};
+
+void check_model(const Case& c, Rules& rules) {
+  rules.divides("groups", c.groups, "heads", c.heads);
+  rules.divides("2", 2, "head_size", c.head_size);
+  rules.need(c.hidden() <= 128, "hidden above 128 takes too long");
+  rules.need(c.layers * c.micro_batches * c.batch * c.steps <= 100,
+             "layers * micro_batches * batch * steps above 100 takes too long");
+  rules.need(c.vocabulary >= 257, "a vocabulary has 256 bytes and a beginning");
+}
+
+void check_layout(const Case& c, Rules& rules) {
+  rules.need(c.ranks() <= kMostRanks, "more ranks than 8");
+  rules.divides("tp", c.tp, "heads", c.heads);
+  rules.divides("tp", c.tp, "groups", c.groups);
+  rules.divides("tp", c.tp, "ffn", c.ffn);
+  rules.divides("dp", c.dp, "micro_batches", c.micro_batches);
+  if (c.cp > 1) {
+    rules.divides("2 * cp", 2 * c.cp, "sequence", c.sequence);
+  }
+  if (c.sp != 0) {
+    rules.divides("tp", c.tp, "sequence / cp", c.sequence / c.cp);
+  }
+}
+
+}  // namespace
+
+std::span<const Field> fields() {
+  static const std::vector<Field> kFields = make_fields();
+  return kFields;
+}
+
+std::span<const Feature> features() {
+  static const std::vector<Feature> kFeatures = make_features();
+  return kFeatures;
+}
+
+std::string text_of(const Case& layout) {
+  std::string text = "precision=" + layout.precision + " seed=" + std::to_string(layout.seed);
+  for (const Field& field : fields()) {
+    if (layout.*field.value != field.simplest) {
+      text += " " + std::string(field.name) + "=" + std::to_string(layout.*field.value);
+    }
+  }
+  return text;
+}
+
+Case case_of(const std::string& text) {
+  Case layout;
+  for (const Field& field : fields()) {
+    layout.*field.value = field.simplest;
+  }
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const std::size_t sign = std::min(word.find('='), word.size());
+    const std::string name = word.substr(0, sign);
+    const std::string value = word.substr(std::min(sign + 1, word.size()));
+    if (name == "precision") {
+      layout.precision = value;
+      continue;
+    }
+    const auto field = std::find_if(
+        fields().begin(), fields().end(), [&](const Field& f) { return f.name == name; });
+    TTRACE_CHECK(name == "seed" || field != fields().end(),
+                 UsageError,
+                 "'",
+                 word,
+                 "' names no field of a case");
+    int& target = name == "seed" ? layout.seed : layout.*field->value;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), target);
+    TTRACE_CHECK(error == std::errc{} && end == value.data() + value.size(),
+                 UsageError,
+                 "'",
+                 word,
+                 "' needs a whole number behind =");
+  }
+  return layout;
+}
+
+Case without_idle_features(Case c) {
+  c.sp = c.tp > 1 ? c.sp : 0;
+  return c;
+}
+
+std::string why_impossible(const Case& layout) {
+  Rules rules;
+  check_model(layout, rules);
+  check_layout(layout, rules);
+  return rules.broken();
+}
+
+testing::ConfigChanges changes_of(const Case& c) {
+  return {{"model.layers", std::to_string(c.layers)},
+          {"model.hidden", std::to_string(c.hidden())},
+          {"model.heads", std::to_string(c.heads)},
+          {"model.query_groups", std::to_string(c.groups)},
+          {"model.ffn", std::to_string(c.ffn)},
+          {"model.vocabulary", std::to_string(c.vocabulary)},
+          {"model.sequence", std::to_string(c.sequence)},
+          {"model.activation", c.swiglu != 0 ? "swiglu" : "gelu"},
+          {"model.tied", c.tied != 0 ? "true" : "false"},
+          {"data.micro_batch_size", std::to_string(c.batch)},
+          {"data.micro_batches", std::to_string(c.micro_batches)},
+          {"data.documents", c.packed != 0 ? "packed" : "single"},
+          {"data.masked", c.masked != 0 ? "prompt" : "none"},
+          {"loss", c.per_token != 0 ? "per_token" : "mean"}};
+}
+
+std::string options_of(const Case& c) {
+  std::string text =
+      flag("tp", c.tp, 1) + (c.sp != 0 ? " --sp" : "") + flag("cp", c.cp, 1) + flag("dp", c.dp, 1);
+  return text.empty() ? text : text.substr(1);
+}
+
+}  // namespace ttrace::fuzz_layouts

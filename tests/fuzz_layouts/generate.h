@@ -1,0 +1,16 @@
+// Random cases that the programs accept, the same for the same seed everywhere.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "fuzz_layouts/case.h"
+
+#include <cstdint>
+
+namespace ttrace::fuzz_layouts {
+
+// Case number `index` of the run with `seed`. Each has one feature in turn, so that as many cases
+// as there are features have all of them.
+[[nodiscard]] Case generate(std::uint64_t seed, int index, const std::string& precision);
+
+}  // namespace ttrace::fuzz_layouts

@@ -1,0 +1,92 @@
+#include "fuzz_layouts/judge.h"
+
+#include "support/check_run.h"
+
+#include <ttrace/tensor_id.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <sstream>
+
+namespace ttrace::fuzz_layouts {
+
+std::string_view name_of(Judgement judgement) {
+  switch (judgement) {
+    case Judgement::kClean:
+      return "clean";
+    case Judgement::kNoVerdict:
+      return "no verdict";
+    case Judgement::kFinding:
+      return "finding";
+    case Judgement::kTooFar:
+      return "too far";
+  }
+  return "";
+}
+
+Distance largest_distance(const nlohmann::json& tensors) {
+  std::map<Kind, double> largest;
+  for (const auto& tensor : tensors) {
+    double& norm = largest[parse_tensor_id(tensor.at("id").get<std::string>()).kind];
+    norm = std::max(norm, testing::number_of(tensor.at("reference_norm")));
+  }
+  Distance worst;
+  for (const auto& tensor : tensors) {
+    const std::string id = tensor.at("id");
+    const double error = testing::number_of(tensor.at("error"));
+    const double scale = std::max(testing::number_of(tensor.at("reference_norm")),
+                                  1e-3 * largest[parse_tensor_id(id).kind]);
+    // Negated, so that NaN is worse than anything; a tensor of zeros that is right is right.
+    if (error != 0.0 && !(error / scale <= worst.value)) {
+      worst = {error / scale, id};
+      if (std::isnan(worst.value)) {
+        break;
+      }
+    }
+  }
+  return worst;
+}
+
+CaseResult judge(const Case& layout, const std::string& folder, const JudgeOptions& options) {
+  std::filesystem::create_directories(folder);
+  const testing::TrainingRun training{.config = folder + "/config.yaml",
+                                      .precision = layout.precision,
+                                      .seed = layout.seed,
+                                      .steps = layout.steps};
+  testing::write_derived_config(options.base, changes_of(layout), training.config);
+  const testing::CheckResult check =
+      testing::run_check({.program = options.bin + "/ttrace",
+                          .reference = testing::reference_command(options.bin, training),
+                          .candidate = testing::candidate_command(
+                              options.bin, options.run_ranks, training, options_of(layout)),
+                          .folder = folder + "/check",
+                          .steps = layout.steps,
+                          .noise = options.noise,
+                          .timeout_s = options.timeout_s});
+  CaseResult result;
+  result.seconds = check.seconds;
+  if (!check.problem.empty()) {
+    return {Judgement::kNoVerdict, check.problem, 0.0, check.seconds};
+  }
+  std::ostringstream detail;
+  if (layout.precision == "f64") {
+    const Distance worst = largest_distance(check.report.at("tensors"));
+    result.distance = worst.value;
+    if (!(worst.value <= kFarInF64)) {
+      result.judgement = Judgement::kTooFar;
+      detail << worst.id << " is off by " << worst.value;
+    }
+  }
+  if (check.diverged) {
+    result.judgement = Judgement::kFinding;
+    detail.str("");
+    detail << check.first_id << ", error / bound " << check.error_over_bound << ", "
+           << check.report.at("first_divergence").at("cause").get<std::string>();
+  }
+  result.detail = detail.str();
+  return result;
+}
+
+}  // namespace ttrace::fuzz_layouts

@@ -1,0 +1,56 @@
+// Runs a case, reference with noise and candidate, and says whether anything is wrong with it.
+//
+// Thread-safety: cases in different folders may run at the same time.
+#pragma once
+
+#include "fuzz_layouts/case.h"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace ttrace::fuzz_layouts {
+
+enum class Judgement : char {
+  kClean,
+  kNoVerdict,  // a program refused, crashed or hung
+  kFinding,    // an alarm
+  kTooFar,     // f64: a tensor is further from the reference than the digits of f64 explain
+};
+
+[[nodiscard]] std::string_view name_of(Judgement judgement);
+
+struct CaseResult {
+  Judgement judgement = Judgement::kClean;
+  std::string detail;     // one line; empty for a clean case
+  double distance = 0.0;  // largest_distance(), in f64
+  double seconds = 0.0;
+};
+
+struct JudgeOptions {
+  std::string bin;        // folder of ttrace, ttrace_reference and megatron_mini
+  std::string run_ranks;  // script that starts ranks
+  std::string base;       // configuration that cases change
+  int noise = 5;
+  int timeout_s = 120;  // that a pass may take
+};
+
+// In f64: what a tensor may be off, as a part of max(its norm, 1e-3 x the largest norm of its
+// kind).
+inline constexpr double kFarInF64 = 1e-10;
+
+// Of a report's tensors the largest error over max(norm, 1e-3 x largest norm of its kind), and the
+// tensor's id.
+struct Distance {
+  double value = 0.0;
+  std::string id;
+};
+[[nodiscard]] Distance largest_distance(const nlohmann::json& tensors);
+
+// `folder` is made; traces and logs stay in it.
+[[nodiscard]] CaseResult judge(const Case& layout,
+                               const std::string& folder,
+                               const JudgeOptions& options);
+
+}  // namespace ttrace::fuzz_layouts

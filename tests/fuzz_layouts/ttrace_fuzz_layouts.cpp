@@ -1,0 +1,280 @@
+// Clean runs of random models in random layouts: none may raise an alarm.
+#include "analysis/cli/progress.h"
+#include "fuzz_layouts/generate.h"
+#include "fuzz_layouts/judge.h"
+#include "fuzz_layouts/shrink.h"
+#include "support/clopper_pearson.h"
+#include "support/task_list.h"
+
+#include <ttrace/error.h>
+
+#include <boost/program_options.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <iomanip>
+#include <iostream>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace fs = std::filesystem;
+namespace po = boost::program_options;
+
+namespace ttrace::fuzz_layouts {
+namespace {
+
+constexpr int kFailures = 1;
+constexpr double kAllowedAlarms = 0.01;  // of clean runs where rounding is part of the question
+
+struct Options {
+  int count = 0;
+  std::uint64_t seed = 0;
+  std::string precision;
+  std::string only;  // text of one case
+  bool list = false;
+  bool keep = false;
+  int tries = 0;  // checks that shrinking a failure may take
+  int jobs = 1;
+  JudgeOptions judging;
+};
+
+struct Failure {
+  Case layout;
+  CaseResult result;
+};
+
+class WorkFolder {
+ public:
+  WorkFolder() {
+    std::string pattern = (fs::temp_directory_path() / "ttrace-layouts-XXXXXX").string();
+    TTRACE_CHECK(mkdtemp(pattern.data()) != nullptr, UsageError, "cannot create ", pattern);
+    path_ = pattern;
+  }
+  ~WorkFolder() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);  // only where nothing was kept in it
+  }
+  WorkFolder(const WorkFolder&) = delete;  // owns the folder
+  WorkFolder& operator=(const WorkFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string describe(const Failure& failure) {
+  return std::string(name_of(failure.result.judgement)) + ": " + failure.result.detail + "\n  " +
+         text_of(failure.layout);
+}
+
+// Runs one case; its folder stays where it failed and `keep` is asked for.
+CaseResult run_case(const Case& layout, const std::string& folder, const Options& options) {
+  CaseResult result = judge(layout, folder, options.judging);
+  if (result.judgement == Judgement::kClean || !options.keep) {
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);
+  }
+  return result;
+}
+
+struct Run {
+  std::vector<CaseResult> results;
+  std::vector<Failure> failures;  // in the order of the cases
+};
+
+Run run_all(const std::vector<Case>& cases, const std::string& work, const Options& options) {
+  cli::ProgressLine line;
+  Run run;
+  run.results.resize(cases.size());
+  std::mutex mutex;  // guards the terminal and the counts
+  std::size_t done = 0;
+  int failed = 0;
+  std::vector<testing::Task> tasks;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    tasks.push_back({[&, i] {
+      CaseResult result = run_case(cases[i], work + "/" + std::to_string(i), options);
+      const std::lock_guard lock(mutex);
+      if (result.judgement != Judgement::kClean) {
+        line.clear();
+        std::cout << "case " << i << ", " << describe({cases[i], result}) << std::endl;
+        ++failed;
+      }
+      line.show("[" + std::to_string(++done) + "/" + std::to_string(cases.size()) + "] " +
+                std::to_string(failed) + " not clean");
+      run.results[i] = std::move(result);
+    }});
+  }
+  testing::run_tasks(tasks, options.jobs);
+  line.clear();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (run.results[i].judgement != Judgement::kClean) {
+      run.failures.push_back({cases[i], run.results[i]});
+    }
+  }
+  return run;
+}
+
+// The same kind of failure in as simple a case as can be.
+void print_shrunk(const Failure& failure, const std::string& work, const Options& options) {
+  cli::ProgressLine line;
+  int tried = 0;
+  CaseResult last = failure.result;
+  const auto fails = [&](const Case& layout) {
+    line.show("shrinking, try " + std::to_string(++tried) + ": " + text_of(layout));
+    CaseResult result = run_case(layout, work + "/shrink-" + std::to_string(tried), options);
+    const bool same = result.judgement == failure.result.judgement;
+    last = same ? std::move(result) : last;
+    return same;
+  };
+  const Case smallest = shrink(failure.layout, fails, options.tries);
+  line.clear();
+  std::cout << "shrunk in " << tried << " tries to " << describe({smallest, last})
+            << "\n  ./dev fuzz-layouts --case '" << text_of(smallest) << "'" << std::endl;
+}
+
+void print_coverage(const std::vector<Case>& cases) {
+  std::cout << "covered:";
+  const char* separator = " ";
+  for (const Feature& feature : features()) {
+    if (feature.built) {
+      const auto count = std::count_if(cases.begin(), cases.end(), feature.on);
+      std::cout << separator << feature.name << " " << count;
+      separator = ", ";
+    }
+  }
+  std::cout << "\n";
+}
+
+int print_summary(const std::vector<Case>& cases, const Run& run, const Options& options) {
+  print_coverage(cases);
+  double largest = 0.0;
+  double seconds = 0.0;
+  int alarms = 0;
+  int no_verdict = 0;
+  for (const CaseResult& result : run.results) {
+    largest = std::max(largest, result.distance);
+    seconds += result.seconds;
+    alarms += result.judgement == Judgement::kFinding ? 1 : 0;
+    no_verdict += result.judgement == Judgement::kNoVerdict ? 1 : 0;
+  }
+  const int judged = static_cast<int>(cases.size()) - no_verdict;
+  std::cout << judged << " clean runs judged, " << alarms << " alarms, rate below "
+            << std::setprecision(2) << 100.0 * testing::clopper_pearson_upper(alarms, judged)
+            << " % (95 %); " << no_verdict << " without a verdict; " << std::setprecision(3)
+            << seconds << " s of checks\n";
+  if (options.precision == "f64") {
+    std::cout << "largest error / max(norm, 1e-3 x largest norm of the kind): " << largest
+              << ", allowed " << kFarInF64 << "\n";
+    return run.failures.empty() ? 0 : kFailures;
+  }
+  return no_verdict == 0 && alarms <= kAllowedAlarms * judged ? 0 : kFailures;
+}
+
+int fuzz(const Options& options) {
+  std::vector<Case> cases;
+  if (!options.only.empty()) {
+    cases.push_back(case_of(options.only));
+    const std::string problem = why_impossible(cases.front());
+    TTRACE_CHECK(problem.empty(), UsageError, "the case cannot exist: ", problem);
+  }
+  for (int i = 0; i < options.count; ++i) {
+    cases.push_back(generate(options.seed, i, options.precision));
+  }
+  if (options.list) {
+    for (const Case& layout : cases) {
+      std::cout << text_of(layout) << "\n";
+    }
+    print_coverage(cases);
+    return 0;
+  }
+  const WorkFolder work;
+  const Run run = run_all(cases, work.path(), options);
+  for (std::size_t i = 0; i < run.failures.size() && options.tries > 0; ++i) {
+    print_shrunk(run.failures[i], work.path(), options);
+  }
+  if (options.keep && !run.failures.empty()) {
+    std::cout << "traces and logs of what failed lie in " << work.path() << "\n";
+  }
+  return print_summary(cases, run, options);
+}
+
+po::options_description description(Options& options) {
+  po::options_description result("Options");
+  auto add = result.add_options();
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  add("precision",
+      po::value(&options.precision)->value_name("P")->default_value("f64"),
+      "f64: every tensor must be within 1e-10 as well; f32, bf16: alarms are counted");
+  add("case", po::value(&options.only)->value_name("TEXT"), "this one, as a failure prints it");
+  add("list", po::bool_switch(&options.list), "print the cases and what they cover, run nothing");
+  add("keep", po::bool_switch(&options.keep), "keep traces and logs of what fails");
+  add("tries",
+      po::value(&options.tries)->value_name("N")->default_value(60),
+      "checks that shrinking a failure may take; 0: no shrinking");
+  add("noise",
+      po::value(&options.judging.noise)->value_name("K")->default_value(5),
+      "noise passes of each reference");
+  add("timeout",
+      po::value(&options.judging.timeout_s)->value_name("S")->default_value(120),
+      "seconds that a pass may take");
+  add("jobs",
+      po::value(&options.jobs)->value_name("N")->default_value(cores, "one per core"),
+      "checks at the same time");
+  add("count", po::value(&options.count)->value_name("N"), "the first positional argument: cases");
+  add("seed", po::value(&options.seed)->value_name("SEED"), "the second one: of the cases");
+  add("help", "this text");
+  return result;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  const po::options_description known = description(options);
+  po::positional_options_description positional;
+  positional.add("count", 1).add("seed", 1);
+  po::variables_map values;
+  po::store(po::command_line_parser(argc, argv).options(known).positional(positional).run(),
+            values);
+  po::notify(values);
+  if (values.contains("help")) {
+    std::cout << "usage: ttrace_fuzz_layouts N SEED [options]\n\n"
+              << known
+              << "\nExit code: 0 where every run has a verdict and, in f64, none fails; in other "
+                 "precisions no more than\n1 % may raise an alarm; else 1; 2 for bad usage.\n";
+    return 0;
+  }
+  TTRACE_CHECK((values.contains("count") && values.contains("seed")) != !options.only.empty(),
+               UsageError,
+               "either N SEED or --case TEXT is needed; see --help");
+  TTRACE_CHECK(options.count >= 0 && options.jobs >= 1 && options.judging.timeout_s >= 1 &&
+                   options.judging.noise >= 0,
+               UsageError,
+               "N and --noise must not be negative, --jobs and --timeout at least 1");
+  options.judging.bin = TTRACE_BIN;
+  options.judging.run_ranks = TTRACE_SOURCE "/examples/megatron_mini/run_ranks";
+  options.judging.base = TTRACE_SOURCE "/examples/tiny.yaml";
+  if (!options.only.empty()) {
+    options.precision = case_of(options.only).precision;
+  }
+  return fuzz(options);
+}
+
+}  // namespace
+}  // namespace ttrace::fuzz_layouts
+
+int main(int argc, char** argv) {
+  try {
+    return ttrace::fuzz_layouts::run(argc, argv);
+  } catch (const ttrace::Error& error) {
+    std::cerr << "ttrace_fuzz_layouts: " << error.message() << '\n';
+  } catch (const po::error& error) {
+    std::cerr << "ttrace_fuzz_layouts: " << error.what() << "; see --help\n";
+  } catch (const std::exception& error) {
+    std::cerr << "ttrace_fuzz_layouts: " << error.what() << '\n';
+  }
+  return 2;
+}

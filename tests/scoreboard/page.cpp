@@ -1,0 +1,358 @@
+#include "scoreboard/page.h"
+
+#include "support/clopper_pearson.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+
+namespace ttrace::scoreboard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const Setting& setting_of(const Plan& plan, const CleanCase& run) {
+  return plan.settings[run.setting];
+}
+
+// "located", "found elsewhere" ...: the row of a bug in one word or two.
+std::string verdict_word(const BugOutcome& bug) {
+  if (!bug.problem.empty()) {
+    return "no verdict";
+  }
+  if (!bug.triggered) {
+    return "not triggered";
+  }
+  return bug.located ? "located" : bug.found ? "found elsewhere" : "missed";
+}
+
+std::string number(double value, int digits) {
+  std::ostringstream out;
+  out << std::setprecision(digits) << value;
+  return out.str();
+}
+
+std::string seconds(double value) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << value;
+  return out.str();
+}
+
+// "12 of 13 (92 %)"
+std::string share(int part, int whole) {
+  std::string text = std::to_string(part) + " of " + std::to_string(whole);
+  return whole == 0 ? text
+                    : text + " (" + number(std::round(1000.0 * part / whole) / 10.0, 4) + " %)";
+}
+
+// Text in a cell of a table.
+std::string cell(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    result += c == '|' ? "\\|" : c == '\n' ? " " : std::string(1, c);
+  }
+  return result;
+}
+
+std::string code(const std::string& text) {
+  return text.empty() ? "" : "`" + cell(text) + "`";
+}
+
+std::vector<std::string> precisions_of(const Plan& plan) {
+  std::set<std::string> all;
+  for (const Setting& setting : plan.settings) {
+    all.insert(setting.precision);
+  }
+  return {all.begin(), all.end()};
+}
+
+// Clean runs that differ in the seed alone, by layout and precision.
+std::map<std::pair<std::string, std::string>, CleanScore> clean_matrix(const Plan& plan,
+                                                                       const Outcomes& outcomes) {
+  std::map<std::pair<std::string, std::string>, CleanScore> matrix;
+  for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
+    const Setting& setting = setting_of(plan, plan.cleans[i]);
+    CleanScore& entry = matrix[{describe(plan.cleans[i].layout, setting), setting.precision}];
+    entry.runs += outcomes.cleans[i].problem.empty() ? 1 : 0;
+    entry.failed += outcomes.cleans[i].problem.empty() ? 0 : 1;
+    entry.alarms += outcomes.cleans[i].alarm ? 1 : 0;
+  }
+  return matrix;
+}
+
+Json rules_json(const RuleHits& hits) {
+  Json json = Json::object();
+  for (std::size_t rule = 0; rule < kRules; ++rule) {
+    json[std::string(kRuleTexts[rule].name)] = hits[rule].empty() ? Json() : Json(hits[rule]);
+  }
+  return json;
+}
+
+Json bug_json(const Catalogue& catalogue,
+              const Plan& plan,
+              const Outcomes& outcomes,
+              std::size_t index) {
+  const BugCase& run = plan.bugs[index];
+  const CataloguedBug& bug = catalogue.bugs[run.bug];
+  const BugOutcome& outcome = outcomes.bugs[index];
+  const CleanCase& clean = plan.cleans[run.clean];
+  const Setting& setting = setting_of(plan, clean);
+  return {{"bug", bug.name},
+          {"chapter", bug.chapter},
+          {"source", bug.source},
+          {"layout", describe(clean.layout, setting)},
+          {"precision", setting.precision},
+          {"expected", bug.expected},
+          {"triggered", outcome.triggered},
+          {"found", outcome.found},
+          {"located", outcome.located},
+          {"hint_right", outcome.hint_right},
+          {"seconds", std::round(outcome.seconds * 100.0) / 100.0},
+          {"first_divergence", outcome.first_id.empty() ? Json() : Json(outcome.first_id)},
+          {"error_over_bound",
+           std::isfinite(outcome.error_over_bound) ? Json(outcome.error_over_bound) : Json("Inf")},
+          {"hint", bug.hint},
+          {"signature", outcome.signature},
+          {"problem", outcome.problem.empty() ? Json() : Json(outcome.problem)},
+          {"first_failing_by_rule", rules_json(outcome.rules)}};
+}
+
+Json rule_json(const Catalogue& catalogue,
+               const Plan& plan,
+               const Outcomes& outcomes,
+               std::size_t rule,
+               const std::string& precision) {
+  const RuleScore score = rule_score_of(catalogue, plan, outcomes, rule, precision);
+  return {{"rule", kRuleTexts[rule].name},
+          {"precision", precision},
+          {"triggered", score_of(plan, outcomes, precision).triggered},
+          {"found", score.found},
+          {"located", score.located},
+          {"clean_runs", clean_score_of(plan, outcomes, precision).runs},
+          {"false_alarms", score.false_alarms}};
+}
+
+// --- the page ----------------------------------------------------------------------------------
+
+void write_summary(std::ostream& out, const Plan& plan, const Outcomes& outcomes) {
+  out << "| precision | bugs run | triggered | found, of those | at the declared tensor, of those "
+         "| "
+         "hint as declared | clean runs | alarms | rate of alarms below (95 %) |\n"
+         "|---|---|---|---|---|---|---|---|---|\n";
+  std::vector<std::string> rows = precisions_of(plan);
+  rows.emplace_back();  // all
+  for (const std::string& precision : rows) {
+    const Score bugs = score_of(plan, outcomes, precision);
+    const CleanScore clean = clean_score_of(plan, outcomes, precision);
+    out << "| " << (precision.empty() ? "all" : precision) << " | " << bugs.runs << " | "
+        << bugs.triggered << " | " << share(bugs.found, bugs.triggered) << " | "
+        << share(bugs.located, bugs.found) << " | " << share(bugs.hints_right, bugs.found) << " | "
+        << clean.runs << " | " << clean.alarms << " | "
+        << number(100.0 * testing::clopper_pearson_upper(clean.alarms, clean.runs), 2) << " % |\n";
+  }
+}
+
+void write_chapter(std::ostream& out,
+                   const Catalogue& catalogue,
+                   const Plan& plan,
+                   const Outcomes& outcomes,
+                   const std::string& chapter) {
+  std::ostringstream table;
+  for (std::size_t i = 0; i < plan.bugs.size(); ++i) {
+    const CataloguedBug& bug = catalogue.bugs[plan.bugs[i].bug];
+    if (bug.chapter != chapter) {
+      continue;
+    }
+    const BugOutcome& outcome = outcomes.bugs[i];
+    const CleanCase& clean = plan.cleans[plan.bugs[i].clean];
+    const Setting& setting = setting_of(plan, clean);
+    table << "| `" << bug.name << "` | " << cell(describe(clean.layout, setting)) << " | "
+          << setting.precision << " | " << verdict_word(outcome) << " | " << code(outcome.first_id)
+          << " | " << (outcome.error_over_bound > 0.0 ? number(outcome.error_over_bound, 3) : "")
+          << " | " << (outcome.found ? outcome.signature : "")
+          << (outcome.found && !outcome.hint_right ? " (declared: " + cell(bug.hint) + ")" : "")
+          << " | " << seconds(outcome.seconds) << " |\n";
+  }
+  if (!table.str().empty()) {
+    out << "\n## " << chapter << " " << catalogue.chapters.at(chapter)
+        << "\n\n| bug | run | precision | verdict | first divergence | error / bound | signature | "
+           "seconds |\n|---|---|---|---|---|---|---|---|\n"
+        << table.str();
+  }
+}
+
+// "B.10" behind "B.9".
+std::vector<std::string> chapters_in_order(const Catalogue& catalogue) {
+  std::vector<std::string> chapters;
+  for (const auto& [chapter, title] : catalogue.chapters) {
+    chapters.push_back(chapter);
+  }
+  std::sort(chapters.begin(), chapters.end(), [](const auto& left, const auto& right) {
+    return std::pair(left.size(), left) < std::pair(right.size(), right);
+  });
+  return chapters;
+}
+
+void write_misses(std::ostream& out,
+                  const Catalogue& catalogue,
+                  const Plan& plan,
+                  const Outcomes& outcomes) {
+  out << "\n## What was not located\n\n";
+  std::ostringstream table;
+  for (std::size_t i = 0; i < plan.bugs.size(); ++i) {
+    const BugOutcome& outcome = outcomes.bugs[i];
+    const CataloguedBug& bug = catalogue.bugs[plan.bugs[i].bug];
+    if (outcome.located && outcome.triggered) {
+      continue;
+    }
+    const std::string& alarm = outcomes.cleans[plan.bugs[i].clean].first_id;
+    std::string instead = outcome.first_id.empty() ? "nothing" : code(outcome.first_id);
+    if (!outcome.problem.empty()) {
+      instead = cell(outcome.problem);
+    } else if (!alarm.empty()) {
+      instead += ", but the clean run alarms too: " + code(alarm);
+    }
+    table << "| `" << bug.name << "` | "
+          << setting_of(plan, plan.cleans[plan.bugs[i].clean]).precision << " | "
+          << verdict_word(outcome) << " | " << code(bug.expected) << " | " << instead << " |\n";
+  }
+  out << (table.str().empty() ? "Everything was.\n"
+                              : "| bug | precision | verdict | declared | found instead "
+                                "|\n|---|---|---|---|---|\n" +
+                                    table.str());
+}
+
+void write_not_built(std::ostream& out, const Catalogue& catalogue, const Plan& plan) {
+  if (plan.not_built.empty()) {
+    return;
+  }
+  out << "\n## Declared, but not in the program yet: " << plan.not_built.size() << "\n\n";
+  for (std::size_t i = 0; i < plan.not_built.size(); ++i) {
+    out << (i == 0 ? "" : ", ") << "`" << catalogue.bugs[plan.not_built[i]].name << "`";
+  }
+  out << ".\n";
+}
+
+void write_rules(std::ostream& out,
+                 const Catalogue& catalogue,
+                 const Plan& plan,
+                 const Outcomes& outcomes) {
+  out << "\n## Rules that people use today, on the same traces\n\n"
+         "A rule has one threshold and finds a bug when any pair of whole tensors fails it; it "
+         "locates the bug when\nthe first failing pair, in the reference's order, is the declared "
+         "one. They are given TTrace's merged tensors;\na tensor that is missing or contradicts "
+         "itself between ranks is no pair for them.\n\n"
+         "| rule | precision | found | located | false alarms |\n|---|---|---|---|---|\n";
+  for (const std::string& precision : precisions_of(plan)) {
+    const Score bugs = score_of(plan, outcomes, precision);
+    const CleanScore clean = clean_score_of(plan, outcomes, precision);
+    out << "| **TTrace** | " << precision << " | " << share(bugs.found, bugs.triggered) << " | "
+        << share(bugs.located, bugs.triggered) << " | " << share(clean.alarms, clean.runs)
+        << " |\n";
+    for (std::size_t rule = 0; rule < kRules; ++rule) {
+      const RuleScore score = rule_score_of(catalogue, plan, outcomes, rule, precision);
+      out << "| " << kRuleTexts[rule].threshold << " | " << precision << " | "
+          << share(score.found, bugs.triggered) << " | " << share(score.located, bugs.triggered)
+          << " | " << share(score.false_alarms, clean.runs) << " |\n";
+    }
+  }
+}
+
+void write_clean(std::ostream& out, const Plan& plan, const Outcomes& outcomes) {
+  out << "\n## Clean runs\n\n| run | precision | runs | alarms |\n|---|---|---|---|\n";
+  for (const auto& [key, score] : clean_matrix(plan, outcomes)) {
+    out << "| " << cell(key.first) << " | " << key.second << " | " << score.runs << " | "
+        << score.alarms << " |\n";
+  }
+  for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
+    const CleanOutcome& clean = outcomes.cleans[i];
+    const Setting& setting = setting_of(plan, plan.cleans[i]);
+    const std::string run = describe(plan.cleans[i].layout, setting) + ", " + setting.precision +
+                            ", seed " + std::to_string(setting.seed);
+    if (clean.alarm) {
+      out << "\nAlarm: " << run << ": " << code(clean.first_id) << ".\n";
+    }
+    if (!clean.problem.empty()) {
+      out << "\nNo verdict: " << run << ": " << clean.problem << "\n";
+    }
+  }
+}
+
+}  // namespace
+
+nlohmann::ordered_json json_of(const Catalogue& catalogue,
+                               const Plan& plan,
+                               const Outcomes& outcomes,
+                               const std::string& command) {
+  Json json = {{"bugs", Json::array()}, {"clean", Json::array()}, {"rules", Json::array()}};
+  for (std::size_t i = 0; i < plan.bugs.size(); ++i) {
+    json["bugs"].push_back(bug_json(catalogue, plan, outcomes, i));
+  }
+  for (const auto& [key, score] : clean_matrix(plan, outcomes)) {
+    json["clean"].push_back({{"layout", key.first},
+                             {"precision", key.second},
+                             {"runs", score.runs},
+                             {"alarms", score.alarms},
+                             {"failed", score.failed}});
+  }
+  for (const std::string& precision : precisions_of(plan)) {
+    for (std::size_t rule = 0; rule < kRules; ++rule) {
+      json["rules"].push_back(rule_json(catalogue, plan, outcomes, rule, precision));
+    }
+  }
+  json["not_built"] = Json::array();
+  for (const std::size_t bug : plan.not_built) {
+    json["not_built"].push_back(catalogue.bugs[bug].name);
+  }
+  json["seconds"] = std::round(outcomes.seconds);
+  json["command"] = command;
+  return json;
+}
+
+std::string page_of(const Catalogue& catalogue,
+                    const Plan& plan,
+                    const Outcomes& outcomes,
+                    const std::string& command) {
+  std::ostringstream out;
+  out << "# Scoreboard\n\n"
+         "Every silent bug of [bugs.yaml](../examples/megatron_mini/bugs.yaml) that the example "
+         "trainer has, in the cheapest\nlayout that triggers it, judged by `ttrace check` against "
+         "a stored reference; beside it the same runs without a bug.\nTriggered: bits of some "
+         "record differ from the clean run's. Found: the verdict is DIVERGED. At the declared "
+         "tensor: the\nfirst divergence matches the pattern that was declared before the bug's "
+         "first run.\n\n"
+         "Made by `"
+      << command << "` in " << number(std::round(outcomes.seconds / 6.0) / 10.0, 4)
+      << " minutes; [scoreboard.json](scoreboard.json) has the same for programs.\n\n";
+  write_summary(out, plan, outcomes);
+  write_misses(out, catalogue, plan, outcomes);
+  write_rules(out, catalogue, plan, outcomes);
+  for (const std::string& chapter : chapters_in_order(catalogue)) {
+    write_chapter(out, catalogue, plan, outcomes, chapter);
+  }
+  write_not_built(out, catalogue, plan);
+  write_clean(out, plan, outcomes);
+  return out.str();
+}
+
+std::string summary_of(const Plan& plan, const Outcomes& outcomes) {
+  const Score bugs = score_of(plan, outcomes);
+  const CleanScore clean = clean_score_of(plan, outcomes);
+  std::ostringstream out;
+  out << bugs.runs << " runs of bugs: " << bugs.triggered << " triggered, "
+      << share(bugs.found, bugs.triggered) << " found, " << share(bugs.located, bugs.found)
+      << " of those at the declared tensor, " << share(bugs.hints_right, bugs.found)
+      << " with the declared hint, " << bugs.failed << " without a verdict; "
+      << plan.not_built.size() << " declared bugs are not in the program yet\n"
+      << clean.runs << " clean runs: " << clean.alarms << " alarms, rate below "
+      << number(100.0 * testing::clopper_pearson_upper(clean.alarms, clean.runs), 2)
+      << " % (95 %), " << clean.failed << " without a verdict\n"
+      << number(std::round(outcomes.seconds / 6.0) / 10.0, 4) << " minutes\n";
+  return out.str();
+}
+
+}  // namespace ttrace::scoreboard

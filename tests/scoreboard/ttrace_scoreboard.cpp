@@ -1,0 +1,194 @@
+// Which of the declared silent bugs are found, and where; beside them clean runs and the rules that
+// people use today.
+#include "analysis/cli/progress.h"
+#include "scoreboard/page.h"
+#include "scoreboard/runner.h"
+
+#include <ttrace/error.h>
+
+#include <boost/program_options.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <thread>
+
+namespace fs = std::filesystem;
+namespace po = boost::program_options;
+
+namespace ttrace::scoreboard {
+namespace {
+
+constexpr int kGoalsMissed = 1;
+
+// Of every chapter the bugs that say most in little time.
+const std::set<std::string> kSubset = {"sp-norm-grad",
+                                       "tp-forward-allreduce",
+                                       "second-step-not-reduced",
+                                       "dp-divisor",
+                                       "cp-left-out-of-divisor",
+                                       "dropped-microbatch",
+                                       "topk-not-renormalised",
+                                       "alltoall-split-sizes",
+                                       "aux-loss-without-gradient",
+                                       "embedding-mask",
+                                       "rotary-interleaved",
+                                       "gather-order",
+                                       "uneven-last-stage-offset",
+                                       "recompute-without-collectives",
+                                       "tied-grads-not-summed",
+                                       "bucket-end-not-reduced",
+                                       "local-clip-norm",
+                                       "fp8-amax-not-shared",
+                                       "ring-last-hop-lost",
+                                       "saved-input-overwritten",
+                                       "grads-not-zeroed"};
+
+struct Options {
+  Choice choice;
+  bool subset = false;
+  std::string json;  // file; empty: none
+  std::string page;
+  RunOptions run;
+};
+
+po::options_description description(Options& options, std::string& filter) {
+  po::options_description result("Options");
+  auto add = result.add_options();
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  add("filter", po::value(&filter)->value_name("REGEX"), "bugs whose name it is found in");
+  add("subset", po::bool_switch(&options.subset), "a fixed twenty, in BF16 or FP8");
+  add("seeds",
+      po::value(&options.choice.seeds)->value_name("N")->default_value(1),
+      "seeds of the clean runs; bugs are run with the first");
+  add("json", po::value(&options.json)->value_name("FILE"), "write all figures there");
+  add("page", po::value(&options.page)->value_name("FILE"), "write the page for people there");
+  add("jobs",
+      po::value(&options.run.jobs)->value_name("N")->default_value(cores, "one per core"),
+      "checks at the same time");
+  add("timeout",
+      po::value(&options.run.timeout_s)->value_name("S")->default_value(120),
+      "seconds that a pass may take");
+  add("keep", po::bool_switch(&options.run.keep), "keep traces and logs, and print where they are");
+  add("help", "this text");
+  return result;
+}
+
+Options read_options(const po::variables_map& values, Options options, const std::string& filter) {
+  if (values.contains("filter")) {
+    options.choice.filter = filter;
+  }
+  if (options.subset) {
+    options.choice.names = kSubset;
+    options.choice.precisions = {"bf16", "fp8"};
+  }
+  TTRACE_CHECK(options.choice.seeds >= 1 && options.run.jobs >= 1 && options.run.timeout_s >= 1,
+               UsageError,
+               "--seeds, --jobs and --timeout must be at least 1");
+  return options;
+}
+
+class WorkFolder {
+ public:
+  explicit WorkFolder(bool keep) : keep_(keep) {
+    std::string pattern = (fs::temp_directory_path() / "ttrace-scoreboard-XXXXXX").string();
+    TTRACE_CHECK(mkdtemp(pattern.data()) != nullptr, UsageError, "cannot create ", pattern);
+    path_ = pattern;
+  }
+  ~WorkFolder() {
+    if (!keep_) {
+      std::error_code ignored;
+      fs::remove_all(path_, ignored);
+    }
+  }
+  WorkFolder(const WorkFolder&) = delete;  // owns the folder
+  WorkFolder& operator=(const WorkFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  bool keep_;
+  std::string path_;
+};
+
+void write_file(const std::string& path, const std::string& text) {
+  if (path.empty()) {
+    return;
+  }
+  std::ofstream file(path);
+  file << text;
+  TTRACE_CHECK(file.flush().good(), UsageError, "cannot write ", path);
+}
+
+std::string command_of(int argc, char** argv) {
+  std::string command = "./dev scoreboard";
+  for (int i = 1; i < argc; ++i) {
+    command += " ";
+    command += argv[i];
+  }
+  return command;
+}
+
+int score(const Options& asked, const std::string& command) {
+  const Catalogue catalogue = read_catalogue(TTRACE_SOURCE "/examples/megatron_mini/bugs.yaml");
+  const Plan plan = make_plan(catalogue, asked.choice);
+  const WorkFolder work(asked.run.keep);
+  cli::ProgressLine line;
+  RunOptions options = asked.run;
+  options.bin = TTRACE_BIN;
+  options.run_ranks = TTRACE_SOURCE "/examples/megatron_mini/run_ranks";
+  options.base = TTRACE_SOURCE "/examples/tiny.yaml";
+  options.work = work.path();
+  options.progress = [&line](std::size_t done, std::size_t total, const std::string& what) {
+    line.show("[" + std::to_string(done + 1) + "/" + std::to_string(total) + "] " + what);
+  };
+  const Outcomes outcomes = run_plan(catalogue, plan, options);
+  line.clear();
+  write_file(asked.json, json_of(catalogue, plan, outcomes, command).dump(1) + "\n");
+  write_file(asked.page, page_of(catalogue, plan, outcomes, command));
+  if (asked.page.empty()) {
+    std::cout << page_of(catalogue, plan, outcomes, command) << '\n';
+  }
+  std::cout << summary_of(plan, outcomes);
+  if (asked.run.keep) {
+    std::cout << "traces and logs lie in " << work.path() << '\n';
+  }
+  return goals_are_met(plan, outcomes) ? 0 : kGoalsMissed;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  std::string filter;
+  const po::options_description known = description(options, filter);
+  po::variables_map values;
+  po::store(po::command_line_parser(argc, argv).options(known).positional({}).run(), values);
+  po::notify(values);
+  if (values.contains("help")) {
+    std::cout
+        << "usage: ttrace_scoreboard [options]\n\n"
+        << known
+        << "\nExit code: 0 where every run has a verdict, at least 90 % of the triggered bugs "
+           "are found and 90 %\nof those at the declared tensor, and at most 1 % of the clean "
+           "runs raise an alarm; else 1; 2 for\nbad usage.\n";
+    return 0;
+  }
+  return score(read_options(values, options, filter), command_of(argc, argv));
+}
+
+}  // namespace
+}  // namespace ttrace::scoreboard
+
+int main(int argc, char** argv) {
+  try {
+    return ttrace::scoreboard::run(argc, argv);
+  } catch (const ttrace::Error& error) {
+    std::cerr << "ttrace_scoreboard: " << error.message() << '\n';
+  } catch (const po::error& error) {
+    std::cerr << "ttrace_scoreboard: " << error.what() << "; see --help\n";
+  } catch (const std::exception& error) {
+    std::cerr << "ttrace_scoreboard: " << error.what() << '\n';
+  }
+  return 2;
+}

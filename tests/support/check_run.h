@@ -1,0 +1,57 @@
+// One `ttrace check` of the example programs, as a process, and what its report says.
+//
+// Thread-safety: free functions; checks in different folders may run at the same time.
+#pragma once
+
+#include "support/derived_config.h"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace ttrace::testing {
+
+// What both programs train.
+struct TrainingRun {
+  std::string config;  // file
+  std::string precision;
+  int seed = 1;
+  int steps = 1;
+};
+
+// Of the programs in the folder `bin`. `layout`: options of megatron_mini, "--tp 2 --sp".
+[[nodiscard]] std::string reference_command(const std::string& bin, const TrainingRun& run);
+[[nodiscard]] std::string candidate_command(const std::string& bin,
+                                            const std::string& run_ranks,
+                                            const TrainingRun& run,
+                                            const std::string& layout);
+
+// Ranks of a layout: --tp times --cp times --dp times --pp.
+[[nodiscard]] int ranks_of(const std::string& layout);
+
+struct CheckRequest {
+  std::string program;    // ttrace
+  std::string reference;  // a command, or the folder of a stored reference
+  std::string candidate;  // a command
+  std::string folder;     // made by the check; holds `reference` and `candidate` afterwards
+  int steps = 1;
+  int noise = 5;        // passes, where `reference` is a command
+  int timeout_s = 120;  // that a pass may take
+};
+
+struct CheckResult {
+  std::string problem;  // why there is no verdict; empty where there is one
+  bool diverged = false;
+  std::string first_id;             // of the first divergence
+  std::string signature = "none";   // of its diagnosis
+  double error_over_bound = 0.0;    // of the first divergence; 0 where it has no number
+  nlohmann::json report = nullptr;  // all of it, where there is a verdict
+  double seconds = 0.0;
+};
+
+[[nodiscard]] CheckResult run_check(const CheckRequest& request);
+
+// Numbers of a report: NaN and Inf stand there as text.
+[[nodiscard]] double number_of(const nlohmann::json& value);
+
+}  // namespace ttrace::testing

@@ -1,0 +1,13 @@
+// How large the rate of an event may be of which some trials showed a few, or none.
+//
+// Source: Clopper and Pearson, Biometrika 26 (1934); computed by Boost.Math from the beta
+// distribution.
+#pragma once
+
+namespace ttrace::testing {
+
+// Upper end of the two-sided interval that covers the true rate with probability `confidence` or
+// more; 1 without any trial. Requires: 0 <= events <= trials.
+[[nodiscard]] double clopper_pearson_upper(int events, int trials, double confidence = 0.95);
+
+}  // namespace ttrace::testing
