@@ -26,6 +26,11 @@ struct Parallel {
   // Whether no two ranks of tp * cp * dp hold the same token between tensor-parallel blocks. If
   // not, those of tp hold the same ones, and etp is tp.
   [[nodiscard]] bool has_distinct_tokens() const { return sequence_parallel || tp.size == 1; }
+  // Whether experts get tokens of several micro-batches at once: ranks of etp and ep are at
+  // different ones.
+  [[nodiscard]] bool mixes_microbatches() const {
+    return replica_size() % (etp.size * ep.size) != 0;
+  }
   // Ranks that share a micro-batch.
   [[nodiscard]] int replica_size() const { return tp.size * cp.size; }
 };
@@ -37,7 +42,7 @@ inline void add_expert_axes(const Parallel& parallel, ttrace::Layout& layout) {
   layout.add("ep", parallel.ep.size, parallel.ep.rank);
   const int replica = parallel.replica_size();
   const int holders = parallel.etp.size * parallel.ep.size;
-  const int ecp = replica % holders == 0 ? replica / holders : 1;
+  const int ecp = parallel.mixes_microbatches() ? 1 : replica / holders;
   layout.add("ecp", ecp, parallel.edp.rank % ecp);
 }
 

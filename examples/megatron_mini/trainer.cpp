@@ -142,6 +142,11 @@ void Trainer::describe() {
                       {"masked", name_of(data.masked)},
                       {"digest", plan_.text.digest()}};
   description.precision = name_of(plan_.config.precision);
+  if (parallel_.mixes_microbatches()) {
+    // A gradient of an expert's parameter is then that of several micro-batches. Main gradients are
+    // compared nevertheless.
+    description.untraced = {R"(/param_grad/decoder\.layers\.\d+\.mlp\.experts\.)"};
+  }
   session_.describe(std::move(description));
 }
 

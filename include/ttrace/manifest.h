@@ -19,12 +19,13 @@ struct TTRACE_API Manifest {
   int format_version = kFormatVersion;
   std::string pass;  // "reference", "candidate"
   int world_size = 1;
-  std::vector<std::int64_t> steps;  // traced iterations, ascending
-  std::string precision;            // "f64", "f32", "bf16": what the program computes in
-  Section layout;                   // axis -> size
-  Section model;                    // must be equal on both sides
-  Section data;                     // must be equal on both sides
-  Section versions;                 // ttrace, torch, program; printed where they differ
+  std::vector<std::int64_t> steps;    // traced iterations, ascending
+  std::string precision;              // "f64", "f32", "bf16": what the program computes in
+  Section layout;                     // axis -> size
+  Section model;                      // must be equal on both sides
+  Section data;                       // must be equal on both sides
+  Section versions;                   // ttrace, torch, program; printed where they differ
+  std::vector<std::string> untraced;  // regular expressions of ids that the program cannot give
 };
 
 // Writes DIR/manifest.json through a temporary name. Throws FormatError with path and cause.
