@@ -33,9 +33,7 @@ at::Tensor MoeLayer::forward(const at::Tensor& input,
                              const TokenPlaces& places) {
   ttrace::Scope scope(*this);
   const at::Tensor x = scope.in(input);
-  const bool misrouted = blueprint_.bugs.on("ranks-route-differently") &&
-                         path_ == "decoder.layers.1.mlp" && blueprint_.parallel.tp.rank > 0;
-  const Routing routing = router_->forward(misrouted ? before_norm : x, places);
+  const Routing routing = router_->forward(x, before_norm, places);
   const TokenDispatch dispatch(blueprint_, path_, routing, places);
   const at::Tensor outputs = run_experts(dispatch.to_experts(x.flatten(0, 1)), dispatch);
   at::Tensor sum = dispatch.combine(outputs, routing.weights);  // [n, h]

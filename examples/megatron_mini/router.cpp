@@ -75,9 +75,14 @@ void Router::forget_totals() {
   totals_ = {.loads = at::zeros({model_.experts}, at::kLong)};
 }
 
-Routing Router::forward(const at::Tensor& input, const TokenPlaces& places) {
+Routing Router::forward(const at::Tensor& input,
+                        const at::Tensor& before_norm,
+                        const TokenPlaces& places) {
   ttrace::Scope scope(*this);
-  const at::Tensor x = scope.in(input);
+  const bool misread = bugs_.on("ranks-route-differently") &&
+                       path_ == "decoder.layers.1.mlp.router" && parallel_.tp.rank > 0;
+  const at::Tensor normed = scope.in(input);
+  const at::Tensor& x = misread ? before_norm : normed;
   const auto wide = wide_type(x.scalar_type());
   const at::Tensor logits = scope.out(at::linear(x.to(wide), weight_.to(wide)));  // [rows, b, e]
   const at::Tensor scores = logits.softmax(-1);

@@ -46,8 +46,10 @@ class Router : public torch::nn::Module {
  public:
   Router(const Blueprint& blueprint, std::string path);
 
-  // [rows, b, h]
-  [[nodiscard]] Routing forward(const at::Tensor& input, const TokenPlaces& places);
+  // Both [rows, b, h]; `before_norm`: what `input` was normed from.
+  [[nodiscard]] Routing forward(const at::Tensor& input,
+                                const at::Tensor& before_norm,
+                                const TokenPlaces& places);
 
   // The bias stays in f32 (f64).
   void to(torch::Dtype type, bool non_blocking = false) override;

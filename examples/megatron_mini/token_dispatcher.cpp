@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
+#include <utility>
 
 namespace megatron_mini {
 
@@ -198,10 +200,18 @@ ttrace::Rows TokenDispatch::places_of_rows(std::size_t expert) const {
   const auto first = std::accumulate(
       rows_.begin(), rows_.begin() + static_cast<std::ptrdiff_t>(expert), std::int64_t{0});
   const at::Tensor part = places_.narrow(0, first, rows_[expert]);
-  return {.index = values(part.select(1, 0)),
-          .size = tokens_,
-          .microbatch = values(part.select(1, 1)),
-          .microbatches = microbatches_};
+  ttrace::Rows rows{.index = values(part.select(1, 0)),
+                    .size = tokens_,
+                    .microbatch = values(part.select(1, 1)),
+                    .microbatches = microbatches_};
+  // A router sends a token to an expert once; a dispatcher that mixes rows up may do so again.
+  std::set<std::pair<std::int64_t, std::int64_t>> seen;
+  for (std::size_t i = 0; i < rows.index.size(); ++i) {
+    if (!seen.emplace(rows.microbatch[i], rows.index[i]).second) {
+      rows.index[i] = -1;
+    }
+  }
+  return rows;
 }
 
 }  // namespace megatron_mini
