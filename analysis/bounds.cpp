@@ -22,6 +22,12 @@ FloatFormat format_of(ElementType type) {
       return {10, -14};
     case ElementType::kBF16:
       return {7, -126};
+    case ElementType::kE4M3:
+      return {3, -6};
+    case ElementType::kE5M2:
+      return {2, -14};
+    case ElementType::kE8M0:
+      return {0, -127};
     default:
       return {52, -1022};
   }
@@ -62,20 +68,44 @@ Bound Bounds::of(const Judged& judged) const {
         is_floating(judged.type) ? name_of(judged.id.kind) : name_of(judged.type);
     return {0.0, std::nullopt, BoundOrigin::kExact, "exact (" + std::string(what) + ")"};
   }
+  std::string why;
+  const TensorNoise* noise = usable_noise(judged.id, why);
+  return noise == nullptr ? from_class(judged, why) : from_noise(judged, *noise);
+}
+
+const TensorNoise* Bounds::usable_noise(const TensorId& id, std::string& why) const {
+  const TensorNoise* noise = noise_.find(id);
   if (noise_.passes() == 0) {
-    return from_class(judged, "no noise stored");
+    why = "no noise stored";
+  } else if (!same_precision_) {
+    why = "precisions differ";
+  } else if (noise == nullptr || noise->passes != noise_.passes()) {
+    why = "not in all noise passes";
+  } else if (noise->nonfinite > 0 || !std::isfinite(noise->mean_squared)) {
+    why = "a noise pass made NaN or Inf";
+  } else {
+    return noise;
   }
-  if (!same_precision_) {
-    return from_class(judged, "precisions differ");
+  return nullptr;
+}
+
+Bound Bounds::of_flips(const TensorId& margins, std::int64_t tokens, double largest) const {
+  constexpr double kDeviations = 3.2;
+  const ClassLimit& limit = limit_of(TensorClass::kActivation);
+  std::string why;
+  const TensorNoise* noise = usable_noise(margins, why);
+  if (noise == nullptr) {
+    return {limit.default_factor * default_unit(precision_) * largest,
+            std::nullopt,
+            BoundOrigin::kClassDefault,
+            "class default (" + why + ")"};
   }
-  const TensorNoise* noise = noise_.find(judged.id);
-  if (noise == nullptr || noise->passes != noise_.passes()) {
-    return from_class(judged, "not in all noise passes");
-  }
-  if (noise->nonfinite > 0 || !std::isfinite(noise->mean_squared)) {
-    return from_class(judged, "a noise pass made NaN or Inf");
-  }
-  return from_noise(judged, *noise);
+  const double s =
+      std::sqrt(noise->mean_squared / static_cast<double>(std::max<std::int64_t>(1, tokens)));
+  return {limit.noise_limit * std::max(noise->max_abs, kDeviations * s),
+          std::nullopt,
+          BoundOrigin::kNoise,
+          "margins in " + noise_sources_[static_cast<std::size_t>(TensorClass::kActivation)]};
 }
 
 // By how much the squared noise of a parameter's accumulated gradient grows where micro-batches err
@@ -105,13 +135,18 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   const Statistics& statistics = judged.statistics;
   double scale_squared = noise.mean_squared * common_growth(judged.id);
   if (is_optimizer_result(tensor_class)) {
-    const PooledNoise pool = noise_.pooled(judged.id.step, judged.id.kind);
+    const PooledNoise pool = noise_.pooled(judged.id);
     scale_squared += pool.element_variance * static_cast<double>(statistics.count) +
                      squared(kLargestNoiseMultiple * pool.max_abs);
   }
+  if (tensor_class == TensorClass::kScale) {
+    const PooledNoise pool = noise_.pooled(judged.id);
+    scale_squared += pool.relative_squared * statistics.reference_squared +
+                     squared(pool.relative_max * statistics.max_reference);
+  }
   if (tensor_class == TensorClass::kScalar) {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
-    scale_squared += squared(rounding_error(precision_)) * statistics.reference_squared;
+    scale_squared += squared(rounding_of_scalars(precision_)) * statistics.reference_squared;
   }
   if (scale_squared == 0.0) {
     return {0.0,

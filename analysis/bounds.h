@@ -17,6 +17,11 @@
 //   nearly lr sign(g): where g is within its noise of zero the element flips by 2 lr. A small
 //   tensor may see no such flip in any of K passes and one in the candidate; v n is the share of
 //   flips that a tensor of its size has on average, (m D)^2 admits m^2 = 9 flips beyond.
+// - Scales of quantised operands, and amax histories: (u ||r||)^2 + (w max|r|)^2 with u the
+// relative
+//   noise, and w the largest relative noise of an element, over all tensors of that kind, step and
+//   slot (inputs, weights, gradients of outputs). A scale follows from the largest element of a
+//   tensor alone, which moves in some passes only; one that is a power of two doubles or stays.
 // - Sums over micro-batches (main_grad, and the moments and parameters made from it):
 //   (kappa sum_m s_m)^2 with s_m the noise of micro-batch m's gradient and kappa = 0.5. A candidate
 //   rounds alike what is alike in all micro-batches (a bias, a mean, the gradient of a nearly
@@ -75,8 +80,13 @@ class Bounds {
   Bounds(const NoiseModel& noise, ElementType precision, bool same_precision);
 
   [[nodiscard]] Bound of(const Judged& judged) const;
+  // By how much the scores of two experts may have moved against each other; see routing_check.h.
+  // `margins` is the id of a router's margins, the largest of which is `largest`.
+  [[nodiscard]] Bound of_flips(const TensorId& margins, std::int64_t tokens, double largest) const;
 
  private:
+  // Noise of a tensor that passes say something of, or null and why not.
+  [[nodiscard]] const TensorNoise* usable_noise(const TensorId& id, std::string& why) const;
   [[nodiscard]] Bound from_noise(const Judged& judged, const TensorNoise& noise) const;
   [[nodiscard]] double common_growth(const TensorId& id) const;
   [[nodiscard]] Bound from_class(const Judged& judged, const std::string& why) const;

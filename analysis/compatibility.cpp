@@ -2,6 +2,7 @@
 
 #include <ttrace/error.h>
 #include <ttrace/manifest.h>
+#include <ttrace/routing.h>
 
 #include <set>
 
@@ -70,6 +71,17 @@ std::vector<std::string> check_comparable(const Trace& reference,
                  ", the candidate ",
                  steps_of(candidate, selection),
                  "; trace both with the same TTRACE_STEPS, or select common ones with --steps");
+  }
+
+  if (!r.forced_routing.empty()) {
+    TTRACE_CHECK(r.forced_routing == digest_of(read_routing(candidate)),
+                 UsageError,
+                 "the reference ",
+                 reference.directory(),
+                 " followed the choices of experts of another candidate than ",
+                 candidate.directory(),
+                 "; run it again with TTRACE_CANDIDATE set to that one, or take a reference that "
+                 "chose its own experts");
   }
 
   std::vector<std::string> remarks;

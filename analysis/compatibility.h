@@ -12,7 +12,8 @@ namespace ttrace {
 
 // Throws UsageError naming the first difference of `model` or `data`, or the sets of steps where
 // those selected differ: a step that only one side ran has nothing to be compared with, and leaving
-// it out silently would hide what the user asked for. Returns remarks on precision, passes and
+// it out silently would hide what the user asked for; or that the reference followed another
+// candidate's choices of experts. Returns remarks on precision, passes and
 // versions.
 [[nodiscard]] std::vector<std::string> check_comparable(const Trace& reference,
                                                         const Trace& candidate,

@@ -7,6 +7,7 @@
 #include "analysis/matching.h"
 #include "analysis/noise.h"
 #include "analysis/parallel.h"
+#include "analysis/routing_check.h"
 #include "analysis/verdict.h"
 #include "analysis/where_to_look.h"
 
@@ -27,13 +28,13 @@ namespace {
 
 ElementType precision_of(const Trace& trace) {
   try {
-    return parse_element_type(trace.manifest().precision);
+    return coarsest_type(trace.manifest().precision);
   } catch (const FormatError&) {
     TTRACE_THROW(UsageError,
                  trace.directory(),
                  ": precision `",
                  trace.manifest().precision,
-                 "` is none of f64, f32, bf16, f16; correct it in the manifest");
+                 "` is none of f64, f32, bf16, f16, fp8; correct it in the manifest");
   }
 }
 
@@ -80,13 +81,14 @@ struct Task {
 };
 
 std::vector<Task> plan(const std::vector<Match>& matches,
+                       const Judge& judge,
                        const DiffOptions& options,
                        std::vector<std::string>& warnings) {
   Selection selection = options.selection;  // copies: they count what they apply to
   ToleranceRules tolerance = options.tolerance;
   std::vector<Task> tasks;
   for (std::size_t i = 0; i < matches.size(); ++i) {
-    if (selection.wants(matches[i].id, matches[i].candidate)) {
+    if (judge.judges(i) && selection.wants(matches[i].id, matches[i].candidate)) {
       tasks.push_back({i, tolerance.of(matches[i].id)});
     }
   }
@@ -193,10 +195,13 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
       interrupted_steps("reference", reference, options.selection, report.lacking);
   interruptions.candidate =
       interrupted_steps("candidate", candidate, options.selection, report.lacking);
-  const std::vector<Task> tasks = plan(matches, options, report.warnings);
-  report.left_out = matches.size() - tasks.size();
-  report.tensors =
-      judge_all(Judge(matches, bounds, same_precision, std::move(interruptions)), tasks, options);
+  const Judge judge(matches, bounds, same_precision, std::move(interruptions));
+  const std::vector<Task> tasks = plan(matches, judge, options, report.warnings);
+  report.left_out = judge.count() - tasks.size();
+  report.tensors = judge_all(judge, tasks, options);
+  if (!report.follows_candidate()) {
+    mark_behind_flips(report.tensors);
+  }
   mark_untraced(report);
   mark_allowed(options, report);
 

@@ -31,7 +31,8 @@ Json side_json(const Side& side) {
           {"layout", Json(manifest.layout)},
           {"model", Json(manifest.model)},
           {"data", Json(manifest.data)},
-          {"versions", Json(manifest.versions)}};
+          {"versions", Json(manifest.versions)},
+          {"forced_routing", manifest.forced_routing}};
 }
 
 Json counts_json(const Report& report) {
@@ -44,6 +45,7 @@ Json counts_json(const Report& report) {
           {"allowed_failed", counts.allowed_failed},
           {"allowed_missing", counts.allowed_missing},
           {"incomplete", counts.incomplete},
+          {"behind_flip", counts.behind_flip},
           {"left_out", report.left_out},
           {"noise_passes", report.noise_passes},
           {"bounds_from_noise", counts.bounds_from_noise},
@@ -82,12 +84,25 @@ Json tolerance_json(const Comparison* comparison) {
           {"worst", number(check.worst)}};
 }
 
+Json flips_json(const RoutingFlips& flips) {
+  return {{"tokens", flips.tokens},
+          {"flips", flips.flips},
+          {"illegal", flips.illegal},
+          {"largest_move", number(flips.largest_move)},
+          {"bound", number(flips.bound)}};
+}
+
+Json routing_json(const Report& report) {
+  const auto flips = report.flips();
+  return flips ? flips_json(*flips) : Json();
+}
+
 // A run that was compared only in part is never "clean".
 const char* verdict_word(const Report& report) {
   if (report.diverged()) {
     return "diverged";
   }
-  return report.partial() ? "incomplete" : "clean";
+  return report.partial() ? "incomplete" : report.undecided() ? "undecided" : "clean";
 }
 
 Json tensor_json(const TensorVerdict& tensor) {
@@ -111,6 +126,9 @@ Json tensor_json(const TensorVerdict& tensor) {
   json["max_index"] = c != nullptr && c->different > 0 ? Json(c->max_index) : Json();
   json["different"] = c != nullptr ? Json(c->different) : Json();
   json["elements"] = c != nullptr ? Json(c->elements) : Json();
+  if (tensor.flips) {
+    json["flips"] = flips_json(*tensor.flips);
+  }
   json["ranks"] = tensor.ranks;
   json["cause"] = tensor.cause;
   return json;
@@ -128,6 +146,7 @@ void write_json(std::ostream& out, const Report& report) {
   out << "{\"schema\":1,\n\"verdict\":\"" << verdict_word(report)
       << "\",\n\"first_divergence\":" << dump(first_divergence_json(report))
       << ",\n\"counts\":" << dump(counts_json(report))
+      << ",\n\"routing\":" << dump(routing_json(report))
       << ",\n\"reference\":" << dump(side_json(report.reference))
       << ",\n\"candidate\":" << dump(side_json(report.candidate))
       << ",\n\"partial\":" << dump(report.partial()) << ",\n\"lacking\":" << dump(report.lacking)

@@ -20,6 +20,7 @@ constexpr std::array kLimits = {
     ClassLimit{TensorClass::kOptimizerMatrix, "optimizer result", 2.0, 400.0},
     ClassLimit{TensorClass::kOptimizerVector, "optimizer result of a vector", 4.0, 400.0},
     ClassLimit{TensorClass::kLoss, "loss", 2.0, 12.0},
+    ClassLimit{TensorClass::kScale, "scale", 2.0, 40.0},
     ClassLimit{TensorClass::kScalar, "scalar", 10.0, 40.0},
 };
 
@@ -32,7 +33,6 @@ bool is_exact(const TensorId& id, ElementType type) {
   switch (id.kind) {
     case Kind::kData:
     case Kind::kMask:
-    case Kind::kRouting:
       return true;
     case Kind::kParam:
       return id.step == 0;  // later ones have passed through updates
@@ -57,7 +57,7 @@ TensorClass class_of(Kind kind, std::size_t dimensions) {
       return dimensions > 1 ? TensorClass::kOptimizerMatrix : TensorClass::kOptimizerVector;
     case Kind::kScale:
     case Kind::kAmaxHistory:
-      return TensorClass::kVector;
+      return TensorClass::kScale;
     case Kind::kLoss:
       return TensorClass::kLoss;
     case Kind::kScalar:
@@ -78,8 +78,20 @@ const ClassLimit& limit_of(TensorClass tensor_class) {
 
 double default_unit(ElementType precision) {
   constexpr double kOrderOfSummation = 12.0;
-  const bool wide = precision == ElementType::kF32 || precision == ElementType::kF64;
-  return rounding_error(precision) * (wide ? kOrderOfSummation : 1.0);
+  constexpr double kAveragedInProducts = 0.4;
+  switch (precision) {
+    case ElementType::kF32:
+    case ElementType::kF64:
+      return kOrderOfSummation * rounding_error(precision);
+    case ElementType::kE4M3:
+      return kAveragedInProducts * rounding_error(precision);
+    default:
+      return rounding_error(precision);
+  }
+}
+
+double rounding_of_scalars(ElementType precision) {
+  return rounding_error(precision == ElementType::kE4M3 ? ElementType::kBF16 : precision);
 }
 
 }  // namespace ttrace

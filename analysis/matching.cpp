@@ -1,5 +1,6 @@
 #include "analysis/matching.h"
 
+#include <ttrace/routing.h>
 #include <ttrace/tensor_id_hash.h>
 
 #include <algorithm>
@@ -120,24 +121,36 @@ void add_candidate_rank(const RankFile& file, int rank, Place next, Entries& ent
   }
 }
 
-void link_recomputed(std::vector<Match>& matches) {
-  const bool any =
-      std::any_of(matches.begin(), matches.end(), [](const Match& m) { return m.id.recompute; });
+bool is_choices(const TensorId& id) {
+  return id.kind == Kind::kRouting && id.slot == kChoicesSlot;
+}
+
+// Lets tensors know where others stand that they are judged with.
+void link(std::vector<Match>& matches) {
+  const bool any = std::any_of(matches.begin(), matches.end(), [](const Match& match) {
+    return match.id.recompute || is_choices(match.id);
+  });
   if (!any) {
     return;
   }
   std::map<TensorId, std::size_t> positions;
   for (std::size_t i = 0; i < matches.size(); ++i) {
-    if (!matches[i].id.recompute) {
-      positions.emplace(matches[i].id, i);
-    }
+    positions.emplace(matches[i].id, i);
   }
+  const auto find = [&](const TensorId& id) {
+    const auto found = positions.find(id);
+    return found == positions.end() ? std::nullopt : std::optional(found->second);
+  };
   for (Match& match : matches) {
-    TensorId first = match.id;
-    first.recompute = false;
-    const auto found = positions.find(first);
-    if (match.id.recompute && found != positions.end()) {
-      match.first_forward = found->second;
+    TensorId other = match.id;
+    if (match.id.recompute) {
+      other.recompute = false;
+      match.first_forward = find(other);
+    }
+    if (is_choices(match.id)) {
+      other = match.id;
+      other.slot = kMarginsSlot;
+      match.margins = find(other);
     }
   }
 }
@@ -170,7 +183,7 @@ std::vector<Match> match(const Trace& reference, const Trace& candidate) {
   for (Entry* entry : sorted) {
     matches.push_back(std::move(entry->match));
   }
-  link_recomputed(matches);
+  link(matches);
   return matches;
 }
 

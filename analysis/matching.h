@@ -24,6 +24,8 @@ struct Match {
   std::vector<Shard> candidate;
   // For a recomputed tensor: where its first forward stands in the list, if it was recorded.
   std::optional<std::size_t> first_forward;
+  // For choices of experts: where their margins stand in the list, if they were recorded.
+  std::optional<std::size_t> margins;
 };
 
 // The spans point into the traces. RankFile sees to it that a rank holds an id once.

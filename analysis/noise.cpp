@@ -30,21 +30,32 @@ NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Mat
     }
   }
 
-  std::map<std::pair<std::int64_t, Kind>, double> elements;
+  struct Size {
+    double elements = 0.0;
+    double squares = 0.0;
+  };
+  std::map<std::tuple<std::int64_t, Kind, int>, Size> sizes;
   for (const Match& match : matches) {
     const TensorNoise* noise = find(match.id);
     if (noise == nullptr || match.reference.empty()) {
       continue;
     }
-    const std::pair key{match.id.step, match.id.kind};
+    const std::tuple key{match.id.step, match.id.kind, match.id.slot};
     PooledNoise& pool = pools_[key];
     pool.element_variance += noise->mean_squared;
     pool.max_abs = std::max(pool.max_abs, noise->max_abs);
-    const Placement& placement = match.reference.front().record->placement;
-    elements[key] += static_cast<double>(element_count(placement.logical_shape()));
+    const Record& record = *match.reference.front().record;
+    Size& size = sizes[key];
+    size.elements += static_cast<double>(element_count(record.placement.logical_shape()));
+    size.squares += record.norm * record.norm;
+    if (record.max_abs > 0.0) {
+      pool.relative_max = std::max(pool.relative_max, noise->max_abs / record.max_abs);
+    }
   }
   for (auto& [key, pool] : pools_) {
-    pool.element_variance /= std::max(elements[key], 1.0);
+    const Size& size = sizes[key];
+    pool.relative_squared = size.squares > 0.0 ? pool.element_variance / size.squares : 0.0;
+    pool.element_variance /= std::max(size.elements, 1.0);
   }
 }
 
@@ -53,8 +64,8 @@ const TensorNoise* NoiseModel::find(const TensorId& id) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
-PooledNoise NoiseModel::pooled(std::int64_t step, Kind kind) const {
-  const auto found = pools_.find({step, kind});
+PooledNoise NoiseModel::pooled(const TensorId& id) const {
+  const auto found = pools_.find({id.step, id.kind, id.slot});
   return found == pools_.end() ? PooledNoise{} : found->second;
 }
 

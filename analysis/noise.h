@@ -13,6 +13,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -27,10 +28,13 @@ struct TensorNoise {
   std::uint64_t nonfinite = 0;  // NaN and Inf that the passes produced
 };
 
-// Of all tensors of one kind in one step.
+// Of all tensors of one kind and slot in one step.
 struct PooledNoise {
   double element_variance = 0.0;  // v: mean squared noise of an element
   double max_abs = 0.0;           // D: largest noise of an element
+  // The same in units of the tensors themselves, for tensors of one element or few.
+  double relative_squared = 0.0;  // sum of s^2 over sum of ||r||^2
+  double relative_max = 0.0;      // largest noise of an element over max |r|
 };
 
 class NoiseModel {
@@ -41,8 +45,8 @@ class NoiseModel {
   [[nodiscard]] int passes() const { return passes_; }
   // Null where no pass holds the tensor.
   [[nodiscard]] const TensorNoise* find(const TensorId& id) const;
-  // Zeros for a kind that no pass holds.
-  [[nodiscard]] PooledNoise pooled(std::int64_t step, Kind kind) const;
+  // Of the tensors of this one's step, kind and slot; zeros where no pass holds any.
+  [[nodiscard]] PooledNoise pooled(const TensorId& id) const;
   // Sum over the micro-batches m of s_m of `parameter`'s gradient: how far its accumulated gradient
   // would be off if all micro-batches erred alike.
   [[nodiscard]] double if_all_alike(std::int64_t step, const std::string& parameter) const;
@@ -50,7 +54,7 @@ class NoiseModel {
  private:
   int passes_ = 0;
   std::unordered_map<TensorId, TensorNoise, TensorIdHash> tensors_;
-  std::map<std::pair<std::int64_t, Kind>, PooledNoise> pools_;
+  std::map<std::tuple<std::int64_t, Kind, int>, PooledNoise> pools_;
   std::map<std::pair<std::int64_t, std::string>, double> if_all_alike_;
 };
 

@@ -1,5 +1,6 @@
 #include "analysis/report.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace ttrace {
@@ -20,6 +21,8 @@ std::string_view name_of(Status status) {
       return "missing_in_reference";
     case Status::kIncomplete:
       return "incomplete";
+    case Status::kBehindFlip:
+      return "behind_flip";
   }
   return "";
 }
@@ -50,8 +53,14 @@ std::string_view name_of(Symptom symptom) {
       return "non_finite";
     case Symptom::kNotEqual:
       return "not_equal";
+    case Symptom::kIllegalFlip:
+      return "illegal_flip";
     case Symptom::kRecompute:
       return "recompute_differs";
+    case Symptom::kMessage:
+      return "message_differs";
+    case Symptom::kCollective:
+      return "collective_wrong";
     case Symptom::kFactor:
       return "factor";
     case Symptom::kOutOfBound:
@@ -83,12 +92,40 @@ Counts Report::counts() const {
     counts.missing_in_candidate += has(Status::kMissingInCandidate) ? 1 : 0;
     counts.missing_in_reference += has(Status::kMissingInReference) ? 1 : 0;
     counts.incomplete += has(Status::kIncomplete) ? 1 : 0;
+    counts.behind_flip += has(Status::kBehindFlip) ? 1 : 0;
     counts.bounds_from_noise += tensor.origin == BoundOrigin::kNoise ? 1 : 0;
     counts.bounds_exact += tensor.origin == BoundOrigin::kExact ? 1 : 0;
     counts.bounds_class_default += tensor.origin == BoundOrigin::kClassDefault ? 1 : 0;
     counts.bounds_asked += tensor.origin == BoundOrigin::kAsked ? 1 : 0;
   }
   return counts;
+}
+
+bool Report::undecided() const {
+  return !diverged() &&
+         std::any_of(tensors.begin(), tensors.end(), [](const TensorVerdict& tensor) {
+           return tensor.status == Status::kBehindFlip;
+         });
+}
+
+std::optional<RoutingFlips> Report::flips() const {
+  std::optional<RoutingFlips> all;
+  for (const TensorVerdict& tensor : tensors) {
+    if (!tensor.flips) {
+      continue;
+    }
+    all = all ? all : std::optional(RoutingFlips{});
+    all->tokens += tensor.flips->tokens;
+    all->flips += tensor.flips->flips;
+    all->illegal += tensor.flips->illegal;
+    // a / b > c / d without dividing by zero
+    if (tensor.flips->flips > 0 &&
+        tensor.flips->largest_move * all->bound >= all->largest_move * tensor.flips->bound) {
+      all->largest_move = tensor.flips->largest_move;
+      all->bound = tensor.flips->bound;
+    }
+  }
+  return all;
 }
 
 }  // namespace ttrace

@@ -28,6 +28,7 @@ enum class Status : std::uint8_t {
   kMissingInCandidate,
   kMissingInReference,
   kIncomplete,  // not all there, because a step of the trace was interrupted; not judged
+  kBehindFlip,  // differs, but behind a choice of experts that differs: no bound knows of that
 };
 
 // Where a bound came from, for the counts; TensorVerdict::bound_source says it in words.
@@ -47,7 +48,10 @@ enum class Symptom : std::uint8_t {
   kRowsDiffer,        // rows of a sparse dimension that the two sides hold
   kNonFinite,         // NaN or Inf on one side
   kNotEqual,          // must be equal and is not
+  kIllegalFlip,       // experts chosen that round-off does not explain
   kRecompute,         // a recomputed value is not the first one
+  kMessage,           // received is not what was sent
+  kCollective,        // a collective returns what its inputs do not make
   kFactor,            // candidate = factor x reference explains the error
   kOutOfBound,        // any other error beyond the bound
 };
@@ -79,6 +83,19 @@ struct Comparison {
   [[nodiscard]] double ratio() const;
 };
 
+// Tokens that go to another set of experts than in the reference; see routing_check.h.
+struct RoutingFlips {
+  std::int64_t tokens = 0;
+  std::int64_t flips = 0;
+  std::int64_t illegal = 0;   // of them, those that round-off does not explain
+  double largest_move = 0.0;  // by how much scores moved at least, over all flips
+  double bound = 0.0;         // what round-off explains of that
+  bool margins_known = false;
+  std::int64_t worst_token = -1;  // the illegal one whose scores moved most, and its experts
+  std::vector<std::int64_t> reference_experts;
+  std::vector<std::int64_t> candidate_experts;
+};
+
 struct TensorVerdict {
   TensorId id;
   // Order number of the reference's record. A tensor that only the candidate has carries the number
@@ -88,6 +105,7 @@ struct TensorVerdict {
   Status status = Status::kWithin;
   BoundOrigin origin = BoundOrigin::kExact;
   std::string bound_source;              // "5 noise passes x 2 (default limit)"
+  std::optional<RoutingFlips> flips;     // of choices of experts; then no comparison
   std::optional<Comparison> comparison;  // absent where no two tensors could be laid side by side
   std::vector<int>
       ranks;  // candidate's ranks concerned: those that disagree, else all that hold it
@@ -96,7 +114,8 @@ struct TensorVerdict {
   bool allowed = false;  // a difference that the user permits; never a finding
 
   [[nodiscard]] bool is_finding() const {
-    return !allowed && status != Status::kWithin && status != Status::kIncomplete;
+    return !allowed && status != Status::kWithin && status != Status::kIncomplete &&
+           status != Status::kBehindFlip;
   }
 };
 
@@ -116,6 +135,7 @@ struct Counts {
   std::size_t allowed_failed = 0;
   std::size_t allowed_missing = 0;
   std::size_t incomplete = 0;
+  std::size_t behind_flip = 0;
   std::size_t bounds_from_noise = 0;
   std::size_t bounds_exact = 0;
   std::size_t bounds_class_default = 0;
@@ -138,8 +158,17 @@ struct Report {
   std::string where_to_look;                    // for the first divergence
 
   [[nodiscard]] bool diverged() const { return first_divergence.has_value(); }
+  // The reference went on with the candidate's choices of experts.
+  [[nodiscard]] bool follows_candidate() const {
+    return !reference.manifest.forced_routing.empty();
+  }
   [[nodiscard]] bool partial() const { return !lacking.empty(); }
+  // Nothing diverged, but something differs behind a flip: nobody knows.
+  [[nodiscard]] bool undecided() const;
   [[nodiscard]] Counts counts() const;
+  // Over all choices of experts; nothing where none were recorded. `bound` and `largest_move` are
+  // those of the flip nearest to its bound, or beyond it.
+  [[nodiscard]] std::optional<RoutingFlips> flips() const;
 };
 
 struct TextOptions {

@@ -24,16 +24,19 @@ void write_side(std::ostream& out, const char* name, const Side& side) {
 }
 
 void write_verdict_line(std::ostream& out, const Report& report, bool color) {
-  std::string word = report.diverged() ? "DIVERGED" : "WITHIN BOUND";
+  std::string word = report.diverged() ? "DIVERGED"
+                     : report.undecided()
+                         ? "UNDECIDED: what differs comes after tokens that go to other experts"
+                         : "WITHIN BOUND";
   if (report.partial()) {
     word = "PARTIAL: " + std::string(report.diverged() ? "DIVERGED" : "within bound so far") +
            "; the verdict covers only what was written before the interruption";
   }
   if (color) {
     const char* yellow = "\033[1;33m";
-    out << (report.diverged()  ? "\033[1;31m"
-            : report.partial() ? yellow
-                               : "\033[1;32m")
+    out << (report.diverged()                        ? "\033[1;31m"
+            : report.partial() || report.undecided() ? yellow
+                                                     : "\033[1;32m")
         << word << "\033[0m\n";
   } else {
     out << word << '\n';
@@ -182,6 +185,29 @@ void write_list(std::ostream& out,
   }
 }
 
+void write_routing(std::ostream& out, const Report& report) {
+  const auto flips = report.flips();
+  if (!flips) {
+    return;
+  }
+  out << "\nrouting: " << flips->flips << " of " << counted(flips->tokens, "token", "tokens")
+      << (flips->flips == 1 ? " goes" : " go") << " to other experts than in the reference";
+  if (flips->flips > 0) {
+    out << ", " << flips->illegal
+        << " of them beyond round-off (nearest to its bound: scores moved by "
+        << short_number(flips->largest_move) << ", bound " << short_number(flips->bound) << ")";
+  }
+  if (report.follows_candidate()) {
+    out << "; the reference went on with the candidate's choices";
+  }
+  out << '\n';
+  if (const std::size_t behind = report.counts().behind_flip; behind > 0) {
+    out << "  " << counted(static_cast<std::int64_t>(behind), "tensor", "tensors")
+        << " after such a token differ and are not sharply judged, because this reference went on "
+           "with its own choices; `ttrace check` with a command for the reference runs it again\n";
+  }
+}
+
 // What most reports have none of.
 void write_count(std::ostream& out, std::size_t count, const char* what) {
   if (count > 0) {
@@ -206,6 +232,7 @@ void write_counts(std::ostream& out, const Report& report) {
   write_count(out, counts.allowed_failed, "allowed out of bound");
   write_count(out, counts.allowed_missing, "allowed missing");
   write_count(out, counts.incomplete, "incomplete");
+  write_count(out, counts.behind_flip, "behind a flip of experts");
   write_count(out, report.left_out, "left out by selection");
   out << "; bounds: " << counts.bounds_from_noise << " from "
       << counted(report.noise_passes, "noise pass", "noise passes") << ", " << counts.bounds_exact
@@ -231,6 +258,7 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
     write_closest(out, report);
   }
   write_table(out, report, true, options.max_rows);
+  write_routing(out, report);
   write_list(out, "lacking", report.lacking, options.max_rows);
   write_list(out, "notes", report.notes, options.max_rows);
   write_counts(out, report);

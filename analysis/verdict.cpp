@@ -1,5 +1,6 @@
 #include "analysis/verdict.h"
 
+#include "analysis/routing_check.h"
 #include "analysis/wording.h"
 
 #include <ttrace/error.h>
@@ -223,7 +224,29 @@ void conclude(TensorVerdict& verdict, const std::vector<Observation>& observatio
 // Whether the observation is about the size of the error only.
 bool is_size(const Observation& observation) {
   return observation.symptom == Symptom::kNotEqual || observation.symptom == Symptom::kFactor ||
-         observation.symptom == Symptom::kOutOfBound;
+         observation.symptom == Symptom::kOutOfBound ||
+         observation.symptom == Symptom::kIllegalFlip;
+}
+
+// Choices of experts, as numbers that can be compared.
+bool is_choices(const TensorId& id, const MergeResult& reference, const MergeResult& candidate) {
+  return id.kind == Kind::kRouting && id.slot == kChoicesSlot &&
+         reference.type == ElementType::kI64 && candidate.type == ElementType::kI64;
+}
+
+// As doubles; empty where there is no tensor of `tokens` elements.
+std::vector<double> margins_of(std::span<const Shard> shards, std::size_t tokens) {
+  if (shards.empty()) {
+    return {};
+  }
+  const MergeResult merged = merge(shards);
+  const auto count = static_cast<std::size_t>(element_count(merged.shape));
+  if (!merged.has_tensor() || count != tokens) {
+    return {};
+  }
+  std::vector<double> margins(count);
+  to_double(merged.type, merged.bytes.data(), static_cast<std::int64_t>(count), margins.data());
+  return margins;
 }
 
 TensorPair pair_of(const MergeResult& reference, const MergeResult& candidate) {
@@ -322,8 +345,19 @@ TensorVerdict Judge::missing(const Match& match) const {
   return verdict;
 }
 
+std::size_t Judge::count() const {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < matches_.size(); ++i) {
+    count += judges(i) ? 1 : 0;
+  }
+  return count;
+}
+
 TensorVerdict Judge::judge(std::size_t index, const std::optional<Tolerance>& tolerance) const {
   const Match& match = matches_[index];
+  if (SelfCheck::concerns(match.id.kind)) {
+    return self_check_.judge(index);
+  }
   if (!match.reference.empty() && !match.candidate.empty()) {
     return judge_pair(match, tolerance);
   }
@@ -391,7 +425,9 @@ TensorVerdict Judge::judge_pair(const Match& match,
     mark_incomplete(verdict);
   } else if (compare_shapes(reference, candidate, "reference", observations)) {
     compare_rows(reference, candidate, "reference", "candidate", observations);
-    if (tolerance) {
+    if (is_choices(match.id, reference, candidate)) {
+      compare_routing(match, reference, candidate, verdict, observations);
+    } else if (tolerance) {
       compare_with(*tolerance, match, reference, candidate, verdict, observations);
     } else {
       compare_values(match, reference, candidate, verdict, observations);
@@ -404,6 +440,32 @@ TensorVerdict Judge::judge_pair(const Match& match,
   verdict.tier = exact || structural ? Tier::kT0 : Tier::kT2;
   conclude(verdict, observations);
   return verdict;
+}
+
+void Judge::compare_routing(const Match& match,
+                            const MergeResult& reference,
+                            const MergeResult& candidate,
+                            TensorVerdict& verdict,
+                            std::vector<Observation>& observations) const {
+  Margins margins;
+  TensorId id = match.id;
+  id.slot = kMarginsSlot;
+  const std::int64_t choices = reference.shape.empty() ? 1 : reference.shape.back();
+  const std::int64_t tokens = choices == 0 ? 0 : element_count(reference.shape) / choices;
+  if (match.margins) {
+    const Match& both = matches_[*match.margins];
+    margins.reference = margins_of(both.reference, static_cast<std::size_t>(tokens));
+    margins.candidate = margins_of(both.candidate, static_cast<std::size_t>(tokens));
+  }
+  const auto largest = std::max_element(margins.reference.begin(), margins.reference.end());
+  const Bound bound =
+      bounds_.of_flips(id, tokens, largest == margins.reference.end() ? 0.0 : *largest);
+  verdict.origin = bound.origin;
+  verdict.bound_source = bound.source;
+  verdict.flips = compare_choices(reference, candidate, margins, bound);
+  if (auto observation = illegal_flips(*verdict.flips, reference.shape)) {
+    observations.push_back(*std::move(observation));
+  }
 }
 
 void Judge::compare_values(const Match& match,

@@ -7,6 +7,7 @@
 #include "analysis/cause.h"
 #include "analysis/matching.h"
 #include "analysis/report.h"
+#include "analysis/self_check.h"
 #include "analysis/tolerance.h"
 
 #include <cstddef>
@@ -33,11 +34,19 @@ class Judge {
         Interruptions interruptions = {})
       : matches_(matches),
         bounds_(bounds),
+        self_check_(matches, interruptions.candidate),
         same_precision_(same_precision),
         interruptions_(std::move(interruptions)) {}
 
-  // `tolerance`, where the user asked for one, stands in for the bound. Throws UsageError where the
-  // reference contradicts itself: it is what the candidate is held against.
+  // Whether a tensor gets a verdict; see self_check.h for those that do not.
+  [[nodiscard]] bool judges(std::size_t index) const {
+    return !SelfCheck::concerns(matches_[index].id.kind) || self_check_.is_subject(index);
+  }
+  // Number of tensors that get one.
+  [[nodiscard]] std::size_t count() const;
+  // Requires: judges(index). `tolerance`, where the user asked for one, stands in for the bound.
+  // Throws UsageError where the reference contradicts itself: it is what the candidate is held
+  // against.
   [[nodiscard]] TensorVerdict judge(std::size_t index,
                                     const std::optional<Tolerance>& tolerance = {}) const;
 
@@ -45,6 +54,12 @@ class Judge {
   [[nodiscard]] TensorVerdict judge_pair(const Match& match,
                                          const std::optional<Tolerance>& tolerance) const;
   [[nodiscard]] TensorVerdict judge_recomputed(const Match& match) const;
+  // Choices of experts of equal logical shapes.
+  void compare_routing(const Match& match,
+                       const MergeResult& reference,
+                       const MergeResult& candidate,
+                       TensorVerdict& verdict,
+                       std::vector<Observation>& observations) const;
   // A tensor that one side lacks.
   [[nodiscard]] TensorVerdict missing(const Match& match) const;
   // Of equal logical shapes; completes `verdict` and adds what was seen.
@@ -56,6 +71,7 @@ class Judge {
 
   std::span<const Match> matches_;
   const Bounds& bounds_;
+  SelfCheck self_check_;
   bool same_precision_;
   Interruptions interruptions_;
 };

@@ -31,8 +31,8 @@ std::string state_of(std::span<const TensorVerdict> tensors, const TensorId& id,
   std::int64_t within = 0;
   std::int64_t beyond = 0;
   for (const TensorVerdict& tensor : tensors) {
-    if (tensor.status != Status::kIncomplete && tensor.id.step == id.step &&
-        tensor.id.kind == kind && tensor.id.path == id.path) {
+    if (tensor.status != Status::kIncomplete && tensor.status != Status::kBehindFlip &&
+        tensor.id.step == id.step && tensor.id.kind == kind && tensor.id.path == id.path) {
       (tensor.status == Status::kWithin ? within : beyond) += 1;
     }
   }
@@ -169,6 +169,13 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
     case Symptom::kRowsDiffer:
       return "what chooses the rows of " + tensor.id.path +
              ": the router, and the exchange of tokens";
+    case Symptom::kMessage:
+      return "the messages of " + tensor.id.path +
+             " between pipeline stages: their order, buffers that are used again too early, and "
+             "whether they are waited for";
+    case Symptom::kCollective:
+      return "the communication itself: the call's arguments on " + ranks_text(tensor.ranks) +
+             ", buffers changed before it was waited for, and calls that a rank leaves out";
     case Symptom::kRecompute:
       return "what differs when " + tensor.id.path +
              " runs again in backward: random state, casts, values overwritten in place";
@@ -227,6 +234,9 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
       return look_at_optimizer(tensors, id);
     case Kind::kLoss:
       return "the loss" + predecessor(tensors, index);
+    case Kind::kRouting:
+      return "the scores, their bias and the choice of experts in " + id.path +
+             predecessor(tensors, index);
     case Kind::kScalar:
       return "how the candidate computes " + id.path +
              "; the tensors that go into it are within bound as far as they are recorded";

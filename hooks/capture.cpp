@@ -67,6 +67,7 @@ Capture::Capture(Parts parts, std::shared_ptr<Failure> failure)
       failure_(std::move(failure)),
       modules_(std::move(parts.modules)),
       parameters_(std::move(parts.parameters)),
+      forced_routing_(std::move(parts.forced_routing)),
       recorder_(environment_, std::move(parts.layout), std::move(parts.annotations)) {
   if (environment_.pass == Pass::kNoise) {
     noise_.emplace(static_cast<std::uint64_t>(environment_.noise_seed));
@@ -152,6 +153,7 @@ void Capture::end_step() {
   derived_.clear();
   slots_.clear();
   gradients_.clear();
+  collectives_.clear();
   being_gathered_.clear();
 }
 
@@ -217,6 +219,31 @@ void Capture::loss(const std::shared_ptr<MicrobatchState>& microbatch,
     const TensorId id = recorder_.next_id({Kind::kLoss, "loss"}, microbatch.get());
     expect(watch(per_token, microbatch, false), id, Kind::kGradOutput);
     recorder_.record(id, per_token, {microbatch.get()});
+  });
+}
+
+void Capture::sent(const std::shared_ptr<MicrobatchState>& microbatch,
+                   const std::string& path,
+                   int slot,
+                   const at::Tensor& tensor) {
+  contain([&] {
+    commit_pending();
+    const TensorId id = recorder_.next_id({Kind::kSent, path, slot}, microbatch.get());
+    recorder_.record(id, tensor, {microbatch.get()});
+  });
+}
+
+void Capture::received(const std::shared_ptr<MicrobatchState>& microbatch,
+                       const std::string& path,
+                       int slot,
+                       const at::Tensor& tensor) {
+  contain([&] {
+    commit_pending();
+    const TensorId id = recorder_.next_id({Kind::kReceived, path, slot}, microbatch.get());
+    if (slot == 0 && unreadable(tensor).empty()) {
+      remember_produced(TensorIdentity(tensor), microbatch, nullptr);
+    }
+    recorder_.record(id, tensor, {microbatch.get()});
   });
 }
 
@@ -328,6 +355,57 @@ void Capture::scope_output(const std::string& path,
   });
 }
 
+at::Tensor Capture::scope_routing(const std::string& path,
+                                  const at::Tensor& choices,
+                                  const at::Tensor& margins) {
+  at::Tensor result = choices;
+  contain([&] {
+    commit_pending();
+    if (!in_microbatch()) {
+      return;
+    }
+    TTRACE_CHECK(choices.scalar_type() == at::kLong && choices.dim() == margins.dim() + 1 &&
+                     choices.sizes().slice(0, margins.sizes().size()) == margins.sizes(),
+                 UsageError,
+                 "Scope::routing of ",
+                 path,
+                 " was given choices that are no int64 tensor with one more dimension than the "
+                 "margins; pass int64 [s, b, k] and [s, b].");
+    const Microbatch microbatch = current_microbatch();
+    const Spot spot{Kind::kRouting, path, kChoicesSlot, in_backward()};
+    const TensorId id = recorder_.next_id(spot, microbatch.get());
+    recorder_.record(id, choices, {microbatch.get()});
+    recorder_.record(
+        recorder_.next_id({Kind::kRouting, path, kMarginsSlot, in_backward()}, microbatch.get()),
+        margins,
+        {microbatch.get()});
+    if (forced_routing_) {
+      const auto placement = recorder_.place(id, shape_of(choices), {microbatch.get()});
+      TTRACE_CHECK(placement,
+                   UsageError,
+                   "the samples of ",
+                   to_string(id),
+                   " were permuted and cannot be put back; annotate its `routing` with a dimension "
+                   "b, for example \"s b k\".");
+      result = forced_routing_->choices(id, *placement, choices);
+    }
+  });
+  return result;
+}
+
+void Capture::scope_state(Spot spot, const at::Tensor& tensor) {
+  contain([&] {
+    commit_pending();
+    if (!in_microbatch()) {
+      return;
+    }
+    // Backward itself runs with gradients off; with gradients on, a forward runs again.
+    spot.recompute = in_backward() && at::GradMode::is_enabled();
+    const Microbatch microbatch = current_microbatch();
+    recorder_.record(recorder_.next_id(spot, microbatch.get()), tensor, {microbatch.get()});
+  });
+}
+
 void Capture::record_value(const Spot& spot,
                            const at::Tensor& tensor,
                            Kind gradient_kind,
@@ -380,6 +458,42 @@ void Capture::remember_produced(TensorIdentity identity,
                                 Slot gradient) {
   const void* storage = identity.storage._unsafe_get_target();
   produced_[storage].push_back({std::move(identity), microbatch, std::move(gradient)});
+}
+
+// --- collectives -------------------------------------------------------------------------------
+
+std::optional<TensorId> Capture::collective_begins(const CollectiveCall& call,
+                                                   const at::Tensor& input) {
+  if (!environment_.collectives || call.size == 1) {
+    return std::nullopt;
+  }
+  std::optional<TensorId> result;
+  contain([&] {
+    CollectiveCall kept = call;
+    const OpenScope* scope = innermost_scope();
+    kept.module = scope != nullptr ? scope->path : in_backward() ? "backward" : "";
+    const std::string path = call.group + "." + std::to_string(collectives_[call.group]++);
+    TensorId id = recorder_.next_id({Kind::kCollectiveInput, path}, nullptr);
+    // What is pending stays so: a row-parallel linear sums over ranks before it adds its bias.
+    recorder_.record(id, input, {});
+    const std::string text = to_text(kept);
+    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+    recorder_.record(
+        recorder_.next_id({Kind::kCollectiveInput, path, kCollectiveCallSlot}, nullptr),
+        {ElementType::kU8, {std::ssize(text)}, {bytes, bytes + text.size()}},
+        {});
+    id.kind = Kind::kCollectiveOutput;
+    result = id;
+  });
+  return result;
+}
+
+void Capture::collective_ends(const TensorId& id, const at::Tensor& output) {
+  contain([&] {
+    if (id.step == step_) {
+      recorder_.record(id, output, {});
+    }
+  });
 }
 
 // --- operators ---------------------------------------------------------------------------------

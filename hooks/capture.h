@@ -12,6 +12,7 @@
 
 #include "environment.h"
 #include "failure.h"
+#include "forced_routing.h"
 #include "microbatch_state.h"
 #include "module_index.h"
 #include "noise_policy.h"
@@ -20,11 +21,13 @@
 #include "row_parts.h"
 #include "scope_stack.h"
 
+#include <ttrace/collective_call.h>
 #include <ttrace/session.h>
 
 #include <ATen/core/ivalue.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -51,6 +54,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
     Annotations annotations;
     std::vector<NamedTensor> parameters;
     ModuleIndex modules;
+    std::optional<ForcedRouting> forced_routing = {};
   };
   Capture(Parts parts, std::shared_ptr<Failure> failure);
 
@@ -80,6 +84,14 @@ class Capture : public std::enable_shared_from_this<Capture> {
             const std::string& name,
             const at::Tensor& tensor);
   void loss(const std::shared_ptr<MicrobatchState>& microbatch, const at::Tensor& per_token);
+  void sent(const std::shared_ptr<MicrobatchState>& microbatch,
+            const std::string& path,
+            int slot,
+            const at::Tensor& tensor);
+  void received(const std::shared_ptr<MicrobatchState>& microbatch,
+                const std::string& path,
+                int slot,
+                const at::Tensor& tensor);
 
   void parameters_gathered(const std::vector<std::string>& paths);
   void gradients_reduced(const std::vector<NamedTensor>& main_grads);
@@ -92,6 +104,17 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // `rows`: null where annotations say all.
   void scope_input(const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows);
   void scope_output(const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows);
+  void scope_state(Spot spot, const at::Tensor& tensor);  // no value of the graph: has no gradient
+
+  // The choices to use.
+  [[nodiscard]] at::Tensor scope_routing(const std::string& path,
+                                         const at::Tensor& choices,
+                                         const at::Tensor& margins);
+
+  // The id that the output will have; nothing where it is not traced.
+  [[nodiscard]] std::optional<TensorId> collective_begins(const CollectiveCall& call,
+                                                          const at::Tensor& input);
+  void collective_ends(const TensorId& id, const at::Tensor& output);
 
   void inspect(c10::ArrayRef<c10::IValue> inputs, OperatorInputs& result);
   void operator_finished(std::string_view name,  // "aten::addmm"
@@ -183,6 +206,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   ModuleIndex modules_;
   ParameterMap parameters_;
   std::optional<NoisePolicy> noise_;
+  const std::optional<ForcedRouting> forced_routing_;
   std::vector<std::pair<at::Tensor, unsigned>> parameter_hooks_;
 
   std::mutex mutex_;  // guards what follows
@@ -195,8 +219,9 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::unordered_map<const void*, std::vector<Produced>> produced_;  // by storage
   std::unordered_map<const void*, Derived> derived_;                 // by storage
   std::vector<Slot> slots_;
-  std::set<TensorId> gradients_;          // recorded
-  std::set<std::string> being_gathered_;  // parameters that are not recorded yet
+  std::set<TensorId> gradients_;                     // recorded
+  std::map<std::string, std::int64_t> collectives_;  // begun in this step, by group
+  std::set<std::string> being_gathered_;             // parameters that are not recorded yet
 };
 
 // The capture of the step that is being traced, or null. One atomic load.

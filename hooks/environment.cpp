@@ -86,6 +86,13 @@ void require(const char* name, const std::string& value, Pass pass, std::string_
 }
 
 void check_pass(Environment& result) {
+  TTRACE_CHECK(
+      result.candidate.empty() || result.pass != Pass::kCandidate,
+      UsageError,
+      "TTRACE_CANDIDATE='",
+      result.candidate,
+      "' makes a reference or noise pass follow a candidate's routing; a candidate follows "
+      "its own. Unset it.");
   if (result.pass != Pass::kNoise) {
     require("TTRACE_DIR", result.directory, result.pass, "the directory of the trace to write");
     return;
@@ -130,16 +137,18 @@ std::optional<Environment> read_environment() {
   result.pass = parse_pass(pass);
   result.directory = variable("TTRACE_DIR");
   result.reference = variable("TTRACE_REFERENCE");
+  result.candidate = variable("TTRACE_CANDIDATE");
   check_pass(result);
   parse_steps(variable("TTRACE_STEPS"), result);
   result.precision = variable("TTRACE_PRECISION");
   if (!result.precision.empty() && result.precision != "f64" && result.precision != "f32" &&
-      result.precision != "bf16") {
-    refuse("TTRACE_PRECISION", result.precision, "f64, f32 or bf16");
+      result.precision != "bf16" && result.precision != "fp8") {
+    refuse("TTRACE_PRECISION", result.precision, "f64, f32, bf16 or fp8");
   }
   result.own_start = parse_choice("TTRACE_START", "reference", "own");
   parse_filter(result);
   result.named = parse_choice("TTRACE_NAMED", "0", "1");
+  result.collectives = parse_choice("TTRACE_COLLECTIVES", "0", "1");
   result.count_only = parse_choice("TTRACE_COUNT", "0", "1");
   TTRACE_CHECK(!result.count_only || result.pass != Pass::kNoise,
                UsageError,

@@ -21,6 +21,7 @@ struct Environment {
   Pass pass = Pass::kReference;
   std::string directory;        // TTRACE_DIR; may be empty in a noise pass
   std::string reference;        // TTRACE_REFERENCE; may be empty except in a noise pass
+  std::string candidate;        // TTRACE_CANDIDATE; empty: nobody's routing is followed
   int noise_seed = 0;           // TTRACE_NOISE_SEED, from 1; 0 outside noise passes
   std::int64_t first_step = 0;  // TTRACE_STEPS, half-open
   std::int64_t last_step = 1;
@@ -30,8 +31,9 @@ struct Environment {
   std::optional<std::regex> filter;  // the same, compiled
   std::vector<std::regex> untraced;  // RunDescription::untraced, which the tracer adds
   bool named = false;                // TTRACE_NAMED=1
-  bool count_only = false;           // TTRACE_COUNT=1: count what would be written, write no trace
-  bool raise = false;                // TTRACE_ON_ERROR=raise
+  bool collectives = false;  // TTRACE_COLLECTIVES=1: record what collectives are given and return
+  bool count_only = false;   // TTRACE_COUNT=1: count what would be written, write no trace
+  bool raise = false;        // TTRACE_ON_ERROR=raise
 
   [[nodiscard]] bool traces(std::int64_t iteration) const {
     return iteration >= first_step && iteration < last_step;

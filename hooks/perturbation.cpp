@@ -92,6 +92,12 @@ void perturb(
       return move_all<std::uint16_t, std::int16_t, 0x7c00U>(false, seed, count, values);
     case ElementType::kBF16:
       return move_all<std::uint16_t, std::int16_t, 0x7f80U>(false, seed, count, values);
+    case ElementType::kE4M3:  // has no infinity; the code above the largest number is NaN
+      return move_all<std::uint8_t, std::int8_t, 0x7fU>(false, seed, count, values);
+    case ElementType::kE5M2:
+      return move_all<std::uint8_t, std::int8_t, 0x7cU>(false, seed, count, values);
+    case ElementType::kE8M0:
+      return;
     default:
       TTRACE_THROW(InternalError, "noise asked for elements of type ", name_of(type));
   }

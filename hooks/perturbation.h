@@ -32,7 +32,8 @@ inline constexpr int kReductionUlps = 6;
 
 // Moves each non-zero finite element of a floating type: by one unit of its last place up or down
 // with probability 1/8 each, or (F32 and F64 reductions) uniformly by -6 to +6 units. Zeros,
-// infinities, NaN, and what would leave the finite range or reach zero stay as they are.
+// infinities, NaN, and what would leave the finite range or reach zero stay as they are. E8M0 stays
+// as it is: it holds scales, powers of two that no rounding made.
 void perturb(
     ElementType type, NoiseClass noise, std::uint64_t seed, std::int64_t count, void* values);
 

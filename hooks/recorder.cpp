@@ -9,8 +9,11 @@
 namespace ttrace {
 namespace {
 
-bool has_gradient_scale(Kind kind) {
-  return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad;
+// Scales and histories of slot 2 are of gradients.
+bool has_gradient_scale(const TensorId& id) {
+  const bool is_state = id.kind == Kind::kScale || id.kind == Kind::kAmaxHistory;
+  return id.kind == Kind::kGradOutput || id.kind == Kind::kGradInput ||
+         id.kind == Kind::kParamGrad || (is_state && id.slot == 2);
 }
 
 // Kinds whose tensors may have a dimension of samples.
@@ -24,6 +27,7 @@ bool holds_samples(Kind kind) {
     case Kind::kLoss:
     case Kind::kMask:
     case Kind::kRouting:
+    case Kind::kScale:
       return true;
     default:
       return false;
@@ -93,15 +97,14 @@ void Recorder::record(const TensorId& id, TensorCopy copy, const Options& option
   record.id = id;
   record.type = copy.type;
   record.shape = std::move(copy.shape);
-  record.placement = placement_of(id, record.shape, options);
-  if (options.microbatch != nullptr) {
-    if (has_gradient_scale(id.kind)) {
-      record.placement.scale = options.microbatch->gradient_scale;
+  auto placement = place(id, record.shape, options);
+  if (!placement) {
+    if (scrambled_++ == 0) {
+      first_scrambled_ = to_string(id);
     }
-    if (options.rows == nullptr && !unscramble(record, *options.microbatch)) {
-      return;
-    }
+    return;
   }
+  record.placement = *std::move(placement);
   record.order = options.order == 0 ? take_order() : options.order;
   record.inferred = options.inferred;
   writer_->append(std::move(record), std::move(copy.bytes));
@@ -125,6 +128,21 @@ void Recorder::note(const std::string& remark) {
   if (notes_.insert(remark).second) {
     writer_->note(remark);
   }
+}
+
+std::optional<Placement> Recorder::place(const TensorId& id,
+                                         const std::vector<std::int64_t>& shape,
+                                         const Options& options) const {
+  Placement placement = placement_of(id, shape, options);
+  if (options.microbatch != nullptr) {
+    if (has_gradient_scale(id)) {
+      placement.scale = options.microbatch->gradient_scale;
+    }
+    if (options.rows == nullptr && !unscramble(id, shape, *options.microbatch, placement)) {
+      return std::nullopt;
+    }
+  }
+  return placement;
 }
 
 Placement Recorder::placement_of(const TensorId& id,
@@ -157,19 +175,22 @@ Placement Recorder::placement_of(const TensorId& id,
   return placement;
 }
 
-bool Recorder::unscramble(Record& record, const MicrobatchState& microbatch) {
-  if (microbatch.order.empty() || !holds_samples(record.id.kind)) {
+bool Recorder::unscramble(const TensorId& id,
+                          const std::vector<std::int64_t>& shape,
+                          const MicrobatchState& microbatch,
+                          Placement& placement) const {
+  if (microbatch.order.empty() || !holds_samples(id.kind)) {
     return true;
   }
-  const auto dims = annotations_.find(record.id.kind, record.id.path, record.id.slot);
+  const auto dims = annotations_.find(id.kind, id.path, id.slot);
+  if (id.kind == Kind::kScale && (shape.empty() || (dims && !dims->index_of("b").has_value()))) {
+    return true;  // of a whole tensor, or of a weight
+  }
   const auto samples = dims ? dims->index_of("b") : std::nullopt;
-  if (!samples || record.shape[*samples] != static_cast<std::int64_t>(microbatch.order.size())) {
-    if (scrambled_++ == 0) {
-      first_scrambled_ = to_string(record.id);
-    }
+  if (!samples || shape[*samples] != static_cast<std::int64_t>(microbatch.order.size())) {
     return false;
   }
-  record.placement = permute(std::move(record.placement), *samples, microbatch.order);
+  placement = permute(std::move(placement), *samples, microbatch.order);
   return true;
 }
 

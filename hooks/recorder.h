@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -64,6 +65,11 @@ class Recorder {
   void record(const TensorId& id, const at::Tensor& tensor, const Options& options);
   void record(const TensorId& id, TensorCopy copy, const Options& options);
   void record_scalar(const std::string& name, double value);
+  // Where a tensor lies. Nothing where permuted samples cannot be put back, because no dimension of
+  // samples is annotated.
+  [[nodiscard]] std::optional<Placement> place(const TensorId& id,
+                                               const std::vector<std::int64_t>& shape,
+                                               const Options& options) const;
   // Takes the next place in the order for something recorded later.
   [[nodiscard]] std::uint64_t take_order() { return ++order_; }
 
@@ -75,9 +81,11 @@ class Recorder {
   [[nodiscard]] Placement placement_of(const TensorId& id,
                                        const std::vector<std::int64_t>& shape,
                                        const Options& options) const;
-  // Puts permuted samples back. False where no dimension of samples is annotated, so that the
-  // record cannot be compared.
-  [[nodiscard]] bool unscramble(Record& record, const MicrobatchState& microbatch);
+  // Puts permuted samples back. False where it cannot.
+  [[nodiscard]] bool unscramble(const TensorId& id,
+                                const std::vector<std::int64_t>& shape,
+                                const MicrobatchState& microbatch,
+                                Placement& placement) const;
 
   const Environment environment_;
   const Layout layout_;

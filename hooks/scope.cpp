@@ -59,6 +59,15 @@ at::Tensor Scope::out(const at::Tensor& tensor, const Rows& rows, int slot) {
   return output(tensor, slot, &rows);
 }
 
+at::Tensor Scope::routing(const at::Tensor& choices, const at::Tensor& margins) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      return capture->scope_routing(impl_->open.path, choices, margins);
+    }
+  }
+  return choices;
+}
+
 const at::Tensor& Scope::input(const at::Tensor& tensor, int slot, const Rows* rows) {
   if (impl_ != nullptr) {
     if (Capture* capture = active_capture()) {
@@ -75,6 +84,22 @@ const at::Tensor& Scope::output(const at::Tensor& tensor, int slot, const Rows* 
     }
   }
   return tensor;
+}
+
+void Scope::scale(const at::Tensor& tensor, int slot) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      capture->scope_state({Kind::kScale, impl_->open.path, slot}, tensor);
+    }
+  }
+}
+
+void Scope::amax_history(const at::Tensor& tensor, int slot) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      capture->scope_state({Kind::kAmaxHistory, impl_->open.path, slot}, tensor);
+    }
+  }
 }
 
 }  // namespace ttrace

@@ -121,6 +121,13 @@ std::vector<std::int64_t> Microbatch::permutation(std::int64_t samples) {
   return order;
 }
 
+void Microbatch::resume() {
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    tracer_->capture().use_microbatch(state_);
+  }
+}
+
 void Microbatch::data(const std::string& name, const at::Tensor& tensor) {
   if (tracer_ != nullptr) {
     tracer_->raise_if_asked();
@@ -134,6 +141,20 @@ void Microbatch::loss(const at::Tensor& per_token) {
     tracer_->raise_if_asked();
     tracer_->capture().use_microbatch(state_);
     tracer_->capture().loss(state_, per_token);
+  }
+}
+
+void Microbatch::sent(const std::string& path, const at::Tensor& tensor, int slot) {
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    tracer_->capture().sent(state_, path, slot, tensor);
+  }
+}
+
+void Microbatch::received(const std::string& path, const at::Tensor& tensor, int slot) {
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    tracer_->capture().received(state_, path, slot, tensor);
   }
 }
 

@@ -56,6 +56,12 @@ std::optional<ElementType> element_type_of(const at::Tensor& tensor) {
       return ElementType::kU8;
     case at::kBool:
       return ElementType::kBool;
+    case at::kFloat8_e4m3fn:
+      return ElementType::kE4M3;
+    case at::kFloat8_e5m2:
+      return ElementType::kE5M2;
+    case at::kFloat8_e8m0fnu:
+      return ElementType::kE8M0;
     default:
       return std::nullopt;
   }

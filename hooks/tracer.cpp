@@ -112,15 +112,18 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
                "Session::attach: a session is already attached in this process; keep one Session "
                "and attach once.");
   try {
+    if (environment_.pass == Pass::kNoise) {
+      check_reference();
+    }
+    const auto forced = ForcedRouting::of(environment_);
+    forced_routing_ = forced ? forced->digest() : "";
     auto capture = std::make_shared<Capture>(
         Capture::Parts{
-            environment_, layout, annotations, std::move(parameters), ModuleIndex(modules)},
+            environment_, layout, annotations, std::move(parameters), ModuleIndex(modules), forced},
         failure_);
     std::swap(capture_, capture);
     check_placements();
-    if (environment_.pass == Pass::kNoise) {
-      check_reference();
-    } else if (layout_.rank == 0 && !environment_.count_only) {
+    if (environment_.pass != Pass::kNoise && layout_.rank == 0 && !environment_.count_only) {
       publish_manifest();
     }
     capture_->watch_parameters();
@@ -157,7 +160,7 @@ void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
     const ElementType type = element_type_of(parameter.tensor).value();
     // What takes no gradient may be state of a higher precision, like the biases of a router.
     const bool is_state = !parameter.tensor.requires_grad();
-    TTRACE_CHECK(asked.empty() || !is_floating(type) || is_state || name_of(type) == asked,
+    TTRACE_CHECK(asked.empty() || !is_floating(type) || is_state || type == stored_type(asked),
                  UsageError,
                  "parameter ",
                  parameter.path,
@@ -193,6 +196,7 @@ void Tracer::publish_manifest() const {
   manifest.untraced = description_.untraced;
   manifest.versions["ttrace"] = TTRACE_VERSION;
   manifest.versions["torch"] = TORCH_VERSION;
+  manifest.forced_routing = forced_routing_;
   write_manifest(environment_.directory, manifest);
 }
 

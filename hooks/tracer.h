@@ -56,6 +56,7 @@ class Tracer {
   RunDescription description_;
   Layout layout_;
   Annotations annotations_;
+  std::string forced_routing_;        // digest of what is followed
   std::shared_ptr<Capture> capture_;  // null before attach(); gradient hooks hold it weakly
   std::optional<Observer> observer_;
   std::optional<WriterThread> writer_;

@@ -36,13 +36,6 @@ class Reader {
     }
   }
 
-  // `otherwise` where the file does not say.
-  template <class T>
-  T get_or(const std::string& key, T otherwise) {
-    known_.insert(key);
-    return node_[key].IsDefined() ? get<T>(key) : otherwise;
-  }
-
   // One of `choices` by its name, or the first one where the file does not say.
   template <class T>
   T choice(const std::string& key, std::initializer_list<T> choices) {
@@ -60,6 +53,13 @@ class Reader {
       names += (names.empty() ? "" : " or ") + to_string(possible);
     }
     TTRACE_THROW(UsageError, where(value), qualified(key), " is '", text, "'; use ", names);
+  }
+
+  // `otherwise` where the file does not say.
+  template <class T>
+  T get_or(const std::string& key, T otherwise) {
+    known_.insert(key);
+    return node_[key].IsDefined() ? get<T>(key) : otherwise;
   }
 
   Reader section(const std::string& key) { return {child(key), file_, key}; }
@@ -153,6 +153,17 @@ OptimizerConfig read_optimizer(Reader reader) {
   optimizer.clip = reader.get<double>("clip");
   reader.finish();
   return optimizer;
+}
+
+Fp8Config read_fp8(Reader reader) {
+  Fp8Config fp8;
+  fp8.recipe = reader.choice(
+      "recipe",
+      {Fp8Recipe::kDelayed, Fp8Recipe::kCurrent, Fp8Recipe::kBlockwise, Fp8Recipe::kMxfp8});
+  fp8.history = reader.get_or("history", fp8.history);
+  fp8.bf16_ends = reader.get_or("bf16_ends", fp8.bf16_ends);
+  reader.finish();
+  return fp8;
 }
 
 template <class T>
@@ -263,22 +274,44 @@ std::string to_string(Precision precision) {
       return "f32";
     case Precision::kBf16:
       return "bf16";
+    case Precision::kFp8:
+      return "fp8";
   }
   TTRACE_THROW(InternalError, "no such precision");
 }
 
+std::string to_string(Fp8Recipe recipe) {
+  switch (recipe) {
+    case Fp8Recipe::kDelayed:
+      return "delayed";
+    case Fp8Recipe::kCurrent:
+      return "current";
+    case Fp8Recipe::kBlockwise:
+      return "blockwise";
+    case Fp8Recipe::kMxfp8:
+      return "mxfp8";
+  }
+  TTRACE_THROW(InternalError, "no such recipe");
+}
+
 Precision parse_precision(const std::string& text) {
-  for (const Precision precision : {Precision::kF64, Precision::kF32, Precision::kBf16}) {
+  for (const Precision precision :
+       {Precision::kF64, Precision::kF32, Precision::kBf16, Precision::kFp8}) {
     if (text == to_string(precision)) {
       return precision;
     }
   }
-  TTRACE_THROW(UsageError, "the precision is '", text, "'; use f64, f32 or bf16");
+  TTRACE_THROW(UsageError, "the precision is '", text, "'; use f64, f32, bf16 or fp8");
 }
 
 void check(const Config& config) {
   check_model(config.model);
   check_experts(config.model);
+  TTRACE_CHECK(config.precision != Precision::kFp8 || config.model.experts == 1,
+               UsageError,
+               "precision fp8 with model.experts ",
+               config.model.experts,
+               " is not implemented; use bf16, or experts 1");
   TTRACE_CHECK(config.data.documents == Documents::kSingle || config.model.sequence >= 4,
                UsageError,
                "model.sequence is ",
@@ -287,6 +320,12 @@ void check(const Config& config) {
   require_positive("data.micro_batch_size", config.data.micro_batch_size);
   require_positive("data.micro_batches", config.data.micro_batches);
   check_optimizer(config.optimizer);
+  require_positive("fp8.history", config.fp8.history);
+  TTRACE_CHECK(config.fp8.bf16_ends >= 0,
+               UsageError,
+               "fp8.bf16_ends is ",
+               config.fp8.bf16_ends,
+               "; it must not be negative");
 }
 
 Config load_config(const std::string& file) {
@@ -303,6 +342,9 @@ Config load_config(const std::string& file) {
   config.model = read_model(reader.section("model"));
   config.data = read_data(reader.section("data"), std::filesystem::path(file).parent_path());
   config.optimizer = read_optimizer(reader.section("optimizer"));
+  if (root["fp8"]) {
+    config.fp8 = read_fp8(reader.section("fp8"));
+  }
   config.loss = reader.choice("loss", {Loss::kMean, Loss::kPerToken});
   config.precision = parse_precision(reader.get<std::string>("precision"));
   reader.finish();

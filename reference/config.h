@@ -35,16 +35,19 @@ enum class Precision : std::uint8_t {
   kF64,
   kF32,
   kBf16,  // parameters and activations; main gradients, masters and moments are f32
+  kFp8,   // as bf16, with the operands of a layer's linears quantised (fp8.h)
 };
+enum class Fp8Recipe : std::uint8_t { kDelayed, kCurrent, kBlockwise, kMxfp8 };  // fp8.h
 
 // As in the file: "gelu", "swiglu"; "single", "packed"; "none", "prompt"; "mean", "per_token";
-// "f64", "f32", "bf16".
+// "f64", "f32", "bf16", "fp8"; "delayed", "current", "blockwise", "mxfp8".
 [[nodiscard]] std::string to_string(Activation activation);
 [[nodiscard]] std::string to_string(Documents documents);
 [[nodiscard]] std::string to_string(Masked masked);
 [[nodiscard]] std::string to_string(Loss loss);
 [[nodiscard]] std::string to_string(Precision precision);
-// "f64", "f32" or "bf16". Throws UsageError for anything else.
+[[nodiscard]] std::string to_string(Fp8Recipe recipe);
+// "f64", "f32", "bf16" or "fp8". Throws UsageError for anything else.
 [[nodiscard]] Precision parse_precision(const std::string& text);
 
 struct ModelConfig {
@@ -88,10 +91,21 @@ struct OptimizerConfig {
   double clip = 0.0;          // largest norm that the gradient may keep
 };
 
+struct Fp8Config {
+  Fp8Recipe recipe = Fp8Recipe::kDelayed;
+  std::int64_t history = 16;   // steps that delayed scales look back
+  std::int64_t bf16_ends = 0;  // so many first and so many last layers stay BF16
+
+  [[nodiscard]] bool has_layer(std::int64_t layer, std::int64_t layers) const {
+    return layer >= bf16_ends && layer < layers - bf16_ends;
+  }
+};
+
 struct Config {
   ModelConfig model;
   DataConfig data;
   OptimizerConfig optimizer;
+  Fp8Config fp8;  // for Precision::kFp8
   Loss loss = Loss::kMean;
   Precision precision = Precision::kF32;
 };

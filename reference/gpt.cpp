@@ -7,6 +7,20 @@
 #include <string>
 
 namespace ttrace::reference {
+namespace {
+
+// Those that may compute in FP8.
+std::vector<Linear*> linears_of(const TransformerLayer& layer) {
+  if (layer.mlp == nullptr) {
+    return {};  // experts do not, see check()
+  }
+  return {layer.self_attention->linear_qkv.get(),
+          layer.self_attention->linear_proj.get(),
+          layer.mlp->linear_fc1.get(),
+          layer.mlp->linear_fc2.get()};
+}
+
+}  // namespace
 
 TransformerLayer::TransformerLayer(const ModelConfig& model, at::ScalarType type)
     : input_layernorm(register_module(
@@ -61,6 +75,24 @@ Gpt::Gpt(const ModelConfig& model, Precision precision) : model_(model) {
   final_layernorm = decoder->register_module(
       "final_layernorm", std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type));
   output_layer = register_module("output_layer", std::make_shared<OutputLayer>(model, type));
+}
+
+void Gpt::use_fp8(const Fp8Config& config) {
+  for (std::int64_t n = 0; n < model_.layers; ++n) {
+    if (config.has_layer(n, model_.layers)) {
+      for (Linear* linear : linears_of(*layers[static_cast<std::size_t>(n)])) {
+        linear->use_fp8(config);
+      }
+    }
+  }
+}
+
+void Gpt::end_step() {
+  for (const auto& layer : layers) {
+    for (Linear* linear : linears_of(*layer)) {
+      linear->end_step();
+    }
+  }
 }
 
 at::Tensor Gpt::forward(const at::Tensor& tokens, const Packing& packing) const {

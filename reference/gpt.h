@@ -64,6 +64,11 @@ class Gpt : public torch::nn::Module {
   // Of a dense model.
   at::Tensor forward(const at::Tensor& tokens, const Packing& packing = {}) const;
 
+  // The linears of all layers but the first and last ones, as `config` says, compute in FP8.
+  void use_fp8(const Fp8Config& config);
+  // After every step, because FP8 scales may follow from past ones.
+  void end_step();
+
   // After a step in which layer n sent loads[n] [E] tokens to its experts.
   void update_expert_biases(const std::vector<at::Tensor>& loads);
   // What update_expert_biases() changes.

@@ -5,6 +5,18 @@
 #include <ttrace/scope.h>
 
 namespace ttrace::reference {
+namespace {
+
+at::Tensor quantised(const at::Tensor& x, Fp8Operand& operand, int slot, Scope& scope) {
+  if (operand.amax_history().defined()) {
+    scope.amax_history(operand.amax_history(), slot);
+  }
+  const Quantised result = operand.quantise(x);
+  scope.scale(result.scale, slot);
+  return in_place_of(x, result.values);
+}
+
+}  // namespace
 
 Embedding::Embedding(std::int64_t vocabulary, std::int64_t hidden, at::ScalarType type)
     : weight(register_parameter("weight", at::empty({vocabulary, hidden}, type))) {}
@@ -20,7 +32,32 @@ Linear::Linear(std::int64_t inputs, std::int64_t outputs, at::ScalarType type)
       bias(register_parameter("bias", at::empty({outputs}, type))) {}
 
 at::Tensor Linear::forward(const at::Tensor& x) const {
-  return at::linear(x, weight, bias);
+  return fp8_ ? forward_fp8(x) : at::linear(x, weight, bias);
+}
+
+at::Tensor Linear::forward_fp8(const at::Tensor& x) const {
+  Scope scope(*this);
+  const at::Tensor input = quantised(scope.in(x), fp8_->input, 0, scope);  // [S, B, inputs]
+  const at::Tensor factor = quantised(weight, fp8_->weight, 1, scope);     // [outputs, inputs]
+  const at::Tensor y = at::matmul(input, factor.t());                      // [S, B, outputs]
+  if (y.requires_grad()) {
+    // Before it is used for dX and dW. The bias gets its gradient as it comes.
+    y.register_hook([this](const at::Tensor& gradient) {
+      Scope backward(*this);
+      return quantised(gradient, fp8_->gradient, 2, backward);
+    });
+  }
+  return scope.out(y + bias);
+}
+
+void Linear::use_fp8(const Fp8Config& config) {
+  fp8_ = std::make_unique<Fp8Operands>(config);
+}
+
+void Linear::end_step() {
+  if (fp8_) {
+    fp8_->end_step();
+  }
 }
 
 LayerNorm::LayerNorm(std::int64_t hidden, double epsilon, at::ScalarType type)

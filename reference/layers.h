@@ -7,9 +7,12 @@
 // Parameters are created uninitialised: ttrace::fill_parameters or a stored start fills them.
 #pragma once
 
+#include "fp8.h"
+
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace ttrace::reference {
 
@@ -28,8 +31,18 @@ class Linear : public torch::nn::Module {
   Linear(std::int64_t inputs, std::int64_t outputs, at::ScalarType type);
   at::Tensor forward(const at::Tensor& x) const;  // [S, B, inputs] -> [S, B, outputs]
 
+  // From now on the operands of all three products are quantised (fp8.h).
+  void use_fp8(const Fp8Config& config);
+  // Between steps.
+  void end_step();
+
   at::Tensor weight;  // [outputs, inputs]
   at::Tensor bias;    // [outputs]
+
+ private:
+  at::Tensor forward_fp8(const at::Tensor& x) const;
+
+  std::unique_ptr<Fp8Operands> fp8_;  // null: operands are used as they are
 };
 
 // y = (x - mean) / sqrt(variance + epsilon) * w + b, mean and biased variance over H.

@@ -20,7 +20,7 @@ po::options_description options() {
   // clang-format off
   result.add_options()
       ("config", po::value<std::string>(), "the run as YAML (examples/tiny.yaml explains its keys)")
-      ("precision", po::value<std::string>(), "f64, f32 or bf16 instead of the configuration's")
+      ("precision", po::value<std::string>(), "f64, f32, bf16 or fp8 instead of the configuration's")
       ("seed", po::value<std::uint64_t>(), "seed of samples and initial parameters instead of data.seed")
       ("micro-batches", po::value<std::int64_t>(), "micro-batches per step instead of data.micro_batches")
       ("steps", po::value<std::int64_t>()->default_value(1), "steps to train")

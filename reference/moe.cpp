@@ -79,8 +79,9 @@ Router::Choice Router::forward(const at::Tensor& x, Routing& routing) const {
 
   const at::Tensor plain = probabilities.detach();
   const at::Tensor scores = expert_bias.defined() ? plain + expert_bias : plain;
-  const at::Tensor chosen = best_experts(scores, model_.top_k);  // [S, B, K]
-  at::Tensor weights = probabilities.gather(-1, chosen);         // [S, B, K]
+  const at::Tensor chosen = scope.routing(best_experts(scores, model_.top_k),
+                                          margin_of_choice(scores, model_.top_k));  // [S, B, K]
+  at::Tensor weights = probabilities.gather(-1, chosen);                            // [S, B, K]
   if (model_.top_k > 1) {
     weights = weights / weights.sum(-1, /*keepdim=*/true);
   }

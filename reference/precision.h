@@ -16,6 +16,7 @@ namespace ttrace::reference {
     case Precision::kF32:
       return c10::kFloat;
     case Precision::kBf16:
+    case Precision::kFp8:
       return c10::kBFloat16;
   }
   return c10::kFloat;

@@ -53,7 +53,10 @@ RunDescription describe(const Config& config, const ByteCorpus& corpus) {
                        {"aux_loss", short_text(model.aux_loss)},
                        {"z_loss", short_text(model.z_loss)},
                        {"expert_bias", short_text(model.expert_bias)},
-                       {"loss", to_string(config.loss)}};
+                       {"loss", to_string(config.loss)},
+                       {"fp8_recipe", to_string(config.fp8.recipe)},
+                       {"fp8_history", std::to_string(config.fp8.history)},
+                       {"fp8_bf16_ends", std::to_string(config.fp8.bf16_ends)}};
   description.data = {{"digest", corpus.digest()},
                       {"seed", std::to_string(config.data.seed)},
                       {"micro_batch_size", std::to_string(config.data.micro_batch_size)},
@@ -86,6 +89,9 @@ Trainer::Trainer(const Config& config, const std::string& annotations)
       corpus_(config.data, config.model),
       model_(std::make_shared<Gpt>(config.model, config.precision)),
       session_(Session::from_environment()) {
+  if (config_.precision == Precision::kFp8) {
+    model_->use_fp8(config_.fp8);
+  }
   start_session(annotations);
   // After start_session: both copy what the parameters start from.
   gradients_ = std::make_unique<MainGradients>(trained_parameters(*model_));
@@ -205,6 +211,7 @@ StepResult Trainer::step(std::int64_t iteration) {
   step.scalar("grad_norm", result.grad_norm);
   gradients_->clip(result.grad_norm, config_.optimizer.clip);
   optimizer_->step(gradients_->tensors());
+  model_->end_step();
   finish_routing(total, step);
   const std::vector<OptimizerEntry> entries = updated();
   step.parameters_updated(entries);

@@ -160,7 +160,7 @@ Annotations Annotations::parse(const std::string& text, const std::string& origi
   const auto read_entry = [&](const YAML::Node& node) {
     Entry entry;
     document.for_each(node,
-                      {"path", "value", "grad", "inputs", "input_grads"},
+                      {"path", "value", "grad", "inputs", "input_grads", "routing", "scales"},
                       [&](const std::string& key, const YAML::Node& value) {
                         if (key == "path") {
                           document.require(
@@ -169,10 +169,12 @@ Annotations Annotations::parse(const std::string& text, const std::string& origi
                               "a path has parts [A-Za-z0-9_-], * or ** joined by dots");
                           entry.path = value.Scalar();
                         } else {
-                          auto& slots = key == "value"    ? entry.value
-                                        : key == "grad"   ? entry.grad
-                                        : key == "inputs" ? entry.inputs
-                                                          : entry.input_grads;
+                          auto& slots = key == "value"     ? entry.value
+                                        : key == "grad"    ? entry.grad
+                                        : key == "inputs"  ? entry.inputs
+                                        : key == "routing" ? entry.routing
+                                        : key == "scales"  ? entry.scales
+                                                           : entry.input_grads;
                           slots = read_slots(document, value);
                         }
                       });
@@ -206,8 +208,9 @@ Annotations& Annotations::size(const std::string& name, std::int64_t value) {
 }
 
 std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, int slot) const {
-  if (kind == Kind::kScalar) {
-    return std::nullopt;  // one number per rank, nothing to place
+  if (kind == Kind::kScalar || kind == Kind::kAmaxHistory || kind == Kind::kCollectiveInput ||
+      kind == Kind::kCollectiveOutput) {
+    return std::nullopt;  // each rank's own, or the same on all: nothing to place
   }
   const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& candidate) {
     return path_matches(candidate.path, path);
@@ -217,12 +220,20 @@ std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, in
   }
   const std::vector<DimsSpec>* slots = &entry->value;
   const bool has_grad = !entry->grad.empty();
-  if (kind == Kind::kInput || (kind == Kind::kGradInput && entry->input_grads.empty())) {
+  if (kind == Kind::kScale) {
+    slots = &entry->scales;
+  } else if (kind == Kind::kInput || (kind == Kind::kGradInput && entry->input_grads.empty())) {
     slots = &entry->inputs;
   } else if (kind == Kind::kGradInput) {
     slots = &entry->input_grads;
+  } else if (kind == Kind::kRouting && !entry->routing.empty()) {
+    slots = &entry->routing;
   } else if (has_grad && (kind == Kind::kGradOutput || kind == Kind::kParamGrad)) {
     slots = &entry->grad;
+  } else if (kind == Kind::kSent || kind == Kind::kReceived) {
+    // Slot 0 is a module's first output, slot 1 its gradient.
+    slots = slot == 1 && has_grad ? &entry->grad : &entry->value;
+    slot = 0;
   }
   const auto index = static_cast<std::size_t>(slot);
   return index < slots->size() ? std::optional((*slots)[index]) : std::nullopt;
@@ -234,7 +245,7 @@ Placement Annotations::placement(Kind kind,
                                  std::span<const std::int64_t> local_shape,
                                  const Layout& layout) const {
   const std::optional<DimsSpec> dims = find(kind, path, slot);
-  if (!dims) {
+  if (!dims || (kind == Kind::kScale && local_shape.empty())) {
     return whole(local_shape);
   }
   try {

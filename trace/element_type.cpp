@@ -18,14 +18,17 @@ struct TypeInfo {
 };
 
 // Indexed by the enumerator's number.
-constexpr std::array<TypeInfo, 8> kTypes = {{{"f64", 8, true},
-                                             {"f32", 4, true},
-                                             {"f16", 2, true},
-                                             {"bf16", 2, true},
-                                             {"i64", 8, false},
-                                             {"i32", 4, false},
-                                             {"u8", 1, false},
-                                             {"bool", 1, false}}};
+constexpr std::array<TypeInfo, 11> kTypes = {{{"f64", 8, true},
+                                              {"f32", 4, true},
+                                              {"f16", 2, true},
+                                              {"bf16", 2, true},
+                                              {"i64", 8, false},
+                                              {"i32", 4, false},
+                                              {"u8", 1, false},
+                                              {"bool", 1, false},
+                                              {"e4m3", 1, true},
+                                              {"e5m2", 1, true},
+                                              {"e8m0", 1, true}}};
 
 const TypeInfo& info(ElementType type) {
   const auto number = static_cast<std::size_t>(type);
@@ -42,27 +45,20 @@ const TypeInfo& info(ElementType type) {
 constexpr int kDoubleMantissaBits = 52;
 constexpr int kDoubleBias = 1023;
 
-// A 16-bit format with the layout of IEEE 754: sign, exponent, mantissa.
+// A format with the layout of IEEE 754: sign, exponent, mantissa.
 struct SmallFormat {
   int mantissa_bits;
   int bias;
 };
 constexpr SmallFormat kHalf{10, 15};
 constexpr SmallFormat kBrain{7, 127};
+constexpr SmallFormat kE4M3Format{3, 7};
+constexpr SmallFormat kE5M2Format{2, 15};
 
-// Rounds once, from double to the format: going through float would round twice and be wrong for
-// values that the first rounding turns into a tie.
-std::uint16_t encode(SmallFormat format, double value) {
-  const auto bits = std::bit_cast<std::uint64_t>(value);
-  const auto sign = static_cast<std::uint16_t>(bits >> 48 & 0x8000u);
-  const std::uint64_t magnitude = bits & 0x7fffffffffffffffu;
-  const int shift = kDoubleMantissaBits - format.mantissa_bits;
-  const std::uint64_t infinity = 0x7fffu >> format.mantissa_bits << format.mantissa_bits;
-  if (std::isnan(value)) {
-    const std::uint64_t quiet = std::uint64_t{1} << (format.mantissa_bits - 1);
-    const std::uint64_t payload = (magnitude & 0x000fffffffffffffu) >> shift;
-    return static_cast<std::uint16_t>(sign | infinity | quiet | payload);
-  }
+// The bits of a finite magnitude, given as those of a double, in a format whose exponents have no
+// end. Rounds once: going through float would round twice and be wrong for values that the first
+// rounding turns into a tie.
+std::uint64_t round_magnitude(SmallFormat format, std::uint64_t magnitude) {
   const auto smallest_normal = static_cast<std::uint64_t>(kDoubleBias + 1 - format.bias)
                                << kDoubleMantissaBits;
   if (magnitude < smallest_normal) {
@@ -70,14 +66,63 @@ std::uint16_t encode(SmallFormat format, double value) {
     // are the next integer.
     const double steps =
         std::ldexp(std::bit_cast<double>(magnitude), format.bias - 1 + format.mantissa_bits);
-    return static_cast<std::uint16_t>(sign | static_cast<std::uint64_t>(std::nearbyint(steps)));
+    return static_cast<std::uint64_t>(std::nearbyint(steps));
   }
   // Round to nearest even on the integer: a carry out of the mantissa is the next exponent.
+  const int shift = kDoubleMantissaBits - format.mantissa_bits;
   const std::uint64_t half = std::uint64_t{1} << (shift - 1);
   const std::uint64_t odd = magnitude >> shift & 1;
   const auto rebias = static_cast<std::uint64_t>(kDoubleBias - format.bias) << format.mantissa_bits;
-  const std::uint64_t rounded = ((magnitude + half - 1 + odd) >> shift) - rebias;
-  return static_cast<std::uint16_t>(sign | std::min(rounded, infinity));
+  return ((magnitude + half - 1 + odd) >> shift) - rebias;
+}
+
+constexpr std::uint64_t kMagnitude = 0x7fffffffffffffffu;
+
+// Of 16 bits.
+std::uint16_t encode(SmallFormat format, double value) {
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  const auto sign = static_cast<std::uint16_t>(bits >> 48 & 0x8000u);
+  const std::uint64_t magnitude = bits & kMagnitude;
+  const std::uint64_t infinity = 0x7fffu >> format.mantissa_bits << format.mantissa_bits;
+  if (std::isnan(value)) {
+    const std::uint64_t quiet = std::uint64_t{1} << (format.mantissa_bits - 1);
+    const std::uint64_t payload =
+        (magnitude & 0x000fffffffffffffu) >> (kDoubleMantissaBits - format.mantissa_bits);
+    return static_cast<std::uint16_t>(sign | infinity | quiet | payload);
+  }
+  return static_cast<std::uint16_t>(sign | std::min(round_magnitude(format, magnitude), infinity));
+}
+
+// Of 8 bits. `overflow` is the code of what is too large, above the largest number: infinity, or
+// NaN where the format has none.
+std::uint8_t encode_byte(SmallFormat format, std::uint64_t overflow, double value) {
+  constexpr std::uint8_t kNan = 0x7f;
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  const auto sign = static_cast<std::uint8_t>(bits >> 56 & 0x80u);
+  const std::uint64_t code =
+      std::isnan(value) ? kNan : std::min(round_magnitude(format, bits & kMagnitude), overflow);
+  return static_cast<std::uint8_t>(sign | code);
+}
+
+std::uint8_t encode_e4m3(double value) {
+  return encode_byte(kE4M3Format, 0x7f, value);
+}
+
+std::uint8_t encode_e5m2(double value) {
+  return encode_byte(kE5M2Format, 0x7c, value);
+}
+
+constexpr int kE8M0Bias = 127;
+constexpr std::uint8_t kE8M0Nan = 255;
+
+std::uint8_t encode_e8m0(double value) {
+  if (!std::isfinite(value)) {
+    return kE8M0Nan;
+  }
+  int exponent = 0;
+  const double mantissa = std::frexp(std::abs(value), &exponent);  // in [0.5, 1), or 0
+  const int code = exponent - 1 + (mantissa >= 0.75 ? 1 : 0) + kE8M0Bias;
+  return static_cast<std::uint8_t>(value == 0.0 ? 0 : std::clamp<int>(code, 0, kE8M0Nan));
 }
 
 // Nearest integer, ends of the range for what lies beyond, 0 for NaN.
@@ -131,6 +176,48 @@ double widen_half(std::uint16_t bits) {
   return std::bit_cast<float>(value | (bits & 0x8000u) << 16);
 }
 
+// The values of all codes of a format of 8 bits.
+using Codes = std::array<double, 256>;
+
+double decode_byte(SmallFormat format, unsigned magnitude) {
+  const unsigned exponent = magnitude >> format.mantissa_bits;
+  const unsigned mantissa = magnitude & ((1U << format.mantissa_bits) - 1);
+  const unsigned leading = exponent == 0 ? 0U : 1U << format.mantissa_bits;
+  return std::ldexp(static_cast<double>(leading | mantissa),
+                    static_cast<int>(std::max(exponent, 1U)) - format.bias - format.mantissa_bits);
+}
+
+// `overflow`: infinity where the format has one, else NaN; what lies above is NaN.
+Codes codes_of(SmallFormat format, unsigned overflow, double value_of_overflow) {
+  Codes codes{};
+  for (unsigned code = 0; code < codes.size(); ++code) {
+    const unsigned magnitude = code & 0x7fU;
+    const double value = magnitude < overflow    ? decode_byte(format, magnitude)
+                         : magnitude == overflow ? value_of_overflow
+                                                 : std::numeric_limits<double>::quiet_NaN();
+    codes[code] = code < 0x80U ? value : -value;
+  }
+  return codes;
+}
+
+Codes codes_of_e8m0() {
+  Codes codes{};
+  for (int code = 0; code < kE8M0Nan; ++code) {
+    codes[static_cast<std::size_t>(code)] = std::ldexp(1.0, code - kE8M0Bias);
+  }
+  codes[kE8M0Nan] = std::numeric_limits<double>::quiet_NaN();
+  return codes;
+}
+
+const Codes& codes_of(ElementType type) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  static const Codes e4m3 = codes_of(kE4M3Format, 0x7f, kNan);
+  static const Codes e5m2 = codes_of(kE5M2Format, 0x7c, kInfinity);
+  static const Codes e8m0 = codes_of_e8m0();
+  return type == ElementType::kE4M3 ? e4m3 : type == ElementType::kE5M2 ? e5m2 : e8m0;
+}
+
 constexpr auto kCast = [](auto element) { return static_cast<double>(element); };
 
 }  // namespace
@@ -149,10 +236,12 @@ ElementType parse_element_type(std::string_view name) {
       return static_cast<ElementType>(number);
     }
   }
-  TTRACE_THROW(FormatError,
-               "\"",
-               name,
-               "\" is no element type; expected f64, f32, f16, bf16, i64, i32, u8 or bool");
+  TTRACE_THROW(
+      FormatError,
+      "\"",
+      name,
+      "\" is no element type; expected f64, f32, f16, bf16, i64, i32, u8, bool, e4m3, e5m2 or "
+      "e8m0");
 }
 
 bool is_floating(ElementType type) {
@@ -162,6 +251,8 @@ bool is_floating(ElementType type) {
 double rounding_error(ElementType type) {
   constexpr double kBf16 = 0.00166;
   constexpr double kF16 = 0.000208;
+  constexpr double kE4M3 = 0.0265;
+  constexpr double kE5M2 = 0.0527;
   switch (type) {
     case ElementType::kF64:
       return std::ldexp(kBf16, kBrain.mantissa_bits - kDoubleMantissaBits);
@@ -171,6 +262,10 @@ double rounding_error(ElementType type) {
       return kF16;
     case ElementType::kBF16:
       return kBf16;
+    case ElementType::kE4M3:
+      return kE4M3;
+    case ElementType::kE5M2:
+      return kE5M2;
     default:
       return 0.0;
   }
@@ -198,6 +293,13 @@ void to_double(ElementType type, const void* source, std::int64_t count, double*
     case ElementType::kBool:
       return widen<std::uint8_t>(
           source, count, target, [](std::uint8_t value) { return value != 0 ? 1.0 : 0.0; });
+    case ElementType::kE4M3:
+    case ElementType::kE5M2:
+    case ElementType::kE8M0:
+      return widen<std::uint8_t>(
+          source, count, target, [&codes = codes_of(type)](std::uint8_t code) {
+            return codes[code];
+          });
   }
 }
 
@@ -224,6 +326,12 @@ void from_double(ElementType type, const double* source, std::int64_t count, voi
       return narrow<std::uint8_t>(source, count, target, [](double value) {
         return static_cast<std::uint8_t>(value != 0.0 ? 1 : 0);
       });
+    case ElementType::kE4M3:
+      return narrow<std::uint8_t>(source, count, target, encode_e4m3);
+    case ElementType::kE5M2:
+      return narrow<std::uint8_t>(source, count, target, encode_e5m2);
+    case ElementType::kE8M0:
+      return narrow<std::uint8_t>(source, count, target, encode_e8m0);
   }
 }
 

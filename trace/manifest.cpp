@@ -14,6 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormatName = "ttrace";
+constexpr const char* kFp8 = "fp8";
 
 std::string manifest_file(const std::string& directory) {
   return (std::filesystem::path(directory) / "manifest.json").string();
@@ -35,6 +36,8 @@ class ManifestReader {
                  found == root_.end() ? ", but is absent" : ", not " + found->dump(),
                  "; remove the trace and run the pass again");
   }
+
+  [[nodiscard]] bool has(const std::string& key) const { return root_.contains(key); }
 
   [[nodiscard]] std::string text(const std::string& key) const {
     const auto found = root_.find(key);
@@ -142,6 +145,14 @@ json parse_file(const std::string& path) {
 
 }  // namespace
 
+ElementType stored_type(const std::string& precision) {
+  return precision == kFp8 ? ElementType::kBF16 : parse_element_type(precision);
+}
+
+ElementType coarsest_type(const std::string& precision) {
+  return precision == kFp8 ? ElementType::kE4M3 : parse_element_type(precision);
+}
+
 void write_manifest(const std::string& directory, const Manifest& manifest) {
   // nlohmann's ordered_json keeps the order in which a person wants to read the keys.
   nlohmann::ordered_json root;
@@ -157,6 +168,9 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   root["versions"] = manifest.versions;
   if (!manifest.untraced.empty()) {
     root["untraced"] = manifest.untraced;
+  }
+  if (!manifest.forced_routing.empty()) {
+    root["forced_routing"] = manifest.forced_routing;
   }
   // JSON cannot hold bytes that are no UTF-8: they become U+FFFD.
   write_text_file(
@@ -186,6 +200,9 @@ Manifest read_manifest(const std::string& directory) {
   manifest.data = reader.section("data");
   manifest.versions = reader.section("versions");
   manifest.untraced = reader.texts("untraced");
+  if (reader.has("forced_routing")) {
+    manifest.forced_routing = reader.text("forced_routing");
+  }
   return manifest;
 }
 

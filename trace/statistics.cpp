@@ -38,6 +38,11 @@ bool is_summed_in_float(ElementType type) {
   return type == ElementType::kF32 || type == ElementType::kF16 || type == ElementType::kBF16;
 }
 
+// Others are widened.
+bool has_kernel(ElementType type) {
+  return static_cast<int>(type) < kKernelTypes;
+}
+
 bool is_zero(const std::byte* bytes, std::size_t size) {
   return bytes[0] == std::byte{0} && std::memcmp(bytes, bytes + 1, size - 1) == 0;
 }
@@ -165,8 +170,9 @@ std::optional<Block> compare_directly(const StatisticsKernel& kernel, const Pair
 }
 
 Block compare_block(const StatisticsKernel& kernel, const Pair& pair) {
-  const std::optional<Block> direct =
-      pair.same_type() ? compare_directly(kernel, pair) : std::nullopt;
+  const std::optional<Block> direct = pair.same_type() && has_kernel(pair.reference_type)
+                                          ? compare_directly(kernel, pair)
+                                          : std::nullopt;
   Block block = direct ? *direct : compare_widened(kernel, pair);
   if (pair.both(ElementType::kI64)) {
     block.different = count_different_integers(pair);

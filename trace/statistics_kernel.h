@@ -14,7 +14,7 @@
 
 namespace ttrace {
 
-inline constexpr int kKernelTypes = 8;     // element types, by number
+inline constexpr int kKernelTypes = 8;     // element types with a kernel: the first by number
 inline constexpr int kKernelBlock = 1024;  // elements
 
 // One block's figures, of the reference r, the candidate c and d = c - r. NaN and Inf are in the

@@ -106,7 +106,7 @@ std::string element_text(ElementType type, const std::byte* data) {
   }
   double value = 0.0;
   to_double(type, data, 1, &value);
-  return shortest(static_cast<float>(value));  // exact: f32, f16 and bf16 are floats
+  return shortest(static_cast<float>(value));  // exact: f32 and all shorter types are floats
 }
 
 class Printer {

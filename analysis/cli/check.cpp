@@ -1,19 +1,14 @@
 #include "check.h"
 
-#include "analysis/step_range.h"
+#include "check_passes.h"
 #include "estimate.h"
 #include "interrupt.h"
-#include "passes.h"
-#include "progress.h"
-#include "report_output.h"
-#include "run_directory.h"
 #include "selection_options.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 #include <ttrace/manifest.h>
 #include <ttrace/noise_table.h>
-#include <ttrace/trace_reader.h>
 
 #include <cerrno>
 #include <chrono>
@@ -21,7 +16,6 @@
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
-#include <optional>
 #include <sstream>
 #include <system_error>
 
@@ -30,23 +24,6 @@ namespace po = boost::program_options;
 
 namespace ttrace::cli {
 namespace {
-
-struct CheckOptions {
-  std::string reference;  // a command, or the folder of a stored trace
-  bool stored = false;    // it is a folder
-  std::string candidate;
-  std::string output;  // empty: runs/N
-  int noise = 5;
-  bool noise_given = false;
-  std::optional<StepRange> steps;
-  std::string precision;  // empty: not asked
-  std::string start;
-  PassLimits limits;
-  bool estimate = false;
-  bool ignore_space = false;
-  ReportOptions report;
-  DiffOptions judging;
-};
 
 po::options_description named_options() {
   po::options_description named("Options");
@@ -57,11 +34,14 @@ po::options_description named_options() {
       "trusted single-device program, or the trace of an earlier run (with its noise passes)")(
       "candidate", text("COMMAND"), "program under test")(
       "output,o", text("FOLDER"), "where everything goes; default: runs/N, the next free number")(
+      "rerun",
+      text("COMMAND"),
+      "program of the stored reference, to repeat it with the candidate's experts")(
       "noise",
       po::value<int>()->default_value(5)->value_name("K"),
       "noise passes of the reference")(
       "steps", text("FIRST:LAST"), "traced iterations, LAST excluded, or one number; default 0:1")(
-      "precision", text("f64|f32|bf16"), "element type that both programs must compute in")(
+      "precision", text("f64|f32|bf16|fp8"), "precision that both programs must compute in")(
       "start",
       text("reference|own")->default_value("reference"),
       "parameters the candidate starts from: the reference's, or its own")(
@@ -74,6 +54,8 @@ po::options_description named_options() {
   named.add_options()("estimate",
                       "only tell how much the check would write: one pass of the reference that "
                       "counts and keeps nothing; --candidate is not needed")(
+      "collectives",
+      "record and check what collectives are given and return; larger traces of the candidate")(
       "ignore-space", "run the candidate even where less is free than its trace needs");
   add_selection_options(named, StepsOption::kRunSteps);
   add_judging_options(named);
@@ -109,6 +91,15 @@ bool is_trace(const std::string& text) {
   return is_folder(text) && fs::exists(text + "/manifest.json");
 }
 
+// Needs `options` whole.
+void check_rerun(const CheckOptions& options, bool given) {
+  TTRACE_CHECK(!given || options.stored,
+               UsageError,
+               "--rerun is for a stored reference; --reference ",
+               options.reference,
+               " is a command, which is run again where that is needed");
+}
+
 // A folder that is neither a stored trace nor a command deserves to be told apart from both.
 void check_commands(const CheckOptions& options) {
   TTRACE_CHECK(!options.reference.empty(), UsageError, "--reference COMMAND|FOLDER is needed");
@@ -135,8 +126,10 @@ CheckOptions read_options(const po::variables_map& values) {
   options.reference = text_or(values, "reference", "");
   options.stored = is_trace(options.reference);
   options.candidate = text_or(values, "candidate", "");
+  options.rerun = options.stored ? text_or(values, "rerun", "") : options.reference;
   options.output = text_or(values, "output", "");
   options.estimate = values.count("estimate") != 0;
+  options.collectives = values.count("collectives") != 0;
   options.ignore_space = values.count("ignore-space") != 0;
   options.noise = whole_number(values, "noise", 0);
   options.noise_given = !values["noise"].defaulted();
@@ -145,7 +138,7 @@ CheckOptions read_options(const po::variables_map& values) {
   }
   if (values.count("precision") != 0) {
     options.precision = values["precision"].as<std::string>();
-    check_word("precision", options.precision, {"f64", "f32", "bf16"});
+    check_word("precision", options.precision, {"f64", "f32", "bf16", "fp8"});
   }
   options.start = values["start"].as<std::string>();
   check_word("start", options.start, {"reference", "own"});
@@ -155,6 +148,7 @@ CheckOptions read_options(const po::variables_map& values) {
   options.judging.selection = selection_of(values, StepsOption::kRunSteps);
   read_judging_options(values, options.judging);
   check_commands(options);
+  check_rerun(options, values.count("rerun") != 0);
   return options;
 }
 
@@ -186,114 +180,6 @@ void read_stored_reference(CheckOptions& options) {
         "--noise is ignored: a stored reference keeps its own noise passes, here " +
             std::to_string(passes));
   }
-}
-
-// Wall time by class of pass, and the numbers of the progress line.
-struct Course {
-  ProgressLine progress;
-  int pass = 0;
-  int passes = 0;
-  double reference = 0.0;
-  double noise = 0.0;
-  double candidate = 0.0;
-  double comparison = 0.0;
-};
-
-double follow(const Pass& pass, const PassLimits& limits, Course& course) {
-  const std::string head = "[" + std::to_string(++course.pass) + "/" +
-                           std::to_string(course.passes) + "] " + pass.name + " ... ";
-  const auto show = [&](double elapsed) { course.progress.show(head + seconds_text(elapsed)); };
-  show(0.0);
-  const double elapsed = run_pass(pass, limits, show);
-  show(elapsed);
-  course.progress.finish();
-  return elapsed;
-}
-
-std::string absolute(const std::string& path) {
-  return fs::absolute(path).lexically_normal().string();
-}
-
-Variables variables(const CheckOptions& options, const std::string& pass) {
-  Variables result{{"TTRACE_PASS", pass}, {"TTRACE_START", options.start}};
-  result.emplace_back("TTRACE_STEPS", to_string(options.steps.value_or(StepRange{})));
-  if (!options.precision.empty()) {
-    result.emplace_back("TTRACE_PRECISION", options.precision);
-  }
-  return result;
-}
-
-Pass reference_pass(const CheckOptions& options, const RunDirectory& run) {
-  Pass pass{.name = "reference",
-            .command = options.reference,
-            .variables = variables(options, "reference"),
-            .trace = run.reference(),
-            .log = run.log("reference"),
-            .complete = [folder = run.reference()] { return is_complete(folder); },
-            .remedy = ""};
-  pass.variables.emplace_back("TTRACE_DIR", absolute(run.reference()));
-  return pass;
-}
-
-Pass noise_pass(const CheckOptions& options, const RunDirectory& run, int seed) {
-  const std::string table = noise_file(run.reference(), seed);
-  Pass pass{.name = "noise " + std::to_string(seed) + " of " + std::to_string(options.noise),
-            .command = options.reference,
-            .variables = variables(options, "noise"),
-            .trace = run.reference(),
-            .log = run.log("noise-" + std::to_string(seed)),
-            .complete = [table] { return fs::exists(table); },
-            .remedy = "the reference is complete; pass --reference " + run.reference() +
-                      " to reuse it with " + std::to_string(seed - 1) + " noise passes"};
-  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
-  pass.variables.emplace_back("TTRACE_NOISE_SEED", std::to_string(seed));
-  return pass;
-}
-
-Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
-  Pass pass{.name = "candidate",
-            .command = options.candidate,
-            .variables = variables(options, "candidate"),
-            .trace = run.candidate(),
-            .log = run.log("candidate"),
-            .complete = [folder = run.candidate()] { return is_complete(folder); },
-            .remedy = "the reference is complete; pass --reference " +
-                      (options.stored ? options.reference : run.reference()) + " to reuse it"};
-  pass.variables.emplace_back("TTRACE_DIR", absolute(run.candidate()));
-  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
-  return pass;
-}
-
-// Before a candidate fills the disk: its trace holds no less than the reference's.
-void check_space(const CheckOptions& options, const RunDirectory& run) {
-  const std::uintmax_t needed = total(count_trace(run.reference())).bytes;
-  const std::uintmax_t free = free_bytes(run.path());
-  TTRACE_CHECK(options.ignore_space || needed <= free,
-               UsageError,
-               "the candidate's trace needs at least ",
-               size_text(needed),
-               ", as much as the reference's, but ",
-               size_text(free),
-               " are free in ",
-               run.path(),
-               "; free space there, take another folder for -o with --reference ",
-               options.stored ? options.reference : run.reference(),
-               ", or pass --ignore-space");
-}
-
-void run_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
-  const NoteInterrupts noted;
-  course.passes = options.stored ? 1 : options.noise + 2;
-  if (options.stored) {
-    run.use_reference(options.reference);
-  } else {
-    course.reference = follow(reference_pass(options, run), options.limits, course);
-    for (int seed = 1; seed <= options.noise; ++seed) {
-      course.noise += follow(noise_pass(options, run, seed), options.limits, course);
-    }
-  }
-  check_space(options, run);
-  course.candidate = follow(candidate_pass(options, run), options.limits, course);
 }
 
 void write_files(const RunDirectory& run, const Report& report, std::size_t max_rows) {
@@ -431,7 +317,8 @@ int run_check(const Arguments& arguments) {
   Course course;
   run_passes(options, run, course);
   const auto start = std::chrono::steady_clock::now();
-  const Report report = compare(run.reference(), run.candidate(), options.judging, course.progress);
+  const Report report =
+      compare(course.judged_by, run.candidate(), options.judging, course.progress);
   course.comparison =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   write_files(run, report, options.report.max_rows);

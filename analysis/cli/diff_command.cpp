@@ -7,6 +7,9 @@
 #include "trace_argument.h"
 
 #include <ttrace/error.h>
+#include <ttrace/manifest.h>
+#include <ttrace/routing.h>
+#include <ttrace/trace_reader.h>
 
 #include <filesystem>
 #include <iostream>
@@ -20,6 +23,18 @@ struct TracePair {
   std::string reference;
   std::string candidate;
 };
+
+// The reference that went on with the candidate's choices of experts, where the run has one that
+// still fits.
+std::string reference_of(const std::string& run) {
+  const std::string forced = forced_reference(run);
+  if (!is_complete(forced)) {
+    return run + "/reference";
+  }
+  const std::string followed = read_manifest(forced).forced_routing;
+  return followed == digest_of(read_routing(Trace::open(run + "/candidate"))) ? forced
+                                                                              : run + "/reference";
+}
 
 TracePair find_traces(const std::vector<std::string>& folders) {
   for (const auto& folder : folders) {
@@ -38,7 +53,7 @@ TracePair find_traces(const std::vector<std::string>& folders) {
                folders[0],
                " has no reference/ and candidate/ inside, so it was not made by ttrace check; give "
                "a reference and a candidate");
-  return {folders[0] + "/reference", folders[0] + "/candidate"};
+  return {reference_of(folders[0]), folders[0] + "/candidate"};
 }
 
 }  // namespace

@@ -47,8 +47,8 @@ enum class Completeness { kWhole, kPartial };
 
 void write_report(std::ostream& out, const Report& report, const ReportOptions& options);
 
-// 0 within bounds, 1 divergence, 2 where only a part could be compared and that is within bounds:
-// 0 is a promise about the whole.
+// 0 within bounds, 1 divergence, 2 where only a part could be compared, or judged (behind a flip of
+// experts), and that is within bounds: 0 is a promise about the whole.
 [[nodiscard]] int exit_code(const Report& report);
 
 }  // namespace ttrace::cli

@@ -106,6 +106,10 @@ std::uintmax_t RunDirectory::size() const {
   return bytes;
 }
 
+std::string forced_reference(const std::string& run) {
+  return run + "/forced";
+}
+
 bool is_run_directory(const std::string& path) {
   std::error_code error;
   return fs::is_directory(path + "/reference", error) &&

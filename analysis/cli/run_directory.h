@@ -1,4 +1,5 @@
-// The folder of one check: DIR/reference, DIR/candidate, DIR/logs/*.log, DIR/report.{txt,json}.
+// The folder of one check: DIR/reference, DIR/candidate, DIR/logs/*.log, DIR/report.{txt,json}, and
+// DIR/forced where the reference had to follow the candidate's choices of experts.
 //
 // Thread-safety: plain values; create one folder per run.
 #pragma once
@@ -7,6 +8,9 @@
 #include <string>
 
 namespace ttrace::cli {
+
+// Where a run keeps the reference that followed its candidate's choices of experts.
+[[nodiscard]] std::string forced_reference(const std::string& run);
 
 class RunDirectory {
  public:
@@ -17,6 +21,7 @@ class RunDirectory {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string reference() const { return path_ + "/reference"; }
   [[nodiscard]] std::string candidate() const { return path_ + "/candidate"; }
+  [[nodiscard]] std::string forced() const { return forced_reference(path_); }
   // `pass` is "reference", "noise-1", "candidate".
   [[nodiscard]] std::string log(const std::string& pass) const {
     return path_ + "/logs/" + pass + ".log";

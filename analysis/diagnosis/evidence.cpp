@@ -161,6 +161,10 @@ int Evidence::microbatches() const {
 }
 
 std::string explain_factor(const Evidence& evidence, double value, double deviation) {
+  constexpr double kRounding = 1e-14;  // of a factor that is fitted as its difference from 1
+  if (std::abs(value) < kRounding) {
+    return "0";
+  }
   std::string names;
   const auto append = [&](double meaning, const std::string& name) {
     if (meaning != 1.0 && is_near(value, meaning, deviation)) {

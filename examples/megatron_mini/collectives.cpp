@@ -1,5 +1,7 @@
 #include "collectives.h"
 
+#include <ttrace/collective.h>
+
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -14,7 +16,8 @@ namespace megatron_mini {
 
 namespace {
 
-constexpr bool kAsync = false;
+constexpr bool kAsync = true;
+constexpr bool kSync = false;
 constexpr std::int64_t kNoTimeout = -1;
 
 // Calls a c10d operator; its Work is its last result.
@@ -36,16 +39,38 @@ c10::IValue reduce_value(Reduction reduction) {
       reduction == Reduction::kMax ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM));
 }
 
+// What the tracer is told of a call.
+ttrace::CollectiveCall described(ttrace::CollectiveOperation operation,
+                                 const Group& group,
+                                 Reduction reduction = Reduction::kSum) {
+  return {.operation = operation,
+          .reduction = reduction == Reduction::kMax ? ttrace::CollectiveReduction::kMax
+                                                    : ttrace::CollectiveReduction::kSum,
+          .group = c10d::resolve_process_group(group.name)->getGroupDesc(),
+          .rank = group.rank,
+          .size = group.size};
+}
+
 void all_reduce_in_place(const at::Tensor& tensor, const Group& group, Reduction reduction) {
   if (group.size > 1) {
+    ttrace::Collective report(described(ttrace::CollectiveOperation::kAllReduce, group, reduction),
+                              tensor);
     call("c10d::allreduce_",
          {std::vector<at::Tensor>{tensor},
           group_value(group),
           reduce_value(reduction),
           c10::IValue(),  // no sparse indices
-          kAsync,
+          kSync,
           kNoTimeout});
+    report.finished(tensor);
   }
+}
+
+// For the ranks' tensors along dimension 0.
+at::Tensor room_for_all(const at::Tensor& input, const Group& group) {
+  std::vector<std::int64_t> shape = input.sizes().vec();
+  shape.at(0) *= group.size;
+  return at::empty(shape, input.options());
 }
 
 }  // namespace
@@ -65,12 +90,25 @@ at::Tensor all_gather(const at::Tensor& input, const Group& group) {
   if (group.size == 1) {
     return input.clone(at::MemoryFormat::Contiguous);
   }
-  std::vector<std::int64_t> shape = input.sizes().vec();
-  shape.at(0) *= group.size;
-  at::Tensor result = at::empty(shape, input.options());
+  at::Tensor result = room_for_all(input, group);
+  ttrace::Collective report(described(ttrace::CollectiveOperation::kAllGather, group), input);
   call("c10d::_allgather_base_",
-       {result, input.contiguous(), group_value(group), kAsync, kNoTimeout});
+       {result, input.contiguous(), group_value(group), kSync, kNoTimeout});
+  report.finished(result);
   return result;
+}
+
+std::function<at::Tensor()> start_all_gather(const at::Tensor& input, const Group& group) {
+  if (group.size == 1) {
+    return [result = input.clone(at::MemoryFormat::Contiguous)] { return result; };
+  }
+  const at::Tensor result = room_for_all(input, group);
+  auto work = start("c10d::_allgather_base_",
+                    {result, input.contiguous(), group_value(group), kAsync, kNoTimeout});
+  return [result, work = std::move(work)] {
+    work->wait();
+    return result;
+  };
 }
 
 at::Tensor reduce_scatter(const at::Tensor& input, const Group& group) {
@@ -85,13 +123,15 @@ at::Tensor reduce_scatter(const at::Tensor& input, const Group& group) {
               shape.at(0));
   shape.at(0) /= group.size;
   at::Tensor result = at::empty(shape, input.options());
+  ttrace::Collective report(described(ttrace::CollectiveOperation::kReduceScatter, group), input);
   call("c10d::_reduce_scatter_base_",
        {result,
         input.contiguous(),
         group_value(group),
         reduce_value(Reduction::kSum),
-        kAsync,
+        kSync,
         kNoTimeout});
+  report.finished(result);
   return result;
 }
 
@@ -106,8 +146,25 @@ at::Tensor all_to_all(const at::Tensor& input,
   shape.at(0) = std::accumulate(received.begin(), received.end(), std::int64_t{0});
   at::Tensor result = at::empty(shape, input.options());
   call("c10d::alltoall_base_",
-       {result, input.contiguous(), group_value(group), received, sent, kAsync, kNoTimeout});
+       {result, input.contiguous(), group_value(group), received, sent, kSync, kNoTimeout});
   return result;
+}
+
+std::function<void()> start_sending(const at::Tensor& input,
+                                    const Group& group,
+                                    int destination,
+                                    std::int64_t tag) {
+  const auto sending = start("c10d::send",
+                             {std::vector<at::Tensor>{input.contiguous()},
+                              group_value(group),
+                              std::int64_t{destination},
+                              tag});
+  return [sending] { sending->wait(); };
+}
+
+void receive(at::Tensor& result, const Group& group, int source, std::int64_t tag) {
+  call("c10d::recv_",
+       {std::vector<at::Tensor>{result}, group_value(group), std::int64_t{source}, tag});
 }
 
 at::Tensor pass_on(const at::Tensor& input, const Group& group) {
@@ -115,17 +172,12 @@ at::Tensor pass_on(const at::Tensor& input, const Group& group) {
     return input.clone(at::MemoryFormat::Contiguous);
   }
   constexpr std::int64_t kTag = 0;
-  const std::int64_t next = (group.rank + 1) % group.size;
-  const std::int64_t previous = (group.rank + group.size - 1) % group.size;
-  const at::Tensor sent = input.contiguous();
+  // All ranks' messages are under way before anybody waits: otherwise every rank would wait for its
+  // next.
+  const auto wait_until_sent = start_sending(input, group, (group.rank + 1) % group.size, kTag);
   at::Tensor result = at::empty(input.sizes(), input.options());
-  // Both are under way before either is waited for: otherwise every rank would wait for its next.
-  const auto sending =
-      start("c10d::send", {std::vector<at::Tensor>{sent}, group_value(group), next, kTag});
-  const auto receiving =
-      start("c10d::recv_", {std::vector<at::Tensor>{result}, group_value(group), previous, kTag});
-  sending->wait();
-  receiving->wait();
+  receive(result, group, (group.rank + group.size - 1) % group.size, kTag);
+  wait_until_sent();
   return result;
 }
 
@@ -136,20 +188,24 @@ void sum_in_place(const at::Tensor& tensor, const Group& group) {
 void broadcast(const at::Tensor& tensor, const Group& group, int root) {
   if (group.size > 1) {
     constexpr std::int64_t kRootTensor = 0;
+    auto described_call = described(ttrace::CollectiveOperation::kBroadcast, group);
+    described_call.root = root;
+    ttrace::Collective report(described_call, tensor);
     call("c10d::broadcast_",
          {std::vector<at::Tensor>{tensor},
           group_value(group),
           std::int64_t{root},
           kRootTensor,
-          kAsync,
+          kSync,
           kNoTimeout});
+    report.finished(tensor);
   }
 }
 
 void barrier(const Group& group) {
   if (group.size > 1) {
     call("c10d::barrier",
-         {at::empty({1}), group_value(group), std::vector<std::int64_t>{}, kAsync, kNoTimeout});
+         {at::empty({1}), group_value(group), std::vector<std::int64_t>{}, kSync, kNoTimeout});
   }
 }
 

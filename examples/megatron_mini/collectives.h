@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ enum class Reduction : std::uint8_t { kSum, kMax };
                                     Reduction reduction = Reduction::kSum);
 // Joins the ranks' tensors along dimension 0: [n, ...] -> [n * size, ...].
 [[nodiscard]] at::Tensor all_gather(const at::Tensor& input, const Group& group);
+// The same without waiting: what is returned waits for the result and hands it over, once.
+[[nodiscard]] std::function<at::Tensor()> start_all_gather(const at::Tensor& input,
+                                                           const Group& group);
 // Sums and keeps this rank's part of dimension 0: [n, ...] -> [n / size, ...].
 [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& input, const Group& group);
 
@@ -43,6 +47,15 @@ enum class Reduction : std::uint8_t { kSum, kMax };
                                     const std::vector<std::int64_t>& sent,
                                     const std::vector<std::int64_t>& received,
                                     const Group& group);
+
+// Begins to send and returns what waits until the tensor has left; call that once. `tag` tells this
+// message from others to the same rank; the input may be strided.
+[[nodiscard]] std::function<void()> start_sending(const at::Tensor& input,
+                                                  const Group& group,
+                                                  int destination,
+                                                  std::int64_t tag);
+// Waits for the message of this tag and fills `result`. Requires: `result` is contiguous.
+void receive(at::Tensor& result, const Group& group, int source, std::int64_t tag);
 
 // Sends to the next rank of a ring and returns what the previous one sent; all ranks' tensors have
 // one shape. The input may be strided.

@@ -43,28 +43,6 @@ class Section {
     }
   }
 
-  // `otherwise` where the file does not say; must not be below it where it does.
-  template <class T>
-  [[nodiscard]] T at_least(const std::string& key, T otherwise) {
-    asked_.insert(key);
-    if (!std::as_const(node_)[key]) {
-      return otherwise;
-    }
-    const T value = get<T>(key);
-    TTRACE_CHECK(value >= otherwise,
-                 UsageError,
-                 file_,
-                 ": `",
-                 name_,
-                 ".",
-                 key,
-                 "` must be at least ",
-                 otherwise,
-                 ", not ",
-                 value);
-    return value;
-  }
-
   // One of `choices` by its name, or the first one where the file does not say.
   template <class T>
   [[nodiscard]] T choice(const std::string& key, std::initializer_list<T> choices) {
@@ -89,6 +67,25 @@ class Section {
     const T value = get<T>(key);
     TTRACE_CHECK(
         value > T{0}, UsageError, file_, ": `", name_, ".", key, "` must be above 0, not ", value);
+    return value;
+  }
+
+  // `otherwise` where the file does not say.
+  template <class T>
+  [[nodiscard]] T at_least(const std::string& key, T least, T otherwise) {
+    asked_.insert(key);
+    const T value = std::as_const(node_)[key] ? get<T>(key) : otherwise;
+    TTRACE_CHECK(value >= least,
+                 UsageError,
+                 file_,
+                 ": `",
+                 name_,
+                 ".",
+                 key,
+                 "` must be at least ",
+                 least,
+                 ", not ",
+                 value);
     return value;
   }
 
@@ -128,12 +125,12 @@ ModelConfig read_model(Section section) {
   model.tied = section.get<bool>("tied");
   model.rotary_base = section.positive<std::int64_t>("rotary_base");
   model.norm_epsilon = section.positive<double>("norm_epsilon");
-  model.experts = section.at_least<std::int64_t>("experts", 1);
-  model.top_k = section.at_least<std::int64_t>("top_k", 1);
-  model.shared_expert = section.at_least<std::int64_t>("shared_expert", 0);
-  model.aux_loss = section.at_least<double>("aux_loss", 0.0);
-  model.z_loss = section.at_least<double>("z_loss", 0.0);
-  model.expert_bias = section.at_least<double>("expert_bias", 0.0);
+  model.experts = section.at_least("experts", std::int64_t{1}, model.experts);
+  model.top_k = section.at_least("top_k", std::int64_t{1}, model.top_k);
+  model.shared_expert = section.at_least("shared_expert", std::int64_t{0}, model.shared_expert);
+  model.aux_loss = section.at_least("aux_loss", 0.0, model.aux_loss);
+  model.z_loss = section.at_least("z_loss", 0.0, model.z_loss);
+  model.expert_bias = section.at_least("expert_bias", 0.0, model.expert_bias);
   section.refuse_others();
   return model;
 }
@@ -160,6 +157,18 @@ OptimizerConfig read_optimizer(Section section) {
   optimizer.clip = section.positive<double>("clip");
   section.refuse_others();
   return optimizer;
+}
+
+// All keys may be left out.
+Fp8Config read_fp8(Section section) {
+  Fp8Config fp8;
+  fp8.recipe = section.choice(
+      "recipe",
+      {Fp8Recipe::kDelayed, Fp8Recipe::kCurrent, Fp8Recipe::kBlockwise, Fp8Recipe::kMxfp8});
+  fp8.history = section.at_least("history", std::int64_t{1}, fp8.history);
+  fp8.bf16_ends = section.at_least("bf16_ends", std::int64_t{0}, fp8.bf16_ends);
+  section.refuse_others();
+  return fp8;
 }
 
 void check_model(const std::string& file, const ModelConfig& model) {
@@ -214,6 +223,9 @@ Config load_config(const std::string& file) {
   config.model = read_model(section("model"));
   config.data = read_data(section("data"), std::filesystem::path(file).parent_path());
   config.optimizer = read_optimizer(section("optimizer"));
+  if (root["fp8"]) {
+    config.fp8 = read_fp8(section("fp8"));
+  }
   config.loss = top.choice("loss", {Loss::kMean, Loss::kPerToken});
   config.precision = parse_precision(top.get<std::string>("precision"));
   top.refuse_others();
@@ -237,17 +249,20 @@ std::string name_of(Precision precision) {
       return "f32";
     case Precision::kBF16:
       return "bf16";
+    case Precision::kFP8:
+      return "fp8";
   }
   TTRACE_THROW(InternalError, "a precision without a name");
 }
 
 Precision parse_precision(const std::string& name) {
-  for (const auto precision : {Precision::kF64, Precision::kF32, Precision::kBF16}) {
+  for (const auto precision :
+       {Precision::kF64, Precision::kF32, Precision::kBF16, Precision::kFP8}) {
     if (name == name_of(precision)) {
       return precision;
     }
   }
-  TTRACE_THROW(UsageError, "precision `", name, "` is none of f64, f32, bf16");
+  TTRACE_THROW(UsageError, "precision `", name, "` is none of f64, f32, bf16, fp8");
 }
 
 std::string name_of(Activation activation) {
@@ -264,6 +279,20 @@ std::string name_of(Masked masked) {
 
 std::string name_of(Loss loss) {
   return loss == Loss::kPerToken ? "per_token" : "mean";
+}
+
+std::string name_of(Fp8Recipe recipe) {
+  switch (recipe) {
+    case Fp8Recipe::kDelayed:
+      return "delayed";
+    case Fp8Recipe::kCurrent:
+      return "current";
+    case Fp8Recipe::kBlockwise:
+      return "blockwise";
+    case Fp8Recipe::kMxfp8:
+      return "mxfp8";
+  }
+  TTRACE_THROW(InternalError, "an FP8 recipe without a name");
 }
 
 }  // namespace megatron_mini

@@ -17,7 +17,10 @@ enum class Masked : std::uint8_t { kNone, kPrompt };
 // the mean over all tokens of a step that count. They differ where micro-batches have unequal
 // numbers of such tokens.
 enum class Loss : std::uint8_t { kMean, kPerToken };
-enum class Precision : std::uint8_t { kF64, kF32, kBF16 };
+// kFP8 is kBF16 with the operands of a layer's linears quantised to FP8.
+enum class Precision : std::uint8_t { kF64, kF32, kBF16, kFP8 };
+// What an operand's elements share a scale with; fp8_quantiser.h.
+enum class Fp8Recipe : std::uint8_t { kDelayed, kCurrent, kBlockwise, kMxfp8 };
 
 struct ModelConfig {
   std::int64_t layers = 0;
@@ -61,10 +64,17 @@ struct OptimizerConfig {
   double clip = 0.0;          // largest gradient norm
 };
 
+struct Fp8Config {
+  Fp8Recipe recipe = Fp8Recipe::kDelayed;
+  std::int64_t history = 16;   // past steps that delayed scales follow from
+  std::int64_t bf16_ends = 0;  // first layers, and as many last ones, that stay BF16
+};
+
 struct Config {
   ModelConfig model;
   DataConfig data;
   OptimizerConfig optimizer;
+  Fp8Config fp8;  // of precision fp8
   Loss loss = Loss::kMean;
   Precision precision = Precision::kBF16;
 };
@@ -73,14 +83,16 @@ struct Config {
 // contradictory.
 [[nodiscard]] Config load_config(const std::string& file);
 
-// "f64", "f32", "bf16"; the second throws ttrace::UsageError for any other name.
+// "f64", "f32", "bf16", "fp8"; the second throws ttrace::UsageError for any other name.
 [[nodiscard]] std::string name_of(Precision precision);
 [[nodiscard]] Precision parse_precision(const std::string& name);
 
-// As in the file: "gelu", "swiglu"; "single", "packed"; "none", "prompt"; "mean", "per_token".
+// As in the file: "gelu", "swiglu"; "single", "packed"; "none", "prompt"; "mean", "per_token";
+// "delayed", "current", "blockwise", "mxfp8".
 [[nodiscard]] std::string name_of(Activation activation);
 [[nodiscard]] std::string name_of(Documents documents);
 [[nodiscard]] std::string name_of(Masked masked);
 [[nodiscard]] std::string name_of(Loss loss);
+[[nodiscard]] std::string name_of(Fp8Recipe recipe);
 
 }  // namespace megatron_mini

@@ -8,6 +8,16 @@
 
 namespace megatron_mini {
 
+namespace {
+
+// Of the weights of input_layernorm; another one than 1 is a planted bug.
+double norm_gradient_factor(const Blueprint& blueprint) {
+  const bool scaled = blueprint.bugs.on("fp8-norm-grad-times-tp");
+  return scaled ? blueprint.bugs.size(blueprint.parallel.tp.size) : 1.0;
+}
+
+}  // namespace
+
 at::Tensor activate(const at::Tensor& input, Activation kind) {
   if (kind == Activation::kGelu) {
     return at::gelu(input);
@@ -39,8 +49,11 @@ at::Tensor Mlp::forward(const at::Tensor& input) {
 }
 
 TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
-    : input_layernorm_(
-          register_module("input_layernorm", std::make_shared<LayerNorm>(blueprint.model))),
+    : path_(path),
+      before_forward_(blueprint.before_forward),
+      input_layernorm_(register_module(
+          "input_layernorm",
+          std::make_shared<LayerNorm>(blueprint.model, norm_gradient_factor(blueprint)))),
       self_attention_(register_module(
           "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
       pre_mlp_layernorm_(
@@ -54,6 +67,7 @@ TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces& places) {
+  (*before_forward_)(path_);
   ttrace::Scope scope(*this);
   const at::Tensor stream = scope.in(input);
   const at::Tensor attended =
@@ -63,39 +77,86 @@ at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces&
                                                : mlp_->forward(normed)));
 }
 
-Decoder::Decoder(const Blueprint& blueprint) {
+Decoder::Decoder(const Blueprint& blueprint)
+    : parallel_(blueprint.parallel), before_forward_(blueprint.before_forward) {
   const auto layers = register_module("layers", std::make_shared<torch::nn::Module>("Layers"));
-  for (std::int64_t i = 0; i < blueprint.model.layers; ++i) {
-    const std::string number = std::to_string(i);
-    layers_.push_back(layers->register_module(
-        number, std::make_shared<TransformerLayer>(blueprint, "decoder.layers." + number)));
+  for (int chunk = 0; chunk < parallel_.chunks; ++chunk) {
+    const LayerRange range = layers_of(blueprint.model.layers, parallel_, chunk, blueprint.bugs);
+    chunks_.push_back(range);
+    for (std::int64_t i = range.first; i < range.first + range.count; ++i) {
+      const std::string number = std::to_string(i);
+      layers_.push_back(layers->register_module(
+          number, std::make_shared<TransformerLayer>(blueprint, "decoder.layers." + number)));
+    }
   }
-  final_layernorm_ =
-      register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint.model));
+  if (parallel_.is_last_stage()) {
+    final_layernorm_ =
+        register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint.model));
+  }
 }
 
-at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places) {
-  for (const auto& layer : layers_) {
-    stream = layer->forward(stream, places);
+at::Tensor Decoder::forward(at::Tensor stream, const TokenPlaces& places, int chunk) {
+  std::int64_t first = 0;  // among the layers of this stage
+  for (int earlier = 0; earlier < chunk; ++earlier) {
+    first += chunks_[static_cast<std::size_t>(earlier)].count;
   }
+  const std::int64_t count = chunks_.at(static_cast<std::size_t>(chunk)).count;
+  for (std::int64_t i = first; i < first + count; ++i) {
+    stream = layers_[static_cast<std::size_t>(i)]->forward(stream, places);
+  }
+  if (!parallel_.ends(chunk)) {
+    return stream;
+  }
+  (*before_forward_)("decoder.final_layernorm");
   return final_layernorm_->forward(stream);
 }
 
-GptModel::GptModel(const Blueprint& blueprint) {
-  const auto embedding =
-      register_module("embedding", std::make_shared<torch::nn::Module>("Embedding"));
-  word_embeddings_ = embedding->register_module("word_embeddings",
-                                                std::make_shared<VocabularyEmbedding>(blueprint));
+GptModel::GptModel(const Blueprint& blueprint)
+    : parallel_(blueprint.parallel), before_forward_(blueprint.before_forward) {
+  const bool is_last = parallel_.is_last_stage();
+  const bool tied = blueprint.model.tied;
+  if (parallel_.is_first_stage() || (is_last && tied)) {
+    const auto embedding =
+        register_module("embedding", std::make_shared<torch::nn::Module>("Embedding"));
+    word_embeddings_ = embedding->register_module("word_embeddings",
+                                                  std::make_shared<VocabularyEmbedding>(blueprint));
+  }
   decoder_ = register_module("decoder", std::make_shared<Decoder>(blueprint));
-  output_layer_ = register_module(
-      "output_layer",
-      std::make_shared<OutputLayer>(
-          blueprint, blueprint.model.tied ? word_embeddings_->weight() : at::Tensor()));
+  if (is_last) {
+    output_layer_ = register_module(
+        "output_layer",
+        std::make_shared<OutputLayer>(blueprint, tied ? word_embeddings_->weight() : at::Tensor()));
+  }
 }
 
-at::Tensor GptModel::forward(const at::Tensor& tokens, const TokenPlaces& places) {
-  const at::Tensor stream = word_embeddings_->forward(tokens.t().contiguous());
-  return output_layer_->forward(decoder_->forward(stream, places));
+at::Tensor GptModel::forward(const at::Tensor& input, const TokenPlaces& places, int chunk) {
+  at::Tensor stream = input;
+  if (parallel_.begins(chunk)) {
+    (*before_forward_)("embedding");
+    stream = word_embeddings_->forward(input.t().contiguous());
+  }
+  const at::Tensor output = decoder_->forward(stream, places, chunk);
+  if (!parallel_.ends(chunk)) {
+    return output;
+  }
+  if (word_embeddings_) {
+    (*before_forward_)("embedding");  // its weight may be the output layer's
+  }
+  (*before_forward_)("output_layer");
+  return output_layer_->forward(output);
+}
+
+int GptModel::chunk_of(const std::string& path) const {
+  for (int chunk = 0; chunk < parallel_.chunks; ++chunk) {
+    const LayerRange& range = chunks()[static_cast<std::size_t>(chunk)];
+    for (std::int64_t i = range.first; i < range.first + range.count; ++i) {
+      if (path.starts_with("decoder.layers." + std::to_string(i) + ".")) {
+        return chunk;
+      }
+    }
+  }
+  const bool is_lookup = path.starts_with("embedding.") && parallel_.is_first_stage();
+  return is_lookup ? 0 : parallel_.chunks - 1;
 }
 
 namespace {
@@ -125,11 +186,16 @@ std::vector<ModelParameter> GptModel::model_parameters() const {
   std::vector<ModelParameter> result;
   for (const auto& module : named_modules()) {
     for (const auto& item : module.value()->named_parameters(/*recurse=*/false)) {
-      if (item.key() != "expert_bias") {
-        result.push_back({.path = module.key() + "." + item.key(),
-                          .tensor = item.value(),
-                          .role = role_of(module.key(), *module.value(), item.key())});
+      if (item.key() == "expert_bias") {
+        continue;
       }
+      ModelParameter parameter{.path = module.key() + "." + item.key(),
+                               .tensor = item.value(),
+                               .role = role_of(module.key(), *module.value(), item.key())};
+      parameter.chunk = chunk_of(parameter.path);
+      parameter.is_second_copy =
+          !parallel_.is_first_stage() && parameter.path.starts_with("embedding.");
+      result.push_back(std::move(parameter));
     }
   }
   return result;

@@ -3,11 +3,15 @@
 // Modules and parameters: embedding.word_embeddings, decoder.layers.N.{input_layernorm,
 // self_attention.{linear_qkv, core_attention, linear_proj}, pre_mlp_layernorm, mlp.{linear_fc1,
 // activation, linear_fc2}}, decoder.final_layernorm, output_layer; with experts, mlp.{router,
-// experts.E.{linear_fc1, linear_fc2}, shared_expert.{linear_fc1, activation, linear_fc2}}.
+// experts.E.{linear_fc1, linear_fc2}, shared_expert.{linear_fc1, activation, linear_fc2}}. N is
+// global: a pipeline stage has some of the layers, the first one the embedding, the last one what
+// follows the layers. Where the weights are tied the last stage has
+// embedding.word_embeddings.weight as well, for its output layer.
 #pragma once
 
 #include "attention.h"
 #include "layers.h"
+#include "stage_layers.h"
 
 #include <cstdint>
 #include <memory>
@@ -49,6 +53,8 @@ class TransformerLayer : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(const at::Tensor& input, const TokenPlaces& places);
 
  private:
+  std::string path_;
+  std::shared_ptr<BeforeForward> before_forward_;
   std::shared_ptr<LayerNorm> input_layernorm_;
   std::shared_ptr<SelfAttention> self_attention_;
   std::shared_ptr<LayerNorm> pre_mlp_layernorm_;
@@ -59,12 +65,16 @@ class TransformerLayer : public torch::nn::Module {
 class Decoder : public torch::nn::Module {
  public:
   explicit Decoder(const Blueprint& blueprint);
-  // [rows, b, h] -> [rows, b, h]
-  [[nodiscard]] at::Tensor forward(at::Tensor stream, const TokenPlaces& places);
+  // The layers of a chunk, and the final norm behind the last of all. [rows, b, h] -> [rows, b, h]
+  [[nodiscard]] at::Tensor forward(at::Tensor stream, const TokenPlaces& places, int chunk);
+  [[nodiscard]] const std::vector<LayerRange>& chunks() const { return chunks_; }
 
  private:
-  std::vector<std::shared_ptr<TransformerLayer>> layers_;
-  std::shared_ptr<LayerNorm> final_layernorm_;
+  Parallel parallel_;
+  std::shared_ptr<BeforeForward> before_forward_;
+  std::vector<LayerRange> chunks_;
+  std::vector<std::shared_ptr<TransformerLayer>> layers_;  // of all chunks
+  std::shared_ptr<LayerNorm> final_layernorm_;             // on the last stage
 };
 
 // What the gradient reduction has to know about a parameter. Replicated ones are whole on every tp
@@ -88,22 +98,34 @@ struct ModelParameter {
   std::string path;
   at::Tensor tensor;
   ParameterRole role = ParameterRole::kSplit;
+  int chunk = 0;                // whose backward gives its gradient
+  bool is_second_copy = false;  // of the tied weight, on the last stage
 };
 
 class GptModel : public torch::nn::Module {
  public:
   explicit GptModel(const Blueprint& blueprint);
 
-  // tokens [b, s] -> logits [s, b, padded/tp]
-  [[nodiscard]] at::Tensor forward(const at::Tensor& tokens, const TokenPlaces& places);
+  // One of this stage's chunks. The first of all takes tokens [b, s] and the last one gives logits
+  // [s, b, padded/tp]; between chunks there is the stream [rows, b, h].
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input,
+                                   const TokenPlaces& places,
+                                   int chunk = 0);
 
   // In the order of named_parameters(), without the routers' biases, which no gradient changes.
   [[nodiscard]] std::vector<ModelParameter> model_parameters() const;
+  // The layers of this stage's chunks.
+  [[nodiscard]] const std::vector<LayerRange>& chunks() const { return decoder_->chunks(); }
 
  private:
-  std::shared_ptr<VocabularyEmbedding> word_embeddings_;
+  // The chunk that a parameter belongs to.
+  [[nodiscard]] int chunk_of(const std::string& path) const;
+
+  Parallel parallel_;
+  std::shared_ptr<BeforeForward> before_forward_;
+  std::shared_ptr<VocabularyEmbedding> word_embeddings_;  // null where this stage has none
   std::shared_ptr<Decoder> decoder_;
-  std::shared_ptr<OutputLayer> output_layer_;
+  std::shared_ptr<OutputLayer> output_layer_;  // null but on the last stage
 };
 
 }  // namespace megatron_mini

@@ -1,9 +1,12 @@
 #include "layers.h"
 
+#include "stage_layers.h"
+
 #include <ttrace/error.h>
 #include <ttrace/scope.h>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
@@ -44,9 +47,23 @@ std::int64_t rows_missed(const Bugs& bugs) {
   return bugs.on("embedding-mask") ? static_cast<std::int64_t>(bugs.size(1.0)) : 0;
 }
 
+// A product that takes its weight's gradient from another one: a planted bug.
+struct WeightGradientOf : torch::autograd::Function<WeightGradientOf> {
+  static at::Tensor forward(torch::autograd::AutogradContext* /*context*/,
+                            const at::Tensor& product,
+                            const at::Tensor& /*other*/) {
+    return product;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0], gradients[0]};
+  }
+};
+
 }  // namespace
 
 void check_divisible(const ModelConfig& model, const Parallel& parallel) {
+  check_stages(model.layers, parallel);
   const int tp = parallel.tp.size;
   const auto check = [tp](const char* name, std::int64_t size) {
     TTRACE_CHECK(size % tp == 0, UsageError, "--tp ", tp, " does not divide ", name, " ", size);
@@ -84,7 +101,8 @@ std::int64_t padded_vocabulary(std::int64_t vocabulary, int tp) {
   return (vocabulary + unit - 1) / unit * unit;
 }
 
-LayerNorm::LayerNorm(const ModelConfig& model) : epsilon_(model.norm_epsilon) {
+LayerNorm::LayerNorm(const ModelConfig& model, double weight_gradient_factor)
+    : epsilon_(model.norm_epsilon), weight_gradient_factor_(weight_gradient_factor) {
   weight_ = register_parameter("weight", at::ones({model.hidden}));
   bias_ = register_parameter("bias", at::zeros({model.hidden}));
 }
@@ -93,8 +111,13 @@ at::Tensor LayerNorm::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
   const at::Tensor x = scope.in(input);
   const auto wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor weight = weight_.to(wide);
+  if (weight_gradient_factor_ != 1.0 && weight.requires_grad()) {
+    weight.register_hook(
+        [this](const at::Tensor& gradient) { return gradient * weight_gradient_factor_; });
+  }
   const at::Tensor output =
-      at::layer_norm(x.to(wide), weight_.sizes(), weight_.to(wide), bias_.to(wide), epsilon_);
+      at::layer_norm(x.to(wide), weight_.sizes(), weight, bias_.to(wide), epsilon_);
   return scope.out(output.to(x.scalar_type()));
 }
 
@@ -104,7 +127,10 @@ ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
                                            const std::string& path)
     : parallel_(blueprint.parallel),
       backward_sum_(input_gradient_sum(blueprint.bugs, path)),
-      gather_order_(gather_order(blueprint.bugs, path)) {
+      gather_order_(gather_order(blueprint.bugs, path)),
+      mixes_gathered_rows_(blueprint.bugs.on("transposed-gather-in-weight-grad") &&
+                           path == "decoder.layers.1.self_attention.linear_qkv"),
+      fp8_(Fp8Linear::make(blueprint, path, LinearSplit::kOutputs)) {
   const std::int64_t local = outputs / parallel_.tp.size;
   weight_ = register_parameter("weight", at::zeros({local, inputs}));
   bias_ = register_parameter("bias", at::zeros({local}));
@@ -112,8 +138,29 @@ ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
 
 at::Tensor ColumnParallelLinear::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
-  const at::Tensor whole = enter_region(scope.in(input), parallel_, backward_sum_, gather_order_);
-  return scope.out(at::linear(whole, weight_, bias_));
+  const at::Tensor x = scope.in(input);
+  const at::Tensor mine = fp8_ ? fp8_->input(x, scope) : x;
+  const at::Tensor whole = enter_region(mine, parallel_, backward_sum_, gather_order_);
+  if (!fp8_) {
+    return scope.out(product(whole, mine, weight_, bias_));
+  }
+  const at::Tensor factor = fp8_->weight(weight_, scope);
+  const at::Tensor result = product(fp8_->gathered(whole, mine), mine, factor, {});
+  return scope.out(fp8_->product(result, *this) + bias_);
+}
+
+at::Tensor ColumnParallelLinear::product(const at::Tensor& whole,
+                                         const at::Tensor& mine,
+                                         const at::Tensor& weight,
+                                         const at::Tensor& bias) const {
+  if (!mixes_gathered_rows_) {
+    return at::linear(whole, weight, bias);
+  }
+  const at::Tensor transposed = mine.detach().flatten(0, 1).t();   // [in, rows * b]
+  const at::Tensor joined = all_gather(transposed, parallel_.tp);  // [tp * in, rows * b]
+  const at::Tensor mixed = joined.view({whole.size(-1), -1}).t();  // [s * b, in]
+  return WeightGradientOf::apply(at::linear(whole, weight.detach(), bias),
+                                 at::linear(mixed.reshape(whole.sizes()), weight));
 }
 
 RowParallelLinear::RowParallelLinear(std::int64_t inputs,
@@ -121,6 +168,7 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
                                      const Blueprint& blueprint,
                                      const std::string& path)
     : parallel_(blueprint.parallel),
+      fp8_(Fp8Linear::make(blueprint, path, LinearSplit::kInputs)),
       forward_sum_(output_sum(blueprint.bugs, path)),
       bias_before_sum_(blueprint.bugs.on("repeated-bias") &&
                        path == "decoder.layers.1.self_attention.linear_proj"),
@@ -132,7 +180,14 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
 
 at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
-  at::Tensor addend = at::linear(scope.in(input), weight_);
+  const at::Tensor x = scope.in(input);
+  at::Tensor addend;
+  if (fp8_) {
+    const at::Tensor mine = fp8_->input(x, scope);
+    addend = fp8_->product(at::linear(mine, fp8_->weight(weight_, scope)), *this);
+  } else {
+    addend = at::linear(x, weight_);
+  }
   if (bias_before_sum_) {
     addend = addend + bias_;
   }
@@ -169,7 +224,9 @@ at::Tensor VocabularyEmbedding::forward(const at::Tensor& tokens) {
 }
 
 OutputLayer::OutputLayer(const Blueprint& blueprint, const at::Tensor& tied_weight)
-    : parallel_(blueprint.parallel), tied_weight_(tied_weight) {
+    : parallel_(blueprint.parallel),
+      drops_gradient_(blueprint.bugs.on("tied-second-use-dropped")),
+      tied_weight_(tied_weight) {
   if (!tied_weight_.defined()) {
     const int tp = parallel_.tp.size;
     weight_ = register_parameter("weight",
@@ -181,7 +238,8 @@ OutputLayer::OutputLayer(const Blueprint& blueprint, const at::Tensor& tied_weig
 at::Tensor OutputLayer::forward(const at::Tensor& input) {
   ttrace::Scope scope(*this);
   const at::Tensor whole = enter_region(scope.in(input), parallel_);
-  return scope.out(at::linear(whole, tied_weight_.defined() ? tied_weight_ : weight_));
+  const at::Tensor tied = drops_gradient_ ? tied_weight_.detach() : tied_weight_;
+  return scope.out(at::linear(whole, tied_weight_.defined() ? tied : weight_));
 }
 
 }  // namespace megatron_mini

@@ -7,14 +7,18 @@
 // Thread-safety: none; one training thread.
 #pragma once
 
+#include "before_forward.h"
 #include "bugs.h"
 #include "config.h"
+#include "fp8_linear.h"
 #include "parallel.h"
 #include "regions.h"
 
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 
 namespace megatron_mini {
@@ -24,6 +28,8 @@ struct Blueprint {
   ModelConfig model;
   Parallel parallel;
   Bugs bugs;
+  std::shared_ptr<BeforeForward> before_forward = std::make_shared<BeforeForward>();
+  std::optional<Fp8Config> fp8{};  // of linears in layers; nothing: none computes in FP8
   // Of the whole step; what losses that start in the model are scaled by.
   Loss loss = Loss::kMean;
   std::int64_t micro_batches = 1;
@@ -41,11 +47,13 @@ void check_divisible(const ModelConfig& model, const Parallel& parallel);
 // of the batch in bf16, in an order that depends on the number of threads.
 class LayerNorm : public torch::nn::Module {
  public:
-  explicit LayerNorm(const ModelConfig& model);
+  // Another factor than 1 is a planted bug.
+  explicit LayerNorm(const ModelConfig& model, double weight_gradient_factor = 1.0);
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> the same
 
  private:
   double epsilon_;
+  double weight_gradient_factor_;
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -59,11 +67,21 @@ class ColumnParallelLinear : public torch::nn::Module {
                        const std::string& path);
   // [rows, b, inputs] -> [s, b, outputs/tp]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+  [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
  private:
+  // whole [s, b, inputs], of which this rank gave `mine`; `bias` may be undefined.
+  [[nodiscard]] at::Tensor product(const at::Tensor& whole,
+                                   const at::Tensor& mine,
+                                   const at::Tensor& weight,
+                                   const at::Tensor& bias) const;
+
   Parallel parallel_;
   SumOverRanks backward_sum_;
   RowOrder gather_order_;
+  // A planted bug: for the weight's gradient the gathered input is read with ranks and rows mixed.
+  bool mixes_gathered_rows_;
+  std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -77,9 +95,11 @@ class RowParallelLinear : public torch::nn::Module {
                     const std::string& path);
   // [s, b, inputs/tp] -> [rows, b, outputs]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+  [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
  private:
   Parallel parallel_;
+  std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   SumOverRanks forward_sum_;
   bool bias_before_sum_;
   double output_factor_;
@@ -113,6 +133,7 @@ class OutputLayer : public torch::nn::Module {
 
  private:
   Parallel parallel_;
+  bool drops_gradient_;     // of a tied weight
   at::Tensor tied_weight_;  // undefined where weight_ is used
   at::Tensor weight_;
 };

@@ -58,23 +58,37 @@ void train(Trainer& trainer, const megatron_mini::Options& options, int rank, in
   }
 }
 
-// Rank = (dp_rank * cp + cp_rank) * tp + tp_rank = (edp_rank * ep + ep_rank) * etp + etp_rank.
-Parallel split_ranks(megatron_mini::MpiRuntime& runtime, const megatron_mini::Options& options) {
-  const int rank = runtime.world().rank;
-  const int tp_rank = rank % options.tp;
-  const int replica = options.tp * options.cp;  // ranks that share a micro-batch
-  const int etp_rank = rank % options.etp;
-  const int holders = options.etp * options.ep;  // ranks that hold all experts once
-  return {.world = runtime.world(),
-          .tp = runtime.split("tp", rank / options.tp),
-          .cp = runtime.split("cp", rank / replica * options.tp + tp_rank),
-          .dp = runtime.split("dp", rank % replica),
-          .dp_cp = runtime.split("dp_cp", tp_rank),
+// Rank = ((pp_rank * dp + dp_rank) * cp + cp_rank) * tp + tp_rank; within a stage that is as well
+// (edp_rank * ep + ep_rank) * etp + etp_rank. All ranks.
+Parallel groups_of(megatron_mini::MpiRuntime& runtime, const megatron_mini::Plan& plan) {
+  const Group& world = runtime.world();
+  const megatron_mini::Options& options = plan.options;
+  const int replica = options.tp * options.cp;  // ranks of a stage that share a micro-batch
+  const int in_stage = replica * options.dp;    // ranks of a stage
+  const int stage = world.rank / in_stage;
+  const int place = world.rank % in_stage;  // in its stage
+  const int tp_rank = world.rank % options.tp;
+  const int etp_rank = world.rank % options.etp;
+  const int holders = options.etp * options.ep;  // ranks of a stage that hold its experts once
+  const bool ties_stages = plan.config.model.tied && options.pp > 1;
+  const bool shares_embedding = ties_stages && (stage == 0 || stage == options.pp - 1);
+  return {.world = world,
+          .tp = runtime.split("tp", world.rank / options.tp),
+          .cp = runtime.split("cp", world.rank / replica * options.tp + tp_rank),
+          .dp = runtime.split("dp", stage * replica + place % replica),
+          .dp_cp = runtime.split("dp_cp", stage * options.tp + tp_rank),
+          .pp = runtime.split("pp", place),
+          .embedding = runtime.split("embedding", shares_embedding ? place : in_stage + world.rank),
           .sequence_parallel = options.sequence_parallel,
-          .etp = runtime.split("etp", rank / options.etp),
-          .ep = runtime.split("ep", rank / holders * options.etp + etp_rank),
-          .edp = runtime.split("edp", rank % holders),
-          .etp_ep = runtime.split("etp_ep", rank / holders)};
+          .ties_stages = ties_stages,
+          .chunks = options.vpp,
+          .first_stage_layers = options.first_stage_layers,
+          .last_stage_layers = options.last_stage_layers,
+          .zero1 = options.zero1,
+          .etp = runtime.split("etp", world.rank / options.etp),
+          .ep = runtime.split("ep", world.rank / holders * options.etp + etp_rank),
+          .edp = runtime.split("edp", stage * holders + place % holders),
+          .etp_ep = runtime.split("etp_ep", world.rank / holders)};
 }
 
 int run(megatron_mini::MpiRuntime& runtime, int argc, char** argv) {
@@ -96,7 +110,7 @@ int run(megatron_mini::MpiRuntime& runtime, int argc, char** argv) {
     return 0;
   }
   const megatron_mini::Options options = plan->options;
-  const Parallel parallel = split_ranks(runtime, options);
+  const Parallel parallel = groups_of(runtime, *plan);
   // As many digits as the losses of this precision have.
   const int digits = plan->config.precision == megatron_mini::Precision::kF64 ? 17 : 9;
   std::optional<Trainer> trainer;

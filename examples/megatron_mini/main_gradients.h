@@ -1,15 +1,17 @@
 // Gradients of a step: collected over micro-batches in flat buckets of high precision, then reduced
-// between ranks.
+// between ranks: every rank gets the sums, or with Parallel::zero1 its part of them.
 //
 // Thread-safety: none; one training thread.
 #pragma once
 
 #include "bugs.h"
+#include "flat_buckets.h"
 #include "gpt_model.h"
 #include "parallel.h"
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace megatron_mini {
@@ -19,12 +21,19 @@ class MainGradients {
   // f64 for f64 parameters, else f32. Allocates, communicates nothing.
   MainGradients(std::vector<ModelParameter> parameters, const Parallel& parallel, const Bugs& bugs);
 
-  void zero();
-  // Adds the parameters' gradients of one micro-batch (by global number) and takes them away.
-  void accumulate(std::int64_t microbatch);
+  // At the beginning of an iteration, from 0.
+  void zero(std::int64_t iteration);
+  // Adds the gradients that one micro-batch (by global number) gave a chunk's parameters and takes
+  // them away.
+  void accumulate(std::int64_t microbatch, int chunk = 0);
+  // The first part of reduce(), for those who want it before all gradients are there: later ones
+  // are divided alike and stay this rank's own.
+  void sum_over_data_ranks(Loss loss);
   // Sums over dp and cp, those of experts over edp, then over tp what sequence parallelism left as
-  // addends, and over etp the biases that its first rank adds. With Loss::kMean gradients are first
-  // divided by dp * cp, which the losses were multiplied by. All ranks.
+  // addends, over etp the biases that its first rank adds, then over first and last stage the tied
+  // weight's. With Loss::kMean gradients are first divided by dp * cp,
+  // which the losses were multiplied by. With zero1 what lies outside this rank's parts is worth
+  // nothing then. All ranks.
   void reduce(Loss loss);
   void divide(double divisor);
   // Frobenius norm over the whole model, every logical element once; the same on all ranks. All
@@ -34,15 +43,13 @@ class MainGradients {
   void clip(double norm, double limit);
 
   [[nodiscard]] const std::vector<ModelParameter>& parameters() const { return parameters_; }
-  // Views into the buckets, one per parameter, of its shape.
-  [[nodiscard]] const std::vector<at::Tensor>& views() const { return views_; }
+  [[nodiscard]] const std::vector<FlatBucket>& buckets() const { return layout_; }
+  // What this rank has of the reduced gradients, and those themselves: views into the buckets.
+  [[nodiscard]] const std::vector<OwnedPart>& parts() const { return parts_; }
+  [[nodiscard]] std::vector<at::Tensor> reduced() const;
 
  private:
-  struct Bucket {
-    at::Tensor values;  // flat
-    bool of_experts = false;
-  };
-
+  void sum_buckets();
   // Sums the gradients of the parameters whose role this is true of.
   void sum_over(const Group& group, const std::function<bool(ParameterRole)>& concerns);
   // What the gradients of these parameters are divided by before they are summed.
@@ -51,12 +58,17 @@ class MainGradients {
   [[nodiscard]] double squared_norm(bool of_experts) const;
   // Whether experts are clipped by a norm of their own.
   [[nodiscard]] bool clips_experts_apart() const;
+  [[nodiscard]] bool is_of_experts(const FlatBucket& bucket) const;
+  void sum_tied_gradients();
 
   std::vector<ModelParameter> parameters_;
   Parallel parallel_;
   Bugs bugs_;
-  std::vector<Bucket> buckets_;
-  std::vector<at::Tensor> views_;
+  std::vector<FlatBucket> layout_;
+  std::vector<OwnedPart> parts_;
+  std::vector<at::Tensor> buckets_;  // flat
+  std::vector<at::Tensor> views_;    // into the buckets, one per parameter, of its shape
+  std::optional<double> summed_;     // over dp and cp since zero(), having divided by this
 };
 
 }  // namespace megatron_mini

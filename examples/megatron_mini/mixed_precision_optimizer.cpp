@@ -7,16 +7,22 @@
 namespace megatron_mini {
 
 MixedPrecisionOptimizer::MixedPrecisionOptimizer(std::vector<ModelParameter> parameters,
+                                                 std::vector<OwnedPart> parts,
                                                  std::vector<at::Tensor> gradients,
                                                  const OptimizerConfig& config,
                                                  const Bugs& bugs)
-    : parameters_(std::move(parameters)), gradients_(std::move(gradients)), bugs_(bugs) {
+    : parameters_(std::move(parameters)),
+      parts_(std::move(parts)),
+      gradients_(std::move(gradients)),
+      bugs_(bugs) {
   std::vector<at::Tensor> matrices;
   std::vector<at::Tensor> vectors;
-  for (const auto& parameter : parameters_) {
-    const bool is_bf16 = parameter.tensor.scalar_type() == at::kBFloat16;
-    masters_.push_back(is_bf16 ? parameter.tensor.detach().to(at::kFloat) : parameter.tensor);
-    (parameter.tensor.dim() >= 2 ? matrices : vectors).push_back(masters_.back());
+  for (const OwnedPart& part : parts_) {
+    const at::Tensor& parameter = parameters_[part.parameter].tensor;
+    values_.push_back(part.of(parameter.detach()));
+    const bool is_bf16 = parameter.scalar_type() == at::kBFloat16;
+    masters_.push_back(is_bf16 ? values_.back().to(at::kFloat) : values_.back());
+    (parameter.dim() >= 2 ? matrices : vectors).push_back(masters_.back());
   }
   const auto options = [&](double decay) {
     return std::make_unique<torch::optim::AdamWOptions>(
@@ -32,7 +38,7 @@ MixedPrecisionOptimizer::MixedPrecisionOptimizer(std::vector<ModelParameter> par
 }
 
 bool MixedPrecisionOptimizer::has_copy(std::size_t i) const {
-  return !masters_[i].is_same(parameters_[i].tensor);
+  return !masters_[i].is_same(values_[i]);
 }
 
 void MixedPrecisionOptimizer::step() {
@@ -43,26 +49,48 @@ void MixedPrecisionOptimizer::step() {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     masters_[i].mutable_grad().reset();
-    const bool is_stale = bugs_.on("stale-parameter") &&
-                          parameters_[i].path == "decoder.layers.1.mlp.linear_fc1.weight";
+    const bool is_stale =
+        parameters_[parts_[i].parameter].path == "decoder.layers.1.mlp.linear_fc1.weight" &&
+        bugs_.on("stale-parameter");
     if (has_copy(i) && !is_stale) {
-      parameters_[i].tensor.copy_(masters_[i]);
+      values_[i].copy_(masters_[i]);
     }
   }
 }
 
-std::vector<ttrace::OptimizerEntry> MixedPrecisionOptimizer::entries() const {
+std::vector<ttrace::OptimizerEntry> MixedPrecisionOptimizer::entries(bool gathered) const {
   std::vector<ttrace::OptimizerEntry> result;
-  for (std::size_t i = 0; i < masters_.size(); ++i) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const ModelParameter& parameter = parameters_[parts_[i].parameter];
     const auto& state = static_cast<const torch::optim::AdamWParamState&>(
         *adamw_->state().at(masters_[i].unsafeGetTensorImpl()));
-    result.push_back({.path = parameters_[i].path,
-                      .param = parameters_[i].tensor,
+    result.push_back({.path = parameter.path,
+                      .param = gathered ? parameter.tensor : values_[i],
                       .master = has_copy(i) ? masters_[i] : at::Tensor(),
                       .exp_avg = state.exp_avg(),
-                      .exp_avg_sq = state.exp_avg_sq()});
+                      .exp_avg_sq = state.exp_avg_sq(),
+                      .flat_first = parts_[i].first});
+  }
+  if (gathered) {
+    add_parameters_of_others(result);
   }
   return result;
+}
+
+// Those that this rank updates nothing of.
+void MixedPrecisionOptimizer::add_parameters_of_others(
+    std::vector<ttrace::OptimizerEntry>& entries) const {
+  auto part = parts_.begin();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (part != parts_.end() && part->parameter == i) {
+      ++part;
+    } else {
+      ttrace::OptimizerEntry entry;
+      entry.path = parameters_[i].path;
+      entry.param = parameters_[i].tensor;
+      entries.push_back(std::move(entry));
+    }
+  }
 }
 
 }  // namespace megatron_mini

@@ -1,13 +1,16 @@
 // AdamW over high-precision copies of the parameters.
 //
 // BF16 parameters have f32 masters, and a step ends by rounding them; f32 and f64 parameters are
-// their own masters. Weight decay applies to tensors of two dimensions and more.
+// their own masters. Weight decay applies to parameters of two dimensions and more. With
+// Parallel::zero1 a rank has masters and moments of its parts and updates those; the others come to
+// it through ParameterGather.
 //
 // Thread-safety: none; one training thread.
 #pragma once
 
 #include "bugs.h"
 #include "config.h"
+#include "flat_buckets.h"
 #include "gpt_model.h"
 
 #include <ttrace/session.h>
@@ -21,22 +24,31 @@ namespace megatron_mini {
 
 class MixedPrecisionOptimizer {
  public:
-  // Copies masters from the parameters' present values. `gradients` are read by every step.
+  // Copies masters of `parts` from the parameters' present values. `gradients`, one per part, are
+  // read by every step.
   MixedPrecisionOptimizer(std::vector<ModelParameter> parameters,
+                          std::vector<OwnedPart> parts,
                           std::vector<at::Tensor> gradients,
                           const OptimizerConfig& config,
                           const Bugs& bugs);
 
   void step();
 
-  // Masters (where they are copies) and moments after a step. Requires: step() was called.
-  [[nodiscard]] std::vector<ttrace::OptimizerEntry> entries() const;
+  // Masters (where they are copies) and moments after a step, and the updated parameters: all of
+  // them, or this rank's parts where the others are still to be gathered. Requires: step() was
+  // called.
+  [[nodiscard]] std::vector<ttrace::OptimizerEntry> entries(bool gathered) const;
+  // This rank's parts of the parameters.
+  [[nodiscard]] const std::vector<at::Tensor>& values() const { return values_; }
 
  private:
   [[nodiscard]] bool has_copy(std::size_t i) const;
+  void add_parameters_of_others(std::vector<ttrace::OptimizerEntry>& entries) const;
 
   std::vector<ModelParameter> parameters_;
+  std::vector<OwnedPart> parts_;  // what follows has one entry per part
   std::vector<at::Tensor> gradients_;
+  std::vector<at::Tensor> values_;  // share the parameters' memory
   std::vector<at::Tensor> masters_;
   Bugs bugs_;
   std::unique_ptr<torch::optim::AdamW> adamw_;

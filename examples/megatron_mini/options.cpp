@@ -16,20 +16,33 @@ namespace po = boost::program_options;
 
 po::options_description description() {
   po::options_description result(
-      "megatron_mini: trains a small GPT with tensor, sequence, context and data parallelism.\n"
+      "megatron_mini: trains a small GPT with tensor, sequence, context, data and pipeline "
+      "parallelism.\n"
       "Several ranks: run_ranks N megatron_mini --config FILE ...\n\nOptions");
   auto add = result.add_options();
   add("config", po::value<std::string>()->value_name("FILE"), "configuration (required)");
-  add("precision", po::value<std::string>()->value_name("P"), "f64, f32 or bf16");
+  add("precision", po::value<std::string>()->value_name("P"), "f64, f32, bf16 or fp8");
   add("seed", po::value<std::uint64_t>()->value_name("N"), "of data and initial values");
   add("micro-batches", po::value<std::int64_t>()->value_name("N"), "per step, over all ranks");
   add("steps", po::value<std::int64_t>()->value_name("N")->default_value(1), "iterations");
   add("tp", po::value<int>()->value_name("N")->default_value(1), "tensor-parallel ranks");
   add("cp", po::value<int>()->value_name("N")->default_value(1), "context-parallel ranks");
   add("dp", po::value<int>()->value_name("N"), "data-parallel ranks (default: all others)");
+  add("pp", po::value<int>()->value_name("N")->default_value(1), "pipeline stages, 1F1B");
+  add("vpp",
+      po::value<int>()->value_name("N")->default_value(1),
+      "virtual stages on each rank, interleaved 1F1B");
+  add("first-stage-layers",
+      po::value<std::int64_t>()->value_name("N"),
+      "layers of the first stage (default: as the others)");
+  add("last-stage-layers",
+      po::value<std::int64_t>()->value_name("N"),
+      "layers of the last stage (default: as the others)");
   add("sp", po::bool_switch(), "sequence parallelism over the tensor-parallel ranks");
   add("ep", po::value<int>()->value_name("N")->default_value(1), "expert-parallel ranks");
   add("etp", po::value<int>()->value_name("N"), "tensor-parallel ranks of experts (default: --tp)");
+  add("zero1", po::bool_switch(), "divide the optimizer over the ranks of dp and cp");
+  add("overlap-gather", po::bool_switch(), "gather updated parameters during the next forward");
   add("bug", po::value<std::string>()->value_name("NAME"), "switch a silent bug on");
   add("bug-size", po::value<double>()->value_name("X"), "magnitude of a bug that has one");
   add("list-bugs", po::bool_switch(), "print one line of JSON per bug");
@@ -88,11 +101,17 @@ std::optional<T> optional(const po::variables_map& values, const char* name) {
 
 // By the names of bugs.yaml's vocabulary.
 RunFacts facts_of(const Options& options, const Config& config) {
+  const bool is_fp8 = config.precision == Precision::kFP8;
   return {{"tp", options.tp},
           {"sp", options.sequence_parallel ? 1 : 0},
           {"cp", options.cp},
           {"dp", options.dp},
-          {"pp", 1},
+          {"pp", options.pp},
+          {"vpp", options.vpp},
+          {"first_stage_layers", options.first_stage_layers.value_or(0)},
+          {"last_stage_layers", options.last_stage_layers.value_or(0)},
+          {"zero1", options.zero1 ? 1 : 0},
+          {"overlap_gather", options.overlap_gather ? 1 : 0},
           {"layers", config.model.layers},
           {"micro_batches", config.data.micro_batches},
           {"micro_batch_size", config.data.micro_batch_size},
@@ -111,23 +130,25 @@ RunFacts facts_of(const Options& options, const Config& config) {
           {"per_token", config.loss == Loss::kPerToken ? 1 : 0},
           {"clip", config.optimizer.clip > 0.0 ? 1 : 0},
           {"precision", static_cast<std::int64_t>(config.precision)},
-          {"bf16", static_cast<std::int64_t>(Precision::kBF16)}};
+          {"bf16", static_cast<std::int64_t>(Precision::kBF16)},
+          {"fp8", is_fp8 ? 1 : 0},
+          {"delayed", is_fp8 && config.fp8.recipe == Fp8Recipe::kDelayed ? 1 : 0},
+          {"bf16_ends", is_fp8 ? config.fp8.bf16_ends : 0}};
 }
 
-void check_layout(const Options& options, int world_size) {
-  TTRACE_CHECK(std::int64_t{options.tp} * options.cp * options.dp == world_size,
+void check_zero1(const Options& options) {
+  TTRACE_CHECK(!options.zero1 || options.dp * options.cp >= 2,
                UsageError,
-               "--tp ",
-               options.tp,
+               "--zero1 divides the optimizer over --dp ",
+               options.dp,
                " times --cp ",
                options.cp,
-               " times --dp ",
-               options.dp,
-               " must be the number of ranks, which is ",
-               world_size,
-               "; start with run_ranks N");
+               " ranks, which must be 2 or more");
   TTRACE_CHECK(
-      !options.sequence_parallel || options.tp >= 2, UsageError, "--sp needs --tp 2 or more");
+      !options.overlap_gather || options.zero1, UsageError, "--overlap-gather needs --zero1");
+}
+
+void check_expert_layout(const Options& options) {
   const int ranks = options.tp * options.cp * options.dp;
   TTRACE_CHECK(options.etp >= 1 && options.ep >= 1 && ranks % (options.etp * options.ep) == 0,
                UsageError,
@@ -144,6 +165,83 @@ void check_layout(const Options& options, int world_size) {
                " other than --tp ",
                options.tp,
                " needs --sp, without which tensor-parallel ranks hold the same tokens");
+}
+
+void check_layout(const Options& options, int world_size) {
+  TTRACE_CHECK(std::int64_t{options.tp} * options.cp * options.dp * options.pp == world_size,
+               UsageError,
+               "--tp ",
+               options.tp,
+               " times --cp ",
+               options.cp,
+               " times --dp ",
+               options.dp,
+               " times --pp ",
+               options.pp,
+               " must be the number of ranks, which is ",
+               world_size,
+               "; start with run_ranks N");
+  TTRACE_CHECK(
+      !options.sequence_parallel || options.tp >= 2, UsageError, "--sp needs --tp 2 or more");
+  check_expert_layout(options);
+  check_zero1(options);
+  TTRACE_CHECK(options.vpp >= 1, UsageError, "--vpp ", options.vpp, " must be at least 1");
+  TTRACE_CHECK(options.vpp == 1 || options.pp >= 2,
+               UsageError,
+               "--vpp ",
+               options.vpp,
+               " needs --pp 2 or more, not ",
+               options.pp);
+}
+
+void check_micro_batches(const Options& options, std::int64_t micro_batches) {
+  TTRACE_CHECK(micro_batches >= 1 && micro_batches % options.dp == 0,
+               UsageError,
+               "micro_batches ",
+               micro_batches,
+               " must be a positive multiple of --dp ",
+               options.dp);
+  const std::int64_t local = micro_batches / options.dp;
+  TTRACE_CHECK(options.vpp == 1 || local % options.pp == 0,
+               UsageError,
+               "with --vpp the ",
+               local,
+               " micro-batches of each data-parallel rank must be a multiple of --pp ",
+               options.pp);
+}
+
+// Ranks of an axis, cut from what the axes before it have left of the run.
+int axis_size(const po::variables_map& values, const std::string& axis, int& left) {
+  const int size = values[axis].as<int>();
+  TTRACE_CHECK(size >= 1 && left % size == 0,
+               UsageError,
+               "--",
+               axis,
+               " ",
+               size,
+               axis == "tp" ? " must divide the number of ranks, which is "
+                            : " must divide the number of ranks that are left to it, which is ",
+               left,
+               "; start with run_ranks N");
+  left /= size;
+  return size;
+}
+
+void read_layout(const po::variables_map& values, int world_size, Options& options) {
+  int left = world_size;
+  options.tp = axis_size(values, "tp", left);
+  options.cp = axis_size(values, "cp", left);
+  options.pp = axis_size(values, "pp", left);
+  options.dp = optional<int>(values, "dp").value_or(left);
+  options.vpp = values["vpp"].as<int>();
+  options.first_stage_layers = optional<std::int64_t>(values, "first-stage-layers");
+  options.last_stage_layers = optional<std::int64_t>(values, "last-stage-layers");
+  options.sequence_parallel = values["sp"].as<bool>();
+  options.ep = values["ep"].as<int>();
+  options.etp = optional<int>(values, "etp").value_or(options.tp);
+  options.zero1 = values["zero1"].as<bool>();
+  options.overlap_gather = values["overlap-gather"].as<bool>();
+  check_layout(options, world_size);
 }
 
 }  // namespace
@@ -168,29 +266,8 @@ CommandLine parse_command_line(int argc, const char* const* argv, int world_size
   options.micro_batches = optional<std::int64_t>(values, "micro-batches");
   options.steps = values["steps"].as<std::int64_t>();
   TTRACE_CHECK(options.steps >= 1, UsageError, "--steps must be at least 1");
-  options.tp = values["tp"].as<int>();
-  TTRACE_CHECK(options.tp >= 1 && world_size % options.tp == 0,
-               UsageError,
-               "--tp ",
-               options.tp,
-               " must divide the number of ranks, which is ",
-               world_size,
-               "; start with run_ranks N");
-  options.cp = values["cp"].as<int>();
-  const int ranks_of_cp = world_size / options.tp;
-  TTRACE_CHECK(options.cp >= 1 && ranks_of_cp % options.cp == 0,
-               UsageError,
-               "--cp ",
-               options.cp,
-               " must divide the number of ranks over --tp, which is ",
-               ranks_of_cp,
-               "; start with run_ranks N");
-  options.dp = optional<int>(values, "dp").value_or(ranks_of_cp / options.cp);
-  options.sequence_parallel = values["sp"].as<bool>();
-  options.ep = values["ep"].as<int>();
-  options.etp = optional<int>(values, "etp").value_or(options.tp);
+  read_layout(values, world_size, options);
   options.digest = values["digest"].as<bool>();
-  check_layout(options, world_size);
   const auto bug_size = optional<double>(values, "bug-size");
   if (const auto name = optional<std::string>(values, "bug")) {
     options.bugs = Bugs::load(MEGATRON_MINI_BUGS, *name, bug_size);
@@ -206,18 +283,18 @@ Config load_config(const Options& options) {
   }
   config.data.seed = options.seed.value_or(config.data.seed);
   config.data.micro_batches = options.micro_batches.value_or(config.data.micro_batches);
-  TTRACE_CHECK(config.data.micro_batches >= 1 && config.data.micro_batches % options.dp == 0,
-               UsageError,
-               "micro_batches ",
-               config.data.micro_batches,
-               " must be a positive multiple of --dp ",
-               options.dp);
   TTRACE_CHECK(config.model.experts % options.ep == 0,
                UsageError,
                "--ep ",
                options.ep,
                " does not divide model.experts ",
                config.model.experts);
+  check_micro_batches(options, config.data.micro_batches);
+  TTRACE_CHECK(config.precision != Precision::kFP8 || config.model.experts == 1,
+               UsageError,
+               "--precision fp8 with model.experts ",
+               config.model.experts,
+               " is not implemented; use bf16, or experts 1");
   options.bugs.check_can_act(facts_of(options, config));
   return config;
 }

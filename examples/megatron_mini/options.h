@@ -22,7 +22,13 @@ struct Options {
   int tp = 1;
   int cp = 1;
   int dp = 1;
+  int pp = 1;
+  int vpp = 1;
+  std::optional<std::int64_t> first_stage_layers;
+  std::optional<std::int64_t> last_stage_layers;
   bool sequence_parallel = false;
+  bool zero1 = false;
+  bool overlap_gather = false;
   int ep = 1;
   int etp = 1;  // tp if not given
   Bugs bugs{};

@@ -1,10 +1,14 @@
 // Which ranks work together: tensor parallelism fastest, then context parallelism, then data
-// parallelism, as in Megatron-LM. Experts divide the same ranks in another way.
+// parallelism, then pipeline stages, as in Megatron-LM. Experts divide the ranks of a stage
+// in another way.
 #pragma once
 
 #include "collectives.h"
 
 #include <ttrace/layout.h>
+
+#include <cstdint>
+#include <optional>
 
 namespace megatron_mini {
 
@@ -14,7 +18,14 @@ struct Parallel {
   Group cp{};     // shares the work on one micro-batch: the same part of the model, other tokens
   Group dp;       // holds the same part of the model, works on other micro-batches
   Group dp_cp{};  // all ranks with the same part of the model
+  Group pp{};     // the stages that one micro-batch goes through
+  Group embedding{};               // first and last stage, where both hold the tied embedding
   bool sequence_parallel = false;  // between tensor-parallel blocks tp ranks divide the rows of cp
+  bool ties_stages = false;        // whether there are such stages
+  int chunks = 1;                  // virtual stages on each rank
+  std::optional<std::int64_t> first_stage_layers{};  // where it has a number of its own
+  std::optional<std::int64_t> last_stage_layers{};
+  bool zero1 = false;  // dp_cp ranks divide the optimizer: each updates its part of the buckets
 
   // The same ranks, divided once more for experts: etp fastest, then ep, then edp, so that
   // etp * ep * edp = tp * cp * dp.
@@ -23,6 +34,11 @@ struct Parallel {
   Group edp{};     // all ranks with the same part of the same experts
   Group etp_ep{};  // one of everything that experts have; these ranks exchange tokens
 
+  [[nodiscard]] bool is_first_stage() const { return pp.rank == 0; }
+  [[nodiscard]] bool is_last_stage() const { return pp.rank + 1 == pp.size; }
+  // Whether this rank's chunk is the one that micro-batches enter, or leave.
+  [[nodiscard]] bool begins(int chunk) const { return is_first_stage() && chunk == 0; }
+  [[nodiscard]] bool ends(int chunk) const { return is_last_stage() && chunk + 1 == chunks; }
   // Whether no two ranks of tp * cp * dp hold the same token between tensor-parallel blocks. If
   // not, those of tp hold the same ones, and etp is tp.
   [[nodiscard]] bool has_distinct_tokens() const { return sequence_parallel || tp.size == 1; }
@@ -54,6 +70,12 @@ inline void add_expert_axes(const Parallel& parallel, ttrace::Layout& layout) {
   }
   layout.add("cp", parallel.cp.size, parallel.cp.rank);
   layout.add("dp", parallel.dp.size, parallel.dp.rank);
+  layout.add("pp", parallel.pp.size, parallel.pp.rank);
+  if (parallel.ties_stages) {
+    // Of the tied weight the two stages have different addends; the others have none.
+    constexpr int kTiedStages = 2;
+    layout.add("tied", kTiedStages, parallel.is_last_stage() ? 1 : 0);
+  }
   add_expert_axes(parallel, layout);
   return layout;
 }

@@ -54,16 +54,18 @@ class Bf16 {
   MPI_Op sum_ = MPI_OP_NULL;
 };
 
-// Collectives block until they are done.
+// Collectives block until they are done, unless the caller asks for an asynchronous one.
 class DoneWork : public c10d::Work {
  public:
   explicit DoneWork(c10d::OpType op) : Work(-1, op) { finish(); }
 };
 
-// A message under way; its tensor lives as long as this. Requires: wait() is called once.
-class MessageWork : public c10d::Work {
+// A message or collective under way; its tensors live as long as this. Requires: wait() is called
+// once.
+class PendingWork : public c10d::Work {
  public:
-  MessageWork(c10d::OpType op, at::Tensor tensor) : Work(-1, op), tensor_(std::move(tensor)) {}
+  PendingWork(c10d::OpType op, std::vector<at::Tensor> tensors)
+      : Work(-1, op), tensors_(std::move(tensors)) {}
 
   bool wait(std::chrono::milliseconds /*timeout*/) override {
     MPI_Wait(&request_, MPI_STATUS_IGNORE);
@@ -73,7 +75,7 @@ class MessageWork : public c10d::Work {
   [[nodiscard]] MPI_Request* request() { return &request_; }
 
  private:
-  at::Tensor tensor_;
+  std::vector<at::Tensor> tensors_;
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
@@ -137,10 +139,24 @@ class MpiBackend : public c10d::Backend {
     return c10::make_intrusive<DoneWork>(c10d::OpType::ALLREDUCE);
   }
 
-  c10::intrusive_ptr<c10d::Work> _allgather_base(
-      at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& /*options*/) override {
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output,
+                                                 at::Tensor& input,
+                                                 const c10d::AllgatherOptions& options) override {
     check_sizes(output, input);
     const int count = checked_count(input);
+    if (options.asyncOp) {
+      const std::vector<at::Tensor> tensors{output, input};
+      auto work = c10::make_intrusive<PendingWork>(c10d::OpType::_ALLGATHER_BASE, tensors);
+      MPI_Iallgather(input.data_ptr(),
+                     count,
+                     type_of(input),
+                     output.data_ptr(),
+                     count,
+                     type_of(output),
+                     communicator_,
+                     work->request());
+      return work;
+    }
     MPI_Allgather(input.data_ptr(),
                   count,
                   type_of(input),
@@ -197,7 +213,7 @@ class MpiBackend : public c10d::Backend {
                                       int destination,
                                       int tag) override {
     const at::Tensor& tensor = only(tensors);
-    auto work = c10::make_intrusive<MessageWork>(c10d::OpType::SEND, tensor);
+    auto work = c10::make_intrusive<PendingWork>(c10d::OpType::SEND, tensors);
     MPI_Isend(tensor.data_ptr(),
               checked_count(tensor),
               type_of(tensor),
@@ -212,7 +228,7 @@ class MpiBackend : public c10d::Backend {
                                       int source,
                                       int tag) override {
     const at::Tensor& tensor = only(tensors);
-    auto work = c10::make_intrusive<MessageWork>(c10d::OpType::RECV, tensor);
+    auto work = c10::make_intrusive<PendingWork>(c10d::OpType::RECV, tensors);
     MPI_Irecv(tensor.data_ptr(),
               checked_count(tensor),
               type_of(tensor),
@@ -325,6 +341,9 @@ Group MpiRuntime::split(const std::string& name, int color) {
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
   group->setGroupName(name);
+  int lowest = impl_->world.rank;
+  MPI_Bcast(&lowest, 1, MPI_INT, 0, communicator);
+  group->setGroupDesc(name + "-" + std::to_string(lowest));  // no other group has it
   c10d::register_process_group(name, group);
   impl_->groups.push_back(std::move(group));
   return result;

@@ -41,6 +41,13 @@ at::Tensor best(const at::Tensor& scores, std::int64_t top_k) {
   return order.narrow(-1, 0, top_k).contiguous();
 }
 
+// How far the last chosen one is ahead of the next: [..., experts] -> [...]
+at::Tensor margins(const at::Tensor& scores, std::int64_t top_k) {
+  const auto sorted = std::get<0>(scores.sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true));
+  const at::Tensor last = sorted.select(-1, top_k - 1);
+  return top_k < sorted.size(-1) ? last - sorted.select(-1, top_k) : last;
+}
+
 }  // namespace
 
 at::Tensor rows_of_rank(const at::Tensor& per_token, const Parallel& parallel) {
@@ -89,7 +96,8 @@ Routing Router::forward(const at::Tensor& input,
 
   const at::Tensor plain = scores.detach();
   const at::Tensor selecting = expert_bias_.defined() ? plain + expert_bias_ : plain;
-  const at::Tensor experts = best(selecting, model_.top_k);  // [rows, b, k]
+  const at::Tensor experts = scope.routing(best(selecting, model_.top_k),
+                                           margins(selecting, model_.top_k));  // [rows, b, k]
   at::Tensor weights = scores.gather(-1, experts);
   const bool is_normalised =
       !(bugs_.on("topk-not-renormalised") && path_ == "decoder.layers.1.mlp.router");

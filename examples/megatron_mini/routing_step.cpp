@@ -48,7 +48,8 @@ RouterLosses finish_routing(const GptModel& model,
     }
     router->forget_totals();
   }
-  const at::Tensor means = sum_over_tokens(losses, parallel) / static_cast<double>(micro_batches);
+  const at::Tensor means = all_reduce(sum_over_tokens(losses, parallel), parallel.pp) /
+                           static_cast<double>(micro_batches);
   return {.aux_loss = means[0].item<double>(), .z_loss = means[1].item<double>()};
 }
 

@@ -1,6 +1,5 @@
 #include "trainer.h"
 
-#include "batch.h"
 #include "cross_entropy.h"
 #include "routing_step.h"
 
@@ -24,6 +23,7 @@ at::ScalarType torch_type(Precision precision) {
     case Precision::kF32:
       return at::kFloat;
     case Precision::kBF16:
+    case Precision::kFP8:
       return at::kBFloat16;
   }
   TTRACE_THROW(InternalError, "a precision without a torch type");
@@ -40,6 +40,17 @@ std::vector<ttrace::NamedTensor> named(const std::vector<ModelParameter>& parame
   std::vector<ttrace::NamedTensor> result;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     result.push_back({parameters[i].path, tensors[i]});
+  }
+  return result;
+}
+
+// What this rank has of the reduced gradients.
+std::vector<ttrace::NamedTensor> named(const MainGradients& gradients) {
+  std::vector<ttrace::NamedTensor> result;
+  const auto tensors = gradients.reduced();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const OwnedPart& part = gradients.parts()[i];
+    result.push_back({gradients.parameters()[part.parameter].path, tensors[i], part.first});
   }
   return result;
 }
@@ -90,11 +101,17 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
       session_(ttrace::Session::from_environment()) {
   const auto& config = plan_.config;
   check_divisible(config.model, parallel_);
-  model_ = std::make_shared<GptModel>(Blueprint{.model = config.model,
-                                                .parallel = parallel_,
-                                                .bugs = bugs_,
-                                                .loss = config.loss,
-                                                .micro_batches = config.data.micro_batches});
+  Blueprint blueprint{.model = config.model,
+                      .parallel = parallel_,
+                      .bugs = bugs_,
+                      .loss = config.loss,
+                      .micro_batches = config.data.micro_batches};
+  before_forward_ = blueprint.before_forward;
+  if (config.precision == Precision::kFP8) {
+    blueprint.fp8 = config.fp8;
+  }
+  check_fp8(blueprint);
+  model_ = std::make_shared<GptModel>(blueprint);
   model_->to(torch_type(config.precision));
 
   const auto parameters = model_->model_parameters();
@@ -134,7 +151,10 @@ void Trainer::describe() {
                        {"aux_loss", short_text(model.aux_loss)},
                        {"z_loss", short_text(model.z_loss)},
                        {"expert_bias", short_text(model.expert_bias)},
-                       {"loss", name_of(plan_.config.loss)}};
+                       {"loss", name_of(plan_.config.loss)},
+                       {"fp8_recipe", name_of(plan_.config.fp8.recipe)},
+                       {"fp8_history", std::to_string(plan_.config.fp8.history)},
+                       {"fp8_bf16_ends", std::to_string(plan_.config.fp8.bf16_ends)}};
   description.data = {{"seed", std::to_string(data.seed)},
                       {"micro_batch_size", std::to_string(data.micro_batch_size)},
                       {"micro_batches", std::to_string(data.micro_batches)},
@@ -156,31 +176,48 @@ void Trainer::start() {
     broadcast(parameter.tensor.detach(),
               is_of_expert(parameter.role) ? parallel_.edp : parallel_.dp_cp,
               0);
+    if (parameter.path.starts_with("embedding.")) {
+      broadcast(parameter.tensor.detach(), parallel_.embedding, 0);
+    }
   }
   gradients_.emplace(parameters, parallel_, bugs_);
-  optimizer_.emplace(std::move(parameters), gradients_->views(), plan_.config.optimizer, bugs_);
+  if (parallel_.zero1) {
+    gather_.emplace(parameters, gradients_->buckets(), bugs_);
+  }
+  optimizer_.emplace(std::move(parameters),
+                     gradients_->parts(),
+                     gradients_->reduced(),
+                     plan_.config.optimizer,
+                     bugs_);
   barrier(parallel_.world);
 }
 
+ttrace::Step Trainer::begin_step(std::int64_t iteration) {
+  if (!gather_due_) {
+    return session_.step(iteration);
+  }
+  gather_due_ = false;
+  gather_->start();
+  return session_.step(iteration, {.gathered_later = gather_->paths()});
+}
+
 StepResult Trainer::train_step(std::int64_t iteration) {
-  auto step = session_.step(iteration);
-  gradients_->zero();
-  const std::int64_t dp = parallel_.dp.size;
-  const std::int64_t local_microbatches = plan_.config.data.micro_batches / dp;
-  LossAddend mine;
-  for (std::int64_t i = 0; i < local_microbatches; ++i) {
-    const std::int64_t microbatch = i * dp + parallel_.dp.rank;
-    const LossAddend addend = train_microbatch(step, iteration, microbatch);
-    mine.loss += addend.loss;
-    mine.tokens += addend.tokens;
-    gradients_->accumulate(microbatch);
+  auto step = begin_step(iteration);
+  if (gather_) {
+    before_forward_->set(
+        [&](const std::string& module) { step.parameters_gathered(gather_->await(module)); });
+  }
+  gradients_->zero(iteration);
+  const LossAddend mine = train_microbatches(step, iteration);
+  if (gather_) {
+    step.parameters_gathered(gather_->finish());  // of modules that did not run
   }
   gradients_->reduce(plan_.config.loss);
   const LossAddend whole = sum_over_ranks(mine);
   if (plan_.config.loss == Loss::kPerToken) {
     gradients_->divide(whole.tokens);
   }
-  step.gradients_reduced(named(gradients_->parameters(), gradients_->views()));
+  step.gradients_reduced(named(*gradients_));
 
   StepResult result;
   result.grad_norm = gradients_->norm();
@@ -189,20 +226,12 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   step.scalar("loss", result.loss);
   if (plan_.options.digest) {
     result.digest = hash(at::full({1}, result.loss, at::kDouble), 0);
-    result.digest = hash(gradients_->views(), *result.digest);
+    result.digest = hash(gradients_->reduced(), *result.digest);
   }
   gradients_->clip(result.grad_norm, plan_.config.optimizer.clip);
-  optimizer_->step();
-  auto entries = optimizer_->entries();
-  if (plan_.config.model.experts > 1) {
-    finish_routing(step);
-    const auto biases = expert_biases(*model_);
-    entries.insert(entries.end(), biases.begin(), biases.end());
-  }
-  step.parameters_updated(entries);
+  update_parameters(step);
   if (plan_.options.digest) {
-    result.digest =
-        over_ranks(hash(tensors_of(gradients_->parameters()), *result.digest), parallel_.world);
+    result.digest = over_ranks(hash(optimizer_->values(), *result.digest), parallel_.world);
   }
   return result;
 }
@@ -219,9 +248,28 @@ void Trainer::finish_routing(ttrace::Step& step) {
   }
 }
 
+void Trainer::update_parameters(ttrace::Step& step) {
+  optimizer_->step();
+  roll_fp8_histories(*model_, parallel_, bugs_);
+  gather_due_ = gather_.has_value();
+  if (gather_due_ && !plan_.options.overlap_gather) {
+    gather_->start();
+    static_cast<void>(gather_->finish());
+    gather_due_ = false;
+  }
+  auto entries = optimizer_->entries(!gather_due_);
+  if (plan_.config.model.experts > 1) {
+    finish_routing(step);
+    const auto biases = expert_biases(*model_);
+    entries.insert(entries.end(), biases.begin(), biases.end());
+  }
+  step.parameters_updated(entries);
+}
+
 Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {
-  const at::Tensor sums =
-      all_reduce(at::tensor({mine.loss, mine.tokens}, at::kDouble), parallel_.dp_cp);
+  // Stages before the last one have nothing to add.
+  const at::Tensor sums = all_reduce(
+      all_reduce(at::tensor({mine.loss, mine.tokens}, at::kDouble), parallel_.dp_cp), parallel_.pp);
   LossAddend whole{.loss = sums[0].item<double>(), .tokens = sums[1].item<double>()};
   whole.loss /= plan_.config.loss == Loss::kPerToken
                     ? whole.tokens
@@ -229,44 +277,134 @@ Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {
   return whole;
 }
 
-Trainer::LossAddend Trainer::train_microbatch(ttrace::Step& step,
-                                              std::int64_t iteration,
-                                              std::int64_t index) {
+Trainer::LossAddend Trainer::train_microbatches(ttrace::Step& step, std::int64_t iteration) {
+  const StagePosition position{
+      .stage = parallel_.pp.rank, .stages = parallel_.pp.size, .chunks = parallel_.chunks};
+  const std::int64_t count = plan_.config.data.micro_batches / parallel_.dp.size;
+  Transfers transfers = make_transfers();
+  std::map<std::int64_t, Running> running;
+  LossAddend mine;
+  std::int64_t backward_passes = 0;
+  for (const Task& task : schedule_of(position, count)) {
+    if (task.direction == Direction::kForward) {
+      if (task.chunk == 0) {
+        running.emplace(task.microbatch, begin_microbatch(step, iteration, task.microbatch));
+      }
+      const LossAddend addend = run_forward(task, running.at(task.microbatch), transfers);
+      mine.loss += addend.loss;
+      mine.tokens += addend.tokens;
+      continue;
+    }
+    run_backward(task, running.at(task.microbatch), transfers);
+    if (backward_passes == count * parallel_.chunks / 2 &&
+        bugs_.on("pipeline-rescales-accumulated")) {
+      gradients_->divide(1.0 / bugs_.size(0.5));  // the second round begins
+    }
+    gradients_->accumulate(running.at(task.microbatch).index, task.chunk);
+    if (++backward_passes == count && bugs_.on("virtual-stages-reduced-early")) {
+      gradients_->sum_over_data_ranks(plan_.config.loss);
+    }
+    if (task.chunk == 0) {
+      running.erase(task.microbatch);
+    }
+  }
+  transfers.finish();
+  return mine;
+}
+
+Transfers Trainer::make_transfers() const {
   const auto& config = plan_.config;
-  auto microbatch = step.microbatch(
+  const std::int64_t rows = config.model.sequence / parallel_.cp.size /
+                            (parallel_.sequence_parallel ? parallel_.tp.size : 1);
+  return {parallel_,
+          model_->chunks(),
+          {rows, config.data.micro_batch_size, config.model.hidden},
+          at::TensorOptions(torch_type(config.precision))};
+}
+
+Trainer::Running Trainer::begin_microbatch(ttrace::Step& step,
+                                           std::int64_t iteration,
+                                           std::int64_t number) {
+  const auto& config = plan_.config;
+  const std::int64_t index = number * parallel_.dp.size + parallel_.dp.rank;
+  auto traced = step.microbatch(
       index, {.gradient_scale = config.loss == Loss::kMean ? 1.0 / parallel_.dp_cp.size : 1.0});
   const Batch whole =
       load_batch(plan_.text,
                  config.data,
                  {.seed = config.data.seed, .step = iteration, .microbatch = index, .sample = 0});
-  const at::Tensor order =
-      at::tensor(microbatch.permutation(config.data.micro_batch_size), at::kLong);
+  const at::Tensor order = at::tensor(traced.permutation(config.data.micro_batch_size), at::kLong);
   const Batch batch = part_of_rank(reordered(whole, order), parallel_.cp);
-  microbatch.data("tokens", batch.tokens);
-  microbatch.data("labels", batch.labels);
-  microbatch.data("loss_mask", batch.loss_mask);
-
-  const at::Tensor logits = model_->forward(batch.tokens, batch.places);
-  const VocabularyPart part{.first = logits.size(-1) * parallel_.tp.rank,
-                            .logical = config.model.vocabulary};
-  const at::Tensor per_token =
-      cross_entropy(logits, batch.labels.t().contiguous(), part, parallel_.tp);  // [s, b]
-  microbatch.loss(per_token);
-  return go_backward(per_token, batch.loss_mask.t());
+  if (parallel_.is_first_stage()) {
+    traced.data("tokens", batch.tokens);
+  }
+  if (parallel_.is_last_stage()) {
+    traced.data("labels", batch.labels);
+    traced.data("loss_mask", batch.loss_mask);
+  }
+  return {.traced = std::move(traced),
+          .index = index,
+          .batch = batch,
+          .chunks = std::vector<Passed>(static_cast<std::size_t>(parallel_.chunks))};
 }
 
-// Both [s, b].
-Trainer::LossAddend Trainer::go_backward(const at::Tensor& per_token, const at::Tensor& loss_mask) {
+Trainer::LossAddend Trainer::run_forward(const Task& task, Running& running, Transfers& transfers) {
+  const Transfers::Cargo cargo{.number = task.microbatch, .traced = running.traced};
+  running.traced.resume();
+  Passed& passed = running.chunks.at(static_cast<std::size_t>(task.chunk));
+  if (!parallel_.begins(task.chunk)) {
+    passed.input = transfers.receive_activation(task.chunk, cargo);
+  }
+  const at::Tensor output =
+      model_->forward(passed.input.defined() ? passed.input : running.batch.tokens,
+                      running.batch.places,
+                      task.chunk);
+  if (parallel_.ends(task.chunk)) {
+    return take_loss(output, running, passed.output);
+  }
+  passed.output = output;
+  transfers.send_activation(task.chunk, cargo, output);
+  return {};
+}
+
+void Trainer::run_backward(const Task& task, Running& running, Transfers& transfers) {
+  const Transfers::Cargo cargo{.number = task.microbatch, .traced = running.traced};
+  running.traced.resume();
+  Passed passed = std::exchange(running.chunks.at(static_cast<std::size_t>(task.chunk)), Passed());
+  passed.output.backward(
+      parallel_.ends(task.chunk) ? at::Tensor() : transfers.receive_gradient(task.chunk, cargo));
+  if (!parallel_.begins(task.chunk)) {
+    transfers.send_gradient(task.chunk, cargo, passed.input.grad());
+  }
+}
+
+Trainer::LossAddend Trainer::take_loss(const at::Tensor& logits,
+                                       Running& running,
+                                       at::Tensor& to_minimise) {
+  const Batch& batch = running.batch;
+  const VocabularyPart part{.first = logits.size(-1) * parallel_.tp.rank,
+                            .logical = plan_.config.model.vocabulary};
+  const at::Tensor per_token =
+      cross_entropy(logits, batch.labels.t().contiguous(), part, parallel_.tp);  // [s, b]
+  running.traced.loss(per_token);
+  return reduce_loss(per_token, batch.loss_mask.t(), to_minimise);
+}
+
+// The tensors [s, b].
+Trainer::LossAddend Trainer::reduce_loss(const at::Tensor& per_token,
+                                         const at::Tensor& loss_mask,
+                                         at::Tensor& to_minimise) {
   const double tokens = loss_mask.sum().item<double>();
   const at::Tensor sum = per_token.masked_fill(loss_mask.logical_not(), 0.0).sum();
   if (plan_.config.loss == Loss::kPerToken) {
-    sum.backward();
+    to_minimise = sum;
     return {.loss = sum.item<double>(), .tokens = tokens};
   }
   // This rank's addend to the mean over the micro-batch's tokens that count.
   const at::Tensor loss =
       sum / all_reduce(at::full({1}, tokens, at::kDouble), parallel_.cp).item<double>();
-  (loss * (parallel_.dp_cp.size / static_cast<double>(plan_.config.data.micro_batches))).backward();
+  to_minimise =
+      loss * (parallel_.dp_cp.size / static_cast<double>(plan_.config.data.micro_batches));
   return {.loss = loss.item<double>(), .tokens = tokens};
 }
 

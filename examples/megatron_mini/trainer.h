@@ -8,24 +8,32 @@
 //              1 / (dp * cp).
 //   per_token  a rank goes backward from the sum of its token losses; gradients are summed over
 //              these ranks and then divided by the number of tokens that count in the whole step.
+// A pipeline stage runs its part of several micro-batches in the order of its schedule; the last
+// one has the loss.
 //
 // Thread-safety: none; one training thread.
 #pragma once
 
+#include "batch.h"
 #include "config.h"
 #include "gpt_model.h"
 #include "main_gradients.h"
 #include "mixed_precision_optimizer.h"
 #include "options.h"
 #include "parallel.h"
+#include "parameter_gather.h"
+#include "schedule.h"
 #include "text_data.h"
+#include "transfers.h"
 
 #include <ttrace/annotations.h>
 #include <ttrace/session.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace megatron_mini {
 
@@ -53,8 +61,8 @@ class Trainer {
   // ttrace::Error where model, layout, annotations and stored start do not fit together.
   Trainer(Plan plan, const Parallel& parallel);
 
-  // Copies the start values of the first rank of dp and cp to the others and takes masters from
-  // them. All ranks, once, before the first step.
+  // Copies the start values of the first rank of dp and cp to the others, those of the tied weight
+  // to the last stage, and takes masters from them. All ranks, once, before the first step.
   void start();
   // One iteration, from 0. All ranks.
   StepResult train_step(std::int64_t iteration);
@@ -66,9 +74,36 @@ class Trainer {
     double tokens = 0.0;  // that count
   };
 
+  // What a chunk's forward leaves for its backward; undefined before and after.
+  struct Passed {
+    at::Tensor input;   // from the chunk before, if there is one
+    at::Tensor output;  // the loss to go backward from where no chunk follows
+  };
+  // A micro-batch between its first forward and its last backward on this rank.
+  struct Running {
+    ttrace::Microbatch traced;
+    std::int64_t index = 0;  // global
+    Batch batch;
+    std::vector<Passed> chunks;
+  };
+
   void describe();
-  LossAddend train_microbatch(ttrace::Step& step, std::int64_t iteration, std::int64_t index);
-  LossAddend go_backward(const at::Tensor& per_token, const at::Tensor& loss_mask);
+  [[nodiscard]] ttrace::Step begin_step(std::int64_t iteration);
+  void update_parameters(ttrace::Step& step);
+  // All tasks of this rank's schedule.
+  LossAddend train_microbatches(ttrace::Step& step, std::int64_t iteration);
+  // `number`: on this data-parallel rank.
+  [[nodiscard]] Running begin_microbatch(ttrace::Step& step,
+                                         std::int64_t iteration,
+                                         std::int64_t number);
+  LossAddend run_forward(const Task& task, Running& running, Transfers& transfers);
+  void run_backward(const Task& task, Running& running, Transfers& transfers);
+  // Goes from the logits to `to_minimise`.
+  LossAddend take_loss(const at::Tensor& logits, Running& running, at::Tensor& to_minimise);
+  LossAddend reduce_loss(const at::Tensor& per_token,
+                         const at::Tensor& loss_mask,
+                         at::Tensor& to_minimise);
+  [[nodiscard]] Transfers make_transfers() const;
   // Records the routers' losses and moves their biases.
   void finish_routing(ttrace::Step& step);
   // The loss of the step and the number of tokens that count in it, over all ranks.
@@ -77,10 +112,13 @@ class Trainer {
   Plan plan_;
   Parallel parallel_;
   Bugs bugs_;
+  std::shared_ptr<BeforeForward> before_forward_;
   std::shared_ptr<GptModel> model_;
   ttrace::Session session_;
   std::optional<MainGradients> gradients_;            // from start() on
   std::optional<MixedPrecisionOptimizer> optimizer_;  // from start() on
+  std::optional<ParameterGather> gather_;             // from start() on, with zero1
+  bool gather_due_ = false;                           // other ranks have newer parts of parameters
 };
 
 }  // namespace megatron_mini

@@ -10,6 +10,8 @@
 //       grad: "s b a[tp]"                 # grad_output; default: as value
 //       inputs: ["s b n[tp] d", ...]      # input, by slot
 //       input_grads: [...]                # grad_input; default: as inputs
+//       routing: ["s b k", "s b"]         # choices of experts and margins; default: as value
+//       scales: [...]                     # scale, by slot; one without dimensions is whole
 //
 // A single string stands for slot 0. The first entry whose path matches decides: what it does not
 // say is whole, even where a later entry matches as well.
@@ -61,8 +63,9 @@ class TTRACE_API Annotations {
 
  private:
   struct Entry {
-    std::string path;                                        // pattern
-    std::vector<DimsSpec> value, grad, inputs, input_grads;  // by slot; empty: not given
+    std::string path;  // pattern
+    // By slot; empty: not given.
+    std::vector<DimsSpec> value, grad, inputs, input_grads, routing, scales;
   };
   std::vector<Entry> entries_;
   Sizes sizes_;

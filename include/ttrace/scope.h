@@ -59,6 +59,18 @@ class TTRACE_API Scope {
   [[nodiscard]] at::Tensor in(const at::Tensor& tensor, const Rows& rows, int slot = 0);
   [[nodiscard]] at::Tensor out(const at::Tensor& tensor, const Rows& rows, int slot = 0);
 
+  // The experts that this module chose for every token: `choices` int64 [..., k], best first, and
+  // `margins` [...], by how much the k-th choice beat the next expert in the scores that select.
+  // Records both (kind `routing`, slots 0 and 1) and returns the choices to go on with: the given
+  // ones, or in a pass that follows another run's routing (TTRACE_CANDIDATE, noise passes) those.
+  [[nodiscard]] at::Tensor routing(const at::Tensor& choices, const at::Tensor& margins);
+  // Records a scale of a quantised operand, or the history of largest magnitudes that it follows
+  // from. Slots: 0 input, 1 weight, 2 gradient of the output (MicrobatchOptions::gradient_scale
+  // applies to it), for which a scope is opened within backward. A scale has no dimension, or the
+  // dims that `scales` in the annotation file give its slot.
+  void scale(const at::Tensor& tensor, int slot);
+  void amax_history(const at::Tensor& tensor, int slot);
+
  private:
   const at::Tensor& input(const at::Tensor& tensor, int slot, const Rows* rows);
   const at::Tensor& output(const at::Tensor& tensor, int slot, const Rows* rows);

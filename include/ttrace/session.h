@@ -70,7 +70,8 @@ struct TTRACE_API RunDescription {
   Section model;          // sizes and choices of the model: equal on both sides or no comparison
   Section data;           // data set, seed, batch sizes: equal on both sides or no comparison
   Section versions;       // of the program
-  std::string precision;  // "f64", "f32" or "bf16": element type that activations have
+  std::string precision;  // "f64", "f32", "bf16": element type of activations; "fp8": quantised
+                          // products of bf16 ones
   // Regular expressions of ids that this run cannot give, such as a gradient that holds several
   // micro-batches. What one of them is found in is not recorded, and a comparison lists it as
   // allowed to be missing.
@@ -92,7 +93,8 @@ struct TTRACE_API StepOptions {
 class Tracer;            // hooks/: what a live session consists of
 struct MicrobatchState;  // hooks/: what gradient hooks keep of a micro-batch
 
-// One micro-batch: forward, loss, backward. Ends on destruction.
+// One micro-batch: forward, loss, backward. Ends on destruction. Several may be open at a time, as
+// in a pipeline, which runs other micro-batches between the parts of one.
 class TTRACE_API Microbatch {
  public:
   ~Microbatch();
@@ -106,10 +108,20 @@ class TTRACE_API Microbatch {
   // order).
   [[nodiscard]] std::vector<std::int64_t> permutation(std::int64_t samples);
 
+  // Where several micro-batches are open: what follows, forward or backward, is of this one. A new
+  // micro-batch needs no call.
+  void resume();
+
   // Tokens, labels, masks: compared exactly.
   void data(const std::string& name, const at::Tensor& tensor);
   // Loss per token, before any averaging; its gradient is recorded as well.
   void loss(const at::Tensor& per_token);
+
+  // What goes to another pipeline stage, and what has come from one: slot 0 is the output of the
+  // module `path`, slot 1 its gradient. Both ends give the same path. A scope takes a received
+  // output as what that module produced.
+  void sent(const std::string& path, const at::Tensor& tensor, int slot = 0);
+  void received(const std::string& path, const at::Tensor& tensor, int slot = 0);
 
  private:
   friend class Step;

@@ -33,11 +33,16 @@ std::vector<NoisePass> passes(const std::vector<NoiseRow>& rows, int count = 5) 
 // The reference's side of a match: all that the pools need to know of a tensor.
 class ReferenceTensors {
  public:
-  void add(const std::string& id, std::vector<std::int64_t> shape) {
+  void add(const std::string& id,
+           std::vector<std::int64_t> shape,
+           double norm = 0.0,
+           double max_abs = 0.0) {
     records_.push_back(std::make_unique<Record>());
     Record& record = *records_.back();
     record.id = parse_tensor_id(id);
     record.placement = whole(shape);
+    record.norm = norm;
+    record.max_abs = max_abs;
     record.shape = std::move(shape);
     matches_.push_back({});
     matches_.back().id = record.id;
@@ -66,11 +71,18 @@ TEST(Limits, EveryClassIsDescribedByItsOwnRow) {
                                          TensorClass::kOptimizerMatrix,
                                          TensorClass::kOptimizerVector,
                                          TensorClass::kLoss,
+                                         TensorClass::kScale,
                                          TensorClass::kScalar}) {
     EXPECT_EQ(limit_of(tensor_class).tensor_class, tensor_class);
     EXPECT_GT(limit_of(tensor_class).noise_limit, 1.0);
     EXPECT_GT(limit_of(tensor_class).default_factor, 1.0);
   }
+}
+
+TEST(Limits, InFp8ScalarsAreRoundedAsInBf16) {
+  EXPECT_EQ(rounding_of_scalars(ElementType::kE4M3), rounding_error(ElementType::kBF16));
+  EXPECT_EQ(rounding_of_scalars(ElementType::kF32), rounding_error(ElementType::kF32));
+  EXPECT_DOUBLE_EQ(default_unit(ElementType::kE4M3), 0.4 * 0.0265);
 }
 
 TEST(Limits, GradientsOfOneDimensionAreVectors) {
@@ -80,6 +92,33 @@ TEST(Limits, GradientsOfOneDimensionAreVectors) {
   EXPECT_EQ(class_of(Kind::kMaster, 1), TensorClass::kOptimizerVector);
   EXPECT_EQ(class_of(Kind::kParamNext, 2), TensorClass::kOptimizerMatrix);
   EXPECT_EQ(class_of(Kind::kOutput, 1), TensorClass::kActivation);
+  EXPECT_EQ(class_of(Kind::kScale, 0), TensorClass::kScale);
+  EXPECT_EQ(class_of(Kind::kAmaxHistory, 1), TensorClass::kScale);
+}
+
+TEST(Ulp, OfAPowerOfTwoFormatIsTheNumberItself) {
+  EXPECT_EQ(unit_in_last_place(ElementType::kE8M0, 0.25), 0.25);
+  EXPECT_EQ(unit_in_last_place(ElementType::kE4M3, 1.0), 0.125);
+  EXPECT_EQ(unit_in_last_place(ElementType::kE5M2, 0.0), std::ldexp(1.0, -16));
+}
+
+// An amax is one element, which moves in some passes only: the scale of another tensor, twice as
+// large, moved by 0.5, this one in no pass.
+TEST(Bounds, OfAScaleAllowForMovesThatOnlyOtherScalesOfItsKindMade) {
+  ReferenceTensors tensors;
+  tensors.add("s0/m0/scale/a/0", {3}, 5.0, 4.0);
+  tensors.add("s0/m0/scale/b/0", {2}, 10.0, 8.0);
+  tensors.add("s0/m0/scale/a/1", {3}, 5.0, 4.0);
+  const NoiseModel noise(passes({noise_row("s0/m0/scale/a/0", 0.0, 0.0),
+                                 noise_row("s0/m0/scale/b/0", 0.5, 0.5),
+                                 noise_row("s0/m0/scale/a/1", 0.0, 0.0)}),
+                         tensors.matches());
+  // u^2 = 0.25 / (25 + 100), ||r|| = 5; w = 0.5 / 8, max |r| = 4.
+  EXPECT_NEAR(bound_of("s0/m0/scale/a/0", noise).scale.value(),
+              std::sqrt(0.25 / 125 * 25 + 0.25 * 0.25),
+              1e-12);
+  // Weights have a slot of their own, and these were the same in all passes.
+  EXPECT_EQ(bound_of("s0/m0/scale/a/1", noise).value, 0.0);
 }
 
 TEST(Ulp, IsTheDistanceToTheNextNumberOfTheType) {
@@ -154,8 +193,8 @@ TEST(Bounds, OfOptimizerResultsKnowTheFlipsOfOtherTensorsOfTheirKind) {
                                  noise_row("s1/master/small/0", 0.0, 0.0)}),
                          tensors.matches());
   const double variance = 4.0 / 1003.0;
-  EXPECT_DOUBLE_EQ(noise.pooled(0, Kind::kMaster).element_variance, variance);
-  EXPECT_DOUBLE_EQ(noise.pooled(0, Kind::kMaster).max_abs, 0.5);
+  EXPECT_DOUBLE_EQ(noise.pooled(parse_tensor_id("s0/master/big/0")).element_variance, variance);
+  EXPECT_DOUBLE_EQ(noise.pooled(parse_tensor_id("s0/master/big/0")).max_abs, 0.5);
   // Never moved itself, yet a flip of its three elements must pass.
   const Bound bound = bound_of("s0/master/small/0", noise);
   EXPECT_DOUBLE_EQ(bound.value, 2.0 * std::sqrt(variance * 3 + 1.5 * 1.5));

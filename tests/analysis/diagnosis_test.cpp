@@ -143,6 +143,14 @@ TEST_F(DiagnosisTest, AFactorWithoutMeaningIsGivenAsANumber) {
   EXPECT_THAT(diagnosis("s0/m0/output/b/0").sentence, HasSubstr("candidate = 1.300 x reference"));
 }
 
+// A gradient that was never accumulated was called "1.110e-16 (2^-53, a loss scale) x reference".
+TEST_F(DiagnosisTest, ACandidateOfZerosIsZeroTimesTheReference) {
+  const Matrix values = random_values(64, 1);
+  add_reference("s0/main_grad/w/0", values, {8, 8});
+  add_candidate("s0/main_grad/w/0", scaled(values, 0.0), {8, 8});
+  EXPECT_THAT(diagnosis("s0/main_grad/w/0").sentence, HasSubstr("candidate = 0 x reference"));
+}
+
 TEST_F(DiagnosisTest, ALossScaleThatWasNotRemovedIsNamed) {
   const Matrix values = random_values(64, 1);
   add_reference("s0/main_grad/w/0", values, {8, 8});

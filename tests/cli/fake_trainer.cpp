@@ -17,6 +17,10 @@
 //   --ignore-sigterm      with --hang or --linger
 //   --never-attach        exits without writing anything
 //   --fail-step           writes rank00000.failed instead of a file and keeps running
+//   --route A,B,C,D       a router chooses these experts for four tokens; the output depends on
+//   them
+//   --margin X            of the choices (default 0.001, what noise passes move them by)
+//   --own-route           exits where another run's choices are to be gone on with
 //   --tag TEXT            ignored: makes the process findable
 #include <ttrace/capture_counts.h>
 #include <ttrace/dims.h>
@@ -24,6 +28,7 @@
 #include <ttrace/layout.h>
 #include <ttrace/manifest.h>
 #include <ttrace/noise_table.h>
+#include <ttrace/routing.h>
 #include <ttrace/trace_writer.h>
 
 #include <boost/program_options.hpp>
@@ -36,6 +41,7 @@
 #include <fstream>
 #include <iostream>
 #include <span>
+#include <sstream>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -68,6 +74,22 @@ std::vector<Tensor> model() {
           {Kind::kMainGrad, first + ".weight", "f[tp] h", ttrace::kNoMicrobatch}};
 }
 
+constexpr auto kRouter = "decoder.layers.0.mlp.router";
+
+ttrace::TensorId routing_id(std::int64_t step, int slot) {
+  return {.step = step, .microbatch = 0, .kind = Kind::kRouting, .path = kRouter, .slot = slot};
+}
+
+// "0,1,2,3"
+std::vector<std::int64_t> parse_route(const std::string& text) {
+  std::vector<std::int64_t> experts;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    experts.push_back(std::stoll(word));
+  }
+  return experts;
+}
+
 ttrace::TensorId id_of(const Tensor& tensor, std::int64_t step) {
   return {.step = step, .microbatch = tensor.microbatch, .kind = tensor.kind, .path = tensor.path};
 }
@@ -79,6 +101,15 @@ class Trainer {
     const std::string steps = variable("TTRACE_STEPS");
     first_ = std::stoll(steps);
     last_ = std::stoll(steps.substr(steps.find(':') + 1));
+    if (values.count("route") != 0) {
+      route_ = parse_route(values["route"].as<std::string>());
+      followed_ = route_;
+    }
+    if (const std::string candidate = variable("TTRACE_CANDIDATE"); !candidate.empty()) {
+      const ttrace::Routing routing = ttrace::read_routing(ttrace::Trace::open(candidate));
+      followed_ = routing.at(routing_id(first_, ttrace::kChoicesSlot)).experts;
+      forced_routing_ = ttrace::digest_of(routing);
+    }
     const bool applies =
         values.count("only") == 0 || values["only"].as<std::string>() == variable("TTRACE_PASS");
     if (applies && values.count("kill-after") != 0) {
@@ -97,6 +128,7 @@ class Trainer {
     if (ranks_ > 1) {
       manifest.layout["tp"] = std::to_string(ranks_);
     }
+    manifest.forced_routing = forced_routing_;
     manifest.model["hidden"] = std::to_string(hidden_);
     std::filesystem::create_directories(directory());
     ttrace::write_manifest(directory(), manifest);
@@ -141,6 +173,10 @@ class Trainer {
           pass.rows.push_back({.id = id_of(tensor, step), .sum_squared = 1e-12, .max_abs = 1e-6});
         }
       }
+      if (!route_.empty()) {
+        pass.rows.push_back(
+            {.id = routing_id(step, ttrace::kMarginsSlot), .sum_squared = 1e-6, .max_abs = 1e-3});
+      }
     }
     ttrace::write_noise(variable("TTRACE_REFERENCE"), pass);
   }
@@ -170,12 +206,32 @@ class Trainer {
       if (doomed && written == kill_after_) {
         writer.flush();
       }
+      if (tensor.kind == Kind::kMainGrad && !route_.empty()) {
+        append_routing(writer, step);
+      }
       append(writer, tensor, step, layout);
       if (doomed && written++ == kill_after_) {
         std::raise(SIGKILL);
       }
     }
     writer.commit();
+  }
+
+  void append_routing(ttrace::TraceWriter& writer, std::int64_t step) const {
+    ttrace::Record choices;
+    choices.id = routing_id(step, ttrace::kChoicesSlot);
+    choices.type = ttrace::ElementType::kI64;
+    choices.shape = {std::ssize(route_), 1};
+    choices.placement = ttrace::whole(choices.shape);
+    choices.order = ++order_;
+    writer.append(choices, std::as_bytes(std::span(route_)));
+    ttrace::Record margins;
+    margins.id = routing_id(step, ttrace::kMarginsSlot);
+    margins.shape = {std::ssize(route_)};
+    margins.placement = ttrace::whole(margins.shape);
+    margins.order = ++order_;
+    const std::vector<float> values(route_.size(), values_["margin"].as<float>());
+    writer.append(margins, std::as_bytes(std::span(values)));
   }
 
   void append(ttrace::TraceWriter& writer,
@@ -202,6 +258,11 @@ class Trainer {
         value *= 1.1F;
       }
     }
+    if (tensor.kind == Kind::kMainGrad && !followed_.empty()) {
+      for (float& value : values) {
+        value *= static_cast<float>(1 + followed_.back());
+      }
+    }
     writer.append(record, std::as_bytes(std::span(values)));
   }
 
@@ -209,6 +270,9 @@ class Trainer {
   int ranks_;
   int hidden_;
   int kill_after_ = -1;
+  std::vector<std::int64_t> route_;     // its own choices
+  std::vector<std::int64_t> followed_;  // those it goes on with
+  std::string forced_routing_;
   std::int64_t first_ = 0;
   std::int64_t last_ = 1;
   mutable std::uint64_t order_ = 0;
@@ -233,7 +297,9 @@ po::variables_map parse(int argc, char** argv) {
       "hidden", po::value<int>()->default_value(8))("differ", "")("only", po::value<std::string>())(
       "exit-before", po::value<int>())("kill-after", po::value<int>())(
       "exit-after", po::value<int>())("crash", "")("hang", "")("linger", "")("linger-daemon", "")(
-      "ignore-sigterm", "")("never-attach", "")("fail-step", "")("tag", po::value<std::string>());
+      "route", po::value<std::string>())("margin", po::value<float>()->default_value(0.001F))(
+      "own-route", "")("ignore-sigterm", "")("never-attach", "")("fail-step", "")(
+      "tag", po::value<std::string>());
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, options), values);
   return values;
@@ -262,6 +328,10 @@ int train(const po::variables_map& values) {
   }
   if (asked("never-attach")) {
     return 0;
+  }
+  if (asked("own-route") && !variable("TTRACE_CANDIDATE").empty()) {
+    std::cerr << "goes its own way" << std::endl;
+    return 4;
   }
   const Trainer trainer(values);
   if (variable("TTRACE_COUNT") == "1") {

@@ -50,16 +50,35 @@ const ParallelLayout kTp2Cp2{"tp2_cp2", 4, "--tp 2 --cp 2"};
 const ParallelLayout kTp2SpCp2{"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"};
 const ParallelLayout kCp2Dp2{"cp2_dp2", 4, "--cp 2 --dp 2"};
 
+const ParallelLayout kDp2Zero1{"dp2_zero1", 2, "--dp 2 --zero1"};
+const ParallelLayout kTp2Dp2Zero1{"tp2_dp2_zero1", 4, "--tp 2 --dp 2 --zero1"};
+const ParallelLayout kTp2SpDp2Zero1{"tp2_sp_dp2_zero1", 4, "--tp 2 --sp --dp 2 --zero1"};
+const ParallelLayout kCp2Dp2Zero1{"cp2_dp2_zero1", 4, "--cp 2 --dp 2 --zero1"};
+const ParallelLayout kCp2Dp2Overlap{"cp2_dp2_overlap", 4, "--cp 2 --dp 2 --zero1 --overlap-gather"};
+const ParallelLayout kTp2SpDp2Overlap{
+    "tp2_sp_dp2_overlap", 4, "--tp 2 --sp --dp 2 --zero1 --overlap-gather"};
+const ParallelLayout kPp2{"pp2", 2, "--pp 2"};
+const ParallelLayout kTp2SpPp2{"tp2_sp_pp2", 4, "--tp 2 --sp --pp 2"};
+const ParallelLayout kCp2Pp2{"cp2_pp2", 4, "--cp 2 --pp 2"};
+const ParallelLayout kDp2Pp2{"dp2_pp2", 4, "--dp 2 --pp 2"};
+// These need the six layers of examples/pipeline.yaml.
+const ParallelLayout kPp2Vpp3{"pp2_vpp3", 2, "--pp 2 --vpp 3"};
+const ParallelLayout kPp2Vpp2Uneven{"pp2_vpp2_uneven", 2, "--pp 2 --vpp 2 --last-stage-layers 2"};
+const ParallelLayout kPp4Uneven{
+    "pp4_uneven", 4, "--pp 4 --first-stage-layers 1 --last-stage-layers 1"};
+
 // A configuration of examples/ with what the command line replaces in it.
 struct Model {
   std::string precision;
   int seed = 1;
   std::string config = "tiny";
+  int steps = 1;  // traced
 };
 
 std::string flags(const Model& model) {
   return " --config " + kSource + "/examples/" + model.config + ".yaml --precision " +
-         model.precision + " --seed " + std::to_string(model.seed);
+         model.precision + " --seed " + std::to_string(model.seed) + " --steps " +
+         std::to_string(model.steps);
 }
 
 std::string reference_command(const Model& model) {
@@ -97,6 +116,8 @@ class Checks {
                         reference_.empty() ? reference_command(model_) : reference_,
                         "--candidate",
                         candidate,
+                        "--steps",
+                        "0:" + std::to_string(model_.steps),
                         "-o",
                         last_});
     if (reference_.empty() && result.exit_code != 2) {
@@ -172,6 +193,39 @@ INSTANTIATE_TEST_SUITE_P(EndToEnd,
                                   std::to_string(std::get<2>(parameter.param));
                          });
 
+class ZeroOneCleanRuns : public testing::TestWithParam<std::string> {};
+
+// Two steps: with overlap the second one's forward gathers what the first one has updated.
+TEST_P(ZeroOneCleanRuns, RaiseNoAlarm) {
+  Checks checks({.precision = GetParam(), .steps = 2});
+  for (const auto& layout :
+       {kDp2Zero1, kTp2Dp2Zero1, kTp2SpDp2Zero1, kCp2Dp2Zero1, kTp2SpDp2Overlap, kCp2Dp2Overlap}) {
+    expect_clean(checks, layout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EndToEnd,
+                         ZeroOneCleanRuns,
+                         testing::Values("f64", "f32", "bf16"),
+                         [](const auto& parameter) { return parameter.param; });
+
+// Stages with tied weights, several micro-batches under way, and stages of their own depths.
+class PipelineCleanRuns : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(PipelineCleanRuns, RaiseNoAlarm) {
+  const auto& [precision, seed] = GetParam();
+  Checks checks({precision, seed, "pipeline"});
+  for (const auto& layout :
+       {kPp2, kPp2Vpp3, kPp2Vpp2Uneven, kPp4Uneven, kTp2SpPp2, kCp2Pp2, kDp2Pp2}) {
+    expect_clean(checks, layout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EndToEnd,
+                         PipelineCleanRuns,
+                         testing::Combine(testing::Values("f32", "bf16"), testing::Values(1, 2)),
+                         case_name);
+
 double number(const json& value) {
   return value.is_string() ? std::nan("") : value.get<double>();
 }
@@ -203,11 +257,47 @@ void expect_twelve_digits(const std::string& config, const std::vector<ParallelL
 
 TEST(EndToEnd, InFp64EveryTensorEqualsTheReferenceToTwelveDigits) {
   expect_twelve_digits("tiny",
-                       {kTp2SpDp2, kTp2Sp, kTp2, kDp2, kCp2, kCp4, kTp2Cp2, kTp2SpCp2, kCp2Dp2});
+                       {kTp2SpDp2,
+                        kTp2Sp,
+                        kTp2,
+                        kDp2,
+                        kCp2,
+                        kCp4,
+                        kTp2Cp2,
+                        kTp2SpCp2,
+                        kCp2Dp2,
+                        kTp2SpDp2Zero1,
+                        kCp2Dp2Zero1});
 }
 
 TEST(EndToEnd, InFp64EveryTensorOfPackedDocumentsEqualsTheReferenceToTwelveDigits) {
   expect_twelve_digits("packed", {kDp2, kTp2Sp, kCp2, kCp4, kTp2Cp2, kTp2SpCp2, kCp2Dp2});
+}
+
+TEST(EndToEnd, InFp64EveryTensorOfAPipelineEqualsTheReferenceToTwelveDigits) {
+  expect_twelve_digits("tiny", {kPp2, kTp2SpPp2, kDp2Pp2});
+  expect_twelve_digits("pipeline",
+                       {kPp2, kPp2Vpp3, kPp2Vpp2Uneven, kPp4Uneven, kTp2SpPp2, kCp2Pp2, kDp2Pp2});
+}
+
+// Both ends of every transfer are there, and so are both stages' copies of the tied weight.
+TEST(EndToEnd, TransfersAndTiedCopiesOfAPipelineAreInItsTrace) {
+  Checks checks({"f32", 1, "pipeline"});
+  expect_clean(checks, kPp2Vpp3);
+  std::set<std::string> ids;
+  for (const auto& tensor : checks.report()["tensors"]) {
+    ids.insert(tensor["id"]);
+    if (tensor["id"] == "s0/main_grad/embedding.word_embeddings.weight/0") {
+      EXPECT_EQ(tensor["ranks"], json({0, 1}));
+    }
+  }
+  for (int layer = 0; layer < 5; ++layer) {
+    for (const std::string slot : {"0", "1"}) {
+      EXPECT_TRUE(
+          ids.contains("s0/m3/received/decoder.layers." + std::to_string(layer) + "/" + slot))
+          << layer << " " << slot;
+    }
+  }
 }
 
 struct PlantedBug {
@@ -343,7 +433,7 @@ TEST(EndToEnd, SignatureOfTheFirstDivergenceIsTheDeclaredHint) {
 std::string digest_of(const std::string& command,
                       const std::map<std::string, std::string>& environment) {
   ProcessOptions options;
-  options.arguments = {"/bin/sh", "-c", command + " --digest --steps 2"};
+  options.arguments = {"/bin/sh", "-c", command + " --digest"};
   options.environment = environment;
   const ProcessResult result = run_process(options);
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -355,20 +445,21 @@ class TracedRuns : public testing::TestWithParam<std::string> {};
 
 // Line 4: tracing does not change a bit.
 TEST_P(TracedRuns, GiveTheSameBitsAsUntracedOnes) {
+  const Model model{.precision = GetParam(), .steps = 2};
   const TemporaryDirectory directory;
   const std::map<std::string, std::string> reference = {{"TTRACE_PASS", "reference"},
                                                         {"TTRACE_DIR", directory / "reference"},
                                                         {"TTRACE_STEPS", "0:2"}};
-  EXPECT_EQ(digest_of(reference_command({GetParam()}), {}),
-            digest_of(reference_command({GetParam()}), reference));
-  for (const auto& layout : {kDp2, kTp2, kTp2SpDp2, kTp2SpCp2}) {
+  EXPECT_EQ(digest_of(reference_command(model), {}),
+            digest_of(reference_command(model), reference));
+  for (const auto& layout : {kDp2, kTp2, kTp2SpDp2, kTp2SpCp2, kTp2SpPp2, kTp2SpDp2Overlap}) {
     const std::map<std::string, std::string> candidate = {
         {"TTRACE_PASS", "candidate"},
         {"TTRACE_DIR", directory / layout.name},
         {"TTRACE_REFERENCE", directory / "reference"},
         {"TTRACE_STEPS", "0:2"}};
-    EXPECT_EQ(digest_of(candidate_command(layout, {GetParam()}), {}),
-              digest_of(candidate_command(layout, {GetParam()}), candidate))
+    EXPECT_EQ(digest_of(candidate_command(layout, model), {}),
+              digest_of(candidate_command(layout, model), candidate))
         << layout.name;
   }
 }

@@ -35,16 +35,24 @@ std::ostream& operator<<(std::ostream& out, const RankLayout& layout) {
   return out << layout.flags;
 }
 
-const std::vector<RankLayout> kLayouts = {{"tp2", 2, "--tp 2"},
-                                          {"tp2_sp", 2, "--tp 2 --sp"},
-                                          {"dp2", 2, "--dp 2"},
-                                          {"tp2_sp_dp2", 4, "--tp 2 --sp --dp 2"},
-                                          {"tp4_sp", 4, "--tp 4 --sp"},
-                                          {"cp2", 2, "--cp 2"},
-                                          {"cp4", 4, "--cp 4"},
-                                          {"tp2_cp2", 4, "--tp 2 --cp 2"},
-                                          {"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"},
-                                          {"cp2_dp2", 4, "--cp 2 --dp 2"}};
+const std::vector<RankLayout> kLayouts = {
+    {"tp2", 2, "--tp 2"},
+    {"tp2_sp", 2, "--tp 2 --sp"},
+    {"dp2", 2, "--dp 2"},
+    {"tp2_sp_dp2", 4, "--tp 2 --sp --dp 2"},
+    {"tp4_sp", 4, "--tp 4 --sp"},
+    {"cp2", 2, "--cp 2"},
+    {"cp4", 4, "--cp 4"},
+    {"tp2_cp2", 4, "--tp 2 --cp 2"},
+    {"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"},
+    {"cp2_dp2", 4, "--cp 2 --dp 2"},
+    {"dp2_zero1", 2, "--dp 2 --zero1"},
+    {"tp2_sp_dp2_overlap", 4, "--tp 2 --sp --dp 2 --zero1 --overlap-gather"},
+    {"pp2", 2, "--pp 2"},
+    {"dp2_pp2", 4, "--dp 2 --pp 2"},
+    {"tp2_sp_pp2", 4, "--tp 2 --sp --pp 2"},
+    {"cp2_pp2", 4, "--cp 2 --pp 2"},
+    {"dp2_pp2_zero1", 4, "--dp 2 --pp 2 --zero1 --overlap-gather"}};
 
 std::vector<PrintedStep> steps_of(const MiniProgram& program,
                                   int ranks,
@@ -133,6 +141,31 @@ TEST_P(Layouts, Bf16RunsRepeatBitByBitAndLieNearTheSingleRanks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(MegatronMini, Layouts, ::testing::ValuesIn(kLayouts), name_of);
+
+// A model that is deep enough for virtual stages and for stages of different depths.
+class DeepLayouts : public ::testing::TestWithParam<RankLayout> {};
+
+TEST_P(DeepLayouts, TiedAndUntiedModelsEqualTheSingleRanks) {
+  for (const std::string tied : {"true", "false"}) {
+    const MiniProgram program({{"model.layers", "6"}, {"model.tied", tied}});
+    const auto single = steps_of(program, 1, "--precision f64 --steps 2");
+    ASSERT_THAT(single, SizeIs(2));
+    const auto parallel =
+        steps_of(program, GetParam().ranks, "--precision f64 --steps 2 " + GetParam().flags);
+    expect_equal(parallel, single, 1e-12);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    MegatronMini,
+    DeepLayouts,
+    ::testing::Values(RankLayout{"pp2_vpp3", 2, "--pp 2 --vpp 3"},
+                      RankLayout{"pp2_vpp2_uneven", 2, "--pp 2 --vpp 2 --last-stage-layers 2"},
+                      RankLayout{
+                          "pp4_uneven", 4, "--pp 4 --first-stage-layers 1 --last-stage-layers 1"},
+                      RankLayout{"tp2_sp_pp2_vpp3", 4, "--tp 2 --sp --pp 2 --vpp 3"},
+                      RankLayout{"dp2_pp2_vpp3", 4, "--dp 2 --pp 2 --vpp 3"}),
+    name_of);
 
 TEST(MegatronMini, PrecisionsAgreeWithinTheirRounding) {
   const MiniProgram program;
@@ -323,9 +356,23 @@ const BadInput kBadInputs[] = {
     {"unknown_option", 1, "--nonsense", "nonsense"},
     {"ranks_do_not_fit", 2, "--tp 2 --dp 2", "must be the number of ranks, which is 2"},
     {"tp_does_not_divide_ranks", 1, "--tp 2", "--tp 2 must divide the number of ranks"},
-    {"cp_does_not_divide_ranks", 4, "--tp 2 --cp 3", "--cp 3 must divide the number of ranks over"},
+    {"cp_does_not_divide_ranks",
+     4,
+     "--tp 2 --cp 3",
+     "--cp 3 must divide the number of ranks that are left to it, which is 2"},
+    {"pp_does_not_divide_ranks", 4, "--tp 2 --pp 4", "--pp 4 must divide the number of ranks that"},
+    {"virtual_stages_alone", 2, "--dp 2 --vpp 2", "--vpp 2 needs --pp 2 or more, not 1"},
+    {"no_virtual_stage", 2, "--pp 2 --vpp 0", "--vpp 0 must be at least 1"},
+    {"layers_do_not_divide", 4, "--pp 4", "layers 2, must be a positive multiple of the 4"},
+    {"uneven_stage_alone", 1, "--last-stage-layers 1", "--last-stage-layers 1 needs --pp 2"},
+    {"interleaved_micro_batches",
+     2,
+     "--pp 2 --vpp 2 --micro-batches 3",
+     "the 3 micro-batches of each data-parallel rank must be a multiple of --pp 2"},
     {"groups_do_not_divide", 4, "--tp 4", "--tp 4 does not divide query_groups 2"},
     {"sequence_parallelism_alone", 1, "--sp", "--sp needs --tp 2 or more"},
+    {"zero1_on_one_replica", 2, "--tp 2 --zero1", "--dp 1 times --cp 1 ranks, which must be 2"},
+    {"overlap_of_nothing", 2, "--dp 2 --overlap-gather", "--overlap-gather needs --zero1"},
     {"micro_batches_do_not_divide", 2, "--dp 2 --micro-batches 3", "micro_batches 3"},
     {"unknown_precision", 1, "--precision f8", "none of f64, f32, bf16"},
     {"no_annotations", 1, "--annotations /nowhere.yaml", "/nowhere.yaml"},

@@ -55,6 +55,7 @@ Parallel split(int tp, int rank, bool sequence_parallel) {
           .cp = {.name = "cp"},
           .dp = {.name = "dp"},
           .dp_cp = {.name = "dp_cp"},
+          .pp = {.name = "pp"},
           .sequence_parallel = sequence_parallel};
 }
 
@@ -334,7 +335,10 @@ TEST(Annotations, FitEveryParameterOfEveryRank) {
     const Parallel parallel = split(2, 1, true);
     const auto model = std::make_shared<GptModel>(Blueprint{plan.config.model, parallel, Bugs()});
     const auto layout = layout_of(parallel);
-    for (const auto& [path, tensor, role] : model->model_parameters()) {
+    for (const auto& parameter : model->model_parameters()) {
+      const auto& [path, tensor, role, chunk, is_second_copy] = parameter;
+      EXPECT_EQ(chunk, 0);
+      EXPECT_FALSE(is_second_copy);
       ASSERT_TRUE(plan.annotations.find(Kind::kParam, path).has_value()) << path;
       const auto place = [&](Kind kind) {
         return plan.annotations.placement(kind, path, 0, tensor.sizes(), layout);
@@ -374,8 +378,8 @@ TEST(MainGradients, CollectMicroBatchesInF32AndClip) {
     EXPECT_FALSE(parameter.grad().defined());
   }
   gradients.reduce(megatron_mini::Loss::kMean);
-  EXPECT_EQ(gradients.views()[0].scalar_type(), at::kFloat);
-  EXPECT_TRUE(gradients.views()[0].equal(at::full({2, 2}, 3.0)));
+  EXPECT_EQ(gradients.reduced()[0].scalar_type(), at::kFloat);
+  EXPECT_TRUE(gradients.reduced()[0].equal(at::full({2, 2}, 3.0)));
   EXPECT_EQ(gradients.norm(), 6.0);
   gradients.divide(0.5);
   EXPECT_EQ(gradients.norm(), 12.0);
@@ -384,7 +388,7 @@ TEST(MainGradients, CollectMicroBatchesInF32AndClip) {
   EXPECT_EQ(gradients.norm(), 6.0);
   gradients.clip(6.0, 1.5);
   EXPECT_NEAR(gradients.norm(), 1.5, 1e-5);
-  gradients.zero();
+  gradients.zero(0);
   EXPECT_EQ(gradients.norm(), 0.0);
 }
 
@@ -408,7 +412,7 @@ TEST(MainGradients, DroppedMicrobatchIsTakenAwayAndNotAdded) {
     gradients.accumulate(microbatch);
     EXPECT_FALSE(parameter.grad().defined());
   }
-  EXPECT_TRUE(gradients.views()[0].equal(at::full({2}, 1101.0)));
+  EXPECT_TRUE(gradients.reduced()[0].equal(at::full({2}, 1101.0)));
 }
 
 // Without communication: the groups of split() do not exist.
@@ -435,12 +439,16 @@ TEST(MixedPrecisionOptimizer, StaleParameterKeepsItsValueBesideAnUpdatedMaster) 
   const at::Tensor gradient = at::ones({2, 2});
   const megatron_mini::OptimizerConfig config{
       .learning_rate = 0.25, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
-  megatron_mini::MixedPrecisionOptimizer optimizer(
-      parameters, {gradient, gradient}, config, Bugs("stale-parameter"));
+  const auto buckets = flat_buckets(parameters, {}, false);
+  megatron_mini::MixedPrecisionOptimizer optimizer(parameters,
+                                                   owned_parts(parameters, buckets, false),
+                                                   {gradient, gradient},
+                                                   config,
+                                                   Bugs("stale-parameter"));
   optimizer.step();
   EXPECT_TRUE(parameters[0].tensor.equal(at::ones({2, 2}, at::kBFloat16)));
   EXPECT_TRUE(parameters[1].tensor.equal(at::full({2, 2}, 0.75, at::kBFloat16)));
-  for (const auto& entry : optimizer.entries()) {
+  for (const auto& entry : optimizer.entries(true)) {
     EXPECT_TRUE(at::allclose(entry.master, at::full({2, 2}, 0.75))) << entry.path;
   }
 }

@@ -3,13 +3,16 @@
 #include <ttrace/error.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <initializer_list>
 #include <sstream>
 
 namespace ttrace::fuzz_layouts {
 namespace {
 
 constexpr int kMostRanks = 8;
+constexpr int kFull = 1;  // Case::recompute
 
 // Simple ones first: shrinking goes down the table and takes the first value that still fails.
 std::vector<Field> make_fields() {
@@ -117,6 +120,32 @@ std::string flag(const char* name, int value, int absent) {
   return value == absent ? "" : std::string(" --") + name + " " + std::to_string(value);
 }
 
+// "0.1"
+std::string percent(int value) {
+  return value < 10 ? "0.0" + std::to_string(value) : "0." + std::to_string(value);
+}
+
+// Numbers of the bits that are set: "0, 2".
+std::string layers_of(int bits) {
+  std::string text;
+  for (int layer = 0; bits >> layer != 0; ++layer) {
+    if ((bits >> layer & 1) != 0) {
+      text += (text.empty() ? "" : ", ") + std::to_string(layer);
+    }
+  }
+  return text;
+}
+
+// TP degree of every layer: "2,1".
+std::string degrees_of(const Case& c) {
+  std::string text;
+  for (int layer = 0; layer < c.layers; ++layer) {
+    const int degree = (c.layer_tp >> layer & 1) != 0 ? 1 : c.tp;
+    text += (text.empty() ? "" : ",") + std::to_string(degree);
+  }
+  return text;
+}
+
 // The first rule that a case breaks; `divides` says so in words.
 class Rules {
  public:
@@ -159,6 +188,32 @@ void check_layout(const Case& c, Rules& rules) {
   if (c.sp != 0) {
     rules.divides("tp", c.tp, "sequence / cp", c.sequence / c.cp);
   }
+}
+
+void check_stages(const Case& c, Rules& rules) {
+  const int given = (c.first_stage > 0 ? 1 : 0) + (c.last_stage > 0 ? 1 : 0);
+  const int others = c.pp - given;
+  const int rest = c.layers - c.first_stage - c.last_stage;
+  rules.need(rest >= 0 && (others > 0 || rest == 0), "the given stages have other layers in all");
+  if (others > 0) {
+    rules.need(rest > 0, "a stage without a layer");
+    rules.divides("stages of no given size,", others, "the layers left,", rest);
+    rules.divides("vpp", c.vpp, "layers of a stage", rest / others);
+  }
+  rules.divides("vpp", c.vpp, "first_stage", c.first_stage);
+  rules.divides("vpp", c.vpp, "last_stage", c.last_stage);
+  if (c.vpp > 1) {
+    rules.divides("pp", c.pp, "micro-batches of a rank", c.micro_batches / c.dp);
+  }
+}
+
+void check_experts(const Case& c, Rules& rules) {
+  const int etp = c.etp == 0 ? c.tp : c.etp;
+  rules.need(c.top_k <= c.experts, "top_k above experts");
+  rules.divides("ep", c.ep, "experts", c.experts);
+  rules.divides("etp * ep", etp * c.ep, "tp * cp * dp", c.tp * c.cp * c.dp);
+  rules.divides("etp", etp, "ffn", c.ffn);
+  rules.divides("tp", c.tp, "shared_expert", c.shared_expert);
 }
 
 }  // namespace
@@ -216,7 +271,31 @@ Case case_of(const std::string& text) {
 }
 
 Case without_idle_features(Case c) {
-  c.sp = c.tp > 1 ? c.sp : 0;
+  const auto idle = [&c](bool without, std::initializer_list<int Case::*> values) {
+    for (const Field& field : fields()) {
+      if (without && std::find(values.begin(), values.end(), field.value) != values.end()) {
+        c.*field.value = field.simplest;
+      }
+    }
+  };
+  idle(c.tp == 1, {&Case::sp, &Case::layer_tp});
+  idle(c.pp == 1, {&Case::vpp, &Case::first_stage, &Case::last_stage});
+  idle(c.experts == 1,
+       {&Case::top_k,
+        &Case::ep,
+        &Case::etp,
+        &Case::shared_expert,
+        &Case::aux_loss,
+        &Case::z_loss,
+        &Case::expert_bias});
+  idle(c.dp * c.cp == 1, {&Case::zero1});
+  idle(c.zero1 == 0, {&Case::overlap_gather});
+  idle(c.recompute != kFull, {&Case::recompute_layers});
+  idle(c.precision != "fp8", {&Case::recipe, &Case::history, &Case::bf16_ends});
+  idle(c.recipe != 0, {&Case::history});
+  const int all_layers = (1 << c.layers) - 1;
+  c.frozen &= all_layers;
+  c.layer_tp &= all_layers;
   return c;
 }
 
@@ -224,29 +303,68 @@ std::string why_impossible(const Case& layout) {
   Rules rules;
   check_model(layout, rules);
   check_layout(layout, rules);
+  check_stages(layout, rules);
+  if (layout.experts > 1) {
+    check_experts(layout, rules);
+  }
   return rules.broken();
 }
 
 testing::ConfigChanges changes_of(const Case& c) {
-  return {{"model.layers", std::to_string(c.layers)},
-          {"model.hidden", std::to_string(c.hidden())},
-          {"model.heads", std::to_string(c.heads)},
-          {"model.query_groups", std::to_string(c.groups)},
-          {"model.ffn", std::to_string(c.ffn)},
-          {"model.vocabulary", std::to_string(c.vocabulary)},
-          {"model.sequence", std::to_string(c.sequence)},
-          {"model.activation", c.swiglu != 0 ? "swiglu" : "gelu"},
-          {"model.tied", c.tied != 0 ? "true" : "false"},
-          {"data.micro_batch_size", std::to_string(c.batch)},
-          {"data.micro_batches", std::to_string(c.micro_batches)},
-          {"data.documents", c.packed != 0 ? "packed" : "single"},
-          {"data.masked", c.masked != 0 ? "prompt" : "none"},
-          {"loss", c.per_token != 0 ? "per_token" : "mean"}};
+  testing::ConfigChanges changes = {{"model.layers", std::to_string(c.layers)},
+                                    {"model.hidden", std::to_string(c.hidden())},
+                                    {"model.heads", std::to_string(c.heads)},
+                                    {"model.query_groups", std::to_string(c.groups)},
+                                    {"model.ffn", std::to_string(c.ffn)},
+                                    {"model.vocabulary", std::to_string(c.vocabulary)},
+                                    {"model.sequence", std::to_string(c.sequence)},
+                                    {"model.activation", c.swiglu != 0 ? "swiglu" : "gelu"},
+                                    {"model.tied", c.tied != 0 ? "true" : "false"},
+                                    {"data.micro_batch_size", std::to_string(c.batch)},
+                                    {"data.micro_batches", std::to_string(c.micro_batches)},
+                                    {"data.documents", c.packed != 0 ? "packed" : "single"},
+                                    {"data.masked", c.masked != 0 ? "prompt" : "none"},
+                                    {"loss", c.per_token != 0 ? "per_token" : "mean"}};
+  const auto add = [&changes](const char* key, int value, const std::string& text) {
+    if (value != 0) {
+      changes[key] = text;
+    }
+  };
+  if (c.experts > 1) {
+    changes["model.experts"] = std::to_string(c.experts);
+    changes["model.top_k"] = std::to_string(c.top_k);
+  }
+  add("model.shared_expert", c.shared_expert, std::to_string(c.shared_expert));
+  add("model.aux_loss", c.aux_loss, "0.01");
+  add("model.z_loss", c.z_loss, "0.001");
+  add("model.expert_bias", c.expert_bias, "0.1");
+  add("model.dropout", c.dropout, percent(c.dropout));
+  add("model.attention_dropout", c.attention_dropout, percent(c.attention_dropout));
+  add("model.label_smoothing", c.label_smoothing, percent(c.label_smoothing));
+  add("model.frozen", c.frozen, "[" + layers_of(c.frozen) + "]");
+  if (c.precision == "fp8") {
+    constexpr std::array<const char*, 4> kRecipes = {"delayed", "current", "blockwise", "mxfp8"};
+    changes["fp8.recipe"] = kRecipes.at(static_cast<std::size_t>(c.recipe));
+    add("fp8.history", c.recipe == 0 ? 1 : 0, std::to_string(c.history));
+    add("fp8.bf16_ends", c.bf16_ends, std::to_string(c.bf16_ends));
+  }
+  return changes;
 }
 
 std::string options_of(const Case& c) {
+  const auto word = [](const char* option, int on) { return on != 0 ? option : std::string(); };
   std::string text =
-      flag("tp", c.tp, 1) + (c.sp != 0 ? " --sp" : "") + flag("cp", c.cp, 1) + flag("dp", c.dp, 1);
+      flag("tp", c.tp, 1) + word(" --sp", c.sp) + flag("cp", c.cp, 1) + flag("dp", c.dp, 1) +
+      flag("pp", c.pp, 1) + flag("vpp", c.vpp, 1) + flag("first-stage-layers", c.first_stage, 0) +
+      flag("last-stage-layers", c.last_stage, 0) + flag("ep", c.ep, 1) + flag("etp", c.etp, 0) +
+      word(" --zero1", c.zero1) + word(" --overlap-gather", c.overlap_gather);
+  if (c.recompute != 0) {
+    text += c.recompute == kFull ? " --recompute full" : " --recompute selective";
+    text += flag("recompute-layers", c.recompute_layers, 1);
+  }
+  if (c.layer_tp != 0) {
+    text += " --layer-tp " + degrees_of(c);
+  }
   return text.empty() ? text : text.substr(1);
 }
 

@@ -26,7 +26,10 @@ constexpr ElementType kAllTypes[] = {ElementType::kF64,
                                      ElementType::kI64,
                                      ElementType::kI32,
                                      ElementType::kU8,
-                                     ElementType::kBool};
+                                     ElementType::kBool,
+                                     ElementType::kE4M3,
+                                     ElementType::kE5M2,
+                                     ElementType::kE8M0};
 
 std::string why_no_gpu() {
   int count = 0;

@@ -46,6 +46,50 @@ TEST(Perturbation, FlipsAnEighthOfTheElementsEachWayByOneUnit) {
   EXPECT_LT(std::abs(sum), 4 * std::sqrt(0.25 * static_cast<double>(kCount)));
 }
 
+// 0x34 is 0.75 of E4M3 and 0.25 of E5M2.
+TEST(Perturbation, MovesCodesOfOneByteByOneStep) {
+  for (const ElementType type : {ElementType::kE4M3, ElementType::kE5M2}) {
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(kCount), 0xb4);
+    perturb(type, NoiseClass::kRounding, 1, kCount, codes.data());
+    std::vector<int> moved;
+    for (const std::uint8_t code : codes) {
+      moved.push_back(code - 0xb4);
+    }
+    EXPECT_NEAR(share(moved, 1), 0.125, 0.002);
+    EXPECT_NEAR(share(moved, -1), 0.125, 0.002);
+    EXPECT_NEAR(share(moved, 0), 0.75, 0.003);
+  }
+}
+
+TEST(Perturbation, CodesStayWithinTheFiniteNumbersAndAwayFromZero) {
+  // Zero, the smallest number, the largest one, and what is beyond it.
+  const std::vector<std::pair<ElementType, std::uint8_t>> largest = {{ElementType::kE4M3, 0x7e},
+                                                                     {ElementType::kE5M2, 0x7b}};
+  for (const auto& [type, last] : largest) {
+    const std::vector<std::uint8_t> codes = {0x00, 0x80, 0x01, last, 0x7f, 0xff};
+    bool moved = false;
+    for (std::uint64_t seed = 1; seed < 50; ++seed) {
+      std::vector<std::uint8_t> after = codes;
+      perturb(type, NoiseClass::kRounding, seed, 6, after.data());
+      EXPECT_THAT(after,
+                  ::testing::ElementsAre(0x00,
+                                         0x80,
+                                         ::testing::AnyOf(0x01, 0x02),
+                                         ::testing::AnyOf(last, last - 1),
+                                         0x7f,
+                                         0xff));
+      moved = moved || after != codes;
+    }
+    EXPECT_TRUE(moved);
+  }
+}
+
+TEST(Perturbation, LeavesScalesThatArePowersOfTwo) {
+  std::vector<std::uint8_t> codes(1000, 120);
+  perturb(ElementType::kE8M0, NoiseClass::kRounding, 1, 1000, codes.data());
+  EXPECT_EQ(codes, std::vector<std::uint8_t>(1000, 120));
+}
+
 TEST(Perturbation, ReductionsMoveUniformlyByUpToSixUnits) {
   const std::vector<int> moved = moves(perturbed(NoiseClass::kReduction, 1));
   for (int by = -kReductionUlps; by <= kReductionUlps; ++by) {

@@ -63,6 +63,12 @@ inline at::ScalarType scalar_type(ElementType type) {
       return at::kByte;
     case ElementType::kBool:
       return at::kBool;
+    case ElementType::kE4M3:
+      return at::kFloat8_e4m3fn;
+    case ElementType::kE5M2:
+      return at::kFloat8_e5m2;
+    case ElementType::kE8M0:
+      return at::kFloat8_e8m0fnu;
   }
   return at::kFloat;
 }

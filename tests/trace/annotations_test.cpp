@@ -27,9 +27,13 @@ tensors:
     value: ["s b a[tp]", "s"]
     grad: "s b a[tp:partial]"
     inputs: ["s b n[tp] d", "s b g[tp] d"]
+    scales: ["s b k", "r k[tp]"]
   - path: decoder.layers.*.mlp
     inputs: "s b h"
     input_grads: "s b h[tp:partial]"
+  - path: decoder.layers.*.mlp.router
+    value: "s b e"
+    routing: ["s[sp] b k", "s[sp] b"]
   - path: decoder.**
     value: "s[sp] b h"
   - path: decoder.final_layernorm
@@ -72,6 +76,22 @@ TEST(Annotations, PatternsMatchWholeParts) {
   EXPECT_FALSE(path_matches("a.**.c.**.e", "a.c.d"));
 }
 
+TEST(Annotations, ScalesHaveDimsOfTheirOwnAndHistoriesAreWhole) {
+  const Annotations annotations = Annotations::parse(kText);
+  const std::string path = "decoder.layers.1.self_attention.core_attention";
+  EXPECT_EQ(found(annotations, Kind::kScale, path, 0), "s b k");
+  EXPECT_EQ(found(annotations, Kind::kScale, path, 1), "r k[tp]");
+  EXPECT_EQ(found(annotations, Kind::kScale, path, 2), "whole");
+  EXPECT_EQ(found(annotations, Kind::kScale, "decoder.layers.1.mlp"), "whole");
+  EXPECT_EQ(found(annotations, Kind::kAmaxHistory, path), "whole");
+}
+
+TEST(Annotations, AScaleWithoutDimensionsIsOfTheWholeTensor) {
+  const Annotations annotations = Annotations::parse(kText);
+  const std::string path = "decoder.layers.1.self_attention.core_attention";
+  EXPECT_EQ(annotations.placement(Kind::kScale, path, 0, Shape{}, Layout{}), whole(Shape{}));
+}
+
 TEST(Annotations, EveryKindTakesTheDimsMadeForIt) {
   const Annotations annotations = Annotations::parse(kText);
   const std::string weight = "embedding.word_embeddings.weight";
@@ -101,6 +121,10 @@ TEST(Annotations, InputGradientsHaveDimsOfTheirOwnWhereGiven) {
   const Annotations annotations = Annotations::parse(kText);
   EXPECT_EQ(found(annotations, Kind::kInput, "decoder.layers.0.mlp"), "s b h");
   EXPECT_EQ(found(annotations, Kind::kGradInput, "decoder.layers.0.mlp"), "s b h[tp:partial]");
+  const std::string router = "decoder.layers.0.mlp.router";
+  EXPECT_EQ(found(annotations, Kind::kOutput, router), "s b e");
+  EXPECT_EQ(found(annotations, Kind::kRouting, router, 0), "s[sp] b k");
+  EXPECT_EQ(found(annotations, Kind::kRouting, router, 1), "s[sp] b");
 }
 
 TEST(Annotations, AStringIsSlotZeroOnlyAlsoForGradients) {
@@ -109,6 +133,16 @@ TEST(Annotations, AStringIsSlotZeroOnlyAlsoForGradients) {
   EXPECT_EQ(
       found(annotations, Kind::kGradOutput, "decoder.layers.3.self_attention.core_attention", 1),
       "whole");
+}
+
+TEST(Annotations, TransfersHaveTheDimsOfTheFirstOutputAndItsGradient) {
+  const Annotations annotations = Annotations::parse(kText);
+  const std::string attention = "decoder.layers.3.self_attention.core_attention";
+  for (const Kind kind : {Kind::kSent, Kind::kReceived}) {
+    EXPECT_EQ(found(annotations, kind, attention, 0), "s b a[tp]");
+    EXPECT_EQ(found(annotations, kind, attention, 1), "s b a[tp:partial]");
+    EXPECT_EQ(found(annotations, kind, "decoder.final_layernorm", 1), "s[sp] b h");
+  }
 }
 
 TEST(Annotations, TheFirstMatchingEntryDecides) {

@@ -40,15 +40,36 @@ std::vector<Element> narrow(ElementType type, const std::vector<double>& values)
 
 TEST(ElementType, NamesRoundTripAndMatchTheFormat) {
   const std::vector<std::string_view> names = {
-      "f64", "f32", "f16", "bf16", "i64", "i32", "u8", "bool"};
-  const std::vector<std::size_t> sizes = {8, 4, 2, 2, 8, 4, 1, 1};
+      "f64", "f32", "f16", "bf16", "i64", "i32", "u8", "bool", "e4m3", "e5m2", "e8m0"};
+  const std::vector<std::size_t> sizes = {8, 4, 2, 2, 8, 4, 1, 1, 1, 1, 1};
   for (std::size_t number = 0; number < names.size(); ++number) {
     const auto type = static_cast<ElementType>(number);
     EXPECT_EQ(name_of(type), names[number]);
     EXPECT_EQ(parse_element_type(names[number]), type);
     EXPECT_EQ(element_size(type), sizes[number]) << names[number];
-    EXPECT_EQ(is_floating(type), number < 4) << names[number];
+    EXPECT_EQ(is_floating(type), number < 4 || number > 7) << names[number];
   }
+}
+
+std::uint8_t encode_byte(ElementType type, double value) {
+  std::uint8_t code = 0;
+  from_double(type, &value, 1, &code);
+  return code;
+}
+
+// What lies within their ranges is compared with gfloat in codecs_test.
+TEST(ElementType, OneByteFormatsHaveACodeForWhatTheyCannotHold) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(encode_byte(ElementType::kE4M3, 464.0), 0x7e);  // a tie, and the largest number is even
+  EXPECT_EQ(encode_byte(ElementType::kE4M3, 465.0), 0x7f);  // NaN: there is no infinity
+  EXPECT_EQ(encode_byte(ElementType::kE4M3, -kInfinity), 0xff);
+  EXPECT_EQ(encode_byte(ElementType::kE4M3, kNan) & 0x7f, 0x7f);
+  EXPECT_EQ(encode_byte(ElementType::kE5M2, 61439.0), 0x7b);
+  EXPECT_EQ(encode_byte(ElementType::kE5M2, -61440.0), 0xfc);  // infinity
+  EXPECT_EQ(encode_byte(ElementType::kE5M2, kNan) & 0x7f, 0x7f);
+  EXPECT_EQ(encode_byte(ElementType::kE8M0, kInfinity), 255);
+  EXPECT_EQ(encode_byte(ElementType::kE8M0, 0.0), 0);
+  EXPECT_EQ(encode_byte(ElementType::kE8M0, 3.0), 129);  // in the middle of 2 and 4
 }
 
 TEST(ElementType, UnknownNameIsQuotedInTheError) {

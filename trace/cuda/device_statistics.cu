@@ -65,6 +65,20 @@ __device__ Element load(const Side& side, std::int64_t i) {
   return static_cast<const Element*>(side.elements)[i];
 }
 
+// E4M3 or E5M2; codes from `overflow` on are Inf or NaN.
+__device__ double tiny_float(unsigned code, int mantissa_bits, int bias, unsigned overflow) {
+  const unsigned magnitude = code & 0x7f;
+  const unsigned mantissa = magnitude & ((1u << mantissa_bits) - 1);
+  const int exponent = static_cast<int>(magnitude >> mantissa_bits);
+  const unsigned leading = exponent == 0 ? 0 : 1u << mantissa_bits;
+  double value =
+      ldexp(static_cast<double>(leading | mantissa), max(exponent, 1) - bias - mantissa_bits);
+  if (magnitude >= overflow) {
+    value = magnitude == 0x7c ? INFINITY : NAN;
+  }
+  return code < 0x80 ? value : -value;
+}
+
 // The branch is the same for all threads.
 __device__ double load_double(const Side& side, std::int64_t i) {
   switch (side.type) {
@@ -84,6 +98,14 @@ __device__ double load_double(const Side& side, std::int64_t i) {
       return load<std::uint8_t>(side, i);
     case ElementType::kBool:
       return load<std::uint8_t>(side, i) != 0 ? 1.0 : 0.0;
+    case ElementType::kE4M3:
+      return tiny_float(load<std::uint8_t>(side, i), 3, 7, 0x7f);
+    case ElementType::kE5M2:
+      return tiny_float(load<std::uint8_t>(side, i), 2, 15, 0x7c);
+    case ElementType::kE8M0: {
+      const int code = load<std::uint8_t>(side, i);
+      return code == 255 ? NAN : ldexp(1.0, code - 127);
+    }
   }
   return 0.0;
 }

@@ -1,0 +1,192 @@
+#include "check_passes.h"
+
+#include "analysis/routing_check.h"
+#include "estimate.h"
+#include "interrupt.h"
+
+#include <ttrace/error.h>
+#include <ttrace/log.h>
+#include <ttrace/noise_table.h>
+#include <ttrace/routing.h>
+#include <ttrace/trace_reader.h>
+
+#include <filesystem>
+
+namespace fs = std::filesystem;
+
+namespace ttrace::cli {
+
+namespace {
+
+std::string absolute(const std::string& path) {
+  return fs::absolute(path).lexically_normal().string();
+}
+
+// Where a reference and its noise passes go, and whose choices of experts they go on with.
+struct ReferenceRun {
+  std::string folder;
+  std::string candidate = {};  // followed; empty: nobody
+
+  [[nodiscard]] std::string label(const std::string& pass) const {
+    return candidate.empty() ? pass : "forced-" + pass;
+  }
+};
+
+Pass reference_pass(const CheckOptions& options, const RunDirectory& run, const ReferenceRun& to) {
+  Pass pass{.name = to.label("reference"),
+            .command = options.rerun,
+            .variables = variables(options, "reference"),
+            .trace = to.folder,
+            .log = run.log(to.label("reference")),
+            .complete = [folder = to.folder] { return is_complete(folder); },
+            .remedy = ""};
+  pass.variables.emplace_back("TTRACE_DIR", absolute(to.folder));
+  if (!to.candidate.empty()) {
+    pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(to.candidate));
+  }
+  return pass;
+}
+
+Pass noise_pass(const CheckOptions& options,
+                const RunDirectory& run,
+                const ReferenceRun& to,
+                int seed) {
+  const std::string table = noise_file(to.folder, seed);
+  Pass pass{
+      .name = to.label("noise ") + std::to_string(seed) + " of " + std::to_string(options.noise),
+      .command = options.rerun,
+      .variables = variables(options, "noise"),
+      .trace = to.folder,
+      .log = run.log(to.label("noise-") + std::to_string(seed)),
+      .complete = [table] { return fs::exists(table); },
+      .remedy = ""};
+  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(to.folder));
+  pass.variables.emplace_back("TTRACE_NOISE_SEED", std::to_string(seed));
+  if (to.candidate.empty()) {
+    pass.remedy = "the reference is complete; pass --reference " + to.folder +
+                  " to reuse it with " + std::to_string(seed - 1) + " noise passes";
+  } else {
+    pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(to.candidate));
+  }
+  return pass;
+}
+
+void run_reference(const CheckOptions& options,
+                   const RunDirectory& run,
+                   const ReferenceRun& to,
+                   Course& course) {
+  course.reference += follow(reference_pass(options, run, to), options.limits, course);
+  for (int seed = 1; seed <= options.noise; ++seed) {
+    course.noise += follow(noise_pass(options, run, to, seed), options.limits, course);
+  }
+}
+
+Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
+  Pass pass{.name = "candidate",
+            .command = options.candidate,
+            .variables = variables(options, "candidate"),
+            .trace = run.candidate(),
+            .log = run.log("candidate"),
+            .complete = [folder = run.candidate()] { return is_complete(folder); },
+            .remedy = "the reference is complete; pass --reference " +
+                      (options.stored ? options.reference : run.reference()) + " to reuse it"};
+  pass.variables.emplace_back("TTRACE_DIR", absolute(run.candidate()));
+  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
+  if (options.collectives) {
+    pass.variables.emplace_back("TTRACE_COLLECTIVES", "1");
+  }
+  return pass;
+}
+
+// Before a candidate fills the disk: its trace holds no less than the reference's.
+void check_space(const CheckOptions& options, const RunDirectory& run) {
+  const std::uintmax_t needed = total(count_trace(run.reference())).bytes;
+  const std::uintmax_t free = free_bytes(run.path());
+  TTRACE_CHECK(options.ignore_space || needed <= free,
+               UsageError,
+               "the candidate's trace needs at least ",
+               size_text(needed),
+               ", as much as the reference's, but ",
+               size_text(free),
+               " are free in ",
+               run.path(),
+               "; free space there, take another folder for -o with --reference ",
+               options.stored ? options.reference : run.reference(),
+               ", or pass --ignore-space");
+}
+
+// Whether the reference would have to go on with other experts to be comparable.
+bool flips_experts(const RunDirectory& run) {
+  try {
+    return has_flips(read_routing(Trace::open(run.reference())),
+                     read_routing(Trace::open(run.candidate())));
+  } catch (const UsageError&) {
+    return false;  // choices that make no whole: the comparison says so
+  }
+}
+
+// Reference and noise passes once more with the candidate's choices of experts. What fails here
+// costs sharpness, not the comparison.
+void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
+  if (options.rerun.empty()) {
+    log(LogLevel::kWarning,
+        "the candidate chose other experts than the stored reference; pass --rerun COMMAND, so "
+        "that the reference can go on with these");
+    return;
+  }
+  CheckOptions again = options;
+  if (options.stored) {
+    again.noise = static_cast<int>(noise_files(options.reference).size());
+  }
+  course.passes += again.noise + 1;
+  try {
+    run_reference(again, run, {run.forced(), run.candidate()}, course);
+    course.judged_by = run.forced();
+  } catch (const UsageError& error) {
+    course.progress.clear();
+    log(LogLevel::kWarning,
+        "the reference could not go on with the candidate's choices of experts, so what follows "
+        "them is not judged sharply: " +
+            error.message());
+  }
+}
+
+}  // namespace
+
+double follow(const Pass& pass, const PassLimits& limits, Course& course) {
+  const std::string head = "[" + std::to_string(++course.pass) + "/" +
+                           std::to_string(course.passes) + "] " + pass.name + " ... ";
+  const auto show = [&](double elapsed) { course.progress.show(head + seconds_text(elapsed)); };
+  show(0.0);
+  const double elapsed = run_pass(pass, limits, show);
+  show(elapsed);
+  course.progress.finish();
+  return elapsed;
+}
+
+Variables variables(const CheckOptions& options, const std::string& pass) {
+  Variables result{{"TTRACE_PASS", pass}, {"TTRACE_START", options.start}};
+  result.emplace_back("TTRACE_STEPS", to_string(options.steps.value_or(StepRange{})));
+  if (!options.precision.empty()) {
+    result.emplace_back("TTRACE_PRECISION", options.precision);
+  }
+  return result;
+}
+
+void run_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
+  const NoteInterrupts noted;
+  course.passes = options.stored ? 1 : options.noise + 2;
+  if (options.stored) {
+    run.use_reference(options.reference);
+  } else {
+    run_reference(options, run, {run.reference()}, course);
+  }
+  check_space(options, run);
+  course.candidate = follow(candidate_pass(options, run), options.limits, course);
+  course.judged_by = run.reference();
+  if (flips_experts(run)) {
+    run_forced_passes(options, run, course);
+  }
+}
+
+}  // namespace ttrace::cli

@@ -1,0 +1,92 @@
+#include "stage_layers.h"
+
+#include <ttrace/error.h>
+
+namespace megatron_mini {
+
+namespace {
+
+// Stages whose number of layers nobody asked for.
+int other_stages(const Parallel& parallel) {
+  return parallel.pp.size - (parallel.first_stage_layers ? 1 : 0) -
+         (parallel.last_stage_layers ? 1 : 0);
+}
+
+// The layers of all of them together.
+std::int64_t other_layers(std::int64_t layers, const Parallel& parallel) {
+  return layers - parallel.first_stage_layers.value_or(0) - parallel.last_stage_layers.value_or(0);
+}
+
+void check_own_number(const char* option,
+                      const std::optional<std::int64_t>& number,
+                      const Parallel& parallel) {
+  if (!number) {
+    return;
+  }
+  TTRACE_CHECK(parallel.pp.size >= 2, UsageError, option, " ", *number, " needs --pp 2 or more");
+  TTRACE_CHECK(*number >= 1 && *number % parallel.chunks == 0,
+               UsageError,
+               option,
+               " ",
+               *number,
+               " must be a positive multiple of --vpp ",
+               parallel.chunks);
+}
+
+}  // namespace
+
+void check_stages(std::int64_t layers, const Parallel& parallel) {
+  check_own_number("--first-stage-layers", parallel.first_stage_layers, parallel);
+  check_own_number("--last-stage-layers", parallel.last_stage_layers, parallel);
+  const std::int64_t rest = other_layers(layers, parallel);
+  const std::int64_t chunks = std::int64_t{other_stages(parallel)} * parallel.chunks;
+  if (chunks == 0) {
+    TTRACE_CHECK(rest == 0,
+                 UsageError,
+                 "--first-stage-layers and --last-stage-layers add up to ",
+                 layers - rest,
+                 ", but the model has layers ",
+                 layers);
+    return;
+  }
+  TTRACE_CHECK(rest >= chunks && rest % chunks == 0,
+               UsageError,
+               other_stages(parallel) == parallel.pp.size ? "layers " : "the layers left, ",
+               rest,
+               ", must be a positive multiple of the ",
+               chunks,
+               parallel.chunks == 1 ? " pipeline stages that hold them"
+                                    : " virtual pipeline stages that hold them");
+}
+
+LayerRange layers_of(std::int64_t layers, const Parallel& parallel, int chunk, const Bugs& bugs) {
+  const std::int64_t stage = parallel.pp.rank;
+  const bool own_first = parallel.first_stage_layers.has_value();
+  const bool own_last = parallel.last_stage_layers.has_value();
+  const int others = other_stages(parallel);
+  // Of one chunk.
+  const std::int64_t of_first = parallel.first_stage_layers.value_or(0) / parallel.chunks;
+  const std::int64_t of_last = parallel.last_stage_layers.value_or(0) / parallel.chunks;
+  const std::int64_t of_other =
+      others == 0 ? 0 : other_layers(layers, parallel) / others / parallel.chunks;
+
+  LayerRange range{.first = chunk * (of_first + others * of_other + of_last), .count = of_other};
+  if (stage == 0) {
+    range.count = own_first ? of_first : of_other;
+    return range;
+  }
+  const bool is_last = parallel.is_last_stage() && own_last;
+  const bool counts_one_less =
+      own_first || (bugs.on("uneven-virtual-stage-offset") && parallel.chunks > 1 && own_last);
+  std::int64_t before = of_first + (counts_one_less ? stage - 1 : stage) * of_other;
+  if (bugs.on("uneven-last-stage-offset") && is_last && !own_first) {
+    before = stage * (layers / parallel.pp.size / parallel.chunks);
+  }
+  range.first += before;
+  if (is_last) {
+    range.count = of_last;
+  }
+  return range;
+}
+
+}  // namespace megatron_mini

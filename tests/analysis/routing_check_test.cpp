@@ -1,0 +1,220 @@
+// Choices of experts: legal flips, illegal ones, and what comes after a flip.
+#include "analysis/diff.h"
+#include "analysis/trace_builder.h"
+#include "support/temporary_directory.h"
+
+#include <ttrace/error.h>
+#include <ttrace/routing.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::noise_row;
+using testing::part;
+using testing::TemporaryDirectory;
+using testing::Tensor;
+using testing::TraceBuilder;
+using testing::wavy;
+
+constexpr auto kRouter = "decoder.layers.0.mlp.router";
+constexpr auto kChoices = "s0/m0/routing/decoder.layers.0.mlp.router/0";
+constexpr auto kMargins = "s0/m0/routing/decoder.layers.0.mlp.router/1";
+constexpr auto kBefore = "s0/m0/output/decoder.layers.0.pre_mlp_layernorm/0";
+constexpr auto kAfter = "s0/m0/output/decoder.layers.0/0";
+constexpr auto kOther = "s0/m1/output/decoder.layers.0/0";
+constexpr auto kLater = "s0/main_grad/decoder.layers.0.mlp.router.weight/0";
+
+// Four tokens, two of several experts each; margins of noise passes move by up to 0.01.
+class RoutingCheck : public ::testing::Test {
+ protected:
+  static Tensor choices(const std::vector<double>& experts) {
+    return {kChoices, experts, ElementType::kI64, {4, 2}};
+  }
+  static Tensor margins(const std::vector<double>& values) {
+    return {kMargins, values, ElementType::kF32, {4}};
+  }
+  static std::vector<double> moved(std::vector<double> values, double by) {
+    values.front() += by;
+    return values;
+  }
+
+  // What every side has, the candidate `error` off before, after and elsewhere.
+  void build(TraceBuilder& side, const Tensor& chosen, const Tensor& margin, double error) {
+    side.add(0, {kBefore, wavy(8)})
+        .add(0, chosen)
+        .add(0, margin)
+        .add(0, {kAfter, moved(wavy(8), error)})
+        .add(0, {kOther, wavy(8)})
+        .add(0, {kLater, moved(wavy(8), error)});
+  }
+  Report run() {
+    const Trace reference = reference_.write();
+    testing::write_noise_passes(directory_ / "reference",
+                                {noise_row(kBefore, 0.01, 0.01),
+                                 noise_row(kMargins, 0.01, 0.01),
+                                 noise_row(kAfter, 0.01, 0.01),
+                                 noise_row(kOther, 0.01, 0.01),
+                                 noise_row(kLater, 0.01, 0.01)});
+    return diff(reference, candidate_.write());
+  }
+  static const TensorVerdict& verdict(const Report& report, const std::string& id) {
+    for (const TensorVerdict& tensor : report.tensors) {
+      if (to_string(tensor.id) == id) {
+        return tensor;
+      }
+    }
+    throw std::runtime_error("not in the report: " + id);
+  }
+  static std::string text(const Report& report) {
+    std::ostringstream out;
+    write_text(out, report, {});
+    return out.str();
+  }
+  static std::string json(const Report& report) {
+    std::ostringstream out;
+    write_json(out, report);
+    return out.str();
+  }
+
+  const std::vector<double> experts_{0, 1, 2, 3, 4, 5, 6, 7};
+  const std::vector<double> margins_{0.5, 0.004, 0.5, 0.5};
+  TemporaryDirectory directory_;
+  TraceBuilder reference_{directory_ / "reference", "reference"};
+  TraceBuilder candidate_{directory_ / "candidate", "candidate"};
+};
+
+TEST_F(RoutingCheck, OrderAmongTheChosenDoesNotCount) {
+  build(reference_, choices(experts_), margins(margins_), 0.0);
+  build(candidate_, choices({1, 0, 2, 3, 5, 4, 6, 7}), margins(margins_), 0.0);
+  const Report report = run();
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.flips()->tokens, 4);
+  EXPECT_EQ(report.flips()->flips, 0);
+}
+
+// 0.004 + 0.003 is less than 2 x 3.2 x (0.01 / sqrt 4 tokens) = 0.032.
+TEST_F(RoutingCheck, AFlipWhereScoresNearlyTieIsLegal) {
+  build(reference_, choices(experts_), margins(margins_), 0.0);
+  build(candidate_, choices({0, 1, 2, 7, 4, 5, 6, 7}), margins({0.5, 0.003, 0.5, 0.5}), 0.0);
+  const Report report = run();
+  EXPECT_FALSE(report.diverged());
+  EXPECT_FALSE(report.undecided());
+  const TensorVerdict& tensor = verdict(report, kChoices);
+  EXPECT_EQ(tensor.status, Status::kWithin);
+  EXPECT_EQ(tensor.flips->flips, 1);
+  EXPECT_EQ(tensor.flips->illegal, 0);
+  EXPECT_NEAR(tensor.flips->largest_move, 0.007, 1e-6);
+  EXPECT_NEAR(tensor.flips->bound, 0.032, 1e-6);
+  EXPECT_THAT(text(report), HasSubstr("routing: 1 of 4 tokens goes to other experts"));
+}
+
+TEST_F(RoutingCheck, AFlipAgainstAClearMarginOfEitherSideIsAFinding) {
+  build(reference_, choices(experts_), margins(margins_), 0.0);
+  build(candidate_, choices({0, 1, 2, 7, 4, 5, 6, 7}), margins({0.5, 0.3, 0.5, 0.5}), 0.0);
+  const Report report = run();
+  ASSERT_TRUE(report.diverged());
+  const TensorVerdict& tensor = report.tensors[*report.first_divergence];
+  EXPECT_EQ(to_string(tensor.id), kChoices);
+  EXPECT_EQ(tensor.symptom, Symptom::kIllegalFlip);
+  EXPECT_EQ(tensor.tier, Tier::kT2);
+  EXPECT_EQ(tensor.flips->illegal, 1);
+  EXPECT_THAT(tensor.cause, HasSubstr("scores moved by up to 0.304, it explains 0.032"));
+  EXPECT_THAT(tensor.cause, HasSubstr("token [1] goes to experts [2, 7] instead of [2, 3]"));
+  EXPECT_THAT(report.where_to_look, HasSubstr(kRouter));
+}
+
+TEST_F(RoutingCheck, WithoutMarginsNoFlipIsLegal) {
+  reference_.add(0, choices(experts_));
+  candidate_.add(0, choices({0, 1, 2, 7, 4, 5, 6, 7}));
+  const Report report = diff(reference_.write(), candidate_.write());
+  ASSERT_TRUE(report.diverged());
+  EXPECT_THAT(report.tensors[0].cause, HasSubstr("no margins were recorded"));
+}
+
+TEST_F(RoutingCheck, WithoutNoiseTheBoundIsAClassDefault) {
+  reference_.add(0, choices(experts_)).add(0, margins(margins_));
+  candidate_.add(0, choices({0, 1, 2, 7, 4, 5, 6, 7})).add(0, margins({0.5, 0.003, 0.5, 0.5}));
+  const Report report = diff(reference_.write(), candidate_.write());
+  const TensorVerdict& tensor = verdict(report, kChoices);
+  EXPECT_EQ(tensor.origin, BoundOrigin::kClassDefault);
+  EXPECT_EQ(tensor.symptom, Symptom::kIllegalFlip) << "0.007 is more than f32 rounding explains";
+}
+
+TEST_F(RoutingCheck, WhatComesAfterALegalFlipIsNotJudgedSharply) {
+  build(reference_, choices(experts_), margins(margins_), 0.0);
+  build(candidate_, choices({0, 1, 2, 7, 4, 5, 6, 7}), margins({0.5, 0.003, 0.5, 0.5}), 0.5);
+  const Report report = run();
+  EXPECT_FALSE(report.diverged());
+  EXPECT_TRUE(report.undecided());
+  EXPECT_EQ(report.counts().behind_flip, 2U);
+  EXPECT_EQ(verdict(report, kAfter).status, Status::kBehindFlip);
+  EXPECT_EQ(verdict(report, kLater).status, Status::kBehindFlip);
+  EXPECT_THAT(verdict(report, kAfter).cause,
+              HasSubstr("tokens go to other experts from " + std::string(kChoices) + " on"));
+  EXPECT_THAT(text(report), HasSubstr("UNDECIDED"));
+  EXPECT_THAT(json(report), HasSubstr("\"verdict\":\"undecided\""));
+}
+
+TEST_F(RoutingCheck, OtherMicrobatchesAndWhatComesBeforeAreJudgedAllTheSame) {
+  build(reference_, choices(experts_), margins(margins_), 0.0);
+  candidate_.add(0, {kBefore, wavy(8)})
+      .add(0, choices({0, 1, 2, 7, 4, 5, 6, 7}))
+      .add(0, margins({0.5, 0.003, 0.5, 0.5}))
+      .add(0, {kAfter, wavy(8)})
+      .add(0, {kOther, moved(wavy(8), 0.5)})
+      .add(0, {kLater, wavy(8)});
+  const Report report = run();
+  ASSERT_TRUE(report.diverged());
+  EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), kOther);
+}
+
+TEST_F(RoutingCheck, ReferenceThatFollowedTheCandidateJudgesAllSharply) {
+  build(candidate_, choices({0, 1, 2, 7, 4, 5, 6, 7}), margins({0.5, 0.003, 0.5, 0.5}), 0.5);
+  const Trace candidate = candidate_.write();
+  reference_.manifest.forced_routing = digest_of(read_routing(candidate));
+  build(reference_, choices(experts_), margins(margins_), 0.0);
+  const Report report = run();
+  ASSERT_TRUE(report.diverged());
+  EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), kAfter);
+  EXPECT_EQ(verdict(report, kChoices).status, Status::kWithin);
+  EXPECT_THAT(text(report), HasSubstr("went on with the candidate's choices"));
+}
+
+TEST_F(RoutingCheck, ReferenceThatFollowedAnotherCandidateIsRefused) {
+  build(candidate_, choices(experts_), margins(margins_), 0.0);
+  build(reference_, choices(experts_), margins(margins_), 0.0);
+  reference_.manifest.forced_routing = "0123456789abcdef";
+  try {
+    run();
+    FAIL() << "compared with what followed somebody else";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.message(), HasSubstr("of another candidate than"));
+  }
+}
+
+TEST_F(RoutingCheck, ChoicesOfSeveralRanksAreOneTensor) {
+  Placement first = whole(std::vector<std::int64_t>{2, 2});
+  Placement second = first;
+  first.dims[0] = part(4, 0, 2).dims[0];
+  second.dims[0] = part(4, 1, 2).dims[0];
+  TraceBuilder ranks(directory_ / "ranks", "candidate", 2, "cp");
+  ranks.add(0, {kChoices, {0, 1, 2, 3}, ElementType::kI64, {2, 2}, first})
+      .add(1, {kChoices, {4, 5, 6, 7}, ElementType::kI64, {2, 2}, second});
+  candidate_.add(0, choices(experts_));
+  const Routing whole = read_routing(candidate_.write());
+  const Routing merged = read_routing(ranks.write());
+  EXPECT_THAT(merged.at(parse_tensor_id(kChoices)).experts, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_EQ(digest_of(merged), digest_of(whole));
+}
+
+}  // namespace
+}  // namespace ttrace

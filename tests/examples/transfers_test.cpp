@@ -1,0 +1,106 @@
+// Messages between pipeline stages on real ranks; every rank is a stage.
+#include "transfers.h"
+
+#include "main_gradients.h"
+#include "ranks.h"
+
+#include <ttrace/session.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace {
+
+using megatron_mini::Bugs;
+using megatron_mini::LayerRange;
+using megatron_mini::MainGradients;
+using megatron_mini::Parallel;
+using megatron_mini::Transfers;
+using megatron_mini::testing::runtime;
+using megatron_mini::testing::world;
+
+constexpr int kChunks = 2;
+constexpr std::int64_t kMicrobatches = 3;
+
+Parallel stages() {
+  Parallel parallel{.world = world(), .tp = {}, .dp = {}};
+  parallel.pp = world();
+  parallel.chunks = kChunks;
+  return parallel;
+}
+
+// What virtual stage `place` sends of a micro-batch: its output, or its input's gradient.
+at::Tensor value(std::int64_t place, std::int64_t microbatch, bool is_gradient) {
+  return at::full({2, 3},
+                  100.0 * static_cast<double>(place) + 10.0 * (is_gradient ? 1.0 : 0.0) +
+                      static_cast<double>(microbatch));
+}
+
+// All are sent first and taken in the opposite order.
+TEST(Transfers, MessagesAreToldApartByWhatTheyAreAndNotByTheirOrder) {
+  const Parallel parallel = stages();
+  auto session = ttrace::Session::from_environment();  // inert
+  auto step = session.step(0);
+  auto traced = step.microbatch(0);
+  const std::vector<LayerRange> layers = {{world().rank, 1}, {world().size + world().rank, 1}};
+  Transfers transfers(parallel, layers, {2, 3}, at::kFloat);
+  const auto place = [&](int chunk) { return std::int64_t{chunk} * world().size + world().rank; };
+
+  for (std::int64_t i = 0; i < kMicrobatches; ++i) {
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      if (!parallel.ends(chunk)) {
+        transfers.send_activation(chunk, {i, traced}, value(place(chunk), i, false));
+      }
+      if (!parallel.begins(chunk)) {
+        transfers.send_gradient(chunk, {i, traced}, value(place(chunk), i, true));
+      }
+    }
+  }
+  for (std::int64_t i = kMicrobatches - 1; i >= 0; --i) {
+    for (int chunk = kChunks - 1; chunk >= 0; --chunk) {
+      if (!parallel.ends(chunk)) {
+        const at::Tensor gradient = transfers.receive_gradient(chunk, {i, traced});
+        EXPECT_TRUE(gradient.equal(value(place(chunk) + 1, i, true))) << gradient;
+      }
+      if (!parallel.begins(chunk)) {
+        const at::Tensor input = transfers.receive_activation(chunk, {i, traced});
+        EXPECT_TRUE(input.equal(value(place(chunk) - 1, i, false))) << input;
+        EXPECT_TRUE(input.requires_grad());
+      }
+    }
+  }
+  transfers.finish();
+}
+
+// First and last rank hold the tied weight, each with an addend of its gradient.
+TEST(MainGradients, TiedWeightIsSummedOverItsStagesAndCountedOnce) {
+  const int last = world().size - 1;
+  const bool has_tied = world().rank == 0 || world().rank == last;
+  Parallel parallel = stages();
+  parallel.tp = runtime().split("transfers_tp", world().rank);
+  parallel.dp_cp = runtime().split("transfers_dp_cp", world().rank);
+  parallel.embedding = runtime().split("transfers_embedding", has_tied ? 0 : world().rank);
+
+  const at::Tensor own = at::ones({1}).requires_grad_(true);
+  std::vector<megatron_mini::ModelParameter> parameters = {{.path = "own", .tensor = own}};
+  at::Tensor tied = at::ones({1}).requires_grad_(true);
+  if (has_tied) {
+    parameters.push_back({.path = "embedding.word_embeddings.weight",
+                          .tensor = tied,
+                          .is_second_copy = world().rank == last});
+  }
+  MainGradients gradients(parameters, parallel, Bugs());
+  (own * 2.0 + tied * (world().rank == 0 ? 3.0 : 4.0)).sum().backward();
+  gradients.accumulate(0);
+  gradients.reduce(megatron_mini::Loss::kMean);
+  if (has_tied) {
+    EXPECT_EQ(gradients.views()[1].item<double>(), 7.0);
+  }
+  EXPECT_DOUBLE_EQ(gradients.norm(), std::sqrt(4.0 * world().size + 49.0));
+}
+
+}  // namespace
