@@ -283,6 +283,14 @@ Config load_config(const Options& options) {
   }
   config.data.seed = options.seed.value_or(config.data.seed);
   config.data.micro_batches = options.micro_batches.value_or(config.data.micro_batches);
+  TTRACE_CHECK(config.model.experts > 1 || options.etp == options.tp,
+               UsageError,
+               "--etp ",
+               options.etp,
+               " other than --tp ",
+               options.tp,
+               " needs model.experts of at least 2, not ",
+               config.model.experts);
   TTRACE_CHECK(config.model.experts % options.ep == 0,
                UsageError,
                "--ep ",

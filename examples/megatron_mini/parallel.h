@@ -28,7 +28,7 @@ struct Parallel {
   bool zero1 = false;  // dp_cp ranks divide the optimizer: each updates its part of the buckets
 
   // The same ranks, divided once more for experts: etp fastest, then ep, then edp, so that
-  // etp * ep * edp = tp * cp * dp.
+  // etp * ep * edp = tp * cp * dp. Without names where the model has none.
   Group etp{};     // shares the work on the same rows: parts of the same experts
   Group ep{};      // has other experts
   Group edp{};     // all ranks with the same part of the same experts
@@ -76,7 +76,9 @@ inline void add_expert_axes(const Parallel& parallel, ttrace::Layout& layout) {
     constexpr int kTiedStages = 2;
     layout.add("tied", kTiedStages, parallel.is_last_stage() ? 1 : 0);
   }
-  add_expert_axes(parallel, layout);
+  if (!parallel.etp_ep.name.empty()) {
+    add_expert_axes(parallel, layout);
+  }
   return layout;
 }
 
