@@ -98,7 +98,7 @@ TEST(MainGradients, TiedWeightIsSummedOverItsStagesAndCountedOnce) {
   gradients.accumulate(0);
   gradients.reduce(megatron_mini::Loss::kMean);
   if (has_tied) {
-    EXPECT_EQ(gradients.views()[1].item<double>(), 7.0);
+    EXPECT_EQ(gradients.reduced()[1].item<double>(), 7.0);
   }
   EXPECT_DOUBLE_EQ(gradients.norm(), std::sqrt(4.0 * world().size + 49.0));
 }
