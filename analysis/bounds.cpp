@@ -139,23 +139,27 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
     scale_squared += pool.element_variance * static_cast<double>(statistics.count) +
                      squared(kLargestNoiseMultiple * pool.max_abs);
   }
+  ElementType type = judged.type;
+  bool may_be_exact = true;
   if (tensor_class == TensorClass::kScale) {
-    const PooledNoise pool = noise_.pooled(judged.id);
-    scale_squared += pool.relative_squared * statistics.reference_squared +
-                     squared(pool.relative_max * statistics.max_reference);
+    const RelativeNoise relative = noise_.of_scale(judged.id);
+    scale_squared += relative.squared * statistics.reference_squared +
+                     squared(relative.max * statistics.max_reference);
+    type = coarser(type, ElementType::kBF16);
+    may_be_exact = noise_.pooled(judged.id).max_abs == 0.0;
   }
   if (tensor_class == TensorClass::kScalar) {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
     scale_squared += squared(rounding_of_scalars(precision_)) * statistics.reference_squared;
   }
-  if (scale_squared == 0.0) {
+  if (scale_squared == 0.0 && may_be_exact) {
     return {0.0,
             0.0,
             BoundOrigin::kNoise,
             "reproduced exactly by " + counted(noise.passes, "noise pass", "noise passes")};
   }
   scale_squared +=
-      squared(kFlipsOfLargestElement * unit_in_last_place(judged.type, statistics.max_reference));
+      squared(kFlipsOfLargestElement * unit_in_last_place(type, statistics.max_reference));
   const double scale = std::sqrt(scale_squared);
   return {limit_of(tensor_class).noise_limit * scale,
           scale,

@@ -19,9 +19,10 @@
 //   flips that a tensor of its size has on average, (m D)^2 admits m^2 = 9 flips beyond.
 // - Scales of quantised operands, and amax histories: (u ||r||)^2 + (w max|r|)^2 with u the
 // relative
-//   noise, and w the largest relative noise of an element, over all tensors of that kind, step and
-//   slot (inputs, weights, gradients of outputs). A scale follows from the largest element of a
-//   tensor alone, which moves in some passes only; one that is a power of two doubles or stays.
+//   noise of this scale, and w its largest, over all micro-batches of the step; and storage counts
+//   in ulps of BF16, or of E8M0, where a power of two doubles. A scale follows from the largest
+//   element of a tensor alone, which moves in some passes only. Only where the passes reproduced
+//   all scales of that kind, step and slot (weights before the first update) must it be equal.
 // - Sums over micro-batches (main_grad, and the moments and parameters made from it):
 //   (kappa sum_m s_m)^2 with s_m the noise of micro-batch m's gradient and kappa = 0.5. A candidate
 //   rounds alike what is alike in all micro-batches (a bias, a mean, the gradient of a nearly

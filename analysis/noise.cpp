@@ -4,6 +4,18 @@
 #include <cmath>
 
 namespace ttrace {
+namespace {
+
+bool is_scale(const TensorId& id) {
+  return id.kind == Kind::kScale || id.kind == Kind::kAmaxHistory;
+}
+
+TensorId of_all_microbatches(TensorId id) {
+  id.microbatch = kNoMicrobatch;
+  return id;
+}
+
+}  // namespace
 
 NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Match> matches)
     : passes_(static_cast<int>(passes.size())) {
@@ -30,11 +42,8 @@ NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Mat
     }
   }
 
-  struct Size {
-    double elements = 0.0;
-    double squares = 0.0;
-  };
-  std::map<std::tuple<std::int64_t, Kind, int>, Size> sizes;
+  std::map<std::tuple<std::int64_t, Kind, int>, double> elements;
+  std::map<TensorId, double> squares;
   for (const Match& match : matches) {
     const TensorNoise* noise = find(match.id);
     if (noise == nullptr || match.reference.empty()) {
@@ -45,17 +54,20 @@ NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Mat
     pool.element_variance += noise->mean_squared;
     pool.max_abs = std::max(pool.max_abs, noise->max_abs);
     const Record& record = *match.reference.front().record;
-    Size& size = sizes[key];
-    size.elements += static_cast<double>(element_count(record.placement.logical_shape()));
-    size.squares += record.norm * record.norm;
-    if (record.max_abs > 0.0) {
-      pool.relative_max = std::max(pool.relative_max, noise->max_abs / record.max_abs);
+    elements[key] += static_cast<double>(element_count(record.placement.logical_shape()));
+    if (is_scale(match.id) && record.max_abs > 0.0) {
+      const TensorId all = of_all_microbatches(match.id);
+      RelativeNoise& relative = scales_[all];
+      relative.squared += noise->mean_squared;
+      relative.max = std::max(relative.max, noise->max_abs / record.max_abs);
+      squares[all] += record.norm * record.norm;
     }
   }
   for (auto& [key, pool] : pools_) {
-    const Size& size = sizes[key];
-    pool.relative_squared = size.squares > 0.0 ? pool.element_variance / size.squares : 0.0;
-    pool.element_variance /= std::max(size.elements, 1.0);
+    pool.element_variance /= std::max(elements[key], 1.0);
+  }
+  for (auto& [id, relative] : scales_) {
+    relative.squared /= squares[id];
   }
 }
 
@@ -67,6 +79,11 @@ const TensorNoise* NoiseModel::find(const TensorId& id) const {
 PooledNoise NoiseModel::pooled(const TensorId& id) const {
   const auto found = pools_.find({id.step, id.kind, id.slot});
   return found == pools_.end() ? PooledNoise{} : found->second;
+}
+
+RelativeNoise NoiseModel::of_scale(const TensorId& id) const {
+  const auto found = scales_.find(of_all_microbatches(id));
+  return found == scales_.end() ? RelativeNoise{} : found->second;
 }
 
 double NoiseModel::if_all_alike(std::int64_t step, const std::string& parameter) const {

@@ -32,9 +32,12 @@ struct TensorNoise {
 struct PooledNoise {
   double element_variance = 0.0;  // v: mean squared noise of an element
   double max_abs = 0.0;           // D: largest noise of an element
-  // The same in units of the tensors themselves, for tensors of one element or few.
-  double relative_squared = 0.0;  // sum of s^2 over sum of ||r||^2
-  double relative_max = 0.0;      // largest noise of an element over max |r|
+};
+
+// Of a scale or an amax history in all micro-batches of its step.
+struct RelativeNoise {
+  double squared = 0.0;  // sum of s^2 over sum of ||r||^2
+  double max = 0.0;      // largest noise of an element over max |r|
 };
 
 class NoiseModel {
@@ -47,6 +50,8 @@ class NoiseModel {
   [[nodiscard]] const TensorNoise* find(const TensorId& id) const;
   // Of the tensors of this one's step, kind and slot; zeros where no pass holds any.
   [[nodiscard]] PooledNoise pooled(const TensorId& id) const;
+  // Zeros where no pass holds this scale or history, or one of another micro-batch.
+  [[nodiscard]] RelativeNoise of_scale(const TensorId& id) const;
   // Sum over the micro-batches m of s_m of `parameter`'s gradient: how far its accumulated gradient
   // would be off if all micro-batches erred alike.
   [[nodiscard]] double if_all_alike(std::int64_t step, const std::string& parameter) const;
@@ -55,6 +60,7 @@ class NoiseModel {
   int passes_ = 0;
   std::unordered_map<TensorId, TensorNoise, TensorIdHash> tensors_;
   std::map<std::tuple<std::int64_t, Kind, int>, PooledNoise> pools_;
+  std::map<TensorId, RelativeNoise> scales_;  // by id without micro-batch
   std::map<std::pair<std::int64_t, std::string>, double> if_all_alike_;
 };
 

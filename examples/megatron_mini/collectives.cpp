@@ -103,10 +103,12 @@ std::function<at::Tensor()> start_all_gather(const at::Tensor& input, const Grou
     return [result = input.clone(at::MemoryFormat::Contiguous)] { return result; };
   }
   const at::Tensor result = room_for_all(input, group);
+  ttrace::Collective report(described(ttrace::CollectiveOperation::kAllGather, group), input);
   auto work = start("c10d::_allgather_base_",
                     {result, input.contiguous(), group_value(group), kAsync, kNoTimeout});
-  return [result, work = std::move(work)] {
+  return [result, work = std::move(work), report]() mutable {
     work->wait();
+    report.finished(result);
     return result;
   };
 }

@@ -1,6 +1,7 @@
 #include "fp8_linear.h"
 
 #include "layers.h"
+#include "stage_layers.h"
 
 #include <ttrace/error.h>
 
@@ -46,6 +47,27 @@ std::int64_t layer_number(std::string_view path) {
   return number;
 }
 
+// Where a layer stands among those of this pipeline stage.
+struct OwnPlace {
+  std::int64_t number = 0;
+  int chunk = 0;
+};
+
+OwnPlace own_place(std::int64_t layer, const Blueprint& blueprint) {
+  OwnPlace place;
+  for (int chunk = 0; chunk < blueprint.parallel.chunks; ++chunk) {
+    const LayerRange range =
+        layers_of(blueprint.model.layers, blueprint.parallel, chunk, blueprint.bugs);
+    if (layer >= range.first && layer < range.first + range.count) {
+      place.number += layer - range.first;
+      place.chunk = chunk;
+      break;
+    }
+    place.number += range.count;
+  }
+  return place;
+}
+
 std::vector<Fp8Quantiser*> quantisers_of(const torch::nn::Module& model) {
   std::vector<Fp8Quantiser*> result;
   const auto add = [&](Fp8Linear* linear) {
@@ -74,8 +96,11 @@ std::unique_ptr<Fp8Linear> Fp8Linear::make(const Blueprint& blueprint,
     return nullptr;
   }
   const std::int64_t layer = layer_number(path);
+  const OwnPlace own = own_place(layer, blueprint);
+  const std::int64_t number = blueprint.bugs.on("bf16-layers-by-local-index") ? own.number : layer;
   const std::int64_t ends = blueprint.fp8->bf16_ends;
-  if (layer < ends || layer >= blueprint.model.layers - ends) {
+  const bool is_left_out = blueprint.bugs.on("fp8-first-chunk-only") && own.chunk > 0;
+  if (number < ends || number >= blueprint.model.layers - ends || is_left_out) {
     return nullptr;
   }
   return std::unique_ptr<Fp8Linear>(new Fp8Linear(blueprint, path, split));
@@ -130,8 +155,11 @@ Fp8Values Fp8Linear::quantise(int slot, const at::Tensor& tensor, ttrace::Scope&
 }
 
 at::Tensor Fp8Linear::input(const at::Tensor& tensor, ttrace::Scope& scope) {
+  // As if delayed scales moved after every forward: the one that this forward would have met.
+  const at::Tensor moving =
+      turns_back_with_newest_ ? quantisers_[kInput].newest_scale() : at::Tensor();
   const Fp8Values result = quantise(kInput, tensor, scope);
-  input_scale_ = result.scale;
+  input_scale_ = turns_back_with_newest_ ? moving : result.scale;
   return StraightThrough::apply(tensor, result.values);
 }
 
@@ -153,7 +181,7 @@ at::Tensor Fp8Linear::weight(const at::Tensor& tensor, ttrace::Scope& scope) {
   const at::Tensor factor = StraightThrough::apply(tensor, quantise(kWeight, tensor, scope).values);
   if (turns_back_with_newest_ && factor.requires_grad()) {
     factor.register_hook([this, scale = input_scale_](const at::Tensor& gradient) {
-      return gradient * (quantisers_[kInput].newest_scale() / scale).to(gradient.scalar_type());
+      return gradient * (input_scale_ / scale).to(gradient.scalar_type());
     });
   }
   return factor;

@@ -19,6 +19,7 @@ MainGradients::MainGradients(std::vector<ModelParameter> parameters,
       layout_(flat_buckets(parameters_,
                            parallel.dp_cp,
                            parallel.zero1,
+                           !bugs.on("tied-shards-misaligned"),
                            bugs.on("expert-grads-in-dense-group") ? parallel.dp_cp : parallel.edp)),
       parts_(owned_parts(parameters_, layout_, parallel.zero1)),
       views_(parameters_.size()) {
@@ -34,6 +35,7 @@ MainGradients::MainGradients(std::vector<ModelParameter> parameters,
 }
 
 void MainGradients::zero(std::int64_t iteration) {
+  summed_.reset();
   if (bugs_.on("grads-not-zeroed")) {
     return;
   }
@@ -45,7 +47,6 @@ void MainGradients::zero(std::int64_t iteration) {
       views_[i].copy_(parameters_[i].tensor.detach());
     }
   }
-  summed_.reset();
 }
 
 void MainGradients::accumulate(std::int64_t microbatch, int chunk) {

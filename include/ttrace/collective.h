@@ -11,7 +11,7 @@
 // Recorded as `s0/collective_input/tp-0.17/0` and `.../collective_output/...`: the 17th call in
 // that group within the step, counted from 0 in the order in which calls start, which must be the
 // same on all ranks of a group. Inert outside traced steps, and unless TTRACE_COLLECTIVES=1,
-// because inputs and outputs of all communication together are as much as all else that is traced.
+// because inputs and outputs of all communication together are half as much as all else.
 //
 // Point-to-point messages are records of kind `sent` and `received` under one path.
 #pragma once

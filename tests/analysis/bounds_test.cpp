@@ -102,22 +102,26 @@ TEST(Ulp, OfAPowerOfTwoFormatIsTheNumberItself) {
   EXPECT_EQ(unit_in_last_place(ElementType::kE5M2, 0.0), std::ldexp(1.0, -16));
 }
 
-// An amax is one element, which moves in some passes only: the scale of another tensor, twice as
-// large, moved by 0.5, this one in no pass.
-TEST(Bounds, OfAScaleAllowForMovesThatOnlyOtherScalesOfItsKindMade) {
+// An amax is one element, which moves in some passes only: in micro-batch 1, whose scale is twice
+// as large, it moved by 0.5, in micro-batch 0 and in another tensor in no pass.
+TEST(Bounds, OfAScaleAllowForMovesThatItMadeInOtherMicrobatches) {
   ReferenceTensors tensors;
   tensors.add("s0/m0/scale/a/0", {3}, 5.0, 4.0);
-  tensors.add("s0/m0/scale/b/0", {2}, 10.0, 8.0);
+  tensors.add("s0/m1/scale/a/0", {2}, 10.0, 8.0);
+  tensors.add("s0/m0/scale/b/0", {3}, 5.0, 4.0);
   tensors.add("s0/m0/scale/a/1", {3}, 5.0, 4.0);
   const NoiseModel noise(passes({noise_row("s0/m0/scale/a/0", 0.0, 0.0),
-                                 noise_row("s0/m0/scale/b/0", 0.5, 0.5),
+                                 noise_row("s0/m1/scale/a/0", 0.5, 0.5),
+                                 noise_row("s0/m0/scale/b/0", 0.0, 0.0),
                                  noise_row("s0/m0/scale/a/1", 0.0, 0.0)}),
                          tensors.matches());
+  const double two_ulps = 2.0 / 32.0;  // of 4 in BF16
   // u^2 = 0.25 / (25 + 100), ||r|| = 5; w = 0.5 / 8, max |r| = 4.
   EXPECT_NEAR(bound_of("s0/m0/scale/a/0", noise).scale.value(),
-              std::sqrt(0.25 / 125 * 25 + 0.25 * 0.25),
+              std::sqrt(0.25 / 125 * 25 + 0.25 * 0.25 + two_ulps * two_ulps),
               1e-12);
-  // Weights have a slot of their own, and these were the same in all passes.
+  EXPECT_NEAR(bound_of("s0/m0/scale/b/0", noise).scale.value(), two_ulps, 1e-12);
+  // Weights have a slot of their own, in which nothing moved.
   EXPECT_EQ(bound_of("s0/m0/scale/a/1", noise).value, 0.0);
 }
 

@@ -84,8 +84,8 @@ TEST_F(Compatibility, RefusesTracesWithoutACommonTensor) {
 }
 
 TEST_F(Compatibility, RefusesAPrecisionItDoesNotKnow) {
-  reference_.manifest.precision = "fp8";
-  EXPECT_THAT(refusal(), HasSubstr("precision `fp8`"));
+  reference_.manifest.precision = "fp4";
+  EXPECT_THAT(refusal(), HasSubstr("precision `fp4`"));
 }
 
 TEST_F(Compatibility, RemarksOnPrecisionVersionsAndSwappedSidesButCompares) {

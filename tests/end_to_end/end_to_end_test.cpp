@@ -245,9 +245,14 @@ void expect_twelve_digits(const std::string& config, const std::vector<ParallelL
       return match[1].str();
     };
     for (const auto& tensor : report["tensors"]) {
-      largest[kind(tensor)] = std::max(largest[kind(tensor)], number(tensor["reference_norm"]));
+      if (!tensor["reference_norm"].is_null()) {
+        largest[kind(tensor)] = std::max(largest[kind(tensor)], number(tensor["reference_norm"]));
+      }
     }
     for (const auto& tensor : report["tensors"]) {
+      if (tensor["error"].is_null()) {
+        continue;  // judged within the candidate: messages and collectives
+      }
       const double norm = number(tensor["reference_norm"]);
       EXPECT_LE(number(tensor["error"]), 1e-12 * std::max(norm, 1e-3 * largest[kind(tensor)]))
           << layout.name << " " << tensor["id"];
@@ -284,8 +289,9 @@ TEST(EndToEnd, InFp64EveryTensorOfAPipelineEqualsTheReferenceToTwelveDigits) {
 TEST(EndToEnd, TransfersAndTiedCopiesOfAPipelineAreInItsTrace) {
   Checks checks({"f32", 1, "pipeline"});
   expect_clean(checks, kPp2Vpp3);
+  const json report = checks.report();
   std::set<std::string> ids;
-  for (const auto& tensor : checks.report()["tensors"]) {
+  for (const auto& tensor : report["tensors"]) {
     ids.insert(tensor["id"]);
     if (tensor["id"] == "s0/main_grad/embedding.word_embeddings.weight/0") {
       EXPECT_EQ(tensor["ranks"], json({0, 1}));

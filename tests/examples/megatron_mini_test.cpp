@@ -271,6 +271,19 @@ TEST(MegatronMini, StaleParameterIsNoticedByTheNextStepOnly) {
   EXPECT_NE(wrong[1].loss, right[1].loss);
 }
 
+// Without the distributed optimizer, whatever the options say, nothing would be gathered or
+// dropped.
+TEST(MegatronMini, DroppedGatherIsNoticedByTheNextStepOnly) {
+  const MiniProgram program;
+  const std::string arguments = "--dp 2 --zero1 --overlap-gather --steps 2";
+  const auto right = steps_of(program, 2, arguments);
+  const auto wrong = steps_of(program, 2, arguments + " --bug gathered-parameters-dropped");
+  ASSERT_THAT(right, SizeIs(2));
+  ASSERT_THAT(wrong, SizeIs(2));
+  EXPECT_EQ(wrong[0].loss, right[0].loss);
+  EXPECT_NE(wrong[1].loss, right[1].loss);
+}
+
 TEST(MegatronMini, LocalNormLeavesTheOtherRanksGradientsOut) {
   const MiniProgram program;
   const auto right = steps_of(program, 4, "--precision f64 --tp 4 --sp");

@@ -12,7 +12,9 @@ namespace ttrace::fuzz_layouts {
 namespace {
 
 constexpr int kMostRanks = 8;
-constexpr int kFull = 1;  // Case::recompute
+constexpr int kFull = 1;       // Case::recompute
+constexpr int kBlockwise = 2;  // Case::recipe
+constexpr int kMxfp8 = 3;
 
 // Simple ones first: shrinking goes down the table and takes the first value that still fails.
 std::vector<Field> make_fields() {
@@ -22,8 +24,8 @@ std::vector<Field> make_fields() {
   return {
       {"recompute", &Case::recompute, 0, {2, 1}, false, kOptional, kPending},
       {"recompute_layers", &Case::recompute_layers, 1, {2}, false, kOptional, kPending},
-      {"overlap_gather", &Case::overlap_gather, 0, {1}, false, kOptional, kPending},
-      {"zero1", &Case::zero1, 0, {1}, false, kOptional, kPending},
+      {"overlap_gather", &Case::overlap_gather, 0, {1}, false, kOptional},
+      {"zero1", &Case::zero1, 0, {1}, false, kOptional},
       {"dropout", &Case::dropout, 0, {10, 30}, false, kOptional, kPending},
       {"attention_dropout", &Case::attention_dropout, 0, {10, 30}, false, kOptional, kPending},
       {"label_smoothing", &Case::label_smoothing, 0, {10}, false, kOptional, kPending},
@@ -41,13 +43,13 @@ std::vector<Field> make_fields() {
       {"ep", &Case::ep, 1, {2, 3, 4}, false, kOptional, kPending},
       {"top_k", &Case::top_k, 1, {2, 3}, false, kOptional, kPending},
       {"experts", &Case::experts, 1, {2, 3, 4, 6, 8}, false, kOptional, kPending},
-      {"bf16_ends", &Case::bf16_ends, 0, {1}, false, kOptional, kPending},
-      {"recipe", &Case::recipe, 0, {1, 2, 3}, false, false, kPending},
-      {"history", &Case::history, 1, {2, 4}, false, false, kPending},
-      {"first_stage", &Case::first_stage, 0, {1, 2, 3}, false, kOptional, kPending},
-      {"last_stage", &Case::last_stage, 0, {1, 2, 3}, false, kOptional, kPending},
-      {"vpp", &Case::vpp, 1, {2}, false, kOptional, kPending},
-      {"pp", &Case::pp, 1, {2, 3, 4}, kAxis, kOptional, kPending},
+      {"bf16_ends", &Case::bf16_ends, 0, {1}, false, kOptional},
+      {"recipe", &Case::recipe, 0, {1, 2, 3}, false, false},
+      {"history", &Case::history, 1, {2, 4}, false, false},
+      {"first_stage", &Case::first_stage, 0, {1, 2, 3}, false, kOptional},
+      {"last_stage", &Case::last_stage, 0, {1, 2, 3}, false, kOptional},
+      {"vpp", &Case::vpp, 1, {2}, false, kOptional},
+      {"pp", &Case::pp, 1, {2, 3, 4}, kAxis, kOptional},
       {"sp", &Case::sp, 0, {1}, false, false},
       {"cp", &Case::cp, 1, {2, 3, 4}, kAxis, kOptional},
       {"dp", &Case::dp, 1, {2, 3, 4}, kAxis, kOptional},
@@ -68,6 +70,8 @@ std::vector<Field> make_fields() {
 
 std::vector<Feature> make_features() {
   constexpr bool kPending = false;
+  constexpr bool kBuilt = true;
+  constexpr bool kFp8 = true;
   return {
       {"tp", [](const Case& c) { return c.tp > 1; }},
       {"tp 3", [](const Case& c) { return c.tp == 3; }},
@@ -78,10 +82,10 @@ std::vector<Feature> make_features() {
       {"dp", [](const Case& c) { return c.dp > 1; }},
       {"tp sp cp dp", [](const Case& c) { return c.sp != 0 && c.cp > 1 && c.dp > 1; }},
       {"8 ranks", [](const Case& c) { return c.ranks() == kMostRanks; }},
-      {"pp", [](const Case& c) { return c.pp > 1; }, kPending},
-      {"vpp", [](const Case& c) { return c.vpp > 1; }, kPending},
-      {"uneven stages", [](const Case& c) { return c.first_stage + c.last_stage > 0; }, kPending},
-      {"tied across stages", [](const Case& c) { return c.tied != 0 && c.pp > 1; }, kPending},
+      {"pp", [](const Case& c) { return c.pp > 1; }},
+      {"vpp", [](const Case& c) { return c.vpp > 1; }},
+      {"uneven stages", [](const Case& c) { return c.first_stage + c.last_stage > 0; }},
+      {"tied across stages", [](const Case& c) { return c.tied != 0 && c.pp > 1; }},
       {"experts", [](const Case& c) { return c.experts > 1; }, kPending},
       {"top 2 and more", [](const Case& c) { return c.top_k > 1; }, kPending},
       {"ep", [](const Case& c) { return c.ep > 1; }, kPending},
@@ -90,8 +94,8 @@ std::vector<Feature> make_features() {
       {"aux loss", [](const Case& c) { return c.aux_loss != 0; }, kPending},
       {"z loss", [](const Case& c) { return c.z_loss != 0; }, kPending},
       {"expert bias", [](const Case& c) { return c.expert_bias != 0; }, kPending},
-      {"zero1", [](const Case& c) { return c.zero1 != 0; }, kPending},
-      {"overlap gather", [](const Case& c) { return c.overlap_gather != 0; }, kPending},
+      {"zero1", [](const Case& c) { return c.zero1 != 0; }},
+      {"overlap gather", [](const Case& c) { return c.overlap_gather != 0; }},
       {"recompute full", [](const Case& c) { return c.recompute == 1; }, kPending},
       {"recompute 2 layers", [](const Case& c) { return c.recompute_layers == 2; }, kPending},
       {"recompute selective", [](const Case& c) { return c.recompute == 2; }, kPending},
@@ -113,6 +117,16 @@ std::vector<Feature> make_features() {
       {"two steps", [](const Case& c) { return c.steps > 1; }},
       {"gelu", [](const Case& c) { return c.swiglu == 0; }},
       {"swiglu", [](const Case& c) { return c.swiglu != 0; }},
+      {"delayed scales", [](const Case& c) { return c.recipe == 0; }, kBuilt, kFp8},
+      {"history", [](const Case& c) { return c.history > 1 && c.steps > 1; }, kBuilt, kFp8},
+      {"current scales", [](const Case& c) { return c.recipe == 1; }, kBuilt, kFp8},
+      {"blockwise scales", [](const Case& c) { return c.recipe == kBlockwise; }, kBuilt, kFp8},
+      {"mxfp8", [](const Case& c) { return c.recipe == kMxfp8; }, kBuilt, kFp8},
+      {"mxfp8 under tp",
+       [](const Case& c) { return c.recipe == kMxfp8 && c.tp > 1; },
+       kBuilt,
+       kFp8},
+      {"ends in BF16", [](const Case& c) { return c.bf16_ends != 0; }, kBuilt, kFp8},
   };
 }
 
@@ -180,7 +194,7 @@ void check_layout(const Case& c, Rules& rules) {
   rules.need(c.ranks() <= kMostRanks, "more ranks than 8");
   rules.divides("tp", c.tp, "heads", c.heads);
   rules.divides("tp", c.tp, "groups", c.groups);
-  rules.divides("tp", c.tp, "ffn", c.ffn);
+  rules.divides("tp", c.tp, "ffn or shared_expert", c.experts > 1 ? c.shared_expert : c.ffn);
   rules.divides("dp", c.dp, "micro_batches", c.micro_batches);
   if (c.cp > 1) {
     rules.divides("2 * cp", 2 * c.cp, "sequence", c.sequence);
@@ -200,6 +214,7 @@ void check_stages(const Case& c, Rules& rules) {
     rules.divides("stages of no given size,", others, "the layers left,", rest);
     rules.divides("vpp", c.vpp, "layers of a stage", rest / others);
   }
+  rules.need(others >= 0, "two stages of a given size, but one stage");
   rules.divides("vpp", c.vpp, "first_stage", c.first_stage);
   rules.divides("vpp", c.vpp, "last_stage", c.last_stage);
   if (c.vpp > 1) {
@@ -207,13 +222,27 @@ void check_stages(const Case& c, Rules& rules) {
   }
 }
 
+// A rank must hold whole blocks that share a scale.
+void check_blocks(const Case& c, Rules& rules) {
+  if (c.tp > 1 && c.precision == "fp8" && c.recipe >= kBlockwise) {
+    const int block = c.recipe == kBlockwise ? 128 : 32;
+    rules.divides(
+        "a block of", block, "hidden / tp", c.hidden() % c.tp == 0 ? c.hidden() / c.tp : 1);
+    rules.divides("a block of", block, "ffn / tp", c.ffn / c.tp);
+    rules.divides("a block of",
+                  block,
+                  "rows of linear_qkv / tp",
+                  (c.heads + 2 * c.groups) * c.head_size / c.tp);
+  }
+}
+
 void check_experts(const Case& c, Rules& rules) {
   const int etp = c.etp == 0 ? c.tp : c.etp;
   rules.need(c.top_k <= c.experts, "top_k above experts");
+  rules.need(etp == c.tp || c.sp != 0, "etp unlike tp needs sp");
   rules.divides("ep", c.ep, "experts", c.experts);
   rules.divides("etp * ep", etp * c.ep, "tp * cp * dp", c.tp * c.cp * c.dp);
   rules.divides("etp", etp, "ffn", c.ffn);
-  rules.divides("tp", c.tp, "shared_expert", c.shared_expert);
 }
 
 }  // namespace
@@ -304,6 +333,7 @@ std::string why_impossible(const Case& layout) {
   check_model(layout, rules);
   check_layout(layout, rules);
   check_stages(layout, rules);
+  check_blocks(layout, rules);
   if (layout.experts > 1) {
     check_experts(layout, rules);
   }

@@ -90,6 +90,11 @@ struct Feature {
   std::string_view name;
   bool (*on)(const Case&) = nullptr;
   bool built = true;
+  bool fp8_only = false;
+
+  [[nodiscard]] bool can_be_on(const std::string& precision) const {
+    return built && (!fp8_only || precision == "fp8");
+  }
 };
 
 [[nodiscard]] std::span<const Feature> features();

@@ -41,21 +41,21 @@ void choose_all(bool axes, Dice& dice, Case& layout) {
   }
 }
 
-std::vector<Feature> built_features() {
-  std::vector<Feature> built;
+std::vector<Feature> features_of(const std::string& precision) {
+  std::vector<Feature> possible;
   for (const Feature& feature : features()) {
-    if (feature.built) {
-      built.push_back(feature);
+    if (feature.can_be_on(precision)) {
+      possible.push_back(feature);
     }
   }
-  return built;
+  return possible;
 }
 
 }  // namespace
 
 Case generate(std::uint64_t seed, int index, const std::string& precision) {
   Dice dice(seed * 1'000'003 + static_cast<std::uint64_t>(index));
-  const std::vector<Feature> wanted = built_features();
+  const std::vector<Feature> wanted = features_of(precision);
   const Feature& feature = wanted[static_cast<std::size_t>(index) % wanted.size()];
   Case layout;
   layout.precision = precision;

@@ -141,7 +141,9 @@ void print_coverage(const std::vector<Case>& cases) {
   std::cout << "covered:";
   const char* separator = " ";
   for (const Feature& feature : features()) {
-    if (feature.built) {
+    if (std::any_of(cases.begin(), cases.end(), [&](const Case& layout) {
+          return feature.can_be_on(layout.precision);
+        })) {
       const auto count = std::count_if(cases.begin(), cases.end(), feature.on);
       std::cout << separator << feature.name << " " << count;
       separator = ", ";
@@ -183,7 +185,7 @@ int fuzz(const Options& options) {
     TTRACE_CHECK(problem.empty(), UsageError, "the case cannot exist: ", problem);
   }
   for (int i = 0; i < options.count; ++i) {
-    cases.push_back(generate(options.seed, i, options.precision));
+    cases.push_back(fuzz_layouts::generate(options.seed, i, options.precision));
   }
   if (options.list) {
     for (const Case& layout : cases) {

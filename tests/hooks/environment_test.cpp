@@ -61,7 +61,7 @@ TEST(EnvironmentVariables, BadValuesAreNamedWithWhatWasExpected) {
     EXPECT_THAT(complaint(with(reference, "TTRACE_STEPS", steps)), HasSubstr("TTRACE_STEPS='"))
         << steps;
   }
-  EXPECT_THAT(complaint(with(reference, "TTRACE_PRECISION", "fp8")),
+  EXPECT_THAT(complaint(with(reference, "TTRACE_PRECISION", "f8")),
               HasSubstr("expected f64, f32, bf16 or fp8"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_START", "mine")), HasSubstr("reference or own"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_ON_ERROR", "die")), HasSubstr("warn or raise"));

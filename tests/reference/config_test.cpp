@@ -104,7 +104,7 @@ TEST_F(ConfigFile, ChoicesHaveDefaults) {
   EXPECT_EQ(load_config(with("precision: bf16", "precision: bf16\nloss: per_token")).loss,
             reference::Loss::kPerToken);
   EXPECT_THAT(refusal("precision: bf16", "precision: bf16\nloss: sum"),
-              HasSubstr("run.yaml:23: loss is 'sum'; use mean or per_token"));
+              HasSubstr("run.yaml:26: loss is 'sum'; use mean or per_token"));
   EXPECT_EQ(load_config(with("  seed:", "  documents: packed\n  seed:")).data.documents,
             reference::Documents::kPacked);
   EXPECT_THAT(refusal("  seed:", "  masked: all\n  seed:"),

@@ -110,10 +110,11 @@ class Runner {
       fs::create_directories(folder);
       testing::write_derived_config(options_.base, setting.config, training.config);
     }
+    const std::string command = testing::reference_command(options_.bin, training);
+    const bool stored = !references_[run.setting].empty();
     return {.program = options_.bin + "/ttrace",
-            .reference = references_[run.setting].empty()
-                             ? testing::reference_command(options_.bin, training)
-                             : references_[run.setting],
+            .reference = stored ? references_[run.setting] : command,
+            .rerun = stored ? command : "",
             .candidate =
                 testing::candidate_command(options_.bin, options_.run_ranks, training, run.layout) +
                 more,

@@ -3,7 +3,6 @@
 #include "support/run_process.h"
 
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <regex>
 #include <sstream>
@@ -94,9 +93,9 @@ CheckResult run_check(const CheckRequest& request) {
                        "1",
                        "-o",
                        request.folder};
-  int passes = 1;
-  if (!std::filesystem::is_directory(request.reference)) {
-    passes = request.noise + 2;
+  if (!request.rerun.empty()) {
+    options.arguments.insert(options.arguments.end(), {"--rerun", request.rerun});
+  } else {
     options.arguments.insert(options.arguments.end(),
                              {"--steps",
                               "0:" + std::to_string(request.steps),
@@ -105,7 +104,9 @@ CheckResult run_check(const CheckRequest& request) {
   }
   // Several checks share the machine.
   options.environment = {{"OMP_NUM_THREADS", "1"}};
-  // The check ends its passes itself; this is for a check that hangs.
+  // The check ends its passes itself; this is for a check that hangs. Reference and noise may run
+  // twice, the second time with the candidate's experts.
+  const int passes = 2 * (request.noise + 1) + 1;
   options.timeout = std::chrono::seconds(passes * (request.timeout_s + 10) + 60);
   const ProcessResult process = run_process(options);
   CheckResult result;

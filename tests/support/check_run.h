@@ -30,10 +30,11 @@ struct TrainingRun {
 [[nodiscard]] int ranks_of(const std::string& layout);
 
 struct CheckRequest {
-  std::string program;    // ttrace
-  std::string reference;  // a command, or the folder of a stored reference
-  std::string candidate;  // a command
-  std::string folder;     // made by the check; holds `reference` and `candidate` afterwards
+  std::string program;     // ttrace
+  std::string reference;   // a command, or the folder of a stored reference
+  std::string rerun = {};  // the command of a stored reference, for candidates that route otherwise
+  std::string candidate;   // a command
+  std::string folder;      // made by the check; holds `reference` and `candidate` afterwards
   int steps = 1;
   int noise = 5;        // passes, where `reference` is a command
   int timeout_s = 120;  // that a pass may take
