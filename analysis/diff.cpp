@@ -121,6 +121,26 @@ std::vector<TensorVerdict> judge_all(const Judge& judge,
   return verdicts;
 }
 
+// What the candidate says that it cannot give is no finding; the report lists it as allowed.
+void mark_untraced(Report& report) {
+  std::vector<IdPattern> untraced;
+  for (const std::string& pattern : report.candidate.manifest.untraced) {
+    untraced.emplace_back("untraced", pattern);
+  }
+  std::size_t count = 0;
+  for (TensorVerdict& tensor : report.tensors) {
+    if (tensor.status == Status::kMissingInCandidate &&
+        any_found_in(untraced, to_string(tensor.id))) {
+      tensor.allowed = true;
+      ++count;
+    }
+  }
+  if (count > 0) {
+    report.notes.push_back("candidate: its program declares that it cannot give " +
+                           std::to_string(count) + " of the reference's tensors");
+  }
+}
+
 void mark_allowed(const DiffOptions& options, Report& report) {
   std::vector<IdPattern> missing = options.allow_missing;
   std::vector<IdPattern> failed = options.allow_failed;
@@ -182,6 +202,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   if (!report.follows_candidate()) {
     mark_behind_flips(report.tensors);
   }
+  mark_untraced(report);
   mark_allowed(options, report);
 
   const auto first = std::find_if(report.tensors.begin(),

@@ -3,6 +3,7 @@
 // Thread-safety: values.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <regex>
@@ -28,6 +29,7 @@ struct Environment {
   bool own_start = false;            // TTRACE_START=own
   std::string filter_text;           // TTRACE_FILTER as given, for messages
   std::optional<std::regex> filter;  // the same, compiled
+  std::vector<std::regex> untraced;  // RunDescription::untraced, which the tracer adds
   bool named = false;                // TTRACE_NAMED=1
   bool collectives = false;  // TTRACE_COLLECTIVES=1: record what collectives are given and return
   bool count_only = false;   // TTRACE_COUNT=1: count what would be written, write no trace
@@ -39,7 +41,10 @@ struct Environment {
   [[nodiscard]] std::vector<std::int64_t> steps() const;
   // Whether a record of this id is to be kept.
   [[nodiscard]] bool wants(const std::string& id) const {
-    return !filter || std::regex_search(id, *filter);
+    return (!filter || std::regex_search(id, *filter)) &&
+           std::none_of(untraced.begin(), untraced.end(), [&](const std::regex& pattern) {
+             return std::regex_search(id, pattern);
+           });
   }
 };
 

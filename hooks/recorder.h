@@ -49,7 +49,8 @@ class Recorder {
   // The next call's id. `microbatch` null: a tensor of the whole step.
   [[nodiscard]] TensorId next_id(const Spot& spot, const MicrobatchState* microbatch);
   [[nodiscard]] bool wants(const TensorId& id) const {
-    return !environment_.filter || environment_.wants(to_string(id));
+    return (!environment_.filter && environment_.untraced.empty()) ||
+           environment_.wants(to_string(id));
   }
 
   struct Options {

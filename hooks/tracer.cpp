@@ -83,6 +83,23 @@ Tracer::~Tracer() {
 
 // --- setting up --------------------------------------------------------------------------------
 
+void Tracer::describe(RunDescription description) {
+  description_ = std::move(description);
+  environment_.untraced.clear();
+  for (const std::string& pattern : description_.untraced) {
+    try {
+      environment_.untraced.emplace_back(pattern);
+    } catch (const std::regex_error& error) {
+      TTRACE_THROW(UsageError,
+                   "RunDescription::untraced: '",
+                   pattern,
+                   "' is no regular expression: ",
+                   error.what(),
+                   ".");
+    }
+  }
+}
+
 void Tracer::attach(std::vector<NamedTensor> parameters,
                     const std::vector<std::pair<std::string, const torch::nn::Module*>>& modules,
                     const Layout& layout,
@@ -141,7 +158,9 @@ void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
                  parameter.path,
                  " is attached as a flat shard; attach all of this rank's part of it.");
     const ElementType type = element_type_of(parameter.tensor).value();
-    TTRACE_CHECK(asked.empty() || !is_floating(type) || type == stored_type(asked),
+    // What takes no gradient may be state of a higher precision, like the biases of a router.
+    const bool is_state = !parameter.tensor.requires_grad();
+    TTRACE_CHECK(asked.empty() || !is_floating(type) || is_state || type == stored_type(asked),
                  UsageError,
                  "parameter ",
                  parameter.path,
@@ -174,6 +193,7 @@ void Tracer::publish_manifest() const {
   manifest.model = description_.model;
   manifest.data = description_.data;
   manifest.versions = description_.versions;
+  manifest.untraced = description_.untraced;
   manifest.versions["ttrace"] = TTRACE_VERSION;
   manifest.versions["torch"] = TORCH_VERSION;
   manifest.forced_routing = forced_routing_;

@@ -27,7 +27,7 @@ class Tracer {
   Tracer(const Tracer&) = delete;  // owns a thread and registrations
   Tracer& operator=(const Tracer&) = delete;
 
-  void describe(RunDescription description) { description_ = std::move(description); }
+  void describe(RunDescription description);
   void attach(std::vector<NamedTensor> parameters,
               const std::vector<std::pair<std::string, const torch::nn::Module*>>& modules,
               const Layout& layout,
@@ -51,7 +51,7 @@ class Tracer {
   void start_writer();
   void finish() noexcept;  // after the last traced step: no thread, no hook, no callback
 
-  const Environment environment_;
+  Environment environment_;
   const std::shared_ptr<Failure> failure_;
   RunDescription description_;
   Layout layout_;

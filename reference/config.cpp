@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <set>
+#include <utility>
 
 namespace ttrace::reference {
 namespace {
@@ -124,6 +125,12 @@ ModelConfig read_model(Reader reader) {
   model.attention_dropout = reader.get_or("attention_dropout", 0.0);
   model.label_smoothing = reader.get_or("label_smoothing", 0.0);
   model.frozen = reader.get_or("frozen", std::vector<std::int64_t>());
+  model.experts = reader.get_or<std::int64_t>("experts", model.experts);
+  model.top_k = reader.get_or<std::int64_t>("top_k", model.top_k);
+  model.shared_expert = reader.get_or<std::int64_t>("shared_expert", model.shared_expert);
+  model.aux_loss = reader.get_or<double>("aux_loss", model.aux_loss);
+  model.z_loss = reader.get_or<double>("z_loss", model.z_loss);
+  model.expert_bias = reader.get_or<double>("expert_bias", model.expert_bias);
   reader.finish();
   return model;
 }
@@ -217,6 +224,32 @@ void check_model(const ModelConfig& model) {
                "; it must be at least 257 (256 bytes and the beginning-of-sample token)");
 }
 
+void check_experts(const ModelConfig& model) {
+  require_positive("model.experts", model.experts);
+  require_positive("model.top_k", model.top_k);
+  TTRACE_CHECK(model.top_k <= model.experts,
+               UsageError,
+               "model.top_k is ",
+               model.top_k,
+               "; a token cannot go to more than model.experts ",
+               model.experts);
+  const std::pair<const char*, double> settings[] = {
+      {"model.shared_expert", static_cast<double>(model.shared_expert)},
+      {"model.aux_loss", model.aux_loss},
+      {"model.z_loss", model.z_loss},
+      {"model.expert_bias", model.expert_bias}};
+  for (const auto& [key, value] : settings) {
+    TTRACE_CHECK(value >= 0.0, UsageError, key, " is ", value, "; it must not be negative");
+    TTRACE_CHECK(value == 0.0 || model.experts > 1,
+                 UsageError,
+                 key,
+                 " is ",
+                 value,
+                 "; it needs model.experts 2 or more, not ",
+                 model.experts);
+  }
+}
+
 void check_optimizer(const OptimizerConfig& optimizer) {
   require_positive("optimizer.learning_rate", optimizer.learning_rate);
   require_positive("optimizer.epsilon", optimizer.epsilon);
@@ -293,6 +326,12 @@ Precision parse_precision(const std::string& text) {
 
 void check(const Config& config) {
   check_model(config.model);
+  check_experts(config.model);
+  TTRACE_CHECK(config.precision != Precision::kFp8 || config.model.experts == 1,
+               UsageError,
+               "precision fp8 with model.experts ",
+               config.model.experts,
+               " is not implemented; use bf16, or experts 1");
   TTRACE_CHECK(config.data.documents == Documents::kSingle || config.model.sequence >= 4,
                UsageError,
                "model.sequence is ",

@@ -6,6 +6,7 @@
 //   H  hidden size                     L  layers                        V  vocabulary
 //   N  query heads                     G  key/value groups (N % G == 0) D  head size, H / N
 //   A  rows of linear_qkv, (N + 2G) D                                   F  ffn size
+//   E  experts of a layer              K  experts that a token goes to  T  tokens, S B
 //
 // Activations are sequence-first: [S, B, H]. Tokens and labels are sample-first: [B, S].
 //
@@ -66,6 +67,13 @@ struct ModelConfig {
   double attention_dropout = 0.0;    // probability that an attention weight is dropped
   double label_smoothing = 0.0;      // probability that a label leaves to all other tokens
   std::vector<std::int64_t> frozen;  // numbers of layers that do not train
+  std::int64_t experts = 1;          // E; 1: a dense model
+  std::int64_t top_k = 1;            // K
+  std::int64_t shared_expert =
+      0;                     // ffn size of an expert that every token goes to; 0: there is none
+  double aux_loss = 0.0;     // weight of the loss that wants experts to be used alike
+  double z_loss = 0.0;       // weight of the loss that wants the router's logits to be small
+  double expert_bias = 0.0;  // what a step adds to or takes from the router's biases; 0: none
 
   [[nodiscard]] std::int64_t head_size() const { return hidden / heads; }  // D
 };

@@ -10,7 +10,11 @@
 namespace ttrace::reference {
 namespace {
 
+// Those that may compute in FP8.
 std::vector<Linear*> linears_of(const TransformerLayer& layer) {
+  if (layer.mlp == nullptr) {
+    return {};  // experts do not, see check()
+  }
   return {layer.self_attention->linear_qkv.get(),
           layer.self_attention->linear_proj.get(),
           layer.mlp->linear_fc1.get(),
@@ -30,9 +34,14 @@ TransformerLayer::TransformerLayer(const ModelConfig& model,
       pre_mlp_layernorm(
           register_module("pre_mlp_layernorm",
                           std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type))),
-      mlp(register_module("mlp", std::make_shared<Mlp>(model, type))),
       attention_dropout_(model.dropout, path + ".self_attention_dropout"),
-      mlp_dropout_(model.dropout, path + ".mlp_dropout") {}
+      mlp_dropout_(model.dropout, path + ".mlp_dropout") {
+  if (model.experts > 1) {
+    moe = register_module("mlp", std::make_shared<MixtureOfExperts>(model, type));
+  } else {
+    mlp = register_module("mlp", std::make_shared<Mlp>(model, model.ffn, type));
+  }
+}
 
 at::Tensor TransformerLayer::dropped(const at::Tensor& x,
                                      const Dropout& dropout,
@@ -50,13 +59,16 @@ at::Tensor TransformerLayer::dropped(const at::Tensor& x,
 at::Tensor TransformerLayer::forward(const at::Tensor& input,
                                      const RotaryTable& rotary,
                                      const at::Tensor& documents,
-                                     const Draw& draw) const {
+                                     const Draw& draw,
+                                     Routing& routing) const {
   Scope scope(*this);
   at::Tensor x = scope.in(input);  // [S, B, H], the residual stream
   const at::Tensor attention =
       self_attention->forward(input_layernorm->forward(x), rotary, documents, draw);
   x = x + dropped(attention, attention_dropout_, "self_attention_dropout", draw);
-  x = x + dropped(mlp->forward(pre_mlp_layernorm->forward(x)), mlp_dropout_, "mlp_dropout", draw);
+  const at::Tensor normed = pre_mlp_layernorm->forward(x);
+  const at::Tensor block = moe != nullptr ? moe->forward(normed, routing) : mlp->forward(normed);
+  x = x + dropped(block, mlp_dropout_, "mlp_dropout", draw);
   return scope.out(x);
 }
 
@@ -113,6 +125,14 @@ void Gpt::end_step() {
 }
 
 at::Tensor Gpt::forward(const at::Tensor& tokens, const Packing& packing, const Draw& draw) const {
+  Routing nothing;
+  return forward(tokens, packing, draw, nothing);
+}
+
+at::Tensor Gpt::forward(const at::Tensor& tokens,
+                        const Packing& packing,
+                        const Draw& draw,
+                        Routing& routing) const {
   const at::ScalarType type = word_embeddings->weight.scalar_type();
   RotaryTable rotary =
       rotary_table(tokens.size(1), model_.head_size(), model_.rotary_base, high_precision(type));
@@ -122,9 +142,25 @@ at::Tensor Gpt::forward(const at::Tensor& tokens, const Packing& packing, const 
 
   at::Tensor x = word_embeddings->forward(tokens.t());  // [S, B, H]
   for (const auto& layer : layers) {
-    x = layer->forward(x, rotary, packing.documents, draw);
+    x = layer->forward(x, rotary, packing.documents, draw, routing);
   }
   return output_layer->forward(final_layernorm->forward(x), word_embeddings->weight);
+}
+
+void Gpt::update_expert_biases(const std::vector<at::Tensor>& loads) {
+  for (std::size_t n = 0; n < layers.size(); ++n) {
+    at::Tensor& bias = layers[n]->moe->router->expert_bias;
+    bias.copy_(updated_bias(bias, loads[n], model_.expert_bias));
+  }
+}
+
+std::vector<NamedTensor> Gpt::expert_biases() const {
+  std::vector<NamedTensor> result;
+  for (std::size_t n = 0; model_.expert_bias > 0.0 && n < layers.size(); ++n) {
+    result.push_back({"decoder.layers." + std::to_string(n) + ".mlp.router.expert_bias",
+                      layers[n]->moe->router->expert_bias});
+  }
+  return result;
 }
 
 }  // namespace ttrace::reference

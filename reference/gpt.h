@@ -2,6 +2,7 @@
 //
 //   x = embedding(tokens)
 //   each layer:  x = x + dropout(attention(norm(x)));  x = x + dropout(mlp(norm(x)))
+//                where mlp may be a mixture of experts (moe.h)
 //   logits = norm(x) W^T
 //
 // Sources: Radford et al., "Language models are unsupervised multitask learners" (2019), section
@@ -16,6 +17,9 @@
 #include "dropout.h"
 #include "layers.h"
 #include "mlp.h"
+#include "moe.h"
+
+#include <ttrace/session.h>
 
 #include <memory>
 #include <string>
@@ -31,12 +35,14 @@ class TransformerLayer : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& input,
                      const RotaryTable& rotary,
                      const at::Tensor& documents,
-                     const Draw& draw) const;
+                     const Draw& draw,
+                     Routing& routing) const;
 
   std::shared_ptr<LayerNorm> input_layernorm;
   std::shared_ptr<SelfAttention> self_attention;
   std::shared_ptr<LayerNorm> pre_mlp_layernorm;
-  std::shared_ptr<Mlp> mlp;
+  std::shared_ptr<Mlp> mlp;               // of a dense model
+  std::shared_ptr<MixtureOfExperts> moe;  // of another one; its name is "mlp" as well
 
  private:
   // What a block gives to the stream, some of it dropped. `name` of the dropout.
@@ -68,7 +74,13 @@ struct Packing {
 class Gpt : public torch::nn::Module {
  public:
   Gpt(const ModelConfig& model, Precision precision);
-  // [B, S] i64 -> logits [S, B, V]; a model with dropout needs `draw`.
+  // [B, S] i64 -> logits [S, B, V]; a model with dropout needs `draw`. Requires: with experts,
+  // `routing` has its tokens.
+  at::Tensor forward(const at::Tensor& tokens,
+                     const Packing& packing,
+                     const Draw& draw,
+                     Routing& routing) const;
+  // Of a dense model.
   at::Tensor forward(const at::Tensor& tokens,
                      const Packing& packing = {},
                      const Draw& draw = {}) const;
@@ -77,6 +89,11 @@ class Gpt : public torch::nn::Module {
   void use_fp8(const Fp8Config& config);
   // After every step, because FP8 scales may follow from past ones.
   void end_step();
+
+  // After a step in which layer n sent loads[n] [E] tokens to its experts.
+  void update_expert_biases(const std::vector<at::Tensor>& loads);
+  // What update_expert_biases() changes.
+  [[nodiscard]] std::vector<NamedTensor> expert_biases() const;
 
   std::shared_ptr<Embedding> word_embeddings;
   std::vector<std::shared_ptr<TransformerLayer>> layers;

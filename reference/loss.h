@@ -3,6 +3,9 @@
 //   mean:       1/M sum over micro-batches m of (sum of its losses / its number of tokens)
 //   per_token:  sum over micro-batches of the sum of its losses / number of tokens of the step
 //
+// The losses of routers (moe.h), with their weights, are added to a micro-batch's own: to the mean,
+// or, times the number of its tokens that count, to the sum.
+//
 // The number of tokens of the step is known at its end only; so with per_token a micro-batch goes
 // backward from its sum, and main gradients are divided at the end.
 #pragma once

@@ -14,15 +14,12 @@ at::Tensor activate(const at::Tensor& x, Activation activation) {
   return at::silu(gate) * up;
 }
 
-Mlp::Mlp(const ModelConfig& model, at::ScalarType type)
-    : linear_fc1(
-          register_module("linear_fc1",
-                          std::make_shared<Linear>(
-                              model.hidden,
-                              model.activation == Activation::kSwiglu ? 2 * model.ffn : model.ffn,
-                              type))),
-      linear_fc2(
-          register_module("linear_fc2", std::make_shared<Linear>(model.ffn, model.hidden, type))),
+Mlp::Mlp(const ModelConfig& model, std::int64_t ffn, at::ScalarType type)
+    : linear_fc1(register_module(
+          "linear_fc1",
+          std::make_shared<Linear>(
+              model.hidden, model.activation == Activation::kSwiglu ? 2 * ffn : ffn, type))),
+      linear_fc2(register_module("linear_fc2", std::make_shared<Linear>(ffn, model.hidden, type))),
       activation_(model.activation) {}
 
 at::Tensor Mlp::forward(const at::Tensor& x) const {
@@ -33,6 +30,20 @@ at::Tensor Mlp::forward(const at::Tensor& x) const {
     active = scope.out(activate(scope.in(wide), activation_));
   }
   return linear_fc2->forward(active);
+}
+
+at::Tensor Mlp::forward(const at::Tensor& x, const Rows& places) const {
+  const auto traced = [&](const Linear& linear, const at::Tensor& input) {
+    Scope scope(linear);
+    return scope.out(linear.forward(scope.in(input, places)), places);
+  };
+  const at::Tensor wide = traced(*linear_fc1, x);  // [n, F or 2F]
+  at::Tensor active;                               // [n, F]
+  {
+    Scope scope(*this, "activation");
+    active = scope.out(activate(scope.in(wide, places), activation_), places);
+  }
+  return traced(*linear_fc2, active);
 }
 
 }  // namespace ttrace::reference

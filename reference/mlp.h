@@ -8,6 +8,9 @@
 #include "config.h"
 #include "layers.h"
 
+#include <ttrace/scope.h>
+
+#include <cstdint>
 #include <memory>
 
 namespace ttrace::reference {
@@ -19,8 +22,10 @@ namespace ttrace::reference {
 
 class Mlp : public torch::nn::Module {
  public:
-  Mlp(const ModelConfig& model, at::ScalarType type);
+  Mlp(const ModelConfig& model, std::int64_t ffn, at::ScalarType type);
   at::Tensor forward(const at::Tensor& x) const;  // [S, B, H] -> [S, B, H]
+  // For some of the tokens, whose numbers `places` has: [n, H] -> [n, H].
+  at::Tensor forward(const at::Tensor& x, const Rows& places) const;
 
   std::shared_ptr<Linear> linear_fc1;  // H -> F, or 2F for swiglu
   std::shared_ptr<Linear> linear_fc2;  // F -> H

@@ -6,15 +6,21 @@
 
 #include <ttrace/annotations.h>
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+
 #include <cstdio>
 
 namespace ttrace::reference {
 namespace {
 
-std::vector<NamedTensor> named_parameters(const Gpt& model) {
+// All but the experts' biases, which no gradient changes.
+std::vector<NamedTensor> trained_parameters(const Gpt& model) {
   std::vector<NamedTensor> result;
   for (const auto& item : model.named_parameters()) {
-    result.push_back({item.key(), item.value()});
+    if (!item.key().ends_with(".expert_bias")) {
+      result.push_back({item.key(), item.value()});
+    }
   }
   return result;
 }
@@ -60,6 +66,12 @@ RunDescription describe(const Config& config, const ByteCorpus& corpus) {
                        {"attention_dropout", short_text(model.attention_dropout)},
                        {"label_smoothing", short_text(model.label_smoothing)},
                        {"frozen", joined(model.frozen)},
+                       {"experts", std::to_string(model.experts)},
+                       {"top_k", std::to_string(model.top_k)},
+                       {"shared_expert", std::to_string(model.shared_expert)},
+                       {"aux_loss", short_text(model.aux_loss)},
+                       {"z_loss", short_text(model.z_loss)},
+                       {"expert_bias", short_text(model.expert_bias)},
                        {"loss", to_string(config.loss)},
                        {"fp8_recipe", to_string(config.fp8.recipe)},
                        {"fp8_history", std::to_string(config.fp8.history)},
@@ -75,7 +87,17 @@ RunDescription describe(const Config& config, const ByteCorpus& corpus) {
   return description;
 }
 
-void add(Digest& digest, const at::Tensor& tensor) {
+bool has_router_losses(const ModelConfig& model) {
+  return model.aux_loss > 0.0 || model.z_loss > 0.0;
+}
+
+// [S, B]: s B + order[b], the numbers that tokens [B, S] have without a permutation.
+at::Tensor token_numbers(const at::Tensor& tokens, const std::vector<std::int64_t>& order) {
+  const at::Tensor row = at::arange(tokens.size(1)).unsqueeze(-1);
+  return row * tokens.size(0) + at::tensor(order, at::kLong);
+}
+
+void add_to(Digest& digest, const at::Tensor& tensor) {
   digest.add(tensor.const_data_ptr(), tensor.nbytes());
 }
 
@@ -100,10 +122,18 @@ Trainer::~Trainer() = default;
 void Trainer::start_session(const std::string& annotations) {
   const Layout one_device;
   const Annotations dims = Annotations::load(annotations);
-  fill_parameters(named_parameters(*model_), one_device, dims, config_.data.seed);
+  fill_parameters(trained_parameters(*model_), one_device, dims, config_.data.seed);
   session_.describe(describe(config_, corpus_));
   session_.attach(*model_, one_device, dims);
   session_.load_parameters();
+}
+
+at::Tensor Trainer::router_share(const Routing& routing, const at::Tensor& counts) const {
+  const double share = config_.loss == Loss::kPerToken
+                           ? counts.sum().item<double>()
+                           : 1.0 / static_cast<double>(config_.data.micro_batches);
+  return (config_.model.aux_loss * routing.balance_loss + config_.model.z_loss * routing.z_loss) *
+         share;
 }
 
 Trainer::Addend Trainer::run_micro_batch(std::int64_t iteration, std::int64_t index, Step& step) {
@@ -119,15 +149,61 @@ Trainer::Addend Trainer::run_micro_batch(std::int64_t iteration, std::int64_t in
                               ? Packing{samples.positions, samples.documents}
                               : Packing{};
   const Draw draw{config_.data.seed, iteration, index, at::tensor(order)};
-  const at::Tensor logits = model_->forward(samples.tokens, packing, draw);  // [S, B, V]
+  Routing routing{.tokens = token_numbers(samples.tokens, order), .counted = samples.counts.t()};
+  const at::Tensor logits = model_->forward(samples.tokens, packing, draw, routing);  // [S, B, V]
   const at::Tensor per_token =
       cross_entropy(logits, samples.labels, config_.model.label_smoothing);  // [S, B]
   microbatch.loss(per_token);
   const at::Tensor share =
       share_of_step(per_token, samples.counts, config_.loss, config_.data.micro_batches);
-  share.backward();
+  Addend addend{.loss = share.item<double>(), .tokens = samples.counts.sum().item<double>()};
+  if (has_router_losses(config_.model)) {
+    (share + router_share(routing, samples.counts)).backward();
+    addend.balance_loss = routing.balance_loss.item<double>();
+    addend.z_loss = routing.z_loss.item<double>();
+  } else {
+    share.backward();
+  }
   gradients_->add_micro_batch();
-  return {share.item<double>(), samples.counts.sum().item<double>()};
+  addend.loads = std::move(routing.loads);
+  return addend;
+}
+
+void Trainer::add(Addend& sum, const Addend& addend) {
+  sum.loss += addend.loss;
+  sum.tokens += addend.tokens;
+  sum.balance_loss += addend.balance_loss;
+  sum.z_loss += addend.z_loss;
+  sum.loads.resize(addend.loads.size());
+  for (std::size_t n = 0; n < addend.loads.size(); ++n) {
+    at::Tensor& load = sum.loads[n];
+    load = load.defined() ? load + addend.loads[n] : addend.loads[n];
+  }
+}
+
+void Trainer::finish_routing(const Addend& total, Step& step) {
+  const ModelConfig& model = config_.model;
+  const auto micro_batches = static_cast<double>(config_.data.micro_batches);
+  if (model.aux_loss > 0.0) {
+    step.scalar("aux_loss", total.balance_loss / micro_batches);
+  }
+  if (model.z_loss > 0.0) {
+    step.scalar("z_loss", total.z_loss / micro_batches);
+  }
+  if (model.expert_bias > 0.0) {
+    model_->update_expert_biases(total.loads);
+  }
+}
+
+std::vector<OptimizerEntry> Trainer::updated() const {
+  std::vector<OptimizerEntry> entries = optimizer_->entries();
+  for (const NamedTensor& bias : model_->expert_biases()) {
+    OptimizerEntry entry;
+    entry.path = bias.path;
+    entry.param = bias.tensor;
+    entries.push_back(std::move(entry));
+  }
+  return entries;
 }
 
 StepResult Trainer::step(std::int64_t iteration) {
@@ -135,22 +211,21 @@ StepResult Trainer::step(std::int64_t iteration) {
   StepResult result;
   Digest digest;
 
-  double tokens = 0.0;  // of the step that count
+  Addend total;
   gradients_->zero();
   for (std::int64_t index = 0; index < config_.data.micro_batches; ++index) {
-    const Addend addend = run_micro_batch(iteration, index, step);
-    result.loss += addend.loss;
-    tokens += addend.tokens;
+    add(total, run_micro_batch(iteration, index, step));
   }
+  result.loss = total.loss;
   if (config_.loss == Loss::kPerToken) {
-    result.loss /= tokens;
-    gradients_->divide(tokens);
+    result.loss /= total.tokens;
+    gradients_->divide(total.tokens);
   }
   step.gradients_reduced(gradients_->tensors());
   step.scalar("loss", result.loss);
   digest.add(&result.loss, sizeof result.loss);
   for (const auto& gradient : gradients_->tensors()) {
-    add(digest, gradient.tensor);
+    add_to(digest, gradient.tensor);
   }
 
   result.grad_norm = gradients_->norm();
@@ -158,9 +233,11 @@ StepResult Trainer::step(std::int64_t iteration) {
   gradients_->clip(result.grad_norm, config_.optimizer.clip);
   optimizer_->step(gradients_->tensors());
   model_->end_step();
-  step.parameters_updated(optimizer_->entries());
-  for (const auto& entry : optimizer_->entries()) {
-    add(digest, entry.param);
+  finish_routing(total, step);
+  const std::vector<OptimizerEntry> entries = updated();
+  step.parameters_updated(entries);
+  for (const auto& entry : entries) {
+    add_to(digest, entry.param);
   }
   result.digest = digest.text();
   return result;

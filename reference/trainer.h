@@ -13,10 +13,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace ttrace::reference {
 
 class Gpt;
+struct Routing;
 
 struct StepResult {
   double loss = 0.0;       // loss.h
@@ -39,14 +41,24 @@ class Trainer {
   [[nodiscard]] const AdamW& optimizer() const { return *optimizer_; }
 
  private:
-  // What a micro-batch adds: to the loss, and to the number of tokens that count.
+  // What a micro-batch adds to its step.
   struct Addend {
     double loss = 0.0;
-    double tokens = 0.0;
+    double tokens = 0.0;  // that count
+    double balance_loss = 0.0;
+    double z_loss = 0.0;
+    std::vector<at::Tensor> loads{};  // by layer, [E] i64: tokens sent to each expert
   };
+  static void add(Addend& sum, const Addend& addend);
 
   void start_session(const std::string& annotations);
+  // What the routers' losses add to what a micro-batch goes backward from.
+  at::Tensor router_share(const Routing& routing, const at::Tensor& counts) const;
   Addend run_micro_batch(std::int64_t iteration, std::int64_t index, Step& step);
+  // Records the routers' losses and moves the experts' biases.
+  void finish_routing(const Addend& total, Step& step);
+  // State that the step has changed: the optimizer's, and the experts' biases.
+  [[nodiscard]] std::vector<OptimizerEntry> updated() const;
 
   Config config_;
   ByteCorpus corpus_;

@@ -75,6 +75,25 @@ class ManifestReader {
     return values;
   }
 
+  // Nothing where the key is absent.
+  [[nodiscard]] std::vector<std::string> texts(const std::string& key) const {
+    std::vector<std::string> result;
+    const auto found = root_.find(key);
+    if (found == root_.end()) {
+      return result;
+    }
+    if (!found->is_array()) {
+      fail(key, "a list of texts");
+    }
+    for (const json& element : *found) {
+      if (!element.is_string()) {
+        fail(key, "a list of texts");
+      }
+      result.push_back(element.get<std::string>());
+    }
+    return result;
+  }
+
   [[nodiscard]] Section section(const std::string& key) const {
     const auto found = root_.find(key);
     if (found == root_.end() || !found->is_object()) {
@@ -147,6 +166,9 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   root["model"] = manifest.model;
   root["data"] = manifest.data;
   root["versions"] = manifest.versions;
+  if (!manifest.untraced.empty()) {
+    root["untraced"] = manifest.untraced;
+  }
   if (!manifest.forced_routing.empty()) {
     root["forced_routing"] = manifest.forced_routing;
   }
@@ -177,6 +199,7 @@ Manifest read_manifest(const std::string& directory) {
   manifest.model = reader.section("model");
   manifest.data = reader.section("data");
   manifest.versions = reader.section("versions");
+  manifest.untraced = reader.texts("untraced");
   if (reader.has("forced_routing")) {
     manifest.forced_routing = reader.text("forced_routing");
   }

@@ -32,6 +32,11 @@ void pack(Row& row, const std::vector<std::int64_t>& cu_seqlens, std::int64_t be
   }
 }
 
+// [s, b]
+at::Tensor token_numbers(std::int64_t sequence, std::int64_t samples) {
+  return at::arange(sequence * samples).view({sequence, samples});
+}
+
 Row load_row(const TextData& text, const DataConfig& data, const SampleKey& key) {
   const at::Tensor both = at::tensor(text.sample(key), at::kLong);
   const auto s = both.size(0) - 1;
@@ -69,7 +74,10 @@ Batch load_batch(const TextData& text, const DataConfig& data, SampleKey key) {
                      .documents = is_packed ? stacked(&Row::documents, 1) : at::Tensor(),
                      .rows = at::arange(rows.front().tokens.size(0)),
                      .samples = at::arange(data.micro_batch_size),
-                     .draw = microbatch_state(key)}};
+                     .draw = microbatch_state(key),
+                     .tokens = token_numbers(rows.front().tokens.size(0), data.micro_batch_size),
+                     .counted = stacked(&Row::loss_mask, 1),
+                     .microbatch = key.microbatch}};
 }
 
 Batch reordered(const Batch& batch, const at::Tensor& order) {
@@ -82,7 +90,10 @@ Batch reordered(const Batch& batch, const at::Tensor& order) {
                  .documents = documents.defined() ? documents.index_select(1, order) : documents,
                  .rows = batch.places.rows,
                  .samples = batch.places.samples.index_select(0, order),
-                 .draw = batch.places.draw}};
+                 .draw = batch.places.draw,
+                 .tokens = batch.places.tokens.index_select(1, order),
+                 .counted = batch.places.counted.index_select(1, order),
+                 .microbatch = batch.places.microbatch}};
 }
 
 Batch part_of_rank(const Batch& batch, const Group& cp, const Bugs& bugs) {
@@ -97,7 +108,10 @@ Batch part_of_rank(const Batch& batch, const Group& cp, const Bugs& bugs) {
                      .documents = batch.places.documents,
                      .rows = batch.places.rows.index_select(0, rows),
                      .samples = batch.places.samples,
-                     .draw = batch.places.draw}};
+                     .draw = batch.places.draw,
+                     .tokens = batch.places.tokens.index_select(0, rows),
+                     .counted = batch.places.counted.index_select(0, rows),
+                     .microbatch = batch.places.microbatch}};
 }
 
 }  // namespace megatron_mini

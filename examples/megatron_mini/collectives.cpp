@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -133,6 +134,21 @@ at::Tensor reduce_scatter(const at::Tensor& input, const Group& group) {
         kSync,
         kNoTimeout});
   report.finished(result);
+  return result;
+}
+
+at::Tensor all_to_all(const at::Tensor& input,
+                      const std::vector<std::int64_t>& sent,
+                      const std::vector<std::int64_t>& received,
+                      const Group& group) {
+  if (group.size == 1) {
+    return input.clone(at::MemoryFormat::Contiguous);
+  }
+  std::vector<std::int64_t> shape = input.sizes().vec();
+  shape.at(0) = std::accumulate(received.begin(), received.end(), std::int64_t{0});
+  at::Tensor result = at::empty(shape, input.options());
+  call("c10d::alltoall_base_",
+       {result, input.contiguous(), group_value(group), received, sent, kSync, kNoTimeout});
   return result;
 }
 

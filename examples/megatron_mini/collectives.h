@@ -13,6 +13,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace megatron_mini {
 
@@ -38,6 +39,14 @@ enum class Reduction : std::uint8_t { kSum, kMax };
                                                            const Group& group);
 // Sums and keeps this rank's part of dimension 0: [n, ...] -> [n / size, ...].
 [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& input, const Group& group);
+
+// Sends the first sent[0] rows of the input to rank 0, the next sent[1] to rank 1, ..., and joins
+// what the ranks sent here, received[r] rows of rank r: [sum of sent, ...] -> [sum of received,
+// ...].
+[[nodiscard]] at::Tensor all_to_all(const at::Tensor& input,
+                                    const std::vector<std::int64_t>& sent,
+                                    const std::vector<std::int64_t>& received,
+                                    const Group& group);
 
 // Begins to send and returns what waits until the tensor has left; call that once. `tag` tells this
 // message from others to the same rank; the input may be strided.

@@ -150,6 +150,12 @@ ModelConfig read_model(Section section) {
   model.attention_dropout = section.fraction("attention_dropout");
   model.label_smoothing = section.fraction("label_smoothing");
   model.frozen = section.optional("frozen", model.frozen);
+  model.experts = section.at_least("experts", std::int64_t{1}, model.experts);
+  model.top_k = section.at_least("top_k", std::int64_t{1}, model.top_k);
+  model.shared_expert = section.at_least("shared_expert", std::int64_t{0}, model.shared_expert);
+  model.aux_loss = section.at_least("aux_loss", 0.0, model.aux_loss);
+  model.z_loss = section.at_least("z_loss", 0.0, model.z_loss);
+  model.expert_bias = section.at_least("expert_bias", 0.0, model.expert_bias);
   section.refuse_others();
   return model;
 }
@@ -215,6 +221,20 @@ void check_model(const std::string& file, const ModelConfig& model) {
                  ", but the model has layers 0 to ",
                  model.layers - 1);
   }
+  TTRACE_CHECK(model.top_k <= model.experts,
+               UsageError,
+               file,
+               ": top_k ",
+               model.top_k,
+               " must not be above experts ",
+               model.experts);
+  const bool wants_experts = model.shared_expert > 0 || model.aux_loss > 0.0 ||
+                             model.z_loss > 0.0 || model.expert_bias > 0.0;
+  TTRACE_CHECK(model.experts > 1 || !wants_experts,
+               UsageError,
+               file,
+               ": shared_expert, aux_loss, z_loss and expert_bias need experts of at least 2, not ",
+               model.experts);
 }
 
 }  // namespace

@@ -39,6 +39,12 @@ struct ModelConfig {
   double attention_dropout = 0.0;    // of attention weights
   double label_smoothing = 0.0;      // probability that labels leave to the other tokens
   std::vector<std::int64_t> frozen;  // numbers of layers that do not train
+  std::int64_t experts = 1;          // of every layer; 1: a dense model
+  std::int64_t top_k = 1;            // experts that a token goes to
+  std::int64_t shared_expert = 0;    // ffn width of an expert that has all tokens; 0: none
+  double aux_loss = 0.0;             // coefficient of the routers' load-balancing loss
+  double z_loss = 0.0;               // coefficient of the routers' z loss
+  double expert_bias = 0.0;          // rate of the biases of the routers' choice; 0: no biases
 
   [[nodiscard]] std::int64_t head_size() const { return hidden / heads; }
   // Blocks of rows in fc1: gate and up, or one.

@@ -42,6 +42,9 @@ void sum_wrongly(const at::Tensor& bucket,
 }
 
 SumOverTp sum_over_tp(const ModelParameter& parameter, int tp, const Bugs& bugs) {
+  if (parameter.role == ParameterRole::kReplicatedRouter && bugs.on("sp-router-grad")) {
+    return {.done = false};
+  }
   const bool is_norm = parameter.role == ParameterRole::kReplicatedNorm;
   if (is_norm && bugs.on("sp-norm-grad")) {
     return {.done = false};

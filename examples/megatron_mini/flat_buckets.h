@@ -38,11 +38,12 @@ struct FlatBucket {
 };
 
 // In the order of the parameters; padded where `divided`, and then with `aligns_tied` the
-// embedding's weight has a bucket of its own.
+// embedding's weight has a bucket of its own. Experts have others than the rest.
 [[nodiscard]] std::vector<FlatBucket> flat_buckets(std::span<const ModelParameter> parameters,
                                                    const Group& group,
                                                    bool divided,
-                                                   bool aligns_tied = true);
+                                                   bool aligns_tied = true,
+                                                   const Group& of_experts = {});
 
 // What a rank keeps of a parameter.
 struct OwnedPart {

@@ -1,5 +1,7 @@
 #include "gpt_model.h"
 
+#include "moe_layer.h"
+
 #include <ttrace/scope.h>
 
 #include <ATen/ATen.h>
@@ -24,27 +26,30 @@ void freeze(torch::nn::Module& module) {
 
 }  // namespace
 
-at::Tensor ActivationFunction::forward(const at::Tensor& input) {
-  ttrace::Scope scope(*this);
-  const at::Tensor x = scope.in(input);
-  if (kind_ == Activation::kGelu) {
-    return scope.out(at::gelu(x));
+at::Tensor activate(const at::Tensor& input, Activation kind) {
+  if (kind == Activation::kGelu) {
+    return at::gelu(input);
   }
-  const auto halves = x.chunk(2, -1);  // this rank's gate and up
-  return scope.out(at::silu(halves[0]) * halves[1]);
+  const auto halves = input.chunk(2, -1);  // this rank's gate and up
+  return at::silu(halves[0]) * halves[1];
 }
 
-Mlp::Mlp(const Blueprint& blueprint, const std::string& path) {
+at::Tensor ActivationFunction::forward(const at::Tensor& input) {
+  ttrace::Scope scope(*this);
+  return scope.out(activate(scope.in(input), kind_));
+}
+
+Mlp::Mlp(const Blueprint& blueprint, std::int64_t ffn, const std::string& path) {
   const auto& model = blueprint.model;
-  linear_fc1_ = register_module(
-      "linear_fc1",
-      std::make_shared<ColumnParallelLinear>(
-          model.hidden, model.gates() * model.ffn, blueprint, path + ".linear_fc1"));
+  linear_fc1_ =
+      register_module("linear_fc1",
+                      std::make_shared<ColumnParallelLinear>(
+                          model.hidden, model.gates() * ffn, blueprint, path + ".linear_fc1"));
   activation_ =
       register_module("activation", std::make_shared<ActivationFunction>(model.activation));
-  linear_fc2_ = register_module("linear_fc2",
-                                std::make_shared<RowParallelLinear>(
-                                    model.ffn, model.hidden, blueprint, path + ".linear_fc2"));
+  linear_fc2_ = register_module(
+      "linear_fc2",
+      std::make_shared<RowParallelLinear>(ffn, model.hidden, blueprint, path + ".linear_fc2"));
 }
 
 at::Tensor Mlp::forward(const at::Tensor& input) {
@@ -64,9 +69,15 @@ TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string
           std::make_shared<ResidualDropout>(blueprint, path + ".self_attention_dropout"))),
       pre_mlp_layernorm_(
           register_module("pre_mlp_layernorm", std::make_shared<LayerNorm>(blueprint))),
-      mlp_(register_module("mlp", std::make_shared<Mlp>(blueprint, path + ".mlp"))),
       mlp_dropout_(register_module(
-          "mlp_dropout", std::make_shared<ResidualDropout>(blueprint, path + ".mlp_dropout"))) {}
+          "mlp_dropout", std::make_shared<ResidualDropout>(blueprint, path + ".mlp_dropout"))) {
+  if (blueprint.model.experts > 1) {
+    moe_ = register_module("mlp", std::make_shared<MoeLayer>(blueprint, path + ".mlp"));
+  } else {
+    mlp_ = register_module("mlp",
+                           std::make_shared<Mlp>(blueprint, blueprint.model.ffn, path + ".mlp"));
+  }
+}
 
 at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces& places) {
   (*before_forward_)(path_);
@@ -74,7 +85,9 @@ at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces&
   const at::Tensor stream = scope.in(input);
   const at::Tensor attention = self_attention_->forward(input_layernorm_->forward(stream), places);
   const at::Tensor attended = stream + self_attention_dropout_->forward(attention, places);
-  const at::Tensor mlp = mlp_->forward(pre_mlp_layernorm_->forward(attended));
+  const at::Tensor normed = pre_mlp_layernorm_->forward(attended);
+  const at::Tensor mlp =
+      moe_ != nullptr ? moe_->forward(normed, attended, places) : mlp_->forward(normed);
   return scope.out(attended + mlp_dropout_->forward(mlp, places));
 }
 
@@ -191,9 +204,19 @@ int GptModel::chunk_of(const std::string& path) const {
 
 namespace {
 
-ParameterRole role_of(const torch::nn::Module& module, const std::string& name) {
+// `module` at `path` owns parameter `name`.
+ParameterRole role_of(const std::string& path,
+                      const torch::nn::Module& module,
+                      const std::string& name) {
+  if (module.as<ExpertLinear>() != nullptr) {
+    return path.ends_with(".linear_fc2") && name == "bias" ? ParameterRole::kExpertReplicated
+                                                           : ParameterRole::kExpertSplit;
+  }
   if (module.as<LayerNorm>() != nullptr) {
     return ParameterRole::kReplicatedNorm;
+  }
+  if (module.as<Router>() != nullptr) {
+    return ParameterRole::kReplicatedRouter;
   }
   const auto* const column = module.as<ColumnParallelLinear>();
   const auto* const row = module.as<RowParallelLinear>();
@@ -211,9 +234,12 @@ std::vector<ModelParameter> GptModel::model_parameters() const {
   std::vector<ModelParameter> result;
   for (const auto& module : named_modules()) {
     for (const auto& item : module.value()->named_parameters(/*recurse=*/false)) {
+      if (item.key() == "expert_bias") {
+        continue;
+      }
       ModelParameter parameter{.path = module.key() + "." + item.key(),
                                .tensor = item.value(),
-                               .role = role_of(*module.value(), item.key())};
+                               .role = role_of(module.key(), *module.value(), item.key())};
       parameter.chunk = chunk_of(parameter.path);
       parameter.is_second_copy =
           !parallel_.is_first_stage() && parameter.path.starts_with("embedding.");

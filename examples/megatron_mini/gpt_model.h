@@ -2,10 +2,11 @@
 //
 // Modules and parameters: embedding.word_embeddings, decoder.layers.N.{input_layernorm,
 // self_attention.{linear_qkv, core_attention, linear_proj}, pre_mlp_layernorm, mlp.{linear_fc1,
-// activation, linear_fc2}}, decoder.final_layernorm, output_layer. N is global: a pipeline stage
-// has some of the layers, the first one the embedding, the last one what follows the layers. Where
-// the weights are tied the last stage has embedding.word_embeddings.weight as well, for its output
-// layer.
+// activation, linear_fc2}}, decoder.final_layernorm, output_layer; with experts, mlp.{router,
+// experts.E.{linear_fc1, linear_fc2}, shared_expert.{linear_fc1, activation, linear_fc2}}. N is
+// global: a pipeline stage has some of the layers, the first one the embedding, the last one what
+// follows the layers. Where the weights are tied the last stage has
+// embedding.word_embeddings.weight as well, for its output layer.
 #pragma once
 
 #include "attention.h"
@@ -19,7 +20,11 @@
 
 namespace megatron_mini {
 
-// gelu(x) by erf, or silu(gate) * up.
+class MoeLayer;
+
+// gelu(x) by erf, or silu(gate) * up: [..., gates * f] -> [..., f].
+[[nodiscard]] at::Tensor activate(const at::Tensor& input, Activation kind);
+
 class ActivationFunction : public torch::nn::Module {
  public:
   explicit ActivationFunction(Activation kind) : kind_(kind) {}
@@ -32,7 +37,7 @@ class ActivationFunction : public torch::nn::Module {
 
 class Mlp : public torch::nn::Module {
  public:
-  Mlp(const Blueprint& blueprint, const std::string& path);
+  Mlp(const Blueprint& blueprint, std::int64_t ffn, const std::string& path);
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> [rows, b, h]
 
  private:
@@ -54,7 +59,8 @@ class TransformerLayer : public torch::nn::Module {
   std::shared_ptr<SelfAttention> self_attention_;
   std::shared_ptr<ResidualDropout> self_attention_dropout_;
   std::shared_ptr<LayerNorm> pre_mlp_layernorm_;
-  std::shared_ptr<Mlp> mlp_;
+  std::shared_ptr<Mlp> mlp_;       // of a dense model
+  std::shared_ptr<MoeLayer> moe_;  // of one with experts; its name is "mlp" as well
   std::shared_ptr<ResidualDropout> mlp_dropout_;
 };
 
@@ -84,7 +90,21 @@ class Decoder : public torch::nn::Module {
 // What the gradient reduction has to know about a parameter. Replicated ones are whole on every tp
 // rank; with sequence parallelism a rank's gradient of them is an addend that comes from its rows.
 // Whole ones have whole gradients on every tp rank as well.
-enum class ParameterRole : std::uint8_t { kSplit, kReplicatedNorm, kReplicatedBias, kWhole };
+// Experts are the business of other ranks (parallel.h); the bias of an expert's linear_fc2 is whole
+// on every rank of etp, of which the first adds it, so that the others' gradient of it is 0.
+enum class ParameterRole : std::uint8_t {
+  kSplit,
+  kReplicatedNorm,
+  kReplicatedBias,
+  kReplicatedRouter,
+  kWhole,
+  kExpertSplit,
+  kExpertReplicated,
+};
+
+[[nodiscard]] inline bool is_of_expert(ParameterRole role) {
+  return role == ParameterRole::kExpertSplit || role == ParameterRole::kExpertReplicated;
+}
 
 struct ModelParameter {
   std::string path;
@@ -104,7 +124,7 @@ class GptModel : public torch::nn::Module {
                                    const TokenPlaces& places,
                                    int chunk = 0);
 
-  // In the order of named_parameters().
+  // In the order of named_parameters(), without the routers' biases, which no gradient changes.
   [[nodiscard]] std::vector<ModelParameter> model_parameters() const;
   // The layers of this stage's chunks.
   [[nodiscard]] const std::vector<LayerRange>& chunks() const { return decoder_->chunks(); }

@@ -119,7 +119,17 @@ void check_divisible(const ModelConfig& model, const Parallel& parallel) {
     TTRACE_CHECK(size % tp == 0, UsageError, "--tp ", tp, " does not divide ", name, " ", size);
   };
   check("heads", model.heads);
-  check("ffn", model.ffn);
+  if (model.experts > 1) {
+    check("shared_expert", model.shared_expert);
+    TTRACE_CHECK(model.ffn % parallel.etp.size == 0,
+                 UsageError,
+                 "--etp ",
+                 parallel.etp.size,
+                 " does not divide ffn ",
+                 model.ffn);
+  } else {
+    check("ffn", model.ffn);
+  }
   TTRACE_CHECK(model.query_groups % tp == 0 || tp % model.query_groups == 0,
                UsageError,
                "--tp ",

@@ -34,6 +34,9 @@ struct Blueprint {
   std::vector<int> layer_tp{};  // TP degree of each layer, 1 or tp; empty: tp
   std::shared_ptr<BeforeForward> before_forward = std::make_shared<BeforeForward>();
   std::optional<Fp8Config> fp8{};  // of linears in layers; nothing: none computes in FP8
+  // Of the whole step; what losses that start in the model are scaled by.
+  Loss loss = Loss::kMean;
+  std::int64_t micro_batches = 1;
 
   // What layer `number` is built from.
   [[nodiscard]] Blueprint of_layer(std::int64_t number) const;

@@ -58,7 +58,8 @@ void train(Trainer& trainer, const megatron_mini::Options& options, int rank, in
   }
 }
 
-// Rank = ((pp_rank * dp + dp_rank) * cp + cp_rank) * tp + tp_rank. All ranks.
+// Rank = ((pp_rank * dp + dp_rank) * cp + cp_rank) * tp + tp_rank; within a stage that is as well
+// (edp_rank * ep + ep_rank) * etp + etp_rank. All ranks.
 Parallel groups_of(megatron_mini::MpiRuntime& runtime, const megatron_mini::Plan& plan) {
   const Group& world = runtime.world();
   const megatron_mini::Options& options = plan.options;
@@ -67,21 +68,31 @@ Parallel groups_of(megatron_mini::MpiRuntime& runtime, const megatron_mini::Plan
   const int stage = world.rank / in_stage;
   const int place = world.rank % in_stage;  // in its stage
   const int tp_rank = world.rank % options.tp;
+  const int etp_rank = world.rank % options.etp;
+  const int holders = options.etp * options.ep;  // ranks of a stage that hold its experts once
   const bool ties_stages = plan.config.model.tied && options.pp > 1;
   const bool shares_embedding = ties_stages && (stage == 0 || stage == options.pp - 1);
-  return {.world = world,
-          .tp = runtime.split("tp", world.rank / options.tp),
-          .cp = runtime.split("cp", world.rank / replica * options.tp + tp_rank),
-          .dp = runtime.split("dp", stage * replica + place % replica),
-          .dp_cp = runtime.split("dp_cp", stage * options.tp + tp_rank),
-          .pp = runtime.split("pp", place),
-          .embedding = runtime.split("embedding", shares_embedding ? place : in_stage + world.rank),
-          .sequence_parallel = options.sequence_parallel,
-          .ties_stages = ties_stages,
-          .chunks = options.vpp,
-          .first_stage_layers = options.first_stage_layers,
-          .last_stage_layers = options.last_stage_layers,
-          .zero1 = options.zero1};
+  Parallel parallel{
+      .world = world,
+      .tp = runtime.split("tp", world.rank / options.tp),
+      .cp = runtime.split("cp", world.rank / replica * options.tp + tp_rank),
+      .dp = runtime.split("dp", stage * replica + place % replica),
+      .dp_cp = runtime.split("dp_cp", stage * options.tp + tp_rank),
+      .pp = runtime.split("pp", place),
+      .embedding = runtime.split("embedding", shares_embedding ? place : in_stage + world.rank),
+      .sequence_parallel = options.sequence_parallel,
+      .ties_stages = ties_stages,
+      .chunks = options.vpp,
+      .first_stage_layers = options.first_stage_layers,
+      .last_stage_layers = options.last_stage_layers,
+      .zero1 = options.zero1};
+  if (plan.config.model.experts > 1) {
+    parallel.etp = runtime.split("etp", world.rank / options.etp);
+    parallel.ep = runtime.split("ep", world.rank / holders * options.etp + etp_rank);
+    parallel.edp = runtime.split("edp", stage * holders + place % holders);
+    parallel.etp_ep = runtime.split("etp_ep", world.rank / holders);
+  }
+  return parallel;
 }
 
 int run(megatron_mini::MpiRuntime& runtime, int argc, char** argv) {

@@ -17,7 +17,8 @@ namespace {
 // Whether sequence parallelism leaves an addend of its gradient on each tp rank.
 bool is_addend(const ModelParameter& parameter) {
   return parameter.role == ParameterRole::kReplicatedNorm ||
-         parameter.role == ParameterRole::kReplicatedBias;
+         parameter.role == ParameterRole::kReplicatedBias ||
+         parameter.role == ParameterRole::kReplicatedRouter;
 }
 
 std::vector<ModelParameter> trained(std::vector<ModelParameter> parameters) {
@@ -43,8 +44,11 @@ MainGradients::MainGradients(std::vector<ModelParameter> parameters,
       parameters_(trained(std::move(parameters))),
       parallel_(parallel),
       bugs_(bugs),
-      layout_(flat_buckets(
-          parameters_, parallel.dp_cp, parallel.zero1, !bugs.on("tied-shards-misaligned"))),
+      layout_(flat_buckets(parameters_,
+                           parallel.dp_cp,
+                           parallel.zero1,
+                           !bugs.on("tied-shards-misaligned"),
+                           bugs.on("expert-grads-in-dense-group") ? parallel.dp_cp : parallel.edp)),
       parts_(owned_parts(parameters_, layout_, parallel.zero1)),
       views_(parameters_.size()) {
   for (const auto& bucket : layout_) {
@@ -99,6 +103,19 @@ void MainGradients::accumulate(std::int64_t microbatch, int chunk) {
   }
 }
 
+double MainGradients::divisor_of_experts(double dense) const {
+  if (bugs_.on("expert-grads-not-divided")) {
+    return bugs_.size(1.0);
+  }
+  return bugs_.on("expert-grads-scaled-by-ep")
+             ? dense * parallel_.edp.size * parallel_.ep.size / parallel_.dp_cp.size
+             : dense;
+}
+
+bool MainGradients::is_of_experts(const FlatBucket& bucket) const {
+  return is_of_expert(parameters_[bucket.members.front().parameter].role);
+}
+
 void MainGradients::reduce(Loss loss) {
   if (!summed_) {
     sum_over_data_ranks(loss);
@@ -106,6 +123,7 @@ void MainGradients::reduce(Loss loss) {
   if (parallel_.sequence_parallel) {
     sum_sequence_parallel_gradients();
   }
+  sum_replicated_expert_gradients();
   sum_tied_gradients();
 }
 
@@ -116,7 +134,9 @@ void MainGradients::reduce_early(Loss loss) {
 
 void MainGradients::sum_over_data_ranks(Loss loss) {
   summed_ = gradient_divisor(loss, parallel_, bugs_);
-  divide(*summed_);
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    buckets_[i].div_(is_of_experts(layout_[i]) ? divisor_of_experts(*summed_) : *summed_);
+  }
   if (bugs_.on("vector-grads-not-reduced")) {
     sum_buckets_but_vectors();
   } else {
@@ -174,6 +194,15 @@ void MainGradients::divide(double divisor) {
   }
 }
 
+// Experts' biases that the ranks of etp hold copies of; the first one's gradient is the sum.
+void MainGradients::sum_replicated_expert_gradients() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].role == ParameterRole::kExpertReplicated) {
+      sum_in_place(views_[i], parallel_.etp);
+    }
+  }
+}
+
 void MainGradients::sum_sequence_parallel_gradients() {
   std::vector<at::Tensor> addends;
   std::vector<double> factors;
@@ -210,29 +239,41 @@ double MainGradients::norm() const {
   if (bugs_.on("norm-of-absent-grads")) {
     return 0.0;
   }
+  const double dense = squared_norm(false);
+  return std::sqrt(clips_experts_apart() ? dense : dense + squared_norm(true));
+}
+
+double MainGradients::squared_norm(bool of_experts) const {
   const bool is_local = bugs_.on("local-clip-norm");
   const bool counts_copies = is_local || bugs_.on("norm-counts-copies");
+  const bool counts_shards = !bugs_.on("expert-shards-not-in-norm");
+  const bool counts_tied_twice = bugs_.on("tied-counted-twice-in-norm");
   at::Tensor squared = at::zeros({1}, at::kDouble);
   for (const OwnedPart& part : parts_) {
-    if (parameters_[part.parameter].is_second_copy && !bugs_.on("tied-counted-twice-in-norm")) {
-      continue;
-    }
-    // The ranks of tp hold equal copies of a replicated gradient: the first one counts.
-    if (parameters_[part.parameter].role == ParameterRole::kSplit || parallel_.tp.rank == 0 ||
-        counts_copies) {
+    const ModelParameter& parameter = parameters_[part.parameter];
+    // Ranks hold equal copies of a replicated gradient: the first one counts.
+    const bool is_split = parameter.role == ParameterRole::kSplit ||
+                          (parameter.role == ParameterRole::kExpertSplit && counts_shards);
+    const int rank = of_experts ? parallel_.etp.rank : parallel_.tp.rank;
+    if (is_of_expert(parameter.role) == of_experts && (is_split || rank == 0 || counts_copies) &&
+        (counts_tied_twice || !parameter.is_second_copy)) {
       squared += part.of(views_[part.parameter]).to(at::kDouble).square().sum();
     }
   }
   if (!is_local) {
-    squared = all_reduce(squared, parallel_.tp);
+    squared = all_reduce(squared, of_experts ? parallel_.etp_ep : parallel_.tp);
     if (parallel_.zero1) {
-      sum_in_place(squared, parallel_.dp_cp);
+      sum_in_place(squared, of_experts ? parallel_.edp : parallel_.dp_cp);
     }
   }
   if (!bugs_.on("stage-clip-norm")) {
     squared = all_reduce(squared, parallel_.pp);
   }
-  return std::sqrt(squared.item<double>());
+  return squared.item<double>();
+}
+
+bool MainGradients::clips_experts_apart() const {
+  return bugs_.on("dense-and-expert-norms-apart");
 }
 
 void MainGradients::clip(double norm, double limit) {
@@ -243,9 +284,10 @@ void MainGradients::clip(double norm, double limit) {
     return;
   }
   constexpr double kTiny = 1e-6;  // keeps a norm of 0 finite, as in torch.nn.utils.clip_grad_norm_
-  const double coefficient = std::min(1.0, limit / (norm + kTiny));
-  for (const auto& bucket : buckets_) {
-    bucket.mul_(coefficient);
+  const double of_experts = clips_experts_apart() ? std::sqrt(squared_norm(true)) : norm;
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const double length = is_of_experts(layout_[i]) ? of_experts : norm;
+    buckets_[i].mul_(std::min(1.0, limit / (length + kTiny)));
   }
 }
 

@@ -10,6 +10,7 @@
 #include "parallel.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -29,8 +30,9 @@ class MainGradients {
   // The first part of reduce(), for those who want it before all gradients are there: later ones
   // are divided alike and stay this rank's own.
   void sum_over_data_ranks(Loss loss);
-  // Sums over dp and cp, then over tp what sequence parallelism left as addends, then over first
-  // and last stage the tied weight's. With Loss::kMean gradients are first divided by dp * cp,
+  // Sums over dp and cp, those of experts over edp, then over tp what sequence parallelism left as
+  // addends, over etp the biases that its first rank adds, then over first and last stage the tied
+  // weight's. With Loss::kMean gradients are first divided by dp * cp,
   // which the losses were multiplied by. With zero1 what lies outside this rank's parts is worth
   // nothing then. All ranks.
   void reduce(Loss loss);
@@ -54,6 +56,14 @@ class MainGradients {
   // A planted bug: parameters with one dimension keep their gradients, summed over cp.
   void sum_buckets_but_vectors();
   void sum_sequence_parallel_gradients();
+  void sum_replicated_expert_gradients();
+  // What the gradients of experts are divided by where those of all else are divided by `dense`.
+  [[nodiscard]] double divisor_of_experts(double dense) const;
+  // Squared norm over the whole model, of experts or of all else; the same on all ranks.
+  [[nodiscard]] double squared_norm(bool of_experts) const;
+  // Whether experts are clipped by a norm of their own.
+  [[nodiscard]] bool clips_experts_apart() const;
+  [[nodiscard]] bool is_of_experts(const FlatBucket& bucket) const;
   void sum_tied_gradients();
 
   std::int64_t frozen_addends_;             // elements of frozen parameters that tp would sum

@@ -49,6 +49,8 @@ po::options_description description() {
   add("recompute-layers",
       po::value<std::int64_t>()->value_name("N"),
       "layers of a part (default: 1)");
+  add("ep", po::value<int>()->value_name("N")->default_value(1), "expert-parallel ranks");
+  add("etp", po::value<int>()->value_name("N"), "tensor-parallel ranks of experts (default: --tp)");
   add("zero1", po::bool_switch(), "divide the optimizer over the ranks of dp and cp");
   add("overlap-gather", po::bool_switch(), "gather updated parameters during the next forward");
   add("bug", po::value<std::string>()->value_name("NAME"), "switch a silent bug on");
@@ -131,7 +133,14 @@ RunFacts facts_of(const Options& options, const Config& config) {
           {"micro_batch_size", config.data.micro_batch_size},
           {"swiglu", config.model.activation == Activation::kSwiglu ? 1 : 0},
           {"tied", config.model.tied ? 1 : 0},
-          {"experts", 1},
+          {"ep", options.ep},
+          {"etp", options.etp},
+          {"local_experts", config.model.experts / options.ep},
+          {"experts", config.model.experts},
+          {"top_k", config.model.top_k},
+          {"aux_loss", config.model.aux_loss > 0.0 ? 1 : 0},
+          {"z_loss", config.model.z_loss > 0.0 ? 1 : 0},
+          {"expert_bias", config.model.expert_bias > 0.0 ? 1 : 0},
           {"packed", config.data.documents == Documents::kPacked ? 1 : 0},
           {"loss_mask", config.data.masked == Masked::kNone ? 0 : 1},
           {"per_token", config.loss == Loss::kPerToken ? 1 : 0},
@@ -195,6 +204,25 @@ RecomputePlan read_recompute(const po::variables_map& values) {
   return plan;
 }
 
+void check_expert_layout(const Options& options) {
+  const int ranks = options.tp * options.cp * options.dp;
+  TTRACE_CHECK(options.etp >= 1 && options.ep >= 1 && ranks % (options.etp * options.ep) == 0,
+               UsageError,
+               "--etp ",
+               options.etp,
+               " times --ep ",
+               options.ep,
+               " must divide --tp times --cp times --dp, which is ",
+               ranks);
+  TTRACE_CHECK(options.sequence_parallel || options.tp == 1 || options.etp == options.tp,
+               UsageError,
+               "--etp ",
+               options.etp,
+               " other than --tp ",
+               options.tp,
+               " needs --sp, without which tensor-parallel ranks hold the same tokens");
+}
+
 void check_layout(const Options& options, int world_size) {
   TTRACE_CHECK(std::int64_t{options.tp} * options.cp * options.dp * options.pp == world_size,
                UsageError,
@@ -211,6 +239,7 @@ void check_layout(const Options& options, int world_size) {
                "; start with run_ranks N");
   TTRACE_CHECK(
       !options.sequence_parallel || options.tp >= 2, UsageError, "--sp needs --tp 2 or more");
+  check_expert_layout(options);
   check_zero1(options);
   TTRACE_CHECK(options.vpp >= 1, UsageError, "--vpp ", options.vpp, " must be at least 1");
   TTRACE_CHECK(options.vpp == 1 || options.pp >= 2,
@@ -264,6 +293,8 @@ void read_layout(const po::variables_map& values, int world_size, Options& optio
   options.first_stage_layers = optional<std::int64_t>(values, "first-stage-layers");
   options.last_stage_layers = optional<std::int64_t>(values, "last-stage-layers");
   options.sequence_parallel = values["sp"].as<bool>();
+  options.ep = values["ep"].as<int>();
+  options.etp = optional<int>(values, "etp").value_or(options.tp);
   options.zero1 = values["zero1"].as<bool>();
   options.overlap_gather = values["overlap-gather"].as<bool>();
   if (const auto list = optional<std::string>(values, "layer-tp")) {
@@ -312,6 +343,20 @@ Config load_config(const Options& options) {
   }
   config.data.seed = options.seed.value_or(config.data.seed);
   config.data.micro_batches = options.micro_batches.value_or(config.data.micro_batches);
+  TTRACE_CHECK(config.model.experts > 1 || options.etp == options.tp,
+               UsageError,
+               "--etp ",
+               options.etp,
+               " other than --tp ",
+               options.tp,
+               " needs model.experts of at least 2, not ",
+               config.model.experts);
+  TTRACE_CHECK(config.model.experts % options.ep == 0,
+               UsageError,
+               "--ep ",
+               options.ep,
+               " does not divide model.experts ",
+               config.model.experts);
   check_micro_batches(options, config.data.micro_batches);
   TTRACE_CHECK(options.layer_tp.empty() || std::ssize(options.layer_tp) == config.model.layers,
                UsageError,
@@ -326,6 +371,11 @@ Config load_config(const Options& options) {
                options.recompute.layers,
                " must lie between 1 and the number of layers, which is ",
                config.model.layers);
+  TTRACE_CHECK(config.precision != Precision::kFP8 || config.model.experts == 1,
+               UsageError,
+               "--precision fp8 with model.experts ",
+               config.model.experts,
+               " is not implemented; use bf16, or experts 1");
   options.bugs.check_can_act(facts_of(options, config));
   return config;
 }

@@ -33,6 +33,8 @@ struct Options {
   std::vector<int> layer_tp;  // TP degree of each layer, 1 or tp; empty: tp
   bool zero1 = false;
   bool overlap_gather = false;
+  int ep = 1;
+  int etp = 1;  // tp if not given
   Bugs bugs{};
   bool digest = false;
 };

@@ -1,5 +1,6 @@
 // Which ranks work together: tensor parallelism fastest, then context parallelism, then data
-// parallelism, then pipeline stages, as in Megatron-LM.
+// parallelism, then pipeline stages, as in Megatron-LM. Experts divide the ranks of a stage
+// in another way.
 #pragma once
 
 #include "collectives.h"
@@ -34,11 +35,28 @@ struct Parallel {
   [[nodiscard]] int parts() const { return is_redundant ? 1 : tp.size; }
   [[nodiscard]] int part() const { return is_redundant ? 0 : tp.rank; }
 
+  // The same ranks, divided once more for experts: etp fastest, then ep, then edp, so that
+  // etp * ep * edp = tp * cp * dp. Without names where the model has none.
+  Group etp{};     // shares the work on the same rows: parts of the same experts
+  Group ep{};      // has other experts
+  Group edp{};     // all ranks with the same part of the same experts
+  Group etp_ep{};  // one of everything that experts have; these ranks exchange tokens
+
   [[nodiscard]] bool is_first_stage() const { return pp.rank == 0; }
   [[nodiscard]] bool is_last_stage() const { return pp.rank + 1 == pp.size; }
   // Whether this rank's chunk is the one that micro-batches enter, or leave.
   [[nodiscard]] bool begins(int chunk) const { return is_first_stage() && chunk == 0; }
   [[nodiscard]] bool ends(int chunk) const { return is_last_stage() && chunk + 1 == chunks; }
+  // Whether no two ranks of tp * cp * dp hold the same token between tensor-parallel blocks. If
+  // not, those of tp hold the same ones, and etp is tp.
+  [[nodiscard]] bool has_distinct_tokens() const { return sequence_parallel || tp.size == 1; }
+  // Whether experts get tokens of several micro-batches at once: ranks of etp and ep are at
+  // different ones.
+  [[nodiscard]] bool mixes_microbatches() const {
+    return replica_size() % (etp.size * ep.size) != 0;
+  }
+  // Ranks that share a micro-batch.
+  [[nodiscard]] int replica_size() const { return tp.size * cp.size; }
 };
 
 // How key and value heads, one per query group, lie on tensor-parallel ranks: in `parts`, of which
@@ -53,6 +71,17 @@ struct KeyValueShare {
 [[nodiscard]] inline KeyValueShare key_value_share(std::int64_t query_groups, int tp) {
   const int parts = static_cast<int>(std::min<std::int64_t>(query_groups, tp));
   return {.parts = parts, .copies = tp / parts};
+}
+
+// Axes etp and ep, and ecp: ranks that share a micro-batch and hold the same experts; they have
+// other rows. Where the ranks of etp and ep belong to several micro-batches there is no such axis.
+inline void add_expert_axes(const Parallel& parallel, ttrace::Layout& layout) {
+  layout.add("etp", parallel.etp.size, parallel.etp.rank);
+  layout.add("ep", parallel.ep.size, parallel.ep.rank);
+  const int replica = parallel.replica_size();
+  const int holders = parallel.etp.size * parallel.ep.size;
+  const int ecp = parallel.mixes_microbatches() ? 1 : replica / holders;
+  layout.add("ecp", ecp, parallel.edp.rank % ecp);
 }
 
 // Axes kv and kv_copy stand for the tp ranks as key and value heads lie on them.
@@ -76,6 +105,9 @@ struct KeyValueShare {
     // Of the tied weight the two stages have different addends; the others have none.
     constexpr int kTiedStages = 2;
     layout.add("tied", kTiedStages, parallel.is_last_stage() ? 1 : 0);
+  }
+  if (!parallel.etp_ep.name.empty()) {
+    add_expert_axes(parallel, layout);
   }
   return layout;
 }

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <exception>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -89,6 +90,32 @@ int checked_count(const at::Tensor& tensor) {
   return static_cast<int>(tensor.numel());
 }
 
+// Where the ranks' rows lie in one tensor, in elements.
+struct Splits {
+  // `rows`: of each rank, along dimension 0.
+  Splits(const at::Tensor& tensor, const std::vector<std::int64_t>& rows, int ranks) {
+    checked_count(tensor);
+    const std::int64_t total = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+    TORCH_CHECK(static_cast<int>(rows.size()) == ranks && total == tensor.size(0),
+                "splits ",
+                rows,
+                " do not fit ",
+                ranks,
+                " ranks and a tensor of shape ",
+                tensor.sizes());
+    const int row = total == 0 ? 0 : static_cast<int>(tensor.numel() / total);
+    int start = 0;
+    for (const std::int64_t count : rows) {
+      counts.push_back(static_cast<int>(count) * row);
+      starts.push_back(start);
+      start += counts.back();
+    }
+  }
+
+  std::vector<int> counts;
+  std::vector<int> starts;
+};
+
 class MpiBackend : public c10d::Backend {
  public:
   // Owns `communicator`; `bf16` outlives the backend.
@@ -150,6 +177,25 @@ class MpiBackend : public c10d::Backend {
                              operation(input, options.reduceOp),
                              communicator_);
     return c10::make_intrusive<DoneWork>(c10d::OpType::_REDUCE_SCATTER_BASE);
+  }
+
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output,
+                                               at::Tensor& input,
+                                               std::vector<std::int64_t>& received,
+                                               std::vector<std::int64_t>& sent,
+                                               const c10d::AllToAllOptions& /*options*/) override {
+    const Splits to(input, sent, getSize());
+    const Splits from(output, received, getSize());
+    MPI_Alltoallv(input.data_ptr(),
+                  to.counts.data(),
+                  to.starts.data(),
+                  type_of(input),
+                  output.data_ptr(),
+                  from.counts.data(),
+                  from.starts.data(),
+                  type_of(output),
+                  communicator_);
+    return c10::make_intrusive<DoneWork>(c10d::OpType::ALLTOALL_BASE);
   }
 
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,

@@ -17,6 +17,10 @@ struct TokenPlaces {
   at::Tensor rows;       // [s] i64: number of this rank's tokens within their sample
   at::Tensor samples;    // [b] i64: number of the samples within their micro-batch
   std::uint64_t draw = 0;  // what is random in this micro-batch follows from it
+  at::Tensor tokens{};   // [s, b] i64: number of this rank's tokens within the micro-batch, s b + b
+                         // before samples were permuted
+  at::Tensor counted{};  // [s, b] bool: which of this rank's tokens count in the loss
+  std::int64_t microbatch = 0;  // number of the micro-batch within the step, over all ranks
 };
 
 }  // namespace megatron_mini

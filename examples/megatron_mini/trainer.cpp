@@ -3,6 +3,7 @@
 #include "cross_entropy.h"
 #include "faulty_checkpoint.h"
 #include "faulty_loss.h"
+#include "routing_step.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
@@ -121,7 +122,9 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
                       .parallel = parallel_,
                       .bugs = bugs_,
                       .recompute = plan_.options.recompute,
-                      .layer_tp = plan_.options.layer_tp};
+                      .layer_tp = plan_.options.layer_tp,
+                      .loss = config.loss,
+                      .micro_batches = config.data.micro_batches};
   before_forward_ = blueprint.before_forward;
   if (config.precision == Precision::kFP8) {
     blueprint.fp8 = config.fp8;
@@ -165,6 +168,12 @@ void Trainer::describe() {
                        {"attention_dropout", short_text(model.attention_dropout)},
                        {"label_smoothing", short_text(model.label_smoothing)},
                        {"frozen", joined(model.frozen)},
+                       {"experts", std::to_string(model.experts)},
+                       {"top_k", std::to_string(model.top_k)},
+                       {"shared_expert", std::to_string(model.shared_expert)},
+                       {"aux_loss", short_text(model.aux_loss)},
+                       {"z_loss", short_text(model.z_loss)},
+                       {"expert_bias", short_text(model.expert_bias)},
                        {"loss", name_of(plan_.config.loss)},
                        {"fp8_recipe", name_of(plan_.config.fp8.recipe)},
                        {"fp8_history", std::to_string(plan_.config.fp8.history)},
@@ -176,13 +185,20 @@ void Trainer::describe() {
                       {"masked", name_of(data.masked)},
                       {"digest", plan_.text.digest()}};
   description.precision = name_of(plan_.config.precision);
+  if (parallel_.mixes_microbatches()) {
+    // A gradient of an expert's parameter is then that of several micro-batches. Main gradients are
+    // compared nevertheless.
+    description.untraced = {R"(/param_grad/decoder\.layers\.\d+\.mlp\.experts\.)"};
+  }
   session_.describe(std::move(description));
 }
 
 void Trainer::start() {
   auto parameters = model_->model_parameters();
   for (const auto& parameter : parameters) {
-    broadcast(parameter.tensor.detach(), parallel_.dp_cp, 0);
+    broadcast(parameter.tensor.detach(),
+              is_of_expert(parameter.role) ? parallel_.edp : parallel_.dp_cp,
+              0);
     if (parameter.path.starts_with("embedding.")) {
       broadcast(parameter.tensor.detach(), parallel_.embedding, 0);
     }
@@ -246,6 +262,18 @@ StepResult Trainer::train_step(std::int64_t iteration) {
   return result;
 }
 
+void Trainer::finish_routing(ttrace::Step& step) {
+  const auto& model = plan_.config.model;
+  const RouterLosses losses = megatron_mini::finish_routing(
+      *model_, model, plan_.config.data.micro_batches, parallel_, bugs_);
+  if (model.aux_loss > 0.0) {
+    step.scalar("aux_loss", losses.aux_loss);
+  }
+  if (model.z_loss > 0.0) {
+    step.scalar("z_loss", losses.z_loss);
+  }
+}
+
 void Trainer::update_parameters(ttrace::Step& step) {
   optimizer_->step();
   roll_fp8_histories(*model_, parallel_, bugs_);
@@ -255,7 +283,13 @@ void Trainer::update_parameters(ttrace::Step& step) {
     static_cast<void>(gather_->finish());
     gather_due_ = false;
   }
-  step.parameters_updated(optimizer_->entries(!gather_due_));
+  auto entries = optimizer_->entries(!gather_due_);
+  if (plan_.config.model.experts > 1) {
+    finish_routing(step);
+    const auto biases = expert_biases(*model_);
+    entries.insert(entries.end(), biases.begin(), biases.end());
+  }
+  step.parameters_updated(entries);
 }
 
 Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {

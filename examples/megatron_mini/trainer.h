@@ -105,6 +105,8 @@ class Trainer {
                          const at::Tensor& loss_mask,
                          at::Tensor& to_minimise);
   [[nodiscard]] Transfers make_transfers() const;
+  // Records the routers' losses and moves their biases.
+  void finish_routing(ttrace::Step& step);
   // The loss of the step and the number of tokens that count in it, over all ranks.
   [[nodiscard]] LossAddend sum_over_ranks(const LossAddend& mine) const;
 

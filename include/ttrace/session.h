@@ -72,6 +72,10 @@ struct TTRACE_API RunDescription {
   Section versions;       // of the program
   std::string precision;  // "f64", "f32", "bf16": element type of activations; "fp8": quantised
                           // products of bf16 ones
+  // Regular expressions of ids that this run cannot give, such as a gradient that holds several
+  // micro-batches. What one of them is found in is not recorded, and a comparison lists it as
+  // allowed to be missing.
+  std::vector<std::string> untraced = {};
 };
 
 struct TTRACE_API MicrobatchOptions {
@@ -165,7 +169,7 @@ class TTRACE_API Session {
   // Whether this process is traced at all.
   [[nodiscard]] bool active() const { return tracer_ != nullptr; }
 
-  // Before attach().
+  // Before attach(). Throws UsageError for a pattern that is no regular expression.
   void describe(RunDescription description);
 
   // Takes the model's parameters and modules by their names, which are the canonical paths. Rank 0

@@ -1,0 +1,177 @@
+#include "router.h"
+
+#include <ttrace/scope.h>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <utility>
+
+namespace megatron_mini {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Hands a tensor on; in backward the loss, a scalar, gets `scale` as its gradient.
+struct AttachLoss : torch::autograd::Function<AttachLoss> {
+  static at::Tensor forward(AutogradContext* context,
+                            const at::Tensor& tensor,
+                            const at::Tensor& loss,
+                            double scale) {
+    context->saved_data["scale"] = scale;
+    context->saved_data["type"] = loss.scalar_type();
+    return tensor.view_as(tensor);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const at::Tensor of_loss = at::full(
+        {}, context->saved_data["scale"].toDouble(), context->saved_data["type"].toScalarType());
+    return {gradients[0], of_loss, {}};
+  }
+};
+
+at::ScalarType wide_type(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// Of equal scores the lower number first. [..., experts] -> [..., k]
+at::Tensor best(const at::Tensor& scores, std::int64_t top_k) {
+  const auto order = std::get<1>(scores.sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true));
+  return order.narrow(-1, 0, top_k).contiguous();
+}
+
+// How far the last chosen one is ahead of the next: [..., experts] -> [...]
+at::Tensor margins(const at::Tensor& scores, std::int64_t top_k) {
+  const auto sorted = std::get<0>(scores.sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true));
+  const at::Tensor last = sorted.select(-1, top_k - 1);
+  return top_k < sorted.size(-1) ? last - sorted.select(-1, top_k) : last;
+}
+
+}  // namespace
+
+at::Tensor rows_of_rank(const at::Tensor& per_token, const Parallel& parallel) {
+  return parallel.sequence_parallel
+             ? per_token.chunk(parallel.tp.size)[static_cast<std::size_t>(parallel.tp.rank)]
+             : per_token;
+}
+
+Router::Router(const Blueprint& blueprint, std::string path)
+    : model_(blueprint.model),
+      parallel_(blueprint.parallel),
+      bugs_(blueprint.bugs),
+      loss_(blueprint.loss),
+      micro_batches_(blueprint.micro_batches),
+      path_(std::move(path)) {
+  weight_ = register_parameter("weight", at::zeros({model_.experts, model_.hidden}));
+  if (model_.expert_bias > 0.0) {
+    expert_bias_ =
+        register_parameter("expert_bias", at::zeros({model_.experts}), /*requires_grad=*/false);
+  }
+  forget_totals();
+}
+
+void Router::to(torch::Dtype type, bool non_blocking) {
+  Module::to(type, non_blocking);
+  if (expert_bias_.defined()) {
+    expert_bias_.set_data(expert_bias_.to(wide_type(type)));
+  }
+}
+
+void Router::forget_totals() {
+  totals_ = {.loads = at::zeros({model_.experts}, at::kLong)};
+}
+
+Routing Router::forward(const at::Tensor& input,
+                        const at::Tensor& before_norm,
+                        const TokenPlaces& places) {
+  ttrace::Scope scope(*this);
+  const bool misread = bugs_.on("ranks-route-differently") &&
+                       path_ == "decoder.layers.1.mlp.router" && parallel_.tp.rank > 0;
+  const at::Tensor normed = scope.in(input);
+  const at::Tensor& x = misread ? before_norm : normed;
+  const auto wide = wide_type(x.scalar_type());
+  const at::Tensor logits = scope.out(at::linear(x.to(wide), weight_.to(wide)));  // [rows, b, e]
+  const at::Tensor scores = logits.softmax(-1);
+
+  const at::Tensor plain = scores.detach();
+  const at::Tensor selecting = expert_bias_.defined() ? plain + expert_bias_ : plain;
+  const at::Tensor experts = scope.routing(best(selecting, model_.top_k),
+                                           margins(selecting, model_.top_k));  // [rows, b, k]
+  at::Tensor weights = scores.gather(-1, experts);
+  const bool is_normalised =
+      !(bugs_.on("topk-not-renormalised") && path_ == "decoder.layers.1.mlp.router");
+  if (model_.top_k > 1 && is_normalised) {
+    weights = weights / weights.sum(-1, /*keepdim=*/true);
+  }
+  Routing routing{.experts = experts.flatten(0, 1), .weights = weights.flatten(0, 1)};
+  if (!at::GradMode::is_enabled()) {
+    return routing;  // a forward that is computed again counts then
+  }
+  totals_.loads += at::bincount(routing.experts.flatten(), {}, model_.experts);
+  if (model_.aux_loss > 0.0 || model_.z_loss > 0.0) {
+    const bool is_plain = !expert_bias_.defined() || bugs_.on("aux-loss-of-biased-choice");
+    const at::Tensor sent = is_plain ? routing.experts : best(plain, model_.top_k).flatten(0, 1);
+    double tokens = 0.0;
+    const Losses addends = losses(
+        logits.flatten(0, 1), sent, rows_of_rank(places.counted, parallel_).flatten(), tokens);
+    totals_.aux_loss += addends.aux.item<double>();
+    totals_.z_loss += addends.z.item<double>();
+    routing.weights = attach(routing.weights, addends, tokens);
+  }
+  return routing;
+}
+
+Router::Losses Router::losses(const at::Tensor& logits,
+                              const at::Tensor& sent,
+                              const at::Tensor& counted,
+                              double& tokens) const {
+  const at::Tensor rows = counted.nonzero().squeeze(-1);
+  at::Tensor counts =
+      at::cat({at::bincount(sent.index_select(0, rows).flatten(), {}, model_.experts),
+               at::full({1}, rows.numel(), at::kLong)});
+  if (parallel_.sequence_parallel) {
+    counts = all_reduce(counts, parallel_.tp);
+  }
+  counts = all_reduce(counts, parallel_.cp);
+  tokens = counts[model_.experts].item<double>();
+
+  const at::Tensor of_tokens = logits.index_select(0, rows);
+  const at::Tensor scores = of_tokens.softmax(-1).sum(0);  // [e]
+  const double factor =
+      static_cast<double>(model_.experts) / (static_cast<double>(model_.top_k) * tokens * tokens);
+  return {.aux = (scores * counts.narrow(0, 0, model_.experts)).sum() * factor,
+          .z = of_tokens.logsumexp(-1).square().sum() / tokens};
+}
+
+double Router::aux_loss_factor() const {
+  const double sharing = parallel_.replica_size();
+  if (bugs_.on("aux-loss-local-tokens")) {
+    return bugs_.size(1.0 / sharing);
+  }
+  if (bugs_.on("aux-loss-divided-by-microbatches")) {
+    return 1.0 / bugs_.size(static_cast<double>(micro_batches_));
+  }
+  if (bugs_.on("aux-loss-without-cp-factor")) {
+    return bugs_.size(1.0 / parallel_.cp.size);
+  }
+  if (bugs_.on("aux-loss-global-count")) {
+    return bugs_.size(sharing);
+  }
+  return bugs_.on("aux-loss-without-gradient") ? bugs_.size(0.0) : 1.0;
+}
+
+at::Tensor Router::attach(const at::Tensor& weights, const Losses& losses, double tokens) const {
+  // As the micro-batch's own loss: go_backward() in trainer.cpp.
+  double scale = loss_ == Loss::kPerToken
+                     ? tokens
+                     : parallel_.dp_cp.size / static_cast<double>(micro_batches_);
+  if (bugs_.on("aux-loss-times-tp")) {
+    scale *= bugs_.size(parallel_.tp.size);
+  }
+  const at::Tensor loss =
+      losses.aux * (model_.aux_loss * aux_loss_factor()) + losses.z * model_.z_loss;
+  return AttachLoss::apply(weights, loss, scale);
+}
+
+}  // namespace megatron_mini
