@@ -65,7 +65,7 @@ struct ModelConfig {
   double dropout = 0.0;          // probability that an element of a block's output is dropped
   double attention_dropout = 0.0;    // probability that an attention weight is dropped
   double label_smoothing = 0.0;      // probability that a label leaves to all other tokens
-  std::vector<std::int64_t> frozen;  // numbers of layers that do not train
+  std::vector<std::int64_t> frozen{};  // numbers of layers that do not train
 
   [[nodiscard]] std::int64_t head_size() const { return hidden / heads; }  // D
 };

@@ -3,8 +3,9 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include "token_places.h"
 #include "bugs.h"
+#include "collectives.h"
+#include "token_places.h"
 
 #include <ATen/core/Tensor.h>
 
