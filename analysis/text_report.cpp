@@ -11,6 +11,9 @@ namespace {
 std::string layout_text(const Section& layout) {
   std::string text;
   for (const auto& [axis, size] : layout) {
+    if (size == "1") {
+      continue;
+    }
     text.append(text.empty() ? "" : ", ").append(axis).append(" ").append(size);
   }
   return text.empty() ? "one device" : text;

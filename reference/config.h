@@ -66,9 +66,9 @@ struct ModelConfig {
   double dropout = 0.0;          // probability that an element of a block's output is dropped
   double attention_dropout = 0.0;    // probability that an attention weight is dropped
   double label_smoothing = 0.0;      // probability that a label leaves to all other tokens
-  std::vector<std::int64_t> frozen;  // numbers of layers that do not train
-  std::int64_t experts = 1;          // E; 1: a dense model
-  std::int64_t top_k = 1;            // K
+  std::vector<std::int64_t> frozen{};  // numbers of layers that do not train
+  std::int64_t experts = 1;            // E; 1: a dense model
+  std::int64_t top_k = 1;              // K
   std::int64_t shared_expert =
       0;                     // ffn size of an expert that every token goes to; 0: there is none
   double aux_loss = 0.0;     // weight of the loss that wants experts to be used alike

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "bugs.h"
+#include "collectives.h"
 #include "token_places.h"
 
 #include <ATen/core/Tensor.h>

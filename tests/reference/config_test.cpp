@@ -112,8 +112,8 @@ TEST_F(ConfigFile, ChoicesHaveDefaults) {
 }
 
 TEST_F(ConfigFile, UnknownKeyIsNamedWithItsLine) {
-  EXPECT_THAT(refusal("  ffn: 256", "  ffn: 256\n  dropout: 0.1"),
-              HasSubstr("run.yaml:7: unknown key 'model.dropout'"));
+  EXPECT_THAT(refusal("  ffn: 256", "  ffn: 256\n  droput: 0.1"),
+              HasSubstr("run.yaml:7: unknown key 'model.droput'"));
   EXPECT_THAT(refusal("precision:", "precison: f32\nprecision:"),
               HasSubstr("unknown key 'precison'"));
 }
@@ -157,8 +157,7 @@ TEST_F(ConfigFile, ImpossibleValuesAreRefused) {
               HasSubstr("model.sequence is 3; with packed documents it must be at least 4"));
   EXPECT_THAT(refusal("clip: 1.0", "clip: 0"), HasSubstr("optimizer.clip is 0"));
   EXPECT_THAT(refusal("activation: swiglu", "activation: relu"), HasSubstr("use gelu or swiglu"));
-  EXPECT_THAT(refusal("precision: bf16", "precision: f16"),
-              HasSubstr("use f64, f32, bf16 or fp8"));
+  EXPECT_THAT(refusal("precision: bf16", "precision: f16"), HasSubstr("use f64, f32, bf16 or fp8"));
   EXPECT_THAT(refusal("precision: bf16", "precision: fp8\nfp8: {history: 0}"),
               HasSubstr("fp8.history is 0"));
   EXPECT_THAT(refusal("precision: bf16", "precision: fp8\nfp8: {bf16_ends: -1}"),

@@ -207,7 +207,7 @@ TEST(Dropout, MaskFollowsFromPathPlaceAndSample) {
 
 TEST(Dropout, WhatStaysGrowsByTheShareOfTheDropped) {
   const at::Tensor y = reference::Dropout(0.25, "p").apply(
-      at::tensor({3.0, 5.0, -6.0}, at::kDouble), at::tensor({true, false, true}));
+      at::tensor({3.0, 5.0, -6.0}, at::kDouble), at::tensor({1, 0, 1}, at::kLong).to(at::kBool));
   EXPECT_LT(max_difference(y, at::tensor({4.0, 0.0, -8.0}, at::kDouble)), 1e-15);
 }
 
@@ -234,7 +234,7 @@ TEST(ShareOfStep, TokensThatDoNotCountGiveNeitherLossNorGradient) {
   const at::Tensor first = at::arange(6, at::kDouble).view({3, 2}).requires_grad_();  // [S, B]
   const at::Tensor second = at::arange(6, 12, at::kDouble).view({3, 2}).requires_grad_();
   const at::Tensor counts =
-      at::tensor({false, false, true, false, false, true}).view({2, 3});  // [B, S]
+      at::tensor({0, 0, 1, 0, 0, 1}, at::kLong).to(at::kBool).view({2, 3});  // [B, S]
   const auto share =
       [&](const at::Tensor& per_token, const at::Tensor& which, reference::Loss loss) {
         return reference::share_of_step(per_token, which, loss, 2);
