@@ -15,11 +15,11 @@ namespace ttrace::reference {
 namespace {
 
 // All but the experts' biases, which no gradient changes.
-std::vector<NamedTensor> trained_parameters(const Gpt& model) {
+std::vector<NamedTensor> filled_parameters(const Gpt& model) {
   std::vector<NamedTensor> result;
   for (const auto& item : model.named_parameters()) {
     if (!item.key().ends_with(".expert_bias")) {
-      result.push_back({item.key(), item.value()});
+      result.push_back({.path = item.key(), .tensor = item.value()});
     }
   }
   return result;
@@ -27,7 +27,7 @@ std::vector<NamedTensor> trained_parameters(const Gpt& model) {
 
 // Those that are not frozen.
 std::vector<NamedTensor> trained_parameters(const Gpt& model) {
-  std::vector<NamedTensor> result = named_parameters(model);
+  std::vector<NamedTensor> result = filled_parameters(model);
   std::erase_if(result, [](const NamedTensor& item) { return !item.tensor.requires_grad(); });
   return result;
 }
@@ -122,7 +122,7 @@ Trainer::~Trainer() = default;
 void Trainer::start_session(const std::string& annotations) {
   const Layout one_device;
   const Annotations dims = Annotations::load(annotations);
-  fill_parameters(trained_parameters(*model_), one_device, dims, config_.data.seed);
+  fill_parameters(filled_parameters(*model_), one_device, dims, config_.data.seed);
   session_.describe(describe(config_, corpus_));
   session_.attach(*model_, one_device, dims);
   session_.load_parameters();
