@@ -75,7 +75,7 @@ TEST_P(Experts, ThreeF64StepsEqualTheSingleRanks) {
 INSTANTIATE_TEST_SUITE_P(MegatronMini,
                          Experts,
                          ::testing::ValuesIn(kLayouts),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& layout) { return layout.param.name; });
 
 TEST(MegatronMini, RouterLossesAndBiasesChangeTheStepsThatFollow) {
   const auto last = [](const MiniProgram& program) {
