@@ -26,6 +26,14 @@ std::vector<ModelParameter> trained(std::vector<ModelParameter> parameters) {
   return parameters;
 }
 
+// A planted bug: the last pipeline stage holds the tied weight where it uses it, behind its layers,
+// and not where the first stage has it.
+std::vector<ModelParameter> tied_weight_last(std::vector<ModelParameter> parameters) {
+  std::stable_partition(
+      parameters.begin(), parameters.end(), [](const auto& item) { return !item.is_second_copy; });
+  return parameters;
+}
+
 std::int64_t frozen_addends(const std::vector<ModelParameter>& parameters) {
   std::int64_t elements = 0;
   for (const auto& parameter : parameters) {
@@ -41,13 +49,15 @@ MainGradients::MainGradients(std::vector<ModelParameter> parameters,
                              const Parallel& parallel,
                              const Bugs& bugs)
     : frozen_addends_(frozen_addends(parameters)),
-      parameters_(trained(std::move(parameters))),
+      ties_misaligned_(bugs.on("tied-shards-misaligned")),
+      parameters_(ties_misaligned_ ? tied_weight_last(trained(std::move(parameters)))
+                                   : trained(std::move(parameters))),
       parallel_(parallel),
       bugs_(bugs),
       layout_(flat_buckets(parameters_,
                            parallel.dp_cp,
                            parallel.zero1,
-                           !bugs.on("tied-shards-misaligned"),
+                           !ties_misaligned_,
                            bugs.on("expert-grads-in-dense-group") ? parallel.dp_cp : parallel.edp)),
       parts_(owned_parts(parameters_, layout_, parallel.zero1)),
       views_(parameters_.size()) {
@@ -137,24 +147,21 @@ void MainGradients::sum_over_data_ranks(Loss loss) {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     buckets_[i].div_(is_of_experts(layout_[i]) ? divisor_of_experts(*summed_) : *summed_);
   }
-  if (bugs_.on("vector-grads-not-reduced")) {
-    sum_buckets_but_vectors();
-  } else {
-    sum_buckets();
+  std::vector<std::pair<at::Tensor, at::Tensor>> overlooked;  // gradients and what they were
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    if (is_overlooked(i)) {
+      overlooked.emplace_back(views_[i], views_[i].clone());
+    }
+  }
+  sum_buckets();
+  for (const auto& [gradient, before] : overlooked) {
+    gradient.copy_(all_reduce(before, parallel_.cp));
   }
 }
 
-void MainGradients::sum_buckets_but_vectors() {
-  std::vector<at::Tensor> local;
-  for (const auto& view : views_) {
-    local.push_back(view.clone());
-  }
-  sum_buckets();
-  for (std::size_t i = 0; i < views_.size(); ++i) {
-    if (views_[i].dim() == 1) {
-      views_[i].copy_(all_reduce(local[i], parallel_.cp));
-    }
-  }
+bool MainGradients::is_overlooked(std::size_t i) const {
+  return (views_[i].dim() == 1 && bugs_.on("vector-grads-not-reduced")) ||
+         (parameters_[i].path == "output_layer.weight" && bugs_.on("head-grad-not-reduced"));
 }
 
 void MainGradients::sum_buckets() {

@@ -53,8 +53,8 @@ class MainGradients {
 
  private:
   void sum_buckets();
-  // A planted bug: parameters with one dimension keep their gradients, summed over cp.
-  void sum_buckets_but_vectors();
+  // Planted bugs: gradients that are summed over cp alone.
+  [[nodiscard]] bool is_overlooked(std::size_t i) const;
   void sum_sequence_parallel_gradients();
   void sum_replicated_expert_gradients();
   // What the gradients of experts are divided by where those of all else are divided by `dense`.
@@ -67,6 +67,7 @@ class MainGradients {
   void sum_tied_gradients();
 
   std::int64_t frozen_addends_;             // elements of frozen parameters that tp would sum
+  bool ties_misaligned_;                    // a planted bug
   std::vector<ModelParameter> parameters_;  // that train
   Parallel parallel_;
   Bugs bugs_;

@@ -7,18 +7,22 @@
 namespace megatron_mini {
 
 MixedPrecisionOptimizer::MixedPrecisionOptimizer(std::vector<ModelParameter> parameters,
-                                                 std::vector<OwnedPart> parts,
-                                                 std::vector<at::Tensor> gradients,
+                                                 const std::vector<OwnedPart>& parts,
+                                                 const std::vector<at::Tensor>& gradients,
                                                  const OptimizerConfig& config,
                                                  const Bugs& bugs)
-    : parameters_(std::move(parameters)),
-      parts_(std::move(parts)),
-      gradients_(std::move(gradients)),
-      bugs_(bugs) {
+    : parameters_(std::move(parameters)), bugs_(bugs) {
   std::vector<at::Tensor> matrices;
   std::vector<at::Tensor> vectors;
-  for (const OwnedPart& part : parts_) {
-    const at::Tensor& parameter = parameters_[part.parameter].tensor;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const ModelParameter& owner = parameters_[parts[i].parameter];
+    if (is_of_expert(owner.role) && bugs.on("experts-not-in-optimizer")) {
+      continue;
+    }
+    parts_.push_back(parts[i]);
+    gradients_.push_back(gradients[i]);
+    const OwnedPart& part = parts_.back();
+    const at::Tensor& parameter = owner.tensor;
     values_.push_back(part.of(parameter.detach()));
     const bool is_bf16 = parameter.scalar_type() == at::kBFloat16;
     masters_.push_back(is_bf16 ? values_.back().to(at::kFloat) : values_.back());

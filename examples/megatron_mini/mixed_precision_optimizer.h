@@ -27,8 +27,8 @@ class MixedPrecisionOptimizer {
   // Copies masters of `parts` from the parameters' present values. `gradients`, one per part, are
   // read by every step.
   MixedPrecisionOptimizer(std::vector<ModelParameter> parameters,
-                          std::vector<OwnedPart> parts,
-                          std::vector<at::Tensor> gradients,
+                          const std::vector<OwnedPart>& parts,
+                          const std::vector<at::Tensor>& gradients,
                           const OptimizerConfig& config,
                           const Bugs& bugs);
 

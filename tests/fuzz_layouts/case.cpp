@@ -20,29 +20,28 @@ constexpr int kMxfp8 = 3;
 std::vector<Field> make_fields() {
   constexpr bool kAxis = true;
   constexpr bool kOptional = true;
-  constexpr bool kPending = false;
   return {
-      {"recompute", &Case::recompute, 0, {2, 1}, false, kOptional, kPending},
-      {"recompute_layers", &Case::recompute_layers, 1, {2}, false, kOptional, kPending},
+      {"recompute", &Case::recompute, 0, {2, 1}, false, kOptional},
+      {"recompute_layers", &Case::recompute_layers, 1, {2}, false, kOptional},
       {"overlap_gather", &Case::overlap_gather, 0, {1}, false, kOptional},
       {"zero1", &Case::zero1, 0, {1}, false, kOptional},
-      {"dropout", &Case::dropout, 0, {10, 30}, false, kOptional, kPending},
-      {"attention_dropout", &Case::attention_dropout, 0, {10, 30}, false, kOptional, kPending},
-      {"label_smoothing", &Case::label_smoothing, 0, {10}, false, kOptional, kPending},
-      {"frozen", &Case::frozen, 0, {1, 2, 3, 4, 5}, false, kOptional, kPending},
-      {"layer_tp", &Case::layer_tp, 0, {1, 2, 3, 4, 5}, false, kOptional, kPending},
+      {"dropout", &Case::dropout, 0, {10, 30}, false, kOptional},
+      {"attention_dropout", &Case::attention_dropout, 0, {10, 30}, false, kOptional},
+      {"label_smoothing", &Case::label_smoothing, 0, {10}, false, kOptional},
+      {"frozen", &Case::frozen, 0, {1, 2, 3, 4, 5}, false, kOptional},
+      {"layer_tp", &Case::layer_tp, 0, {1, 2, 3, 4, 5}, false, kOptional},
       {"packed", &Case::packed, 0, {1}, false, kOptional},
       {"masked", &Case::masked, 0, {1}, false, kOptional},
       {"per_token", &Case::per_token, 0, {1}, false, kOptional},
       {"tied", &Case::tied, 0, {1}, false, kOptional},
-      {"expert_bias", &Case::expert_bias, 0, {1}, false, kOptional, kPending},
-      {"z_loss", &Case::z_loss, 0, {1}, false, kOptional, kPending},
-      {"aux_loss", &Case::aux_loss, 0, {1}, false, kOptional, kPending},
-      {"shared_expert", &Case::shared_expert, 0, {24, 40}, false, kOptional, kPending},
-      {"etp", &Case::etp, 0, {1, 2, 4}, false, kOptional, kPending},
-      {"ep", &Case::ep, 1, {2, 3, 4}, false, kOptional, kPending},
-      {"top_k", &Case::top_k, 1, {2, 3}, false, kOptional, kPending},
-      {"experts", &Case::experts, 1, {2, 3, 4, 6, 8}, false, kOptional, kPending},
+      {"expert_bias", &Case::expert_bias, 0, {1}, false, kOptional},
+      {"z_loss", &Case::z_loss, 0, {1}, false, kOptional},
+      {"aux_loss", &Case::aux_loss, 0, {1}, false, kOptional},
+      {"shared_expert", &Case::shared_expert, 0, {24, 40}, false, kOptional},
+      {"etp", &Case::etp, 0, {1, 2, 4}, false, kOptional},
+      {"ep", &Case::ep, 1, {2, 3, 4}, false, kOptional},
+      {"top_k", &Case::top_k, 1, {2, 3}, false, kOptional},
+      {"experts", &Case::experts, 1, {2, 3, 4, 6, 8}, false, kOptional},
       {"bf16_ends", &Case::bf16_ends, 0, {1}, false, kOptional},
       {"recipe", &Case::recipe, 0, {1, 2, 3}, false, false},
       {"history", &Case::history, 1, {2, 4}, false, false},
@@ -69,9 +68,6 @@ std::vector<Field> make_fields() {
 }
 
 std::vector<Feature> make_features() {
-  constexpr bool kPending = false;
-  constexpr bool kBuilt = true;
-  constexpr bool kFp8 = true;
   return {
       {"tp", [](const Case& c) { return c.tp > 1; }},
       {"tp 3", [](const Case& c) { return c.tp == 3; }},
@@ -86,26 +82,26 @@ std::vector<Feature> make_features() {
       {"vpp", [](const Case& c) { return c.vpp > 1; }},
       {"uneven stages", [](const Case& c) { return c.first_stage + c.last_stage > 0; }},
       {"tied across stages", [](const Case& c) { return c.tied != 0 && c.pp > 1; }},
-      {"experts", [](const Case& c) { return c.experts > 1; }, kPending},
-      {"top 2 and more", [](const Case& c) { return c.top_k > 1; }, kPending},
-      {"ep", [](const Case& c) { return c.ep > 1; }, kPending},
-      {"etp unlike tp", [](const Case& c) { return c.etp != 0 && c.etp != c.tp; }, kPending},
-      {"shared expert", [](const Case& c) { return c.shared_expert != 0; }, kPending},
-      {"aux loss", [](const Case& c) { return c.aux_loss != 0; }, kPending},
-      {"z loss", [](const Case& c) { return c.z_loss != 0; }, kPending},
-      {"expert bias", [](const Case& c) { return c.expert_bias != 0; }, kPending},
+      {"experts", [](const Case& c) { return c.experts > 1; }, Where::kNotFp8},
+      {"top 2 and more", [](const Case& c) { return c.top_k > 1; }, Where::kNotFp8},
+      {"ep", [](const Case& c) { return c.ep > 1; }, Where::kNotFp8},
+      {"etp unlike tp", [](const Case& c) { return c.etp != 0 && c.etp != c.tp; }, Where::kNotFp8},
+      {"shared expert", [](const Case& c) { return c.shared_expert != 0; }, Where::kNotFp8},
+      {"aux loss", [](const Case& c) { return c.aux_loss != 0; }, Where::kNotFp8},
+      {"z loss", [](const Case& c) { return c.z_loss != 0; }, Where::kNotFp8},
+      {"expert bias", [](const Case& c) { return c.expert_bias != 0; }, Where::kNotFp8},
       {"zero1", [](const Case& c) { return c.zero1 != 0; }},
       {"overlap gather", [](const Case& c) { return c.overlap_gather != 0; }},
-      {"recompute full", [](const Case& c) { return c.recompute == 1; }, kPending},
-      {"recompute 2 layers", [](const Case& c) { return c.recompute_layers == 2; }, kPending},
-      {"recompute selective", [](const Case& c) { return c.recompute == 2; }, kPending},
-      {"dropout", [](const Case& c) { return c.dropout != 0; }, kPending},
-      {"attention dropout", [](const Case& c) { return c.attention_dropout != 0; }, kPending},
-      {"label smoothing", [](const Case& c) { return c.label_smoothing != 0; }, kPending},
-      {"frozen layers", [](const Case& c) { return c.frozen != 0; }, kPending},
-      {"layers of TP 1", [](const Case& c) { return c.layer_tp != 0; }, kPending},
+      {"recompute full", [](const Case& c) { return c.recompute == 1; }},
+      {"recompute 2 layers", [](const Case& c) { return c.recompute_layers == 2; }},
+      {"recompute selective", [](const Case& c) { return c.recompute == 2; }},
+      {"dropout", [](const Case& c) { return c.dropout != 0; }},
+      {"attention dropout", [](const Case& c) { return c.attention_dropout != 0; }},
+      {"label smoothing", [](const Case& c) { return c.label_smoothing != 0; }},
+      {"frozen layers", [](const Case& c) { return c.frozen != 0; }},
+      {"layers of TP 1", [](const Case& c) { return c.layer_tp != 0; }},
       {"grouped queries", [](const Case& c) { return c.groups < c.heads; }},
-      {"fewer groups than tp", [](const Case& c) { return c.groups < c.tp; }, kPending},
+      {"fewer groups than tp", [](const Case& c) { return c.groups < c.tp; }},
       {"vocabulary not divisible by tp", [](const Case& c) { return c.vocabulary % c.tp != 0; }},
       {"tied", [](const Case& c) { return c.tied != 0; }},
       {"packed", [](const Case& c) { return c.packed != 0; }},
@@ -117,16 +113,13 @@ std::vector<Feature> make_features() {
       {"two steps", [](const Case& c) { return c.steps > 1; }},
       {"gelu", [](const Case& c) { return c.swiglu == 0; }},
       {"swiglu", [](const Case& c) { return c.swiglu != 0; }},
-      {"delayed scales", [](const Case& c) { return c.recipe == 0; }, kBuilt, kFp8},
-      {"history", [](const Case& c) { return c.history > 1 && c.steps > 1; }, kBuilt, kFp8},
-      {"current scales", [](const Case& c) { return c.recipe == 1; }, kBuilt, kFp8},
-      {"blockwise scales", [](const Case& c) { return c.recipe == kBlockwise; }, kBuilt, kFp8},
-      {"mxfp8", [](const Case& c) { return c.recipe == kMxfp8; }, kBuilt, kFp8},
-      {"mxfp8 under tp",
-       [](const Case& c) { return c.recipe == kMxfp8 && c.tp > 1; },
-       kBuilt,
-       kFp8},
-      {"ends in BF16", [](const Case& c) { return c.bf16_ends != 0; }, kBuilt, kFp8},
+      {"delayed scales", [](const Case& c) { return c.recipe == 0; }, Where::kFp8},
+      {"history", [](const Case& c) { return c.history > 1 && c.steps > 1; }, Where::kFp8},
+      {"current scales", [](const Case& c) { return c.recipe == 1; }, Where::kFp8},
+      {"blockwise scales", [](const Case& c) { return c.recipe == kBlockwise; }, Where::kFp8},
+      {"mxfp8", [](const Case& c) { return c.recipe == kMxfp8; }, Where::kFp8},
+      {"mxfp8 under tp", [](const Case& c) { return c.recipe == kMxfp8 && c.tp > 1; }, Where::kFp8},
+      {"ends in BF16", [](const Case& c) { return c.bf16_ends != 0; }, Where::kFp8},
   };
 }
 
@@ -187,13 +180,16 @@ void check_model(const Case& c, Rules& rules) {
   rules.need(c.hidden() <= 128, "hidden above 128 takes too long");
   rules.need(c.layers * c.micro_batches * c.batch * c.steps <= 100,
              "layers * micro_batches * batch * steps above 100 takes too long");
+  rules.need(c.recompute_layers <= c.layers, "recompute_layers above layers");
+  rules.need(c.experts == 1 || c.precision != "fp8", "fp8 with experts is not implemented");
   rules.need(c.vocabulary >= 257, "a vocabulary has 256 bytes and a beginning");
 }
 
 void check_layout(const Case& c, Rules& rules) {
   rules.need(c.ranks() <= kMostRanks, "more ranks than 8");
   rules.divides("tp", c.tp, "heads", c.heads);
-  rules.divides("tp", c.tp, "groups", c.groups);
+  rules.need(c.groups % c.tp == 0 || c.tp % c.groups == 0,
+             "neither of tp and groups divides the other");
   rules.divides("tp", c.tp, "ffn or shared_expert", c.experts > 1 ? c.shared_expert : c.ffn);
   rules.divides("dp", c.dp, "micro_batches", c.micro_batches);
   if (c.cp > 1) {

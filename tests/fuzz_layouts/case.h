@@ -1,8 +1,7 @@
 // One random model in one random layout, as a row of whole numbers: what a case is, how it prints,
 // which cases can exist, and what the two programs are told.
 //
-// The table fields() is the one place that knows every size, axis and feature; a feature that the
-// programs do not have yet stands there with `built` false and keeps its simplest value.
+// The table fields() is the one place that knows every size, axis and feature.
 // Thread-safety: values and free functions without shared state.
 #pragma once
 
@@ -80,20 +79,21 @@ struct Field {
   std::vector<int> choices;  // that are tried beside `simplest`, simple ones first
   bool axis = false;         // decides the number of ranks
   bool optional = false;     // mostly left at its simplest value
-  bool built = true;         // the programs have it
 };
 
 [[nodiscard]] std::span<const Field> fields();
+
+// Precisions that have a feature.
+enum class Where { kEverywhere, kFp8, kNotFp8 };
 
 // What coverage is counted of.
 struct Feature {
   std::string_view name;
   bool (*on)(const Case&) = nullptr;
-  bool built = true;
-  bool fp8_only = false;
+  Where where = Where::kEverywhere;
 
   [[nodiscard]] bool can_be_on(const std::string& precision) const {
-    return built && (!fp8_only || precision == "fp8");
+    return where == Where::kEverywhere || (where == Where::kFp8) == (precision == "fp8");
   }
 };
 

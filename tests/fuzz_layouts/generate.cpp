@@ -22,7 +22,7 @@ class Dice {
 };
 
 void choose(const Field& field, Dice& dice, Case& layout) {
-  const bool stays = !field.built || (field.optional && dice.roll(100) >= kOptionalPercent);
+  const bool stays = field.optional && dice.roll(100) >= kOptionalPercent;
   const std::size_t choice = stays ? 0 : dice.roll(field.choices.size() + (field.optional ? 0 : 1));
   if (stays) {
     layout.*field.value = field.simplest;
