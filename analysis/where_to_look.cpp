@@ -142,8 +142,13 @@ std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate
       return "how " + tensor.id.path + " is kept equal between ranks: " + who;
     case Kind::kGradOutput:
       return "the backward of what consumes " + tensor.id.path + "'s output: " + who;
+    case Kind::kScale:
+    case Kind::kAmaxHistory:
+      return "how ranks share the largest magnitude that this scale of " + tensor.id.path +
+             " follows from: " + who;
     default:
-      return "the communication, or the random numbers, of " + tensor.id.path + ": " + who;
+      return "what is not the same on all ranks in " + tensor.id.path +
+             ": its input, its parameters, its communication or its random numbers; " + who;
   }
 }
 
@@ -160,8 +165,11 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
     case Symptom::kOverlap:
     case Symptom::kAddendsMissing:
     case Symptom::kShapesDiffer:
-      return "the annotation (dims) of " + tensor.id.path + ", then what " +
-             ranks_text(tensor.ranks) + " computes there";
+      return "where the ranks' pieces of " + tensor.id.path +
+             " lie, by its annotation (dims) or the rows (tokens) that its program names; then "
+             "what " +
+             ranks_text(tensor.ranks) + (tensor.ranks.size() == 1 ? " computes" : " compute") +
+             " there";
     case Symptom::kReplicasDisagree:
       return look_at_replicas(tensor, candidate);
     case Symptom::kTypesDiffer:

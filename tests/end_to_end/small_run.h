@@ -1,0 +1,53 @@
+// A small model, the programs that train it, and what a test does to their traces.
+//
+// Thread-safety: independent objects may be used from different threads.
+#pragma once
+
+#include "support/derived_config.h"
+#include "support/run_process.h"
+#include "support/temporary_directory.h"
+
+#include <nlohmann/json.hpp>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ttrace::testing {
+
+// `ttrace` with these arguments.
+[[nodiscard]] ProcessResult ttrace_program(std::vector<std::string> arguments);
+
+// examples/tiny.yaml made smaller, in a folder of its own.
+class SmallRun {
+ public:
+  SmallRun(const ConfigChanges& changes, std::string precision, int steps = 1);
+
+  // Of both programs in `layout`, options of megatron_mini; everything goes to folder(name).
+  [[nodiscard]] ProcessResult check(const std::string& name,
+                                    const std::string& layout,
+                                    const std::vector<std::string>& options = {}) const;
+  // The same with the reference of the check called `stored`.
+  [[nodiscard]] ProcessResult check_again(const std::string& name,
+                                          const std::string& layout,
+                                          const std::string& stored) const;
+
+  [[nodiscard]] std::string reference() const;
+  [[nodiscard]] std::string candidate(const std::string& layout) const;
+  [[nodiscard]] std::string folder(const std::string& name) const { return folder_ / name; }
+  [[nodiscard]] nlohmann::json report(const std::string& name) const;
+
+ private:
+  TemporaryDirectory folder_;
+  std::string config_;
+  std::string precision_;
+  int steps_;
+};
+
+// Copies a trace of one step with the signs of all elements of one record of `rank` changed.
+void copy_with_wrong_signs(const std::string& trace,
+                           const std::string& copy,
+                           int rank,
+                           const std::string& id);
+
+}  // namespace ttrace::testing
