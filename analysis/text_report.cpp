@@ -223,7 +223,7 @@ void write_routing(std::ostream& out, const Report& report) {
         << " after such a token differ and are not sharply judged, because this reference went on "
            "with its own choices"
         << (flips->illegal > 0 && report.undecided()
-                ? "; so are choices beyond round-off, which may follow from earlier ones"
+                ? " (choices beyond round-off among them, which may follow from earlier ones)"
                 : "")
         << '\n';
   }

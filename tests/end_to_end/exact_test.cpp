@@ -29,26 +29,33 @@ const std::vector<Spoilt> kSpoilt = {
     {"tied",
      3,
      "s0/main_grad/embedding.word_embeddings.weight/0",
-     {"s0/main_grad/embedding.word_embeddings.weight/0", "ranks 1 and 3"}},
+     {"rank 1 and rank 3 hold different values"}},
     {"recomputed",
      0,
      "s0/m0/output/decoder.layers.0/0~",
      {"of the recomputed value differ from its own first forward"}},
-    {"replica", 1, "s0/m1/output/decoder.layers.0/0", {"ranks 0 and 1"}},
+    {"replica",
+     1,
+     "s0/main_grad/decoder.layers.0.input_layernorm.weight/0",
+     {"rank 0 and rank 1 hold different values in [0:32]"}},
     {"sum",
      1,
      "s0/collective_output/tp-0.1/0",
-     {"all-reduce (sum) number 1 of group tp-0", "are not what the inputs make"}}};
+     {"all-gather number 1 of group tp-0 in decoder.layers.0.self_attention.linear_qkv",
+      "are not what the inputs make"}}};
 
 TEST(ExactChecks, NameWhatWasSpoiltInAnOtherwiseCleanRun) {
   const SmallRun run({{"model.tied", "true"}}, "f32");
   const ProcessResult clean =
-      run.check("clean", "--tp 2 --pp 2 --recompute full", {"--collectives"});
+      run.check("clean", "--tp 2 --sp --pp 2 --recompute full", {"--collectives"});
   ASSERT_EQ(clean.exit_code, 0) << clean.out << clean.err;
   for (const auto& spoilt : kSpoilt) {
     SCOPED_TRACE(spoilt.name);
-    copy_with_wrong_signs(
-        run.folder("clean") + "/candidate", run.folder(spoilt.name), spoilt.rank, spoilt.id);
+    copy_with(change_signs,
+              spoilt.rank,
+              spoilt.id,
+              run.folder("clean") + "/candidate",
+              run.folder(spoilt.name));
     const ProcessResult result =
         ttrace_program({"diff", run.folder("clean") + "/reference", run.folder(spoilt.name)});
     EXPECT_EQ(result.exit_code, 1) << result.err;

@@ -29,13 +29,6 @@ ConfigChanges small(const ConfigChanges& changes) {
   return all;
 }
 
-void change_signs(ElementType type, std::vector<std::byte>& bytes) {
-  const std::size_t size = element_size(type);
-  for (std::size_t last = size; last <= bytes.size(); last += size) {
-    bytes[last - 1] ^= std::byte{0x80};  // little-endian
-  }
-}
-
 }  // namespace
 
 ProcessResult ttrace_program(std::vector<std::string> arguments) {
@@ -97,19 +90,35 @@ nlohmann::json SmallRun::report(const std::string& name) const {
   return nlohmann::json::parse(read_text(folder(name) + "/report.json"));
 }
 
-void copy_with_wrong_signs(const std::string& trace,
-                           const std::string& copy,
-                           int rank,
-                           const std::string& id) {
+void change_signs(ElementType type, std::vector<std::byte>& bytes) {
+  const std::size_t size = element_size(type);
+  for (std::size_t last = size; last <= bytes.size(); last += size) {
+    bytes[last - 1] ^= std::byte{0x80};  // little-endian
+  }
+}
+
+void change_experts(ElementType type, std::vector<std::byte>& bytes) {
+  constexpr int kExperts = 4;
+  const std::size_t size = element_size(type);
+  for (std::size_t first = 0; first < bytes.size(); first += size) {
+    bytes[first] = static_cast<std::byte>((std::to_integer<int>(bytes[first]) + 1) % kExperts);
+  }
+}
+
+void copy_with(const Change& change,
+               int rank,
+               const std::string& id,
+               const std::string& trace,
+               const std::string& copy) {
   std::filesystem::copy(trace, copy, std::filesystem::copy_options::recursive);
-  const RankFile file(step_file(trace, 0, rank));
   std::filesystem::remove(step_file(copy, 0, rank));
+  const RankFile file(step_file(trace, 0, rank));
   TraceWriter writer(step_file(copy, 0, rank), file.layout());
   for (const Record& record : file.records()) {
     const auto kept = file.bytes(record);
     std::vector<std::byte> bytes(kept.begin(), kept.end());
     if (to_string(record.id) == id) {
-      change_signs(record.type, bytes);
+      change(record.type, bytes);
     }
     writer.append(record, bytes);
   }

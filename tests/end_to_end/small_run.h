@@ -7,9 +7,12 @@
 #include "support/run_process.h"
 #include "support/temporary_directory.h"
 
+#include <ttrace/element_type.h>
+
 #include <nlohmann/json.hpp>
 
-#include <map>
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,10 +47,18 @@ class SmallRun {
   int steps_;
 };
 
-// Copies a trace of one step with the signs of all elements of one record of `rank` changed.
-void copy_with_wrong_signs(const std::string& trace,
-                           const std::string& copy,
-                           int rank,
-                           const std::string& id);
+// The bytes of a tensor of this type.
+using Change = std::function<void(ElementType, std::vector<std::byte>&)>;
+
+void change_signs(ElementType type, std::vector<std::byte>& bytes);
+// Every expert becomes its next one of four.
+void change_experts(ElementType type, std::vector<std::byte>& bytes);
+
+// Copies a trace of one step with one record of `rank` changed.
+void copy_with(const Change& change,
+               int rank,
+               const std::string& id,
+               const std::string& trace,
+               const std::string& copy);
 
 }  // namespace ttrace::testing
