@@ -118,6 +118,13 @@ Neighbours nearest(std::span<const int> ranks, std::int64_t step, const Trace& c
   return best;
 }
 
+// "fc1's weight": whose scale or history it is; slots as Scope::scale numbers them.
+std::string operand_of(const TensorId& id) {
+  return id.path + (id.slot == 0   ? "'s input"
+                    : id.slot == 1 ? "'s weight"
+                                   : "'s gradient of its output");
+}
+
 std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate) {
   std::string who = ranks_text(tensor.ranks) + " should hold the same values";
   if (tensor.ranks.size() > 1) {
@@ -144,7 +151,7 @@ std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate
       return "the backward of what consumes " + tensor.id.path + "'s output: " + who;
     case Kind::kScale:
     case Kind::kAmaxHistory:
-      return "how ranks share the largest magnitude that this scale of " + tensor.id.path +
+      return "how ranks share the largest magnitude that the scale of " + operand_of(tensor.id) +
              " follows from: " + who;
     default:
       return "what is not the same on all ranks in " + tensor.id.path +
@@ -248,6 +255,11 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
     case Kind::kScalar:
       return "how the candidate computes " + id.path +
              "; the tensors that go into it are within bound as far as they are recorded";
+    case Kind::kScale:
+    case Kind::kAmaxHistory:
+      return "how the scale of " + operand_of(id) +
+             " follows from largest magnitudes, of which steps and on which ranks" +
+             predecessor(tensors, index);
     case Kind::kInput:
       return "what feeds " + id.path + predecessor(tensors, index);
     default:
