@@ -100,6 +100,11 @@ std::optional<Diagnosis> find_other_microbatch(const Evidence& evidence) {
 }  // namespace
 
 std::optional<Diagnosis> find_stale(const Evidence& evidence) {
+  const std::vector<Shard>& shards = evidence.match().candidate;
+  // One number, the scale of an operand, recurs by chance: its token may be in every micro-batch.
+  if (shards.empty() || element_count(shards.front().record->shape) == 1) {
+    return std::nullopt;
+  }
   for (const auto& [id, name] : earlier_values(evidence)) {
     const Match& then = *evidence.find(id);
     if (!reference_moves(evidence.match(), then)) {

@@ -403,6 +403,17 @@ TEST_F(DiagnosisTest, AMicrobatchThatHoldsAnotherOnesValueIsStale) {
   EXPECT_THAT(found.sentence, HasSubstr("its value for micro-batch 0"));
 }
 
+// Seen where ranks scaled by the largest value of their own rows: a rank's scale in one micro-batch
+// was its scale in another, where the same token stands.
+TEST_F(DiagnosisTest, OneNumberThatRecursIsNotCalledStale) {
+  add_both("s0/m0/scale/a/0", {0.5}, {});
+  add_reference("s0/m1/scale/a/0", {0.75}, {});
+  add_candidate("s0/m1/scale/a/0", {0.5}, {});
+  const Report report = report_of_run();
+  EXPECT_TRUE(report.diverged());
+  EXPECT_FALSE(report.diagnosis.has_value());
+}
+
 TEST_F(DiagnosisTest, SwappedMicrobatchesAreSeenInTheReference) {
   const Matrix first = random_values(64, 1);
   const Matrix second = random_values(64, 2);
