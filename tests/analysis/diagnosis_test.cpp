@@ -191,6 +191,20 @@ TEST_F(DiagnosisTest, CopiesThatAddUpToTheReferenceWereNeverReduced) {
   EXPECT_THAT(found.sentence, HasSubstr("the sum over tp is missing"));
 }
 
+// Seen where expert gradients were not summed over ranks that differ on an axis of dense parameters
+// and on one of experts: "replicas diverge", because no two ranks differ on one axis alone.
+TEST_F(DiagnosisTest, CopiesThatLieApartOnTwoAxesAtOnceAddUpAsWell) {
+  candidate_.add_axis("ecp");
+  const Matrix left = random_values(64, 1);
+  const Matrix right = random_values(64, 2);
+  add_reference("s0/main_grad/expert/0", sum(left, right), {8, 8});
+  candidate_.add(0, {"s0/main_grad/expert/0", left, ElementType::kF32, {8, 8}});
+  candidate_.add(1, {"s0/main_grad/expert/0", right, ElementType::kF32, {8, 8}});
+  const Diagnosis found = diagnosis("s0/main_grad/expert/0");
+  EXPECT_EQ(found.signature, Signature::kMissingReduction);
+  EXPECT_THAT(found.sentence, HasSubstr("the sum over tp and ecp is missing"));
+}
+
 TEST_F(DiagnosisTest, CopiesThatDifferWithoutPatternAreOnlyNamed) {
   const Matrix values = random_values(64, 1);
   add_reference("s0/m0/output/norm/0", values, {8, 8});
@@ -497,6 +511,24 @@ TEST_F(DiagnosisTest, WrongColumnsOfOneRankAreNamedByTheirHolder) {
               AllOf(HasSubstr("only 4 of 16 slices along dimension 1"),
                     HasSubstr("12-15"),
                     HasSubstr("held by rank 1")));
+}
+
+// Seen where last step's gradients had not been cleared: the embedding's error lay in the rows of
+// the tokens at hand, and so did its gradient.
+TEST_F(DiagnosisTest, AnErrorWhereAllOfTheTensorLiesIsNotLocalised) {
+  Matrix values(1024);
+  Matrix wrong(1024);
+  const Matrix rows = random_values(128, 1);
+  const Matrix more = random_values(128, 2);
+  for (std::size_t i = 0; i < 128; ++i) {
+    values[i] = rows[i];
+    wrong[i] = rows[i] + more[i];
+  }
+  add_reference("s0/main_grad/embedding/0", values, {16, 64});
+  add_candidate("s0/main_grad/embedding/0", wrong, {16, 64});
+  const Report report = report_of_run();
+  EXPECT_TRUE(report.diverged());
+  EXPECT_FALSE(report.diagnosis.has_value()) << report.diagnosis->sentence;
 }
 
 TEST_F(DiagnosisTest, AnErrorThatIsEverywhereHasNoSignature) {
