@@ -94,7 +94,12 @@ std::optional<Diagnosis> find_unsummed_replicas(const Evidence& evidence) {
   const auto bias = bias_of(evidence);
   const std::vector<Copies> groups = distinct_copies(match);
   const double rest = distance_of_sum(groups, sides->reference, bias);
-  if (rest > evidence.tolerance(sides->error)) {
+  // A copy that is right already is no addend, however small the others are.
+  double nearest = sides->error;
+  for (const Copies& group : groups) {
+    nearest = std::min(nearest, distance(Evidence::local(*group.front()), sides->reference));
+  }
+  if (rest > evidence.tolerance(sides->error) || rest > 0.5 * nearest) {
     return std::nullopt;
   }
   std::vector<int> ranks;
