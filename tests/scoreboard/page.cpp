@@ -143,6 +143,7 @@ Json rule_json(const Catalogue& catalogue,
           {"precision", precision},
           {"triggered", score_of(plan, outcomes, precision).triggered},
           {"found", score.found},
+          {"told_apart", score.told_apart},
           {"located", score.located},
           {"clean_runs", clean_score_of(plan, outcomes, precision).runs},
           {"false_alarms", score.false_alarms}};
@@ -293,19 +294,22 @@ void write_rules(std::ostream& out,
          "A rule has one threshold and finds a bug when any pair of whole tensors fails it; it "
          "locates the bug when\nthe first failing pair, in the reference's order, is the declared "
          "one. They are given TTrace's merged tensors;\na tensor that is missing or contradicts "
-         "itself between ranks is no pair for them.\n\n"
-         "| rule | precision | found | located | false alarms |\n|---|---|---|---|---|\n";
+         "itself between ranks is no pair for them. A rule that also fails the clean\nrun beside a "
+         "bug has not told the two apart; TTrace's finds count only where the clean run passes.\n\n"
+         "| rule | precision | found | told from the clean run | located | false alarms "
+         "|\n|---|---|---|---|---|---|\n";
   for (const std::string& precision : precisions_of(plan)) {
     const Score bugs = score_of(plan, outcomes, precision);
     const CleanScore clean = clean_score_of(plan, outcomes, precision);
     out << "| **TTrace** | " << precision << " | " << share(bugs.found, bugs.triggered) << " | "
-        << share(bugs.located, bugs.triggered) << " | " << share(clean.alarms, clean.runs)
-        << " |\n";
+        << share(bugs.found, bugs.triggered) << " | " << share(bugs.located, bugs.triggered)
+        << " | " << share(clean.alarms, clean.runs) << " |\n";
     for (std::size_t rule = 0; rule < kRules; ++rule) {
       const RuleScore score = rule_score_of(catalogue, plan, outcomes, rule, precision);
       out << "| " << kRuleTexts[rule].threshold << " | " << precision << " | "
-          << share(score.found, bugs.triggered) << " | " << share(score.located, bugs.triggered)
-          << " | " << share(score.false_alarms, clean.runs) << " |\n";
+          << share(score.found, bugs.triggered) << " | " << share(score.told_apart, bugs.triggered)
+          << " | " << share(score.located, bugs.triggered) << " | "
+          << share(score.false_alarms, clean.runs) << " |\n";
     }
   }
 }
@@ -368,11 +372,18 @@ std::string page_of(const Catalogue& catalogue,
   std::ostringstream out;
   out << "# Scoreboard\n\n"
          "Every silent bug of [bugs.yaml](../examples/megatron_mini/bugs.yaml) that the example "
-         "trainer has, in the cheapest\nlayout that triggers it, judged by `ttrace check` against "
-         "a stored reference; beside it the same runs without a bug.\nTriggered: bits of some "
-         "record differ from the clean run's. Found: the verdict is DIVERGED. At the declared "
-         "tensor: the\nfirst divergence matches the pattern that was declared before the bug's "
-         "first run.\n\n"
+         "trainer has ([what they are](bugs.md)), in the\ncheapest layout that triggers it, judged "
+         "by `ttrace check` against a stored single-device reference with its noise passes; "
+         "beside\n"
+         "it the same run without the bug, which must not raise an alarm.\n\n"
+         "- Triggered: bits of some record differ from the clean run's.\n"
+         "- Found: the verdict is DIVERGED, and that of the clean run is not.\n"
+         "- At the declared tensor, or located: the first divergence matches the pattern that was "
+         "declared before the bug's first run.\n"
+         "- Hint as declared: the [probable cause](verdict.md#the-probable-cause) that the report "
+         "names, or that it names none, is the declared one.\n"
+         "- Error / bound: of the first divergence; below 1 where copies on several ranks differ "
+         "although all are near the reference, empty\n  where nothing could be compared.\n\n"
          "Made by `"
       << command << "`: " << plan.bugs.size() << " runs of bugs and " << plan.cleans.size()
       << " clean ones in " << std::llround(outcomes.seconds)
