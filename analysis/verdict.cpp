@@ -1,5 +1,6 @@
 #include "analysis/verdict.h"
 
+#include "analysis/power_of_two_scales.h"
 #include "analysis/routing_check.h"
 #include "analysis/wording.h"
 
@@ -430,6 +431,8 @@ TensorVerdict Judge::judge_pair(const Match& match,
     } else if (tolerance) {
       compare_with(*tolerance, match, reference, candidate, verdict, observations);
     } else {
+      take_out_factor(
+          factor_between_scales(match.reference, match.candidate), reference, candidate);
       compare_values(match, reference, candidate, verdict, observations);
     }
   }

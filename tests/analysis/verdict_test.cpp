@@ -135,6 +135,52 @@ TEST_F(Verdict, AFactorIsRecognised) {
   EXPECT_THAT(tensor.cause, HasSubstr("candidate = 0.5000 x reference"));
 }
 
+// A scale of the gradients that two ranks hold halves of, stored as powers of two.
+class PowerOfTwoScales : public Verdict {
+ protected:
+  static constexpr auto kScale = "s0/m0/scale/fc/2";
+  // `factor`: the candidate's gradients are the reference's over it. Scales as the two stored them.
+  TensorVerdict verdict_on(const std::vector<double>& reference,
+                           const std::vector<double>& candidate,
+                           double factor) {
+    reference_.add(0, {kScale, reference, ElementType::kE8M0});
+    for (int rank = 0; rank < 2; ++rank) {
+      Tensor tensor = piece(kScale, candidate, rank);
+      tensor.type = ElementType::kE8M0;
+      tensor.placement.scale = factor;
+      candidate_.add(rank, tensor);
+    }
+    add_noise(kScale, reference.front() / 4);
+    return verdict(kScale);
+  }
+};
+
+// Symptom: a clean run with --cp 3 alarmed, because its gradients are three times the reference's
+// and powers of two cannot be: each of 432 scales was a third off.
+TEST_F(PowerOfTwoScales, OfGradientsThatAreThreeTimesTheReferencesAreItsDoublesOrQuadruples) {
+  std::vector<double> candidate(432, 0x1p-19);
+  for (std::size_t i = 0; i < candidate.size(); i += 3) {
+    candidate[i] = 0x1p-18;
+  }
+  const TensorVerdict tensor = verdict_on(std::vector<double>(432, 0x1p-20), candidate, 1.0 / 3.0);
+  EXPECT_EQ(tensor.status, Status::kWithin);
+  EXPECT_EQ(tensor.comparison->error, 0.0);
+}
+
+TEST_F(PowerOfTwoScales, BeyondThoseTwoAreErrors) {
+  const TensorVerdict tensor =
+      verdict_on(std::vector<double>(432, 0x1p-20), std::vector<double>(432, 0x1p-17), 1.0 / 3.0);
+  EXPECT_EQ(tensor.status, Status::kDiverged);
+  EXPECT_NEAR(tensor.comparison->relative_error, 1.0, 1e-12);
+}
+
+TEST_F(PowerOfTwoScales, FollowAPowerOfTwo) {
+  const TensorVerdict tensor =
+      verdict_on(std::vector<double>(432, 0x1p-20), std::vector<double>(432, 0x1p-20), 0.5);
+  EXPECT_EQ(tensor.status, Status::kDiverged);
+  EXPECT_NEAR(tensor.comparison->factor, 0.5, 1e-12);
+}
+
 TEST_F(Verdict, ExactlyReproducedTensorsMustBeEqual) {
   reference_.add(0, {kOutput, wavy(8)});
   std::vector<double> values = wavy(8);

@@ -190,6 +190,7 @@ void check_layout(const Case& c, Rules& rules) {
   rules.divides("tp", c.tp, "heads", c.heads);
   rules.need(c.groups % c.tp == 0 || c.tp % c.groups == 0,
              "neither of tp and groups divides the other");
+  rules.divides("tp", c.tp, "rows of linear_qkv", (c.heads + 2 * c.groups) * c.head_size);
   rules.divides("tp", c.tp, "ffn or shared_expert", c.experts > 1 ? c.shared_expert : c.ffn);
   rules.divides("dp", c.dp, "micro_batches", c.micro_batches);
   if (c.cp > 1) {
