@@ -19,5 +19,3 @@ find_program(TTRACE_CCACHE ccache)
 if(TTRACE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${TTRACE_CCACHE})
 endif()
-# Two torch translation units at a time are what 2 cores and a few GB of memory bear.
-set_property(GLOBAL APPEND PROPERTY JOB_POOLS torch_pool=2)
