@@ -135,6 +135,30 @@ TEST_F(Verdict, AFactorIsRecognised) {
   EXPECT_THAT(tensor.cause, HasSubstr("candidate = 0.5000 x reference"));
 }
 
+// Symptom: the gradient of the loss alarmed in a clean F32 run with --cp 3. It is one over the
+// number of tokens, which noise passes reproduce; three times that, over three, is rounded
+// elsewhere.
+TEST_F(Verdict, ThirdsOfAMultipleThatWasRoundedAreEqual) {
+  constexpr auto kGradient = "s0/m0/grad_output/loss/0";
+  const std::vector<double> reference(96, 1.0F / 576.0F);
+  for (const double ulps : {0.5, 6.0}) {
+    reference_ = TraceBuilder(directory_ / ("reference" + std::to_string(ulps)), "reference");
+    candidate_ = TraceBuilder(directory_ / ("candidate" + std::to_string(ulps)), "candidate", 2);
+    reference_.add(0, {kGradient, reference});
+    const double ulp = std::ldexp(1.0, -10 - 23);
+    for (int rank = 0; rank < 2; ++rank) {
+      Tensor tensor =
+          piece(kGradient, std::vector<double>(96, 3.0 * (reference[0] + ulps * ulp)), rank);
+      tensor.placement.scale = 1.0 / 3.0;
+      candidate_.add(rank, tensor);
+    }
+    const Trace trace = reference_.write();
+    testing::write_noise_passes(trace.directory(), {noise_row(kGradient, 0.0, 0.0)});
+    const Report report = diff(trace, candidate_.write());
+    EXPECT_EQ(report.diverged(), ulps > 4.0) << ulps;
+  }
+}
+
 // A scale of the gradients that two ranks hold halves of, stored as powers of two.
 class PowerOfTwoScales : public Verdict {
  protected:

@@ -40,6 +40,9 @@ const Regression kRegressions[] = {
      "a scale of gradients was 1.8 times its bound: scales 1 of masked tokens, times 1/3",
      "precision=fp8 seed=108 masked=1 tied=1 recipe=3 cp=3 micro_batches=4 batch=4 sequence=36 "
      "vocabulary=271 ffn=36 heads=6 groups=2 head_size=16"},
+    {"gradients_in_thirds",
+     "the gradient of the loss had to be equal in every bit, though it was three times, over three",
+     "precision=f32 seed=659 cp=3 layers=2 micro_batches=6 sequence=48"},
     {"one_block_of_gate_and_up",
      "no trace: the rows of swiglu's two parts were one block of 128, which its dims cut in two",
      "precision=fp8 seed=748 recipe=2 dp=2 layers=1 micro_batches=2 swiglu=1 ffn=64"},

@@ -1,6 +1,5 @@
-#include "analysis/power_of_two_scales.h"
+#include "analysis/gradient_factor.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -9,7 +8,7 @@
 namespace ttrace {
 namespace {
 
-bool holds_powers_of_two(std::span<const Shard> shards) {
+bool hold_powers_of_two(std::span<const Shard> shards) {
   const Record& record = *shards.front().record;
   return record.id.kind == Kind::kScale && record.type == ElementType::kE8M0;
 }
@@ -22,19 +21,25 @@ std::vector<double> values_of(const MergeResult& tensor) {
 
 }  // namespace
 
-double factor_between_scales(std::span<const Shard> reference, std::span<const Shard> candidate) {
-  if (!holds_powers_of_two(reference) || !holds_powers_of_two(candidate)) {
-    return 1.0;
-  }
+double factor_between(std::span<const Shard> reference, std::span<const Shard> candidate) {
   return candidate.front().record->placement.scale / reference.front().record->placement.scale;
 }
 
-void take_out_factor(double factor, const MergeResult& reference, MergeResult& candidate) {
+bool is_power_of_two(double factor) {
   int exponent = 0;
-  const double odd = 2.0 * std::frexp(factor, &exponent);  // from 1 to below 2
-  if (odd == 1.0 || !(odd > 1.0)) {
+  return std::frexp(factor, &exponent) == 0.5;
+}
+
+bool are_powers_of_two(std::span<const Shard> reference, std::span<const Shard> candidate) {
+  return hold_powers_of_two(reference) && hold_powers_of_two(candidate);
+}
+
+void take_out_factor(double factor, const MergeResult& reference, MergeResult& candidate) {
+  if (!(factor > 0.0) || is_power_of_two(factor)) {
     return;
   }
+  int exponent = 0;
+  const double odd = 2.0 * std::frexp(factor, &exponent);  // from 1 to below 2
   const std::vector<double> expected = values_of(reference);
   std::vector<double> values = values_of(candidate);
   for (std::size_t i = 0; i < values.size(); ++i) {

@@ -1,5 +1,5 @@
-// Scales of FP8 blocks that are powers of two, where a program computes gradients that are a factor
-// times those of the other one.
+// Gradients of which the candidate computes a multiple of the reference's, as with a loss of mean
+// over three ranks, and the scales of their FP8 blocks that are powers of two.
 //
 // Such a scale is the smallest power of two that is not below amax / (largest number of the
 // format). It doubles somewhere between amax and 2 amax, so it follows a factor only where that is
@@ -17,11 +17,15 @@
 
 namespace ttrace {
 
-// What the candidate's values of this tensor were multiplied with against the reference's, where
-// both are scales stored as powers of two; else 1. Requires: at least one shard on both sides.
-[[nodiscard]] double factor_between_scales(std::span<const Shard> reference,
-                                           std::span<const Shard> candidate);
+// What the candidate's values of a tensor were multiplied with against the reference's. Requires:
+// at least one shard on both sides.
+[[nodiscard]] double factor_between(std::span<const Shard> reference,
+                                    std::span<const Shard> candidate);
+// A multiplication by such a number rounds nothing.
+[[nodiscard]] bool is_power_of_two(double factor);
 
+[[nodiscard]] bool are_powers_of_two(std::span<const Shard> reference,
+                                     std::span<const Shard> candidate);
 // Takes `factor` out of the candidate's powers of two: of the two that a scale of the reference's
 // size may have become, c / g and 2 c / g with 1 < g < 2 the factor without its power of two, the
 // one nearer to the reference's stays. Nothing happens where `factor` is a power of two.
