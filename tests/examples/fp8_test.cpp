@@ -178,7 +178,8 @@ TEST(Fp8Quantiser, ScalesAreThoseOfTheWholeTensor) {
 // scale 1, millions of times the others.
 TEST(Fp8Quantiser, BlocksOfNothingButZerosHaveTheSmallestScale) {
   for (const Fp8Recipe recipe : {Fp8Recipe::kBlockwise, Fp8Recipe::kMxfp8}) {
-    Fp8Quantiser quantiser({.recipe = recipe}, {.format = at::kFloat8_e5m2, .is_gradient = true});
+    Fp8Quantiser quantiser({.recipe = recipe},
+                           {.format = at::kFloat8_e5m2, .is_gradient = true, .holders = {}});
     const auto result = quantiser.quantise(at::zeros({1, 4}));
     EXPECT_EQ(result.scale.to(at::kFloat).item<float>(), 0x1p-127F) << name_of(recipe);
     EXPECT_TRUE(result.values.equal(at::zeros({1, 4})));
