@@ -185,6 +185,29 @@ std::optional<CollectiveFault> check_inputs(const std::vector<Member>& members) 
   return std::nullopt;
 }
 
+// Rows that a receiver of an all-to-all expects of a sender that sends another number.
+std::optional<CollectiveFault> check_rows(const std::vector<Member>& members) {
+  if (members.front().call.operation != CollectiveOperation::kAllToAll) {
+    return std::nullopt;
+  }
+  for (std::size_t to = 0; to < members.size(); ++to) {
+    const std::vector<std::int64_t>& expected = members[to].call.rows_received;
+    for (std::size_t from = 0; from < expected.size(); ++from) {
+      const std::int64_t sent = rows_sent(members[from])[to];
+      if (expected[from] != sent) {
+        const int receiver = members[to].input.rank;
+        const int sender = members[from].input.rank;
+        return CollectiveFault{"split sizes do not fit together: rank " + std::to_string(receiver) +
+                                   " expects " + counted(expected[from], "row", "rows") +
+                                   " of rank " + std::to_string(sender) + ", which sends it " +
+                                   std::to_string(sent),
+                               {std::min(sender, receiver), std::max(sender, receiver)}};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 struct Difference {
   std::size_t count = 0;
   std::size_t first = 0;
@@ -218,6 +241,9 @@ Difference compare_output(const Values& output, const Expected& expected) {
 
 std::optional<CollectiveFault> check_values(const std::vector<Member>& members) {
   if (auto fault = check_inputs(members)) {
+    return fault;
+  }
+  if (auto fault = check_rows(members)) {
     return fault;
   }
   std::vector<Values> inputs;

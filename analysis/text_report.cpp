@@ -46,10 +46,18 @@ void write_verdict_line(std::ostream& out, const Report& report, bool color) {
   }
 }
 
+void write_way_out(std::ostream& out) {
+  out << "  what to do: let the reference go on with the candidate's choices: `ttrace check` with "
+         "a "
+         "command for the reference does, and with a stored one if it gets --rerun COMMAND\n";
+}
+
 void write_numbers(std::ostream& out, const TensorVerdict& tensor) {
   const Comparison& comparison = *tensor.comparison;
   out << "  error: " << short_number(comparison.error) << ", "
-      << short_number(comparison.relative_error) << " of the reference's norm "
+      << short_number(comparison.relative_error)
+      << (tensor.symptom == Symptom::kRecompute ? " of the first forward's norm "
+                                                : " of the reference's norm ")
       << short_number(comparison.reference_norm) << '\n';
   if (comparison.asked) {
     out << "  bound: |c - r| <= " << short_number(comparison.asked->tolerance.atol) << " + "
@@ -57,7 +65,8 @@ void write_numbers(std::ostream& out, const TensorVerdict& tensor) {
         << tensor.bound_source << "; " << comparison.asked->beyond << " of " << comparison.elements
         << " elements beyond";
   } else {
-    out << "  bound: " << short_number(comparison.bound) << " from " << tensor.bound_source;
+    out << "  bound: " << short_number(comparison.bound)
+        << (tensor.bound_source.starts_with("exact") ? ", " : " from ") << tensor.bound_source;
   }
   if (comparison.bound > 0.0 && !comparison.asked) {
     out << "; relative errors below " << short_number(comparison.detectable) << " go unseen";
@@ -119,12 +128,17 @@ Row row_of(const TensorVerdict& tensor) {
   return row;
 }
 
+// What the user permits to differ; what is permitted to be missing has no numbers to list.
+bool is_allowed_difference(const TensorVerdict& tensor) {
+  return tensor.allowed && tensor.status == Status::kDiverged;
+}
+
 // The tensors that are findings, or those that would be were they not allowed; nothing for none.
 void write_table(std::ostream& out, const Report& report, bool allowed, std::size_t max_rows) {
   std::vector<Row> rows{{"id", "error", "bound", "error/bound", "cause"}};
   std::size_t left_out = 0;
   for (const TensorVerdict& tensor : report.tensors) {
-    if (allowed ? !tensor.allowed : !tensor.is_finding()) {
+    if (allowed ? !is_allowed_difference(tensor) : !tensor.is_finding()) {
       continue;
     }
     if (rows.size() <= max_rows) {
@@ -159,7 +173,7 @@ void write_table(std::ostream& out, const Report& report, bool allowed, std::siz
 void write_closest(std::ostream& out, const Report& report) {
   const TensorVerdict* closest = nullptr;
   for (const TensorVerdict& tensor : report.tensors) {
-    if (tensor.comparison && tensor.comparison->bound > 0.0 &&
+    if (tensor.status == Status::kWithin && tensor.comparison && tensor.comparison->bound > 0.0 &&
         (closest == nullptr || tensor.comparison->ratio() > closest->comparison->ratio())) {
       closest = &tensor;
     }
@@ -207,7 +221,11 @@ void write_routing(std::ostream& out, const Report& report) {
   if (const std::size_t behind = report.counts().behind_flip; behind > 0) {
     out << "  " << counted(static_cast<std::int64_t>(behind), "tensor", "tensors")
         << " after such a token differ and are not sharply judged, because this reference went on "
-           "with its own choices; `ttrace check` with a command for the reference runs it again\n";
+           "with its own choices"
+        << (flips->illegal > 0 && report.undecided()
+                ? " (choices beyond round-off among them, which may follow from earlier ones)"
+                : "")
+        << '\n';
   }
 }
 
@@ -258,6 +276,9 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
     write_first_divergence(out, report);
     write_table(out, report, false, options.max_rows);
   } else {
+    if (report.undecided()) {
+      write_way_out(out);
+    }
     write_closest(out, report);
   }
   write_table(out, report, true, options.max_rows);

@@ -118,6 +118,13 @@ Neighbours nearest(std::span<const int> ranks, std::int64_t step, const Trace& c
   return best;
 }
 
+// "fc1's weight": whose scale or history it is; slots as Scope::scale numbers them.
+std::string operand_of(const TensorId& id) {
+  return id.path + (id.slot == 0   ? "'s input"
+                    : id.slot == 1 ? "'s weight"
+                                   : "'s gradient of its output");
+}
+
 std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate) {
   std::string who = ranks_text(tensor.ranks) + " should hold the same values";
   if (tensor.ranks.size() > 1) {
@@ -142,8 +149,13 @@ std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate
       return "how " + tensor.id.path + " is kept equal between ranks: " + who;
     case Kind::kGradOutput:
       return "the backward of what consumes " + tensor.id.path + "'s output: " + who;
+    case Kind::kScale:
+    case Kind::kAmaxHistory:
+      return "how ranks share the largest magnitude that the scale of " + operand_of(tensor.id) +
+             " follows from: " + who;
     default:
-      return "the communication, or the random numbers, of " + tensor.id.path + ": " + who;
+      return "what is not the same on all ranks in " + tensor.id.path +
+             ": its input, its parameters, its communication or its random numbers; " + who;
   }
 }
 
@@ -160,8 +172,11 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
     case Symptom::kOverlap:
     case Symptom::kAddendsMissing:
     case Symptom::kShapesDiffer:
-      return "the annotation (dims) of " + tensor.id.path + ", then what " +
-             ranks_text(tensor.ranks) + " computes there";
+      return "where the ranks' pieces of " + tensor.id.path +
+             " lie, by its annotation (dims) or the rows (tokens) that its program names; then "
+             "what " +
+             ranks_text(tensor.ranks) + (tensor.ranks.size() == 1 ? " computes" : " compute") +
+             " there";
     case Symptom::kReplicasDisagree:
       return look_at_replicas(tensor, candidate);
     case Symptom::kTypesDiffer:
@@ -240,6 +255,11 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
     case Kind::kScalar:
       return "how the candidate computes " + id.path +
              "; the tensors that go into it are within bound as far as they are recorded";
+    case Kind::kScale:
+    case Kind::kAmaxHistory:
+      return "how the scale of " + operand_of(id) +
+             " follows from largest magnitudes, of which steps and on which ranks" +
+             predecessor(tensors, index);
     case Kind::kInput:
       return "what feeds " + id.path + predecessor(tensors, index);
     default:

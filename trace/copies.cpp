@@ -175,6 +175,11 @@ std::string differences_text(const Differences& differences,
                              double largest) {
   std::ostringstream text;
   text.precision(9);
+  if (shape.empty()) {
+    text << differences.first_value << " on rank " << ranks.first << " and "
+         << differences.second_value << " on rank " << ranks.second;
+    return text.str();
+  }
   text << differences.count << " of " << elements << " elements differ between ranks "
        << ranks.first << " and " << ranks.second << ", first at "
        << element_text(differences.first, shape) << " (" << differences.first_value << " and "

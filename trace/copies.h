@@ -63,7 +63,7 @@ void accumulate(const Copy& copy, bool is_first_addend, double* logical);
 // Of the element at a row-major offset.
 [[nodiscard]] std::string element_text(std::int64_t offset, std::span<const std::int64_t> shape);
 // "2 of 8 elements differ between ranks 0 and 1, first at [3] (3 and 3.5); largest difference 2":
-// `largest` is over all pairs.
+// `largest` is over all pairs. Of scalars "3 on rank 0 and 3.5 on rank 1".
 [[nodiscard]] std::string differences_text(const Differences& differences,
                                            std::int64_t elements,
                                            std::pair<int, int> ranks,

@@ -358,7 +358,8 @@ void find_disagreement(const Part& part,
   for (const DimPlacement& dim : lowest.dims) {
     shape.push_back(dim.logical_size);
   }
-  finding.message += " hold different values in " + to_string(part.region) + ": " +
+  finding.message += " hold different values" +
+                     (shape.empty() ? "" : " in " + to_string(part.region)) + ": " +
                      differences_text(shown,
                                       element_count(part.region),
                                       {lowest.ranks.front(), groups[1].front()->ranks.front()},

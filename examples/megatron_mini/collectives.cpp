@@ -51,6 +51,23 @@ ttrace::CollectiveCall described(ttrace::CollectiveOperation operation,
           .size = group.size};
 }
 
+// Of rows of the first dimension, so many to and from every rank.
+ttrace::CollectiveCall described_exchange(std::vector<std::int64_t> sent,
+                                          std::vector<std::int64_t> received,
+                                          const Group& group) {
+  auto result = described(ttrace::CollectiveOperation::kAllToAll, group);
+  result.rows_sent = std::move(sent);
+  result.rows_received = std::move(received);
+  return result;
+}
+
+// `count` rows for one rank, none for the others.
+std::vector<std::int64_t> rows_of_one(std::int64_t count, int rank, const Group& group) {
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(group.size), 0);
+  rows.at(static_cast<std::size_t>(rank)) = count;
+  return rows;
+}
+
 void all_reduce_in_place(const at::Tensor& tensor, const Group& group, Reduction reduction) {
   if (group.size > 1) {
     ttrace::Collective report(described(ttrace::CollectiveOperation::kAllReduce, group, reduction),
@@ -147,8 +164,10 @@ at::Tensor all_to_all(const at::Tensor& input,
   std::vector<std::int64_t> shape = input.sizes().vec();
   shape.at(0) = std::accumulate(received.begin(), received.end(), std::int64_t{0});
   at::Tensor result = at::empty(shape, input.options());
+  ttrace::Collective report(described_exchange(sent, received, group), input);
   call("c10d::alltoall_base_",
        {result, input.contiguous(), group_value(group), received, sent, kSync, kNoTimeout});
+  report.finished(result);
   return result;
 }
 
@@ -174,12 +193,19 @@ at::Tensor pass_on(const at::Tensor& input, const Group& group) {
     return input.clone(at::MemoryFormat::Contiguous);
   }
   constexpr std::int64_t kTag = 0;
-  // All ranks' messages are under way before anybody waits: otherwise every rank would wait for its
-  // next.
-  const auto wait_until_sent = start_sending(input, group, (group.rank + 1) % group.size, kTag);
+  const int next = (group.rank + 1) % group.size;
+  const int previous = (group.rank + group.size - 1) % group.size;
+  // All ranks' messages are one exchange, in which each has rows for its next rank alone.
+  ttrace::Collective report(described_exchange(rows_of_one(input.size(0), next, group),
+                                               rows_of_one(input.size(0), previous, group),
+                                               group),
+                            input);
+  // All of them are under way before anybody waits: otherwise every rank would wait for its next.
+  const auto wait_until_sent = start_sending(input, group, next, kTag);
   at::Tensor result = at::empty(input.sizes(), input.options());
-  receive(result, group, (group.rank + group.size - 1) % group.size, kTag);
+  receive(result, group, previous, kTag);
   wait_until_sent();
+  report.finished(result);
   return result;
 }
 

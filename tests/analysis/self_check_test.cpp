@@ -164,6 +164,47 @@ TEST_F(SelfChecks, AllToAllOfUnevenParts) {
   expect_clean(2);
 }
 
+TEST_F(SelfChecks, AllToAllThatBringsRowsOfTheWrongPart) {
+  const auto operation = CollectiveOperation::kAllToAll;
+  call({.operation = operation, .rank = 0, .rows_sent = {1, 2}, .rows_received = {1, 1}},
+       {"", {0, 1, 2, 3, 4, 5}, ElementType::kF32, {3, 2}},
+       {"", {0, 1, 6, 7}, ElementType::kF32, {2, 2}});
+  call({.operation = operation, .rank = 1, .rows_sent = {1, 0}, .rows_received = {2, 0}},
+       {"", {6, 7}, ElementType::kF32, {1, 2}},
+       {"", {0, 1, 2, 3}, ElementType::kF32, {2, 2}});
+  const TensorVerdict tensor = finding();
+  EXPECT_THAT(tensor.ranks, ElementsAre(1));
+  EXPECT_THAT(tensor.cause, HasSubstr("all-to-all number 3 of group tp-0"));
+  EXPECT_THAT(tensor.cause, HasSubstr("first at [0, 0] (0 instead of 2)"));
+}
+
+// The sizes of all outputs are right nevertheless.
+TEST_F(SelfChecks, AllToAllWhoseRanksTakeDifferentSplitSizesForAgreed) {
+  const auto operation = CollectiveOperation::kAllToAll;
+  call({.operation = operation, .rank = 0, .rows_sent = {1, 2}, .rows_received = {1, 1}},
+       of({0, 1, 2}),
+       of({0, 3}));
+  call({.operation = operation, .rank = 1, .rows_sent = {1, 1}, .rows_received = {1, 2}},
+       of({3, 4}),
+       of({1, 2, 4}));
+  const TensorVerdict tensor = finding();
+  EXPECT_THAT(tensor.ranks, ElementsAre(0, 1));
+  EXPECT_THAT(tensor.cause,
+              HasSubstr("split sizes do not fit together: rank 1 expects 1 row of rank 0, which "
+                        "sends it 2"));
+}
+
+TEST_F(SelfChecks, AllToAllOfARankWithoutRows) {
+  const auto operation = CollectiveOperation::kAllToAll;
+  call({.operation = operation, .rank = 0, .rows_sent = {0, 0}, .rows_received = {0, 1}},
+       {"", {}, ElementType::kF32, {0, 2}},
+       {"", {4, 5}, ElementType::kF32, {1, 2}});
+  call({.operation = operation, .rank = 1, .rows_sent = {1, 1}, .rows_received = {0, 1}},
+       {"", {4, 5, 6, 7}, ElementType::kF32, {2, 2}},
+       {"", {6, 7}, ElementType::kF32, {1, 2}});
+  expect_clean(2);
+}
+
 TEST_F(SelfChecks, BroadcastOfTheRoot) {
   const auto operation = CollectiveOperation::kBroadcast;
   call({.operation = operation, .rank = 0, .root = 1}, of({1.0, 2.0}), of({1.0, 2.0}));

@@ -196,7 +196,29 @@ TEST_F(JudgingTest, AllowedFindingsAreListedButDecideNothing) {
               ::testing::AllOf(HasSubstr("WITHIN BOUND"),
                                HasSubstr("allowed, decides nothing:"),
                                HasSubstr("1 allowed out of bound, 1 allowed missing")));
+  EXPECT_THAT(text(report), ::testing::Not(HasSubstr("output/c/0")))
+      << "what may be missing is counted, not listed";
   EXPECT_THAT(report.warnings, IsEmpty());
+}
+
+TEST_F(JudgingTest, WhatTheCandidateDeclaresThatItCannotGiveMayBeMissing) {
+  candidate_.manifest.untraced = {"/output/[bc]/"};
+  const Report report = run();
+  EXPECT_TRUE(report.tensors[2].allowed);
+  ASSERT_TRUE(report.diverged()) << "what it gives nevertheless is judged";
+  EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), "s0/m0/output/b/0");
+  EXPECT_EQ(report.counts().allowed_missing, 1U);
+  EXPECT_THAT(text(report),
+              HasSubstr("candidate: its program declares that it cannot give 1 of the "
+                        "reference's tensors"));
+}
+
+TEST_F(JudgingTest, WhatTheReferenceDeclaresExcusesNothing) {
+  reference_.manifest.untraced = {"/output/c/"};
+  options_.allow_failed.emplace_back("--allow-failed", "output/b");
+  const Report report = run();
+  ASSERT_TRUE(report.diverged());
+  EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), "s0/m0/output/c/0");
 }
 
 TEST_F(JudgingTest, AllowedFindingIsNeverTheFirstDivergence) {

@@ -129,6 +129,23 @@ TEST_F(WhereToLook, ReplicasNameTheAxisOnWhichTheirRanksDiffer) {
       "values, and ranks 0 and 1, which do not, differ in their coordinate on tp");
 }
 
+TEST_F(WhereToLook, AScaleNamesItsOperand) {
+  const std::string wrong = "s0/m0/scale/fc1/1";
+  reference_.add(0, {wrong, wavy(1)});
+  candidate_.add_everywhere({wrong, wavy(1, 2.0)});
+  EXPECT_THAT(diff(reference_.write(), candidate_.write()).where_to_look,
+              HasSubstr("how the scale of fc1's weight follows from largest magnitudes"));
+}
+
+TEST_F(WhereToLook, AScaleOfDifferentCopiesNamesItsOperand) {
+  const std::string wrong = "s0/m0/scale/fc1/0";
+  reference_.add(0, {wrong, wavy(1)});
+  candidate_.add(0, {wrong, wavy(1)}).add(1, {wrong, wavy(1, 2.0)});
+  EXPECT_THAT(diff(reference_.write(), candidate_.write()).where_to_look,
+              HasSubstr("how ranks share the largest magnitude that the scale of fc1's input "
+                        "follows from: ranks 0, 1 should hold the same values"));
+}
+
 TEST_F(WhereToLook, AMissingTensorSaysOnWhichSide) {
   reference_.add(0, {"s0/m0/output/a/0", wavy(6)}).add(0, {"s0/m0/output/b/0", wavy(6)});
   candidate_.add_everywhere({"s0/m0/output/b/0", wavy(6)});

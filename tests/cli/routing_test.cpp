@@ -81,7 +81,8 @@ TEST_F(CheckRouting, DiffOfARunTakesTheReferenceThatFits) {
   EXPECT_EQ(ttrace({"diff", "run"}).exit_code, 0);
   const ProcessResult plain = ttrace({"diff", "run/reference", "run/candidate"});
   EXPECT_EQ(plain.exit_code, 2) << plain.out;
-  EXPECT_THAT(plain.out, HasSubstr("are not sharply judged"));
+  EXPECT_THAT(plain.out,
+              AllOf(HasSubstr("are not sharply judged"), HasSubstr("if it gets --rerun COMMAND")));
   ASSERT_EQ(ttrace({"check",
                     "--reference",
                     "run/reference",

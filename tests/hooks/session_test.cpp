@@ -360,6 +360,31 @@ TEST(Session, EveryTensorOfTwoMicrobatchesIsThereInExecutionOrder) {
   EXPECT_TRUE(captured.notes().empty());
 }
 
+TEST(Session, WhatAProgramCannotGiveIsNotRecordedAndTheManifestSaysSo) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(reference_pass(directory.path()));
+  RunDescription description;
+  description.untraced = {R"(/param_grad/fc\d\.)"};
+  RunDescription wrong;
+  wrong.untraced = {"("};
+  Model model;
+  {
+    auto session = Session::from_environment();
+    EXPECT_THROW(session.describe(wrong), UsageError);
+    session.describe(description);
+    session.attach(model, Layout(), Annotations());
+    static_cast<void>(train(session, model));
+  }
+  const Captured captured(step0(directory));
+  EXPECT_THAT(captured.ids_with("/m1/param_grad/"),
+              ElementsAre("s0/m1/param_grad/norm.weight/0",
+                          "s0/m1/param_grad/norm.bias/0",
+                          "s0/m1/param_grad/words.weight/0"));
+  EXPECT_THAT(captured.ids_with("/main_grad/fc1.weight/"),
+              ElementsAre("s0/main_grad/fc1.weight/0"));
+  EXPECT_EQ(read_manifest(directory.path()).untraced, description.untraced);
+}
+
 TEST(Session, CountingCaptureWritesNothingButWhatTheTraceWouldHold) {
   const TemporaryDirectory counted;
   const TemporaryDirectory traced;

@@ -261,6 +261,16 @@ TEST(Merge, DisagreeingReplicasAreGroupedAndTheLowestRankCounts) {
   EXPECT_EQ(values_of(result), counting(8));
 }
 
+TEST(Merge, DisagreeingScalarsAreToldByTheirValues) {
+  Ranks ranks;
+  ranks.add(whole(std::vector<std::int64_t>{}), ElementType::kF32, {3.0});
+  ranks.add(whole(std::vector<std::int64_t>{}), ElementType::kF32, {3.5});
+  const MergeResult result = ranks.merge();
+  ASSERT_EQ(result.findings.size(), 1u);
+  EXPECT_EQ(result.findings[0].message,
+            "rank 0 and rank 1 hold different values: 3 on rank 0 and 3.5 on rank 1");
+}
+
 TEST(Merge, BitsDecideWhetherReplicasAgree) {
   Ranks zeros;
   zeros.add(piece(0, 8), ElementType::kF32, std::vector<double>(8, 0.0));

@@ -1,0 +1,80 @@
+// Tracing changes no bit of what a program computes, whatever it is made of.
+#include "end_to_end/small_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <ostream>
+#include <string>
+
+namespace ttrace::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Feature {
+  std::string name;
+  ConfigChanges changes;
+  std::string precision;
+  std::string layout;
+};
+
+std::ostream& operator<<(std::ostream& out, const Feature& feature) {
+  return out << feature.name;
+}
+
+class TracedFeatures : public ::testing::TestWithParam<Feature> {};
+
+// Two steps: the second shows whether the first was left as it was.
+TEST_P(TracedFeatures, GiveTheSameBitsAsUntracedOnes) {
+  const Feature& feature = GetParam();
+  const SmallRun run(feature.changes, feature.precision, 2);
+  const std::string reference = run.folder("reference");
+  const auto digests = [](const std::string& command,
+                          const std::map<std::string, std::string>& environment) {
+    ProcessOptions options;
+    options.arguments = {"/bin/sh", "-c", command + " --digest"};
+    options.environment = environment;
+    options.environment["OMP_NUM_THREADS"] = "1";
+    const ProcessResult result = run_process(options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("digest"));
+    return result.out;
+  };
+  EXPECT_EQ(
+      digests(run.reference(), {}),
+      digests(run.reference(),
+              {{"TTRACE_PASS", "reference"}, {"TTRACE_DIR", reference}, {"TTRACE_STEPS", "0:2"}}));
+  EXPECT_EQ(digests(run.candidate(feature.layout), {}),
+            digests(run.candidate(feature.layout),
+                    {{"TTRACE_PASS", "candidate"},
+                     {"TTRACE_DIR", run.folder("candidate")},
+                     {"TTRACE_REFERENCE", reference},
+                     {"TTRACE_STEPS", "0:2"},
+                     {"TTRACE_COLLECTIVES", "1"}}));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    EndToEnd,
+    TracedFeatures,
+    ::testing::Values(
+        Feature{"stages_in_turn_with_recompute_and_dropout",
+                {{"model.layers", "4"},
+                 {"model.tied", "true"},
+                 {"model.dropout", "0.1"},
+                 {"model.attention_dropout", "0.1"}},
+                "bf16",
+                "--pp 2 --vpp 2 --recompute full"},
+        Feature{"experts_and_distributed_optimizer_with_overlap",
+                {{"model.experts", "4"}, {"model.top_k", "2"}, {"model.expert_bias", "0.1"}},
+                "bf16",
+                "--dp 2 --ep 2 --zero1 --overlap-gather"},
+        Feature{"ring_in_fp8",
+                {{"fp8.recipe", "delayed"}, {"fp8.history", "4"}, {"fp8.bf16_ends", "0"}},
+                "fp8",
+                "--cp 2"}),
+    [](const auto& parameter) { return parameter.param.name; });
+
+}  // namespace
+}  // namespace ttrace::testing
