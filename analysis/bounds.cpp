@@ -152,6 +152,10 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
     scale_squared += squared(rounding_of_scalars(precision_)) * statistics.reference_squared;
   }
+  if (judged.rescaled) {
+    scale_squared = std::max(scale_squared,
+                             squared(unit_in_last_place(type, 1.0)) * statistics.reference_squared);
+  }
   if (scale_squared == 0.0 && may_be_exact) {
     return {0.0,
             0.0,

@@ -29,6 +29,9 @@
 //   uniform softmax at a fresh start), so that a part of its errors adds up; noise passes move
 //   every micro-batch on its own. Measured on megatron_mini in BF16 at tp 4: clean Q 1.5, 2.3
 //   and 3.4 for 4, 16 and 64 micro-batches without this term, below 1.4 for all of them with it.
+// - Tensors of which the candidate computed a multiple (a gradient of a mean over three ranks) by a
+//   factor that is no power of two: at least ulp(1) ||r||. The factor, and what is multiplied with
+//   it, round once more on either side; where nothing else rounds, passes reproduce r.
 // Where all passes reproduced the reference bit for bit (scale 0 before the first two terms are
 // added), the tensor must be equal.
 //
@@ -66,6 +69,7 @@ struct Judged {
   std::size_t dimensions = 0;
   ElementType type = ElementType::kF32;  // coarser of the two storage types
   const Statistics& statistics;
+  bool rescaled = false;  // the candidate computed a multiple, by no power of two, of the reference
 };
 
 // Distance from |value| to the next larger number of a floating type.

@@ -1,5 +1,6 @@
 #include "analysis/verdict.h"
 
+#include "analysis/gradient_factor.h"
 #include "analysis/routing_check.h"
 #include "analysis/wording.h"
 
@@ -430,6 +431,9 @@ TensorVerdict Judge::judge_pair(const Match& match,
     } else if (tolerance) {
       compare_with(*tolerance, match, reference, candidate, verdict, observations);
     } else {
+      if (are_powers_of_two(match.reference, match.candidate)) {
+        take_out_factor(factor_between(match.reference, match.candidate), reference, candidate);
+      }
       compare_values(match, reference, candidate, verdict, observations);
     }
   }
@@ -474,11 +478,14 @@ void Judge::compare_values(const Match& match,
                            TensorVerdict& verdict,
                            std::vector<Observation>& observations) const {
   const Statistics statistics = statistics_of(reference, candidate);
+  const bool rescaled = !is_power_of_two(factor_between(match.reference, match.candidate)) &&
+                        !are_powers_of_two(match.reference, match.candidate);
   const Bound bound =
       bounds_.of({match.id,
                   reference.shape.size(),
                   coarser(storage_type(match.reference), storage_type(match.candidate)),
-                  statistics});
+                  statistics,
+                  rescaled});
   verdict.origin = bound.origin;
   verdict.bound_source = bound.source;
   const Comparison comparison = comparison_of(statistics, bound, reference.shape);

@@ -35,7 +35,9 @@ at::Tensor scale_of(const at::Tensor& amax, Fp8Format format) {
 }
 
 // The smallest power of two that is not below the scale, as E8M0. The bits of an f32 above those of
-// its mantissa are the code of the power of two below; any mantissa carries into the next one.
+// its mantissa are the code of the power of two below; any mantissa carries into the next one. Zero
+// becomes the smallest: masked tokens leave many blocks of gradients with nothing but zeros, and
+// beside the scales of the others a constant would be by far the largest.
 at::Tensor power_of_two(const at::Tensor& scale) {
   constexpr std::int64_t kMantissaBits = 23;
   constexpr std::int64_t kMantissa = (std::int64_t{1} << kMantissaBits) - 1;
@@ -114,7 +116,7 @@ Quantised Fp8Operand::quantise_blocks(const at::Tensor& x) const {
   const std::int64_t features = x.size(-1);
   const at::Tensor matrix = x.reshape({-1, features});
   const at::Tensor scale =
-      power_of_two(scale_of(amax_of_blocks(matrix, rows, columns), format_));  // [R, C]
+      power_of_two(amax_of_blocks(matrix, rows, columns) / largest(format_));  // [R, C]
 
   const at::Tensor of_elements = scale.to(at::kFloat)
                                      .repeat_interleave(rows, 0)

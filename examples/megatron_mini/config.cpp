@@ -212,6 +212,15 @@ void check_model(const std::string& file, const ModelConfig& model) {
                model.heads,
                " must be a multiple of query_groups ",
                model.query_groups);
+  constexpr std::int64_t kBytesAndBeginning = 257;
+  TTRACE_CHECK(model.vocabulary >= kBytesAndBeginning,
+               UsageError,
+               file,
+               ": vocabulary ",
+               model.vocabulary,
+               " must be at least ",
+               kBytesAndBeginning,
+               ": 256 bytes and the beginning of a sample");
   for (const auto number : model.frozen) {
     TTRACE_CHECK(number >= 0 && number < model.layers,
                  UsageError,

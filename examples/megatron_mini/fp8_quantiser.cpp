@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kLargestE4M3 = 448.0;
 constexpr double kLargestE5M2 = 57344.0;
+constexpr double kSmallestE8M0 = 0x1p-127;
 
 double largest_of(at::ScalarType format) {
   return format == at::kFloat8_e5m2 ? kLargestE5M2 : kLargestE4M3;
@@ -119,7 +120,8 @@ Fp8Values Fp8Quantiser::by_block(const at::Tensor& wide) const {
   if (squares) {
     amax = cut(amax, 0, block).amax(1);
   }
-  const at::Tensor scale = rounded_up(scale_of(amax));
+  const at::Tensor scale =
+      rounded_up((amax / largest_of(operand_.format)).clamp_min(kSmallestE8M0));
   at::Tensor of_elements = spread_over(scale.to(at::kFloat), last, block, features);
   if (squares) {
     of_elements = spread_over(of_elements, 0, block, wide.size(0));

@@ -1,7 +1,7 @@
 // Quantises one operand of a linear to FP8 and back, as the ranks that hold it do together.
 //
-// A scale is what codes are multiplied with: amax / (largest number of the format), and 1 for an
-// amax of 0. Whose amax it is depends on the recipe:
+// A scale is what codes are multiplied with: amax / (largest number of the format). An amax of 0
+// gives 1, in a block the smallest power of two. Whose amax it is depends on the recipe:
 //   current    the logical tensor's: the ranks that hold parts of it share their largest
 //   delayed    the largest of the past steps'; within a step amaxes are only collected, and shared
 //              at its end over all ranks with that operand. Before the first step is over there is

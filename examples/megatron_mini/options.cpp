@@ -206,14 +206,15 @@ RecomputePlan read_recompute(const po::variables_map& values) {
 
 void check_expert_layout(const Options& options) {
   const int ranks = options.tp * options.cp * options.dp;
-  TTRACE_CHECK(options.etp >= 1 && options.ep >= 1 && ranks % (options.etp * options.ep) == 0,
-               UsageError,
-               "--etp ",
-               options.etp,
-               " times --ep ",
-               options.ep,
-               " must divide --tp times --cp times --dp, which is ",
-               ranks);
+  TTRACE_CHECK(
+      options.etp >= 1 && options.ep >= 1 && ranks % (std::int64_t{options.etp} * options.ep) == 0,
+      UsageError,
+      "--etp ",
+      options.etp,
+      " times --ep ",
+      options.ep,
+      " must divide --tp times --cp times --dp, which is ",
+      ranks);
   TTRACE_CHECK(options.sequence_parallel || options.tp == 1 || options.etp == options.tp,
                UsageError,
                "--etp ",
@@ -237,8 +238,10 @@ void check_layout(const Options& options, int world_size) {
                " must be the number of ranks, which is ",
                world_size,
                "; start with run_ranks N");
-  TTRACE_CHECK(
-      !options.sequence_parallel || options.tp >= 2, UsageError, "--sp needs --tp 2 or more");
+  TTRACE_CHECK(!options.sequence_parallel || options.tp >= 2,
+               UsageError,
+               "--sp needs --tp 2 or more, not ",
+               options.tp);
   check_expert_layout(options);
   check_zero1(options);
   TTRACE_CHECK(options.vpp >= 1, UsageError, "--vpp ", options.vpp, " must be at least 1");

@@ -23,7 +23,13 @@ void check_own_number(const char* option,
   if (!number) {
     return;
   }
-  TTRACE_CHECK(parallel.pp.size >= 2, UsageError, option, " ", *number, " needs --pp 2 or more");
+  TTRACE_CHECK(parallel.pp.size >= 2,
+               UsageError,
+               option,
+               " ",
+               *number,
+               " needs --pp 2 or more, not ",
+               parallel.pp.size);
   TTRACE_CHECK(*number >= 1 && *number % parallel.chunks == 0,
                UsageError,
                option,
@@ -51,7 +57,7 @@ void check_stages(std::int64_t layers, const Parallel& parallel) {
   }
   TTRACE_CHECK(rest >= chunks && rest % chunks == 0,
                UsageError,
-               other_stages(parallel) == parallel.pp.size ? "layers " : "the layers left, ",
+               other_stages(parallel) == parallel.pp.size ? "the layers, " : "the layers left, ",
                rest,
                ", must be a positive multiple of the ",
                chunks,

@@ -97,7 +97,9 @@ Plan read_plan(const Options& options) {
   const Config config = load_config(options);
   const auto& model = config.model;
   auto annotations = ttrace::Annotations::load(options.annotations);
-  annotations.size("v", model.vocabulary).size("g", model.gates());
+  annotations.size("v", model.vocabulary)
+      .size("g", model.gates())
+      .size("o", options.tp > 1 ? model.gates() : 1);
   for (std::size_t i = 0; i < options.layer_tp.size(); ++i) {
     if (options.layer_tp[i] < options.tp) {
       for (const char* axis : {"tp", "kv", "kv_copy"}) {

@@ -135,6 +135,76 @@ TEST_F(Verdict, AFactorIsRecognised) {
   EXPECT_THAT(tensor.cause, HasSubstr("candidate = 0.5000 x reference"));
 }
 
+// Symptom: the gradient of the loss alarmed in a clean F32 run with --cp 3. It is one over the
+// number of tokens, which noise passes reproduce; three times that, over three, is rounded
+// elsewhere.
+TEST_F(Verdict, ThirdsOfAMultipleThatWasRoundedAreEqual) {
+  constexpr auto kGradient = "s0/m0/grad_output/loss/0";
+  const std::vector<double> reference(96, 1.0F / 576.0F);
+  for (const double ulps : {0.5, 6.0}) {
+    reference_ = TraceBuilder(directory_ / ("reference" + std::to_string(ulps)), "reference");
+    candidate_ = TraceBuilder(directory_ / ("candidate" + std::to_string(ulps)), "candidate", 2);
+    reference_.add(0, {kGradient, reference});
+    const double ulp = std::ldexp(1.0, -10 - 23);
+    for (int rank = 0; rank < 2; ++rank) {
+      Tensor tensor =
+          piece(kGradient, std::vector<double>(96, 3.0 * (reference[0] + ulps * ulp)), rank);
+      tensor.placement.scale = 1.0 / 3.0;
+      candidate_.add(rank, tensor);
+    }
+    const Trace trace = reference_.write();
+    testing::write_noise_passes(trace.directory(), {noise_row(kGradient, 0.0, 0.0)});
+    const Report report = diff(trace, candidate_.write());
+    EXPECT_EQ(report.diverged(), ulps > 4.0) << ulps;
+  }
+}
+
+// A scale of the gradients that two ranks hold halves of, stored as powers of two.
+class PowerOfTwoScales : public Verdict {
+ protected:
+  static constexpr auto kScale = "s0/m0/scale/fc/2";
+  // `factor`: the candidate's gradients are the reference's over it. Scales as the two stored them.
+  TensorVerdict verdict_on(const std::vector<double>& reference,
+                           const std::vector<double>& candidate,
+                           double factor) {
+    reference_.add(0, {kScale, reference, ElementType::kE8M0});
+    for (int rank = 0; rank < 2; ++rank) {
+      Tensor tensor = piece(kScale, candidate, rank);
+      tensor.type = ElementType::kE8M0;
+      tensor.placement.scale = factor;
+      candidate_.add(rank, tensor);
+    }
+    add_noise(kScale, reference.front() / 4);
+    return verdict(kScale);
+  }
+};
+
+// Symptom: a clean run with --cp 3 alarmed, because its gradients are three times the reference's
+// and powers of two cannot be: each of 432 scales was a third off.
+TEST_F(PowerOfTwoScales, OfGradientsThatAreThreeTimesTheReferencesAreItsDoublesOrQuadruples) {
+  std::vector<double> candidate(432, 0x1p-19);
+  for (std::size_t i = 0; i < candidate.size(); i += 3) {
+    candidate[i] = 0x1p-18;
+  }
+  const TensorVerdict tensor = verdict_on(std::vector<double>(432, 0x1p-20), candidate, 1.0 / 3.0);
+  EXPECT_EQ(tensor.status, Status::kWithin);
+  EXPECT_EQ(tensor.comparison->error, 0.0);
+}
+
+TEST_F(PowerOfTwoScales, BeyondThoseTwoAreErrors) {
+  const TensorVerdict tensor =
+      verdict_on(std::vector<double>(432, 0x1p-20), std::vector<double>(432, 0x1p-17), 1.0 / 3.0);
+  EXPECT_EQ(tensor.status, Status::kDiverged);
+  EXPECT_NEAR(tensor.comparison->relative_error, 1.0, 1e-12);
+}
+
+TEST_F(PowerOfTwoScales, FollowAPowerOfTwo) {
+  const TensorVerdict tensor =
+      verdict_on(std::vector<double>(432, 0x1p-20), std::vector<double>(432, 0x1p-20), 0.5);
+  EXPECT_EQ(tensor.status, Status::kDiverged);
+  EXPECT_NEAR(tensor.comparison->factor, 0.5, 1e-12);
+}
+
 TEST_F(Verdict, ExactlyReproducedTensorsMustBeEqual) {
   reference_.add(0, {kOutput, wavy(8)});
   std::vector<double> values = wavy(8);

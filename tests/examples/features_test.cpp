@@ -202,8 +202,13 @@ TEST_P(Refusals, NameTheTwoNumbersThatClash) {
   const auto result =
       MiniProgram::with(GetParam().changes).run(GetParam().ranks, GetParam().arguments);
   EXPECT_EQ(result.exit_code, 2);
+  EXPECT_FALSE(result.timed_out);
   EXPECT_THAT(result.err, HasSubstr(GetParam().says));
   EXPECT_EQ(result.out, "");
+  // One rank speaks: the program's name occurs once.
+  const auto first = result.err.find("megatron_mini: ");
+  ASSERT_NE(first, std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find("megatron_mini: ", first + 1), std::string::npos) << result.err;
 }
 
 const Refusal kRefusals[] = {
@@ -230,6 +235,60 @@ const Refusal kRefusals[] = {
      {{"model.heads", "6"}, {"model.hidden", "48"}, {"model.query_groups", "3"}},
      "--tp 2 is neither a divisor nor a multiple of query_groups 3"},
     {"heads", 3, "--tp 3", {}, "--tp 3 does not divide heads 8"},
+    {"rows_of_qkv",
+     3,
+     "--tp 3",
+     {{"model.heads", "3"},
+      {"model.hidden", "30"},
+      {"model.query_groups", "1"},
+      {"model.ffn", "36"}},
+     "--tp 3 does not divide the rows of linear_qkv, 50"},
+    {"ffn", 2, "--tp 2", {{"model.ffn", "33"}}, "--tp 2 does not divide ffn 33"},
+    {"groups_of_heads",
+     1,
+     "",
+     {{"model.query_groups", "3"}},
+     "heads 8 must be a multiple of query_groups 3"},
+    {"head_of_one_number", 1, "", {{"model.hidden", "8"}}, "hidden 8 must be an even multiple"},
+    {"rows_of_sequence_parallelism",
+     4,
+     "--tp 4 --sp",
+     {{"model.sequence", "30"}},
+     "--tp 4 does not divide sequence 30"},
+    {"sequence_beyond_the_text",
+     1,
+     "",
+     {{"model.sequence", "1000000"}},
+     "bytes, which must be more than the sequence length 1000000"},
+    {"vocabulary", 1, "", {{"model.vocabulary", "256"}}, "vocabulary 256 must be at least 257"},
+    {"no_ranks_of_an_axis", 1, "--tp 0", {}, "--tp 0 must divide the number of ranks, which is 1"},
+    {"fewer_than_no_ranks", 1, "--dp -1", {}, "times --dp -1 times"},
+    {"no_expert_ranks", 1, "--ep 0", {}, "--etp 1 times --ep 0 must divide"},
+    // Symptom: a division by zero, because the product was taken in 32 bits.
+    {"expert_ranks_beyond_all_numbers",
+     1,
+     "--ep 65536 --etp 65536",
+     {{"model.experts", "4"}},
+     "--etp 65536 times --ep 65536 must divide --tp times --cp times --dp, which is 1"},
+    {"experts_in_fp8",
+     1,
+     "--precision fp8",
+     {{"model.experts", "4"}},
+     "--precision fp8 with model.experts 4 is not implemented"},
+    {"fp8_blocks",
+     2,
+     "--tp 2 --precision fp8",
+     {{"fp8.recipe", "blockwise"}, {"model.hidden", "128"}},
+     "--tp 2 leaves 64 of hidden 128 to a rank, which cuts blocks of 128"},
+    {"fp8_blocks_of_qkv",
+     2,
+     "--tp 2 --precision fp8",
+     {{"fp8.recipe", "mxfp8"},
+      {"model.hidden", "64"},
+      {"model.heads", "4"},
+      {"model.query_groups", "1"},
+      {"model.ffn", "64"}},
+     "--tp 2 leaves 48 of the rows of linear_qkv, 96 to a rank, which cuts blocks of 32"},
     {"dropout", 1, "", {{"model.dropout", "1.0"}}, "must be at least 0 and below 1, not 1"},
     {"frozen",
      1,

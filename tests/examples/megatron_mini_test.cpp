@@ -376,7 +376,7 @@ const BadInput kBadInputs[] = {
     {"pp_does_not_divide_ranks", 4, "--tp 2 --pp 4", "--pp 4 must divide the number of ranks that"},
     {"virtual_stages_alone", 2, "--dp 2 --vpp 2", "--vpp 2 needs --pp 2 or more, not 1"},
     {"no_virtual_stage", 2, "--pp 2 --vpp 0", "--vpp 0 must be at least 1"},
-    {"layers_do_not_divide", 4, "--pp 4", "layers 2, must be a positive multiple of the 4"},
+    {"layers_do_not_divide", 4, "--pp 4", "the layers, 2, must be a positive multiple of the 4"},
     {"uneven_stage_alone", 1, "--last-stage-layers 1", "--last-stage-layers 1 needs --pp 2"},
     {"interleaved_micro_batches",
      2,

@@ -111,6 +111,35 @@ std::vector<Feature> make_features() {
        [](const Case& c) { return c.masked != 0 && c.per_token != 0 && c.dp > 1; }},
       {"loss per token", [](const Case& c) { return c.per_token != 0; }},
       {"two steps", [](const Case& c) { return c.steps > 1; }},
+      {"masked under cp", [](const Case& c) { return c.masked != 0 && c.cp > 1; }},
+      {"cp under pp", [](const Case& c) { return c.cp > 1 && c.pp > 1; }},
+      {"zero1 under pp", [](const Case& c) { return c.zero1 != 0 && c.pp > 1; }},
+      {"zero1 under vpp", [](const Case& c) { return c.zero1 != 0 && c.vpp > 1; }},
+      {"recompute under vpp", [](const Case& c) { return c.recompute != 0 && c.vpp > 1; }},
+      {"recompute and zero1", [](const Case& c) { return c.recompute != 0 && c.zero1 != 0; }},
+      {"frozen layers under pp", [](const Case& c) { return c.frozen != 0 && c.pp > 1; }},
+      {"frozen layers and zero1", [](const Case& c) { return c.frozen != 0 && c.zero1 != 0; }},
+      {"layers of TP 1 under pp", [](const Case& c) { return c.layer_tp != 0 && c.pp > 1; }},
+      {"layers of TP 1 and zero1", [](const Case& c) { return c.layer_tp != 0 && c.zero1 != 0; }},
+      {"dropout under vpp", [](const Case& c) { return c.dropout != 0 && c.vpp > 1; }},
+      {"experts under vpp",
+       [](const Case& c) { return c.experts > 1 && c.vpp > 1; },
+       Where::kNotFp8},
+      {"experts, recompute",
+       [](const Case& c) { return c.experts > 1 && c.recompute != 0; },
+       Where::kNotFp8},
+      {"experts, frozen layers",
+       [](const Case& c) { return c.experts > 1 && c.frozen != 0; },
+       Where::kNotFp8},
+      {"experts, layers of TP 1",
+       [](const Case& c) { return c.experts > 1 && c.layer_tp != 0; },
+       Where::kNotFp8},
+      {"ep under cp", [](const Case& c) { return c.ep > 1 && c.cp > 1; }, Where::kNotFp8},
+      {"ep under pp", [](const Case& c) { return c.ep > 1 && c.pp > 1; }, Where::kNotFp8},
+      {"ep and zero1", [](const Case& c) { return c.ep > 1 && c.zero1 != 0; }, Where::kNotFp8},
+      {"etp unlike tp, under cp",
+       [](const Case& c) { return c.etp != 0 && c.etp != c.tp && c.cp > 1; },
+       Where::kNotFp8},
       {"gelu", [](const Case& c) { return c.swiglu == 0; }},
       {"swiglu", [](const Case& c) { return c.swiglu != 0; }},
       {"delayed scales", [](const Case& c) { return c.recipe == 0; }, Where::kFp8},
@@ -190,6 +219,7 @@ void check_layout(const Case& c, Rules& rules) {
   rules.divides("tp", c.tp, "heads", c.heads);
   rules.need(c.groups % c.tp == 0 || c.tp % c.groups == 0,
              "neither of tp and groups divides the other");
+  rules.divides("tp", c.tp, "rows of linear_qkv", (c.heads + 2 * c.groups) * c.head_size);
   rules.divides("tp", c.tp, "ffn or shared_expert", c.experts > 1 ? c.shared_expert : c.ffn);
   rules.divides("dp", c.dp, "micro_batches", c.micro_batches);
   if (c.cp > 1) {
