@@ -158,7 +158,8 @@ void expect_clean(Checks& checks, const ParallelLayout& layout) {
 
 class CleanRuns : public testing::TestWithParam<std::tuple<std::string, int>> {};
 
-// No alarm in 60 runs: each case takes one reference with its noise passes for all six layouts.
+// One reference with its noise passes serves all layouts of a case. `./dev fuzz-layouts` and the
+// scoreboard have more clean runs, of more seeds.
 TEST_P(CleanRuns, RaiseNoAlarm) {
   const auto& [precision, seed] = GetParam();
   Checks checks({precision, seed});
@@ -173,17 +174,16 @@ std::string case_name(const testing::TestParamInfo<std::tuple<std::string, int>>
 
 INSTANTIATE_TEST_SUITE_P(EndToEnd,
                          CleanRuns,
-                         testing::Combine(testing::Values("f32", "bf16"),
-                                          testing::Values(1, 2, 3, 4, 5)),
+                         testing::Combine(testing::Values("f32", "bf16"), testing::Values(1, 2)),
                          case_name);
 
 // Tokens spread over ranks, with and without packed documents, masked tokens and a loss per token.
 class ContextParallelCleanRuns
-    : public testing::TestWithParam<std::tuple<std::string, std::string, int>> {};
+    : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
 TEST_P(ContextParallelCleanRuns, RaiseNoAlarm) {
-  const auto& [config, precision, seed] = GetParam();
-  Checks checks({precision, seed, config});
+  const auto& [config, precision] = GetParam();
+  Checks checks({precision, 1, config});
   for (const auto& layout : {kCp2, kCp4, kTp2Cp2, kTp2SpCp2, kCp2Dp2}) {
     expect_clean(checks, layout);
   }
@@ -192,12 +192,9 @@ TEST_P(ContextParallelCleanRuns, RaiseNoAlarm) {
 INSTANTIATE_TEST_SUITE_P(EndToEnd,
                          ContextParallelCleanRuns,
                          testing::Combine(testing::Values("tiny", "packed"),
-                                          testing::Values("f32", "bf16"),
-                                          testing::Values(1, 2)),
+                                          testing::Values("f32", "bf16")),
                          [](const auto& parameter) {
-                           return std::get<0>(parameter.param) + "_" +
-                                  std::get<1>(parameter.param) + "_seed" +
-                                  std::to_string(std::get<2>(parameter.param));
+                           return std::get<0>(parameter.param) + "_" + std::get<1>(parameter.param);
                          });
 
 class ZeroOneCleanRuns : public testing::TestWithParam<std::string> {};
@@ -217,11 +214,10 @@ INSTANTIATE_TEST_SUITE_P(EndToEnd,
                          [](const auto& parameter) { return parameter.param; });
 
 // Stages with tied weights, several micro-batches under way, and stages of their own depths.
-class PipelineCleanRuns : public testing::TestWithParam<std::tuple<std::string, int>> {};
+class PipelineCleanRuns : public testing::TestWithParam<std::string> {};
 
 TEST_P(PipelineCleanRuns, RaiseNoAlarm) {
-  const auto& [precision, seed] = GetParam();
-  Checks checks({precision, seed, "pipeline"});
+  Checks checks({GetParam(), 1, "pipeline"});
   for (const auto& layout :
        {kPp2, kPp2Vpp3, kPp2Vpp2Uneven, kPp4Uneven, kTp2SpPp2, kCp2Pp2, kDp2Pp2}) {
     expect_clean(checks, layout);
@@ -230,8 +226,8 @@ TEST_P(PipelineCleanRuns, RaiseNoAlarm) {
 
 INSTANTIATE_TEST_SUITE_P(EndToEnd,
                          PipelineCleanRuns,
-                         testing::Combine(testing::Values("f32", "bf16"), testing::Values(1, 2)),
-                         case_name);
+                         testing::Values("f32", "bf16"),
+                         [](const auto& parameter) { return parameter.param; });
 
 double number(const json& value) {
   return value.is_string() ? std::nan("") : value.get<double>();
@@ -300,11 +296,10 @@ TEST(EndToEnd, InFp64EveryTensorOfAModelWithFeaturesEqualsTheReferenceToTwelveDi
 }
 
 // Dropout, few query groups, smoothed labels, a frozen layer; recomputation, layers of TP degree 1.
-class FeatureCleanRuns : public testing::TestWithParam<std::tuple<std::string, int>> {};
+class FeatureCleanRuns : public testing::TestWithParam<std::string> {};
 
 TEST_P(FeatureCleanRuns, RaiseNoAlarm) {
-  const auto& [precision, seed] = GetParam();
-  Checks checks({precision, seed, "features"});
+  Checks checks({GetParam(), 1, "features"});
   for (const auto& layout :
        {kTp4Sp, kTp2SpCp2, kRecomputeFull, kRecomputeTwo, kRecomputeCore, kLayerTpSp}) {
     expect_clean(checks, layout);
@@ -313,8 +308,8 @@ TEST_P(FeatureCleanRuns, RaiseNoAlarm) {
 
 INSTANTIATE_TEST_SUITE_P(EndToEnd,
                          FeatureCleanRuns,
-                         testing::Combine(testing::Values("f32", "bf16"), testing::Values(1, 2)),
-                         case_name);
+                         testing::Values("f32", "bf16"),
+                         [](const auto& parameter) { return parameter.param; });
 
 TEST(EndToEnd, InFp64EveryTensorOfAPipelineEqualsTheReferenceToTwelveDigits) {
   expect_twelve_digits("tiny", {kPp2, kTp2SpPp2, kDp2Pp2});
@@ -410,51 +405,10 @@ TEST(EndToEnd, PlantedBugsAreDeclaredAndEachHasACheapAndACombinedLayout) {
 
 class PlantedBugs : public testing::TestWithParam<int> {};
 
-// All of them found in BF16 with the limits of the clean runs, and at least 11 of the 12 that are
-// not there to measure sensitivity at the declared tensor. softmax-scale is the twelfth: with the
-// weights of a fresh start the softmax is nearly uniform, and its output stays within bound; the
-// gradient of the same attention's key does not.
-TEST_P(PlantedBugs, AreFoundAtTheDeclaredTensor) {
-  Checks checks({"bf16", GetParam()});
-  const auto declared = declared_bugs();
-  std::set<std::string> missed;
-  for (const auto& bug : kPlantedBugs) {
-    SCOPED_TRACE(bug.name + " under " + bug.layout.name);
-    const ProcessResult result = checks.run(bug.layout, bug.name);
-    ASSERT_EQ(result.exit_code, 1) << result.out << result.err;
-    EXPECT_THAT(result.out, testing::HasSubstr("\nfirst divergence: "));
-    const std::string id = first_divergence(checks.report());
-    if (bug.name == "softmax-scale") {
-      EXPECT_THAT(id, testing::HasSubstr("/decoder.layers.1.self_attention.core_attention/"));
-    }
-    if (!matches(id, declared.at(bug.name).at("expected"))) {
-      missed.insert(bug.name);
-      EXPECT_EQ(bug.name, "softmax-scale") << result.out;
-    }
-  }
-  EXPECT_LE(missed.size(), 1U) << testing::PrintToString(missed);
-}
-
-INSTANTIATE_TEST_SUITE_P(EndToEnd,
-                         PlantedBugs,
-                         testing::Values(1, 2, 3),
-                         testing::PrintToStringParamName());
-
 // At least 9 of the 12 bugs that are not there to measure sensitivity get the hint that their table
-// declares.
-TEST(EndToEnd, SignatureOfTheFirstDivergenceIsTheDeclaredHint) {
-  Checks checks({"bf16"});
-  const auto declared = declared_bugs();
-  std::map<std::string, std::string> named;  // by bug, in its first layout
-  for (const auto& bug : kPlantedBugs) {
-    if (bug.name == "scaled-linear" || named.count(bug.name) > 0) {
-      continue;
-    }
-    const ProcessResult result = checks.run(bug.layout, bug.name);
-    ASSERT_EQ(result.exit_code, 1) << result.out << result.err;
-    const json signature = checks.report().at("first_divergence").at("signature");
-    named[bug.name] = signature.is_null() ? "none" : signature.get<std::string>();
-  }
+// declares. `named` has what was named, by bug.
+void expect_declared_hints(const std::map<std::string, std::string>& named,
+                           const std::map<std::string, json>& declared) {
   std::size_t right = 0;
   std::string wrong;
   for (const auto& [name, signature] : named) {
@@ -467,11 +421,45 @@ TEST(EndToEnd, SignatureOfTheFirstDivergenceIsTheDeclaredHint) {
   }
   EXPECT_EQ(named.size(), 12U);
   EXPECT_GE(right, 9U) << "wrong hints:" << wrong;
-  RecordProperty("right_hints", static_cast<int>(right));
-  if (!wrong.empty()) {
-    std::cout << right << " of " << named.size() << " hints are right; wrong:" << wrong << "\n";
-  }
+  std::cout << right << " of " << named.size() << " hints are right" << wrong << "\n";
 }
+
+// All of them found in BF16 with the limits of the clean runs, and at least 11 of the 12 that are
+// not there to measure sensitivity at the declared tensor. softmax-scale is the twelfth: with the
+// weights of a fresh start the softmax is nearly uniform, and its output stays within bound; the
+// gradient of the same attention's key does not.
+TEST_P(PlantedBugs, AreFoundAtTheDeclaredTensor) {
+  Checks checks({"bf16", GetParam()});
+  const auto declared = declared_bugs();
+  std::set<std::string> missed;
+  std::map<std::string, std::string> named;  // signatures in each bug's first layout
+  for (const auto& bug : kPlantedBugs) {
+    SCOPED_TRACE(bug.name + " under " + bug.layout.name);
+    const ProcessResult result = checks.run(bug.layout, bug.name);
+    ASSERT_EQ(result.exit_code, 1) << result.out << result.err;
+    EXPECT_THAT(result.out, testing::HasSubstr("\nfirst divergence: "));
+    const json report = checks.report();
+    const std::string id = first_divergence(report);
+    if (bug.name != "scaled-linear") {
+      const json& signature = report.at("first_divergence").at("signature");
+      named.emplace(bug.name, signature.is_null() ? "none" : signature.get<std::string>());
+    }
+    if (bug.name == "softmax-scale") {
+      EXPECT_THAT(id, testing::HasSubstr("/decoder.layers.1.self_attention.core_attention/"));
+    }
+    if (!matches(id, declared.at(bug.name).at("expected"))) {
+      missed.insert(bug.name);
+      EXPECT_EQ(bug.name, "softmax-scale") << result.out;
+    }
+  }
+  EXPECT_LE(missed.size(), 1U) << testing::PrintToString(missed);
+  expect_declared_hints(named, declared);
+}
+
+INSTANTIATE_TEST_SUITE_P(EndToEnd,
+                         PlantedBugs,
+                         testing::Values(1, 2),
+                         testing::PrintToStringParamName());
 
 // A digest of loss, gradients and updated parameters after each step, as the program prints it.
 std::string digest_of(const std::string& command,
