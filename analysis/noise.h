@@ -22,7 +22,9 @@ namespace ttrace {
 
 // Of one tensor, over all passes m_k.
 struct TensorNoise {
-  double mean_squared = 0.0;    // s^2 = mean_k ||m_k - r||^2
+  double mean_squared = 0.0;  // s^2 = mean_k ||m_k - r||^2
+  double largest_squared =
+      0.0;                      // of one pass: an event rarer than one in K weighs less in the mean
   double max_abs = 0.0;         // largest element of any m_k - r
   int passes = 0;               // that hold the tensor
   std::uint64_t nonfinite = 0;  // NaN and Inf that the passes produced
