@@ -6,6 +6,7 @@
 #include "analysis/diagnosis/evidence.h"
 #include "analysis/matching.h"
 #include "analysis/noise.h"
+#include "analysis/norm_check.h"
 #include "analysis/parallel.h"
 #include "analysis/routing_check.h"
 #include "analysis/verdict.h"
@@ -202,6 +203,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   if (!report.follows_candidate()) {
     mark_behind_flips(report.tensors);
   }
+  check_norms(report.tensors);
   mark_untraced(report);
   mark_allowed(options, report);
 

@@ -61,6 +61,8 @@ std::string_view name_of(Symptom symptom) {
       return "message_differs";
     case Symptom::kCollective:
       return "collective_wrong";
+    case Symptom::kNorm:
+      return "norm_wrong";
     case Symptom::kFactor:
       return "factor";
     case Symptom::kOutOfBound:

@@ -52,6 +52,7 @@ enum class Symptom : std::uint8_t {
   kRecompute,         // a recomputed value is not the first one
   kMessage,           // received is not what was sent
   kCollective,        // a collective returns what its inputs do not make
+  kNorm,              // a norm is not that of the tensors it is made from
   kFactor,            // candidate = factor x reference explains the error
   kOutOfBound,        // any other error beyond the bound
 };

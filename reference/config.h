@@ -64,8 +64,8 @@ struct ModelConfig {
   std::int64_t rotary_base = 0;  // wavelengths of the rotary positions grow up to 2 pi rotary_base
   double norm_epsilon = 0.0;     // added to the variance
   double dropout = 0.0;          // probability that an element of a block's output is dropped
-  double attention_dropout = 0.0;    // probability that an attention weight is dropped
-  double label_smoothing = 0.0;      // probability that a label leaves to all other tokens
+  double attention_dropout = 0.0;      // probability that an attention weight is dropped
+  double label_smoothing = 0.0;        // probability that a label leaves to all other tokens
   std::vector<std::int64_t> frozen{};  // numbers of layers that do not train
   std::int64_t experts = 1;            // E; 1: a dense model
   std::int64_t top_k = 1;              // K

@@ -2,8 +2,10 @@
 #include "analysis/diagnosis/signatures.h"
 #include "analysis/wording.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 
 namespace ttrace {
 namespace {
@@ -100,6 +102,20 @@ std::optional<Diagnosis> factor_before_bias(const Evidence& evidence, const Fit&
   return Diagnosis{Signature::kWrongFactor, text};
 }
 
+// Whether d = (a - 1) r tells anything: a candidate near zero is near a small multiple of every
+// reference, and where all elements are nearly equal a number added to them looks like a factor.
+bool is_telling(const Fit& factor, const Sides& sides, std::span<const double> target) {
+  constexpr double kMuch = 0.5;
+  constexpr double kRounding = 1e-12;
+  if (factor.residual >
+      std::max(kMuch * sides.candidate.norm(), kRounding * sides.reference.norm())) {
+    return false;
+  }
+  const std::array ones = {std::vector<double>(target.size(), 1.0)};
+  const auto offset = fit(ones, target);
+  return !offset || offset->residual >= kMuch * factor.residual;
+}
+
 }  // namespace
 
 std::optional<Diagnosis> find_factor_or_bias(const Evidence& evidence) {
@@ -130,7 +146,7 @@ std::optional<Diagnosis> find_factor_or_bias(const Evidence& evidence) {
       }
     }
   }
-  if (factor && factor->residual <= tolerance) {
+  if (factor && factor->residual <= tolerance && is_telling(*factor, *sides, target)) {
     return wrong_factor(evidence, 1.0 + factor->coefficients[0], factor->deviations[0]);
   }
   return std::nullopt;

@@ -32,14 +32,36 @@ std::vector<Slicing> slicings(const std::vector<std::int64_t>& shape) {
   return result;
 }
 
-std::vector<double> slice_energies(const Sides& sides, const Slicing& slicing) {
-  std::vector<double> energies(static_cast<std::size_t>(slicing.slices));
+// Of the error and of the reference, by slice.
+struct Energies {
+  std::vector<double> error;
+  std::vector<double> reference;
+};
+
+Energies slice_energies(const Sides& sides, const Slicing& slicing) {
+  const auto slices = static_cast<std::size_t>(slicing.slices);
+  Energies energies{std::vector<double>(slices), std::vector<double>(slices)};
   for (std::size_t i = 0; i < sides.reference.data.size(); ++i) {
-    const auto at = static_cast<std::int64_t>(i) % slicing.repeat / slicing.inner;
-    const double d = sides.candidate.data[i] - sides.reference.data[i];
-    energies[static_cast<std::size_t>(at)] += d * d;
+    const auto at =
+        static_cast<std::size_t>(static_cast<std::int64_t>(i) % slicing.repeat / slicing.inner);
+    const double r = sides.reference.data[i];
+    const double d = sides.candidate.data[i] - r;
+    energies.error[at] += d * d;
+    energies.reference[at] += r * r;
   }
   return energies;
+}
+
+// Whether the tensor itself lies in these slices, as an embedding's gradient does in the rows of
+// the tokens at hand: then it says nothing that the error does too.
+bool hold_the_tensor(const std::vector<std::int64_t>& slices, const std::vector<double>& energies) {
+  constexpr double kAll = 0.91;
+  double held = 0.0;
+  for (const std::int64_t slice : slices) {
+    held += energies[static_cast<std::size_t>(slice)];
+  }
+  const double whole = std::accumulate(energies.begin(), energies.end(), 0.0);
+  return whole > 0.0 && held >= kAll * whole;
 }
 
 // The fewest slices, largest first, without which the error is within `rest`; ascending.
@@ -179,10 +201,12 @@ std::optional<Diagnosis> find_localised(const Evidence& evidence) {
   std::size_t dim = 0;
   double share = 1.0;
   for (std::size_t i = 0; const Slicing& tried : slicings(shape)) {
-    auto slices = carriers(slice_energies(*sides, tried), rest);
+    const Energies energies = slice_energies(*sides, tried);
+    auto slices = carriers(energies.error, rest);
     const double part = static_cast<double>(slices.size()) / static_cast<double>(tried.slices);
     // Rows come last and win a draw: they can be told by their tokens.
-    if ((part < share || (tried.rows && part == share)) && part <= most_slices(*sides, tried)) {
+    if ((part < share || (tried.rows && part == share)) && part <= most_slices(*sides, tried) &&
+        !hold_the_tensor(slices, energies.reference)) {
       share = part;
       best = std::move(slices);
       slicing = tried;

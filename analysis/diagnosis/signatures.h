@@ -22,7 +22,7 @@ namespace ttrace {
 // micro-batch, while the reference's two values differ.
 [[nodiscard]] std::optional<Diagnosis> find_stale(const Evidence& evidence);
 
-// Copies that disagree and whose sum over one axis is the reference (a bias counted once).
+// Copies that disagree and add up to the reference, equal ones and a bias counted once.
 [[nodiscard]] std::optional<Diagnosis> find_unsummed_replicas(const Evidence& evidence);
 
 // d = a r + b bias by least squares: a factor, a bias added again, a sum without its bias repeated.

@@ -18,6 +18,16 @@ bool same_bytes(const Shard& left, const Shard& right) {
          std::ranges::equal(left.bytes, right.bytes);
 }
 
+// One number, or one number everywhere: the scale of an operand whose largest element's token is in
+// every micro-batch, a mask of ones. It recurs by chance.
+bool is_constant(const Values& values) {
+  return std::ranges::adjacent_find(values.data, std::ranges::not_equal_to{}) == values.data.end();
+}
+
+bool is_parameter(Kind kind) {
+  return kind == Kind::kParam || kind == Kind::kParamNext || kind == Kind::kMaster;
+}
+
 // A master copy beside the parameter it began as: equal values in different types.
 bool same_values(const Shard& left, const Shard& right) {
   return left.record->shape == right.record->shape &&
@@ -67,7 +77,38 @@ std::vector<int> stale_ranks(const Match& now, const Match& then) {
     const Shard* old = shard_of(then.candidate, shard.rank);
     if (old != nullptr && shard.record->norm > 0.0 &&
         (same_bytes(shard, *old) ||
-         (shard.record->type != old->record->type && same_values(shard, *old)))) {
+         (shard.record->type != old->record->type && same_values(shard, *old))) &&
+        (is_parameter(now.id.kind) || !is_constant(Evidence::local(shard)))) {
+      ranks.push_back(shard.rank);
+    }
+  }
+  return ranks;
+}
+
+// Ranks on which nearly all of a parameter's error lies in elements that kept their old values: a
+// gather of which only this rank's own part arrived.
+std::vector<int> partly_stale_ranks(const Match& now, const Match& then, const Values& reference) {
+  constexpr double kNearlyAll = 0.91;  // of the error's energy
+  std::vector<int> ranks;
+  for (const Shard& shard : now.candidate) {
+    const Shard* old = shard_of(then.candidate, shard.rank);
+    const Placement& placement = shard.record->placement;
+    if (old == nullptr || old->record->shape != shard.record->shape ||
+        placement.partial_count != 1 || placement.dims.size() != reference.shape.size()) {
+      continue;
+    }
+    const Values held = Evidence::local(shard);
+    const Values before = Evidence::local(*old);
+    std::vector<double> right(held.data.size());
+    extract(placement, ElementType::kF64, reference.data.data(), right.data());
+    double error = 0.0;
+    double kept = 0.0;
+    for (std::size_t i = 0; i < right.size(); ++i) {
+      const double squared = (held.data[i] - right[i]) * (held.data[i] - right[i]);
+      error += squared;
+      kept += held.data[i] == before.data[i] ? squared : 0.0;
+    }
+    if (kept > 0.0 && kept >= kNearlyAll * error) {
       ranks.push_back(shard.rank);
     }
   }
@@ -78,7 +119,7 @@ std::vector<int> stale_ranks(const Match& now, const Match& then) {
 std::optional<Diagnosis> find_other_microbatch(const Evidence& evidence) {
   const Sides* sides = evidence.sides();
   TensorId other = evidence.finding().id;
-  if (sides == nullptr || other.microbatch == kNoMicrobatch) {
+  if (sides == nullptr || other.microbatch == kNoMicrobatch || is_constant(sides->candidate)) {
     return std::nullopt;
   }
   const double within = evidence.finding().comparison ? evidence.finding().comparison->bound : 0.0;
@@ -109,6 +150,17 @@ std::optional<Diagnosis> find_stale(const Evidence& evidence) {
       return Diagnosis{Signature::kStale,
                        "on " + ranks_text(ranks) + " it equals " + name + ", " + to_string(id) +
                            ", in every bit; in the reference the two differ"};
+    }
+    const Sides* sides = evidence.sides();
+    if (sides == nullptr || !is_parameter(evidence.finding().id.kind)) {
+      continue;
+    }
+    if (const auto ranks = partly_stale_ranks(evidence.match(), then, sides->reference);
+        !ranks.empty()) {
+      return Diagnosis{Signature::kStale,
+                       "on " + ranks_text(ranks) +
+                           " nearly all of its error lies in elements that " + "equal " + name +
+                           ", " + to_string(id) + ", in every bit"};
     }
   }
   return find_other_microbatch(evidence);

@@ -2,26 +2,49 @@
 #include "analysis/wording.h"
 
 #include <algorithm>
+#include <set>
 
 namespace ttrace {
 namespace {
 
-// The copies of the ranks that differ from `first` on `axis` alone, `first` among them.
-std::vector<const Shard*> line_along(const Evidence& evidence,
-                                     const Shard& first,
-                                     const std::string& axis) {
-  std::vector<const Shard*> line;
-  const std::vector<std::string> axes = evidence.axes();
-  for (const Shard& shard : evidence.match().candidate) {
-    const bool beside = std::all_of(axes.begin(), axes.end(), [&](const std::string& other) {
-      return other == axis || evidence.layout(shard.rank).coordinate(other) ==
-                                  evidence.layout(first.rank).coordinate(other);
+// Bit-equal copies, in the order of their first ranks. Axes do not tell which ranks hold what:
+// those of experts are another view of the same ranks, so that copies may differ along two axes at
+// once.
+using Copies = std::vector<const Shard*>;
+
+std::vector<Copies> distinct_copies(const Match& match) {
+  std::vector<Copies> groups;
+  for (const Shard& shard : match.candidate) {
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const Copies& group) {
+      return group.front()->record->digest == shard.record->digest;
     });
-    if (beside && shard.record->placement == first.record->placement) {
-      line.push_back(&shard);
+    if (same == groups.end()) {
+      groups.push_back({&shard});
+    } else {
+      same->push_back(&shard);
     }
   }
-  return line;
+  return groups;
+}
+
+// Axes on which every group has a place of its own.
+std::string axes_apart(const Evidence& evidence, const std::vector<Copies>& groups) {
+  std::string names;
+  for (const std::string& axis : evidence.axes()) {
+    std::set<int> places;
+    bool apart = true;
+    for (const Copies& group : groups) {
+      std::set<int> own;
+      for (const Shard* shard : group) {
+        own.insert(evidence.layout(shard->rank).coordinate(axis));
+      }
+      apart = apart && own.size() == 1 && places.insert(*own.begin()).second;
+    }
+    if (apart) {
+      names += (names.empty() ? "" : " and ") + axis;
+    }
+  }
+  return names.empty() ? "ranks" : names;
 }
 
 std::optional<Values> bias_of(const Evidence& evidence) {
@@ -34,12 +57,12 @@ std::optional<Values> bias_of(const Evidence& evidence) {
 }
 
 // ||sum of the copies - reference||, a bias that each copy carries counted once.
-double distance_of_sum(const std::vector<const Shard*>& line,
+double distance_of_sum(const std::vector<Copies>& groups,
                        const Values& reference,
                        const std::optional<Values>& bias) {
   Values sum{reference.shape, std::vector<double>(reference.data.size())};
-  for (const Shard* shard : line) {
-    const Values copy = Evidence::local(*shard);
+  for (const Copies& group : groups) {
+    const Values copy = Evidence::local(*group.front());
     if (copy.shape != reference.shape) {
       return distance(copy, reference);
     }
@@ -48,7 +71,7 @@ double distance_of_sum(const std::vector<const Shard*>& line,
     }
   }
   if (bias && !reference.shape.empty() && std::ssize(bias->data) == reference.shape.back()) {
-    const auto repeated = static_cast<double>(line.size() - 1);
+    const auto repeated = static_cast<double>(groups.size() - 1);
     for (std::size_t i = 0; i < sum.data.size(); ++i) {
       sum.data[i] -= repeated * bias->data[i % bias->data.size()];
     }
@@ -61,31 +84,34 @@ double distance_of_sum(const std::vector<const Shard*>& line,
 std::optional<Diagnosis> find_unsummed_replicas(const Evidence& evidence) {
   const Match& match = evidence.match();
   const Sides* sides = evidence.sides();
-  if (evidence.finding().symptom != Symptom::kReplicasDisagree || sides == nullptr ||
-      !match.candidate.front().record->placement.is_whole()) {
+  const bool whole =
+      std::all_of(match.candidate.begin(), match.candidate.end(), [](const Shard& shard) {
+        return shard.record->placement.is_whole();
+      });
+  if (evidence.finding().symptom != Symptom::kReplicasDisagree || sides == nullptr || !whole) {
     return std::nullopt;
   }
   const auto bias = bias_of(evidence);
-  for (const std::string& axis : evidence.axes()) {
-    const auto line = line_along(evidence, match.candidate.front(), axis);
-    if (line.size() < 2) {
-      continue;
-    }
-    const double rest = distance_of_sum(line, sides->reference, bias);
-    if (rest <= evidence.tolerance(sides->error)) {
-      std::vector<int> ranks;
-      for (const Shard* shard : line) {
-        ranks.push_back(shard->rank);
-      }
-      return Diagnosis{Signature::kMissingReduction,
-                       "every rank holds its own addend: the sum over " + axis +
-                           " is missing; added up, what " + ranks_text(ranks) +
-                           " hold is the reference" + (bias ? ", the bias counted once," : "") +
-                           " up to " + short_number(rest) + ", each alone is off by up to " +
-                           short_number(sides->error)};
-    }
+  const std::vector<Copies> groups = distinct_copies(match);
+  const double rest = distance_of_sum(groups, sides->reference, bias);
+  // A copy that is right already is no addend, however small the others are.
+  double nearest = sides->error;
+  for (const Copies& group : groups) {
+    nearest = std::min(nearest, distance(Evidence::local(*group.front()), sides->reference));
   }
-  return std::nullopt;
+  if (rest > evidence.tolerance(sides->error) || rest > 0.5 * nearest) {
+    return std::nullopt;
+  }
+  std::vector<int> ranks;
+  for (const Copies& group : groups) {
+    ranks.push_back(group.front()->rank);
+  }
+  return Diagnosis{Signature::kMissingReduction,
+                   "every rank holds its own addend: the sum over " + axes_apart(evidence, groups) +
+                       " is missing; added up, what " + ranks_text(ranks) +
+                       " hold is the reference" + (bias ? ", the bias counted once," : "") +
+                       " up to " + short_number(rest) + ", each alone is off by up to " +
+                       short_number(sides->error)};
 }
 
 std::optional<Diagnosis> find_diverged_replicas(const Evidence& evidence) {

@@ -151,6 +151,28 @@ TEST_F(DiagnosisTest, ACandidateOfZerosIsZeroTimesTheReference) {
   EXPECT_THAT(diagnosis("s0/main_grad/w/0").sentence, HasSubstr("candidate = 0 x reference"));
 }
 
+// Seen where a router read its input before the norm: logits near zero were called 0.03 times the
+// reference's.
+TEST_F(DiagnosisTest, ACandidateNearZeroIsNoMultipleOfTheReference) {
+  const Matrix values = random_values(512, 1);
+  add_reference("s0/m0/output/router/0", values, {8, 64});
+  add_candidate("s0/m0/output/router/0", random_values(512, 2, 0.04), {8, 64});
+  const Report report = report_of_run();
+  EXPECT_TRUE(report.diverged());
+  EXPECT_FALSE(report.diagnosis.has_value()) << report.diagnosis->sentence;
+}
+
+// Seen where a softmax's denominator counted every class twice: the loss of all tokens grew by
+// log(2), and the loss of an untrained model is nearly the same for all.
+TEST_F(DiagnosisTest, ANumberAddedToNearlyEqualElementsIsNoFactor) {
+  const Matrix values = sum(random_values(512, 1, 0.1), {5.5});
+  add_reference("s0/m0/loss/loss/0", values, {8, 64});
+  add_candidate("s0/m0/loss/loss/0", sum(values, {0.69}), {8, 64});
+  const Report report = report_of_run();
+  EXPECT_TRUE(report.diverged());
+  EXPECT_FALSE(report.diagnosis.has_value()) << report.diagnosis->sentence;
+}
+
 TEST_F(DiagnosisTest, ALossScaleThatWasNotRemovedIsNamed) {
   const Matrix values = random_values(64, 1);
   add_reference("s0/main_grad/w/0", values, {8, 8});
@@ -189,6 +211,31 @@ TEST_F(DiagnosisTest, CopiesThatAddUpToTheReferenceWereNeverReduced) {
   const Diagnosis found = diagnosis("s0/m0/grad_output/norm/0");
   EXPECT_EQ(found.signature, Signature::kMissingReduction);
   EXPECT_THAT(found.sentence, HasSubstr("the sum over tp is missing"));
+}
+
+// Seen where expert gradients were not summed over ranks that differ on an axis of dense parameters
+// and on one of experts: "replicas diverge", because no two ranks differ on one axis alone.
+TEST_F(DiagnosisTest, CopiesThatLieApartOnTwoAxesAtOnceAddUpAsWell) {
+  candidate_.add_axis("ecp");
+  const Matrix left = random_values(64, 1);
+  const Matrix right = random_values(64, 2);
+  add_reference("s0/main_grad/expert/0", sum(left, right), {8, 8});
+  candidate_.add(0, {"s0/main_grad/expert/0", left, ElementType::kF32, {8, 8}});
+  candidate_.add(1, {"s0/main_grad/expert/0", right, ElementType::kF32, {8, 8}});
+  const Diagnosis found = diagnosis("s0/main_grad/expert/0");
+  EXPECT_EQ(found.signature, Signature::kMissingReduction);
+  EXPECT_THAT(found.sentence, HasSubstr("the sum over tp and ecp is missing"));
+}
+
+// Seen where ranks above 0 routed by logits near zero: added up with rank 0's right ones they were
+// "the reference".
+TEST_F(DiagnosisTest, ARightCopyBesideOneNearZeroIsNoAddend) {
+  const Matrix values = random_values(64, 1);
+  add_reference("s0/m0/output/router/0", values, {8, 8});
+  candidate_.add(0, {"s0/m0/output/router/0", values, ElementType::kF32, {8, 8}});
+  candidate_.add(1,
+                 {"s0/m0/output/router/0", random_values(64, 2, 0.03), ElementType::kF32, {8, 8}});
+  EXPECT_EQ(diagnosis("s0/m0/output/router/0").signature, Signature::kReplicasDiverge);
 }
 
 TEST_F(DiagnosisTest, CopiesThatDifferWithoutPatternAreOnlyNamed) {
@@ -403,6 +450,32 @@ TEST_F(DiagnosisTest, AMicrobatchThatHoldsAnotherOnesValueIsStale) {
   EXPECT_THAT(found.sentence, HasSubstr("its value for micro-batch 0"));
 }
 
+// Seen where only a rank's own half of the gathered parameters arrived: "replicas diverge".
+TEST_F(DiagnosisTest, AParameterOfWhichHalfKeptItsValueIsStale) {
+  const Matrix before = random_values(64, 1);
+  const Matrix after = sum(before, random_values(64, 2));
+  add_both("s0/param/w/0", before, {8, 8});
+  add_reference("s0/param_next/w/0", after, {8, 8});
+  candidate_.add(0, {"s0/param_next/w/0", after, ElementType::kF32, {8, 8}});
+  Matrix half = after;
+  std::copy_n(before.begin(), 32, half.begin());
+  candidate_.add(1, {"s0/param_next/w/0", half, ElementType::kF32, {8, 8}});
+  const Diagnosis found = diagnosis("s0/param_next/w/0");
+  EXPECT_EQ(found.signature, Signature::kStale);
+  EXPECT_THAT(found.sentence, AllOf(HasSubstr("on rank 1"), HasSubstr("nearly all of its error")));
+}
+
+// Seen where ranks scaled by the largest value of their own rows, and where a mask was cut at other
+// places: a scale, or a mask of ones, that another micro-batch has as well.
+TEST_F(DiagnosisTest, OneNumberThatRecursIsNotCalledStale) {
+  add_both("s0/m0/scale/a/0", {0.5}, {});
+  add_reference("s0/m1/scale/a/0", {0.75}, {});
+  add_candidate("s0/m1/scale/a/0", {0.5}, {});
+  const Report report = report_of_run();
+  EXPECT_TRUE(report.diverged());
+  EXPECT_FALSE(report.diagnosis.has_value());
+}
+
 TEST_F(DiagnosisTest, SwappedMicrobatchesAreSeenInTheReference) {
   const Matrix first = random_values(64, 1);
   const Matrix second = random_values(64, 2);
@@ -486,6 +559,24 @@ TEST_F(DiagnosisTest, WrongColumnsOfOneRankAreNamedByTheirHolder) {
               AllOf(HasSubstr("only 4 of 16 slices along dimension 1"),
                     HasSubstr("12-15"),
                     HasSubstr("held by rank 1")));
+}
+
+// Seen where last step's gradients had not been cleared: the embedding's error lay in the rows of
+// the tokens at hand, and so did its gradient.
+TEST_F(DiagnosisTest, AnErrorWhereAllOfTheTensorLiesIsNotLocalised) {
+  Matrix values(1024);
+  Matrix wrong(1024);
+  const Matrix rows = random_values(128, 1);
+  const Matrix more = random_values(128, 2);
+  for (std::size_t i = 0; i < 128; ++i) {
+    values[i] = rows[i];
+    wrong[i] = rows[i] + more[i];
+  }
+  add_reference("s0/main_grad/embedding/0", values, {16, 64});
+  add_candidate("s0/main_grad/embedding/0", wrong, {16, 64});
+  const Report report = report_of_run();
+  EXPECT_TRUE(report.diverged());
+  EXPECT_FALSE(report.diagnosis.has_value()) << report.diagnosis->sentence;
 }
 
 TEST_F(DiagnosisTest, AnErrorThatIsEverywhereHasNoSignature) {

@@ -80,6 +80,11 @@ class TraceBuilder {
     }
     return *this;
   }
+  // Another axis on which the ranks have the same places, as the axes of experts are one.
+  TraceBuilder& add_axis(const std::string& axis) {
+    more_axes_.push_back(axis);
+    return *this;
+  }
   TraceBuilder& note(int rank, const std::string& text) {
     notes_[rank].push_back(text);
     return *this;
@@ -115,6 +120,9 @@ class TraceBuilder {
     layout.world_size = manifest.world_size;
     if (layout.world_size > 1) {
       layout.add(axis_, layout.world_size, rank);
+      for (const std::string& axis : more_axes_) {
+        layout.add(axis, layout.world_size, rank);
+      }
     }
     TraceWriter writer(step_file(directory_, step, rank), layout);
     std::uint64_t order = 0;
@@ -145,6 +153,7 @@ class TraceBuilder {
 
   std::string directory_;
   std::string axis_;
+  std::vector<std::string> more_axes_;
   std::vector<std::vector<Tensor>> records_;  // by rank
   std::map<int, std::vector<std::string>> notes_;
 };

@@ -20,6 +20,7 @@ CataloguedBug bug_of(const YAML::Node& node) {
   CataloguedBug bug;
   bug.name = node["name"].as<std::string>();
   bug.chapter = node["chapter"].as<std::string>();
+  bug.rows = node["rows"].as<std::vector<std::string>>();
   bug.source = node["source"].as<std::string>();
   bug.layout = node["layout"].as<std::string>();
   for (const auto& change : node["config"]) {
@@ -29,6 +30,9 @@ CataloguedBug bug_of(const YAML::Node& node) {
   bug.precisions = node["precisions"].as<std::vector<std::string>>();
   bug.expected = node["expected"].as<std::string>();
   bug.hint = node["hint"].as<std::string>();
+  if (node["unlocated"]) {
+    bug.unlocated = node["unlocated"].as<std::map<std::string, std::string>>();
+  }
   bug.pending = node["code"] && node["code"].as<std::string>() == "pending";
   return bug;
 }

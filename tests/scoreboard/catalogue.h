@@ -13,7 +13,8 @@ namespace ttrace::scoreboard {
 
 struct CataloguedBug {
   std::string name;
-  std::string chapter;  // "B.4"
+  std::string chapter;            // "B.4"
+  std::vector<std::string> rows;  // catalogue numbers: "B26"; "T04" of the TTrace paper
   std::string source;
   std::string layout;  // "--tp 2 --sp"
   testing::ConfigChanges config;
@@ -22,6 +23,8 @@ struct CataloguedBug {
   std::string expected;  // regular expression found in the id of the first divergence
   std::string hint;      // regular expression for the whole signature
   bool pending = false;  // declared, but not in the program
+  // By precision: the measured reason why the first divergence is not the declared one.
+  std::map<std::string, std::string> unlocated = {};
 };
 
 struct Catalogue {

@@ -55,6 +55,7 @@ RuleScore rule_score_of(const Catalogue& catalogue,
     if (is_of(plan, plan.cleans[plan.bugs[i].clean], precision) && outcomes.bugs[i].triggered &&
         !first.empty()) {
       ++score.found;
+      score.told_apart += outcomes.cleans[plan.bugs[i].clean].rules[rule].empty() ? 1 : 0;
       score.located += is_expected(catalogue.bugs[plan.bugs[i].bug], first) ? 1 : 0;
     }
   }

@@ -66,6 +66,7 @@ struct CleanScore {
 
 struct RuleScore {
   int found = 0;         // triggered bugs
+  int told_apart = 0;    // of those found, where the clean run beside passes
   int located = 0;       // of those found, where the first failing tensor is as declared
   int false_alarms = 0;  // clean runs
 };

@@ -62,6 +62,16 @@ std::string code(const std::string& text) {
   return text.empty() ? "" : "`" + cell(text) + "`";
 }
 
+bool is_located(const BugOutcome& outcome) {
+  return outcome.triggered && outcome.located;
+}
+
+// Why a run is not located, as the list of bugs tells; empty where it does not.
+std::string reason_for(const CataloguedBug& bug, const std::string& precision) {
+  const auto found = bug.unlocated.find(precision);
+  return found == bug.unlocated.end() ? "" : found->second;
+}
+
 std::vector<std::string> precisions_of(const Plan& plan) {
   std::set<std::string> all;
   for (const Setting& setting : plan.settings) {
@@ -101,6 +111,7 @@ Json bug_json(const Catalogue& catalogue,
   const BugOutcome& outcome = outcomes.bugs[index];
   const CleanCase& clean = plan.cleans[run.clean];
   const Setting& setting = setting_of(plan, clean);
+  const std::string reason = reason_for(bug, setting.precision);
   return {{"bug", bug.name},
           {"chapter", bug.chapter},
           {"source", bug.source},
@@ -118,6 +129,7 @@ Json bug_json(const Catalogue& catalogue,
           {"hint", bug.hint},
           {"signature", outcome.signature},
           {"problem", outcome.problem.empty() ? Json() : Json(outcome.problem)},
+          {"reason", is_located(outcome) ? Json() : Json(reason_for(bug, setting.precision))},
           {"first_failing_by_rule", rules_json(outcome.rules)}};
 }
 
@@ -131,6 +143,7 @@ Json rule_json(const Catalogue& catalogue,
           {"precision", precision},
           {"triggered", score_of(plan, outcomes, precision).triggered},
           {"found", score.found},
+          {"told_apart", score.told_apart},
           {"located", score.located},
           {"clean_runs", clean_score_of(plan, outcomes, precision).runs},
           {"false_alarms", score.false_alarms}};
@@ -153,6 +166,40 @@ void write_summary(std::ostream& out, const Plan& plan, const Outcomes& outcomes
         << share(bugs.located, bugs.found) << " | " << share(bugs.hints_right, bugs.found) << " | "
         << clean.runs << " | " << clean.alarms << " | "
         << number(100.0 * testing::clopper_pearson_upper(clean.alarms, clean.runs), 2) << " % |\n";
+  }
+}
+
+// Rows of the TTrace paper: every bug that stands for one, and how its runs ended.
+void write_paper(std::ostream& out,
+                 const Catalogue& catalogue,
+                 const Plan& plan,
+                 const Outcomes& outcomes) {
+  std::map<std::pair<std::string, std::size_t>, std::string> verdicts;  // by row and bug
+  std::map<std::string, bool> found;  // whether every run of a row's bugs found it
+  for (std::size_t i = 0; i < plan.bugs.size(); ++i) {
+    const BugCase& run = plan.bugs[i];
+    for (const std::string& row : catalogue.bugs[run.bug].rows) {
+      if (row.starts_with("T")) {
+        std::string& text = verdicts[{row, run.bug}];
+        text += text.empty() ? "" : ", ";
+        text += setting_of(plan, plan.cleans[run.clean]).precision + ": " +
+                verdict_word(outcomes.bugs[i]);
+        found.emplace(row, true).first->second &= outcomes.bugs[i].found;
+      }
+    }
+  }
+  if (verdicts.empty()) {
+    return;
+  }
+  const auto all =
+      std::count_if(found.begin(), found.end(), [](const auto& r) { return r.second; });
+  out << "\n## The bugs of the TTrace paper\n\n"
+      << share(static_cast<int>(all), static_cast<int>(found.size()))
+      << " found, in every run of every bug that stands for one.\n\n"
+         "| row | bug | verdicts |\n|---|---|---|\n";
+  for (const auto& [key, text] : verdicts) {
+    out << "| " << key.first << " | `" << catalogue.bugs[key.second].name << "` | " << text
+        << " |\n";
   }
 }
 
@@ -201,12 +248,12 @@ void write_misses(std::ostream& out,
                   const Catalogue& catalogue,
                   const Plan& plan,
                   const Outcomes& outcomes) {
-  out << "\n## What was not located\n\n";
+  out << "\n## What was not located, and why\n\n";
   std::ostringstream table;
   for (std::size_t i = 0; i < plan.bugs.size(); ++i) {
     const BugOutcome& outcome = outcomes.bugs[i];
     const CataloguedBug& bug = catalogue.bugs[plan.bugs[i].bug];
-    if (outcome.located && outcome.triggered) {
+    if (is_located(outcome)) {
       continue;
     }
     const std::string& alarm = outcomes.cleans[plan.bugs[i].clean].first_id;
@@ -216,13 +263,15 @@ void write_misses(std::ostream& out,
     } else if (!alarm.empty()) {
       instead += ", but the clean run alarms too: " + code(alarm);
     }
-    table << "| `" << bug.name << "` | "
-          << setting_of(plan, plan.cleans[plan.bugs[i].clean]).precision << " | "
-          << verdict_word(outcome) << " | " << code(bug.expected) << " | " << instead << " |\n";
+    const std::string& precision = setting_of(plan, plan.cleans[plan.bugs[i].clean]).precision;
+    const std::string reason = reason_for(bug, precision);
+    table << "| `" << bug.name << "` | " << precision << " | " << verdict_word(outcome) << " | "
+          << code(bug.expected) << " | " << instead << " | "
+          << (reason.empty() ? "not explained" : cell(reason)) << " |\n";
   }
   out << (table.str().empty() ? "Everything was.\n"
-                              : "| bug | precision | verdict | declared | found instead "
-                                "|\n|---|---|---|---|---|\n" +
+                              : "| bug | precision | verdict | declared | found instead | why "
+                                "|\n|---|---|---|---|---|---|\n" +
                                     table.str());
 }
 
@@ -245,19 +294,22 @@ void write_rules(std::ostream& out,
          "A rule has one threshold and finds a bug when any pair of whole tensors fails it; it "
          "locates the bug when\nthe first failing pair, in the reference's order, is the declared "
          "one. They are given TTrace's merged tensors;\na tensor that is missing or contradicts "
-         "itself between ranks is no pair for them.\n\n"
-         "| rule | precision | found | located | false alarms |\n|---|---|---|---|---|\n";
+         "itself between ranks is no pair for them. A rule that also fails the clean\nrun beside a "
+         "bug has not told the two apart; TTrace's finds count only where the clean run passes.\n\n"
+         "| rule | precision | found | told from the clean run | located | false alarms "
+         "|\n|---|---|---|---|---|---|\n";
   for (const std::string& precision : precisions_of(plan)) {
     const Score bugs = score_of(plan, outcomes, precision);
     const CleanScore clean = clean_score_of(plan, outcomes, precision);
     out << "| **TTrace** | " << precision << " | " << share(bugs.found, bugs.triggered) << " | "
-        << share(bugs.located, bugs.triggered) << " | " << share(clean.alarms, clean.runs)
-        << " |\n";
+        << share(bugs.found, bugs.triggered) << " | " << share(bugs.located, bugs.triggered)
+        << " | " << share(clean.alarms, clean.runs) << " |\n";
     for (std::size_t rule = 0; rule < kRules; ++rule) {
       const RuleScore score = rule_score_of(catalogue, plan, outcomes, rule, precision);
       out << "| " << kRuleTexts[rule].threshold << " | " << precision << " | "
-          << share(score.found, bugs.triggered) << " | " << share(score.located, bugs.triggered)
-          << " | " << share(score.false_alarms, clean.runs) << " |\n";
+          << share(score.found, bugs.triggered) << " | " << share(score.told_apart, bugs.triggered)
+          << " | " << share(score.located, bugs.triggered) << " | "
+          << share(score.false_alarms, clean.runs) << " |\n";
     }
   }
 }
@@ -320,16 +372,25 @@ std::string page_of(const Catalogue& catalogue,
   std::ostringstream out;
   out << "# Scoreboard\n\n"
          "Every silent bug of [bugs.yaml](../examples/megatron_mini/bugs.yaml) that the example "
-         "trainer has, in the cheapest\nlayout that triggers it, judged by `ttrace check` against "
-         "a stored reference; beside it the same runs without a bug.\nTriggered: bits of some "
-         "record differ from the clean run's. Found: the verdict is DIVERGED. At the declared "
-         "tensor: the\nfirst divergence matches the pattern that was declared before the bug's "
-         "first run.\n\n"
+         "trainer has ([what they are](bugs.md)), in the\ncheapest layout that triggers it, judged "
+         "by `ttrace check` against a stored single-device reference with its noise passes; "
+         "beside\n"
+         "it the same run without the bug, which must not raise an alarm.\n\n"
+         "- Triggered: bits of some record differ from the clean run's.\n"
+         "- Found: the verdict is DIVERGED, and that of the clean run is not.\n"
+         "- At the declared tensor, or located: the first divergence matches the pattern that was "
+         "declared before the bug's first run.\n"
+         "- Hint as declared: the [probable cause](verdict.md#the-probable-cause) that the report "
+         "names, or that it names none, is the declared one.\n"
+         "- Error / bound: of the first divergence; below 1 where copies on several ranks differ "
+         "although all are near the reference, empty\n  where nothing could be compared.\n\n"
          "Made by `"
-      << command << "` in " << number(std::round(outcomes.seconds / 6.0) / 10.0, 4)
-      << " minutes; [scoreboard.json](scoreboard.json) has the same for programs.\n\n";
+      << command << "`: " << plan.bugs.size() << " runs of bugs and " << plan.cleans.size()
+      << " clean ones in " << std::llround(outcomes.seconds)
+      << " seconds; [scoreboard.json](scoreboard.json) has the same for programs.\n\n";
   write_summary(out, plan, outcomes);
   write_misses(out, catalogue, plan, outcomes);
+  write_paper(out, catalogue, plan, outcomes);
   write_rules(out, catalogue, plan, outcomes);
   for (const std::string& chapter : chapters_in_order(catalogue)) {
     write_chapter(out, catalogue, plan, outcomes, chapter);

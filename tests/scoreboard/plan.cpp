@@ -80,7 +80,7 @@ Plan make_plan(const Catalogue& catalogue, const Choice& choice) {
                UsageError,
                "--filter '",
                choice.filter.value_or(""),
-               "' leaves no bug; `megatron_mini --list-bugs` lists the names");
+               "' and --precision leave no bug; bugs.yaml has their names and precisions");
   const auto index_of = [&plan](const Setting& setting) {
     if (plan.settings.empty() || plan.settings.back() != setting) {
       plan.settings.push_back(setting);

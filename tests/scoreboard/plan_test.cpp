@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 using ::testing::Pair;
 using ::testing::SizeIs;
@@ -25,6 +26,7 @@ using ::testing::SizeIs;
 CataloguedBug bug(const std::string& name, const std::string& layout) {
   return {.name = name,
           .chapter = "B.1",
+          .rows = {"B01"},
           .source = "a project's issue #1",
           .layout = layout,
           .config = {},
@@ -45,9 +47,10 @@ TEST(Catalogue, IsReadFromTheListOfTheProgram) {
   std::ofstream(folder / "bugs.yaml") << R"(
 chapters: {B.1: Reductions}
 bugs:
-- {name: one, code: pending, chapter: B.1, source: s, layout: "", config: {model.frozen: [0], model.tied: true},
+- {name: one, code: pending, chapter: B.1, rows: [T01, B02], source: s, layout: "", config: {model.frozen: [0], model.tied: true},
    steps: 2, precisions: [fp8], expected: 'output/.*', hint: none}
-- {name: two, chapter: B.1, source: s, layout: --tp 2, config: {}, steps: 1, precisions: [f32], expected: a, hint: b}
+- {name: two, chapter: B.1, rows: [B03], source: s, layout: --tp 2, config: {}, steps: 1, precisions: [f32],
+   expected: a, hint: b, unlocated: {f32: below the bound}}
 )";
   const Catalogue catalogue = read_catalogue(folder / "bugs.yaml");
   ASSERT_THAT(catalogue.bugs, SizeIs(2));
@@ -55,7 +58,10 @@ bugs:
   EXPECT_TRUE(one.pending);
   EXPECT_EQ(one.steps, 2);
   EXPECT_THAT(one.config, ElementsAre(Pair("model.frozen", "[0]"), Pair("model.tied", "true")));
+  EXPECT_THAT(one.rows, ElementsAre("T01", "B02"));
+  EXPECT_THAT(one.unlocated, IsEmpty());
   EXPECT_FALSE(catalogue.bugs[1].pending);
+  EXPECT_THAT(catalogue.bugs[1].unlocated, ElementsAre(Pair("f32", "below the bound")));
   EXPECT_EQ(catalogue.bugs[1].layout, "--tp 2");
 }
 
@@ -142,6 +148,7 @@ TEST(Outcomes, AddUp) {
   EXPECT_EQ(clean_score_of(scored.plan, scored.outcomes, "f32").runs, 0);
   const RuleScore rule = rule_score_of(scored.catalogue, scored.plan, scored.outcomes, 0, "bf16");
   EXPECT_EQ(rule.found, 3);
+  EXPECT_EQ(rule.told_apart, 1) << "the rule fails the clean run beside two of the three";
   EXPECT_EQ(rule.located, 1);
   EXPECT_EQ(rule.false_alarms, 1);
 }
@@ -185,17 +192,31 @@ TEST(Page, JsonHasTheKeysThatOthersRead) {
   EXPECT_THAT(keys(json["clean"][0]), IsSupersetOf({"layout", "precision", "runs", "alarms"}));
 }
 
-TEST(Page, NamesWhatWasNotLocatedAndWhatWasFoundInstead) {
+TEST(Page, NamesWhatWasNotLocatedAndWhatWasFoundInsteadAndWhy) {
   Scored scored;
   const auto third = std::find_if(scored.outcomes.bugs.begin(),
                                   scored.outcomes.bugs.end(),
                                   [](const BugOutcome& outcome) { return !outcome.found; });
   third->problem = "its program hung";
+  scored.catalogue.bugs[1].unlocated = {{"bf16", "0.03 of a bound of 0.17"}};
   const std::string page =
       page_of(scored.catalogue, scored.plan, scored.outcomes, "./dev scoreboard");
   EXPECT_THAT(page, HasSubstr("found elsewhere | `output/decoder` | `s0/m0/loss/loss/0`"));
-  EXPECT_THAT(page, HasSubstr("no verdict | `output/decoder` | its program hung"));
+  EXPECT_THAT(page, HasSubstr("| 0.03 of a bound of 0.17 |"));
+  EXPECT_THAT(page,
+              HasSubstr("no verdict | `output/decoder` | its program hung | not explained |"));
   EXPECT_THAT(page, HasSubstr("Alarm: "));
+}
+
+TEST(Page, ListsTheBugsOfThePaper) {
+  Scored scored;
+  scored.catalogue.bugs[1].rows = {"T03", "B27"};
+  scored.catalogue.bugs[2].rows = {"T04"};
+  const std::string page =
+      page_of(scored.catalogue, scored.plan, scored.outcomes, "./dev scoreboard");
+  EXPECT_THAT(page, HasSubstr("1 of 2 (50 %) found"));
+  EXPECT_THAT(page, HasSubstr("| T03 | `second` | bf16: found elsewhere |"));
+  EXPECT_THAT(page, HasSubstr("| T04 | `third` | bf16: missed |"));
 }
 
 }  // namespace

@@ -55,12 +55,13 @@ struct Options {
   RunOptions run;
 };
 
-po::options_description description(Options& options, std::string& filter) {
+po::options_description description(Options& options, std::string& filter, std::string& precision) {
   po::options_description result("Options");
   auto add = result.add_options();
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   add("filter", po::value(&filter)->value_name("REGEX"), "bugs whose name it is found in");
-  add("subset", po::bool_switch(&options.subset), "a fixed twenty, in BF16 or FP8");
+  add("precision", po::value(&precision)->value_name("P"), "only runs in bf16, f32 or fp8");
+  add("subset", po::bool_switch(&options.subset), "a fixed twenty-odd, in BF16 or FP8");
   add("seeds",
       po::value(&options.choice.seeds)->value_name("N")->default_value(1),
       "seeds of the clean runs; bugs are run with the first");
@@ -77,9 +78,15 @@ po::options_description description(Options& options, std::string& filter) {
   return result;
 }
 
-Options read_options(const po::variables_map& values, Options options, const std::string& filter) {
+Options read_options(const po::variables_map& values,
+                     Options options,
+                     const std::string& filter,
+                     const std::string& precision) {
   if (values.contains("filter")) {
     options.choice.filter = filter;
+  }
+  if (values.contains("precision")) {
+    options.choice.precisions = {precision};
   }
   if (options.subset) {
     options.choice.names = kSubset;
@@ -161,7 +168,8 @@ int score(const Options& asked, const std::string& command) {
 int run(int argc, char** argv) {
   Options options;
   std::string filter;
-  const po::options_description known = description(options, filter);
+  std::string precision;
+  const po::options_description known = description(options, filter, precision);
   po::variables_map values;
   po::store(po::command_line_parser(argc, argv).options(known).positional({}).run(), values);
   po::notify(values);
@@ -174,7 +182,7 @@ int run(int argc, char** argv) {
            "runs raise an alarm; else 1; 2 for\nbad usage.\n";
     return 0;
   }
-  return score(read_options(values, options, filter), command_of(argc, argv));
+  return score(read_options(values, options, filter, precision), command_of(argc, argv));
 }
 
 }  // namespace
