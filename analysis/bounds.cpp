@@ -40,6 +40,7 @@ double squared(double value) {
 constexpr double kFlipsOfLargestElement = 2.0;  // ulps
 constexpr double kLargestNoiseMultiple = 3.0;   // m
 constexpr double kCommonShare = 0.5;            // kappa
+constexpr double kLargestPassMargin = 1.2;
 
 }  // namespace
 
@@ -165,7 +166,8 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   scale_squared +=
       squared(kFlipsOfLargestElement * unit_in_last_place(type, statistics.max_reference));
   const double scale = std::sqrt(scale_squared);
-  return {limit_of(tensor_class).noise_limit * scale,
+  return {std::max(limit_of(tensor_class).noise_limit * scale,
+                   kLargestPassMargin * std::sqrt(noise.largest_squared)),
           scale,
           BoundOrigin::kNoise,
           noise_sources_[static_cast<std::size_t>(tensor_class)]};

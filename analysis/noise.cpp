@@ -30,6 +30,7 @@ NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Mat
       }
       TensorNoise& noise = by_row[i]->second;
       noise.mean_squared += row.sum_squared;
+      noise.largest_squared = std::max(noise.largest_squared, row.sum_squared);
       noise.max_abs = std::max(noise.max_abs, row.max_abs);
       noise.nonfinite += row.nonfinite;
       ++noise.passes;

@@ -22,10 +22,11 @@ namespace ttrace {
 
 // Of one tensor, over all passes m_k.
 struct TensorNoise {
-  double mean_squared = 0.0;    // s^2 = mean_k ||m_k - r||^2
-  double max_abs = 0.0;         // largest element of any m_k - r
-  int passes = 0;               // that hold the tensor
-  std::uint64_t nonfinite = 0;  // NaN and Inf that the passes produced
+  double mean_squared = 0.0;     // s^2 = mean_k ||m_k - r||^2
+  double largest_squared = 0.0;  // of one pass: a rare event weighs little in the mean
+  double max_abs = 0.0;          // largest element of any m_k - r
+  int passes = 0;                // that hold the tensor
+  std::uint64_t nonfinite = 0;   // NaN and Inf that the passes produced
 };
 
 // Of all tensors of one kind and slot in one step.

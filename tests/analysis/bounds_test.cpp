@@ -102,6 +102,20 @@ TEST(Ulp, OfAPowerOfTwoFormatIsTheNumberItself) {
   EXPECT_EQ(unit_in_last_place(ElementType::kE5M2, 0.0), std::ldexp(1.0, -16));
 }
 
+// Symptom: a clean BF16 run alarmed in its second step, Q 2.05: Adam had changed the sign of one
+// update, in the candidate and in one pass of five, and a bias added it to all rows.
+TEST(Bounds, AllowWhatOnePassOfFiveDidAlone) {
+  const std::string id = "s1/m0/output/a/0";
+  std::vector<NoisePass> noise;
+  for (int number = 1; number <= 5; ++number) {
+    const double norm = number == 2 ? 0.019 : 0.0034;
+    noise.push_back({number, {{parse_tensor_id(id), norm * norm, 0.002, 0}}});
+  }
+  const Bound bound = bound_of(id, NoiseModel(noise, {}));
+  EXPECT_NEAR(bound.value, 1.2 * 0.019, 1e-9);
+  EXPECT_LT(2.0 * bound.scale.value(), 0.0187);
+}
+
 // An amax is one element, which moves in some passes only: in micro-batch 1, whose scale is twice
 // as large, it moved by 0.5, in micro-batch 0 and in another tensor in no pass.
 TEST(Bounds, OfAScaleAllowForMovesThatItMadeInOtherMicrobatches) {
