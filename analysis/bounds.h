@@ -32,12 +32,11 @@
 // - Tensors of which the candidate computed a multiple (a gradient of a mean over three ranks) by a
 //   factor that is no power of two: at least ulp(1) ||r||. The factor, and what is multiplied with
 //   it, round once more on either side; where nothing else rounds, passes reproduce r.
-// - Rare events: the bound is at least 1.2 times the error of the largest pass. What one pass of
-// five
-//   does alone is sqrt(5) s, beyond a limit of 2; a candidate may do it as well. Measured: an
-//   element of a bias whose first Adam update changed its sign, in one pass and in the candidate,
-//   was the error of all rows of the next step's output, Q 2.05. Of tensors that all passes move
-//   the largest is about s.
+// - Rare events: the bound is at least 1.2 times the error of the largest pass. What one pass alone
+//   does is sqrt(5) s, beyond a limit of 2, and a candidate may do it as well. Measured: a bias
+//   whose first Adam update changed an element's sign, in one pass and in the candidate, so that
+//   all rows of the next step's output were off, Q 2.05. Where all passes move a tensor alike the
+//   largest is about s.
 // Where all passes reproduced the reference bit for bit (scale 0 before the first two terms are
 // added), the tensor must be equal.
 //

@@ -1,10 +1,10 @@
-# ttrace_test(NAME name SOURCES ... LINK ... [LABELS ...] [TIMEOUT s] [PROCESSORS n] [ENVIRONMENT ...])
+# ttrace_test(NAME name SOURCES ... LINK ... [TORCH] [LABELS ...] [TIMEOUT s] [PROCESSORS n] [ENVIRONMENT ...])
 #
-# One GoogleTest program; its cases appear in ctest as name.Suite.Case.
+# One GoogleTest program; its cases appear in ctest as name.Suite.Case. TORCH: its files include LibTorch.
 include(GoogleTest)
 
 function(ttrace_test)
-  cmake_parse_arguments(arg "" "NAME;TIMEOUT;PROCESSORS" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(arg "TORCH" "NAME;TIMEOUT;PROCESSORS" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
@@ -21,6 +21,13 @@ function(ttrace_test)
   add_executable(${arg_NAME} ${arg_SOURCES})
   target_link_libraries(${arg_NAME} PRIVATE ttrace_flags ${arg_LINK} GTest::gmock GTest::gtest_main)
   target_include_directories(${arg_NAME} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  # Half the time to compile what runs for moments. Precompiled headers of LibTorch need some optimising.
+  if(arg_TORCH)
+    target_compile_options(${arg_NAME} PRIVATE -O1)
+    ttrace_torch_sources(${arg_NAME})
+  else()
+    target_compile_options(${arg_NAME} PRIVATE -O0)
+  endif()
   # An empty list would make the next word its value.
   set(properties TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
   if(arg_LABELS)

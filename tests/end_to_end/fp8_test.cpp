@@ -96,6 +96,20 @@ int count(const json& report, const std::string& pattern) {
   return found;
 }
 
+// The weights that a training starts from and the first layer's input are the reference's in every
+// bit.
+void expect_equal_scales_of_equal_tensors(const json& report) {
+  const std::regex pattern("^s0/m\\d/scale/(.*/1|decoder.layers.0.self_attention.linear_qkv/0)$");
+  int found = 0;
+  for (const auto& tensor : report["tensors"]) {
+    if (std::regex_search(tensor["id"].get<std::string>(), pattern)) {
+      ++found;
+      EXPECT_EQ(tensor["error"].get<double>(), 0.0) << tensor["id"];
+    }
+  }
+  EXPECT_EQ(found, 2 * 9);
+}
+
 // Per step and micro-batch: 2 layers of 4 linears with 3 operands.
 TEST_P(Fp8, CleanRunsRaiseNoAlarm) {
   for (const auto& candidate : kCandidates) {
@@ -105,24 +119,8 @@ TEST_P(Fp8, CleanRunsRaiseNoAlarm) {
     EXPECT_EQ(run["verdict"], "clean");
     EXPECT_EQ(count(run, "/scale/"), steps() * 2 * 24) << candidate.name;
     EXPECT_EQ(count(run, "/amax_history/"), GetParam() == "delayed" ? steps() * 2 * 24 : 0);
-  }
-}
-
-// The weights that a training starts from and the first layer's input are the reference's in every
-// bit.
-TEST_P(Fp8, ScalesOfEqualTensorsEqualTheReferences) {
-  const std::regex pattern("^s0/m\\d/scale/(.*/1|decoder.layers.0.self_attention.linear_qkv/0)$");
-  for (const auto& candidate : {kDp2, kTp2}) {
-    ASSERT_EQ(check(candidate).exit_code, 0);
-    const json run = report();
-    int found = 0;
-    for (const auto& tensor : run["tensors"]) {
-      if (std::regex_search(tensor["id"].get<std::string>(), pattern)) {
-        ++found;
-        EXPECT_EQ(tensor["error"].get<double>(), 0.0) << candidate.name << " " << tensor["id"];
-      }
-    }
-    EXPECT_EQ(found, 2 * 9) << candidate.name;
+    SCOPED_TRACE(candidate.name);
+    expect_equal_scales_of_equal_tensors(run);
   }
 }
 

@@ -132,15 +132,11 @@ struct Run {
 };
 
 const std::vector<Run> kRuns = {
-    {"tp2_sp", 2, "--tp 2 --sp"},
     {"tp4_sp", 4, "--tp 4 --sp"},
-    {"cp2", 2, "--cp 2"},
     {"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"},
     {"dp2", 2, "--dp 2"},
-    {"recompute_full", 2, "--tp 2 --sp --recompute full"},
     {"recompute_two_layers", 1, "--recompute full --recompute-layers 2"},
     {"recompute_selective", 4, "--tp 2 --cp 2 --recompute selective"},
-    {"layer_tp", 2, "--tp 2 --layer-tp 1,2"},
     {"layer_tp_sp", 4, "--tp 4 --sp --layer-tp 4,1"},
 };
 

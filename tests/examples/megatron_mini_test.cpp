@@ -72,7 +72,12 @@ void expect_equal(const std::vector<PrintedStep>& parallel,
   }
 }
 
+// Several axes each, for what the others need not repeat.
+const std::vector<RankLayout> kCombinedLayouts = {
+    kLayouts[3], kLayouts[8], kLayouts[11], kLayouts[14]};
+
 class Layouts : public ::testing::TestWithParam<RankLayout> {};
+class CombinedLayouts : public Layouts {};
 
 std::string name_of(const ::testing::TestParamInfo<RankLayout>& info) {
   return info.param.name;
@@ -88,7 +93,7 @@ TEST_P(Layouts, TwoF64StepsEqualTheSingleRanks) {
   expect_equal(parallel, single, 1e-12);
 }
 
-TEST_P(Layouts, TiedGeluModelWithOneQueryPerKeyEqualsTheSingleRanks) {
+TEST_P(CombinedLayouts, TiedGeluModelWithOneQueryPerKeyEqualsTheSingleRanks) {
   const MiniProgram program(
       {{"model.tied", "true"}, {"model.activation", "gelu"}, {"model.query_groups", "8"}});
   const auto single = steps_of(program, 1, "--precision f64 --steps 2");
@@ -98,7 +103,7 @@ TEST_P(Layouts, TiedGeluModelWithOneQueryPerKeyEqualsTheSingleRanks) {
   expect_equal(parallel, single, 1e-12);
 }
 
-TEST_P(Layouts, MaskedLossPerTokenEqualsTheSingleRanks) {
+TEST_P(CombinedLayouts, MaskedLossPerTokenEqualsTheSingleRanks) {
   const MiniProgram program({{"data.masked", "prompt"}, {"loss", "per_token"}});
   const auto single = steps_of(program, 1, "--precision f64 --steps 2");
   ASSERT_THAT(single, SizeIs(2));
@@ -107,7 +112,7 @@ TEST_P(Layouts, MaskedLossPerTokenEqualsTheSingleRanks) {
   expect_equal(parallel, single, 1e-12);
 }
 
-TEST_P(Layouts, PackedDocumentsEqualTheSingleRanks) {
+TEST_P(CombinedLayouts, PackedDocumentsEqualTheSingleRanks) {
   const MiniProgram program(
       {{"data.documents", "packed"}, {"data.masked", "prompt"}, {"model.query_groups", "8"}});
   const auto single = steps_of(program, 1, "--precision f64 --steps 2");
@@ -117,7 +122,7 @@ TEST_P(Layouts, PackedDocumentsEqualTheSingleRanks) {
   expect_equal(parallel, single, 1e-12);
 }
 
-TEST_P(Layouts, MaskedMeanEqualsTheSingleRanks) {
+TEST_P(CombinedLayouts, MaskedMeanEqualsTheSingleRanks) {
   const MiniProgram program({{"data.masked", "prompt"}});
   const auto single = steps_of(program, 1, "--precision f64");
   const auto parallel = steps_of(program, GetParam().ranks, "--precision f64 " + GetParam().flags);
@@ -125,7 +130,7 @@ TEST_P(Layouts, MaskedMeanEqualsTheSingleRanks) {
   expect_equal(parallel, single, 1e-12);
 }
 
-TEST_P(Layouts, Bf16RunsRepeatBitByBitAndLieNearTheSingleRanks) {
+TEST_P(CombinedLayouts, Bf16RunsRepeatBitByBitAndLieNearTheSingleRanks) {
   const MiniProgram program;
   const auto single = steps_of(program, 1, "--steps 2");
   ASSERT_THAT(single, SizeIs(2));
@@ -141,6 +146,10 @@ TEST_P(Layouts, Bf16RunsRepeatBitByBitAndLieNearTheSingleRanks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(MegatronMini, Layouts, ::testing::ValuesIn(kLayouts), name_of);
+INSTANTIATE_TEST_SUITE_P(MegatronMini,
+                         CombinedLayouts,
+                         ::testing::ValuesIn(kCombinedLayouts),
+                         name_of);
 
 // A model that is deep enough for virtual stages and for stages of different depths.
 class DeepLayouts : public ::testing::TestWithParam<RankLayout> {};
