@@ -1,14 +1,12 @@
 // The programs as a user runs them: `ttrace check` with ttrace_reference and megatron_mini, in real
 // processes. Line numbers of what the first slice must show stand beside the tests.
-#include "support/run_process.h"
-#include "support/temporary_directory.h"
+#include "end_to_end/checks.h"
+#include "fuzz_layouts/judge.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <map>
 #include <regex>
@@ -17,131 +15,63 @@
 #include <string>
 #include <vector>
 
+namespace ttrace::testing {
 namespace {
 
 using nlohmann::json;
-using ttrace::testing::ProcessOptions;
-using ttrace::testing::ProcessResult;
-using ttrace::testing::read_text;
-using ttrace::testing::run_process;
-using ttrace::testing::TemporaryDirectory;
-
-const std::string kBin = TTRACE_BIN;
-const std::string kSource = TTRACE_SOURCE;
 
 struct ParallelLayout {
   std::string name;
-  int ranks;
   std::string flags;
 };
 
-const ParallelLayout kDp2{"dp2", 2, "--dp 2"};
-const ParallelLayout kTp2{"tp2", 2, "--tp 2"};
-const ParallelLayout kTp2Sp{"tp2_sp", 2, "--tp 2 --sp"};
-const ParallelLayout kTp4Sp{"tp4_sp", 4, "--tp 4 --sp"};
-const ParallelLayout kTp2Dp2{"tp2_dp2", 4, "--tp 2 --dp 2"};
+const ParallelLayout kDp2{"dp2", "--dp 2"};
+const ParallelLayout kTp2{"tp2", "--tp 2"};
+const ParallelLayout kTp2Sp{"tp2_sp", "--tp 2 --sp"};
+const ParallelLayout kTp4Sp{"tp4_sp", "--tp 4 --sp"};
+const ParallelLayout kTp2Dp2{"tp2_dp2", "--tp 2 --dp 2"};
 // Four micro-batches in all (examples/tiny.yaml), so two on each data-parallel rank.
-const ParallelLayout kTp2SpDp2{"tp2_sp_dp2", 4, "--tp 2 --sp --dp 2"};
+const ParallelLayout kTp2SpDp2{"tp2_sp_dp2", "--tp 2 --sp --dp 2"};
 
-const ParallelLayout kCp2{"cp2", 2, "--cp 2"};
-const ParallelLayout kCp4{"cp4", 4, "--cp 4"};
-const ParallelLayout kTp2Cp2{"tp2_cp2", 4, "--tp 2 --cp 2"};
-const ParallelLayout kTp2SpCp2{"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"};
-const ParallelLayout kCp2Dp2{"cp2_dp2", 4, "--cp 2 --dp 2"};
+const ParallelLayout kCp2{"cp2", "--cp 2"};
+const ParallelLayout kCp4{"cp4", "--cp 4"};
+const ParallelLayout kTp2Cp2{"tp2_cp2", "--tp 2 --cp 2"};
+const ParallelLayout kTp2SpCp2{"tp2_sp_cp2", "--tp 2 --sp --cp 2"};
+const ParallelLayout kCp2Dp2{"cp2_dp2", "--cp 2 --dp 2"};
 
 // Features beside the layout.
-const ParallelLayout kRecomputeFull{"recompute_full", 2, "--tp 2 --sp --recompute full"};
-const ParallelLayout kRecomputeTwo{
-    "recompute_two", 2, "--cp 2 --recompute full --recompute-layers 2"};
-const ParallelLayout kRecomputeCore{"recompute_core", 4, "--tp 2 --cp 2 --recompute selective"};
-const ParallelLayout kLayerTp{"layer_tp", 2, "--tp 2 --layer-tp 2,1"};
-const ParallelLayout kLayerTpSp{"layer_tp_sp", 4, "--tp 4 --sp --layer-tp 1,4"};
-const ParallelLayout kDp2Zero1{"dp2_zero1", 2, "--dp 2 --zero1"};
-const ParallelLayout kTp2Dp2Zero1{"tp2_dp2_zero1", 4, "--tp 2 --dp 2 --zero1"};
-const ParallelLayout kTp2SpDp2Zero1{"tp2_sp_dp2_zero1", 4, "--tp 2 --sp --dp 2 --zero1"};
-const ParallelLayout kCp2Dp2Zero1{"cp2_dp2_zero1", 4, "--cp 2 --dp 2 --zero1"};
-const ParallelLayout kCp2Dp2Overlap{"cp2_dp2_overlap", 4, "--cp 2 --dp 2 --zero1 --overlap-gather"};
-const ParallelLayout kTp2SpDp2Overlap{
-    "tp2_sp_dp2_overlap", 4, "--tp 2 --sp --dp 2 --zero1 --overlap-gather"};
-const ParallelLayout kPp2{"pp2", 2, "--pp 2"};
-const ParallelLayout kTp2SpPp2{"tp2_sp_pp2", 4, "--tp 2 --sp --pp 2"};
-const ParallelLayout kCp2Pp2{"cp2_pp2", 4, "--cp 2 --pp 2"};
-const ParallelLayout kDp2Pp2{"dp2_pp2", 4, "--dp 2 --pp 2"};
+const ParallelLayout kRecomputeFull{"recompute_full", "--tp 2 --sp --recompute full"};
+const ParallelLayout kRecomputeTwo{"recompute_two", "--cp 2 --recompute full --recompute-layers 2"};
+const ParallelLayout kRecomputeCore{"recompute_core", "--tp 2 --cp 2 --recompute selective"};
+const ParallelLayout kLayerTp{"layer_tp", "--tp 2 --layer-tp 2,1"};
+const ParallelLayout kLayerTpSp{"layer_tp_sp", "--tp 4 --sp --layer-tp 1,4"};
+const ParallelLayout kDp2Zero1{"dp2_zero1", "--dp 2 --zero1"};
+const ParallelLayout kTp2Dp2Zero1{"tp2_dp2_zero1", "--tp 2 --dp 2 --zero1"};
+const ParallelLayout kTp2SpDp2Zero1{"tp2_sp_dp2_zero1", "--tp 2 --sp --dp 2 --zero1"};
+const ParallelLayout kCp2Dp2Zero1{"cp2_dp2_zero1", "--cp 2 --dp 2 --zero1"};
+const ParallelLayout kCp2Dp2Overlap{"cp2_dp2_overlap", "--cp 2 --dp 2 --zero1 --overlap-gather"};
+const ParallelLayout kTp2SpDp2Overlap{"tp2_sp_dp2_overlap",
+                                      "--tp 2 --sp --dp 2 --zero1 --overlap-gather"};
+const ParallelLayout kPp2{"pp2", "--pp 2"};
+const ParallelLayout kTp2SpPp2{"tp2_sp_pp2", "--tp 2 --sp --pp 2"};
+const ParallelLayout kCp2Pp2{"cp2_pp2", "--cp 2 --pp 2"};
+const ParallelLayout kDp2Pp2{"dp2_pp2", "--dp 2 --pp 2"};
 // These need the six layers of examples/pipeline.yaml.
-const ParallelLayout kPp2Vpp3{"pp2_vpp3", 2, "--pp 2 --vpp 3"};
-const ParallelLayout kPp2Vpp2Uneven{"pp2_vpp2_uneven", 2, "--pp 2 --vpp 2 --last-stage-layers 2"};
-const ParallelLayout kPp4Uneven{
-    "pp4_uneven", 4, "--pp 4 --first-stage-layers 1 --last-stage-layers 1"};
+const ParallelLayout kPp2Vpp3{"pp2_vpp3", "--pp 2 --vpp 3"};
+const ParallelLayout kPp2Vpp2Uneven{"pp2_vpp2_uneven", "--pp 2 --vpp 2 --last-stage-layers 2"};
+const ParallelLayout kPp4Uneven{"pp4_uneven",
+                                "--pp 4 --first-stage-layers 1 --last-stage-layers 1"};
 
-// A configuration of examples/ with what the command line replaces in it.
-struct Model {
-  std::string precision;
-  int seed = 1;
-  std::string config = "tiny";
-  int steps = 1;  // traced
-};
-
-std::string flags(const Model& model) {
-  return " --config " + kSource + "/examples/" + model.config + ".yaml --precision " +
-         model.precision + " --seed " + std::to_string(model.seed) + " --steps " +
-         std::to_string(model.steps);
+TrainingRun training(const std::string& precision,
+                     const std::string& config = "tiny",
+                     int steps = 1) {
+  return {.config = example(config), .precision = precision, .steps = steps};
 }
 
-std::string reference_command(const Model& model) {
-  return kBin + "/ttrace_reference" + flags(model);
+ProcessResult run(Checks& checks, const ParallelLayout& layout, const std::string& bug = "") {
+  return bug.empty() ? checks.run(layout.name, layout.flags)
+                     : checks.run(layout.name + "-" + bug, layout.flags + " --bug " + bug);
 }
-
-std::string candidate_command(const ParallelLayout& layout, const Model& model) {
-  return kSource + "/examples/megatron_mini/run_ranks " + std::to_string(layout.ranks) + " " +
-         kBin + "/megatron_mini" + flags(model) + " " + layout.flags;
-}
-
-ProcessResult ttrace_program(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), kBin + "/ttrace");
-  ProcessOptions options;
-  options.arguments = std::move(arguments);
-  options.environment = {{"OMP_NUM_THREADS", "1"}};  // many small operators beside other tests
-  options.timeout = std::chrono::seconds(120);
-  return run_process(options);
-}
-
-// One check; the first one of a TemporaryDirectory makes the reference, later ones reuse it.
-class Checks {
- public:
-  explicit Checks(Model model) : model_(std::move(model)) {}
-
-  [[nodiscard]] ProcessResult run(const ParallelLayout& layout, const std::string& bug = "") {
-    const std::string name = layout.name + (bug.empty() ? "" : "-" + bug);
-    last_ = directory_ / name;
-    std::string candidate = candidate_command(layout, model_);
-    if (!bug.empty()) {
-      candidate += " --bug " + bug;
-    }
-    ProcessResult result =
-        ttrace_program({"check",
-                        "--reference",
-                        reference_.empty() ? reference_command(model_) : reference_,
-                        "--candidate",
-                        candidate,
-                        "--steps",
-                        "0:" + std::to_string(model_.steps),
-                        "-o",
-                        last_});
-    if (reference_.empty() && result.exit_code != 2) {
-      reference_ = last_ + "/reference";
-    }
-    return result;
-  }
-
-  [[nodiscard]] json report() const { return json::parse(read_text(last_ + "/report.json")); }
-  [[nodiscard]] const std::string& folder() const { return last_; }
-
- private:
-  TemporaryDirectory directory_;
-  Model model_;
-  std::string reference_;
-  std::string last_;
-};
 
 std::string first_divergence(const json& report) {
   return report["first_divergence"].is_null() ? ""
@@ -149,7 +79,7 @@ std::string first_divergence(const json& report) {
 }
 
 void expect_clean(Checks& checks, const ParallelLayout& layout) {
-  const ProcessResult result = checks.run(layout);
+  const ProcessResult result = run(checks, layout);
   EXPECT_EQ(result.exit_code, 0) << layout.name << "\n" << result.out << result.err;
   const json report = checks.report();
   EXPECT_EQ(report["verdict"], "clean");
@@ -159,7 +89,7 @@ void expect_clean(Checks& checks, const ParallelLayout& layout) {
 // Layouts that one reference with its noise passes serves.
 struct CleanCase {
   std::string name;
-  Model model;
+  TrainingRun training;
   std::vector<ParallelLayout> layouts;
 };
 
@@ -167,11 +97,11 @@ void PrintTo(const CleanCase& clean, std::ostream* out) {
   *out << clean.name;
 }
 
-class CleanRuns : public testing::TestWithParam<CleanCase> {};
+class CleanRuns : public ::testing::TestWithParam<CleanCase> {};
 
 // `./dev fuzz-layouts` and the scoreboard have more of them, of other models and seeds.
 TEST_P(CleanRuns, RaiseNoAlarm) {
-  Checks checks(GetParam().model);
+  Checks checks(GetParam().training);
   for (const auto& layout : GetParam().layouts) {
     expect_clean(checks, layout);
   }
@@ -186,56 +116,33 @@ std::vector<CleanCase> clean_cases() {
       kPp2, kPp2Vpp3, kPp2Vpp2Uneven, kPp4Uneven, kTp2SpPp2, kCp2Pp2, kDp2Pp2};
   const std::vector<ParallelLayout> features = {
       kTp4Sp, kTp2SpCp2, kRecomputeFull, kRecomputeTwo, kRecomputeCore, kLayerTpSp};
-  return {{"dense_f32", {.precision = "f32"}, dense},
-          {"dense_bf16", {.precision = "bf16"}, dense},
+  return {{"dense_f32", training("f32"), dense},
+          {"dense_bf16", training("bf16"), dense},
           // Packed documents, masked tokens, a loss per token.
-          {"context_f32", {.precision = "f32", .config = "packed"}, context},
-          {"context_bf16", {.precision = "bf16", .config = "packed"}, context},
+          {"context_f32", training("f32", "packed"), context},
+          {"context_bf16", training("bf16", "packed"), context},
           // Two steps: with overlap the second one's forward gathers what the first one updated.
-          {"zero1_bf16", {.precision = "bf16", .steps = 2}, zero1},
+          {"zero1_bf16", training("bf16", "tiny", 2), zero1},
           // Tied weights, several micro-batches under way, stages of their own depths.
-          {"pipeline_bf16", {.precision = "bf16", .config = "pipeline"}, stages},
+          {"pipeline_bf16", training("bf16", "pipeline"), stages},
           // Dropout, few query groups, smoothed labels, a frozen layer; recomputation, layers of TP
           // degree 1.
-          {"features_bf16", {.precision = "bf16", .config = "features"}, features}};
+          {"features_bf16", training("bf16", "features"), features}};
 }
 
 INSTANTIATE_TEST_SUITE_P(EndToEnd,
                          CleanRuns,
-                         testing::ValuesIn(clean_cases()),
+                         ::testing::ValuesIn(clean_cases()),
                          [](const auto& parameter) { return parameter.param.name; });
-
-double number(const json& value) {
-  return value.is_string() ? std::nan("") : value.get<double>();
-}
 
 // Line 2: in FP64 every tensor within 1e-12 x max(its norm, 1e-3 x the largest norm of its kind).
 void expect_twelve_digits(const std::string& config, const std::vector<ParallelLayout>& layouts) {
-  Checks checks({"f64", 1, config});
+  Checks checks(training("f64", config));
   for (const auto& layout : layouts) {
-    const ProcessResult result = checks.run(layout);
+    const ProcessResult result = run(checks, layout);
     ASSERT_EQ(result.exit_code, 0) << layout.name << "\n" << result.out << result.err;
-    const json report = checks.report();
-    std::map<std::string, double> largest;
-    const auto kind = [](const json& tensor) {
-      const std::string id = tensor["id"];
-      std::smatch match;
-      std::regex_search(id, match, std::regex("^s\\d+/(?:m\\d+/)?([a-z_]+)/"));
-      return match[1].str();
-    };
-    for (const auto& tensor : report["tensors"]) {
-      if (!tensor["reference_norm"].is_null()) {
-        largest[kind(tensor)] = std::max(largest[kind(tensor)], number(tensor["reference_norm"]));
-      }
-    }
-    for (const auto& tensor : report["tensors"]) {
-      if (tensor["error"].is_null()) {
-        continue;  // judged within the candidate: messages and collectives
-      }
-      const double norm = number(tensor["reference_norm"]);
-      EXPECT_LE(number(tensor["error"]), 1e-12 * std::max(norm, 1e-3 * largest[kind(tensor)]))
-          << layout.name << " " << tensor["id"];
-    }
+    const auto [distance, id] = fuzz_layouts::largest_distance(checks.report().at("tensors"));
+    EXPECT_LE(distance, 1e-12) << layout.name << " " << id;
   }
 }
 
@@ -279,7 +186,7 @@ TEST(EndToEnd, InFp64EveryTensorOfAPipelineEqualsTheReferenceToTwelveDigits) {
 
 // Both ends of every transfer are there, and so are both stages' copies of the tied weight.
 TEST(EndToEnd, TransfersAndTiedCopiesOfAPipelineAreInItsTrace) {
-  Checks checks({"f32", 1, "pipeline"});
+  Checks checks(training("f32", "pipeline"));
   expect_clean(checks, kPp2Vpp3);
   const json report = checks.report();
   std::set<std::string> ids;
@@ -333,9 +240,7 @@ const std::vector<PlantedBug> kPlantedBugs = {{"tp-forward-allreduce", kTp2},
 
 // What `megatron_mini --list-bugs` declares: expected and hint, by name.
 std::map<std::string, json> declared_bugs() {
-  ProcessOptions options;
-  options.arguments = {kBin + "/megatron_mini", "--list-bugs"};
-  const ProcessResult result = run_process(options);
+  const ProcessResult result = program("megatron_mini", {"--list-bugs"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   std::map<std::string, json> bugs;
   std::istringstream lines(result.out);
@@ -387,15 +292,15 @@ void expect_declared_hints(const std::map<std::string, std::string>& named,
 // weights of a fresh start the softmax is nearly uniform, and its output stays within bound; the
 // gradient of the same attention's key does not.
 TEST(EndToEnd, PlantedBugsAreFoundAtTheDeclaredTensor) {
-  Checks checks({"bf16"});
+  Checks checks(training("bf16"));
   const auto declared = declared_bugs();
   std::set<std::string> missed;
   std::map<std::string, std::string> named;  // signatures in each bug's first layout
   for (const auto& bug : kPlantedBugs) {
     SCOPED_TRACE(bug.name + " under " + bug.layout.name);
-    const ProcessResult result = checks.run(bug.layout, bug.name);
+    const ProcessResult result = run(checks, bug.layout, bug.name);
     ASSERT_EQ(result.exit_code, 1) << result.out << result.err;
-    EXPECT_THAT(result.out, testing::HasSubstr("\nfirst divergence: "));
+    EXPECT_THAT(result.out, ::testing::HasSubstr("\nfirst divergence: "));
     const json report = checks.report();
     const std::string id = first_divergence(report);
     if (bug.name != "scaled-linear") {
@@ -403,55 +308,43 @@ TEST(EndToEnd, PlantedBugsAreFoundAtTheDeclaredTensor) {
       named.emplace(bug.name, signature.is_null() ? "none" : signature.get<std::string>());
     }
     if (bug.name == "softmax-scale") {
-      EXPECT_THAT(id, testing::HasSubstr("/decoder.layers.1.self_attention.core_attention/"));
+      EXPECT_THAT(id, ::testing::HasSubstr("/decoder.layers.1.self_attention.core_attention/"));
     }
     if (!matches(id, declared.at(bug.name).at("expected"))) {
       missed.insert(bug.name);
       EXPECT_EQ(bug.name, "softmax-scale") << result.out;
     }
   }
-  EXPECT_LE(missed.size(), 1U) << testing::PrintToString(missed);
+  EXPECT_LE(missed.size(), 1U) << ::testing::PrintToString(missed);
   expect_declared_hints(named, declared);
-}
-
-// A digest of loss, gradients and updated parameters after each step, as the program prints it.
-std::string digest_of(const std::string& command,
-                      const std::map<std::string, std::string>& environment) {
-  ProcessOptions options;
-  options.arguments = {"/bin/sh", "-c", command + " --digest"};
-  options.environment = environment;
-  const ProcessResult result = run_process(options);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, testing::HasSubstr("digest"));
-  return result.out;
 }
 
 // Line 4: tracing does not change a bit.
 TEST(EndToEnd, TracedRunsGiveTheSameBitsAsUntracedOnes) {
-  const Model model{.precision = "bf16", .steps = 2};
+  const TrainingRun two_steps = training("bf16", "tiny", 2);
   const TemporaryDirectory directory;
   const std::map<std::string, std::string> reference = {{"TTRACE_PASS", "reference"},
                                                         {"TTRACE_DIR", directory / "reference"},
                                                         {"TTRACE_STEPS", "0:2"}};
-  EXPECT_EQ(digest_of(reference_command(model), {}),
-            digest_of(reference_command(model), reference));
+  EXPECT_EQ(digests_of(reference_of(two_steps), {}),
+            digests_of(reference_of(two_steps), reference));
   for (const auto& layout : {kDp2, kTp2, kTp2SpDp2, kTp2SpCp2, kTp2SpPp2, kTp2SpDp2Overlap}) {
     const std::map<std::string, std::string> candidate = {
         {"TTRACE_PASS", "candidate"},
         {"TTRACE_DIR", directory / layout.name},
         {"TTRACE_REFERENCE", directory / "reference"},
         {"TTRACE_STEPS", "0:2"}};
-    EXPECT_EQ(digest_of(candidate_command(layout, model), {}),
-              digest_of(candidate_command(layout, model), candidate))
+    EXPECT_EQ(digests_of(candidate_of(two_steps, layout.flags), {}),
+              digests_of(candidate_of(two_steps, layout.flags), candidate))
         << layout.name;
   }
 }
 
 // Line 5: stored traces give the same verdict, byte by byte for any number of threads.
 TEST(EndToEnd, DiffOfStoredTracesRepeatsTheVerdictOfCheckForAnyNumberOfThreads) {
-  Checks checks({"bf16"});
+  Checks checks(training("bf16"));
   for (const std::string bug : {"", "tp-backward-allreduce"}) {
-    const ProcessResult check = checks.run(kTp2SpDp2, bug);
+    const ProcessResult check = run(checks, kTp2SpDp2, bug);
     const std::vector<std::string> diff = {
         "diff", checks.folder(), "--format", "json", "--threads"};
     auto one = diff;
@@ -470,3 +363,4 @@ TEST(EndToEnd, DiffOfStoredTracesRepeatsTheVerdictOfCheckForAnyNumberOfThreads) 
 }
 
 }  // namespace
+}  // namespace ttrace::testing

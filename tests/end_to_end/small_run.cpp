@@ -1,7 +1,5 @@
 #include "end_to_end/small_run.h"
 
-#include "support/check_run.h"
-
 #include <ttrace/trace_reader.h>
 #include <ttrace/trace_writer.h>
 
@@ -11,9 +9,6 @@
 
 namespace ttrace::testing {
 namespace {
-
-const std::string kBin = TTRACE_BIN;
-const std::string kSource = TTRACE_SOURCE;
 
 ConfigChanges small(const ConfigChanges& changes) {
   ConfigChanges all = {{"model.hidden", "32"},
@@ -31,29 +26,18 @@ ConfigChanges small(const ConfigChanges& changes) {
 
 }  // namespace
 
-ProcessResult ttrace_program(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), kBin + "/ttrace");
-  ProcessOptions options;
-  options.arguments = std::move(arguments);
-  options.environment = {{"OMP_NUM_THREADS", "1"}};  // many small operators
-  options.timeout = std::chrono::seconds(120);
-  return run_process(options);
-}
-
 SmallRun::SmallRun(const ConfigChanges& changes, std::string precision, int steps)
-    : config_(folder_ / "config.yaml"), precision_(std::move(precision)), steps_(steps) {
-  write_derived_config(kSource + "/examples/tiny.yaml", small(changes), config_);
+    : training_{
+          .config = folder_ / "config.yaml", .precision = std::move(precision), .steps = steps} {
+  write_derived_config(example("tiny"), small(changes), training_.config);
 }
 
 std::string SmallRun::reference() const {
-  return reference_command(kBin, {.config = config_, .precision = precision_, .steps = steps_});
+  return reference_of(training_);
 }
 
 std::string SmallRun::candidate(const std::string& layout) const {
-  return candidate_command(kBin,
-                           kSource + "/examples/megatron_mini/run_ranks",
-                           {.config = config_, .precision = precision_, .steps = steps_},
-                           layout);
+  return candidate_of(training_, layout);
 }
 
 ProcessResult SmallRun::check(const std::string& name,
@@ -65,7 +49,7 @@ ProcessResult SmallRun::check(const std::string& name,
                                         "--candidate",
                                         candidate(layout),
                                         "--steps",
-                                        "0:" + std::to_string(steps_),
+                                        "0:" + std::to_string(training_.steps),
                                         "--noise",
                                         "2",
                                         "-o",

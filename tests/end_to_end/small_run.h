@@ -1,11 +1,10 @@
-// A small model, the programs that train it, and what a test does to their traces.
+// A small model, checks of it, and what a test does to their traces.
 //
 // Thread-safety: independent objects may be used from different threads.
 #pragma once
 
+#include "end_to_end/checks.h"
 #include "support/derived_config.h"
-#include "support/run_process.h"
-#include "support/temporary_directory.h"
 
 #include <ttrace/element_type.h>
 
@@ -17,9 +16,6 @@
 #include <vector>
 
 namespace ttrace::testing {
-
-// `ttrace` with these arguments.
-[[nodiscard]] ProcessResult ttrace_program(std::vector<std::string> arguments);
 
 // examples/tiny.yaml made smaller, in a folder of its own.
 class SmallRun {
@@ -42,9 +38,7 @@ class SmallRun {
 
  private:
   TemporaryDirectory folder_;
-  std::string config_;
-  std::string precision_;
-  int steps_;
+  TrainingRun training_;
 };
 
 // The bytes of a tensor of this type.

@@ -1,17 +1,13 @@
 // Tracing changes no bit of what a program computes, whatever it is made of.
 #include "end_to_end/small_run.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
 #include <ostream>
 #include <string>
 
 namespace ttrace::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 struct Feature {
   std::string name;
@@ -31,28 +27,18 @@ TEST_P(TracedFeatures, GiveTheSameBitsAsUntracedOnes) {
   const Feature& feature = GetParam();
   const SmallRun run(feature.changes, feature.precision, 2);
   const std::string reference = run.folder("reference");
-  const auto digests = [](const std::string& command,
-                          const std::map<std::string, std::string>& environment) {
-    ProcessOptions options;
-    options.arguments = {"/bin/sh", "-c", command + " --digest"};
-    options.environment = environment;
-    options.environment["OMP_NUM_THREADS"] = "1";
-    const ProcessResult result = run_process(options);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_THAT(result.out, HasSubstr("digest"));
-    return result.out;
-  };
   EXPECT_EQ(
-      digests(run.reference(), {}),
-      digests(run.reference(),
-              {{"TTRACE_PASS", "reference"}, {"TTRACE_DIR", reference}, {"TTRACE_STEPS", "0:2"}}));
-  EXPECT_EQ(digests(run.candidate(feature.layout), {}),
-            digests(run.candidate(feature.layout),
-                    {{"TTRACE_PASS", "candidate"},
-                     {"TTRACE_DIR", run.folder("candidate")},
-                     {"TTRACE_REFERENCE", reference},
-                     {"TTRACE_STEPS", "0:2"},
-                     {"TTRACE_COLLECTIVES", "1"}}));
+      digests_of(run.reference(), {}),
+      digests_of(
+          run.reference(),
+          {{"TTRACE_PASS", "reference"}, {"TTRACE_DIR", reference}, {"TTRACE_STEPS", "0:2"}}));
+  EXPECT_EQ(digests_of(run.candidate(feature.layout), {}),
+            digests_of(run.candidate(feature.layout),
+                       {{"TTRACE_PASS", "candidate"},
+                        {"TTRACE_DIR", run.folder("candidate")},
+                        {"TTRACE_REFERENCE", reference},
+                        {"TTRACE_STEPS", "0:2"},
+                        {"TTRACE_COLLECTIVES", "1"}}));
 }
 
 INSTANTIATE_TEST_SUITE_P(
