@@ -17,5 +17,6 @@ endif()
 
 find_program(TTRACE_CCACHE ccache)
 if(TTRACE_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${TTRACE_CCACHE})
+  # Depend mode spares a first build the preprocessor's second run.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1 ${TTRACE_CCACHE})
 endif()

@@ -148,38 +148,20 @@ void expect_twelve_digits(const std::string& config, const std::vector<ParallelL
 
 TEST(EndToEnd, InFp64EveryTensorEqualsTheReferenceToTwelveDigits) {
   expect_twelve_digits("tiny",
-                       {kTp2SpDp2,
-                        kTp2Sp,
-                        kTp2,
-                        kDp2,
-                        kCp2,
-                        kCp4,
-                        kTp2Cp2,
-                        kTp2SpCp2,
-                        kCp2Dp2,
-                        kTp2SpDp2Zero1,
-                        kCp2Dp2Zero1});
+                       {kTp2SpDp2, kTp2, kDp2, kCp2, kTp2SpCp2, kTp2SpDp2Zero1, kCp2Dp2Zero1});
 }
 
 TEST(EndToEnd, InFp64EveryTensorOfPackedDocumentsEqualsTheReferenceToTwelveDigits) {
-  expect_twelve_digits("packed", {kDp2, kTp2Sp, kCp2, kCp4, kTp2Cp2, kTp2SpCp2, kCp2Dp2});
+  expect_twelve_digits("packed", {kTp2Sp, kCp4, kTp2Cp2, kCp2Dp2});
 }
 
 TEST(EndToEnd, InFp64EveryTensorOfAModelWithFeaturesEqualsTheReferenceToTwelveDigits) {
-  expect_twelve_digits("features",
-                       {kDp2,
-                        kTp2Sp,
-                        kTp4Sp,
-                        kTp2SpCp2,
-                        kRecomputeFull,
-                        kRecomputeTwo,
-                        kRecomputeCore,
-                        kLayerTp,
-                        kLayerTpSp});
+  expect_twelve_digits(
+      "features",
+      {kDp2, kTp4Sp, kRecomputeFull, kRecomputeTwo, kRecomputeCore, kLayerTp, kLayerTpSp});
 }
 
 TEST(EndToEnd, InFp64EveryTensorOfAPipelineEqualsTheReferenceToTwelveDigits) {
-  expect_twelve_digits("tiny", {kPp2, kTp2SpPp2, kDp2Pp2});
   expect_twelve_digits("pipeline",
                        {kPp2, kPp2Vpp3, kPp2Vpp2Uneven, kPp4Uneven, kTp2SpPp2, kCp2Pp2, kDp2Pp2});
 }

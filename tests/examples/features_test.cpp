@@ -134,8 +134,6 @@ struct Run {
 const std::vector<Run> kRuns = {
     {"tp4_sp", 4, "--tp 4 --sp"},
     {"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"},
-    {"dp2", 2, "--dp 2"},
-    {"recompute_two_layers", 1, "--recompute full --recompute-layers 2"},
     {"recompute_selective", 4, "--tp 2 --cp 2 --recompute selective"},
     {"layer_tp_sp", 4, "--tp 4 --sp --layer-tp 4,1"},
 };

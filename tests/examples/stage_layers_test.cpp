@@ -90,8 +90,9 @@ std::string refusal(std::int64_t layers, const Cut& cut) {
 TEST(StageLayers, ImpossibleCutsAreRefusedWithTheNumbersThatClash) {
   EXPECT_THAT(refusal(3, {.stages = 2}),
               HasSubstr("the layers, 3, must be a positive multiple of the 2 pipeline stages"));
-  EXPECT_THAT(refusal(6, {.stages = 2, .chunks = 2}),
-              HasSubstr("the layers, 6, must be a positive multiple of the 4 virtual pipeline stages"));
+  EXPECT_THAT(
+      refusal(6, {.stages = 2, .chunks = 2}),
+      HasSubstr("the layers, 6, must be a positive multiple of the 4 virtual pipeline stages"));
   EXPECT_THAT(refusal(6, {.stages = 4, .last = 1}),
               HasSubstr("the layers left, 5, must be a positive multiple of the 3 pipeline"));
   EXPECT_THAT(refusal(4, {.stages = 3, .first = 2, .last = 2}),
