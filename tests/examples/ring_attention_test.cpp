@@ -36,7 +36,7 @@ at::Tensor waves(std::int64_t heads, double frequency) {
       .view({kSequence, kSamples, heads, kHeadSize});
 }
 
-at::Tensor own_rows(const at::Tensor& whole) {
+at::Tensor own_chunks(const at::Tensor& whole) {
   return whole.index_select(0, megatron_mini::zigzag_rows(kSequence, world().size, world().rank));
 }
 
@@ -79,17 +79,17 @@ void expect_like_one_rank(const std::vector<at::Tensor>& inputs,
       });
   std::vector<at::Tensor> parts;
   for (const auto& input : inputs) {
-    parts.push_back(own_rows(input));
+    parts.push_back(own_chunks(input));
   }
   const Pass mine =
-      pass(parts, own_rows(incoming), [&](const auto& query, const auto& key, const auto& value) {
+      pass(parts, own_chunks(incoming), [&](const auto& query, const auto& key, const auto& value) {
         return ring_attention(query, key, value, ring(documents));
       });
   EXPECT_EQ(mine.context.scalar_type(), inputs[0].scalar_type());
-  EXPECT_LT(largest_difference(mine.context, own_rows(whole.context)), tolerance);
+  EXPECT_LT(largest_difference(mine.context, own_chunks(whole.context)), tolerance);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     EXPECT_EQ(mine.inputs[i].grad().scalar_type(), inputs[i].scalar_type());
-    EXPECT_LT(largest_difference(mine.inputs[i].grad(), own_rows(whole.inputs[i].grad())),
+    EXPECT_LT(largest_difference(mine.inputs[i].grad(), own_chunks(whole.inputs[i].grad())),
               tolerance)
         << "input " << i;
   }
@@ -130,9 +130,9 @@ TEST(RingAttention, LargeScoreGapsStayExact) {
 
 TEST(RingAttention, DocumentOfOneTokenReturnsItsValue) {
   const at::Tensor alone = at::arange(kSequence).unsqueeze(1).expand({-1, kSamples});
-  const at::Tensor value = own_rows(waves(kHeads, 0.9));
+  const at::Tensor value = own_chunks(waves(kHeads, 0.9));
   const at::Tensor context = ring_attention(
-      own_rows(waves(kHeads, 1.1)), own_rows(waves(kHeads, 1.7)), value, ring(alone));
+      own_chunks(waves(kHeads, 1.1)), own_chunks(waves(kHeads, 1.7)), value, ring(alone));
   EXPECT_LT(largest_difference(context, value.flatten(2)), 1e-15);
 }
 
@@ -165,12 +165,12 @@ TEST(RingAttention, DropsTheWeightsThatOneRankDrops) {
   EXPECT_GT(largest_difference(whole.context, plain.context), 0.01);
   std::vector<at::Tensor> parts;
   for (const auto& input : inputs) {
-    parts.push_back(own_rows(input));
+    parts.push_back(own_chunks(input));
   }
-  const Pass mine = pass(parts, own_rows(incoming), attend(world(), own_rows(all)));
-  EXPECT_LT(largest_difference(mine.context, own_rows(whole.context)), 1e-14);
+  const Pass mine = pass(parts, own_chunks(incoming), attend(world(), own_chunks(all)));
+  EXPECT_LT(largest_difference(mine.context, own_chunks(whole.context)), 1e-14);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    EXPECT_LT(largest_difference(mine.inputs[i].grad(), own_rows(whole.inputs[i].grad())), 1e-14)
+    EXPECT_LT(largest_difference(mine.inputs[i].grad(), own_chunks(whole.inputs[i].grad())), 1e-14)
         << "input " << i;
   }
 }
@@ -191,8 +191,8 @@ TEST(RingAttention, PassesMessagesToNeighboursAndGathersNothing) {
   const auto attend = [](const auto& query, const auto& key, const auto& value) {
     return ring_attention(query, key, value, ring());
   };
-  pass({own_rows(waves(kHeads, 1.1)), own_rows(waves(2, 1.7)), own_rows(waves(2, 0.9))},
-       own_rows(waves(kHeads, 2.3)).flatten(2),
+  pass({own_chunks(waves(kHeads, 1.1)), own_chunks(waves(2, 1.7)), own_chunks(waves(2, 0.9))},
+       own_chunks(waves(kHeads, 2.3)).flatten(2),
        attend);
   at::removeCallback(handle);
   EXPECT_EQ(calls()["c10d::send"], 3 * world().size - 2);

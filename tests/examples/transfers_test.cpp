@@ -89,9 +89,10 @@ TEST(MainGradients, TiedWeightIsSummedOverItsStagesAndCountedOnce) {
   std::vector<megatron_mini::ModelParameter> parameters = {{.path = "own", .tensor = own}};
   at::Tensor tied = at::ones({1}).requires_grad_(true);
   if (has_tied) {
-    parameters.push_back({.path = "embedding.word_embeddings.weight",
-                          .tensor = tied,
-                          .is_second_copy = world().rank == last});
+    const megatron_mini::ModelParameter copy = {.path = "embedding.word_embeddings.weight",
+                                                .tensor = tied,
+                                                .is_second_copy = world().rank == last};
+    parameters.push_back(copy);
   }
   MainGradients gradients(parameters, parallel, Bugs());
   (own * 2.0 + tied * (world().rank == 0 ? 3.0 : 4.0)).sum().backward();

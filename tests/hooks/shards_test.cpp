@@ -77,9 +77,9 @@ class Merged {
 
 // --- flat shards -------------------------------------------------------------------------------
 
-struct Model : Holder {
+struct OneLinear : Holder {
   torch::nn::Linear fc = add("fc", torch::nn::Linear(3, 4));  // weight [4, 3], bias [4]
-  Model() { fill_all(*this); }
+  OneLinear() { fill_all(*this); }
 };
 
 TEST(FlatShards, BucketsThatCutParametersAnywhereMergeToParameters) {
@@ -88,7 +88,7 @@ TEST(FlatShards, BucketsThatCutParametersAnywhereMergeToParameters) {
   const at::Tensor bias = random_tensor({4}, 2);
   const at::Tensor bucket = at::cat({weight.flatten(), bias});  // [16], rank 0 has 10 of them
   for (int rank = 0; rank < 2; ++rank) {
-    Model model;
+    OneLinear model;
     Layout layout{rank, 2, {}};
     layout.add("dp", 2, rank);
     trace_rank(directory, model, layout, {}, [&](Step& step) {
@@ -126,7 +126,7 @@ TEST(FlatShards, ParameterThatIsStillBeingGatheredIsRecordedWhenItIsThere) {
   const TemporaryDirectory directory;
   const PassEnvironment environment(reference_pass(directory.path()));
   {
-    Model model;
+    OneLinear model;
     auto session = Session::from_environment();
     session.attach(model, Layout(), {});
     auto step = session.step(0, {.gathered_later = {"fc.weight"}});
@@ -137,7 +137,7 @@ TEST(FlatShards, ParameterThatIsStillBeingGatheredIsRecordedWhenItIsThere) {
     model.fc->bias.fill_(3);
     step.parameters_gathered({"fc.weight", "fc.bias"});
   }
-  Model start;
+  OneLinear start;
   EXPECT_SAME(Merged(directory, "s0/param/fc.weight/0").tensor(), at::full({4, 3}, 2.0F));
   EXPECT_SAME(Merged(directory, "s0/param/fc.bias/0").tensor(), start.fc->bias.detach());
 }
@@ -147,7 +147,7 @@ TEST(FlatShards, ParameterToBeGatheredMustBeAttached) {
   auto variables = reference_pass(directory.path());
   variables["TTRACE_ON_ERROR"] = "raise";
   const PassEnvironment environment(variables);
-  const Model model;
+  const OneLinear model;
   auto session = Session::from_environment();
   session.attach(model, Layout(), {});
   auto step = session.step(0, {.gathered_later = {"fc.wait"}});
@@ -159,7 +159,7 @@ TEST(FlatShards, RangesAreThoseOfTheTensorParallelShard) {
   const at::Tensor weight = random_tensor({8, 3}, 1);  // [4, 3] on each of two tp ranks
   const Annotations annotations = annotated("fc.weight", "f[tp] h");
   for (int rank = 0; rank < 4; ++rank) {
-    Model model;
+    OneLinear model;
     Layout layout{rank, 4, {}};
     layout.add("tp", 2, rank % 2);
     layout.add("dp", 2, rank / 2);
@@ -181,7 +181,7 @@ TEST(FlatShards, RangesAreThoseOfTheTensorParallelShard) {
 // The error that a step with these gradients raises at the next call.
 std::string error_of(const std::vector<NamedTensor>& gradients) {
   const TemporaryDirectory directory;
-  const Model model;
+  const OneLinear model;
   try {
     trace_rank(directory, model, Layout(), {}, [&](Step& step) {
       step.gradients_reduced(gradients);
