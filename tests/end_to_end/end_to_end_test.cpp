@@ -162,6 +162,7 @@ TEST(EndToEnd, InFp64EveryTensorOfAModelWithFeaturesEqualsTheReferenceToTwelveDi
 }
 
 TEST(EndToEnd, InFp64EveryTensorOfAPipelineEqualsTheReferenceToTwelveDigits) {
+  expect_twelve_digits("tiny", {kTp2SpPp2});  // its embeddings are not tied
   expect_twelve_digits("pipeline",
                        {kPp2, kPp2Vpp3, kPp2Vpp2Uneven, kPp4Uneven, kTp2SpPp2, kCp2Pp2, kDp2Pp2});
 }

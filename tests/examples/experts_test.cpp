@@ -5,31 +5,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ostream>
 #include <string>
 #include <vector>
 
 namespace {
 
+using megatron_mini::testing::expect_the_single_ranks_steps;
+using megatron_mini::testing::kBadInput;
 using megatron_mini::testing::MiniProgram;
-using megatron_mini::testing::parse_steps;
-using megatron_mini::testing::PrintedStep;
+using megatron_mini::testing::RankLayout;
+using megatron_mini::testing::steps_of;
 using ::testing::HasSubstr;
-using ::testing::SizeIs;
 
-constexpr int kBadInput = 2;
-
-struct ExpertLayout {
-  std::string name;
-  int ranks;
-  std::string flags;
-};
-
-std::ostream& operator<<(std::ostream& out, const ExpertLayout& layout) {
-  return out << layout.flags;
-}
-
-const std::vector<ExpertLayout> kLayouts = {
+const std::vector<RankLayout> kExpertLayouts = {
     {"tp2", 2, "--tp 2"},
     {"tp2_sp", 2, "--tp 2 --sp"},
     {"tp2_sp_etp1", 2, "--tp 2 --sp --etp 1"},
@@ -42,17 +30,7 @@ const std::vector<ExpertLayout> kLayouts = {
     {"tp2_sp_dp2_ep2", 4, "--tp 2 --sp --dp 2 --ep 2"},
     {"dp2_cp2_ep2_etp2", 4, "--dp 2 --cp 2 --ep 2 --etp 2"}};
 
-std::vector<PrintedStep> steps_of(const MiniProgram& program,
-                                  int ranks,
-                                  const std::string& arguments) {
-  const auto result = program.run(ranks, arguments);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  return parse_steps(result.out);
-}
-
-class Experts : public ::testing::TestWithParam<ExpertLayout> {};
-
-TEST_P(Experts, ThreeF64StepsEqualTheSingleRanks) {
+TEST(Experts, ThreeF64StepsOfEveryLayoutEqualTheSingleRanks) {
   const MiniProgram program({{"model.experts", "4"},
                              {"model.top_k", "2"},
                              {"model.shared_expert", "64"},
@@ -61,21 +39,8 @@ TEST_P(Experts, ThreeF64StepsEqualTheSingleRanks) {
                              {"model.expert_bias", "0.1"},
                              {"data.masked", "prompt"},
                              {"loss", "per_token"}});
-  const auto single = steps_of(program, 1, "--precision f64 --steps 3");
-  ASSERT_THAT(single, SizeIs(3));
-  const auto parallel =
-      steps_of(program, GetParam().ranks, "--precision f64 --steps 3 " + GetParam().flags);
-  ASSERT_THAT(parallel, SizeIs(3));
-  for (std::size_t i = 0; i < single.size(); ++i) {
-    EXPECT_NEAR(parallel[i].loss, single[i].loss, 1e-12 * single[i].loss);
-    EXPECT_NEAR(parallel[i].grad_norm, single[i].grad_norm, 1e-12 * single[i].grad_norm);
-  }
+  expect_the_single_ranks_steps(program, kExpertLayouts, 3);
 }
-
-INSTANTIATE_TEST_SUITE_P(MegatronMini,
-                         Experts,
-                         ::testing::ValuesIn(kLayouts),
-                         [](const auto& layout) { return layout.param.name; });
 
 TEST(MegatronMini, RouterLossesAndBiasesChangeTheStepsThatFollow) {
   const auto last = [](const MiniProgram& program) {

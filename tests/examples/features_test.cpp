@@ -18,9 +18,11 @@ namespace {
 
 using megatron_mini::kept_elements;
 using megatron_mini::testing::ConfigChange;
+using megatron_mini::testing::expect_the_single_ranks_steps;
 using megatron_mini::testing::MiniProgram;
-using megatron_mini::testing::parse_steps;
 using megatron_mini::testing::PrintedStep;
+using megatron_mini::testing::RankLayout;
+using megatron_mini::testing::steps_of;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -100,12 +102,10 @@ TEST(Recompute, InputThatNeedsNoGradientGetsNone) {
 
 // --- whole runs --------------------------------------------------------------------------------
 
-std::vector<PrintedStep> steps_of(const MiniProgram& program,
-                                  int ranks,
-                                  const std::string& arguments) {
-  const auto result = program.run(ranks, arguments + " --steps 2 --digest");
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  const auto steps = parse_steps(result.out);
+std::vector<PrintedStep> two_steps_of(const MiniProgram& program,
+                                      int ranks,
+                                      const std::string& arguments) {
+  auto steps = steps_of(program, ranks, arguments + " --steps 2 --digest");
   EXPECT_THAT(steps, SizeIs(2));
   return steps;
 }
@@ -125,13 +125,7 @@ const std::vector<Feature> kFeatures = {
     {"per_token", {{"loss", "per_token"}, {"data.masked", "prompt"}, {"model.vocabulary", "259"}}},
 };
 
-struct Run {
-  std::string name;
-  int ranks;
-  std::string flags;
-};
-
-const std::vector<Run> kRuns = {
+const std::vector<RankLayout> kFeatureLayouts = {
     {"tp4_sp", 4, "--tp 4 --sp"},
     {"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"},
     {"recompute_selective", 4, "--tp 2 --cp 2 --recompute selective"},
@@ -142,18 +136,10 @@ class Features : public ::testing::TestWithParam<Feature> {};
 
 TEST_P(Features, OfEveryRunEqualTheSingleRanks) {
   const MiniProgram program = MiniProgram::with(GetParam().changes);
-  const auto single = steps_of(program, 1, "--precision f64");
-  const auto plain = steps_of(MiniProgram(), 1, "--precision f64");
+  const auto single = two_steps_of(program, 1, "--precision f64");
+  const auto plain = two_steps_of(MiniProgram(), 1, "--precision f64");
   EXPECT_NE(single.at(0).digest, plain.at(0).digest);
-  for (const auto& run : kRuns) {
-    SCOPED_TRACE(run.name);
-    const auto parallel = steps_of(program, run.ranks, "--precision f64 " + run.flags);
-    ASSERT_EQ(parallel.size(), single.size());
-    for (std::size_t i = 0; i < single.size(); ++i) {
-      EXPECT_NEAR(parallel[i].loss, single[i].loss, 1e-12 * single[i].loss);
-      EXPECT_NEAR(parallel[i].grad_norm, single[i].grad_norm, 1e-12 * single[i].grad_norm);
-    }
-  }
+  expect_the_single_ranks_steps(program, kFeatureLayouts, 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(MegatronMini,
@@ -164,9 +150,9 @@ INSTANTIATE_TEST_SUITE_P(MegatronMini,
 TEST(Features, RecomputationChangesNoBit) {
   const MiniProgram program({{"model.dropout", "0.1"}, {"model.attention_dropout", "0.1"}});
   for (const std::string layout : {"--tp 2 --sp", "--cp 2"}) {
-    const auto plain = steps_of(program, 2, layout);
+    const auto plain = two_steps_of(program, 2, layout);
     for (const std::string what : {"full", "full --recompute-layers 2", "selective"}) {
-      const auto again = steps_of(program, 2, layout + " --recompute " + what);
+      const auto again = two_steps_of(program, 2, layout + " --recompute " + what);
       EXPECT_EQ(again.at(1).digest, plain.at(1).digest) << layout << " " << what;
     }
   }
@@ -175,7 +161,8 @@ TEST(Features, RecomputationChangesNoBit) {
 TEST(Features, FrozenLayerKeepsItsParameters) {
   const MiniProgram program({{"model.frozen", "[0, 1]"}});
   const MiniProgram other({{"model.frozen", "[1]"}});
-  EXPECT_LT(steps_of(program, 1, "").at(0).grad_norm, steps_of(other, 1, "").at(0).grad_norm);
+  EXPECT_LT(two_steps_of(program, 1, "").at(0).grad_norm,
+            two_steps_of(other, 1, "").at(0).grad_norm);
 }
 
 struct Refusal {

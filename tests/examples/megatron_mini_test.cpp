@@ -14,25 +14,15 @@
 
 namespace {
 
+using megatron_mini::testing::expect_equal;
+using megatron_mini::testing::expect_the_single_ranks_steps;
+using megatron_mini::testing::kBadInput;
 using megatron_mini::testing::MiniProgram;
-using megatron_mini::testing::parse_steps;
-using megatron_mini::testing::PrintedStep;
+using megatron_mini::testing::RankLayout;
 using megatron_mini::testing::run_ranks;
+using megatron_mini::testing::steps_of;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-
-constexpr int kBadInput = 2;
-
-struct RankLayout {
-  std::string name;
-  int ranks;
-  std::string flags;
-};
-
-// What GoogleTest prints beside a case's name.
-std::ostream& operator<<(std::ostream& out, const RankLayout& layout) {
-  return out << layout.flags;
-}
 
 const std::vector<RankLayout> kLayouts = {
     {"tp2", 2, "--tp 2"},
@@ -53,125 +43,71 @@ const std::vector<RankLayout> kLayouts = {
     {"cp2_pp2", 4, "--cp 2 --pp 2"},
     {"dp2_pp2_zero1", 4, "--dp 2 --pp 2 --zero1 --overlap-gather"}};
 
-std::vector<PrintedStep> steps_of(const MiniProgram& program,
-                                  int ranks,
-                                  const std::string& arguments) {
-  const auto result = program.run(ranks, arguments);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  return parse_steps(result.out);
-}
-
-void expect_equal(const std::vector<PrintedStep>& parallel,
-                  const std::vector<PrintedStep>& single,
-                  double tolerance) {
-  ASSERT_EQ(parallel.size(), single.size());
-  for (std::size_t i = 0; i < single.size(); ++i) {
-    EXPECT_NEAR(parallel[i].loss, single[i].loss, tolerance * single[i].loss);
-    EXPECT_NEAR(parallel[i].grad_norm, single[i].grad_norm, tolerance * single[i].grad_norm);
-  }
-}
-
 // Several axes each, for what the others need not repeat.
 const std::vector<RankLayout> kCombinedLayouts = {
     kLayouts[3], kLayouts[8], kLayouts[11], kLayouts[14]};
 
-class Layouts : public ::testing::TestWithParam<RankLayout> {};
-class CombinedLayouts : public Layouts {};
-
-std::string name_of(const ::testing::TestParamInfo<RankLayout>& info) {
-  return info.param.name;
-}
-
-TEST_P(Layouts, TwoF64StepsEqualTheSingleRanks) {
+TEST(Layouts, TwoF64StepsEqualTheSingleRanks) {
   const MiniProgram program;
   const auto single = steps_of(program, 1, "--precision f64 --steps 2");
-  ASSERT_THAT(single, SizeIs(2));
-  EXPECT_NE(single[0].loss, single[1].loss);
-  const auto parallel =
-      steps_of(program, GetParam().ranks, "--precision f64 --steps 2 " + GetParam().flags);
-  expect_equal(parallel, single, 1e-12);
+  EXPECT_NE(single.at(0).loss, single.at(1).loss);
+  expect_the_single_ranks_steps(program, kLayouts, 2);
 }
 
-TEST_P(CombinedLayouts, TiedGeluModelWithOneQueryPerKeyEqualsTheSingleRanks) {
-  const MiniProgram program(
-      {{"model.tied", "true"}, {"model.activation", "gelu"}, {"model.query_groups", "8"}});
-  const auto single = steps_of(program, 1, "--precision f64 --steps 2");
-  ASSERT_THAT(single, SizeIs(2));
-  const auto parallel =
-      steps_of(program, GetParam().ranks, "--precision f64 --steps 2 " + GetParam().flags);
-  expect_equal(parallel, single, 1e-12);
+TEST(CombinedLayouts, TiedGeluModelWithOneQueryPerKeyEqualsTheSingleRanks) {
+  expect_the_single_ranks_steps(
+      MiniProgram(
+          {{"model.tied", "true"}, {"model.activation", "gelu"}, {"model.query_groups", "8"}}),
+      kCombinedLayouts,
+      2);
 }
 
-TEST_P(CombinedLayouts, MaskedLossPerTokenEqualsTheSingleRanks) {
-  const MiniProgram program({{"data.masked", "prompt"}, {"loss", "per_token"}});
-  const auto single = steps_of(program, 1, "--precision f64 --steps 2");
-  ASSERT_THAT(single, SizeIs(2));
-  const auto parallel =
-      steps_of(program, GetParam().ranks, "--precision f64 --steps 2 " + GetParam().flags);
-  expect_equal(parallel, single, 1e-12);
+TEST(CombinedLayouts, MaskedLossPerTokenEqualsTheSingleRanks) {
+  expect_the_single_ranks_steps(
+      MiniProgram({{"data.masked", "prompt"}, {"loss", "per_token"}}), kCombinedLayouts, 2);
 }
 
-TEST_P(CombinedLayouts, PackedDocumentsEqualTheSingleRanks) {
-  const MiniProgram program(
-      {{"data.documents", "packed"}, {"data.masked", "prompt"}, {"model.query_groups", "8"}});
-  const auto single = steps_of(program, 1, "--precision f64 --steps 2");
-  ASSERT_THAT(single, SizeIs(2));
-  const auto parallel =
-      steps_of(program, GetParam().ranks, "--precision f64 --steps 2 " + GetParam().flags);
-  expect_equal(parallel, single, 1e-12);
+TEST(CombinedLayouts, PackedDocumentsEqualTheSingleRanks) {
+  expect_the_single_ranks_steps(
+      MiniProgram(
+          {{"data.documents", "packed"}, {"data.masked", "prompt"}, {"model.query_groups", "8"}}),
+      kCombinedLayouts,
+      2);
 }
 
-TEST_P(CombinedLayouts, MaskedMeanEqualsTheSingleRanks) {
-  const MiniProgram program({{"data.masked", "prompt"}});
-  const auto single = steps_of(program, 1, "--precision f64");
-  const auto parallel = steps_of(program, GetParam().ranks, "--precision f64 " + GetParam().flags);
-  ASSERT_THAT(single, SizeIs(1));
-  expect_equal(parallel, single, 1e-12);
+TEST(CombinedLayouts, MaskedMeanEqualsTheSingleRanks) {
+  expect_the_single_ranks_steps(MiniProgram({{"data.masked", "prompt"}}), kCombinedLayouts, 1);
 }
 
-TEST_P(CombinedLayouts, Bf16RunsRepeatBitByBitAndLieNearTheSingleRanks) {
+TEST(CombinedLayouts, Bf16RunsRepeatBitByBitAndLieNearTheSingleRanks) {
   const MiniProgram program;
   const auto single = steps_of(program, 1, "--steps 2");
   ASSERT_THAT(single, SizeIs(2));
-  const std::string arguments = "--steps 2 --digest " + GetParam().flags;
-  const auto first = steps_of(program, GetParam().ranks, arguments);
-  const auto second = steps_of(program, GetParam().ranks, arguments);
-  expect_equal(first, single, 2e-3);
-  ASSERT_EQ(first.size(), second.size());
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    EXPECT_THAT(first[i].digest, SizeIs(16));
-    EXPECT_EQ(first[i].digest, second[i].digest);
+  for (const auto& layout : kCombinedLayouts) {
+    SCOPED_TRACE(layout.name);
+    const std::string arguments = "--steps 2 --digest " + layout.flags;
+    const auto first = steps_of(program, layout.ranks, arguments);
+    const auto second = steps_of(program, layout.ranks, arguments);
+    expect_equal(first, single, 2e-3);
+    ASSERT_EQ(first.size(), second.size());
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      EXPECT_THAT(first[i].digest, SizeIs(16));
+      EXPECT_EQ(first[i].digest, second[i].digest);
+    }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(MegatronMini, Layouts, ::testing::ValuesIn(kLayouts), name_of);
-INSTANTIATE_TEST_SUITE_P(MegatronMini,
-                         CombinedLayouts,
-                         ::testing::ValuesIn(kCombinedLayouts),
-                         name_of);
-
 // A model that is deep enough for virtual stages and for stages of different depths.
-class DeepLayouts : public ::testing::TestWithParam<RankLayout> {};
-
-TEST_P(DeepLayouts, TiedModelEqualsTheSingleRanks) {
-  const MiniProgram program({{"model.layers", "6"}, {"model.tied", "true"}});
-  const auto single = steps_of(program, 1, "--precision f64 --steps 2");
-  ASSERT_THAT(single, SizeIs(2));
-  const auto parallel =
-      steps_of(program, GetParam().ranks, "--precision f64 --steps 2 " + GetParam().flags);
-  expect_equal(parallel, single, 1e-12);
+TEST(DeepLayouts, TiedModelEqualsTheSingleRanks) {
+  expect_the_single_ranks_steps(
+      MiniProgram({{"model.layers", "6"}, {"model.tied", "true"}}),
+      {{"pp2_vpp3", 2, "--pp 2 --vpp 3"},
+       {"pp2_vpp2_uneven", 2, "--pp 2 --vpp 2 --last-stage-layers 2"},
+       {"pp4_uneven", 4, "--pp 4 --first-stage-layers 1 --last-stage-layers 1"},
+       {"tp2_sp_pp2_vpp3", 4, "--tp 2 --sp --pp 2 --vpp 3"},
+       {"dp2_pp2_vpp3", 4, "--dp 2 --pp 2 --vpp 3"}},
+      2);
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    MegatronMini,
-    DeepLayouts,
-    ::testing::Values(RankLayout{"pp2_vpp3", 2, "--pp 2 --vpp 3"},
-                      RankLayout{"pp2_vpp2_uneven", 2, "--pp 2 --vpp 2 --last-stage-layers 2"},
-                      RankLayout{
-                          "pp4_uneven", 4, "--pp 4 --first-stage-layers 1 --last-stage-layers 1"},
-                      RankLayout{"tp2_sp_pp2_vpp3", 4, "--tp 2 --sp --pp 2 --vpp 3"},
-                      RankLayout{"dp2_pp2_vpp3", 4, "--dp 2 --pp 2 --vpp 3"}),
-    name_of);
 
 TEST(MegatronMini, PrecisionsAgreeWithinTheirRounding) {
   const MiniProgram program;

@@ -1,5 +1,7 @@
 #include "mini_program.h"
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -101,6 +103,40 @@ std::vector<PrintedStep> parse_steps(const std::string& output) {
     steps[number].grad_norm = std::stod(norm);
   }
   return steps;
+}
+
+std::vector<PrintedStep> steps_of(const MiniProgram& program,
+                                  int ranks,
+                                  const std::string& arguments) {
+  const auto result = program.run(ranks, arguments);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return parse_steps(result.out);
+}
+
+std::ostream& operator<<(std::ostream& out, const RankLayout& layout) {
+  return out << layout.flags;
+}
+
+void expect_equal(const std::vector<PrintedStep>& parallel,
+                  const std::vector<PrintedStep>& single,
+                  double tolerance) {
+  ASSERT_EQ(parallel.size(), single.size());
+  for (std::size_t i = 0; i < single.size(); ++i) {
+    EXPECT_NEAR(parallel[i].loss, single[i].loss, tolerance * single[i].loss);
+    EXPECT_NEAR(parallel[i].grad_norm, single[i].grad_norm, tolerance * single[i].grad_norm);
+  }
+}
+
+void expect_the_single_ranks_steps(const MiniProgram& program,
+                                   const std::vector<RankLayout>& layouts,
+                                   int steps) {
+  const std::string arguments = "--precision f64 --steps " + std::to_string(steps) + " ";
+  const auto single = steps_of(program, 1, arguments);
+  ASSERT_EQ(single.size(), static_cast<std::size_t>(steps));
+  for (const auto& layout : layouts) {
+    SCOPED_TRACE(layout.name);
+    expect_equal(steps_of(program, layout.ranks, arguments + layout.flags), single, 1e-12);
+  }
 }
 
 ttrace::testing::ProcessResult run_ranks(int ranks, const std::vector<std::string>& command) {

@@ -5,6 +5,7 @@
 #include "support/temporary_directory.h"
 
 #include <initializer_list>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,32 @@ struct PrintedStep {
 };
 
 [[nodiscard]] std::vector<PrintedStep> parse_steps(const std::string& output);
+
+// Of a run that has to succeed.
+[[nodiscard]] std::vector<PrintedStep> steps_of(const MiniProgram& program,
+                                                int ranks,
+                                                const std::string& arguments);
+
+constexpr int kBadInput = 2;  // exit code
+
+struct RankLayout {
+  std::string name;
+  int ranks;
+  std::string flags;
+};
+
+// What GoogleTest prints beside a case's name.
+std::ostream& operator<<(std::ostream& out, const RankLayout& layout);
+
+// Losses and gradient norms differ by at most `tolerance`, relative.
+void expect_equal(const std::vector<PrintedStep>& parallel,
+                  const std::vector<PrintedStep>& single,
+                  double tolerance);
+
+// Every layout's losses and gradient norms in FP64 are the single rank's to twelve digits.
+void expect_the_single_ranks_steps(const MiniProgram& program,
+                                   const std::vector<RankLayout>& layouts,
+                                   int steps);
 
 [[nodiscard]] ttrace::testing::ProcessResult run_ranks(int ranks,
                                                        const std::vector<std::string>& command);
