@@ -144,6 +144,14 @@ Observation beyond_bound(const Comparison& comparison, const Bound& bound) {
   return {Symptom::kOutOfBound, times + "; " + size_of_error(comparison), {}};
 }
 
+Observation operator_error(const OperatorResidual& residual) {
+  return {Symptom::kOperator,
+          "not what its operators make of the candidate's own inputs: they err " +
+              short_number(residual.residual()) + "x as much as in the reference, where " +
+              short_number(residual.limit) + "x passes",
+          {}};
+}
+
 Observation beyond_tolerance(const ToleranceCheck& check, std::span<const std::int64_t> shape) {
   const std::int64_t elements =
       element_count(std::vector<std::int64_t>(shape.begin(), shape.end()));

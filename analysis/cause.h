@@ -40,6 +40,9 @@ struct TensorPair {
 // candidate = alpha x reference explains it, else its size.
 [[nodiscard]] Observation beyond_bound(const Comparison& comparison, const Bound& bound);
 
+// For an error that the tensor's own operators have made.
+[[nodiscard]] Observation operator_error(const OperatorResidual& residual);
+
 // For a tensor of logical `shape` with elements beyond a tolerance that the user asked for.
 [[nodiscard]] Observation beyond_tolerance(const ToleranceCheck& check,
                                            std::span<const std::int64_t> shape);

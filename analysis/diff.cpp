@@ -171,6 +171,20 @@ std::set<std::int64_t> interrupted_steps(const std::string& side,
   return steps;
 }
 
+// A finding whose own operators are right has inherited its error: it counts only where nothing
+// else is found.
+std::vector<TensorVerdict>::const_iterator first_divergence(
+    const std::vector<TensorVerdict>& tensors) {
+  const auto own = std::find_if(tensors.begin(), tensors.end(), [](const TensorVerdict& tensor) {
+    return tensor.is_finding() && !tensor.is_inherited();
+  });
+  return own != tensors.end()
+             ? own
+             : std::find_if(tensors.begin(), tensors.end(), [](const TensorVerdict& tensor) {
+                 return tensor.is_finding();
+               });
+}
+
 }  // namespace
 
 Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& options) {
@@ -196,7 +210,13 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
       interrupted_steps("reference", reference, options.selection, report.lacking);
   interruptions.candidate =
       interrupted_steps("candidate", candidate, options.selection, report.lacking);
-  const Judge judge(matches, bounds, same_precision, std::move(interruptions));
+  std::optional<OperatorCheck> operators;
+  if (options.forced != nullptr) {
+    operators.emplace(*options.forced);
+  }
+  report.has_residuals = operators.has_value();
+  const Judge judge(
+      matches, bounds, same_precision, std::move(interruptions), operators ? &*operators : nullptr);
   const std::vector<Task> tasks = plan(matches, judge, options, report.warnings);
   report.left_out = judge.count() - tasks.size();
   report.tensors = judge_all(judge, tasks, options);
@@ -207,9 +227,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   mark_untraced(report);
   mark_allowed(options, report);
 
-  const auto first = std::find_if(report.tensors.begin(),
-                                  report.tensors.end(),
-                                  [](const TensorVerdict& tensor) { return tensor.is_finding(); });
+  const auto first = first_divergence(report.tensors);
   if (first != report.tensors.end()) {
     report.first_divergence = static_cast<std::size_t>(first - report.tensors.begin());
     if (!report.partial()) {  // what lacks would be taken for what went wrong

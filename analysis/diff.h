@@ -4,6 +4,7 @@
 #pragma once
 
 #include "analysis/id_pattern.h"
+#include "analysis/operator_check.h"
 #include "analysis/report.h"
 #include "analysis/selection.h"
 #include "analysis/tolerance.h"
@@ -17,7 +18,8 @@
 namespace ttrace {
 
 struct DiffOptions {
-  int threads = 0;  // 0: all cores. The report does not depend on it
+  int threads = 0;                       // 0: all cores. The report does not depend on it
+  const ForcedTraces* forced = nullptr;  // null: no operator is checked on its own
   // Called after each tensor from the working threads, one call at a time.
   std::function<void(std::size_t done, std::size_t total)> progress;
   Selection selection = {};       // --ranks means the candidate's; bounds come from all tensors

@@ -92,6 +92,20 @@ Json flips_json(const RoutingFlips& flips) {
           {"bound", number(flips.bound)}};
 }
 
+Json residual_json(const TensorVerdict& tensor) {
+  if (!tensor.residual) {
+    return nullptr;
+  }
+  const OperatorResidual& residual = *tensor.residual;
+  return {{"r", number(residual.residual())},
+          {"limit", number(residual.limit)},
+          {"error", number(residual.error)},
+          {"native", number(residual.native)},
+          {"structure", number(residual.structure)},
+          {"factor", number(residual.factor)},
+          {"native_factor", number(residual.native_factor)}};
+}
+
 Json routing_json(const Report& report) {
   const auto flips = report.flips();
   return flips ? flips_json(*flips) : Json();
@@ -126,6 +140,7 @@ Json tensor_json(const TensorVerdict& tensor) {
   json["max_index"] = c != nullptr && c->different > 0 ? Json(c->max_index) : Json();
   json["different"] = c != nullptr ? Json(c->different) : Json();
   json["elements"] = c != nullptr ? Json(c->elements) : Json();
+  json["operator"] = residual_json(tensor);
   if (tensor.flips) {
     json["flips"] = flips_json(*tensor.flips);
   }

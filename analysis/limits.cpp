@@ -76,6 +76,10 @@ const ClassLimit& limit_of(TensorClass tensor_class) {
   return kLimits[static_cast<std::size_t>(tensor_class)];
 }
 
+double operator_limit(Kind /*kind*/, std::size_t /*dimensions*/) {
+  return 1.5;
+}
+
 double default_unit(ElementType precision) {
   constexpr double kOrderOfSummation = 12.0;
   constexpr double kAveragedInProducts = 0.4;

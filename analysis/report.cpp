@@ -6,7 +6,7 @@
 namespace ttrace {
 
 std::string_view name_of(Tier tier) {
-  return tier == Tier::kT0 ? "T0" : "T2";
+  return tier == Tier::kT0 ? "T0" : tier == Tier::kT1 ? "T1" : "T2";
 }
 
 std::string_view name_of(Status status) {
@@ -67,8 +67,17 @@ std::string_view name_of(Symptom symptom) {
       return "factor";
     case Symptom::kOutOfBound:
       return "out_of_bound";
+    case Symptom::kOperator:
+      return "operator";
   }
   return "";
+}
+
+double OperatorResidual::residual() const {
+  if (error == 0.0) {
+    return 0.0;
+  }
+  return scale() == 0.0 ? std::numeric_limits<double>::infinity() : error / scale();
 }
 
 double Comparison::ratio() const {

@@ -19,8 +19,9 @@
 
 namespace ttrace {
 
-// T0: structure, nothing is tolerated. T2: as close to the reference as round-off explains.
-enum class Tier : std::uint8_t { kT0, kT2 };
+// T0: structure, nothing is tolerated. T1: its own operators are right, whatever came before. T2:
+// as close to the reference as round-off explains.
+enum class Tier : std::uint8_t { kT0, kT1, kT2 };
 
 enum class Status : std::uint8_t {
   kWithin,
@@ -55,6 +56,7 @@ enum class Symptom : std::uint8_t {
   kNorm,              // a norm is not that of the tensors it is made from
   kFactor,            // candidate = factor x reference explains the error
   kOutOfBound,        // any other error beyond the bound
+  kOperator,          // not what its operators make of the candidate's own inputs
 };
 
 // "T0"; "within", "missing_in_candidate"; "replicas_disagree", "none".
@@ -84,6 +86,21 @@ struct Comparison {
   [[nodiscard]] double ratio() const;
 };
 
+// What a tensor's own operators got wrong; see operator_check.h. Norms are Frobenius norms.
+struct OperatorResidual {
+  double error = 0.0;          // ||c - f||
+  double native = 0.0;         // ||n - f||
+  double structure = 0.0;      // e
+  double limit = 0.0;          // largest R that passes
+  double factor = 0.0;         // <c, f> / <f, f>
+  double native_factor = 0.0;  // <n, f> / <f, f>
+
+  [[nodiscard]] double scale() const { return native > structure ? native : structure; }
+  // R; 0 where the error is 0, Inf where only the scale is.
+  [[nodiscard]] double residual() const;
+  [[nodiscard]] bool is_within() const { return residual() <= limit; }
+};
+
 // Tokens that go to another set of experts than in the reference; see routing_check.h.
 struct RoutingFlips {
   std::int64_t tokens = 0;
@@ -105,8 +122,9 @@ struct TensorVerdict {
   Tier tier = Tier::kT2;
   Status status = Status::kWithin;
   BoundOrigin origin = BoundOrigin::kExact;
-  std::string bound_source;              // "5 noise passes x 2 (default limit)"
-  std::optional<RoutingFlips> flips;     // of choices of experts; then no comparison
+  std::string bound_source;                  // "5 noise passes x 2 (default limit)"
+  std::optional<RoutingFlips> flips;         // of choices of experts; then no comparison
+  std::optional<OperatorResidual> residual;  // absent without forced passes
   std::optional<Comparison> comparison;  // absent where no two tensors could be laid side by side
   std::vector<int>
       ranks;  // candidate's ranks concerned: those that disagree, else all that hold it
@@ -117,6 +135,10 @@ struct TensorVerdict {
   [[nodiscard]] bool is_finding() const {
     return !allowed && status != Status::kWithin && status != Status::kIncomplete &&
            status != Status::kBehindFlip;
+  }
+  // A finding of T2 whose own operators are right.
+  [[nodiscard]] bool is_inherited() const {
+    return status == Status::kDiverged && tier == Tier::kT2 && residual && residual->is_within();
   }
 };
 
@@ -147,6 +169,7 @@ struct Report {
   Side reference;
   Side candidate;
   int noise_passes = 0;
+  bool has_residuals = false;          // forced passes were there
   std::vector<std::string> remarks;    // what differs without forbidding the comparison
   std::vector<std::string> notes;      // what the programs themselves noted, by side, rank and step
   std::vector<TensorVerdict> tensors;  // all selected, in the reference's execution order

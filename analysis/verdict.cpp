@@ -225,7 +225,7 @@ void conclude(TensorVerdict& verdict, const std::vector<Observation>& observatio
 // Whether the observation is about the size of the error only.
 bool is_size(const Observation& observation) {
   return observation.symptom == Symptom::kNotEqual || observation.symptom == Symptom::kFactor ||
-         observation.symptom == Symptom::kOutOfBound ||
+         observation.symptom == Symptom::kOutOfBound || observation.symptom == Symptom::kOperator ||
          observation.symptom == Symptom::kIllegalFlip;
 }
 
@@ -435,13 +435,20 @@ TensorVerdict Judge::judge_pair(const Match& match,
         take_out_factor(factor_between(match.reference, match.candidate), reference, candidate);
       }
       compare_values(match, reference, candidate, verdict, observations);
+      if (operators_ != nullptr && !are_powers_of_two(match.reference, match.candidate)) {
+        verdict.residual = operators_->compare(match, candidate);
+      }
     }
+  }
+  const bool operator_wrong = verdict.residual && !verdict.residual->is_within();
+  if (operator_wrong) {
+    observations.insert(observations.begin(), operator_error(*verdict.residual));
   }
   // An error beyond a bound above zero is the only observation of T2.
   const bool structural = std::any_of(
       observations.begin(), observations.end(), [](const Observation& o) { return !is_size(o); });
   const bool exact = verdict.origin == BoundOrigin::kExact;
-  verdict.tier = exact || structural ? Tier::kT0 : Tier::kT2;
+  verdict.tier = exact || structural ? Tier::kT0 : operator_wrong ? Tier::kT1 : Tier::kT2;
   conclude(verdict, observations);
   return verdict;
 }

@@ -6,6 +6,7 @@
 #include "analysis/bounds.h"
 #include "analysis/cause.h"
 #include "analysis/matching.h"
+#include "analysis/operator_check.h"
 #include "analysis/report.h"
 #include "analysis/self_check.h"
 #include "analysis/tolerance.h"
@@ -31,12 +32,14 @@ class Judge {
   Judge(std::span<const Match> matches,
         const Bounds& bounds,
         bool same_precision,
-        Interruptions interruptions = {})
+        Interruptions interruptions = {},
+        const OperatorCheck* operators = nullptr)
       : matches_(matches),
         bounds_(bounds),
         self_check_(matches, interruptions.candidate),
         same_precision_(same_precision),
-        interruptions_(std::move(interruptions)) {}
+        interruptions_(std::move(interruptions)),
+        operators_(operators) {}
 
   // Whether a tensor gets a verdict; see self_check.h for those that do not.
   [[nodiscard]] bool judges(std::size_t index) const {
@@ -74,6 +77,7 @@ class Judge {
   SelfCheck self_check_;
   bool same_precision_;
   Interruptions interruptions_;
+  const OperatorCheck* operators_;  // null without forced passes
 };
 
 }  // namespace ttrace

@@ -6,6 +6,7 @@
 #include <ttrace/log.h>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -68,6 +69,7 @@ Capture::Capture(Parts parts, std::shared_ptr<Failure> failure)
       modules_(std::move(parts.modules)),
       parameters_(std::move(parts.parameters)),
       forced_routing_(std::move(parts.forced_routing)),
+      forced_values_(std::move(parts.forced_values)),
       recorder_(environment_, std::move(parts.layout), std::move(parts.annotations)) {
   if (environment_.pass == Pass::kNoise) {
     noise_.emplace(static_cast<std::uint64_t>(environment_.noise_seed));
@@ -86,9 +88,11 @@ void Capture::watch_parameters() {
     }
     const unsigned position = tensor.register_hook(
         [weak = weak_from_this(), index = static_cast<int>(i)](const at::Tensor& gradient) {
+          at::Tensor result;  // undefined: the given one
           if (const auto self = weak.lock()) {
-            self->contain([&] { self->parameter_gradient_arrived(index, gradient); });
+            self->contain([&] { result = self->parameter_gradient_arrived(index, gradient); });
           }
+          return result;
         });
     parameter_hooks_.emplace_back(tensor, position);
   }
@@ -155,6 +159,7 @@ void Capture::end_step() {
   gradients_.clear();
   collectives_.clear();
   being_gathered_.clear();
+  unforced_ = 0;
 }
 
 std::shared_ptr<MicrobatchState> Capture::open_microbatch(std::int64_t index,
@@ -296,6 +301,11 @@ void Capture::record_whole_step(Kind kind,
   const TensorId id = recorder_.next_id({kind, path}, nullptr);
   if (!flat_first) {
     recorder_.record(id, tensor, {});
+    if (forced_values_ != nullptr && unreadable(tensor).empty()) {
+      if (const auto bytes = candidates(id, copy_tensor(tensor), {})) {
+        overwrite_tensor(tensor.variable_data(), *bytes);
+      }
+    }
     return;
   }
   const Parameter* const parameter = parameters_.named(path);
@@ -321,10 +331,11 @@ void Capture::scope_event() {
   contain([&] { commit_pending(); });
 }
 
-void Capture::scope_input(const std::string& path,
-                          int slot,
-                          const at::Tensor& tensor,
-                          const Rows* rows) {
+at::Tensor Capture::scope_input(const std::string& path,
+                                int slot,
+                                const at::Tensor& tensor,
+                                const Rows* rows) {
+  at::Tensor result = tensor;
   contain([&] {
     commit_pending();
     if (!in_microbatch()) {
@@ -339,20 +350,25 @@ void Capture::scope_input(const std::string& path,
         return;  // recorded where it was made
       }
     }
-    record_value({Kind::kInput, path, slot, in_backward()}, tensor, Kind::kGradInput, rows);
+    result =
+        record_value({Kind::kInput, path, slot, in_backward()}, tensor, Kind::kGradInput, rows);
   });
+  return result;
 }
 
-void Capture::scope_output(const std::string& path,
-                           int slot,
-                           const at::Tensor& tensor,
-                           const Rows* rows) {
+at::Tensor Capture::scope_output(const std::string& path,
+                                 int slot,
+                                 const at::Tensor& tensor,
+                                 const Rows* rows) {
+  at::Tensor result = tensor;
   contain([&] {
     commit_pending();
     if (in_microbatch()) {
-      record_value({Kind::kOutput, path, slot, in_backward()}, tensor, Kind::kGradOutput, rows);
+      result =
+          record_value({Kind::kOutput, path, slot, in_backward()}, tensor, Kind::kGradOutput, rows);
     }
   });
+  return result;
 }
 
 at::Tensor Capture::scope_routing(const std::string& path,
@@ -406,10 +422,10 @@ void Capture::scope_state(Spot spot, const at::Tensor& tensor) {
   });
 }
 
-void Capture::record_value(const Spot& spot,
-                           const at::Tensor& tensor,
-                           Kind gradient_kind,
-                           const Rows* rows) {
+at::Tensor Capture::record_value(const Spot& spot,
+                                 const at::Tensor& tensor,
+                                 Kind gradient_kind,
+                                 const Rows* rows) {
   const Microbatch microbatch = current_microbatch();
   const bool readable = unreadable(tensor).empty();
   std::vector<RowPart> parts;
@@ -423,19 +439,23 @@ void Capture::record_value(const Spot& spot,
     }
     id = parts.front().value;
   }
-  const Slot slot = watch(tensor, microbatch, false);
+  const at::Tensor result =
+      forced_values_ != nullptr && readable ? forced_copy(id, parts, spot.kind, tensor) : tensor;
+  // The gradient of an input is the sum over all its consumers, this one included.
+  const Slot slot = watch(spot.kind == Kind::kInput ? tensor : result, microbatch, false);
   expect(slot, id, gradient_kind);
   if (spot.kind == Kind::kOutput && readable) {
-    remember_produced(TensorIdentity(tensor), microbatch, slot);
+    remember_produced(TensorIdentity(result), microbatch, slot);
   }
   if (parts.empty()) {
     recorder_.record(id, tensor, {microbatch.get()});
-    return;
+    return result;
   }
   record_rows(parts, spot.kind, copy_tensor(tensor), 0);
   if (slot != nullptr) {
     slot->rows = std::move(parts);
   }
+  return result;
 }
 
 void Capture::record_rows(const std::vector<RowPart>& parts,
@@ -458,6 +478,65 @@ void Capture::remember_produced(TensorIdentity identity,
                                 Slot gradient) {
   const void* storage = identity.storage._unsafe_get_target();
   produced_[storage].push_back({std::move(identity), microbatch, std::move(gradient)});
+}
+
+// --- forced passes -----------------------------------------------------------------------------
+
+std::optional<std::vector<std::byte>> Capture::candidates(const TensorId& id,
+                                                          const TensorCopy& copy,
+                                                          const Recorder::Options& options) {
+  if (forced_values_ == nullptr) {
+    return std::nullopt;
+  }
+  const auto placement = recorder_.place(id, copy.shape, options);
+  auto result = placement ? forced_values_->value(id, *placement, copy) : std::nullopt;
+  if (!result && is_floating(copy.type)) {
+    count_unforced(id);
+  }
+  return result;
+}
+
+std::optional<std::vector<std::byte>> Capture::candidates(const std::vector<RowPart>& parts,
+                                                          Kind kind,
+                                                          const TensorCopy& copy) {
+  if (forced_values_ == nullptr) {
+    return std::nullopt;
+  }
+  TensorCopy result = copy;
+  for (const RowPart& part : parts) {
+    TensorId id = part.value;
+    id.kind = kind;
+    const auto bytes = candidates(
+        id, select_rows(copy, part), {.microbatch = part.microbatch.get(), .rows = &part});
+    if (bytes) {
+      put_rows(*bytes, part, result);
+    }
+  }
+  return std::move(result.bytes);
+}
+
+at::Tensor Capture::forced_copy(const TensorId& id,
+                                const std::vector<RowPart>& parts,
+                                Kind kind,
+                                const at::Tensor& tensor) {
+  const TensorCopy copy = copy_tensor(tensor);
+  const auto bytes = parts.empty()
+                         ? candidates(id, copy, {.microbatch = current_microbatch().get()})
+                         : candidates(parts, kind, copy);
+  if (!bytes) {
+    return tensor;
+  }
+  at::Tensor result = tensor.clone();  // part of the graph: gradients go through it
+  overwrite_tensor(result.variable_data(), *bytes);
+  return result;
+}
+
+void Capture::count_unforced(const TensorId& id) {
+  if (unforced_++ == 0) {
+    recorder_.note(
+        "the candidate has no " + to_string(id) +
+        " to go on with, perhaps not alone: what follows from it is the reference's own.");
+  }
 }
 
 // --- collectives -------------------------------------------------------------------------------
@@ -520,6 +599,12 @@ void Capture::inspect(c10::ArrayRef<c10::IValue> inputs, OperatorInputs& result)
       });
     }
     result.only_parameters = !others && !result.parameters.empty();
+    if (forced_values_ != nullptr && pending_) {
+      const auto module = owner_of(result.parameters);
+      if (!module || !continues(*module, result, current_microbatch(), in_backward())) {
+        commit_pending();  // before this operator sees the result
+      }
+    }
   });
 }
 
@@ -650,6 +735,7 @@ void Capture::offer_output(const std::string& module,
   }
   pending_.emplace(Pending{module,
                            std::move(used),
+                           forced_values_ != nullptr ? output : at::Tensor(),
                            TensorIdentity(output),
                            copy_tensor(output),
                            microbatch,
@@ -667,6 +753,9 @@ void Capture::commit_pending() {
                                         pending.microbatch.get());
   expect(pending.gradient, id, Kind::kGradOutput);
   remember_produced(std::move(pending.identity), pending.microbatch, pending.gradient);
+  if (const auto bytes = candidates(id, pending.copy, {pending.microbatch.get(), true})) {
+    overwrite_tensor(pending.result.variable_data(), *bytes);
+  }
   recorder_.record(id, std::move(pending.copy), {pending.microbatch.get(), true});
 }
 
@@ -688,9 +777,11 @@ Capture::Slot Capture::watch(const at::Tensor& tensor,
 void Capture::hook(const at::Tensor& tensor, const Slot& slot, bool fallback) {
   static_cast<void>(
       tensor.register_hook([weak = weak_from_this(), slot, fallback](const at::Tensor& gradient) {
+        at::Tensor result;  // undefined: the given one
         if (const auto self = weak.lock()) {
-          self->contain([&] { self->gradient_arrived(slot, gradient, fallback); });
+          self->contain([&] { result = self->gradient_arrived(slot, gradient, fallback); });
         }
+        return result;
       }));
 }
 
@@ -705,43 +796,81 @@ void Capture::expect(const Slot& slot, const TensorId& value, Kind gradient_kind
   slots_.push_back(slot);
 }
 
-void Capture::gradient_arrived(const Slot& slot, const at::Tensor& gradient, bool fallback) {
+at::Tensor Capture::gradient_arrived(const Slot& slot, const at::Tensor& gradient, bool fallback) {
   commit_pending();  // may be what gives the slot its id
   if (!gradient.defined() || reduced_ || slot->discarded || slot->recorded ||
       slot->id.path.empty() || slot->id.step != step_) {
-    return;
+    return {};
   }
   if (in_backward()) {  // parameters' gradients and recomputed forwards follow in this task
     by_graph_task_[torch::autograd::get_current_graph_task_id()] = slot->microbatch;
   }
+  const bool readable = unreadable(gradient).empty();
   if (fallback) {
-    if (unreadable(gradient).empty() && recorder_.wants(slot->id)) {
-      slot->fallback = copy_tensor(gradient);
-      slot->fallback_order = recorder_.take_order();
+    if (!readable || !recorder_.wants(slot->id)) {
+      return {};
     }
-    return;
+    slot->fallback = copy_tensor(gradient);
+    slot->fallback_order = recorder_.take_order();
+    return forced_gradient(*slot, *slot->fallback, gradient);
   }
+  // In a forced pass what arrives after a fallback is the candidate's already.
+  std::optional<TensorCopy> own =
+      forced_values_ != nullptr ? std::move(slot->fallback) : std::nullopt;
   slot->recorded = true;
   slot->fallback.reset();
+  if (!readable) {
+    if (gradients_.insert(slot->id).second) {
+      recorder_.record(slot->id, gradient, {slot->microbatch.get(), slot->inferred});
+    }
+    return {};
+  }
+  TensorCopy copy = own ? *std::move(own) : copy_tensor(gradient);
+  at::Tensor result = forced_gradient(*slot, copy, gradient);
   if (!gradients_.insert(slot->id).second) {
-    return;
+    return result;
   }
-  if (slot->rows.empty() || !unreadable(gradient).empty()) {
-    recorder_.record(slot->id, gradient, {slot->microbatch.get(), slot->inferred});
+  if (slot->rows.empty()) {
+    recorder_.record(slot->id, std::move(copy), {slot->microbatch.get(), slot->inferred});
   } else {
-    record_rows(slot->rows, slot->id.kind, copy_tensor(gradient), 0);
+    record_rows(slot->rows, slot->id.kind, copy, 0);
   }
+  return result;
 }
 
-void Capture::parameter_gradient_arrived(int index, const at::Tensor& gradient) {
+at::Tensor Capture::forced_gradient(const GradientSlot& slot,
+                                    const TensorCopy& own,
+                                    const at::Tensor& gradient) {
+  const auto bytes = slot.rows.empty()
+                         ? candidates(slot.id, own, {slot.microbatch.get(), slot.inferred})
+                         : candidates(slot.rows, slot.id.kind, own);
+  if (!bytes) {
+    return {};
+  }
+  at::Tensor result = at::empty_like(gradient);
+  overwrite_tensor(result, *bytes);
+  return result;
+}
+
+at::Tensor Capture::parameter_gradient_arrived(int index, const at::Tensor& gradient) {
   commit_pending();
   const Microbatch microbatch = current_microbatch();
   if (!gradient.defined() || reduced_ || microbatch == nullptr) {
-    return;
+    return {};
   }
   const std::string& path = parameters_.all()[static_cast<std::size_t>(index)].path;
   const TensorId id = recorder_.next_id({Kind::kParamGrad, path}, microbatch.get());
   recorder_.record(id, gradient, {microbatch.get()});
+  if (forced_values_ == nullptr || !unreadable(gradient).empty()) {
+    return {};
+  }
+  const auto bytes = candidates(id, copy_tensor(gradient), {microbatch.get()});
+  if (!bytes) {
+    return {};
+  }
+  at::Tensor result = at::empty_like(gradient);
+  overwrite_tensor(result, *bytes);
+  return result;
 }
 
 void Capture::settle_gradients() {

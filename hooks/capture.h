@@ -13,6 +13,7 @@
 #include "environment.h"
 #include "failure.h"
 #include "forced_routing.h"
+#include "forced_values.h"
 #include "microbatch_state.h"
 #include "module_index.h"
 #include "noise_policy.h"
@@ -55,6 +56,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
     std::vector<NamedTensor> parameters;
     ModuleIndex modules;
     std::optional<ForcedRouting> forced_routing = {};
+    std::unique_ptr<const ForcedValues> forced_values = {};  // null except in forced passes
   };
   Capture(Parts parts, std::shared_ptr<Failure> failure);
 
@@ -101,9 +103,16 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // Throws UsageError for an unknown module.
   [[nodiscard]] OpenScope scope(const torch::nn::Module* module, std::string_view child) const;
   void scope_event();  // a scope opens or closes: what is pending is complete
-  // `rows`: null where annotations say all.
-  void scope_input(const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows);
-  void scope_output(const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows);
+  // `rows`: null where annotations say all. Return what to go on with: the tensor itself, or in a
+  // forced pass a copy that holds the candidate's values.
+  [[nodiscard]] at::Tensor scope_input(const std::string& path,
+                                       int slot,
+                                       const at::Tensor& tensor,
+                                       const Rows* rows);
+  [[nodiscard]] at::Tensor scope_output(const std::string& path,
+                                        int slot,
+                                        const at::Tensor& tensor,
+                                        const Rows* rows);
   void scope_state(Spot spot, const at::Tensor& tensor);  // no value of the graph: has no gradient
 
   // The choices to use.
@@ -143,6 +152,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   struct Pending {
     std::string module;
     ParameterIndices used;  // in this call
+    at::Tensor result;      // in a forced pass, which writes to it; else undefined
     TensorIdentity identity;
     TensorCopy copy;
     Microbatch microbatch;
@@ -183,10 +193,11 @@ class Capture : public std::enable_shared_from_this<Capture> {
   [[nodiscard]] Slot watch(const at::Tensor& tensor, const Microbatch& microbatch, bool inferred);
   void hook(const at::Tensor& tensor, const Slot& slot, bool fallback);
   void expect(const Slot& slot, const TensorId& value, Kind gradient_kind);
-  void record_value(const Spot& spot,
-                    const at::Tensor& tensor,
-                    Kind gradient_kind,
-                    const Rows* rows);
+  // Returns what to go on with.
+  [[nodiscard]] at::Tensor record_value(const Spot& spot,
+                                        const at::Tensor& tensor,
+                                        Kind gradient_kind,
+                                        const Rows* rows);
   // A tensor whose rows the program has placed; `kind` is the value's or its gradient's.
   void record_rows(const std::vector<RowPart>& parts,
                    Kind kind,
@@ -197,8 +208,31 @@ class Capture : public std::enable_shared_from_this<Capture> {
                          const std::string& path,
                          const at::Tensor& tensor,
                          const std::optional<std::int64_t>& flat_first = {});
-  void gradient_arrived(const Slot& slot, const at::Tensor& gradient, bool fallback);
-  void parameter_gradient_arrived(int index, const at::Tensor& gradient);
+  // Both return what backward goes on with, undefined for the given gradient.
+  [[nodiscard]] at::Tensor gradient_arrived(const Slot& slot,
+                                            const at::Tensor& gradient,
+                                            bool fallback);
+  [[nodiscard]] at::Tensor parameter_gradient_arrived(int index, const at::Tensor& gradient);
+
+  // In forced passes, what takes the place of the tensor whose own values are in `copy`; nothing in
+  // others, and where the candidate has no such tensor.
+  [[nodiscard]] std::optional<std::vector<std::byte>> candidates(const TensorId& id,
+                                                                 const TensorCopy& copy,
+                                                                 const Recorder::Options& options);
+  // The same for a tensor of which `parts` are recorded; `kind` is the value's or its gradient's.
+  [[nodiscard]] std::optional<std::vector<std::byte>> candidates(const std::vector<RowPart>& parts,
+                                                                 Kind kind,
+                                                                 const TensorCopy& copy);
+  // The tensor itself, or a copy that holds the candidate's values.
+  [[nodiscard]] at::Tensor forced_copy(const TensorId& id,
+                                       const std::vector<RowPart>& parts,
+                                       Kind kind,
+                                       const at::Tensor& tensor);
+  // Undefined: `gradient` stays.
+  [[nodiscard]] at::Tensor forced_gradient(const GradientSlot& slot,
+                                           const TensorCopy& own,
+                                           const at::Tensor& gradient);
+  void count_unforced(const TensorId& id);
   void settle_gradients();
 
   const Environment environment_;
@@ -207,6 +241,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   ParameterMap parameters_;
   std::optional<NoisePolicy> noise_;
   const std::optional<ForcedRouting> forced_routing_;
+  const std::unique_ptr<const ForcedValues> forced_values_;
   std::vector<std::pair<at::Tensor, unsigned>> parameter_hooks_;
 
   std::mutex mutex_;  // guards what follows
@@ -222,6 +257,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::set<TensorId> gradients_;                     // recorded
   std::map<std::string, std::int64_t> collectives_;  // begun in this step, by group
   std::set<std::string> being_gathered_;             // parameters that are not recorded yet
+  std::uint64_t unforced_ = 0;  // values that the candidate does not have, in a forced pass
 };
 
 // The capture of the step that is being traced, or null. One atomic load.

@@ -1,5 +1,6 @@
 #include "consistent_start.h"
 
+#include "overlay.h"
 #include "tensor_copy.h"
 
 #include <ttrace/error.h>
@@ -9,7 +10,6 @@
 #include <ttrace/trace_writer.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -96,36 +96,6 @@ class StartParameters {
   std::map<std::string, std::vector<Shard>> shards_;
 };
 
-std::vector<std::byte> convert(const MergeResult& source, ElementType type) {
-  if (source.type == type) {
-    return {source.bytes.begin(), source.bytes.end()};
-  }
-  const std::int64_t count = element_count(source.shape);
-  std::vector<double> wide(static_cast<std::size_t>(count));
-  to_double(source.type, source.bytes.data(), count, wide.data());
-  std::vector<std::byte> result(wide.size() * element_size(type));
-  from_double(type, wide.data(), count, result.data());
-  return result;
-}
-
-// The parameter's bytes with all that is no padding replaced by the shard.
-std::vector<std::byte> overlay(const TensorCopy& current,
-                               const Placement& placement,
-                               const std::vector<std::byte>& logical) {
-  std::vector<std::byte> result(current.bytes.size());
-  extract(placement, current.type, logical.data(), result.data());
-  const std::vector<std::byte> ones(logical.size() / element_size(current.type), std::byte{1});
-  std::vector<std::byte> held(result.size() / element_size(current.type));
-  extract(placement, ElementType::kU8, ones.data(), held.data());
-  const std::size_t size = element_size(current.type);
-  for (std::size_t i = 0; i < held.size(); ++i) {
-    if (held[i] == std::byte{0}) {
-      std::memcpy(&result[i * size], &current.bytes[i * size], size);
-    }
-  }
-  return result;
-}
-
 // Returns whether the parameter's bits changed.
 bool load_one(const Parameter& parameter,
               const MergeResult& reference,
@@ -145,8 +115,7 @@ bool load_one(const Parameter& parameter,
                ") and ",
                shape_text(reference.shape),
                " in the reference; use the same model or correct its annotation.");
-  const std::vector<std::byte> bytes =
-      overlay(current, placement, convert(reference, current.type));
+  const std::vector<std::byte> bytes = overlay(current, placement, reference);
   if (bytes == current.bytes) {
     return false;
   }

@@ -27,12 +27,12 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
 }
 
 Pass parse_pass(const std::string& value) {
-  for (const Pass pass : {Pass::kReference, Pass::kCandidate, Pass::kNoise}) {
+  for (const Pass pass : {Pass::kReference, Pass::kCandidate, Pass::kNoise, Pass::kForced}) {
     if (value == name_of(pass)) {
       return pass;
     }
   }
-  refuse("TTRACE_PASS", value, "reference, candidate or noise");
+  refuse("TTRACE_PASS", value, "reference, candidate, noise or forced");
 }
 
 void parse_steps(const std::string& value, Environment& result) {
@@ -93,6 +93,12 @@ void check_pass(Environment& result) {
       result.candidate,
       "' makes a reference or noise pass follow a candidate's routing; a candidate follows "
       "its own. Unset it.");
+  if (result.pass == Pass::kForced) {
+    require("TTRACE_CANDIDATE",
+            result.candidate,
+            result.pass,
+            "the trace whose values the reference goes on with");
+  }
   if (result.pass != Pass::kNoise) {
     require("TTRACE_DIR", result.directory, result.pass, "the directory of the trace to write");
     return;
@@ -116,6 +122,8 @@ std::string_view name_of(Pass pass) {
       return "candidate";
     case Pass::kNoise:
       return "noise";
+    case Pass::kForced:
+      return "forced";
   }
   TTRACE_THROW(InternalError, "pass ", static_cast<int>(pass), " has no name");
 }
@@ -142,8 +150,8 @@ std::optional<Environment> read_environment() {
   parse_steps(variable("TTRACE_STEPS"), result);
   result.precision = variable("TTRACE_PRECISION");
   if (!result.precision.empty() && result.precision != "f64" && result.precision != "f32" &&
-      result.precision != "bf16" && result.precision != "fp8") {
-    refuse("TTRACE_PRECISION", result.precision, "f64, f32, bf16 or fp8");
+      result.precision != "bf16" && result.precision != "fp8" && result.precision != "fp8_f32") {
+    refuse("TTRACE_PRECISION", result.precision, "f64, f32, bf16, fp8 or fp8_f32");
   }
   result.own_start = parse_choice("TTRACE_START", "reference", "own");
   parse_filter(result);

@@ -13,7 +13,12 @@
 
 namespace ttrace {
 
-enum class Pass : std::uint8_t { kReference, kCandidate, kNoise };
+enum class Pass : std::uint8_t {
+  kReference,
+  kCandidate,
+  kNoise,
+  kForced,  // the reference, going on with the candidate's values after every module
+};
 
 [[nodiscard]] std::string_view name_of(Pass pass);
 
@@ -21,7 +26,8 @@ struct Environment {
   Pass pass = Pass::kReference;
   std::string directory;        // TTRACE_DIR; may be empty in a noise pass
   std::string reference;        // TTRACE_REFERENCE; may be empty except in a noise pass
-  std::string candidate;        // TTRACE_CANDIDATE; empty: nobody's routing is followed
+  std::string candidate;        // TTRACE_CANDIDATE; empty: nobody's routing is followed, nobody's
+                                // values are taken
   int noise_seed = 0;           // TTRACE_NOISE_SEED, from 1; 0 outside noise passes
   std::int64_t first_step = 0;  // TTRACE_STEPS, half-open
   std::int64_t last_step = 1;

@@ -2,6 +2,7 @@
 
 #include <ttrace/error.h>
 
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -84,25 +85,49 @@ std::vector<RowPart> split_rows(const Rows& rows,
   return parts;
 }
 
+namespace {
+
+// Calls body(whole, part) with the positions, in bytes, of every run of `size` bytes that a row of
+// `part` has in the whole tensor and in what select_rows() makes of it.
+template <class Body>
+void for_each_run(const TensorCopy& copy, const RowPart& part, Body body) {
+  std::size_t row = element_size(copy.type);
+  for (std::size_t dim = part.dim + 1; dim < copy.shape.size(); ++dim) {
+    row *= static_cast<std::size_t>(copy.shape[dim]);
+  }
+  const std::size_t block = row * static_cast<std::size_t>(copy.shape[part.dim]);
+  std::size_t at = 0;
+  for (std::size_t start = 0; start < copy.bytes.size(); start += block) {
+    for (const std::int64_t local : part.local) {
+      body(start + row * static_cast<std::size_t>(local), at, row);
+      at += row;
+    }
+  }
+}
+
+}  // namespace
+
 TensorCopy select_rows(const TensorCopy& copy, const RowPart& part) {
   if (part.all) {
     return copy;
   }
   TensorCopy result{copy.type, copy.shape, {}};
   result.shape[part.dim] = std::ssize(part.local);
-  std::size_t row = element_size(copy.type);
-  for (std::size_t dim = part.dim + 1; dim < copy.shape.size(); ++dim) {
-    row *= static_cast<std::size_t>(copy.shape[dim]);
-  }
-  const std::size_t block = row * static_cast<std::size_t>(copy.shape[part.dim]);
-  for (std::size_t start = 0; start < copy.bytes.size(); start += block) {
-    for (const std::int64_t local : part.local) {
-      const auto first = copy.bytes.begin() +
-                         static_cast<std::ptrdiff_t>(start + row * static_cast<std::size_t>(local));
-      result.bytes.insert(result.bytes.end(), first, first + static_cast<std::ptrdiff_t>(row));
-    }
-  }
+  for_each_run(copy, part, [&](std::size_t whole, std::size_t /*at*/, std::size_t size) {
+    const auto first = copy.bytes.begin() + static_cast<std::ptrdiff_t>(whole);
+    result.bytes.insert(result.bytes.end(), first, first + static_cast<std::ptrdiff_t>(size));
+  });
   return result;
+}
+
+void put_rows(const std::vector<std::byte>& bytes, const RowPart& part, TensorCopy& copy) {
+  if (part.all) {
+    copy.bytes = bytes;
+    return;
+  }
+  for_each_run(copy, part, [&](std::size_t whole, std::size_t at, std::size_t size) {
+    std::memcpy(&copy.bytes[whole], &bytes[at], size);
+  });
 }
 
 }  // namespace ttrace

@@ -38,5 +38,7 @@ struct RowPart {
 
 // The part's rows of a tensor.
 [[nodiscard]] TensorCopy select_rows(const TensorCopy& copy, const RowPart& part);
+// The opposite: puts `bytes`, as select_rows() gives them, back into the tensor.
+void put_rows(const std::vector<std::byte>& bytes, const RowPart& part, TensorCopy& copy);
 
 }  // namespace ttrace

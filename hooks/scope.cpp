@@ -68,19 +68,19 @@ at::Tensor Scope::routing(const at::Tensor& choices, const at::Tensor& margins) 
   return choices;
 }
 
-const at::Tensor& Scope::input(const at::Tensor& tensor, int slot, const Rows* rows) {
+at::Tensor Scope::input(const at::Tensor& tensor, int slot, const Rows* rows) {
   if (impl_ != nullptr) {
     if (Capture* capture = active_capture()) {
-      capture->scope_input(impl_->open.path, slot, tensor, rows);
+      return capture->scope_input(impl_->open.path, slot, tensor, rows);
     }
   }
   return tensor;
 }
 
-const at::Tensor& Scope::output(const at::Tensor& tensor, int slot, const Rows* rows) {
+at::Tensor Scope::output(const at::Tensor& tensor, int slot, const Rows* rows) {
   if (impl_ != nullptr) {
     if (Capture* capture = active_capture()) {
-      capture->scope_output(impl_->open.path, slot, tensor, rows);
+      return capture->scope_output(impl_->open.path, slot, tensor, rows);
     }
   }
   return tensor;

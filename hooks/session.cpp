@@ -19,6 +19,10 @@ Session::Session(std::unique_ptr<Tracer> tracer) : tracer_(std::move(tracer)) {}
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 
+std::string Session::precision(const std::string& own) const {
+  return active() && !tracer_->asked_precision().empty() ? tracer_->asked_precision() : own;
+}
+
 void Session::describe(RunDescription description) {
   if (active()) {
     tracer_->describe(std::move(description));

@@ -118,8 +118,15 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
     const auto forced = ForcedRouting::of(environment_);
     forced_routing_ = forced ? forced->digest() : "";
     auto capture = std::make_shared<Capture>(
-        Capture::Parts{
-            environment_, layout, annotations, std::move(parameters), ModuleIndex(modules), forced},
+        Capture::Parts{environment_,
+                       layout,
+                       annotations,
+                       std::move(parameters),
+                       ModuleIndex(modules),
+                       forced,
+                       environment_.pass == Pass::kForced
+                           ? std::make_unique<ForcedValues>(environment_.candidate)
+                           : nullptr},
         failure_);
     std::swap(capture_, capture);
     check_placements();
@@ -143,7 +150,8 @@ void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
                asked,
                ", but the program says that it computes in ",
                description_.precision,
-               "; start it with the precision that is asked for.");
+               "; start it with the precision that is asked for, or let it follow "
+               "Session::precision().");
   for (const NamedTensor& parameter : parameters) {
     const std::string reason = unreadable(parameter.tensor);
     TTRACE_CHECK(reason.empty(), UsageError, "parameter ", parameter.path, " ", reason, ".");
@@ -168,7 +176,8 @@ void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
                  name_of(type),
                  ", but TTRACE_PRECISION asks for ",
                  asked,
-                 "; start the program with that precision.");
+                 "; start the program with that precision, or let it follow "
+                 "Session::precision().");
   }
 }
 

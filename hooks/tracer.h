@@ -27,6 +27,9 @@ class Tracer {
   Tracer(const Tracer&) = delete;  // owns a thread and registrations
   Tracer& operator=(const Tracer&) = delete;
 
+  // Empty: none.
+  [[nodiscard]] const std::string& asked_precision() const { return environment_.precision; }
+
   void describe(RunDescription description);
   void attach(std::vector<NamedTensor> parameters,
               const std::vector<std::pair<std::string, const torch::nn::Module*>>& modules,

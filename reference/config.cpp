@@ -296,6 +296,8 @@ std::string to_string(Precision precision) {
       return "bf16";
     case Precision::kFp8:
       return "fp8";
+    case Precision::kFp8F32:
+      return "fp8_f32";
   }
   TTRACE_THROW(InternalError, "no such precision");
 }
@@ -316,18 +318,18 @@ std::string to_string(Fp8Recipe recipe) {
 
 Precision parse_precision(const std::string& text) {
   for (const Precision precision :
-       {Precision::kF64, Precision::kF32, Precision::kBf16, Precision::kFp8}) {
+       {Precision::kF64, Precision::kF32, Precision::kBf16, Precision::kFp8, Precision::kFp8F32}) {
     if (text == to_string(precision)) {
       return precision;
     }
   }
-  TTRACE_THROW(UsageError, "the precision is '", text, "'; use f64, f32, bf16 or fp8");
+  TTRACE_THROW(UsageError, "the precision is '", text, "'; use f64, f32, bf16, fp8 or fp8_f32");
 }
 
 void check(const Config& config) {
   check_model(config.model);
   check_experts(config.model);
-  TTRACE_CHECK(config.precision != Precision::kFp8 || config.model.experts == 1,
+  TTRACE_CHECK(!is_fp8(config.precision) || config.model.experts == 1,
                UsageError,
                "precision fp8 with model.experts ",
                config.model.experts,

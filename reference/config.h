@@ -35,20 +35,24 @@ enum class Loss : std::uint8_t {
 enum class Precision : std::uint8_t {
   kF64,
   kF32,
-  kBf16,  // parameters and activations; main gradients, masters and moments are f32
-  kFp8,   // as bf16, with the operands of a layer's linears quantised (fp8.h)
+  kBf16,    // parameters and activations; main gradients, masters and moments are f32
+  kFp8,     // as bf16, with the operands of a layer's linears quantised (fp8.h)
+  kFp8F32,  // as f32, with the same: what fp8 would give if nothing else were rounded
 };
 enum class Fp8Recipe : std::uint8_t { kDelayed, kCurrent, kBlockwise, kMxfp8 };  // fp8.h
 
 // As in the file: "gelu", "swiglu"; "single", "packed"; "none", "prompt"; "mean", "per_token";
-// "f64", "f32", "bf16", "fp8"; "delayed", "current", "blockwise", "mxfp8".
+// "f64", "f32", "bf16", "fp8", "fp8_f32"; "delayed", "current", "blockwise", "mxfp8".
 [[nodiscard]] std::string to_string(Activation activation);
 [[nodiscard]] std::string to_string(Documents documents);
 [[nodiscard]] std::string to_string(Masked masked);
 [[nodiscard]] std::string to_string(Loss loss);
 [[nodiscard]] std::string to_string(Precision precision);
 [[nodiscard]] std::string to_string(Fp8Recipe recipe);
-// "f64", "f32", "bf16" or "fp8". Throws UsageError for anything else.
+[[nodiscard]] inline bool is_fp8(Precision precision) {
+  return precision == Precision::kFp8 || precision == Precision::kFp8F32;
+}
+// "f64", "f32", "bf16", "fp8" or "fp8_f32". Throws UsageError for anything else.
 [[nodiscard]] Precision parse_precision(const std::string& text);
 
 struct ModelConfig {
@@ -110,7 +114,7 @@ struct Config {
   ModelConfig model;
   DataConfig data;
   OptimizerConfig optimizer;
-  Fp8Config fp8;  // for Precision::kFp8
+  Fp8Config fp8;  // for Precision::kFp8 and kFp8F32
   Loss loss = Loss::kMean;
   Precision precision = Precision::kF32;
 };

@@ -14,6 +14,7 @@ namespace ttrace::reference {
     case Precision::kF64:
       return c10::kDouble;
     case Precision::kF32:
+    case Precision::kFp8F32:
       return c10::kFloat;
     case Precision::kBf16:
     case Precision::kFp8:

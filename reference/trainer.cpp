@@ -97,6 +97,11 @@ at::Tensor token_numbers(const at::Tensor& tokens, const std::vector<std::int64_
   return row * tokens.size(0) + at::tensor(order, at::kLong);
 }
 
+Config with_asked_precision(Config config, const Session& session) {
+  config.precision = parse_precision(session.precision(to_string(config.precision)));
+  return config;
+}
+
 void add_to(Digest& digest, const at::Tensor& tensor) {
   digest.add(tensor.const_data_ptr(), tensor.nbytes());
 }
@@ -104,11 +109,11 @@ void add_to(Digest& digest, const at::Tensor& tensor) {
 }  // namespace
 
 Trainer::Trainer(const Config& config, const std::string& annotations)
-    : config_(config),
+    : session_(Session::from_environment()),
+      config_(with_asked_precision(config, session_)),
       corpus_(config.data, config.model),
-      model_(std::make_shared<Gpt>(config.model, config.precision)),
-      session_(Session::from_environment()) {
-  if (config_.precision == Precision::kFp8) {
+      model_(std::make_shared<Gpt>(config.model, config_.precision)) {
+  if (is_fp8(config_.precision)) {
     model_->use_fp8(config_.fp8);
   }
   start_session(annotations);

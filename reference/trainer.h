@@ -60,10 +60,10 @@ class Trainer {
   // State that the step has changed: the optimizer's, and the experts' biases.
   [[nodiscard]] std::vector<OptimizerEntry> updated() const;
 
+  Session session_;
   Config config_;
   ByteCorpus corpus_;
   std::shared_ptr<Gpt> model_;
-  Session session_;
   std::unique_ptr<MainGradients> gradients_;
   std::unique_ptr<AdamW> optimizer_;
 };

@@ -15,6 +15,7 @@ using nlohmann::json;
 
 constexpr const char* kFormatName = "ttrace";
 constexpr const char* kFp8 = "fp8";
+constexpr const char* kFp8Wide = "fp8_f32";
 
 std::string manifest_file(const std::string& directory) {
   return (std::filesystem::path(directory) / "manifest.json").string();
@@ -146,11 +147,14 @@ json parse_file(const std::string& path) {
 }  // namespace
 
 ElementType stored_type(const std::string& precision) {
-  return precision == kFp8 ? ElementType::kBF16 : parse_element_type(precision);
+  return precision == kFp8       ? ElementType::kBF16
+         : precision == kFp8Wide ? ElementType::kF32
+                                 : parse_element_type(precision);
 }
 
 ElementType coarsest_type(const std::string& precision) {
-  return precision == kFp8 ? ElementType::kE4M3 : parse_element_type(precision);
+  return precision == kFp8 || precision == kFp8Wide ? ElementType::kE4M3
+                                                    : parse_element_type(precision);
 }
 
 void write_manifest(const std::string& directory, const Manifest& manifest) {

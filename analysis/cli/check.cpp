@@ -56,7 +56,10 @@ po::options_description named_options() {
                       "counts and keeps nothing; --candidate is not needed")(
       "collectives",
       "record and check what collectives are given and return; larger traces of the candidate")(
-      "ignore-space", "run the candidate even where less is free than its trace needs");
+      "ignore-space", "run the candidate even where less is free than its trace needs")(
+      "no-forced",
+      "leave out the two passes in which the reference goes on with the candidate's values and "
+      "every operator is checked on its own");
   add_selection_options(named, StepsOption::kRunSteps);
   add_judging_options(named);
   add_report_options(named);
@@ -131,6 +134,7 @@ CheckOptions read_options(const po::variables_map& values) {
   options.estimate = values.count("estimate") != 0;
   options.collectives = values.count("collectives") != 0;
   options.ignore_space = values.count("ignore-space") != 0;
+  options.forced = values.count("no-forced") == 0;
   options.noise = whole_number(values, "noise", 0);
   options.noise_given = !values["noise"].defaulted();
   if (values.count("steps") != 0) {
@@ -197,9 +201,12 @@ std::string summary(const CheckOptions& options, const RunDirectory& run, const 
     out << "reference " << seconds_text(course.reference) << ", " << options.noise
         << " noise passes " << seconds_text(course.noise) << ", ";
   }
-  out << "candidate " << seconds_text(course.candidate) << ", comparison "
-      << seconds_text(course.comparison) << "; " << std::fixed << std::setprecision(1)
-      << static_cast<double>(run.size()) / 1e6 << " MB in " << run.path();
+  out << "candidate " << seconds_text(course.candidate) << ", ";
+  if (course.forced > 0.0) {
+    out << "2 forced passes " << seconds_text(course.forced) << ", ";
+  }
+  out << "comparison " << seconds_text(course.comparison) << "; " << std::fixed
+      << std::setprecision(1) << static_cast<double>(run.size()) / 1e6 << " MB in " << run.path();
   return out.str();
 }
 
@@ -317,6 +324,8 @@ int run_check(const Arguments& arguments) {
   Course course;
   run_passes(options, run, course);
   const auto start = std::chrono::steady_clock::now();
+  const auto forced = forced_traces(run.path());
+  options.judging.forced = forced ? &*forced : nullptr;
   const Report report =
       compare(course.judged_by, run.candidate(), options.judging, course.progress);
   course.comparison =

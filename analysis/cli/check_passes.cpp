@@ -6,11 +6,13 @@
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
+#include <ttrace/manifest.h>
 #include <ttrace/noise_table.h>
 #include <ttrace/routing.h>
 #include <ttrace/trace_reader.h>
 
 #include <filesystem>
+#include <map>
 
 namespace fs = std::filesystem;
 
@@ -28,7 +30,7 @@ struct ReferenceRun {
   std::string candidate = {};  // followed; empty: nobody
 
   [[nodiscard]] std::string label(const std::string& pass) const {
-    return candidate.empty() ? pass : "forced-" + pass;
+    return candidate.empty() ? pass : "rerouted-" + pass;
   }
 };
 
@@ -127,7 +129,7 @@ bool flips_experts(const RunDirectory& run) {
 
 // Reference and noise passes once more with the candidate's choices of experts. What fails here
 // costs sharpness, not the comparison.
-void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
+void run_rerouted_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
   if (options.rerun.empty()) {
     log(LogLevel::kWarning,
         "the candidate chose other experts than the stored reference; pass --rerun COMMAND, so "
@@ -140,8 +142,8 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
   }
   course.passes += again.noise + 1;
   try {
-    run_reference(again, run, {run.forced(), run.candidate()}, course);
-    course.judged_by = run.forced();
+    run_reference(again, run, {run.rerouted(), run.candidate()}, course);
+    course.judged_by = run.rerouted();
   } catch (const UsageError& error) {
     course.progress.clear();
     log(LogLevel::kWarning,
@@ -149,6 +151,59 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
         "them is not judged sharply: " +
             error.message());
   }
+}
+
+// What a forced pass computes in so that its own errors do not count: empty where there is nothing
+// higher.
+std::string wider_than(const std::string& precision) {
+  static const std::map<std::string, std::string> kWider = {
+      {"f32", "f64"}, {"bf16", "f32"}, {"f16", "f32"}, {"fp8", "fp8_f32"}};
+  const auto found = kWider.find(precision);
+  return found == kWider.end() ? "" : found->second;
+}
+
+Pass forced_pass(const CheckOptions& options,
+                 const RunDirectory& run,
+                 const std::string& precision,
+                 const std::string& name,
+                 const std::string& folder) {
+  Pass pass{.name = name,
+            .command = options.rerun,
+            .variables = variables(options, "forced"),
+            .trace = folder,
+            .log = run.log(name),
+            .complete = [folder] { return is_complete(folder); },
+            .remedy = "let the program compute in Session::precision(), or pass --no-forced"};
+  std::erase_if(pass.variables,
+                [](const auto& variable) { return variable.first == "TTRACE_PRECISION"; });
+  pass.variables.emplace_back("TTRACE_PRECISION", precision);
+  pass.variables.emplace_back("TTRACE_DIR", absolute(folder));
+  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
+  pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(run.candidate()));
+  return pass;
+}
+
+// The reference twice more, going on with the candidate's values after every module.
+void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
+  const std::string native = read_manifest(run.reference()).precision;
+  const std::string wide = wider_than(native);
+  if (!options.forced || wide.empty()) {
+    return;
+  }
+  if (options.rerun.empty()) {
+    log(LogLevel::kWarning,
+        "operators are not checked one by one, because the stored reference cannot be run again; "
+        "pass --rerun COMMAND");
+    return;
+  }
+  course.passes += 2;
+  course.forced += follow(forced_pass(options, run, wide, "forced-wide", forced_wide(run.path())),
+                          options.limits,
+                          course);
+  course.forced +=
+      follow(forced_pass(options, run, native, "forced-native", forced_native(run.path())),
+             options.limits,
+             course);
 }
 
 }  // namespace
@@ -185,8 +240,9 @@ void run_passes(const CheckOptions& options, const RunDirectory& run, Course& co
   course.candidate = follow(candidate_pass(options, run), options.limits, course);
   course.judged_by = run.reference();
   if (flips_experts(run)) {
-    run_forced_passes(options, run, course);
+    run_rerouted_passes(options, run, course);
   }
+  run_forced_passes(options, run, course);
 }
 
 }  // namespace ttrace::cli

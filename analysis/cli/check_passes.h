@@ -29,6 +29,7 @@ struct CheckOptions {
   bool estimate = false;
   bool ignore_space = false;
   bool collectives = false;
+  bool forced = true;  // check every operator on its own
   ReportOptions report;
   DiffOptions judging;
 };
@@ -41,6 +42,7 @@ struct Course {
   double reference = 0.0;
   double noise = 0.0;
   double candidate = 0.0;
+  double forced = 0.0;
   double comparison = 0.0;
   std::string judged_by;  // folder of the reference that the candidate is compared with
 };
@@ -52,7 +54,8 @@ double follow(const Pass& pass, const PassLimits& limits, Course& course);
 [[nodiscard]] Variables variables(const CheckOptions& options, const std::string& pass);
 
 // Reference and noise passes (not of a stored reference), candidate, and where that chose other
-// experts, reference and noise passes that go on with these. Throws as run_pass(), and UsageError
+// experts, reference and noise passes that go on with these; then the two forced passes, where the
+// reference can be run again and there is a higher precision. Throws as run_pass(), and UsageError
 // where the candidate's trace would not find space.
 void run_passes(const CheckOptions& options, const RunDirectory& run, Course& course);
 

@@ -22,17 +22,18 @@ namespace {
 struct TracePair {
   std::string reference;
   std::string candidate;
+  std::string run = {};  // folder made by check; empty: two traces were given
 };
 
 // The reference that went on with the candidate's choices of experts, where the run has one that
 // still fits.
 std::string reference_of(const std::string& run) {
-  const std::string forced = forced_reference(run);
-  if (!is_complete(forced)) {
+  const std::string rerouted = rerouted_reference(run);
+  if (!is_complete(rerouted)) {
     return run + "/reference";
   }
-  const std::string followed = read_manifest(forced).forced_routing;
-  return followed == digest_of(read_routing(Trace::open(run + "/candidate"))) ? forced
+  const std::string followed = read_manifest(rerouted).forced_routing;
+  return followed == digest_of(read_routing(Trace::open(run + "/candidate"))) ? rerouted
                                                                               : run + "/reference";
 }
 
@@ -53,7 +54,7 @@ TracePair find_traces(const std::vector<std::string>& folders) {
                folders[0],
                " has no reference/ and candidate/ inside, so it was not made by ttrace check; give "
                "a reference and a candidate");
-  return {reference_of(folders[0]), folders[0] + "/candidate"};
+  return {reference_of(folders[0]), folders[0] + "/candidate", folders[0]};
 }
 
 }  // namespace
@@ -99,6 +100,8 @@ int run_diff(const Arguments& arguments) {
   judging.selection = selection_of(values);
   read_judging_options(values, judging);
   const TracePair traces = find_traces(words_of(values, "trace"));
+  const auto forced = forced_traces(traces.run);
+  judging.forced = forced ? &*forced : nullptr;
   ProgressLine progress;
   const Report report =
       compare(traces.reference,

@@ -2,6 +2,7 @@
 
 #include "command_line.h"
 #include "progress.h"
+#include "run_directory.h"
 #include "selection_options.h"
 
 #include <ttrace/error.h>
@@ -59,6 +60,13 @@ ReportOptions report_options(const po::variables_map& values) {
   options.format = format_of(values);
   options.color = values.count("no-color") == 0 && terminal_with_color();
   return options;
+}
+
+std::optional<ForcedTraces> forced_traces(const std::string& run) {
+  if (run.empty() || !is_complete(forced_wide(run)) || !is_complete(forced_native(run))) {
+    return std::nullopt;
+  }
+  return ForcedTraces{Trace::open(forced_wide(run)), Trace::open(forced_native(run))};
 }
 
 Report compare(const std::string& reference,

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <iosfwd>
+#include <optional>
 #include <string>
 
 namespace ttrace::cli {
@@ -36,6 +37,9 @@ void add_report_options(boost::program_options::options_description& named);
 
 // How the traces are opened: whole, or as an interrupted run left them.
 enum class Completeness { kWhole, kPartial };
+
+// The forced passes of a folder made by check; nothing where it has none.
+[[nodiscard]] std::optional<ForcedTraces> forced_traces(const std::string& run);
 
 // `options.progress` is set here. Warns on stderr of options that applied to nothing. Throws
 // UsageError or FormatError where no comparison is possible.

@@ -106,8 +106,16 @@ std::uintmax_t RunDirectory::size() const {
   return bytes;
 }
 
-std::string forced_reference(const std::string& run) {
-  return run + "/forced";
+std::string rerouted_reference(const std::string& run) {
+  return run + "/rerouted";
+}
+
+std::string forced_wide(const std::string& run) {
+  return run + "/forced-wide";
+}
+
+std::string forced_native(const std::string& run) {
+  return run + "/forced-native";
 }
 
 bool is_run_directory(const std::string& path) {

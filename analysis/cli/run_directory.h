@@ -1,5 +1,6 @@
-// The folder of one check: DIR/reference, DIR/candidate, DIR/logs/*.log, DIR/report.{txt,json}, and
-// DIR/forced where the reference had to follow the candidate's choices of experts.
+// The folder of one check: DIR/reference, DIR/candidate, DIR/logs/*.log, DIR/report.{txt,json};
+// DIR/forced-wide and DIR/forced-native, the reference going on with the candidate's values; and
+// DIR/rerouted where the reference had to follow the candidate's choices of experts.
 //
 // Thread-safety: plain values; create one folder per run.
 #pragma once
@@ -10,7 +11,10 @@
 namespace ttrace::cli {
 
 // Where a run keeps the reference that followed its candidate's choices of experts.
-[[nodiscard]] std::string forced_reference(const std::string& run);
+[[nodiscard]] std::string rerouted_reference(const std::string& run);
+// Where it keeps its forced passes: in a higher precision, and in the candidate's own.
+[[nodiscard]] std::string forced_wide(const std::string& run);
+[[nodiscard]] std::string forced_native(const std::string& run);
 
 class RunDirectory {
  public:
@@ -21,7 +25,7 @@ class RunDirectory {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string reference() const { return path_ + "/reference"; }
   [[nodiscard]] std::string candidate() const { return path_ + "/candidate"; }
-  [[nodiscard]] std::string forced() const { return forced_reference(path_); }
+  [[nodiscard]] std::string rerouted() const { return rerouted_reference(path_); }
   // `pass` is "reference", "noise-1", "candidate".
   [[nodiscard]] std::string log(const std::string& pass) const {
     return path_ + "/logs/" + pass + ".log";

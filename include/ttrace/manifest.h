@@ -30,8 +30,9 @@ struct TTRACE_API Manifest {
   std::vector<std::string> untraced;  // regular expressions of ids that the program cannot give
 };
 
-// In "fp8" the operands of products are quantised to eight bits and everything else is BF16; any
-// other precision is the name of an element type. Both throw FormatError for an unknown one.
+// In "fp8" the operands of products are quantised to eight bits and everything else is BF16, in
+// "fp8_f32" everything else is F32; any other precision is the name of an element type. Both throw
+// FormatError for an unknown one.
 //
 // What parameters and activations are kept in.
 [[nodiscard]] TTRACE_API ElementType stored_type(const std::string& precision);

@@ -50,10 +50,11 @@ class TTRACE_API Scope {
   Scope(const Scope&) = delete;  // bound to a position on the scope stack
   Scope& operator=(const Scope&) = delete;
 
-  // Hands the tensor on. Recorded as `input` (and `grad_input`) only where no traced module
-  // produced it. `slot` counts the module's inputs from 0.
+  // Hands the tensor on; in a forced pass a copy with the candidate's values. Recorded as `input`
+  // (and `grad_input`) only where no traced module produced it. `slot` counts the module's inputs
+  // from 0.
   [[nodiscard]] at::Tensor in(const at::Tensor& tensor, int slot = 0);
-  // Hands the tensor on and records it as `output`, its gradient as `grad_output`.
+  // The same, recorded as `output`, its gradient as `grad_output`.
   [[nodiscard]] at::Tensor out(const at::Tensor& tensor, int slot = 0);
   // The same for a tensor whose rows lie where `rows` say, and so do its gradient's.
   [[nodiscard]] at::Tensor in(const at::Tensor& tensor, const Rows& rows, int slot = 0);
@@ -74,8 +75,8 @@ class TTRACE_API Scope {
   void amax_history(const at::Tensor& tensor, int slot);
 
  private:
-  const at::Tensor& input(const at::Tensor& tensor, int slot, const Rows* rows);
-  const at::Tensor& output(const at::Tensor& tensor, int slot, const Rows* rows);
+  at::Tensor input(const at::Tensor& tensor, int slot, const Rows* rows);
+  at::Tensor output(const at::Tensor& tensor, int slot, const Rows* rows);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;  // null where nothing is traced

@@ -71,7 +71,7 @@ struct TTRACE_API RunDescription {
   Section data;           // data set, seed, batch sizes: equal on both sides or no comparison
   Section versions;       // of the program
   std::string precision;  // "f64", "f32", "bf16": element type of activations; "fp8": quantised
-                          // products of bf16 ones
+                          // products of bf16 ones; "fp8_f32": of f32 ones
   // Regular expressions of ids that this run cannot give, such as a gradient that holds several
   // micro-batches. What one of them is found in is not recorded, and a comparison lists it as
   // allowed to be missing.
@@ -168,6 +168,11 @@ class TTRACE_API Session {
 
   // Whether this process is traced at all.
   [[nodiscard]] bool active() const { return tracer_ != nullptr; }
+
+  // The precision to compute in: TTRACE_PRECISION where it is set, else `own`. `ttrace check` sets
+  // it where it runs the reference in a higher precision than the candidate's; a program that does
+  // not follow it is refused by attach().
+  [[nodiscard]] std::string precision(const std::string& own) const;
 
   // Before attach(). Throws UsageError for a pattern that is no regular expression.
   void describe(RunDescription description);

@@ -1,0 +1,56 @@
+// T1: is every operator right, given the candidate's own inputs?
+//
+// Two forced passes of the reference (TTRACE_PASS=forced) hold for every tensor what its operators
+// make of the candidate's own values: f in a higher precision than the candidate's, n in the same.
+// Nothing is inherited from further up, so the errors of different tensors are independent.
+//
+//   R = ||c - f|| / scale
+//   scale^2 = max(||n - f||^2, e^2),  e^2 = u^2 sum_i ||v_i||^2
+//
+// ||n - f|| is what the operators' own roundings do in this very tensor; e^2 what the candidate's
+// layout rounds beside: v_i are the partial sums that its ranks stored, or c itself where there are
+// none, u the relative error of one rounding of their type.
+//
+// Source of the normalisation: clean R is 1.0 for every class of operators and does not depend on
+// the layout, where raw residuals per class do (0.0014 to 0.014 in BF16); docs/verdict.md has the
+// figures.
+//
+// Thread-safety: immutable; compare() may run in any number of threads.
+#pragma once
+
+#include "analysis/matching.h"
+#include "analysis/report.h"
+
+#include <ttrace/merge.h>
+#include <ttrace/tensor_id.h>
+#include <ttrace/tensor_id_hash.h>
+#include <ttrace/trace_reader.h>
+
+#include <optional>
+#include <unordered_map>
+
+namespace ttrace {
+
+// The traces of the two forced passes.
+struct ForcedTraces {
+  Trace wide;    // f
+  Trace native;  // n
+};
+
+class OperatorCheck {
+ public:
+  // Keeps a reference.
+  explicit OperatorCheck(const ForcedTraces& traces);
+
+  // Of a floating-point tensor of the candidate; nothing where a forced pass lacks it or has it in
+  // another shape.
+  [[nodiscard]] std::optional<OperatorResidual> compare(const Match& match,
+                                                        const MergeResult& candidate) const;
+
+ private:
+  using Index = std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash>;
+  Index wide_;
+  Index native_;
+};
+
+}  // namespace ttrace
