@@ -20,17 +20,17 @@ TEST_F(CheckRouting, EqualChoicesNeedNoSecondReference) {
   const ProcessResult result =
       ttrace(check(trainer(kReference), trainer("--ranks 2 --route 0,1,2,3")));
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/forced"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/rerouted"));
   EXPECT_THAT(result.out, HasSubstr("routing: 0 of 4 tokens go to other experts"));
 }
 
 TEST_F(CheckRouting, ReferenceGoesOnWithALegalFlip) {
   const ProcessResult result = ttrace(check(trainer(kReference), trainer(kFlipped)));
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-  for (const char* name : {"forced/step000000/rank00000.h5",
-                           "forced/noise/00001.h5",
-                           "logs/forced-reference.log",
-                           "logs/forced-noise-1.log"}) {
+  for (const char* name : {"rerouted/step000000/rank00000.h5",
+                           "rerouted/noise/00001.h5",
+                           "logs/rerouted-reference.log",
+                           "logs/rerouted-noise-1.log"}) {
     EXPECT_TRUE(std::filesystem::exists(folder_ / ("run/" + std::string(name)))) << name;
   }
   const auto json = nlohmann::json::parse(file("run/report.json"));
@@ -66,7 +66,7 @@ TEST_F(CheckRouting, StoredReferenceNeedsItsCommandToGoOn) {
                                      "-o",
                                      "third"});
   EXPECT_EQ(with.exit_code, 0) << with.out << with.err;
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "third/forced/noise/00001.h5"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "third/rerouted/noise/00001.h5"));
 }
 
 TEST_F(CheckRouting, RerunIsForStoredReferences) {
@@ -92,7 +92,7 @@ TEST_F(CheckRouting, DiffOfARunTakesTheReferenceThatFits) {
                     "other"})
                 .exit_code,
             0);
-  const ProcessResult foreign = ttrace({"diff", "run/forced", "other/candidate"});
+  const ProcessResult foreign = ttrace({"diff", "run/rerouted", "other/candidate"});
   EXPECT_EQ(foreign.exit_code, 2);
   EXPECT_THAT(foreign.err, HasSubstr("followed the choices of experts of another candidate"));
 }
