@@ -51,7 +51,10 @@ Json counts_json(const Report& report) {
           {"bounds_from_noise", counts.bounds_from_noise},
           {"bounds_exact", counts.bounds_exact},
           {"bounds_class_default", counts.bounds_class_default},
-          {"bounds_asked", counts.bounds_asked}};
+          {"bounds_asked", counts.bounds_asked},
+          {"operators", counts.operators},
+          {"operators_wrong", counts.operators_wrong},
+          {"inherited", counts.inherited}};
 }
 
 Json first_divergence_json(const Report& report) {

@@ -108,6 +108,9 @@ Counts Report::counts() const {
     counts.bounds_exact += tensor.origin == BoundOrigin::kExact ? 1 : 0;
     counts.bounds_class_default += tensor.origin == BoundOrigin::kClassDefault ? 1 : 0;
     counts.bounds_asked += tensor.origin == BoundOrigin::kAsked ? 1 : 0;
+    counts.operators += tensor.residual ? 1 : 0;
+    counts.operators_wrong += tensor.residual && !tensor.residual->is_within() ? 1 : 0;
+    counts.inherited += !tensor.allowed && tensor.is_inherited() ? 1 : 0;
   }
   return counts;
 }

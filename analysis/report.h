@@ -163,6 +163,9 @@ struct Counts {
   std::size_t bounds_exact = 0;
   std::size_t bounds_class_default = 0;
   std::size_t bounds_asked = 0;
+  std::size_t operators = 0;  // tensors whose own operators were checked
+  std::size_t operators_wrong = 0;
+  std::size_t inherited = 0;  // findings whose own operators are right
 };
 
 struct Report {

@@ -81,6 +81,15 @@ void write_numbers(std::ostream& out, const TensorVerdict& tensor) {
   }
 }
 
+// What its own operators did, whatever came before.
+void write_residual(std::ostream& out, const OperatorResidual& residual) {
+  out << "  operators: from the candidate's own inputs they make something "
+      << short_number(residual.error) << " away from it; round-off leaves "
+      << short_number(residual.scale()) << ", so R " << short_number(residual.residual())
+      << " (limit " << short_number(residual.limit) << "), factor " << factor_text(residual.factor)
+      << '\n';
+}
+
 void write_first_divergence(std::ostream& out, const Report& report) {
   const TensorVerdict& tensor = report.tensors[*report.first_divergence];
   out << "first divergence: " << to_string(tensor.id) << '\n';
@@ -89,6 +98,9 @@ void write_first_divergence(std::ostream& out, const Report& report) {
     std::string name(name_of(report.diagnosis->signature));
     std::replace(name.begin(), name.end(), '_', ' ');
     out << "  probable cause: " << name << ": " << report.diagnosis->sentence << '\n';
+  }
+  if (tensor.residual) {
+    write_residual(out, *tensor.residual);
   }
   if (tensor.comparison) {
     write_numbers(out, tensor);
@@ -107,6 +119,9 @@ std::string short_cause(const TensorVerdict& tensor) {
       return "missing in the reference";
     default:
       break;
+  }
+  if (tensor.is_inherited()) {
+    return "inherited";
   }
   if (tensor.symptom == Symptom::kFactor) {
     return "factor " + factor_text(tensor.comparison->factor);
@@ -255,6 +270,10 @@ void write_counts(std::ostream& out, const Report& report) {
   write_count(out, counts.incomplete, "incomplete");
   write_count(out, counts.behind_flip, "behind a flip of experts");
   write_count(out, report.left_out, "left out by selection");
+  if (report.has_residuals) {
+    out << "; operators: " << counts.operators << " checked on their own, "
+        << counts.operators_wrong << " wrong, " << counts.inherited << " findings inherited";
+  }
   out << "; bounds: " << counts.bounds_from_noise << " from "
       << counted(report.noise_passes, "noise pass", "noise passes") << ", " << counts.bounds_exact
       << " exact, " << counts.bounds_class_default << " class defaults";
