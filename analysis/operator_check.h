@@ -9,7 +9,8 @@
 //
 // ||n - f|| is what the operators' own roundings do in this very tensor; e^2 what the candidate's
 // layout rounds beside: v_i are the partial sums that its ranks stored, or c itself where there are
-// none, u the relative error of one rounding of their type.
+// none, u the relative error of one rounding of their type (of F32 and F64: of another order of
+// summation, default_unit()).
 //
 // Source of the normalisation: clean R is 1.0 for every class of operators and does not depend on
 // the layout, where raw residuals per class do (0.0014 to 0.014 in BF16); docs/verdict.md has the
