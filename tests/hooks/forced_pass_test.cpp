@@ -57,7 +57,9 @@ class ForcedPass : public ::testing::Test {
     fill_all(model);
     model.to(type);
     auto session = Session::from_environment();
-    session.describe({.precision = session.precision("f32")});
+    RunDescription description;
+    description.precision = session.precision("f32");
+    session.describe(std::move(description));
     session.attach(model, Layout(), {});
     {
       auto step = session.step(0);
