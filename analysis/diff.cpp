@@ -212,7 +212,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
       interrupted_steps("candidate", candidate, options.selection, report.lacking);
   std::optional<OperatorCheck> operators;
   if (options.forced != nullptr) {
-    operators.emplace(*options.forced);
+    operators.emplace(*options.forced, candidate);
   }
   report.has_residuals = operators.has_value();
   const Judge judge(

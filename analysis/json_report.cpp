@@ -104,6 +104,7 @@ Json residual_json(const TensorVerdict& tensor) {
           {"limit", number(residual.limit)},
           {"error", number(residual.error)},
           {"native", number(residual.native)},
+          {"rounding", number(residual.rounding)},
           {"structure", number(residual.structure)},
           {"factor", number(residual.factor)},
           {"native_factor", number(residual.native_factor)}};

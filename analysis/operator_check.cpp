@@ -36,26 +36,51 @@ std::optional<Statistics> statistics_of(const MergeResult& expected, const Merge
                          element_count(expected.shape));
 }
 
-// e^2 of the header: every rank's stored part was rounded once; of replicas one counts.
-double squared_rounding(const Match& match, const Statistics& statistics) {
-  const Record& first = *match.candidate.front().record;
-  const double u = default_unit(first.type);
-  if (first.placement.partial_count == 1) {
-    return u * u * statistics.candidate_squared;
+double squared(double value) {
+  return value * value;
+}
+
+// What the ranks' stored addends were rounded by, where there are any.
+double squared_addends(const Match& match) {
+  if (match.candidate.front().record->placement.partial_count == 1) {
+    return 0.0;
   }
   double sum = 0.0;
   for (const Shard& shard : match.candidate) {
-    const double norm = shard.record->norm * shard.record->placement.scale;
-    sum += norm * norm;
+    sum += squared(default_unit(shard.record->type) * shard.record->norm *
+                   shard.record->placement.scale);
   }
-  return u * u * sum;
+  return sum;
 }
 
 }  // namespace
 
-OperatorCheck::OperatorCheck(const ForcedTraces& traces) {
+OperatorCheck::OperatorCheck(const ForcedTraces& traces, const Trace& candidate) {
   add_to(wide_, traces.wide);
   add_to(native_, traces.native);
+  for (const StepTrace& step : candidate.steps()) {
+    for (const RankFile& file : step.ranks) {
+      for (const RoundedSum& sum : file.sums()) {
+        sums_[sum.id].push_back(sum);
+      }
+    }
+  }
+}
+
+// Every rank of a sum has its own part; the second term of e^2 is shared out among them.
+double OperatorCheck::squared_sums(const Match& match, const Statistics& statistics) const {
+  const auto found = sums_.find(match.id);
+  if (found == sums_.end()) {
+    return 0.0;
+  }
+  const double scale = squared(match.candidate.front().record->placement.scale);
+  double result = 0.0;
+  for (const RoundedSum& sum : found->second) {
+    result +=
+        squared(default_unit(sum.type)) *
+        (sum.squared * scale + (sum.addends - 1.0) / sum.addends * statistics.candidate_squared);
+  }
+  return result;
 }
 
 std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
@@ -75,7 +100,9 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   OperatorResidual result;
   result.error = error->error_norm();
   result.native = own->error_norm();
-  result.structure = std::sqrt(squared_rounding(match, *error));
+  const ElementType type = match.candidate.front().record->type;
+  result.rounding = default_unit(type) * std::sqrt(error->candidate_squared);
+  result.structure = std::sqrt(squared_addends(match) + squared_sums(match, *error));
   result.factor = error->factor();
   result.native_factor = own->factor();
   result.limit = operator_limit(match.id.kind, error->count > 0 ? candidate.shape.size() : 0);

@@ -5,11 +5,13 @@
 // Nothing is inherited from further up, so the errors of different tensors are independent.
 //
 //   R = ||c - f|| / scale
-//   scale^2 = max(||n - f||^2, e^2),  e^2 = u^2 sum_i ||v_i||^2
+//   scale^2 = max(||n - f||^2, u^2 ||c||^2) + e^2
+//   e^2 = u^2 (sum_i ||v_i||^2 + (p - 1) ||c||^2)  for every sum over p ranks
 //
-// ||n - f|| is what the operators' own roundings do in this very tensor; e^2 what the candidate's
-// layout rounds beside: v_i are the partial sums that its ranks stored, or c itself where there are
-// none, u the relative error of one rounding of their type (of F32 and F64: of another order of
+// ||n - f|| is what the operators' own roundings do in this very tensor, at least one of c; e^2
+// what the candidate's layout rounds beside: v_i are the addends of its ranks, whether they were
+// summed by a collective (RoundedSum) on the way to c or are added here (then without the second
+// term). u is the relative error of one rounding of their type (of F32 and F64: of another order of
 // summation, default_unit()).
 //
 // Source of the normalisation: clean R is 1.0 for every class of operators and does not depend on
@@ -23,12 +25,15 @@
 #include "analysis/report.h"
 
 #include <ttrace/merge.h>
+#include <ttrace/rounded_sum.h>
+#include <ttrace/statistics.h>
 #include <ttrace/tensor_id.h>
 #include <ttrace/tensor_id_hash.h>
 #include <ttrace/trace_reader.h>
 
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 namespace ttrace {
 
@@ -40,8 +45,8 @@ struct ForcedTraces {
 
 class OperatorCheck {
  public:
-  // Keeps a reference.
-  explicit OperatorCheck(const ForcedTraces& traces);
+  // Keeps references.
+  OperatorCheck(const ForcedTraces& traces, const Trace& candidate);
 
   // Of a floating-point tensor of the candidate; nothing where a forced pass lacks it or has it in
   // another shape.
@@ -49,9 +54,12 @@ class OperatorCheck {
                                                         const MergeResult& candidate) const;
 
  private:
+  [[nodiscard]] double squared_sums(const Match& match, const Statistics& statistics) const;
+
   using Index = std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash>;
   Index wide_;
   Index native_;
+  std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
 };
 
 }  // namespace ttrace

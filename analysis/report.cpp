@@ -1,6 +1,7 @@
 #include "analysis/report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace ttrace {
@@ -71,6 +72,10 @@ std::string_view name_of(Symptom symptom) {
       return "operator";
   }
   return "";
+}
+
+double OperatorResidual::scale() const {
+  return std::hypot(std::max(native, rounding), structure);
 }
 
 double OperatorResidual::residual() const {

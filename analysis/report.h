@@ -90,12 +90,13 @@ struct Comparison {
 struct OperatorResidual {
   double error = 0.0;          // ||c - f||
   double native = 0.0;         // ||n - f||
+  double rounding = 0.0;       // u ||c||
   double structure = 0.0;      // e
   double limit = 0.0;          // largest R that passes
   double factor = 0.0;         // <c, f> / <f, f>
   double native_factor = 0.0;  // <n, f> / <f, f>
 
-  [[nodiscard]] double scale() const { return native > structure ? native : structure; }
+  [[nodiscard]] double scale() const;
   // R; 0 where the error is 0, Inf where only the scale is.
   [[nodiscard]] double residual() const;
   [[nodiscard]] bool is_within() const { return residual() <= limit; }

@@ -159,6 +159,7 @@ void Capture::end_step() {
   gradients_.clear();
   collectives_.clear();
   being_gathered_.clear();
+  sums_.clear();
   unforced_ = 0;
 }
 
@@ -447,6 +448,9 @@ at::Tensor Capture::record_value(const Spot& spot,
   if (spot.kind == Kind::kOutput && readable) {
     remember_produced(TensorIdentity(result), microbatch, slot);
   }
+  if (spot.kind == Kind::kOutput) {
+    settle_sums(id, spot.path, tensor.numel());
+  }
   if (parts.empty()) {
     recorder_.record(id, tensor, {microbatch.get()});
     return result;
@@ -543,7 +547,11 @@ void Capture::count_unforced(const TensorId& id) {
 
 std::optional<TensorId> Capture::collective_begins(const CollectiveCall& call,
                                                    const at::Tensor& input) {
-  if (!environment_.collectives || call.size == 1) {
+  if (call.size == 1) {
+    return std::nullopt;
+  }
+  contain([&] { note_sum(call, input); });
+  if (!environment_.collectives) {
     return std::nullopt;
   }
   std::optional<TensorId> result;
@@ -565,6 +573,33 @@ std::optional<TensorId> Capture::collective_begins(const CollectiveCall& call,
     result = id;
   });
   return result;
+}
+
+void Capture::note_sum(const CollectiveCall& call, const at::Tensor& input) {
+  const bool reduces = call.operation == CollectiveOperation::kAllReduce ||
+                       call.operation == CollectiveOperation::kReduceScatter;
+  if (!reduces || call.reduction == CollectiveReduction::kMax || !in_microbatch() ||
+      !unreadable(input).empty() || !input.is_floating_point()) {
+    return;
+  }
+  const OpenScope* scope = innermost_scope();
+  const at::NoGradGuard no_grad;
+  const double norm = input.norm(2, at::kDouble).item<double>();
+  sums_.push_back({scope != nullptr && !in_backward() ? scope->path : "",
+                   call.operation == CollectiveOperation::kAllReduce ? input.numel()
+                                                                     : input.numel() / call.size,
+                   {{}, element_type_of(input).value(), call.size, norm * norm}});
+}
+
+void Capture::settle_sums(const TensorId& id, const std::string& module, std::int64_t elements) {
+  std::erase_if(sums_, [&](OpenSum& open) {
+    if (open.module != module || open.elements != elements) {
+      return false;
+    }
+    open.sum.id = id;
+    recorder_.sum(open.sum);
+    return true;
+  });
 }
 
 void Capture::collective_ends(const TensorId& id, const at::Tensor& output) {
@@ -825,6 +860,7 @@ at::Tensor Capture::gradient_arrived(const Slot& slot, const at::Tensor& gradien
     }
     return {};
   }
+  settle_sums(slot->id, "", gradient.numel());
   TensorCopy copy = own ? *std::move(own) : copy_tensor(gradient);
   at::Tensor result = forced_gradient(*slot, copy, gradient);
   if (!gradients_.insert(slot->id).second) {

@@ -23,6 +23,7 @@
 #include "scope_stack.h"
 
 #include <ttrace/collective_call.h>
+#include <ttrace/rounded_sum.h>
 #include <ttrace/session.h>
 
 #include <ATen/core/ivalue.h>
@@ -233,6 +234,16 @@ class Capture : public std::enable_shared_from_this<Capture> {
                                            const TensorCopy& own,
                                            const at::Tensor& gradient);
   void count_unforced(const TensorId& id);
+
+  // A sum over ranks that has begun and that no record holds yet.
+  struct OpenSum {
+    std::string module;         // of the innermost scope; empty in backward
+    std::int64_t elements = 0;  // of this rank's part of the result
+    RoundedSum sum;             // without id
+  };
+  void note_sum(const CollectiveCall& call, const at::Tensor& input);
+  // Gives the open sums that went into a record of `elements` elements its id.
+  void settle_sums(const TensorId& id, const std::string& module, std::int64_t elements);
   void settle_gradients();
 
   const Environment environment_;
@@ -257,6 +268,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::set<TensorId> gradients_;                     // recorded
   std::map<std::string, std::int64_t> collectives_;  // begun in this step, by group
   std::set<std::string> being_gathered_;             // parameters that are not recorded yet
+  std::vector<OpenSum> sums_;
   std::uint64_t unforced_ = 0;  // values that the candidate does not have, in a forced pass
 };
 

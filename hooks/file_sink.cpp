@@ -22,6 +22,7 @@ class FileSink : public Sink {
     writer_->append(std::move(record), bytes);
   }
   void note(std::string remark) override { writer_->note(std::move(remark)); }
+  void sum(const RoundedSum& sum) override { writer_->sum(sum); }
   void flush() override { writer_->flush(); }
   void end_step(bool whole) override {
     if (whole) {

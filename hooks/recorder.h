@@ -74,6 +74,7 @@ class Recorder {
   [[nodiscard]] std::uint64_t take_order() { return ++order_; }
 
   void flush() { writer_->flush(); }
+  void sum(const RoundedSum& sum) { writer_->sum(sum); }
   // Each remark once per step.
   void note(const std::string& remark);
 

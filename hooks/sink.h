@@ -8,6 +8,7 @@
 #include <ttrace/capture_counts.h>
 #include <ttrace/layout.h>
 #include <ttrace/record.h>
+#include <ttrace/rounded_sum.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,8 @@ class Sink {
   virtual void begin_step(std::int64_t step) = 0;
   virtual void append(Record record, std::vector<std::byte> bytes) = 0;
   virtual void note(std::string remark) = 0;
+  // Of what is kept, where that is a trace.
+  virtual void sum(const RoundedSum& /*sum*/) {}
   // A micro-batch is over: what was appended should survive a crash.
   virtual void flush() = 0;
   // `whole`: nothing failed, so the step's file may get its final name.

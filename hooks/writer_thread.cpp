@@ -47,6 +47,10 @@ void WriterThread::append(Record record, std::vector<std::byte> bytes) {
       {size, [item](Sink& sink) { sink.append(std::move(item->first), std::move(item->second)); }});
 }
 
+void WriterThread::sum(const RoundedSum& sum) {
+  push({sizeof(sum), [sum](Sink& sink) { sink.sum(sum); }});
+}
+
 void WriterThread::note(const std::string& remark) {
   push({remark.size(), [remark](Sink& sink) { sink.note(remark); }});
 }

@@ -10,6 +10,7 @@
 #include "sink.h"
 
 #include <ttrace/record.h>
+#include <ttrace/rounded_sum.h>
 
 #include <condition_variable>
 #include <cstddef>
@@ -45,6 +46,7 @@ class WriterThread {
   // Blocks while the queue is full. A tensor larger than the capacity waits for an empty queue.
   void append(Record record, std::vector<std::byte> bytes);
   void note(const std::string& remark);
+  void sum(const RoundedSum& sum);
   void flush();
   // Returns when everything queued so far is written and the step is ended. `whole` is asked when
   // the writer gets there, so that a failed append counts.

@@ -212,6 +212,32 @@ Layout read_layout(const Hdf5Input& file) {
   return layout;
 }
 
+std::vector<RoundedSum> read_sums(const Hdf5Input& file) {
+  std::vector<RoundedSum> sums;
+  if (!file.has_dataset(kSumTable)) {
+    return sums;
+  }
+  const Table table(file, kSumTable, kSumColumns);
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    parse_part(file, "row " + std::to_string(row) + " of the sums", [&] {
+      const std::uint64_t addends = table.u64(row, sum_column::kAddends);
+      const double squared = table.f64(row, sum_column::kSquared);
+      TTRACE_CHECK(addends > 1 && addends <= std::numeric_limits<int>::max() && squared >= 0.0,
+                   FormatError,
+                   "a sum of ",
+                   addends,
+                   " addends with the squared norm ",
+                   squared,
+                   " is none");
+      sums.push_back({parse_tensor_id(table.text(row, sum_column::kId)),
+                      parse_element_type(std::string(table.text(row, sum_column::kDtype))),
+                      static_cast<int>(addends),
+                      squared});
+    });
+  }
+  return sums;
+}
+
 std::vector<std::string> read_notes(const Hdf5Input& file) {
   const std::string text = file.text_attribute(kNotesAttribute);
   std::vector<std::string> notes;
@@ -409,6 +435,7 @@ struct RankFile::Impl {
     }
     read_index(file, index);
     notes = read_notes(file);
+    sums = read_sums(file);
   }
 
   // A writer that was stopped within commit() may have got as far as the final index.
@@ -480,6 +507,7 @@ struct RankFile::Impl {
   Mapping mapping;
   std::vector<Record> records;
   std::vector<std::string> notes;
+  std::vector<RoundedSum> sums;
   std::unordered_map<std::string, Extent> datasets;
 };
 
@@ -522,6 +550,10 @@ const std::vector<Record>& RankFile::records() const {
 }
 const std::vector<std::string>& RankFile::notes() const {
   return impl_->notes;
+}
+
+const std::vector<RoundedSum>& RankFile::sums() const {
+  return impl_->sums;
 }
 
 std::span<const std::byte> RankFile::bytes(const Record& record) const {

@@ -27,6 +27,7 @@ inline constexpr std::size_t kMetadataBlockBytes = std::size_t{1} << 20;
 inline constexpr const char* kBlobGroup = "/blob";
 inline constexpr const char* kIndexTable = "/index";
 inline constexpr const char* kPartialIndexTable = "/partial_index";
+inline constexpr const char* kSumTable = "/sums";  // absent where there are none
 // In the index: the dataset of a tensor without elements, which has none.
 inline constexpr const char* kNoDataset = "-";
 // In the index: the shape of a scalar.
@@ -71,5 +72,15 @@ inline constexpr std::array<Column, 13> kIndexColumns = {{
     {"max_abs", ColumnType::kF64},
     {"inferred", ColumnType::kU8},
 }};
+
+// Positions in kSumColumns.
+namespace sum_column {
+enum : std::size_t { kId, kDtype, kAddends, kSquared };
+}  // namespace sum_column
+
+inline constexpr std::array<Column, 4> kSumColumns = {{{"id", ColumnType::kText},
+                                                       {"dtype", ColumnType::kText},
+                                                       {"addends", ColumnType::kU64},
+                                                       {"squared", ColumnType::kF64}}};
 
 }  // namespace ttrace

@@ -325,6 +325,9 @@ struct TraceWriter::Impl {
     }
     output.write_attribute(kRecordsAttribute, static_cast<std::uint64_t>(index.rows()));
     output.write_attribute(kNotesAttribute, json_text(notes));
+    if (sums.rows() > 0) {
+      sums.write(output.id(), kSumTable, output.path());
+    }
     refuse_existing(file);
     output.finish();
   }
@@ -333,6 +336,7 @@ struct TraceWriter::Impl {
   TraceWriterOptions options;
   Hdf5Output output;
   TableBuilder index{kIndexColumns};
+  TableBuilder sums{kSumColumns};
   std::unordered_set<std::string> ids;
   std::vector<std::byte> blob;  // not yet written
   std::size_t blob_number = 0;
@@ -364,6 +368,15 @@ void TraceWriter::append(Record record, std::span<const std::byte> bytes) {
 
 void TraceWriter::note(std::string remark) {
   impl_->run([&] { impl_->notes.push_back(std::move(remark)); });
+}
+
+void TraceWriter::sum(const RoundedSum& sum) {
+  impl_->run([&] {
+    impl_->sums.add_row({to_string(sum.id),
+                         std::string(name_of(sum.type)),
+                         static_cast<std::uint64_t>(sum.addends),
+                         sum.squared});
+  });
 }
 
 void TraceWriter::flush() {

@@ -5,6 +5,7 @@
 #include <ttrace/layout.h>
 #include <ttrace/manifest.h>
 #include <ttrace/record.h>
+#include <ttrace/rounded_sum.h>
 
 #include <cstddef>
 #include <memory>
@@ -34,6 +35,8 @@ class TTRACE_API RankFile {
   [[nodiscard]] const Layout& layout() const;                // rank, world size, coordinates
   [[nodiscard]] const std::vector<Record>& records() const;  // in the order they were written
   [[nodiscard]] const std::vector<std::string>& notes() const;
+  // In the order in which they were written; of an unfinished file none.
+  [[nodiscard]] const std::vector<RoundedSum>& sums() const;
   // The bytes of one of records(), in the mapping; valid as long as this object.
   [[nodiscard]] std::span<const std::byte> bytes(const Record& record) const;
   // Whether the bytes still have the digest that they had when they were written.

@@ -9,6 +9,7 @@
 #include <ttrace/export.h>
 #include <ttrace/layout.h>
 #include <ttrace/record.h>
+#include <ttrace/rounded_sum.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +39,7 @@ class TTRACE_API TraceWriter {
 
   // Gradients that never arrived and similar remarks, one sentence each; kept in the file.
   void note(std::string remark);
+  void sum(const RoundedSum& sum);
 
   // Makes what was appended so far readable by `--partial` after a crash.
   void flush();
