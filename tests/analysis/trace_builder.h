@@ -85,6 +85,10 @@ class TraceBuilder {
     more_axes_.push_back(axis);
     return *this;
   }
+  TraceBuilder& sum(int rank, RoundedSum sum) {
+    sums_[rank].push_back(std::move(sum));
+    return *this;
+  }
   TraceBuilder& note(int rank, const std::string& text) {
     notes_[rank].push_back(text);
     return *this;
@@ -148,6 +152,9 @@ class TraceBuilder {
     for (const std::string& text : notes_[rank]) {
       writer.note(text);
     }
+    for (const RoundedSum& sum : sums_[rank]) {
+      writer.sum(sum);
+    }
     writer.commit();
   }
 
@@ -156,6 +163,7 @@ class TraceBuilder {
   std::vector<std::string> more_axes_;
   std::vector<std::vector<Tensor>> records_;  // by rank
   std::map<int, std::vector<std::string>> notes_;
+  std::map<int, std::vector<RoundedSum>> sums_;
 };
 
 // `passes` noise passes that all moved the tensors as `rows` says.

@@ -1,0 +1,145 @@
+#include "analysis/operator_check.h"
+
+#include "analysis/diff.h"
+#include "analysis/trace_builder.h"
+#include "support/temporary_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::scaled;
+using testing::TemporaryDirectory;
+using testing::Tensor;
+using testing::TraceBuilder;
+using testing::wavy;
+
+constexpr std::size_t kElements = 64;
+const std::string kFirst = "s0/m0/output/a/0";
+const std::string kSecond = "s0/m0/output/b/0";
+
+// `values` with an error of the relative size `size` that looks like round-off.
+std::vector<double> off(const std::vector<double>& values, double size, double phase) {
+  const std::vector<double> direction = wavy(values.size(), phase);
+  double norm = 0.0;
+  double error = 0.0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    norm += values[i] * values[i];
+    error += direction[i] * direction[i];
+  }
+  std::vector<double> result = values;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    result[i] += direction[i] * size * std::sqrt(norm / error);
+  }
+  return result;
+}
+
+// Two tensors of a candidate, and what its operators make of its own values, in BF16 terms: one
+// rounding is 0.0017 of the norm.
+class OperatorCheckTest : public ::testing::Test {
+ protected:
+  Trace write(const std::string& name,
+              const std::string& pass,
+              const std::vector<double>& first,
+              const std::vector<double>& second) {
+    TraceBuilder builder(folder_ / name, pass);
+    builder.manifest.precision = "bf16";
+    builder.add(0, {kFirst, first, kType}).add(0, {kSecond, second, kType});
+    return builder.write();
+  }
+
+  // `own`: relative error of the candidate's second tensor against the wide pass.
+  Report compare(const std::vector<double>& candidate_first,
+                 const std::vector<double>& candidate_second) {
+    const Trace reference = write("reference", "reference", first_, second_);
+    const Trace candidate = write("candidate", "candidate", candidate_first, candidate_second);
+    const ForcedTraces forced{
+        write("wide", "forced", off(candidate_first, 0.0016, 1.0), second_given_),
+        write("native", "forced", candidate_first, off(second_given_, 0.0016, 2.0))};
+    DiffOptions options;
+    options.forced = &forced;
+    return diff(reference, candidate, options);
+  }
+
+  static constexpr ElementType kType = ElementType::kF32;  // exact enough to plant errors
+  const std::vector<double> first_ = wavy(kElements, 0.3);
+  const std::vector<double> second_ = wavy(kElements, 0.7);
+  std::vector<double> second_given_ = second_;  // what b makes of the candidate's a
+  TemporaryDirectory folder_;
+};
+
+TEST_F(OperatorCheckTest, ErrorOfAnOperatorsOwnRoundingPasses) {
+  const Report report = compare(first_, off(second_, 0.0020, 3.0));
+  ASSERT_TRUE(report.tensors[1].residual);
+  EXPECT_NEAR(report.tensors[1].residual->residual(), 0.0020 / 0.0016, 0.01);
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.counts().operators, 2U);
+}
+
+// Far within what noise or a class default would allow of an inherited error.
+TEST_F(OperatorCheckTest, OperatorThatErrsThreeTimesAsMuchIsTheFirstDivergence) {
+  const Report report = compare(first_, off(second_, 0.0048, 3.0));
+  ASSERT_TRUE(report.diverged());
+  const TensorVerdict& tensor = report.tensors[*report.first_divergence];
+  EXPECT_EQ(to_string(tensor.id), kSecond);
+  EXPECT_EQ(tensor.tier, Tier::kT1);
+  EXPECT_EQ(tensor.symptom, Symptom::kOperator);
+  EXPECT_THAT(tensor.cause, HasSubstr("3.0x as much as in the reference"));
+}
+
+// The second tensor is far from the reference's because the first one is.
+TEST_F(OperatorCheckTest, ErrorThatFollowsFromTheInputsIsInherited) {
+  second_given_ = scaled(second_, 1.5);
+  const Report report = compare(scaled(first_, 1.5), off(second_given_, 0.0018, 3.0));
+  ASSERT_TRUE(report.diverged());
+  EXPECT_TRUE(report.tensors[1].is_finding());
+  EXPECT_TRUE(report.tensors[1].is_inherited());
+  EXPECT_EQ(report.counts().inherited, 2U);
+}
+
+TEST_F(OperatorCheckTest, SumsOverRanksAddWhatTheyRounded) {
+  const auto residual = [&](const std::string& name, bool with_sums) {
+    TraceBuilder builder(folder_ / name, "candidate", 2);
+    const std::vector<double> value = off(second_, 0.0032, 3.0);
+    builder.add_everywhere({kSecond, value, ElementType::kBF16});
+    if (with_sums) {
+      double squared = 0.0;
+      for (const double x : value) {
+        squared += x * x;
+      }
+      for (int rank = 0; rank < 2; ++rank) {
+        builder.sum(rank, {parse_tensor_id(kSecond), ElementType::kBF16, 2, squared / 2});
+      }
+    }
+    const Trace candidate = builder.write();
+    const ForcedTraces forced{write(name + "-wide", "forced", first_, second_),
+                              write(name + "-native", "forced", first_, off(second_, 0.0016, 2.0))};
+    const std::vector<Match> matches = match(forced.wide, candidate);
+    const Match& both = matches.at(1);
+    return OperatorCheck(forced, candidate).compare(both, merge(both.candidate))->residual();
+  };
+  const double plain = residual("plain", false);
+  // One rounding of the tensor, one of both addends together, one of their sum.
+  EXPECT_NEAR(residual("summed", true), plain / std::sqrt(3.0), 0.02 * plain);
+}
+
+TEST_F(OperatorCheckTest, TensorThatAForcedPassLacksIsNotChecked) {
+  const Trace candidate = write("candidate", "candidate", first_, second_);
+  TraceBuilder wide(folder_ / "wide", "forced");
+  wide.add(0, {kFirst, first_});
+  const ForcedTraces forced{wide.write(), write("native", "forced", first_, second_)};
+  const std::vector<Match> matches = match(candidate, candidate);
+  const OperatorCheck check(forced, candidate);
+  EXPECT_TRUE(check.compare(matches[0], merge(matches[0].candidate)));
+  EXPECT_FALSE(check.compare(matches[1], merge(matches[1].candidate)));
+}
+
+}  // namespace
+}  // namespace ttrace
