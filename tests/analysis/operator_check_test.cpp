@@ -91,7 +91,7 @@ TEST_F(OperatorCheckTest, OperatorThatErrsThreeTimesAsMuchIsTheFirstDivergence) 
   EXPECT_EQ(to_string(tensor.id), kSecond);
   EXPECT_EQ(tensor.tier, Tier::kT1);
   EXPECT_EQ(tensor.symptom, Symptom::kOperator);
-  EXPECT_THAT(tensor.cause, HasSubstr("3.0x as much as in the reference"));
+  EXPECT_THAT(tensor.cause, HasSubstr("err 3x as much as in the reference"));
 }
 
 // The second tensor is far from the reference's because the first one is.
