@@ -140,6 +140,14 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
     scale_squared += pool.element_variance * static_cast<double>(statistics.count) +
                      squared(kLargestNoiseMultiple * pool.max_abs);
   }
+  if (judged.id.microbatch != kNoMicrobatch) {
+    const double of_vectors =
+        limit_of(TensorClass::kVector).noise_limit / limit_of(tensor_class).noise_limit;
+    const double common =
+        squared(kCommonShare) * static_cast<double>(noise_.microbatches(judged.id.step - 1));
+    scale_squared +=
+        (std::max(0.0, squared(of_vectors) - 1.0) + common) * noise_.inherited(judged.id);
+  }
   ElementType type = judged.type;
   bool may_be_exact = true;
   if (tensor_class == TensorClass::kScale) {

@@ -40,6 +40,7 @@ NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Mat
     noise.mean_squared /= noise.passes;
     if (id.kind == Kind::kParamGrad) {
       if_all_alike_[{id.step, id.path}] += std::sqrt(noise.mean_squared);
+      microbatches_[id.step].insert(id.microbatch);
     }
   }
 
@@ -85,6 +86,22 @@ PooledNoise NoiseModel::pooled(const TensorId& id) const {
 RelativeNoise NoiseModel::of_scale(const TensorId& id) const {
   const auto found = scales_.find(of_all_microbatches(id));
   return found == scales_.end() ? RelativeNoise{} : found->second;
+}
+
+double NoiseModel::inherited(const TensorId& id) const {
+  const TensorNoise* const now = find(id);
+  if (now == nullptr || microbatches_.empty() || id.step <= microbatches_.begin()->first) {
+    return 0.0;
+  }
+  TensorId first = id;
+  first.step = microbatches_.begin()->first;
+  const TensorNoise* const before = find(first);
+  return std::max(0.0, now->mean_squared - (before == nullptr ? 0.0 : before->mean_squared));
+}
+
+std::size_t NoiseModel::microbatches(std::int64_t step) const {
+  const auto found = microbatches_.find(step);
+  return found == microbatches_.end() ? 0 : found->second.size();
 }
 
 double NoiseModel::if_all_alike(std::int64_t step, const std::string& parameter) const {

@@ -9,8 +9,10 @@
 #include <ttrace/tensor_id.h>
 #include <ttrace/tensor_id_hash.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -56,6 +58,11 @@ class NoiseModel {
   // Sum over the micro-batches m of s_m of `parameter`'s gradient: how far its accumulated gradient
   // would be off if all micro-batches erred alike.
   [[nodiscard]] double if_all_alike(std::int64_t step, const std::string& parameter) const;
+  // Squared noise that this tensor of one micro-batch has beyond that of the same one in the first
+  // step of the trace: what it inherits from parameters that updates have changed since.
+  [[nodiscard]] double inherited(const TensorId& id) const;
+  // Whose gradients the passes hold.
+  [[nodiscard]] std::size_t microbatches(std::int64_t step) const;
 
  private:
   int passes_ = 0;
@@ -63,6 +70,7 @@ class NoiseModel {
   std::map<std::tuple<std::int64_t, Kind, int>, PooledNoise> pools_;
   std::map<TensorId, RelativeNoise> scales_;  // by id without micro-batch
   std::map<std::pair<std::int64_t, std::string>, double> if_all_alike_;
+  std::map<std::int64_t, std::set<std::int64_t>> microbatches_;  // by step
 };
 
 }  // namespace ttrace

@@ -270,6 +270,29 @@ TEST(Bounds, ASumOverMicrobatchesAllowsThatTheyErrPartlyAlike) {
   EXPECT_NEAR(bound_of("s0/m3/param_grad/w/0", noise).scale.value(), 1e-3, 1e-9);
 }
 
+// Symptom: a clean FP64 run of two steps diverged, Q 2.08 in the keys of its second step.
+TEST(Bounds, LaterStepsInheritThatMicrobatchesErrPartlyAlike) {
+  std::vector<NoiseRow> rows = {noise_row("s0/m0/output/a/0", 3e-3, 1e-3),
+                                noise_row("s1/m0/output/a/0", 5e-3, 1e-3),
+                                noise_row("s1/m0/output/b/0", 1e-3, 1e-3),
+                                noise_row("s0/m0/output/b/0", 1e-3, 1e-3)};
+  ReferenceTensors reference;
+  for (int m = 0; m < 4; ++m) {
+    rows.push_back(noise_row("s0/m" + std::to_string(m) + "/param_grad/w/0", 1e-3, 1e-3));
+  }
+  for (const NoiseRow& row : rows) {
+    reference.add(to_string(row.id), {1, 3});
+  }
+  const NoiseModel noise(passes(rows), reference.matches());
+  // Inherited: 5^2 - 3^2 = 4^2. Four micro-batches: kappa^2 M = 1; limit of vectors 4 over 2: l^2
+  // = 4.
+  EXPECT_NEAR(bound_of("s1/m0/output/a/0", noise).scale.value(),
+              std::sqrt(25.0 + (3.0 + 1.0) * 16.0) * 1e-3,
+              1e-9);
+  EXPECT_NEAR(bound_of("s0/m0/output/a/0", noise).scale.value(), 3e-3, 1e-9);
+  EXPECT_NEAR(bound_of("s1/m0/output/b/0", noise).scale.value(), 1e-3, 1e-9);
+}
+
 // The example of docs/verdict.md, step by step as written there.
 TEST(VerdictPage, TheWorkedExampleIsWhatTheProgramComputes) {
   const std::string id = "s0/m0/output/decoder.layers.1.mlp.linear_fc2/0";

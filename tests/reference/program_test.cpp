@@ -33,7 +33,6 @@ class Program : public ::testing::Test {
   [[nodiscard]] ProcessResult run(std::vector<std::string> arguments,
                                   std::map<std::string, std::string> environment = {}) const {
     arguments.insert(arguments.begin(), TTRACE_REFERENCE_PROGRAM);
-    environment["OMP_NUM_THREADS"] = "1";
     return run_process({.arguments = std::move(arguments),
                         .environment = std::move(environment),
                         .directory = folder_.path()});
