@@ -16,6 +16,7 @@
 #include <ttrace/noise_table.h>
 
 #include <algorithm>
+#include <charconv>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -171,6 +172,20 @@ std::set<std::int64_t> interrupted_steps(const std::string& side,
   return steps;
 }
 
+// Hidden units per head, where the model's description says both; else 0.
+std::int64_t head_size(const Section& model) {
+  const auto number = [&](const char* name) {
+    const auto found = model.find(name);
+    std::int64_t value = 0;
+    if (found != model.end()) {
+      std::from_chars(found->second.data(), found->second.data() + found->second.size(), value);
+    }
+    return value;
+  };
+  const std::int64_t heads = number("heads");
+  return heads > 1 && number("hidden") % heads == 0 ? number("hidden") / heads : 0;
+}
+
 }  // namespace
 
 Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& options) {
@@ -196,7 +211,11 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
       interrupted_steps("reference", reference, options.selection, report.lacking);
   interruptions.candidate =
       interrupted_steps("candidate", candidate, options.selection, report.lacking);
-  const Judge judge(matches, bounds, same_precision, std::move(interruptions));
+  const Judge judge(matches,
+                    bounds,
+                    same_precision,
+                    std::move(interruptions),
+                    head_size(reference.manifest().model));
   const std::vector<Task> tasks = plan(matches, judge, options, report.warnings);
   report.left_out = judge.count() - tasks.size();
   report.tensors = judge_all(judge, tasks, options);

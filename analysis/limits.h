@@ -35,6 +35,8 @@ struct ClassLimit {
   std::string_view name;        // "activation gradient"
   double noise_limit = 0.0;     // bound / noise scale, where noise passes are stored
   double default_factor = 0.0;  // bound / (rounding error * ||r||), where none are
+  double slice_limit = 0.0;     // of a part of the tensor; 0: parts are not judged
+  double factor_limit = 0.0;    // |alpha - 1| / its noise; 0: factors are not judged
 };
 
 // Data, masks, integers, and parameters before the first update must be equal.

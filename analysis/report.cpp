@@ -65,6 +65,8 @@ std::string_view name_of(Symptom symptom) {
       return "norm_wrong";
     case Symptom::kFactor:
       return "factor";
+    case Symptom::kSlice:
+      return "slice_out_of_bound";
     case Symptom::kOutOfBound:
       return "out_of_bound";
   }

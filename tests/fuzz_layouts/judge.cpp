@@ -52,6 +52,22 @@ Distance largest_distance(const nlohmann::json& tensors) {
   return worst;
 }
 
+void add_parts(const nlohmann::json& tensors, PartsByKind& parts) {
+  for (const auto& tensor : tensors) {
+    const Kind kind = parse_tensor_id(tensor.at("id").get<std::string>()).kind;
+    if (!tensor.at("slice").is_null()) {
+      double& slice = parts[std::string(ttrace::name_of(kind))].slice;
+      slice = std::max(slice, testing::number_of(tensor.at("slice").at("q")));
+    }
+    if (const auto& found = tensor.at("factor_in_noise"); !found.is_null()) {
+      double& factor = parts[std::string(ttrace::name_of(kind))].factor;
+      factor = std::max(factor,
+                        std::abs(testing::number_of(found.at("deviation"))) /
+                            testing::number_of(found.at("scale")));
+    }
+  }
+}
+
 CaseResult judge(const Case& layout, const std::string& folder, const JudgeOptions& options) {
   std::filesystem::create_directories(folder);
   const testing::TrainingRun training{.config = folder + "/config.yaml",
@@ -73,6 +89,7 @@ CaseResult judge(const Case& layout, const std::string& folder, const JudgeOptio
   if (!check.problem.empty()) {
     return {Judgement::kNoVerdict, check.problem, 0.0, check.seconds};
   }
+  add_parts(check.report.at("tensors"), result.parts);
   std::ostringstream detail;
   if (layout.precision == "f64") {
     const Distance worst = largest_distance(check.report.at("tensors"));

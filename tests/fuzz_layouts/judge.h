@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -21,11 +22,22 @@ enum class Judgement : char {
 
 [[nodiscard]] std::string_view name_of(Judgement judgement);
 
+// How near the tensors of a kind come to the limits of their parts, in units of their noise.
+struct PartsInNoise {
+  double slice = 0.0;   // largest Q of a slice, a head or a shard
+  double factor = 0.0;  // largest deviation of a factor from 1
+};
+using PartsByKind = std::map<std::string, PartsInNoise, std::less<>>;
+
+// Adds the tensors of a report.
+void add_parts(const nlohmann::json& tensors, PartsByKind& parts);
+
 struct CaseResult {
   Judgement judgement = Judgement::kClean;
   std::string detail;     // one line; empty for a clean case
   double distance = 0.0;  // largest_distance(), in f64
   double seconds = 0.0;
+  PartsByKind parts = {};
 };
 
 struct JudgeOptions {

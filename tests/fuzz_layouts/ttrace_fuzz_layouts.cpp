@@ -152,8 +152,26 @@ void print_coverage(const std::vector<Case>& cases) {
   std::cout << "\n";
 }
 
+void print_parts(const Run& run) {
+  PartsByKind all;
+  for (const CaseResult& result : run.results) {
+    for (const auto& [kind, parts] : result.parts) {
+      all[kind].slice = std::max(all[kind].slice, parts.slice);
+      all[kind].factor = std::max(all[kind].factor, parts.factor);
+    }
+  }
+  std::cout << "largest Q of a slice and of a factor:";
+  for (const char* separator = " "; const auto& [kind, parts] : all) {
+    std::cout << separator << kind << " " << std::setprecision(3) << parts.slice << " "
+              << parts.factor;
+    separator = ", ";
+  }
+  std::cout << "\n";
+}
+
 int print_summary(const std::vector<Case>& cases, const Run& run, const Options& options) {
   print_coverage(cases);
+  print_parts(run);
   double largest = 0.0;
   double seconds = 0.0;
   int alarms = 0;
