@@ -4,6 +4,7 @@
 #include "analysis/compatibility.h"
 #include "analysis/diagnosis/diagnosis.h"
 #include "analysis/diagnosis/evidence.h"
+#include "analysis/loss_check.h"
 #include "analysis/matching.h"
 #include "analysis/noise.h"
 #include "analysis/norm_check.h"
@@ -223,6 +224,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
     mark_behind_flips(report.tensors);
   }
   check_norms(report.tensors);
+  check_losses(matches, report.tensors);
   mark_untraced(report);
   mark_allowed(options, report);
 

@@ -63,6 +63,8 @@ std::string_view name_of(Symptom symptom) {
       return "collective_wrong";
     case Symptom::kNorm:
       return "norm_wrong";
+    case Symptom::kMean:
+      return "mean_wrong";
     case Symptom::kFactor:
       return "factor";
     case Symptom::kSlice:

@@ -53,6 +53,7 @@ enum class Symptom : std::uint8_t {
   kMessage,           // received is not what was sent
   kCollective,        // a collective returns what its inputs do not make
   kNorm,              // a norm is not that of the tensors it is made from
+  kMean,              // a mean is not that of the tensor it is made from
   kFactor,            // candidate = factor x reference explains the error
   kSlice,             // within bound as a whole, but not in a slice, a head or a shard
   kOutOfBound,        // any other error beyond the bound

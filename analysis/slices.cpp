@@ -193,7 +193,7 @@ class Search {
     for (std::size_t i = 0; i < heads.size(); ++i) {
       const Range range{
           last, static_cast<std::int64_t>(i) * size, static_cast<std::int64_t>(i + 1) * size};
-      // A pass may be the largest of each index: then it counts as that of the head.
+      // As if the largest passes of its indices were one pass: no bound gets too small by that.
       const auto first = static_cast<std::ptrdiff_t>(slicing->first) + range.begin;
       const auto sum = [&](const std::vector<double>& values) {
         return std::accumulate(values.begin() + first, values.begin() + first + size, 0.0);
