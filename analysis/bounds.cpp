@@ -176,8 +176,8 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
 std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
   std::string why;
   const TensorNoise* noise = usable_noise(judged.id, why);
-  const double limit = limit_of(class_of(judged.id.kind, judged.dimensions)).slice_limit;
-  if (noise == nullptr || noise->slices.empty() || limit == 0.0) {
+  const ClassLimit& limit = limit_of(class_of(judged.id.kind, judged.dimensions));
+  if (noise == nullptr || noise->slices.empty() || limit.slice_limit == 0.0) {
     return std::nullopt;
   }
   const double flips =
@@ -186,7 +186,8 @@ std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
                     common_growth(judged.id),
                     squared(flips),
                     judged.rescaled ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
-                    limit};
+                    limit.slice_limit,
+                    limit.group_limit};
 }
 
 std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double deviation) const {

@@ -89,7 +89,8 @@ struct SliceBound {
   double growth = 1.0;                 // of squared noise, where micro-batches err partly alike
   double added_squared = 0.0;          // a few flips of the largest element
   double relative_squared = 0.0;       // least squared noise over sum r^2 of the part
-  double limit = 0.0;
+  double limit = 0.0;                  // of a slice
+  double group_limit = 0.0;            // of a head or a shard
 };
 
 class Bounds {

@@ -35,7 +35,8 @@ struct ClassLimit {
   std::string_view name;        // "activation gradient"
   double noise_limit = 0.0;     // bound / noise scale, where noise passes are stored
   double default_factor = 0.0;  // bound / (rounding error * ||r||), where none are
-  double slice_limit = 0.0;     // of a part of the tensor; 0: parts are not judged
+  double slice_limit = 0.0;     // of a row or an index of a dimension; 0: parts are not judged
+  double group_limit = 0.0;     // of a head or a shard, which hold more
   double factor_limit = 0.0;    // |alpha - 1| / its noise; 0: factors are not judged
 };
 

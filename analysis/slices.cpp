@@ -109,7 +109,10 @@ class Search {
 
  private:
   // Noise of a part whose squared noise was `mean` over all passes and `largest` in one.
-  [[nodiscard]] SliceComparison compare(const SliceSums& sums, double mean, double largest) const {
+  [[nodiscard]] SliceComparison compare(const SliceSums& sums,
+                                        double mean,
+                                        double largest,
+                                        double limit) const {
     const SliceBound& bound = context_.bound;
     const double passes = noise_.passes;
     const double share = static_cast<double>(sums.count) /
@@ -122,7 +125,7 @@ class Search {
     SliceComparison result;
     result.error = std::sqrt(sums.difference_squared);
     result.q = result.error / scale;
-    result.bound = std::max(bound.limit * scale, kLargestPassMargin * std::sqrt(largest));
+    result.bound = std::max(limit * scale, kLargestPassMargin * std::sqrt(largest));
     return result;
   }
 
@@ -138,7 +141,8 @@ class Search {
 
   [[nodiscard]] SliceComparison slice(const Slicing& slicing, std::int64_t number) const {
     const std::size_t at = slicing.first + static_cast<std::size_t>(number);
-    return compare(slices_.sums[at], noise_.slices[at], noise_.largest_slices[at]);
+    return compare(
+        slices_.sums[at], noise_.slices[at], noise_.largest_slices[at], context_.bound.limit);
   }
 
   void look_at(const Slicing& slicing) {
@@ -198,7 +202,10 @@ class Search {
       const auto sum = [&](const std::vector<double>& values) {
         return std::accumulate(values.begin() + first, values.begin() + first + size, 0.0);
       };
-      if (offer(compare(heads[i], sum(noise_.slices), sum(noise_.largest_slices)))) {
+      if (offer(compare(heads[i],
+                        sum(noise_.slices),
+                        sum(noise_.largest_slices),
+                        context_.bound.group_limit))) {
         worst_.where = "head " + std::to_string(i) + ", " + range_text(range) + " of dimension " +
                        std::to_string(last);
         worst_.ranks = holders(context_.candidate, {range});
@@ -245,7 +252,7 @@ class Search {
           noise *= share_of(dim, placement.dims[dim]);
         }
       }
-      if (offer(compare(shard.sums, noise, 0.0))) {
+      if (offer(compare(shard.sums, noise, 0.0, context_.bound.group_limit))) {
         worst_.where = "the shard of " + ranks_text(shard.ranks);
         worst_.ranks = shard.ranks;
       }

@@ -113,8 +113,8 @@ TEST_F(SumShards, AFlatRangeHoldsItsElements) {
 constexpr auto kOutput = "s0/m0/output/fc/0";
 constexpr auto kAttention = "s0/m0/output/self_attention.core_attention/0";
 
-// A tensor [16, 32] on two ranks that hold half of its columns each; noise passes moved every
-// element alike, by kNoise.
+// A tensor [16, 32] on four ranks that hold 8 of its columns each; noise passes moved every element
+// alike, by kNoise. A head is 4 columns.
 class SliceVerdict : public ::testing::Test {
  protected:
   static constexpr std::int64_t kS = 16;
@@ -123,13 +123,16 @@ class SliceVerdict : public ::testing::Test {
 
   explicit SliceVerdict(std::string id = kOutput) : id_(std::move(id)) {}
 
-  static Tensor half(const std::string& id, const std::vector<double>& all, int rank) {
-    Tensor tensor{id, {}, ElementType::kF32, {kS, kH / 2}, {}};
+  static constexpr int kRanks = 4;
+  static constexpr std::int64_t kPart = kH / kRanks;
+
+  static Tensor part_of(const std::string& id, const std::vector<double>& all, int rank) {
+    Tensor tensor{id, {}, ElementType::kF32, {kS, kPart}, {}};
     for (std::int64_t row = 0; row < kS; ++row) {
-      const auto begin = all.begin() + row * kH + rank * kH / 2;
-      tensor.values.insert(tensor.values.end(), begin, begin + kH / 2);
+      const auto begin = all.begin() + row * kH + rank * kPart;
+      tensor.values.insert(tensor.values.end(), begin, begin + kPart);
     }
-    tensor.placement = {{{kS, kS, {{0, 0, kS}}}, {kH / 2, kH, {{0, rank * kH / 2, kH / 2}}}}};
+    tensor.placement = {{{kS, kS, {{0, 0, kS}}}, {kPart, kH, {{0, rank * kPart, kPart}}}}};
     return tensor;
   }
   NoiseRow noise() const {
@@ -147,15 +150,30 @@ class SliceVerdict : public ::testing::Test {
     for (std::size_t i = 0; i < all.size(); ++i) {
       candidate[i] += all[i] + (i % 2 == 0 ? 1 : -1) * kNoise / 2;
     }
-    reference_.manifest.model = candidate_.manifest.model = {{"hidden", "32"}, {"heads", "4"}};
+    reference_.manifest.model = candidate_.manifest.model = {{"hidden", "32"}, {"heads", "8"}};
     reference_.add(0, {id_, all, ElementType::kF32, {kS, kH}, {}});
-    candidate_.add(0, half(id_, candidate, 0)).add(1, half(id_, candidate, 1));
+    for (int rank = 0; rank < kRanks; ++rank) {
+      candidate_.add(rank, part_of(id_, candidate, rank));
+    }
     const Trace reference = reference_.write();
     testing::write_noise_passes(directory_ / "reference", {noise()});
     report_ = diff(reference, candidate_.write());
     return report_.tensors.at(0);
   }
   static std::vector<double> nothing() { return std::vector<double>(kS * kH); }
+  // Of sizes `times` the noise and signs that change from row to row, to be no factor.
+  static void add_to_columns(std::vector<double>& values,
+                             std::int64_t begin,
+                             std::int64_t end,
+                             double times) {
+    for (std::int64_t row = 0; row < kS; ++row) {
+      for (std::int64_t column = begin; column < end; ++column) {
+        values[static_cast<std::size_t>(row * kH + column)] +=
+            (row % 4 < 2 ? 1 : -1) * times * kNoise;
+      }
+    }
+  }
+  static double group_limit() { return limit_of(TensorClass::kActivation).group_limit; }
   static double limit() { return limit_of(TensorClass::kActivation).slice_limit; }
 
   std::string id_;
@@ -163,7 +181,7 @@ class SliceVerdict : public ::testing::Test {
   double along_ = 1e-3;
   TemporaryDirectory directory_;
   TraceBuilder reference_{directory_ / "reference", "reference"};
-  TraceBuilder candidate_{directory_ / "candidate", "candidate", 2};
+  TraceBuilder candidate_{directory_ / "candidate", "candidate", kRanks};
   Report report_;
 };
 
@@ -178,7 +196,7 @@ TEST_F(SliceVerdict, RoundingErrorsEverywhereAreWithinBound) {
 TEST_F(SliceVerdict, OneWrongRowIsFoundThoughTheTensorIsWithinBound) {
   std::vector<double> wrong = nothing();
   for (std::int64_t column = 0; column < kH; ++column) {
-    wrong[static_cast<std::size_t>(5 * kH + column)] = 1.3 * limit() * kNoise;
+    wrong[static_cast<std::size_t>(5 * kH + column)] = 1.15 * limit() * kNoise;
   }
   const TensorVerdict tensor = verdict(wrong);
   EXPECT_LT(tensor.comparison->error, tensor.comparison->bound);
@@ -186,9 +204,9 @@ TEST_F(SliceVerdict, OneWrongRowIsFoundThoughTheTensorIsWithinBound) {
   EXPECT_EQ(tensor.tier, Tier::kT2);
   EXPECT_EQ(tensor.symptom, Symptom::kSlice);
   EXPECT_THAT(tensor.cause,
-              AllOf(HasSubstr("rows 5:6 of dimension 0, held by ranks 0, 1, differs 1."),
+              AllOf(HasSubstr("rows 5:6 of dimension 0, held by ranks 0-3, differs 1."),
                     HasSubstr("within its bound")));
-  EXPECT_NEAR(tensor.comparison->slice->q, 1.3 * limit(), 0.3);
+  EXPECT_NEAR(tensor.comparison->slice->q, 1.15 * limit(), 0.3);
 
   std::ostringstream text;
   write_text(text, report_, {});
@@ -198,7 +216,7 @@ TEST_F(SliceVerdict, OneWrongRowIsFoundThoughTheTensorIsWithinBound) {
   const auto parsed = nlohmann::json::parse(json.str());
   EXPECT_EQ(parsed["tensors"][0]["symptom"], "slice_out_of_bound");
   EXPECT_EQ(parsed["tensors"][0]["slice"]["where"], "rows 5:6 of dimension 0");
-  EXPECT_EQ(parsed["tensors"][0]["slice"]["ranks"], nlohmann::json({0, 1}));
+  EXPECT_EQ(parsed["tensors"][0]["slice"]["ranks"], nlohmann::json({0, 1, 2, 3}));
 }
 
 TEST_F(SliceVerdict, NeighbouringSlicesAreNamedTogetherWithTheRankThatHoldsThem) {
@@ -210,7 +228,17 @@ TEST_F(SliceVerdict, NeighbouringSlicesAreNamedTogetherWithTheRankThatHoldsThem)
   const TensorVerdict tensor = verdict(wrong);
   EXPECT_EQ(tensor.symptom, Symptom::kSlice);
   EXPECT_EQ(tensor.comparison->slice->where, "rows 17:19 of dimension 1");
-  EXPECT_THAT(tensor.ranks, ElementsAre(1));
+  EXPECT_THAT(tensor.ranks, ElementsAre(2));
+}
+
+TEST_F(SliceVerdict, AShardIsNamedWhereTheErrorIsSpreadOverIt) {
+  std::vector<double> wrong = nothing();
+  add_to_columns(wrong, 24, 32, 1.2 * group_limit());
+  const TensorVerdict tensor = verdict(wrong);
+  EXPECT_LT(tensor.comparison->error, tensor.comparison->bound);
+  EXPECT_EQ(tensor.symptom, Symptom::kSlice);
+  EXPECT_THAT(tensor.cause, HasSubstr("the shard of rank 3 differs 1.2"));
+  EXPECT_THAT(tensor.ranks, ElementsAre(3));
 }
 
 // Noise tables of before slices were stored.
@@ -257,17 +285,13 @@ class HeadVerdict : public SliceVerdict {
 };
 
 TEST_F(HeadVerdict, AHeadIsNamedWhereTheErrorIsSpreadOverIt) {
-  // 8 of 32 columns, each within its bound.
   std::vector<double> wrong = nothing();
-  for (std::int64_t row = 0; row < kS; ++row) {
-    for (std::int64_t column = 8; column < 16; ++column) {
-      wrong[static_cast<std::size_t>(row * kH + column)] = (row % 4 < 2 ? 1 : -1) * 1.2 * kNoise;
-    }
-  }
+  add_to_columns(wrong, 8, 12, 1.6 * group_limit());
   const TensorVerdict tensor = verdict(wrong);
-  EXPECT_EQ(tensor.status, Status::kWithin);
-  EXPECT_EQ(tensor.comparison->slice->where, "head 1, 8:16 of dimension 1");
-  EXPECT_THAT(tensor.comparison->slice->ranks, ElementsAre(0));
+  EXPECT_LT(tensor.comparison->error, tensor.comparison->bound);
+  EXPECT_EQ(tensor.symptom, Symptom::kSlice);
+  EXPECT_EQ(tensor.comparison->slice->where, "head 2, 8:12 of dimension 1");
+  EXPECT_THAT(tensor.ranks, ElementsAre(1));
 }
 
 }  // namespace

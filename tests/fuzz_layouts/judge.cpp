@@ -53,17 +53,21 @@ Distance largest_distance(const nlohmann::json& tensors) {
 }
 
 void add_parts(const nlohmann::json& tensors, PartsByKind& parts) {
+  const auto raise = [](double& largest, double error, const nlohmann::json& bound) {
+    largest = std::max(largest, error / testing::number_of(bound));
+  };
   for (const auto& tensor : tensors) {
     const Kind kind = parse_tensor_id(tensor.at("id").get<std::string>()).kind;
-    if (!tensor.at("slice").is_null()) {
-      double& slice = parts[std::string(ttrace::name_of(kind))].slice;
-      slice = std::max(slice, testing::number_of(tensor.at("slice").at("q")));
+    NearestParts& nearest = parts[std::string(ttrace::name_of(kind))];
+    if (const auto& slice = tensor.at("slice"); !slice.is_null()) {
+      const bool row = slice.at("where").get<std::string>().starts_with("row");
+      raise(row ? nearest.slice : nearest.group,
+            testing::number_of(slice.at("error")),
+            slice.at("bound"));
     }
-    if (const auto& found = tensor.at("factor_in_noise"); !found.is_null()) {
-      double& factor = parts[std::string(ttrace::name_of(kind))].factor;
-      factor = std::max(factor,
-                        std::abs(testing::number_of(found.at("deviation"))) /
-                            testing::number_of(found.at("scale")));
+    if (const auto& factor = tensor.at("factor_in_noise"); !factor.is_null()) {
+      raise(
+          nearest.factor, std::abs(testing::number_of(factor.at("deviation"))), factor.at("bound"));
     }
   }
 }

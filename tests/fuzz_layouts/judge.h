@@ -22,12 +22,13 @@ enum class Judgement : char {
 
 [[nodiscard]] std::string_view name_of(Judgement judgement);
 
-// How near the tensors of a kind come to the limits of their parts, in units of their noise.
-struct PartsInNoise {
-  double slice = 0.0;   // largest Q of a slice, a head or a shard
-  double factor = 0.0;  // largest deviation of a factor from 1
+// How near the tensors of a kind come to their bounds, error over bound.
+struct NearestParts {
+  double slice = 0.0;   // of a row or an index of a dimension, where that is the nearest part
+  double group = 0.0;   // of a head or a shard, where that is
+  double factor = 0.0;  // of the factor
 };
-using PartsByKind = std::map<std::string, PartsInNoise, std::less<>>;
+using PartsByKind = std::map<std::string, NearestParts, std::less<>>;
 
 // Adds the tensors of a report.
 void add_parts(const nlohmann::json& tensors, PartsByKind& parts);

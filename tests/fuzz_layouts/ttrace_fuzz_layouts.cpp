@@ -157,13 +157,14 @@ void print_parts(const Run& run) {
   for (const CaseResult& result : run.results) {
     for (const auto& [kind, parts] : result.parts) {
       all[kind].slice = std::max(all[kind].slice, parts.slice);
+      all[kind].group = std::max(all[kind].group, parts.group);
       all[kind].factor = std::max(all[kind].factor, parts.factor);
     }
   }
-  std::cout << "largest Q of a slice and of a factor:";
+  std::cout << "largest error over bound of a slice, a group of slices and a factor:";
   for (const char* separator = " "; const auto& [kind, parts] : all) {
-    std::cout << separator << kind << " " << std::setprecision(3) << parts.slice << " "
-              << parts.factor;
+    std::cout << separator << kind << " " << std::setprecision(2) << parts.slice << " "
+              << parts.group << " " << parts.factor;
     separator = ", ";
   }
   std::cout << "\n";
