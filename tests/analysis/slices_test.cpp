@@ -15,6 +15,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ttrace {
@@ -40,6 +41,12 @@ TEST(SumGroups, RunsOfSlicesAreAdded) {
   EXPECT_EQ(groups[1].count, 3);
   EXPECT_EQ(groups[1].along_reference, 1.5);
   EXPECT_EQ(groups[1].difference, -3.0);
+}
+
+Placement placed(std::vector<DimPlacement> dims) {
+  Placement placement;
+  placement.dims = std::move(dims);
+  return placement;
 }
 
 constexpr std::int64_t kRows = 8;
@@ -72,13 +79,13 @@ class SumShards : public ::testing::Test {
 };
 
 TEST_F(SumShards, ZigzagRowsOfOneRankAreOneShard) {
-  add({{{4, kRows, {{0, 0, 2}, {2, 6, 2}}}, {kColumns, kColumns, {{0, 0, kColumns}}}}});
+  add(placed({{4, kRows, {{0, 0, 2}, {2, 6, 2}}}, {kColumns, kColumns, {{0, 0, kColumns}}}}));
   const auto shards = run();
   ASSERT_EQ(shards.size(), 1U);
   double expected = 0.0;
   for (const int row : {0, 1, 6, 7}) {
     for (int column = 0; column < kColumns; ++column) {
-      expected += row * kColumns + column;
+      expected += static_cast<double>(row * kColumns + column);
     }
   }
   EXPECT_EQ(shards[0].sums.count, 4 * kColumns);
@@ -86,8 +93,8 @@ TEST_F(SumShards, ZigzagRowsOfOneRankAreOneShard) {
 }
 
 TEST_F(SumShards, ReplicasAndAddendsOfOneRegionAreOne) {
-  Placement left{{{kRows, kRows, {{0, 0, kRows}}}, {3, kColumns, {{0, 0, 3}}}}};
-  Placement right{{{kRows, kRows, {{0, 0, kRows}}}, {3, kColumns, {{0, 3, 3}}}}};
+  Placement left = placed({{kRows, kRows, {{0, 0, kRows}}}, {3, kColumns, {{0, 0, 3}}}});
+  const Placement right = placed({{kRows, kRows, {{0, 0, kRows}}}, {3, kColumns, {{0, 3, 3}}}});
   add(left);
   add(right);
   left.partial_count = 2;
@@ -132,7 +139,7 @@ class SliceVerdict : public ::testing::Test {
       const auto begin = all.begin() + row * kH + rank * kPart;
       tensor.values.insert(tensor.values.end(), begin, begin + kPart);
     }
-    tensor.placement = {{{kS, kS, {{0, 0, kS}}}, {kPart, kH, {{0, rank * kPart, kPart}}}}};
+    tensor.placement = placed({{kS, kS, {{0, 0, kS}}}, {kPart, kH, {{0, rank * kPart, kPart}}}});
     return tensor;
   }
   NoiseRow noise() const {
