@@ -120,8 +120,8 @@ TEST_F(SumShards, AFlatRangeHoldsItsElements) {
 constexpr auto kOutput = "s0/m0/output/fc/0";
 constexpr auto kAttention = "s0/m0/output/self_attention.core_attention/0";
 
-// A tensor [16, 32] on four ranks that hold 8 of its columns each; noise passes moved every element
-// alike, by kNoise. A head is 4 columns.
+// A tensor [16, 32] on eight ranks that hold 4 of its columns each; noise passes moved every
+// element alike, by kNoise. A head is 2 columns.
 class SliceVerdict : public ::testing::Test {
  protected:
   static constexpr std::int64_t kS = 16;
@@ -130,7 +130,7 @@ class SliceVerdict : public ::testing::Test {
 
   explicit SliceVerdict(std::string id = kOutput) : id_(std::move(id)) {}
 
-  static constexpr int kRanks = 4;
+  static constexpr int kRanks = 8;
   static constexpr std::int64_t kPart = kH / kRanks;
 
   static Tensor part_of(const std::string& id, const std::vector<double>& all, int rank) {
@@ -157,7 +157,7 @@ class SliceVerdict : public ::testing::Test {
     for (std::size_t i = 0; i < all.size(); ++i) {
       candidate[i] += all[i] + (i % 2 == 0 ? 1 : -1) * kNoise / 2;
     }
-    reference_.manifest.model = candidate_.manifest.model = {{"hidden", "32"}, {"heads", "8"}};
+    reference_.manifest.model = candidate_.manifest.model = {{"hidden", "32"}, {"heads", "16"}};
     reference_.add(0, {id_, all, ElementType::kF32, {kS, kH}, {}});
     for (int rank = 0; rank < kRanks; ++rank) {
       candidate_.add(rank, part_of(id_, candidate, rank));
@@ -211,7 +211,7 @@ TEST_F(SliceVerdict, OneWrongRowIsFoundThoughTheTensorIsWithinBound) {
   EXPECT_EQ(tensor.tier, Tier::kT2);
   EXPECT_EQ(tensor.symptom, Symptom::kSlice);
   EXPECT_THAT(tensor.cause,
-              AllOf(HasSubstr("rows 5:6 of dimension 0, held by ranks 0-3, differs 1."),
+              AllOf(HasSubstr("rows 5:6 of dimension 0, held by ranks 0-7, differs 1."),
                     HasSubstr("within its bound")));
   EXPECT_NEAR(tensor.comparison->slice->q, 1.15 * limit(), 0.3);
 
@@ -223,7 +223,7 @@ TEST_F(SliceVerdict, OneWrongRowIsFoundThoughTheTensorIsWithinBound) {
   const auto parsed = nlohmann::json::parse(json.str());
   EXPECT_EQ(parsed["tensors"][0]["symptom"], "slice_out_of_bound");
   EXPECT_EQ(parsed["tensors"][0]["slice"]["where"], "rows 5:6 of dimension 0");
-  EXPECT_EQ(parsed["tensors"][0]["slice"]["ranks"], nlohmann::json({0, 1, 2, 3}));
+  EXPECT_EQ(parsed["tensors"][0]["slice"]["ranks"], nlohmann::json({0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
 TEST_F(SliceVerdict, NeighbouringSlicesAreNamedTogetherWithTheRankThatHoldsThem) {
@@ -235,17 +235,17 @@ TEST_F(SliceVerdict, NeighbouringSlicesAreNamedTogetherWithTheRankThatHoldsThem)
   const TensorVerdict tensor = verdict(wrong);
   EXPECT_EQ(tensor.symptom, Symptom::kSlice);
   EXPECT_EQ(tensor.comparison->slice->where, "rows 17:19 of dimension 1");
-  EXPECT_THAT(tensor.ranks, ElementsAre(2));
+  EXPECT_THAT(tensor.ranks, ElementsAre(4));
 }
 
 TEST_F(SliceVerdict, AShardIsNamedWhereTheErrorIsSpreadOverIt) {
   std::vector<double> wrong = nothing();
-  add_to_columns(wrong, 24, 32, 1.2 * group_limit());
+  add_to_columns(wrong, 28, 32, 1.1 * group_limit());
   const TensorVerdict tensor = verdict(wrong);
   EXPECT_LT(tensor.comparison->error, tensor.comparison->bound);
   EXPECT_EQ(tensor.symptom, Symptom::kSlice);
-  EXPECT_THAT(tensor.cause, HasSubstr("the shard of rank 3 differs 1.2"));
-  EXPECT_THAT(tensor.ranks, ElementsAre(3));
+  EXPECT_THAT(tensor.cause, HasSubstr("the shard of rank 7 differs 1.1"));
+  EXPECT_THAT(tensor.ranks, ElementsAre(7));
 }
 
 // Noise tables of before slices were stored.
@@ -293,12 +293,12 @@ class HeadVerdict : public SliceVerdict {
 
 TEST_F(HeadVerdict, AHeadIsNamedWhereTheErrorIsSpreadOverIt) {
   std::vector<double> wrong = nothing();
-  add_to_columns(wrong, 8, 12, 1.6 * group_limit());
+  add_to_columns(wrong, 8, 10, 1.15 * group_limit());
   const TensorVerdict tensor = verdict(wrong);
   EXPECT_LT(tensor.comparison->error, tensor.comparison->bound);
   EXPECT_EQ(tensor.symptom, Symptom::kSlice);
-  EXPECT_EQ(tensor.comparison->slice->where, "head 2, 8:12 of dimension 1");
-  EXPECT_THAT(tensor.ranks, ElementsAre(1));
+  EXPECT_EQ(tensor.comparison->slice->where, "head 4, 8:10 of dimension 1");
+  EXPECT_THAT(tensor.ranks, ElementsAre(2));
 }
 
 }  // namespace
