@@ -181,6 +181,48 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
           noise_sources_[static_cast<std::size_t>(tensor_class)]};
 }
 
+std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
+  std::string why;
+  const TensorNoise* noise = usable_noise(judged.id, why);
+  const ClassLimit& limit = limit_of(class_of(judged.id.kind, judged.dimensions));
+  if (noise == nullptr || noise->slices.empty() || limit.slice_limit == 0.0) {
+    return std::nullopt;
+  }
+  const double flips =
+      kFlipsOfLargestElement * unit_in_last_place(judged.type, judged.statistics.max_reference);
+  return SliceBound{noise,
+                    common_growth(judged.id),
+                    squared(flips),
+                    judged.rescaled ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
+                    limit.slice_limit,
+                    limit.group_limit};
+}
+
+std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double deviation) const {
+  constexpr double kPooledPasses = 5.0;
+  constexpr std::int64_t kFewestElements = 64;
+  std::string why;
+  const TensorNoise* noise = usable_noise(judged.id, why);
+  const double limit = limit_of(class_of(judged.id.kind, judged.dimensions)).factor_limit;
+  const double reference = judged.statistics.reference_squared;
+  if (noise == nullptr || !noise->along_squared || noise->mean_squared == 0.0 || limit == 0.0 ||
+      judged.statistics.count < kFewestElements || reference == 0.0) {
+    return std::nullopt;
+  }
+  const double independent =
+      noise->mean_squared * reference / static_cast<double>(judged.statistics.count);
+  const double own = static_cast<double>(noise->passes);
+  const double along = (own * *noise->along_squared +
+                        kPooledPasses * noise_.alignment(judged.id).mean() * independent) /
+                       (own + kPooledPasses);
+  const ElementType kept = judged.rescaled                   ? judged.type
+                           : precision_ == ElementType::kF64 ? precision_
+                                                             : ElementType::kF32;
+  const double scale = std::sqrt(common_growth(judged.id) * along / squared(reference) +
+                                 squared(unit_in_last_place(kept, 1.0)));
+  return FactorComparison{deviation, scale, limit * scale};
+}
+
 Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
   const ClassLimit& limit = limit_of(class_of(judged.id.kind, judged.dimensions));
   return {limit.default_factor * default_unit(precision_) * judged.statistics.reference_norm(),

@@ -89,6 +89,16 @@ struct Judged {
 // The floating type with fewer mantissa bits; an integer type counts as exact.
 [[nodiscard]] ElementType coarser(ElementType left, ElementType right);
 
+// What the parts of one tensor are judged with.
+struct SliceBound {
+  const TensorNoise* noise = nullptr;  // with slices
+  double growth = 1.0;                 // of squared noise, where micro-batches err partly alike
+  double added_squared = 0.0;          // a few flips of the largest element
+  double relative_squared = 0.0;       // least squared noise over sum r^2 of the part
+  double limit = 0.0;                  // of a slice
+  double group_limit = 0.0;            // of a head or a shard
+};
+
 class Bounds {
  public:
   // `precision` is the coarser one that the programs compute in. Noise passes of the reference say
@@ -96,6 +106,18 @@ class Bounds {
   Bounds(const NoiseModel& noise, ElementType precision, bool same_precision);
 
   [[nodiscard]] Bound of(const Judged& judged) const;
+  // Nothing where the noise of the tensor's slices is not stored, or slices of its class are not
+  // judged. Requires: bounds_.of(judged) came from noise.
+  [[nodiscard]] std::optional<SliceBound> of_slices(const Judged& judged) const;
+  // For a deviation a = <c - r, r> / <r, r> of the factor from 1. With A = mean_k <m_k - r, r>^2:
+  //
+  //   scale^2 = growth (K A + 5 g s^2 ||r||^2 / n) / (K + 5) / ||r||^4 + u^2
+  //
+  // s^2 ||r||^2 / n is A where elements move independently, g by how much more A is, over all
+  // tensors of the kind: K numbers alone are no distribution. u is a rounding of f32, in which
+  // programs keep factors (of the storage type where the candidate computed a multiple).
+  [[nodiscard]] std::optional<FactorComparison> of_factor(const Judged& judged,
+                                                          double deviation) const;
   // By how much the scores of two experts may have moved against each other; see routing_check.h.
   // `margins` is the id of a router's margins, the largest of which is `largest`.
   [[nodiscard]] Bound of_flips(const TensorId& margins, std::int64_t tokens, double largest) const;

@@ -152,6 +152,25 @@ Observation operator_error(const OperatorResidual& residual) {
           {}};
 }
 
+Observation beyond_slice_bound(const SliceComparison& slice) {
+  const std::string held = slice.ranks.empty() || slice.where.find("rank") != std::string::npos
+                               ? ""
+                               : ", held by " + ranks_text(slice.ranks) + ",";
+  return {Symptom::kSlice,
+          slice.where + held + " differs " + short_number(slice.error / slice.bound) +
+              "x more than round-off explains there, while the whole tensor is within its bound",
+          slice.ranks};
+}
+
+Observation beyond_factor_bound(const FactorComparison& factor) {
+  return {Symptom::kFactor,
+          "candidate = (1 " + std::string(factor.deviation < 0.0 ? "- " : "+ ") +
+              short_number(std::abs(factor.deviation)) +
+              ") x reference, where round-off explains up to " + short_number(factor.bound) +
+              "; the error as a whole is within its bound",
+          {}};
+}
+
 Observation beyond_tolerance(const ToleranceCheck& check, std::span<const std::int64_t> shape) {
   const std::int64_t elements =
       element_count(std::vector<std::int64_t>(shape.begin(), shape.end()));

@@ -43,6 +43,10 @@ struct TensorPair {
 // For an error that the tensor's own operators have made.
 [[nodiscard]] Observation operator_error(const OperatorResidual& residual);
 
+// For a tensor that is within its bound as a whole.
+[[nodiscard]] Observation beyond_slice_bound(const SliceComparison& slice);
+[[nodiscard]] Observation beyond_factor_bound(const FactorComparison& factor);
+
 // For a tensor of logical `shape` with elements beyond a tolerance that the user asked for.
 [[nodiscard]] Observation beyond_tolerance(const ToleranceCheck& check,
                                            std::span<const std::int64_t> shape);

@@ -4,6 +4,7 @@
 #include "analysis/compatibility.h"
 #include "analysis/diagnosis/diagnosis.h"
 #include "analysis/diagnosis/evidence.h"
+#include "analysis/loss_check.h"
 #include "analysis/matching.h"
 #include "analysis/noise.h"
 #include "analysis/norm_check.h"
@@ -16,6 +17,7 @@
 #include <ttrace/noise_table.h>
 
 #include <algorithm>
+#include <charconv>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -185,6 +187,20 @@ std::vector<TensorVerdict>::const_iterator first_divergence(
                });
 }
 
+// Hidden units per head, where the model's description says both; else 0.
+std::int64_t head_size(const Section& model) {
+  const auto number = [&](const char* name) {
+    const auto found = model.find(name);
+    std::int64_t value = 0;
+    if (found != model.end()) {
+      std::from_chars(found->second.data(), found->second.data() + found->second.size(), value);
+    }
+    return value;
+  };
+  const std::int64_t heads = number("heads");
+  return heads > 1 && number("hidden") % heads == 0 ? number("hidden") / heads : 0;
+}
+
 }  // namespace
 
 Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& options) {
@@ -215,8 +231,12 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
     operators.emplace(*options.forced, candidate);
   }
   report.has_residuals = operators.has_value();
-  const Judge judge(
-      matches, bounds, same_precision, std::move(interruptions), operators ? &*operators : nullptr);
+  const Judge judge(matches,
+                    bounds,
+                    same_precision,
+                    std::move(interruptions),
+                    head_size(reference.manifest().model),
+                    operators ? &*operators : nullptr);
   const std::vector<Task> tasks = plan(matches, judge, options, report.warnings);
   report.left_out = judge.count() - tasks.size();
   report.tensors = judge_all(judge, tasks, options);
@@ -224,6 +244,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
     mark_behind_flips(report.tensors);
   }
   check_norms(report.tensors);
+  check_losses(matches, report.tensors);
   mark_untraced(report);
   mark_allowed(options, report);
 

@@ -87,6 +87,28 @@ Json tolerance_json(const Comparison* comparison) {
           {"worst", number(check.worst)}};
 }
 
+Json slice_json(const Comparison* comparison) {
+  if (comparison == nullptr || !comparison->slice) {
+    return nullptr;
+  }
+  const SliceComparison& slice = *comparison->slice;
+  return {{"where", slice.where},
+          {"ranks", slice.ranks},
+          {"error", number(slice.error)},
+          {"q", number(slice.q)},
+          {"bound", number(slice.bound)}};
+}
+
+Json factor_json(const Comparison* comparison) {
+  if (comparison == nullptr || !comparison->factor_in_noise) {
+    return nullptr;
+  }
+  const FactorComparison& factor = *comparison->factor_in_noise;
+  return {{"deviation", number(factor.deviation)},
+          {"scale", number(factor.scale)},
+          {"bound", number(factor.bound)}};
+}
+
 Json flips_json(const RoutingFlips& flips) {
   return {{"tokens", flips.tokens},
           {"flips", flips.flips},
@@ -140,6 +162,8 @@ Json tensor_json(const TensorVerdict& tensor) {
   json["tolerance"] = tolerance_json(c);
   json["q"] = c != nullptr && c->q ? number(*c->q) : Json();
   json["factor"] = c != nullptr ? number(c->factor) : Json();
+  json["factor_in_noise"] = factor_json(c);
+  json["slice"] = slice_json(c);
   json["max_difference"] = c != nullptr ? number(c->max_difference) : Json();
   json["max_index"] = c != nullptr && c->different > 0 ? Json(c->max_index) : Json();
   json["different"] = c != nullptr ? Json(c->different) : Json();

@@ -13,15 +13,16 @@ namespace {
 // (measured: 6 for activations after 8 layers, 17 for gradients); the first Adam update is nearly
 // the sign of the gradient, so parameters have no useful default.
 constexpr std::array kLimits = {
-    ClassLimit{TensorClass::kActivation, "activation", 2.0, 12.0},
-    ClassLimit{TensorClass::kActivationGradient, "activation gradient", 2.0, 40.0},
-    ClassLimit{TensorClass::kWeightGradient, "weight gradient", 2.0, 40.0},
-    ClassLimit{TensorClass::kVector, "vector", 4.0, 100.0},
-    ClassLimit{TensorClass::kOptimizerMatrix, "optimizer result", 2.0, 400.0},
-    ClassLimit{TensorClass::kOptimizerVector, "optimizer result of a vector", 4.0, 400.0},
-    ClassLimit{TensorClass::kLoss, "loss", 2.0, 12.0},
-    ClassLimit{TensorClass::kScale, "scale", 2.0, 40.0},
-    ClassLimit{TensorClass::kScalar, "scalar", 10.0, 40.0},
+    ClassLimit{TensorClass::kActivation, "activation", 2.0, 12.0, 6.0, 4.6, 8.0},
+    ClassLimit{TensorClass::kActivationGradient, "activation gradient", 2.0, 40.0, 6.0, 4.6, 8.0},
+    ClassLimit{TensorClass::kWeightGradient, "weight gradient", 2.0, 40.0, 6.0, 4.6, 8.0},
+    ClassLimit{TensorClass::kVector, "vector", 4.0, 100.0, 0.0, 0.0, 0.0},
+    ClassLimit{TensorClass::kOptimizerMatrix, "optimizer result", 2.0, 400.0, 0.0, 0.0, 0.0},
+    ClassLimit{
+        TensorClass::kOptimizerVector, "optimizer result of a vector", 4.0, 400.0, 0.0, 0.0, 0.0},
+    ClassLimit{TensorClass::kLoss, "loss", 2.0, 12.0, 6.0, 4.6, 8.0},
+    ClassLimit{TensorClass::kScale, "scale", 2.0, 40.0, 0.0, 0.0, 0.0},
+    ClassLimit{TensorClass::kScalar, "scalar", 10.0, 40.0, 0.0, 0.0, 0.0},
 };
 
 }  // namespace

@@ -15,6 +15,41 @@ TensorId of_all_microbatches(TensorId id) {
   return id;
 }
 
+// Sums until complete() makes means of them.
+void add(const NoiseRow& row, TensorNoise& noise) {
+  noise.mean_squared += row.sum_squared;
+  noise.largest_squared = std::max(noise.largest_squared, row.sum_squared);
+  noise.max_abs = std::max(noise.max_abs, row.max_abs);
+  noise.nonfinite += row.nonfinite;
+  const bool first = noise.passes++ == 0;
+  if (!row.along_reference || (!first && !noise.along_squared)) {
+    noise.along_squared.reset();
+    return;
+  }
+  noise.along_squared = noise.along_squared.value_or(0.0) + std::pow(*row.along_reference, 2);
+  if (row.slices.size() > noise.slices.size()) {
+    noise.slices.resize(row.slices.size());
+    noise.largest_slices.resize(row.slices.size());
+  }
+  for (std::size_t i = 0; i < row.slices.size(); ++i) {
+    noise.slices[i] += row.slices[i];
+    noise.largest_slices[i] = std::max(noise.largest_slices[i], row.slices[i]);
+  }
+}
+
+void complete(TensorNoise& noise) {
+  noise.mean_squared /= noise.passes;
+  if (!noise.along_squared) {
+    noise.slices.clear();
+    noise.largest_slices.clear();
+    return;
+  }
+  *noise.along_squared /= noise.passes;
+  for (double& slice : noise.slices) {
+    slice /= noise.passes;
+  }
+}
+
 }  // namespace
 
 NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Match> matches)
@@ -28,16 +63,11 @@ NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Mat
       if (by_row[i] == nullptr || by_row[i]->first != row.id) {
         by_row[i] = &*tensors_.try_emplace(row.id).first;
       }
-      TensorNoise& noise = by_row[i]->second;
-      noise.mean_squared += row.sum_squared;
-      noise.largest_squared = std::max(noise.largest_squared, row.sum_squared);
-      noise.max_abs = std::max(noise.max_abs, row.max_abs);
-      noise.nonfinite += row.nonfinite;
-      ++noise.passes;
+      add(row, by_row[i]->second);
     }
   }
   for (auto& [id, noise] : tensors_) {
-    noise.mean_squared /= noise.passes;
+    complete(noise);
     if (id.kind == Kind::kParamGrad) {
       if_all_alike_[{id.step, id.path}] += std::sqrt(noise.mean_squared);
       microbatches_[id.step].insert(id.microbatch);
@@ -56,7 +86,13 @@ NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Mat
     pool.element_variance += noise->mean_squared;
     pool.max_abs = std::max(pool.max_abs, noise->max_abs);
     const Record& record = *match.reference.front().record;
-    elements[key] += static_cast<double>(element_count(record.placement.logical_shape()));
+    const auto count = static_cast<double>(element_count(record.placement.logical_shape()));
+    elements[key] += count;
+    const double independent = noise->mean_squared * record.norm * record.norm / count;
+    if (noise->along_squared && independent > 0.0) {
+      alignments_[key].sum += *noise->along_squared / independent;
+      alignments_[key].tensors += 1.0;
+    }
     if (is_scale(match.id) && record.max_abs > 0.0) {
       const TensorId all = of_all_microbatches(match.id);
       RelativeNoise& relative = scales_[all];
@@ -81,6 +117,11 @@ const TensorNoise* NoiseModel::find(const TensorId& id) const {
 PooledNoise NoiseModel::pooled(const TensorId& id) const {
   const auto found = pools_.find({id.step, id.kind, id.slot});
   return found == pools_.end() ? PooledNoise{} : found->second;
+}
+
+PooledAlignment NoiseModel::alignment(const TensorId& id) const {
+  const auto found = alignments_.find({id.step, id.kind, id.slot});
+  return found == alignments_.end() ? PooledAlignment{} : found->second;
 }
 
 RelativeNoise NoiseModel::of_scale(const TensorId& id) const {

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -29,6 +30,11 @@ struct TensorNoise {
   double max_abs = 0.0;          // largest element of any m_k - r
   int passes = 0;                // that hold the tensor
   std::uint64_t nonfinite = 0;   // NaN and Inf that the passes produced
+  // By slice (slices.h), mean and largest over the passes; empty where not all passes tell, and of
+  // tensors that no pass moved.
+  std::vector<double> slices;
+  std::vector<double> largest_slices;
+  std::optional<double> along_squared;  // mean_k <m_k - r, r>^2, where all passes tell
 };
 
 // Of all tensors of one kind and slot in one step.
@@ -43,6 +49,15 @@ struct RelativeNoise {
   double max = 0.0;      // largest noise of an element over max |r|
 };
 
+// Of all tensors of one kind and slot in one step: how much more of the noise lies along r than if
+// elements moved independently of one another, mean of <m - r, r>^2 n / (||m - r||^2 ||r||^2).
+struct PooledAlignment {
+  double sum = 0.0;
+  double tensors = 0.0;
+
+  [[nodiscard]] double mean() const { return tensors == 0.0 ? 1.0 : sum / tensors; }
+};
+
 class NoiseModel {
  public:
   // `matches` give the tensors' sizes, which noise tables do not hold.
@@ -53,6 +68,7 @@ class NoiseModel {
   [[nodiscard]] const TensorNoise* find(const TensorId& id) const;
   // Of the tensors of this one's step, kind and slot; zeros where no pass holds any.
   [[nodiscard]] PooledNoise pooled(const TensorId& id) const;
+  [[nodiscard]] PooledAlignment alignment(const TensorId& id) const;
   // Zeros where no pass holds this scale or history, or one of another micro-batch.
   [[nodiscard]] RelativeNoise of_scale(const TensorId& id) const;
   // Sum over the micro-batches m of s_m of `parameter`'s gradient: how far its accumulated gradient
@@ -68,6 +84,7 @@ class NoiseModel {
   int passes_ = 0;
   std::unordered_map<TensorId, TensorNoise, TensorIdHash> tensors_;
   std::map<std::tuple<std::int64_t, Kind, int>, PooledNoise> pools_;
+  std::map<std::tuple<std::int64_t, Kind, int>, PooledAlignment> alignments_;
   std::map<TensorId, RelativeNoise> scales_;  // by id without micro-batch
   std::map<std::pair<std::int64_t, std::string>, double> if_all_alike_;
   std::map<std::int64_t, std::set<std::int64_t>> microbatches_;  // by step

@@ -64,8 +64,12 @@ std::string_view name_of(Symptom symptom) {
       return "collective_wrong";
     case Symptom::kNorm:
       return "norm_wrong";
+    case Symptom::kMean:
+      return "mean_wrong";
     case Symptom::kFactor:
       return "factor";
+    case Symptom::kSlice:
+      return "slice_out_of_bound";
     case Symptom::kOutOfBound:
       return "out_of_bound";
     case Symptom::kOperator:

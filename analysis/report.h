@@ -54,7 +54,9 @@ enum class Symptom : std::uint8_t {
   kMessage,           // received is not what was sent
   kCollective,        // a collective returns what its inputs do not make
   kNorm,              // a norm is not that of the tensors it is made from
+  kMean,              // a mean is not that of the tensor it is made from
   kFactor,            // candidate = factor x reference explains the error
+  kSlice,             // within bound as a whole, but not in a slice, a head or a shard
   kOutOfBound,        // any other error beyond the bound
   kOperator,          // not what its operators make of the candidate's own inputs
 };
@@ -63,6 +65,27 @@ enum class Symptom : std::uint8_t {
 [[nodiscard]] std::string_view name_of(Tier tier);
 [[nodiscard]] std::string_view name_of(Status status);
 [[nodiscard]] std::string_view name_of(Symptom symptom);
+
+// The part of a tensor that is farthest beyond the noise there, or nearest to its bound; see
+// slices.h.
+struct SliceComparison {
+  std::string where;       // "rows 17:18 of dimension 0"
+  std::vector<int> ranks;  // candidate's, that hold it
+  double error = 0.0;      // ||c - r|| over it
+  double q = 0.0;          // error over its own noise scale
+  double bound = 0.0;
+
+  [[nodiscard]] bool beyond() const { return error > bound; }
+};
+
+// alpha - 1 against what it is in noise passes; see Bounds::of_factor.
+struct FactorComparison {
+  double deviation = 0.0;  // <c - r, r> / <r, r>
+  double scale = 0.0;      // its noise
+  double bound = 0.0;
+
+  [[nodiscard]] bool beyond() const { return deviation > bound || deviation < -bound; }
+};
 
 // Candidate c against reference r, both whole logical tensors. Norms are Frobenius norms over the
 // elements that are finite on both sides.
@@ -78,6 +101,8 @@ struct Comparison {
   std::vector<std::int64_t> max_index;  // its logical index; empty for scalars and equal tensors
   std::int64_t different = 0;           // elements that are not equal
   std::int64_t elements = 0;
+  std::optional<SliceComparison> slice;             // absent where slices are not judged
+  std::optional<FactorComparison> factor_in_noise;  // absent where factors are not judged
   // Where the user gave a tolerance, it decides, and `bound` is the largest error it can admit.
   std::optional<ToleranceCheck> asked;
 

@@ -33,6 +33,7 @@ bool may_follow_from_flip(const TensorVerdict& tensor) {
       return true;
     case Symptom::kNotEqual:
     case Symptom::kFactor:
+    case Symptom::kSlice:
     case Symptom::kOutOfBound:
       return tensor.origin == BoundOrigin::kNoise || tensor.origin == BoundOrigin::kClassDefault;
     default:

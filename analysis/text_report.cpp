@@ -72,6 +72,11 @@ void write_numbers(std::ostream& out, const TensorVerdict& tensor) {
     out << "; relative errors below " << short_number(comparison.detectable) << " go unseen";
   }
   out << '\n';
+  if (tensor.symptom == Symptom::kSlice) {
+    out << "  slice: " << comparison.slice->where << ": error "
+        << short_number(comparison.slice->error) << ", bound "
+        << short_number(comparison.slice->bound) << '\n';
+  }
   if (comparison.different > 0) {
     out << "  elements: largest difference " << short_number(comparison.max_difference);
     if (!comparison.max_index.empty()) {
@@ -123,6 +128,9 @@ std::string short_cause(const TensorVerdict& tensor) {
   if (tensor.is_inherited()) {
     return "inherited";
   }
+  if (tensor.symptom == Symptom::kSlice) {
+    return tensor.comparison->slice->where;
+  }
   if (tensor.symptom == Symptom::kFactor) {
     return "factor " + factor_text(tensor.comparison->factor);
   }
@@ -135,7 +143,12 @@ using Row = std::array<std::string, 5>;
 
 Row row_of(const TensorVerdict& tensor) {
   Row row{to_string(tensor.id), "-", "-", "-", short_cause(tensor)};
-  if (tensor.comparison) {
+  if (tensor.symptom == Symptom::kSlice) {
+    const SliceComparison& slice = *tensor.comparison->slice;
+    row[1] = short_number(slice.error);
+    row[2] = short_number(slice.bound);
+    row[3] = short_number(slice.error / slice.bound);
+  } else if (tensor.comparison) {
     row[1] = short_number(tensor.comparison->error);
     row[2] = short_number(tensor.comparison->bound);
     row[3] = short_number(tensor.comparison->ratio());

@@ -2,6 +2,7 @@
 
 #include "analysis/gradient_factor.h"
 #include "analysis/routing_check.h"
+#include "analysis/slices.h"
 #include "analysis/wording.h"
 
 #include <ttrace/error.h>
@@ -226,6 +227,7 @@ void conclude(TensorVerdict& verdict, const std::vector<Observation>& observatio
 bool is_size(const Observation& observation) {
   return observation.symptom == Symptom::kNotEqual || observation.symptom == Symptom::kFactor ||
          observation.symptom == Symptom::kOutOfBound || observation.symptom == Symptom::kOperator ||
+         observation.symptom == Symptom::kSlice ||
          observation.symptom == Symptom::kIllegalFlip;
 }
 
@@ -487,22 +489,49 @@ void Judge::compare_values(const Match& match,
   const Statistics statistics = statistics_of(reference, candidate);
   const bool rescaled = !is_power_of_two(factor_between(match.reference, match.candidate)) &&
                         !are_powers_of_two(match.reference, match.candidate);
-  const Bound bound =
-      bounds_.of({match.id,
-                  reference.shape.size(),
-                  coarser(storage_type(match.reference), storage_type(match.candidate)),
-                  statistics,
-                  rescaled});
+  const Judged judged{match.id,
+                      reference.shape.size(),
+                      coarser(storage_type(match.reference), storage_type(match.candidate)),
+                      statistics,
+                      rescaled};
+  const Bound bound = bounds_.of(judged);
   verdict.origin = bound.origin;
   verdict.bound_source = bound.source;
-  const Comparison comparison = comparison_of(statistics, bound, reference.shape);
-  verdict.comparison = comparison;
-  observe_nonfinite(match, statistics, pair_of(reference, candidate), observations);
+  const TensorPair pair = pair_of(reference, candidate);
+  verdict.comparison = comparison_of(statistics, bound, reference.shape);
+  Comparison& comparison = *verdict.comparison;
+  if (bound.origin == BoundOrigin::kNoise && bound.value > 0.0) {
+    compare_parts(match, judged, pair, comparison);
+  }
+  observe_nonfinite(match, statistics, pair, observations);
   // Squares of tiny differences may vanish: equality is judged by the largest one.
   const bool beyond =
       bound.value == 0.0 ? comparison.max_difference > 0.0 : comparison.error > bound.value;
   if (beyond) {
     observations.push_back(beyond_bound(comparison, bound));
+  } else if (comparison.slice && comparison.slice->beyond()) {
+    observations.push_back(beyond_slice_bound(*comparison.slice));
+  } else if (comparison.factor_in_noise && comparison.factor_in_noise->beyond()) {
+    observations.push_back(beyond_factor_bound(*comparison.factor_in_noise));
+  }
+}
+
+void Judge::compare_parts(const Match& match,
+                          const Judged& judged,
+                          const TensorPair& pair,
+                          Comparison& comparison) const {
+  const std::optional<SliceBound> bound = bounds_.of_slices(judged);
+  if (judged.statistics.difference_squared == 0.0 || match.id.kind == Kind::kRouting) {
+    return;
+  }
+  const Slices slices = sum_slices(pair);
+  if (bound) {
+    const bool has_heads = match.id.path.find("attention") != std::string::npos;
+    comparison.slice = worst_slice(pair, slices, {*bound, match.candidate, has_heads ? head_ : 0});
+  }
+  if (slices.all.reference_squared > 0.0) {
+    comparison.factor_in_noise =
+        bounds_.of_factor(judged, slices.all.along_reference / slices.all.reference_squared);
   }
 }
 

@@ -29,16 +29,19 @@ struct Interruptions {
 class Judge {
  public:
   // Keeps references. `same_precision`: element types must then be equal on both sides.
+  // `head`: size of an attention head, 0 where it is not known.
   Judge(std::span<const Match> matches,
         const Bounds& bounds,
         bool same_precision,
         Interruptions interruptions = {},
+        std::int64_t head = 0,
         const OperatorCheck* operators = nullptr)
       : matches_(matches),
         bounds_(bounds),
         self_check_(matches, interruptions.candidate),
         same_precision_(same_precision),
         interruptions_(std::move(interruptions)),
+        head_(head),
         operators_(operators) {}
 
   // Whether a tensor gets a verdict; see self_check.h for those that do not.
@@ -72,11 +75,18 @@ class Judge {
                       TensorVerdict& verdict,
                       std::vector<Observation>& observations) const;
 
+  // The same in its slices and its factor. Requires: the tensor's bound came from noise.
+  void compare_parts(const Match& match,
+                     const Judged& judged,
+                     const TensorPair& pair,
+                     Comparison& comparison) const;
+
   std::span<const Match> matches_;
   const Bounds& bounds_;
   SelfCheck self_check_;
   bool same_precision_;
   Interruptions interruptions_;
+  std::int64_t head_;
   const OperatorCheck* operators_;  // null without forced passes
 };
 

@@ -4,6 +4,7 @@
 #include <ttrace/log.h>
 #include <ttrace/merge.h>
 #include <ttrace/noise_table.h>
+#include <ttrace/slices.h>
 #include <ttrace/statistics.h>
 #include <ttrace/trace_reader.h>
 
@@ -68,6 +69,20 @@ MergeResult merge_one(const Record& record, std::span<const std::byte> bytes) {
   return result;
 }
 
+// Where nothing moved there is nothing to tell of slices.
+void add_slices(const MergeResult& reference, const MergeResult& mine, NoiseRow& row) {
+  row.along_reference = 0.0;
+  if (row.sum_squared == 0.0 || !is_floating(mine.type)) {
+    return;
+  }
+  const Slices slices = sum_slices(
+      reference.shape, reference.type, reference.bytes.data(), mine.type, mine.bytes.data());
+  row.along_reference = slices.all.along_reference;
+  for (const SliceSums& sums : slices.sums) {
+    row.slices.push_back(sums.difference_squared);
+  }
+}
+
 void NoiseSink::append(Record record, std::vector<std::byte> bytes) {
   const auto found = by_id_.find(record.id);
   if (found == by_id_.end()) {
@@ -100,6 +115,7 @@ void NoiseSink::append(Record record, std::vector<std::byte> bytes) {
     row.nonfinite = static_cast<std::uint64_t>(
         std::max<std::int64_t>(1, statistics.candidate_nonfinite - statistics.reference_nonfinite));
   }
+  add_slices(reference, mine, row);
   pass_.rows.push_back(std::move(row));
 }
 

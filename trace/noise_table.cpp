@@ -1,6 +1,7 @@
 #include "hdf5_input.h"
 #include "hdf5_output.h"
 #include "hdf5_table.h"
+#include "hdf5_tensor.h"
 #include "trace_schema.h"
 
 #include <ttrace/error.h>
@@ -9,10 +10,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <unordered_set>
@@ -32,6 +35,17 @@ constexpr std::array<Column, 4> kNoiseColumns = {{
     {"nonfinite", ColumnType::kU64},
 }};
 
+// Row for row beside kNoiseTable. Where the numbers of a tensor's slices lie in kSliceValues.
+constexpr const char* kSliceTable = "/noise_slices";
+constexpr const char* kSliceValues = "/noise_slice_values";
+
+enum SliceColumn : std::size_t { kAlongReference, kFirstSlice, kSliceCount };
+constexpr std::array<Column, 3> kSliceColumns = {{
+    {"along_reference", ColumnType::kF64},
+    {"first", ColumnType::kU64},
+    {"count", ColumnType::kU64},
+}};
+
 void check_values(const NoiseRow& row) {
   // Written so that NaN is refused as well.
   TTRACE_CHECK(row.sum_squared >= 0.0 && row.max_abs >= 0.0,
@@ -43,6 +57,16 @@ void check_values(const NoiseRow& row) {
                " and the maximum ",
                row.max_abs,
                ", which are not both 0 or more");
+}
+
+void check_slices(const NoiseRow& row) {
+  const bool squares = std::all_of(
+      row.slices.begin(), row.slices.end(), [](double squared) { return squared >= 0.0; });
+  TTRACE_CHECK(squares && !(row.along_reference && std::isnan(*row.along_reference)),
+               FormatError,
+               "the noise of slices of ",
+               to_string(row.id),
+               " holds what is no sum of squares");
 }
 
 [[noreturn]] void throw_damaged_row(const Hdf5Input& file,
@@ -94,6 +118,53 @@ void read_values(const Hdf5Input& file, const Table& table, std::vector<NoiseRow
   }
 }
 
+std::vector<double> read_slice_values(const Hdf5Input& file) {
+  if (!file.has_dataset(kSliceValues)) {
+    return {};
+  }
+  const std::string action = std::string("read ") + kSliceValues;
+  const Hdf5Id dataset = file.open_dataset(kSliceValues);
+  const Hdf5Id space(H5Dget_space(dataset.get()), H5Sclose, file.path(), action);
+  const auto count = file.check(H5Sget_simple_extent_npoints(space.get()), action);
+  // Bounds the memory by the size of the file.
+  if (file.extent_of(dataset, kSliceValues).bytes / sizeof(double) <
+      static_cast<std::uint64_t>(count)) {
+    file.throw_damaged(std::string(kSliceValues) + " has fewer bytes than its numbers need");
+  }
+  std::vector<double> values(static_cast<std::size_t>(count));
+  file.check(H5Dread(dataset.get(), H5T_IEEE_F64LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
+             action);
+  return values;
+}
+
+// Nothing where the table is of an earlier version.
+void read_slices(const Hdf5Input& file, std::vector<NoiseRow>& rows) {
+  for (NoiseRow& row : rows) {  // may be copies of another pass's
+    row.along_reference.reset();
+    row.slices.clear();
+  }
+  if (!file.has_dataset(kSliceTable)) {
+    return;
+  }
+  const Table table(file, kSliceTable, kSliceColumns);
+  if (table.rows() != rows.size()) {
+    file.throw_damaged(std::string(kSliceTable) + " has " + std::to_string(table.rows()) +
+                       " rows beside " + std::to_string(rows.size()) + " of the noise table");
+  }
+  const std::vector<double> values = read_slice_values(file);
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    const std::uint64_t first = table.u64(row, kFirstSlice);
+    const std::uint64_t count = table.u64(row, kSliceCount);
+    if (first > values.size() || count > values.size() - first) {
+      throw_damaged_row(file, row, "its slices lie beyond all there are");
+    }
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first);
+    rows[row].along_reference = table.f64(row, kAlongReference);
+    rows[row].slices.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
+    parse_part(file, row, [&] { check_slices(rows[row]); });
+  }
+}
+
 // Reads the passes of one reference. They mostly hold the same ids in the same order, and those
 // need not be parsed and told apart again.
 class PassReader {
@@ -114,6 +185,7 @@ class PassReader {
       read_ids(file, table, pass.rows);
     }
     read_values(file, table, pass.rows);
+    read_slices(file, pass.rows);
     table_ = std::move(table);
     return pass;
   }
@@ -121,6 +193,31 @@ class PassReader {
  private:
   std::optional<Table> table_;  // of the previous pass
 };
+
+// Nothing where a row was made without them, as one of a table of an earlier version is.
+void write_slices(const NoisePass& pass, Hdf5Output& output) {
+  const bool known = std::all_of(pass.rows.begin(), pass.rows.end(), [](const NoiseRow& row) {
+    return row.along_reference.has_value();
+  });
+  if (!known) {
+    return;
+  }
+  TableBuilder table(kSliceColumns);
+  std::vector<double> values;
+  for (const NoiseRow& row : pass.rows) {
+    table.add_row(
+        {*row.along_reference, std::uint64_t{values.size()}, std::uint64_t{row.slices.size()}});
+    values.insert(values.end(), row.slices.begin(), row.slices.end());
+  }
+  table.write(output.id(), kSliceTable, output.path());
+  if (!values.empty()) {
+    write_dataset(output,
+                  kSliceValues,
+                  hdf5_type(ElementType::kF64, output.path()),
+                  {values.size()},
+                  std::as_bytes(std::span(values)));
+  }
+}
 
 // Finished tables only: a `.tmp` is a pass that is still running or was killed.
 bool is_noise_file(const std::filesystem::path& path) {
@@ -147,12 +244,14 @@ void write_noise(const std::string& directory, const NoisePass& pass) {
     std::string id = to_string(row.id);
     TTRACE_CHECK(ids.insert(id).second, FormatError, path, ": ", id, " is given twice");
     check_values(row);
+    check_slices(row);
     table.add_row({std::move(id), row.sum_squared, row.max_abs, row.nonfinite});
   }
   Hdf5Output output(path, kOwnDatasetBytes, kDatasetAlignment);
   output.write_attribute(kFormatAttribute, kFormatVersion);
   output.write_attribute(kSeedAttribute, pass.seed);
   table.write(output.id(), kNoiseTable, output.path());
+  write_slices(pass, output);
   output.finish();
 }
 

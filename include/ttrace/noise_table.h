@@ -8,6 +8,7 @@
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,11 @@ struct TTRACE_API NoiseRow {
   double sum_squared = 0.0;     // ||m - r||^2
   double max_abs = 0.0;         // max |m - r|
   std::uint64_t nonfinite = 0;  // NaN and Inf in m where r is finite
+  // <m - r, r>: what a factor of m would be. Tables of earlier versions have none.
+  std::optional<double> along_reference = {};
+  // ||m - r||^2 of every slice (slices.h), where there are any and sum_squared is above 0. Tables
+  // of earlier versions have none.
+  std::vector<double> slices = {};
 };
 
 struct TTRACE_API NoisePass {

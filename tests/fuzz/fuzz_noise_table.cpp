@@ -12,7 +12,11 @@ std::string good_file(const std::string& folder) {
   NoisePass pass{.seed = 1, .rows = {}};
   for (const char* id :
        {"s0/m0/output/fc1/0", "s0/m1/grad_output/fc1/0#1~", "s0/main_grad/a.b/0"}) {
-    pass.rows.push_back({.id = parse_tensor_id(id), .sum_squared = 1e-6, .max_abs = 1e-3});
+    pass.rows.push_back({.id = parse_tensor_id(id),
+                         .sum_squared = 1e-6,
+                         .max_abs = 1e-3,
+                         .along_reference = -1e-7,
+                         .slices = {4e-7, 6e-7}});
   }
   write_noise(folder, pass);
   return fuzz::read_all(noise_file(folder, 1));
@@ -20,7 +24,8 @@ std::string good_file(const std::string& folder) {
 
 bool equal(const NoiseRow& left, const NoiseRow& right) {
   return left.id == right.id && left.sum_squared == right.sum_squared &&
-         left.max_abs == right.max_abs && left.nonfinite == right.nonfinite;
+         left.max_abs == right.max_abs && left.nonfinite == right.nonfinite &&
+         left.along_reference == right.along_reference && left.slices == right.slices;
 }
 
 }  // namespace

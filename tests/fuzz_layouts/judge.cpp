@@ -52,6 +52,26 @@ Distance largest_distance(const nlohmann::json& tensors) {
   return worst;
 }
 
+void add_parts(const nlohmann::json& tensors, PartsByKind& parts) {
+  const auto raise = [](double& largest, double error, const nlohmann::json& bound) {
+    largest = std::max(largest, error / testing::number_of(bound));
+  };
+  for (const auto& tensor : tensors) {
+    const Kind kind = parse_tensor_id(tensor.at("id").get<std::string>()).kind;
+    NearestParts& nearest = parts[std::string(ttrace::name_of(kind))];
+    if (const auto& slice = tensor.at("slice"); !slice.is_null()) {
+      const bool row = slice.at("where").get<std::string>().starts_with("row");
+      raise(row ? nearest.slice : nearest.group,
+            testing::number_of(slice.at("error")),
+            slice.at("bound"));
+    }
+    if (const auto& factor = tensor.at("factor_in_noise"); !factor.is_null()) {
+      raise(
+          nearest.factor, std::abs(testing::number_of(factor.at("deviation"))), factor.at("bound"));
+    }
+  }
+}
+
 CaseResult judge(const Case& layout, const std::string& folder, const JudgeOptions& options) {
   std::filesystem::create_directories(folder);
   const testing::TrainingRun training{.config = folder + "/config.yaml",
@@ -73,6 +93,7 @@ CaseResult judge(const Case& layout, const std::string& folder, const JudgeOptio
   if (!check.problem.empty()) {
     return {Judgement::kNoVerdict, check.problem, 0.0, check.seconds};
   }
+  add_parts(check.report.at("tensors"), result.parts);
   std::ostringstream detail;
   if (layout.precision == "f64") {
     const Distance worst = largest_distance(check.report.at("tensors"));

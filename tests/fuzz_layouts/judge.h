@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -21,11 +22,23 @@ enum class Judgement : char {
 
 [[nodiscard]] std::string_view name_of(Judgement judgement);
 
+// How near the tensors of a kind come to their bounds, error over bound.
+struct NearestParts {
+  double slice = 0.0;   // of a row or an index of a dimension, where that is the nearest part
+  double group = 0.0;   // of a head or a shard, where that is
+  double factor = 0.0;  // of the factor
+};
+using PartsByKind = std::map<std::string, NearestParts, std::less<>>;
+
+// Adds the tensors of a report.
+void add_parts(const nlohmann::json& tensors, PartsByKind& parts);
+
 struct CaseResult {
   Judgement judgement = Judgement::kClean;
   std::string detail;     // one line; empty for a clean case
   double distance = 0.0;  // largest_distance(), in f64
   double seconds = 0.0;
+  PartsByKind parts = {};
 };
 
 struct JudgeOptions {

@@ -152,8 +152,27 @@ void print_coverage(const std::vector<Case>& cases) {
   std::cout << "\n";
 }
 
+void print_parts(const Run& run) {
+  PartsByKind all;
+  for (const CaseResult& result : run.results) {
+    for (const auto& [kind, parts] : result.parts) {
+      all[kind].slice = std::max(all[kind].slice, parts.slice);
+      all[kind].group = std::max(all[kind].group, parts.group);
+      all[kind].factor = std::max(all[kind].factor, parts.factor);
+    }
+  }
+  std::cout << "largest error over bound of a slice, a group of slices and a factor:";
+  for (const char* separator = " "; const auto& [kind, parts] : all) {
+    std::cout << separator << kind << " " << std::setprecision(2) << parts.slice << " "
+              << parts.group << " " << parts.factor;
+    separator = ", ";
+  }
+  std::cout << "\n";
+}
+
 int print_summary(const std::vector<Case>& cases, const Run& run, const Options& options) {
   print_coverage(cases);
+  print_parts(run);
   double largest = 0.0;
   double seconds = 0.0;
   int alarms = 0;

@@ -3,6 +3,7 @@
 
 #include <ttrace/error.h>
 #include <ttrace/noise_table.h>
+#include <ttrace/slices.h>
 
 #include <gmock/gmock.h>
 
@@ -245,6 +246,46 @@ tensors:
     EXPECT_LT(relative.at(id), 3e-6) << id;
   }
   EXPECT_NE(table(2).rows.size(), 0U);
+}
+
+TEST_F(NoisePasses, TableTellsTheNoiseOfEverySlice) {
+  annotations_ = Annotations::parse(R"(
+tensors:
+  - path: "*.weight"
+    value: "f h"
+  - path: "*.bias"
+    value: "f"
+  - path: "**"
+    value: "b h"
+)");
+  run(reference_pass(trace_.path()), [&](Microbatch& microbatch) { train(microbatch); });
+  run(noise_pass(trace_.path(), 1), [&](Microbatch& microbatch) { train(microbatch); });
+  const RankFile reference(testing::step0(trace_));
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  for (const Record& record : reference.records()) {
+    shapes[to_string(record.id)] = record.placement.logical_shape();
+  }
+  std::size_t sliced = 0;
+  for (const NoiseRow& row : table(1).rows) {
+    SCOPED_TRACE(to_string(row.id));
+    ASSERT_TRUE(row.along_reference.has_value());
+    EXPECT_LE(std::abs(*row.along_reference), row.sum_squared == 0.0 ? 0.0 : 1.0);
+    if (row.sum_squared == 0.0) {
+      EXPECT_TRUE(row.slices.empty());
+      continue;
+    }
+    std::size_t count = 0;
+    for (const Slicing& slicing : slicings_of(shapes.at(to_string(row.id)))) {
+      double sum = 0.0;
+      for (std::int64_t i = 0; i < slicing.count; ++i) {
+        sum += row.slices.at(count++);
+      }
+      EXPECT_NEAR(sum, row.sum_squared, 1e-5 * row.sum_squared);
+      ++sliced;
+    }
+    EXPECT_EQ(row.slices.size(), count);
+  }
+  EXPECT_GT(sliced, 8U);
 }
 
 TEST_F(NoisePasses, WithoutADimensionOfSamplesActivationsAreLeftOut) {

@@ -11,11 +11,14 @@
 #include <filesystem>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace ttrace {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::message_of;
@@ -52,6 +55,52 @@ TEST(NoiseTable, RoundTripsExactlyAndComesBackBySeed) {
   EXPECT_EQ(to_string(passes[1].rows[1].id), "s0/m0/output/a/0");
   EXPECT_EQ(passes[1].rows[1].nonfinite, std::numeric_limits<std::uint64_t>::max());
   EXPECT_EQ(passes[2].seed, 12);
+}
+
+NoiseRow sliced_row(const std::string& path, double along, std::vector<double> slices) {
+  NoiseRow result = row(path, 1.0, 1.0, 0);
+  result.along_reference = along;
+  result.slices = std::move(slices);
+  return result;
+}
+
+TEST(NoiseTable, SlicesRoundTrip) {
+  const TemporaryDirectory folder;
+  write_noise(folder.path(),
+              {1,
+               {sliced_row("a", -0.1, {0.25, 0.75}),
+                sliced_row("b", 0.0, {}),
+                sliced_row("c", 2.0, {7.0})}});
+  write_noise(folder.path(), {2, {sliced_row("a", 1.0, {}), sliced_row("b", 0.0, {})}});
+  const auto passes = read_noise(folder.path());
+  ASSERT_EQ(passes.size(), 2U);
+  ASSERT_EQ(passes[0].rows.size(), 3U);
+  EXPECT_EQ(passes[0].rows[0].along_reference, -0.1);
+  EXPECT_THAT(passes[0].rows[0].slices, ElementsAre(0.25, 0.75));
+  EXPECT_THAT(passes[0].rows[1].slices, IsEmpty());
+  EXPECT_EQ(passes[0].rows[2].along_reference, 2.0);
+  EXPECT_THAT(passes[0].rows[2].slices, ElementsAre(7.0));
+  EXPECT_THAT(passes[1].rows[0].slices, IsEmpty());
+}
+
+// Files of before slices were stored have the first table alone.
+TEST(NoiseTable, TableWithoutSlicesIsReadBesideOneThatHasThem) {
+  const TemporaryDirectory folder;
+  write_noise(folder.path(), {1, {sliced_row("a", 1.0, {1.0})}});
+  write_noise(folder.path(), {2, {row("a", 1.0, 1.0, 0)}});
+  const auto passes = read_noise(folder.path());
+  ASSERT_EQ(passes.size(), 2U);
+  EXPECT_TRUE(passes[0].rows[0].along_reference.has_value());
+  EXPECT_FALSE(passes[1].rows[0].along_reference.has_value());
+  EXPECT_THAT(passes[1].rows[0].slices, IsEmpty());
+}
+
+TEST(NoiseTable, SlicesThatAreNoSumsOfSquaresAreRefused) {
+  const TemporaryDirectory folder;
+  EXPECT_THAT(message_of<FormatError>([&] {
+                write_noise(folder.path(), {1, {sliced_row("a", 1.0, {1.0, -1.0})}});
+              }),
+              HasSubstr("s0/m0/output/a/0"));
 }
 
 TEST(NoiseTable, ReferenceWithoutNoiseHasNoPasses) {

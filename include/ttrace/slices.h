@@ -1,0 +1,72 @@
+// Sums over the slices of a pair of tensors, all of them in one pass.
+//
+// A slice holds all elements that have one index in one dimension; a row those that differ in the
+// last index only. Sums are taken in double, in row-major order and by one thread, so that nothing
+// but the tensors decides their bits.
+//
+// Thread-safety: values and free functions without shared state; call from any thread.
+#pragma once
+
+#include <ttrace/element_type.h>
+#include <ttrace/export.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace ttrace {
+
+// Longer dimensions are not sliced: their slices are many and hold little each.
+inline constexpr std::int64_t kMostSlices = 65536;
+
+// Reference r, other side c, d = c - r. Sums are over elements finite on both sides.
+struct TTRACE_API SliceSums {
+  std::int64_t count = 0;
+  double reference_squared = 0.0;   // sum r^2
+  double difference_squared = 0.0;  // sum d^2
+  double along_reference = 0.0;     // sum r d: <c, r> - <r, r> without what cancels there
+  double difference = 0.0;          // sum d
+
+  void add(const SliceSums& other);
+};
+
+// One way to cut a tensor into slices.
+struct TTRACE_API Slicing {
+  std::size_t dim = 0;  // the shape's size where the slices are rows of several leading dimensions
+  std::int64_t count = 0;  // slices
+  std::size_t first = 0;   // position of slice 0 among those of all slicings
+
+  bool operator==(const Slicing&) const = default;
+};
+
+// Every dimension of 2 to kMostSlices indices, in ascending order, then rows where several leading
+// dimensions make up at most kMostSlices of them. None where fewer than two dimensions have more
+// than one index: slices would be single elements or everything.
+[[nodiscard]] TTRACE_API std::vector<Slicing> slicings_of(std::span<const std::int64_t> shape);
+
+struct TTRACE_API Slices {
+  std::vector<Slicing> slicings;
+  std::vector<SliceSums> sums;  // slicing by slicing
+  SliceSums all;                // of the whole tensor
+
+  [[nodiscard]] std::span<const SliceSums> of(const Slicing& slicing) const {
+    return std::span(sums).subspan(slicing.first, static_cast<std::size_t>(slicing.count));
+  }
+};
+
+// Row-major tensors of one shape.
+[[nodiscard]] TTRACE_API Slices sum_slices(std::span<const std::int64_t> shape,
+                                           ElementType reference_type,
+                                           const void* reference,
+                                           ElementType other_type,
+                                           const void* other);
+
+// Of `count` consecutive elements.
+[[nodiscard]] TTRACE_API SliceSums sum_elements(ElementType reference_type,
+                                                const void* reference,
+                                                ElementType other_type,
+                                                const void* other,
+                                                std::int64_t count);
+
+}  // namespace ttrace

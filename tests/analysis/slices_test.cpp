@@ -1,0 +1,305 @@
+#include "analysis/slices.h"
+
+#include "analysis/diff.h"
+#include "analysis/limits.h"
+#include "analysis/trace_builder.h"
+#include "support/temporary_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::TemporaryDirectory;
+using testing::Tensor;
+using testing::TraceBuilder;
+using testing::wavy;
+
+TEST(SumGroups, RunsOfSlicesAreAdded) {
+  std::vector<SliceSums> slices(6);
+  for (int i = 0; i < 6; ++i) {
+    slices[static_cast<std::size_t>(i)] = {1, 1.0, static_cast<double>(i), 0.5, -1.0};
+  }
+  const std::vector<SliceSums> groups = sum_groups(slices, 3);
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[0].difference_squared, 3.0);
+  EXPECT_EQ(groups[1].difference_squared, 12.0);
+  EXPECT_EQ(groups[1].count, 3);
+  EXPECT_EQ(groups[1].along_reference, 1.5);
+  EXPECT_EQ(groups[1].difference, -3.0);
+}
+
+Placement placed(std::vector<DimPlacement> dims) {
+  Placement placement;
+  placement.dims = std::move(dims);
+  return placement;
+}
+
+constexpr std::int64_t kRows = 8;
+constexpr std::int64_t kColumns = 6;
+
+// r is 0 and c is the element's position, so that sums tell which elements are in.
+class SumShards : public ::testing::Test {
+ protected:
+  SumShards() {
+    for (std::size_t i = 0; i < candidate_.size(); ++i) {
+      candidate_[i] = static_cast<double>(i);
+    }
+  }
+  void add(Placement placement) {
+    records_.push_back(std::make_unique<Record>());
+    records_.back()->placement = std::move(placement);
+    shards_.push_back({static_cast<int>(shards_.size()), records_.back().get(), {}});
+  }
+  std::vector<ShardSums> run() const {
+    const TensorPair pair{
+        shape_, ElementType::kF64, reference_.data(), ElementType::kF64, candidate_.data()};
+    return sum_shards(pair, shards_);
+  }
+
+  std::vector<std::int64_t> shape_{kRows, kColumns};
+  std::vector<double> reference_ = std::vector<double>(kRows * kColumns);
+  std::vector<double> candidate_ = std::vector<double>(kRows * kColumns);
+  std::vector<std::unique_ptr<Record>> records_;
+  std::vector<Shard> shards_;
+};
+
+TEST_F(SumShards, ZigzagRowsOfOneRankAreOneShard) {
+  add(placed({{4, kRows, {{0, 0, 2}, {2, 6, 2}}}, {kColumns, kColumns, {{0, 0, kColumns}}}}));
+  const auto shards = run();
+  ASSERT_EQ(shards.size(), 1U);
+  double expected = 0.0;
+  for (const int row : {0, 1, 6, 7}) {
+    for (int column = 0; column < kColumns; ++column) {
+      expected += static_cast<double>(row * kColumns + column);
+    }
+  }
+  EXPECT_EQ(shards[0].sums.count, 4 * kColumns);
+  EXPECT_EQ(shards[0].sums.difference, expected);
+}
+
+TEST_F(SumShards, ReplicasAndAddendsOfOneRegionAreOne) {
+  Placement left = placed({{kRows, kRows, {{0, 0, kRows}}}, {3, kColumns, {{0, 0, 3}}}});
+  const Placement right = placed({{kRows, kRows, {{0, 0, kRows}}}, {3, kColumns, {{0, 3, 3}}}});
+  add(left);
+  add(right);
+  left.partial_count = 2;
+  left.partial_index = 1;
+  add(left);
+  const auto shards = run();
+  ASSERT_EQ(shards.size(), 2U);
+  EXPECT_THAT(shards[0].ranks, ElementsAre(0, 2));
+  EXPECT_THAT(shards[1].ranks, ElementsAre(1));
+  EXPECT_EQ(shards[0].sums.count, kRows * 3);
+  EXPECT_EQ(shards[1].sums.difference - shards[0].sums.difference, 3.0 * kRows * 3);
+}
+
+TEST_F(SumShards, AFlatRangeHoldsItsElements) {
+  Placement flat = whole(shape_);
+  flat.flat = FlatRange{4, 11};
+  add(flat);
+  const auto shards = run();
+  EXPECT_EQ(shards.at(0).sums.count, 11);
+  EXPECT_EQ(shards.at(0).sums.difference, 4 + 5 + 6 + 7 + 8 + 9 + 10 + 11 + 12 + 13 + 14);
+}
+
+constexpr auto kOutput = "s0/m0/output/fc/0";
+constexpr auto kAttention = "s0/m0/output/self_attention.core_attention/0";
+
+// A tensor [16, 32] on eight ranks that hold 4 of its columns each; noise passes moved every
+// element alike, by kNoise. A head is 2 columns.
+class SliceVerdict : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kS = 16;
+  static constexpr std::int64_t kH = 32;
+  static constexpr double kNoise = 1e-3;
+
+  explicit SliceVerdict(std::string id = kOutput) : id_(std::move(id)) {}
+
+  static constexpr int kRanks = 8;
+  static constexpr std::int64_t kPart = kH / kRanks;
+
+  static Tensor part_of(const std::string& id, const std::vector<double>& all, int rank) {
+    Tensor tensor{id, {}, ElementType::kF32, {kS, kPart}, {}};
+    for (std::int64_t row = 0; row < kS; ++row) {
+      const auto begin = all.begin() + row * kH + rank * kPart;
+      tensor.values.insert(tensor.values.end(), begin, begin + kPart);
+    }
+    tensor.placement = placed({{kS, kS, {{0, 0, kS}}}, {kPart, kH, {{0, rank * kPart, kPart}}}});
+    return tensor;
+  }
+  NoiseRow noise() const {
+    NoiseRow row = testing::noise_row(id_, kNoise * std::sqrt(kS * kH), kNoise);
+    if (with_slices_) {
+      row.along_reference = along_;
+      row.slices.assign(kS, kNoise * kNoise * kH);
+      row.slices.insert(row.slices.end(), kH, kNoise * kNoise * kS);
+    }
+    return row;
+  }
+  // The only tensor's verdict. `candidate` is what is wrong beside a rounding error everywhere.
+  TensorVerdict verdict(std::vector<double> candidate) {
+    const std::vector<double> all = wavy(kS * kH);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      candidate[i] += all[i] + (i % 2 == 0 ? 1 : -1) * kNoise / 2;
+    }
+    reference_.manifest.model = candidate_.manifest.model = {{"hidden", "32"}, {"heads", "16"}};
+    reference_.add(0, {id_, all, ElementType::kF32, {kS, kH}, {}});
+    for (int rank = 0; rank < kRanks; ++rank) {
+      candidate_.add(rank, part_of(id_, candidate, rank));
+    }
+    const Trace reference = reference_.write();
+    testing::write_noise_passes(directory_ / "reference", {noise()});
+    report_ = diff(reference, candidate_.write());
+    return report_.tensors.at(0);
+  }
+  static std::vector<double> nothing() { return std::vector<double>(kS * kH); }
+  // Of sizes `times` the noise and signs that change from row to row, to be no factor.
+  static void add_to_columns(std::vector<double>& values,
+                             std::int64_t begin,
+                             std::int64_t end,
+                             double times) {
+    for (std::int64_t row = 0; row < kS; ++row) {
+      for (std::int64_t column = begin; column < end; ++column) {
+        values[static_cast<std::size_t>(row * kH + column)] +=
+            (row % 4 < 2 ? 1 : -1) * times * kNoise;
+      }
+    }
+  }
+  static double group_limit() { return limit_of(TensorClass::kActivation).group_limit; }
+  static double limit() { return limit_of(TensorClass::kActivation).slice_limit; }
+
+  std::string id_;
+  bool with_slices_ = true;
+  double along_ = 1e-3;
+  TemporaryDirectory directory_;
+  TraceBuilder reference_{directory_ / "reference", "reference"};
+  TraceBuilder candidate_{directory_ / "candidate", "candidate", kRanks};
+  Report report_;
+};
+
+TEST_F(SliceVerdict, RoundingErrorsEverywhereAreWithinBound) {
+  const TensorVerdict tensor = verdict(nothing());
+  EXPECT_EQ(tensor.status, Status::kWithin);
+  ASSERT_TRUE(tensor.comparison->slice.has_value());
+  EXPECT_NEAR(tensor.comparison->slice->q, 0.5, 0.01);
+  EXPECT_FALSE(tensor.comparison->slice->beyond());
+}
+
+TEST_F(SliceVerdict, OneWrongRowIsFoundThoughTheTensorIsWithinBound) {
+  std::vector<double> wrong = nothing();
+  for (std::int64_t column = 0; column < kH; ++column) {
+    wrong[static_cast<std::size_t>(5 * kH + column)] = 1.15 * limit() * kNoise;
+  }
+  const TensorVerdict tensor = verdict(wrong);
+  EXPECT_LT(tensor.comparison->error, tensor.comparison->bound);
+  EXPECT_EQ(tensor.status, Status::kDiverged);
+  EXPECT_EQ(tensor.tier, Tier::kT2);
+  EXPECT_EQ(tensor.symptom, Symptom::kSlice);
+  EXPECT_THAT(tensor.cause,
+              AllOf(HasSubstr("rows 5:6 of dimension 0, held by ranks 0-7, differs 1."),
+                    HasSubstr("within its bound")));
+  EXPECT_NEAR(tensor.comparison->slice->q, 1.15 * limit(), 0.3);
+
+  std::ostringstream text;
+  write_text(text, report_, {});
+  EXPECT_THAT(text.str(), HasSubstr("slice: rows 5:6 of dimension 0: error "));
+  std::ostringstream json;
+  write_json(json, report_);
+  const auto parsed = nlohmann::json::parse(json.str());
+  EXPECT_EQ(parsed["tensors"][0]["symptom"], "slice_out_of_bound");
+  EXPECT_EQ(parsed["tensors"][0]["slice"]["where"], "rows 5:6 of dimension 0");
+  EXPECT_EQ(parsed["tensors"][0]["slice"]["ranks"], nlohmann::json({0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST_F(SliceVerdict, NeighbouringSlicesAreNamedTogetherWithTheRankThatHoldsThem) {
+  std::vector<double> wrong = nothing();
+  for (std::int64_t row = 0; row < kS; ++row) {
+    wrong[static_cast<std::size_t>(row * kH + 17)] = 1.3 * limit() * kNoise;
+    wrong[static_cast<std::size_t>(row * kH + 18)] = -1.2 * limit() * kNoise;
+  }
+  const TensorVerdict tensor = verdict(wrong);
+  EXPECT_EQ(tensor.symptom, Symptom::kSlice);
+  EXPECT_EQ(tensor.comparison->slice->where, "rows 17:19 of dimension 1");
+  EXPECT_THAT(tensor.ranks, ElementsAre(4));
+}
+
+TEST_F(SliceVerdict, AShardIsNamedWhereTheErrorIsSpreadOverIt) {
+  std::vector<double> wrong = nothing();
+  add_to_columns(wrong, 28, 32, 1.1 * group_limit());
+  const TensorVerdict tensor = verdict(wrong);
+  EXPECT_LT(tensor.comparison->error, tensor.comparison->bound);
+  EXPECT_EQ(tensor.symptom, Symptom::kSlice);
+  EXPECT_THAT(tensor.cause, HasSubstr("the shard of rank 7 differs 1.1"));
+  EXPECT_THAT(tensor.ranks, ElementsAre(7));
+}
+
+// Noise tables of before slices were stored.
+TEST_F(SliceVerdict, WithoutNoiseOfSlicesNoneIsJudged) {
+  with_slices_ = false;
+  std::vector<double> wrong = nothing();
+  for (std::int64_t column = 0; column < kH; ++column) {
+    wrong[static_cast<std::size_t>(5 * kH + column)] = 1.3 * limit() * kNoise;
+  }
+  const TensorVerdict tensor = verdict(wrong);
+  EXPECT_EQ(tensor.status, Status::kWithin);
+  EXPECT_FALSE(tensor.comparison->slice.has_value());
+  EXPECT_FALSE(tensor.comparison->factor_in_noise.has_value());
+}
+
+TEST_F(SliceVerdict, AFactorThatNoPassMovesIsFoundThoughTheTensorIsWithinBound) {
+  std::vector<double> wrong = wavy(kS * kH);
+  for (double& value : wrong) {
+    value *= 1.5e-3;
+  }
+  const TensorVerdict tensor = verdict(wrong);
+  EXPECT_LT(tensor.comparison->error, tensor.comparison->bound);
+  EXPECT_EQ(tensor.symptom, Symptom::kFactor);
+  EXPECT_NEAR(tensor.comparison->factor_in_noise->deviation, 1.5e-3, 1e-4);
+  EXPECT_THAT(tensor.cause, HasSubstr("candidate = (1 + 0.0015"));
+}
+
+TEST_F(SliceVerdict, AFactorThatPassesHadAsWellIsWithinBound) {
+  double reference = 0.0;
+  for (const double value : wavy(kS * kH)) {
+    reference += value * value;
+  }
+  along_ = 1.5e-3 * reference;
+  std::vector<double> wrong = wavy(kS * kH);
+  for (double& value : wrong) {
+    value *= 1.5e-3;
+  }
+  EXPECT_EQ(verdict(wrong).status, Status::kWithin);
+}
+
+class HeadVerdict : public SliceVerdict {
+ protected:
+  HeadVerdict() : SliceVerdict(kAttention) {}
+};
+
+TEST_F(HeadVerdict, AHeadIsNamedWhereTheErrorIsSpreadOverIt) {
+  std::vector<double> wrong = nothing();
+  add_to_columns(wrong, 8, 10, 1.15 * group_limit());
+  const TensorVerdict tensor = verdict(wrong);
+  EXPECT_LT(tensor.comparison->error, tensor.comparison->bound);
+  EXPECT_EQ(tensor.symptom, Symptom::kSlice);
+  EXPECT_EQ(tensor.comparison->slice->where, "head 4, 8:10 of dimension 1");
+  EXPECT_THAT(tensor.ranks, ElementsAre(2));
+}
+
+}  // namespace
+}  // namespace ttrace

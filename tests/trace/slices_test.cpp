@@ -1,0 +1,167 @@
+#include <ttrace/slices.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+using Shape = std::vector<std::int64_t>;
+
+std::vector<double> wave(std::size_t count, double phase) {
+  std::vector<double> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = std::sin(1.7 * static_cast<double>(i) + phase);
+  }
+  return values;
+}
+
+Slices sum(const Shape& shape, const std::vector<double>& r, const std::vector<double>& c) {
+  return sum_slices(shape, ElementType::kF64, r.data(), ElementType::kF64, c.data());
+}
+
+// Element by element, by the index in one dimension; `dim` of the shape's size is rows.
+std::vector<SliceSums> by_hand(const Shape& shape,
+                               std::size_t dim,
+                               const std::vector<double>& r,
+                               const std::vector<double>& c) {
+  std::int64_t inner = 1;
+  for (std::size_t i = dim == shape.size() ? dim - 1 : dim + 1; i < shape.size(); ++i) {
+    inner *= shape[i];
+  }
+  const auto all = static_cast<std::int64_t>(r.size());
+  const std::int64_t count = dim == shape.size() ? all / shape.back() : shape[dim];
+  std::vector<SliceSums> sums(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < all; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const double d = c[at] - r[at];
+    sums[static_cast<std::size_t>(i / inner % count)].add({1, r[at] * r[at], d * d, r[at] * d, d});
+  }
+  return sums;
+}
+
+void expect_near(const SliceSums& sums, const SliceSums& expected) {
+  EXPECT_EQ(sums.count, expected.count);
+  EXPECT_NEAR(sums.reference_squared, expected.reference_squared, 1e-9);
+  EXPECT_NEAR(sums.difference_squared, expected.difference_squared, 1e-9);
+  EXPECT_NEAR(sums.along_reference, expected.along_reference, 1e-9);
+  EXPECT_NEAR(sums.difference, expected.difference, 1e-9);
+}
+
+TEST(Slices, EveryIndexOfEveryDimensionAndEveryRowIsSummed) {
+  const Shape shape{5, 3, 700};  // rows longer than what is converted at once
+  const std::vector<double> r = wave(5 * 3 * 700, 0.0);
+  const std::vector<double> c = wave(5 * 3 * 700, 0.1);
+  const Slices slices = sum(shape, r, c);
+  ASSERT_THAT(
+      slices.slicings,
+      ElementsAre(Slicing{0, 5, 0}, Slicing{1, 3, 5}, Slicing{2, 700, 8}, Slicing{3, 15, 708}));
+  for (const Slicing& slicing : slices.slicings) {
+    const std::vector<SliceSums> expected = by_hand(shape, slicing.dim, r, c);
+    ASSERT_EQ(slices.of(slicing).size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      SCOPED_TRACE(i);
+      expect_near(slices.of(slicing)[i], expected[i]);
+    }
+  }
+  SliceSums all;
+  for (const SliceSums& rows : slices.of(slices.slicings[0])) {
+    all.add(rows);
+  }
+  expect_near(slices.all, all);
+}
+
+TEST(Slices, AMatrixHasNoRowsBesideItsFirstDimension) {
+  EXPECT_THAT(slicings_of(Shape{4, 6}), ElementsAre(Slicing{0, 4, 0}, Slicing{1, 6, 4}));
+  EXPECT_THAT(slicings_of(Shape{4, 1, 6}), ElementsAre(Slicing{0, 4, 0}, Slicing{2, 6, 4}));
+}
+
+TEST(Slices, DimensionsOfOneIndexChangeNothing) {
+  const std::vector<double> r = wave(24, 0.0);
+  const std::vector<double> c = wave(24, 0.1);
+  const Slices plain = sum({4, 6}, r, c);
+  const Slices padded = sum({1, 4, 1, 6, 1}, r, c);
+  ASSERT_EQ(padded.sums.size(), plain.sums.size());
+  for (std::size_t i = 0; i < plain.sums.size(); ++i) {
+    expect_near(padded.sums[i], plain.sums[i]);
+  }
+}
+
+TEST(Slices, VectorsScalarsAndEmptyTensorsHaveNone) {
+  EXPECT_THAT(slicings_of(Shape{}), IsEmpty());
+  EXPECT_THAT(slicings_of(Shape{128}), IsEmpty());
+  EXPECT_THAT(slicings_of(Shape{1, 128}), IsEmpty());
+  EXPECT_THAT(slicings_of(Shape{0, 4, 4}), IsEmpty());
+  const std::vector<double> r{1.0, 2.0, -3.0};
+  const std::vector<double> c{1.5, 2.0, -4.0};
+  expect_near(sum({3}, r, c).all, {3, 14.0, 1.25, 3.5, -0.5});
+  expect_near(sum({}, r, c).all, {1, 1.0, 0.25, 0.5, 0.5});
+}
+
+TEST(Slices, ADimensionOfTooManyIndicesIsLeftOut) {
+  const Shape shape{2, kMostSlices + 1};
+  EXPECT_THAT(slicings_of(shape), ElementsAre(Slicing{0, 2, 0}));
+  const std::vector<double> r(2 * static_cast<std::size_t>(kMostSlices + 1), 1.0);
+  const std::vector<double> c(r.size(), 3.0);
+  const auto n = static_cast<double>(kMostSlices + 1);
+  expect_near(sum(shape, r, c).sums[1], {kMostSlices + 1, n, 4.0 * n, 2.0 * n, 2.0 * n});
+  EXPECT_THAT(slicings_of(Shape{300, 300, 4}),
+              ElementsAre(Slicing{0, 300, 0}, Slicing{1, 300, 300}, Slicing{2, 4, 600}))
+      << "90000 rows are too many";
+}
+
+TEST(Slices, ElementsThatAreNotFiniteAreLeftOutOfEverySliceTheyAreIn) {
+  std::vector<double> r = wave(12, 0.0);
+  std::vector<double> c = wave(12, 0.1);
+  r[1] = std::numeric_limits<double>::infinity();
+  c[6] = std::numeric_limits<double>::quiet_NaN();
+  const Slices slices = sum({3, 4}, r, c);
+  r[1] = c[1] = r[6] = c[6] = 0.0;
+  for (const Slicing& slicing : slices.slicings) {
+    std::vector<SliceSums> expected = by_hand({3, 4}, slicing.dim, r, c);
+    expected[slicing.dim == 0 ? 0 : 1].count -= 1;
+    expected[slicing.dim == 0 ? 1 : 2].count -= 1;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      expect_near(slices.of(slicing)[i], expected[i]);
+    }
+  }
+  EXPECT_EQ(slices.all.count, 10);
+}
+
+// <c, r> - <r, r> loses all digits where c is nearly r; the sum of r d keeps them.
+TEST(Slices, AFactorNextToOneIsExact) {
+  const std::vector<double> r = wave(4096, 0.0);
+  std::vector<double> c = r;
+  for (double& value : c) {
+    value *= 1.0 + 0x1p-40;
+  }
+  const SliceSums all = sum({64, 64}, r, c).all;
+  EXPECT_NEAR(all.along_reference / all.reference_squared, 0x1p-40, 0x1p-50);
+}
+
+TEST(Slices, StorageTypesAreWidened) {
+  const std::vector<double> r{1.0, -2.0, 0.5, 4.0};
+  const std::vector<double> c{1.5, -2.0, 0.25, 4.0};
+  std::vector<std::byte> narrow_r(8);
+  std::vector<std::byte> narrow_c(16);
+  from_double(ElementType::kBF16, r.data(), 4, narrow_r.data());
+  from_double(ElementType::kF32, c.data(), 4, narrow_c.data());
+  const Shape shape{2, 2};
+  const Slices slices =
+      sum_slices(shape, ElementType::kBF16, narrow_r.data(), ElementType::kF32, narrow_c.data());
+  const Slices wide = sum(shape, r, c);
+  for (std::size_t i = 0; i < wide.sums.size(); ++i) {
+    expect_near(slices.sums[i], wide.sums[i]);
+  }
+}
+
+}  // namespace
+}  // namespace ttrace
