@@ -8,17 +8,25 @@
 namespace ttrace {
 
 std::string_view name_of(Signature signature) {
-  constexpr std::array<std::string_view, 11> kNames = {"stale",
-                                                       "local_norm",
-                                                       "missing_reduction",
-                                                       "repeated_reduction",
-                                                       "missing_microbatch",
-                                                       "wrong_addends",
-                                                       "repeated_bias",
-                                                       "wrong_factor",
-                                                       "wrong_order",
-                                                       "localised",
-                                                       "replicas_diverge"};
+  constexpr auto kNames = std::to_array<std::string_view>({"stale",
+                                                           "local_norm",
+                                                           "missing_reduction",
+                                                           "repeated_reduction",
+                                                           "missing_microbatch",
+                                                           "wrong_addends",
+                                                           "repeated_bias",
+                                                           "wrong_factor",
+                                                           "wrong_order",
+                                                           "localised",
+                                                           "replicas_diverge",
+                                                           "shifted",
+                                                           "wrong_view",
+                                                           "zero_block",
+                                                           "duplicated_block",
+                                                           "boundary",
+                                                           "constant_bias",
+                                                           "extra_rounding",
+                                                           "higher_precision"});
   return kNames.at(static_cast<std::size_t>(signature));
 }
 
@@ -30,6 +38,13 @@ std::optional<Diagnosis> diagnose(const Evidence& evidence) {
                                       find_gradient_addends,
                                       find_linear_addends,
                                       find_wrong_order,
+                                      find_row_order,
+                                      find_wrong_view,
+                                      find_duplicated_block,
+                                      find_precision,
+                                      find_untouched_block,
+                                      find_boundary,
+                                      find_constant_bias,
                                       find_localised,
                                       find_diverged_replicas};
   for (const auto hypothesis : kHypotheses) {

@@ -29,7 +29,15 @@ enum class Signature : std::uint8_t {
   kWrongFactor,        // candidate = a x reference
   kWrongOrder,         // blocks of the right values in the wrong places
   kLocalised,          // only some rows, columns or tokens are wrong
-  kReplicasDiverge,    // copies differ and nothing above explains it
+  kReplicasDiverge,    // copies differ and nothing else explains it
+  kShifted,            // slices of the reference, some places on
+  kWrongView,          // a transpose, or dimensions that were read the other way round
+  kZeroBlock,          // nothing was written to a block
+  kDuplicatedBlock,    // two ranks hold one part where the reference has two
+  kBoundary,           // only at the edges between ranks' parts
+  kConstantBias,       // a number added everywhere, per row or per column; rounding of one sign
+  kExtraRounding,      // numbers of a lower format
+  kHigherPrecision,    // a rounding of the recipe is missing
 };
 
 // "missing_reduction"

@@ -1,3 +1,4 @@
+#include "analysis/diagnosis/factors.h"
 #include "analysis/diagnosis/least_squares.h"
 #include "analysis/diagnosis/signatures.h"
 #include "analysis/wording.h"
@@ -67,9 +68,11 @@ std::string factor_before(const Evidence& evidence) {
 }
 
 Diagnosis wrong_factor(const Evidence& evidence, double factor, double deviation) {
-  return {Signature::kWrongFactor,
-          "candidate = " + explain_factor(evidence, factor, deviation) +
-              " x reference (fitted +- " + short_number(deviation) + ")" + factor_before(evidence)};
+  const std::string fitted = explain_factor(evidence, factor, deviation);
+  return {
+      Signature::kWrongFactor,
+      (fitted == "0" ? "candidate = 0 x reference" : "candidate = a x reference, a = " + fitted) +
+          factor_before(evidence)};
 }
 
 std::optional<Diagnosis> repeated_bias(const Evidence& evidence, double times, double deviation) {
@@ -93,9 +96,8 @@ std::optional<Diagnosis> factor_before_bias(const Evidence& evidence, const Fit&
     return std::nullopt;
   }
   const std::string axis = axis_of_size(evidence, 1.0 + a);
-  const std::string text = "without its bias it is " +
-                           explain_factor(evidence, 1.0 + a, deviation) +
-                           " x the reference (fitted +- " + short_number(deviation) + ")";
+  const std::string text = "without its bias it is a x the reference, a = " +
+                           explain_factor(evidence, 1.0 + a, deviation);
   if (!axis.empty()) {
     return Diagnosis{Signature::kRepeatedReduction, text + ": summed over " + axis + " twice"};
   }

@@ -39,6 +39,27 @@ namespace ttrace {
 // Equal blocks along one dimension, each within tolerance of another block of the reference.
 [[nodiscard]] std::optional<Diagnosis> find_wrong_order(const Evidence& evidence);
 
+// Slices of any number, or rows: shifted along their dimension, or each near another one.
+[[nodiscard]] std::optional<Diagnosis> find_row_order(const Evidence& evidence);
+
+// The reference with its dimensions in another order.
+[[nodiscard]] std::optional<Diagnosis> find_wrong_view(const Evidence& evidence);
+
+// Different parts of one tensor, equal on several ranks where the reference's differ.
+[[nodiscard]] std::optional<Diagnosis> find_duplicated_block(const Evidence& evidence);
+
+// Numbers of a lower format on one side alone, which is all that the error is.
+[[nodiscard]] std::optional<Diagnosis> find_precision(const Evidence& evidence);
+
+// A run of slices that are zero, or what the buffer held before, carries the whole error.
+[[nodiscard]] std::optional<Diagnosis> find_untouched_block(const Evidence& evidence);
+
+// Slices next to the edges between ranks' parts carry the whole error.
+[[nodiscard]] std::optional<Diagnosis> find_boundary(const Evidence& evidence);
+
+// d is one number, one number per row or one vector for all rows; or roundings of one sign.
+[[nodiscard]] std::optional<Diagnosis> find_constant_bias(const Evidence& evidence);
+
 // A few slices along one dimension, or a few tokens, carry the whole error.
 [[nodiscard]] std::optional<Diagnosis> find_localised(const Evidence& evidence);
 
