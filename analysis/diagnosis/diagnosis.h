@@ -38,6 +38,17 @@ enum class Signature : std::uint8_t {
   kConstantBias,       // a number added everywhere, per row or per column; rounding of one sign
   kExtraRounding,      // numbers of a lower format
   kHigherPrecision,    // a rounding of the recipe is missing
+  kPositions,          // rotary positions, base or pairs
+  kAttention,          // scale of scores, causal mask
+  kOtherVariant,       // another activation or norm of the same family
+  kFp8Scale,           // a scale made from another magnitude or for another format
+  kOptimizer,          // weight decay, learning rate, bias correction, betas, epsilon
+  kLossNormalisation,  // what is made of right losses of tokens
+  kWrongLayer,         // what another layer has
+  kNonFinite,          // NaN or Inf
+  kRoutingFlip,        // choices of experts that round-off does not explain
+  kRecompute,          // a forward that ran again and did not repeat itself
+  kSource,             // tokens, labels or first parameters differ already
 };
 
 // "missing_reduction"
