@@ -1,5 +1,6 @@
 #include "analysis/diagnosis/addends.h"
 
+#include "analysis/diagnosis/factors.h"
 #include "analysis/wording.h"
 
 #include <algorithm>
@@ -149,7 +150,18 @@ std::optional<double> common(std::span<const Addend> addends,
   return value;
 }
 
-std::optional<Diagnosis> missing_microbatches(std::span<const Addend> addends,
+double largest_deviation(std::span<const RankFit> ranks) {
+  double largest = 0.0;
+  for (const RankFit& rank : ranks) {
+    for (const double deviation : rank.fit.deviations) {
+      largest = std::max(largest, deviation);
+    }
+  }
+  return largest;
+}
+
+std::optional<Diagnosis> missing_microbatches(const Evidence& evidence,
+                                              std::span<const Addend> addends,
                                               std::span<const RankFit> ranks) {
   std::vector<std::int64_t> missing;
   for (std::size_t i = 0; i < addends.size(); ++i) {
@@ -177,8 +189,9 @@ std::optional<Diagnosis> missing_microbatches(std::span<const Addend> addends,
   return Diagnosis{Signature::kMissingMicrobatch,
                    std::string("micro-batch") + (missing.size() > 1 ? "es " : " ") + numbers +
                        (missing.size() > 1 ? " are" : " is") +
-                       " not in the sum, the others have the factor " + factor_text(*others) +
-                       "; " + fitted(addends, ranks.front())};
+                       " not in the sum, the others have the factor " +
+                       explain_factor(evidence, *others, largest_deviation(ranks)) + "; " +
+                       fitted(addends, ranks.front())};
 }
 
 }  // namespace
@@ -196,7 +209,7 @@ std::optional<Diagnosis> read_coefficients(const Evidence& evidence,
   if (auto found = missing_reduction(evidence, addends, ranks)) {
     return found;
   }
-  if (auto found = missing_microbatches(addends, ranks)) {
+  if (auto found = missing_microbatches(evidence, addends, ranks)) {
     return found;
   }
   if (const auto all = common(addends, ranks, [](const Addend&) { return true; })) {
@@ -205,7 +218,7 @@ std::optional<Diagnosis> read_coefficients(const Evidence& evidence,
     }
     const std::string axis = axis_of_size(evidence, *all);
     const std::string what = "all addends have the coefficient " +
-                             explain_factor(evidence, *all, ranks.front().fit.deviations[0]);
+                             explain_factor(evidence, *all, largest_deviation(ranks));
     return axis.empty() ? Diagnosis{Signature::kWrongFactor, what}
                         : Diagnosis{Signature::kRepeatedReduction,
                                     what + ": summed over " + axis + " twice"};

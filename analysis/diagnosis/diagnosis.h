@@ -29,7 +29,26 @@ enum class Signature : std::uint8_t {
   kWrongFactor,        // candidate = a x reference
   kWrongOrder,         // blocks of the right values in the wrong places
   kLocalised,          // only some rows, columns or tokens are wrong
-  kReplicasDiverge,    // copies differ and nothing above explains it
+  kReplicasDiverge,    // copies differ and nothing else explains it
+  kShifted,            // slices of the reference, some places on
+  kWrongView,          // a transpose, or dimensions that were read the other way round
+  kZeroBlock,          // nothing was written to a block
+  kDuplicatedBlock,    // two ranks hold one part where the reference has two
+  kBoundary,           // only at the edges between ranks' parts
+  kConstantBias,       // a number added everywhere, per row or per column; rounding of one sign
+  kExtraRounding,      // numbers of a lower format
+  kHigherPrecision,    // a rounding of the recipe is missing
+  kPositions,          // rotary positions, base or pairs
+  kAttention,          // scale of scores, causal mask
+  kOtherVariant,       // another activation or norm of the same family
+  kFp8Scale,           // a scale made from another magnitude or for another format
+  kOptimizer,          // weight decay, learning rate, bias correction, betas, epsilon
+  kLossNormalisation,  // what is made of right losses of tokens
+  kWrongLayer,         // what another layer has
+  kNonFinite,          // NaN or Inf
+  kRoutingFlip,        // choices of experts that round-off does not explain
+  kRecompute,          // a forward that ran again and did not repeat itself
+  kSource,             // tokens, labels or first parameters differ already
 };
 
 // "missing_reduction"

@@ -1,12 +1,11 @@
 #include "analysis/diagnosis/evidence.h"
 
-#include "analysis/wording.h"
-
 #include <ttrace/element_type.h>
 #include <ttrace/error.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <set>
 #include <utility>
@@ -23,10 +22,6 @@ Values widen(ElementType type, const std::vector<std::int64_t>& shape, const voi
   Values values{shape, std::vector<double>(static_cast<std::size_t>(element_count(shape)))};
   to_double(type, bytes, std::ssize(values.data), values.data.data());
   return values;
-}
-
-bool is_near(double value, double meaning, double deviation) {
-  return std::abs(value - meaning) <= std::max(0.01 * std::abs(meaning), 3.0 * deviation);
 }
 
 }  // namespace
@@ -53,7 +48,7 @@ double distance(const Values& left, const Values& right) {
 Evidence::Evidence(std::span<const Match> matches,
                    const TensorVerdict& finding,
                    const Trace& candidate)
-    : matches_(matches), finding_(finding) {
+    : matches_(matches), finding_(finding), manifest_(candidate.manifest()) {
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
       layouts_.emplace(file.layout().rank, &file.layout());
@@ -160,42 +155,15 @@ int Evidence::microbatches() const {
   return static_cast<int>(numbers.size());
 }
 
-std::string explain_factor(const Evidence& evidence, double value, double deviation) {
-  constexpr double kRounding = 1e-14;  // of a factor that is fitted as its difference from 1
-  if (std::abs(value) < kRounding) {
-    return "0";
+std::optional<double> Evidence::model_number(const std::string& key) const {
+  const auto found = manifest_.model.find(key);
+  if (found == manifest_.model.end()) {
+    return std::nullopt;
   }
-  std::string names;
-  const auto append = [&](double meaning, const std::string& name) {
-    if (meaning != 1.0 && is_near(value, meaning, deviation)) {
-      names += (names.empty() ? "" : ", ") + name;
-    }
-  };
-  for (const std::string& axis : evidence.axes()) {
-    append(evidence.axis_size(axis), axis);
-    append(1.0 / evidence.axis_size(axis), "1/" + axis);
-    append(std::pow(evidence.axis_size(axis), 2), axis + "^2");
-    append(std::pow(evidence.axis_size(axis), -2), "1/" + axis + "^2");
-  }
-  append(evidence.microbatches(), "number of micro-batches");
-  append(1.0 / evidence.microbatches(), "1/number of micro-batches");
-  append(-1.0, "wrong sign");
-  constexpr int kSmallestLossScale = 8;  // 2^8
-  const double exponent = std::round(std::log2(std::abs(value)));
-  if (std::abs(exponent) >= kSmallestLossScale) {
-    append(std::copysign(std::exp2(exponent), value),
-           "2^" + std::to_string(std::lround(exponent)) + ", a loss scale");
-  }
-  return factor_text(value) + (names.empty() ? "" : " (" + names + ")");
-}
-
-std::string axis_of_size(const Evidence& evidence, double value) {
-  for (const std::string& axis : evidence.axes()) {
-    if (is_near(value, evidence.axis_size(axis), 0.0)) {
-      return axis;
-    }
-  }
-  return "";
+  char* end = nullptr;
+  const double value = std::strtod(found->second.c_str(), &end);
+  const bool whole = end != found->second.c_str() && *end == '\0';
+  return whole ? std::optional(value) : std::nullopt;
 }
 
 }  // namespace ttrace

@@ -8,6 +8,7 @@
 #include "analysis/report.h"
 
 #include <ttrace/layout.h>
+#include <ttrace/manifest.h>
 #include <ttrace/merge.h>
 #include <ttrace/tensor_id.h>
 #include <ttrace/trace_reader.h>
@@ -71,22 +72,19 @@ class Evidence {
   [[nodiscard]] int axis_size(const std::string& axis) const;
   // Number of micro-batches of the finding's step, over all ranks.
   [[nodiscard]] int microbatches() const;
+  // What the programs say of their model under `key`; nothing where that is absent or no number.
+  [[nodiscard]] std::optional<double> model_number(const std::string& key) const;
 
  private:
   [[nodiscard]] std::optional<Sides> lay_side_by_side() const;
 
   std::span<const Match> matches_;
   const TensorVerdict& finding_;
+  const Manifest& manifest_;              // of the candidate; the model is the reference's too
   std::map<int, const Layout*> layouts_;  // of the candidate's ranks
   std::map<TensorId, const Match*> by_id_;
   const Match* match_ = nullptr;
   std::optional<Sides> sides_;
 };
-
-// "0.5000 (1/tp)", "2.000 (dp, number of micro-batches)", "6.554e+04 (2^16, a loss scale)"; only
-// the number where it means nothing. Within 1 % or 3 `deviation`.
-[[nodiscard]] std::string explain_factor(const Evidence& evidence, double value, double deviation);
-// The axis whose size `value` is, within 1 %; empty where there is none.
-[[nodiscard]] std::string axis_of_size(const Evidence& evidence, double value);
 
 }  // namespace ttrace

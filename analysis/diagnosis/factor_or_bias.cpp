@@ -1,3 +1,4 @@
+#include "analysis/diagnosis/factors.h"
 #include "analysis/diagnosis/least_squares.h"
 #include "analysis/diagnosis/signatures.h"
 #include "analysis/wording.h"
@@ -66,10 +67,73 @@ std::string factor_before(const Evidence& evidence) {
                 : "";
 }
 
+constexpr double kSameFactor = 0.01;
+
+std::optional<double> factor_of(const Evidence& evidence, const Match& match) {
+  const auto reference = evidence.reference(match);
+  const auto candidate = evidence.candidate(match);
+  if (!reference || !candidate || reference->shape != candidate->shape) {
+    return std::nullopt;
+  }
+  const auto found = fit(std::span(&reference->data, 1), candidate->data);
+  return found ? std::optional(found->coefficients[0]) : std::nullopt;
+}
+
+// "; 7 of the 8 main_grad records looked at have this factor": of a gradient or moment of a
+// parameter. A factor common to all of them does not begin in a module.
+std::string common_factor(const Evidence& evidence, double factor) {
+  constexpr int kLookedAt = 16;
+  const TensorId& id = evidence.finding().id;
+  const bool known = id.kind == Kind::kParamGrad || id.kind == Kind::kMainGrad ||
+                     id.kind == Kind::kExpAvg || id.kind == Kind::kExpAvgSq;
+  int same = 0;
+  int all = 0;
+  for (const Match& match : evidence.matches()) {
+    if (!known || match.id.kind != id.kind || match.id.step != id.step ||
+        match.id.microbatch != id.microbatch || all == kLookedAt) {
+      continue;
+    }
+    if (const auto other = factor_of(evidence, match)) {
+      ++all;
+      same += std::abs(*other - factor) <= kSameFactor * std::abs(factor) ? 1 : 0;
+    }
+  }
+  return all < 2 ? ""
+                 : "; " + std::to_string(same) + " of the " + std::to_string(all) + " " +
+                       std::string(name_of(id.kind)) + " records looked at have this factor";
+}
+
+// Gradients are clipped to a norm: divided by another one, all moments carry the norms' ratio.
+std::string norm_ratio(const Evidence& evidence, double factor) {
+  const TensorId& id = evidence.finding().id;
+  for (const Match& match : evidence.matches()) {
+    if ((id.kind != Kind::kExpAvg && id.kind != Kind::kExpAvgSq) || match.id.step != id.step ||
+        match.id.kind != Kind::kScalar || match.id.path.find("norm") == std::string::npos) {
+      continue;
+    }
+    const auto reference = evidence.reference(match);
+    const auto candidate = evidence.candidate(match);
+    if (!reference || !candidate || reference->data.size() != 1 || candidate->data.size() != 1) {
+      continue;
+    }
+    const double ratio =
+        std::pow(reference->data[0] / candidate->data[0], id.kind == Kind::kExpAvg ? 1.0 : 2.0);
+    if (std::abs(ratio - 1.0) > kSameFactor &&
+        std::abs(factor - ratio) <= kSameFactor * std::abs(ratio)) {
+      return "; it is what clipping by another norm makes of it: " + match.id.path + " is " +
+             short_number(candidate->data[0]) + " and " + short_number(reference->data[0]) +
+             " in the reference";
+    }
+  }
+  return "";
+}
+
 Diagnosis wrong_factor(const Evidence& evidence, double factor, double deviation) {
-  return {Signature::kWrongFactor,
-          "candidate = " + explain_factor(evidence, factor, deviation) +
-              " x reference (fitted +- " + short_number(deviation) + ")" + factor_before(evidence)};
+  const std::string fitted = explain_factor(evidence, factor, deviation);
+  return {
+      Signature::kWrongFactor,
+      (fitted == "0" ? "candidate = 0 x reference" : "candidate = a x reference, a = " + fitted) +
+          factor_before(evidence) + common_factor(evidence, factor) + norm_ratio(evidence, factor)};
 }
 
 std::optional<Diagnosis> repeated_bias(const Evidence& evidence, double times, double deviation) {
@@ -93,9 +157,8 @@ std::optional<Diagnosis> factor_before_bias(const Evidence& evidence, const Fit&
     return std::nullopt;
   }
   const std::string axis = axis_of_size(evidence, 1.0 + a);
-  const std::string text = "without its bias it is " +
-                           explain_factor(evidence, 1.0 + a, deviation) +
-                           " x the reference (fitted +- " + short_number(deviation) + ")";
+  const std::string text = "without its bias it is a x the reference, a = " +
+                           explain_factor(evidence, 1.0 + a, deviation);
   if (!axis.empty()) {
     return Diagnosis{Signature::kRepeatedReduction, text + ": summed over " + axis + " twice"};
   }

@@ -1,5 +1,5 @@
 #include "analysis/diagnosis/signatures.h"
-#include "analysis/wording.h"
+#include "analysis/diagnosis/slices.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,49 +8,6 @@
 
 namespace ttrace {
 namespace {
-
-// A tensor seen as `slices` slices: along one dimension, or the rows of all leading dimensions.
-struct Slicing {
-  std::string name;  // "dimension 1", "row"
-  std::int64_t slices = 0;
-  std::int64_t inner = 0;   // contiguous elements of a slice
-  std::int64_t repeat = 0;  // elements from one group of slices to the next
-  bool rows = false;        // slices are rows [..., h]
-};
-
-std::vector<Slicing> slicings(const std::vector<std::int64_t>& shape) {
-  std::vector<Slicing> result;
-  std::int64_t inner = 1;
-  for (std::size_t dim = shape.size(); dim-- > 0;) {
-    result.push_back(
-        {"dimension " + std::to_string(dim), shape[dim], inner, inner * shape[dim], false});
-    inner *= shape[dim];
-  }
-  if (shape.size() > 1) {
-    result.push_back({"row", inner / shape.back(), shape.back(), inner, true});
-  }
-  return result;
-}
-
-// Of the error and of the reference, by slice.
-struct Energies {
-  std::vector<double> error;
-  std::vector<double> reference;
-};
-
-Energies slice_energies(const Sides& sides, const Slicing& slicing) {
-  const auto slices = static_cast<std::size_t>(slicing.slices);
-  Energies energies{std::vector<double>(slices), std::vector<double>(slices)};
-  for (std::size_t i = 0; i < sides.reference.data.size(); ++i) {
-    const auto at =
-        static_cast<std::size_t>(static_cast<std::int64_t>(i) % slicing.repeat / slicing.inner);
-    const double r = sides.reference.data[i];
-    const double d = sides.candidate.data[i] - r;
-    energies.error[at] += d * d;
-    energies.reference[at] += r * r;
-  }
-  return energies;
-}
 
 // Whether the tensor itself lies in these slices, as an embedding's gradient does in the rows of
 // the tokens at hand: then it says nothing that the error does too.
@@ -84,36 +41,16 @@ std::vector<std::int64_t> carriers(const std::vector<double>& energies, double r
 
 // The largest share of slices that counts as few. Of independent elements an eighth can hold half
 // of the energy by chance; slices of many elements have nearly equal energies.
-double most_slices(const Sides& sides, const Slicing& slicing) {
+double most_slices(const Slicing& slicing) {
   constexpr std::int64_t kMany = 64;
-  return std::ssize(sides.reference.data) / slicing.slices >= kMany ? 0.5 : 0.125;
-}
-
-// "3, 8-15, 40 and 4 more"
-std::string ranges_text(const std::vector<std::int64_t>& numbers) {
-  constexpr std::size_t kShown = 4;
-  std::string text;
-  std::size_t shown = 0;
-  for (std::size_t i = 0; i < numbers.size();) {
-    std::size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) {
-      ++last;
-    }
-    if (shown++ == kShown) {
-      return text + " and " + std::to_string(numbers.size() - i) + " more";
-    }
-    text += (i == 0 ? "" : ", ") + std::to_string(numbers[i]) +
-            (last > i ? "-" + std::to_string(numbers[last]) : "");
-    i = last + 1;
-  }
-  return text;
+  return slicing.view.slice_elements() >= kMany ? 0.5 : 0.125;
 }
 
 bool zero_in_candidate(const Sides& sides,
                        const Slicing& slicing,
                        const std::vector<std::int64_t>& slices) {
   for (std::size_t i = 0; i < sides.candidate.data.size(); ++i) {
-    const auto at = static_cast<std::int64_t>(i) % slicing.repeat / slicing.inner;
+    const std::int64_t at = slicing.view.slice_of(i);
     if (sides.candidate.data[i] != 0.0 && std::binary_search(slices.begin(), slices.end(), at)) {
       return false;
     }
@@ -166,25 +103,6 @@ std::string tokens_text(const Evidence& evidence, const std::vector<std::int64_t
          ranges_text({hit.begin(), hit.end()});
 }
 
-// Ranks that hold a slice of `slices` along `dim`, where that is not all that hold the tensor.
-std::string holders_text(const Evidence& evidence,
-                         std::size_t dim,
-                         const std::vector<std::int64_t>& slices) {
-  std::vector<int> ranks;
-  for (const Shard& shard : evidence.match().candidate) {
-    const std::vector<Rectangle> boxes = rectangles(shard.record->placement);
-    const bool holds = std::any_of(boxes.begin(), boxes.end(), [&](const Rectangle& box) {
-      const std::int64_t begin = box.logical_start.at(dim);
-      const auto first = std::lower_bound(slices.begin(), slices.end(), begin);
-      return first != slices.end() && *first < begin + box.extent.at(dim);
-    });
-    if (holds) {
-      ranks.push_back(shard.rank);
-    }
-  }
-  return ranks.size() == evidence.match().candidate.size() ? "" : ", held by " + ranks_text(ranks);
-}
-
 }  // namespace
 
 std::optional<Diagnosis> find_localised(const Evidence& evidence) {
@@ -195,34 +113,30 @@ std::optional<Diagnosis> find_localised(const Evidence& evidence) {
   const double bound = evidence.finding().comparison ? evidence.finding().comparison->bound : 0.0;
   // At most 9 % of the error's energy may lie elsewhere, however near it is to its bound.
   const double rest = std::min(std::max(bound, 0.05 * sides->error), 0.3 * sides->error);
-  const std::vector<std::int64_t>& shape = sides->reference.shape;
   std::vector<std::int64_t> best;
   Slicing slicing;
-  std::size_t dim = 0;
   double share = 1.0;
-  for (std::size_t i = 0; const Slicing& tried : slicings(shape)) {
-    const Energies energies = slice_energies(*sides, tried);
+  for (const Slicing& tried : slicings(sides->reference.shape)) {
+    const Energies energies = slice_energies(*sides, tried.view);
     auto slices = carriers(energies.error, rest);
-    const double part = static_cast<double>(slices.size()) / static_cast<double>(tried.slices);
+    const double part = static_cast<double>(slices.size()) / static_cast<double>(tried.view.size);
     // Rows come last and win a draw: they can be told by their tokens.
-    if ((part < share || (tried.rows && part == share)) && part <= most_slices(*sides, tried) &&
+    if ((part < share || (tried.rows && part == share)) && part <= most_slices(tried) &&
         !hold_the_tensor(slices, energies.reference)) {
       share = part;
       best = std::move(slices);
       slicing = tried;
-      dim = tried.rows ? 0 : shape.size() - 1 - i;
     }
-    ++i;
   }
   if (best.empty()) {
     return std::nullopt;
   }
   std::string text = "only " + std::to_string(best.size()) + " of " +
-                     std::to_string(slicing.slices) +
+                     std::to_string(slicing.view.size) +
                      (slicing.rows ? " rows" : " slices along " + slicing.name) +
                      " carry the error: " + ranges_text(best);
   if (!slicing.rows) {
-    text += holders_text(evidence, dim, best);
+    text += holders_text(evidence, slicing.dim, best);
   }
   if (zero_in_candidate(*sides, slicing, best)) {
     text += "; the candidate is zero there";

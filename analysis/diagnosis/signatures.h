@@ -39,8 +39,62 @@ namespace ttrace {
 // Equal blocks along one dimension, each within tolerance of another block of the reference.
 [[nodiscard]] std::optional<Diagnosis> find_wrong_order(const Evidence& evidence);
 
+// Slices of any number, or rows: shifted along their dimension, or each near another one.
+[[nodiscard]] std::optional<Diagnosis> find_row_order(const Evidence& evidence);
+
+// The reference with its dimensions in another order.
+[[nodiscard]] std::optional<Diagnosis> find_wrong_view(const Evidence& evidence);
+
+// Different parts of one tensor, equal on several ranks where the reference's differ.
+[[nodiscard]] std::optional<Diagnosis> find_duplicated_block(const Evidence& evidence);
+
+// Numbers of a lower format on one side alone, which is all that the error is.
+[[nodiscard]] std::optional<Diagnosis> find_precision(const Evidence& evidence);
+
+// A run of slices that are zero, or what the buffer held before, carries the whole error.
+[[nodiscard]] std::optional<Diagnosis> find_untouched_block(const Evidence& evidence);
+
+// Slices next to the edges between ranks' parts carry the whole error.
+[[nodiscard]] std::optional<Diagnosis> find_boundary(const Evidence& evidence);
+
+// d is one number, one number per row or one vector for all rows; or roundings of one sign.
+[[nodiscard]] std::optional<Diagnosis> find_constant_bias(const Evidence& evidence);
+
 // A few slices along one dimension, or a few tokens, carry the whole error.
 [[nodiscard]] std::optional<Diagnosis> find_localised(const Evidence& evidence);
+
+// What the reference has in another layer.
+[[nodiscard]] std::optional<Diagnosis> find_wrong_layer(const Evidence& evidence);
+
+// A mean loss that is another sum or mean of the candidate's own losses of tokens.
+[[nodiscard]] std::optional<Diagnosis> find_loss_normalisation(const Evidence& evidence);
+
+// AdamW's coefficients, fitted to each side's own records.
+[[nodiscard]] std::optional<Diagnosis> find_optimizer(const Evidence& evidence);
+
+// The magnitude and the format that each side's scale was made from.
+[[nodiscard]] std::optional<Diagnosis> find_fp8_scale(const Evidence& evidence);
+
+// Queries and keys turned by other positions, with another base or in other pairs.
+[[nodiscard]] std::optional<Diagnosis> find_positions(const Evidence& evidence);
+
+// Attention computed again from recorded inputs with another scale or mask.
+[[nodiscard]] std::optional<Diagnosis> find_attention(const Evidence& evidence);
+
+// An activation or a norm computed again as another one of its family.
+[[nodiscard]] std::optional<Diagnosis> find_other_variant(const Evidence& evidence);
+
+// NaN and Inf that only one side has.
+[[nodiscard]] std::optional<Diagnosis> find_non_finite(const Evidence& evidence);
+
+// Choices of experts beyond what round-off explains.
+[[nodiscard]] std::optional<Diagnosis> find_routing_flip(const Evidence& evidence);
+
+// A recomputed value that is not the first one.
+[[nodiscard]] std::optional<Diagnosis> find_recompute(const Evidence& evidence);
+
+// Data, or parameters of the first step, that nothing above explains.
+[[nodiscard]] std::optional<Diagnosis> find_source(const Evidence& evidence);
 
 // What is left to say of copies that differ.
 [[nodiscard]] std::optional<Diagnosis> find_diverged_replicas(const Evidence& evidence);

@@ -2,6 +2,7 @@
 #include "analysis/wording.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 namespace ttrace {
@@ -114,6 +115,29 @@ std::optional<Diagnosis> find_unsummed_replicas(const Evidence& evidence) {
                        short_number(sides->error)};
 }
 
+namespace {
+
+// A scale is made from the largest magnitude of all ranks' parts.
+std::string largest_text(const Evidence& evidence) {
+  const Kind kind = evidence.finding().id.kind;
+  const auto reference = evidence.reference(evidence.match());
+  if ((kind != Kind::kScale && kind != Kind::kAmaxHistory) || !reference ||
+      reference->data.empty()) {
+    return "";
+  }
+  constexpr double kSame = 1e-3;
+  double largest = 0.0;
+  for (const Shard& shard : evidence.match().candidate) {
+    largest = std::max(largest, shard.record->max_abs * shard.record->placement.scale);
+  }
+  const double right = std::ranges::max(reference->data);
+  return std::abs(largest - right) <= kSame * right
+             ? "; the largest of them is the reference's: every rank took the amax of its own part"
+             : "";
+}
+
+}  // namespace
+
 std::optional<Diagnosis> find_diverged_replicas(const Evidence& evidence) {
   if (evidence.finding().symptom != Symptom::kReplicasDisagree) {
     return std::nullopt;
@@ -123,7 +147,8 @@ std::optional<Diagnosis> find_diverged_replicas(const Evidence& evidence) {
       Signature::kReplicasDiverge,
       ranks_text(evidence.finding().ranks) +
           " should hold equal copies and do not; no factor, sum or order found between them" +
-          (sides == nullptr ? ", and all of them are within the bound of the reference" : "")};
+          (sides == nullptr ? ", and all of them are within the bound of the reference" : "") +
+          largest_text(evidence)};
 }
 
 }  // namespace ttrace

@@ -1,30 +1,19 @@
+#include "analysis/diagnosis/factors.h"
+#include "analysis/diagnosis/order_name.h"
 #include "analysis/diagnosis/signatures.h"
+#include "analysis/diagnosis/slices.h"
 #include "analysis/wording.h"
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace ttrace {
 namespace {
 
 constexpr std::int64_t kMostBlocks = 16;
-
-// A tensor seen as [outer, size, inner] around one dimension.
-struct View {
-  std::int64_t outer = 1;
-  std::int64_t size = 1;
-  std::int64_t inner = 1;
-};
-
-View around(const std::vector<std::int64_t>& shape, std::size_t dim) {
-  View view;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    (i < dim ? view.outer : i == dim ? view.size : view.inner) *= shape[i];
-  }
-  return view;
-}
 
 // Squared distance of the candidate's block `c` from the reference's block `r`, over every
 // `stride`th of the positions in it.
@@ -47,14 +36,12 @@ double block_distance(const Sides& sides,
 }
 
 // For every block of the candidate the nearest block of the reference.
-std::vector<std::int64_t> nearest_blocks(const Sides& sides,
-                                         const View& view,
-                                         std::int64_t blocks) {
+Order nearest_blocks(const Sides& sides, const View& view, std::int64_t blocks) {
   constexpr std::int64_t kSampled = 4096;
   const std::int64_t elements = view.outer * view.size * view.inner / blocks;
   // Odd, so that a power of two between rows does not pick one column only.
   const std::int64_t stride = std::max<std::int64_t>(1, elements / kSampled) | 1;
-  std::vector<std::int64_t> order;
+  Order order;
   for (std::int64_t c = 0; c < blocks; ++c) {
     std::int64_t best = 0;
     double least = block_distance(sides, view, blocks, c, 0, stride);
@@ -70,16 +57,7 @@ std::vector<std::int64_t> nearest_blocks(const Sides& sides,
   return order;
 }
 
-bool is_identity(const std::vector<std::int64_t>& order) {
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (order[i] != static_cast<std::int64_t>(i)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-double error_after(const Sides& sides, const View& view, const std::vector<std::int64_t>& order) {
+double error_after(const Sides& sides, const View& view, const Order& order) {
   double squared = 0.0;
   const std::int64_t blocks = std::ssize(order);
   for (std::int64_t c = 0; c < blocks; ++c) {
@@ -88,19 +66,27 @@ double error_after(const Sides& sides, const View& view, const std::vector<std::
   return std::sqrt(squared);
 }
 
-Diagnosis describe(const Evidence& evidence,
-                   std::size_t dim,
-                   const std::vector<std::int64_t>& order,
-                   double rest) {
-  const bool permuted = std::set(order.begin(), order.end()).size() == order.size();
+// What `count` equal blocks of the finding are: heads, query groups, experts, or just blocks.
+std::string unit_of(const Evidence& evidence, std::size_t count) {
+  const bool attention = evidence.finding().id.path.find("attention") != std::string::npos;
+  for (const auto& [key, unit] : {std::pair("heads", "heads"), {"query_groups", "query groups"}}) {
+    if (attention && evidence.model_number(key) == static_cast<double>(count)) {
+      return unit;
+    }
+  }
+  return "blocks";
+}
+
+Diagnosis describe(const Evidence& evidence, std::size_t dim, const Order& order, double rest) {
   const std::string axis = axis_of_size(evidence, static_cast<double>(order.size()));
   const std::string count = std::to_string(order.size());
   return {Signature::kWrongOrder,
           "along dimension " + std::to_string(dim) + " its " + count +
               " equal blocks are the reference's blocks " + index_text(order) +
               (axis.empty() ? "" : ", as many as " + axis + " has ranks") +
-              (permuted ? ": the right shards in the wrong order"
-                        : ": shards put in the place of others") +
+              (is_permutation(order) ? ": the right shards in the wrong order, " +
+                                           order_name(order, unit_of(evidence, order.size()))
+                                     : ": shards put in the place of others") +
               "; so laid the error falls from " + short_number(evidence.sides()->error) + " to " +
               short_number(rest)};
 }

@@ -1,9 +1,5 @@
 // Every test plants one cause in a candidate and reads what the report names.
-#include "analysis/diagnosis/diagnosis.h"
-
-#include "analysis/diff.h"
-#include "analysis/trace_builder.h"
-#include "support/temporary_directory.h"
+#include "analysis/diagnosis/diagnosis_fixture.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,110 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::noise_row;
-using testing::scaled;
-using testing::TemporaryDirectory;
-using testing::Tensor;
-using testing::TraceBuilder;
-
-using Matrix = std::vector<double>;
-
-// Independent values, so that no tensor is a combination of others.
-Matrix random_values(std::size_t count, std::uint32_t seed, double size = 1.0) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<double> uniform(-size, size);
-  Matrix values(count);
-  for (double& value : values) {
-    value = static_cast<float>(uniform(generator));
-  }
-  return values;
-}
-
-Matrix sum(Matrix left, const Matrix& right, double factor = 1.0) {
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    left[i] += factor * right[i % right.size()];
-  }
-  return left;
-}
-
-// x [rows, inner], w [outer, inner] -> x w' [rows, outer], over inner indices [first, last).
-Matrix product(
-    const Matrix& x, const Matrix& w, std::size_t inner, std::size_t first, std::size_t last) {
-  const std::size_t rows = x.size() / inner;
-  const std::size_t outer = w.size() / inner;
-  Matrix y(rows * outer);
-  for (std::size_t row = 0; row < rows; ++row) {
-    for (std::size_t column = 0; column < outer; ++column) {
-      for (std::size_t k = first; k < last; ++k) {
-        y[row * outer + column] += x[row * inner + k] * w[column * inner + k];
-      }
-    }
-  }
-  return y;
-}
-
-// Columns [first, last) of a matrix with `columns` columns.
-Matrix columns_of(const Matrix& matrix, std::size_t columns, std::size_t first, std::size_t last) {
-  Matrix part;
-  for (std::size_t i = 0; i < matrix.size(); ++i) {
-    if (i % columns >= first && i % columns < last) {
-      part.push_back(matrix[i]);
-    }
-  }
-  return part;
-}
-
-Matrix rows_of(const Matrix& matrix, std::size_t columns, std::size_t first, std::size_t last) {
-  return {matrix.begin() + static_cast<std::ptrdiff_t>(first * columns),
-          matrix.begin() + static_cast<std::ptrdiff_t>(last * columns)};
-}
-
-DimPlacement all(std::int64_t size) {
-  return {size, size, {{0, 0, size}}};
-}
-
-DimPlacement share(std::int64_t size, int index, int count) {
-  return testing::part(size, index, count).dims.front();
-}
-
-class DiagnosisTest : public ::testing::Test {
- protected:
-  // Of the first divergence, whose id must be `id`; bounds of 1e-3 wherever values may differ.
-  Diagnosis diagnosis(const std::string& id) {
-    const Report report = report_of_run();
-    EXPECT_TRUE(report.diverged());
-    EXPECT_EQ(to_string(report.tensors.at(report.first_divergence.value_or(0)).id), id);
-    EXPECT_TRUE(report.diagnosis.has_value()) << report.tensors.front().cause;
-    return report.diagnosis.value_or(Diagnosis{});
-  }
-  Report report_of_run() {
-    static_cast<void>(reference_.write());
-    testing::write_noise_passes(directory_ / "reference", noise_);
-    return diff(Trace::open(directory_ / "reference"), candidate_.write());
-  }
-  void add_reference(const std::string& id,
-                     const Matrix& values,
-                     const std::vector<std::int64_t>& shape) {
-    reference_.add(0, {id, values, ElementType::kF32, shape});
-    noise_.push_back(noise_row(id, 1e-3, 1e-4));
-  }
-  void add_candidate(const std::string& id,
-                     const Matrix& values,
-                     const std::vector<std::int64_t>& shape) {
-    candidate_.add_everywhere({id, values, ElementType::kF32, shape});
-  }
-  void add_both(const std::string& id,
-                const Matrix& values,
-                const std::vector<std::int64_t>& shape) {
-    add_reference(id, values, shape);
-    add_candidate(id, values, shape);
-  }
-
-  TemporaryDirectory directory_;
-  TraceBuilder reference_{directory_ / "reference", "reference"};
-  TraceBuilder candidate_{directory_ / "candidate", "candidate", 2};
-  std::vector<NoiseRow> noise_;
-};
+using namespace testing;
 
 TEST_F(DiagnosisTest, AFactorIsFittedAndNamedByTheAxisThatHasItsSize) {
   const Matrix values = random_values(64, 1);
@@ -131,7 +24,7 @@ TEST_F(DiagnosisTest, AFactorIsFittedAndNamedByTheAxisThatHasItsSize) {
   const Diagnosis found = diagnosis("s0/m0/output/b/0");
   EXPECT_EQ(found.signature, Signature::kWrongFactor);
   EXPECT_THAT(found.sentence,
-              AllOf(HasSubstr("0.5000 (1/tp)"),
+              AllOf(HasSubstr("a = 0.5000 +- 0 = 1/tp"),
                     HasSubstr("s0/m0/output/a/0"),
                     HasSubstr("has the factor 1.000")));
 }
@@ -140,7 +33,8 @@ TEST_F(DiagnosisTest, AFactorWithoutMeaningIsGivenAsANumber) {
   const Matrix values = random_values(64, 1);
   add_reference("s0/m0/output/b/0", values, {8, 8});
   add_candidate("s0/m0/output/b/0", scaled(values, 1.3), {8, 8});
-  EXPECT_THAT(diagnosis("s0/m0/output/b/0").sentence, HasSubstr("candidate = 1.300 x reference"));
+  EXPECT_THAT(diagnosis("s0/m0/output/b/0").sentence,
+              HasSubstr("candidate = a x reference, a = 1.300 +- "));
 }
 
 // A gradient that was never accumulated was called "1.110e-16 (2^-53, a loss scale) x reference".
@@ -168,9 +62,7 @@ TEST_F(DiagnosisTest, ANumberAddedToNearlyEqualElementsIsNoFactor) {
   const Matrix values = sum(random_values(512, 1, 0.1), {5.5});
   add_reference("s0/m0/loss/loss/0", values, {8, 64});
   add_candidate("s0/m0/loss/loss/0", sum(values, {0.69}), {8, 64});
-  const Report report = report_of_run();
-  EXPECT_TRUE(report.diverged());
-  EXPECT_FALSE(report.diagnosis.has_value()) << report.diagnosis->sentence;
+  EXPECT_EQ(diagnosis("s0/m0/loss/loss/0").signature, Signature::kConstantBias);
 }
 
 TEST_F(DiagnosisTest, ALossScaleThatWasNotRemovedIsNamed) {
@@ -425,7 +317,7 @@ TEST_F(MainGradDiagnosis, AMicrobatchCountedTwiceIsASumWithWrongCoefficients) {
 TEST_F(MainGradDiagnosis, ADivisorThatIsMissingIsAFactor) {
   const Diagnosis found = when_held(of({2, 2, 2, 2}), of({2, 2, 2, 2}));
   EXPECT_EQ(found.signature, Signature::kWrongFactor);
-  EXPECT_THAT(found.sentence, HasSubstr("2.000 (dp)"));
+  EXPECT_THAT(found.sentence, HasSubstr(" = dp"));
 }
 
 TEST_F(DiagnosisTest, AParameterThatKeptItsValueIsStale) {

@@ -101,7 +101,7 @@ remark: version of ttrace is `0.1.0` in the reference and `0.2.0` in the candida
 DIVERGED
 first divergence: s0/m0/output/b/0
   what: differs 44.2x more than round-off explains; candidate = 0.5000 x reference
-  probable cause: wrong factor: candidate = 0.5000 (1/tp) x reference (fitted +- 0); the record before it, s0/m0/output/a/0, has the factor 1.000
+  probable cause: wrong factor: candidate = a x reference, a = 0.5000 +- 0 = 1/tp; the record before it, s0/m0/output/a/0, has the factor 1.000
   error: 0.691, 0.5 of the reference's norm 1.38
   bound: 0.0156 from 5 noise passes x 2 (default limit); relative errors below 0.0113 go unseen
   elements: largest difference 0.546 at [1], 4 of 4 differ

@@ -1,0 +1,178 @@
+// What AdamW did with right gradients, and what was made of right losses.
+#include "analysis/diagnosis/diagnosis_fixture.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace ttrace {
+namespace {
+
+using namespace testing;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Adam {
+  double rate = 0.1;
+  double decay = 0.1;
+  double epsilon = 1e-8;
+  bool corrected = true;
+  bool inside = false;  // the root of the denominator
+};
+
+// The first step of AdamW with betas 0.9 and 0.95 on [16, 16].
+class OptimizerDiagnosis : public DiagnosisTest {
+ protected:
+  [[nodiscard]] Matrix updated(const Adam& adam) const {
+    Matrix result = start_;
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      const double g = gradient_[i];
+      const double m = adam.corrected ? g : 0.1 * g;
+      const double v = adam.corrected ? g * g : 0.05 * g * g;
+      const double denominator =
+          adam.inside ? std::sqrt(v + adam.epsilon) : std::sqrt(v) + adam.epsilon;
+      result[i] += -adam.rate * adam.decay * start_[i] - adam.rate * m / denominator;
+    }
+    return result;
+  }
+  Diagnosis when(const Adam& candidate, const Adam& reference = {}) {
+    Matrix squared = gradient_;
+    for (double& value : squared) {
+      value *= 0.05 * value;
+    }
+    add_both("s0/param/w/0", start_, {16, 16});
+    add_both("s0/main_grad/w/0", gradient_, {16, 16});
+    add_both("s0/exp_avg/w/0", scaled(gradient_, 0.1), {16, 16});
+    add_both("s0/exp_avg_sq/w/0", squared, {16, 16});
+    add_reference("s0/param_next/w/0", updated(reference), {16, 16});
+    add_candidate("s0/param_next/w/0", updated(candidate), {16, 16});
+    return diagnosis("s0/param_next/w/0");
+  }
+
+  Matrix start_ = random_values(256, 1);
+  Matrix gradient_ = random_values(256, 2);
+};
+
+TEST_F(OptimizerDiagnosis, WeightDecayThatIsMissingIsTold) {
+  const Diagnosis found = when({.decay = 0.0});
+  EXPECT_EQ(found.signature, Signature::kOptimizer);
+  EXPECT_THAT(found.sentence,
+              AllOf(HasSubstr("in the reference 0.01"), HasSubstr("it is missing")));
+}
+
+TEST_F(OptimizerDiagnosis, WeightDecayOfAParameterWithoutOneIsTold) {
+  const Diagnosis found = when({}, {.decay = 0.0});
+  EXPECT_EQ(found.signature, Signature::kOptimizer);
+  EXPECT_THAT(found.sentence, HasSubstr("a parameter that should have none"));
+}
+
+TEST_F(OptimizerDiagnosis, AMissingBiasCorrectionIsTold) {
+  const Diagnosis found = when({.corrected = false});
+  EXPECT_EQ(found.signature, Signature::kOptimizer);
+  EXPECT_THAT(
+      found.sentence,
+      AllOf(HasSubstr("a = 0.4472"), HasSubstr("without bias correction with betas 0.9 and 0.95")));
+}
+
+TEST_F(OptimizerDiagnosis, AnotherLearningRateIsFitted) {
+  const Diagnosis found = when({.rate = 0.13, .decay = 0.1 / 1.3});
+  EXPECT_EQ(found.signature, Signature::kOptimizer);
+  EXPECT_THAT(found.sentence, AllOf(HasSubstr("a = 1.300"), HasSubstr("the learning rate")));
+}
+
+TEST_F(OptimizerDiagnosis, AnEpsilonInsideTheRootIsTold) {
+  const Diagnosis found = when({.epsilon = 0.05, .inside = true}, {.epsilon = 0.01});
+  EXPECT_EQ(found.signature, Signature::kOptimizer);
+  EXPECT_THAT(found.sentence, HasSubstr("epsilon stands inside the root"));
+}
+
+TEST_F(OptimizerDiagnosis, AnotherBetaIsReadFromTwoSteps) {
+  const Matrix before = random_values(256, 3);
+  add_both("s0/exp_avg/w/0", before, {16, 16});
+  add_both("s1/main_grad/w/0", gradient_, {16, 16});
+  add_reference("s1/exp_avg/w/0", sum(scaled(before, 0.9), gradient_, 0.1), {16, 16});
+  add_candidate("s1/exp_avg/w/0", sum(scaled(before, 0.8), gradient_, 0.1), {16, 16});
+  const Diagnosis found = diagnosis("s1/exp_avg/w/0");
+  EXPECT_EQ(found.signature, Signature::kOptimizer);
+  EXPECT_THAT(found.sentence, AllOf(HasSubstr("beta1 is 0.8 +- "), HasSubstr("and 0.9 +- ")));
+}
+
+// One factor in all of them is no matter of one module.
+TEST_F(DiagnosisTest, AFactorCommonToAllGradientsIsCounted) {
+  for (const std::uint32_t seed : {1U, 2U, 3U}) {
+    const std::string id = "s0/main_grad/w" + std::to_string(seed) + "/0";
+    const Matrix values = random_values(64, seed);
+    add_reference(id, values, {8, 8});
+    add_candidate(id, scaled(values, seed == 3 ? 1.0 : 2.0), {8, 8});
+  }
+  const Diagnosis found = diagnosis("s0/main_grad/w1/0");
+  EXPECT_EQ(found.signature, Signature::kWrongFactor);
+  EXPECT_THAT(found.sentence, HasSubstr("2 of the 3 main_grad records looked at have this factor"));
+}
+
+TEST_F(DiagnosisTest, MomentsThatWereClippedByAnotherNormAreTold) {
+  const Matrix values = random_values(64, 1);
+  add_both("s0/scalar/other_norm/0", {1.0}, {});
+  add_reference("s0/exp_avg/w/0", values, {8, 8});
+  add_candidate("s0/exp_avg/w/0", scaled(values, 0.8), {8, 8});
+  reference_.add(0, {"s0/scalar/grad_norm/0", {4.0}});
+  candidate_.add_everywhere({"s0/scalar/grad_norm/0", {5.0}});
+  const Diagnosis found = diagnosis("s0/exp_avg/w/0");
+  EXPECT_EQ(found.signature, Signature::kWrongFactor);
+  EXPECT_THAT(found.sentence, HasSubstr("grad_norm is 5 and 4 in the reference"));
+}
+
+// Two micro-batches of losses [8, 4], of which 32 and 8 tokens count.
+class LossDiagnosis : public DiagnosisTest {
+ protected:
+  void SetUp() override {
+    for (int m = 0; m < 2; ++m) {
+      const std::string id = "s0/m" + std::to_string(m);
+      Matrix mask(32, 0.0);
+      std::fill_n(mask.begin(), m == 0 ? 32 : 8, 1.0);
+      const Matrix losses =
+          sum(random_values(32, 1 + static_cast<std::uint32_t>(m)), {m == 0 ? 5.0 : 2.0});
+      add_both(id + "/data/loss_mask/0", mask, {8, 4});
+      add_both(id + "/loss/loss/0", losses, {8, 4});
+      double counted = 0.0;
+      for (std::size_t i = 0; i < (m == 0 ? 32U : 8U); ++i) {
+        counted += losses[i];
+      }
+      sums_.push_back(counted);
+    }
+  }
+  Diagnosis when(double reference, double candidate) {
+    add_reference("s0/scalar/loss/0", {reference}, {});
+    add_candidate("s0/scalar/loss/0", {candidate}, {});
+    return diagnosis("s0/scalar/loss/0");
+  }
+
+  std::vector<double> sums_;
+};
+
+TEST_F(LossDiagnosis, AMeanOfMeansIsToldFromAMeanOverTokens) {
+  const Diagnosis found =
+      when((sums_[0] + sums_[1]) / 40.0, (sums_[0] / 32.0 + sums_[1] / 8.0) / 2.0);
+  EXPECT_EQ(found.signature, Signature::kLossNormalisation);
+  EXPECT_THAT(found.sentence,
+              AllOf(HasSubstr("candidate makes the mean of the micro-batches' means"),
+                    HasSubstr("the reference's is the mean over all tokens that count")));
+}
+
+TEST_F(LossDiagnosis, AFactorOfTheMeanIsNamed) {
+  const double mean = (sums_[0] + sums_[1]) / 40.0;
+  const Diagnosis found = when(mean, 4.0 * mean);
+  EXPECT_EQ(found.signature, Signature::kLossNormalisation);
+  EXPECT_THAT(found.sentence, AllOf(HasSubstr("a = 4.000"), HasSubstr("tp^2")));
+}
+
+TEST_F(LossDiagnosis, AnyOtherNumberHasNoSignature) {
+  const double mean = (sums_[0] + sums_[1]) / 40.0;
+  add_reference("s0/scalar/loss/0", {mean}, {});
+  add_candidate("s0/scalar/loss/0", {1.37 * mean}, {});
+  EXPECT_FALSE(report_of_run().diagnosis.has_value());
+}
+
+}  // namespace
+}  // namespace ttrace

@@ -1,0 +1,81 @@
+// Findings that are their own cause, and layers that took one another's places.
+#include "analysis/diagnosis/diagnosis_fixture.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace ttrace {
+namespace {
+
+using namespace testing;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class SymptomDiagnosis : public DiagnosisTest {};
+
+TEST_F(SymptomDiagnosis, InfinitiesOfAllCopiesAreAnOverflow) {
+  const Matrix values = random_values(64, 1);
+  Matrix wrong = values;
+  wrong[7] = std::numeric_limits<double>::infinity();
+  add_reference("s0/m0/output/a/0", values, {8, 8});
+  add_candidate("s0/m0/output/a/0", wrong, {8, 8});
+  const Diagnosis found = diagnosis("s0/m0/output/a/0");
+  EXPECT_EQ(found.signature, Signature::kNonFinite);
+  EXPECT_THAT(
+      found.sentence,
+      AllOf(HasSubstr("2 Inf and 0 NaN of 128 elements on ranks 0, 1"), HasSubstr("an overflow")));
+}
+
+TEST_F(SymptomDiagnosis, AnIllegalFlipNamesTheTokenAndItsExperts) {
+  const std::string choices = "s0/m0/routing/decoder.layers.0.mlp.router/0";
+  const std::string margins = "s0/m0/routing/decoder.layers.0.mlp.router/1";
+  reference_.add(0, {choices, {0, 1, 2, 3, 4, 5, 6, 7}, ElementType::kI64, {4, 2}})
+      .add(0, {margins, {0.5, 0.5, 0.5, 0.5}});
+  candidate_.add_everywhere({choices, {0, 1, 2, 7, 4, 5, 6, 7}, ElementType::kI64, {4, 2}})
+      .add_everywhere({margins, {0.5, 0.3, 0.5, 0.5}});
+  noise_.push_back(noise_row(margins, 0.02, 0.01));
+  const Diagnosis found = diagnosis(choices);
+  EXPECT_EQ(found.signature, Signature::kRoutingFlip);
+  EXPECT_THAT(found.sentence,
+              AllOf(HasSubstr("1 of 4 tokens"), HasSubstr("token 1 goes to experts [2, 7]")));
+}
+
+TEST_F(SymptomDiagnosis, ARecomputedMaskThatDiffersAccusesTheRandomNumbers) {
+  const Matrix first = {1, 0, 1, 1, 0, 1, 0, 0};
+  const Matrix again = {0, 1, 1, 0, 0, 1, 1, 0};
+  reference_.add(0, {"s0/m0/mask/dropout/0", first, ElementType::kBool, {8}});
+  candidate_.add_everywhere({"s0/m0/mask/dropout/0", first, ElementType::kBool, {8}});
+  candidate_.add_everywhere({"s0/m0/mask/dropout/0~", again, ElementType::kBool, {8}});
+  const Diagnosis found = diagnosis("s0/m0/mask/dropout/0~");
+  EXPECT_EQ(found.signature, Signature::kRecompute);
+  EXPECT_THAT(found.sentence, HasSubstr("state of the random numbers is not restored"));
+}
+
+TEST_F(SymptomDiagnosis, OtherTokensAreASource) {
+  const Tensor tokens{
+      "s0/m0/data/tokens/0", {7, 3, 5, 3, 9, 11, 4, 3, 2, 6, 1, 8}, ElementType::kI64, {3, 4}};
+  Tensor others = tokens;
+  others.values = {1, 2, 8, 9, 3, 3, 7, 5, 12, 2, 4, 1};
+  reference_.add(0, tokens);
+  candidate_.add_everywhere(others);
+  const Diagnosis found = diagnosis("s0/m0/data/tokens/0");
+  EXPECT_EQ(found.signature, Signature::kSource);
+  EXPECT_THAT(found.sentence, HasSubstr("do not read the same tokens"));
+}
+
+TEST_F(SymptomDiagnosis, ALayerThatHoldsAnotherOnesValuesIsNamed) {
+  const Matrix first = random_values(64, 1);
+  const Matrix second = random_values(64, 2);
+  add_reference("s0/m0/output/decoder.layers.0.mlp/0", first, {8, 8});
+  add_reference("s0/m0/output/decoder.layers.1.mlp/0", second, {8, 8});
+  add_candidate("s0/m0/output/decoder.layers.0.mlp/0", second, {8, 8});
+  add_candidate("s0/m0/output/decoder.layers.1.mlp/0", first, {8, 8});
+  const Diagnosis found = diagnosis("s0/m0/output/decoder.layers.0.mlp/0");
+  EXPECT_EQ(found.signature, Signature::kWrongLayer);
+  EXPECT_THAT(found.sentence, HasSubstr("layer 0 holds what layer 1 has in the reference"));
+}
+
+}  // namespace
+}  // namespace ttrace
