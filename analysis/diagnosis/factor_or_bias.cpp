@@ -138,6 +138,11 @@ Diagnosis wrong_factor(const Evidence& evidence, double factor, double deviation
 
 std::optional<Diagnosis> repeated_bias(const Evidence& evidence, double times, double deviation) {
   const double whole = std::round(times);
+  if (std::abs(times + 1.0) <= std::max(0.05, 3.0 * deviation)) {
+    return Diagnosis{Signature::kConstantBias,
+                     "the module's bias is missing: candidate = reference - b x bias, b = " +
+                         factor_text(-times) + " +- " + short_number(deviation)};
+  }
   if (whole < 1.0 || std::abs(times - whole) > std::max(0.05, 3.0 * deviation)) {
     return std::nullopt;
   }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -107,32 +106,29 @@ void add_history(const Evidence& evidence, bool candidate, std::vector<Amax>& li
   }
 }
 
-// "; quantised so, 0.3 % of it saturate and 2 % become zero, in the reference 0 % and 1 %"
-std::string losses_text(const Values& operand,
-                        double candidate,
-                        double reference,
-                        const Format& format) {
-  const auto shares = [&](double scale) {
-    double saturated = 0.0;
-    double lost = 0.0;
-    for (const double value : operand.data) {
-      const double scaled = std::abs(value) / scale;
-      saturated += scaled > format.largest * (1.0 + 1e-6) ? 1.0 : 0.0;
-      lost += value != 0.0 && scaled <= format.smallest / 2.0 ? 1.0 : 0.0;
-    }
-    const auto all = static_cast<double>(operand.data.size());
-    return short_number(100.0 * saturated / all) + " % saturate and " +
-           short_number(100.0 * lost / all) + " % become zero";
-  };
-  return "; quantised so, " + shares(candidate) + ", in the reference " + shares(reference);
+// "0.3 % saturate and 2 % become zero"
+std::string losses_text(const Values& operand, double scale, const Format& format) {
+  double saturated = 0.0;
+  double lost = 0.0;
+  for (const double value : operand.data) {
+    const double scaled = std::abs(value) / scale;
+    saturated += scaled > format.largest * (1.0 + 1e-6) ? 1.0 : 0.0;
+    lost += value != 0.0 && scaled <= format.smallest / 2.0 ? 1.0 : 0.0;
+  }
+  const auto all = static_cast<double>(operand.data.size());
+  return short_number(100.0 * saturated / all) + " % saturate and " +
+         short_number(100.0 * lost / all) + " % become zero";
 }
 
-std::string ratio_text(double ratio) {
+std::string ratio_text(double ratio, bool same_format) {
+  const std::string text = factor_text(ratio) + " x the reference's";
   const double exponent = std::log2(std::abs(ratio));
-  return factor_text(ratio) + " x the reference's" +
-         (is_near(exponent, std::round(exponent)) || std::abs(exponent) < 1e-6
-              ? ", a power of two: codes keep their bits, only range is lost or gained"
-              : ": codes are rolled anew");
+  if (!same_format) {
+    return text + ": codes are numbers of another format";
+  }
+  return std::abs(exponent - std::round(exponent)) < 1e-5
+             ? text + ", a power of two: codes keep their bits, only range is lost or gained"
+             : text + ": codes are rolled anew";
 }
 
 struct Scales {
@@ -169,10 +165,14 @@ std::optional<Diagnosis> from_operand(const Evidence& evidence,
   if (!right || !wrong || made_text(*right) == made_text(*wrong)) {
     return std::nullopt;
   }
-  return Diagnosis{Signature::kFp8Scale,
-                   "the scale is " + ratio_text(scales.candidate / scales.reference) + "; it is " +
-                       made_text(*wrong) + ", in the reference " + made_text(*right) +
-                       losses_text(*candidate, scales.candidate, scales.reference, wrong->format)};
+  return Diagnosis{
+      Signature::kFp8Scale,
+      "the scale is " +
+          ratio_text(scales.candidate / scales.reference,
+                     right->format.name == wrong->format.name) +
+          "; it is " + made_text(*wrong) + ", in the reference " + made_text(*right) +
+          "; quantised so, " + losses_text(*candidate, scales.candidate, wrong->format) +
+          ", in the reference " + losses_text(*reference, scales.reference, right->format)};
 }
 
 }  // namespace
@@ -196,7 +196,7 @@ std::optional<Diagnosis> find_fp8_scale(const Evidence& evidence) {
   const double formats_ratio = formats()[1].largest / formats()[0].largest;
   if (is_near(ratio, formats_ratio) || is_near(ratio, 1.0 / formats_ratio)) {
     return Diagnosis{Signature::kFp8Scale,
-                     "the scale is " + ratio_text(ratio) +
+                     "the scale is " + ratio_text(ratio, false) +
                          "; that is the largest numbers of E5M2 and E4M3 exchanged"};
   }
   return std::nullopt;

@@ -62,6 +62,15 @@ TEST_F(OffsetDiagnosis, AVectorAddedToEveryRowIsNamed) {
   EXPECT_THAT(found.sentence, HasSubstr("same vector was added to every row"));
 }
 
+TEST_F(OffsetDiagnosis, ABiasThatWasLeftOutIsNamed) {
+  const Matrix values = random_values(512, 1);
+  const Matrix bias = random_values(32, 2);
+  add_both("s0/param/a.bias/0", bias, {32});
+  const Diagnosis found = when(values, sum(values, bias, -1.0), {16, 32});
+  EXPECT_EQ(found.signature, Signature::kConstantBias);
+  EXPECT_THAT(found.sentence, HasSubstr("the module's bias is missing"));
+}
+
 TEST_F(OffsetDiagnosis, TruncationLeavesErrorsOfOneSign) {
   const Matrix exact = random_values(512, 1);
   Matrix cut = rounded(exact, ElementType::kBF16);

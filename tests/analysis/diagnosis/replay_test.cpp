@@ -266,12 +266,12 @@ TEST_F(Fp8ScaleDiagnosis, AnAmaxOfSignedValuesIsToldWithWhatSaturates) {
                     HasSubstr("1.56 % saturate")));
 }
 
-TEST_F(Fp8ScaleDiagnosis, ExchangedFormatsArePowersOfTwo) {
+TEST_F(Fp8ScaleDiagnosis, ExchangedFormatsAreToldByTheirLargestNumbers) {
   const Diagnosis found =
       when(static_cast<float>(300.0 / 57344.0), static_cast<float>(300.0 / 448.0));
   EXPECT_EQ(found.signature, Signature::kFp8Scale);
   EXPECT_THAT(found.sentence,
-              AllOf(HasSubstr("a power of two"),
+              AllOf(HasSubstr("codes are numbers of another format"),
                     HasSubstr("largest number of E4M3, in the reference"),
                     HasSubstr("largest number of E5M2")));
 }
@@ -286,12 +286,13 @@ TEST_F(Fp8ScaleDiagnosis, ScalesOfOwnPartsAreToldByTheLargestOfThem) {
 }
 
 TEST_F(Fp8ScaleDiagnosis, AnEntryOfTheHistoryInsteadOfItsLargestIsTold) {
-  add_both("s0/m0/amax_history/fc/0", {250.0, 700.0, 400.0, 0.0}, {4});
+  add_both("s0/m0/amax_history/fc/0", {350.0, 700.0, 400.0, 0.0}, {4});
   const Diagnosis found =
-      when(static_cast<float>(700.0 / 448.0), static_cast<float>(250.0 / 448.0));
+      when(static_cast<float>(700.0 / 448.0), static_cast<float>(350.0 / 448.0));
   EXPECT_EQ(found.signature, Signature::kFp8Scale);
   EXPECT_THAT(found.sentence,
-              AllOf(HasSubstr("it is entry 0 of the amax history"),
+              AllOf(HasSubstr("0.5000 x the reference's, a power of two"),
+                    HasSubstr("it is entry 0 of the amax history"),
                     HasSubstr("in the reference the largest entry of the amax history")));
 }
 
