@@ -168,8 +168,11 @@ LayerNorm::LayerNorm(const Blueprint& blueprint, double weight_gradient_factor)
 
 at::Tensor LayerNorm::normalise(const at::Tensor& rows) const {
   const auto wide = rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor weight = with_gradient_divided(weight_.to(wide), gradient_divisor_);
-  if (weight_gradient_factor_ != 1.0 && weight.requires_grad()) {
+  const bool is_scaled = weight_gradient_factor_ != 1.0 && weight_.requires_grad();
+  // Scaled in a copy, so that the hook is not one more on the weight in every forward.
+  const at::Tensor weight = with_gradient_divided(
+      weight_.to(wide, /*non_blocking=*/false, /*copy=*/is_scaled), gradient_divisor_);
+  if (is_scaled) {
     weight.register_hook(
         [this](const at::Tensor& gradient) { return gradient * weight_gradient_factor_; });
   }
@@ -238,6 +241,7 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
                                      const std::string& path)
     : parallel_(blueprint.parallel),
       fault_(row_fault(blueprint.bugs, path)),
+      mutant_(blueprint.mutant.of_linear(path, parallel_.tp)),
       drops_recomputed_sum_(blueprint.bugs.on("recompute-without-collectives")),
       fp8_(Fp8Linear::make(blueprint, path, LinearSplit::kInputs)),
       forward_sum_(output_sum(blueprint.bugs, path, parallel_.is_redundant)),
@@ -253,7 +257,7 @@ at::Tensor RowParallelLinear::product(const at::Tensor& input, const at::Tensor&
   if (fault_ == RowFault::kSharedBuffer) {
     return linear_with_saved_input(input, kept_in_shared_buffer(input), weight);
   }
-  return at::linear(input, weight);
+  return mutant_.acts() ? mutant_.product(input, weight) : at::linear(input, weight);
 }
 
 at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
