@@ -39,10 +39,11 @@ Json series_json(const Series& series, const SeriesOutcome& outcome) {
   return json;
 }
 
-Json clean_json(const Setting& setting, const Observation& clean) {
+Json clean_json(const Setting& setting, const std::string& layout, const Observation& clean) {
   return {{"precision", setting.precision},
           {"weights", name_of(setting.weights)},
           {"seed", setting.seed},
+          {"layout", layout},
           {"flagged", clean.flagged}};
 }
 
@@ -90,9 +91,10 @@ CleanScore clean_score(const Plan& plan,
                        const std::string& detector,
                        const std::string& precision) {
   CleanScore score;
-  for (std::size_t i = 0; i < plan.settings.size(); ++i) {
+  for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
     const Observation& clean = outcomes.cleans[i];
-    if (clean.problem.empty() && (precision.empty() || plan.settings[i].precision == precision)) {
+    const Setting& setting = plan.settings[plan.cleans[i].setting];
+    if (clean.problem.empty() && (precision.empty() || setting.precision == precision)) {
       ++score.runs;
       score.alarms += clean.flagged.contains(detector) ? 1 : 0;
     }
@@ -124,10 +126,10 @@ std::vector<std::string> detectors_of(const Outcomes& outcomes) {
 
 std::vector<std::string> problems_of(const Plan& plan, const Outcomes& outcomes) {
   std::vector<std::string> lines;
-  for (std::size_t i = 0; i < plan.settings.size(); ++i) {
+  for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
     if (!outcomes.cleans[i].problem.empty()) {
-      lines.push_back("clean run, " + describe(plan.settings[i]) + ": " +
-                      outcomes.cleans[i].problem);
+      lines.push_back("clean run, " + describe(plan.settings[plan.cleans[i].setting]) + ", " +
+                      plan.cleans[i].layout + ": " + outcomes.cleans[i].problem);
     }
   }
   for (std::size_t i = 0; i < plan.series.size(); ++i) {
@@ -162,8 +164,9 @@ Json json_of(const Plan& plan, const Outcomes& outcomes, const std::string& comm
   json["detectors"] = detectors_of(outcomes);
   json["problems"] = problems_of(plan, outcomes);
   json["clean"] = Json::array();
-  for (std::size_t i = 0; i < plan.settings.size(); ++i) {
-    json["clean"].push_back(clean_json(plan.settings[i], outcomes.cleans[i]));
+  for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
+    const CleanRun& run = plan.cleans[i];
+    json["clean"].push_back(clean_json(plan.settings[run.setting], run.layout, outcomes.cleans[i]));
   }
   json["series"] = Json::array();
   for (std::size_t i = 0; i < plan.series.size(); ++i) {

@@ -280,7 +280,8 @@ std::string page_of(const Plan& plan,
   }
   write_detectors(out, plan, outcomes);
   write_rounded_away(out, plan, outcomes);
-  out << "\n## False alarms\n\nClean runs that are flagged, beside every mutant's batch. " +
+  out << "\n## False alarms\n\nClean runs that are flagged: beside every mutant's batch, and of "
+         "other batches and layouts. " +
              std::to_string(clean.alarms) + " of " + std::to_string(clean.runs) +
              " raise an alarm of TTrace (at most "
       << number(std::round(1000.0 * testing::clopper_pearson_upper(clean.alarms, clean.runs)) /

@@ -6,12 +6,44 @@
 #include <cmath>
 #include <regex>
 #include <set>
-#include <tuple>
 
 namespace ttrace::roc {
 namespace {
 
 constexpr int kLayers = 4;
+
+// Of clean runs that are there to be counted; the first is that of the mutants.
+const std::vector<std::string> kLayouts = {
+    "--tp 4 --sp", "--tp 2 --sp", "--tp 2", "--cp 2", "--tp 2 --sp --cp 2", "--pp 2"};
+constexpr int kFirstCleanSeed = 101;
+
+// Clean runs to be counted.
+std::size_t wanted_cleans(const std::string& precision) {
+  return precision == "bf16" ? 300 : precision == "f64" ? 0 : 100;
+}
+
+// One for every setting in the mutants' layout; with `counted`, more settings and layouts.
+void add_cleans(bool counted, Plan& plan) {
+  if (counted) {
+    for (const std::string precision : {"bf16", "f32", "fp8"}) {
+      auto settings = static_cast<std::size_t>(
+          std::count_if(plan.settings.begin(), plan.settings.end(), [&](const Setting& setting) {
+            return setting.precision == precision;
+          }));
+      int seed = kFirstCleanSeed;
+      for (; settings * kLayouts.size() < wanted_cleans(precision); ++settings) {
+        plan.settings.push_back({precision, Weights::kInit, seed++});
+      }
+    }
+  }
+  for (std::size_t layout = 0; layout < (counted ? kLayouts.size() : 1); ++layout) {
+    for (std::size_t i = 0; i < plan.settings.size(); ++i) {
+      if (layout == 0 || wanted_cleans(plan.settings[i].precision) > 0) {
+        plan.cleans.push_back({i, kLayouts[layout]});
+      }
+    }
+  }
+}
 
 // Whether a mutant is in one layer.
 bool has_layer(const std::string& mutant) {
@@ -84,7 +116,7 @@ Plan make_plan(const Choice& choice) {
             .config = {{"model.layers", std::to_string(kLayers)},
                        {"data.micro_batches", "1"},
                        {"fp8.recipe", "current"}},
-            .layout = "--tp 4 --sp"};
+            .layout = kLayouts.front()};
   std::vector<int> layers = {0, kLayers / 2, kLayers - 1};
   std::vector<Weights> weights = {Weights::kInit, Weights::kTrained};
   int seeds = choice.seeds;
@@ -118,6 +150,7 @@ Plan make_plan(const Choice& choice) {
   }
   plan.series.assign(series.begin(), series.end());
   plan.settings.assign(settings.begin(), settings.end());
+  add_cleans(!choice.quick && !choice.keys, plan);
   return plan;
 }
 

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -54,6 +55,21 @@ TEST(Plan, QuickIsOneSeriesAtTwoMagnitudes) {
   EXPECT_THAT(plan.settings, SizeIs(1));
   EXPECT_THAT(magnitudes_of(plan, plan.series.front()), ElementsAre(1e-3, 1e-1));
   EXPECT_FALSE(plan.needs_training());
+}
+
+TEST(Plan, OfAllKeysHasTheCleanRunsThatARateOfAlarmsNeeds) {
+  const Plan plan = make_plan({});
+  std::map<std::string, int> runs;
+  for (const CleanRun& run : plan.cleans) {
+    ++runs[plan.settings.at(run.setting).precision];
+  }
+  EXPECT_GE(runs["bf16"], 300);
+  EXPECT_GE(runs["f32"], 100);
+  EXPECT_GE(runs["fp8"], 100);
+  for (std::size_t i = 0; i < plan.settings.size(); ++i) {
+    EXPECT_EQ(plan.cleans[i].setting, i);
+    EXPECT_EQ(plan.cleans[i].layout, plan.layout);
+  }
 }
 
 TEST(Plan, OfNoKeyIsAnError) {
@@ -149,6 +165,7 @@ class Figures : public ::testing::Test {
     plan_.keys = {{"bf16_t2_row", "bf16", "T2", {"row"}, 0.03}};
     plan_.series = {{"bf16", Weights::kInit, "row", 0}, {"bf16", Weights::kInit, "row", 3}};
     plan_.settings = {{"bf16", Weights::kInit, 1}};
+    plan_.cleans = {{0, "--tp 2"}};
     plan_.seeds = {1};
     outcomes_.cleans = {seen({})};
     outcomes_.series.resize(2);

@@ -13,7 +13,9 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -35,7 +37,7 @@ class Runner {
         options_(options),
         clean_digests_(plan.settings.size()),
         references_(plan.settings.size()) {
-    outcomes_.cleans.resize(plan.settings.size());
+    outcomes_.cleans.resize(plan.cleans.size());
     outcomes_.series.resize(plan.series.size());
   }
 
@@ -44,26 +46,38 @@ class Runner {
     if (plan_.needs_training()) {
       train();
     }
-    run_all(plan_.settings.size(), [this](std::size_t i) { run_clean(i); });
-    run_all(plan_.series.size(), [this](std::size_t i) { run_series(i); });
+    run_all(clean_tasks());
+    std::vector<testing::Task> series;
+    for (std::size_t i = 0; i < plan_.series.size(); ++i) {
+      series.push_back({[this, i] { run_series(i); }});
+    }
+    run_all(series);
     outcomes_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(outcomes_);
   }
 
  private:
-  void run_all(std::size_t count, const std::function<void(std::size_t)>& work) const {
-    std::vector<testing::Task> tasks;
-    for (std::size_t i = 0; i < count; ++i) {
-      tasks.push_back({[&work, i] { work(i); }});
-    }
+  void run_all(const std::vector<testing::Task>& tasks) const {
     testing::run_tasks(tasks, options_.jobs);
+  }
+
+  // The first clean run of a setting makes its reference, the others wait for that.
+  [[nodiscard]] std::vector<testing::Task> clean_tasks() {
+    std::vector<testing::Task> tasks;
+    std::map<std::size_t, std::size_t> first;  // task by setting
+    for (std::size_t i = 0; i < plan_.cleans.size(); ++i) {
+      const auto [made, is_first] = first.emplace(plan_.cleans[i].setting, i);
+      tasks.push_back({[this, i, is_first = is_first] { run_clean(i, is_first); },
+                       is_first ? std::nullopt : std::optional(made->second)});
+    }
+    return tasks;
   }
 
   void announce(const std::string& what) {
     const std::lock_guard lock(mutex_);
     if (options_.progress) {
-      options_.progress(started_, plan_.settings.size() + plan_.series.size(), what);
+      options_.progress(started_, plan_.cleans.size() + plan_.series.size(), what);
     }
     ++started_;
   }
@@ -99,7 +113,7 @@ class Runner {
 
   [[nodiscard]] testing::CheckRequest request_for(std::size_t index,
                                                   const std::string& name,
-                                                  const std::string& more) const {
+                                                  const std::string& options) const {
     const Setting& setting = plan_.settings[index];
     const std::string folder = folder_of(index);
     const testing::TrainingRun training{
@@ -109,32 +123,46 @@ class Runner {
     return {.program = options_.bin + "/ttrace",
             .reference = stored ? references_[index] : command,
             .rerun = stored ? command : "",
-            .candidate = testing::candidate_command(
-                             options_.bin, options_.run_ranks, training, plan_.layout) +
-                         more,
+            .candidate =
+                testing::candidate_command(options_.bin, options_.run_ranks, training, options),
             .folder = folder + "/" + name,
             .noise = plan_.noise,
             .timeout_s = options_.timeout_s};
   }
 
-  void run_clean(std::size_t index) {
-    const Setting& setting = plan_.settings[index];
-    announce("reference and clean run, " + describe(setting));
-    fs::create_directories(folder_of(index));
-    testing::ConfigChanges changes = plan_.config;
-    if (setting.weights == Weights::kTrained) {
-      changes["start"] = trained();
+  void run_clean(std::size_t index, bool makes_reference) {
+    const CleanRun& run = plan_.cleans[index];
+    const Setting& setting = plan_.settings[run.setting];
+    announce("clean run, " + describe(setting) + ", " + run.layout);
+    Observation& clean = outcomes_.cleans[index];
+    if (makes_reference) {
+      write_config(run.setting);
+    } else if (references_[run.setting].empty()) {
+      clean.problem = "its reference failed";
+      return;
     }
-    testing::write_derived_config(options_.base, changes, folder_of(index) + "/config.yaml");
-    const auto request = request_for(index, "clean", "");
+    const auto request = request_for(run.setting, "clean-" + std::to_string(index), run.layout);
     testing::Digests digests;
-    outcomes_.cleans[index] = judge(request, digests);
+    clean = judge(request, digests);
+    if (!makes_reference) {
+      remove(request.folder);
+      return;
+    }
     // A reference with all its noise stands even where the candidate failed.
     if (fs::exists(request.folder + "/logs/candidate.log")) {
-      references_[index] = request.folder + "/reference";
+      references_[run.setting] = request.folder + "/reference";
     }
-    clean_digests_[index] = std::move(digests);
+    clean_digests_[run.setting] = std::move(digests);
     remove(request.folder + "/candidate");
+  }
+
+  void write_config(std::size_t index) const {
+    testing::ConfigChanges changes = plan_.config;
+    if (plan_.settings[index].weights == Weights::kTrained) {
+      changes["start"] = trained();
+    }
+    fs::create_directories(folder_of(index));
+    testing::write_derived_config(options_.base, changes, folder_of(index) + "/config.yaml");
   }
 
   void run_series(std::size_t index) {
@@ -148,7 +176,7 @@ class Runner {
       settings.push_back(
           static_cast<std::size_t>(std::find(plan_.settings.begin(), plan_.settings.end(), wanted) -
                                    plan_.settings.begin()));
-      cleans.push_back(outcomes_.cleans[settings.back()]);
+      cleans.push_back(outcomes_.cleans[settings.back()]);  // in the plan's layout
     }
     Search search(magnitudes.size(), cleans, [&](std::size_t magnitude, std::size_t batch) {
       return run_mutant(index, settings[batch], magnitudes[magnitude]);
@@ -162,7 +190,7 @@ class Runner {
     const auto request =
         request_for(setting,
                     std::to_string(series_index) + "-" + size,
-                    " --mutant " + series.mutant + " --mutant-size " + size +
+                    plan_.layout + " --mutant " + series.mutant + " --mutant-size " + size +
                         (series.layer ? " --mutant-layer " + std::to_string(*series.layer) : ""));
     testing::Digests digests;
     Observation observation = judge(request, digests);

@@ -22,7 +22,7 @@ struct RunOptions {
   int jobs = 1;           // checks at the same time
   int timeout_s = 120;    // that a pass may take
   bool keep = false;      // traces and logs stay
-  // Called before each search and each reference, one call at a time.
+  // Called before each search and each clean run, one call at a time.
   std::function<void(std::size_t done, std::size_t total, const std::string& what)> progress;
 };
 
@@ -30,8 +30,8 @@ struct RunOptions {
 struct Point {
   double magnitude = 0.0;
   int runs = 0;
-  int changed = 0;                     // of them, those that the mutant changed a bit of
-  std::map<std::string, int> flagged;  // by detector
+  int changed = 0;                          // of them, those that the mutant changed a bit of
+  std::map<std::string, int> flagged = {};  // by detector
 };
 
 struct SeriesOutcome {
@@ -41,7 +41,7 @@ struct SeriesOutcome {
 };
 
 struct Outcomes {
-  std::vector<Observation> cleans;    // by setting
+  std::vector<Observation> cleans;    // by clean run
   std::vector<SeriesOutcome> series;  // by series
   int runs = 0;                       // of mutants
   double seconds = 0.0;               // wall time of all

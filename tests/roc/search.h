@@ -17,10 +17,10 @@ namespace ttrace::roc {
 
 // What one run showed.
 struct Observation {
-  std::string problem;            // why there is no verdict; else empty
-  bool changed = false;           // some bit differs from the clean run's; else it was rounded away
-  std::set<std::string> flagged;  // detectors that raised a finding
-  std::set<std::string> present;  // detectors that looked at anything
+  std::string problem = {};  // why there is no verdict; else empty
+  bool changed = false;      // some bit differs from the clean run's; else it was rounded away
+  std::set<std::string> flagged = {};  // detectors that raised a finding
+  std::set<std::string> present = {};  // detectors that looked at anything
 };
 
 // The smallest i below `count` with found(i), where found(i) means found(i + 1); `count` where
