@@ -53,7 +53,9 @@ TEST(TrainedStart, IsThatOfBothProgramsInAnyLayout) {
   const ConfigChanges changes = {{"start", folder / "trained"}};
   write_derived_config(example("tiny"), changes, folder / "run.yaml");
   const auto loss_of = [](const std::string& command) {
-    const ProcessResult result = run_process({.arguments = {"sh", "-c", command}});
+    ProcessOptions options;
+    options.arguments = {"sh", "-c", command};
+    const ProcessResult result = run_process(options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return std::stod(result.out.substr(std::string("step 0 loss ").size()));
   };

@@ -90,20 +90,21 @@ class Runner {
     const std::string config = options_.work + "/training.yaml";
     testing::write_derived_config(options_.base, plan_.config, config);
     const int steps = plan_.training_steps;
-    const auto result =
-        testing::run_process({.arguments = {options_.bin + "/ttrace_reference",
-                                            "--config",
-                                            config,
-                                            "--precision",
-                                            "bf16",
-                                            "--steps",
-                                            std::to_string(steps)},
-                              .environment = {{"OMP_NUM_THREADS", "1"},
-                                              {"TTRACE_PASS", "reference"},
-                                              {"TTRACE_DIR", trained()},
-                                              {"TTRACE_STEPS", std::to_string(steps - 1)},
-                                              {"TTRACE_FILTER", "/param_next/"}},
-                              .timeout = std::chrono::seconds(options_.timeout_s * 10)});
+    testing::ProcessOptions process;
+    process.arguments = {options_.bin + "/ttrace_reference",
+                         "--config",
+                         config,
+                         "--precision",
+                         "bf16",
+                         "--steps",
+                         std::to_string(steps)};
+    process.environment = {{"OMP_NUM_THREADS", "1"},
+                           {"TTRACE_PASS", "reference"},
+                           {"TTRACE_DIR", trained()},
+                           {"TTRACE_STEPS", std::to_string(steps - 1)},
+                           {"TTRACE_FILTER", "/param_next/"}};
+    process.timeout = std::chrono::seconds(options_.timeout_s * 10);
+    const testing::ProcessResult result = testing::run_process(process);
     TTRACE_CHECK(result.exit_code == 0, UsageError, "the training failed: ", result.err);
   }
 
