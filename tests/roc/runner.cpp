@@ -11,6 +11,7 @@
 #include <ttrace/trace_reader.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -36,9 +37,13 @@ class Runner {
       : plan_(plan),
         options_(options),
         clean_digests_(plan.settings.size()),
-        references_(plan.settings.size()) {
+        references_(plan.settings.size()),
+        open_(plan.settings.size()) {
     outcomes_.cleans.resize(plan.cleans.size());
     outcomes_.series.resize(plan.series.size());
+    for (const CleanRun& run : plan.cleans) {
+      ++open_[run.setting];
+    }
   }
 
   Outcomes run() {
@@ -132,6 +137,17 @@ class Runner {
   }
 
   void run_clean(std::size_t index, bool makes_reference) {
+    judge_clean(index, makes_reference);
+    const std::size_t setting = plan_.cleans[index].setting;
+    const auto& seeds = plan_.seeds;
+    const bool has_mutants =
+        std::find(seeds.begin(), seeds.end(), plan_.settings[setting].seed) != seeds.end();
+    if (--open_[setting] == 0 && !has_mutants) {
+      remove(folder_of(setting));
+    }
+  }
+
+  void judge_clean(std::size_t index, bool makes_reference) {
     const CleanRun& run = plan_.cleans[index];
     const Setting& setting = plan_.settings[run.setting];
     announce("clean run, " + describe(setting) + ", " + run.layout);
@@ -235,6 +251,7 @@ class Runner {
   const RunOptions& options_;
   std::vector<testing::Digests> clean_digests_;  // by setting
   std::vector<std::string> references_;          // folders by setting; empty where one failed
+  std::vector<std::atomic<std::size_t>> open_;   // clean runs of a setting that are not judged yet
   std::mutex mutex_;  // guards HDF5, started_, the callback and the number of runs
   std::size_t started_ = 0;
   Outcomes outcomes_;
