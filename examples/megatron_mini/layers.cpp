@@ -90,6 +90,26 @@ std::int64_t rows_missed(const Bugs& bugs) {
   return bugs.on("embedding-mask") ? static_cast<std::int64_t>(bugs.size(1.0)) : 0;
 }
 
+// The sum of addends and the bias [h]. A mutant that makes an output too large does so with its
+// bias; one that leaves a share of an addend out does not.
+at::Tensor with_bias(const at::Tensor& sum,
+                     const at::Tensor& bias,
+                     const ProductMutant& mutant,
+                     const Parallel& parallel) {
+  if (mutant.output <= 1.0 && mutant.middle_row == 1.0) {
+    return sum + bias;
+  }
+  const auto wide = sum.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  at::Tensor factors = at::full({sum.size(0), sum.size(1), 1}, mutant.output, wide);
+  const std::int64_t ranks = parallel.sequence_parallel ? parallel.tp.size : 1;
+  const std::int64_t first = parallel.sequence_parallel ? sum.size(0) * parallel.tp.rank : 0;
+  const std::int64_t middle = sum.size(0) * ranks / 2 - first;  // among this rank's rows
+  if (middle >= 0 && middle < sum.size(0)) {
+    factors[middle][0].mul_(mutant.middle_row);
+  }
+  return (sum.to(wide) + bias.to(wide) * factors).to(sum.scalar_type());
+}
+
 // A product that takes its weight's gradient from another one: a planted bug.
 struct WeightGradientOf : torch::autograd::Function<WeightGradientOf> {
   static at::Tensor forward(torch::autograd::AutogradContext* /*context*/,
@@ -280,7 +300,7 @@ at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
   at::Tensor output =
       leave_region(addend, parallel_, is_alone ? SumOverRanks::kSkipped : forward_sum_);
   if (!bias_before_sum_) {
-    output = output + bias_;
+    output = with_bias(output, bias_, mutant_, parallel_);
   }
   if (output_factor_ != 1.0) {
     output = output * output_factor_;
