@@ -22,11 +22,11 @@ namespace megatron_mini {
 
 enum class Mutation : std::uint8_t {
   kNone,
-  kOperatorScale,            // output of mlp.linear_fc2 without its bias, times 1 + size
+  kOperatorScale,            // output of mlp.linear_fc2, times 1 + size
   kOperatorScaleProj,        // the same of self_attention.linear_proj
   kPartialSum,               // share of the last tp rank's addend to mlp.linear_fc2 that is missing
   kSoftmaxScale,             // scale of the attention's scores, times 1 + size
-  kRow,                      // one row of mlp.linear_fc2's output without its bias, times 1 + size
+  kRow,                      // one row of mlp.linear_fc2's output, times 1 + size
   kWeightGrad,               // gradient of mlp.linear_fc2.weight, times 1 + size
   kCommonGradFactor,         // gradient of the loss, and so all gradients, times 1 + size
   kNormGradShard,            // share missing of the last tp rank's addend to the gradient of
@@ -40,8 +40,8 @@ enum class Mutation : std::uint8_t {
 
 // What is wrong with the product of one linear.
 struct ProductMutant {
-  double output = 1.0;           // what this rank's addends are multiplied by
-  double middle_row = 1.0;       // and, besides, those of row s / 2 of the first sample
+  double output = 1.0;      // what this rank's addends, and above 1 the bias, are multiplied by
+  double middle_row = 1.0;  // and, besides, both in row s / 2 of the first sample
   double weight_gradient = 1.0;  // what the weight's gradient is multiplied by
 
   [[nodiscard]] bool acts() const {
