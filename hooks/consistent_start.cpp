@@ -6,12 +6,14 @@
 #include <ttrace/error.h>
 #include <ttrace/manifest.h>
 #include <ttrace/merge.h>
+#include <ttrace/start_from.h>
 #include <ttrace/trace_reader.h>
 #include <ttrace/trace_writer.h>
 
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 namespace ttrace {
@@ -57,12 +59,31 @@ class StartParameters {
     }
   }
 
+  // From now on what the trace's last step made of them, where it did.
+  void update() {
+    trace_.emplace(Trace::open(reference_));
+    if (trace_->steps().empty()) {
+      return;
+    }
+    std::map<std::string, std::vector<Shard>> updated;
+    for (const RankFile& file : trace_->steps().back().ranks) {
+      for (const Record& record : file.records()) {
+        if (record.id.kind == Kind::kParamNext) {
+          updated[record.id.path].push_back({file.layout().rank, &record, file.bytes(record)});
+        }
+      }
+    }
+    for (auto& [path, shards] : updated) {
+      shards_[path] = std::move(shards);
+    }
+  }
+
   // The logical tensor. Throws UsageError or FormatError.
   [[nodiscard]] MergeResult get(const std::string& path) const {
     const auto found = shards_.find(path);
     if (found == shards_.end()) {
       TTRACE_THROW(UsageError,
-                   "the reference ",
+                   "the trace ",
                    reference_,
                    " has no parameter ",
                    path,
@@ -93,6 +114,7 @@ class StartParameters {
 
   std::string reference_;
   std::vector<RankFile> files_;
+  std::optional<Trace> trace_;  // after update()
   std::map<std::string, std::vector<Shard>> shards_;
 };
 
@@ -114,7 +136,7 @@ bool load_one(const Parameter& parameter,
                shape_text(current.shape),
                ") and ",
                shape_text(reference.shape),
-               " in the reference; use the same model or correct its annotation.");
+               " in the trace to start from; use the same model or correct its annotation.");
   const std::vector<std::byte> bytes = overlay(current, placement, reference);
   if (bytes == current.bytes) {
     return false;
@@ -157,6 +179,20 @@ std::vector<std::string> load_start(const std::string& reference,
     }
   }
   return differed;
+}
+
+void start_from(const std::string& directory,
+                const std::vector<NamedTensor>& parameters,
+                const Layout& layout,
+                const Annotations& annotations) {
+  StartParameters start(directory);
+  start.update();
+  for (const NamedTensor& parameter : parameters) {
+    const std::string reason = unreadable(parameter.tensor);
+    TTRACE_CHECK(reason.empty(), UsageError, "parameter ", parameter.path, " ", reason, ".");
+    static_cast<void>(load_one(
+        {parameter.path, "", parameter.tensor}, start.get(parameter.path), layout, annotations));
+  }
 }
 
 }  // namespace ttrace

@@ -369,6 +369,9 @@ Config load_config(const std::string& file) {
   }
   config.loss = reader.choice("loss", {Loss::kMean, Loss::kPerToken});
   config.precision = parse_precision(reader.get<std::string>("precision"));
+  if (const auto start = reader.get_or<std::string>("start", ""); !start.empty()) {
+    config.start = (std::filesystem::path(file).parent_path() / start).lexically_normal().string();
+  }
   reader.finish();
   check(config);
   return config;

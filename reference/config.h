@@ -117,6 +117,8 @@ struct Config {
   Fp8Config fp8;  // for Precision::kFp8 and kFp8F32
   Loss loss = Loss::kMean;
   Precision precision = Precision::kF32;
+  std::string start{};  // folder of a trace whose last step's parameters this run starts from;
+                        // empty: parameters are filled
 };
 
 // Throws UsageError for an unreadable file and for an unknown, missing or impossible entry; the

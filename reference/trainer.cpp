@@ -5,6 +5,7 @@
 #include "loss.h"
 
 #include <ttrace/annotations.h>
+#include <ttrace/start_from.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -128,6 +129,9 @@ void Trainer::start_session(const std::string& annotations) {
   const Layout one_device;
   const Annotations dims = Annotations::load(annotations);
   fill_parameters(filled_parameters(*model_), one_device, dims, config_.data.seed);
+  if (!config_.start.empty()) {
+    start_from(config_.start, filled_parameters(*model_), one_device, dims);
+  }
   session_.describe(describe(config_, corpus_));
   session_.attach(*model_, one_device, dims);
   session_.load_parameters();

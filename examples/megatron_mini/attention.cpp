@@ -144,17 +144,17 @@ SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path
                                              model.query_groups * (shared_heads_ + 2) * head_size_,
                                              blueprint,
                                              path + ".linear_qkv"));
-  core_attention_ =
-      register_module("core_attention",
-                      std::make_shared<CoreAttention>(
-                          blueprint.parallel.cp,
-                          softmax_scale_factor(blueprint.bugs, path),
-                          WeightDropout{.probability = model.attention_dropout,
-                                        .shifts_backward = blueprint.bugs.on("ring-dropout-mask"),
-                                        .path = path + ".core_attention.dropout",
-                                        .first_head = parallel_.part() * groups_ * heads_per_group_,
-                                        .heads = model.heads,
-                                        .sequence = model.sequence}));
+  core_attention_ = register_module(
+      "core_attention",
+      std::make_shared<CoreAttention>(
+          blueprint.parallel.cp,
+          softmax_scale_factor(blueprint.bugs, path) * blueprint.mutant.softmax_factor(path),
+          WeightDropout{.probability = model.attention_dropout,
+                        .shifts_backward = blueprint.bugs.on("ring-dropout-mask"),
+                        .path = path + ".core_attention.dropout",
+                        .first_head = parallel_.part() * groups_ * heads_per_group_,
+                        .heads = model.heads,
+                        .sequence = model.sequence}));
   if (blueprint.bugs.on("recompute-repeats-in-place") &&
       path == "decoder.layers.1.self_attention") {
     core_attention_->scale_in_place();

@@ -271,6 +271,9 @@ Config load_config(const std::string& file) {
   }
   config.loss = top.choice("loss", {Loss::kMean, Loss::kPerToken});
   config.precision = parse_precision(top.get<std::string>("precision"));
+  if (const auto start = top.optional<std::string>("start", ""); !start.empty()) {
+    config.start = (std::filesystem::path(file).parent_path() / start).lexically_normal().string();
+  }
   top.refuse_others();
   check_model(file, config.model);
   TTRACE_CHECK(

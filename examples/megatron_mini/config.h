@@ -82,6 +82,8 @@ struct Config {
   Fp8Config fp8;  // of precision fp8
   Loss loss = Loss::kMean;
   Precision precision = Precision::kBF16;
+  // Folder of a trace whose last step's parameters this run starts from; empty: they are filled.
+  std::string start{};
 };
 
 // Throws ttrace::UsageError naming file and key for what is missing, unknown, of the wrong type or

@@ -59,9 +59,12 @@ at::Tensor Mlp::forward(const at::Tensor& input) {
 TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
     : path_(path),
       before_forward_(blueprint.before_forward),
-      input_layernorm_(
-          register_module("input_layernorm",
-                          std::make_shared<LayerNorm>(blueprint, norm_gradient_factor(blueprint)))),
+      input_layernorm_(register_module(
+          "input_layernorm",
+          std::make_shared<LayerNorm>(
+              blueprint,
+              norm_gradient_factor(blueprint) *
+                  blueprint.mutant.norm_gradient_factor(path, blueprint.parallel.tp)))),
       self_attention_(register_module(
           "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
       self_attention_dropout_(register_module(

@@ -90,6 +90,26 @@ std::int64_t rows_missed(const Bugs& bugs) {
   return bugs.on("embedding-mask") ? static_cast<std::int64_t>(bugs.size(1.0)) : 0;
 }
 
+// The sum of addends and the bias [h]. A mutant that makes an output too large does so with its
+// bias; one that leaves a share of an addend out does not.
+at::Tensor with_bias(const at::Tensor& sum,
+                     const at::Tensor& bias,
+                     const ProductMutant& mutant,
+                     const Parallel& parallel) {
+  if (mutant.output <= 1.0 && mutant.middle_row == 1.0) {
+    return sum + bias;
+  }
+  const auto wide = sum.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  at::Tensor factors = at::full({sum.size(0), sum.size(1), 1}, mutant.output, wide);
+  const std::int64_t ranks = parallel.sequence_parallel ? parallel.tp.size : 1;
+  const std::int64_t first = parallel.sequence_parallel ? sum.size(0) * parallel.tp.rank : 0;
+  const std::int64_t middle = sum.size(0) * ranks / 2 - first;  // among this rank's rows
+  if (middle >= 0 && middle < sum.size(0)) {
+    factors[middle][0].mul_(mutant.middle_row);
+  }
+  return (sum.to(wide) + bias.to(wide) * factors).to(sum.scalar_type());
+}
+
 // A product that takes its weight's gradient from another one: a planted bug.
 struct WeightGradientOf : torch::autograd::Function<WeightGradientOf> {
   static at::Tensor forward(torch::autograd::AutogradContext* /*context*/,
@@ -168,8 +188,11 @@ LayerNorm::LayerNorm(const Blueprint& blueprint, double weight_gradient_factor)
 
 at::Tensor LayerNorm::normalise(const at::Tensor& rows) const {
   const auto wide = rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor weight = with_gradient_divided(weight_.to(wide), gradient_divisor_);
-  if (weight_gradient_factor_ != 1.0 && weight.requires_grad()) {
+  const bool is_scaled = weight_gradient_factor_ != 1.0 && weight_.requires_grad();
+  // Scaled in a copy, so that the hook is not one more on the weight in every forward.
+  const at::Tensor weight = with_gradient_divided(
+      weight_.to(wide, /*non_blocking=*/false, /*copy=*/is_scaled), gradient_divisor_);
+  if (is_scaled) {
     weight.register_hook(
         [this](const at::Tensor& gradient) { return gradient * weight_gradient_factor_; });
   }
@@ -238,6 +261,7 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
                                      const std::string& path)
     : parallel_(blueprint.parallel),
       fault_(row_fault(blueprint.bugs, path)),
+      mutant_(blueprint.mutant.of_linear(path, parallel_.tp)),
       drops_recomputed_sum_(blueprint.bugs.on("recompute-without-collectives")),
       fp8_(Fp8Linear::make(blueprint, path, LinearSplit::kInputs)),
       forward_sum_(output_sum(blueprint.bugs, path, parallel_.is_redundant)),
@@ -253,7 +277,7 @@ at::Tensor RowParallelLinear::product(const at::Tensor& input, const at::Tensor&
   if (fault_ == RowFault::kSharedBuffer) {
     return linear_with_saved_input(input, kept_in_shared_buffer(input), weight);
   }
-  return at::linear(input, weight);
+  return mutant_.acts() ? mutant_.product(input, weight) : at::linear(input, weight);
 }
 
 at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
@@ -276,7 +300,7 @@ at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
   at::Tensor output =
       leave_region(addend, parallel_, is_alone ? SumOverRanks::kSkipped : forward_sum_);
   if (!bias_before_sum_) {
-    output = output + bias_;
+    output = with_bias(output, bias_, mutant_, parallel_);
   }
   if (output_factor_ != 1.0) {
     output = output * output_factor_;

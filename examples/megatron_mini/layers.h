@@ -11,6 +11,7 @@
 #include "bugs.h"
 #include "config.h"
 #include "fp8_linear.h"
+#include "mutants.h"
 #include "parallel.h"
 #include "recompute.h"
 #include "regions.h"
@@ -30,6 +31,7 @@ struct Blueprint {
   ModelConfig model;
   Parallel parallel;
   Bugs bugs;
+  Mutant mutant{};
   RecomputePlan recompute{};
   std::vector<int> layer_tp{};  // TP degree of each layer, 1 or tp; empty: tp
   std::shared_ptr<BeforeForward> before_forward = std::make_shared<BeforeForward>();
@@ -54,7 +56,7 @@ void check_divisible(const ModelConfig& model, const Parallel& parallel);
 // of the batch in bf16, in an order that depends on the number of threads.
 class LayerNorm : public torch::nn::Module {
  public:
-  // Another factor than 1 is a planted bug.
+  // Another factor than 1 is a planted bug, or a mutant.
   explicit LayerNorm(const Blueprint& blueprint, double weight_gradient_factor = 1.0);
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> the same
 
@@ -123,6 +125,7 @@ class RowParallelLinear : public torch::nn::Module {
 
   Parallel parallel_;
   RowFault fault_;
+  ProductMutant mutant_;
   bool drops_recomputed_sum_;       // a planted bug
   std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   SumOverRanks forward_sum_;

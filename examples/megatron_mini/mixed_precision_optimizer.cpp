@@ -28,17 +28,24 @@ MixedPrecisionOptimizer::MixedPrecisionOptimizer(std::vector<ModelParameter> par
     masters_.push_back(is_bf16 ? values_.back().to(at::kFloat) : values_.back());
     (parameter.dim() >= 2 ? matrices : vectors).push_back(masters_.back());
   }
-  const auto options = [&](double decay) {
-    return std::make_unique<torch::optim::AdamWOptions>(
-        torch::optim::AdamWOptions(config.learning_rate)
-            .betas({config.beta1, config.beta2})
-            .eps(config.epsilon)
-            .weight_decay(decay));
-  };
+  const auto options = [] { return std::make_unique<torch::optim::AdamWOptions>(); };
   std::vector<torch::optim::OptimizerParamGroup> groups;
-  groups.emplace_back(std::move(matrices), options(config.weight_decay));
-  groups.emplace_back(std::move(vectors), options(0.0));
+  groups.emplace_back(std::move(matrices), options());
+  groups.emplace_back(std::move(vectors), options());
   adamw_ = std::make_unique<torch::optim::AdamW>(groups);
+  use(config);
+}
+
+void MixedPrecisionOptimizer::use(const OptimizerConfig& config) {
+  double decay = config.weight_decay;  // of the first group, which are the matrices
+  for (auto& group : adamw_->param_groups()) {
+    static_cast<torch::optim::AdamWOptions&>(group.options())
+        .lr(config.learning_rate)
+        .betas({config.beta1, config.beta2})
+        .eps(config.epsilon)
+        .weight_decay(decay);
+    decay = 0.0;
+  }
 }
 
 bool MixedPrecisionOptimizer::has_copy(std::size_t i) const {

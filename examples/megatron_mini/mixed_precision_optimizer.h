@@ -32,6 +32,8 @@ class MixedPrecisionOptimizer {
                           const OptimizerConfig& config,
                           const Bugs& bugs);
 
+  // What the next steps update by.
+  void use(const OptimizerConfig& config);
   void step();
 
   // Masters (where they are copies) and moments after a step, and the updated parameters: all of

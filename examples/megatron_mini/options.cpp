@@ -56,6 +56,11 @@ po::options_description description() {
   add("bug", po::value<std::string>()->value_name("NAME"), "switch a silent bug on");
   add("bug-size", po::value<double>()->value_name("X"), "magnitude of a bug that has one");
   add("list-bugs", po::bool_switch(), "print one line of JSON per bug");
+  add("mutant", po::value<std::string>()->value_name("NAME"), "plant an error of a chosen size");
+  add("mutant-size", po::value<double>()->value_name("X"), "its size");
+  add("mutant-layer",
+      po::value<std::int64_t>()->value_name("N")->default_value(0),
+      "its layer, from 0");
   add("annotations",
       po::value<std::string>()->value_name("FILE")->default_value(MEGATRON_MINI_ANNOTATIONS,
                                                                   "gpt.ttrace.yaml"),
@@ -307,6 +312,15 @@ void read_layout(const po::variables_map& values, int world_size, Options& optio
   check_layout(options, world_size);
 }
 
+Mutant read_mutant(const po::variables_map& values) {
+  const auto name = optional<std::string>(values, "mutant");
+  const auto size = optional<double>(values, "mutant-size");
+  TTRACE_CHECK(name.has_value() == size.has_value(),
+               UsageError,
+               "--mutant NAME and --mutant-size X need each other");
+  return name ? Mutant::named(*name, *size, values["mutant-layer"].as<std::int64_t>()) : Mutant();
+}
+
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv, int world_size) {
@@ -336,6 +350,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, int world_size
     options.bugs = Bugs::load(MEGATRON_MINI_BUGS, *name, bug_size);
   }
   TTRACE_CHECK(values.contains("bug") || !bug_size, UsageError, "--bug-size needs --bug NAME");
+  options.mutant = read_mutant(values);
   return result;
 }
 
@@ -380,6 +395,7 @@ Config load_config(const Options& options) {
                config.model.experts,
                " is not implemented; use bf16, or experts 1");
   options.bugs.check_can_act(facts_of(options, config));
+  options.mutant.check_can_act(config.model, options.tp, options.sequence_parallel);
   return config;
 }
 

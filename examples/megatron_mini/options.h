@@ -5,6 +5,7 @@
 
 #include "bugs.h"
 #include "config.h"
+#include "mutants.h"
 #include "recompute.h"
 
 #include <cstdint>
@@ -36,6 +37,7 @@ struct Options {
   int ep = 1;
   int etp = 1;  // tp if not given
   Bugs bugs{};
+  Mutant mutant{};
   bool digest = false;
 };
 

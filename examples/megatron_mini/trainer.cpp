@@ -7,6 +7,7 @@
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
+#include <ttrace/start_from.h>
 
 #include <ATen/ATen.h>
 #include <xxhash.h>
@@ -123,6 +124,7 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
   Blueprint blueprint{.model = config.model,
                       .parallel = parallel_,
                       .bugs = bugs_,
+                      .mutant = plan_.options.mutant,
                       .recompute = plan_.options.recompute,
                       .layer_tp = plan_.options.layer_tp,
                       .loss = config.loss,
@@ -136,9 +138,12 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
   model_->to(torch_type(config.precision));
 
   const auto parameters = model_->model_parameters();
+  const auto named_parameters = named(parameters, tensors_of(parameters));
   const ttrace::Layout layout = layout_of(parallel_, config.model.query_groups);
-  ttrace::fill_parameters(
-      named(parameters, tensors_of(parameters)), layout, plan_.annotations, config.data.seed);
+  ttrace::fill_parameters(named_parameters, layout, plan_.annotations, config.data.seed);
+  if (!config.start.empty()) {
+    ttrace::start_from(config.start, named_parameters, layout, plan_.annotations);
+  }
   describe();
   session_.attach(*model_, layout, plan_.annotations);
   const auto replaced = session_.load_parameters();
@@ -254,6 +259,7 @@ StepResult Trainer::train_step(std::int64_t iteration) {
     result.digest = hash(gradients_->reduced(), *result.digest);
   }
   gradients_->clip(result.grad_norm, plan_.config.optimizer.clip);
+  optimizer_->use(plan_.options.mutant.optimizer(plan_.config.optimizer, iteration + 1));
   update_parameters(step);
   if (bugs_.on("resharded-gate-and-up-mixed")) {
     save_and_load(gradients_->parameters(), parallel_.tp);
@@ -379,7 +385,8 @@ Trainer::Running Trainer::begin_microbatch(ttrace::Step& step,
   }
   return {.traced = std::move(traced),
           .index = index,
-          .loss_factor = loss_factor(bugs_, config, parallel_, plan_.text, key),
+          .loss_factor = loss_factor(bugs_, config, parallel_, plan_.text, key) *
+                         plan_.options.mutant.loss_factor(),
           .batch = batch,
           .chunks = std::vector<Passed>(static_cast<std::size_t>(parallel_.chunks))};
 }

@@ -41,6 +41,32 @@ TEST_P(TracedFeatures, GiveTheSameBitsAsUntracedOnes) {
                         {"TTRACE_COLLECTIVES", "1"}}));
 }
 
+// What a first run has trained, both programs start from; each alone, without a session.
+TEST(TrainedStart, IsThatOfBothProgramsInAnyLayout) {
+  const TrainingRun training{.config = example("tiny"), .precision = "bf16", .steps = 3};
+  const TemporaryDirectory folder;
+  static_cast<void>(digests_of(reference_of(training),
+                               {{"TTRACE_PASS", "reference"},
+                                {"TTRACE_DIR", folder / "trained"},
+                                {"TTRACE_STEPS", "2"},
+                                {"TTRACE_FILTER", "/param_next/"}}));
+  const ConfigChanges changes = {{"start", folder / "trained"}};
+  write_derived_config(example("tiny"), changes, folder / "run.yaml");
+  const auto loss_of = [](const std::string& command) {
+    ProcessOptions options;
+    options.arguments = {"sh", "-c", command};
+    const ProcessResult result = run_process(options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return std::stod(result.out.substr(std::string("step 0 loss ").size()));
+  };
+  const TrainingRun fresh{.config = example("tiny"), .precision = "f64"};
+  const TrainingRun trained{.config = folder / "run.yaml", .precision = "f64"};
+  const double before = loss_of(reference_of(fresh));
+  const double after = loss_of(reference_of(trained));
+  EXPECT_LT(after, before);
+  EXPECT_NEAR(loss_of(candidate_of(trained, "--tp 2 --sp")), after, 1e-8 * after);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     EndToEnd,
     TracedFeatures,

@@ -2,6 +2,7 @@
 #include "hooks/training.h"
 
 #include <ttrace/error.h>
+#include <ttrace/start_from.h>
 
 #include <gmock/gmock.h>
 
@@ -138,6 +139,48 @@ TEST_F(ConsistentStart, FilledShardsEqualTheFilledWhole) {
     EXPECT_SAME(model.fc->weight.detach(),
                 at::cat({whole.narrow(0, 2 * rank, 2), whole.narrow(0, 4 + 2 * rank, 2)}));
   }
+}
+
+// A run whose second step is traced: `words` is trained, `fc` is not.
+class StartFrom : public ConsistentStart {
+ protected:
+  StartFrom() {
+    const PassEnvironment environment(with(reference_pass(trained_.path()), "TTRACE_STEPS", "1:2"));
+    auto session = Session::from_environment();
+    session.attach(reference_, Layout(), Annotations::parse(kAnnotations));
+    static_cast<void>(session.load_parameters());
+    for (int iteration = 0; iteration < 2; ++iteration) {
+      auto step = session.step(iteration);
+      const at::NoGradGuard no_grad;
+      reference_.words->weight.add_(1.0);
+      OptimizerEntry entry;
+      entry.path = "words.weight";
+      entry.param = reference_.words->weight;
+      step.parameters_updated({entry});
+    }
+  }
+
+  TemporaryDirectory trained_;
+};
+
+TEST_F(StartFrom, TakesWhatTheLastStepLeftInAnyLayoutAndPrecision) {
+  Model model(3, 4);
+  model.to(at::kBFloat16);
+  start_from(trained_.path(),
+             {{"words.weight", model.words->weight}, {"fc.weight", model.fc->weight}},
+             tp(0),
+             Annotations::parse(kAnnotations));
+  EXPECT_SAME(model.words->weight.detach(),
+              reference_.words->weight.detach().narrow(0, 0, 3).to(at::kBFloat16));
+  const at::Tensor whole = reference_.fc->weight.detach().to(at::kBFloat16);
+  EXPECT_SAME(model.fc->weight.detach(), at::cat({whole.narrow(0, 0, 2), whole.narrow(0, 4, 2)}));
+}
+
+TEST_F(StartFrom, RefusesAParameterThatTheTraceLacks) {
+  Model model(5, 8, "fd");
+  EXPECT_THROW(
+      start_from(trained_.path(), {{"fd.weight", model.fc->weight}}, Layout(), Annotations()),
+      UsageError);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "scoreboard/catalogue.h"
 #include "scoreboard/plan.h"
-#include "scoreboard/today_rules.h"
+#include "support/today_rules.h"
 
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ struct CleanOutcome {
   std::string problem;   // why there is no verdict: a crash, a hang, a refusal; else empty
   bool alarm = false;    // a finding without a bug
   std::string first_id;  // of the alarm
-  RuleHits rules;
+  testing::RuleHits rules;
   double seconds = 0.0;
 };
 
@@ -29,7 +29,7 @@ struct BugOutcome {
   std::string first_id;
   std::string signature;
   double error_over_bound = 0.0;  // of the first divergence; 0 where it has no number
-  RuleHits rules;
+  testing::RuleHits rules;
   double seconds = 0.0;
 };
 

@@ -14,6 +14,9 @@ namespace ttrace::scoreboard {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using testing::kRules;
+using testing::kRuleTexts;
+using testing::RuleHits;
 
 const Setting& setting_of(const Plan& plan, const CleanCase& run) {
   return plan.settings[run.setting];

@@ -2,6 +2,8 @@
 
 #include "support/check_run.h"
 #include "support/task_list.h"
+#include "support/today_rules.h"
+#include "support/trace_digests.h"
 
 #include <ttrace/trace_reader.h>
 
@@ -19,21 +21,6 @@ namespace fs = std::filesystem;
 
 namespace ttrace::scoreboard {
 namespace {
-
-// By rank and id: what a run wrote, bit for bit.
-using Digests = std::map<std::pair<int, TensorId>, std::uint64_t>;
-
-Digests digests_of(const Trace& trace) {
-  Digests digests;
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Record& record : file.records()) {
-        digests[{file.layout().rank, record.id}] = record.digest;
-      }
-    }
-  }
-  return digests;
-}
 
 class Runner {
  public:
@@ -144,8 +131,8 @@ class Runner {
     }
     if (result.problem.empty()) {
       const auto [r, c] = open(request.folder);
-      digests_[clean] = digests_of(c);
-      outcome.rules = apply_rules(r, c);
+      digests_[clean] = testing::digests_of(c);
+      outcome.rules = testing::apply_rules(r, c);
     }
     done_with(request.folder + "/candidate", run.setting);
   }
@@ -166,8 +153,8 @@ class Runner {
     judge(bug, outcomes_.cleans[run.clean], testing::run_check(request), outcome);
     if (outcome.problem.empty()) {
       const auto [r, c] = open(request.folder);
-      outcome.triggered = digests_of(c) != *digests_[run.clean];
-      outcome.rules = apply_rules(r, c);
+      outcome.triggered = testing::digests_of(c) != *digests_[run.clean];
+      outcome.rules = testing::apply_rules(r, c);
     }
     done_with(request.folder, setting);
   }
@@ -205,10 +192,10 @@ class Runner {
   const Catalogue& catalogue_;
   const Plan& plan_;
   const RunOptions& options_;
-  std::vector<std::string> references_;          // folders; written by the setting's first run
-  std::vector<std::optional<Digests>> digests_;  // of clean candidates
-  std::vector<std::atomic<std::size_t>> open_;   // runs of a setting that are not judged yet
-  std::mutex mutex_;                             // guards HDF5, started_ and the callback
+  std::vector<std::string> references_;  // folders; written by the setting's first run
+  std::vector<std::optional<testing::Digests>> digests_;  // of clean candidates
+  std::vector<std::atomic<std::size_t>> open_;  // runs of a setting that are not judged yet
+  std::mutex mutex_;                            // guards HDF5, started_ and the callback
   std::size_t started_ = 0;
   Outcomes outcomes_;
 };

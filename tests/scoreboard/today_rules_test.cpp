@@ -1,5 +1,5 @@
 // The rules that people use today, against values computed by hand.
-#include "scoreboard/today_rules.h"
+#include "support/today_rules.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-namespace ttrace::scoreboard {
+namespace ttrace::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -99,4 +99,4 @@ TEST(DepthBound, TakesTheEpsilonOfThePrecisionAndOfBf16ForFp8) {
 }
 
 }  // namespace
-}  // namespace ttrace::scoreboard
+}  // namespace ttrace::testing

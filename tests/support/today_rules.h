@@ -27,7 +27,7 @@
 #include <string>
 #include <string_view>
 
-namespace ttrace::scoreboard {
+namespace ttrace::testing {
 
 inline constexpr std::size_t kRules = 5;
 
@@ -68,4 +68,4 @@ struct RulePair {
 using RuleHits = std::array<std::string, kRules>;
 [[nodiscard]] RuleHits apply_rules(const Trace& reference, const Trace& candidate);
 
-}  // namespace ttrace::scoreboard
+}  // namespace ttrace::testing

@@ -1,4 +1,4 @@
-#include "scoreboard/today_rules.h"
+#include "support/today_rules.h"
 
 #include "analysis/bounds.h"
 #include "analysis/matching.h"
@@ -11,7 +11,7 @@
 #include <cmath>
 #include <vector>
 
-namespace ttrace::scoreboard {
+namespace ttrace::testing {
 namespace {
 
 constexpr double kCosine = 0.999;
@@ -169,4 +169,4 @@ RuleHits apply_rules(const Trace& reference, const Trace& candidate) {
   return hits;
 }
 
-}  // namespace ttrace::scoreboard
+}  // namespace ttrace::testing

@@ -1,0 +1,178 @@
+#include "roc/figures.h"
+
+#include "support/today_rules.h"
+
+#include <algorithm>
+#include <set>
+
+namespace ttrace::roc {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number_or_null(const std::optional<double>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json point_json(const Point& point) {
+  return {{"magnitude", point.magnitude},
+          {"runs", point.runs},
+          {"changed", point.changed},
+          {"flagged", point.flagged}};
+}
+
+Json series_json(const Series& series, const SeriesOutcome& outcome) {
+  Json json = {{"mutant", series.mutant},
+               {"layer", series.layer ? Json(*series.layer) : Json()},
+               {"precision", series.precision},
+               {"weights", name_of(series.weights)}};
+  Json smallest = Json::object();
+  for (const auto& [detector, magnitude] : outcome.smallest) {
+    smallest[detector] = number_or_null(magnitude);
+  }
+  json["smallest"] = smallest;
+  Json points = Json::array();
+  for (const Point& point : outcome.points) {
+    points.push_back(point_json(point));
+  }
+  json["points"] = points;
+  return json;
+}
+
+Json clean_json(const Setting& setting, const std::string& layout, const Observation& clean) {
+  return {{"precision", setting.precision},
+          {"weights", name_of(setting.weights)},
+          {"seed", setting.seed},
+          {"layout", layout},
+          {"flagged", clean.flagged}};
+}
+
+bool is_rule(const std::string& detector) {
+  return std::any_of(testing::kRuleTexts.begin(),
+                     testing::kRuleTexts.end(),
+                     [&](const testing::RuleText& rule) { return rule.name == detector; });
+}
+
+bool is_met(const Key& key, const Plan& plan, const Outcomes& outcomes) {
+  const auto figure = figure_of(key, plan, outcomes);
+  return figure && (!plan.magnitudes.empty() || *figure <= key.goal);
+}
+
+}  // namespace
+
+std::optional<double> worst(const Plan& plan,
+                            const Outcomes& outcomes,
+                            const std::string& detector,
+                            const std::function<bool(const Series&)>& wanted) {
+  std::optional<double> result;
+  for (std::size_t i = 0; i < plan.series.size(); ++i) {
+    if (!wanted(plan.series[i])) {
+      continue;
+    }
+    const auto& smallest = outcomes.series[i].smallest;
+    const auto found = smallest.find(detector);
+    if (found == smallest.end() || !found->second) {
+      return std::nullopt;
+    }
+    result = std::max(result.value_or(0.0), *found->second);
+  }
+  return result;
+}
+
+std::optional<double> figure_of(const Key& key, const Plan& plan, const Outcomes& outcomes) {
+  return worst(plan, outcomes, key.detector, [&](const Series& series) {
+    return series.precision == key.precision &&
+           std::find(key.mutants.begin(), key.mutants.end(), series.mutant) != key.mutants.end();
+  });
+}
+
+CleanScore clean_score(const Plan& plan,
+                       const Outcomes& outcomes,
+                       const std::string& detector,
+                       const std::string& precision) {
+  CleanScore score;
+  for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
+    const Observation& clean = outcomes.cleans[i];
+    const Setting& setting = plan.settings[plan.cleans[i].setting];
+    if (clean.problem.empty() && (precision.empty() || setting.precision == precision)) {
+      ++score.runs;
+      score.alarms += clean.flagged.contains(detector) ? 1 : 0;
+    }
+  }
+  return score;
+}
+
+std::vector<std::string> detectors_of(const Outcomes& outcomes) {
+  std::set<std::string> present;
+  for (const Observation& clean : outcomes.cleans) {
+    present.insert(clean.present.begin(), clean.present.end());
+  }
+  std::vector<std::string> result;
+  for (const std::string& detector : present) {
+    if (!is_rule(detector) && detector != kAnyTier) {
+      result.push_back(detector);
+    }
+  }
+  if (!present.empty()) {
+    result.emplace_back(kAnyTier);
+  }
+  for (const testing::RuleText& rule : testing::kRuleTexts) {
+    if (present.contains(std::string(rule.name))) {
+      result.emplace_back(rule.name);
+    }
+  }
+  return result;
+}
+
+std::vector<std::string> problems_of(const Plan& plan, const Outcomes& outcomes) {
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
+    if (!outcomes.cleans[i].problem.empty()) {
+      lines.push_back("clean run, " + describe(plan.settings[plan.cleans[i].setting]) + ", " +
+                      plan.cleans[i].layout + ": " + outcomes.cleans[i].problem);
+    }
+  }
+  for (std::size_t i = 0; i < plan.series.size(); ++i) {
+    for (const std::string& problem : outcomes.series[i].problems) {
+      lines.push_back(describe(plan.series[i]) + ": " + problem);
+    }
+  }
+  return lines;
+}
+
+bool goals_are_met(const Plan& plan, const Outcomes& outcomes) {
+  const CleanScore clean = clean_score(plan, outcomes, kAnyTier);
+  return problems_of(plan, outcomes).empty() && 100 * clean.alarms <= clean.runs &&
+         std::all_of(plan.keys.begin(), plan.keys.end(), [&](const Key& key) {
+           return is_met(key, plan, outcomes);
+         });
+}
+
+Json json_of(const Plan& plan, const Outcomes& outcomes, const std::string& command) {
+  Json json = Json::object();
+  for (const Key& key : plan.keys) {
+    json[key.name] = number_or_null(figure_of(key, plan, outcomes));
+  }
+  const CleanScore clean = clean_score(plan, outcomes, kAnyTier);
+  json["false_alarm_runs"] = clean.alarms;
+  json["clean_runs"] = clean.runs;
+  json["command"] = command;
+  json["layout"] = plan.layout;
+  json["config"] = plan.config;
+  json["batches"] = plan.seeds.size();
+  json["runs"] = outcomes.runs;
+  json["detectors"] = detectors_of(outcomes);
+  json["problems"] = problems_of(plan, outcomes);
+  json["clean"] = Json::array();
+  for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
+    const CleanRun& run = plan.cleans[i];
+    json["clean"].push_back(clean_json(plan.settings[run.setting], run.layout, outcomes.cleans[i]));
+  }
+  json["series"] = Json::array();
+  for (std::size_t i = 0; i < plan.series.size(); ++i) {
+    json["series"].push_back(series_json(plan.series[i], outcomes.series[i]));
+  }
+  return json;
+}
+
+}  // namespace ttrace::roc

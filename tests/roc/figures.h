@@ -1,0 +1,56 @@
+// The figures made from a plan's runs, and docs/roc.json.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "roc/plan.h"
+#include "roc/runner.h"
+
+#include <nlohmann/json.hpp>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ttrace::roc {
+
+// The largest of what `detector` needs in the series that `wanted` chooses; nothing where it does
+// not find one of them at all, or where none is chosen.
+[[nodiscard]] std::optional<double> worst(const Plan& plan,
+                                          const Outcomes& outcomes,
+                                          const std::string& detector,
+                                          const std::function<bool(const Series&)>& wanted);
+
+[[nodiscard]] std::optional<double> figure_of(const Key& key,
+                                              const Plan& plan,
+                                              const Outcomes& outcomes);
+
+struct CleanScore {
+  int runs = 0;    // with a verdict
+  int alarms = 0;  // of a detector
+};
+
+// Of one precision, or of all.
+[[nodiscard]] CleanScore clean_score(const Plan& plan,
+                                     const Outcomes& outcomes,
+                                     const std::string& detector,
+                                     const std::string& precision = "");
+
+// Tiers and rules that any clean run has had: T1, T2 and the like before kAnyTier before rules.
+[[nodiscard]] std::vector<std::string> detectors_of(const Outcomes& outcomes);
+
+// Why runs have no verdict, one line each.
+[[nodiscard]] std::vector<std::string> problems_of(const Plan& plan, const Outcomes& outcomes);
+
+// Every run has a verdict, at most 1 % of the clean ones raise an alarm, and every figure is there
+// and meets its goal (of a quick plan, which has two magnitudes only: is there).
+[[nodiscard]] bool goals_are_met(const Plan& plan, const Outcomes& outcomes);
+
+// Keys of the plan at the top, null where something is not found at all; then every series.
+// `command`: what made it.
+[[nodiscard]] nlohmann::ordered_json json_of(const Plan& plan,
+                                             const Outcomes& outcomes,
+                                             const std::string& command);
+
+}  // namespace ttrace::roc

@@ -1,0 +1,95 @@
+// What is measured: which mutants of megatron_mini, how large, where, in which precision, and which
+// goal each key of docs/roc.json has.
+//
+// Thread-safety: values and free functions without shared state.
+#pragma once
+
+#include "support/derived_config.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ttrace::roc {
+
+// Who finds: a tier of TTrace by its name in a report, or any of them.
+inline constexpr const char* kAnyTier = "any";
+
+// A figure: the smallest magnitude found in all fresh batches, the worst over its mutants, over
+// layers and over weights.
+struct Key {
+  std::string name;  // "bf16_t1_operator_scale"
+  std::string precision;
+  std::string detector;              // "T1", "T2", kAnyTier
+  std::vector<std::string> mutants;  // of megatron_mini --mutant
+  double goal = 0.0;                 // the figure should be this or less
+};
+
+[[nodiscard]] const std::vector<Key>& all_keys();
+
+enum class Weights : std::uint8_t { kInit, kTrained };
+// "init", "trained"
+[[nodiscard]] std::string name_of(Weights weights);
+
+// One mutant at one place, at all magnitudes.
+struct Series {
+  std::string precision;
+  Weights weights = Weights::kInit;
+  std::string mutant;
+  std::optional<int> layer;  // none for what concerns all of them
+
+  auto operator<=>(const Series&) const = default;
+};
+
+// What a reference depends on.
+struct Setting {
+  std::string precision;
+  Weights weights = Weights::kInit;
+  int seed = 1;  // of the batch, and of what weights start from
+
+  auto operator<=>(const Setting&) const = default;
+};
+
+// A candidate without a mutant.
+struct CleanRun {
+  std::size_t setting = 0;
+  std::string layout;  // options of megatron_mini
+};
+
+struct Plan {
+  std::vector<Key> keys = {};
+  std::vector<Series> series = {};     // each once, whichever keys need it
+  std::vector<Setting> settings = {};  // those of mutants, then more
+  std::vector<CleanRun> cleans = {};  // first those of `layout`, one for every setting, then others
+  std::vector<int> seeds = {};        // of every series
+  std::vector<double> magnitudes = {};  // of all series where not empty
+  testing::ConfigChanges config = {};   // what differs from examples/tiny.yaml
+  std::string layout = {};              // options of megatron_mini
+  int noise = 5;                        // passes
+  int training_steps = 300;             // of the trained weights
+
+  [[nodiscard]] bool needs_training() const;
+};
+
+struct Choice {
+  bool quick = false;                    // one key, one place, one batch, two magnitudes
+  std::optional<std::string> keys = {};  // regular expression found in a key's name
+  int seeds = 4;
+};
+
+// Where all keys are chosen there are so many clean runs that a rate of alarms can be told: 300 in
+// BF16, 100 in FP32 and in FP8, of other seeds and layouts than the mutants' as well.
+// Throws UsageError for an expression that is none, or that no key has.
+[[nodiscard]] Plan make_plan(const Choice& choice);
+
+// Ascending half decades up to 1, from where nothing is found in this precision.
+[[nodiscard]] std::vector<double> half_decades(const std::string& precision);
+[[nodiscard]] std::vector<double> magnitudes_of(const Plan& plan, const Series& series);
+
+// "row, layer 2, bf16, trained"
+[[nodiscard]] std::string describe(const Series& series);
+[[nodiscard]] std::string describe(const Setting& setting);
+
+}  // namespace ttrace::roc

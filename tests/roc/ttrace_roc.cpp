@@ -1,0 +1,151 @@
+// ttrace_roc: how small an error is found, by tiers of TTrace and by the rules of today.
+#include "analysis/cli/progress.h"
+#include "roc/figures.h"
+#include "roc/page.h"
+#include "roc/plan.h"
+#include "roc/runner.h"
+#include "support/temporary_directory.h"
+
+#include <ttrace/error.h>
+
+#include <boost/program_options.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace fs = std::filesystem;
+namespace po = boost::program_options;
+
+namespace ttrace::roc {
+namespace {
+
+constexpr int kGoalsMissed = 1;
+
+struct Options {
+  Choice choice;
+  std::string json;  // files; empty: none
+  std::string page;
+  std::string plot;
+  RunOptions run;
+};
+
+po::options_description description(Options& options, std::string& keys) {
+  po::options_description result("Options");
+  auto add = result.add_options();
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  add("quick",
+      po::bool_switch(&options.choice.quick),
+      "one key, one layer, one batch, two magnitudes");
+  add("keys", po::value(&keys)->value_name("REGEX"), "keys whose name it is found in");
+  add("seeds",
+      po::value(&options.choice.seeds)->value_name("N")->default_value(4),
+      "fresh batches, in all of which a mutant has to be found");
+  add("json", po::value(&options.json)->value_name("FILE"), "write all figures there");
+  add("page", po::value(&options.page)->value_name("FILE"), "write the page for people there");
+  add("plot", po::value(&options.plot)->value_name("FILE"), "write the picture (SVG) there");
+  add("jobs",
+      po::value(&options.run.jobs)->value_name("N")->default_value(cores, "one per core"),
+      "checks at the same time");
+  add("timeout",
+      po::value(&options.run.timeout_s)->value_name("S")->default_value(120),
+      "seconds that a pass may take");
+  add("work", po::value(&options.run.work)->value_name("DIR"), "keep traces and logs there");
+  add("help", "this text");
+  return result;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  if (path.empty()) {
+    return;
+  }
+  std::ofstream file(path);
+  file << text;
+  TTRACE_CHECK(file.flush().good(), UsageError, "cannot write ", path);
+}
+
+std::string command_of(int argc, char** argv) {
+  std::string command = "./dev roc";
+  for (int i = 1; i < argc; ++i) {
+    command += " ";
+    command += argv[i];
+  }
+  return command;
+}
+
+int measure(const Options& asked, const std::string& command) {
+  TTRACE_CHECK(asked.run.jobs >= 1 && asked.run.timeout_s >= 1,
+               UsageError,
+               "--jobs and --timeout must be at least 1");
+  const Plan plan = make_plan(asked.choice);
+  const testing::TemporaryDirectory temporary;
+  cli::ProgressLine line;
+  RunOptions options = asked.run;
+  options.bin = TTRACE_BIN;
+  options.run_ranks = TTRACE_SOURCE "/examples/megatron_mini/run_ranks";
+  options.base = TTRACE_SOURCE "/examples/tiny.yaml";
+  options.keep = !options.work.empty();
+  if (options.keep) {
+    fs::create_directories(options.work);
+    options.work = fs::absolute(options.work).string();
+  } else {
+    options.work = temporary.path();
+  }
+  options.progress = [&line](std::size_t done, std::size_t total, const std::string& what) {
+    line.show("[" + std::to_string(done + 1) + "/" + std::to_string(total) + "] " + what);
+  };
+  const Outcomes outcomes = run_plan(plan, options);
+  line.clear();
+  const std::string picture = asked.plot.empty() ? "" : fs::path(asked.plot).filename().string();
+  write_file(asked.json, json_of(plan, outcomes, command).dump(1) + "\n");
+  write_file(asked.plot, plot_of(plan, outcomes));
+  write_file(asked.page, page_of(plan, outcomes, command, picture));
+  if (asked.page.empty()) {
+    std::cout << page_of(plan, outcomes, command, picture) << '\n';
+  }
+  std::cout << summary_of(plan, outcomes);
+  return goals_are_met(plan, outcomes) ? 0 : kGoalsMissed;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  std::string keys;
+  const po::options_description known = description(options, keys);
+  po::variables_map values;
+  po::store(po::command_line_parser(argc, argv).options(known).positional({}).run(), values);
+  po::notify(values);
+  if (values.contains("help")) {
+    std::cout
+        << "usage: ttrace_roc [options]\n\n"
+        << known
+        << "\nExit code: 0 where every run has a verdict, at most 1 % of the clean runs raise "
+           "an alarm, and every\nkey meets its goal (with --quick: finds anything); else 1; 2 "
+           "for bad usage.\n";
+    return 0;
+  }
+  if (values.contains("keys")) {
+    options.choice.keys = keys;
+  }
+  return measure(options, command_of(argc, argv));
+}
+
+}  // namespace
+}  // namespace ttrace::roc
+
+int main(int argc, char** argv) {
+  try {
+    return ttrace::roc::run(argc, argv);
+  } catch (const ttrace::Error& error) {
+    std::cerr << "ttrace_roc: " << error.message() << '\n';
+  } catch (const po::error& error) {
+    std::cerr << "ttrace_roc: " << error.what() << "; see --help\n";
+  } catch (const std::exception& error) {
+    std::cerr << "ttrace_roc: " << error.what() << '\n';
+  }
+  return 2;
+}

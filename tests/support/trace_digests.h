@@ -1,0 +1,20 @@
+// What a run wrote, bit for bit.
+//
+// Thread-safety: values and free functions without shared state.
+#pragma once
+
+#include <ttrace/tensor_id.h>
+#include <ttrace/trace_reader.h>
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+namespace ttrace::testing {
+
+// Of every record, by rank and id.
+using Digests = std::map<std::pair<int, TensorId>, std::uint64_t>;
+
+[[nodiscard]] Digests digests_of(const Trace& trace);
+
+}  // namespace ttrace::testing
