@@ -173,20 +173,6 @@ std::set<std::int64_t> interrupted_steps(const std::string& side,
   return steps;
 }
 
-// A finding whose own operators are right has inherited its error: it counts only where nothing
-// else is found.
-std::vector<TensorVerdict>::const_iterator first_divergence(
-    const std::vector<TensorVerdict>& tensors) {
-  const auto own = std::find_if(tensors.begin(), tensors.end(), [](const TensorVerdict& tensor) {
-    return tensor.is_finding() && !tensor.is_inherited();
-  });
-  return own != tensors.end()
-             ? own
-             : std::find_if(tensors.begin(), tensors.end(), [](const TensorVerdict& tensor) {
-                 return tensor.is_finding();
-               });
-}
-
 // Hidden units per head, where the model's description says both; else 0.
 std::int64_t head_size(const Section& model) {
   const auto number = [&](const char* name) {
@@ -243,12 +229,17 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   if (!report.follows_candidate()) {
     mark_behind_flips(report.tensors);
   }
+  if (report.has_residuals) {
+    mark_inherited(report.tensors);
+  }
   check_norms(report.tensors);
   check_losses(matches, report.tensors);
   mark_untraced(report);
   mark_allowed(options, report);
 
-  const auto first = first_divergence(report.tensors);
+  const auto first = std::find_if(report.tensors.begin(),
+                                  report.tensors.end(),
+                                  [](const TensorVerdict& tensor) { return tensor.is_finding(); });
   if (first != report.tensors.end()) {
     report.first_divergence = static_cast<std::size_t>(first - report.tensors.begin());
     if (!report.partial()) {  // what lacks would be taken for what went wrong

@@ -109,4 +109,22 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   return result;
 }
 
+void mark_inherited(std::span<TensorVerdict> tensors) {
+  constexpr double kMostThatAddsUp = 4.0;
+  bool wrong = false;   // something before is
+  bool unseen = false;  // something before could not be checked on its own
+  for (TensorVerdict& tensor : tensors) {
+    const bool right = tensor.residual && tensor.residual->is_within();
+    const bool of_size = tensor.status == Status::kDiverged && tensor.tier == Tier::kT2;
+    if (right && of_size &&
+        (wrong ||
+         (!unseen && tensor.comparison && tensor.comparison->ratio() <= kMostThatAddsUp))) {
+      tensor.status = Status::kInherited;
+    }
+    wrong = wrong || tensor.is_finding();
+    unseen = unseen || (!tensor.residual && tensor.origin != BoundOrigin::kExact &&
+                        tensor.id.kind != Kind::kScalar && tensor.id.kind != Kind::kRouting);
+  }
+}
+
 }  // namespace ttrace

@@ -32,6 +32,7 @@
 #include <ttrace/trace_reader.h>
 
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -61,5 +62,10 @@ class OperatorCheck {
   Index native_;
   std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
 };
+
+// Findings of T2 whose own operators are right become inherited: something that comes before is
+// wrong, or roundings have added up to more than the noise passes showed. Before anything is wrong
+// that holds up to 4 times the bound, and as long as all tensors before were checked so.
+void mark_inherited(std::span<TensorVerdict> tensors);
 
 }  // namespace ttrace

@@ -24,6 +24,8 @@ std::string_view name_of(Status status) {
       return "incomplete";
     case Status::kBehindFlip:
       return "behind_flip";
+    case Status::kInherited:
+      return "inherited";
   }
   return "";
 }
@@ -119,7 +121,7 @@ Counts Report::counts() const {
     counts.bounds_asked += tensor.origin == BoundOrigin::kAsked ? 1 : 0;
     counts.operators += tensor.residual ? 1 : 0;
     counts.operators_wrong += tensor.residual && !tensor.residual->is_within() ? 1 : 0;
-    counts.inherited += !tensor.allowed && tensor.is_inherited() ? 1 : 0;
+    counts.inherited += has(Status::kInherited) ? 1 : 0;
   }
   return counts;
 }

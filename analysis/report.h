@@ -30,6 +30,7 @@ enum class Status : std::uint8_t {
   kMissingInReference,
   kIncomplete,  // not all there, because a step of the trace was interrupted; not judged
   kBehindFlip,  // differs, but behind a choice of experts that differs: no bound knows of that
+  kInherited,   // beyond what noise explains, but what its own operators make of their inputs
 };
 
 // Where a bound came from, for the counts; TensorVerdict::bound_source says it in words.
@@ -160,11 +161,7 @@ struct TensorVerdict {
 
   [[nodiscard]] bool is_finding() const {
     return !allowed && status != Status::kWithin && status != Status::kIncomplete &&
-           status != Status::kBehindFlip;
-  }
-  // A finding of T2 whose own operators are right.
-  [[nodiscard]] bool is_inherited() const {
-    return status == Status::kDiverged && tier == Tier::kT2 && residual && residual->is_within();
+           status != Status::kBehindFlip && status != Status::kInherited;
   }
 };
 
@@ -191,7 +188,7 @@ struct Counts {
   std::size_t bounds_asked = 0;
   std::size_t operators = 0;  // tensors whose own operators were checked
   std::size_t operators_wrong = 0;
-  std::size_t inherited = 0;  // findings whose own operators are right
+  std::size_t inherited = 0;  // beyond what noise explains, with operators that are right
 };
 
 struct Report {

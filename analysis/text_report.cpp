@@ -125,9 +125,6 @@ std::string short_cause(const TensorVerdict& tensor) {
     default:
       break;
   }
-  if (tensor.is_inherited()) {
-    return "inherited";
-  }
   if (tensor.symptom == Symptom::kSlice) {
     return tensor.comparison->slice->where;
   }
@@ -285,7 +282,7 @@ void write_counts(std::ostream& out, const Report& report) {
   write_count(out, report.left_out, "left out by selection");
   if (report.has_residuals) {
     out << "; operators: " << counts.operators << " checked on their own, "
-        << counts.operators_wrong << " wrong, " << counts.inherited << " findings inherited";
+        << counts.operators_wrong << " wrong, " << counts.inherited << " inherited";
   }
   out << "; bounds: " << counts.bounds_from_noise << " from "
       << counted(report.noise_passes, "noise pass", "noise passes") << ", " << counts.bounds_exact

@@ -227,8 +227,7 @@ void conclude(TensorVerdict& verdict, const std::vector<Observation>& observatio
 bool is_size(const Observation& observation) {
   return observation.symptom == Symptom::kNotEqual || observation.symptom == Symptom::kFactor ||
          observation.symptom == Symptom::kOutOfBound || observation.symptom == Symptom::kOperator ||
-         observation.symptom == Symptom::kSlice ||
-         observation.symptom == Symptom::kIllegalFlip;
+         observation.symptom == Symptom::kSlice || observation.symptom == Symptom::kIllegalFlip;
 }
 
 // Choices of experts, as numbers that can be compared.

@@ -81,6 +81,9 @@ constexpr double kMasked = (12.0 + 12.0) / 8.0;
 
 TEST_F(LossCheck, MaskedTokensDoNotCount) {
   EXPECT_FALSE(judge(kMasked, 12.6, kMasked, kMask).diverged());
+}
+
+TEST_F(LossCheck, MeanOfMaskedLossesThatIsWrongIsNamed) {
   const Report report = judge(kMasked, 12.0, kMasked * 1.01, kMask);
   ASSERT_TRUE(report.first_divergence.has_value());
   EXPECT_EQ(report.tensors[*report.first_divergence].symptom, Symptom::kMean);

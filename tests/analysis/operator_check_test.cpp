@@ -94,14 +94,36 @@ TEST_F(OperatorCheckTest, OperatorThatErrsThreeTimesAsMuchIsTheFirstDivergence) 
   EXPECT_THAT(tensor.cause, HasSubstr("err 3x as much as in the reference"));
 }
 
-// The second tensor is far from the reference's because the first one is.
-TEST_F(OperatorCheckTest, ErrorThatFollowsFromTheInputsIsInherited) {
+// Symptom: clean runs alarmed in BF16, 1.05 times what five noise passes explain, though every
+// operator was right.
+TEST_F(OperatorCheckTest, RoundingsThatAddedUpAreInherited) {
+  second_given_ = scaled(second_, 1.05);  // class default: 2 % of the norm
+  const Report report = compare(first_, off(second_given_, 0.0018, 3.0));
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.tensors[1].status, Status::kInherited);
+  EXPECT_EQ(report.counts().inherited, 1U);
+}
+
+TEST_F(OperatorCheckTest, MoreThanAddsUpIsAFindingEvenIfOperatorsSeemRight) {
   second_given_ = scaled(second_, 1.5);
-  const Report report = compare(scaled(first_, 1.5), off(second_given_, 0.0018, 3.0));
+  const Report report = compare(first_, off(second_given_, 0.0018, 3.0));
   ASSERT_TRUE(report.diverged());
-  EXPECT_TRUE(report.tensors[1].is_finding());
-  EXPECT_TRUE(report.tensors[1].is_inherited());
-  EXPECT_EQ(report.counts().inherited, 2U);
+  EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), kSecond);
+}
+
+// The second tensor is far from the reference's because the first one is.
+TEST_F(OperatorCheckTest, WhatFollowsFromAWrongTensorIsInherited) {
+  second_given_ = scaled(second_, 1.5);
+  const Trace reference = write("reference", "reference", first_, second_);
+  const Trace candidate = write("candidate", "candidate", scaled(first_, 1.5), second_given_);
+  const ForcedTraces forced{write("wide", "forced", first_, off(second_given_, 0.0016, 1.0)),
+                            write("native", "forced", off(first_, 0.0016, 2.0), second_given_)};
+  DiffOptions options;
+  options.forced = &forced;
+  const Report report = diff(reference, candidate, options);
+  ASSERT_TRUE(report.diverged());
+  EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), kFirst);
+  EXPECT_EQ(report.tensors[1].status, Status::kInherited);
 }
 
 TEST_F(OperatorCheckTest, SumsOverRanksAddWhatTheyRounded) {

@@ -253,7 +253,7 @@ TEST_F(SliceVerdict, WithoutNoiseOfSlicesNoneIsJudged) {
   with_slices_ = false;
   std::vector<double> wrong = nothing();
   for (std::int64_t column = 0; column < kH; ++column) {
-    wrong[static_cast<std::size_t>(5 * kH + column)] = 1.3 * limit() * kNoise;
+    wrong[static_cast<std::size_t>(5 * kH + column)] = 1.15 * limit() * kNoise;
   }
   const TensorVerdict tensor = verdict(wrong);
   EXPECT_EQ(tensor.status, Status::kWithin);
