@@ -36,6 +36,13 @@ std::optional<Statistics> statistics_of(const MergeResult& expected, const Merge
                          element_count(expected.shape));
 }
 
+// Null where there are none.
+template <class Index>
+const std::vector<Shard>* shards_in(const Index& index, const TensorId& id) {
+  const auto found = index.find(id);
+  return found == index.end() ? nullptr : &found->second;
+}
+
 double squared(double value) {
   return value * value;
 }
@@ -85,15 +92,18 @@ double OperatorCheck::squared_sums(const Match& match, const Statistics& statist
 
 std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                                                        const MergeResult& candidate) const {
-  const auto wide = wide_.find(match.id);
-  const auto native = native_.find(match.id);
-  if (wide == wide_.end() || native == native_.end() || !is_floating(candidate.type) ||
+  const std::vector<Shard>* const native = shards_in(native_, match.id);
+  const std::vector<Shard>* wide = shards_in(wide_, match.id);
+  if (wide == nullptr && match.id.kind == Kind::kMaster) {
+    wide = native;  // masters exist in low precisions alone, and are of a higher one themselves
+  }
+  if (wide == nullptr || native == nullptr || !is_floating(candidate.type) ||
       is_exact(match.id, candidate.type) || match.id.kind == Kind::kRouting ||
       match.id.kind == Kind::kScalar) {  // judged through the tensors that it summarises
     return std::nullopt;
   }
-  const auto own = statistics_of(merge(wide->second), merge(native->second));
-  const auto error = statistics_of(merge(wide->second), candidate);
+  const auto own = statistics_of(merge(*wide), merge(*native));
+  const auto error = statistics_of(merge(*wide), candidate);
   if (!own || !error) {
     return std::nullopt;
   }
