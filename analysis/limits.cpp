@@ -77,8 +77,12 @@ const ClassLimit& limit_of(TensorClass tensor_class) {
   return kLimits[static_cast<std::size_t>(tensor_class)];
 }
 
-double operator_limit(Kind /*kind*/, std::size_t /*dimensions*/) {
-  return 1.5;
+// Gradients of an attention core's inputs: ring attention adds up rounded parts of its own, which
+// no sum over ranks tells of; 16 random BF16 layouts reached 1.56.
+double operator_limit(Kind kind) {
+  constexpr double kLimit = 1.5;
+  constexpr double kInputGradient = 2.5;
+  return kind == Kind::kGradInput ? kInputGradient : kLimit;
 }
 
 double default_unit(ElementType precision) {

@@ -58,7 +58,7 @@ struct ClassLimit {
 [[nodiscard]] const ClassLimit& limit_of(TensorClass tensor_class);
 
 // Largest R of T1 that passes; see operator_check.h.
-[[nodiscard]] double operator_limit(Kind kind, std::size_t dimensions);
+[[nodiscard]] double operator_limit(Kind kind);
 
 // Relative error taken for one rounding in class defaults. BF16 and F16: storing dominates, so it
 // is rounding_error(). F32 and F64: the order of summation dominates; noise passes move such

@@ -115,7 +115,7 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   result.structure = std::sqrt(squared_addends(match) + squared_sums(match, *error));
   result.factor = error->factor();
   result.native_factor = own->factor();
-  result.limit = operator_limit(match.id.kind, error->count > 0 ? candidate.shape.size() : 0);
+  result.limit = operator_limit(match.id.kind);
   return result;
 }
 
