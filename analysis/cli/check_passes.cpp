@@ -183,7 +183,8 @@ Pass forced_pass(const CheckOptions& options,
   return pass;
 }
 
-// The reference twice more, going on with the candidate's values after every module.
+// The reference twice more, going on with the candidate's values after every module. What fails
+// here costs sharpness, not the comparison.
 void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
   const std::string native = read_manifest(run.reference()).precision;
   const std::string wide = wider_than(native);
@@ -193,17 +194,24 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
   if (options.rerun.empty()) {
     log(LogLevel::kWarning,
         "operators are not checked one by one, because the stored reference cannot be run again; "
-        "pass --rerun COMMAND");
+        "pass --rerun COMMAND, or --no-forced to do without");
     return;
   }
+  const auto pass = [&](const std::string& precision, const char* name, const std::string& folder) {
+    course.forced += follow(
+        forced_pass(options, run, precision, name, folder), options.limits, course);
+  };
   course.passes += 2;
-  course.forced += follow(forced_pass(options, run, wide, "forced-wide", forced_wide(run.path())),
-                          options.limits,
-                          course);
-  course.forced +=
-      follow(forced_pass(options, run, native, "forced-native", forced_native(run.path())),
-             options.limits,
-             course);
+  try {
+    pass(wide, "forced-wide", forced_wide(run.path()));
+    pass(native, "forced-native", forced_native(run.path()));
+  } catch (const UsageError& error) {
+    course.progress.clear();
+    log(LogLevel::kWarning,
+        "the reference could not go on with the candidate's values, so operators are not checked "
+        "one by one: " +
+            error.message());
+  }
 }
 
 }  // namespace

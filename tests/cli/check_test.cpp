@@ -101,9 +101,41 @@ TEST_F(Check, JsonEqualsThatOfDiffOnTheStoredTraces) {
   const ProcessResult whole = ttrace({"diff", "run", "--format", "json"});
   EXPECT_EQ(whole.exit_code, 1);
   EXPECT_EQ(whole.out, checked.out);
+}
+
+TEST_F(Check, JsonWithoutForcedPassesEqualsThatOfDiffOnThePair) {
+  const ProcessResult checked =
+      ttrace(check(trainer(), trainer("--ranks 2 --differ"), {"--format", "json", "--no-forced"}));
+  EXPECT_EQ(checked.exit_code, 1);
   const ProcessResult pair =
       ttrace({"diff", "run/reference", "run/candidate", "--format", "json", "--threads", "1"});
   EXPECT_EQ(pair.out, checked.out);
+}
+
+TEST_F(Check, OperatorThatErrsIsToldByTheForcedPasses) {
+  const ProcessResult result = ttrace(check(trainer(), trainer("--ranks 2 --differ")));
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("first divergence: s0/m0/output/decoder.layers.0.mlp.linear_fc2/0"),
+                    HasSubstr("from the candidate's own inputs they make"),
+                    HasSubstr("operators: 3 checked on their own, 1 wrong")));
+  EXPECT_THAT(file("run/logs/forced-wide.log"),
+              AllOf(HasSubstr("TTRACE_PASS=forced\n"), HasSubstr("TTRACE_PRECISION=f64\n")));
+  EXPECT_THAT(file("run/logs/forced-native.log"),
+              AllOf(HasSubstr("TTRACE_PASS=forced\n"), HasSubstr("TTRACE_PRECISION=f32\n")));
+}
+
+TEST_F(Check, ForcedPassThatFailsLeavesTheComparisonOfTheRunsThemselves) {
+  const ProcessResult result = ttrace(
+      check(trainer("--only forced --exit-before 3"), trainer("--ranks 2 --differ")));
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("operators are not checked one by one: "),
+                    HasSubstr("out of luck"),
+                    HasSubstr("pass --no-forced")));
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("first divergence: s0/m0/output/decoder.layers.0.mlp.linear_fc2/0"),
+                    Not(HasSubstr("operators: "))));
 }
 
 TEST_F(Check, StoredReferenceIsReusedWithItsNoise) {
@@ -116,7 +148,7 @@ TEST_F(Check, StoredReferenceIsReusedWithItsNoise) {
                                       "-o",
                                       "again"});
   EXPECT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_THAT(again.err, IsEmpty());
+  EXPECT_THAT(again.err, HasSubstr("pass --rerun COMMAND, or --no-forced to do without"));
   EXPECT_THAT(file("again/logs/candidate.log"), HasSubstr("TTRACE_STEPS=2:4\n"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "again/logs/reference.log"));
   EXPECT_EQ(ttrace({"diff", "again", "--format", "json"}).out, file("again/report.json"));

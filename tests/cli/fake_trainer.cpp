@@ -105,10 +105,13 @@ class Trainer {
       route_ = parse_route(values["route"].as<std::string>());
       followed_ = route_;
     }
-    if (const std::string candidate = variable("TTRACE_CANDIDATE"); !candidate.empty()) {
+    const std::string candidate = variable("TTRACE_CANDIDATE");
+    if (!candidate.empty() && !route_.empty()) {
       const ttrace::Routing routing = ttrace::read_routing(ttrace::Trace::open(candidate));
       followed_ = routing.at(routing_id(first_, ttrace::kChoicesSlot)).experts;
-      forced_routing_ = ttrace::digest_of(routing);
+      if (variable("TTRACE_PASS") == "reference") {
+        forced_routing_ = ttrace::digest_of(routing);
+      }
     }
     const bool applies =
         values.count("only") == 0 || values["only"].as<std::string>() == variable("TTRACE_PASS");
@@ -124,7 +127,8 @@ class Trainer {
     for (std::int64_t step = first_; step < last_; ++step) {
       manifest.steps.push_back(step);
     }
-    manifest.precision = "f32";
+    const std::string precision = variable("TTRACE_PRECISION");
+    manifest.precision = precision.empty() ? "f32" : precision;
     if (ranks_ > 1) {
       manifest.layout["tp"] = std::to_string(ranks_);
     }
