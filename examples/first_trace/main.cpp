@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,14 +32,16 @@ void train(bool wrong) {
   net->wrong = wrong;
 
   auto tracer = ttrace::Session::from_environment();
-  tracer.describe({.model = {{"hidden", "32"}}, .data = {{"seed", "1"}}, .precision = "f32"});
+  const std::string precision = tracer.precision("f32");  // a check runs the reference in f64, too
+  net->to(precision == "f64" ? at::kDouble : at::kFloat);
+  tracer.describe({.model = {{"hidden", "32"}}, .data = {{"seed", "1"}}, .precision = precision});
   tracer.attach(*net, ttrace::Layout(), ttrace::Annotations());
   tracer.load_parameters();
 
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   for (int iteration = 0; iteration < 3; ++iteration) {
     auto step = tracer.step(iteration);
-    const at::Tensor x = at::randn({8, 16});  // [samples, features]
+    const at::Tensor x = at::randn({8, 16}).to(net->fc1->weight.dtype());  // [samples, features]
     const at::Tensor target = x.sum(1, true).sin();
     {
       auto microbatch = step.microbatch(0);

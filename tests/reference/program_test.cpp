@@ -79,7 +79,7 @@ TEST_F(Program, BadInputIsOneSentenceAndExitCode2) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{}, "--config FILE is missing"},
       {{"--config", "absent.yaml"}, "cannot read the configuration absent.yaml"},
-      {{"--config", "run.yaml", "--precision", "f16"}, "use f64, f32, bf16 or fp8"},
+      {{"--config", "run.yaml", "--precision", "f16"}, "use f64, f32, bf16, fp8 or fp8_f32"},
       {{"--config", "run.yaml", "--micro-batches", "0"}, "data.micro_batches is 0"},
       {{"--config", "run.yaml", "--steps", "0"}, "--steps is 0"},
       {{"--config", "run.yaml", "--step", "0", "extra"}, "see --help"},

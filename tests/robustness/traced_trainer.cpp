@@ -87,7 +87,11 @@ void get_lost(const Options& options) {
 }
 
 void train(const Options& options) {
+  auto tracer = ttrace::Session::from_environment();
+  const std::string precision = tracer.precision("f32");
+  const at::ScalarType type = precision == "f64" ? at::kDouble : at::kFloat;
   auto net = std::make_shared<Net>();
+  net->to(type);
   std::vector<ttrace::NamedTensor> parameters;
   for (const auto& item : net->named_parameters()) {
     parameters.push_back({item.key(), item.value()});
@@ -95,15 +99,15 @@ void train(const Options& options) {
   const ttrace::Layout layout{.rank = options.rank, .world_size = options.world, .axes = {}};
   ttrace::fill_parameters(parameters, layout, ttrace::Annotations(), 1);
 
-  auto tracer = ttrace::Session::from_environment();
-  tracer.describe({.model = {{"hidden", "64"}}, .data = {}, .versions = {}, .precision = "f32"});
+  tracer.describe({.model = {{"hidden", "64"}}, .data = {}, .versions = {}, .precision = precision});
   tracer.attach(*net, layout, ttrace::Annotations());
   tracer.load_parameters();
   for (int iteration = 0; iteration < options.steps; ++iteration) {
     auto step = tracer.step(iteration);
     for (int index = 0; index < 2; ++index) {
       auto microbatch = step.microbatch(index);
-      const at::Tensor x = (at::arange(128.0F).view({8, 16}) * (index + 1)).sin();  // [b, features]
+      // [b, features]
+      const at::Tensor x = (at::arange(128.0F).view({8, 16}) * (index + 1)).sin().to(type);
       microbatch.data("x", x);
       const at::Tensor loss = net->forward(x).square().mean(-1);  // [b]
       microbatch.loss(loss);
