@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -65,13 +67,24 @@ double squared_addends(const Match& match) {
 OperatorCheck::OperatorCheck(const ForcedTraces& traces, const Trace& candidate) {
   add_to(wide_, traces.wide);
   add_to(native_, traces.native);
+  std::set<std::string> with_addends;
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
       for (const RoundedSum& sum : file.sums()) {
         sums_[sum.id].push_back(sum);
       }
+      for (const Record& record : file.records()) {
+        if (record.id.kind == Kind::kParam) {
+          without_addends_.emplace(record.id.path, record.type);
+        } else if (record.id.kind == Kind::kParamGrad) {
+          with_addends.insert(record.id.path);
+        }
+      }
     }
   }
+  std::erase_if(without_addends_, [&](const auto& entry) {
+    return with_addends.contains(entry.first);
+  });
 }
 
 // Every rank of a sum has its own part; the second term of e^2 is shared out among them.
@@ -88,6 +101,15 @@ double OperatorCheck::squared_sums(const Match& match, const Statistics& statist
         (sum.squared * scale + (sum.addends - 1.0) / sum.addends * statistics.candidate_squared);
   }
   return result;
+}
+
+double OperatorCheck::squared_unseen_addends(const Match& match,
+                                             const Statistics& statistics) const {
+  const auto found = match.id.kind == Kind::kMainGrad ? without_addends_.find(match.id.path)
+                                                      : without_addends_.end();
+  return found == without_addends_.end()
+             ? 0.0
+             : squared(default_unit(found->second)) * statistics.candidate_squared;
 }
 
 std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
@@ -112,7 +134,8 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   result.native = own->error_norm();
   const ElementType type = match.candidate.front().record->type;
   result.rounding = default_unit(type) * std::sqrt(error->candidate_squared);
-  result.structure = std::sqrt(squared_addends(match) + squared_sums(match, *error));
+  result.structure = std::sqrt(squared_addends(match) + squared_sums(match, *error) +
+                               squared_unseen_addends(match, *error));
   result.factor = error->factor();
   result.native_factor = own->factor();
   result.limit = operator_limit(match.id.kind);

@@ -12,7 +12,9 @@
 // what the candidate's layout rounds beside: v_i are the addends of its ranks, whether they were
 // summed by a collective (RoundedSum) on the way to c or are added here (then without the second
 // term). u is the relative error of one rounding of their type (of F32 and F64: of another order of
-// summation, default_unit()).
+// summation, default_unit()). A main grad whose addends the candidate cannot record, because a rank
+// has the tokens of several micro-batches in one product (experts), has one rounding of the
+// parameter's type more: fewer and larger addends than the reference's were rounded.
 //
 // Source of the normalisation: clean R is 1.0 for every class of operators and does not depend on
 // the layout, where raw residuals per class do (0.0014 to 0.014 in BF16); docs/verdict.md has the
@@ -31,8 +33,10 @@
 #include <ttrace/tensor_id_hash.h>
 #include <ttrace/trace_reader.h>
 
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -56,11 +60,14 @@ class OperatorCheck {
 
  private:
   [[nodiscard]] double squared_sums(const Match& match, const Statistics& statistics) const;
+  [[nodiscard]] double squared_unseen_addends(const Match& match,
+                                              const Statistics& statistics) const;
 
   using Index = std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash>;
   Index wide_;
   Index native_;
   std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
+  std::map<std::string, ElementType> without_addends_;  // parameters by path
 };
 
 // Findings of T2 whose own operators are right become inherited: something that comes before is

@@ -152,6 +152,30 @@ TEST_F(OperatorCheckTest, SumsOverRanksAddWhatTheyRounded) {
   EXPECT_NEAR(residual("summed", true), plain / std::sqrt(3.0), 0.02 * plain);
 }
 
+// Symptom: clean runs with expert parallelism alarmed in main grads of experts, R 1.6: each of a
+// candidate's addends is that of several micro-batches.
+TEST_F(OperatorCheckTest, MainGradWithoutRecordedAddendsMayRoundLargerOnes) {
+  const std::string grad = "s0/main_grad/a.weight/0";
+  const auto residual = [&](const std::string& name, bool with_addends) {
+    const auto build = [&](const std::string& pass, const std::vector<double>& values) {
+      TraceBuilder builder(folder_ / (name + pass), pass);
+      builder.add(0, {"s0/param/a.weight/0", second_, ElementType::kBF16});
+      if (with_addends) {
+        builder.add(0, {"s0/m0/param_grad/a.weight/0", second_, ElementType::kBF16});
+      }
+      builder.add(0, {grad, values, kType});
+      return builder.write();
+    };
+    const ForcedTraces forced{build("wide", second_), build("native", off(second_, 0.0010, 2.0))};
+    const Trace candidate = build("candidate", off(second_, 0.0016, 3.0));
+    const std::vector<Match> matches = match(forced.wide, candidate);
+    const Match& last = matches.back();
+    return OperatorCheck(forced, candidate).compare(last, merge(last.candidate))->residual();
+  };
+  EXPECT_NEAR(residual("seen", true), 1.6, 0.01);
+  EXPECT_NEAR(residual("unseen", false), 1.6 / std::hypot(1.0, 1.66), 0.01);
+}
+
 TEST_F(OperatorCheckTest, TensorThatAForcedPassLacksIsNotChecked) {
   const Trace candidate = write("candidate", "candidate", first_, second_);
   TraceBuilder wide(folder_ / "wide", "forced");

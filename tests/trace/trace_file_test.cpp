@@ -2,6 +2,7 @@
 #include "trace/file_helpers.h"
 
 #include <ttrace/error.h>
+#include <ttrace/rounded_sum.h>
 #include <ttrace/trace_reader.h>
 #include <ttrace/trace_writer.h>
 
@@ -226,6 +227,7 @@ TEST(TraceFile, RankWithoutAnyTensorHasAReadableFile) {
   const RankFile read(file);
   EXPECT_THAT(read.records(), IsEmpty());
   EXPECT_THAT(read.notes(), IsEmpty());
+  EXPECT_THAT(read.sums(), IsEmpty());
 }
 
 TEST(TraceFile, NotesMayBeLong) {
@@ -236,6 +238,19 @@ TEST(TraceFile, NotesMayBeLong) {
   writer.note(remark);
   writer.commit();
   EXPECT_THAT(RankFile(file).notes(), ElementsAre(remark));
+}
+
+TEST(TraceFile, SumsOverRanksAreReadBackInOrder) {
+  const TemporaryDirectory folder;
+  const std::string file = step_file(folder.path(), 0, 0);
+  const Record output = record_of("decoder.layers.0.mlp.linear_fc2", ElementType::kBF16, {4});
+  const RoundedSum first{output.id, ElementType::kBF16, 2, 0.25};
+  const RoundedSum second{output.id, ElementType::kF32, 4, 1e-30};
+  TraceWriter writer(file, two_ranks(0));
+  writer.sum(first);
+  writer.sum(second);
+  writer.commit();
+  EXPECT_THAT(RankFile(file).sums(), ElementsAre(first, second));
 }
 
 // ---- what is computed --------------------------------------------------------------------------
