@@ -65,6 +65,25 @@ const void* advance(const void* data, ElementType type, std::int64_t elements) {
          static_cast<std::size_t>(elements) * element_size(type);
 }
 
+std::string held_by(const SliceComparison& slice) {
+  return slice.ranks.empty() || slice.where.find("rank") != std::string::npos
+             ? ""
+             : ", held by " + ranks_text(slice.ranks) + ",";
+}
+
+// "- 0.001"
+std::string signed_text(double value) {
+  return (value < 0.0 ? "- " : "+ ") + short_number(std::abs(value));
+}
+
+Observation whole_operator_error(const OperatorResidual& residual) {
+  return {Symptom::kOperator,
+          "not what its operators make of the candidate's own inputs: they err " +
+              short_number(residual.residual()) + "x as much as in the reference, where " +
+              short_number(residual.limit) + "x passes",
+          {}};
+}
+
 }  // namespace
 
 Symptom symptom_of(MergeDefect defect) {
@@ -145,27 +164,38 @@ Observation beyond_bound(const Comparison& comparison, const Bound& bound) {
 }
 
 Observation operator_error(const OperatorResidual& residual) {
+  if (residual.residual() > residual.limit) {
+    return whole_operator_error(residual);
+  }
+  if (residual.slice && residual.slice->beyond()) {
+    const SliceComparison& slice = *residual.slice;
+    return {Symptom::kOperator,
+            slice.where + held_by(slice) + " is not what the operators make of the candidate's own "
+                                           "inputs: it errs " +
+                short_number(slice.q) + "x as much as in the reference, where " +
+                short_number(slice.bound * slice.q / slice.error) +
+                "x passes; the tensor as a whole is within that",
+            slice.ranks};
+  }
+  const FactorComparison& factor = *residual.in_noise;
   return {Symptom::kOperator,
-          "not what its operators make of the candidate's own inputs: they err " +
-              short_number(residual.residual()) + "x as much as in the reference, where " +
-              short_number(residual.limit) + "x passes",
+          "its operators make (1 " + signed_text(factor.deviation) +
+              ") times of what they should of the candidate's own inputs, where round-off explains "
+              "up to " +
+              short_number(factor.bound) + "; the error as a whole is within that of round-off",
           {}};
 }
 
 Observation beyond_slice_bound(const SliceComparison& slice) {
-  const std::string held = slice.ranks.empty() || slice.where.find("rank") != std::string::npos
-                               ? ""
-                               : ", held by " + ranks_text(slice.ranks) + ",";
   return {Symptom::kSlice,
-          slice.where + held + " differs " + short_number(slice.error / slice.bound) +
+          slice.where + held_by(slice) + " differs " + short_number(slice.error / slice.bound) +
               "x more than round-off explains there, while the whole tensor is within its bound",
           slice.ranks};
 }
 
 Observation beyond_factor_bound(const FactorComparison& factor) {
   return {Symptom::kFactor,
-          "candidate = (1 " + std::string(factor.deviation < 0.0 ? "- " : "+ ") +
-              short_number(std::abs(factor.deviation)) +
+          "candidate = (1 " + signed_text(factor.deviation) +
               ") x reference, where round-off explains up to " + short_number(factor.bound) +
               "; the error as a whole is within its bound",
           {}};

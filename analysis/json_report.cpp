@@ -87,26 +87,24 @@ Json tolerance_json(const Comparison* comparison) {
           {"worst", number(check.worst)}};
 }
 
-Json slice_json(const Comparison* comparison) {
-  if (comparison == nullptr || !comparison->slice) {
+Json slice_json(const std::optional<SliceComparison>& slice) {
+  if (!slice) {
     return nullptr;
   }
-  const SliceComparison& slice = *comparison->slice;
-  return {{"where", slice.where},
-          {"ranks", slice.ranks},
-          {"error", number(slice.error)},
-          {"q", number(slice.q)},
-          {"bound", number(slice.bound)}};
+  return {{"where", slice->where},
+          {"ranks", slice->ranks},
+          {"error", number(slice->error)},
+          {"q", number(slice->q)},
+          {"bound", number(slice->bound)}};
 }
 
-Json factor_json(const Comparison* comparison) {
-  if (comparison == nullptr || !comparison->factor_in_noise) {
+Json factor_json(const std::optional<FactorComparison>& factor) {
+  if (!factor) {
     return nullptr;
   }
-  const FactorComparison& factor = *comparison->factor_in_noise;
-  return {{"deviation", number(factor.deviation)},
-          {"scale", number(factor.scale)},
-          {"bound", number(factor.bound)}};
+  return {{"deviation", number(factor->deviation)},
+          {"scale", number(factor->scale)},
+          {"bound", number(factor->bound)}};
 }
 
 Json flips_json(const RoutingFlips& flips) {
@@ -129,7 +127,9 @@ Json residual_json(const TensorVerdict& tensor) {
           {"rounding", number(residual.rounding)},
           {"structure", number(residual.structure)},
           {"factor", number(residual.factor)},
-          {"native_factor", number(residual.native_factor)}};
+          {"native_factor", number(residual.native_factor)},
+          {"slice", slice_json(residual.slice)},
+          {"factor_in_noise", factor_json(residual.in_noise)}};
 }
 
 Json routing_json(const Report& report) {
@@ -162,8 +162,8 @@ Json tensor_json(const TensorVerdict& tensor) {
   json["tolerance"] = tolerance_json(c);
   json["q"] = c != nullptr && c->q ? number(*c->q) : Json();
   json["factor"] = c != nullptr ? number(c->factor) : Json();
-  json["factor_in_noise"] = factor_json(c);
-  json["slice"] = slice_json(c);
+  json["factor_in_noise"] = c != nullptr ? factor_json(c->factor_in_noise) : Json();
+  json["slice"] = c != nullptr ? slice_json(c->slice) : Json();
   json["max_difference"] = c != nullptr ? number(c->max_difference) : Json();
   json["max_index"] = c != nullptr && c->different > 0 ? Json(c->max_index) : Json();
   json["different"] = c != nullptr ? Json(c->different) : Json();

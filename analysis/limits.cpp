@@ -13,14 +13,14 @@ namespace {
 // (measured: 6 for activations after 8 layers, 17 for gradients); the first Adam update is nearly
 // the sign of the gradient, so parameters have no useful default.
 constexpr std::array kLimits = {
-    ClassLimit{TensorClass::kActivation, "activation", 2.0, 12.0, 6.0, 4.6, 8.0},
-    ClassLimit{TensorClass::kActivationGradient, "activation gradient", 2.0, 40.0, 6.0, 4.6, 8.0},
-    ClassLimit{TensorClass::kWeightGradient, "weight gradient", 2.0, 40.0, 6.0, 4.6, 8.0},
+    ClassLimit{TensorClass::kActivation, "activation", 2.0, 12.0, 10.0, 4.6, 8.0},
+    ClassLimit{TensorClass::kActivationGradient, "activation gradient", 2.0, 40.0, 10.0, 4.6, 8.0},
+    ClassLimit{TensorClass::kWeightGradient, "weight gradient", 2.0, 40.0, 10.0, 4.6, 8.0},
     ClassLimit{TensorClass::kVector, "vector", 4.0, 100.0, 0.0, 0.0, 0.0},
     ClassLimit{TensorClass::kOptimizerMatrix, "optimizer result", 2.0, 400.0, 0.0, 0.0, 0.0},
     ClassLimit{
         TensorClass::kOptimizerVector, "optimizer result of a vector", 4.0, 400.0, 0.0, 0.0, 0.0},
-    ClassLimit{TensorClass::kLoss, "loss", 2.0, 12.0, 6.0, 4.6, 8.0},
+    ClassLimit{TensorClass::kLoss, "loss", 2.0, 12.0, 10.0, 4.6, 8.0},
     ClassLimit{TensorClass::kScale, "scale", 2.0, 40.0, 0.0, 0.0, 0.0},
     ClassLimit{TensorClass::kScalar, "scalar", 10.0, 40.0, 0.0, 0.0, 0.0},
 };
@@ -77,11 +77,13 @@ const ClassLimit& limit_of(TensorClass tensor_class) {
   return kLimits[static_cast<std::size_t>(tensor_class)];
 }
 
-// Gradients of an attention core's inputs: ring attention adds up rounded parts of its own, which
-// no sum over ranks tells of; 16 random BF16 layouts reached 1.56.
+// Clean R is 1.0 but where a product of another size is computed by another kernel, which may round
+// once more (a bias added to what was rounded: 1.5) or twice. Gradients of an attention core's
+// inputs: ring attention adds up rounded parts of its own, which no sum over ranks tells of; 116
+// random BF16 layouts reached 2.8, with four ranks.
 double operator_limit(Kind kind) {
-  constexpr double kLimit = 1.5;
-  constexpr double kInputGradient = 2.5;
+  constexpr double kLimit = 2.0;
+  constexpr double kInputGradient = 4.0;
   return kind == Kind::kGradInput ? kInputGradient : kLimit;
 }
 

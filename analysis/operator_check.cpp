@@ -1,7 +1,9 @@
 #include "analysis/operator_check.h"
 
 #include "analysis/limits.h"
+#include "analysis/slices.h"
 
+#include <ttrace/slices.h>
 #include <ttrace/statistics.h>
 
 #include <algorithm>
@@ -13,6 +15,13 @@
 
 namespace ttrace {
 namespace {
+
+constexpr int kTwinWeight = 5;  // of a slice's own noise, against that of slices of its size
+// Of operator_limit().
+constexpr double kSliceOverWhole = 1.5;
+constexpr double kGroupOverWhole = 1.25;
+constexpr double kFactorLimit = 8.0;
+constexpr double kLargestOverUsualRounding = 2.4;  // half a unit in the last place, at a power of two
 
 template <class Index>
 void add_to(Index& index, const Trace& trace) {
@@ -49,6 +58,68 @@ double squared(double value) {
   return value * value;
 }
 
+TensorPair pair_of(const MergeResult& reference, const MergeResult& candidate) {
+  return {reference.shape,
+          reference.type,
+          reference.bytes.data(),
+          candidate.type,
+          candidate.bytes.data()};
+}
+
+// What the layout rounds beside, relative to the operators' own roundings.
+double growth_of(const OperatorResidual& residual) {
+  const double own = std::max(residual.native, residual.rounding);
+  return own > 0.0 ? squared(residual.scale() / own) : 1.0;
+}
+
+std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
+                                              const Slices& twin,
+                                              const TensorPair& pair,
+                                              const Slices& slices,
+                                              const Match& match,
+                                              std::int64_t head) {
+  TensorNoise noise;
+  noise.mean_squared = squared(residual.native);
+  noise.passes = kTwinWeight;
+  for (const SliceSums& slice : twin.sums) {
+    noise.slices.push_back(slice.difference_squared);
+  }
+  noise.largest_slices.assign(noise.slices.size(), 0.0);
+  SliceBound bound;
+  bound.noise = &noise;
+  bound.growth = growth_of(residual);
+  bound.relative_squared =
+      bound.growth * squared(residual.rounding) / slices.all.reference_squared;
+  bound.limit = kSliceOverWhole * residual.limit;
+  bound.group_limit = kGroupOverWhole * residual.limit;
+  return worst_slice(pair, slices, {bound, match.candidate, head});
+}
+
+// Nothing of tensors without slices.
+std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
+                                               const Slices& twin,
+                                               const Slices& slices) {
+  double variance = 0.0;
+  for (const Slicing& slicing : twin.slicings) {
+    double sum = 0.0;
+    for (const SliceSums& slice : twin.of(slicing)) {
+      sum += squared(slice.along_reference);
+    }
+    variance = std::max(variance, sum);
+  }
+  if (twin.slicings.empty() || !(slices.all.reference_squared > 0.0)) {
+    return std::nullopt;
+  }
+  const double norm_squared = slices.all.reference_squared;
+  FactorComparison result;
+  result.deviation = slices.all.along_reference / norm_squared;
+  result.scale = std::sqrt((squared(twin.all.along_reference) + variance) *
+                               growth_of(residual) / squared(norm_squared) +
+                           squared(rounding_error(ElementType::kF32)));
+  result.bound = kFactorLimit * result.scale;
+  return result;
+}
+
 // What the ranks' stored addends were rounded by, where there are any.
 double squared_addends(const Match& match) {
   if (match.candidate.front().record->placement.partial_count == 1) {
@@ -78,6 +149,8 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces, const Trace& candidate)
           without_addends_.emplace(record.id.path, record.type);
         } else if (record.id.kind == Kind::kParamGrad) {
           with_addends.insert(record.id.path);
+        } else if (record.id.kind == Kind::kScale) {
+          quantises_ = true;
         }
       }
     }
@@ -112,8 +185,20 @@ double OperatorCheck::squared_unseen_addends(const Match& match,
              : squared(default_unit(found->second)) * statistics.candidate_squared;
 }
 
+double OperatorCheck::squared_other_grid(const Match& match, const Statistics& statistics) const {
+  const bool follows_from_quantised_gradients =
+      match.id.kind == Kind::kGradOutput || match.id.kind == Kind::kGradInput ||
+      match.id.kind == Kind::kParamGrad ||
+      (match.id.kind == Kind::kMainGrad && without_addends_.contains(match.id.path));
+  return quantises_ && follows_from_quantised_gradients
+             ? squared(rounding_error(ElementType::kE5M2)) * statistics.candidate_squared
+             : 0.0;
+}
+
 std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
-                                                       const MergeResult& candidate) const {
+                                                       const MergeResult& candidate,
+                                                       bool other_grid,
+                                                       std::int64_t head) const {
   const std::vector<Shard>* const native = shards_in(native_, match.id);
   const std::vector<Shard>* wide = shards_in(wide_, match.id);
   if (wide == nullptr && match.id.kind == Kind::kMaster) {
@@ -124,8 +209,10 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
       match.id.kind == Kind::kScalar) {  // judged through the tensors that it summarises
     return std::nullopt;
   }
-  const auto own = statistics_of(merge(*wide), merge(*native));
-  const auto error = statistics_of(merge(*wide), candidate);
+  const MergeResult expected = merge(*wide);
+  const MergeResult twin = merge(*native);
+  const auto own = statistics_of(expected, twin);
+  const auto error = statistics_of(expected, candidate);
   if (!own || !error) {
     return std::nullopt;
   }
@@ -133,12 +220,24 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   result.error = error->error_norm();
   result.native = own->error_norm();
   const ElementType type = match.candidate.front().record->type;
-  result.rounding = default_unit(type) * std::sqrt(error->candidate_squared);
+  const double unit = default_unit(type) * (other_grid ? kLargestOverUsualRounding : 1.0);
+  result.rounding = unit * std::sqrt(error->candidate_squared);
   result.structure = std::sqrt(squared_addends(match) + squared_sums(match, *error) +
-                               squared_unseen_addends(match, *error));
+                               squared_unseen_addends(match, *error) +
+                               (other_grid ? squared_other_grid(match, *error) : 0.0));
   result.factor = error->factor();
   result.native_factor = own->factor();
   result.limit = operator_limit(match.id.kind);
+  if (result.error > 0.0) {
+    const Slices of_twin = sum_slices(pair_of(expected, twin));
+    const TensorPair pair = pair_of(expected, candidate);
+    const Slices slices = sum_slices(pair);
+    result.slice = compare_slices(result, of_twin, pair, slices, match, head);
+    result.in_noise = compare_factor(result, of_twin, slices);
+    if (other_grid && result.in_noise) {
+      result.in_noise->bound += unit;
+    }
+  }
   return result;
 }
 

@@ -16,6 +16,21 @@
 // has the tokens of several micro-batches in one product (experts), has one rounding of the
 // parameter's type more: fewer and larger addends than the reference's were rounded.
 //
+// A part of a tensor has the same of its own, with v_i = ||n - f||_i^2 (slices.h). A factor is judged
+// apart, for it adds up over all elements where roundings average out:
+//
+//   a = <c - f, f> / ||f||^2, a_n the same of n
+//   scale^2 = (a_n^2 + max over slicings (sum over its slices <n - f, f>_i^2) / ||f||^4)
+//             (1 + e^2 / max(||n - f||^2, u^2 ||c||^2)) + u32^2
+//
+// Where candidate and reference store different multiples of a gradient (a data-parallel size of 3
+// in the loss scale), they round on different grids: u is then the largest error of one rounding,
+// because equal elements all have the same one, |a| may be that much more, and with FP8 e^2 has a
+// rounding to E5M2.
+//
+// The sum over slices is the variance of a_n if the slices' roundings are independent of one
+// another, whatever they are within a slice; u32 a rounding of f32, in which programs keep factors.
+//
 // Source of the normalisation: clean R is 1.0 for every class of operators and does not depend on
 // the layout, where raw residuals per class do (0.0014 to 0.014 in BF16); docs/verdict.md has the
 // figures.
@@ -55,19 +70,25 @@ class OperatorCheck {
 
   // Of a floating-point tensor of the candidate; nothing where a forced pass lacks it or has it in
   // another shape.
+  // `other_grid`: what is stored is a multiple of the logical value that is no power of two, so that
+  // the two sides round on different grids. `head`: see SliceContext.
   [[nodiscard]] std::optional<OperatorResidual> compare(const Match& match,
-                                                        const MergeResult& candidate) const;
+                                                        const MergeResult& candidate,
+                                                        bool other_grid = false,
+                                                        std::int64_t head = 0) const;
 
  private:
   [[nodiscard]] double squared_sums(const Match& match, const Statistics& statistics) const;
   [[nodiscard]] double squared_unseen_addends(const Match& match,
                                               const Statistics& statistics) const;
+  [[nodiscard]] double squared_other_grid(const Match& match, const Statistics& statistics) const;
 
   using Index = std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash>;
   Index wide_;
   Index native_;
   std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
   std::map<std::string, ElementType> without_addends_;  // parameters by path
+  bool quantises_ = false;                              // the candidate has FP8 scales
 };
 
 // Findings of T2 whose own operators are right become inherited: something that comes before is

@@ -121,11 +121,15 @@ struct OperatorResidual {
   double limit = 0.0;          // largest R that passes
   double factor = 0.0;         // <c, f> / <f, f>
   double native_factor = 0.0;  // <n, f> / <f, f>
-
+  std::optional<SliceComparison> slice = {};        // of a tensor that has slices
+  std::optional<FactorComparison> in_noise = {};    // the same
+  
   [[nodiscard]] double scale() const;
   // R; 0 where the error is 0, Inf where only the scale is.
   [[nodiscard]] double residual() const;
-  [[nodiscard]] bool is_within() const { return residual() <= limit; }
+  [[nodiscard]] bool is_within() const {
+    return residual() <= limit && !(slice && slice->beyond()) && !(in_noise && in_noise->beyond());
+  }
 };
 
 // Tokens that go to another set of experts than in the reference; see routing_check.h.

@@ -251,6 +251,12 @@ std::vector<double> margins_of(std::span<const Shard> shards, std::size_t tokens
   return margins;
 }
 
+// Whether a tensor is a multiple of the reference's that rounding notices.
+bool rescaled(const Match& match) {
+  return !is_power_of_two(factor_between(match.reference, match.candidate)) &&
+         !are_powers_of_two(match.reference, match.candidate);
+}
+
 TensorPair pair_of(const MergeResult& reference, const MergeResult& candidate) {
   return {reference.shape,
           reference.type,
@@ -437,7 +443,8 @@ TensorVerdict Judge::judge_pair(const Match& match,
       }
       compare_values(match, reference, candidate, verdict, observations);
       if (operators_ != nullptr && !are_powers_of_two(match.reference, match.candidate)) {
-        verdict.residual = operators_->compare(match, candidate);
+        verdict.residual =
+            operators_->compare(match, candidate, rescaled(match), head_of(match.id));
       }
     }
   }
@@ -452,6 +459,10 @@ TensorVerdict Judge::judge_pair(const Match& match,
   verdict.tier = exact || structural ? Tier::kT0 : operator_wrong ? Tier::kT1 : Tier::kT2;
   conclude(verdict, observations);
   return verdict;
+}
+
+std::int64_t Judge::head_of(const TensorId& id) const {
+  return id.path.find("attention") != std::string::npos ? head_ : 0;
 }
 
 void Judge::compare_routing(const Match& match,
@@ -486,13 +497,11 @@ void Judge::compare_values(const Match& match,
                            TensorVerdict& verdict,
                            std::vector<Observation>& observations) const {
   const Statistics statistics = statistics_of(reference, candidate);
-  const bool rescaled = !is_power_of_two(factor_between(match.reference, match.candidate)) &&
-                        !are_powers_of_two(match.reference, match.candidate);
   const Judged judged{match.id,
                       reference.shape.size(),
                       coarser(storage_type(match.reference), storage_type(match.candidate)),
                       statistics,
-                      rescaled};
+                      rescaled(match)};
   const Bound bound = bounds_.of(judged);
   verdict.origin = bound.origin;
   verdict.bound_source = bound.source;
@@ -525,8 +534,7 @@ void Judge::compare_parts(const Match& match,
   }
   const Slices slices = sum_slices(pair);
   if (bound) {
-    const bool has_heads = match.id.path.find("attention") != std::string::npos;
-    comparison.slice = worst_slice(pair, slices, {*bound, match.candidate, has_heads ? head_ : 0});
+    comparison.slice = worst_slice(pair, slices, {*bound, match.candidate, head_of(match.id)});
   }
   if (slices.all.reference_squared > 0.0) {
     comparison.factor_in_noise =

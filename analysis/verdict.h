@@ -75,6 +75,8 @@ class Judge {
                       TensorVerdict& verdict,
                       std::vector<Observation>& observations) const;
 
+  // Indices of the last dimension that make up a head; 0 where there are none.
+  [[nodiscard]] std::int64_t head_of(const TensorId& id) const;
   // The same in its slices and its factor. Requires: the tensor's bound came from noise.
   void compare_parts(const Match& match,
                      const Judged& judged,

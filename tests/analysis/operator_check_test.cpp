@@ -1,5 +1,6 @@
 #include "analysis/operator_check.h"
 
+#include "analysis/cause.h"
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
@@ -185,6 +186,79 @@ TEST_F(OperatorCheckTest, TensorThatAForcedPassLacksIsNotChecked) {
   const OperatorCheck check(forced, candidate);
   EXPECT_TRUE(check.compare(matches[0], merge(matches[0].candidate)));
   EXPECT_FALSE(check.compare(matches[1], merge(matches[1].candidate)));
+}
+
+// A row of 64 that is 2 % off adds a quarter to what the whole tensor's roundings are.
+class OperatorPartsTest : public OperatorCheckTest {
+ protected:
+  static constexpr std::int64_t kRows = 64;
+  static constexpr std::int64_t kColumns = 128;
+
+  static std::vector<double> rounded(std::vector<double> values, double phase) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double noise = std::sin(static_cast<double>(i) * (1.7 + phase) + phase);
+      values[i] *= 1.0 + 0.0023 * noise;  // 0.0016 on average
+    }
+    return values;
+  }
+  Trace write_one(const std::string& name,
+                  const std::vector<double>& values,
+                  ElementType type = kType) {
+    TraceBuilder builder(folder_ / name, "forced");
+    builder.add(0, {kFirst, values, type, {kRows, kColumns}, {}});
+    return builder.write();
+  }
+  OperatorResidual residual(const std::vector<double>& candidate_values) {
+    const ForcedTraces forced{write_one("wide", values_),
+                              write_one("native", rounded(values_, 0.1))};
+    const Trace candidate = write_one("candidate", candidate_values);
+    const std::vector<Match> matches = match(forced.wide, candidate);
+    return *OperatorCheck(forced, candidate)
+                .compare(matches.at(0), merge(matches.at(0).candidate));
+  }
+
+  const std::vector<double> values_ = wavy(kRows * kColumns, 0.4);
+};
+
+TEST_F(OperatorPartsTest, RoundingsAreWithinTheirBoundsInEveryPart) {
+  const OperatorResidual clean = residual(rounded(values_, 0.3));
+  EXPECT_TRUE(clean.is_within());
+  ASSERT_TRUE(clean.slice && clean.in_noise);
+  EXPECT_LT(clean.slice->q, 1.5);
+  EXPECT_LT(std::abs(clean.in_noise->deviation), 3.0 * clean.in_noise->scale);
+}
+
+TEST_F(OperatorPartsTest, OneWrongRowIsNamedThoughTheOperatorsErrLittleAsAWhole) {
+  std::vector<double> wrong = rounded(values_, 0.3);
+  for (std::int64_t column = 0; column < kColumns; ++column) {
+    wrong[static_cast<std::size_t>(5 * kColumns + column)] *= 1.01;
+  }
+  const OperatorResidual found = residual(wrong);
+  EXPECT_LT(found.residual(), found.limit);
+  EXPECT_FALSE(found.is_within());
+  EXPECT_EQ(found.slice->where, "rows 5:6 of dimension 0");
+  EXPECT_THAT(operator_error(found).sentence, HasSubstr("rows 5:6 of dimension 0, held by rank 0,"));
+}
+
+TEST_F(OperatorPartsTest, AFactorBelowOneRoundingIsFound) {
+  const OperatorResidual found = residual(scaled(rounded(values_, 0.3), 1.0005));
+  EXPECT_LT(found.residual(), found.limit);
+  EXPECT_FALSE(found.slice->beyond());
+  ASSERT_FALSE(found.is_within());
+  EXPECT_NEAR(found.in_noise->deviation, 5e-4, 1e-4);
+  EXPECT_THAT(operator_error(found).sentence, HasSubstr("its operators make (1 + 0.0005"));
+}
+
+// Symptom: with 3 data-parallel ranks, gradients of logits alarmed, R 2.04: nearly equal elements
+// all have the same rounding error, and c / 3 has another than c.
+TEST_F(OperatorPartsTest, MultiplesThatRoundOnAnotherGridMayHaveTheLargestErrorOfOneRounding) {
+  const ForcedTraces forced{write_one("wide", values_), write_one("native", rounded(values_, 0.1))};
+  const Trace candidate = write_one("candidate", scaled(values_, 1.0036), ElementType::kBF16);
+  const std::vector<Match> matches = match(forced.wide, candidate);
+  const OperatorCheck check(forced, candidate);
+  const MergeResult merged = merge(matches.at(0).candidate);
+  EXPECT_FALSE(check.compare(matches.at(0), merged)->is_within());
+  EXPECT_TRUE(check.compare(matches.at(0), merged, true)->is_within());
 }
 
 }  // namespace
