@@ -2,6 +2,7 @@
 
 #include "analysis/bounds.h"
 #include "analysis/compatibility.h"
+#include "analysis/edge_check.h"
 #include "analysis/diagnosis/diagnosis.h"
 #include "analysis/diagnosis/evidence.h"
 #include "analysis/loss_check.h"
@@ -226,6 +227,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   const std::vector<Task> tasks = plan(matches, judge, options, report.warnings);
   report.left_out = judge.count() - tasks.size();
   report.tensors = judge_all(judge, tasks, options);
+  report.edges = check_edges(reference, candidate, matches, report.tensors);
   if (!report.follows_candidate()) {
     mark_behind_flips(report.tensors);
   }
@@ -242,7 +244,8 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
                                   [](const TensorVerdict& tensor) { return tensor.is_finding(); });
   if (first != report.tensors.end()) {
     report.first_divergence = static_cast<std::size_t>(first - report.tensors.begin());
-    if (!report.partial()) {  // what lacks would be taken for what went wrong
+    // What lacks would be taken for what went wrong; another source says it all.
+    if (!report.partial() && first->symptom != Symptom::kSource) {
       report.diagnosis = diagnose(Evidence(matches, *first, candidate));
     }
     report.where_to_look = where_to_look(report.tensors, *report.first_divergence, candidate);

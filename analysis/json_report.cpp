@@ -54,7 +54,9 @@ Json counts_json(const Report& report) {
           {"bounds_asked", counts.bounds_asked},
           {"operators", counts.operators},
           {"operators_wrong", counts.operators_wrong},
-          {"inherited", counts.inherited}};
+          {"inherited", counts.inherited},
+          {"edges", report.edges.edges},
+          {"edges_checked", report.edges.checked}};
 }
 
 Json first_divergence_json(const Report& report) {

@@ -76,6 +76,8 @@ std::string_view name_of(Symptom symptom) {
       return "out_of_bound";
     case Symptom::kOperator:
       return "operator";
+    case Symptom::kSource:
+      return "other_source";
   }
   return "";
 }

@@ -60,6 +60,7 @@ enum class Symptom : std::uint8_t {
   kSlice,             // within bound as a whole, but not in a slice, a head or a shard
   kOutOfBound,        // any other error beyond the bound
   kOperator,          // not what its operators make of the candidate's own inputs
+  kSource,            // an input is not what the module before has returned
 };
 
 // "T0"; "within", "missing_in_candidate"; "replicas_disagree", "none".
@@ -195,11 +196,18 @@ struct Counts {
   std::size_t inherited = 0;  // beyond what noise explains, with operators that are right
 };
 
+// Inputs of modules that are, in the reference, what another module returned; see edge_check.h.
+struct EdgeCoverage {
+  std::size_t edges = 0;
+  std::size_t checked = 0;  // of them, those that were found in the candidate
+};
+
 struct Report {
   Side reference;
   Side candidate;
   int noise_passes = 0;
   bool has_residuals = false;          // forced passes were there
+  EdgeCoverage edges;
   std::vector<std::string> remarks;    // what differs without forbidding the comparison
   std::vector<std::string> notes;      // what the programs themselves noted, by side, rank and step
   std::vector<TensorVerdict> tensors;  // all selected, in the reference's execution order

@@ -284,6 +284,10 @@ void write_counts(std::ostream& out, const Report& report) {
     out << "; operators: " << counts.operators << " checked on their own, "
         << counts.operators_wrong << " wrong, " << counts.inherited << " inherited";
   }
+  if (report.edges.edges > 0) {
+    out << "; edges: " << report.edges.checked << " of " << report.edges.edges
+        << " inputs are what the module before returned";
+  }
   out << "; bounds: " << counts.bounds_from_noise << " from "
       << counted(report.noise_passes, "noise pass", "noise passes") << ", " << counts.bounds_exact
       << " exact, " << counts.bounds_class_default << " class defaults";

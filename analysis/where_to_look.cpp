@@ -191,6 +191,10 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
     case Symptom::kCollective:
       return "the communication itself: the call's arguments on " + ranks_text(tensor.ranks) +
              ", buffers changed before it was waited for, and calls that a rank leaves out";
+    case Symptom::kSource:
+      return "what lies between " + tensor.id.path +
+             " and the module before it: copies, gathers, buffers that are used again, values "
+             "overwritten in place";
     case Symptom::kRecompute:
       return "what differs when " + tensor.id.path +
              " runs again in backward: random state, casts, values overwritten in place";

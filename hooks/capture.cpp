@@ -247,7 +247,7 @@ void Capture::received(const std::shared_ptr<MicrobatchState>& microbatch,
     commit_pending();
     const TensorId id = recorder_.next_id({Kind::kReceived, path, slot}, microbatch.get());
     if (slot == 0 && unreadable(tensor).empty()) {
-      remember_produced(TensorIdentity(tensor), microbatch, nullptr);
+      remember_produced(id, TensorIdentity(tensor), microbatch, nullptr);
     }
     recorder_.record(id, tensor, {microbatch.get()});
   });
@@ -342,17 +342,14 @@ at::Tensor Capture::scope_input(const std::string& path,
     if (!in_microbatch()) {
       return;
     }
+    const Spot spot{Kind::kInput, path, slot, in_backward()};
     if (unreadable(tensor).empty()) {
-      const auto known = produced_.find(storage_of(tensor));
-      if (known != produced_.end() &&
-          std::any_of(known->second.begin(), known->second.end(), [&](const Produced& value) {
-            return value.microbatch == current_microbatch() && value.identity.same_value(tensor);
-          })) {
+      if (const Produced* const source = producer_of(tensor)) {
+        recorder_.edge(recorder_.next_id(spot, current_microbatch().get()), source->id);
         return;  // recorded where it was made
       }
     }
-    result =
-        record_value({Kind::kInput, path, slot, in_backward()}, tensor, Kind::kGradInput, rows);
+    result = record_value(spot, tensor, Kind::kGradInput, rows);
   });
   return result;
 }
@@ -446,7 +443,7 @@ at::Tensor Capture::record_value(const Spot& spot,
   const Slot slot = watch(spot.kind == Kind::kInput ? tensor : result, microbatch, false);
   expect(slot, id, gradient_kind);
   if (spot.kind == Kind::kOutput && readable) {
-    remember_produced(TensorIdentity(result), microbatch, slot);
+    remember_produced(id, TensorIdentity(result), microbatch, slot);
   }
   if (spot.kind == Kind::kOutput) {
     settle_sums(id, spot.path, tensor.numel());
@@ -477,11 +474,25 @@ void Capture::record_rows(const std::vector<RowPart>& parts,
   }
 }
 
-void Capture::remember_produced(TensorIdentity identity,
+void Capture::remember_produced(TensorId id,
+                                TensorIdentity identity,
                                 const Microbatch& microbatch,
                                 Slot gradient) {
   const void* storage = identity.storage._unsafe_get_target();
-  produced_[storage].push_back({std::move(identity), microbatch, std::move(gradient)});
+  produced_[storage].push_back(
+      {std::move(id), std::move(identity), microbatch, std::move(gradient)});
+}
+
+const Capture::Produced* Capture::producer_of(const at::Tensor& tensor) const {
+  const auto known = produced_.find(storage_of(tensor));
+  if (known == produced_.end()) {
+    return nullptr;
+  }
+  const auto found =
+      std::find_if(known->second.rbegin(), known->second.rend(), [&](const Produced& value) {
+        return value.microbatch == current_microbatch() && value.identity.same_value(tensor);
+      });
+  return found == known->second.rend() ? nullptr : &*found;
 }
 
 // --- forced passes -----------------------------------------------------------------------------
@@ -634,11 +645,15 @@ void Capture::inspect(c10::ArrayRef<c10::IValue> inputs, OperatorInputs& result)
       });
     }
     result.only_parameters = !others && !result.parameters.empty();
-    if (forced_values_ != nullptr && pending_) {
+    const bool may_be_a_module = others && !result.parameters.empty();
+    if (pending_ && (may_be_a_module || forced_values_ != nullptr)) {
       const auto module = owner_of(result.parameters);
       if (!module || !continues(*module, result, current_microbatch(), in_backward())) {
         commit_pending();  // before this operator sees the result
       }
+    }
+    if (may_be_a_module && !noise_ && !in_backward()) {
+      result.producer = producer_among(inputs);
     }
   });
 }
@@ -674,6 +689,20 @@ void Capture::operator_finished(std::string_view name,
       follow_in_place(name, output);
     }
   });
+}
+
+std::optional<TensorId> Capture::producer_among(c10::ArrayRef<c10::IValue> inputs) const {
+  std::optional<TensorId> result;
+  for (const c10::IValue& input : inputs) {
+    for_each_tensor(input, [&](const at::Tensor& tensor) {
+      if (!result && tensor.has_storage() && unreadable(tensor).empty()) {
+        if (const Produced* const source = producer_of(tensor)) {
+          result = source->id;
+        }
+      }
+    });
+  }
+  return result;
 }
 
 std::optional<std::string> Capture::owner_of(const ParameterIndices& parameters) const {
@@ -759,8 +788,10 @@ void Capture::offer_output(const std::string& module,
   const Microbatch microbatch = current_microbatch();
   const bool recompute = in_backward();
   ParameterIndices used = inputs.parameters;
+  std::optional<TensorId> producer = inputs.producer;
   if (continues(module, inputs, microbatch, recompute)) {
     used.append(pending_->used);
+    producer = pending_->producer;
     if (pending_->gradient != nullptr) {
       pending_->gradient->discarded = true;
     }
@@ -775,7 +806,8 @@ void Capture::offer_output(const std::string& module,
                            copy_tensor(output),
                            microbatch,
                            recompute,
-                           watch(output, microbatch, true)});
+                           watch(output, microbatch, true),
+                           std::move(producer)});
 }
 
 void Capture::commit_pending() {
@@ -787,7 +819,12 @@ void Capture::commit_pending() {
   const TensorId id = recorder_.next_id({Kind::kOutput, pending.module, 0, pending.recompute},
                                         pending.microbatch.get());
   expect(pending.gradient, id, Kind::kGradOutput);
-  remember_produced(std::move(pending.identity), pending.microbatch, pending.gradient);
+  if (pending.producer) {
+    TensorId consumer = id;
+    consumer.kind = Kind::kInput;
+    recorder_.edge(consumer, *pending.producer);
+  }
+  remember_produced(id, std::move(pending.identity), pending.microbatch, pending.gradient);
   if (const auto bytes = candidates(id, pending.copy, {pending.microbatch.get(), true})) {
     overwrite_tensor(pending.result.variable_data(), *bytes);
   }

@@ -45,6 +45,7 @@ namespace ttrace {
 struct OperatorInputs {
   c10::SmallVector<const c10::StorageImpl*, 8> storages;  // alive until the operator is finished
   ParameterIndices parameters;   // that inputs are, or were computed from alone
+  std::optional<TensorId> producer;  // of the first input that a module has returned
   bool only_parameters = false;  // no other tensor among the inputs
 };
 
@@ -159,9 +160,11 @@ class Capture : public std::enable_shared_from_this<Capture> {
     Microbatch microbatch;
     bool recompute = false;
     Slot gradient;  // null where none is expected
+    std::optional<TensorId> producer;  // of what its first operator took
   };
 
   struct Produced {
+    TensorId id;
     TensorIdentity identity;
     Microbatch microbatch;
     Slot gradient;
@@ -175,6 +178,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   [[nodiscard]] Microbatch current_microbatch() const;
   [[nodiscard]] bool in_microbatch() const { return !reduced_ && current_microbatch() != nullptr; }
 
+  [[nodiscard]] std::optional<TensorId> producer_among(c10::ArrayRef<c10::IValue> inputs) const;
   // The leaf module that these parameters belong to.
   [[nodiscard]] std::optional<std::string> owner_of(const ParameterIndices& parameters) const;
   void remember_derived(const ParameterIndices& parameters,
@@ -204,7 +208,13 @@ class Capture : public std::enable_shared_from_this<Capture> {
                    Kind kind,
                    const TensorCopy& copy,
                    std::uint64_t order);
-  void remember_produced(TensorIdentity identity, const Microbatch& microbatch, Slot gradient);
+  void remember_produced(TensorId id,
+                         TensorIdentity identity,
+                         const Microbatch& microbatch,
+                         Slot gradient);
+  // The module whose result `tensor` still is, in the current micro-batch; of several the last one
+  // to return it. Null where there is none.
+  [[nodiscard]] const Produced* producer_of(const at::Tensor& tensor) const;
   void record_whole_step(Kind kind,
                          const std::string& path,
                          const at::Tensor& tensor,

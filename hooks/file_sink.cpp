@@ -23,6 +23,7 @@ class FileSink : public Sink {
   }
   void note(std::string remark) override { writer_->note(std::move(remark)); }
   void sum(const RoundedSum& sum) override { writer_->sum(sum); }
+  void edge(const Edge& edge) override { writer_->edge(edge); }
   void flush() override { writer_->flush(); }
   void end_step(bool whole) override {
     if (whole) {

@@ -124,6 +124,12 @@ void Recorder::record_scalar(const std::string& name, double value) {
   writer_->append(std::move(record), std::move(bytes));
 }
 
+void Recorder::edge(const TensorId& consumer, const TensorId& producer) {
+  if (wants(consumer) && wants(producer)) {
+    writer_->edge({consumer, producer, take_order()});
+  }
+}
+
 void Recorder::note(const std::string& remark) {
   if (notes_.insert(remark).second) {
     writer_->note(remark);

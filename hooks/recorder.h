@@ -75,6 +75,8 @@ class Recorder {
 
   void flush() { writer_->flush(); }
   void sum(const RoundedSum& sum) { writer_->sum(sum); }
+  // Where both ends are kept.
+  void edge(const TensorId& consumer, const TensorId& producer);
   // Each remark once per step.
   void note(const std::string& remark);
 

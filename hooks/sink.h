@@ -6,6 +6,7 @@
 #include "environment.h"
 
 #include <ttrace/capture_counts.h>
+#include <ttrace/edge.h>
 #include <ttrace/layout.h>
 #include <ttrace/record.h>
 #include <ttrace/rounded_sum.h>
@@ -30,6 +31,7 @@ class Sink {
   virtual void note(std::string remark) = 0;
   // Of what is kept, where that is a trace.
   virtual void sum(const RoundedSum& /*sum*/) {}
+  virtual void edge(const Edge& /*edge*/) {}
   // A micro-batch is over: what was appended should survive a crash.
   virtual void flush() = 0;
   // `whole`: nothing failed, so the step's file may get its final name.

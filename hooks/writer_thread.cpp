@@ -47,6 +47,10 @@ void WriterThread::append(Record record, std::vector<std::byte> bytes) {
       {size, [item](Sink& sink) { sink.append(std::move(item->first), std::move(item->second)); }});
 }
 
+void WriterThread::edge(const Edge& edge) {
+  push({sizeof(edge), [edge](Sink& sink) { sink.edge(edge); }});
+}
+
 void WriterThread::sum(const RoundedSum& sum) {
   push({sizeof(sum), [sum](Sink& sink) { sink.sum(sum); }});
 }

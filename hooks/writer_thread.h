@@ -9,6 +9,7 @@
 
 #include "sink.h"
 
+#include <ttrace/edge.h>
 #include <ttrace/record.h>
 #include <ttrace/rounded_sum.h>
 
@@ -47,6 +48,7 @@ class WriterThread {
   void append(Record record, std::vector<std::byte> bytes);
   void note(const std::string& remark);
   void sum(const RoundedSum& sum);
+  void edge(const Edge& edge);
   void flush();
   // Returns when everything queued so far is written and the step is ended. `whole` is asked when
   // the writer gets there, so that a failed append counts.

@@ -212,6 +212,22 @@ Layout read_layout(const Hdf5Input& file) {
   return layout;
 }
 
+std::vector<Edge> read_edges(const Hdf5Input& file) {
+  std::vector<Edge> edges;
+  if (!file.has_dataset(kEdgeTable)) {
+    return edges;
+  }
+  const Table table(file, kEdgeTable, kEdgeColumns);
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    parse_part(file, "row " + std::to_string(row) + " of the edges", [&] {
+      edges.push_back({parse_tensor_id(table.text(row, edge_column::kConsumer)),
+                       parse_tensor_id(table.text(row, edge_column::kProducer)),
+                       table.u64(row, edge_column::kOrder)});
+    });
+  }
+  return edges;
+}
+
 std::vector<RoundedSum> read_sums(const Hdf5Input& file) {
   std::vector<RoundedSum> sums;
   if (!file.has_dataset(kSumTable)) {
@@ -436,6 +452,7 @@ struct RankFile::Impl {
     read_index(file, index);
     notes = read_notes(file);
     sums = read_sums(file);
+    edges = read_edges(file);
   }
 
   // A writer that was stopped within commit() may have got as far as the final index.
@@ -508,6 +525,7 @@ struct RankFile::Impl {
   std::vector<Record> records;
   std::vector<std::string> notes;
   std::vector<RoundedSum> sums;
+  std::vector<Edge> edges;
   std::unordered_map<std::string, Extent> datasets;
 };
 
@@ -550,6 +568,10 @@ const std::vector<Record>& RankFile::records() const {
 }
 const std::vector<std::string>& RankFile::notes() const {
   return impl_->notes;
+}
+
+const std::vector<Edge>& RankFile::edges() const {
+  return impl_->edges;
 }
 
 const std::vector<RoundedSum>& RankFile::sums() const {

@@ -27,7 +27,8 @@ inline constexpr std::size_t kMetadataBlockBytes = std::size_t{1} << 20;
 inline constexpr const char* kBlobGroup = "/blob";
 inline constexpr const char* kIndexTable = "/index";
 inline constexpr const char* kPartialIndexTable = "/partial_index";
-inline constexpr const char* kSumTable = "/sums";  // absent where there are none
+inline constexpr const char* kSumTable = "/sums";    // absent where there are none
+inline constexpr const char* kEdgeTable = "/edges";  // absent where there are none
 // In the index: the dataset of a tensor without elements, which has none.
 inline constexpr const char* kNoDataset = "-";
 // In the index: the shape of a scalar.
@@ -72,6 +73,15 @@ inline constexpr std::array<Column, 13> kIndexColumns = {{
     {"max_abs", ColumnType::kF64},
     {"inferred", ColumnType::kU8},
 }};
+
+// Positions in kEdgeColumns.
+namespace edge_column {
+enum : std::size_t { kConsumer, kProducer, kOrder };
+}  // namespace edge_column
+
+inline constexpr std::array<Column, 3> kEdgeColumns = {{{"consumer", ColumnType::kText},
+                                                        {"producer", ColumnType::kText},
+                                                        {"order", ColumnType::kU64}}};
 
 // Positions in kSumColumns.
 namespace sum_column {

@@ -325,6 +325,9 @@ struct TraceWriter::Impl {
     }
     output.write_attribute(kRecordsAttribute, static_cast<std::uint64_t>(index.rows()));
     output.write_attribute(kNotesAttribute, json_text(notes));
+    if (edges.rows() > 0) {
+      edges.write(output.id(), kEdgeTable, output.path());
+    }
     if (sums.rows() > 0) {
       sums.write(output.id(), kSumTable, output.path());
     }
@@ -337,6 +340,7 @@ struct TraceWriter::Impl {
   Hdf5Output output;
   TableBuilder index{kIndexColumns};
   TableBuilder sums{kSumColumns};
+  TableBuilder edges{kEdgeColumns};
   std::unordered_set<std::string> ids;
   std::vector<std::byte> blob;  // not yet written
   std::size_t blob_number = 0;
@@ -376,6 +380,12 @@ void TraceWriter::sum(const RoundedSum& sum) {
                          std::string(name_of(sum.type)),
                          static_cast<std::uint64_t>(sum.addends),
                          sum.squared});
+  });
+}
+
+void TraceWriter::edge(const Edge& edge) {
+  impl_->run([&] {
+    impl_->edges.add_row({to_string(edge.consumer), to_string(edge.producer), edge.order});
   });
 }
 

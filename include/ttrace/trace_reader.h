@@ -1,6 +1,7 @@
 // Reads traces: one rank's file through mmap, and a whole trace directory.
 #pragma once
 
+#include <ttrace/edge.h>
 #include <ttrace/export.h>
 #include <ttrace/layout.h>
 #include <ttrace/manifest.h>
@@ -37,6 +38,7 @@ class TTRACE_API RankFile {
   [[nodiscard]] const std::vector<std::string>& notes() const;
   // In the order in which they were written; of an unfinished file none.
   [[nodiscard]] const std::vector<RoundedSum>& sums() const;
+  [[nodiscard]] const std::vector<Edge>& edges() const;  // in the order in which modules ran
   // The bytes of one of records(), in the mapping; valid as long as this object.
   [[nodiscard]] std::span<const std::byte> bytes(const Record& record) const;
   // Whether the bytes still have the digest that they had when they were written.

@@ -6,6 +6,7 @@
 // commit (on a full disk H5Dwrite fails while H5Fflush and H5Fclose report success).
 #pragma once
 
+#include <ttrace/edge.h>
 #include <ttrace/export.h>
 #include <ttrace/layout.h>
 #include <ttrace/record.h>
@@ -40,6 +41,7 @@ class TTRACE_API TraceWriter {
   // Gradients that never arrived and similar remarks, one sentence each; kept in the file.
   void note(std::string remark);
   void sum(const RoundedSum& sum);
+  void edge(const Edge& edge);
 
   // Makes what was appended so far readable by `--partial` after a crash.
   void flush();

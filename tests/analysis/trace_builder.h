@@ -89,6 +89,10 @@ class TraceBuilder {
     sums_[rank].push_back(std::move(sum));
     return *this;
   }
+  TraceBuilder& edge(int rank, const std::string& consumer, const std::string& producer) {
+    edges_[rank].push_back({parse_tensor_id(consumer), parse_tensor_id(producer), 0});
+    return *this;
+  }
   TraceBuilder& note(int rank, const std::string& text) {
     notes_[rank].push_back(text);
     return *this;
@@ -155,6 +159,9 @@ class TraceBuilder {
     for (const RoundedSum& sum : sums_[rank]) {
       writer.sum(sum);
     }
+    for (const Edge& edge : edges_[rank]) {
+      writer.edge(edge);
+    }
     writer.commit();
   }
 
@@ -164,6 +171,7 @@ class TraceBuilder {
   std::vector<std::vector<Tensor>> records_;  // by rank
   std::map<int, std::vector<std::string>> notes_;
   std::map<int, std::vector<RoundedSum>> sums_;
+  std::map<int, std::vector<Edge>> edges_;
 };
 
 // `passes` noise passes that all moved the tensors as `rows` says.

@@ -66,6 +66,42 @@ TEST(Capture, LayerNormAndEmbeddingInBf16) {
   EXPECT_EQ(captured.record("s0/m0/output/norm/0").type, ElementType::kBF16);
 }
 
+TEST(Capture, ModuleThatTakesAnotherOnesResultIsAnEdge) {
+  Holder root;
+  auto first = root.add("first", torch::nn::Linear(4, 4));
+  auto norm = root.add("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})));
+  auto block = root.add("block", torch::nn::Linear(4, 4));
+  fill_all(root);
+  const Captured captured = trace_microbatch(root, [&] {
+    at::Tensor x = norm->forward(first->forward(random_tensor({2, 5, 4})));
+    Scope scope(root, "block_scope");
+    x = scope.in(x);
+    x = scope.out(block->forward(x));
+  });
+  EXPECT_THAT(captured.edges(),
+              ElementsAre("s0/m0/input/norm/0 <- s0/m0/output/first/0",
+                          "s0/m0/input/block_scope/0 <- s0/m0/output/norm/0",
+                          "s0/m0/input/block/0 <- s0/m0/output/norm/0"));
+}
+
+TEST(Capture, ResultThatSomethingWroteToOrCopiedIsNoSource) {
+  Holder root;
+  auto first = root.add("first", torch::nn::Linear(4, 4));
+  auto second = root.add("second", torch::nn::Linear(4, 4));
+  auto third = root.add("third", torch::nn::Linear(4, 4));
+  fill_all(root);
+  const Captured captured = trace_microbatch(root, [&] {
+    const at::Tensor x = first->forward(random_tensor({2, 5, 4}));
+    const at::Tensor y = second->forward(x.clone());
+    {
+      const at::NoGradGuard no_grad;
+      y.mul_(2.0);
+    }
+    static_cast<void>(third->forward(y));
+  });
+  EXPECT_THAT(captured.edges(), IsEmpty());
+}
+
 TEST(Capture, TiedWeightInALeafScopeBelongsToTheScope) {
   struct OutputLayer : torch::nn::Module {};
   Holder root;

@@ -100,6 +100,14 @@ class Captured {
     return result;
   }
   [[nodiscard]] const std::vector<std::string>& notes() const { return file_.notes(); }
+  // "s0/m0/input/b/0 <- s0/m0/output/a/0", in execution order.
+  [[nodiscard]] std::vector<std::string> edges() const {
+    std::vector<std::string> result;
+    for (const Edge& edge : file_.edges()) {
+      result.push_back(to_string(edge.consumer) + " <- " + to_string(edge.producer));
+    }
+    return result;
+  }
   [[nodiscard]] std::vector<std::string> ids() const {
     std::vector<std::string> result;
     for (const auto& [id, record] : by_id_) {

@@ -228,6 +228,7 @@ TEST(TraceFile, RankWithoutAnyTensorHasAReadableFile) {
   EXPECT_THAT(read.records(), IsEmpty());
   EXPECT_THAT(read.notes(), IsEmpty());
   EXPECT_THAT(read.sums(), IsEmpty());
+  EXPECT_THAT(read.edges(), IsEmpty());
 }
 
 TEST(TraceFile, NotesMayBeLong) {
@@ -238,6 +239,22 @@ TEST(TraceFile, NotesMayBeLong) {
   writer.note(remark);
   writer.commit();
   EXPECT_THAT(RankFile(file).notes(), ElementsAre(remark));
+}
+
+TEST(TraceFile, EdgesAreReadBackInOrder) {
+  const TemporaryDirectory folder;
+  const std::string file = step_file(folder.path(), 0, 0);
+  const Edge first{parse_tensor_id("s0/m0/input/decoder.layers.0/0"),
+                   parse_tensor_id("s0/m0/output/embedding/0"),
+                   3};
+  const Edge second{parse_tensor_id("s0/m0/input/output_layer/0"),
+                    parse_tensor_id("s0/m0/received/decoder.layers.0/0"),
+                    17};
+  TraceWriter writer(file, two_ranks(0));
+  writer.edge(first);
+  writer.edge(second);
+  writer.commit();
+  EXPECT_THAT(RankFile(file).edges(), ElementsAre(first, second));
 }
 
 TEST(TraceFile, SumsOverRanksAreReadBackInOrder) {

@@ -1,0 +1,118 @@
+#include "analysis/edge_check.h"
+
+#include "analysis/diff.h"
+#include "analysis/text_report.h"
+#include "analysis/trace_builder.h"
+#include "support/temporary_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::TemporaryDirectory;
+using testing::Tensor;
+using testing::TraceBuilder;
+using testing::wavy;
+
+const std::string kNorm = "s0/m0/output/norm/0";
+const std::string kOther = "s0/m0/output/other/0";
+const std::string kInput = "s0/m0/input/linear/0";
+
+// A norm and something else that come before a linear, which takes what the norm returned.
+class EdgeCheckTest : public ::testing::Test {
+ protected:
+  static TraceBuilder program(const std::string& folder, const std::string& pass, int ranks = 1) {
+    TraceBuilder builder(folder, pass, ranks);
+    builder.add_everywhere({kNorm, wavy(8, 0.2)}).add_everywhere({kOther, wavy(8, 0.9)});
+    return builder;
+  }
+  Trace reference() {
+    TraceBuilder builder = program(folder_ / "reference", "reference");
+    return builder.edge(0, kInput, kNorm).write();
+  }
+  TraceBuilder candidate(int ranks = 1) { return program(folder_ / "candidate", "candidate", ranks); }
+
+  TemporaryDirectory folder_;
+};
+
+TEST_F(EdgeCheckTest, TheSameModulesOutputIsRight) {
+  TraceBuilder builder = candidate();
+  const Report report = diff(reference(), builder.edge(0, kInput, kNorm).write(), {});
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.edges.edges, 1U);
+  EXPECT_EQ(report.edges.checked, 1U);
+  std::ostringstream text;
+  write_text(text, report, {});
+  EXPECT_THAT(text.str(), HasSubstr("edges: 1 of 1 inputs are what the module before returned"));
+}
+
+TEST_F(EdgeCheckTest, AnotherModulesOutputIsNamedWithBoth) {
+  TraceBuilder builder = candidate(2);
+  builder.edge(0, kInput, kNorm).edge(1, kInput, kOther);
+  const Report report = diff(reference(), builder.write(), {});
+  ASSERT_TRUE(report.diverged());
+  const TensorVerdict& found = report.tensors[*report.first_divergence];
+  EXPECT_EQ(to_string(found.id), kInput);
+  EXPECT_EQ(found.tier, Tier::kT0);
+  EXPECT_EQ(found.symptom, Symptom::kSource);
+  EXPECT_THAT(found.cause,
+              HasSubstr("is " + kOther + ", where the reference takes " + kNorm + ": 8 of 8"));
+  EXPECT_THAT(report.where_to_look, HasSubstr("what lies between linear and the module before it"));
+}
+
+TEST_F(EdgeCheckTest, TwoNamesOfOneValueAreTheSameSource) {
+  TraceBuilder builder(folder_ / "candidate", "candidate");
+  builder.add(0, {kNorm, wavy(8, 0.2)}).add(0, {kOther, wavy(8, 0.2)});
+  TraceBuilder other(folder_ / "reference", "reference");
+  other.add(0, {kNorm, wavy(8, 0.2)}).add(0, {kOther, wavy(8, 0.2)}).edge(0, kInput, kNorm);
+  const Report report = diff(other.write(), builder.edge(0, kInput, kOther).write(), {});
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.edges.checked, 1U);
+}
+
+TEST_F(EdgeCheckTest, ACopyBitForBitIsTheOutput) {
+  TraceBuilder builder = candidate();
+  const Report report = diff(reference(), builder.add(0, {kInput, wavy(8, 0.2)}).write(), {});
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.counts().missing_in_reference, 0U);
+  EXPECT_EQ(report.edges.checked, 1U);
+}
+
+TEST_F(EdgeCheckTest, ACopyThatIsNoneIsFoundHoweverLittleItDiffers) {
+  std::vector<double> values = wavy(8, 0.2);
+  values[3] *= 1.0 + 1e-6;
+  TraceBuilder builder = candidate();
+  const Report report = diff(reference(), builder.add(0, {kInput, values}).write(), {});
+  ASSERT_TRUE(report.diverged());
+  const TensorVerdict& found = report.tensors[*report.first_divergence];
+  EXPECT_EQ(to_string(found.id), kInput);
+  EXPECT_EQ(found.symptom, Symptom::kSource);
+  EXPECT_THAT(found.cause, HasSubstr("not what " + kNorm + " is in the same run: 1 of 8"));
+}
+
+TEST_F(EdgeCheckTest, WhatAStageReceivedIsTheOutputThatAnotherOneSent) {
+  TraceBuilder builder = candidate(2);
+  builder.edge(1, kInput, "s0/m0/received/norm/0");
+  const Report report = diff(reference(), builder.write(), {});
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.edges.checked, 1U);
+}
+
+TEST_F(EdgeCheckTest, AModuleThatTheCandidateLacksIsNotChecked) {
+  TraceBuilder builder = candidate();
+  const Report report = diff(reference(), builder.write(), {});
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.edges.edges, 1U);
+  EXPECT_EQ(report.edges.checked, 0U);
+}
+
+}  // namespace
+}  // namespace ttrace
