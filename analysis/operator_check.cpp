@@ -17,9 +17,10 @@ namespace ttrace {
 namespace {
 
 constexpr int kTwinWeight = 5;  // of a slice's own noise, against that of slices of its size
-// Of operator_limit().
-constexpr double kSliceOverWhole = 1.5;
-constexpr double kGroupOverWhole = 1.25;
+// Of operator_limit(). Features of a row-parallel linear whose bias nearly cancels its product reached
+// 1.7: it is rounded before the bias is added.
+constexpr double kSliceOverWhole = 2.25;
+constexpr double kGroupOverWhole = 1.5;
 constexpr double kFactorLimit = 8.0;
 constexpr double kLargestOverUsualRounding = 2.4;  // half a unit in the last place, at a power of two
 
