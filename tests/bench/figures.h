@@ -24,5 +24,6 @@ struct Group {
 [[nodiscard]] Group comparison_group();  // compare() against reading
 [[nodiscard]] Group files_group();       // writing, merging and judging many small tensors
 [[nodiscard]] Group steps_group();       // training steps with and without TTrace
+[[nodiscard]] Group passes_group();      // noise and forced passes of the reference program
 
 }  // namespace ttrace::bench

@@ -17,7 +17,7 @@ namespace {
 namespace po = boost::program_options;
 
 std::vector<Group> groups() {
-  return {comparison_group(), files_group(), steps_group()};
+  return {comparison_group(), files_group(), steps_group(), passes_group()};
 }
 
 void print_help(const po::options_description& options) {
