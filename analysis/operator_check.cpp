@@ -234,8 +234,9 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
     const TensorPair pair = pair_of(expected, candidate);
     const Slices slices = sum_slices(pair);
     // The ring of context parallelism rounds parts that cancel in the rows of a document's first
-    // tokens: clean rows of gradients of an attention core's inputs reached 10.
-    if (match.id.kind != Kind::kGradInput) {
+    // tokens: clean rows of gradients of an attention core's inputs reached 10. FP8 codes that flip
+    // on another grid change a few rows only.
+    if (match.id.kind != Kind::kGradInput && !(other_grid && quantises_)) {
       result.slice = compare_slices(result, of_twin, pair, slices, match, head);
     }
     result.in_noise = compare_factor(result, of_twin, slices);

@@ -220,6 +220,9 @@ void MainGradients::sum_sequence_parallel_gradients() {
       factors.push_back(sum.factor);
     }
   }
+  if (addends.empty()) {
+    return;  // a stage of frozen layers alone, on all of its ranks
+  }
   std::vector<at::Tensor> summed = addends;
   if (bugs_.on("frozen-norm-grads-shifted")) {
     summed.insert(summed.begin(), at::zeros({frozen_addends_}, addends.front().options()));

@@ -165,6 +165,15 @@ TEST(Features, FrozenLayerKeepsItsParameters) {
             two_steps_of(other, 1, "").at(0).grad_norm);
 }
 
+// Symptom: the stage's ranks ended with "expected a non-empty list of Tensors" under sequence
+// parallelism.
+TEST(Features, StageOfAFrozenLayerAloneTrainsLikeTheRest) {
+  const MiniProgram program({{"model.layers", "3"}, {"model.frozen", "[1]"}});
+  const double single = two_steps_of(program, 1, "").at(1).grad_norm;
+  EXPECT_NEAR(
+      two_steps_of(program, 6, "--pp 3 --tp 2 --sp").at(1).grad_norm, single, 1e-2 * single);
+}
+
 struct Refusal {
   std::string name;
   int ranks;
