@@ -13,6 +13,7 @@
 #include "analysis/routing_check.h"
 #include "analysis/verdict.h"
 #include "analysis/where_to_look.h"
+#include "analysis/wording.h"
 
 #include <ttrace/error.h>
 #include <ttrace/noise_table.h>
@@ -145,6 +146,28 @@ void mark_untraced(Report& report) {
   }
 }
 
+// Where the reference itself is inaccurate, a pass says little.
+void mark_weak(Report& report) {
+  std::size_t count = 0;
+  const TensorVerdict* worst = nullptr;
+  const auto share = [](const TensorVerdict& tensor) {
+    return tensor.residual->native / tensor.residual->norm;
+  };
+  for (const TensorVerdict& tensor : report.tensors) {
+    if (tensor.residual && tensor.residual->norm > 0.0 && tensor.residual->is_weak()) {
+      ++count;
+      worst = worst == nullptr || share(tensor) > share(*worst) ? &tensor : worst;
+    }
+  }
+  if (worst != nullptr) {
+    report.notes.push_back(
+        "reference: operators of " + counted(static_cast<std::int64_t>(count), "tensor", "tensors") +
+        " are checked weakly, because the reference itself is more than 1 % off there in its own "
+        "precision; worst " +
+        to_string(worst->id) + ", " + short_number(100.0 * share(*worst)) + " %");
+  }
+}
+
 void mark_allowed(const DiffOptions& options, Report& report) {
   std::vector<IdPattern> missing = options.allow_missing;
   std::vector<IdPattern> failed = options.allow_failed;
@@ -234,6 +257,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   if (report.has_residuals) {
     mark_inherited(report.tensors);
   }
+  mark_weak(report);
   check_norms(report.tensors);
   check_losses(matches, report.tensors);
   mark_untraced(report);

@@ -128,6 +128,7 @@ Json residual_json(const TensorVerdict& tensor) {
           {"native", number(residual.native)},
           {"rounding", number(residual.rounding)},
           {"structure", number(residual.structure)},
+          {"weak", residual.is_weak()},
           {"factor", number(residual.factor)},
           {"native_factor", number(residual.native_factor)},
           {"slice", slice_json(residual.slice)},

@@ -220,6 +220,7 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   OperatorResidual result;
   result.error = error->error_norm();
   result.native = own->error_norm();
+  result.norm = error->reference_norm();
   const ElementType type = match.candidate.front().record->type;
   const double unit = default_unit(type) * (other_grid ? kLargestOverUsualRounding : 1.0);
   result.rounding = unit * std::sqrt(error->candidate_squared);

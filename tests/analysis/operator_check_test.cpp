@@ -127,6 +127,24 @@ TEST_F(OperatorCheckTest, WhatFollowsFromAWrongTensorIsInherited) {
   EXPECT_EQ(report.tensors[1].status, Status::kInherited);
 }
 
+TEST_F(OperatorCheckTest, InaccurateReferenceIsSaidToCheckWeakly) {
+  const Trace reference = write("reference", "reference", first_, second_);
+  const Trace candidate = write("candidate", "candidate", first_, off(second_, 0.02, 3.0));
+  const ForcedTraces forced{write("wide", "forced", first_, second_),
+                            write("native", "forced", first_, off(second_, 0.03, 2.0))};
+  DiffOptions options;
+  options.forced = &forced;
+  const Report report = diff(reference, candidate, options);
+  EXPECT_FALSE(report.tensors[0].residual->is_weak());
+  EXPECT_TRUE(report.tensors[1].residual->is_weak());
+  EXPECT_TRUE(report.tensors[1].residual->is_within());
+  ASSERT_EQ(report.notes.size(), 1U);
+  EXPECT_THAT(report.notes[0],
+              HasSubstr("operators of 1 tensor are checked weakly, because the reference itself is "
+                        "more than 1 % off there in its own precision; worst " +
+                        kSecond + ", 3 %"));
+}
+
 TEST_F(OperatorCheckTest, SumsOverRanksAddWhatTheyRounded) {
   const auto residual = [&](const std::string& name, bool with_sums) {
     TraceBuilder builder(folder_ / name, "candidate", 2);
