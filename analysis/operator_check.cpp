@@ -230,14 +230,14 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   result.factor = error->factor();
   result.native_factor = own->factor();
   result.limit = operator_limit(match.id.kind);
-  if (result.error > 0.0) {
+  // FP8 codes that flip on another grid change a few rows only, and by a few large steps.
+  if (result.error > 0.0 && !(other_grid && quantises_)) {
     const Slices of_twin = sum_slices(pair_of(expected, twin));
     const TensorPair pair = pair_of(expected, candidate);
     const Slices slices = sum_slices(pair);
     // The ring of context parallelism rounds parts that cancel in the rows of a document's first
-    // tokens: clean rows of gradients of an attention core's inputs reached 10. FP8 codes that flip
-    // on another grid change a few rows only.
-    if (match.id.kind != Kind::kGradInput && !(other_grid && quantises_)) {
+    // tokens: clean rows of gradients of an attention core's inputs reached 10.
+    if (match.id.kind != Kind::kGradInput) {
       result.slice = compare_slices(result, of_twin, pair, slices, match, head);
     }
     result.in_noise = compare_factor(result, of_twin, slices);
