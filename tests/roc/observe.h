@@ -10,7 +10,8 @@
 
 namespace ttrace::roc {
 
-// Adds the tiers that `report` has (by their names there), those of them that found something, and
+// Adds the tiers that `report` has (by their names there), those of them that found something by their own
+// figures, though another one may have folded it, and
 // kAnyTier.
 void add_tiers(const nlohmann::json& report, Observation& observation);
 

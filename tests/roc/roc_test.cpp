@@ -137,16 +137,42 @@ TEST(Search, StopsWhereCleanRunsHaveNoVerdict) {
   EXPECT_EQ(search.smallest().at("T2"), std::nullopt);
 }
 
-TEST(AddTiers, TakesTiersAsTheReportNamesThem) {
-  const auto report = nlohmann::json::parse(R"({"tensors": [
-      {"tier": "T0", "status": "within", "allowed": false},
-      {"tier": "T1", "status": "diverged", "allowed": false},
-      {"tier": "T2", "status": "diverged", "allowed": true},
-      {"tier": "T2", "status": "behind_flip", "allowed": false}]})");
+nlohmann::json tensor_of(const std::string& tier, const std::string& status) {
+  return {{"tier", tier}, {"status", status}, {"allowed", false}, {"error", 1.0}, {"bound", 2.0}};
+}
+
+TEST(AddTiers, AFindingIsThatOfTheReport) {
+  nlohmann::json allowed = tensor_of("T0", "diverged");
+  allowed["allowed"] = true;
   Observation observation;
-  add_tiers(report, observation);
-  EXPECT_THAT(observation.present, UnorderedElementsAre("T0", "T1", "T2", "any"));
-  EXPECT_THAT(observation.flagged, UnorderedElementsAre("T1", "any"));
+  add_tiers({{"tensors", {tensor_of("T0", "within"), allowed, tensor_of("T2", "inherited")}}},
+            observation);
+  EXPECT_THAT(observation.present, UnorderedElementsAre("T0", "T2", "any"));
+  EXPECT_THAT(observation.flagged, IsEmpty());
+  add_tiers({{"tensors", {tensor_of("T0", "diverged")}}}, observation);
+  EXPECT_THAT(observation.flagged, UnorderedElementsAre("T0", "any"));
+}
+
+TEST(AddTiers, EachTierIsJudgedByItsOwnFigures) {
+  nlohmann::json inherited = tensor_of("T2", "inherited");
+  inherited["error"] = "Inf";
+  Observation noise;
+  add_tiers({{"tensors", {inherited}}}, noise);
+  EXPECT_THAT(noise.flagged, UnorderedElementsAre("T2"));
+
+  nlohmann::json wrong = tensor_of("T1", "diverged");
+  wrong["operator"] = {{"r", 1.0},
+                       {"limit", 2.0},
+                       {"slice", nullptr},
+                       {"factor_in_noise", {{"deviation", -3e-3}, {"bound", 1e-3}}}};
+  Observation operators;
+  add_tiers({{"tensors", {wrong}}}, operators);
+  EXPECT_THAT(operators.flagged, UnorderedElementsAre("T1", "any"));
+  wrong["operator"]["slice"] = {{"error", 2.0}, {"bound", 1.0}};
+  wrong["operator"]["factor_in_noise"] = nullptr;
+  Observation rows;
+  add_tiers({{"tensors", {wrong}}}, rows);
+  EXPECT_THAT(rows.flagged, UnorderedElementsAre("T1", "any"));
 }
 
 TEST(AddRules, NamesThoseThatFail) {
