@@ -282,6 +282,9 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::uint64_t unforced_ = 0;  // values that the candidate does not have, in a forced pass
 };
 
+// Whether this thread runs autograd's backward.
+[[nodiscard]] bool in_backward();
+
 // The capture of the step that is being traced, or null. One atomic load.
 [[nodiscard]] Capture* active_capture() noexcept;
 void set_active_capture(Capture* capture) noexcept;
