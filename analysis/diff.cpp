@@ -168,6 +168,18 @@ void mark_weak(Report& report) {
   }
 }
 
+// What an operator should have made of the candidate's own inputs is the better reference of what it
+// made: nothing is inherited.
+std::vector<Match> matches_of_operators(const ForcedTraces& forced,
+                                        const Trace& candidate,
+                                        const TensorId& id) {
+  std::vector<Match> matches = match(forced.wide, candidate);
+  const auto found = std::find_if(
+      matches.begin(), matches.end(), [&](const Match& each) { return each.id == id; });
+  return found == matches.end() || found->reference.empty() ? match(forced.native, candidate)
+                                                            : matches;
+}
+
 void mark_allowed(const DiffOptions& options, Report& report) {
   std::vector<IdPattern> missing = options.allow_missing;
   std::vector<IdPattern> failed = options.allow_failed;
@@ -270,7 +282,11 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
     report.first_divergence = static_cast<std::size_t>(first - report.tensors.begin());
     // What lacks would be taken for what went wrong; another source says it all.
     if (!report.partial() && first->symptom != Symptom::kSource) {
-      report.diagnosis = diagnose(Evidence(matches, *first, candidate));
+      const bool forced = first->tier == Tier::kT1;
+      report.diagnosis = diagnose(Evidence(
+          forced ? matches_of_operators(*options.forced, candidate, first->id) : matches,
+          *first,
+          candidate));
     }
     report.where_to_look = where_to_look(report.tensors, *report.first_divergence, candidate);
   }

@@ -115,16 +115,21 @@ std::optional<Sides> Evidence::lay_side_by_side() const {
       }
     }
   }
-  const double bound = finding_.comparison ? finding_.comparison->bound : 0.0;
-  if (!std::isfinite(error) || error <= bound) {
+  if (!std::isfinite(error) || error <= bound()) {
     return std::nullopt;
   }
   return Sides{*std::move(reference), *std::move(candidate), error};
 }
 
 double Evidence::tolerance(double error) const {
-  const double bound = finding_.comparison ? finding_.comparison->bound : 0.0;
-  return std::max(std::min(2.0 * bound, 0.5 * error), 0.05 * error);
+  return std::max(std::min(2.0 * bound(), 0.5 * error), 0.05 * error);
+}
+
+double Evidence::bound() const {
+  if (finding_.tier == Tier::kT1 && finding_.residual) {
+    return finding_.residual->limit * finding_.residual->scale();
+  }
+  return finding_.comparison ? finding_.comparison->bound : 0.0;
 }
 
 std::vector<std::string> Evidence::axes() const {

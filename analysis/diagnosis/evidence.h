@@ -46,6 +46,8 @@ class Evidence {
   Evidence(std::span<const Match> matches, const TensorVerdict& finding, const Trace& candidate);
 
   [[nodiscard]] const TensorVerdict& finding() const { return finding_; }
+  // Largest error that round-off explains, by the tier that has found it; 0 where none is known.
+  [[nodiscard]] double bound() const;
   [[nodiscard]] const Match& match() const { return *match_; }
   // Null where neither side recorded it.
   [[nodiscard]] const Match* find(const TensorId& id) const;

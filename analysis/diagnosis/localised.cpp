@@ -110,7 +110,7 @@ std::optional<Diagnosis> find_localised(const Evidence& evidence) {
   if (sides == nullptr) {
     return std::nullopt;
   }
-  const double bound = evidence.finding().comparison ? evidence.finding().comparison->bound : 0.0;
+  const double bound = evidence.bound();
   // At most 9 % of the error's energy may lie elsewhere, however near it is to its bound.
   const double rest = std::min(std::max(bound, 0.05 * sides->error), 0.3 * sides->error);
   std::vector<std::int64_t> best;

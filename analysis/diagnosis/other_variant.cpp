@@ -237,7 +237,7 @@ std::optional<Diagnosis> find_other_variant(const Evidence& evidence) {
   const Sides rows = {sampled(sides->reference), sampled(sides->candidate), 0.0};
   const double share = std::sqrt(static_cast<double>(rows.reference.data.size()) /
                                  static_cast<double>(sides->reference.data.size()));
-  const double bound = evidence.finding().comparison ? evidence.finding().comparison->bound : 0.0;
+  const double bound = evidence.bound();
   for (const Match* input : inputs_of(evidence)) {
     const auto reference = operands_of(evidence, *input, false);
     const auto candidate = operands_of(evidence, *input, true);

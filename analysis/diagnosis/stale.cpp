@@ -122,7 +122,7 @@ std::optional<Diagnosis> find_other_microbatch(const Evidence& evidence) {
   if (sides == nullptr || other.microbatch == kNoMicrobatch || is_constant(sides->candidate)) {
     return std::nullopt;
   }
-  const double within = evidence.finding().comparison ? evidence.finding().comparison->bound : 0.0;
+  const double within = evidence.bound();
   for (other.microbatch = 0; other.microbatch < evidence.microbatches(); ++other.microbatch) {
     const Match* match = evidence.find(other);
     const auto value =
