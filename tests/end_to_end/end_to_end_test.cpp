@@ -29,33 +29,24 @@ const ParallelLayout kDp2{"dp2", "--dp 2"};
 const ParallelLayout kTp2{"tp2", "--tp 2"};
 const ParallelLayout kTp2Sp{"tp2_sp", "--tp 2 --sp"};
 const ParallelLayout kTp4Sp{"tp4_sp", "--tp 4 --sp"};
-const ParallelLayout kTp2Dp2{"tp2_dp2", "--tp 2 --dp 2"};
 // Four micro-batches in all (examples/tiny.yaml), so two on each data-parallel rank.
 const ParallelLayout kTp2SpDp2{"tp2_sp_dp2", "--tp 2 --sp --dp 2"};
 
-const ParallelLayout kCp2{"cp2", "--cp 2"};
 const ParallelLayout kCp4{"cp4", "--cp 4"};
 const ParallelLayout kTp2Cp2{"tp2_cp2", "--tp 2 --cp 2"};
 const ParallelLayout kTp2SpCp2{"tp2_sp_cp2", "--tp 2 --sp --cp 2"};
 const ParallelLayout kCp2Dp2{"cp2_dp2", "--cp 2 --dp 2"};
 
 // Features beside the layout.
-const ParallelLayout kRecomputeFull{"recompute_full", "--tp 2 --sp --recompute full"};
 const ParallelLayout kRecomputeTwo{"recompute_two", "--cp 2 --recompute full --recompute-layers 2"};
 const ParallelLayout kRecomputeCore{"recompute_core", "--tp 2 --cp 2 --recompute selective"};
-const ParallelLayout kLayerTp{"layer_tp", "--tp 2 --layer-tp 2,1"};
 const ParallelLayout kLayerTpSp{"layer_tp_sp", "--tp 4 --sp --layer-tp 1,4"};
-const ParallelLayout kDp2Zero1{"dp2_zero1", "--dp 2 --zero1"};
-const ParallelLayout kTp2Dp2Zero1{"tp2_dp2_zero1", "--tp 2 --dp 2 --zero1"};
 const ParallelLayout kTp2SpDp2Zero1{"tp2_sp_dp2_zero1", "--tp 2 --sp --dp 2 --zero1"};
 const ParallelLayout kCp2Dp2Zero1{"cp2_dp2_zero1", "--cp 2 --dp 2 --zero1"};
-const ParallelLayout kCp2Dp2Overlap{"cp2_dp2_overlap", "--cp 2 --dp 2 --zero1 --overlap-gather"};
 const ParallelLayout kTp2SpDp2Overlap{"tp2_sp_dp2_overlap",
                                       "--tp 2 --sp --dp 2 --zero1 --overlap-gather"};
-const ParallelLayout kPp2{"pp2", "--pp 2"};
 const ParallelLayout kTp2SpPp2{"tp2_sp_pp2", "--tp 2 --sp --pp 2"};
 const ParallelLayout kCp2Pp2{"cp2_pp2", "--cp 2 --pp 2"};
-const ParallelLayout kDp2Pp2{"dp2_pp2", "--dp 2 --pp 2"};
 // These need the six layers of examples/pipeline.yaml.
 const ParallelLayout kPp2Vpp3{"pp2_vpp3", "--pp 2 --vpp 3"};
 const ParallelLayout kPp2Vpp2Uneven{"pp2_vpp2_uneven", "--pp 2 --vpp 2 --last-stage-layers 2"};
@@ -108,14 +99,11 @@ TEST_P(CleanRuns, RaiseNoAlarm) {
 }
 
 std::vector<CleanCase> clean_cases() {
-  const std::vector<ParallelLayout> dense = {kDp2, kTp2, kTp2Sp, kTp4Sp, kTp2Dp2, kTp2SpDp2};
-  const std::vector<ParallelLayout> context = {kCp2, kCp4, kTp2Cp2, kTp2SpCp2, kCp2Dp2};
-  const std::vector<ParallelLayout> zero1 = {
-      kDp2Zero1, kTp2Dp2Zero1, kTp2SpDp2Zero1, kCp2Dp2Zero1, kTp2SpDp2Overlap, kCp2Dp2Overlap};
-  const std::vector<ParallelLayout> stages = {
-      kPp2, kPp2Vpp3, kPp2Vpp2Uneven, kPp4Uneven, kTp2SpPp2, kCp2Pp2, kDp2Pp2};
-  const std::vector<ParallelLayout> features = {
-      kTp4Sp, kTp2SpCp2, kRecomputeFull, kRecomputeTwo, kRecomputeCore, kLayerTpSp};
+  const std::vector<ParallelLayout> dense = {kTp4Sp, kTp2SpDp2};
+  const std::vector<ParallelLayout> context = {kTp2SpCp2, kCp2Dp2};
+  const std::vector<ParallelLayout> zero1 = {kCp2Dp2Zero1, kTp2SpDp2Overlap};
+  const std::vector<ParallelLayout> stages = {kPp2Vpp2Uneven, kCp2Pp2};
+  const std::vector<ParallelLayout> features = {kRecomputeCore, kLayerTpSp};
   return {{"dense_f32", training("f32"), dense},
           {"dense_bf16", training("bf16"), dense},
           // Packed documents, masked tokens, a loss per token.
@@ -147,24 +135,20 @@ void expect_twelve_digits(const std::string& config, const std::vector<ParallelL
 }
 
 TEST(EndToEnd, InFp64EveryTensorEqualsTheReferenceToTwelveDigits) {
-  expect_twelve_digits("tiny",
-                       {kTp2SpDp2, kTp2, kDp2, kCp2, kTp2SpCp2, kTp2SpDp2Zero1, kCp2Dp2Zero1});
+  expect_twelve_digits("tiny", {kTp2SpDp2, kTp2SpCp2, kTp2SpDp2Zero1, kCp2Dp2Zero1});
 }
 
 TEST(EndToEnd, InFp64EveryTensorOfPackedDocumentsEqualsTheReferenceToTwelveDigits) {
-  expect_twelve_digits("packed", {kTp2Sp, kCp4, kTp2Cp2, kCp2Dp2});
+  expect_twelve_digits("packed", {kCp4, kTp2Cp2, kCp2Dp2});
 }
 
 TEST(EndToEnd, InFp64EveryTensorOfAModelWithFeaturesEqualsTheReferenceToTwelveDigits) {
-  expect_twelve_digits(
-      "features",
-      {kDp2, kTp4Sp, kRecomputeFull, kRecomputeTwo, kRecomputeCore, kLayerTp, kLayerTpSp});
+  expect_twelve_digits("features", {kTp4Sp, kRecomputeTwo, kRecomputeCore, kLayerTpSp});
 }
 
 TEST(EndToEnd, InFp64EveryTensorOfAPipelineEqualsTheReferenceToTwelveDigits) {
   expect_twelve_digits("tiny", {kTp2SpPp2});  // its embeddings are not tied
-  expect_twelve_digits("pipeline",
-                       {kPp2, kPp2Vpp3, kPp2Vpp2Uneven, kPp4Uneven, kTp2SpPp2, kCp2Pp2, kDp2Pp2});
+  expect_twelve_digits("pipeline", {kPp2Vpp3, kPp2Vpp2Uneven, kPp4Uneven, kTp2SpPp2, kCp2Pp2});
 }
 
 // Both ends of every transfer are there, and so are both stages' copies of the tied weight.
@@ -193,33 +177,20 @@ struct PlantedBug {
   ParallelLayout layout;
 };
 
-// In the cheapest layout that triggers it, then in a combined one.
+// In the cheapest layout that triggers it; combined layouts are the scoreboard's.
 const std::vector<PlantedBug> kPlantedBugs = {{"tp-forward-allreduce", kTp2},
-                                              {"tp-forward-allreduce", kTp2SpDp2},
                                               {"tp-backward-allreduce", kTp2},
-                                              {"tp-backward-allreduce", kTp2SpDp2},
                                               {"sp-norm-grad", kTp2Sp},
-                                              {"sp-norm-grad", kTp2SpDp2},
                                               {"dp-divisor", kDp2},
-                                              {"dp-divisor", kTp2SpDp2},
                                               {"scaled-linear", kTp2Sp},
-                                              {"scaled-linear", kDp2},
                                               {"embedding-mask", kTp2},
-                                              {"embedding-mask", kTp4Sp},
                                               {"repeated-bias", kTp2},
-                                              {"repeated-bias", kTp2SpDp2},
                                               {"double-reduction", kTp2},
-                                              {"double-reduction", kTp2SpDp2},
                                               {"dropped-microbatch", kDp2},
-                                              {"dropped-microbatch", kTp2SpDp2},
-                                              {"stale-parameter", kDp2},
                                               {"stale-parameter", kTp2SpDp2},
-                                              {"local-clip-norm", kTp2},
                                               {"local-clip-norm", kTp2SpDp2},
                                               {"softmax-scale", kDp2},
-                                              {"softmax-scale", kTp2SpDp2},
-                                              {"gather-order", kTp2Sp},
-                                              {"gather-order", kTp2SpDp2}};
+                                              {"gather-order", kTp2Sp}};
 
 // What `megatron_mini --list-bugs` declares: expected and hint, by name.
 std::map<std::string, json> declared_bugs() {
@@ -236,19 +207,6 @@ std::map<std::string, json> declared_bugs() {
 
 bool matches(const std::string& text, const json& pattern) {
   return std::regex_search(text, std::regex(pattern.get<std::string>()));
-}
-
-// The others are planted by the scoreboard, each in its cheapest layout.
-TEST(EndToEnd, PlantedBugsAreDeclaredAndEachHasACheapAndACombinedLayout) {
-  std::map<std::string, int> runs;
-  for (const auto& bug : kPlantedBugs) {
-    ++runs[bug.name];
-  }
-  const auto declared = declared_bugs();
-  for (const auto& [name, count] : runs) {
-    EXPECT_EQ(count, 2) << name;
-    EXPECT_TRUE(declared.contains(name)) << name;
-  }
 }
 
 // At least 9 of the 12 bugs that are not there to measure sensitivity get the hint that their table
@@ -278,7 +236,7 @@ TEST(EndToEnd, PlantedBugsAreFoundAtTheDeclaredTensor) {
   Checks checks(training("bf16"));
   const auto declared = declared_bugs();
   std::set<std::string> missed;
-  std::map<std::string, std::string> named;  // signatures in each bug's first layout
+  std::map<std::string, std::string> named;  // signatures
   for (const auto& bug : kPlantedBugs) {
     SCOPED_TRACE(bug.name + " under " + bug.layout.name);
     const ProcessResult result = run(checks, bug.layout, bug.name);

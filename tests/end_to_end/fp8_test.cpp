@@ -17,9 +17,6 @@ using nlohmann::json;
 
 // Names and options of megatron_mini.
 const std::vector<std::pair<std::string, std::string>> kLayouts = {
-    {"dp2", "--dp 2"},
-    {"tp2", "--tp 2"},
-    {"tp2_sp", "--tp 2 --sp"},
     {"cp2", "--cp 2"},
     {"tp2_sp_dp2", "--tp 2 --sp --dp 2"}};
 
