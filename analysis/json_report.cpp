@@ -129,6 +129,7 @@ Json residual_json(const TensorVerdict& tensor) {
           {"rounding", number(residual.rounding)},
           {"structure", number(residual.structure)},
           {"weak", residual.is_weak()},
+          {"bit_equal", number(residual.bit_equal)},
           {"factor", number(residual.factor)},
           {"native_factor", number(residual.native_factor)},
           {"slice", slice_json(residual.slice)},

@@ -48,6 +48,14 @@ std::optional<Statistics> statistics_of(const MergeResult& expected, const Merge
                          element_count(expected.shape));
 }
 
+double equal_part(const MergeResult& twin, const MergeResult& candidate) {
+  const auto statistics = statistics_of(twin, candidate);
+  return statistics && statistics->count > 0
+             ? 1.0 - static_cast<double>(statistics->different) /
+                         static_cast<double>(statistics->count)
+             : 0.0;
+}
+
 // Null where there are none.
 template <class Index>
 const std::vector<Shard>* shards_in(const Index& index, const TensorId& id) {
@@ -221,6 +229,7 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   result.error = error->error_norm();
   result.native = own->error_norm();
   result.norm = error->reference_norm();
+  result.bit_equal = equal_part(twin, candidate);
   const ElementType type = match.candidate.front().record->type;
   const double unit = default_unit(type) * (other_grid ? kLargestOverUsualRounding : 1.0);
   result.rounding = unit * std::sqrt(error->candidate_squared);

@@ -120,6 +120,7 @@ struct OperatorResidual {
   double rounding = 0.0;       // u ||c||
   double structure = 0.0;      // e
   double norm = 0.0;           // ||f||
+  double bit_equal = 0.0;      // part of the elements in which c is n
   double limit = 0.0;          // largest R that passes
   double factor = 0.0;         // <c, f> / <f, f>
   double native_factor = 0.0;  // <n, f> / <f, f>

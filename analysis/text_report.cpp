@@ -92,7 +92,8 @@ void write_residual(std::ostream& out, const OperatorResidual& residual) {
       << short_number(residual.error) << " away from it; round-off leaves "
       << short_number(residual.scale()) << ", so R " << short_number(residual.residual())
       << " (limit " << short_number(residual.limit) << "), factor " << factor_text(residual.factor)
-      << '\n';
+      << "; " << short_number(100.0 * residual.bit_equal)
+      << " % of the elements are bit for bit what the reference makes of them\n";
 }
 
 void write_first_divergence(std::ostream& out, const Report& report) {
