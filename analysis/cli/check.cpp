@@ -270,6 +270,7 @@ int run_estimate(const CheckOptions& options) {
   estimate.reference = count_reference(options);
   estimate.noise_passes = options.noise;
   estimate.stored = options.stored;
+  estimate.forced = options.forced && !options.rerun.empty() && options.precision != "f64";
   estimate.output = options.output.empty() ? "runs" : options.output;
   estimate.free = free_bytes(estimate.output);
   print_estimate(std::cout, estimate);
@@ -284,10 +285,10 @@ Manual check_manual() {
       .summary = "run reference, noise passes and candidate, then compare",
       .synopses = {"--reference COMMAND|FOLDER --candidate COMMAND [options]"},
       .description =
-          {"Runs the reference once, K times more under noise, and the candidate, each described "
-           "by "
-           "TTRACE_* variables and ended after the last traced step; then compares. COMMAND is a "
-           "shell command in quotes.",
+          {"Runs the reference once, K times more under noise, the candidate, and the reference "
+           "twice more with the candidate's values in place of its own, each described by TTRACE_* "
+           "variables and ended after the last traced step; then compares. COMMAND is a shell "
+           "command in quotes.",
            "TTRACE_FILTER, TTRACE_LOG, TTRACE_NAMED and TTRACE_ON_ERROR are handed on from the "
            "environment; all other TTRACE_* variables are set for each pass. TTRACE_FILTER decides "
            "what is captured, --filter what of it is looked at; both are searched in the id."},

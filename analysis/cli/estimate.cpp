@@ -39,6 +39,11 @@ std::uintmax_t noise_pass_bytes(const CaptureCounts& counts) {
   return total(counts).tensors * kNoiseRowBytes + kFileBytes;
 }
 
+// Of both passes.
+std::uintmax_t forced_bytes(const CaptureCounts& counts) {
+  return 3 * trace_bytes(counts);
+}
+
 void print_row(std::ostream& out,
                const std::string& step,
                std::string_view kind,
@@ -82,7 +87,7 @@ std::uintmax_t Estimate::needed() const {
       stored ? 0
              : trace_bytes(reference) + start_bytes(reference) +
                    static_cast<std::uintmax_t>(noise_passes) * noise_pass_bytes(reference);
-  return own + trace_bytes(reference);
+  return own + trace_bytes(reference) + (forced ? forced_bytes(reference) : 0);
 }
 
 void print_estimate(std::ostream& out, const Estimate& estimate) {
@@ -104,8 +109,12 @@ void print_estimate(std::ostream& out, const Estimate& estimate) {
   }
   out << "candidate: at least " << size_text(trace_bytes(counts))
       << "; that much where every tensor is cut over the ranks, and more for those that several "
-         "ranks hold whole: each writes its own\n"
-      << "needed at " << estimate.output << ": at least " << size_text(estimate.needed())
+         "ranks hold whole: each writes its own\n";
+  if (estimate.forced) {
+    out << "forced passes: at most " << size_text(forced_bytes(counts))
+        << ", one of them in a wider type; --no-forced leaves them out\n";
+  }
+  out << "needed at " << estimate.output << ": at least " << size_text(estimate.needed())
       << "; free: " << size_text(estimate.free)
       << (estimate.needed() > estimate.free ? ", which is too little" : "") << '\n';
 }

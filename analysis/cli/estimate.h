@@ -18,6 +18,7 @@ struct Estimate {
   CaptureCounts reference;
   int noise_passes = 0;
   bool stored = false;      // the reference is there already
+  bool forced = false;      // two forced passes follow the candidate, one in twice as wide a type
   std::string output;       // -o, which need not exist yet
   std::uintmax_t free = 0;  // bytes at `output`
 

@@ -32,7 +32,8 @@ TEST_F(EstimateTest, CountsByKindWithoutWritingATrace) {
                     HasSubstr("reference: 2.1 MB, start parameters included\n"),
                     HasSubstr("noise: 5 passes of 1.1 MB\n"),
                     HasSubstr("candidate: at least 1.1 MB; "),
-                    HasSubstr("needed at deep/run: at least 8.4 MB; free: ")));
+                    HasSubstr("forced passes: at most 3.2 MB, one of them in a wider type; "),
+                    HasSubstr("needed at deep/run: at least 11.6 MB; free: ")));
   EXPECT_THAT(result.err, IsEmpty());
   EXPECT_FALSE(fs::exists(folder_ / "deep"));
   EXPECT_FALSE(fs::exists(folder_ / "runs"));
