@@ -88,7 +88,7 @@ std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
                                               const Match& match,
                                               std::int64_t head) {
   TensorNoise noise;
-  noise.mean_squared = squared(residual.native);
+  noise.mean_squared = squared(std::max(residual.native, residual.rounding));
   noise.passes = kTwinWeight;
   for (const SliceSums& slice : twin.sums) {
     noise.slices.push_back(slice.difference_squared);
