@@ -21,7 +21,9 @@ constexpr int kTwinWeight = 5;  // of a slice's own noise, against that of slice
 // 1.7: it is rounded before the bias is added.
 constexpr double kSliceOverWhole = 2.25;
 constexpr double kGroupOverWhole = 1.5;
-constexpr double kFactorLimit = 8.0;
+constexpr double kFactorLimit = 8.0;      // of the twin's noise
+constexpr double kOwnFactorLimit = 5.0;   // of the candidate's own
+constexpr std::int64_t kLeastSlices = 32;
 constexpr double kLargestOverUsualRounding = 2.4;  // half a unit in the last place, at a power of two
 
 template <class Index>
@@ -104,19 +106,26 @@ std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
   return worst_slice(pair, slices, {bound, match.candidate, head});
 }
 
+// Of the sum over all elements along f, if what slices of a dimension have in common is independent
+// of what others have: the largest over the dimensions. 0 where none has enough slices to tell.
+double variance_along(const Slices& slices) {
+  double variance = 0.0;
+  for (const Slicing& slicing : slices.slicings) {
+    double sum = 0.0;
+    for (const SliceSums& slice : slices.of(slicing)) {
+      sum += squared(slice.along_reference);
+    }
+    variance = slicing.count < kLeastSlices ? variance : std::max(variance, sum);
+  }
+  return variance;
+}
+
 // Nothing of tensors without slices.
 std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
                                                const Slices& twin,
                                                const Slices& slices) {
-  double variance = 0.0;
-  for (const Slicing& slicing : twin.slicings) {
-    double sum = 0.0;
-    for (const SliceSums& slice : twin.of(slicing)) {
-      sum += squared(slice.along_reference);
-    }
-    variance = std::max(variance, sum);
-  }
-  if (twin.slicings.empty() || !(slices.all.reference_squared > 0.0)) {
+  const double variance = variance_along(twin);
+  if (!(variance > 0.0) || !(slices.all.reference_squared > 0.0)) {
     return std::nullopt;
   }
   const double norm_squared = slices.all.reference_squared;
@@ -125,7 +134,8 @@ std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
   result.scale = std::sqrt((squared(twin.all.along_reference) + variance) *
                                growth_of(residual) / squared(norm_squared) +
                            squared(rounding_error(ElementType::kF32)));
-  result.bound = kFactorLimit * result.scale;
+  result.bound = std::max(kFactorLimit * result.scale,
+                          kOwnFactorLimit * std::sqrt(variance_along(slices)) / norm_squared);
   return result;
 }
 

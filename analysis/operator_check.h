@@ -20,16 +20,19 @@
 // apart, for it adds up over all elements where roundings average out:
 //
 //   a = <c - f, f> / ||f||^2, a_n the same of n
-//   scale^2 = (a_n^2 + max over slicings (sum over its slices <n - f, f>_i^2) / ||f||^4)
-//             (1 + e^2 / max(||n - f||^2, u^2 ||c||^2)) + u32^2
+//   V(x) = max over dimensions of 32 indices and more (sum over its slices <x - f, f>_i^2)
+//   scale^2 = (a_n^2 + V(n) / ||f||^4) (1 + e^2 / max(||n - f||^2, u^2 ||c||^2)) + u32^2
+//   bound: the larger one of 8 scale and 5 sqrt(V(c)) / ||f||^2
+//
+// V is the variance of a ||f||^2 if the roundings of slices are independent of one another, whatever
+// they are within a slice. That of c is asked as well, because c may have been rounded where n was
+// not, the same in a whole column (a product before its bias is added); a factor in all slices alike
+// makes it small against a. u32 is a rounding of f32, in which programs keep factors.
 //
 // Where candidate and reference store different multiples of a gradient (a data-parallel size of 3
 // in the loss scale), they round on different grids: u is then the largest error of one rounding,
 // because equal elements all have the same one, |a| may be that much more, and with FP8 e^2 has a
 // rounding to E5M2.
-//
-// The sum over slices is the variance of a_n if the slices' roundings are independent of one
-// another, whatever they are within a slice; u32 a rounding of f32, in which programs keep factors.
 //
 // Source of the normalisation: clean R is 1.0 for every class of operators and does not depend on
 // the layout, where raw residuals per class do (0.0014 to 0.014 in BF16); docs/verdict.md has the
