@@ -267,6 +267,21 @@ TEST_F(OperatorPartsTest, AFactorBelowOneRoundingIsFound) {
   EXPECT_THAT(operator_error(found).sentence, HasSubstr("its operators make (1 + 0.0005"));
 }
 
+// Symptom: outputs of row-parallel linears alarmed in BF16, a factor of 1 + 0.0002: the product was
+// rounded before its bias was added, in nearly the same way in all rows of a column.
+TEST_F(OperatorPartsTest, RoundingsThatAColumnSharesAreNoFactor) {
+  std::vector<double> columns = rounded(values_, 0.3);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    for (std::int64_t column = 0; column < kColumns; ++column) {
+      columns[static_cast<std::size_t>(row * kColumns + column)] *=
+          1.0 + 0.002 * std::sin(static_cast<double>(column * column)) + 0.0004;
+    }
+  }
+  const OperatorResidual found = residual(columns);
+  EXPECT_GT(found.in_noise->deviation, 8.0 * found.in_noise->scale);
+  EXPECT_FALSE(found.in_noise->beyond());
+}
+
 // Symptom: with 3 data-parallel ranks, gradients of logits alarmed, R 2.04: nearly equal elements
 // all have the same rounding error, and c / 3 has another than c.
 TEST_F(OperatorPartsTest, MultiplesThatRoundOnAnotherGridMayHaveTheLargestErrorOfOneRounding) {
