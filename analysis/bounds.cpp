@@ -131,54 +131,63 @@ double Bounds::common_growth(const TensorId& id) const {
          squared(kCommonShare * noise_.if_all_alike(id.step, id.path)) / gradient->mean_squared;
 }
 
-Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
+NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) const {
   const TensorClass tensor_class = class_of(judged.id.kind, judged.dimensions);
   const Statistics& statistics = judged.statistics;
-  double scale_squared = noise.mean_squared * common_growth(judged.id);
+  NoiseTerms terms;
+  terms.passes = noise.passes;
+  terms.limit = limit_of(tensor_class).noise_limit;
+  terms.largest_pass = std::sqrt(noise.largest_squared);
+  terms.pass_margin = kLargestPassMargin;
+  terms.mean_squared = noise.mean_squared;
+  terms.growth = common_growth(judged.id);
   if (is_optimizer_result(tensor_class)) {
     const PooledNoise pool = noise_.pooled(judged.id);
-    scale_squared += pool.element_variance * static_cast<double>(statistics.count) +
-                     squared(kLargestNoiseMultiple * pool.max_abs);
+    terms.optimizer = pool.element_variance * static_cast<double>(statistics.count) +
+                      squared(kLargestNoiseMultiple * pool.max_abs);
   }
   if (judged.id.microbatch != kNoMicrobatch) {
-    const double of_vectors =
-        limit_of(TensorClass::kVector).noise_limit / limit_of(tensor_class).noise_limit;
+    const double of_vectors = limit_of(TensorClass::kVector).noise_limit / terms.limit;
     const double common =
         squared(kCommonShare) * static_cast<double>(noise_.microbatches(judged.id.step - 1));
-    scale_squared +=
+    terms.inherited =
         (std::max(0.0, squared(of_vectors) - 1.0) + common) * noise_.inherited(judged.id);
   }
-  ElementType type = judged.type;
-  bool may_be_exact = true;
   if (tensor_class == TensorClass::kScale) {
     const RelativeNoise relative = noise_.of_scale(judged.id);
-    scale_squared += relative.squared * statistics.reference_squared +
-                     squared(relative.max * statistics.max_reference);
-    type = coarser(type, ElementType::kBF16);
-    may_be_exact = noise_.pooled(judged.id).max_abs == 0.0;
+    terms.of_scales = relative.squared * statistics.reference_squared +
+                      squared(relative.max * statistics.max_reference);
   }
   if (tensor_class == TensorClass::kScalar) {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
-    scale_squared += squared(rounding_of_scalars(precision_)) * statistics.reference_squared;
+    terms.of_scalars = squared(rounding_of_scalars(precision_)) * statistics.reference_squared;
   }
+  return terms;
+}
+
+Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
+  const TensorClass tensor_class = class_of(judged.id.kind, judged.dimensions);
+  const bool is_scale = tensor_class == TensorClass::kScale;
+  const ElementType type = is_scale ? coarser(judged.type, ElementType::kBF16) : judged.type;
+  const bool may_be_exact = !is_scale || noise_.pooled(judged.id).max_abs == 0.0;
+  NoiseTerms terms = terms_of(judged, noise);
   if (judged.rescaled) {
-    scale_squared = std::max(scale_squared,
-                             squared(unit_in_last_place(type, 1.0)) * statistics.reference_squared);
+    terms.least = squared(unit_in_last_place(type, 1.0)) * judged.statistics.reference_squared;
   }
-  if (scale_squared == 0.0 && may_be_exact) {
+  if (terms.squared_without_flips() == 0.0 && may_be_exact) {
     return {0.0,
             0.0,
             BoundOrigin::kNoise,
             "reproduced exactly by " + counted(noise.passes, "noise pass", "noise passes")};
   }
-  scale_squared +=
-      squared(kFlipsOfLargestElement * unit_in_last_place(type, statistics.max_reference));
-  const double scale = std::sqrt(scale_squared);
-  return {std::max(limit_of(tensor_class).noise_limit * scale,
-                   kLargestPassMargin * std::sqrt(noise.largest_squared)),
+  terms.flips =
+      squared(kFlipsOfLargestElement * unit_in_last_place(type, judged.statistics.max_reference));
+  const double scale = std::sqrt(terms.squared_without_flips() + terms.flips);
+  return {std::max(terms.limit * scale, terms.pass_margin * terms.largest_pass),
           scale,
           BoundOrigin::kNoise,
-          noise_sources_[static_cast<std::size_t>(tensor_class)]};
+          noise_sources_[static_cast<std::size_t>(tensor_class)],
+          terms};
 }
 
 std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
@@ -225,10 +234,13 @@ std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double d
 
 Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
   const ClassLimit& limit = limit_of(class_of(judged.id.kind, judged.dimensions));
-  return {limit.default_factor * default_unit(precision_) * judged.statistics.reference_norm(),
+  const DefaultTerms terms{limit.default_factor, default_unit(precision_)};
+  return {terms.factor * terms.unit * judged.statistics.reference_norm(),
           std::nullopt,
           BoundOrigin::kClassDefault,
-          "class default (" + why + ")"};
+          "class default (" + why + ")",
+          std::nullopt,
+          terms};
 }
 
 }  // namespace ttrace

@@ -72,6 +72,8 @@ struct Bound {
   std::optional<double> scale;  // noise scale that Q refers to
   BoundOrigin origin = BoundOrigin::kExact;
   std::string source;
+  std::optional<NoiseTerms> noise_terms = {};      // of a value above zero that came from noise
+  std::optional<DefaultTerms> default_terms = {};  // of a class default of a tensor's values
 };
 
 // What is judged: one tensor of the reference beside the candidate's.
@@ -126,6 +128,8 @@ class Bounds {
   // Noise of a tensor that passes say something of, or null and why not.
   [[nodiscard]] const TensorNoise* usable_noise(const TensorId& id, std::string& why) const;
   [[nodiscard]] Bound from_noise(const Judged& judged, const TensorNoise& noise) const;
+  // All but what flips add.
+  [[nodiscard]] NoiseTerms terms_of(const Judged& judged, const TensorNoise& noise) const;
   [[nodiscard]] double common_growth(const TensorId& id) const;
   [[nodiscard]] Bound from_class(const Judged& judged, const std::string& why) const;
 

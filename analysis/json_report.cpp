@@ -1,25 +1,11 @@
 #include "analysis/report.h"
-
-#include <nlohmann/json.hpp>
+#include "analysis/tensor_json.h"
 
 #include <cmath>
 #include <ostream>
 
 namespace ttrace {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-// JSON has no NaN and Inf.
-Json number(double value) {
-  if (std::isnan(value)) {
-    return "NaN";
-  }
-  if (std::isinf(value)) {
-    return value > 0 ? "Inf" : "-Inf";
-  }
-  return value;
-}
 
 Json side_json(const Side& side) {
   const Manifest& manifest = side.manifest;
@@ -68,8 +54,8 @@ Json first_divergence_json(const Report& report) {
   return {{"id", to_string(tensor.id)},
           {"tier", name_of(tensor.tier)},
           {"symptom", name_of(tensor.symptom)},
-          {"error", comparison ? number(comparison->error) : Json()},
-          {"bound", comparison ? number(comparison->bound) : Json()},
+          {"error", comparison ? number_json(comparison->error) : Json()},
+          {"bound", comparison ? number_json(comparison->bound) : Json()},
           {"bound_source", tensor.bound_source},
           {"ranks", tensor.ranks},
           {"cause", tensor.cause},
@@ -83,10 +69,10 @@ Json tolerance_json(const Comparison* comparison) {
     return nullptr;
   }
   const ToleranceCheck& check = *comparison->asked;
-  return {{"rtol", number(check.tolerance.rtol)},
-          {"atol", number(check.tolerance.atol)},
+  return {{"rtol", number_json(check.tolerance.rtol)},
+          {"atol", number_json(check.tolerance.atol)},
           {"beyond", check.beyond},
-          {"worst", number(check.worst)}};
+          {"worst", number_json(check.worst)}};
 }
 
 Json slice_json(const std::optional<SliceComparison>& slice) {
@@ -95,26 +81,26 @@ Json slice_json(const std::optional<SliceComparison>& slice) {
   }
   return {{"where", slice->where},
           {"ranks", slice->ranks},
-          {"error", number(slice->error)},
-          {"q", number(slice->q)},
-          {"bound", number(slice->bound)}};
+          {"error", number_json(slice->error)},
+          {"q", number_json(slice->q)},
+          {"bound", number_json(slice->bound)}};
 }
 
 Json factor_json(const std::optional<FactorComparison>& factor) {
   if (!factor) {
     return nullptr;
   }
-  return {{"deviation", number(factor->deviation)},
-          {"scale", number(factor->scale)},
-          {"bound", number(factor->bound)}};
+  return {{"deviation", number_json(factor->deviation)},
+          {"scale", number_json(factor->scale)},
+          {"bound", number_json(factor->bound)}};
 }
 
 Json flips_json(const RoutingFlips& flips) {
   return {{"tokens", flips.tokens},
           {"flips", flips.flips},
           {"illegal", flips.illegal},
-          {"largest_move", number(flips.largest_move)},
-          {"bound", number(flips.bound)}};
+          {"largest_move", number_json(flips.largest_move)},
+          {"bound", number_json(flips.bound)}};
 }
 
 Json residual_json(const TensorVerdict& tensor) {
@@ -122,16 +108,16 @@ Json residual_json(const TensorVerdict& tensor) {
     return nullptr;
   }
   const OperatorResidual& residual = *tensor.residual;
-  return {{"r", number(residual.residual())},
-          {"limit", number(residual.limit)},
-          {"error", number(residual.error)},
-          {"native", number(residual.native)},
-          {"rounding", number(residual.rounding)},
-          {"structure", number(residual.structure)},
+  return {{"r", number_json(residual.residual())},
+          {"limit", number_json(residual.limit)},
+          {"error", number_json(residual.error)},
+          {"native", number_json(residual.native)},
+          {"rounding", number_json(residual.rounding)},
+          {"structure", number_json(residual.structure)},
           {"weak", residual.is_weak()},
-          {"bit_equal", number(residual.bit_equal)},
-          {"factor", number(residual.factor)},
-          {"native_factor", number(residual.native_factor)},
+          {"bit_equal", number_json(residual.bit_equal)},
+          {"factor", number_json(residual.factor)},
+          {"native_factor", number_json(residual.native_factor)},
           {"slice", slice_json(residual.slice)},
           {"factor_in_noise", factor_json(residual.in_noise)}};
 }
@@ -149,6 +135,18 @@ const char* verdict_word(const Report& report) {
   return report.partial() ? "incomplete" : report.undecided() ? "undecided" : "clean";
 }
 
+}  // namespace
+
+Json number_json(double value) {
+  if (std::isnan(value)) {
+    return "NaN";
+  }
+  if (std::isinf(value)) {
+    return value > 0 ? "Inf" : "-Inf";
+  }
+  return value;
+}
+
 Json tensor_json(const TensorVerdict& tensor) {
   Json json = {{"id", to_string(tensor.id)},
                {"order", tensor.order},
@@ -157,18 +155,18 @@ Json tensor_json(const TensorVerdict& tensor) {
                {"allowed", tensor.allowed},
                {"symptom", name_of(tensor.symptom)}};
   const Comparison* c = tensor.comparison ? &*tensor.comparison : nullptr;
-  json["error"] = c != nullptr ? number(c->error) : Json();
-  json["reference_norm"] = c != nullptr ? number(c->reference_norm) : Json();
-  json["relative_error"] = c != nullptr ? number(c->relative_error) : Json();
-  json["bound"] = c != nullptr ? number(c->bound) : Json();
+  json["error"] = c != nullptr ? number_json(c->error) : Json();
+  json["reference_norm"] = c != nullptr ? number_json(c->reference_norm) : Json();
+  json["relative_error"] = c != nullptr ? number_json(c->relative_error) : Json();
+  json["bound"] = c != nullptr ? number_json(c->bound) : Json();
   json["bound_source"] = tensor.bound_source;
-  json["detectable"] = c != nullptr ? number(c->detectable) : Json();
+  json["detectable"] = c != nullptr ? number_json(c->detectable) : Json();
   json["tolerance"] = tolerance_json(c);
-  json["q"] = c != nullptr && c->q ? number(*c->q) : Json();
-  json["factor"] = c != nullptr ? number(c->factor) : Json();
+  json["q"] = c != nullptr && c->q ? number_json(*c->q) : Json();
+  json["factor"] = c != nullptr ? number_json(c->factor) : Json();
   json["factor_in_noise"] = c != nullptr ? factor_json(c->factor_in_noise) : Json();
   json["slice"] = c != nullptr ? slice_json(c->slice) : Json();
-  json["max_difference"] = c != nullptr ? number(c->max_difference) : Json();
+  json["max_difference"] = c != nullptr ? number_json(c->max_difference) : Json();
   json["max_index"] = c != nullptr && c->different > 0 ? Json(c->max_index) : Json();
   json["different"] = c != nullptr ? Json(c->different) : Json();
   json["elements"] = c != nullptr ? Json(c->elements) : Json();
@@ -181,13 +179,9 @@ Json tensor_json(const TensorVerdict& tensor) {
   return json;
 }
 
-// Doubles are written with the fewest digits that read back equal; foreign bytes of paths and notes
-// are replaced rather than refused.
 std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
-
-}  // namespace
 
 void write_json(std::ostream& out, const Report& report) {
   out << "{\"schema\":1,\n\"verdict\":\"" << verdict_word(report)

@@ -82,6 +82,10 @@ std::string_view name_of(Symptom symptom) {
   return "";
 }
 
+double NoiseTerms::squared_without_flips() const {
+  return std::max(mean_squared * growth + optimizer + inherited + of_scales + of_scalars, least);
+}
+
 double OperatorResidual::scale() const {
   return std::hypot(std::max(native, rounding), structure);
 }

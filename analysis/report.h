@@ -89,11 +89,37 @@ struct FactorComparison {
   [[nodiscard]] bool beyond() const { return deviation > bound || deviation < -bound; }
 };
 
+// What a bound from noise is made of, so that a report can show it; bounds.h says why. `growth`
+// multiplies s^2, `limit` the scale, `largest_pass` is max_k ||m_k - r||; all others are squares.
+struct NoiseTerms {
+  double mean_squared = 0.0;  // s^2
+  double growth = 1.0;        // where micro-batches err partly alike
+  double optimizer = 0.0;     // flips of an update's sign
+  double inherited = 0.0;     // from parameters that an update has changed
+  double of_scales = 0.0;     // of quantised operands
+  double of_scalars = 0.0;    // one more rounding of a scalar
+  double least = 0.0;         // of the sum so far, where the candidate computed a multiple
+  double flips = 0.0;         // (2 ulp(max |r|))^2
+  double limit = 0.0;
+  double largest_pass = 0.0;
+  double pass_margin = 0.0;  // the bound is at least this times the largest pass
+  int passes = 0;
+
+  [[nodiscard]] double squared_without_flips() const;
+};
+
+// The same of a bound without noise: factor x unit x ||r||.
+struct DefaultTerms {
+  double factor = 0.0;
+  double unit = 0.0;
+};
+
 // Candidate c against reference r, both whole logical tensors. Norms are Frobenius norms over the
 // elements that are finite on both sides.
 struct Comparison {
   double error = 0.0;                   // ||c - r||
   double reference_norm = 0.0;          // ||r||
+  double candidate_norm = 0.0;          // ||c||
   double relative_error = 0.0;          // error / ||r||; 0 if both are 0, Inf if only ||r|| is
   double bound = 0.0;                   // largest error that passes
   double detectable = 0.0;              // bound / ||r||: smaller relative errors go unseen
@@ -107,6 +133,8 @@ struct Comparison {
   std::optional<FactorComparison> factor_in_noise;  // absent where factors are not judged
   // Where the user gave a tolerance, it decides, and `bound` is the largest error it can admit.
   std::optional<ToleranceCheck> asked;
+  std::optional<NoiseTerms> noise_terms;      // of a bound above zero that came from noise
+  std::optional<DefaultTerms> default_terms;  // of a class default
 
   // error / bound, or the worst element's under a tolerance asked for; 0 where the error is 0, Inf
   // where only the bound is.

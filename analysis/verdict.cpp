@@ -10,6 +10,7 @@
 #include <ttrace/statistics.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <string>
@@ -186,8 +187,11 @@ Comparison comparison_of(const Statistics& statistics,
   Comparison comparison;
   comparison.error = statistics.error_norm();
   comparison.reference_norm = statistics.reference_norm();
+  comparison.candidate_norm = std::sqrt(statistics.candidate_squared);
   comparison.relative_error = statistics.relative_error();
   comparison.bound = bound.value;
+  comparison.noise_terms = bound.noise_terms;
+  comparison.default_terms = bound.default_terms;
   if (bound.value > 0.0) {
     comparison.detectable = comparison.reference_norm > 0.0
                                 ? bound.value / comparison.reference_norm

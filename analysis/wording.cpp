@@ -11,6 +11,12 @@ std::string short_number(double value) {
   return text;
 }
 
+std::string long_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
 std::string factor_text(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%#.4g", value);

@@ -10,6 +10,8 @@ namespace ttrace {
 
 // Three significant digits: "0.021", "1.2e-05", "inf".
 [[nodiscard]] std::string short_number(double value);
+// Six significant digits: enough to redo arithmetic by hand.
+[[nodiscard]] std::string long_number(double value);
 // Four significant digits, zeros kept: "0.5000", "1.002".
 [[nodiscard]] std::string factor_text(double value);
 // "[0, 3, 17]"; "[]" for the index of a scalar.

@@ -1,72 +1,21 @@
 #include "diff_command.h"
 
-#include "progress.h"
 #include "report_output.h"
-#include "run_directory.h"
 #include "selection_options.h"
+#include "stored_pair.h"
 #include "trace_argument.h"
 
-#include <ttrace/error.h>
-#include <ttrace/manifest.h>
-#include <ttrace/routing.h>
-#include <ttrace/trace_reader.h>
-
-#include <filesystem>
 #include <iostream>
 
 namespace po = boost::program_options;
 
 namespace ttrace::cli {
-namespace {
-
-struct TracePair {
-  std::string reference;
-  std::string candidate;
-  std::string run = {};  // folder made by check; empty: two traces were given
-};
-
-// The reference that went on with the candidate's choices of experts, where the run has one that
-// still fits.
-std::string reference_of(const std::string& run) {
-  const std::string rerouted = rerouted_reference(run);
-  if (!is_complete(rerouted)) {
-    return run + "/reference";
-  }
-  const std::string followed = read_manifest(rerouted).forced_routing;
-  return followed == digest_of(read_routing(Trace::open(run + "/candidate"))) ? rerouted
-                                                                              : run + "/reference";
-}
-
-TracePair find_traces(const std::vector<std::string>& folders) {
-  for (const auto& folder : folders) {
-    TTRACE_CHECK(std::filesystem::is_directory(folder), UsageError, "there is no folder ", folder);
-  }
-  if (folders.size() == 2) {
-    return {folders[0], folders[1]};
-  }
-  TTRACE_CHECK(folders.size() == 1,
-               UsageError,
-               "diff takes a reference and a candidate, or one folder made by ttrace check; ",
-               folders.size(),
-               " were given");
-  TTRACE_CHECK(is_run_directory(folders[0]),
-               UsageError,
-               folders[0],
-               " has no reference/ and candidate/ inside, so it was not made by ttrace check; give "
-               "a reference and a candidate");
-  return {reference_of(folders[0]), folders[0] + "/candidate", folders[0]};
-}
-
-}  // namespace
 
 Manual diff_manual() {
   po::options_description named("Options");
   add_selection_options(named);
   add_judging_options(named);
-  named.add_options()(
-      "partial",
-      "read what an interrupted step left: finished files, and of `.tmp` files what "
-      "was flushed; what is not there is no finding");
+  add_partial_option(named);
   add_report_options(named);
   add_help_option(named);
   return {
@@ -99,16 +48,8 @@ int run_diff(const Arguments& arguments) {
   judging.threads = options.threads;
   judging.selection = selection_of(values);
   read_judging_options(values, judging);
-  const TracePair traces = find_traces(words_of(values, "trace"));
-  const auto forced = forced_traces(traces.run);
-  judging.forced = forced ? &*forced : nullptr;
-  ProgressLine progress;
   const Report report =
-      compare(traces.reference,
-              traces.candidate,
-              judging,
-              progress,
-              values.count("partial") != 0 ? Completeness::kPartial : Completeness::kWhole);
+      judge(find_pair("diff", words_of(values, "trace")), judging, completeness_of(values));
   write_report(std::cout, report, options);
   return exit_code(report);
 }

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "command_line.h"
 #include "diff_command.h"
+#include "explain_command.h"
 #include "interrupt.h"
 #include "ls_command.h"
 #include "manual.h"
@@ -26,8 +27,9 @@ struct Command {
   int (*run)(const Arguments&);
 };
 
-constexpr std::array<Command, 6> kCommands{{{ttrace::cli::check_manual, ttrace::cli::run_check},
+constexpr std::array<Command, 7> kCommands{{{ttrace::cli::check_manual, ttrace::cli::run_check},
                                             {ttrace::cli::diff_manual, ttrace::cli::run_diff},
+                                            {ttrace::cli::explain_manual, ttrace::cli::run_explain},
                                             {ttrace::cli::ls_manual, ttrace::cli::run_ls},
                                             {ttrace::cli::show_manual, ttrace::cli::run_show},
                                             {ttrace::cli::verify_manual, ttrace::cli::run_verify},
@@ -42,7 +44,7 @@ void print_help(std::ostream& out) {
          "Commands:\n";
   for (const Command& command : kCommands) {
     const ttrace::cli::Manual manual = command.manual();
-    out << "  " << std::left << std::setw(8) << manual.name << manual.summary << '\n';
+    out << "  " << std::left << std::setw(9) << manual.name << manual.summary << '\n';
   }
   out << "\n`ttrace COMMAND --help` prints a command's options, `ttrace help --man` the man page,\n"
          "`ttrace --version` the version.\n"

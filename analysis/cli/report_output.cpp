@@ -42,20 +42,28 @@ ReportFormat format_of(const po::variables_map& values) {
   return format == "json" ? ReportFormat::kJson : ReportFormat::kText;
 }
 
-void add_report_options(po::options_description& named) {
-  add_format_option(named);
+void add_threads_option(po::options_description& named) {
   named.add_options()("threads",
                       po::value<int>()->default_value(0)->value_name("N"),
-                      "threads that compare; 0: all cores. The report does not depend on it")(
-      "max-report",
-      po::value<int>()->default_value(20)->value_name("N"),
-      "rows in the table of findings")(
+                      "threads that compare; 0: all cores. The report does not depend on it");
+}
+
+int threads_of(const po::variables_map& values) {
+  return whole_number(values, "threads", 0);
+}
+
+void add_report_options(po::options_description& named) {
+  add_format_option(named);
+  add_threads_option(named);
+  named.add_options()("max-report",
+                      po::value<int>()->default_value(20)->value_name("N"),
+                      "rows in the table of findings")(
       "no-color", "never colour; by default only on a terminal without NO_COLOR");
 }
 
 ReportOptions report_options(const po::variables_map& values) {
   ReportOptions options;
-  options.threads = whole_number(values, "threads", 0);
+  options.threads = threads_of(values);
   options.max_rows = static_cast<std::size_t>(whole_number(values, "max-report", 0));
   options.format = format_of(values);
   options.color = values.count("no-color") == 0 && terminal_with_color();

@@ -30,6 +30,10 @@ struct ReportOptions {
 void add_format_option(boost::program_options::options_description& named);
 [[nodiscard]] ReportFormat format_of(const boost::program_options::variables_map& values);
 
+// --threads; threads_of throws UsageError.
+void add_threads_option(boost::program_options::options_description& named);
+[[nodiscard]] int threads_of(const boost::program_options::variables_map& values);
+
 // --threads, --format, --max-report, --no-color
 void add_report_options(boost::program_options::options_description& named);
 // Throws UsageError. Colour only where stdout is a terminal and NO_COLOR is not set.

@@ -105,26 +105,11 @@ void print_placement(const Shard& shard) {
 
 // The tensor called `text`, or an error that names the nearest.
 const Match& find(const std::vector<Match>& tensors, const std::string& text, const Trace& trace) {
-  std::vector<std::string> known;
+  std::vector<std::string> ids;
   for (const Match& tensor : tensors) {
-    known.push_back(to_string(tensor.id));
-    if (known.back() == text) {
-      return tensor;
-    }
+    ids.push_back(to_string(tensor.id));
   }
-  TTRACE_CHECK(!known.empty(), UsageError, trace.directory(), " holds no tensor at all");
-  constexpr std::size_t kSuggested = 3;
-  std::string suggestions;
-  for (const std::string& id : nearest_few(text, known, kSuggested)) {
-    suggestions += (suggestions.empty() ? "" : ", ") + id;
-  }
-  TTRACE_THROW(UsageError,
-               "there is no tensor '",
-               text,
-               "' in ",
-               trace.directory(),
-               "; the nearest are ",
-               suggestions);
+  return tensors[find_tensor(ids, text, trace.directory())];
 }
 
 // What is printed: the logical tensor, or one rank's own.

@@ -1,9 +1,11 @@
 #include "trace_argument.h"
 
+#include "command_line.h"
 #include "run_directory.h"
 
 #include <ttrace/error.h>
 
+#include <algorithm>
 #include <filesystem>
 
 namespace ttrace::cli {
@@ -26,6 +28,23 @@ void require_trace_folder(const std::string& folder) {
                "/reference or ",
                folder,
                "/candidate");
+}
+
+std::size_t find_tensor(const std::vector<std::string>& ids,
+                        const std::string& id,
+                        const std::string& where) {
+  const auto found = std::find(ids.begin(), ids.end(), id);
+  if (found != ids.end()) {
+    return static_cast<std::size_t>(found - ids.begin());
+  }
+  TTRACE_CHECK(!ids.empty(), UsageError, where, " holds no tensor at all");
+  constexpr std::size_t kSuggested = 3;
+  std::string suggestions;
+  for (const std::string& known : nearest_few(id, ids, kSuggested)) {
+    suggestions += (suggestions.empty() ? "" : ", ") + known;
+  }
+  TTRACE_THROW(
+      UsageError, "there is no tensor '", id, "' in ", where, "; the nearest are ", suggestions);
 }
 
 }  // namespace ttrace::cli

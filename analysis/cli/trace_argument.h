@@ -5,6 +5,7 @@
 
 #include <boost/program_options.hpp>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -17,5 +18,10 @@ namespace ttrace::cli {
 // Throws UsageError where there is no folder, or one that `ttrace check` made and that holds
 // several traces.
 void require_trace_folder(const std::string& folder);
+
+// Where `id` stands among the ids of `where`. Throws UsageError that names the nearest ones.
+[[nodiscard]] std::size_t find_tensor(const std::vector<std::string>& ids,
+                                      const std::string& id,
+                                      const std::string& where);
 
 }  // namespace ttrace::cli

@@ -10,7 +10,7 @@ using ::testing::Not;
 
 using ManualTest = CliTest;
 
-const std::vector<std::string> kCommands{"check", "diff", "ls", "show", "verify", "merge"};
+const std::vector<std::string> kCommands{"check", "diff", "explain", "ls", "show", "verify", "merge"};
 
 TEST_F(ManualTest, CommittedManPageIsWhatTheProgramPrints) {
   const ProcessResult result = ttrace({"help", "--man"});

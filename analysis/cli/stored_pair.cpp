@@ -1,0 +1,72 @@
+#include "stored_pair.h"
+
+#include "progress.h"
+#include "run_directory.h"
+
+#include <ttrace/error.h>
+#include <ttrace/manifest.h>
+#include <ttrace/routing.h>
+#include <ttrace/trace_reader.h>
+
+#include <filesystem>
+#include <utility>
+
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+namespace {
+
+// The reference that went on with the candidate's choices of experts, where the run has one that
+// still fits.
+std::string reference_of(const std::string& run) {
+  const std::string rerouted = rerouted_reference(run);
+  if (!is_complete(rerouted)) {
+    return run + "/reference";
+  }
+  const std::string followed = read_manifest(rerouted).forced_routing;
+  return followed == digest_of(read_routing(Trace::open(run + "/candidate"))) ? rerouted
+                                                                              : run + "/reference";
+}
+
+}  // namespace
+
+StoredPair find_pair(const std::string& command, const std::vector<std::string>& folders) {
+  for (const auto& folder : folders) {
+    TTRACE_CHECK(std::filesystem::is_directory(folder), UsageError, "there is no folder ", folder);
+  }
+  if (folders.size() == 2) {
+    return {folders[0], folders[1]};
+  }
+  TTRACE_CHECK(folders.size() == 1,
+               UsageError,
+               command,
+               " takes a reference and a candidate, or one folder made by ttrace check; ",
+               folders.size(),
+               " were given");
+  TTRACE_CHECK(is_run_directory(folders[0]),
+               UsageError,
+               folders[0],
+               " has no reference/ and candidate/ inside, so it was not made by ttrace check; give "
+               "a reference and a candidate");
+  return {reference_of(folders[0]), folders[0] + "/candidate", folders[0]};
+}
+
+Report judge(const StoredPair& pair, DiffOptions options, Completeness completeness) {
+  const auto forced = forced_traces(pair.run);
+  options.forced = forced ? &*forced : nullptr;
+  ProgressLine progress;
+  return compare(pair.reference, pair.candidate, std::move(options), progress, completeness);
+}
+
+void add_partial_option(po::options_description& named) {
+  named.add_options()(
+      "partial",
+      "read what an interrupted step left: finished files, and of `.tmp` files what "
+      "was flushed; what is not there is no finding");
+}
+
+Completeness completeness_of(const po::variables_map& values) {
+  return values.count("partial") != 0 ? Completeness::kPartial : Completeness::kWhole;
+}
+
+}  // namespace ttrace::cli

@@ -1,0 +1,374 @@
+#include "analysis/explain.h"
+
+#include "analysis/bounds.h"
+#include "analysis/diff.h"
+#include "analysis/trace_builder.h"
+#include "support/temporary_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::scaled;
+using ::testing::StartsWith;
+using testing::TemporaryDirectory;
+using testing::TraceBuilder;
+using testing::wavy;
+
+constexpr std::int64_t kRows = 64;
+constexpr std::int64_t kColumns = 128;
+constexpr std::size_t kElements = kRows * kColumns;
+constexpr double kRounding = 0.0016;  // of the norm
+const std::string kFirst = "s0/m0/output/a/0";
+const std::string kSecond = "s0/m0/output/b/0";
+
+double norm_of(const std::vector<double>& values) {
+  double squares = 0.0;
+  for (const double value : values) {
+    squares += value * value;
+  }
+  return std::sqrt(squares);
+}
+
+std::vector<double> rounded(std::vector<double> values, double phase) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] *=
+        1.0 + std::sqrt(2.0) * kRounding * std::sin(static_cast<double>(i) * (1.7 + phase) + phase);
+  }
+  return values;
+}
+
+// What a line of arithmetic says: numbers, + x / ^2, sqrt(), max().
+class Calculator {
+ public:
+  explicit Calculator(const std::string& text) : text_(text) {}
+  double run() {
+    const double value = sum();
+    return at_ == text_.size() ? value : throw std::runtime_error(text_);
+  }
+
+ private:
+  bool take(const std::string& word) {
+    const bool found = text_.compare(at_, word.size(), word) == 0;
+    at_ += found ? word.size() : 0;
+    return found;
+  }
+  double sum() {
+    double value = product();
+    while (take(" + ")) {
+      value += product();
+    }
+    return value;
+  }
+  double product() {
+    double value = power();
+    for (;;) {
+      if (take(" x ")) {
+        value *= power();
+      } else if (take(" / ")) {
+        value /= power();
+      } else {
+        return value;
+      }
+    }
+  }
+  double power() {
+    const double value = single();
+    return take("^2") ? value * value : value;
+  }
+  double single() {
+    if (take("sqrt(")) {
+      const double value = std::sqrt(sum());
+      return take(")") ? value : throw std::runtime_error(text_);
+    }
+    if (take("max(")) {
+      const double left = sum();
+      const double right = take(", ") ? sum() : throw std::runtime_error(text_);
+      return take(")") ? std::max(left, right) : throw std::runtime_error(text_);
+    }
+    char* end = nullptr;
+    const double value = std::strtod(text_.c_str() + at_, &end);
+    at_ = static_cast<std::size_t>(end - text_.c_str());
+    return value;
+  }
+
+  std::string text_;
+  std::size_t at_ = 0;
+};
+
+// Two outputs of 64 rows that have five noise passes of one rounding, and forced passes.
+class Explain : public ::testing::Test {
+ protected:
+  Trace write(const std::string& name,
+              const std::string& pass,
+              const std::vector<double>& first,
+              const std::vector<double>& second) {
+    TraceBuilder builder(folder_ / name, pass);
+    builder.manifest.precision = "bf16";
+    builder.add(0, {kFirst, first, ElementType::kF32, {kRows, kColumns}, {}});
+    if (!second.empty()) {
+      builder.add(0, {kSecond, second, ElementType::kF32, {kRows, kColumns}, {}});
+    }
+    return builder.write();
+  }
+
+  static NoiseRow noise(const std::string& id, const std::vector<double>& values) {
+    const double size = kRounding * norm_of(values);
+    NoiseRow row = testing::noise_row(id, size, 1e-2);
+    row.along_reference = size * norm_of(values) / std::sqrt(kElements);
+    row.slices.assign(kRows, size * size / kRows);
+    row.slices.insert(row.slices.end(), kColumns, size * size / kColumns);
+    return row;
+  }
+
+  // `first_`, `second_` are the reference's, `..._given_` what operators make of the candidate's.
+  void compare(const std::vector<double>& first, const std::vector<double>& second) {
+    const Trace reference = write("reference", "reference", first_, second_);
+    if (with_noise_) {
+      testing::write_noise_passes(reference.directory(),
+                                  {noise(kFirst, first_), noise(kSecond, second_)});
+    }
+    const ForcedTraces forced{
+        write("wide", "forced", first_given_, second_given_),
+        write("native", "forced", rounded(first_given_, 0.1), rounded(second_given_, 0.1))};
+    options_.forced = with_forced_ ? &forced : nullptr;
+    report_ = diff(reference, write("candidate", "candidate", first, second), options_);
+  }
+
+  // What rules; kStructure where nothing does, which no test expects of a tensor that is right.
+  static CheckKind ruling(const Explanation& explanation) {
+    const auto found = std::find_if(explanation.checks.begin(),
+                                    explanation.checks.end(),
+                                    [](const BoundCheck& check) { return check.rules; });
+    return found == explanation.checks.end() ? CheckKind::kStructure : found->kind;
+  }
+  static const BoundCheck& check(const Explanation& explanation, CheckKind kind) {
+    return *std::find_if(explanation.checks.begin(),
+                         explanation.checks.end(),
+                         [&](const BoundCheck& each) { return each.kind == kind; });
+  }
+  static std::vector<CheckKind> kinds(const Explanation& explanation) {
+    std::vector<CheckKind> kinds;
+    for (const BoundCheck& each : explanation.checks) {
+      kinds.push_back(each.kind);
+    }
+    return kinds;
+  }
+  // Redoes every line that has its numbers; returns how many.
+  static int redo(const Explanation& explanation) {
+    int lines = 0;
+    for (const ArithmeticStep& step : explanation.arithmetic) {
+      if (!step.numbers.empty()) {
+        EXPECT_NEAR(Calculator(step.numbers).run(), step.value, 2e-5 * std::abs(step.value))
+            << step.what << " = " << step.numbers;
+        ++lines;
+      }
+    }
+    return lines;
+  }
+
+  const std::vector<double> first_ = wavy(kElements, 0.3);
+  const std::vector<double> second_ = wavy(kElements, 0.7);
+  std::vector<double> first_given_ = first_;
+  std::vector<double> second_given_ = second_;
+  bool with_noise_ = true;
+  bool with_forced_ = true;
+  DiffOptions options_;
+  TemporaryDirectory folder_;
+  Report report_;
+};
+
+TEST_F(Explain, TensorWithinItsBoundsHasAllOfThemAndTheNearestRules) {
+  compare(rounded(first_, 0.2), rounded(second_, 0.3));
+  const Explanation explanation = explain(report_, 1);
+  EXPECT_THAT(kinds(explanation),
+              ElementsAre(CheckKind::kStructure,
+                          CheckKind::kOperator,
+                          CheckKind::kOperatorSlice,
+                          CheckKind::kOperatorFactor,
+                          CheckKind::kWhole,
+                          CheckKind::kSlice,
+                          CheckKind::kFactor));
+  double largest = 0.0;
+  for (const BoundCheck& each : explanation.checks) {
+    EXPECT_TRUE(each.holds) << name_of(each.kind);
+    largest = std::max(largest, each.share);
+  }
+  EXPECT_EQ(check(explanation, ruling(explanation)).share, largest);
+  EXPECT_GT(largest, 0.1);
+  EXPECT_THAT(explanation.sentence, StartsWith("within bound: at most 0."));
+  EXPECT_EQ(exit_code(explanation), 0);
+}
+
+TEST_F(Explain, ArithmeticCanBeRedoneFromItsOwnNumbers) {
+  compare(rounded(first_, 0.2), rounded(second_, 0.3));
+  const Explanation explanation = explain(report_, 1);
+  EXPECT_EQ(redo(explanation), 11);
+  const double s = kRounding * norm_of(second_);
+  const double flips = 2.0 * unit_in_last_place(ElementType::kF32, 1.05);
+  EXPECT_NEAR(check(explanation, CheckKind::kWhole).bound, 2.0 * std::hypot(s, flips), 1e-6);
+}
+
+TEST_F(Explain, ArithmeticOfAClassDefaultCanBeRedone) {
+  with_noise_ = false;
+  with_forced_ = false;
+  compare(rounded(first_, 0.2), rounded(second_, 0.3));
+  const Explanation explanation = explain(report_, 1);
+  EXPECT_EQ(redo(explanation), 1);
+  EXPECT_EQ(ruling(explanation), CheckKind::kWhole);
+  EXPECT_NEAR(explanation.arithmetic.at(0).value, explanation.tensor.comparison->bound, 1e-12);
+}
+
+TEST_F(Explain, WrongOperatorRulesAndIsTheFirstDivergence) {
+  compare(rounded(first_, 0.2), scaled(second_, 1.5));
+  const Explanation explanation = explain(report_, 1);
+  EXPECT_EQ(ruling(explanation), CheckKind::kOperator);
+  EXPECT_FALSE(check(explanation, CheckKind::kWhole).holds);
+  EXPECT_TRUE(explanation.is_first_divergence);
+  EXPECT_THAT(explanation.sentence,
+              AllOf(StartsWith("DIVERGED, the first divergence: "), HasSubstr("operators make")));
+  EXPECT_THAT(explanation.where_to_look, HasSubstr("the forward of b"));
+  EXPECT_EQ(explanation.before, 1U);
+  EXPECT_EQ(explanation.wrong_before, 0U);
+  ASSERT_EQ(explanation.upstream.size(), 1U);
+  EXPECT_EQ(explanation.upstream[0].id, kFirst);
+  EXPECT_EQ(explanation.upstream[0].relation, "nearest to its bound, just before");
+  EXPECT_EQ(exit_code(explanation), 1);
+}
+
+TEST_F(Explain, RowThatRulesIsNamedWithTheRankThatHoldsIt) {
+  std::vector<double> wrong = rounded(second_, 0.3);
+  for (std::size_t i = 5 * kColumns; i < 6 * kColumns; ++i) {
+    wrong[i] *= 1.019;
+  }
+  with_forced_ = false;
+  compare(rounded(first_, 0.2), wrong);
+  const Explanation explanation = explain(report_, 1);
+  EXPECT_EQ(ruling(explanation), CheckKind::kSlice);
+  EXPECT_TRUE(check(explanation, CheckKind::kWhole).holds);
+  const BoundCheck& slice = check(explanation, CheckKind::kSlice);
+  EXPECT_EQ(slice.where, "rows 5:6 of dimension 0");
+  EXPECT_THAT(slice.ranks, ElementsAre(0));
+}
+
+TEST_F(Explain, InheritedTensorNamesTheFindingThatItComesFrom) {
+  second_given_ = scaled(second_, 1.5);
+  compare(scaled(first_, 1.5), rounded(second_given_, 0.3));
+  const Explanation explanation = explain(report_, 1);
+  EXPECT_EQ(explanation.tensor.status, Status::kInherited);
+  EXPECT_EQ(check(explanation, ruling(explanation)).tier, Tier::kT1);
+  EXPECT_FALSE(check(explanation, CheckKind::kWhole).holds);
+  EXPECT_THAT(explanation.sentence, AllOf(StartsWith("inherited: "), HasSubstr("from " + kFirst)));
+  EXPECT_EQ(explanation.wrong_before, 1U);
+  ASSERT_FALSE(explanation.upstream.empty());
+  EXPECT_EQ(explanation.upstream[0].id, kFirst);
+  EXPECT_THAT(explanation.upstream[0].relation, StartsWith("first divergence, wrong"));
+  EXPECT_EQ(exit_code(explanation), 0);
+}
+
+TEST_F(Explain, RoundingsThatAddedUpComeFromNoFinding) {
+  second_given_ = scaled(second_, 1.005);  // bound: 0.0032
+  compare(rounded(first_, 0.2), rounded(second_given_, 0.3));
+  const Explanation explanation = explain(report_, 1);
+  EXPECT_EQ(explanation.tensor.status, Status::kInherited);
+  EXPECT_THAT(explanation.sentence, HasSubstr("roundings that added up"));
+}
+
+TEST_F(Explain, MissingTensorIsDecidedByStructureAlone) {
+  compare(rounded(first_, 0.2), {});
+  const Explanation explanation = explain(report_, 1);
+  EXPECT_THAT(kinds(explanation), ElementsAre(CheckKind::kStructure));
+  EXPECT_TRUE(explanation.checks[0].rules);
+  EXPECT_THAT(explanation.arithmetic, IsEmpty());
+  EXPECT_THAT(explanation.smallest_seen, IsEmpty());
+  EXPECT_THAT(explanation.sentence, HasSubstr("no rank of the candidate recorded it"));
+}
+
+TEST_F(Explain, ToleranceAskedForStandsInForTheBoundFromNoise) {
+  options_.tolerance.add_rtol("0.1");
+  compare(rounded(first_, 0.2), rounded(second_, 0.3));
+  const Explanation explanation = explain(report_, 1);
+  EXPECT_THAT(kinds(explanation), ElementsAre(CheckKind::kStructure, CheckKind::kTolerance));
+  EXPECT_LT(check(explanation, CheckKind::kTolerance).value, 0.1);
+}
+
+// Of an error that lies in one row, less is enough; of a factor still less.
+TEST_F(Explain, SmallestErrorsAreThoseThatTheBoundsAdmit) {
+  compare(rounded(first_, 0.2), rounded(second_, 0.3));
+  const Explanation explanation = explain(report_, 1);
+  const auto relative = [&](CheckKind kind) {
+    const auto found = std::find_if(explanation.smallest_seen.begin(),
+                                    explanation.smallest_seen.end(),
+                                    [&](const SmallestSeen& each) { return each.kind == kind; });
+    return found == explanation.smallest_seen.end() ? 0.0 : found->relative;
+  };
+  EXPECT_NEAR(relative(CheckKind::kWhole), 2.0 * kRounding, 1e-5);
+  EXPECT_NEAR(relative(CheckKind::kOperator), 2.0 * kRounding, 1e-4);
+  EXPECT_GT(relative(CheckKind::kOperatorSlice), 0.0);
+  EXPECT_LT(relative(CheckKind::kOperatorSlice), relative(CheckKind::kOperator));
+  EXPECT_GT(relative(CheckKind::kOperatorFactor), 0.0);
+  EXPECT_LT(relative(CheckKind::kOperatorFactor), relative(CheckKind::kOperator));
+}
+
+TEST_F(Explain, TextGoesFromTheVerdictToWhatWouldHaveBeenSeen) {
+  compare(rounded(first_, 0.2), scaled(second_, 1.5));
+  std::ostringstream out;
+  write_text(out, explain(report_, 1));
+  const std::string text = out.str();
+  std::size_t last = 0;
+  for (const char* part : {"s0/m0/output/b/0\nDIVERGED, ",
+                           "error: ||c - r|| ",
+                           "\nbounds; the one that rules is marked *:\n",
+                           "\n  *  T1 its own operators, R  ",
+                           "\n     T2 the whole tensor  ",
+                           "\narithmetic, by docs/verdict.md",
+                           "scale^2 = s^2 + (2 ulp(max |r|))^2 = ",
+                           "\nprobable cause: ",
+                           "\nwhere to look: ",
+                           "\nbefore it: 1 tensor, 0 of them wrong\n",
+                           "\nsmallest error that would have been seen"}) {
+    const std::size_t at = text.find(part, last);
+    ASSERT_NE(at, std::string::npos) << part << " is not in\n" << text;
+    last = at;
+  }
+  EXPECT_THAT(text, Not(HasSubstr(" \n")));
+}
+
+TEST_F(Explain, JsonIsTheReportsObjectWithTheExplanationAdded) {
+  compare(rounded(first_, 0.2), scaled(second_, 1.5));
+  std::ostringstream whole;
+  write_json(whole, report_);
+  std::ostringstream one;
+  write_json(one, explain(report_, 1));
+  const auto expected = nlohmann::json::parse(whole.str())["tensors"][1];
+  const auto found = nlohmann::json::parse(one.str());
+  for (const auto& [key, value] : expected.items()) {
+    EXPECT_EQ(found.at(key), value) << key;
+  }
+  ASSERT_EQ(found["checks"].size(), 7U);
+  EXPECT_EQ(found["checks"][1]["check"], "operator");
+  EXPECT_EQ(found["checks"][1]["rules"], true);
+  EXPECT_TRUE(found["checks"][0]["value"].is_null());
+  EXPECT_EQ(found["is_first_divergence"], true);
+  EXPECT_EQ(found["upstream"][0]["id"], kFirst);
+  EXPECT_GT(found["smallest_seen"].size(), 3U);
+}
+
+}  // namespace
+}  // namespace ttrace
