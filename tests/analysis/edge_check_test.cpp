@@ -1,7 +1,6 @@
 #include "analysis/edge_check.h"
 
 #include "analysis/diff.h"
-#include "analysis/text_report.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 
