@@ -80,8 +80,7 @@ TEST(Capture, ModuleThatTakesAnotherOnesResultIsAnEdge) {
   });
   EXPECT_THAT(captured.edges(),
               ElementsAre("s0/m0/input/norm/0 <- s0/m0/output/first/0",
-                          "s0/m0/input/block_scope/0 <- s0/m0/output/norm/0",
-                          "s0/m0/input/block/0 <- s0/m0/output/norm/0"));
+                          "s0/m0/input/block_scope/0 <- s0/m0/output/norm/0"));
 }
 
 TEST(Capture, ResultThatSomethingWroteToOrCopiedIsNoSource) {
