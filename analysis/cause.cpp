@@ -86,6 +86,14 @@ Observation whole_operator_error(const OperatorResidual& residual) {
 
 }  // namespace
 
+TensorPair pair_of(const MergeResult& reference, const MergeResult& candidate) {
+  return {reference.shape,
+          reference.type,
+          reference.bytes.data(),
+          candidate.type,
+          candidate.bytes.data()};
+}
+
 Symptom symptom_of(MergeDefect defect) {
   switch (defect) {
     case MergeDefect::kShapesContradict:

@@ -33,6 +33,9 @@ struct TensorPair {
   const void* candidate = nullptr;
 };
 
+// Points into both. Requires: whole tensors of one shape.
+[[nodiscard]] TensorPair pair_of(const MergeResult& reference, const MergeResult& candidate);
+
 // NaN and Inf that the two sides do not have at the same places, in the same sign.
 [[nodiscard]] std::optional<Observation> nonfinite_difference(const TensorPair& pair);
 

@@ -69,14 +69,6 @@ double squared(double value) {
   return value * value;
 }
 
-TensorPair pair_of(const MergeResult& reference, const MergeResult& candidate) {
-  return {reference.shape,
-          reference.type,
-          reference.bytes.data(),
-          candidate.type,
-          candidate.bytes.data()};
-}
-
 // What the layout rounds beside, relative to the operators' own roundings.
 double growth_of(const OperatorResidual& residual) {
   const double own = std::max(residual.native, residual.rounding);

@@ -261,14 +261,6 @@ bool rescaled(const Match& match) {
          !are_powers_of_two(match.reference, match.candidate);
 }
 
-TensorPair pair_of(const MergeResult& reference, const MergeResult& candidate) {
-  return {reference.shape,
-          reference.type,
-          reference.bytes.data(),
-          candidate.type,
-          candidate.bytes.data()};
-}
-
 void observe_nonfinite(const Match& match,
                        const Statistics& statistics,
                        const TensorPair& pair,

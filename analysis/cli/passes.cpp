@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 namespace ttrace::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kPoll{20};
+constexpr std::chrono::milliseconds kPollPasses{20};
 // A program whose last step was traced ends by itself about now; mpirun takes a second longer when
 // it is asked to.
 constexpr std::chrono::milliseconds kOwnEnd{500};
@@ -136,7 +136,7 @@ void wait_for_own_end(Program& program) {
   const auto limit = std::chrono::steady_clock::now() + kOwnEnd;
   while (!program.exit_status() && interrupt_signal() == 0 &&
          std::chrono::steady_clock::now() < limit) {
-    wait_or_interrupt(kPoll);
+    wait_or_interrupt(kPollPasses);
   }
 }
 
@@ -207,7 +207,7 @@ double run_pass(const Pass& pass,
                 " (--timeout) and was ended; its log tells how far it came";
     } else {
       tick(elapsed());
-      wait_or_interrupt(kPoll);
+      wait_or_interrupt(kPollPasses);
     }
   }
   program.end(grace);

@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kPoll{5};
+constexpr std::chrono::milliseconds kPollProcess{5};
 constexpr std::chrono::seconds kGiveUp{10};  // after SIGKILL
 
 // A file descriptor that closes itself.
@@ -177,7 +177,7 @@ void Program::end(std::chrono::milliseconds grace) {
         kill(pid, SIGTERM);
       }
     }
-    wait_or_interrupt(kPoll);
+    wait_or_interrupt(kPollProcess);
   }
 }
 

@@ -15,11 +15,10 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::kOutput;
 using testing::TemporaryDirectory;
 using testing::Tensor;
 using testing::TraceBuilder;
-
-constexpr auto kOutput = "s0/m0/output/fc/0";
 
 class Compatibility : public ::testing::Test {
  protected:

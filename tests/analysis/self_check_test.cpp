@@ -19,12 +19,12 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::kOutput;
 using testing::TemporaryDirectory;
 using testing::Tensor;
 using testing::TraceBuilder;
 using testing::wavy;
 
-constexpr auto kOutput = "s0/m0/output/fc/0";
 constexpr auto kSent = "s0/m0/sent/decoder.layers.0/0";
 constexpr auto kReceived = "s0/m0/received/decoder.layers.0/0";
 constexpr auto kIn = "s0/collective_input/tp-0.3/0";

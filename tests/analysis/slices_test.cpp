@@ -24,6 +24,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::kOutput;
 using testing::TemporaryDirectory;
 using testing::Tensor;
 using testing::TraceBuilder;
@@ -117,7 +118,6 @@ TEST_F(SumShards, AFlatRangeHoldsItsElements) {
   EXPECT_EQ(shards.at(0).sums.difference, 4 + 5 + 6 + 7 + 8 + 9 + 10 + 11 + 12 + 13 + 14);
 }
 
-constexpr auto kOutput = "s0/m0/output/fc/0";
 constexpr auto kAttention = "s0/m0/output/self_attention.core_attention/0";
 
 // A tensor [16, 32] on eight ranks that hold 4 of its columns each; noise passes moved every

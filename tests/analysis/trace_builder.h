@@ -20,6 +20,8 @@
 
 namespace ttrace::testing {
 
+inline constexpr auto kOutput = "s0/m0/output/fc/0";  // wherever one tensor is enough
+
 // A tensor of one rank. Without shape it has one dimension, without placement it is whole.
 struct Tensor {
   std::string id;

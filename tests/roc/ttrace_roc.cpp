@@ -4,6 +4,7 @@
 #include "roc/page.h"
 #include "roc/plan.h"
 #include "roc/runner.h"
+#include "support/experiment_output.h"
 #include "support/temporary_directory.h"
 
 #include <ttrace/error.h>
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -60,24 +60,6 @@ po::options_description description(Options& options, std::string& keys) {
   return result;
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  if (path.empty()) {
-    return;
-  }
-  std::ofstream file(path);
-  file << text;
-  TTRACE_CHECK(file.flush().good(), UsageError, "cannot write ", path);
-}
-
-std::string command_of(int argc, char** argv) {
-  std::string command = "./dev roc";
-  for (int i = 1; i < argc; ++i) {
-    command += " ";
-    command += argv[i];
-  }
-  return command;
-}
-
 int measure(const Options& asked, const std::string& command) {
   TTRACE_CHECK(asked.run.jobs >= 1 && asked.run.timeout_s >= 1,
                UsageError,
@@ -102,9 +84,9 @@ int measure(const Options& asked, const std::string& command) {
   const Outcomes outcomes = run_plan(plan, options);
   line.clear();
   const std::string picture = asked.plot.empty() ? "" : fs::path(asked.plot).filename().string();
-  write_file(asked.json, json_of(plan, outcomes, command).dump(1) + "\n");
-  write_file(asked.plot, plot_of(plan, outcomes));
-  write_file(asked.page, page_of(plan, outcomes, command, picture));
+  testing::write_if_asked(asked.json, json_of(plan, outcomes, command).dump(1) + "\n");
+  testing::write_if_asked(asked.plot, plot_of(plan, outcomes));
+  testing::write_if_asked(asked.page, page_of(plan, outcomes, command, picture));
   if (asked.page.empty()) {
     std::cout << page_of(plan, outcomes, command, picture) << '\n';
   }
@@ -131,7 +113,7 @@ int run(int argc, char** argv) {
   if (values.contains("keys")) {
     options.choice.keys = keys;
   }
-  return measure(options, command_of(argc, argv));
+  return measure(options, testing::command_text("roc", argc, argv));
 }
 
 }  // namespace

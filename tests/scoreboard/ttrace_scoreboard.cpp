@@ -3,6 +3,7 @@
 #include "analysis/cli/progress.h"
 #include "scoreboard/page.h"
 #include "scoreboard/runner.h"
+#include "support/experiment_output.h"
 
 #include <ttrace/error.h>
 
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -113,24 +113,6 @@ class WorkFolder {
   std::string path_;
 };
 
-void write_file(const std::string& path, const std::string& text) {
-  if (path.empty()) {
-    return;
-  }
-  std::ofstream file(path);
-  file << text;
-  TTRACE_CHECK(file.flush().good(), UsageError, "cannot write ", path);
-}
-
-std::string command_of(int argc, char** argv) {
-  std::string command = "./dev scoreboard";
-  for (int i = 1; i < argc; ++i) {
-    command += " ";
-    command += argv[i];
-  }
-  return command;
-}
-
 int score(const Options& asked, const std::string& command) {
   const Catalogue catalogue = read_catalogue(TTRACE_SOURCE "/examples/megatron_mini/bugs.yaml");
   const Plan plan = make_plan(catalogue, asked.choice);
@@ -146,8 +128,8 @@ int score(const Options& asked, const std::string& command) {
   };
   const Outcomes outcomes = run_plan(catalogue, plan, options);
   line.clear();
-  write_file(asked.json, json_of(catalogue, plan, outcomes, command).dump(1) + "\n");
-  write_file(asked.page, page_of(catalogue, plan, outcomes, command));
+  testing::write_if_asked(asked.json, json_of(catalogue, plan, outcomes, command).dump(1) + "\n");
+  testing::write_if_asked(asked.page, page_of(catalogue, plan, outcomes, command));
   if (asked.page.empty()) {
     std::cout << page_of(catalogue, plan, outcomes, command) << '\n';
   }
@@ -175,7 +157,7 @@ int run(int argc, char** argv) {
            "runs raise an alarm; else 1; 2 for\nbad usage.\n";
     return 0;
   }
-  return score(read_options(values, options, filter, precision), command_of(argc, argv));
+  return score(read_options(values, options, filter, precision), testing::command_text("scoreboard", argc, argv));
 }
 
 }  // namespace

@@ -14,8 +14,6 @@ using namespace testing;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kOutput = "s0/m0/output/a/0";
-
 // Row i of the result is row order[i].
 Matrix rows_in(const Matrix& matrix, std::size_t columns, const Order& order) {
   Matrix result;
@@ -27,16 +25,7 @@ Matrix rows_in(const Matrix& matrix, std::size_t columns, const Order& order) {
   return result;
 }
 
-class ArrangementDiagnosis : public DiagnosisTest {
- protected:
-  Diagnosis when(const Matrix& reference,
-                 const Matrix& candidate,
-                 const std::vector<std::int64_t>& shape) {
-    add_reference(kOutput, reference, shape);
-    add_candidate(kOutput, candidate, shape);
-    return diagnosis(kOutput);
-  }
-};
+class ArrangementDiagnosis : public DiagnosisTest {};
 
 TEST_F(ArrangementDiagnosis, ASequenceThatIsOneTokenOffIsShifted) {
   const Matrix values = random_values(std::size_t{41} * 8, 1);

@@ -84,6 +84,16 @@ inline DimPlacement share(std::int64_t size, int index, int count) {
 
 class DiagnosisTest : public ::testing::Test {
  protected:
+  static constexpr auto kOutput = "s0/m0/output/a/0";
+
+  // Of a run whose only output is `candidate` where the reference has `reference`.
+  Diagnosis when(const Matrix& reference,
+                 const Matrix& candidate,
+                 const std::vector<std::int64_t>& shape) {
+    add_reference(kOutput, reference, shape);
+    add_candidate(kOutput, candidate, shape);
+    return diagnosis(kOutput);
+  }
   // Of the first divergence, whose id must be `id`; bounds of 1e-3 wherever values may differ.
   Diagnosis diagnosis(const std::string& id) {
     const Report report = report_of_run();

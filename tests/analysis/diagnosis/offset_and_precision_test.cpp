@@ -13,8 +13,6 @@ using namespace testing;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kOutput = "s0/m0/output/a/0";
-
 // To the nearest number of `type`.
 Matrix rounded(const Matrix& values, ElementType type) {
   const auto count = static_cast<std::int64_t>(values.size());
@@ -25,16 +23,7 @@ Matrix rounded(const Matrix& values, ElementType type) {
   return result;
 }
 
-class OffsetDiagnosis : public DiagnosisTest {
- protected:
-  Diagnosis when(const Matrix& reference,
-                 const Matrix& candidate,
-                 const std::vector<std::int64_t>& shape) {
-    add_reference(kOutput, reference, shape);
-    add_candidate(kOutput, candidate, shape);
-    return diagnosis(kOutput);
-  }
-};
+class OffsetDiagnosis : public DiagnosisTest {};
 
 TEST_F(OffsetDiagnosis, ANumberAddedEverywhereIsFitted) {
   const Matrix values = random_values(512, 1);
