@@ -33,7 +33,7 @@ constexpr std::int64_t kTokens = 4096;
 constexpr std::int64_t kChannels = 256;
 constexpr auto kElements = static_cast<std::size_t>(kTokens * kChannels);
 constexpr int kPasses = 5;
-constexpr auto kOutput = "s0/m0/output/decoder.layers.0/0";
+constexpr auto kLayer = "s0/m0/output/decoder.layers.0/0";
 constexpr auto kGradient = "s0/main_grad/decoder.layers.0.weight/0";
 const double kTiny = std::ldexp(1.0, -20);  // 0.95e-6; a power of two, so that nothing rounds
 
@@ -176,7 +176,7 @@ class Judgement : public ::testing::Test {
   TensorVerdict verdict_of_output(const std::function<void(std::vector<double>&)>& wrong) {
     std::vector<double> candidate = in_bf16().candidate;
     wrong(candidate);
-    return verdict(kOutput, in_bf16(), candidate);
+    return verdict(kLayer, in_bf16(), candidate);
   }
 
   // Of a BF16 gradient of about 1e-6 that is `times` what it should be.
@@ -198,7 +198,7 @@ TEST_F(Judgement, LastBitsOfBF16ThatDifferAreWithinBound) {
 
 TEST_F(Judgement, ErrorsOfAMillionthInF32AreWithinBound) {
   const Situation situation(ElementType::kF32, with_error_of_a_millionth);
-  const TensorVerdict tensor = verdict(kOutput, situation, situation.candidate);
+  const TensorVerdict tensor = verdict(kLayer, situation, situation.candidate);
   EXPECT_NEAR(tensor.comparison->relative_error, 1.0e-6, 0.1e-6);
   EXPECT_EQ(tensor.origin, BoundOrigin::kNoise);
   EXPECT_EQ(tensor.status, Status::kWithin) << tensor.cause;
@@ -272,7 +272,7 @@ TEST_F(Judgement, OneZeroedChannelOf256IsFoundAndNamed) {
 
 TEST_F(Judgement, ZerosOnBothSidesAreWithinBound) {
   const Situation zeros = smaller(in_bf16(), 0.0);
-  const TensorVerdict tensor = verdict(kOutput, zeros, zeros.candidate);
+  const TensorVerdict tensor = verdict(kLayer, zeros, zeros.candidate);
   EXPECT_EQ(tensor.status, Status::kWithin) << tensor.cause;
   EXPECT_EQ(tensor.comparison->relative_error, 0.0);
 }
