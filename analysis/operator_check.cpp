@@ -1,6 +1,5 @@
 #include "analysis/operator_check.h"
 
-#include "analysis/limits.h"
 #include "analysis/slices.h"
 
 #include <ttrace/slices.h>
@@ -17,11 +16,8 @@ namespace ttrace {
 namespace {
 
 constexpr int kTwinWeight = 5;  // of a slice's own noise, against that of slices of its size
-// Of operator_limit().
-constexpr double kSliceOverWhole = 1.5;
-constexpr double kGroupOverWhole = 1.25;
-constexpr double kFactorLimit = 8.0;
-constexpr double kLargestOverUsualRounding = 2.4;  // half a unit in the last place, at a power of two
+constexpr double kLargestOverUsualRounding =
+    2.4;  // half a unit in the last place, at a power of two
 
 template <class Index>
 void add_to(Index& index, const Trace& trace) {
@@ -72,33 +68,38 @@ double growth_of(const OperatorResidual& residual) {
   return own > 0.0 ? squared(residual.scale() / own) : 1.0;
 }
 
+// The candidate's and the native pass's differences from the wide one, slice by slice.
+struct Parts {
+  TensorPair pair;  // with the candidate
+  Slices candidate;
+  Slices twin;
+};
+
+// `limits`: of slice and group.
 std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
-                                              const Slices& twin,
-                                              const TensorPair& pair,
-                                              const Slices& slices,
+                                              const Parts& parts,
+                                              SliceBound limits,
                                               const Match& match,
                                               std::int64_t head) {
   TensorNoise noise;
   noise.mean_squared = squared(residual.native);
   noise.passes = kTwinWeight;
-  for (const SliceSums& slice : twin.sums) {
+  for (const SliceSums& slice : parts.twin.sums) {
     noise.slices.push_back(slice.difference_squared);
   }
   noise.largest_slices.assign(noise.slices.size(), 0.0);
-  SliceBound bound;
-  bound.noise = &noise;
-  bound.growth = growth_of(residual);
-  bound.relative_squared =
-      bound.growth * squared(residual.rounding) / slices.all.reference_squared;
-  bound.limit = kSliceOverWhole * residual.limit;
-  bound.group_limit = kGroupOverWhole * residual.limit;
-  return worst_slice(pair, slices, {bound, match.candidate, head});
+  limits.noise = &noise;
+  limits.growth = growth_of(residual);
+  limits.relative_squared =
+      limits.growth * squared(residual.rounding) / parts.candidate.all.reference_squared;
+  return worst_slice(parts.pair, parts.candidate, {limits, match.candidate, head});
 }
 
 // Nothing of tensors without slices.
 std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
-                                               const Slices& twin,
-                                               const Slices& slices) {
+                                               const Parts& parts,
+                                               double limit) {
+  const Slices& twin = parts.twin;
   double variance = 0.0;
   for (const Slicing& slicing : twin.slicings) {
     double sum = 0.0;
@@ -107,16 +108,17 @@ std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
     }
     variance = std::max(variance, sum);
   }
-  if (twin.slicings.empty() || !(slices.all.reference_squared > 0.0)) {
+  const SliceSums& all = parts.candidate.all;
+  if (twin.slicings.empty() || !(all.reference_squared > 0.0)) {
     return std::nullopt;
   }
-  const double norm_squared = slices.all.reference_squared;
+  const double norm_squared = all.reference_squared;
   FactorComparison result;
-  result.deviation = slices.all.along_reference / norm_squared;
-  result.scale = std::sqrt((squared(twin.all.along_reference) + variance) *
-                               growth_of(residual) / squared(norm_squared) +
+  result.deviation = all.along_reference / norm_squared;
+  result.scale = std::sqrt((squared(twin.all.along_reference) + variance) * growth_of(residual) /
+                               squared(norm_squared) +
                            squared(rounding_error(ElementType::kF32)));
-  result.bound = kFactorLimit * result.scale;
+  result.bound = limit * result.scale;
   return result;
 }
 
@@ -135,7 +137,10 @@ double squared_addends(const Match& match) {
 
 }  // namespace
 
-OperatorCheck::OperatorCheck(const ForcedTraces& traces, const Trace& candidate) {
+OperatorCheck::OperatorCheck(const ForcedTraces& traces,
+                             const Trace& candidate,
+                             const Limits& limits)
+    : limits_(limits) {
   add_to(wide_, traces.wide);
   add_to(native_, traces.native);
   std::set<std::string> with_addends;
@@ -155,9 +160,8 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces, const Trace& candidate)
       }
     }
   }
-  std::erase_if(without_addends_, [&](const auto& entry) {
-    return with_addends.contains(entry.first);
-  });
+  std::erase_if(without_addends_,
+                [&](const auto& entry) { return with_addends.contains(entry.first); });
 }
 
 // Every rank of a sum has its own part; the second term of e^2 is shared out among them.
@@ -227,14 +231,19 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                                (other_grid ? squared_other_grid(match, *error) : 0.0));
   result.factor = error->factor();
   result.native_factor = own->factor();
-  result.limit = operator_limit(match.id.kind);
+  const TensorClass tensor_class = class_of(match.id.kind, expected.shape.size());
+  const auto limit = [&](Statistic statistic) { return limits_.of({tensor_class, statistic}); };
+  result.limit = limit(Statistic::kOperator);
   if (result.error > 0.0) {
-    const Slices of_twin = sum_slices(pair_of(expected, twin));
     const TensorPair pair = pair_of(expected, candidate);
-    const Slices slices = sum_slices(pair);
-    result.slice = compare_slices(result, of_twin, pair, slices, match, head);
-    result.in_noise = compare_factor(result, of_twin, slices);
+    const Parts parts{pair, sum_slices(pair), sum_slices(pair_of(expected, twin))};
+    SliceBound of_parts;
+    of_parts.limit = limit(Statistic::kOperatorSlice);
+    of_parts.group_limit = limit(Statistic::kOperatorGroup);
+    result.slice = compare_slices(result, parts, of_parts, match, head);
+    result.in_noise = compare_factor(result, parts, limit(Statistic::kOperatorFactor));
     if (other_grid && result.in_noise) {
+      result.in_noise->granted = unit;
       result.in_noise->bound += unit;
     }
   }

@@ -80,6 +80,11 @@ std::string_view name_of(Symptom symptom) {
   return "";
 }
 
+double FactorComparison::needed_limit() const {
+  const double beyond = std::max(0.0, std::abs(deviation) - granted);
+  return beyond == 0.0 ? 0.0 : beyond / scale;
+}
+
 double OperatorResidual::scale() const {
   return std::hypot(std::max(native, rounding), structure);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "analysis/diagnosis/diagnosis.h"
+#include "analysis/limits.h"
 #include "analysis/tolerance.h"
 
 #include <ttrace/manifest.h>
@@ -75,6 +76,8 @@ struct SliceComparison {
   double error = 0.0;      // ||c - r|| over it
   double q = 0.0;          // error over its own noise scale
   double bound = 0.0;
+  double slice_q = 0.0;  // largest of any row or index of a dimension
+  double group_q = 0.0;  // largest of any head or shard
 
   [[nodiscard]] bool beyond() const { return error > bound; }
 };
@@ -83,9 +86,12 @@ struct SliceComparison {
 struct FactorComparison {
   double deviation = 0.0;  // <c - r, r> / <r, r>
   double scale = 0.0;      // its noise
-  double bound = 0.0;
+  double bound = 0.0;      // limit x scale, and what is granted
+  double granted = 0.0;    // by no noise: see operator_check.h
 
   [[nodiscard]] bool beyond() const { return deviation > bound || deviation < -bound; }
+  // The limit that it takes to be within bound; 0 where what is granted does.
+  [[nodiscard]] double needed_limit() const;
 };
 
 // Candidate c against reference r, both whole logical tensors. Norms are Frobenius norms over the
@@ -114,16 +120,16 @@ struct Comparison {
 
 // What a tensor's own operators got wrong; see operator_check.h. Norms are Frobenius norms.
 struct OperatorResidual {
-  double error = 0.0;          // ||c - f||
-  double native = 0.0;         // ||n - f||
-  double rounding = 0.0;       // u ||c||
-  double structure = 0.0;      // e
-  double limit = 0.0;          // largest R that passes
-  double factor = 0.0;         // <c, f> / <f, f>
-  double native_factor = 0.0;  // <n, f> / <f, f>
-  std::optional<SliceComparison> slice = {};        // of a tensor that has slices
-  std::optional<FactorComparison> in_noise = {};    // the same
-  
+  double error = 0.0;                             // ||c - f||
+  double native = 0.0;                            // ||n - f||
+  double rounding = 0.0;                          // u ||c||
+  double structure = 0.0;                         // e
+  double limit = 0.0;                             // largest R that passes
+  double factor = 0.0;                            // <c, f> / <f, f>
+  double native_factor = 0.0;                     // <n, f> / <f, f>
+  std::optional<SliceComparison> slice = {};      // of a tensor that has slices
+  std::optional<FactorComparison> in_noise = {};  // the same
+
   [[nodiscard]] double scale() const;
   // R; 0 where the error is 0, Inf where only the scale is.
   [[nodiscard]] double residual() const;
@@ -153,9 +159,10 @@ struct TensorVerdict {
   Tier tier = Tier::kT2;
   Status status = Status::kWithin;
   BoundOrigin origin = BoundOrigin::kExact;
-  std::string bound_source;                  // "5 noise passes x 2 (default limit)"
-  std::optional<RoutingFlips> flips;         // of choices of experts; then no comparison
-  std::optional<OperatorResidual> residual;  // absent without forced passes
+  TensorClass tensor_class = TensorClass::kActivation;  // whose limits it was judged by
+  std::string bound_source;                             // "5 noise passes x 2 (default limit)"
+  std::optional<RoutingFlips> flips;                    // of choices of experts; then no comparison
+  std::optional<OperatorResidual> residual;             // absent without forced passes
   std::optional<Comparison> comparison;  // absent where no two tensors could be laid side by side
   std::vector<int>
       ranks;  // candidate's ranks concerned: those that disagree, else all that hold it
@@ -195,12 +202,21 @@ struct Counts {
   std::size_t inherited = 0;  // beyond what noise explains, with operators that are right
 };
 
+// What the report says of limits that are calibrated; see calibration.h.
+struct CalibrationUse {
+  std::size_t runs = 0;
+  double rate = 0.0;        // of runs that alarm falsely, as stated
+  double rate_bound = 0.0;  // the same as far as the runs alone show it, with 95 % confidence
+  std::vector<std::string> shipped;  // limits used here that its runs said nothing about
+};
+
 struct Report {
   Side reference;
   Side candidate;
   int noise_passes = 0;
-  bool has_residuals = false;          // forced passes were there
-  std::vector<std::string> remarks;    // what differs without forbidding the comparison
+  bool has_residuals = false;                 // forced passes were there
+  std::optional<CalibrationUse> calibration;  // absent: all limits are the shipped ones
+  std::vector<std::string> remarks;           // what differs without forbidding the comparison
   std::vector<std::string> notes;      // what the programs themselves noted, by side, rank and step
   std::vector<TensorVerdict> tensors;  // all selected, in the reference's execution order
   std::size_t left_out = 0;            // by the selection

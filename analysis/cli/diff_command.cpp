@@ -7,9 +7,6 @@
 #include "trace_argument.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
-#include <ttrace/routing.h>
-#include <ttrace/trace_reader.h>
 
 #include <filesystem>
 #include <iostream>
@@ -24,18 +21,6 @@ struct TracePair {
   std::string candidate;
   std::string run = {};  // folder made by check; empty: two traces were given
 };
-
-// The reference that went on with the candidate's choices of experts, where the run has one that
-// still fits.
-std::string reference_of(const std::string& run) {
-  const std::string rerouted = rerouted_reference(run);
-  if (!is_complete(rerouted)) {
-    return run + "/reference";
-  }
-  const std::string followed = read_manifest(rerouted).forced_routing;
-  return followed == digest_of(read_routing(Trace::open(run + "/candidate"))) ? rerouted
-                                                                              : run + "/reference";
-}
 
 TracePair find_traces(const std::vector<std::string>& folders) {
   for (const auto& folder : folders) {
@@ -54,7 +39,7 @@ TracePair find_traces(const std::vector<std::string>& folders) {
                folders[0],
                " has no reference/ and candidate/ inside, so it was not made by ttrace check; give "
                "a reference and a candidate");
-  return {reference_of(folders[0]), folders[0] + "/candidate", folders[0]};
+  return {judged_reference(folders[0]), folders[0] + "/candidate", folders[0]};
 }
 
 }  // namespace
@@ -84,6 +69,8 @@ Manual diff_manual() {
       .examples = {{"ttrace diff runs/1 --format json", "judge the last check again"},
                    {"ttrace diff REF CAND --kinds main_grad --rtol 1e-3 --atol '.*bias.*:1e-6'",
                     "gradients only, with tolerances of one's own"},
+                   {"ttrace diff runs/1 --calibration calibration.json",
+                    "with the limits of a program of one's own, see `ttrace calibrate`"},
                    {"ttrace diff runs/1 --partial", "what a killed run got as far as"}}};
 }
 

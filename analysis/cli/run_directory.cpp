@@ -1,6 +1,9 @@
 #include "run_directory.h"
 
 #include <ttrace/error.h>
+#include <ttrace/manifest.h>
+#include <ttrace/routing.h>
+#include <ttrace/trace_reader.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -79,17 +82,20 @@ void RunDirectory::use_reference(const std::string& trace) const {
 }
 
 void RunDirectory::write(const std::string& name, const std::string& text) const {
-  const std::string final_name = path_ + "/" + name;
-  const std::string temporary = final_name + ".tmp";
+  replace_file(path_ + "/" + name, text);
+}
+
+void replace_file(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".tmp";
   errno = 0;
   std::ofstream out(temporary, std::ios::binary);
   out << text;
   out.close();
   TTRACE_CHECK(out, FormatError, "cannot write ", temporary, ": ", std::strerror(errno));
   std::error_code error;
-  fs::rename(temporary, final_name, error);
+  fs::rename(temporary, path, error);
   TTRACE_CHECK(
-      !error, FormatError, "cannot rename ", temporary, " to ", final_name, ": ", error.message());
+      !error, FormatError, "cannot rename ", temporary, " to ", path, ": ", error.message());
 }
 
 std::uintmax_t RunDirectory::size() const {
@@ -108,6 +114,16 @@ std::uintmax_t RunDirectory::size() const {
 
 std::string rerouted_reference(const std::string& run) {
   return run + "/rerouted";
+}
+
+std::string judged_reference(const std::string& run) {
+  const std::string rerouted = rerouted_reference(run);
+  if (!is_complete(rerouted)) {
+    return run + "/reference";
+  }
+  const std::string followed = read_manifest(rerouted).forced_routing;
+  return followed == digest_of(read_routing(Trace::open(run + "/candidate"))) ? rerouted
+                                                                              : run + "/reference";
 }
 
 std::string forced_wide(const std::string& run) {

@@ -177,6 +177,30 @@ TEST_F(OperatorCheckTest, MainGradWithoutRecordedAddendsMayRoundLargerOnes) {
   EXPECT_NEAR(residual("unseen", false), 1.6 / std::hypot(1.0, 1.66), 0.01);
 }
 
+TEST_F(OperatorCheckTest, ACalibratedLimitOfOperatorsDecidesBothWays) {
+  const auto compare_with = [&](double error, double limit) {
+    const Trace reference = write("reference", "reference", first_, second_);
+    const Trace candidate = write("candidate", "candidate", first_, off(second_, error, 3.0));
+    const ForcedTraces forced{write("wide", "forced", first_, second_),
+                              write("native", "forced", first_, off(second_, 0.0016, 2.0))};
+    DiffOptions options;
+    options.forced = &forced;
+    options.calibration =
+        Calibration{.source = "limits.json",
+                    .precision = "bf16",
+                    .noise_passes = 0,
+                    .runs = std::vector<RunDescription>(20),
+                    .rate = 0.01,
+                    .table = {{{TensorClass::kActivation, Statistic::kOperator}, 20, 1.1, limit}}};
+    return diff(reference, candidate, options);
+  };
+  const Report tight = compare_with(1.7 * 0.0016, 1.5);
+  ASSERT_TRUE(tight.diverged());
+  EXPECT_EQ(tight.tensors[*tight.first_divergence].symptom, Symptom::kOperator);
+  EXPECT_NEAR(run_maxima(tight).at({TensorClass::kActivation, Statistic::kOperator}), 1.7, 0.02);
+  EXPECT_FALSE(compare_with(2.5 * 0.0016, 3.0).diverged());
+}
+
 TEST_F(OperatorCheckTest, TensorThatAForcedPassLacksIsNotChecked) {
   const Trace candidate = write("candidate", "candidate", first_, second_);
   TraceBuilder wide(folder_ / "wide", "forced");
@@ -213,8 +237,7 @@ class OperatorPartsTest : public OperatorCheckTest {
                               write_one("native", rounded(values_, 0.1))};
     const Trace candidate = write_one("candidate", candidate_values);
     const std::vector<Match> matches = match(forced.wide, candidate);
-    return *OperatorCheck(forced, candidate)
-                .compare(matches.at(0), merge(matches.at(0).candidate));
+    return *OperatorCheck(forced, candidate).compare(matches.at(0), merge(matches.at(0).candidate));
   }
 
   const std::vector<double> values_ = wavy(kRows * kColumns, 0.4);
@@ -237,7 +260,8 @@ TEST_F(OperatorPartsTest, OneWrongRowIsNamedThoughTheOperatorsErrLittleAsAWhole)
   EXPECT_LT(found.residual(), found.limit);
   EXPECT_FALSE(found.is_within());
   EXPECT_EQ(found.slice->where, "rows 5:6 of dimension 0");
-  EXPECT_THAT(operator_error(found).sentence, HasSubstr("rows 5:6 of dimension 0, held by rank 0,"));
+  EXPECT_THAT(operator_error(found).sentence,
+              HasSubstr("rows 5:6 of dimension 0, held by rank 0,"));
 }
 
 TEST_F(OperatorPartsTest, AFactorBelowOneRoundingIsFound) {

@@ -180,8 +180,10 @@ class SliceVerdict : public ::testing::Test {
       }
     }
   }
-  static double group_limit() { return limit_of(TensorClass::kActivation).group_limit; }
-  static double limit() { return limit_of(TensorClass::kActivation).slice_limit; }
+  static double group_limit() {
+    return shipped_limit({TensorClass::kActivation, Statistic::kGroup});
+  }
+  static double limit() { return shipped_limit({TensorClass::kActivation, Statistic::kSlice}); }
 
   std::string id_;
   bool with_slices_ = true;
