@@ -179,10 +179,11 @@ TEST_F(OperatorCheckTest, MainGradWithoutRecordedAddendsMayRoundLargerOnes) {
 
 TEST_F(OperatorCheckTest, ACalibratedLimitOfOperatorsDecidesBothWays) {
   const auto compare_with = [&](double error, double limit) {
-    const Trace reference = write("reference", "reference", first_, second_);
-    const Trace candidate = write("candidate", "candidate", first_, off(second_, error, 3.0));
-    const ForcedTraces forced{write("wide", "forced", first_, second_),
-                              write("native", "forced", first_, off(second_, 0.0016, 2.0))};
+    const std::string run = std::to_string(limit) + "-";
+    const Trace reference = write(run + "reference", "reference", first_, second_);
+    const Trace candidate = write(run + "candidate", "candidate", first_, off(second_, error, 3.0));
+    const ForcedTraces forced{write(run + "wide", "forced", first_, second_),
+                              write(run + "native", "forced", first_, off(second_, 0.0016, 2.0))};
     DiffOptions options;
     options.forced = &forced;
     options.calibration =
