@@ -1,6 +1,5 @@
 #include "analysis/bounds.h"
 
-#include "analysis/limits.h"
 #include "analysis/wording.h"
 
 #include <algorithm>
@@ -54,13 +53,21 @@ ElementType coarser(ElementType left, ElementType right) {
   return format_of(left).mantissa_bits <= format_of(right).mantissa_bits ? left : right;
 }
 
-Bounds::Bounds(const NoiseModel& noise, ElementType precision, bool same_precision)
-    : noise_(noise), precision_(precision), same_precision_(same_precision) {
-  const std::string passes = counted(noise.passes(), "noise pass", "noise passes");
-  for (int number = 0; number <= static_cast<int>(TensorClass::kScalar); ++number) {
-    const double limit = limit_of(static_cast<TensorClass>(number)).noise_limit;
-    noise_sources_.push_back(passes + " x " + short_number(limit) + " (default limit)");
+Bounds::Bounds(const NoiseModel& noise,
+               ElementType precision,
+               bool same_precision,
+               const Limits& limits)
+    : noise_(noise), limits_(limits), precision_(precision), same_precision_(same_precision) {
+  for (const TensorClass tensor_class : kTensorClasses) {
+    const LimitKey key{tensor_class, Statistic::kWhole};
+    noise_sources_.push_back(
+        source(limits_.of(key), limits_.is_calibrated(key) ? "calibrated" : "default"));
   }
+}
+
+std::string Bounds::source(double limit, const std::string& kind) const {
+  return counted(noise_.passes(), "noise pass", "noise passes") + " x " + short_number(limit) +
+         " (" + kind + " limit)";
 }
 
 Bound Bounds::of(const Judged& judged) const {
@@ -92,21 +99,21 @@ const TensorNoise* Bounds::usable_noise(const TensorId& id, std::string& why) co
 
 Bound Bounds::of_flips(const TensorId& margins, std::int64_t tokens, double largest) const {
   constexpr double kDeviations = 3.2;
-  const ClassLimit& limit = limit_of(TensorClass::kActivation);
+  const double limit = shipped_limit({TensorClass::kActivation, Statistic::kWhole});
   std::string why;
   const TensorNoise* noise = usable_noise(margins, why);
   if (noise == nullptr) {
-    return {limit.default_factor * default_unit(precision_) * largest,
+    return {default_factor(TensorClass::kActivation) * default_unit(precision_) * largest,
             std::nullopt,
             BoundOrigin::kClassDefault,
             "class default (" + why + ")"};
   }
   const double s =
       std::sqrt(noise->mean_squared / static_cast<double>(std::max<std::int64_t>(1, tokens)));
-  return {limit.noise_limit * std::max(noise->max_abs, kDeviations * s),
+  return {limit * std::max(noise->max_abs, kDeviations * s),
           std::nullopt,
           BoundOrigin::kNoise,
-          "margins in " + noise_sources_[static_cast<std::size_t>(TensorClass::kActivation)]};
+          "margins in " + source(limit, "default")};
 }
 
 // By how much the squared noise of a parameter's accumulated gradient grows where micro-batches err
@@ -136,7 +143,7 @@ NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) cons
   const Statistics& statistics = judged.statistics;
   NoiseTerms terms;
   terms.passes = noise.passes;
-  terms.limit = limit_of(tensor_class).noise_limit;
+  terms.limit = limits_.of({tensor_class, Statistic::kWhole});
   terms.largest_pass = std::sqrt(noise.largest_squared);
   terms.pass_margin = kLargestPassMargin;
   terms.mean_squared = noise.mean_squared;
@@ -147,7 +154,8 @@ NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) cons
                       squared(kLargestNoiseMultiple * pool.max_abs);
   }
   if (judged.id.microbatch != kNoMicrobatch) {
-    const double of_vectors = limit_of(TensorClass::kVector).noise_limit / terms.limit;
+    const double of_vectors = shipped_limit({TensorClass::kVector, Statistic::kWhole}) /
+                              shipped_limit({tensor_class, Statistic::kWhole});
     const double common =
         squared(kCommonShare) * static_cast<double>(noise_.microbatches(judged.id.step - 1));
     terms.inherited =
@@ -193,8 +201,9 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
 std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
   std::string why;
   const TensorNoise* noise = usable_noise(judged.id, why);
-  const ClassLimit& limit = limit_of(class_of(judged.id.kind, judged.dimensions));
-  if (noise == nullptr || noise->slices.empty() || limit.slice_limit == 0.0) {
+  const TensorClass tensor_class = class_of(judged.id.kind, judged.dimensions);
+  const double limit = limits_.of({tensor_class, Statistic::kSlice});
+  if (noise == nullptr || noise->slices.empty() || limit == 0.0) {
     return std::nullopt;
   }
   const double flips =
@@ -203,8 +212,8 @@ std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
                     common_growth(judged.id),
                     squared(flips),
                     judged.rescaled ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
-                    limit.slice_limit,
-                    limit.group_limit};
+                    limit,
+                    limits_.of({tensor_class, Statistic::kGroup})};
 }
 
 std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double deviation) const {
@@ -212,7 +221,8 @@ std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double d
   constexpr std::int64_t kFewestElements = 64;
   std::string why;
   const TensorNoise* noise = usable_noise(judged.id, why);
-  const double limit = limit_of(class_of(judged.id.kind, judged.dimensions)).factor_limit;
+  const double limit =
+      limits_.of({class_of(judged.id.kind, judged.dimensions), Statistic::kFactor});
   const double reference = judged.statistics.reference_squared;
   if (noise == nullptr || !noise->along_squared || noise->mean_squared == 0.0 || limit == 0.0 ||
       judged.statistics.count < kFewestElements || reference == 0.0) {
@@ -233,8 +243,8 @@ std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double d
 }
 
 Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
-  const ClassLimit& limit = limit_of(class_of(judged.id.kind, judged.dimensions));
-  const DefaultTerms terms{limit.default_factor, default_unit(precision_)};
+  const DefaultTerms terms{default_factor(class_of(judged.id.kind, judged.dimensions)),
+                           default_unit(precision_)};
   return {terms.factor * terms.unit * judged.statistics.reference_norm(),
           std::nullopt,
           BoundOrigin::kClassDefault,

@@ -31,10 +31,10 @@
 //   and 3.4 for 4, 16 and 64 micro-batches without this term, below 1.4 for all of them with it.
 // - What a later step inherits: (l^2 - 1 + kappa^2 M) i^2, M the micro-batches of the step before,
 //   i^2 the squared noise of this tensor beyond that of the same one in the trace's first step, l
-//   the limit of vectors over this class's. It comes from updated parameters, whose gradients err
-//   partly alike as above, and mostly from biases, which reach every row: an update of one element
-//   decides. Measured: the bias of a key, whose gradient is nothing but round-off, moved all keys
-//   of the next step by Q 2.08 in FP64.
+//   the shipped limit of vectors over this class's. It comes from updated parameters, whose
+//   gradients err partly alike as above, and mostly from biases, which reach every row: an update
+//   of one element decides. Measured: the bias of a key, whose gradient is nothing but round-off,
+//   moved all keys of the next step by Q 2.08 in FP64.
 // - Tensors of which the candidate computed a multiple (a gradient of a mean over three ranks) by a
 //   factor that is no power of two: at least ulp(1) ||r||. The factor, and what is multiplied with
 //   it, round once more on either side; where nothing else rounds, passes reproduce r.
@@ -53,6 +53,7 @@
 // (CESTAC/CADNA, Verificarlo); measured limits in limits.h.
 #pragma once
 
+#include "analysis/limits.h"
 #include "analysis/noise.h"
 #include "analysis/report.h"
 
@@ -104,8 +105,12 @@ struct SliceBound {
 class Bounds {
  public:
   // `precision` is the coarser one that the programs compute in. Noise passes of the reference say
-  // nothing about a candidate of another precision: then class defaults apply.
-  Bounds(const NoiseModel& noise, ElementType precision, bool same_precision);
+  // nothing about a candidate of another precision: then class defaults apply. Keeps a reference to
+  // `noise`.
+  Bounds(const NoiseModel& noise,
+         ElementType precision,
+         bool same_precision,
+         const Limits& limits = {});
 
   [[nodiscard]] Bound of(const Judged& judged) const;
   // Nothing where the noise of the tensor's slices is not stored, or slices of its class are not
@@ -132,8 +137,11 @@ class Bounds {
   [[nodiscard]] NoiseTerms terms_of(const Judged& judged, const TensorNoise& noise) const;
   [[nodiscard]] double common_growth(const TensorId& id) const;
   [[nodiscard]] Bound from_class(const Judged& judged, const std::string& why) const;
+  // "5 noise passes x 2 (default limit)"
+  [[nodiscard]] std::string source(double limit, const std::string& kind) const;
 
   const NoiseModel& noise_;
+  Limits limits_;
   std::vector<std::string> noise_sources_;  // by number of TensorClass
   ElementType precision_;
   bool same_precision_;

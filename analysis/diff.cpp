@@ -230,6 +230,9 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   report.reference = {reference.directory(), reference.manifest()};
   report.candidate = {candidate.directory(), candidate.manifest()};
   report.remarks = check_comparable(reference, candidate, options.selection);
+  if (options.calibration) {
+    require_precision(*options.calibration, reference.manifest(), candidate.manifest());
+  }
   collect_notes("reference", reference, report.notes);
   collect_notes("candidate", candidate, report.notes);
 
@@ -242,7 +245,8 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   report.noise_passes = noise.passes();
   const bool same_precision = reference.manifest().precision == candidate.manifest().precision;
   const ElementType precision = coarser(precision_of(reference), precision_of(candidate));
-  const Bounds bounds(noise, precision, same_precision);
+  const Limits limits = options.calibration ? options.calibration->limits() : Limits();
+  const Bounds bounds(noise, precision, same_precision, limits);
   Interruptions interruptions;
   interruptions.reference =
       interrupted_steps("reference", reference, options.selection, report.lacking);
@@ -250,7 +254,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
       interrupted_steps("candidate", candidate, options.selection, report.lacking);
   std::optional<OperatorCheck> operators;
   if (options.forced != nullptr) {
-    operators.emplace(*options.forced, candidate);
+    operators.emplace(*options.forced, candidate, limits);
   }
   report.has_residuals = operators.has_value();
   const Judge judge(matches,
@@ -274,6 +278,9 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   check_losses(matches, report.tensors);
   mark_untraced(report);
   mark_allowed(options, report);
+  if (options.calibration) {
+    note_calibration(*options.calibration, report);
+  }
 
   const auto first = std::find_if(report.tensors.begin(),
                                   report.tensors.end(),

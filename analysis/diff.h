@@ -3,6 +3,7 @@
 // Sources: tiers and order of findings: docs/architecture.md; bounds: analysis/bounds.h.
 #pragma once
 
+#include "analysis/calibration.h"
 #include "analysis/id_pattern.h"
 #include "analysis/operator_check.h"
 #include "analysis/report.h"
@@ -13,13 +14,15 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace ttrace {
 
 struct DiffOptions {
-  int threads = 0;                       // 0: all cores. The report does not depend on it
-  const ForcedTraces* forced = nullptr;  // null: no operator is checked on its own
+  int threads = 0;                              // 0: all cores. The report does not depend on it
+  const ForcedTraces* forced = nullptr;         // null: no operator is checked on its own
+  std::optional<Calibration> calibration = {};  // its limits stand in for the shipped ones
   // Called after each tensor from the working threads, one call at a time.
   std::function<void(std::size_t done, std::size_t total)> progress;
   Selection selection = {};       // --ranks means the candidate's; bounds come from all tensors
@@ -31,7 +34,8 @@ struct DiffOptions {
 
 // Whatever is wrong with the candidate is in the report. Throws UsageError or FormatError where no
 // comparison is possible: different `model` or `data`, different steps, no common tensor, a
-// reference whose own ranks contradict each other, damaged files. In steps that were interrupted
+// reference whose own ranks contradict each other, damaged files, a calibration for another
+// precision. In steps that were interrupted
 // (Trace::open_partial) what lacks is no finding.
 [[nodiscard]] Report diff(const Trace& reference,
                           const Trace& candidate,

@@ -122,6 +122,17 @@ Json residual_json(const TensorVerdict& tensor) {
           {"factor_in_noise", factor_json(residual.in_noise)}};
 }
 
+Json calibration_json(const Report& report) {
+  if (!report.calibration) {
+    return nullptr;
+  }
+  const CalibrationUse& use = *report.calibration;
+  return {{"runs", use.runs},
+          {"rate", number_json(use.rate)},
+          {"rate_bound", number_json(use.rate_bound)},
+          {"shipped", use.shipped}};
+}
+
 Json routing_json(const Report& report) {
   const auto flips = report.flips();
   return flips ? flips_json(*flips) : Json();
@@ -190,6 +201,7 @@ void write_json(std::ostream& out, const Report& report) {
       << ",\n\"routing\":" << dump(routing_json(report))
       << ",\n\"reference\":" << dump(side_json(report.reference))
       << ",\n\"candidate\":" << dump(side_json(report.candidate))
+      << ",\n\"calibration\":" << dump(calibration_json(report))
       << ",\n\"partial\":" << dump(report.partial()) << ",\n\"lacking\":" << dump(report.lacking)
       << ",\n\"warnings\":" << dump(report.warnings) << ",\n\"remarks\":" << dump(report.remarks)
       << ",\n\"notes\":" << dump(report.notes) << ",\n\"tensors\":[";

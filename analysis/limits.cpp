@@ -12,18 +12,34 @@ namespace {
 // Default factors: largest clean relative error in units of one rounding, with room for depth
 // (measured: 6 for activations after 8 layers, 17 for gradients); the first Adam update is nearly
 // the sign of the gradient, so parameters have no useful default.
-constexpr std::array kLimits = {
-    ClassLimit{TensorClass::kActivation, "activation", 2.0, 12.0, 10.0, 4.6, 8.0},
-    ClassLimit{TensorClass::kActivationGradient, "activation gradient", 2.0, 40.0, 10.0, 4.6, 8.0},
-    ClassLimit{TensorClass::kWeightGradient, "weight gradient", 2.0, 40.0, 10.0, 4.6, 8.0},
-    ClassLimit{TensorClass::kVector, "vector", 4.0, 100.0, 0.0, 0.0, 0.0},
-    ClassLimit{TensorClass::kOptimizerMatrix, "optimizer result", 2.0, 400.0, 0.0, 0.0, 0.0},
-    ClassLimit{
-        TensorClass::kOptimizerVector, "optimizer result of a vector", 4.0, 400.0, 0.0, 0.0, 0.0},
-    ClassLimit{TensorClass::kLoss, "loss", 2.0, 12.0, 10.0, 4.6, 8.0},
-    ClassLimit{TensorClass::kScale, "scale", 2.0, 40.0, 0.0, 0.0, 0.0},
-    ClassLimit{TensorClass::kScalar, "scalar", 10.0, 40.0, 0.0, 0.0, 0.0},
+struct Row {
+  TensorClass tensor_class = TensorClass::kActivation;
+  std::string_view name;
+  double default_factor = 0.0;
+  // Whole tensor, slice, group, factor; 0: not judged.
+  std::array<double, 4> reference{};                           // T2
+  std::array<double, 4> own_operators = {2.0, 4.5, 3.0, 8.0};  // T1
 };
+
+constexpr std::array kRows = {
+    Row{TensorClass::kActivation, "activation", 12.0, {2.0, 10.0, 4.6, 8.0}},
+    Row{TensorClass::kActivationGradient, "activation gradient", 40.0, {2.0, 10.0, 4.6, 8.0}},
+    Row{TensorClass::kInputGradient, "input gradient", 40.0, {2.0, 10.0, 4.6, 8.0}, {4.0, 0.0, 0.0, 8.0}},
+    Row{TensorClass::kWeightGradient, "weight gradient", 40.0, {2.0, 10.0, 4.6, 8.0}},
+    Row{TensorClass::kVector, "vector", 100.0, {4.0, 0.0, 0.0, 0.0}},
+    Row{TensorClass::kOptimizerMatrix, "optimizer result", 400.0, {2.0, 0.0, 0.0, 0.0}},
+    Row{TensorClass::kOptimizerVector, "optimizer result of a vector", 400.0, {4.0, 0.0, 0.0, 0.0}},
+    Row{TensorClass::kLoss, "loss", 12.0, {2.0, 10.0, 4.6, 8.0}},
+    Row{TensorClass::kScale, "scale", 40.0, {2.0, 0.0, 0.0, 0.0}},
+    Row{TensorClass::kScalar, "scalar", 40.0, {10.0, 0.0, 0.0, 0.0}},
+};
+
+constexpr std::array<std::string_view, kStatistics.size()> kStatisticNames = {
+    "T2 q", "T2 slice", "T2 group", "T2 factor", "T1 r", "T1 slice", "T1 group", "T1 factor"};
+
+const Row& row_of(TensorClass tensor_class) {
+  return kRows[static_cast<std::size_t>(tensor_class)];
+}
 
 }  // namespace
 
@@ -45,8 +61,9 @@ bool is_exact(const TensorId& id, ElementType type) {
 TensorClass class_of(Kind kind, std::size_t dimensions) {
   switch (kind) {
     case Kind::kGradOutput:
-    case Kind::kGradInput:
       return TensorClass::kActivationGradient;
+    case Kind::kGradInput:
+      return TensorClass::kInputGradient;
     case Kind::kParamGrad:
     case Kind::kMainGrad:
     case Kind::kExpAvg:
@@ -73,18 +90,32 @@ bool is_optimizer_result(TensorClass tensor_class) {
          tensor_class == TensorClass::kOptimizerVector;
 }
 
-const ClassLimit& limit_of(TensorClass tensor_class) {
-  return kLimits[static_cast<std::size_t>(tensor_class)];
+std::string_view name_of(TensorClass tensor_class) {
+  return row_of(tensor_class).name;
 }
 
-// Clean R is 1.0 but where a product of another size is computed by another kernel, which may round
-// once more (a bias added to what was rounded: 1.5) or twice. Gradients of an attention core's
-// inputs: ring attention adds up rounded parts of its own, which no sum over ranks tells of; 116
-// random BF16 layouts reached 2.8, with four ranks.
-double operator_limit(Kind kind) {
-  constexpr double kLimit = 2.0;
-  constexpr double kInputGradient = 4.0;
-  return kind == Kind::kGradInput ? kInputGradient : kLimit;
+std::string_view name_of(Statistic statistic) {
+  return kStatisticNames[static_cast<std::size_t>(statistic)];
+}
+
+std::string to_string(const LimitKey& key) {
+  return std::string(name_of(key.tensor_class)) + " " + std::string(name_of(key.statistic));
+}
+
+double shipped_limit(const LimitKey& key) {
+  const Row& row = row_of(key.tensor_class);
+  const auto number = static_cast<std::size_t>(key.statistic);
+  return key.statistic < Statistic::kOperator ? row.reference.at(number)
+                                              : row.own_operators.at(number - row.reference.size());
+}
+
+double Limits::of(const LimitKey& key) const {
+  const auto found = calibrated_.find(key);
+  return found == calibrated_.end() ? shipped_limit(key) : found->second;
+}
+
+double default_factor(TensorClass tensor_class) {
+  return row_of(tensor_class).default_factor;
 }
 
 double default_unit(ElementType precision) {

@@ -1,6 +1,5 @@
 #include "analysis/operator_check.h"
 
-#include "analysis/limits.h"
 #include "analysis/slices.h"
 
 #include <ttrace/slices.h>
@@ -17,14 +16,10 @@ namespace ttrace {
 namespace {
 
 constexpr int kTwinWeight = 5;  // of a slice's own noise, against that of slices of its size
-// Of operator_limit(). Features of a row-parallel linear whose bias nearly cancels its product reached
-// 1.7: it is rounded before the bias is added.
-constexpr double kSliceOverWhole = 2.25;
-constexpr double kGroupOverWhole = 1.5;
-constexpr double kFactorLimit = 8.0;      // of the twin's noise
-constexpr double kOwnFactorLimit = 5.0;   // of the candidate's own
+constexpr double kOwnFactorLimit = 5.0;  // of the noise of a factor in the candidate's own slices
 constexpr std::int64_t kLeastSlices = 32;
-constexpr double kLargestOverUsualRounding = 2.4;  // half a unit in the last place, at a power of two
+constexpr double kLargestOverUsualRounding =
+    2.4;  // half a unit in the last place, at a power of two
 
 template <class Index>
 void add_to(Index& index, const Trace& trace) {
@@ -75,27 +70,31 @@ double growth_of(const OperatorResidual& residual) {
   return own > 0.0 ? squared(residual.scale() / own) : 1.0;
 }
 
+// The candidate's and the native pass's differences from the wide one, slice by slice.
+struct Parts {
+  TensorPair pair;  // with the candidate
+  Slices candidate;
+  Slices twin;
+};
+
+// `limits`: of slice and group.
 std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
-                                              const Slices& twin,
-                                              const TensorPair& pair,
-                                              const Slices& slices,
+                                              const Parts& parts,
+                                              SliceBound limits,
                                               const Match& match,
                                               std::int64_t head) {
   TensorNoise noise;
   noise.mean_squared = squared(std::max(residual.native, residual.rounding));
   noise.passes = kTwinWeight;
-  for (const SliceSums& slice : twin.sums) {
+  for (const SliceSums& slice : parts.twin.sums) {
     noise.slices.push_back(slice.difference_squared);
   }
   noise.largest_slices.assign(noise.slices.size(), 0.0);
-  SliceBound bound;
-  bound.noise = &noise;
-  bound.growth = growth_of(residual);
-  bound.relative_squared =
-      bound.growth * squared(residual.rounding) / slices.all.reference_squared;
-  bound.limit = kSliceOverWhole * residual.limit;
-  bound.group_limit = kGroupOverWhole * residual.limit;
-  return worst_slice(pair, slices, {bound, match.candidate, head});
+  limits.noise = &noise;
+  limits.growth = growth_of(residual);
+  limits.relative_squared =
+      limits.growth * squared(residual.rounding) / parts.candidate.all.reference_squared;
+  return worst_slice(parts.pair, parts.candidate, {limits, match.candidate, head});
 }
 
 // Of the sum over all elements along f, if what slices of a dimension have in common is independent
@@ -114,20 +113,22 @@ double variance_along(const Slices& slices) {
 
 // Nothing of tensors without slices.
 std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
-                                               const Slices& twin,
-                                               const Slices& slices) {
+                                               const Parts& parts,
+                                               double limit) {
+  const Slices& twin = parts.twin;
+  const SliceSums& all = parts.candidate.all;
   const double variance = variance_along(twin);
-  if (!(variance > 0.0) || !(slices.all.reference_squared > 0.0)) {
+  if (!(variance > 0.0) || !(all.reference_squared > 0.0)) {
     return std::nullopt;
   }
-  const double norm_squared = slices.all.reference_squared;
+  const double norm_squared = all.reference_squared;
   FactorComparison result;
-  result.deviation = slices.all.along_reference / norm_squared;
-  result.scale = std::sqrt((squared(twin.all.along_reference) + variance) *
-                               growth_of(residual) / squared(norm_squared) +
+  result.deviation = all.along_reference / norm_squared;
+  result.scale = std::sqrt((squared(twin.all.along_reference) + variance) * growth_of(residual) /
+                               squared(norm_squared) +
                            squared(rounding_error(ElementType::kF32)));
-  result.bound = std::max(kFactorLimit * result.scale,
-                          kOwnFactorLimit * std::sqrt(variance_along(slices)) / norm_squared);
+  result.least = kOwnFactorLimit * std::sqrt(variance_along(parts.candidate)) / norm_squared;
+  result.bound = std::max(limit * result.scale, result.least);
   return result;
 }
 
@@ -146,7 +147,10 @@ double squared_addends(const Match& match) {
 
 }  // namespace
 
-OperatorCheck::OperatorCheck(const ForcedTraces& traces, const Trace& candidate) {
+OperatorCheck::OperatorCheck(const ForcedTraces& traces,
+                             const Trace& candidate,
+                             const Limits& limits)
+    : limits_(limits) {
   add_to(wide_, traces.wide);
   add_to(native_, traces.native);
   std::set<std::string> with_addends;
@@ -166,9 +170,8 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces, const Trace& candidate)
       }
     }
   }
-  std::erase_if(without_addends_, [&](const auto& entry) {
-    return with_addends.contains(entry.first);
-  });
+  std::erase_if(without_addends_,
+                [&](const auto& entry) { return with_addends.contains(entry.first); });
 }
 
 // Every rank of a sum has its own part; the second term of e^2 is shared out among them.
@@ -240,19 +243,22 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                                (other_grid ? squared_other_grid(match, *error) : 0.0));
   result.factor = error->factor();
   result.native_factor = own->factor();
-  result.limit = operator_limit(match.id.kind);
+  const TensorClass tensor_class = class_of(match.id.kind, expected.shape.size());
+  const auto limit = [&](Statistic statistic) { return limits_.of({tensor_class, statistic}); };
+  result.limit = limit(Statistic::kOperator);
   // FP8 codes that flip on another grid change a few rows only, and by a few large steps.
   if (result.error > 0.0 && !(other_grid && quantises_)) {
-    const Slices of_twin = sum_slices(pair_of(expected, twin));
     const TensorPair pair = pair_of(expected, candidate);
-    const Slices slices = sum_slices(pair);
-    // The ring of context parallelism rounds parts that cancel in the rows of a document's first
-    // tokens: clean rows of gradients of an attention core's inputs reached 10.
-    if (match.id.kind != Kind::kGradInput) {
-      result.slice = compare_slices(result, of_twin, pair, slices, match, head);
+    const Parts parts{pair, sum_slices(pair), sum_slices(pair_of(expected, twin))};
+    SliceBound of_parts;
+    of_parts.limit = limit(Statistic::kOperatorSlice);
+    of_parts.group_limit = limit(Statistic::kOperatorGroup);
+    if (of_parts.limit > 0.0) {
+      result.slice = compare_slices(result, parts, of_parts, match, head);
     }
-    result.in_noise = compare_factor(result, of_twin, slices);
+    result.in_noise = compare_factor(result, parts, limit(Statistic::kOperatorFactor));
     if (other_grid && result.in_noise) {
+      result.in_noise->granted = unit;
       result.in_noise->bound += unit;
     }
   }

@@ -16,8 +16,8 @@
 // has the tokens of several micro-batches in one product (experts), has one rounding of the
 // parameter's type more: fewer and larger addends than the reference's were rounded.
 //
-// A part of a tensor has the same of its own, with v_i = ||n - f||_i^2 (slices.h). A factor is judged
-// apart, for it adds up over all elements where roundings average out:
+// A part of a tensor has the same of its own, with v_i = ||n - f||_i^2 (slices.h). A factor is
+// judged apart, for it adds up over all elements where roundings average out:
 //
 //   a = <c - f, f> / ||f||^2, a_n the same of n
 //   V(x) = max over dimensions of 32 indices and more (sum over its slices <x - f, f>_i^2)
@@ -41,6 +41,7 @@
 // Thread-safety: immutable; compare() may run in any number of threads.
 #pragma once
 
+#include "analysis/limits.h"
 #include "analysis/matching.h"
 #include "analysis/report.h"
 
@@ -68,13 +69,13 @@ struct ForcedTraces {
 
 class OperatorCheck {
  public:
-  // Keeps references.
-  OperatorCheck(const ForcedTraces& traces, const Trace& candidate);
+  // Keeps references to the traces.
+  OperatorCheck(const ForcedTraces& traces, const Trace& candidate, const Limits& limits = {});
 
   // Of a floating-point tensor of the candidate; nothing where a forced pass lacks it or has it in
   // another shape.
-  // `other_grid`: what is stored is a multiple of the logical value that is no power of two, so that
-  // the two sides round on different grids. `head`: see SliceContext.
+  // `other_grid`: what is stored is a multiple of the logical value that is no power of two, so
+  // that the two sides round on different grids. `head`: see SliceContext.
   [[nodiscard]] std::optional<OperatorResidual> compare(const Match& match,
                                                         const MergeResult& candidate,
                                                         bool other_grid = false,
@@ -89,6 +90,7 @@ class OperatorCheck {
   using Index = std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash>;
   Index wide_;
   Index native_;
+  Limits limits_;
   std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
   std::map<std::string, ElementType> without_addends_;  // parameters by path
   bool quantises_ = false;                              // the candidate has FP8 scales

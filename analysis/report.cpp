@@ -86,6 +86,11 @@ double NoiseTerms::squared_without_flips() const {
   return std::max(mean_squared * growth + optimizer + inherited + of_scales + of_scalars, least);
 }
 
+double FactorComparison::needed_limit() const {
+  const double beyond = std::abs(deviation) - granted;
+  return beyond <= least ? 0.0 : beyond / scale;
+}
+
 double OperatorResidual::scale() const {
   return std::hypot(std::max(native, rounding), structure);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "analysis/diagnosis/diagnosis.h"
+#include "analysis/limits.h"
 #include "analysis/tolerance.h"
 
 #include <ttrace/manifest.h>
@@ -76,6 +77,8 @@ struct SliceComparison {
   double error = 0.0;      // ||c - r|| over it
   double q = 0.0;          // error over its own noise scale
   double bound = 0.0;
+  double slice_q = 0.0;  // largest of any row or index of a dimension
+  double group_q = 0.0;  // largest of any head or shard
 
   [[nodiscard]] bool beyond() const { return error > bound; }
 };
@@ -84,9 +87,13 @@ struct SliceComparison {
 struct FactorComparison {
   double deviation = 0.0;  // <c - r, r> / <r, r>
   double scale = 0.0;      // its noise
-  double bound = 0.0;
+  double bound = 0.0;      // the larger of limit x scale and `least`, and what is granted
+  double least = 0.0;      // what the candidate's own spread asks for, whatever the limit
+  double granted = 0.0;    // by no noise: see operator_check.h
 
   [[nodiscard]] bool beyond() const { return deviation > bound || deviation < -bound; }
+  // The limit that it takes to be within bound; 0 where none is needed.
+  [[nodiscard]] double needed_limit() const;
 };
 
 // What a bound from noise is made of, so that a report can show it; bounds.h says why. `growth`
@@ -143,17 +150,17 @@ struct Comparison {
 
 // What a tensor's own operators got wrong; see operator_check.h. Norms are Frobenius norms.
 struct OperatorResidual {
-  double error = 0.0;          // ||c - f||
-  double native = 0.0;         // ||n - f||
-  double rounding = 0.0;       // u ||c||
-  double structure = 0.0;      // e
-  double norm = 0.0;           // ||f||
-  double bit_equal = 0.0;      // part of the elements in which c is n
-  double limit = 0.0;          // largest R that passes
-  double factor = 0.0;         // <c, f> / <f, f>
-  double native_factor = 0.0;  // <n, f> / <f, f>
-  std::optional<SliceComparison> slice = {};        // of a tensor that has slices
-  std::optional<FactorComparison> in_noise = {};    // the same
+  double error = 0.0;                             // ||c - f||
+  double native = 0.0;                            // ||n - f||
+  double rounding = 0.0;                          // u ||c||
+  double structure = 0.0;                         // e
+  double norm = 0.0;                              // ||f||
+  double bit_equal = 0.0;                         // part of the elements in which c is n
+  double limit = 0.0;                             // largest R that passes
+  double factor = 0.0;                            // <c, f> / <f, f>
+  double native_factor = 0.0;                     // <n, f> / <f, f>
+  std::optional<SliceComparison> slice = {};      // of a tensor that has slices
+  std::optional<FactorComparison> in_noise = {};  // the same
 
   [[nodiscard]] double scale() const;
   // The reference's own operators are more than 1 % off in their precision, because a kernel reduces
@@ -187,9 +194,10 @@ struct TensorVerdict {
   Tier tier = Tier::kT2;
   Status status = Status::kWithin;
   BoundOrigin origin = BoundOrigin::kExact;
-  std::string bound_source;                  // "5 noise passes x 2 (default limit)"
-  std::optional<RoutingFlips> flips;         // of choices of experts; then no comparison
-  std::optional<OperatorResidual> residual;  // absent without forced passes
+  TensorClass tensor_class = TensorClass::kActivation;  // whose limits it was judged by
+  std::string bound_source;                             // "5 noise passes x 2 (default limit)"
+  std::optional<RoutingFlips> flips;                    // of choices of experts; then no comparison
+  std::optional<OperatorResidual> residual;             // absent without forced passes
   std::optional<Comparison> comparison;  // absent where no two tensors could be laid side by side
   std::vector<int>
       ranks;  // candidate's ranks concerned: those that disagree, else all that hold it
@@ -235,13 +243,22 @@ struct EdgeCoverage {
   std::size_t checked = 0;  // of them, those that were found in the candidate
 };
 
+// What the report says of limits that are calibrated; see calibration.h.
+struct CalibrationUse {
+  std::size_t runs = 0;
+  double rate = 0.0;        // of runs that alarm falsely, as stated
+  double rate_bound = 0.0;  // the same as far as the runs alone show it, with 95 % confidence
+  std::vector<std::string> shipped;  // limits used here that its runs said nothing about
+};
+
 struct Report {
   Side reference;
   Side candidate;
   int noise_passes = 0;
-  bool has_residuals = false;          // forced passes were there
+  bool has_residuals = false;  // forced passes were there
   EdgeCoverage edges;
-  std::vector<std::string> remarks;    // what differs without forbidding the comparison
+  std::optional<CalibrationUse> calibration;  // absent: all limits are the shipped ones
+  std::vector<std::string> remarks;           // what differs without forbidding the comparison
   std::vector<std::string> notes;      // what the programs themselves noted, by side, rank and step
   std::vector<TensorVerdict> tensors;  // all selected, in the reference's execution order
   std::size_t left_out = 0;            // by the selection

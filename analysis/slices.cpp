@@ -109,6 +109,8 @@ class Search {
     }
     look_at_heads();
     look_at_shards();
+    worst_.slice_q = slice_q_;
+    worst_.group_q = group_q_;
     return std::move(worst_);
   }
 
@@ -134,8 +136,9 @@ class Search {
     return result;
   }
 
-  // Returns whether the part is worse than all before it.
-  bool offer(SliceComparison part) {
+  // Returns whether the part is worse than all before it. `largest` is the largest Q of its sort.
+  bool offer(SliceComparison part, double& largest) {
+    largest = std::max(largest, part.q);
     if (has_any_ && part.error * worst_.bound <= worst_.error * part.bound) {
       return false;
     }
@@ -153,7 +156,7 @@ class Search {
   void look_at(const Slicing& slicing) {
     std::int64_t found = -1;
     for (std::int64_t i = 0; i < slicing.count; ++i) {
-      found = offer(slice(slicing, i)) ? i : found;
+      found = offer(slice(slicing, i), slice_q_) ? i : found;
     }
     if (found >= 0) {
       slicing.dim < pair_.shape.size() ? name_indices(slicing, found) : name_row(found);
@@ -210,7 +213,8 @@ class Search {
       if (offer(compare(heads[i],
                         sum(noise_.slices),
                         sum(noise_.largest_slices),
-                        context_.bound.group_limit))) {
+                        context_.bound.group_limit),
+                group_q_)) {
         worst_.where = "head " + std::to_string(i) + ", " + range_text(range) + " of dimension " +
                        std::to_string(last);
         worst_.ranks = holders(context_.candidate, {range});
@@ -257,7 +261,7 @@ class Search {
           noise *= share_of(dim, placement.dims[dim]);
         }
       }
-      if (offer(compare(shard.sums, noise, 0.0, context_.bound.group_limit))) {
+      if (offer(compare(shard.sums, noise, 0.0, context_.bound.group_limit), group_q_)) {
         worst_.where = "the shard of " + ranks_text(shard.ranks);
         worst_.ranks = shard.ranks;
       }
@@ -270,6 +274,8 @@ class Search {
   const TensorNoise& noise_;
   SliceComparison worst_;
   bool has_any_ = false;
+  double slice_q_ = 0.0;
+  double group_q_ = 0.0;
 };
 
 bool have_one_region(const Placement& left, const Placement& right) {

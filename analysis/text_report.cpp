@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <ostream>
+#include <utility>
 
 namespace ttrace {
 namespace {
@@ -262,11 +263,26 @@ void write_count(std::ostream& out, std::size_t count, const char* what) {
   }
 }
 
+void write_limits(std::ostream& out, const Report& report) {
+  if (!report.calibration) {
+    out << "limits are shipped defaults, not calibrated for this program";
+    return;
+  }
+  const CalibrationUse& use = *report.calibration;
+  out << "limits calibrated over "
+      << counted(static_cast<std::int64_t>(use.runs), "clean run", "clean runs")
+      << ": run-level false alarms below " << short_number(100.0 * use.rate_bound) << " % (95 %)";
+  const char* separator = "; shipped limits where those runs said nothing: ";
+  for (const std::string& limit : use.shipped) {
+    out << std::exchange(separator, ", ") << limit;
+  }
+}
+
 void write_counts(std::ostream& out, const Report& report) {
   const Counts counts = report.counts();
   out << '\n';
   if (counts.bounds_from_noise + counts.bounds_class_default > 0) {
-    out << "limits are shipped defaults, not calibrated for this program";
+    write_limits(out, report);
     if (counts.bounds_class_default > 0) {
       out << "; class defaults are weak, noise passes of the reference give better bounds";
     }

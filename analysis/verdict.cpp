@@ -425,6 +425,7 @@ TensorVerdict Judge::judge_pair(const Match& match,
 
   TensorVerdict verdict = verdict_for(match);
   verdict.bound_source = "exact (structure)";
+  verdict.tensor_class = class_of(match.id.kind, reference.shape.size());
   if (!reference.has_tensor() || candidate_part_missing) {
     mark_incomplete(verdict);
   } else if (compare_shapes(reference, candidate, "reference", observations)) {

@@ -33,6 +33,8 @@ Manual diff_manual() {
       .examples = {{"ttrace diff runs/1 --format json", "judge the last check again"},
                    {"ttrace diff REF CAND --kinds main_grad --rtol 1e-3 --atol '.*bias.*:1e-6'",
                     "gradients only, with tolerances of one's own"},
+                   {"ttrace diff runs/1 --calibration calibration.json",
+                    "with the limits of a program of one's own, see `ttrace calibrate`"},
                    {"ttrace diff runs/1 --partial", "what a killed run got as far as"}}};
 }
 

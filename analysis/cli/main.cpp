@@ -1,5 +1,6 @@
 // The program `ttrace`: one table of commands. Whatever goes wrong ends with exit code 2, never 1,
 // which means that the candidate diverged.
+#include "calibrate_command.h"
 #include "check.h"
 #include "command_line.h"
 #include "diff_command.h"
@@ -27,13 +28,15 @@ struct Command {
   int (*run)(const Arguments&);
 };
 
-constexpr std::array<Command, 7> kCommands{{{ttrace::cli::check_manual, ttrace::cli::run_check},
-                                            {ttrace::cli::diff_manual, ttrace::cli::run_diff},
-                                            {ttrace::cli::explain_manual, ttrace::cli::run_explain},
-                                            {ttrace::cli::ls_manual, ttrace::cli::run_ls},
-                                            {ttrace::cli::show_manual, ttrace::cli::run_show},
-                                            {ttrace::cli::verify_manual, ttrace::cli::run_verify},
-                                            {ttrace::cli::merge_manual, ttrace::cli::run_merge}}};
+constexpr std::array<Command, 8> kCommands{
+    {{ttrace::cli::check_manual, ttrace::cli::run_check},
+     {ttrace::cli::diff_manual, ttrace::cli::run_diff},
+     {ttrace::cli::explain_manual, ttrace::cli::run_explain},
+     {ttrace::cli::calibrate_manual, ttrace::cli::run_calibrate},
+     {ttrace::cli::ls_manual, ttrace::cli::run_ls},
+     {ttrace::cli::show_manual, ttrace::cli::run_show},
+     {ttrace::cli::verify_manual, ttrace::cli::run_verify},
+     {ttrace::cli::merge_manual, ttrace::cli::run_merge}}};
 
 constexpr int kCouldNotCompare = 2;
 
@@ -44,7 +47,7 @@ void print_help(std::ostream& out) {
          "Commands:\n";
   for (const Command& command : kCommands) {
     const ttrace::cli::Manual manual = command.manual();
-    out << "  " << std::left << std::setw(9) << manual.name << manual.summary << '\n';
+    out << "  " << std::left << std::setw(10) << manual.name << manual.summary << '\n';
   }
   out << "\n`ttrace COMMAND --help` prints a command's options, `ttrace help --man` the man page,\n"
          "`ttrace --version` the version.\n"

@@ -79,17 +79,20 @@ void RunDirectory::use_reference(const std::string& trace) const {
 }
 
 void RunDirectory::write(const std::string& name, const std::string& text) const {
-  const std::string final_name = path_ + "/" + name;
-  const std::string temporary = final_name + ".tmp";
+  replace_file(path_ + "/" + name, text);
+}
+
+void replace_file(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".tmp";
   errno = 0;
   std::ofstream out(temporary, std::ios::binary);
   out << text;
   out.close();
   TTRACE_CHECK(out, FormatError, "cannot write ", temporary, ": ", std::strerror(errno));
   std::error_code error;
-  fs::rename(temporary, final_name, error);
+  fs::rename(temporary, path, error);
   TTRACE_CHECK(
-      !error, FormatError, "cannot rename ", temporary, " to ", final_name, ": ", error.message());
+      !error, FormatError, "cannot rename ", temporary, " to ", path, ": ", error.message());
 }
 
 std::uintmax_t RunDirectory::size() const {

@@ -16,6 +16,9 @@ namespace ttrace::cli {
 [[nodiscard]] std::string forced_wide(const std::string& run);
 [[nodiscard]] std::string forced_native(const std::string& run);
 
+// Replaces a file in one go. Throws FormatError with path and cause.
+void replace_file(const std::string& path, const std::string& text);
+
 class RunDirectory {
  public:
   // `path` empty: runs/N with the next free number. Throws UsageError where `path` already holds
@@ -34,7 +37,7 @@ class RunDirectory {
   // Lets reference() be a stored trace elsewhere. Throws UsageError.
   void use_reference(const std::string& trace) const;
 
-  // Replaces a file of this folder in one go. Throws FormatError with path and cause.
+  // Replaces a file of this folder, as replace_file().
   void write(const std::string& name, const std::string& text) const;
 
   // Bytes of all files, those of a stored reference not included.

@@ -133,7 +133,10 @@ void add_judging_options(po::options_description& named) {
       rules("REGEX"),
       "a tensor that one side lacks and in whose id REGEX is found is listed, no finding; "
       "repeatable")(
-      "allow-failed", rules("REGEX"), "the same for a tensor that is out of bound; repeatable");
+      "allow-failed", rules("REGEX"), "the same for a tensor that is out of bound; repeatable")(
+      "calibration",
+      po::value<std::string>()->value_name("FILE"),
+      "limits for this program, written by `ttrace calibrate`, instead of the shipped ones");
 }
 
 void read_judging_options(const po::variables_map& values, DiffOptions& options) {
@@ -145,6 +148,9 @@ void read_judging_options(const po::variables_map& values, DiffOptions& options)
   }
   options.allow_missing = patterns(values, "allow-missing");
   options.allow_failed = patterns(values, "allow-failed");
+  if (values.count("calibration") != 0) {
+    options.calibration = read_calibration(values["calibration"].as<std::string>());
+  }
 }
 
 void warn(const std::vector<std::string>& sentences) {

@@ -24,9 +24,9 @@ void add_selection_options(boost::program_options::options_description& named,
 [[nodiscard]] Selection selection_of(const boost::program_options::variables_map& values,
                                      StepsOption steps = StepsOption::kSelects);
 
-// --rtol, --atol, --allow-missing, --allow-failed
+// --rtol, --atol, --allow-missing, --allow-failed, --calibration
 void add_judging_options(boost::program_options::options_description& named);
-// Throws UsageError.
+// Throws UsageError, and FormatError where a calibration cannot be read.
 void read_judging_options(const boost::program_options::variables_map& values,
                           DiffOptions& options);
 

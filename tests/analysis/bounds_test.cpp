@@ -7,7 +7,9 @@
 
 #include <cmath>
 #include <memory>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -63,20 +65,39 @@ Bound bound_of(const std::string& id,
   return Bounds(noise, ElementType::kBF16, true).of({tensor, dimensions, type, small_statistics()});
 }
 
-TEST(Limits, EveryClassIsDescribedByItsOwnRow) {
-  for (const TensorClass tensor_class : {TensorClass::kActivation,
-                                         TensorClass::kActivationGradient,
-                                         TensorClass::kWeightGradient,
-                                         TensorClass::kVector,
-                                         TensorClass::kOptimizerMatrix,
-                                         TensorClass::kOptimizerVector,
-                                         TensorClass::kLoss,
-                                         TensorClass::kScale,
-                                         TensorClass::kScalar}) {
-    EXPECT_EQ(limit_of(tensor_class).tensor_class, tensor_class);
-    EXPECT_GT(limit_of(tensor_class).noise_limit, 1.0);
-    EXPECT_GT(limit_of(tensor_class).default_factor, 1.0);
+TEST(Limits, EveryClassAndStatisticHasItsNameAndLimit) {
+  std::set<std::string_view> names;
+  for (const TensorClass tensor_class : kTensorClasses) {
+    EXPECT_TRUE(names.insert(name_of(tensor_class)).second);
+    EXPECT_GT(shipped_limit({tensor_class, Statistic::kWhole}), 1.0);
+    EXPECT_GT(shipped_limit({tensor_class, Statistic::kOperator}), 1.0);
+    EXPECT_GT(default_factor(tensor_class), 1.0);
   }
+  for (const Statistic statistic : kStatistics) {
+    EXPECT_TRUE(names.insert(name_of(statistic)).second);
+  }
+  EXPECT_EQ(name_of(TensorClass::kScalar), "scalar");
+  EXPECT_EQ(to_string(LimitKey{TensorClass::kVector, Statistic::kOperatorFactor}),
+            "vector T1 factor");
+}
+
+TEST(Limits, ShippedLimitsOfOperatorsArePartsOfOne) {
+  const auto limit = [](TensorClass tensor_class, Statistic statistic) {
+    return shipped_limit({tensor_class, statistic});
+  };
+  EXPECT_EQ(limit(TensorClass::kActivation, Statistic::kOperator), 2.0);
+  EXPECT_EQ(limit(TensorClass::kActivation, Statistic::kOperatorSlice), 3.0);
+  EXPECT_EQ(limit(TensorClass::kInputGradient, Statistic::kOperator), 4.0);
+  EXPECT_EQ(limit(TensorClass::kInputGradient, Statistic::kOperatorGroup), 5.0);
+  EXPECT_EQ(limit(TensorClass::kVector, Statistic::kSlice), 0.0);
+}
+
+TEST(Limits, CalibratedOnesReplaceTheirShippedOnesAlone) {
+  Limits limits;
+  limits.calibrate({TensorClass::kVector, Statistic::kWhole}, 3.5);
+  EXPECT_EQ(limits.of({TensorClass::kVector, Statistic::kWhole}), 3.5);
+  EXPECT_EQ(limits.of({TensorClass::kActivation, Statistic::kWhole}), 2.0);
+  EXPECT_FALSE(limits.is_calibrated({TensorClass::kActivation, Statistic::kWhole}));
 }
 
 TEST(Limits, InFp8ScalarsAreRoundedAsInBf16) {
@@ -92,6 +113,8 @@ TEST(Limits, GradientsOfOneDimensionAreVectors) {
   EXPECT_EQ(class_of(Kind::kMaster, 1), TensorClass::kOptimizerVector);
   EXPECT_EQ(class_of(Kind::kParamNext, 2), TensorClass::kOptimizerMatrix);
   EXPECT_EQ(class_of(Kind::kOutput, 1), TensorClass::kActivation);
+  EXPECT_EQ(class_of(Kind::kGradOutput, 3), TensorClass::kActivationGradient);
+  EXPECT_EQ(class_of(Kind::kGradInput, 3), TensorClass::kInputGradient);
   EXPECT_EQ(class_of(Kind::kScale, 0), TensorClass::kScale);
   EXPECT_EQ(class_of(Kind::kAmaxHistory, 1), TensorClass::kScale);
 }
@@ -291,6 +314,16 @@ TEST(Bounds, LaterStepsInheritThatMicrobatchesErrPartlyAlike) {
               1e-9);
   EXPECT_NEAR(bound_of("s0/m0/output/a/0", noise).scale.value(), 3e-3, 1e-9);
   EXPECT_NEAR(bound_of("s1/m0/output/b/0", noise).scale.value(), 1e-3, 1e-9);
+
+  // Q means the same under other limits, or none could be calibrated.
+  Limits limits;
+  limits.calibrate({TensorClass::kVector, Statistic::kWhole}, 1.0);
+  limits.calibrate({TensorClass::kActivation, Statistic::kWhole}, 3.0);
+  const TensorId id = parse_tensor_id("s1/m0/output/a/0");
+  const Bound calibrated = Bounds(noise, ElementType::kBF16, true, limits)
+                               .of({id, 2, ElementType::kF64, small_statistics()});
+  EXPECT_EQ(calibrated.scale, bound_of("s1/m0/output/a/0", noise).scale);
+  EXPECT_DOUBLE_EQ(calibrated.value, 3.0 * calibrated.scale.value());
 }
 
 // The example of docs/verdict.md, step by step as written there.

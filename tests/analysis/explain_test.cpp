@@ -31,9 +31,9 @@ using testing::TemporaryDirectory;
 using testing::TraceBuilder;
 using testing::wavy;
 
-constexpr std::int64_t kRows = 64;
-constexpr std::int64_t kColumns = 128;
-constexpr std::size_t kElements = kRows * kColumns;
+constexpr std::int64_t kExplainedRows = 64;
+constexpr std::int64_t kExplainedColumns = 128;
+constexpr std::size_t kExplainedElements = kExplainedRows * kExplainedColumns;
 constexpr double kRounding = 0.0016;  // of the norm
 const std::string kFirst = "s0/m0/output/a/0";
 const std::string kSecond = "s0/m0/output/b/0";
@@ -121,9 +121,9 @@ class Explain : public ::testing::Test {
               const std::vector<double>& second) {
     TraceBuilder builder(folder_ / name, pass);
     builder.manifest.precision = "bf16";
-    builder.add(0, {kFirst, first, ElementType::kF32, {kRows, kColumns}, {}});
+    builder.add(0, {kFirst, first, ElementType::kF32, {kExplainedRows, kExplainedColumns}, {}});
     if (!second.empty()) {
-      builder.add(0, {kSecond, second, ElementType::kF32, {kRows, kColumns}, {}});
+      builder.add(0, {kSecond, second, ElementType::kF32, {kExplainedRows, kExplainedColumns}, {}});
     }
     return builder.write();
   }
@@ -131,9 +131,9 @@ class Explain : public ::testing::Test {
   static NoiseRow noise(const std::string& id, const std::vector<double>& values) {
     const double size = kRounding * norm_of(values);
     NoiseRow row = testing::noise_row(id, size, 1e-2);
-    row.along_reference = size * norm_of(values) / std::sqrt(kElements);
-    row.slices.assign(kRows, size * size / kRows);
-    row.slices.insert(row.slices.end(), kColumns, size * size / kColumns);
+    row.along_reference = size * norm_of(values) / std::sqrt(kExplainedElements);
+    row.slices.assign(kExplainedRows, size * size / kExplainedRows);
+    row.slices.insert(row.slices.end(), kExplainedColumns, size * size / kExplainedColumns);
     return row;
   }
 
@@ -183,8 +183,8 @@ class Explain : public ::testing::Test {
     return lines;
   }
 
-  const std::vector<double> first_ = wavy(kElements, 0.3);
-  const std::vector<double> second_ = wavy(kElements, 0.7);
+  const std::vector<double> first_ = wavy(kExplainedElements, 0.3);
+  const std::vector<double> second_ = wavy(kExplainedElements, 0.7);
   std::vector<double> first_given_ = first_;
   std::vector<double> second_given_ = second_;
   bool with_noise_ = true;
@@ -254,7 +254,7 @@ TEST_F(Explain, WrongOperatorRulesAndIsTheFirstDivergence) {
 
 TEST_F(Explain, RowThatRulesIsNamedWithTheRankThatHoldsIt) {
   std::vector<double> wrong = rounded(second_, 0.3);
-  for (std::size_t i = 5 * kColumns; i < 6 * kColumns; ++i) {
+  for (std::size_t i = 5 * kExplainedColumns; i < 6 * kExplainedColumns; ++i) {
     wrong[i] *= 1.019;
   }
   with_forced_ = false;

@@ -31,7 +31,7 @@ using testing::TraceBuilder;
 
 constexpr std::int64_t kTokens = 4096;
 constexpr std::int64_t kChannels = 256;
-constexpr auto kElements = static_cast<std::size_t>(kTokens * kChannels);
+constexpr auto kJudgedElements = static_cast<std::size_t>(kTokens * kChannels);
 constexpr int kPasses = 5;
 constexpr auto kLayer = "s0/m0/output/decoder.layers.0/0";
 constexpr auto kGradient = "s0/main_grad/decoder.layers.0.weight/0";
@@ -48,7 +48,7 @@ std::vector<std::byte> stored(const std::vector<double>& values, ElementType typ
 }
 
 // N(0, 1), as `type` holds it.
-std::vector<double> normal(ElementType type, std::uint64_t seed, std::size_t count = kElements) {
+std::vector<double> normal(ElementType type, std::uint64_t seed, std::size_t count = kJudgedElements) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> distribution;
   std::vector<double> values(count);
@@ -92,7 +92,7 @@ NoiseRow noise_row(ElementType type,
   const std::vector<std::byte> r = stored(reference, type);
   const std::vector<std::byte> m = stored(moved, type);
   const Statistics statistics =
-      compare(type, r.data(), type, m.data(), static_cast<std::int64_t>(kElements));
+      compare(type, r.data(), type, m.data(), static_cast<std::int64_t>(kJudgedElements));
   const Slices slices = sum_slices(shape, type, r.data(), type, m.data());
   NoiseRow noise;
   noise.sum_squared = statistics.difference_squared;

@@ -13,11 +13,11 @@ namespace {
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 
-const std::array<std::vector<double>, 2> kColumns = {{{1, 1, 1, 1, 1}, {0, 1, 2, 3, 4}}};
+const std::array<std::vector<double>, 2> kOneAndIndex = {{{1, 1, 1, 1, 1}, {0, 1, 2, 3, 4}}};
 
 TEST(LeastSquares, AnExactCombinationLeavesNothing) {
   const std::vector<double> target = {3, 1, -1, -3, -5};
-  const auto found = fit(kColumns, target);
+  const auto found = fit(kOneAndIndex, target);
   ASSERT_TRUE(found);
   EXPECT_THAT(found->coefficients, ElementsAre(DoubleNear(3, 1e-12), DoubleNear(-2, 1e-12)));
   EXPECT_NEAR(found->residual, 0.0, 1e-12);
@@ -28,7 +28,7 @@ TEST(LeastSquares, AnExactCombinationLeavesNothing) {
 // s^2 = 1.2 / 3, sd of the slope sqrt(s^2 / 10).
 TEST(LeastSquares, DeviationsFollowFromTheResidual) {
   const std::vector<double> target = {0, 1, 0, 1, 0};
-  const auto found = fit(kColumns, target);
+  const auto found = fit(kOneAndIndex, target);
   ASSERT_TRUE(found);
   EXPECT_THAT(found->coefficients, ElementsAre(DoubleNear(0.4, 1e-12), DoubleNear(0, 1e-12)));
   EXPECT_NEAR(found->residual, std::sqrt(1.2), 1e-12);

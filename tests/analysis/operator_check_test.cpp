@@ -22,7 +22,7 @@ using testing::Tensor;
 using testing::TraceBuilder;
 using testing::wavy;
 
-constexpr std::size_t kElements = 64;
+constexpr std::size_t kForcedElements = 64;
 const std::string kFirst = "s0/m0/output/a/0";
 const std::string kSecond = "s0/m0/output/b/0";
 
@@ -70,8 +70,8 @@ class OperatorCheckTest : public ::testing::Test {
   }
 
   static constexpr ElementType kType = ElementType::kF32;  // exact enough to plant errors
-  const std::vector<double> first_ = wavy(kElements, 0.3);
-  const std::vector<double> second_ = wavy(kElements, 0.7);
+  const std::vector<double> first_ = wavy(kForcedElements, 0.3);
+  const std::vector<double> second_ = wavy(kForcedElements, 0.7);
   std::vector<double> second_given_ = second_;  // what b makes of the candidate's a
   TemporaryDirectory folder_;
 };
@@ -195,6 +195,31 @@ TEST_F(OperatorCheckTest, MainGradWithoutRecordedAddendsMayRoundLargerOnes) {
   EXPECT_NEAR(residual("unseen", false), 1.6 / std::hypot(1.0, 1.66), 0.01);
 }
 
+TEST_F(OperatorCheckTest, ACalibratedLimitOfOperatorsDecidesBothWays) {
+  const auto compare_with = [&](double error, double limit) {
+    const std::string run = std::to_string(limit) + "-";
+    const Trace reference = write(run + "reference", "reference", first_, second_);
+    const Trace candidate = write(run + "candidate", "candidate", first_, off(second_, error, 3.0));
+    const ForcedTraces forced{write(run + "wide", "forced", first_, second_),
+                              write(run + "native", "forced", first_, off(second_, 0.0016, 2.0))};
+    DiffOptions options;
+    options.forced = &forced;
+    options.calibration =
+        Calibration{.source = "limits.json",
+                    .precision = "bf16",
+                    .noise_passes = 0,
+                    .runs = std::vector<RunDescription>(20),
+                    .rate = 0.01,
+                    .table = {{{TensorClass::kActivation, Statistic::kOperator}, 20, 1.1, limit}}};
+    return diff(reference, candidate, options);
+  };
+  const Report tight = compare_with(1.7 * 0.0016, 1.5);
+  ASSERT_TRUE(tight.diverged());
+  EXPECT_EQ(tight.tensors[*tight.first_divergence].symptom, Symptom::kOperator);
+  EXPECT_NEAR(run_maxima(tight).at({TensorClass::kActivation, Statistic::kOperator}), 1.7, 0.02);
+  EXPECT_FALSE(compare_with(2.5 * 0.0016, 3.0).diverged());
+}
+
 TEST_F(OperatorCheckTest, TensorThatAForcedPassLacksIsNotChecked) {
   const Trace candidate = write("candidate", "candidate", first_, second_);
   TraceBuilder wide(folder_ / "wide", "forced");
@@ -231,8 +256,7 @@ class OperatorPartsTest : public OperatorCheckTest {
                               write_one("native", rounded(values_, 0.1))};
     const Trace candidate = write_one("candidate", candidate_values);
     const std::vector<Match> matches = match(forced.wide, candidate);
-    return *OperatorCheck(forced, candidate)
-                .compare(matches.at(0), merge(matches.at(0).candidate));
+    return *OperatorCheck(forced, candidate).compare(matches.at(0), merge(matches.at(0).candidate));
   }
 
   const std::vector<double> values_ = wavy(kRows * kColumns, 0.4);
@@ -255,7 +279,8 @@ TEST_F(OperatorPartsTest, OneWrongRowIsNamedThoughTheOperatorsErrLittleAsAWhole)
   EXPECT_LT(found.residual(), found.limit);
   EXPECT_FALSE(found.is_within());
   EXPECT_EQ(found.slice->where, "rows 5:6 of dimension 0");
-  EXPECT_THAT(operator_error(found).sentence, HasSubstr("rows 5:6 of dimension 0, held by rank 0,"));
+  EXPECT_THAT(operator_error(found).sentence,
+              HasSubstr("rows 5:6 of dimension 0, held by rank 0,"));
 }
 
 TEST_F(OperatorPartsTest, AFactorBelowOneRoundingIsFound) {

@@ -50,8 +50,8 @@ Placement placed(std::vector<DimPlacement> dims) {
   return placement;
 }
 
-constexpr std::int64_t kRows = 8;
-constexpr std::int64_t kColumns = 6;
+constexpr std::int64_t kSlicedRows = 8;
+constexpr std::int64_t kSlicedColumns = 6;
 
 // r is 0 and c is the element's position, so that sums tell which elements are in.
 class SumShards : public ::testing::Test {
@@ -72,30 +72,30 @@ class SumShards : public ::testing::Test {
     return sum_shards(pair, shards_);
   }
 
-  std::vector<std::int64_t> shape_{kRows, kColumns};
-  std::vector<double> reference_ = std::vector<double>(kRows * kColumns);
-  std::vector<double> candidate_ = std::vector<double>(kRows * kColumns);
+  std::vector<std::int64_t> shape_{kSlicedRows, kSlicedColumns};
+  std::vector<double> reference_ = std::vector<double>(kSlicedRows * kSlicedColumns);
+  std::vector<double> candidate_ = std::vector<double>(kSlicedRows * kSlicedColumns);
   std::vector<std::unique_ptr<Record>> records_;
   std::vector<Shard> shards_;
 };
 
 TEST_F(SumShards, ZigzagRowsOfOneRankAreOneShard) {
-  add(placed({{4, kRows, {{0, 0, 2}, {2, 6, 2}}}, {kColumns, kColumns, {{0, 0, kColumns}}}}));
+  add(placed({{4, kSlicedRows, {{0, 0, 2}, {2, 6, 2}}}, {kSlicedColumns, kSlicedColumns, {{0, 0, kSlicedColumns}}}}));
   const auto shards = run();
   ASSERT_EQ(shards.size(), 1U);
   double expected = 0.0;
   for (const int row : {0, 1, 6, 7}) {
-    for (int column = 0; column < kColumns; ++column) {
-      expected += static_cast<double>(row * kColumns + column);
+    for (int column = 0; column < kSlicedColumns; ++column) {
+      expected += static_cast<double>(row * kSlicedColumns + column);
     }
   }
-  EXPECT_EQ(shards[0].sums.count, 4 * kColumns);
+  EXPECT_EQ(shards[0].sums.count, 4 * kSlicedColumns);
   EXPECT_EQ(shards[0].sums.difference, expected);
 }
 
 TEST_F(SumShards, ReplicasAndAddendsOfOneRegionAreOne) {
-  Placement left = placed({{kRows, kRows, {{0, 0, kRows}}}, {3, kColumns, {{0, 0, 3}}}});
-  const Placement right = placed({{kRows, kRows, {{0, 0, kRows}}}, {3, kColumns, {{0, 3, 3}}}});
+  Placement left = placed({{kSlicedRows, kSlicedRows, {{0, 0, kSlicedRows}}}, {3, kSlicedColumns, {{0, 0, 3}}}});
+  const Placement right = placed({{kSlicedRows, kSlicedRows, {{0, 0, kSlicedRows}}}, {3, kSlicedColumns, {{0, 3, 3}}}});
   add(left);
   add(right);
   left.partial_count = 2;
@@ -105,8 +105,8 @@ TEST_F(SumShards, ReplicasAndAddendsOfOneRegionAreOne) {
   ASSERT_EQ(shards.size(), 2U);
   EXPECT_THAT(shards[0].ranks, ElementsAre(0, 2));
   EXPECT_THAT(shards[1].ranks, ElementsAre(1));
-  EXPECT_EQ(shards[0].sums.count, kRows * 3);
-  EXPECT_EQ(shards[1].sums.difference - shards[0].sums.difference, 3.0 * kRows * 3);
+  EXPECT_EQ(shards[0].sums.count, kSlicedRows * 3);
+  EXPECT_EQ(shards[1].sums.difference - shards[0].sums.difference, 3.0 * kSlicedRows * 3);
 }
 
 TEST_F(SumShards, AFlatRangeHoldsItsElements) {
@@ -180,8 +180,10 @@ class SliceVerdict : public ::testing::Test {
       }
     }
   }
-  static double group_limit() { return limit_of(TensorClass::kActivation).group_limit; }
-  static double limit() { return limit_of(TensorClass::kActivation).slice_limit; }
+  static double group_limit() {
+    return shipped_limit({TensorClass::kActivation, Statistic::kGroup});
+  }
+  static double limit() { return shipped_limit({TensorClass::kActivation, Statistic::kSlice}); }
 
   std::string id_;
   bool with_slices_ = true;

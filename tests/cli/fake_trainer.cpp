@@ -4,6 +4,8 @@
 //
 //   --ranks N             ranks of a tensor-parallel run (default 1: one device)
 //   --differ              one output is 10 % too large
+//   --off X               outputs and gradients are X times as far from the reference's as noise
+//                         passes are
 //   --hidden N            model size (default 8): another one refuses a comparison
 //   --only PASS           the switches below apply in this pass only
 //   --exit-before N       exit code, before anything is written but the manifest
@@ -52,6 +54,7 @@ namespace po = boost::program_options;
 using ttrace::Kind;
 
 constexpr std::uint64_t kSeed = 7;
+constexpr float kNoise = 1e-6F;  // by which noise passes move a tensor
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -174,7 +177,8 @@ class Trainer {
     for (std::int64_t step = first_; step < last_; ++step) {
       for (const Tensor& tensor : model()) {
         if (tensor.kind != Kind::kParam) {
-          pass.rows.push_back({.id = id_of(tensor, step), .sum_squared = 1e-12, .max_abs = 1e-6});
+          pass.rows.push_back(
+              {.id = id_of(tensor, step), .sum_squared = kNoise * kNoise, .max_abs = kNoise});
         }
       }
       if (!route_.empty()) {
@@ -262,6 +266,10 @@ class Trainer {
         value *= 1.1F;
       }
     }
+    const bool whole = record.placement.logical_shape() == shape;
+    if (tensor.kind != Kind::kParam && (whole || layout.rank == 0)) {
+      values.front() += values_["off"].as<float>() * kNoise;
+    }
     if (tensor.kind == Kind::kMainGrad && !followed_.empty()) {
       for (float& value : values) {
         value *= static_cast<float>(1 + followed_.back());
@@ -298,7 +306,8 @@ void leave_daemon() {
 po::variables_map parse(int argc, char** argv) {
   po::options_description options;
   options.add_options()("ranks", po::value<int>()->default_value(1))(
-      "hidden", po::value<int>()->default_value(8))("differ", "")("only", po::value<std::string>())(
+      "hidden", po::value<int>()->default_value(8))("differ", "")(
+      "off", po::value<float>()->default_value(0.0F))("only", po::value<std::string>())(
       "exit-before", po::value<int>())("kill-after", po::value<int>())(
       "exit-after", po::value<int>())("crash", "")("hang", "")("linger", "")("linger-daemon", "")(
       "route", po::value<std::string>())("margin", po::value<float>()->default_value(0.001F))(

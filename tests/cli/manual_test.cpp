@@ -10,7 +10,8 @@ using ::testing::Not;
 
 using ManualTest = CliTest;
 
-const std::vector<std::string> kCommands{"check", "diff", "explain", "ls", "show", "verify", "merge"};
+const std::vector<std::string> kCommands{
+    "check", "diff", "explain", "calibrate", "ls", "show", "verify", "merge"};
 
 TEST_F(ManualTest, CommittedManPageIsWhatTheProgramPrints) {
   const ProcessResult result = ttrace({"help", "--man"});

@@ -33,7 +33,8 @@ TEST_F(Usage, VersionIsOneLine) {
 }
 
 TEST_F(Usage, EveryCommandHasHelp) {
-  for (const std::string command : {"check", "diff", "explain", "ls", "show", "verify", "merge"}) {
+  for (const std::string command :
+       {"check", "diff", "explain", "calibrate", "ls", "show", "verify", "merge"}) {
     const ProcessResult result = ttrace({command, "--help"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.out,

@@ -38,7 +38,8 @@ struct Options {
   std::string only;  // text of one case
   bool list = false;
   bool keep = false;
-  int tries = 0;  // checks that shrinking a failure may take
+  std::string keep_clean;  // folder for the checks of clean runs; empty: they are removed
+  int tries = 0;           // checks that shrinking a failure may take
   int jobs = 1;
   JudgeOptions judging;
 };
@@ -50,8 +51,7 @@ struct Failure {
 
 class WorkFolder {
  public:
-  WorkFolder() {
-    std::string pattern = (fs::temp_directory_path() / "ttrace-layouts-XXXXXX").string();
+  explicit WorkFolder(std::string pattern) {
     TTRACE_CHECK(mkdtemp(pattern.data()) != nullptr, UsageError, "cannot create ", pattern);
     path_ = pattern;
   }
@@ -72,9 +72,16 @@ std::string describe(const Failure& failure) {
          text_of(failure.layout);
 }
 
-// Runs one case; its folder stays where it failed and `keep` is asked for.
-CaseResult run_case(const Case& layout, const std::string& folder, const Options& options) {
+// Runs one case; its folder stays where it failed and `keep` is asked for. `clean`: where the check
+// of a clean run goes; empty: it is removed.
+CaseResult run_case(const Case& layout,
+                    const std::string& folder,
+                    const std::string& clean,
+                    const Options& options) {
   CaseResult result = judge(layout, folder, options.judging);
+  if (result.judgement == Judgement::kClean && !clean.empty()) {
+    fs::rename(folder + "/check", clean);
+  }
   if (result.judgement == Judgement::kClean || !options.keep) {
     std::error_code ignored;
     fs::remove_all(folder, ignored);
@@ -97,7 +104,11 @@ Run run_all(const std::vector<Case>& cases, const std::string& work, const Optio
   std::vector<testing::Task> tasks;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     tasks.push_back({[&, i] {
-      CaseResult result = run_case(cases[i], work + "/" + std::to_string(i), options);
+      const std::string number = "/" + std::to_string(i);
+      CaseResult result = run_case(cases[i],
+                                   work + number,
+                                   options.keep_clean.empty() ? "" : options.keep_clean + number,
+                                   options);
       const std::lock_guard lock(mutex);
       if (result.judgement != Judgement::kClean) {
         line.clear();
@@ -126,7 +137,7 @@ void print_shrunk(const Failure& failure, const std::string& work, const Options
   CaseResult last = failure.result;
   const auto fails = [&](const Case& layout) {
     line.show("shrinking, try " + std::to_string(++tried) + ": " + text_of(layout));
-    CaseResult result = run_case(layout, work + "/shrink-" + std::to_string(tried), options);
+    CaseResult result = run_case(layout, work + "/shrink-" + std::to_string(tried), "", options);
     const bool same = result.judgement == failure.result.judgement;
     last = same ? std::move(result) : last;
     return same;
@@ -196,6 +207,15 @@ int print_summary(const std::vector<Case>& cases, const Run& run, const Options&
   return no_verdict == 0 && alarms <= kAllowedAlarms * judged ? 0 : kFailures;
 }
 
+// Numbers of an earlier run would be mixed with those of this one.
+void make_empty_folder(const std::string& path) {
+  TTRACE_CHECK(!fs::exists(path) || (fs::is_directory(path) && fs::is_empty(path)),
+               UsageError,
+               path,
+               " already holds something; choose another folder for --keep-clean, or remove it");
+  fs::create_directories(path);
+}
+
 int fuzz(const Options& options) {
   std::vector<Case> cases;
   if (!options.only.empty()) {
@@ -213,7 +233,14 @@ int fuzz(const Options& options) {
     print_coverage(cases);
     return 0;
   }
-  const WorkFolder work;
+  // Within the folder of what is kept, so that a check can be moved there; hidden from DIR/*.
+  const std::string parent = options.keep_clean.empty()
+                                 ? fs::temp_directory_path().string() + "/"
+                                 : fs::absolute(options.keep_clean).string() + "/.";
+  if (!options.keep_clean.empty()) {
+    make_empty_folder(options.keep_clean);
+  }
+  const WorkFolder work(parent + "ttrace-layouts-XXXXXX");
   const Run run = run_all(cases, work.path(), options);
   for (std::size_t i = 0; i < run.failures.size() && options.tries > 0; ++i) {
     print_shrunk(run.failures[i], work.path(), options);
@@ -234,6 +261,9 @@ po::options_description description(Options& options) {
   add("case", po::value(&options.only)->value_name("TEXT"), "this one, as a failure prints it");
   add("list", po::bool_switch(&options.list), "print the cases and what they cover, run nothing");
   add("keep", po::bool_switch(&options.keep), "keep traces and logs of what fails");
+  add("keep-clean",
+      po::value(&options.keep_clean)->value_name("DIR"),
+      "keep the checks of clean runs as DIR/NUMBER, for `ttrace calibrate DIR/*`");
   add("tries",
       po::value(&options.tries)->value_name("N")->default_value(60),
       "checks that shrinking a failure may take; 0: no shrinking");

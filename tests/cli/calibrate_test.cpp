@@ -1,0 +1,152 @@
+#include "cli_fixture.h"
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+namespace ttrace::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class Calibrate : public CliTest {
+ protected:
+  // A check of a candidate that is `off` times as far from the reference as its noise is.
+  ProcessResult check_run(const std::string& folder,
+                          const std::string& switches,
+                          const std::vector<std::string>& more = {"--no-forced"}) const {
+    std::vector<std::string> arguments{"check",
+                                       "--reference",
+                                       trainer(),
+                                       "--candidate",
+                                       trainer(switches),
+                                       "--noise",
+                                       "2",
+                                       "-o",
+                                       folder};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return ttrace(arguments);
+  }
+  void store_clean_runs() const {
+    ASSERT_EQ(check_run("clean-1", "--off 0.5").exit_code, 0);
+    ASSERT_EQ(check_run("clean-2", "--off 0.6 --ranks 2").exit_code, 0);
+    ASSERT_EQ(check_run("clean-3", "--off 0.7 --ranks 4").exit_code, 0);
+  }
+};
+
+TEST_F(Calibrate, LimitsOfCleanRunsDecideOfTheNext) {
+  store_clean_runs();
+  const ProcessResult result =
+      ttrace({"calibrate", "clean-1", "clean-2", "clean-3", "-o", "limits.json"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(StartsWith("class            statistic  runs  largest  shipped  calibrated\n"
+                               "activation       T2 q       3     0."),
+                    HasSubstr("\n3 clean runs in f32, 2 limits: at most 1 % of clean runs are "
+                              "expected to raise an alarm; the runs alone show that it is below "
+                              "63.2 % (95 %)\n")));
+  EXPECT_THAT(result.err, HasSubstr("the stated rate is an extrapolation from 3 runs"));
+  const auto json = nlohmann::json::parse(file("limits.json"));
+  EXPECT_EQ(json.at("schema"), 1);
+  EXPECT_EQ(json.at("runs").size(), 3U);
+  EXPECT_EQ(json.at("runs")[2].at("layout").at("tp"), "4");
+  EXPECT_THAT(file("limits.json"), Not(HasSubstr("clean-")));
+  const double limit = json.at("limits")[0].at("limit");
+  EXPECT_GT(limit, 1.0);
+  EXPECT_LT(limit, 1.8);
+
+  // Q 1.8 is within the shipped limit of 2.
+  EXPECT_EQ(check_run("shipped", "--off 1.8").exit_code, 0);
+  EXPECT_THAT(file("shipped/report.txt"),
+              HasSubstr("limits are shipped defaults, not calibrated for this program"));
+  const ProcessResult calibrated =
+      check_run("calibrated", "--off 1.8", {"--no-forced", "--calibration", "limits.json"});
+  EXPECT_EQ(calibrated.exit_code, 1) << calibrated.err;
+  EXPECT_THAT(calibrated.out,
+              AllOf(HasSubstr("first divergence: s0/m0/output/decoder.layers.0.mlp.linear_fc1/0"),
+                    HasSubstr("(calibrated limit)"),
+                    HasSubstr("\nlimits calibrated over 3 clean runs: run-level false alarms below "
+                              "63.2 % (95 %)\n")));
+  EXPECT_EQ(ttrace({"diff", "calibrated"}).exit_code, 0);
+  const ProcessResult again =
+      ttrace({"diff", "shipped", "--calibration", "limits.json", "--format", "json"});
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_EQ(nlohmann::json::parse(again.out).at("calibration").at("runs"), 3);
+  EXPECT_EQ(ttrace({"diff", "clean-2", "--calibration", "limits.json"}).exit_code, 0);
+}
+
+TEST_F(Calibrate, OperatorsAreCalibratedWhereRunsHaveForcedPasses) {
+  ASSERT_EQ(check_run("clean-1", "--off 0.5", {}).exit_code, 0);
+  ASSERT_EQ(check_run("clean-2", "--off 0.6").exit_code, 0);
+  const ProcessResult result = ttrace({"calibrate", "clean-1", "clean-2", "-o", "limits.json"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("activation       T2 q       2 "),
+                    HasSubstr("activation       T1 r       1 ")));
+  ASSERT_EQ(ttrace({"calibrate", "clean-2", "-o", "whole.json"}).exit_code, 0);
+  EXPECT_THAT(ttrace({"diff", "clean-1", "--calibration", "whole.json"}).out,
+              HasSubstr("; shipped limits where those runs said nothing: activation T1 r, "));
+}
+
+TEST_F(Calibrate, RunWithAFindingIsRefusedAndNamed) {
+  ASSERT_EQ(check_run("clean-1", "--off 0.5").exit_code, 0);
+  ASSERT_EQ(check_run("wrong", "--differ").exit_code, 1);
+  const ProcessResult result = ttrace({"calibrate", "clean-1", "wrong", "-o", "limits.json"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(
+      result.err,
+      "ttrace: error: wrong diverged, first at "
+      "s0/m0/output/decoder.layers.0.mlp.linear_fc2/0; a calibration is made of runs that are "
+      "known to be right: leave it out\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "limits.json"));
+}
+
+TEST_F(Calibrate, PrecisionsAreNotMixed) {
+  ASSERT_EQ(check_run("clean-1", "--off 0.5").exit_code, 0);
+  ASSERT_EQ(check_run("clean-2", "--off 0.5", {"--no-forced", "--precision", "bf16"}).exit_code, 0);
+  const ProcessResult result = ttrace({"calibrate", "clean-1", "clean-2"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.err,
+            "ttrace: error: clean-1 is in f32 and clean-2 in bf16; calibrate each precision on its "
+            "own\n");
+  ASSERT_EQ(ttrace({"calibrate", "clean-1"}).exit_code, 0);
+  const ProcessResult other = ttrace({"diff", "clean-2", "--calibration", "calibration.json"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err,
+              HasSubstr("calibration.json is for f32, but the reference computed in bf16"));
+}
+
+TEST_F(Calibrate, BrokenFileIsNamedBeforeAnythingRuns) {
+  std::ofstream(folder_ / "limits.json") << "{\"format\": \"ttrace calibration\", \"schema\": 1}";
+  const ProcessResult result = check_run("run", "", {"--calibration", "limits.json"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, StartsWith("ttrace: error: limits.json: is damaged: "));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+  EXPECT_THAT(check_run("run", "", {"--calibration", "none.json"}).err,
+              HasSubstr("there is no calibration none.json; `ttrace calibrate` writes one"));
+}
+
+TEST_F(Calibrate, BadUsageIsExplained) {
+  ASSERT_EQ(check_run("clean-1", "--off 0.5").exit_code, 0);
+  const auto complaint = [this](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "calibrate");
+    const ProcessResult result = ttrace(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.out, IsEmpty());
+    return result.err;
+  };
+  EXPECT_THAT(complaint({}), HasSubstr("calibrate takes folders made by `ttrace check`"));
+  EXPECT_THAT(complaint({"gone"}), HasSubstr("there is no folder gone"));
+  EXPECT_THAT(complaint({"clean-1/reference"}), HasSubstr("was not made by ttrace check"));
+  EXPECT_THAT(complaint({"clean-1", "./clean-1/"}), HasSubstr("./clean-1/ is given twice"));
+  EXPECT_THAT(complaint({"clean-1", "--rate", "2"}), HasSubstr("--rate is 2; it must be above 0"));
+  EXPECT_THAT(complaint({"clean-1", "-o", "clean-1"}), HasSubstr("clean-1 exists already"));
+}
+
+}  // namespace
+}  // namespace ttrace::testing
