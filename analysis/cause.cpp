@@ -178,8 +178,9 @@ Observation operator_error(const OperatorResidual& residual) {
   if (residual.slice && residual.slice->beyond()) {
     const SliceComparison& slice = *residual.slice;
     return {Symptom::kOperator,
-            slice.where + held_by(slice) + " is not what the operators make of the candidate's own "
-                                           "inputs: it errs " +
+            slice.where + held_by(slice) +
+                " is not what the operators make of the candidate's own "
+                "inputs: it errs " +
                 short_number(slice.q) + "x as much as in the reference, where " +
                 short_number(slice.bound * slice.q / slice.error) +
                 "x passes; the tensor as a whole is within that",
@@ -191,6 +192,34 @@ Observation operator_error(const OperatorResidual& residual) {
               ") times of what they should of the candidate's own inputs, where round-off explains "
               "up to " +
               short_number(factor.bound) + "; the error as a whole is within that of round-off",
+          {}};
+}
+
+Observation not_exact(const TensorId& id, const Comparison& comparison) {
+  return {Symptom::kNotExact,
+          std::to_string(comparison.different) + " of " +
+              counted(comparison.elements, "element", "elements") +
+              " differ, although what makes " + id.path +
+              " adds up small integers, which is exact in any order; " + size_of_error(comparison),
+          {}};
+}
+
+Observation golden_error(const GoldenComparison& golden, const std::string& precision) {
+  if (golden.is_too_accurate()) {
+    const std::string recipe = precision == "fp8"   ? "is FP8 active here?"
+                               : precision == "f32" ? "does it compute in FP64 here?"
+                                                    : "is autocast active here?";
+    return {Symptom::kTooAccurate,
+            "computes in higher precision than " + precision + ": against FP64 it errs " +
+                short_number(golden.rho()) + "x as much as the reference, where round-off leaves " +
+                short_number(golden.least) + "x at least; " + recipe,
+            {}};
+  }
+  return {Symptom::kTooCoarse,
+          "computes in lower precision than " + precision + ", or wrongly: against FP64 it errs " +
+              short_number(golden.candidate_error / golden.scale) +
+              "x as much as round-off makes the reference err, where " +
+              short_number(golden.limit) + "x passes",
           {}};
 }
 

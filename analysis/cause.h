@@ -46,6 +46,14 @@ struct TensorPair {
 // For an error that the tensor's own operators have made.
 [[nodiscard]] Observation operator_error(const OperatorResidual& residual);
 
+// For a tensor that is too far from the golden pass, or too near to it; `precision` is what both
+// programs say that they compute in.
+[[nodiscard]] Observation golden_error(const GoldenComparison& golden,
+                                       const std::string& precision);
+
+// For a tensor that follows from small integers without a rounding.
+[[nodiscard]] Observation not_exact(const TensorId& id, const Comparison& comparison);
+
 // For a tensor that is within its bound as a whole.
 [[nodiscard]] Observation beyond_slice_bound(const SliceComparison& slice);
 [[nodiscard]] Observation beyond_factor_bound(const FactorComparison& factor);

@@ -2,9 +2,11 @@
 
 #include "analysis/bounds.h"
 #include "analysis/compatibility.h"
-#include "analysis/edge_check.h"
 #include "analysis/diagnosis/diagnosis.h"
 #include "analysis/diagnosis/evidence.h"
+#include "analysis/edge_check.h"
+#include "analysis/exact_check.h"
+#include "analysis/golden_check.h"
 #include "analysis/loss_check.h"
 #include "analysis/matching.h"
 #include "analysis/noise.h"
@@ -161,15 +163,16 @@ void mark_weak(Report& report) {
   }
   if (worst != nullptr) {
     report.notes.push_back(
-        "reference: operators of " + counted(static_cast<std::int64_t>(count), "tensor", "tensors") +
+        "reference: operators of " +
+        counted(static_cast<std::int64_t>(count), "tensor", "tensors") +
         " are checked weakly, because the reference itself is more than 1 % off there in its own "
         "precision; worst " +
         to_string(worst->id) + ", " + short_number(100.0 * share(*worst)) + " %");
   }
 }
 
-// What an operator should have made of the candidate's own inputs is the better reference of what it
-// made: nothing is inherited.
+// What an operator should have made of the candidate's own inputs is the better reference of what
+// it made: nothing is inherited.
 std::vector<Match> matches_of_operators(const ForcedTraces& forced,
                                         const Trace& candidate,
                                         const TensorId& id) {
@@ -257,16 +260,37 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
     operators.emplace(*options.forced, candidate, limits);
   }
   report.has_residuals = operators.has_value();
+  report.is_dyadic = has_dyadic_inputs(reference);
+  TTRACE_CHECK(
+      !report.is_dyadic || options.golden != nullptr,
+      UsageError,
+      reference.directory(),
+      " has dyadic inputs, and which tensors must be equal follows from its golden pass; give "
+      "the folder that ttrace check made");
+  std::optional<GoldenCheck> golden;
+  std::optional<ExactCheck> exact;
+  if (report.is_dyadic) {
+    exact.emplace(*options.golden, matches);
+  } else if (options.golden != nullptr) {
+    golden.emplace(*options.golden, reference.manifest().precision);
+  }
+  report.has_golden = golden.has_value();
   const Judge judge(matches,
                     bounds,
                     same_precision,
                     std::move(interruptions),
                     head_size(reference.manifest().model),
-                    operators ? &*operators : nullptr);
+                    {.operators = operators ? &*operators : nullptr,
+                     .golden = golden ? &*golden : nullptr,
+                     .exact = exact ? &*exact : nullptr});
   const std::vector<Task> tasks = plan(matches, judge, options, report.warnings);
   report.left_out = judge.count() - tasks.size();
   report.tensors = judge_all(judge, tasks, options);
-  report.edges = check_edges(reference, candidate, matches, report.tensors);
+  if (report.is_dyadic) {
+    mark_copied_inputs(reference, report.tensors);
+  } else {
+    report.edges = check_edges(reference, candidate, matches, report.tensors);
+  }
   if (!report.follows_candidate()) {
     mark_behind_flips(report.tensors);
   }
@@ -287,13 +311,14 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
                                   [](const TensorVerdict& tensor) { return tensor.is_finding(); });
   if (first != report.tensors.end()) {
     report.first_divergence = static_cast<std::size_t>(first - report.tensors.begin());
-    // What lacks would be taken for what went wrong; another source says it all.
-    if (!report.partial() && first->symptom != Symptom::kSource) {
+    // What lacks would be taken for what went wrong; another source says it all, and so does
+    // another precision.
+    if (!report.partial() && first->symptom != Symptom::kSource && first->tier != Tier::kGolden) {
       const bool forced = first->tier == Tier::kT1;
-      report.diagnosis = diagnose(Evidence(
-          forced ? matches_of_operators(*options.forced, candidate, first->id) : matches,
-          *first,
-          candidate));
+      report.diagnosis = diagnose(
+          Evidence(forced ? matches_of_operators(*options.forced, candidate, first->id) : matches,
+                   *first,
+                   candidate));
     }
     report.where_to_look = where_to_look(report.tensors, *report.first_divergence, candidate);
   }

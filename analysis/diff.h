@@ -22,6 +22,7 @@ namespace ttrace {
 struct DiffOptions {
   int threads = 0;                              // 0: all cores. The report does not depend on it
   const ForcedTraces* forced = nullptr;         // null: no operator is checked on its own
+  const Trace* golden = nullptr;                // null: nothing is held against FP64
   std::optional<Calibration> calibration = {};  // its limits stand in for the shipped ones
   // Called after each tensor from the working threads, one call at a time.
   std::function<void(std::size_t done, std::size_t total)> progress;

@@ -30,6 +30,9 @@ bool is_structural(Symptom symptom) {
     case Symptom::kSlice:
     case Symptom::kOutOfBound:
     case Symptom::kOperator:
+    case Symptom::kNotExact:
+    case Symptom::kTooAccurate:
+    case Symptom::kTooCoarse:
       return false;
     default:
       return true;
@@ -88,11 +91,13 @@ void add_value_checks(const TensorVerdict& tensor, std::vector<BoundCheck>& chec
     return;
   }
   const bool exact = tensor.origin == BoundOrigin::kExact;
-  if (exact && is_structural(tensor.symptom)) {
+  if (tensor.status == Status::kNotJudged || (exact && is_structural(tensor.symptom))) {
     return;  // the comparison is not with the reference, or its bound is not on the error
   }
   BoundCheck whole = numbers(exact ? CheckKind::kExact : CheckKind::kWhole,
-                             exact ? Tier::kT0 : Tier::kT2,
+                             tensor.tier == Tier::kT3 ? Tier::kT3
+                             : exact                  ? Tier::kT0
+                                                      : Tier::kT2,
                              comparison.error,
                              comparison.bound,
                              tensor.bound_source);
@@ -115,6 +120,28 @@ void add_value_checks(const TensorVerdict& tensor, std::vector<BoundCheck>& chec
   }
 }
 
+// From both sides: 1 is as inaccurate as the reference.
+BoundCheck golden_check(const GoldenComparison& golden) {
+  const bool low = golden.is_too_accurate();
+  BoundCheck check = numbers(CheckKind::kGolden,
+                             Tier::kGolden,
+                             low ? golden.rho() : golden.candidate_error / golden.scale,
+                             low ? golden.least : golden.limit,
+                             low ? "golden pass, the least that round-off leaves"
+                                 : "golden pass, the most that round-off explains");
+  check.holds = golden.is_within();
+  if (low) {
+    check.share =
+        golden.rho() > 0.0 ? golden.least / golden.rho() : std::numeric_limits<double>::infinity();
+  }
+  return check;
+}
+
+// A ratio of two errors is near 1 wherever all is well: it is no distance from a bound.
+bool is_nearness(const BoundCheck& check) {
+  return check.kind != CheckKind::kGolden || !check.holds;
+}
+
 // Which check decided: what failed first in the tier of the finding; of a tensor that is no
 // finding, what came nearest to its bound. An inherited one is none because its operators are
 // right.
@@ -123,7 +150,8 @@ BoundCheck* ruling(const TensorVerdict& tensor, std::vector<BoundCheck>& checks)
   const bool judged = tensor.status == Status::kWithin || tensor.status == Status::kInherited;
   for (BoundCheck& check : checks) {
     if (judged) {
-      const bool counts = tensor.status == Status::kWithin || check.tier == Tier::kT1;
+      const bool counts =
+          (tensor.status == Status::kWithin && is_nearness(check)) || check.tier == Tier::kT1;
       found = counts && (found == nullptr || check.share > found->share) ? &check : found;
     } else if (!check.holds && check.tier == tensor.tier) {
       return &check;
@@ -135,7 +163,7 @@ BoundCheck* ruling(const TensorVerdict& tensor, std::vector<BoundCheck>& checks)
 double largest_share(const TensorVerdict& tensor) {
   double largest = 0.0;
   for (const BoundCheck& check : checks_of(tensor)) {
-    largest = std::max(largest, check.share);
+    largest = is_nearness(check) ? std::max(largest, check.share) : largest;
   }
   return largest;
 }
@@ -294,6 +322,15 @@ std::vector<ArithmeticStep> arithmetic_of(const TensorVerdict& tensor,
   }
   if (has_value_check(checks)) {
     add_value_steps(*tensor.comparison, steps);
+  }
+  if (tensor.golden) {
+    const GoldenComparison& golden = *tensor.golden;
+    steps.push_back(
+        {CheckKind::kGolden,
+         "rho",
+         "||c - g|| / ||r - g||",
+         long_number(golden.candidate_error) + " / " + long_number(golden.reference_error),
+         golden.rho()});
   }
   return steps;
 }
@@ -484,6 +521,21 @@ std::string finding_sentence(const Explanation& explanation, const Report& repor
          to_string(report.tensors[*report.first_divergence].id) + ": " + tensor.cause;
 }
 
+// ||c - r|| <= (1 + rho) ||r - g||: what is as accurate as the reference cannot be farther from it
+// than that, so a bound that this breaks was too small.
+std::string noise_sentence(const TensorVerdict& tensor) {
+  constexpr double kAsAccurate = 2.0;
+  const bool beyond_noise = tensor.comparison && tensor.origin == BoundOrigin::kNoise &&
+                            tensor.comparison->error > tensor.comparison->bound;
+  if (!tensor.golden || !tensor.golden->is_within() || tensor.golden->rho() > kAsAccurate ||
+      !beyond_noise) {
+    return "";
+  }
+  return "; against FP64 it errs " + short_number(tensor.golden->rho()) +
+         "x as much as the reference, which is as its precision makes it: noise passes moved this "
+         "tensor too little, and the bound that follows from them is too small here";
+}
+
 // Requires: everything else is filled in.
 std::string sentence_of(const Explanation& explanation, const Report& report) {
   switch (explanation.tensor.status) {
@@ -494,6 +546,9 @@ std::string sentence_of(const Explanation& explanation, const Report& report) {
     case Status::kIncomplete:
     case Status::kBehindFlip:
       return "not judged: " + explanation.tensor.cause;
+    case Status::kNotJudged:
+      return "not judged: with dyadic inputs only what the reference computes without a rounding "
+             "is";
     default:
       return finding_sentence(explanation, report);
   }
@@ -523,6 +578,8 @@ std::string_view name_of(CheckKind kind) {
       return "slice";
     case CheckKind::kFactor:
       return "factor";
+    case CheckKind::kGolden:
+      return "golden";
   }
   return "";
 }
@@ -551,6 +608,9 @@ std::vector<BoundCheck> checks_of(const TensorVerdict& tensor) {
   if (tensor.comparison) {
     add_value_checks(tensor, checks);
   }
+  if (tensor.golden) {
+    checks.push_back(golden_check(*tensor.golden));
+  }
   return checks;
 }
 
@@ -574,7 +634,7 @@ Explanation explain(const Report& report, std::size_t index) {
                     [](const TensorVerdict& tensor) { return tensor.is_finding(); }));
   explanation.upstream = upstream_of(report, index);
   explanation.smallest_seen = smallest_seen(explanation.tensor, explanation.checks);
-  explanation.sentence = sentence_of(explanation, report);
+  explanation.sentence = sentence_of(explanation, report) + noise_sentence(explanation.tensor);
   return explanation;
 }
 
@@ -583,7 +643,10 @@ int exit_code(const Explanation& explanation) {
   if (tensor.is_finding()) {
     return 1;
   }
-  return tensor.status == Status::kIncomplete || tensor.status == Status::kBehindFlip ? 2 : 0;
+  return tensor.status == Status::kIncomplete || tensor.status == Status::kBehindFlip ||
+                 tensor.status == Status::kNotJudged
+             ? 2
+             : 0;
 }
 
 }  // namespace ttrace

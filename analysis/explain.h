@@ -32,6 +32,7 @@ enum class CheckKind : std::uint8_t {
   kWhole,           // T2: the error of the whole tensor
   kSlice,           // T2: its worst part
   kFactor,          // T2: a factor
+  kGolden,          // rho, neither too large nor too small
 };
 
 // "structure", "operator_slice".

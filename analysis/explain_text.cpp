@@ -33,6 +33,8 @@ std::string title_of(CheckKind kind) {
       return "T2 the worst part";
     case CheckKind::kFactor:
       return "T2 a factor";
+    case CheckKind::kGolden:
+      return "golden rho";
   }
   return "";
 }
@@ -118,7 +120,7 @@ void write_arithmetic(std::ostream& out, const std::vector<ArithmeticStep>& step
     return;
   }
   out << "\narithmetic, by docs/verdict.md (r reference, c candidate, m noise pass, f and n forced "
-         "passes):\n";
+         "passes, g golden pass):\n";
   std::vector<std::array<std::string, 2>> rows;
   CheckKind last = CheckKind::kStructure;
   for (const ArithmeticStep& step : steps) {

@@ -41,6 +41,11 @@ Json counts_json(const Report& report) {
           {"operators", counts.operators},
           {"operators_wrong", counts.operators_wrong},
           {"inherited", counts.inherited},
+          {"golden", counts.golden},
+          {"too_accurate", counts.too_accurate},
+          {"too_coarse", counts.too_coarse},
+          {"must_be_equal", counts.must_be_equal},
+          {"not_judged", counts.not_judged},
           {"edges", report.edges.edges},
           {"edges_checked", report.edges.checked}};
 }
@@ -122,6 +127,18 @@ Json residual_json(const TensorVerdict& tensor) {
           {"factor_in_noise", factor_json(residual.in_noise)}};
 }
 
+Json golden_json(const std::optional<GoldenComparison>& golden) {
+  if (!golden) {
+    return nullptr;
+  }
+  return {{"rho", number_json(golden->rho())},
+          {"candidate_error", number_json(golden->candidate_error)},
+          {"reference_error", number_json(golden->reference_error)},
+          {"scale", number_json(golden->scale)},
+          {"least", number_json(golden->least)},
+          {"limit", number_json(golden->limit)}};
+}
+
 Json calibration_json(const Report& report) {
   if (!report.calibration) {
     return nullptr;
@@ -182,6 +199,7 @@ Json tensor_json(const TensorVerdict& tensor) {
   json["different"] = c != nullptr ? Json(c->different) : Json();
   json["elements"] = c != nullptr ? Json(c->elements) : Json();
   json["operator"] = residual_json(tensor);
+  json["golden"] = golden_json(tensor.golden);
   if (tensor.flips) {
     json["flips"] = flips_json(*tensor.flips);
   }

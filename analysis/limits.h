@@ -18,10 +18,11 @@
 // Operators. Clean R is 1.0 but where a product of another size is computed by another kernel,
 // which may round once more (a bias added to what was rounded: 1.5) or twice. Gradients of an
 // attention core's inputs: ring attention adds up rounded parts of its own, which no sum over ranks
-// tells of; 116 random BF16 layouts reached 2.8, with four ranks. It rounds parts that cancel in the
-// rows of a document's first tokens, where clean rows reached 10: these are not judged. Of rows and
-// features elsewhere the limit is 2.25 times that of R: features of a row-parallel linear whose bias
-// nearly cancels its product reached 1.7 times, for the product is rounded before the bias is added.
+// tells of; 116 random BF16 layouts reached 2.8, with four ranks. It rounds parts that cancel in
+// the rows of a document's first tokens, where clean rows reached 10: these are not judged. Of rows
+// and features elsewhere the limit is 2.25 times that of R: features of a row-parallel linear whose
+// bias nearly cancels its product reached 1.7 times, for the product is rounded before the bias is
+// added.
 //
 // Limits for a program of one's own replace these where it has a calibration, see calibration.h.
 // What a statistic is never depends on limits: where a shipped limit is part of its scale
@@ -125,6 +126,10 @@ class Limits {
 [[nodiscard]] TensorClass class_of(Kind kind, std::size_t dimensions);
 
 [[nodiscard]] bool is_optimizer_result(TensorClass tensor_class);
+
+// Of rho = ||c - g|| / ||r - g|| (golden_check.h): smallest and largest that pass; 0: not judged.
+[[nodiscard]] double least_rho(TensorClass tensor_class);
+[[nodiscard]] double largest_rho(TensorClass tensor_class);
 
 // Relative error taken for one rounding in class defaults. BF16 and F16: storing dominates, so it
 // is rounding_error(). F32 and F64: the order of summation dominates; noise passes move such

@@ -47,10 +47,9 @@ std::optional<Statistics> statistics_of(const MergeResult& expected, const Merge
 
 double equal_part(const MergeResult& twin, const MergeResult& candidate) {
   const auto statistics = statistics_of(twin, candidate);
-  return statistics && statistics->count > 0
-             ? 1.0 - static_cast<double>(statistics->different) /
-                         static_cast<double>(statistics->count)
-             : 0.0;
+  return statistics && statistics->count > 0 ? 1.0 - static_cast<double>(statistics->different) /
+                                                         static_cast<double>(statistics->count)
+                                             : 0.0;
 }
 
 // Null where there are none.
@@ -271,7 +270,8 @@ void mark_inherited(std::span<TensorVerdict> tensors) {
   bool unseen = false;  // something before could not be checked on its own
   for (TensorVerdict& tensor : tensors) {
     const bool right = tensor.residual && tensor.residual->is_within();
-    const bool of_size = tensor.status == Status::kDiverged && tensor.tier == Tier::kT2;
+    const bool of_size = tensor.status == Status::kDiverged &&
+                         (tensor.tier == Tier::kT2 || tensor.symptom == Symptom::kTooCoarse);
     if (right && of_size &&
         (wrong ||
          (!unseen && tensor.comparison && tensor.comparison->ratio() <= kMostThatAddsUp))) {

@@ -7,7 +7,19 @@
 namespace ttrace {
 
 std::string_view name_of(Tier tier) {
-  return tier == Tier::kT0 ? "T0" : tier == Tier::kT1 ? "T1" : "T2";
+  switch (tier) {
+    case Tier::kT0:
+      return "T0";
+    case Tier::kT1:
+      return "T1";
+    case Tier::kT2:
+      return "T2";
+    case Tier::kT3:
+      return "T3";
+    case Tier::kGolden:
+      return "golden";
+  }
+  return "";
 }
 
 std::string_view name_of(Status status) {
@@ -26,6 +38,8 @@ std::string_view name_of(Status status) {
       return "behind_flip";
     case Status::kInherited:
       return "inherited";
+    case Status::kNotJudged:
+      return "not_judged";
   }
   return "";
 }
@@ -78,6 +92,12 @@ std::string_view name_of(Symptom symptom) {
       return "operator";
     case Symptom::kSource:
       return "other_source";
+    case Symptom::kNotExact:
+      return "not_exact";
+    case Symptom::kTooAccurate:
+      return "too_accurate";
+    case Symptom::kTooCoarse:
+      return "too_coarse";
   }
   return "";
 }
@@ -133,6 +153,11 @@ Counts Report::counts() const {
     counts.operators += tensor.residual ? 1 : 0;
     counts.operators_wrong += tensor.residual && !tensor.residual->is_within() ? 1 : 0;
     counts.inherited += has(Status::kInherited) ? 1 : 0;
+    counts.must_be_equal += tensor.tier == Tier::kT3 ? 1 : 0;
+    counts.not_judged += has(Status::kNotJudged) ? 1 : 0;
+    counts.golden += tensor.golden ? 1 : 0;
+    counts.too_accurate += tensor.golden && tensor.golden->is_too_accurate() ? 1 : 0;
+    counts.too_coarse += tensor.golden && tensor.golden->is_too_coarse() ? 1 : 0;
   }
   return counts;
 }

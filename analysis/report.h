@@ -21,8 +21,9 @@
 namespace ttrace {
 
 // T0: structure, nothing is tolerated. T1: its own operators are right, whatever came before. T2:
-// as close to the reference as round-off explains.
-enum class Tier : std::uint8_t { kT0, kT1, kT2 };
+// as close to the reference as round-off explains. T3: equal, where no operator rounds. Golden: as
+// far from the truth as its precision makes it.
+enum class Tier : std::uint8_t { kT0, kT1, kT2, kT3, kGolden };
 
 enum class Status : std::uint8_t {
   kWithin,
@@ -32,6 +33,7 @@ enum class Status : std::uint8_t {
   kIncomplete,  // not all there, because a step of the trace was interrupted; not judged
   kBehindFlip,  // differs, but behind a choice of experts that differs: no bound knows of that
   kInherited,   // beyond what noise explains, but what its own operators make of their inputs
+  kNotJudged,   // with dyadic inputs: the reference itself rounds here
 };
 
 // Where a bound came from, for the counts; TensorVerdict::bound_source says it in words.
@@ -62,6 +64,9 @@ enum class Symptom : std::uint8_t {
   kOutOfBound,        // any other error beyond the bound
   kOperator,          // not what its operators make of the candidate's own inputs
   kSource,            // an input is not what the module before has returned
+  kNotExact,          // of small integers not the sums that it must be
+  kTooAccurate,       // nearer to the golden pass than its precision can be
+  kTooCoarse,         // farther from the golden pass than its precision explains
 };
 
 // "T0"; "within", "missing_in_candidate"; "replicas_disagree", "none".
@@ -163,14 +168,30 @@ struct OperatorResidual {
   std::optional<FactorComparison> in_noise = {};  // the same
 
   [[nodiscard]] double scale() const;
-  // The reference's own operators are more than 1 % off in their precision, because a kernel reduces
-  // in it: smaller errors of the candidate go unseen.
+  // The reference's own operators are more than 1 % off in their precision, because a kernel
+  // reduces in it: smaller errors of the candidate go unseen.
   [[nodiscard]] bool is_weak() const { return native > 0.01 * norm; }
   // R; 0 where the error is 0, Inf where only the scale is.
   [[nodiscard]] double residual() const;
   [[nodiscard]] bool is_within() const {
     return residual() <= limit && !(slice && slice->beyond()) && !(in_noise && in_noise->beyond());
   }
+};
+
+// Candidate and reference against the same in FP64, g; see golden_check.h. Frobenius norms.
+struct GoldenComparison {
+  double candidate_error = 0.0;  // ||c - g||
+  double reference_error = 0.0;  // ||r - g||, above 0
+  double scale = 0.0;            // the same, or what a rounding does to g where that is more
+  double least = 0.0;            // smallest rho that passes; 0: not judged
+  double limit = 0.0;            // largest candidate_error / scale that passes; 0: not judged
+
+  [[nodiscard]] double rho() const { return candidate_error / reference_error; }
+  [[nodiscard]] bool is_too_accurate() const { return rho() < least; }
+  [[nodiscard]] bool is_too_coarse() const {
+    return limit > 0.0 && candidate_error > limit * scale;
+  }
+  [[nodiscard]] bool is_within() const { return !is_too_accurate() && !is_too_coarse(); }
 };
 
 // Tokens that go to another set of experts than in the reference; see routing_check.h.
@@ -198,6 +219,7 @@ struct TensorVerdict {
   std::string bound_source;                             // "5 noise passes x 2 (default limit)"
   std::optional<RoutingFlips> flips;                    // of choices of experts; then no comparison
   std::optional<OperatorResidual> residual;             // absent without forced passes
+  std::optional<GoldenComparison> golden;               // absent without a golden pass
   std::optional<Comparison> comparison;  // absent where no two tensors could be laid side by side
   std::vector<int>
       ranks;  // candidate's ranks concerned: those that disagree, else all that hold it
@@ -207,7 +229,8 @@ struct TensorVerdict {
 
   [[nodiscard]] bool is_finding() const {
     return !allowed && status != Status::kWithin && status != Status::kIncomplete &&
-           status != Status::kBehindFlip && status != Status::kInherited;
+           status != Status::kBehindFlip && status != Status::kInherited &&
+           status != Status::kNotJudged;
   }
 };
 
@@ -235,6 +258,11 @@ struct Counts {
   std::size_t operators = 0;  // tensors whose own operators were checked
   std::size_t operators_wrong = 0;
   std::size_t inherited = 0;  // beyond what noise explains, with operators that are right
+  std::size_t golden = 0;     // tensors that were compared with the golden pass
+  std::size_t too_accurate = 0;
+  std::size_t too_coarse = 0;
+  std::size_t must_be_equal = 0;  // with dyadic inputs
+  std::size_t not_judged = 0;     // the same
 };
 
 // Inputs of modules that are, in the reference, what another module returned; see edge_check.h.
@@ -256,6 +284,8 @@ struct Report {
   Side candidate;
   int noise_passes = 0;
   bool has_residuals = false;  // forced passes were there
+  bool has_golden = false;     // a golden pass was there
+  bool is_dyadic = false;      // of made-up inputs: only what no operator rounds is judged
   EdgeCoverage edges;
   std::optional<CalibrationUse> calibration;  // absent: all limits are the shipped ones
   std::vector<std::string> remarks;           // what differs without forbidding the comparison

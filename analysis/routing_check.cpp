@@ -35,6 +35,7 @@ bool may_follow_from_flip(const TensorVerdict& tensor) {
     case Symptom::kFactor:
     case Symptom::kSlice:
     case Symptom::kOutOfBound:
+    case Symptom::kTooCoarse:
       return tensor.origin == BoundOrigin::kNoise || tensor.origin == BoundOrigin::kClassDefault;
     default:
       return false;

@@ -97,6 +97,12 @@ void write_residual(std::ostream& out, const OperatorResidual& residual) {
       << " % of the elements are bit for bit what the reference makes of them\n";
 }
 
+void write_golden(std::ostream& out, const GoldenComparison& golden) {
+  out << "  golden: the candidate is " << short_number(golden.candidate_error)
+      << " away from FP64, the reference " << short_number(golden.reference_error) << ", so rho "
+      << short_number(golden.rho()) << '\n';
+}
+
 void write_first_divergence(std::ostream& out, const Report& report) {
   const TensorVerdict& tensor = report.tensors[*report.first_divergence];
   out << "first divergence: " << to_string(tensor.id) << '\n';
@@ -108,6 +114,9 @@ void write_first_divergence(std::ostream& out, const Report& report) {
   }
   if (tensor.residual) {
     write_residual(out, *tensor.residual);
+  }
+  if (tensor.golden && !tensor.golden->is_within()) {
+    write_golden(out, *tensor.golden);
   }
   if (tensor.comparison) {
     write_numbers(out, tensor);
@@ -147,6 +156,13 @@ Row row_of(const TensorVerdict& tensor) {
     row[1] = short_number(slice.error);
     row[2] = short_number(slice.bound);
     row[3] = short_number(slice.error / slice.bound);
+  } else if (tensor.tier == Tier::kGolden) {
+    const GoldenComparison& golden = *tensor.golden;
+    const double bound = golden.is_too_coarse() ? golden.limit * golden.scale
+                                                : golden.least * golden.reference_error;
+    row[1] = short_number(golden.candidate_error);
+    row[2] = short_number(bound);
+    row[3] = short_number(golden.candidate_error / bound);
   } else if (tensor.comparison) {
     row[1] = short_number(tensor.comparison->error);
     row[2] = short_number(tensor.comparison->bound);
@@ -300,6 +316,14 @@ void write_counts(std::ostream& out, const Report& report) {
   if (report.has_residuals) {
     out << "; operators: " << counts.operators << " checked on their own, "
         << counts.operators_wrong << " wrong, " << counts.inherited << " inherited";
+  }
+  if (report.is_dyadic) {
+    out << "; dyadic inputs: " << counts.must_be_equal << " must be equal, " << counts.not_judged
+        << " are not judged, because the reference itself rounds there";
+  }
+  if (report.has_golden) {
+    out << "; golden: " << counts.golden << " held against FP64, " << counts.too_accurate
+        << " too accurate, " << counts.too_coarse << " too coarse";
   }
   if (report.edges.edges > 0) {
     out << "; edges: " << report.edges.checked << " of " << report.edges.edges

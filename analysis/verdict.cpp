@@ -231,7 +231,9 @@ void conclude(TensorVerdict& verdict, const std::vector<Observation>& observatio
 bool is_size(const Observation& observation) {
   return observation.symptom == Symptom::kNotEqual || observation.symptom == Symptom::kFactor ||
          observation.symptom == Symptom::kOutOfBound || observation.symptom == Symptom::kOperator ||
-         observation.symptom == Symptom::kSlice || observation.symptom == Symptom::kIllegalFlip;
+         observation.symptom == Symptom::kSlice || observation.symptom == Symptom::kIllegalFlip ||
+         observation.symptom == Symptom::kTooAccurate ||
+         observation.symptom == Symptom::kTooCoarse || observation.symptom == Symptom::kNotExact;
 }
 
 // Choices of experts, as numbers that can be compared.
@@ -432,6 +434,10 @@ TensorVerdict Judge::judge_pair(const Match& match,
     compare_rows(reference, candidate, "reference", "candidate", observations);
     if (is_choices(match.id, reference, candidate)) {
       compare_routing(match, reference, candidate, verdict, observations);
+    } else if (others_.exact != nullptr &&
+               !is_exact(match.id,
+                         coarser(storage_type(match.reference), storage_type(match.candidate)))) {
+      compare_exactly(match, reference, candidate, verdict, observations);
     } else if (tolerance) {
       compare_with(*tolerance, match, reference, candidate, verdict, observations);
     } else {
@@ -439,9 +445,9 @@ TensorVerdict Judge::judge_pair(const Match& match,
         take_out_factor(factor_between(match.reference, match.candidate), reference, candidate);
       }
       compare_values(match, reference, candidate, verdict, observations);
-      if (operators_ != nullptr && !are_powers_of_two(match.reference, match.candidate)) {
+      if (others_.operators != nullptr && !are_powers_of_two(match.reference, match.candidate)) {
         verdict.residual =
-            operators_->compare(match, candidate, rescaled(match), head_of(match.id));
+            others_.operators->compare(match, candidate, rescaled(match), head_of(match.id));
       }
     }
   }
@@ -449,13 +455,63 @@ TensorVerdict Judge::judge_pair(const Match& match,
   if (operator_wrong) {
     observations.insert(observations.begin(), operator_error(*verdict.residual));
   }
+  const bool only_golden = observations.empty();
+  if (others_.golden != nullptr && verdict.comparison && !tolerance &&
+      verdict.origin != BoundOrigin::kExact) {
+    compare_with_golden(match, reference, candidate, verdict, observations);
+  }
   // An error beyond a bound above zero is the only observation of T2.
   const bool structural = std::any_of(
       observations.begin(), observations.end(), [](const Observation& o) { return !is_size(o); });
-  const bool exact = verdict.origin == BoundOrigin::kExact;
-  verdict.tier = exact || structural ? Tier::kT0 : operator_wrong ? Tier::kT1 : Tier::kT2;
+  if (structural) {
+    verdict.tier = Tier::kT0;
+  } else if (verdict.tier != Tier::kT3) {  // which compare_exactly() has set
+    const bool exact = verdict.origin == BoundOrigin::kExact;
+    const bool golden_alone = only_golden && !observations.empty();
+    verdict.tier = exact            ? Tier::kT0
+                   : operator_wrong ? Tier::kT1
+                   : golden_alone   ? Tier::kGolden
+                                    : Tier::kT2;
+  }
   conclude(verdict, observations);
   return verdict;
+}
+
+void Judge::compare_with_golden(const Match& match,
+                                const MergeResult& reference,
+                                const MergeResult& candidate,
+                                TensorVerdict& verdict,
+                                std::vector<Observation>& observations) const {
+  verdict.golden = others_.golden->compare(match, reference, candidate);
+  // What is wrong in another way need not be told to be inaccurate.
+  if (verdict.golden && (verdict.golden->is_too_accurate() ||
+                         (observations.empty() && verdict.golden->is_too_coarse()))) {
+    observations.push_back(golden_error(*verdict.golden, others_.golden->precision()));
+  }
+}
+
+void Judge::compare_exactly(const Match& match,
+                            const MergeResult& reference,
+                            const MergeResult& candidate,
+                            TensorVerdict& verdict,
+                            std::vector<Observation>& observations) const {
+  const Statistics statistics = statistics_of(reference, candidate);
+  const bool must_be_equal = others_.exact->must_be_equal(match.id, reference);
+  Bound bound;
+  bound.value = must_be_equal ? 0.0 : std::numeric_limits<double>::infinity();
+  verdict.origin = BoundOrigin::kExact;
+  verdict.bound_source = must_be_equal ? "exact (small integers add up exactly)"
+                                       : "none (the reference itself rounds here)";
+  verdict.comparison = comparison_of(statistics, bound, reference.shape);
+  observe_nonfinite(match, statistics, pair_of(reference, candidate), observations);
+  if (!must_be_equal) {
+    verdict.status = Status::kNotJudged;
+    return;
+  }
+  verdict.tier = Tier::kT3;
+  if (statistics.max_difference > 0.0) {
+    observations.push_back(not_exact(match.id, *verdict.comparison));
+  }
 }
 
 std::int64_t Judge::head_of(const TensorId& id) const {

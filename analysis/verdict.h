@@ -5,6 +5,8 @@
 
 #include "analysis/bounds.h"
 #include "analysis/cause.h"
+#include "analysis/exact_check.h"
+#include "analysis/golden_check.h"
 #include "analysis/matching.h"
 #include "analysis/operator_check.h"
 #include "analysis/report.h"
@@ -26,6 +28,13 @@ struct Interruptions {
   std::set<std::int64_t> candidate;
 };
 
+// What other passes say of a tensor; null where there are none.
+struct OtherPasses {
+  const OperatorCheck* operators = nullptr;
+  const GoldenCheck* golden = nullptr;
+  const ExactCheck* exact = nullptr;  // takes the place of bounds
+};
+
 class Judge {
  public:
   // Keeps references. `same_precision`: element types must then be equal on both sides.
@@ -35,14 +44,14 @@ class Judge {
         bool same_precision,
         Interruptions interruptions = {},
         std::int64_t head = 0,
-        const OperatorCheck* operators = nullptr)
+        const OtherPasses& others = {})
       : matches_(matches),
         bounds_(bounds),
         self_check_(matches, interruptions.candidate),
         same_precision_(same_precision),
         interruptions_(std::move(interruptions)),
         head_(head),
-        operators_(operators) {}
+        others_(others) {}
 
   // Whether a tensor gets a verdict; see self_check.h for those that do not.
   [[nodiscard]] bool judges(std::size_t index) const {
@@ -75,6 +84,18 @@ class Judge {
                       TensorVerdict& verdict,
                       std::vector<Observation>& observations) const;
 
+  // With dyadic inputs, instead.
+  void compare_exactly(const Match& match,
+                       const MergeResult& reference,
+                       const MergeResult& candidate,
+                       TensorVerdict& verdict,
+                       std::vector<Observation>& observations) const;
+  // Against the golden pass, of a tensor that was compared; adds what was seen.
+  void compare_with_golden(const Match& match,
+                           const MergeResult& reference,
+                           const MergeResult& candidate,
+                           TensorVerdict& verdict,
+                           std::vector<Observation>& observations) const;
   // Indices of the last dimension that make up a head; 0 where there are none.
   [[nodiscard]] std::int64_t head_of(const TensorId& id) const;
   // The same in its slices and its factor. Requires: the tensor's bound came from noise.
@@ -89,7 +110,7 @@ class Judge {
   bool same_precision_;
   Interruptions interruptions_;
   std::int64_t head_;
-  const OperatorCheck* operators_;  // null without forced passes
+  OtherPasses others_;
 };
 
 }  // namespace ttrace

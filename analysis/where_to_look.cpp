@@ -195,6 +195,12 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
       return "what lies between " + tensor.id.path +
              " and the module before it: copies, gathers, buffers that are used again, values "
              "overwritten in place";
+    case Symptom::kTooAccurate:
+      return "the precision recipe of " + tensor.id.path +
+             ": whether autocast or FP8 is active there, and in all that feeds it";
+    case Symptom::kTooCoarse:
+      return "the precision in which " + tensor.id.path +
+             " and all that feeds it compute, add up and communicate";
     case Symptom::kRecompute:
       return "what differs when " + tensor.id.path +
              " runs again in backward: random state, casts, values overwritten in place";

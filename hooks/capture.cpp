@@ -68,7 +68,7 @@ Capture::Capture(Parts parts, std::shared_ptr<Failure> failure)
       modules_(std::move(parts.modules)),
       parameters_(std::move(parts.parameters)),
       forced_routing_(std::move(parts.forced_routing)),
-      forced_values_(std::move(parts.forced_values)),
+      given_values_(std::move(parts.given_values)),
       recorder_(environment_, std::move(parts.layout), std::move(parts.annotations)) {
   if (environment_.pass == Pass::kNoise) {
     noise_.emplace(static_cast<std::uint64_t>(environment_.noise_seed));
@@ -301,8 +301,8 @@ void Capture::record_whole_step(Kind kind,
   const TensorId id = recorder_.next_id({kind, path}, nullptr);
   if (!flat_first) {
     recorder_.record(id, tensor, {});
-    if (forced_values_ != nullptr && unreadable(tensor).empty()) {
-      if (const auto bytes = candidates(id, copy_tensor(tensor), {})) {
+    if (given_values_ != nullptr && unreadable(tensor).empty()) {
+      if (const auto bytes = given(id, copy_tensor(tensor), {})) {
         overwrite_tensor(tensor.variable_data(), *bytes);
       }
     }
@@ -437,7 +437,7 @@ at::Tensor Capture::record_value(const Spot& spot,
     id = parts.front().value;
   }
   const at::Tensor result =
-      forced_values_ != nullptr && readable ? forced_copy(id, parts, spot.kind, tensor) : tensor;
+      given_values_ != nullptr && readable ? forced_copy(id, parts, spot.kind, tensor) : tensor;
   // The gradient of an input is the sum over all its consumers, this one included.
   const Slot slot = watch(spot.kind == Kind::kInput ? tensor : result, microbatch, false);
   expect(slot, id, gradient_kind);
@@ -586,7 +586,7 @@ void Capture::inspect(c10::ArrayRef<c10::IValue> inputs, OperatorInputs& result)
     }
     result.only_parameters = !others && !result.parameters.empty();
     const bool may_be_a_module = others && !result.parameters.empty();
-    if (pending_ && (may_be_a_module || forced_values_ != nullptr)) {
+    if (pending_ && (may_be_a_module || given_values_ != nullptr)) {
       const auto module = owner_of(result.parameters);
       if (!module || !continues(*module, result, current_microbatch(), in_backward())) {
         commit_pending();  // before this operator sees the result
@@ -741,7 +741,7 @@ void Capture::offer_output(const std::string& module,
   }
   pending_.emplace(Pending{module,
                            std::move(used),
-                           forced_values_ != nullptr ? output : at::Tensor(),
+                           given_values_ != nullptr ? output : at::Tensor(),
                            TensorIdentity(output),
                            copy_tensor(output),
                            microbatch,
@@ -765,7 +765,7 @@ void Capture::commit_pending() {
     recorder_.edge(consumer, *pending.producer);
   }
   remember_produced(id, std::move(pending.identity), pending.microbatch, pending.gradient);
-  if (const auto bytes = candidates(id, pending.copy, {pending.microbatch.get(), true})) {
+  if (const auto bytes = given(id, pending.copy, {pending.microbatch.get(), true})) {
     overwrite_tensor(pending.result.variable_data(), *bytes);
   }
   recorder_.record(id, std::move(pending.copy), {pending.microbatch.get(), true});

@@ -13,7 +13,7 @@
 #include "environment.h"
 #include "failure.h"
 #include "forced_routing.h"
-#include "forced_values.h"
+#include "given_values.h"
 #include "microbatch_state.h"
 #include "module_index.h"
 #include "noise_policy.h"
@@ -44,9 +44,9 @@ namespace ttrace {
 // What an outermost operator was given.
 struct OperatorInputs {
   c10::SmallVector<const c10::StorageImpl*, 8> storages;  // alive until the operator is finished
-  ParameterIndices parameters;   // that inputs are, or were computed from alone
+  ParameterIndices parameters;       // that inputs are, or were computed from alone
   std::optional<TensorId> producer;  // of the first input that a module has returned
-  bool only_parameters = false;  // no other tensor among the inputs
+  bool only_parameters = false;      // no other tensor among the inputs
 };
 
 class Capture : public std::enable_shared_from_this<Capture> {
@@ -58,7 +58,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
     std::vector<NamedTensor> parameters;
     ModuleIndex modules;
     std::optional<ForcedRouting> forced_routing = {};
-    std::unique_ptr<const ForcedValues> forced_values = {};  // null except in forced passes
+    std::unique_ptr<const GivenValues> given_values = {};  // null: the program's own
   };
   Capture(Parts parts, std::shared_ptr<Failure> failure);
 
@@ -105,8 +105,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // Throws UsageError for an unknown module.
   [[nodiscard]] OpenScope scope(const torch::nn::Module* module, std::string_view child) const;
   void scope_event();  // a scope opens or closes: what is pending is complete
-  // `rows`: null where annotations say all. Return what to go on with: the tensor itself, or in a
-  // forced pass a copy that holds the candidate's values.
+  // `rows`: null where annotations say all. Return what to go on with: the tensor itself, or a copy
+  // that holds the values that are given in its place.
   [[nodiscard]] at::Tensor scope_input(const std::string& path,
                                        int slot,
                                        const at::Tensor& tensor,
@@ -154,12 +154,12 @@ class Capture : public std::enable_shared_from_this<Capture> {
   struct Pending {
     std::string module;
     ParameterIndices used;  // in this call
-    at::Tensor result;      // in a forced pass, which writes to it; else undefined
+    at::Tensor result;      // where values are given, which are written to it; else undefined
     TensorIdentity identity;
     TensorCopy copy;
     Microbatch microbatch;
     bool recompute = false;
-    Slot gradient;  // null where none is expected
+    Slot gradient;                     // null where none is expected
     std::optional<TensorId> producer;  // of what its first operator took
   };
 
@@ -225,16 +225,16 @@ class Capture : public std::enable_shared_from_this<Capture> {
                                             bool fallback);
   [[nodiscard]] at::Tensor parameter_gradient_arrived(int index, const at::Tensor& gradient);
 
-  // In forced passes, what takes the place of the tensor whose own values are in `copy`; nothing in
-  // others, and where the candidate has no such tensor.
-  [[nodiscard]] std::optional<std::vector<std::byte>> candidates(const TensorId& id,
-                                                                 const TensorCopy& copy,
-                                                                 const Recorder::Options& options);
+  // What takes the place of the tensor whose own values are in `copy`; nothing where none are
+  // given.
+  [[nodiscard]] std::optional<std::vector<std::byte>> given(const TensorId& id,
+                                                            const TensorCopy& copy,
+                                                            const Recorder::Options& options);
   // The same for a tensor of which `parts` are recorded; `kind` is the value's or its gradient's.
-  [[nodiscard]] std::optional<std::vector<std::byte>> candidates(const std::vector<RowPart>& parts,
-                                                                 Kind kind,
-                                                                 const TensorCopy& copy);
-  // The tensor itself, or a copy that holds the candidate's values.
+  [[nodiscard]] std::optional<std::vector<std::byte>> given(const std::vector<RowPart>& parts,
+                                                            Kind kind,
+                                                            const TensorCopy& copy);
+  // The tensor itself, or a copy that holds the given values.
   [[nodiscard]] at::Tensor forced_copy(const TensorId& id,
                                        const std::vector<RowPart>& parts,
                                        Kind kind,
@@ -262,7 +262,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   ParameterMap parameters_;
   std::optional<NoisePolicy> noise_;
   const std::optional<ForcedRouting> forced_routing_;
-  const std::unique_ptr<const ForcedValues> forced_values_;
+  const std::unique_ptr<const GivenValues> given_values_;
   std::vector<std::pair<at::Tensor, unsigned>> parameter_hooks_;
 
   std::mutex mutex_;  // guards what follows

@@ -1,4 +1,5 @@
-// The part of Capture that puts a candidate's values in place of the program's own (TTRACE_PASS=forced).
+// The part of Capture that puts other values in place of the program's own: a candidate's
+// (TTRACE_PASS=forced), or made-up ones (TTRACE_INPUTS=dyadic).
 #include "capture.h"
 
 #include <ATen/ops/empty_like.h>
@@ -7,32 +8,32 @@
 
 namespace ttrace {
 
-std::optional<std::vector<std::byte>> Capture::candidates(const TensorId& id,
-                                                          const TensorCopy& copy,
-                                                          const Recorder::Options& options) {
-  if (forced_values_ == nullptr) {
+std::optional<std::vector<std::byte>> Capture::given(const TensorId& id,
+                                                     const TensorCopy& copy,
+                                                     const Recorder::Options& options) {
+  if (given_values_ == nullptr) {
     return std::nullopt;
   }
   const auto placement = recorder_.place(id, copy.shape, options);
-  auto result = placement ? forced_values_->value(id, *placement, copy) : std::nullopt;
-  if (!result && is_floating(copy.type)) {
+  auto result = placement ? given_values_->value(id, *placement, copy) : std::nullopt;
+  if (!result && is_floating(copy.type) && given_values_->should_have_all()) {
     count_unforced(id);
   }
   return result;
 }
 
-std::optional<std::vector<std::byte>> Capture::candidates(const std::vector<RowPart>& parts,
-                                                          Kind kind,
-                                                          const TensorCopy& copy) {
-  if (forced_values_ == nullptr) {
+std::optional<std::vector<std::byte>> Capture::given(const std::vector<RowPart>& parts,
+                                                     Kind kind,
+                                                     const TensorCopy& copy) {
+  if (given_values_ == nullptr) {
     return std::nullopt;
   }
   TensorCopy result = copy;
   for (const RowPart& part : parts) {
     TensorId id = part.value;
     id.kind = kind;
-    const auto bytes = candidates(
-        id, select_rows(copy, part), {.microbatch = part.microbatch.get(), .rows = &part});
+    const auto bytes =
+        given(id, select_rows(copy, part), {.microbatch = part.microbatch.get(), .rows = &part});
     if (bytes) {
       put_rows(*bytes, part, result);
     }
@@ -45,9 +46,8 @@ at::Tensor Capture::forced_copy(const TensorId& id,
                                 Kind kind,
                                 const at::Tensor& tensor) {
   const TensorCopy copy = copy_tensor(tensor);
-  const auto bytes = parts.empty()
-                         ? candidates(id, copy, {.microbatch = current_microbatch().get()})
-                         : candidates(parts, kind, copy);
+  const auto bytes = parts.empty() ? given(id, copy, {.microbatch = current_microbatch().get()})
+                                   : given(parts, kind, copy);
   if (!bytes) {
     return tensor;
   }
@@ -59,9 +59,8 @@ at::Tensor Capture::forced_copy(const TensorId& id,
 at::Tensor Capture::forced_gradient(const GradientSlot& slot,
                                     const TensorCopy& own,
                                     const at::Tensor& gradient) {
-  const auto bytes = slot.rows.empty()
-                         ? candidates(slot.id, own, {slot.microbatch.get(), slot.inferred})
-                         : candidates(slot.rows, slot.id.kind, own);
+  const auto bytes = slot.rows.empty() ? given(slot.id, own, {slot.microbatch.get(), slot.inferred})
+                                       : given(slot.rows, slot.id.kind, own);
   if (!bytes) {
     return {};
   }

@@ -66,7 +66,7 @@ at::Tensor Capture::gradient_arrived(const Slot& slot, const at::Tensor& gradien
   }
   // In a forced pass what arrives after a fallback is the candidate's already.
   std::optional<TensorCopy> own =
-      forced_values_ != nullptr ? std::move(slot->fallback) : std::nullopt;
+      given_values_ != nullptr ? std::move(slot->fallback) : std::nullopt;
   slot->recorded = true;
   slot->fallback.reset();
   if (!readable) {
@@ -98,10 +98,10 @@ at::Tensor Capture::parameter_gradient_arrived(int index, const at::Tensor& grad
   const std::string& path = parameters_.all()[static_cast<std::size_t>(index)].path;
   const TensorId id = recorder_.next_id({Kind::kParamGrad, path}, microbatch.get());
   recorder_.record(id, gradient, {microbatch.get()});
-  if (forced_values_ == nullptr || !unreadable(gradient).empty()) {
+  if (given_values_ == nullptr || !unreadable(gradient).empty()) {
     return {};
   }
-  const auto bytes = candidates(id, copy_tensor(gradient), {microbatch.get()});
+  const auto bytes = given(id, copy_tensor(gradient), {microbatch.get()});
   if (!bytes) {
     return {};
   }

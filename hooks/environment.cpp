@@ -27,12 +27,13 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
 }
 
 Pass parse_pass(const std::string& value) {
-  for (const Pass pass : {Pass::kReference, Pass::kCandidate, Pass::kNoise, Pass::kForced}) {
+  for (const Pass pass :
+       {Pass::kReference, Pass::kCandidate, Pass::kNoise, Pass::kForced, Pass::kGolden}) {
     if (value == name_of(pass)) {
       return pass;
     }
   }
-  refuse("TTRACE_PASS", value, "reference, candidate, noise or forced");
+  refuse("TTRACE_PASS", value, "reference, candidate, noise, forced or golden");
 }
 
 void parse_steps(const std::string& value, Environment& result) {
@@ -99,6 +100,12 @@ void check_pass(Environment& result) {
             result.pass,
             "the trace whose values the reference goes on with");
   }
+  if (result.pass == Pass::kGolden) {
+    require("TTRACE_REFERENCE",
+            result.reference,
+            result.pass,
+            "the trace whose parameters the pass starts from");
+  }
   if (result.pass != Pass::kNoise) {
     require("TTRACE_DIR", result.directory, result.pass, "the directory of the trace to write");
     return;
@@ -110,6 +117,23 @@ void check_pass(Environment& result) {
     refuse("TTRACE_NOISE_SEED", seed, "a number from 1 to 99999");
   }
   result.noise_seed = static_cast<int>(*number);
+}
+
+void check_dyadic(const Environment& result) {
+  if (!result.dyadic) {
+    return;
+  }
+  TTRACE_CHECK(result.pass != Pass::kNoise && result.pass != Pass::kForced,
+               UsageError,
+               "TTRACE_INPUTS=dyadic is for reference, golden and candidate passes, not for ",
+               name_of(result.pass),
+               " ones; unset it.");
+  if (result.pass == Pass::kCandidate) {
+    require("TTRACE_REFERENCE",
+            result.reference,
+            result.pass,
+            "the trace that says which values were replaced");
+  }
 }
 
 }  // namespace
@@ -124,6 +148,8 @@ std::string_view name_of(Pass pass) {
       return "noise";
     case Pass::kForced:
       return "forced";
+    case Pass::kGolden:
+      return "golden";
   }
   TTRACE_THROW(InternalError, "pass ", static_cast<int>(pass), " has no name");
 }
@@ -154,6 +180,8 @@ std::optional<Environment> read_environment() {
     refuse("TTRACE_PRECISION", result.precision, "f64, f32, bf16, fp8 or fp8_f32");
   }
   result.own_start = parse_choice("TTRACE_START", "reference", "own");
+  result.dyadic = parse_choice("TTRACE_INPUTS", "own", "dyadic");
+  check_dyadic(result);
   parse_filter(result);
   result.named = parse_choice("TTRACE_NAMED", "0", "1");
   result.collectives = parse_choice("TTRACE_COLLECTIVES", "0", "1");

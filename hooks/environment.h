@@ -18,6 +18,7 @@ enum class Pass : std::uint8_t {
   kCandidate,
   kNoise,
   kForced,  // the reference, going on with the candidate's values after every module
+  kGolden,  // the reference in FP64, from the reference's parameters
 };
 
 [[nodiscard]] std::string_view name_of(Pass pass);
@@ -33,6 +34,7 @@ struct Environment {
   std::int64_t last_step = 1;
   std::string precision;             // TTRACE_PRECISION, or empty: not checked
   bool own_start = false;            // TTRACE_START=own
+  bool dyadic = false;               // TTRACE_INPUTS=dyadic: every module is given small integers
   std::string filter_text;           // TTRACE_FILTER as given, for messages
   std::optional<std::regex> filter;  // the same, compiled
   std::vector<std::regex> untraced;  // RunDescription::untraced, which the tracer adds

@@ -1,7 +1,10 @@
 #include "tracer.h"
 
 #include "consistent_start.h"
+#include "dyadic_values.h"
+#include "forced_values.h"
 
+#include <ttrace/dyadic_inputs.h>
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 #include <ttrace/noise_table.h>
@@ -117,17 +120,14 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
     }
     const auto forced = ForcedRouting::of(environment_);
     forced_routing_ = forced ? forced->digest() : "";
-    auto capture = std::make_shared<Capture>(
-        Capture::Parts{environment_,
-                       layout,
-                       annotations,
-                       std::move(parameters),
-                       ModuleIndex(modules),
-                       forced,
-                       environment_.pass == Pass::kForced
-                           ? std::make_unique<ForcedValues>(environment_.candidate)
-                           : nullptr},
-        failure_);
+    auto capture = std::make_shared<Capture>(Capture::Parts{environment_,
+                                                            layout,
+                                                            annotations,
+                                                            std::move(parameters),
+                                                            ModuleIndex(modules),
+                                                            forced,
+                                                            given_values()},
+                                             failure_);
     std::swap(capture_, capture);
     check_placements();
     if (environment_.pass != Pass::kNoise && layout_.rank == 0 && !environment_.count_only) {
@@ -140,6 +140,17 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
     attached = false;
     throw;
   }
+}
+
+std::unique_ptr<const GivenValues> Tracer::given_values() const {
+  if (environment_.pass == Pass::kForced) {
+    return std::make_unique<ForcedValues>(environment_.candidate);
+  }
+  if (environment_.dyadic) {
+    const bool follows = environment_.pass == Pass::kCandidate;
+    return std::make_unique<DyadicValues>(follows ? environment_.reference : std::string());
+  }
+  return nullptr;
 }
 
 void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
@@ -201,6 +212,9 @@ void Tracer::publish_manifest() const {
   }
   manifest.model = description_.model;
   manifest.data = description_.data;
+  if (environment_.dyadic) {
+    manifest.data[kInputsKey] = kDyadicInputs;
+  }
   manifest.versions = description_.versions;
   manifest.untraced = description_.untraced;
   manifest.versions["ttrace"] = TTRACE_VERSION;
@@ -249,7 +263,8 @@ std::vector<std::string> Tracer::load_parameters() {
     }
     return {};
   }
-  if (environment_.own_start) {
+  // A golden pass needs the reference's, rounded ones, whatever candidates start from.
+  if (environment_.own_start && environment_.pass != Pass::kGolden) {
     return {};
   }
   TTRACE_CHECK(!environment_.reference.empty(),

@@ -46,6 +46,8 @@ class Tracer {
   void raise_if_asked() const { failure_->raise_if_asked(); }
 
  private:
+  // What the variables ask the program to go on with; null: its own values.
+  [[nodiscard]] std::unique_ptr<const GivenValues> given_values() const;
   void check_precision(const std::vector<NamedTensor>& parameters) const;
   void check_placements() const;
   void publish_manifest() const;

@@ -59,7 +59,16 @@ po::options_description named_options() {
       "ignore-space", "run the candidate even where less is free than its trace needs")(
       "no-forced",
       "leave out the two passes in which the reference goes on with the candidate's values and "
-      "every operator is checked on its own");
+      "every operator is checked on its own")(
+      "golden",
+      "hold both programs against one more pass of the reference, in f64: tells a candidate that "
+      "is "
+      "too accurate, whose precision recipe is not active, from one that is too coarse")(
+      "dyadic",
+      "give every module of both programs small integers times a power of two and demand equality "
+      "wherever such sums are exact: linear operators, collectives; in f32, without noise and "
+      "forced "
+      "passes");
   add_selection_options(named, StepsOption::kRunSteps);
   add_judging_options(named);
   add_report_options(named);
@@ -124,6 +133,24 @@ void check_commands(const CheckOptions& options) {
                " is a folder; `ttrace diff` compares stored traces");
 }
 
+// What --dyadic implies.
+void choose_dyadic(CheckOptions& options) {
+  TTRACE_CHECK(!options.stored,
+               UsageError,
+               "--dyadic needs a command for the reference, not the stored trace ",
+               options.reference,
+               ", because it gives the reference's modules other inputs too");
+  TTRACE_CHECK(options.precision.empty() || options.precision == "f32",
+               UsageError,
+               "--dyadic is for --precision f32, not ",
+               options.precision,
+               ": sums of small integers are exact there, and compared with f64 that shows");
+  options.precision = "f32";
+  options.noise = 0;
+  options.forced = false;
+  options.golden = true;
+}
+
 CheckOptions read_options(const po::variables_map& values) {
   CheckOptions options;
   options.reference = text_or(values, "reference", "");
@@ -135,6 +162,8 @@ CheckOptions read_options(const po::variables_map& values) {
   options.collectives = values.count("collectives") != 0;
   options.ignore_space = values.count("ignore-space") != 0;
   options.forced = values.count("no-forced") == 0;
+  options.golden = values.count("golden") != 0;
+  options.dyadic = values.count("dyadic") != 0;
   options.noise = whole_number(values, "noise", 0);
   options.noise_given = !values["noise"].defaulted();
   if (values.count("steps") != 0) {
@@ -143,6 +172,9 @@ CheckOptions read_options(const po::variables_map& values) {
   if (values.count("precision") != 0) {
     options.precision = values["precision"].as<std::string>();
     check_word("precision", options.precision, {"f64", "f32", "bf16", "fp8"});
+  }
+  if (options.dyadic) {
+    choose_dyadic(options);
   }
   options.start = values["start"].as<std::string>();
   check_word("start", options.start, {"reference", "own"});
@@ -204,6 +236,9 @@ std::string summary(const CheckOptions& options, const RunDirectory& run, const 
   out << "candidate " << seconds_text(course.candidate) << ", ";
   if (course.forced > 0.0) {
     out << "2 forced passes " << seconds_text(course.forced) << ", ";
+  }
+  if (course.golden > 0.0) {
+    out << "golden pass " << seconds_text(course.golden) << ", ";
   }
   out << "comparison " << seconds_text(course.comparison) << "; " << std::fixed
       << std::setprecision(1) << static_cast<double>(run.size()) / 1e6 << " MB in " << run.path();
@@ -271,6 +306,7 @@ int run_estimate(const CheckOptions& options) {
   estimate.noise_passes = options.noise;
   estimate.stored = options.stored;
   estimate.forced = options.forced && !options.rerun.empty() && options.precision != "f64";
+  estimate.golden = options.golden && !options.rerun.empty() && options.precision != "f64";
   estimate.output = options.output.empty() ? "runs" : options.output;
   estimate.free = free_bytes(estimate.output);
   print_estimate(std::cout, estimate);
@@ -289,6 +325,10 @@ Manual check_manual() {
            "twice more with the candidate's values in place of its own, each described by TTRACE_* "
            "variables and ended after the last traced step; then compares. COMMAND is a shell "
            "command in quotes.",
+           "With --precision f64 the check is a logic pass: both programs compute in f64, where "
+           "round-off is 1e-15 and a relative error of 1e-9 shows at the tensor where it begins; "
+           "what "
+           "only a lower precision does wrong needs a check in that precision.",
            "TTRACE_FILTER, TTRACE_LOG, TTRACE_NAMED and TTRACE_ON_ERROR are handed on from the "
            "environment; all other TTRACE_* variables are set for each pass. TTRACE_FILTER decides "
            "what is captured, --filter what of it is looked at; both are searched in the id."},
@@ -304,7 +344,11 @@ Manual check_manual() {
           {"ttrace check --estimate --reference \"ref --config c.yaml\" -o /scratch/run",
            "how much that would write, before it is written"},
           {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\"",
-           "again, with the stored reference and its noise"}}};
+           "again, with the stored reference and its noise"},
+          {"ttrace check --precision f64 --reference \"ref\" --candidate \"mpirun -n 4 train\"",
+           "a logic pass: both programs in FP64"},
+          {"ttrace check --golden --reference \"ref\" --candidate \"mpirun -n 4 train\"",
+           "is the precision recipe active at all?"}}};
 }
 
 int run_check(const Arguments& arguments) {
@@ -327,6 +371,8 @@ int run_check(const Arguments& arguments) {
   const auto start = std::chrono::steady_clock::now();
   const auto forced = forced_traces(run.path());
   options.judging.forced = forced ? &*forced : nullptr;
+  const auto golden = golden_trace(run.path());
+  options.judging.golden = golden ? &*golden : nullptr;
   const Report report =
       compare(course.judged_by, run.candidate(), options.judging, course.progress);
   course.comparison =

@@ -162,6 +162,12 @@ std::string wider_than(const std::string& precision) {
   return found == kWider.end() ? "" : found->second;
 }
 
+// Sets a variable that the passes of this check have in common to what this one alone has.
+void replace_variable(Variables& variables, const std::string& name, const std::string& value) {
+  std::erase_if(variables, [&](const auto& variable) { return variable.first == name; });
+  variables.emplace_back(name, value);
+}
+
 Pass forced_pass(const CheckOptions& options,
                  const RunDirectory& run,
                  const std::string& precision,
@@ -174,9 +180,7 @@ Pass forced_pass(const CheckOptions& options,
             .log = run.log(name),
             .complete = [folder] { return is_complete(folder); },
             .remedy = "let the program compute in Session::precision(), or pass --no-forced"};
-  std::erase_if(pass.variables,
-                [](const auto& variable) { return variable.first == "TTRACE_PRECISION"; });
-  pass.variables.emplace_back("TTRACE_PRECISION", precision);
+  replace_variable(pass.variables, "TTRACE_PRECISION", precision);
   pass.variables.emplace_back("TTRACE_DIR", absolute(folder));
   pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
   pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(run.candidate()));
@@ -198,8 +202,8 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
     return;
   }
   const auto pass = [&](const std::string& precision, const char* name, const std::string& folder) {
-    course.forced += follow(
-        forced_pass(options, run, precision, name, folder), options.limits, course);
+    course.forced +=
+        follow(forced_pass(options, run, precision, name, folder), options.limits, course);
   };
   course.passes += 2;
   try {
@@ -210,6 +214,51 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
     log(LogLevel::kWarning,
         "the reference could not go on with the candidate's values, so operators are not checked "
         "one by one: " +
+            error.message());
+  }
+}
+
+// The reference in FP64, with the choices of experts of the reference that judges. What fails here
+// costs a second opinion, not the comparison.
+void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Course& course) {
+  if (!options.golden) {
+    return;
+  }
+  if (read_manifest(run.reference()).precision == "f64") {
+    log(LogLevel::kWarning, "--golden is ignored: the reference computes in f64 already");
+    return;
+  }
+  if (options.rerun.empty()) {
+    log(LogLevel::kWarning,
+        "there is no golden pass, because the stored reference cannot be run again; pass --rerun "
+        "COMMAND");
+    return;
+  }
+  const std::string folder = golden_pass(run.path());
+  Pass pass{.name = "golden",
+            .command = options.rerun,
+            .variables = variables(options, "golden"),
+            .trace = folder,
+            .log = run.log("golden"),
+            .complete = [folder] { return is_complete(folder); },
+            .remedy = "let the program compute in Session::precision(), or leave --golden out"};
+  const bool rerouted = course.judged_by == run.rerouted();
+  replace_variable(pass.variables, "TTRACE_PRECISION", "f64");
+  replace_variable(pass.variables, "TTRACE_START", "reference");
+  pass.variables.emplace_back("TTRACE_DIR", absolute(folder));
+  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
+  pass.variables.emplace_back("TTRACE_CANDIDATE",
+                              absolute(rerouted ? run.candidate() : run.reference()));
+  ++course.passes;
+  try {
+    course.golden = follow(pass, options.limits, course);
+  } catch (const UsageError& error) {
+    if (options.dyadic) {
+      throw;  // nothing can be judged without it
+    }
+    course.progress.clear();
+    log(LogLevel::kWarning,
+        "the reference could not run in f64, so nothing is held against a golden pass: " +
             error.message());
   }
 }
@@ -233,6 +282,9 @@ Variables variables(const CheckOptions& options, const std::string& pass) {
   if (!options.precision.empty()) {
     result.emplace_back("TTRACE_PRECISION", options.precision);
   }
+  if (options.dyadic) {
+    result.emplace_back("TTRACE_INPUTS", "dyadic");
+  }
   return result;
 }
 
@@ -251,6 +303,7 @@ void run_passes(const CheckOptions& options, const RunDirectory& run, Course& co
     run_rerouted_passes(options, run, course);
   }
   run_forced_passes(options, run, course);
+  run_golden_pass(options, run, course);
 }
 
 }  // namespace ttrace::cli

@@ -29,7 +29,9 @@ struct CheckOptions {
   bool estimate = false;
   bool ignore_space = false;
   bool collectives = false;
-  bool forced = true;  // check every operator on its own
+  bool forced = true;   // check every operator on its own
+  bool golden = false;  // hold both against the reference in FP64
+  bool dyadic = false;  // give all modules small integers, and demand equality where these suffice
   ReportOptions report;
   DiffOptions judging;
 };
@@ -43,6 +45,7 @@ struct Course {
   double noise = 0.0;
   double candidate = 0.0;
   double forced = 0.0;
+  double golden = 0.0;
   double comparison = 0.0;
   std::string judged_by;  // folder of the reference that the candidate is compared with
 };

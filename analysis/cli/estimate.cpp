@@ -44,6 +44,11 @@ std::uintmax_t forced_bytes(const CaptureCounts& counts) {
   return 3 * trace_bytes(counts);
 }
 
+// Of values in f64, four times as wide as the narrowest that parameters are kept in.
+std::uintmax_t golden_bytes(const CaptureCounts& counts) {
+  return 4 * trace_bytes(counts);
+}
+
 void print_row(std::ostream& out,
                const std::string& step,
                std::string_view kind,
@@ -87,7 +92,8 @@ std::uintmax_t Estimate::needed() const {
       stored ? 0
              : trace_bytes(reference) + start_bytes(reference) +
                    static_cast<std::uintmax_t>(noise_passes) * noise_pass_bytes(reference);
-  return own + trace_bytes(reference) + (forced ? forced_bytes(reference) : 0);
+  return own + trace_bytes(reference) + (forced ? forced_bytes(reference) : 0) +
+         (golden ? golden_bytes(reference) : 0);
 }
 
 void print_estimate(std::ostream& out, const Estimate& estimate) {
@@ -113,6 +119,9 @@ void print_estimate(std::ostream& out, const Estimate& estimate) {
   if (estimate.forced) {
     out << "forced passes: at most " << size_text(forced_bytes(counts))
         << ", one of them in a wider type; --no-forced leaves them out\n";
+  }
+  if (estimate.golden) {
+    out << "golden pass: at most " << size_text(golden_bytes(counts)) << ", in f64\n";
   }
   out << "needed at " << estimate.output << ": at least " << size_text(estimate.needed())
       << "; free: " << size_text(estimate.free)

@@ -19,6 +19,7 @@ struct Estimate {
   int noise_passes = 0;
   bool stored = false;      // the reference is there already
   bool forced = false;      // two forced passes follow the candidate, one in twice as wide a type
+  bool golden = false;      // so does a golden one, in f64
   std::string output;       // -o, which need not exist yet
   std::uintmax_t free = 0;  // bytes at `output`
 

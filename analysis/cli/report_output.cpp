@@ -77,6 +77,13 @@ std::optional<ForcedTraces> forced_traces(const std::string& run) {
   return ForcedTraces{Trace::open(forced_wide(run)), Trace::open(forced_native(run))};
 }
 
+std::optional<Trace> golden_trace(const std::string& run) {
+  if (run.empty() || !is_complete(golden_pass(run))) {
+    return std::nullopt;
+  }
+  return Trace::open(golden_pass(run));
+}
+
 Report compare(const std::string& reference,
                const std::string& candidate,
                DiffOptions options,

@@ -45,6 +45,9 @@ enum class Completeness { kWhole, kPartial };
 // The forced passes of a folder made by check; nothing where it has none.
 [[nodiscard]] std::optional<ForcedTraces> forced_traces(const std::string& run);
 
+// Its golden pass, likewise.
+[[nodiscard]] std::optional<Trace> golden_trace(const std::string& run);
+
 // `options.progress` is set here. Warns on stderr of options that applied to nothing. Throws
 // UsageError or FormatError where no comparison is possible.
 [[nodiscard]] Report compare(const std::string& reference,

@@ -121,6 +121,10 @@ std::string forced_native(const std::string& run) {
   return run + "/forced-native";
 }
 
+std::string golden_pass(const std::string& run) {
+  return run + "/golden";
+}
+
 bool is_run_directory(const std::string& path) {
   std::error_code error;
   return fs::is_directory(path + "/reference", error) &&

@@ -1,6 +1,7 @@
 // The folder of one check: DIR/reference, DIR/candidate, DIR/logs/*.log, DIR/report.{txt,json};
-// DIR/forced-wide and DIR/forced-native, the reference going on with the candidate's values; and
-// DIR/rerouted where the reference had to follow the candidate's choices of experts.
+// DIR/forced-wide and DIR/forced-native, the reference going on with the candidate's values;
+// DIR/golden, the reference in FP64; and DIR/rerouted where the reference had to follow the
+// candidate's choices of experts.
 //
 // Thread-safety: plain values; create one folder per run.
 #pragma once
@@ -15,6 +16,8 @@ namespace ttrace::cli {
 // Where it keeps its forced passes: in a higher precision, and in the candidate's own.
 [[nodiscard]] std::string forced_wide(const std::string& run);
 [[nodiscard]] std::string forced_native(const std::string& run);
+// Where it keeps its reference in FP64.
+[[nodiscard]] std::string golden_pass(const std::string& run);
 
 // Replaces a file in one go. Throws FormatError with path and cause.
 void replace_file(const std::string& path, const std::string& text);

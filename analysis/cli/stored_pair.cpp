@@ -54,6 +54,8 @@ StoredPair find_pair(const std::string& command, const std::vector<std::string>&
 Report judge(const StoredPair& pair, DiffOptions options, Completeness completeness) {
   const auto forced = forced_traces(pair.run);
   options.forced = forced ? &*forced : nullptr;
+  const auto golden = golden_trace(pair.run);
+  options.golden = golden ? &*golden : nullptr;
   ProgressLine progress;
   return compare(pair.reference, pair.candidate, std::move(options), progress, completeness);
 }

@@ -24,7 +24,7 @@ struct StoredPair {
 [[nodiscard]] StoredPair find_pair(const std::string& command,
                                    const std::vector<std::string>& folders);
 
-// With the forced passes of the run, where it has them. Throws as compare() does.
+// With the forced and golden passes of the run, where it has them. Throws as compare() does.
 [[nodiscard]] Report judge(const StoredPair& pair, DiffOptions options, Completeness completeness);
 
 // --partial, and what it asks for.

@@ -126,8 +126,8 @@ TEST_F(Check, OperatorThatErrsIsToldByTheForcedPasses) {
 }
 
 TEST_F(Check, ForcedPassThatFailsLeavesTheComparisonOfTheRunsThemselves) {
-  const ProcessResult result = ttrace(
-      check(trainer("--only forced --exit-before 3"), trainer("--ranks 2 --differ")));
+  const ProcessResult result =
+      ttrace(check(trainer("--only forced --exit-before 3"), trainer("--ranks 2 --differ")));
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("operators are not checked one by one: "),
@@ -136,6 +136,91 @@ TEST_F(Check, ForcedPassThatFailsLeavesTheComparisonOfTheRunsThemselves) {
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("first divergence: s0/m0/output/decoder.layers.0.mlp.linear_fc2/0"),
                     Not(HasSubstr("operators: "))));
+}
+
+TEST_F(Check, GoldenPassIsTheReferenceInFp64FromTheReferencesParameters) {
+  const ProcessResult result =
+      ttrace(check(trainer(), trainer("--ranks 2"), {"--golden", "--start", "own"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("golden: 0 held against FP64"));  // it equals the reference
+  EXPECT_THAT(file("run/logs/golden.log"),
+              AllOf(HasSubstr("TTRACE_PASS=golden\n"),
+                    HasSubstr("TTRACE_PRECISION=f64\n"),
+                    HasSubstr("TTRACE_START=reference\n"),
+                    HasSubstr("/run/reference\n")));
+  EXPECT_EQ(ttrace({"diff", "run", "--format", "json"}).out, file("run/report.json"));
+}
+
+TEST_F(Check, GoldenPassThatFailsLeavesTheRestOfTheVerdict) {
+  const ProcessResult result = ttrace(
+      check(trainer("--only golden --exit-before 3"), trainer("--ranks 2 --differ"), {"--golden"}));
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(
+      result.err,
+      AllOf(HasSubstr("nothing is held against a golden pass: "), HasSubstr("leave --golden out")));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("operators: 3 checked"), Not(HasSubstr("golden: "))));
+}
+
+TEST_F(Check, GoldenPassOfAStoredReferenceNeedsItsCommand) {
+  ASSERT_EQ(ttrace(check(trainer(), trainer())).exit_code, 0);
+  const auto again = [this](const std::string& folder, std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"check",
+                 "--reference",
+                 "run/reference",
+                 "--candidate",
+                 trainer(),
+                 "--golden",
+                 "-o",
+                 folder});
+    return ttrace(more);
+  };
+  EXPECT_THAT(again("without", {}).err, HasSubstr("there is no golden pass"));
+  EXPECT_EQ(again("with", {"--rerun", trainer()}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "with/golden/manifest.json"));
+}
+
+TEST_F(Check, GoldenPassOfAnFp64RunIsLeftOut) {
+  const ProcessResult result =
+      ttrace(check(trainer(), trainer(), {"--golden", "--precision", "f64"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("--golden is ignored"));
+}
+
+TEST_F(Check, DyadicInputsDemandEqualityInF32) {
+  const ProcessResult result =
+      ttrace(check(trainer(), trainer("--ranks 2 --differ"), {"--dyadic"}));
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("first divergence: s0/m0/output/decoder.layers.0.mlp.linear_fc2/0"),
+                    HasSubstr("adds up small integers, which is exact in any order"),
+                    HasSubstr("dyadic inputs: 3 must be equal, 0 are not judged")));
+  for (const std::string pass : {"reference", "candidate", "golden"}) {
+    EXPECT_THAT(file("run/logs/" + pass + ".log"), HasSubstr("TTRACE_INPUTS=dyadic\n"));
+  }
+  EXPECT_THAT(file("run/logs/candidate.log"), HasSubstr("TTRACE_PRECISION=f32\n"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/forced-wide"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/reference/noise"));
+  EXPECT_EQ(ttrace({"diff", "run", "--format", "json"}).out, file("run/report.json"));
+}
+
+TEST_F(Check, DyadicInputsAreForF32AndReferencesThatCanRun) {
+  const ProcessResult wide =
+      ttrace(check(trainer(), trainer(), {"--dyadic", "--precision", "f64"}));
+  EXPECT_EQ(wide.exit_code, 2);
+  EXPECT_THAT(wide.err, HasSubstr("--dyadic is for --precision f32, not f64"));
+  ASSERT_EQ(ttrace(check(trainer(), trainer())).exit_code, 0);
+  const ProcessResult stored = ttrace(
+      {"check", "--reference", "run/reference", "--candidate", trainer(), "--dyadic", "-o", "x"});
+  EXPECT_EQ(stored.exit_code, 2);
+  EXPECT_THAT(stored.err, HasSubstr("--dyadic needs a command for the reference"));
+}
+
+TEST_F(Check, DyadicInputsWithoutAGoldenPassGiveNoVerdict) {
+  const ProcessResult result =
+      ttrace(check(trainer("--only golden --exit-before 3"), trainer(), {"--dyadic"}));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("the golden pass failed"));
 }
 
 TEST_F(Check, StoredReferenceIsReusedWithItsNoise) {

@@ -39,6 +39,14 @@ TEST_F(EstimateTest, CountsByKindWithoutWritingATrace) {
   EXPECT_FALSE(fs::exists(folder_ / "runs"));
 }
 
+TEST_F(EstimateTest, GoldenPassIsCountedWhereAskedFor) {
+  const ProcessResult result =
+      ttrace({"check", "--estimate", "--golden", "--reference", trainer(), "-o", "deep/run"});
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("golden pass: at most 4.3 MB, in f64\n"),
+                    HasSubstr("needed at deep/run: at least 15.9 MB; free: ")));
+}
+
 TEST_F(EstimateTest, StoredReferenceIsCountedAsItLies) {
   ASSERT_EQ(ttrace(check(trainer(), trainer())).exit_code, 0);
   const ProcessResult result =

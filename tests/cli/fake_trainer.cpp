@@ -26,6 +26,7 @@
 //   --tag TEXT            ignored: makes the process findable
 #include <ttrace/capture_counts.h>
 #include <ttrace/dims.h>
+#include <ttrace/dyadic_inputs.h>
 #include <ttrace/fill.h>
 #include <ttrace/layout.h>
 #include <ttrace/manifest.h>
@@ -137,6 +138,9 @@ class Trainer {
     }
     manifest.forced_routing = forced_routing_;
     manifest.model["hidden"] = std::to_string(hidden_);
+    if (variable("TTRACE_INPUTS") == "dyadic") {
+      manifest.data[ttrace::kInputsKey] = ttrace::kDyadicInputs;
+    }
     std::filesystem::create_directories(directory());
     ttrace::write_manifest(directory(), manifest);
   }

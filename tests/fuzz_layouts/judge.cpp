@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <sstream>
+#include <vector>
 
 namespace ttrace::fuzz_layouts {
 
@@ -65,11 +66,26 @@ void add_parts(const nlohmann::json& tensors, PartsByKind& parts) {
             testing::number_of(slice.at("error")),
             slice.at("bound"));
     }
+    if (const auto& golden = tensor.at("golden"); !golden.is_null()) {
+      NearestParts rho;
+      rho.least_rho =
+          testing::number_of(golden.at("least")) > 0.0 ? testing::number_of(golden.at("rho")) : 0.0;
+      rho.largest_rho =
+          testing::number_of(golden.at("candidate_error")) / testing::number_of(golden.at("scale"));
+      add_rho(rho, nearest);
+    }
     if (const auto& factor = tensor.at("factor_in_noise"); !factor.is_null()) {
       raise(
           nearest.factor, std::abs(testing::number_of(factor.at("deviation"))), factor.at("bound"));
     }
   }
+}
+
+void add_rho(const NearestParts& from, NearestParts& to) {
+  if (from.least_rho > 0.0) {
+    to.least_rho = to.least_rho > 0.0 ? std::min(to.least_rho, from.least_rho) : from.least_rho;
+  }
+  to.largest_rho = std::max(to.largest_rho, from.largest_rho);
 }
 
 CaseResult judge(const Case& layout, const std::string& folder, const JudgeOptions& options) {
@@ -79,15 +95,17 @@ CaseResult judge(const Case& layout, const std::string& folder, const JudgeOptio
                                       .seed = layout.seed,
                                       .steps = layout.steps};
   testing::write_derived_config(options.base, changes_of(layout), training.config);
-  const testing::CheckResult check =
-      testing::run_check({.program = options.bin + "/ttrace",
-                          .reference = testing::reference_command(options.bin, training),
-                          .candidate = testing::candidate_command(
-                              options.bin, options.run_ranks, training, options_of(layout)),
-                          .folder = folder + "/check",
-                          .steps = layout.steps,
-                          .noise = options.noise,
-                          .timeout_s = options.timeout_s});
+  const testing::CheckResult check = testing::run_check(
+      {.program = options.bin + "/ttrace",
+       .reference = testing::reference_command(options.bin, training),
+       .candidate =
+           testing::candidate_command(options.bin, options.run_ranks, training, options_of(layout)),
+       .folder = folder + "/check",
+       .steps = layout.steps,
+       .noise = options.noise,
+       .timeout_s = options.timeout_s,
+       .options = options.golden ? std::vector<std::string>{"--golden", "--no-forced"}
+                                 : std::vector<std::string>{}});
   CaseResult result;
   result.seconds = check.seconds;
   if (!check.problem.empty()) {

@@ -27,11 +27,16 @@ struct NearestParts {
   double slice = 0.0;   // of a row or an index of a dimension, where that is the nearest part
   double group = 0.0;   // of a head or a shard, where that is
   double factor = 0.0;  // of the factor
+  // Smallest and largest rho where a golden pass is there and judges it; 0: none.
+  double least_rho = 0.0;
+  double largest_rho = 0.0;
 };
 using PartsByKind = std::map<std::string, NearestParts, std::less<>>;
 
 // Adds the tensors of a report.
 void add_parts(const nlohmann::json& tensors, PartsByKind& parts);
+// Adds one to the other.
+void add_rho(const NearestParts& from, NearestParts& to);
 
 struct CaseResult {
   Judgement judgement = Judgement::kClean;
@@ -47,6 +52,7 @@ struct JudgeOptions {
   std::string base;       // configuration that cases change
   int noise = 5;
   int timeout_s = 120;  // that a pass may take
+  bool golden = false;  // with a golden pass, and without forced ones
 };
 
 // In f64: what a tensor may be off, as a part of max(its norm, 1e-3 x the largest norm of its

@@ -163,13 +163,14 @@ void print_coverage(const std::vector<Case>& cases) {
   std::cout << "\n";
 }
 
-void print_parts(const Run& run) {
+void print_parts(const Run& run, bool golden) {
   PartsByKind all;
   for (const CaseResult& result : run.results) {
     for (const auto& [kind, parts] : result.parts) {
       all[kind].slice = std::max(all[kind].slice, parts.slice);
       all[kind].group = std::max(all[kind].group, parts.group);
       all[kind].factor = std::max(all[kind].factor, parts.factor);
+      add_rho(parts, all[kind]);
     }
   }
   std::cout << "largest error over bound of a slice, a group of slices and a factor:";
@@ -179,11 +180,19 @@ void print_parts(const Run& run) {
     separator = ", ";
   }
   std::cout << "\n";
+  if (golden) {
+    std::cout << "smallest and largest rho:";
+    for (const char* separator = " "; const auto& [kind, parts] : all) {
+      std::cout << separator << kind << " " << parts.least_rho << " " << parts.largest_rho;
+      separator = ", ";
+    }
+    std::cout << "\n";
+  }
 }
 
 int print_summary(const std::vector<Case>& cases, const Run& run, const Options& options) {
   print_coverage(cases);
-  print_parts(run);
+  print_parts(run, options.judging.golden);
   double largest = 0.0;
   double seconds = 0.0;
   int alarms = 0;
@@ -273,6 +282,9 @@ po::options_description description(Options& options) {
   add("timeout",
       po::value(&options.judging.timeout_s)->value_name("S")->default_value(120),
       "seconds that a pass may take");
+  add("golden",
+      po::bool_switch(&options.judging.golden),
+      "check against a golden pass instead of forced ones and print the range of rho");
   add("jobs",
       po::value(&options.jobs)->value_name("N")->default_value(cores, "one per core"),
       "checks at the same time");

@@ -102,6 +102,7 @@ CheckResult run_check(const CheckRequest& request) {
                               "--noise",
                               std::to_string(request.noise)});
   }
+  options.arguments.insert(options.arguments.end(), request.options.begin(), request.options.end());
   // Several checks share the machine.
   options.environment = {{"OMP_NUM_THREADS", "1"}};
   // The check ends its passes itself; this is for a check that hangs. Reference and noise may run

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <string>
+#include <vector>
 
 namespace ttrace::testing {
 
@@ -36,8 +37,9 @@ struct CheckRequest {
   std::string candidate;   // a command
   std::string folder;      // made by the check; holds `reference` and `candidate` afterwards
   int steps = 1;
-  int noise = 5;        // passes, where `reference` is a command
-  int timeout_s = 120;  // that a pass may take
+  int noise = 5;                          // passes, where `reference` is a command
+  int timeout_s = 120;                    // that a pass may take
+  std::vector<std::string> options = {};  // further ones of `ttrace check`
 };
 
 struct CheckResult {

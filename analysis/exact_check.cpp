@@ -1,0 +1,82 @@
+#include "analysis/exact_check.h"
+
+#include "analysis/gradient_factor.h"
+
+#include <ttrace/dyadic_inputs.h>
+#include <ttrace/statistics.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace ttrace {
+namespace {
+
+bool is_gradient(Kind kind) {
+  return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad ||
+         kind == Kind::kMainGrad;
+}
+
+bool is_judged(Kind kind) {
+  return kind == Kind::kInput || kind == Kind::kOutput || is_gradient(kind);
+}
+
+bool is_rounded_multiple(const Match& match) {
+  return is_gradient(match.id.kind) && !match.reference.empty() && !match.candidate.empty() &&
+         !is_power_of_two(factor_between(match.reference, match.candidate));
+}
+
+}  // namespace
+
+ExactCheck::ExactCheck(const Trace& golden, std::span<const Match> matches)
+    : gradients_(std::none_of(matches.begin(), matches.end(), is_rounded_multiple)) {
+  for (const StepTrace& step : golden.steps()) {
+    for (const RankFile& file : step.ranks) {
+      for (const Record& record : file.records()) {
+        if (is_judged(record.id.kind)) {
+          shards_[record.id].push_back({file.layout().rank, &record, file.bytes(record)});
+        }
+      }
+    }
+  }
+}
+
+bool ExactCheck::must_be_equal(const TensorId& id, const MergeResult& reference) const {
+  const auto found = shards_.find(id);
+  if (found == shards_.end() || (is_gradient(id.kind) && !gradients_)) {
+    return false;
+  }
+  const MergeResult golden = merge(found->second);
+  return golden.has_tensor() && golden.shape == reference.shape && golden.held == reference.held &&
+         compare(golden.type,
+                 golden.bytes.data(),
+                 reference.type,
+                 reference.bytes.data(),
+                 element_count(golden.shape))
+                 .different == 0;
+}
+
+bool has_dyadic_inputs(const Trace& trace) {
+  const Section& data = trace.manifest().data;
+  const auto found = data.find(kInputsKey);
+  return found != data.end() && found->second == kDyadicInputs;
+}
+
+void mark_copied_inputs(const Trace& reference, std::span<TensorVerdict> tensors) {
+  std::unordered_set<TensorId, TensorIdHash> consumers;
+  for (const StepTrace& step : reference.steps()) {
+    for (const RankFile& file : step.ranks) {
+      for (const Edge& edge : file.edges()) {
+        consumers.insert(edge.consumer);
+      }
+    }
+  }
+  for (TensorVerdict& tensor : tensors) {
+    if (tensor.status == Status::kMissingInReference && consumers.contains(tensor.id)) {
+      tensor.status = Status::kNotJudged;
+      tensor.symptom = Symptom::kNone;
+      tensor.cause.clear();
+    }
+  }
+}
+
+}  // namespace ttrace

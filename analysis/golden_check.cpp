@@ -1,0 +1,94 @@
+#include "analysis/golden_check.h"
+
+#include "analysis/limits.h"
+
+#include <ttrace/manifest.h>
+#include <ttrace/statistics.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+constexpr std::int64_t kLeastElements = 64;
+constexpr double kRoundings = 4.0;  // by which r must be off, where c may be too accurate
+
+// Values of the graph, not what an optimizer makes of them.
+bool is_judged(Kind kind) {
+  switch (kind) {
+    case Kind::kInput:
+    case Kind::kOutput:
+    case Kind::kGradOutput:
+    case Kind::kGradInput:
+    case Kind::kParamGrad:
+    case Kind::kMainGrad:
+    case Kind::kLoss:
+      return true;
+    default:
+      return false;
+  }
+}
+
+double distance(const MergeResult& from, const MergeResult& golden) {
+  return ttrace::compare(golden.type,
+                         golden.bytes.data(),
+                         from.type,
+                         from.bytes.data(),
+                         element_count(golden.shape))
+      .error_norm();
+}
+
+}  // namespace
+
+GoldenCheck::GoldenCheck(const Trace& golden, std::string precision)
+    : precision_(std::move(precision)),
+      unit_(rounding_error(stored_type(precision_))),
+      order_unit_(default_unit(stored_type(precision_))) {
+  for (const StepTrace& step : golden.steps()) {
+    for (const RankFile& file : step.ranks) {
+      for (const Record& record : file.records()) {
+        if (is_judged(record.id.kind)) {
+          shards_[record.id].push_back({file.layout().rank, &record, file.bytes(record)});
+        }
+      }
+    }
+  }
+}
+
+std::optional<GoldenComparison> GoldenCheck::compare(const Match& match,
+                                                     const MergeResult& reference,
+                                                     const MergeResult& candidate) const {
+  const auto found = shards_.find(match.id);
+  if (found == shards_.end() || !is_floating(reference.type) || !is_floating(candidate.type) ||
+      element_count(reference.shape) < kLeastElements) {
+    return std::nullopt;
+  }
+  const MergeResult golden = merge(found->second);
+  if (!golden.has_tensor() || golden.shape != reference.shape || golden.held != reference.held ||
+      golden.held != candidate.held) {
+    return std::nullopt;
+  }
+  const Statistics of_reference = ttrace::compare(golden.type,
+                                                  golden.bytes.data(),
+                                                  reference.type,
+                                                  reference.bytes.data(),
+                                                  element_count(golden.shape));
+  GoldenComparison result;
+  result.reference_error = of_reference.error_norm();
+  result.candidate_error = distance(candidate, golden);
+  const double norm = of_reference.reference_norm();
+  // NaN and Inf are told by others.
+  if (!(result.reference_error > 0.0) || of_reference.candidate_nonfinite > 0 ||
+      of_reference.reference_nonfinite > 0) {
+    return std::nullopt;
+  }
+  const TensorClass tensor_class = class_of(match.id.kind, golden.shape.size());
+  result.limit = largest_rho(tensor_class);
+  result.least = result.reference_error > kRoundings * unit_ * norm ? least_rho(tensor_class) : 0.0;
+  result.scale = std::max(result.reference_error, order_unit_ * norm);
+  return result;
+}
+
+}  // namespace ttrace

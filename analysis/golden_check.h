@@ -1,0 +1,61 @@
+// Two-sided: is a tensor as far from the truth as its precision makes it, neither farther nor
+// nearer?
+//
+// The golden pass (TTRACE_PASS=golden) is the reference in FP64 from the same parameters. With g
+// its tensor, r the reference's and c the candidate's:
+//
+//   rho = ||c - g|| / ||r - g||
+//
+// Round-off of two programs that compute in the same precision gives rho near 1, although their
+// errors are independent in most elements. A candidate that computes in a higher precision than it
+// says is too accurate (rho far below 1), which no comparison with r alone shows: it is nearer to r
+// than another rounding of r is. A coarser one, or a wrong one, is too inaccurate.
+//
+//   too accurate: rho < kLeastRho, and ||r - g|| > 4 u ||g||: one rounding of what is stored is not
+//                 all that separates r from g, else c cannot be nearer
+//   too coarse:   ||c - g|| > limit x max(||r - g||, v ||g||)
+//
+// u is the relative error of one rounding of the run's stored type, v that of a sum in another
+// order (default_unit()). Limits by class: limits.h. Only tensors of kLeastElements and more, which
+// are values of the graph: a ratio of two single numbers may be anything.
+//
+// Thread-safety: immutable; compare() may run in any number of threads.
+#pragma once
+
+#include "analysis/matching.h"
+#include "analysis/report.h"
+
+#include <ttrace/merge.h>
+#include <ttrace/tensor_id.h>
+#include <ttrace/tensor_id_hash.h>
+#include <ttrace/trace_reader.h>
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace ttrace {
+
+class GoldenCheck {
+ public:
+  // Keeps a reference to the trace of the golden pass. `precision`: that of the reference.
+  GoldenCheck(const Trace& golden, std::string precision);
+
+  // Nothing where the golden pass lacks the tensor or has it in another shape, where it is not
+  // judged so, and where reference and golden pass are equal.
+  [[nodiscard]] std::optional<GoldenComparison> compare(const Match& match,
+                                                        const MergeResult& reference,
+                                                        const MergeResult& candidate) const;
+
+  // "bf16"
+  [[nodiscard]] const std::string& precision() const { return precision_; }
+
+ private:
+  std::string precision_;
+  double unit_;  // of one rounding of what is stored
+  double order_unit_;
+  std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash> shards_;
+};
+
+}  // namespace ttrace

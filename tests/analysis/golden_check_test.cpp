@@ -1,0 +1,184 @@
+#include "analysis/golden_check.h"
+
+#include "analysis/diff.h"
+#include "analysis/explain.h"
+#include "analysis/trace_builder.h"
+#include "support/temporary_directory.h"
+
+#include <ttrace/dyadic_inputs.h>
+#include <ttrace/error.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TemporaryDirectory;
+using testing::TraceBuilder;
+using testing::wavy;
+
+constexpr std::size_t kHeldElements = 128;
+const std::string kLayer = "s0/m0/output/a/0";
+const std::string kBias = "s0/main_grad/a.bias/0";
+
+// `values` with an error of this size, relative to their norm, in a direction of its own.
+std::vector<double> erring(const std::vector<double>& values, double size, double phase) {
+  const std::vector<double> direction = wavy(values.size(), phase);
+  double norm = 0.0;
+  double error = 0.0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    norm += values[i] * values[i];
+    error += direction[i] * direction[i];
+  }
+  std::vector<double> result = values;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    result[i] += direction[i] * size * std::sqrt(norm / error);
+  }
+  return result;
+}
+
+// One output of programs in BF16, where a rounding is 0.0017 of the norm; the reference errs by 2
+// %.
+class GoldenCheckTest : public ::testing::Test {
+ protected:
+  Trace write(const std::string& name, const std::vector<double>& values) {
+    TraceBuilder builder(folder_ / name, name);
+    builder.manifest.precision = precision_;
+    if (dyadic_) {
+      builder.manifest.data[kInputsKey] = kDyadicInputs;
+    }
+    builder.add(0, {id_, values, name == "golden" ? ElementType::kF64 : ElementType::kF32});
+    return builder.write();
+  }
+  Report compare(const std::vector<double>& reference, const std::vector<double>& candidate) {
+    const Trace golden = write("golden", truth_);
+    DiffOptions options = options_;
+    options.golden = &golden;
+    const Trace expected = write("reference", reference);
+    if (!noise_.empty()) {
+      testing::write_noise_passes(expected.directory(), noise_);
+    }
+    return diff(expected, write("candidate", candidate), options);
+  }
+
+  std::string precision_ = "bf16";
+  std::string id_ = kLayer;
+  bool dyadic_ = false;
+  std::vector<NoiseRow> noise_;
+  DiffOptions options_;
+  std::vector<double> truth_ = wavy(kHeldElements, 0.3);
+  TemporaryDirectory folder_;
+};
+
+TEST_F(GoldenCheckTest, CandidateThatErrsAsTheReferenceDoesIsWithinBound) {
+  const Report report = compare(erring(truth_, 0.02, 1.0), erring(truth_, 0.021, 2.0));
+  EXPECT_FALSE(report.diverged());
+  ASSERT_TRUE(report.tensors[0].golden);
+  EXPECT_NEAR(report.tensors[0].golden->rho(), 1.05, 1e-3);
+  EXPECT_EQ(report.counts().golden, 1U);
+}
+
+// Nearer to the reference than another rounding of it is: no other tier can see that.
+TEST_F(GoldenCheckTest, CandidateOfAHigherPrecisionIsTooAccurate) {
+  const Report report = compare(erring(truth_, 0.02, 1.0), erring(truth_, 0.002, 2.0));
+  ASSERT_TRUE(report.diverged());
+  const TensorVerdict& tensor = report.tensors[0];
+  EXPECT_EQ(tensor.tier, Tier::kGolden);
+  EXPECT_EQ(tensor.symptom, Symptom::kTooAccurate);
+  EXPECT_THAT(tensor.cause,
+              AllOf(HasSubstr("computes in higher precision than bf16: against FP64 it errs 0.1x"),
+                    HasSubstr("is autocast active here?")));
+  EXPECT_FALSE(report.diagnosis);
+  EXPECT_THAT(report.where_to_look, HasSubstr("the precision recipe of a"));
+  std::ostringstream text;
+  write_text(text, report, {});
+  EXPECT_THAT(text.str(),
+              AllOf(HasSubstr("so rho 0.1\n"),
+                    HasSubstr("golden: 1 held against FP64, 1 too accurate, 0 too coarse")));
+}
+
+TEST_F(GoldenCheckTest, ReferenceThatWasRoundedOnceLeavesNoRoomToBeTooAccurate) {
+  const Report report = compare(erring(truth_, 0.003, 1.0), truth_);
+  EXPECT_FALSE(report.diverged());
+}
+
+TEST_F(GoldenCheckTest, GradientOfAVectorMayBeMuchBetterThanTheReferences) {
+  id_ = kBias;
+  EXPECT_FALSE(compare(erring(truth_, 0.02, 1.0), erring(truth_, 0.002, 2.0)).diverged());
+}
+
+TEST_F(GoldenCheckTest, FewElementsAreNotHeldAgainstIt) {
+  truth_ = wavy(32, 0.3);
+  const Report report = compare(erring(truth_, 0.02, 1.0), truth_);
+  EXPECT_FALSE(report.tensors[0].golden);
+  EXPECT_FALSE(report.diverged());
+}
+
+// Within the class default of 2 % of the norm, which knows nothing of this tensor.
+TEST_F(GoldenCheckTest, CandidateOfALowerPrecisionIsTooCoarse) {
+  const Report report = compare(erring(truth_, 0.0018, 1.0), erring(truth_, 0.0145, 2.0));
+  ASSERT_TRUE(report.diverged());
+  EXPECT_EQ(report.tensors[0].symptom, Symptom::kTooCoarse);
+  EXPECT_EQ(name_of(report.tensors[0].tier), "golden");
+  EXPECT_THAT(report.tensors[0].cause, HasSubstr("computes in lower precision than bf16"));
+}
+
+TEST_F(GoldenCheckTest, ExplanationRedoesTheRatio) {
+  const Report report = compare(erring(truth_, 0.02, 1.0), erring(truth_, 0.002, 2.0));
+  const Explanation explanation = explain(report, 0);
+  const BoundCheck& check = explanation.checks.back();
+  EXPECT_EQ(check.kind, CheckKind::kGolden);
+  EXPECT_TRUE(check.rules);
+  EXPECT_FALSE(check.holds);
+  EXPECT_NEAR(check.value, 0.1, 1e-3);
+  EXPECT_EQ(explanation.arithmetic.back().formula, "||c - g|| / ||r - g||");
+}
+
+// By the triangle inequality no bound may lie below (1 + rho) ||r - g||.
+TEST_F(GoldenCheckTest, ExplanationSaysWhereNoisePassesMovedATensorTooLittle) {
+  noise_ = {testing::noise_row(kLayer, 1e-3, 1e-4)};
+  const Report report = compare(erring(truth_, 0.02, 1.0), erring(truth_, 0.02, 2.5));
+  ASSERT_TRUE(report.diverged());
+  EXPECT_THAT(explain(report, 0).sentence, HasSubstr("noise passes moved this tensor too little"));
+}
+
+TEST_F(GoldenCheckTest, DyadicInputsDemandEqualityWhereTheReferenceRoundsNothing) {
+  dyadic_ = true;
+  precision_ = "f32";
+  std::vector<double> wrong = truth_;
+  wrong[5] *= 1.000001;
+  const Report report = compare(truth_, wrong);
+  ASSERT_TRUE(report.diverged());
+  EXPECT_EQ(report.tensors[0].tier, Tier::kT3);
+  EXPECT_EQ(report.tensors[0].symptom, Symptom::kNotExact);
+  EXPECT_THAT(report.tensors[0].cause, HasSubstr("1 of 128 elements differ"));
+  EXPECT_EQ(report.counts().must_be_equal, 1U);
+  EXPECT_FALSE(compare(truth_, truth_).diverged());
+}
+
+TEST_F(GoldenCheckTest, DyadicInputsJudgeNothingWhereTheReferenceRounds) {
+  dyadic_ = true;
+  precision_ = "f32";
+  const Report report = compare(erring(truth_, 1e-6, 1.0), erring(truth_, 0.5, 2.0));
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.tensors[0].status, Status::kNotJudged);
+  EXPECT_EQ(report.counts().not_judged, 1U);
+  EXPECT_EQ(exit_code(explain(report, 0)), 2);
+}
+
+TEST_F(GoldenCheckTest, DyadicInputsWithoutAGoldenPassAreRefused) {
+  dyadic_ = true;
+  EXPECT_THROW(static_cast<void>(diff(write("reference", truth_), write("candidate", truth_))),
+               UsageError);
+}
+
+}  // namespace
+}  // namespace ttrace
