@@ -7,6 +7,9 @@
 // its layout cuts the work; where the reference itself rounds (softmax, GELU, norms) nothing is
 // judged.
 //
+// A main gradient is not judged where the candidate cannot record the parameter's gradients of
+// micro-batches, because one of its products has the tokens of several (experts): the reference's
+// were replaced, the candidate's not.
 // Gradients are not judged where a candidate stores a multiple of some gradient by a factor that is
 // no power of two (a mean over three ranks): that is rounded.
 //
@@ -21,7 +24,9 @@
 #include <ttrace/tensor_id_hash.h>
 #include <ttrace/trace_reader.h>
 
+#include <set>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -36,7 +41,8 @@ class ExactCheck {
 
  private:
   std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash> shards_;
-  bool gradients_ = true;  // are judged
+  bool gradients_ = true;                  // are judged
+  std::set<std::string> without_addends_;  // parameters whose main gradients are not
 };
 
 // Whether a trace was made under TTRACE_INPUTS=dyadic.

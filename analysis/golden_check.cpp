@@ -13,7 +13,7 @@ namespace ttrace {
 namespace {
 
 constexpr std::int64_t kLeastElements = 64;
-constexpr double kRoundings = 4.0;  // by which r must be off, where c may be too accurate
+constexpr double kRoundings = 2.0;  // by which r must be off, where c may be too accurate
 
 // Values of the graph, not what an optimizer makes of them.
 bool is_judged(Kind kind) {

@@ -28,12 +28,14 @@ std::vector<std::byte> overlay(const TensorCopy& current,
                                const Placement& placement,
                                const MergeResult& logical) {
   const std::vector<std::byte> converted = convert(logical, current.type, placement.scale);
+  Placement region = placement;
+  region.scale = 1.0;  // taken care of
   std::vector<std::byte> result(current.bytes.size());
-  extract(placement, current.type, converted.data(), result.data());
+  extract(region, current.type, converted.data(), result.data());
   const std::size_t size = element_size(current.type);
   const std::vector<std::byte> ones(converted.size() / size, std::byte{1});
   std::vector<std::byte> held(result.size() / size);
-  extract(placement, ElementType::kU8, ones.data(), held.data());
+  extract(region, ElementType::kU8, ones.data(), held.data());
   for (std::size_t i = 0; i < held.size(); ++i) {
     if (held[i] == std::byte{0}) {
       std::memcpy(&result[i * size], &current.bytes[i * size], size);
