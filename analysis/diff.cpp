@@ -226,6 +226,29 @@ std::int64_t head_size(const Section& model) {
   return heads > 1 && number("hidden") % heads == 0 ? number("hidden") / heads : 0;
 }
 
+// And what may have caused it.
+void find_first_divergence(const std::vector<Match>& matches,
+                           const Trace& candidate,
+                           const DiffOptions& options,
+                           Report& report) {
+  const auto first = std::find_if(report.tensors.begin(),
+                                  report.tensors.end(),
+                                  [](const TensorVerdict& tensor) { return tensor.is_finding(); });
+  if (first != report.tensors.end()) {
+    report.first_divergence = static_cast<std::size_t>(first - report.tensors.begin());
+    // What lacks would be taken for what went wrong; another source says it all, and so does
+    // another precision.
+    if (!report.partial() && first->symptom != Symptom::kSource && first->tier != Tier::kGolden) {
+      const bool forced = first->tier == Tier::kT1;
+      report.diagnosis = diagnose(
+          Evidence(forced ? matches_of_operators(*options.forced, candidate, first->id) : matches,
+                   *first,
+                   candidate));
+    }
+    report.where_to_look = where_to_look(report.tensors, *report.first_divergence, candidate);
+  }
+}
+
 }  // namespace
 
 Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& options) {
@@ -305,23 +328,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   if (options.calibration) {
     note_calibration(*options.calibration, report);
   }
-
-  const auto first = std::find_if(report.tensors.begin(),
-                                  report.tensors.end(),
-                                  [](const TensorVerdict& tensor) { return tensor.is_finding(); });
-  if (first != report.tensors.end()) {
-    report.first_divergence = static_cast<std::size_t>(first - report.tensors.begin());
-    // What lacks would be taken for what went wrong; another source says it all, and so does
-    // another precision.
-    if (!report.partial() && first->symptom != Symptom::kSource && first->tier != Tier::kGolden) {
-      const bool forced = first->tier == Tier::kT1;
-      report.diagnosis = diagnose(
-          Evidence(forced ? matches_of_operators(*options.forced, candidate, first->id) : matches,
-                   *first,
-                   candidate));
-    }
-    report.where_to_look = where_to_look(report.tensors, *report.first_divergence, candidate);
-  }
+  find_first_divergence(matches, candidate, options, report);
   return report;
 }
 

@@ -11,13 +11,14 @@
 // says is too accurate (rho far below 1), which no comparison with r alone shows: it is nearer to r
 // than another rounding of r is. A coarser one, or a wrong one, is too inaccurate.
 //
-//   too accurate: rho < kLeastRho, and ||r - g|| > 4 u ||g||: one rounding of what is stored is not
-//                 all that separates r from g, else c cannot be nearer
+//   too accurate: rho < 0.25 (0.1 in F32), and ||r - g|| > 2 u ||g||: one rounding of what is
+//   stored
+//                 is not all that separates r from g, else c could not be nearer
 //   too coarse:   ||c - g|| > limit x max(||r - g||, v ||g||)
 //
 // u is the relative error of one rounding of the run's stored type, v that of a sum in another
-// order (default_unit()). Limits by class: limits.h. Only tensors of kLeastElements and more, which
-// are values of the graph: a ratio of two single numbers may be anything.
+// order (default_unit()). Limits by class: limits.cpp. Only tensors of kLeastElements and more,
+// which are values of the graph: a ratio of two single numbers may be anything.
 //
 // Thread-safety: immutable; compare() may run in any number of threads.
 #pragma once
@@ -53,7 +54,8 @@ class GoldenCheck {
 
  private:
   std::string precision_;
-  double unit_;  // of one rounding of what is stored
+  bool of_sums_;  // errors are those of their order, not of storage
+  double unit_;   // of one rounding of what is stored
   double order_unit_;
   std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash> shards_;
 };

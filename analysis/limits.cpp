@@ -19,11 +19,17 @@ struct Row {
   // Whole tensor, slice, group, factor; 0: not judged.
   std::array<double, 4> reference{};                           // T2
   std::array<double, 4> own_operators = {2.0, 4.5, 3.0, 8.0};  // T1
-  double largest_rho = 5.6;                                    // golden; 0: not judged
 };
 
-// See limits.h.
+// Of rho = ||c - g|| / ||r - g||. Clean runs, 12 BF16, 6 F32 and 6 FP8 ones of the configurations in
+// examples/ (dense, packed, with features, of stages, with experts) in layouts of two and four ranks,
+// one and two steps, had 0.97 to 1.40 in activations, 0.77 to 1.44 in gradients, up to 1.68 in
+// gradients of vectors (BF16); 0.93 to 1.01, 0.91 to 1.35 and 1.18 (FP8); 0.48 to 1.26 (F32, where
+// smaller sums on each rank are better ones). An emulated transformer of 8 layers had 0.97 to 1.74,
+// 0.6 to 2.8 and 0.46 to 1.9 in BF16. Largest ones that pass: twice these.
 constexpr double kLeastRho = 0.25;
+constexpr double kLargestRhoOfValues = 3.5;
+constexpr double kLargestRhoOfGradients = 5.6;
 
 constexpr std::array kRows = {
     Row{TensorClass::kActivation, "activation", 12.0, {2.0, 10.0, 4.6, 8.0}},
@@ -105,7 +111,9 @@ double least_rho(TensorClass tensor_class) {
 }
 
 double largest_rho(TensorClass tensor_class) {
-  return row_of(tensor_class).largest_rho;
+  return tensor_class == TensorClass::kActivation || tensor_class == TensorClass::kLoss
+             ? kLargestRhoOfValues
+             : kLargestRhoOfGradients;
 }
 
 std::string_view name_of(TensorClass tensor_class) {

@@ -26,8 +26,8 @@ using testing::TraceBuilder;
 using testing::wavy;
 
 constexpr std::size_t kHeldElements = 128;
-const std::string kLayer = "s0/m0/output/a/0";
-const std::string kBias = "s0/main_grad/a.bias/0";
+const std::string kGoldenOutput = "s0/m0/output/a/0";
+const std::string kGoldenBias = "s0/main_grad/a.bias/0";
 
 // `values` with an error of this size, relative to their norm, in a direction of its own.
 std::vector<double> erring(const std::vector<double>& values, double size, double phase) {
@@ -70,7 +70,7 @@ class GoldenCheckTest : public ::testing::Test {
   }
 
   std::string precision_ = "bf16";
-  std::string id_ = kLayer;
+  std::string id_ = kGoldenOutput;
   bool dyadic_ = false;
   std::vector<NoiseRow> noise_;
   DiffOptions options_;
@@ -111,7 +111,7 @@ TEST_F(GoldenCheckTest, ReferenceThatWasRoundedOnceLeavesNoRoomToBeTooAccurate) 
 }
 
 TEST_F(GoldenCheckTest, GradientOfAVectorMayBeMuchBetterThanTheReferences) {
-  id_ = kBias;
+  id_ = kGoldenBias;
   EXPECT_FALSE(compare(erring(truth_, 0.02, 1.0), erring(truth_, 0.002, 2.0)).diverged());
 }
 
@@ -144,7 +144,7 @@ TEST_F(GoldenCheckTest, ExplanationRedoesTheRatio) {
 
 // By the triangle inequality no bound may lie below (1 + rho) ||r - g||.
 TEST_F(GoldenCheckTest, ExplanationSaysWhereNoisePassesMovedATensorTooLittle) {
-  noise_ = {testing::noise_row(kLayer, 1e-3, 1e-4)};
+  noise_ = {testing::noise_row(kGoldenOutput, 1e-3, 1e-4)};
   const Report report = compare(erring(truth_, 0.02, 1.0), erring(truth_, 0.02, 2.5));
   ASSERT_TRUE(report.diverged());
   EXPECT_THAT(explain(report, 0).sentence, HasSubstr("noise passes moved this tensor too little"));

@@ -23,7 +23,7 @@ using testing::Variables;
 using testing::with;
 
 // A linear, a scope without parameters, a linear; the loss is a sum of squares.
-struct Model : Holder {
+struct LinearsWithTanh : Holder {
   torch::nn::Linear fc1 = add("fc1", torch::nn::Linear(4, 3));
   torch::nn::Linear fc2 = add("fc2", torch::nn::Linear(3, 2));
 
@@ -45,7 +45,7 @@ class DyadicPass : public ::testing::Test {
  protected:
   Captured run(const Variables& variables, double factor = 1.0, at::ScalarType type = at::kFloat) {
     const PassEnvironment environment(with(variables, "TTRACE_ON_ERROR", "raise"));
-    Model model;
+    LinearsWithTanh model;
     fill_all(model);
     model.to(type);
     auto session = Session::from_environment();
