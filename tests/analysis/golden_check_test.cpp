@@ -50,7 +50,7 @@ std::vector<double> erring(const std::vector<double>& values, double size, doubl
 class GoldenCheckTest : public ::testing::Test {
  protected:
   Trace write(const std::string& name, const std::vector<double>& values) {
-    TraceBuilder builder(folder_ / name, name);
+    TraceBuilder builder(folder_ / (name + std::to_string(comparisons_)), name);
     builder.manifest.precision = precision_;
     if (dyadic_) {
       builder.manifest.data[kInputsKey] = kDyadicInputs;
@@ -59,6 +59,7 @@ class GoldenCheckTest : public ::testing::Test {
     return builder.write();
   }
   Report compare(const std::vector<double>& reference, const std::vector<double>& candidate) {
+    ++comparisons_;
     const Trace golden = write("golden", truth_);
     DiffOptions options = options_;
     options.golden = &golden;
@@ -72,6 +73,7 @@ class GoldenCheckTest : public ::testing::Test {
   std::string precision_ = "bf16";
   std::string id_ = kGoldenOutput;
   bool dyadic_ = false;
+  int comparisons_ = 0;  // each has folders of its own
   std::vector<NoiseRow> noise_;
   DiffOptions options_;
   std::vector<double> truth_ = wavy(kHeldElements, 0.3);
