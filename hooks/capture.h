@@ -164,7 +164,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   };
 
   struct Produced {
-    TensorId id;
+    std::vector<TensorId> parts;  // one, or of every micro-batch whose rows it has
     TensorIdentity identity;
     Microbatch microbatch;
     Slot gradient;
@@ -198,6 +198,10 @@ class Capture : public std::enable_shared_from_this<Capture> {
   [[nodiscard]] Slot watch(const at::Tensor& tensor, const Microbatch& microbatch, bool inferred);
   void hook(const at::Tensor& tensor, const Slot& slot, bool fallback);
   void expect(const Slot& slot, const TensorId& value, Kind gradient_kind);
+  void record_edges(const Spot& spot,
+                    const std::vector<std::int64_t>& shape,
+                    const Rows* rows,
+                    const Produced& source);
   // Returns what to go on with.
   [[nodiscard]] at::Tensor record_value(const Spot& spot,
                                         const at::Tensor& tensor,
@@ -208,7 +212,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
                    Kind kind,
                    const TensorCopy& copy,
                    std::uint64_t order);
-  void remember_produced(TensorId id,
+  void remember_produced(std::vector<TensorId> parts,
                          TensorIdentity identity,
                          const Microbatch& microbatch,
                          Slot gradient);
