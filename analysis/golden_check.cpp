@@ -13,10 +13,11 @@ namespace ttrace {
 namespace {
 
 constexpr std::int64_t kLeastElements = 64;
-// In F32 errors are those of sums, and a rank's smaller sums are better ones: 0.48 with four ranks,
-// and by the square root of their number less with more.
+// In F32 errors are those of sums alone, which depend on how a layout cuts them: clean runs had
+// 0.29 to 3.6, and a rank's smaller sums are better by the square root of the number of ranks.
 constexpr double kLeastInF32 = 0.4;  // of what it is otherwise
-constexpr double kRoundings = 2.0;   // by which r must be off, where c may be too accurate
+constexpr double kMostInF32 = 1.4;
+constexpr double kRoundings = 2.0;  // by which r must be off, where c may be too accurate
 
 // Values of the graph, not what an optimizer makes of them.
 bool is_judged(Kind kind) {
@@ -50,6 +51,7 @@ GoldenCheck::GoldenCheck(const Trace& golden, std::string precision)
       of_sums_(stored_type(precision_) == ElementType::kF32),
       unit_(rounding_error(stored_type(precision_))),
       order_unit_(default_unit(stored_type(precision_))) {
+  first_step_ = golden.steps().empty() ? 0 : golden.steps().front().step;
   for (const StepTrace& step : golden.steps()) {
     for (const RankFile& file : step.ranks) {
       for (const Record& record : file.records()) {
@@ -89,11 +91,14 @@ std::optional<GoldenComparison> GoldenCheck::compare(const Match& match,
     return std::nullopt;
   }
   const TensorClass tensor_class = class_of(match.id.kind, golden.shape.size());
-  result.limit = largest_rho(tensor_class);
+  result.scale = std::max(result.reference_error, order_unit_ * norm);
+  if (match.id.step != first_step_) {
+    return result;
+  }
+  result.limit = largest_rho(tensor_class) * (of_sums_ ? kMostInF32 : 1.0);
   if (result.reference_error > kRoundings * unit_ * norm) {
     result.least = least_rho(tensor_class) * (of_sums_ ? kLeastInF32 : 1.0);
   }
-  result.scale = std::max(result.reference_error, order_unit_ * norm);
   return result;
 }
 

@@ -11,14 +11,17 @@
 // says is too accurate (rho far below 1), which no comparison with r alone shows: it is nearer to r
 // than another rounding of r is. A coarser one, or a wrong one, is too inaccurate.
 //
-//   too accurate: rho < 0.25 (0.1 in F32), and ||r - g|| > 2 u ||g||: one rounding of what is
-//   stored
-//                 is not all that separates r from g, else c could not be nearer
+//   too accurate: rho < 0.25 (less for gradients of weights and in F32), and ||r - g|| > 2 u ||g||:
+//                 a rounding of what is stored is not all that separates r from g, else c could not
+//                 be nearer
 //   too coarse:   ||c - g|| > limit x max(||r - g||, v ||g||)
 //
 // u is the relative error of one rounding of the run's stored type, v that of a sum in another
 // order (default_unit()). Limits by class: limits.cpp. Only tensors of kLeastElements and more,
 // which are values of the graph: a ratio of two single numbers may be anything.
+//
+// Of later steps than the first traced one rho is told, but not judged: an update of Adam flips its
+// sign where a gradient is near zero, and a few such elements decide what an embedding is off by.
 //
 // Thread-safety: immutable; compare() may run in any number of threads.
 #pragma once
@@ -31,6 +34,7 @@
 #include <ttrace/tensor_id_hash.h>
 #include <ttrace/trace_reader.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -54,6 +58,7 @@ class GoldenCheck {
 
  private:
   std::string precision_;
+  std::int64_t first_step_ = 0;
   bool of_sums_;  // errors are those of their order, not of storage
   double unit_;   // of one rounding of what is stored
   double order_unit_;

@@ -21,15 +21,17 @@ struct Row {
   std::array<double, 4> own_operators = {2.0, 4.5, 3.0, 8.0};  // T1
 };
 
-// Of rho = ||c - g|| / ||r - g||. Clean runs, 12 BF16, 6 F32 and 6 FP8 ones of the configurations in
-// examples/ (dense, packed, with features, of stages, with experts) in layouts of two and four ranks,
-// one and two steps, had 0.97 to 1.40 in activations, 0.77 to 1.44 in gradients, up to 1.68 in
-// gradients of vectors (BF16); 0.93 to 1.01, 0.91 to 1.35 and 1.18 (FP8); 0.48 to 1.26 (F32, where
-// smaller sums on each rank are better ones). An emulated transformer of 8 layers had 0.97 to 1.74,
-// 0.6 to 2.8 and 0.46 to 1.9 in BF16. Largest ones that pass: twice these.
+// Of rho = ||c - g|| / ||r - g||. Smallest and largest over clean runs of random models and layouts,
+// `ttrace_fuzz_layouts N SEED --precision P --golden --noise 0 --tries 0`:
+//   bf16, 20 2001: activations 0.53 and 1.9, their gradients 0.59 and 1.9, of weights 0.34 and 3.1
+//   f32, 10 2002:  0.34 and 2.6, 0.29 and 1.8, 0.34 and 3.6; see golden_check.cpp
+//   fp8, 10 2003:  FP8FIGURES
+// An emulated transformer of 8 layers had 0.97 to 1.74 and 0.6 to 2.8 in BF16, 0.46 to 1.9 for
+// gradients of norms. What passes is about half the smallest and twice the largest.
 constexpr double kLeastRho = 0.25;
-constexpr double kLargestRhoOfValues = 3.5;
-constexpr double kLargestRhoOfGradients = 5.6;
+constexpr double kLeastRhoOfWeightGradients = 0.15;
+constexpr double kLargestRhoOfValues = 3.8;
+constexpr double kLargestRhoOfGradients = 6.2;
 
 constexpr std::array kRows = {
     Row{TensorClass::kActivation, "activation", 12.0, {2.0, 10.0, 4.6, 8.0}},
@@ -107,7 +109,9 @@ bool is_optimizer_result(TensorClass tensor_class) {
 double least_rho(TensorClass tensor_class) {
   // Kernels reduce gradients of vectors in low precision inside, so that a sum over fewer tokens on
   // each rank may be much better than the reference's.
-  return tensor_class == TensorClass::kVector ? 0.0 : kLeastRho;
+  return tensor_class == TensorClass::kVector           ? 0.0
+         : tensor_class == TensorClass::kWeightGradient ? kLeastRhoOfWeightGradients
+                                                        : kLeastRho;
 }
 
 double largest_rho(TensorClass tensor_class) {
