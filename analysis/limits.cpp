@@ -21,16 +21,17 @@ struct Row {
   std::array<double, 4> own_operators = {2.0, 4.5, 3.0, 8.0};  // T1
 };
 
-// Of rho = ||c - g|| / ||r - g||. Smallest and largest over clean runs of random models and layouts,
-// `ttrace_fuzz_layouts N SEED --precision P --golden --noise 0 --tries 0`:
-//   bf16, 20 2001: activations 0.53 and 1.9, their gradients 0.59 and 1.9, of weights 0.34 and 3.1
-//   f32, 10 2002:  0.34 and 2.6, 0.29 and 1.8, 0.34 and 3.6; see golden_check.cpp
-//   fp8, 10 2003:  FP8FIGURES
-// An emulated transformer of 8 layers had 0.97 to 1.74 and 0.6 to 2.8 in BF16, 0.46 to 1.9 for
-// gradients of norms. What passes is about half the smallest and twice the largest.
+// Of rho = ||c - g|| / ||r - g||. Smallest and largest in the first step of clean runs of random
+// models and layouts, `ttrace_fuzz_layouts N SEED --precision P --golden --noise 0 --tries 0`, of
+// activations, their gradients, and gradients of parameters (vectors only above):
+//   bf16, 20 2001: 0.72 and 1.6, 0.59 and 1.9, 0.34 and 3.1
+//   f32, 10 2002: 0.57 and 1.0, 0.29 and 1.3, 0.42 and 1.3
+//   fp8, 10 2003: 0.96 and 1.3, 0.75 and 1.6, 0.82 and 1.9
+// An emulated transformer of 8 layers had 0.97 to 1.74, and 0.6 to 2.8 in gradients, in BF16. What
+// passes is about half the smallest and twice the largest.
 constexpr double kLeastRho = 0.25;
 constexpr double kLeastRhoOfWeightGradients = 0.15;
-constexpr double kLargestRhoOfValues = 3.8;
+constexpr double kLargestRhoOfValues = 3.5;
 constexpr double kLargestRhoOfGradients = 6.2;
 
 constexpr std::array kRows = {
