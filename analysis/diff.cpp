@@ -3,16 +3,14 @@
 #include "analysis/bounds.h"
 #include "analysis/compatibility.h"
 #include "analysis/edge_check.h"
-#include "analysis/diagnosis/diagnosis.h"
-#include "analysis/diagnosis/evidence.h"
 #include "analysis/loss_check.h"
 #include "analysis/matching.h"
 #include "analysis/noise.h"
 #include "analysis/norm_check.h"
 #include "analysis/parallel.h"
+#include "analysis/roots.h"
 #include "analysis/routing_check.h"
 #include "analysis/verdict.h"
-#include "analysis/where_to_look.h"
 #include "analysis/wording.h"
 
 #include <ttrace/error.h>
@@ -161,23 +159,12 @@ void mark_weak(Report& report) {
   }
   if (worst != nullptr) {
     report.notes.push_back(
-        "reference: operators of " + counted(static_cast<std::int64_t>(count), "tensor", "tensors") +
+        "reference: operators of " +
+        counted(static_cast<std::int64_t>(count), "tensor", "tensors") +
         " are checked weakly, because the reference itself is more than 1 % off there in its own "
         "precision; worst " +
         to_string(worst->id) + ", " + short_number(100.0 * share(*worst)) + " %");
   }
-}
-
-// What an operator should have made of the candidate's own inputs is the better reference of what it
-// made: nothing is inherited.
-std::vector<Match> matches_of_operators(const ForcedTraces& forced,
-                                        const Trace& candidate,
-                                        const TensorId& id) {
-  std::vector<Match> matches = match(forced.wide, candidate);
-  const auto found = std::find_if(
-      matches.begin(), matches.end(), [&](const Match& each) { return each.id == id; });
-  return found == matches.end() || found->reference.empty() ? match(forced.native, candidate)
-                                                            : matches;
 }
 
 void mark_allowed(const DiffOptions& options, Report& report) {
@@ -282,21 +269,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
     note_calibration(*options.calibration, report);
   }
 
-  const auto first = std::find_if(report.tensors.begin(),
-                                  report.tensors.end(),
-                                  [](const TensorVerdict& tensor) { return tensor.is_finding(); });
-  if (first != report.tensors.end()) {
-    report.first_divergence = static_cast<std::size_t>(first - report.tensors.begin());
-    // What lacks would be taken for what went wrong; another source says it all.
-    if (!report.partial() && first->symptom != Symptom::kSource) {
-      const bool forced = first->tier == Tier::kT1;
-      report.diagnosis = diagnose(Evidence(
-          forced ? matches_of_operators(*options.forced, candidate, first->id) : matches,
-          *first,
-          candidate));
-    }
-    report.where_to_look = where_to_look(report.tensors, *report.first_divergence, candidate);
-  }
+  find_roots(matches, options.forced, candidate, report);
   return report;
 }
 
