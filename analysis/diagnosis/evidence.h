@@ -40,8 +40,8 @@ struct Sides {
   double error = 0.0;  // ||c - r||
 };
 
-// Whether ranks of the candidate hold copies of one part that are not equal. A finding may have been
-// found by its operators first; its symptom says nothing of its copies then.
+// Whether ranks of the candidate hold copies of one part that are not equal. A finding may have
+// been found by its operators first; its symptom says nothing of its copies then.
 [[nodiscard]] bool copies_differ(const Match& match);
 
 class Evidence {

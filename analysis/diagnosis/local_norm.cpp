@@ -66,6 +66,9 @@ Gradients gradients_of(const Evidence& evidence) {
 // Main gradients are summed in f32 by most trainers, in an order of their own.
 constexpr double kRelative = 1e-3;
 
+// Of what is left out: a part of the gradients may be small.
+constexpr double kFine = 2e-4;
+
 bool is_norm(double value, double squared) {
   return squared > 0.0 && std::abs(value - std::sqrt(squared)) <= kRelative * std::abs(value);
 }
@@ -92,10 +95,10 @@ std::optional<Diagnosis> parameters_left_out(const Match& match,
   for (const Group& group : groups) {
     const double rest = std::sqrt(std::max(0.0, gradients.whole - group.squared));
     const double norm = std::sqrt(gradients.whole);
-    const bool tells = norm - rest > 10.0 * kRelative * norm;
+    const bool tells = norm - rest > 3.0 * kFine * norm;
     const bool is =
         std::all_of(match.candidate.begin(), match.candidate.end(), [&](const Shard& shard) {
-          return std::abs(Evidence::local(shard).data.at(0) - rest) <= kRelative * norm;
+          return std::abs(Evidence::local(shard).data.at(0) - rest) <= kFine * norm;
         });
     if (tells && is && !match.candidate.empty()) {
       return Diagnosis{

@@ -109,6 +109,9 @@ namespace ttrace {
 // Choices of experts beyond what round-off explains.
 [[nodiscard]] std::optional<Diagnosis> find_routing_flip(const Evidence& evidence);
 
+// Rows of experts' inputs that the reference gives to another expert.
+[[nodiscard]] std::optional<Diagnosis> find_misrouted_rows(const Evidence& evidence);
+
 // A recomputed value that is not the first one.
 [[nodiscard]] std::optional<Diagnosis> find_recompute(const Evidence& evidence);
 

@@ -156,12 +156,14 @@ std::optional<Diagnosis> find_stale(const Evidence& evidence) {
                        "on " + ranks_text(ranks) + " it equals " + name + ", " + to_string(id) +
                            ", in every bit; in the reference the two differ"};
     }
-    const Sides* sides = evidence.sides();
-    if (sides == nullptr || !is_parameter(evidence.finding().id.kind)) {
+    // Not of its sides: of copies that differ some may be within the bound.
+    const auto reference = is_parameter(evidence.finding().id.kind)
+                               ? evidence.reference(evidence.match())
+                               : std::nullopt;
+    if (!reference) {
       continue;
     }
-    if (const auto ranks =
-            partly_stale_ranks(evidence.match(), then, sides->reference, evidence.bound());
+    if (const auto ranks = partly_stale_ranks(evidence.match(), then, *reference, evidence.bound());
         !ranks.empty()) {
       return Diagnosis{Signature::kStale,
                        "on " + ranks_text(ranks) +

@@ -3,7 +3,11 @@
 #include "analysis/wording.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ttrace {
@@ -57,11 +61,42 @@ std::optional<Diagnosis> find_under_other_number(const Evidence& evidence) {
   return std::nullopt;
 }
 
+// Layers' numbers that ranks at several places of an axis claim, where other layers have one place
+// only: two stages number their layers alike.
+std::optional<Diagnosis> find_claimed_twice(const Evidence& evidence) {
+  const TensorId& id = evidence.finding().id;
+  const auto lacking = layer_path(id.path);
+  for (const std::string& axis : evidence.axes()) {
+    std::map<std::int64_t, std::set<int>> places;  // by layer
+    for (const Match& match : evidence.matches()) {
+      const auto path = layer_path(match.id.path);
+      if (!lacking || match.id.kind != Kind::kParam || match.id.step != id.step || !path ||
+          path->before != lacking->before) {
+        continue;
+      }
+      for (const Shard& shard : match.candidate) {
+        places[path->layer].insert(evidence.layout(shard.rank).coordinate(axis));
+      }
+    }
+    const auto is_twice = [](const auto& layer) { return layer.second.size() > 1; };
+    const auto twice = std::find_if(places.begin(), places.end(), is_twice);
+    if (twice != places.end() && !std::all_of(places.begin(), places.end(), is_twice)) {
+      return Diagnosis{Signature::kWrongLayer,
+                       "no rank has layer " + std::to_string(lacking->layer) + ", and layer " +
+                           std::to_string(twice->first) + " is claimed by ranks at " +
+                           std::to_string(twice->second.size()) + " places of " + axis +
+                           ": layers are numbered from another offset on some stages"};
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Diagnosis> find_wrong_layer(const Evidence& evidence) {
   if (evidence.finding().status == Status::kMissingInCandidate) {
-    return find_under_other_number(evidence);
+    auto found = find_under_other_number(evidence);
+    return found ? std::move(found) : find_claimed_twice(evidence);
   }
   const Sides* sides = evidence.sides();
   const auto path = layer_path(evidence.finding().id.path);

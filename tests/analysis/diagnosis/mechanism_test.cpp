@@ -248,6 +248,53 @@ TEST_F(DiagnosisTest, ALayerUnderAnotherNumberIsFoundByAnyOfItsParameters) {
   EXPECT_EQ(report.diagnosis->signature, Signature::kWrongLayer);
 }
 
+// Both programs start from the same: the wrong layer then has the values of the number that it
+// claims.
+TEST_F(DiagnosisTest, ALayersNumberThatTwoStagesClaimIsTold) {
+  for (int layer = 0; layer < 3; ++layer) {
+    const std::string id = "s0/param/layers." + std::to_string(layer) + ".fc.weight/0";
+    const Matrix values = random_values(64, 1U + static_cast<unsigned>(layer));
+    add_reference(id, values, {8, 8});
+    if (layer < 2) {
+      candidate_.add(0, {id, values, ElementType::kF32, {8, 8}});
+    }
+    if (layer == 1) {
+      candidate_.add(1, {id, values, ElementType::kF32, {8, 8}});
+    }
+  }
+  const Diagnosis found = diagnosis("s0/param/layers.2.fc.weight/0");
+  EXPECT_EQ(found.signature, Signature::kWrongLayer);
+  EXPECT_THAT(found.sentence, HasSubstr("layer 1 is claimed by ranks at 2 places of tp"));
+}
+
+// Seen where received tokens were sorted by one rank's counts: rows at the borders went to others.
+TEST_F(DiagnosisTest, RowsOfAnotherExpertAreToldByTheReference) {
+  const auto rows = [](std::vector<std::int64_t> numbers) {
+    DimPlacement dim{std::ssize(numbers), 8, {}};
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      dim.segments.push_back({static_cast<std::int64_t>(i), numbers[i], 1});
+    }
+    return Placement{{dim, all(4)}, 0, 1, "", 1.0};
+  };
+  const auto tensor = [&](int expert, std::vector<std::int64_t> numbers) {
+    Tensor result{"s0/m0/input/mlp.experts." + std::to_string(expert) + ".fc/0",
+                  random_values(numbers.size() * 4, 1),
+                  ElementType::kF32,
+                  {std::ssize(numbers), 4}};
+    result.placement = rows(std::move(numbers));
+    return result;
+  };
+  reference_.add(0, tensor(0, {0, 2, 4})).add(0, tensor(1, {1, 3, 5}));
+  candidate_.add(0, tensor(0, {0, 2, 4})).add(0, tensor(1, {1, 3, 5}));
+  candidate_.add(1, tensor(0, {0, 2, 5})).add(1, tensor(1, {1, 3, 4}));
+  const Report report = report_of_run();
+  ASSERT_TRUE(report.diagnosis.has_value());
+  EXPECT_EQ(report.diagnosis->signature, Signature::kWrongOrder);
+  EXPECT_THAT(report.diagnosis->sentence,
+              HasSubstr("rank 1 has rows 5 here, which the reference does not; 1 of them are those "
+                        "of s0/m0/input/mlp.experts.1.fc/0"));
+}
+
 // Seen where layers of a later stage stayed in BF16: "no rank recorded it" and no more.
 TEST_F(DiagnosisTest, AScaleThatTheCandidateLacksIsAMissingRounding) {
   add_reference("s0/m0/scale/fc/0", {0.5}, {});
