@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,6 +55,9 @@ std::vector<RankFactor> factors_of(const Match& match, const Values& reference) 
       continue;  // nothing there
     }
     const double factor = found->coefficients[0];
+    if (std::abs(factor) <= kSame) {
+      return {};  // nothing was written there: no factor
+    }
     const bool equal = std::abs(factor - 1.0) <= kSame;
     const double moved = std::abs(factor - 1.0) * Values{{}, right}.norm();
     if (!equal && (found->residual > kLeft * moved || is_offset(right, held.data, *found))) {
@@ -156,8 +160,9 @@ std::optional<Diagnosis> find_row_factors(const Evidence& evidence) {
   }
   const auto width = static_cast<std::size_t>(last.size);
   double left = 0.0;
-  double least = 1.0;
-  double most = 1.0;
+  double least = std::numeric_limits<double>::infinity();
+  double most = -least;
+  std::int64_t moved = 0;
   for (std::size_t start = 0; start < sides->reference.data.size(); start += width) {
     const std::span r = std::span(sides->reference.data).subspan(start, width);
     const std::span c = std::span(sides->candidate.data).subspan(start, width);
@@ -168,13 +173,21 @@ std::optional<Diagnosis> find_row_factors(const Evidence& evidence) {
       squared += r[i] * r[i];
     }
     const double factor = squared > 0.0 ? both / squared : 1.0;
+    if (squared > 0.0 && std::abs(factor) <= kSame) {
+      return std::nullopt;  // nothing was written there
+    }
+    moved += std::abs(factor - 1.0) > kSame ? 1 : 0;
     least = std::min(least, factor);
     most = std::max(most, factor);
     for (std::size_t i = 0; i < width; ++i) {
       left += std::pow(c[i] - factor * r[i], 2);
     }
   }
-  if (std::sqrt(left) > evidence.tolerance(sides->error)) {
+  // A few rows are told as such, with their tokens; one factor of all is find_factor_or_bias's; and
+  // a candidate near zero is near a small multiple of everything.
+  const double rest = std::sqrt(left);
+  if (2 * moved < last.outer || most - least <= kSame || rest > 0.5 * sides->candidate.norm() ||
+      rest > evidence.tolerance(sides->error)) {
     return std::nullopt;
   }
   return Diagnosis{Signature::kWrongFactor,

@@ -1,6 +1,7 @@
 // What runs for which bugs, and what the outcomes add up to.
 #include "scoreboard/plan.h"
 
+#include "analysis/diagnosis/diagnosis.h"
 #include "scoreboard/outcome.h"
 #include "scoreboard/page.h"
 #include "support/temporary_directory.h"
@@ -12,6 +13,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
+#include <string>
 
 namespace ttrace::scoreboard {
 namespace {
@@ -65,6 +68,23 @@ bugs:
   EXPECT_THAT(catalogue.bugs[1].cause, ElementsAre("stale", "optimizer"));
   EXPECT_THAT(catalogue.bugs[1].unlocated, ElementsAre(Pair("f32", "below the bound")));
   EXPECT_EQ(catalogue.bugs[1].layout, "--tp 2");
+}
+
+// A slip in a name would count as a wrong diagnosis for ever.
+TEST(Catalogue, NamesOnlySignaturesThatThereAreAsCauses) {
+  std::set<std::string> names;
+  for (auto i = 0U; i <= static_cast<unsigned>(Signature::kSource); ++i) {
+    names.emplace(name_of(static_cast<Signature>(i)));
+  }
+  int with_cause = 0;
+  for (const CataloguedBug& bug :
+       read_catalogue(TTRACE_SOURCE "/examples/megatron_mini/bugs.yaml").bugs) {
+    with_cause += bug.cause.empty() ? 0 : 1;
+    for (const std::string& cause : bug.cause) {
+      EXPECT_TRUE(names.contains(cause)) << bug.name << ": " << cause;
+    }
+  }
+  EXPECT_GE(with_cause, 100);
 }
 
 TEST(Catalogue, ThatLacksAKeyIsAnErrorWithItsName) {

@@ -146,7 +146,7 @@ TEST_F(DiagnosisTest, RowsWithFactorsOfTheirOwnAreTold) {
   }
   const Diagnosis found = when(values, wrong, {16, 16});
   EXPECT_EQ(found.signature, Signature::kWrongFactor);
-  EXPECT_THAT(found.sentence, HasSubstr("by factors from 0.5000 to 1.000"));
+  EXPECT_THAT(found.sentence, HasSubstr("by factors from 0.5000 to 0.9500"));
 }
 
 // Seen where every rank summed the softmax's denominator over classes that it had gathered.
@@ -274,6 +274,7 @@ TEST_F(DiagnosisTest, RowsOfAnotherExpertAreToldByTheReference) {
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       dim.segments.push_back({static_cast<std::int64_t>(i), numbers[i], 1});
     }
+    dim.sparse = true;
     return Placement{{dim, all(4)}, 0, 1, "", 1.0};
   };
   const auto tensor = [&](int expert, std::vector<std::int64_t> numbers) {
