@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -95,7 +96,7 @@ void write_residual(std::ostream& out, const OperatorResidual& residual) {
       << short_number(residual.error) << " away from it; round-off leaves "
       << short_number(residual.scale()) << ", so R " << short_number(residual.residual())
       << " (limit " << short_number(residual.limit) << "), factor " << factor_text(residual.factor)
-      << "; " << short_number(100.0 * residual.bit_equal)
+      << "; " << short_number(std::floor(1000.0 * residual.bit_equal) / 10.0)
       << " % of the elements are bit for bit what the reference makes of them\n";
 }
 

@@ -246,7 +246,7 @@ void Capture::received(const std::shared_ptr<MicrobatchState>& microbatch,
     commit_pending();
     const TensorId id = recorder_.next_id({Kind::kReceived, path, slot}, microbatch.get());
     if (slot == 0 && unreadable(tensor).empty()) {
-      remember_produced(id, TensorIdentity(tensor), microbatch, nullptr);
+      remember_produced({id}, TensorIdentity(tensor), microbatch, nullptr);
     }
     recorder_.record(id, tensor, {microbatch.get()});
   });
@@ -344,13 +344,38 @@ at::Tensor Capture::scope_input(const std::string& path,
     const Spot spot{Kind::kInput, path, slot, in_backward()};
     if (unreadable(tensor).empty()) {
       if (const Produced* const source = producer_of(tensor)) {
-        recorder_.edge(recorder_.next_id(spot, current_microbatch().get()), source->id);
+        record_edges(spot, shape_of(tensor), rows, *source);
         return;  // recorded where it was made
       }
     }
     result = record_value(spot, tensor, Kind::kGradInput, rows);
   });
   return result;
+}
+
+// Rows of several micro-batches are as many values, on either end.
+void Capture::record_edges(const Spot& spot,
+                           const std::vector<std::int64_t>& shape,
+                           const Rows* rows,
+                           const Produced& source) {
+  const Microbatch microbatch = current_microbatch();
+  std::vector<TensorId> consumers;
+  if (rows == nullptr) {
+    consumers.push_back(recorder_.next_id(spot, microbatch.get()));
+  } else {
+    for (const RowPart& part : split_rows(*rows, shape, microbatch)) {
+      consumers.push_back(recorder_.next_id(spot, part.microbatch.get()));
+    }
+  }
+  for (const TensorId& consumer : consumers) {
+    const auto producer =
+        std::find_if(source.parts.begin(), source.parts.end(), [&](const TensorId& part) {
+          return part.microbatch == consumer.microbatch;
+        });
+    if (producer != source.parts.end()) {
+      recorder_.edge(consumer, *producer);
+    }
+  }
 }
 
 at::Tensor Capture::scope_output(const std::string& path,
@@ -442,7 +467,14 @@ at::Tensor Capture::record_value(const Spot& spot,
   const Slot slot = watch(spot.kind == Kind::kInput ? tensor : result, microbatch, false);
   expect(slot, id, gradient_kind);
   if (spot.kind == Kind::kOutput && readable) {
-    remember_produced(id, TensorIdentity(result), microbatch, slot);
+    std::vector<TensorId> values;
+    std::transform(parts.begin(), parts.end(), std::back_inserter(values), [](const RowPart& part) {
+      return part.value;
+    });
+    if (values.empty()) {
+      values.push_back(id);
+    }
+    remember_produced(std::move(values), TensorIdentity(result), microbatch, slot);
   }
   if (spot.kind == Kind::kOutput) {
     settle_sums(id, spot.path, tensor.numel());
@@ -473,13 +505,13 @@ void Capture::record_rows(const std::vector<RowPart>& parts,
   }
 }
 
-void Capture::remember_produced(TensorId id,
+void Capture::remember_produced(std::vector<TensorId> parts,
                                 TensorIdentity identity,
                                 const Microbatch& microbatch,
                                 Slot gradient) {
   const void* storage = identity.storage._unsafe_get_target();
   produced_[storage].push_back(
-      {std::move(id), std::move(identity), microbatch, std::move(gradient)});
+      {std::move(parts), std::move(identity), microbatch, std::move(gradient)});
 }
 
 const Capture::Produced* Capture::producer_of(const at::Tensor& tensor) const {
@@ -636,8 +668,9 @@ std::optional<TensorId> Capture::producer_among(c10::ArrayRef<c10::IValue> input
   for (const c10::IValue& input : inputs) {
     for_each_tensor(input, [&](const at::Tensor& tensor) {
       if (!result && tensor.has_storage() && unreadable(tensor).empty()) {
-        if (const Produced* const source = producer_of(tensor)) {
-          result = source->id;
+        const Produced* const source = producer_of(tensor);
+        if (source != nullptr && source->parts.size() == 1) {
+          result = source->parts.front();
         }
       }
     });
@@ -764,7 +797,7 @@ void Capture::commit_pending() {
     consumer.kind = Kind::kInput;
     recorder_.edge(consumer, *pending.producer);
   }
-  remember_produced(id, std::move(pending.identity), pending.microbatch, pending.gradient);
+  remember_produced({id}, std::move(pending.identity), pending.microbatch, pending.gradient);
   if (const auto bytes = candidates(id, pending.copy, {pending.microbatch.get(), true})) {
     overwrite_tensor(pending.result.variable_data(), *bytes);
   }

@@ -44,9 +44,9 @@ namespace ttrace {
 // What an outermost operator was given.
 struct OperatorInputs {
   c10::SmallVector<const c10::StorageImpl*, 8> storages;  // alive until the operator is finished
-  ParameterIndices parameters;   // that inputs are, or were computed from alone
+  ParameterIndices parameters;       // that inputs are, or were computed from alone
   std::optional<TensorId> producer;  // of the first input that a module has returned
-  bool only_parameters = false;  // no other tensor among the inputs
+  bool only_parameters = false;      // no other tensor among the inputs
 };
 
 class Capture : public std::enable_shared_from_this<Capture> {
@@ -159,12 +159,12 @@ class Capture : public std::enable_shared_from_this<Capture> {
     TensorCopy copy;
     Microbatch microbatch;
     bool recompute = false;
-    Slot gradient;  // null where none is expected
+    Slot gradient;                     // null where none is expected
     std::optional<TensorId> producer;  // of what its first operator took
   };
 
   struct Produced {
-    TensorId id;
+    std::vector<TensorId> parts;  // one, or of every micro-batch whose rows it has
     TensorIdentity identity;
     Microbatch microbatch;
     Slot gradient;
@@ -198,6 +198,10 @@ class Capture : public std::enable_shared_from_this<Capture> {
   [[nodiscard]] Slot watch(const at::Tensor& tensor, const Microbatch& microbatch, bool inferred);
   void hook(const at::Tensor& tensor, const Slot& slot, bool fallback);
   void expect(const Slot& slot, const TensorId& value, Kind gradient_kind);
+  void record_edges(const Spot& spot,
+                    const std::vector<std::int64_t>& shape,
+                    const Rows* rows,
+                    const Produced& source);
   // Returns what to go on with.
   [[nodiscard]] at::Tensor record_value(const Spot& spot,
                                         const at::Tensor& tensor,
@@ -208,7 +212,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
                    Kind kind,
                    const TensorCopy& copy,
                    std::uint64_t order);
-  void remember_produced(TensorId id,
+  void remember_produced(std::vector<TensorId> parts,
                          TensorIdentity identity,
                          const Microbatch& microbatch,
                          Slot gradient);

@@ -109,15 +109,15 @@ TEST_F(CalibrationTest, WhatIsEqualSaysNothing) {
   EXPECT_THAT(run_maxima(run(0.0, 0.0, 0.0)), IsEmpty());
 }
 
-// A tensor [8, 16] of attention with heads of 2 columns, of which one row is off by 4 times its
-// noise. That row is nearest to its bound; every head is off by sqrt(2).
+// A tensor [64, 128] of attention with heads of 2 columns, of which one row is off by 4 times its
+// noise. That row is nearest to its bound; every head is off by a half.
 TEST_F(CalibrationTest, PartsOfATensorGiveTheirLargestQWhicheverIsNearestToItsBound) {
-  constexpr std::int64_t kRows = 8;
-  constexpr std::int64_t kColumns = 16;
+  constexpr std::int64_t kRows = 64;
+  constexpr std::int64_t kColumns = 128;
   const std::string id = "s0/m0/output/self_attention.core_attention/0";
   TraceBuilder reference(folder_ / "reference", "reference");
   TraceBuilder candidate(folder_ / "candidate", "candidate");
-  reference.manifest.model = candidate.manifest.model = {{"hidden", "16"}, {"heads", "8"}};
+  reference.manifest.model = candidate.manifest.model = {{"hidden", "128"}, {"heads", "64"}};
   std::vector<double> values = wavy(kRows * kColumns);
   reference.add(0, {id, values, ElementType::kF32, {kRows, kColumns}});
   for (std::size_t column = 0; column < kColumns; ++column) {
@@ -135,16 +135,18 @@ TEST_F(CalibrationTest, PartsOfATensorGiveTheirLargestQWhicheverIsNearestToItsBo
   const FactorComparison& factor = *report.tensors[0].comparison->factor_in_noise;
   const RunMaxima maxima = run_maxima(report);
   EXPECT_NEAR(maxima.at({TensorClass::kActivation, Statistic::kSlice}), 4.0, 0.01);
-  EXPECT_NEAR(maxima.at({TensorClass::kActivation, Statistic::kGroup}), std::sqrt(2.0), 0.01);
-  EXPECT_NEAR(maxima.at(kActivationQ), std::sqrt(2.0), 0.01);
+  EXPECT_NEAR(maxima.at({TensorClass::kActivation, Statistic::kGroup}), 0.5, 0.01);
+  EXPECT_NEAR(maxima.at(kActivationQ), 0.5, 0.01);
   EXPECT_DOUBLE_EQ(maxima.at({TensorClass::kActivation, Statistic::kFactor}),
                    std::abs(factor.deviation) / factor.scale);
 }
 
-// What another grid may add to a factor is granted whatever the limit.
+// What another grid may add to a factor is granted whatever the limit, and so is what the
+// candidate's own spread asks for.
 TEST(FactorComparison, NeedsALimitForWhatIsNotGranted) {
-  EXPECT_DOUBLE_EQ((FactorComparison{-5e-3, 1e-3, 0.0, 2e-3}.needed_limit()), 3.0);
-  EXPECT_EQ((FactorComparison{1e-3, 0.0, 0.0, 2e-3}.needed_limit()), 0.0);
+  EXPECT_DOUBLE_EQ((FactorComparison{-5e-3, 1e-3, 0.0, 0.0, 2e-3}.needed_limit()), 3.0);
+  EXPECT_EQ((FactorComparison{1e-3, 0.0, 0.0, 0.0, 2e-3}.needed_limit()), 0.0);
+  EXPECT_EQ((FactorComparison{-5e-3, 1e-3, 0.0, 6e-3, 0.0}.needed_limit()), 0.0);
 }
 
 // By hand: logarithms +-0.22314, mean 0; s^2 = (0.09959 + 5 x 0.04) / 6; t of 6 degrees at 1 % is

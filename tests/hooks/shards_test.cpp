@@ -294,6 +294,26 @@ TEST(RowsOfAScope, TokensOfSeveralMicrobatchesAreOneRecordEach) {
   EXPECT_EQ(to_string(captured.record("s0/m4/grad_output/expert/0").placement), "5/0?: 2");
 }
 
+// Symptom: an expert's activation in micro-batch 1 was said to take its linear's result in 0.
+TEST(RowsOfAScope, WhatTheyAreTakenFromIsOfTheSameMicrobatch) {
+  Holder root;
+  const Captured captured = trace_step(root, [&](Step& step) {
+    const auto microbatch = step.microbatch(3);
+    const Rows rows{
+        .index = {1, 4, 0}, .size = 5, .microbatch = {3, 2, 3}, .microbatches = {2, 3}};
+    at::Tensor x;
+    {
+      Scope scope(root, "linear");
+      x = scope.out(random_tensor({3, 2}), rows);
+    }
+    Scope scope(root, "activation");
+    static_cast<void>(scope.in(x, rows));
+  });
+  EXPECT_THAT(captured.edges(),
+              ElementsAre("s0/m2/input/activation/0 <- s0/m2/output/linear/0",
+                          "s0/m3/input/activation/0 <- s0/m3/output/linear/0"));
+}
+
 TEST(RowsOfAScope, GradientOfAnInPlaceAdditionToAViewKeepsItsRows) {
   Holder root;
   const at::Tensor x = random_tensor({6, 4}).requires_grad_();
