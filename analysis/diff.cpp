@@ -2,8 +2,6 @@
 
 #include "analysis/bounds.h"
 #include "analysis/compatibility.h"
-#include "analysis/diagnosis/diagnosis.h"
-#include "analysis/diagnosis/evidence.h"
 #include "analysis/edge_check.h"
 #include "analysis/exact_check.h"
 #include "analysis/golden_check.h"
@@ -12,9 +10,9 @@
 #include "analysis/noise.h"
 #include "analysis/norm_check.h"
 #include "analysis/parallel.h"
+#include "analysis/roots.h"
 #include "analysis/routing_check.h"
 #include "analysis/verdict.h"
-#include "analysis/where_to_look.h"
 #include "analysis/wording.h"
 
 #include <ttrace/error.h>
@@ -171,18 +169,6 @@ void mark_weak(Report& report) {
   }
 }
 
-// What an operator should have made of the candidate's own inputs is the better reference of what
-// it made: nothing is inherited.
-std::vector<Match> matches_of_operators(const ForcedTraces& forced,
-                                        const Trace& candidate,
-                                        const TensorId& id) {
-  std::vector<Match> matches = match(forced.wide, candidate);
-  const auto found = std::find_if(
-      matches.begin(), matches.end(), [&](const Match& each) { return each.id == id; });
-  return found == matches.end() || found->reference.empty() ? match(forced.native, candidate)
-                                                            : matches;
-}
-
 void mark_allowed(const DiffOptions& options, Report& report) {
   std::vector<IdPattern> missing = options.allow_missing;
   std::vector<IdPattern> failed = options.allow_failed;
@@ -224,29 +210,6 @@ std::int64_t head_size(const Section& model) {
   };
   const std::int64_t heads = number("heads");
   return heads > 1 && number("hidden") % heads == 0 ? number("hidden") / heads : 0;
-}
-
-// And what may have caused it.
-void find_first_divergence(const std::vector<Match>& matches,
-                           const Trace& candidate,
-                           const DiffOptions& options,
-                           Report& report) {
-  const auto first = std::find_if(report.tensors.begin(),
-                                  report.tensors.end(),
-                                  [](const TensorVerdict& tensor) { return tensor.is_finding(); });
-  if (first != report.tensors.end()) {
-    report.first_divergence = static_cast<std::size_t>(first - report.tensors.begin());
-    // What lacks would be taken for what went wrong; another source says it all, and so does
-    // another precision.
-    if (!report.partial() && first->symptom != Symptom::kSource && first->tier != Tier::kGolden) {
-      const bool forced = first->tier == Tier::kT1;
-      report.diagnosis = diagnose(
-          Evidence(forced ? matches_of_operators(*options.forced, candidate, first->id) : matches,
-                   *first,
-                   candidate));
-    }
-    report.where_to_look = where_to_look(report.tensors, *report.first_divergence, candidate);
-  }
 }
 
 }  // namespace
@@ -328,7 +291,8 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   if (options.calibration) {
     note_calibration(*options.calibration, report);
   }
-  find_first_divergence(matches, candidate, options, report);
+
+  find_roots(matches, options.forced, candidate, report);
   return report;
 }
 

@@ -1,5 +1,6 @@
 #include "analysis/edge_check.h"
 
+#include "analysis/diagnosis/modules.h"
 #include "analysis/wording.h"
 
 #include <ttrace/edge.h>
@@ -80,8 +81,8 @@ class EdgeCheck {
     if (source == nullptr || source->candidate.empty()) {
       return;  // told as missing
     }
-    const bool seen = judged_.contains(edge.consumer) ? judge_copy(edge, *source)
-                                                      : judge_sources(edge, *source);
+    const bool seen =
+        judged_.contains(edge.consumer) ? judge_copy(edge, *source) : judge_sources(edge, *source);
     coverage_.checked += seen ? 1 : 0;
   }
 
@@ -105,8 +106,7 @@ class EdgeCheck {
   bool judge_copy(const Edge& edge, const Match& source) {
     const Match* const own = matched(edge.consumer);
     TensorVerdict& verdict = tensors_[judged_.at(edge.consumer)];
-    if (own == nullptr || own->candidate.empty() ||
-        verdict.status != Status::kMissingInReference) {
+    if (own == nullptr || own->candidate.empty() || verdict.status != Status::kMissingInReference) {
       return false;
     }
     const auto statistics = between(source.candidate, own->candidate);
@@ -120,8 +120,8 @@ class EdgeCheck {
     verdict.symptom = statistics->different == 0 ? Symptom::kNone : Symptom::kSource;
     verdict.cause = statistics->different == 0
                         ? ""
-                        : "not what " + to_string(edge.producer) + " is in the same run: " +
-                              difference_text(*statistics);
+                        : "not what " + to_string(edge.producer) +
+                              " is in the same run: " + difference_text(*statistics);
     return true;
   }
 
@@ -164,7 +164,32 @@ class EdgeCheck {
     for (const Shard& shard : taken.candidate) {
       verdict.ranks.push_back(shard.rank);
     }
+    verdict.told = told(edge, taken.id);
     added_.push_back(std::move(verdict));
+  }
+
+  // What it takes is an older value of its source, or what another layer takes in its place.
+  [[nodiscard]] std::optional<Diagnosis> told(const Edge& edge, const TensorId& taken) const {
+    if (taken.path == edge.producer.path && taken.kind == edge.producer.kind) {
+      return Diagnosis{Signature::kStale,
+                       "it takes " + to_string(taken) + ", an older value of its source " +
+                           to_string(edge.producer)};
+    }
+    for (const auto& [consumer, sources] : sources_) {
+      const bool in_its_place =
+          is_same_in_other_layer(consumer.path, edge.consumer.path) &&
+          consumer.kind == edge.consumer.kind && consumer.slot == edge.consumer.slot &&
+          consumer.microbatch == edge.consumer.microbatch && consumer.step == edge.consumer.step;
+      const bool takes_it = std::any_of(sources.begin(), sources.end(), [&](const Edge& other) {
+        return as_output(other.producer) == taken;
+      });
+      if (in_its_place && takes_it) {
+        return Diagnosis{Signature::kWrongLayer,
+                         "it takes " + to_string(taken) + ", which is the input of " +
+                             consumer.path + ": two layers in a row read the same input"};
+      }
+    }
+    return std::nullopt;
   }
 
   std::vector<TensorVerdict>& tensors_;

@@ -627,6 +627,11 @@ Explanation explain(const Report& report, std::size_t index) {
     explanation.diagnosis = report.diagnosis;
     explanation.where_to_look = report.where_to_look;
   }
+  for (const Root& root : report.further_roots) {
+    if (root.tensor == index) {
+      explanation.diagnosis = root.diagnosis;
+    }
+  }
   explanation.before = index;
   explanation.wrong_before = static_cast<std::size_t>(
       std::count_if(report.tensors.begin(),

@@ -83,8 +83,8 @@ struct Explanation {
   std::string sentence;  // verdict and status
   std::vector<BoundCheck> checks;
   std::vector<ArithmeticStep> arithmetic;
-  std::optional<Diagnosis> diagnosis;  // of the first divergence alone, as is the next
-  std::string where_to_look;
+  std::optional<Diagnosis> diagnosis;  // of a root; see roots.h
+  std::string where_to_look;           // of the first divergence alone
   std::vector<Upstream> upstream;
   std::size_t wrong_before = 0;  // findings before it, of all micro-batches
   std::size_t before = 0;        // tensors before it

@@ -2,6 +2,7 @@
 #include "analysis/tensor_json.h"
 
 #include <cmath>
+#include <optional>
 #include <ostream>
 
 namespace ttrace {
@@ -67,6 +68,27 @@ Json first_divergence_json(const Report& report) {
           {"signature", report.diagnosis ? Json(name_of(report.diagnosis->signature)) : Json()},
           {"probable_cause", report.diagnosis ? Json(report.diagnosis->sentence) : Json()},
           {"where_to_look", report.where_to_look}};
+}
+
+// The first divergence first; its signature stands in `first_divergence` too.
+Json diagnoses_json(const Report& report) {
+  Json json = Json::array();
+  const auto add = [&](std::size_t index, const std::optional<Diagnosis>& diagnosis) {
+    const TensorVerdict& tensor = report.tensors[index];
+    json.push_back({{"id", to_string(tensor.id)},
+                    {"tier", name_of(tensor.tier)},
+                    {"symptom", name_of(tensor.symptom)},
+                    {"cause", tensor.cause},
+                    {"signature", diagnosis ? Json(name_of(diagnosis->signature)) : Json()},
+                    {"probable_cause", diagnosis ? Json(diagnosis->sentence) : Json()}});
+  };
+  if (report.diverged()) {
+    add(*report.first_divergence, report.diagnosis);
+  }
+  for (const Root& root : report.further_roots) {
+    add(root.tensor, root.diagnosis);
+  }
+  return json;
 }
 
 Json tolerance_json(const Comparison* comparison) {
@@ -215,6 +237,8 @@ std::string dump(const Json& json) {
 void write_json(std::ostream& out, const Report& report) {
   out << "{\"schema\":1,\n\"verdict\":\"" << verdict_word(report)
       << "\",\n\"first_divergence\":" << dump(first_divergence_json(report))
+      << ",\n\"diagnoses\":" << dump(diagnoses_json(report))
+      << ",\n\"diagnoses_left_out\":" << report.roots_left_out
       << ",\n\"counts\":" << dump(counts_json(report))
       << ",\n\"routing\":" << dump(routing_json(report))
       << ",\n\"reference\":" << dump(side_json(report.reference))

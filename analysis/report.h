@@ -224,8 +224,9 @@ struct TensorVerdict {
   std::vector<int>
       ranks;  // candidate's ranks concerned: those that disagree, else all that hold it
   Symptom symptom = Symptom::kNone;
-  std::string cause;     // one sentence for a finding, else empty
-  bool allowed = false;  // a difference that the user permits; never a finding
+  std::string cause;                   // one sentence for a finding, else empty
+  std::optional<Diagnosis> told = {};  // where the check that found it knows the cause
+  bool allowed = false;                // a difference that the user permits; never a finding
 
   [[nodiscard]] bool is_finding() const {
     return !allowed && status != Status::kWithin && status != Status::kIncomplete &&
@@ -279,6 +280,12 @@ struct CalibrationUse {
   std::vector<std::string> shipped;  // limits used here that its runs said nothing about
 };
 
+// A finding with a cause of its own; see roots.h.
+struct Root {
+  std::size_t tensor = 0;              // index into Report::tensors
+  std::optional<Diagnosis> diagnosis;  // where a signature explains it
+};
+
 struct Report {
   Side reference;
   Side candidate;
@@ -298,6 +305,8 @@ struct Report {
   std::optional<std::size_t> first_divergence;  // index into `tensors`
   std::optional<Diagnosis> diagnosis;           // of the first divergence, where one explains it
   std::string where_to_look;                    // for the first divergence
+  std::vector<Root> further_roots;              // behind the first divergence, in order
+  std::size_t roots_left_out = 0;               // behind them
 
   [[nodiscard]] bool diverged() const { return first_divergence.has_value(); }
   // The reference went on with the candidate's choices of experts.

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <ostream>
+#include <string>
 #include <utility>
 
 namespace ttrace {
@@ -104,15 +106,37 @@ void write_golden(std::ostream& out, const GoldenComparison& golden) {
       << short_number(golden.rho()) << '\n';
 }
 
+void write_diagnosis(std::ostream& out,
+                     const char* indent,
+                     const std::optional<Diagnosis>& diagnosis) {
+  if (diagnosis) {
+    std::string name(name_of(diagnosis->signature));
+    std::replace(name.begin(), name.end(), '_', ' ');
+    out << indent << "probable cause: " << name << ": " << diagnosis->sentence << '\n';
+  }
+}
+
+// Other bugs, or the same one elsewhere.
+void write_further_roots(std::ostream& out, const Report& report) {
+  if (report.further_roots.empty()) {
+    return;
+  }
+  out << "also wrong by their own operators, whatever came before:\n";
+  for (const Root& root : report.further_roots) {
+    const TensorVerdict& tensor = report.tensors[root.tensor];
+    out << "  " << to_string(tensor.id) << ": " << tensor.cause << '\n';
+    write_diagnosis(out, "    ", root.diagnosis);
+  }
+  if (report.roots_left_out > 0) {
+    out << "  ... and " << report.roots_left_out << " more\n";
+  }
+}
+
 void write_first_divergence(std::ostream& out, const Report& report) {
   const TensorVerdict& tensor = report.tensors[*report.first_divergence];
   out << "first divergence: " << to_string(tensor.id) << '\n';
   out << "  what: " << tensor.cause << '\n';
-  if (report.diagnosis) {
-    std::string name(name_of(report.diagnosis->signature));
-    std::replace(name.begin(), name.end(), '_', ' ');
-    out << "  probable cause: " << name << ": " << report.diagnosis->sentence << '\n';
-  }
+  write_diagnosis(out, "  ", report.diagnosis);
   if (tensor.residual) {
     write_residual(out, *tensor.residual);
   }
@@ -349,6 +373,7 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
   write_verdict_line(out, report, options.color);
   if (report.diverged()) {
     write_first_divergence(out, report);
+    write_further_roots(out, report);
     write_table(out, report, false, options.max_rows);
   } else {
     if (report.undecided()) {

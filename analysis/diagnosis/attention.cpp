@@ -12,12 +12,24 @@
 namespace ttrace {
 namespace {
 
+// The parts of the sequence that ranks hold, and where a token lies in them.
+struct Parts {
+  std::vector<std::vector<std::int64_t>> tokens;  // by part and place in it
+  std::vector<std::size_t> part;                  // by token
+  std::vector<std::int64_t> place;                // by token
+  std::vector<std::vector<std::int64_t>>
+      first_place;  // of the queries of one part that see another
+
+  [[nodiscard]] bool is_cut() const { return tokens.size() > 1; }
+};
+
 // Of one side: query [s, b, n, d], key and value [s, b, g, d], output [s, b, n d].
 struct Attention {
   Values query;
   Values key;
   Values value;
   Values output;
+  Parts parts;  // of the candidate
 
   [[nodiscard]] std::int64_t tokens() const { return query.shape[0]; }
   [[nodiscard]] std::int64_t samples() const { return query.shape[1]; }
@@ -32,11 +44,62 @@ struct Place {
   std::int64_t head = 0;
 };
 
+// What attention does with keys that lie in another rank's part of the sequence.
+enum class Elsewhere {
+  kRight,
+  kUnseen,      // nothing: a rank attends to its own part alone
+  kRowNumbers,  // masks them like its own, by their number within the part
+  kExchanged    // takes [rows, groups] for [groups, rows]
+};
+
 // A token sees those before it, and `ahead` tokens more.
 struct Rule {
   double scale = 0.0;
   std::int64_t ahead = 0;
+  Elsewhere elsewhere = Elsewhere::kRight;
 };
+
+Parts parts_of(const Match& query, std::int64_t tokens) {
+  Parts parts;
+  std::vector<std::vector<Segment>> cuts;
+  parts.part.resize(static_cast<std::size_t>(tokens));
+  parts.place.resize(static_cast<std::size_t>(tokens));
+  for (const Shard& shard : query.candidate) {
+    const DimPlacement& dim = shard.record->placement.dims.at(0);
+    if (std::find(cuts.begin(), cuts.end(), dim.segments) != cuts.end()) {
+      continue;  // another rank with the same tokens, of other heads
+    }
+    cuts.push_back(dim.segments);
+    std::vector<std::int64_t> held(static_cast<std::size_t>(dim.local_size), -1);
+    for (const Segment& segment : dim.segments) {
+      for (std::int64_t i = 0; i < segment.extent; ++i) {
+        const std::int64_t token = segment.logical + i;
+        held[static_cast<std::size_t>(segment.local + i)] = token;
+        parts.part[static_cast<std::size_t>(token)] = parts.tokens.size();
+        parts.place[static_cast<std::size_t>(token)] = segment.local + i;
+      }
+    }
+    if (std::find(held.begin(), held.end(), -1) != held.end()) {
+      return {};  // padded
+    }
+    parts.tokens.push_back(std::move(held));
+  }
+  const std::size_t count = parts.tokens.size();
+  parts.first_place.assign(count, std::vector<std::int64_t>(count, tokens));
+  for (std::size_t part = 0; part < count; ++part) {
+    for (std::size_t other = 0; other < count; ++other) {
+      const std::int64_t first_key =
+          *std::min_element(parts.tokens[other].begin(), parts.tokens[other].end());
+      for (const std::int64_t token : parts.tokens[part]) {
+        if (token >= first_key) {
+          parts.first_place[part][other] = std::min(parts.first_place[part][other],
+                                                    parts.place[static_cast<std::size_t>(token)]);
+        }
+      }
+    }
+  }
+  return parts;
+}
 
 std::optional<Attention> attention_of(const Evidence& evidence, bool candidate) {
   std::array<std::optional<Values>, 4> found;
@@ -60,11 +123,17 @@ std::optional<Attention> attention_of(const Evidence& evidence, bool candidate) 
   const bool fits = q.size() == 4 && k.size() == 4 && found[2]->shape == k && q[0] == k[0] &&
                     q[1] == k[1] && q[3] == k[3] && k[2] > 0 && q[2] % k[2] == 0 &&
                     out == std::vector<std::int64_t>{q[0], q[1], q[2] * q[3]};
-  return fits ? std::optional(Attention{*std::move(found[0]),
-                                        *std::move(found[1]),
-                                        *std::move(found[2]),
-                                        *std::move(found[3])})
-              : std::nullopt;
+  if (!fits) {
+    return std::nullopt;
+  }
+  TensorId query = evidence.finding().id;
+  query.kind = Kind::kInput;
+  Parts parts = parts_of(*evidence.find(query), q[0]);
+  return Attention{*std::move(found[0]),
+                   *std::move(found[1]),
+                   *std::move(found[2]),
+                   *std::move(found[3]),
+                   std::move(parts)};
 }
 
 const double* row_of(const Values& values,
@@ -75,14 +144,52 @@ const double* row_of(const Values& values,
   return values.data.data() + ((token * shape[1] + sample) * shape[2] + head) * shape[3];
 }
 
+struct Key {
+  std::int64_t token = 0;
+  std::int64_t group = 0;
+  bool seen = true;
+};
+
+// What a query takes for the key of `token` and its own group.
+Key key_at(const Attention& attention,
+           std::int64_t query,
+           std::int64_t token,
+           std::int64_t group,
+           Elsewhere rule) {
+  const Parts& parts = attention.parts;
+  if (rule == Elsewhere::kRight) {
+    return {token, group};
+  }
+  const std::size_t own = parts.part[static_cast<std::size_t>(query)];
+  const std::size_t other = parts.part[static_cast<std::size_t>(token)];
+  if (own == other) {
+    return {token, group};
+  }
+  const std::int64_t place = parts.place[static_cast<std::size_t>(token)];
+  if (rule == Elsewhere::kExchanged) {
+    const std::int64_t at = group * std::ssize(parts.tokens[other]) + place;
+    return {parts.tokens[other][static_cast<std::size_t>(at / attention.groups())],
+            at % attention.groups()};
+  }
+  const std::int64_t number =
+      parts.place[static_cast<std::size_t>(query)] - parts.first_place[own][other];
+  return {token, group, rule == Elsewhere::kRowNumbers && place <= number};
+}
+
 std::vector<double> output_at(const Attention& attention, const Place& place, const Rule& rule) {
   const std::int64_t group = place.head / (attention.heads() / attention.groups());
   const double* query = row_of(attention.query, place.token, place.sample, place.head);
   const std::int64_t seen =
       std::clamp<std::int64_t>(place.token + 1 + rule.ahead, 1, attention.tokens());
   std::vector<double> scores;
+  std::vector<Key> keys;
   for (std::int64_t token = 0; token < seen; ++token) {
-    const double* key = row_of(attention.key, token, place.sample, group);
+    const Key at = key_at(attention, place.token, token, group, rule.elsewhere);
+    if (!at.seen) {
+      continue;
+    }
+    keys.push_back(at);
+    const double* key = row_of(attention.key, at.token, place.sample, at.group);
     double score = 0.0;
     for (std::int64_t i = 0; i < attention.width(); ++i) {
       score += query[i] * key[i];
@@ -92,9 +199,9 @@ std::vector<double> output_at(const Attention& attention, const Place& place, co
   const double highest = *std::max_element(scores.begin(), scores.end());
   double total = 0.0;
   std::vector<double> output(static_cast<std::size_t>(attention.width()));
-  for (std::int64_t token = 0; token < seen; ++token) {
-    const double weight = std::exp(scores[static_cast<std::size_t>(token)] - highest);
-    const double* value = row_of(attention.value, token, place.sample, group);
+  for (std::size_t k = 0; k < keys.size(); ++k) {
+    const double weight = std::exp(scores[k] - highest);
+    const double* value = row_of(attention.value, keys[k].token, place.sample, keys[k].group);
     total += weight;
     for (std::size_t i = 0; i < output.size(); ++i) {
       output[i] += weight * value[i];
@@ -194,6 +301,44 @@ Diagnosis diagnosis(const std::string& what, double rest, double before) {
               short_number(rest) + " of " + short_number(before)};
 }
 
+struct Errors {
+  double before = 0.0;
+  double tolerance = 0.0;
+};
+
+std::optional<Diagnosis> find_elsewhere(const Attention& candidate,
+                                        const std::vector<Place>& places,
+                                        double scale,
+                                        const Errors& errors) {
+  struct Tried {
+    Elsewhere rule;
+    Signature signature;
+    const char* what;
+  };
+  constexpr std::array kTried = {
+      Tried{Elsewhere::kUnseen,
+            Signature::kAttention,
+            "no token sees those of another rank's part of the sequence"},
+      Tried{Elsewhere::kRowNumbers,
+            Signature::kAttention,
+            "keys of another rank's part are masked like a rank's own, by their number within the "
+            "part"},
+      Tried{Elsewhere::kExchanged,
+            Signature::kWrongView,
+            "keys and values of another rank's part, [rows, groups], are read as [groups, rows]"}};
+  for (const Tried& tried : kTried) {
+    const double rest = candidate.parts.is_cut()
+                            ? rest_of(candidate, places, {scale, 0, tried.rule})
+                            : errors.before;
+    if (rest <= errors.tolerance) {
+      Diagnosis found = diagnosis(tried.what, rest, errors.before);
+      found.signature = tried.signature;
+      return found;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Diagnosis> find_attention(const Evidence& evidence) {
@@ -219,8 +364,10 @@ std::optional<Diagnosis> find_attention(const Evidence& evidence) {
   if (clean > kKnown * std::sqrt(share) * reference->output.norm() || before < 2.0 * clean) {
     return std::nullopt;
   }
-  // Its own round-off is what the reference's own replay leaves.
-  const double tolerance = std::max(std::min(2.0 * clean, 0.5 * before), 0.05 * before);
+  // Its own round-off is what the reference's own replay leaves, or what its bound grants where the
+  // reference is a wide one.
+  const double rounding = std::max(clean, std::sqrt(share) * evidence.bound());
+  const double tolerance = std::max(std::min(2.0 * rounding, 0.5 * before), 0.05 * before);
   const double other = best_scale(*candidate, places, usual);
   if (const double rest = rest_of(*candidate, places, {other, 0}); rest <= tolerance) {
     return diagnosis(
@@ -238,7 +385,7 @@ std::optional<Diagnosis> find_attention(const Evidence& evidence) {
                        before);
     }
   }
-  return std::nullopt;
+  return find_elsewhere(*candidate, places, scale, {before, tolerance});
 }
 
 }  // namespace ttrace

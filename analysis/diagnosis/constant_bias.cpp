@@ -1,3 +1,4 @@
+#include "analysis/diagnosis/factors.h"
 #include "analysis/diagnosis/signatures.h"
 #include "analysis/diagnosis/slices.h"
 #include "analysis/wording.h"
@@ -82,6 +83,24 @@ std::optional<Diagnosis> truncated(const Sides& sides, ElementType type) {
                        "to nearest"};
 }
 
+// A loss is the logarithm of a sum less one of its addends: log(n) too much in every token is a sum
+// that counts n times.
+std::optional<Diagnosis> repeated_in_logarithm(const Evidence& evidence, double mean, double rest) {
+  const std::string axis =
+      evidence.finding().id.kind == Kind::kLoss ? axis_of_size(evidence, std::exp(mean)) : "";
+  if (axis.empty()) {
+    return std::nullopt;
+  }
+  return Diagnosis{
+      Signature::kRepeatedReduction,
+      "every token's loss is " + factor_text(mean) + " = log(" +
+          std::to_string(evidence.axis_size(axis)) +
+          ") too large: the sum over the vocabulary, whose logarithm it is, was summed "
+          "over " +
+          axis + " twice; without that the error falls from " +
+          short_number(evidence.sides()->error) + " to " + short_number(rest)};
+}
+
 }  // namespace
 
 std::optional<Diagnosis> find_constant_bias(const Evidence& evidence) {
@@ -95,6 +114,9 @@ std::optional<Diagnosis> find_constant_bias(const Evidence& evidence) {
   const std::vector<double> d = difference(*sides);
   const Rest all = without_means(d, 1, [](std::size_t) { return std::size_t{0}; });
   if (all.norm <= tolerance) {
+    if (auto found = repeated_in_logarithm(evidence, all.means[0], all.norm)) {
+      return found;
+    }
     const auto count = static_cast<double>(d.size());
     const double deviation = all.norm / std::sqrt(count * (count - 1.0));
     return diagnosis("candidate = reference + " + factor_text(all.means[0]) + " +- " +

@@ -1,20 +1,11 @@
 #include "analysis/diagnosis/signatures.h"
 #include "analysis/wording.h"
 
-#include <ttrace/element_type.h>
-
 #include <algorithm>
 #include <string>
 
 namespace ttrace {
 namespace {
-
-// What the reference has where `shard` claims to be.
-std::vector<double> cut(const Values& reference, const Shard& shard) {
-  std::vector<double> values(Evidence::local(shard).data.size());
-  extract(shard.record->placement, ElementType::kF64, reference.data.data(), values.data());
-  return values;
-}
 
 bool is_constant(const Shard& shard) {
   const std::vector<double> values = Evidence::local(shard).data;
@@ -32,7 +23,7 @@ bool is_duplicate(const Shard& left, const Shard& right, const Values& reference
   const Placement& two = right.record->placement;
   return one.partial_count == 1 && two.partial_count == 1 && one != two &&
          same_bytes(left, right) && !is_constant(left) &&
-         cut(reference, left) != cut(reference, right);
+         Evidence::part(reference, left) != Evidence::part(reference, right);
 }
 
 }  // namespace

@@ -45,6 +45,19 @@ double distance(const Values& left, const Values& right) {
   return std::sqrt(squared);
 }
 
+bool copies_differ(const Match& match) {
+  const auto& shards = match.candidate;
+  for (auto left = shards.begin(); left != shards.end(); ++left) {
+    for (auto right = left + 1; right != shards.end(); ++right) {
+      if (left->record->placement == right->record->placement &&
+          left->record->digest != right->record->digest) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 Evidence::Evidence(std::span<const Match> matches,
                    const TensorVerdict& finding,
                    const Trace& candidate)
@@ -96,6 +109,16 @@ Values Evidence::local(const Shard& shard) {
   return values;
 }
 
+std::vector<double> Evidence::part(const Values& whole, const Shard& shard) {
+  Placement placement = shard.record->placement;
+  placement.scale = 1.0;
+  placement.partial_index = 0;
+  placement.partial_count = 1;
+  std::vector<double> values(static_cast<std::size_t>(element_count(shard.record->shape)));
+  extract(placement, ElementType::kF64, whole.data.data(), values.data());
+  return values;
+}
+
 std::optional<Sides> Evidence::lay_side_by_side() const {
   auto reference = merged(match_->reference);
   auto candidate = merged(match_->candidate);
@@ -103,7 +126,7 @@ std::optional<Sides> Evidence::lay_side_by_side() const {
     return std::nullopt;
   }
   double error = distance(*candidate, *reference);
-  if (finding_.symptom == Symptom::kReplicasDisagree) {
+  if (copies_differ()) {
     for (const Shard& shard : match_->candidate) {
       Values copy = local(shard);
       if (!shard.record->placement.is_whole() || !finite(copy)) {

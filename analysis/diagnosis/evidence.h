@@ -40,6 +40,10 @@ struct Sides {
   double error = 0.0;  // ||c - r||
 };
 
+// Whether ranks of the candidate hold copies of one part that are not equal. A finding may have
+// been found by its operators first; its symptom says nothing of its copies then.
+[[nodiscard]] bool copies_differ(const Match& match);
+
 class Evidence {
  public:
   // Keeps references. `finding` is one of `matches`.
@@ -49,6 +53,7 @@ class Evidence {
   // Largest error that round-off explains, by the tier that has found it; 0 where none is known.
   [[nodiscard]] double bound() const;
   [[nodiscard]] const Match& match() const { return *match_; }
+  [[nodiscard]] bool copies_differ() const { return ttrace::copies_differ(*match_); }
   // Null where neither side recorded it.
   [[nodiscard]] const Match* find(const TensorId& id) const;
   // All of the finding's step, in the reference's order.
@@ -60,6 +65,8 @@ class Evidence {
   [[nodiscard]] static std::optional<Values> merged(std::span<const Shard> shards);
   // One rank's local tensor, its scale applied, padding included.
   [[nodiscard]] static Values local(const Shard& shard);
+  // What a whole tensor has where one rank's part of it lies.
+  [[nodiscard]] static std::vector<double> part(const Values& whole, const Shard& shard);
 
   // Null where the finding cannot be laid side by side, or is within its bound there. Of copies
   // that disagree, the one farthest from the reference.

@@ -184,6 +184,24 @@ bool is_telling(const Fit& factor, const Sides& sides, std::span<const double> t
   return !offset || offset->residual >= kMuch * factor.residual;
 }
 
+// Of copies that disagree one is right and another is a multiple by a number without meaning: that
+// ranks compute different things says more.
+bool is_of_one_copy(const Evidence& evidence, const Fit& factor) {
+  constexpr double kNear = 0.1;  // of the error
+  if (!evidence.copies_differ()) {
+    return false;
+  }
+  const Sides& sides = *evidence.sides();
+  const double near = std::max(evidence.bound(), kNear * sides.error);
+  const std::vector<Shard>& shards = evidence.match().candidate;
+  const bool one_is_right = std::any_of(shards.begin(), shards.end(), [&](const Shard& shard) {
+    return distance(Evidence::local(shard), sides.reference) <= near;
+  });
+  return one_is_right &&
+         explain_factor(evidence, 1.0 + factor.coefficients[0], factor.deviations[0]).find('=') ==
+             std::string::npos;
+}
+
 }  // namespace
 
 std::optional<Diagnosis> find_factor_or_bias(const Evidence& evidence) {
@@ -214,7 +232,8 @@ std::optional<Diagnosis> find_factor_or_bias(const Evidence& evidence) {
       }
     }
   }
-  if (factor && factor->residual <= tolerance && is_telling(*factor, *sides, target)) {
+  if (factor && factor->residual <= tolerance && is_telling(*factor, *sides, target) &&
+      !is_of_one_copy(evidence, *factor)) {
     return wrong_factor(evidence, 1.0 + factor->coefficients[0], factor->deviations[0]);
   }
   return std::nullopt;

@@ -175,14 +175,69 @@ std::optional<Diagnosis> from_operand(const Evidence& evidence,
           ", in the reference " + losses_text(*reference, scales.reference, right->format)};
 }
 
+// A scale that one side lacks: there the operand keeps the precision that it had.
+std::optional<Diagnosis> on_one_side(const TensorVerdict& finding) {
+  if (finding.status == Status::kMissingInCandidate) {
+    return Diagnosis{Signature::kHigherPrecision,
+                     "the candidate has no scale for " + finding.id.path +
+                         ": its operands are not quantised there, FP8 was not active"};
+  }
+  if (finding.status == Status::kMissingInReference) {
+    return Diagnosis{Signature::kExtraRounding,
+                     "the reference has no scale for " + finding.id.path +
+                         ": only the candidate quantises its operands there"};
+  }
+  return std::nullopt;
+}
+
+// Every rank's scale or history is made from its own part: the largest of them, entry by entry, is
+// the reference's.
+std::optional<Diagnosis> of_own_parts(const Evidence& evidence) {
+  const auto reference = evidence.reference(evidence.match());
+  const std::vector<Shard>& shards = evidence.match().candidate;
+  if (!reference || shards.size() < 2) {
+    return std::nullopt;
+  }
+  std::vector<double> largest(reference->data.size());
+  bool differ = false;
+  for (const Shard& shard : shards) {
+    const Values own = Evidence::local(shard);
+    if (own.data.size() != largest.size()) {
+      return std::nullopt;
+    }
+    for (std::size_t i = 0; i < largest.size(); ++i) {
+      differ = differ || own.data[i] != Evidence::local(shards.front()).data[i];
+      largest[i] = std::max(largest[i], own.data[i]);
+    }
+  }
+  const double allowed = std::max(2.0 * evidence.bound(), 1e-3 * reference->norm());
+  const double rest = distance({reference->shape, largest}, *reference);
+  if (!differ || rest > allowed) {
+    return std::nullopt;
+  }
+  return Diagnosis{Signature::kFp8Scale,
+                   "ranks have their own, and the largest of them is the reference's up to " +
+                       short_number(rest) +
+                       ": every rank took the amax of its own part, which was not reduced over the "
+                       "ranks that share the tensor"};
+}
+
 }  // namespace
 
 std::optional<Diagnosis> find_fp8_scale(const Evidence& evidence) {
+  const Kind kind = evidence.finding().id.kind;
+  if (kind == Kind::kScale || kind == Kind::kAmaxHistory) {
+    if (auto found = on_one_side(evidence.finding())) {
+      return found;
+    }
+    if (auto found = of_own_parts(evidence)) {
+      return found;
+    }
+  }
   const Sides* sides = evidence.sides();
   const bool fits = evidence.finding().id.kind == Kind::kScale && sides != nullptr &&
-                    evidence.finding().symptom != Symptom::kReplicasDisagree &&
-                    sides->reference.data.size() == 1 && sides->reference.data[0] > 0.0 &&
-                    sides->candidate.data[0] > 0.0;
+                    !evidence.copies_differ() && sides->reference.data.size() == 1 &&
+                    sides->reference.data[0] > 0.0 && sides->candidate.data[0] > 0.0;
   if (!fits) {
     return std::nullopt;
   }

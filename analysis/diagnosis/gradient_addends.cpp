@@ -90,8 +90,7 @@ std::optional<RankFit> fit_rank(const Shard& shard, const Addends& addends) {
   const Values held = Evidence::local(shard);
   std::vector<std::vector<double>> columns;
   for (const Values& values : addends.values) {
-    columns.emplace_back(held.data.size());
-    extract(placement, ElementType::kF64, values.data.data(), columns.back().data());
+    columns.push_back(Evidence::part(values, shard));
   }
   auto found = fit(columns, held.data);
   return found ? std::optional(RankFit{shard.rank, *std::move(found)}) : std::nullopt;

@@ -258,9 +258,29 @@ std::optional<Diagnosis> find_in_moment(const Evidence& evidence) {
                    "the moment, read back from its value before and the gradient: " + text});
 }
 
+// State of the optimizer that the candidate lacks, of a parameter that keeps its value.
+std::optional<Diagnosis> find_not_stepped(const Evidence& evidence) {
+  const TensorId& id = evidence.finding().id;
+  if (id.kind != Kind::kMaster && id.kind != Kind::kExpAvg && id.kind != Kind::kExpAvgSq) {
+    return std::nullopt;
+  }
+  const auto before = value_of(evidence, Kind::kParam, id.step, true);
+  const auto after = value_of(evidence, Kind::kParamNext, id.step, true);
+  if (!before || !after || before->data != after->data) {
+    return std::nullopt;
+  }
+  return Diagnosis{Signature::kOptimizer,
+                   "the candidate has no " + std::string(name_of(id.kind)) + " for " + id.path +
+                       ", which keeps its value in every bit: it is not among the parameters that "
+                       "the optimizer steps"};
+}
+
 }  // namespace
 
 std::optional<Diagnosis> find_optimizer(const Evidence& evidence) {
+  if (evidence.finding().status == Status::kMissingInCandidate) {
+    return find_not_stepped(evidence);
+  }
   if (evidence.sides() == nullptr) {
     return std::nullopt;
   }

@@ -15,7 +15,8 @@
 
 namespace ttrace {
 
-// A scalar named *norm* that equals the norm of main gradients of one rank, or counts replicas.
+// A scalar named *norm* that equals the norm of main gradients of one rank, counts replicas, or
+// leaves experts, vectors or everything out.
 [[nodiscard]] std::optional<Diagnosis> find_local_norm(const Evidence& evidence);
 
 // A record that equals, byte for byte, what the same rank recorded before the step or for another
@@ -28,6 +29,22 @@ namespace ttrace {
 // d = a r + b bias by least squares: a factor, a bias added again, a sum without its bias repeated.
 [[nodiscard]] std::optional<Diagnosis> find_factor_or_bias(const Evidence& evidence);
 
+// A gradient of router scores with the gradient of an auxiliary loss in it once too often, or not
+// at all.
+[[nodiscard]] std::optional<Diagnosis> find_auxiliary_loss(const Evidence& evidence);
+
+// d = a x what the tensor's buffer held before.
+[[nodiscard]] std::optional<Diagnosis> find_leftover(const Evidence& evidence);
+
+// Parts of several ranks, each a multiple of the reference's; of an update by its first moment.
+[[nodiscard]] std::optional<Diagnosis> find_rank_factors(const Evidence& evidence);
+
+// Rows, each a multiple of the reference's.
+[[nodiscard]] std::optional<Diagnosis> find_row_factors(const Evidence& evidence);
+
+// A weight's gradient made from another input than the module's, or without one of its uses.
+[[nodiscard]] std::optional<Diagnosis> find_weight_gradient(const Evidence& evidence);
+
 // A main gradient as sum over the parameter's gradients per micro-batch and addend, by least
 // squares for each rank that holds it.
 [[nodiscard]] std::optional<Diagnosis> find_gradient_addends(const Evidence& evidence);
@@ -36,7 +53,8 @@ namespace ttrace {
 // hold its weight, computed again from the candidate's own records at sampled places.
 [[nodiscard]] std::optional<Diagnosis> find_linear_addends(const Evidence& evidence);
 
-// Equal blocks along one dimension, each within tolerance of another block of the reference.
+// Equal blocks along one dimension, each within tolerance of another block of the reference; of the
+// whole tensor, or of what every rank holds.
 [[nodiscard]] std::optional<Diagnosis> find_wrong_order(const Evidence& evidence);
 
 // Slices of any number, or rows: shifted along their dimension, or each near another one.
@@ -63,7 +81,7 @@ namespace ttrace {
 // A few slices along one dimension, or a few tokens, carry the whole error.
 [[nodiscard]] std::optional<Diagnosis> find_localised(const Evidence& evidence);
 
-// What the reference has in another layer.
+// What the reference has in another layer, or under another layer's number.
 [[nodiscard]] std::optional<Diagnosis> find_wrong_layer(const Evidence& evidence);
 
 // A mean loss that is another sum or mean of the candidate's own losses of tokens.
@@ -72,7 +90,8 @@ namespace ttrace {
 // AdamW's coefficients, fitted to each side's own records.
 [[nodiscard]] std::optional<Diagnosis> find_optimizer(const Evidence& evidence);
 
-// The magnitude and the format that each side's scale was made from.
+// The magnitude and the format that each side's scale was made from; parts of ranks that each took
+// their own; scales of one side alone.
 [[nodiscard]] std::optional<Diagnosis> find_fp8_scale(const Evidence& evidence);
 
 // Queries and keys turned by other positions, with another base or in other pairs.
@@ -89,6 +108,9 @@ namespace ttrace {
 
 // Choices of experts beyond what round-off explains.
 [[nodiscard]] std::optional<Diagnosis> find_routing_flip(const Evidence& evidence);
+
+// Rows of experts' inputs that the reference gives to another expert.
+[[nodiscard]] std::optional<Diagnosis> find_misrouted_rows(const Evidence& evidence);
 
 // A recomputed value that is not the first one.
 [[nodiscard]] std::optional<Diagnosis> find_recompute(const Evidence& evidence);

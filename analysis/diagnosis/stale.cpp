@@ -67,8 +67,9 @@ std::vector<Earlier> earlier_values(const Evidence& evidence) {
 
 // Whether the reference has two different values there, so that equal ones mean something.
 bool reference_moves(const Match& now, const Match& then) {
-  return !now.reference.empty() && !then.reference.empty() &&
-         !same_values(now.reference.front(), then.reference.front());
+  const std::vector<Shard>& before = then.reference.empty() ? then.candidate : then.reference;
+  return !now.reference.empty() && !before.empty() &&
+         !same_values(now.reference.front(), before.front());
 }
 
 std::vector<int> stale_ranks(const Match& now, const Match& then) {
@@ -87,7 +88,11 @@ std::vector<int> stale_ranks(const Match& now, const Match& then) {
 
 // Ranks on which nearly all of a parameter's error lies in elements that kept their old values: a
 // gather of which only this rank's own part arrived.
-std::vector<int> partly_stale_ranks(const Match& now, const Match& then, const Values& reference) {
+// `rounding`: what round-off alone leaves.
+std::vector<int> partly_stale_ranks(const Match& now,
+                                    const Match& then,
+                                    const Values& reference,
+                                    double rounding) {
   constexpr double kNearlyAll = 0.91;  // of the error's energy
   std::vector<int> ranks;
   for (const Shard& shard : now.candidate) {
@@ -99,8 +104,7 @@ std::vector<int> partly_stale_ranks(const Match& now, const Match& then, const V
     }
     const Values held = Evidence::local(shard);
     const Values before = Evidence::local(*old);
-    std::vector<double> right(held.data.size());
-    extract(placement, ElementType::kF64, reference.data.data(), right.data());
+    const std::vector<double> right = Evidence::part(reference, shard);
     double error = 0.0;
     double kept = 0.0;
     for (std::size_t i = 0; i < right.size(); ++i) {
@@ -108,7 +112,8 @@ std::vector<int> partly_stale_ranks(const Match& now, const Match& then, const V
       error += squared;
       kept += held.data[i] == before.data[i] ? squared : 0.0;
     }
-    if (kept > 0.0 && kept >= kNearlyAll * error) {
+    const bool rest_is_rounding = kept >= 0.5 * error && error - kept <= rounding * rounding;
+    if (kept > 0.0 && (kept >= kNearlyAll * error || rest_is_rounding)) {
       ranks.push_back(shard.rank);
     }
   }
@@ -151,11 +156,14 @@ std::optional<Diagnosis> find_stale(const Evidence& evidence) {
                        "on " + ranks_text(ranks) + " it equals " + name + ", " + to_string(id) +
                            ", in every bit; in the reference the two differ"};
     }
-    const Sides* sides = evidence.sides();
-    if (sides == nullptr || !is_parameter(evidence.finding().id.kind)) {
+    // Not of its sides: of copies that differ some may be within the bound.
+    const auto reference = is_parameter(evidence.finding().id.kind)
+                               ? evidence.reference(evidence.match())
+                               : std::nullopt;
+    if (!reference) {
       continue;
     }
-    if (const auto ranks = partly_stale_ranks(evidence.match(), then, sides->reference);
+    if (const auto ranks = partly_stale_ranks(evidence.match(), then, *reference, evidence.bound());
         !ranks.empty()) {
       return Diagnosis{Signature::kStale,
                        "on " + ranks_text(ranks) +

@@ -111,7 +111,9 @@ std::optional<Diagnosis> find_routing_flip(const Evidence& evidence) {
 }
 
 std::optional<Diagnosis> find_recompute(const Evidence& evidence) {
-  if (evidence.finding().symptom != Symptom::kRecompute) {
+  const bool copies = evidence.finding().symptom == Symptom::kReplicasDisagree;
+  if (evidence.finding().symptom != Symptom::kRecompute &&
+      !(copies && evidence.finding().id.recompute)) {
     return std::nullopt;
   }
   std::string state =

@@ -1,9 +1,15 @@
+#include "analysis/diagnosis/modules.h"
 #include "analysis/diagnosis/signatures.h"
 #include "analysis/wording.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -48,19 +54,84 @@ std::string axes_apart(const Evidence& evidence, const std::vector<Copies>& grou
   return names.empty() ? "ranks" : names;
 }
 
-std::optional<Values> bias_of(const Evidence& evidence) {
-  const TensorId& id = evidence.finding().id;
-  const Match* match =
-      id.kind == Kind::kOutput
-          ? evidence.find({.step = id.step, .kind = Kind::kParam, .path = id.path + ".bias"})
-          : nullptr;
-  return match == nullptr ? std::nullopt : evidence.reference(*match);
+// What every copy carries whole, beside its addend.
+struct Common {
+  std::string name;  // "the bias"; empty for nothing
+  Values values;     // repeated over the rows
+};
+
+// g W of a module that reads the tensor with the same weight on every rank: its gradient is in
+// every copy already.
+std::optional<Values> gradient_through(const Evidence& evidence, const Match& output) {
+  const Match* weight = evidence.find(weight_id(output.id.step, output.id.path));
+  const auto gradient = candidate_of(evidence, Kind::kGradOutput, output.id.path);
+  if (weight == nullptr || !gradient || gradient->shape.empty() ||
+      !std::all_of(weight->candidate.begin(), weight->candidate.end(), [](const Shard& shard) {
+        return shard.record->placement.is_whole();
+      })) {
+    return std::nullopt;
+  }
+  const auto w = evidence.candidate(*weight);
+  const auto out = static_cast<std::size_t>(gradient->shape.back());
+  if (!w || w->shape.size() != 2 || w->shape[0] != gradient->shape.back() || out == 0) {
+    return std::nullopt;
+  }
+  const auto in = static_cast<std::size_t>(w->shape[1]);
+  const std::size_t rows = gradient->data.size() / out;
+  Values result{gradient->shape, std::vector<double>(rows * in)};
+  result.shape.back() = w->shape[1];
+  for (std::size_t i = 0; i < rows * out; ++i) {
+    for (std::size_t j = 0; j < in; ++j) {
+      result.data[i / out * in + j] += gradient->data[i] * w->data[i % out * in + j];
+    }
+  }
+  return result;
 }
 
-// ||sum of the copies - reference||, a bias that each copy carries counted once.
+// The bias of a module's output; the gradients through small modules that read an output.
+std::vector<Common> commons_of(const Evidence& evidence, const Values& expected) {
+  constexpr std::size_t kTried = 8;
+  constexpr std::int64_t kSmall = 1024;  // outputs of a module that all ranks compute whole
+  const TensorId& id = evidence.finding().id;
+  std::vector<Common> list = {{}};
+  if (id.kind == Kind::kOutput) {
+    const Match* match =
+        evidence.find({.step = id.step, .kind = Kind::kParam, .path = id.path + ".bias"});
+    auto bias = match == nullptr ? std::nullopt : evidence.reference(*match);
+    if (bias && !expected.shape.empty() && std::ssize(bias->data) == expected.shape.back()) {
+      list = {{"the bias", *std::move(bias)}};
+    }
+    return list;
+  }
+  TensorId output = id;
+  output.kind = Kind::kOutput;
+  bool after = false;
+  std::size_t tried = 0;
+  for (const Match& match : evidence.matches()) {
+    const bool readable = after && id.kind == Kind::kGradOutput && match.id.kind == Kind::kOutput &&
+                          match.id.step == id.step && match.id.microbatch == id.microbatch &&
+                          tried < kTried;
+    after = after || match.id == output;
+    if (!readable) {
+      continue;
+    }
+    ++tried;
+    const auto own = evidence.candidate(match);
+    if (!own || own->shape.empty() || own->shape.back() > kSmall) {
+      continue;
+    }
+    auto through = gradient_through(evidence, match);
+    if (through && through->shape == expected.shape) {
+      list.push_back({"the gradient through " + match.id.path, *std::move(through)});
+    }
+  }
+  return list;
+}
+
+// ||sum of the copies - reference||, what each copy carries whole counted once.
 double distance_of_sum(const std::vector<Copies>& groups,
                        const Values& reference,
-                       const std::optional<Values>& bias) {
+                       const Common& common) {
   Values sum{reference.shape, std::vector<double>(reference.data.size())};
   for (const Copies& group : groups) {
     const Values copy = Evidence::local(*group.front());
@@ -71,36 +142,58 @@ double distance_of_sum(const std::vector<Copies>& groups,
       sum.data[i] += copy.data[i];
     }
   }
-  if (bias && !reference.shape.empty() && std::ssize(bias->data) == reference.shape.back()) {
+  if (!common.values.data.empty()) {
     const auto repeated = static_cast<double>(groups.size() - 1);
     for (std::size_t i = 0; i < sum.data.size(); ++i) {
-      sum.data[i] -= repeated * bias->data[i % bias->data.size()];
+      sum.data[i] -= repeated * common.values.data[i % common.values.data.size()];
     }
   }
   return distance(sum, reference);
+}
+
+// What copies that disagree should be: the reference's value, or, of a forward that ran again, that
+// of the first forward.
+std::optional<Values> expected_of(const Evidence& evidence) {
+  if (!evidence.copies_differ()) {
+    return std::nullopt;
+  }
+  if (evidence.sides() != nullptr) {
+    return evidence.sides()->reference;
+  }
+  TensorId first = evidence.finding().id;
+  first.recompute = false;
+  const Match* match = evidence.finding().id.recompute ? evidence.find(first) : nullptr;
+  return match == nullptr ? std::nullopt : evidence.candidate(*match);
 }
 
 }  // namespace
 
 std::optional<Diagnosis> find_unsummed_replicas(const Evidence& evidence) {
   const Match& match = evidence.match();
-  const Sides* sides = evidence.sides();
   const bool whole =
       std::all_of(match.candidate.begin(), match.candidate.end(), [](const Shard& shard) {
         return shard.record->placement.is_whole();
       });
-  if (evidence.finding().symptom != Symptom::kReplicasDisagree || sides == nullptr || !whole) {
+  const auto expected = expected_of(evidence);
+  const std::vector<Copies> groups = distinct_copies(match);
+  if (groups.size() < 2 || !expected || !whole) {
     return std::nullopt;
   }
-  const auto bias = bias_of(evidence);
-  const std::vector<Copies> groups = distinct_copies(match);
-  const double rest = distance_of_sum(groups, sides->reference, bias);
   // A copy that is right already is no addend, however small the others are.
-  double nearest = sides->error;
+  double nearest = std::numeric_limits<double>::infinity();
+  double error = 0.0;
   for (const Copies& group : groups) {
-    nearest = std::min(nearest, distance(Evidence::local(*group.front()), sides->reference));
+    const double apart = distance(Evidence::local(*group.front()), *expected);
+    nearest = std::min(nearest, apart);
+    error = std::max(error, apart);
   }
-  if (rest > evidence.tolerance(sides->error) || rest > 0.5 * nearest) {
+  const std::vector<Common> commons = commons_of(evidence, *expected);
+  double rest = 0.0;
+  const auto common = std::find_if(commons.begin(), commons.end(), [&](const Common& each) {
+    rest = distance_of_sum(groups, *expected, each);
+    return rest <= evidence.tolerance(error) && rest <= 0.5 * nearest;
+  });
+  if (common == commons.end()) {
     return std::nullopt;
   }
   std::vector<int> ranks;
@@ -109,46 +202,35 @@ std::optional<Diagnosis> find_unsummed_replicas(const Evidence& evidence) {
   }
   return Diagnosis{Signature::kMissingReduction,
                    "every rank holds its own addend: the sum over " + axes_apart(evidence, groups) +
-                       " is missing; added up, what " + ranks_text(ranks) +
-                       " hold is the reference" + (bias ? ", the bias counted once," : "") +
+                       " is missing; added up, what " + ranks_text(ranks) + " hold is " +
+                       (evidence.sides() == nullptr ? "the first forward's" : "the reference") +
+                       (common->name.empty() ? "" : ", " + common->name + " counted once,") +
                        " up to " + short_number(rest) + ", each alone is off by up to " +
-                       short_number(sides->error)};
+                       short_number(error)};
 }
 
 namespace {
 
-// A scale is made from the largest magnitude of all ranks' parts.
-std::string largest_text(const Evidence& evidence) {
-  const Kind kind = evidence.finding().id.kind;
-  const auto reference = evidence.reference(evidence.match());
-  if ((kind != Kind::kScale && kind != Kind::kAmaxHistory) || !reference ||
-      reference->data.empty()) {
-    return "";
+std::vector<int> ranks_of(const Match& match) {
+  std::vector<int> ranks;
+  for (const Shard& shard : match.candidate) {
+    ranks.push_back(shard.rank);
   }
-  constexpr double kSame = 1e-3;
-  double largest = 0.0;
-  for (const Shard& shard : evidence.match().candidate) {
-    largest = std::max(largest, shard.record->max_abs * shard.record->placement.scale);
-  }
-  const double right = std::ranges::max(reference->data);
-  return std::abs(largest - right) <= kSame * right
-             ? "; the largest of them is the reference's: every rank took the amax of its own part"
-             : "";
+  return ranks;
 }
 
 }  // namespace
 
 std::optional<Diagnosis> find_diverged_replicas(const Evidence& evidence) {
-  if (evidence.finding().symptom != Symptom::kReplicasDisagree) {
+  if (!evidence.copies_differ()) {
     return std::nullopt;
   }
   const Sides* sides = evidence.sides();
   return Diagnosis{
       Signature::kReplicasDiverge,
-      ranks_text(evidence.finding().ranks) +
+      ranks_text(ranks_of(evidence.match())) +
           " should hold equal copies and do not; no factor, sum or order found between them" +
-          (sides == nullptr ? ", and all of them are within the bound of the reference" : "") +
-          largest_text(evidence)};
+          (sides == nullptr ? ", and all of them are within the bound of the reference" : "")};
 }
 
 }  // namespace ttrace

@@ -91,6 +91,90 @@ Diagnosis describe(const Evidence& evidence, std::size_t dim, const Order& order
               short_number(rest)};
 }
 
+// What one rank holds beside what the reference has there.
+struct Held {
+  int rank = 0;
+  Sides sides;
+  Order order;
+};
+
+std::vector<Held> held_of(const Evidence& evidence) {
+  const Values& reference = evidence.sides()->reference;
+  std::vector<Held> list;
+  for (const Shard& shard : evidence.match().candidate) {
+    const Placement& placement = shard.record->placement;
+    Values own = Evidence::local(shard);
+    if (placement.partial_count != 1 || placement.dims.size() != reference.shape.size()) {
+      return {};
+    }
+    Values right{own.shape, Evidence::part(reference, shard)};
+    const double error = distance(own, right);
+    list.push_back({shard.rank, Sides{std::move(right), std::move(own), error}, {}});
+  }
+  return list;
+}
+
+// "rank 0 has blocks [0, 0], rank 1 blocks [1, 1]"
+std::string orders_text(const std::vector<Held>& list) {
+  constexpr std::size_t kShown = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(list.size(), kShown); ++i) {
+    text += (i == 0 ? "rank " : ", rank ") + std::to_string(list[i].rank) + " has blocks " +
+            index_text(list[i].order);
+  }
+  return text + (list.size() > kShown ? ", ..." : "");
+}
+
+// Every rank has blocks of its own part in an order of its own: what was gathered, or sent, came
+// from elsewhere than it should.
+std::optional<Diagnosis> by_rank(const Evidence& evidence,
+                                 std::vector<Held>& list,
+                                 std::size_t dim,
+                                 std::int64_t blocks,
+                                 const std::string& axis) {
+  double rest = 0.0;
+  double error = 0.0;
+  bool any = false;
+  for (Held& held : list) {
+    const View view = around(held.sides.reference.shape, dim);
+    if (view.size % blocks != 0) {
+      return std::nullopt;
+    }
+    held.order = nearest_blocks(held.sides, view, blocks);
+    any = any || !is_identity(held.order);
+    rest += std::pow(error_after(held.sides, view, held.order), 2);
+    error += held.sides.error * held.sides.error;
+  }
+  if (!any || std::sqrt(rest) > evidence.tolerance(std::sqrt(error))) {
+    return std::nullopt;
+  }
+  return Diagnosis{Signature::kWrongOrder,
+                   "along dimension " + std::to_string(dim) + " of what a rank holds, cut into " +
+                       std::to_string(blocks) + " blocks, as many as " + axis + " has ranks, " +
+                       orders_text(list) +
+                       " of the reference: every rank put its own, or another's, where all belong; "
+                       "so laid the error falls from " +
+                       short_number(std::sqrt(error)) + " to " + short_number(std::sqrt(rest))};
+}
+
+std::optional<Diagnosis> find_by_rank(const Evidence& evidence) {
+  std::vector<Held> list = held_of(evidence);
+  if (list.size() < 2) {
+    return std::nullopt;
+  }
+  for (const std::string& axis : evidence.axes()) {
+    const std::int64_t blocks = evidence.axis_size(axis);
+    for (std::size_t dim = 0;
+         blocks <= kMostBlocks && dim < evidence.sides()->reference.shape.size();
+         ++dim) {
+      if (auto found = by_rank(evidence, list, dim, blocks, axis)) {
+        return found;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Diagnosis> find_wrong_order(const Evidence& evidence) {
@@ -114,7 +198,7 @@ std::optional<Diagnosis> find_wrong_order(const Evidence& evidence) {
       }
     }
   }
-  return std::nullopt;
+  return find_by_rank(evidence);
 }
 
 }  // namespace ttrace

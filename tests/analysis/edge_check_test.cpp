@@ -37,7 +37,9 @@ class EdgeCheckTest : public ::testing::Test {
     TraceBuilder builder = program(folder_ / "reference", "reference");
     return builder.edge(0, kInput, kNorm).write();
   }
-  TraceBuilder candidate(int ranks = 1) { return program(folder_ / "candidate", "candidate", ranks); }
+  TraceBuilder candidate(int ranks = 1) {
+    return program(folder_ / "candidate", "candidate", ranks);
+  }
 
   TemporaryDirectory folder_;
 };
@@ -111,6 +113,22 @@ TEST_F(EdgeCheckTest, AModuleThatTheCandidateLacksIsNotChecked) {
   EXPECT_FALSE(report.diverged());
   EXPECT_EQ(report.edges.edges, 1U);
   EXPECT_EQ(report.edges.checked, 0U);
+}
+
+// Seen where every layer of a recomputed chunk read the chunk's input: no cause was named.
+TEST_F(EdgeCheckTest, AnInputOfTheLayerBeforeIsDiagnosed) {
+  const auto program = [&](const std::string& name, const std::string& second) {
+    TraceBuilder builder(folder_ / name, name);
+    builder.add(0, {kNorm, wavy(8, 0.2)}).add(0, {"s0/m0/output/layers.0/0", wavy(8, 0.9)});
+    builder.edge(0, "s0/m0/input/layers.0/0", kNorm).edge(0, "s0/m0/input/layers.1/0", second);
+    return builder.write();
+  };
+  const Trace expected = program("reference", "s0/m0/output/layers.0/0");
+  const Report report = diff(expected, program("candidate", kNorm), {});
+  ASSERT_TRUE(report.diagnosis.has_value());
+  EXPECT_EQ(report.diagnosis->signature, Signature::kWrongLayer);
+  EXPECT_THAT(report.diagnosis->sentence,
+              HasSubstr("it takes " + kNorm + ", which is the input of layers.0"));
 }
 
 }  // namespace

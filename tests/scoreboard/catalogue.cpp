@@ -30,6 +30,9 @@ CataloguedBug bug_of(const YAML::Node& node) {
   bug.precisions = node["precisions"].as<std::vector<std::string>>();
   bug.expected = node["expected"].as<std::string>();
   bug.hint = node["hint"].as<std::string>();
+  if (node["cause"]) {
+    bug.cause = node["cause"].as<std::vector<std::string>>();
+  }
   if (node["unlocated"]) {
     bug.unlocated = node["unlocated"].as<std::map<std::string, std::string>>();
   }

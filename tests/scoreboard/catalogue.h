@@ -22,7 +22,8 @@ struct CataloguedBug {
   std::vector<std::string> precisions;
   std::string expected;  // regular expression found in the id of the first divergence
   std::string hint;      // regular expression for the whole signature
-  bool pending = false;  // declared, but not in the program
+  std::vector<std::string> cause = {};  // signatures that name the mechanism; empty: none does
+  bool pending = false;                 // declared, but not in the program
   // By precision: the measured reason why the first divergence is not the declared one.
   std::map<std::string, std::string> unlocated = {};
 };

@@ -24,6 +24,8 @@ Score score_of(const Plan& plan, const Outcomes& outcomes, const std::string& pr
     score.found += bug.found ? 1 : 0;
     score.located += bug.located ? 1 : 0;
     score.hints_right += bug.hint_right ? 1 : 0;
+    score.with_cause += bug.cause_right ? 1 : 0;
+    score.causes_right += bug.cause_right.value_or(false) ? 1 : 0;
   }
   return score;
 }
@@ -40,6 +42,7 @@ CleanScore clean_score_of(const Plan& plan,
     score.runs += clean.problem.empty() ? 1 : 0;
     score.failed += clean.problem.empty() ? 0 : 1;
     score.alarms += clean.alarm ? 1 : 0;
+    score.diagnoses += clean.diagnoses;
   }
   return score;
 }

@@ -7,6 +7,7 @@
 #include "scoreboard/plan.h"
 #include "support/today_rules.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct CleanOutcome {
   std::string problem;   // why there is no verdict: a crash, a hang, a refusal; else empty
   bool alarm = false;    // a finding without a bug
   std::string first_id;  // of the alarm
+  int diagnoses = 0;     // probable causes that its report names
   testing::RuleHits rules;
   double seconds = 0.0;
 };
@@ -26,6 +28,8 @@ struct BugOutcome {
   bool found = false;       // diverged, where the clean candidate does not
   bool located = false;     // found, and the first divergence is as declared
   bool hint_right = false;  // found, and the signature is as declared
+  // Found, and whether the signature names the mechanism; absent where none is declared to.
+  std::optional<bool> cause_right;
   std::string first_id;
   std::string signature;
   double error_over_bound = 0.0;  // of the first divergence; 0 where it has no number
@@ -44,9 +48,11 @@ struct Score {
   int runs = 0;    // of bugs
   int failed = 0;  // of these, without a verdict
   int triggered = 0;
-  int found = 0;        // of those triggered
-  int located = 0;      // of those found
-  int hints_right = 0;  // of those found
+  int found = 0;         // of those triggered
+  int located = 0;       // of those found
+  int hints_right = 0;   // of those found
+  int with_cause = 0;    // of those found, with a declared cause
+  int causes_right = 0;  // of these
 };
 
 // Of all bugs, or of those run in one precision.
@@ -58,6 +64,7 @@ struct CleanScore {
   int runs = 0;  // with a verdict
   int failed = 0;
   int alarms = 0;
+  int diagnoses = 0;  // in all their reports
 };
 
 [[nodiscard]] CleanScore clean_score_of(const Plan& plan,

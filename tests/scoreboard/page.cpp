@@ -93,6 +93,7 @@ std::map<std::pair<std::string, std::string>, CleanScore> clean_matrix(const Pla
     entry.runs += outcomes.cleans[i].problem.empty() ? 1 : 0;
     entry.failed += outcomes.cleans[i].problem.empty() ? 0 : 1;
     entry.alarms += outcomes.cleans[i].alarm ? 1 : 0;
+    entry.diagnoses += outcomes.cleans[i].diagnoses;
   }
   return matrix;
 }
@@ -130,6 +131,8 @@ Json bug_json(const Catalogue& catalogue,
           {"error_over_bound",
            std::isfinite(outcome.error_over_bound) ? Json(outcome.error_over_bound) : Json("Inf")},
           {"hint", bug.hint},
+          {"cause", bug.cause},
+          {"cause_right", outcome.cause_right ? Json(*outcome.cause_right) : Json()},
           {"signature", outcome.signature},
           {"problem", outcome.problem.empty() ? Json() : Json(outcome.problem)},
           {"reason", is_located(outcome) ? Json() : Json(reason_for(bug, setting.precision))},
@@ -157,8 +160,9 @@ Json rule_json(const Catalogue& catalogue,
 void write_summary(std::ostream& out, const Plan& plan, const Outcomes& outcomes) {
   out << "| precision | bugs run | triggered | found, of those | at the declared tensor, of those "
          "| "
-         "hint as declared | clean runs | alarms | rate of alarms below (95 %) |\n"
-         "|---|---|---|---|---|---|---|---|---|\n";
+         "hint as declared | named cause right | clean runs | alarms | rate of alarms below "
+         "(95 %) | diagnoses in clean runs |\n"
+         "|---|---|---|---|---|---|---|---|---|---|---|\n";
   std::vector<std::string> rows = precisions_of(plan);
   rows.emplace_back();  // all
   for (const std::string& precision : rows) {
@@ -167,8 +171,9 @@ void write_summary(std::ostream& out, const Plan& plan, const Outcomes& outcomes
     out << "| " << (precision.empty() ? "all" : precision) << " | " << bugs.runs << " | "
         << bugs.triggered << " | " << share(bugs.found, bugs.triggered) << " | "
         << share(bugs.located, bugs.found) << " | " << share(bugs.hints_right, bugs.found) << " | "
-        << clean.runs << " | " << clean.alarms << " | "
-        << number(100.0 * testing::clopper_pearson_upper(clean.alarms, clean.runs), 2) << " % |\n";
+        << share(bugs.causes_right, bugs.with_cause) << " | " << clean.runs << " | " << clean.alarms
+        << " | " << number(100.0 * testing::clopper_pearson_upper(clean.alarms, clean.runs), 2)
+        << " % | " << clean.diagnoses << " |\n";
   }
 }
 
@@ -206,6 +211,15 @@ void write_paper(std::ostream& out,
   }
 }
 
+// "missing_reduction, wrong_addends"
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
+
 void write_chapter(std::ostream& out,
                    const Catalogue& catalogue,
                    const Plan& plan,
@@ -225,6 +239,7 @@ void write_chapter(std::ostream& out,
           << " | " << (outcome.error_over_bound > 0.0 ? number(outcome.error_over_bound, 3) : "")
           << " | " << (outcome.found ? outcome.signature : "")
           << (outcome.found && !outcome.hint_right ? " (declared: " + cell(bug.hint) + ")" : "")
+          << (!outcome.cause_right.value_or(true) ? " (cause: " + joined(bug.cause) + ")" : "")
           << " | " << seconds(outcome.seconds) << " |\n";
   }
   if (!table.str().empty()) {
@@ -318,10 +333,11 @@ void write_rules(std::ostream& out,
 }
 
 void write_clean(std::ostream& out, const Plan& plan, const Outcomes& outcomes) {
-  out << "\n## Clean runs\n\n| run | precision | runs | alarms |\n|---|---|---|---|\n";
+  out << "\n## Clean runs\n\n| run | precision | runs | alarms | diagnoses "
+         "|\n|---|---|---|---|---|\n";
   for (const auto& [key, score] : clean_matrix(plan, outcomes)) {
     out << "| " << cell(key.first) << " | " << key.second << " | " << score.runs << " | "
-        << score.alarms << " |\n";
+        << score.alarms << " | " << score.diagnoses << " |\n";
   }
   for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
     const CleanOutcome& clean = outcomes.cleans[i];
@@ -352,6 +368,7 @@ nlohmann::ordered_json json_of(const Catalogue& catalogue,
                              {"precision", key.second},
                              {"runs", score.runs},
                              {"alarms", score.alarms},
+                             {"diagnoses", score.diagnoses},
                              {"failed", score.failed}});
   }
   for (const std::string& precision : precisions_of(plan)) {
@@ -363,6 +380,9 @@ nlohmann::ordered_json json_of(const Catalogue& catalogue,
   for (const std::size_t bug : plan.not_built) {
     json["not_built"].push_back(catalogue.bugs[bug].name);
   }
+  const Score score = score_of(plan, outcomes);
+  json["cause_declared"] = score.with_cause;
+  json["cause_right"] = score.causes_right;
   json["seconds"] = std::round(outcomes.seconds);
   json["command"] = command;
   return json;
@@ -385,6 +405,9 @@ std::string page_of(const Catalogue& catalogue,
          "declared before the bug's first run.\n"
          "- Hint as declared: the [probable cause](verdict.md#the-probable-cause) that the report "
          "names, or that it names none, is the declared one.\n"
+         "- Named cause right: of the found runs whose bug has a mechanism that a signature "
+         "describes (`cause` in bugs.yaml), those whose\n  probable cause is one of these "
+         "signatures.\n"
          "- Error / bound: of the first divergence; below 1 where copies on several ranks differ "
          "although all are near the reference, empty\n  where nothing could be compared.\n\n"
          "Made by `"
@@ -410,9 +433,11 @@ std::string summary_of(const Plan& plan, const Outcomes& outcomes) {
   out << bugs.runs << " runs of bugs: " << bugs.triggered << " triggered, "
       << share(bugs.found, bugs.triggered) << " found, " << share(bugs.located, bugs.found)
       << " of those at the declared tensor, " << share(bugs.hints_right, bugs.found)
-      << " with the declared hint, " << bugs.failed << " without a verdict; "
-      << plan.not_built.size() << " declared bugs are not in the program yet\n"
-      << clean.runs << " clean runs: " << clean.alarms << " alarms, rate below "
+      << " with the declared hint, " << share(bugs.causes_right, bugs.with_cause)
+      << " with a right cause, " << bugs.failed << " without a verdict; " << plan.not_built.size()
+      << " declared bugs are not in the program yet\n"
+      << clean.runs << " clean runs: " << clean.alarms << " alarms and " << clean.diagnoses
+      << " diagnoses, rate of alarms below "
       << number(100.0 * testing::clopper_pearson_upper(clean.alarms, clean.runs), 2)
       << " % (95 %), " << clean.failed << " without a verdict\n"
       << number(std::round(outcomes.seconds / 6.0) / 10.0, 4) << " minutes\n";

@@ -1,6 +1,7 @@
 // What runs for which bugs, and what the outcomes add up to.
 #include "scoreboard/plan.h"
 
+#include "analysis/diagnosis/diagnosis.h"
 #include "scoreboard/outcome.h"
 #include "scoreboard/page.h"
 #include "support/temporary_directory.h"
@@ -12,6 +13,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
+#include <string>
 
 namespace ttrace::scoreboard {
 namespace {
@@ -50,7 +53,7 @@ bugs:
 - {name: one, code: pending, chapter: B.1, rows: [T01, B02], source: s, layout: "", config: {model.frozen: [0], model.tied: true},
    steps: 2, precisions: [fp8], expected: 'output/.*', hint: none}
 - {name: two, chapter: B.1, rows: [B03], source: s, layout: --tp 2, config: {}, steps: 1, precisions: [f32],
-   expected: a, hint: b, unlocated: {f32: below the bound}}
+   expected: a, hint: b, cause: [stale, optimizer], unlocated: {f32: below the bound}}
 )";
   const Catalogue catalogue = read_catalogue(folder / "bugs.yaml");
   ASSERT_THAT(catalogue.bugs, SizeIs(2));
@@ -60,9 +63,28 @@ bugs:
   EXPECT_THAT(one.config, ElementsAre(Pair("model.frozen", "[0]"), Pair("model.tied", "true")));
   EXPECT_THAT(one.rows, ElementsAre("T01", "B02"));
   EXPECT_THAT(one.unlocated, IsEmpty());
+  EXPECT_THAT(one.cause, IsEmpty());
   EXPECT_FALSE(catalogue.bugs[1].pending);
+  EXPECT_THAT(catalogue.bugs[1].cause, ElementsAre("stale", "optimizer"));
   EXPECT_THAT(catalogue.bugs[1].unlocated, ElementsAre(Pair("f32", "below the bound")));
   EXPECT_EQ(catalogue.bugs[1].layout, "--tp 2");
+}
+
+// A slip in a name would count as a wrong diagnosis for ever.
+TEST(Catalogue, NamesOnlySignaturesThatThereAreAsCauses) {
+  std::set<std::string> names;
+  for (auto i = 0U; i <= static_cast<unsigned>(Signature::kSource); ++i) {
+    names.emplace(name_of(static_cast<Signature>(i)));
+  }
+  int with_cause = 0;
+  for (const CataloguedBug& bug :
+       read_catalogue(TTRACE_SOURCE "/examples/megatron_mini/bugs.yaml").bugs) {
+    with_cause += bug.cause.empty() ? 0 : 1;
+    for (const std::string& cause : bug.cause) {
+      EXPECT_TRUE(names.contains(cause)) << bug.name << ": " << cause;
+    }
+  }
+  EXPECT_GE(with_cause, 100);
 }
 
 TEST(Catalogue, ThatLacksAKeyIsAnErrorWithItsName) {
@@ -123,6 +145,7 @@ struct Scored {
     outcomes.cleans.resize(plan.cleans.size());
     outcomes.bugs.resize(plan.bugs.size());
     outcomes.cleans[1].alarm = true;
+    outcomes.cleans[1].diagnoses = 2;
     outcomes.cleans[1].first_id = "s0/m0/loss/loss/0";
     outcomes.cleans[1].rules[0] = "s0/m0/loss/loss/0";
     for (std::size_t i = 0; i < plan.bugs.size(); ++i) {
@@ -131,6 +154,9 @@ struct Scored {
       const std::string& name = catalogue.bugs[plan.bugs[i].bug].name;
       outcome.located = outcome.hint_right = name == "first";
       outcome.found = name != "third";
+      if (outcome.found) {
+        outcome.cause_right = name == "first";
+      }
       outcome.first_id = name == "first" ? "s0/m0/output/decoder/0" : "s0/m0/loss/loss/0";
       outcome.rules[0] = outcome.first_id;
     }
@@ -144,6 +170,9 @@ TEST(Outcomes, AddUp) {
   EXPECT_EQ(score.triggered, 3);
   EXPECT_EQ(score.found, 2);
   EXPECT_EQ(score.located, 1);
+  EXPECT_EQ(score.with_cause, 2);
+  EXPECT_EQ(score.causes_right, 1);
+  EXPECT_EQ(clean_score_of(scored.plan, scored.outcomes).diagnoses, 2);
   EXPECT_EQ(clean_score_of(scored.plan, scored.outcomes).alarms, 1);
   EXPECT_EQ(clean_score_of(scored.plan, scored.outcomes, "f32").runs, 0);
   const RuleScore rule = rule_score_of(scored.catalogue, scored.plan, scored.outcomes, 0, "bf16");
@@ -175,7 +204,8 @@ TEST(Page, JsonHasTheKeysThatOthersRead) {
     }
     return names;
   };
-  EXPECT_THAT(keys(json), IsSupersetOf({"bugs", "clean", "command"}));
+  EXPECT_THAT(keys(json),
+              IsSupersetOf({"bugs", "clean", "command", "cause_declared", "cause_right"}));
   ASSERT_THAT(json["bugs"], SizeIs(3));
   EXPECT_THAT(keys(json["bugs"][0]),
               IsSupersetOf({"bug",
@@ -187,9 +217,11 @@ TEST(Page, JsonHasTheKeysThatOthersRead) {
                             "found",
                             "located",
                             "hint_right",
+                            "cause_right",
                             "seconds"}));
   ASSERT_THAT(json["clean"], SizeIs(2));
-  EXPECT_THAT(keys(json["clean"][0]), IsSupersetOf({"layout", "precision", "runs", "alarms"}));
+  EXPECT_THAT(keys(json["clean"][0]),
+              IsSupersetOf({"layout", "precision", "runs", "alarms", "diagnoses"}));
 }
 
 TEST(Page, NamesWhatWasNotLocatedAndWhatWasFoundInsteadAndWhy) {

@@ -7,6 +7,7 @@
 
 #include <ttrace/trace_reader.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -125,6 +126,7 @@ class Runner {
     outcome.problem = result.problem;
     outcome.alarm = result.diverged;
     outcome.first_id = result.first_id;
+    outcome.diagnoses = result.diagnoses;
     // A reference with all its noise stands even where the candidate failed.
     if (makes_reference && fs::exists(request.folder + "/logs/candidate.log")) {
       references_[run.setting] = request.folder + "/reference";
@@ -171,6 +173,9 @@ class Runner {
     outcome.found = result.diverged && !clean.alarm;
     outcome.located = outcome.found && is_expected(bug, result.first_id);
     outcome.hint_right = outcome.found && std::regex_match(result.signature, std::regex(bug.hint));
+    if (outcome.found && !bug.cause.empty()) {
+      outcome.cause_right = std::ranges::find(bug.cause, result.signature) != bug.cause.end();
+    }
   }
 
   // HDF5 bears one thread at a time; what is read afterwards lies in memory.

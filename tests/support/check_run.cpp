@@ -41,6 +41,7 @@ std::string complaint(const ProcessResult& result) {
 void read_report(const std::string& file, CheckResult& result) {
   result.report = nlohmann::json::parse(read_text(file));
   result.diverged = result.report.at("verdict") == "diverged";
+  result.diagnoses = static_cast<int>(result.report.at("diagnoses").size());
   const nlohmann::json& first = result.report.at("first_divergence");
   if (first.is_null()) {
     return;
