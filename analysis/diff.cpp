@@ -212,9 +212,8 @@ std::int64_t head_size(const Section& model) {
   return heads > 1 && number("hidden") % heads == 0 ? number("hidden") / heads : 0;
 }
 
-}  // namespace
-
-Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& options) {
+// What the two traces say of themselves.
+Report described(const Trace& reference, const Trace& candidate, const DiffOptions& options) {
   Report report;
   report.reference = {reference.directory(), reference.manifest()};
   report.candidate = {candidate.directory(), candidate.manifest()};
@@ -224,28 +223,6 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   }
   collect_notes("reference", reference, report.notes);
   collect_notes("candidate", candidate, report.notes);
-
-  // Beside matching, which touches no file: HDF5 bears one thread at a time.
-  std::future<std::vector<NoisePass>> passes =
-      std::async(std::launch::async, [&reference] { return read_noise(reference.directory()); });
-  const std::vector<Match> matches = match(reference, candidate);
-  require_common_id(matches, reference, candidate);
-  const NoiseModel noise(passes.get(), matches);
-  report.noise_passes = noise.passes();
-  const bool same_precision = reference.manifest().precision == candidate.manifest().precision;
-  const ElementType precision = coarser(precision_of(reference), precision_of(candidate));
-  const Limits limits = options.calibration ? options.calibration->limits() : Limits();
-  const Bounds bounds(noise, precision, same_precision, limits);
-  Interruptions interruptions;
-  interruptions.reference =
-      interrupted_steps("reference", reference, options.selection, report.lacking);
-  interruptions.candidate =
-      interrupted_steps("candidate", candidate, options.selection, report.lacking);
-  std::optional<OperatorCheck> operators;
-  if (options.forced != nullptr) {
-    operators.emplace(*options.forced, candidate, limits);
-  }
-  report.has_residuals = operators.has_value();
   report.is_dyadic = has_dyadic_inputs(reference);
   TTRACE_CHECK(
       !report.is_dyadic || options.golden != nullptr,
@@ -253,25 +230,47 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
       reference.directory(),
       " has dyadic inputs, and which tensors must be equal follows from its golden pass; give "
       "the folder that ttrace check made");
-  std::optional<GoldenCheck> golden;
-  std::optional<ExactCheck> exact;
-  if (report.is_dyadic) {
-    exact.emplace(*options.golden, matches);
-  } else if (options.golden != nullptr) {
-    golden.emplace(*options.golden, reference.manifest().precision);
+  report.has_residuals = options.forced != nullptr;
+  report.has_golden = options.golden != nullptr && !report.is_dyadic;
+  return report;
+}
+
+// What other passes of the reference have to say of a tensor.
+class Checks {
+ public:
+  Checks(const Report& report,
+         const DiffOptions& options,
+         const Trace& candidate,
+         std::span<const Match> matches,
+         const Limits& limits) {
+    if (report.has_residuals) {
+      operators_.emplace(*options.forced, candidate, limits);
+    }
+    if (report.has_golden) {
+      golden_.emplace(*options.golden, report.reference.manifest.precision);
+    }
+    if (report.is_dyadic) {
+      exact_.emplace(*options.golden, matches);
+    }
   }
-  report.has_golden = golden.has_value();
-  const Judge judge(matches,
-                    bounds,
-                    same_precision,
-                    std::move(interruptions),
-                    head_size(reference.manifest().model),
-                    {.operators = operators ? &*operators : nullptr,
-                     .golden = golden ? &*golden : nullptr,
-                     .exact = exact ? &*exact : nullptr});
-  const std::vector<Task> tasks = plan(matches, judge, options, report.warnings);
-  report.left_out = judge.count() - tasks.size();
-  report.tensors = judge_all(judge, tasks, options);
+  [[nodiscard]] OtherPasses passes() const {
+    return {.operators = operators_ ? &*operators_ : nullptr,
+            .golden = golden_ ? &*golden_ : nullptr,
+            .exact = exact_ ? &*exact_ : nullptr};
+  }
+
+ private:
+  std::optional<OperatorCheck> operators_;
+  std::optional<GoldenCheck> golden_;
+  std::optional<ExactCheck> exact_;
+};
+
+// What follows from the verdicts on single tensors.
+void connect(const Trace& reference,
+             const Trace& candidate,
+             std::span<const Match> matches,
+             const DiffOptions& options,
+             Report& report) {
   if (report.is_dyadic) {
     mark_copied_inputs(reference, report.tensors);
   } else {
@@ -291,8 +290,40 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   if (options.calibration) {
     note_calibration(*options.calibration, report);
   }
-
   find_roots(matches, options.forced, candidate, report);
+}
+
+}  // namespace
+
+Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& options) {
+  Report report = described(reference, candidate, options);
+  // Beside matching, which touches no file: HDF5 bears one thread at a time.
+  std::future<std::vector<NoisePass>> passes =
+      std::async(std::launch::async, [&reference] { return read_noise(reference.directory()); });
+  const std::vector<Match> matches = match(reference, candidate);
+  require_common_id(matches, reference, candidate);
+  const NoiseModel noise(passes.get(), matches);
+  report.noise_passes = noise.passes();
+  const bool same_precision = reference.manifest().precision == candidate.manifest().precision;
+  const Limits limits = options.calibration ? options.calibration->limits() : Limits();
+  const Bounds bounds(
+      noise, coarser(precision_of(reference), precision_of(candidate)), same_precision, limits);
+  Interruptions interruptions;
+  interruptions.reference =
+      interrupted_steps("reference", reference, options.selection, report.lacking);
+  interruptions.candidate =
+      interrupted_steps("candidate", candidate, options.selection, report.lacking);
+  const Checks checks(report, options, candidate, matches, limits);
+  const Judge judge(matches,
+                    bounds,
+                    same_precision,
+                    std::move(interruptions),
+                    head_size(reference.manifest().model),
+                    checks.passes());
+  const std::vector<Task> tasks = plan(matches, judge, options, report.warnings);
+  report.left_out = judge.count() - tasks.size();
+  report.tensors = judge_all(judge, tasks, options);
+  connect(reference, candidate, matches, options, report);
   return report;
 }
 

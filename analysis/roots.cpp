@@ -88,6 +88,12 @@ std::vector<std::size_t> further_roots(const Report& report,
       differing.insert(match.id);
     }
   }
+  std::set<std::string> scaled_wrong;  // paths: what they compute follows from their scales
+  for (const TensorVerdict& tensor : report.tensors) {
+    if (tensor.is_finding() && tensor.id.kind == Kind::kScale) {
+      scaled_wrong.insert(tensor.id.path);
+    }
+  }
   std::vector<std::size_t> roots;
   std::map<Kind, int> of_kind = {{report.tensors[first].id.kind, 1}};
   std::set<Place> seen = {place_of(report.tensors[first])};
@@ -98,6 +104,9 @@ std::vector<std::size_t> further_roots(const Report& report,
     }
     if (differing.contains(tensor.id)) {
       break;
+    }
+    if (tensor.id.kind != Kind::kScale && scaled_wrong.contains(tensor.id.path)) {
+      continue;
     }
     if (i == first || tensor.tier != Tier::kT1 || !seen.insert(place_of(tensor)).second) {
       continue;

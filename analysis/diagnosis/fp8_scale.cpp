@@ -143,8 +143,10 @@ std::string made_text(const Made& made) {
 std::optional<Diagnosis> from_operand(const Evidence& evidence,
                                       const Match& operand,
                                       const Scales& scales) {
-  const auto reference = evidence.reference(operand);
   const auto candidate = evidence.candidate(operand);
+  // A forced pass makes its scale of the candidate's own values.
+  const auto reference =
+      evidence.finding().tier == Tier::kT1 ? candidate : evidence.reference(operand);
   if (!reference || !candidate) {
     return std::nullopt;
   }
