@@ -16,8 +16,8 @@
 // - 0.2 with the weight of 5 runs is what is known beforehand: logarithms of largest Q scatter by
 //   0.13 to 0.20 (measured in BF16 on a pre-norm GPT, several layouts and batches), with no heavy
 //   upper tail: their skewness is negative, so that the fit is on the safe side. With 20 runs the
-//   runs themselves decide; with two or three the limits are wide. Where a statistic scatters by 0.4,
-//   20 runs leave its share of the rate exceeded 2.7 times as often as stated (simulated).
+//   runs themselves decide; with two or three the limits are wide. Where a statistic scatters by
+//   0.4, 20 runs leave its share of the rate exceeded 2.7 times as often as stated (simulated).
 // - A run in which a statistic is 0 (no such tensor, or nothing rounded otherwise) is left out of
 //   its fit. A statistic that is 0 in all runs keeps its shipped limit.
 // - floor: 1.0 for Q and factors of T2, 1.2 for all of T1. Below, other kernels and libraries than

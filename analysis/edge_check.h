@@ -1,5 +1,5 @@
-// Is every module given what another one returned? The edges of the reference's graph (Edge), looked
-// up in the candidate with tolerance zero.
+// Is every module given what another one returned? The edges of the reference's graph (Edge),
+// looked up in the candidate with tolerance zero.
 //
 // Where a module of the reference takes the very memory that another one has returned, the same
 // module of the candidate must take the same values: the same memory, or a copy that is bit for bit

@@ -6,6 +6,7 @@
 #include <ttrace/statistics.h>
 
 #include <algorithm>
+#include <span>
 #include <unordered_set>
 
 namespace ttrace {
@@ -28,30 +29,22 @@ bool is_rounded_multiple(const Match& match) {
 }  // namespace
 
 ExactCheck::ExactCheck(const Trace& golden, std::span<const Match> matches)
-    : gradients_(std::none_of(matches.begin(), matches.end(), is_rounded_multiple)) {
+    : shards_(golden),
+      gradients_(std::none_of(matches.begin(), matches.end(), is_rounded_multiple)) {
   for (const Match& match : matches) {
     if (match.id.kind == Kind::kParamGrad && match.candidate.empty()) {
       without_addends_.insert(match.id.path);
     }
   }
-  for (const StepTrace& step : golden.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Record& record : file.records()) {
-        if (is_judged(record.id.kind)) {
-          shards_[record.id].push_back({file.layout().rank, &record, file.bytes(record)});
-        }
-      }
-    }
-  }
 }
 
 bool ExactCheck::must_be_equal(const TensorId& id, const MergeResult& reference) const {
-  const auto found = shards_.find(id);
-  if (found == shards_.end() || (is_gradient(id.kind) && !gradients_) ||
+  const std::span<const Shard> shards = shards_.of(id);
+  if (shards.empty() || !is_judged(id.kind) || (is_gradient(id.kind) && !gradients_) ||
       (id.kind == Kind::kMainGrad && without_addends_.contains(id.path))) {
     return false;
   }
-  const MergeResult golden = merge(found->second);
+  const MergeResult golden = merge(shards);
   return golden.has_tensor() && golden.shape == reference.shape && golden.held == reference.held &&
          compare(golden.type,
                  golden.bytes.data(),

@@ -20,15 +20,13 @@
 #include "analysis/report.h"
 
 #include <ttrace/merge.h>
+#include <ttrace/shard_index.h>
 #include <ttrace/tensor_id.h>
-#include <ttrace/tensor_id_hash.h>
 #include <ttrace/trace_reader.h>
 
 #include <set>
 #include <span>
 #include <string>
-#include <unordered_map>
-#include <vector>
 
 namespace ttrace {
 
@@ -40,7 +38,7 @@ class ExactCheck {
   [[nodiscard]] bool must_be_equal(const TensorId& id, const MergeResult& reference) const;
 
  private:
-  std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash> shards_;
+  ShardIndex shards_;
   bool gradients_ = true;                  // are judged
   std::set<std::string> without_addends_;  // parameters whose main gradients are not
 };

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 namespace ttrace {
@@ -49,28 +50,20 @@ GoldenCheck::GoldenCheck(const Trace& golden, std::string precision)
     : precision_(std::move(precision)),
       of_sums_(stored_type(precision_) == ElementType::kF32),
       unit_(rounding_error(stored_type(precision_))),
-      order_unit_(default_unit(stored_type(precision_))) {
+      order_unit_(default_unit(stored_type(precision_))),
+      shards_(golden) {
   first_step_ = golden.steps().empty() ? 0 : golden.steps().front().step;
-  for (const StepTrace& step : golden.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Record& record : file.records()) {
-        if (is_judged(record.id.kind)) {
-          shards_[record.id].push_back({file.layout().rank, &record, file.bytes(record)});
-        }
-      }
-    }
-  }
 }
 
 std::optional<GoldenComparison> GoldenCheck::compare(const Match& match,
                                                      const MergeResult& reference,
                                                      const MergeResult& candidate) const {
-  const auto found = shards_.find(match.id);
-  if (found == shards_.end() || !is_floating(reference.type) || !is_floating(candidate.type) ||
-      element_count(reference.shape) < kLeastElements) {
+  const std::span<const Shard> shards = shards_.of(match.id);
+  if (shards.empty() || !is_judged(match.id.kind) || !is_floating(reference.type) ||
+      !is_floating(candidate.type) || element_count(reference.shape) < kLeastElements) {
     return std::nullopt;
   }
-  const MergeResult golden = merge(found->second);
+  const MergeResult golden = merge(shards);
   if (!golden.has_tensor() || golden.shape != reference.shape || golden.held != reference.held ||
       golden.held != candidate.held) {
     return std::nullopt;

@@ -30,15 +30,13 @@
 #include "analysis/report.h"
 
 #include <ttrace/merge.h>
+#include <ttrace/shard_index.h>
 #include <ttrace/tensor_id.h>
-#include <ttrace/tensor_id_hash.h>
 #include <ttrace/trace_reader.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <vector>
 
 namespace ttrace {
 
@@ -62,7 +60,7 @@ class GoldenCheck {
   bool of_sums_;  // errors are those of their order, not of storage
   double unit_;   // of one rounding of what is stored
   double order_unit_;
-  std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash> shards_;
+  ShardIndex shards_;
 };
 
 }  // namespace ttrace

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,17 +21,6 @@ constexpr double kOwnFactorLimit = 5.0;  // of the noise of a factor in the cand
 constexpr std::int64_t kLeastSlices = 32;
 constexpr double kLargestOverUsualRounding =
     2.4;  // half a unit in the last place, at a power of two
-
-template <class Index>
-void add_to(Index& index, const Trace& trace) {
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Record& record : file.records()) {
-        index[record.id].push_back({file.layout().rank, &record, file.bytes(record)});
-      }
-    }
-  }
-}
 
 // Nothing where the two hold different elements.
 std::optional<Statistics> statistics_of(const MergeResult& expected, const MergeResult& found) {
@@ -50,13 +40,6 @@ double equal_part(const MergeResult& twin, const MergeResult& candidate) {
   return statistics && statistics->count > 0 ? 1.0 - static_cast<double>(statistics->different) /
                                                          static_cast<double>(statistics->count)
                                              : 0.0;
-}
-
-// Null where there are none.
-template <class Index>
-const std::vector<Shard>* shards_in(const Index& index, const TensorId& id) {
-  const auto found = index.find(id);
-  return found == index.end() ? nullptr : &found->second;
 }
 
 double squared(double value) {
@@ -149,9 +132,7 @@ double squared_addends(const Match& match) {
 OperatorCheck::OperatorCheck(const ForcedTraces& traces,
                              const Trace& candidate,
                              const Limits& limits)
-    : limits_(limits) {
-  add_to(wide_, traces.wide);
-  add_to(native_, traces.native);
+    : wide_(traces.wide), native_(traces.native), limits_(limits) {
   std::set<std::string> with_addends;
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
@@ -212,18 +193,18 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                                                        const MergeResult& candidate,
                                                        bool other_grid,
                                                        std::int64_t head) const {
-  const std::vector<Shard>* const native = shards_in(native_, match.id);
-  const std::vector<Shard>* wide = shards_in(wide_, match.id);
-  if (wide == nullptr && match.id.kind == Kind::kMaster) {
+  const std::span<const Shard> native = native_.of(match.id);
+  std::span<const Shard> wide = wide_.of(match.id);
+  if (wide.empty() && match.id.kind == Kind::kMaster) {
     wide = native;  // masters exist in low precisions alone, and are of a higher one themselves
   }
-  if (wide == nullptr || native == nullptr || !is_floating(candidate.type) ||
+  if (wide.empty() || native.empty() || !is_floating(candidate.type) ||
       is_exact(match.id, candidate.type) || match.id.kind == Kind::kRouting ||
       match.id.kind == Kind::kScalar) {  // judged through the tensors that it summarises
     return std::nullopt;
   }
-  const MergeResult expected = merge(*wide);
-  const MergeResult twin = merge(*native);
+  const MergeResult expected = merge(wide);
+  const MergeResult twin = merge(native);
   const auto own = statistics_of(expected, twin);
   const auto error = statistics_of(expected, candidate);
   if (!own || !error) {

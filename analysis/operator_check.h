@@ -24,10 +24,10 @@
 //   scale^2 = (a_n^2 + V(n) / ||f||^4) (1 + e^2 / max(||n - f||^2, u^2 ||c||^2)) + u32^2
 //   bound: the larger one of 8 scale and 5 sqrt(V(c)) / ||f||^2
 //
-// V is the variance of a ||f||^2 if the roundings of slices are independent of one another, whatever
-// they are within a slice. That of c is asked as well, because c may have been rounded where n was
-// not, the same in a whole column (a product before its bias is added); a factor in all slices alike
-// makes it small against a. u32 is a rounding of f32, in which programs keep factors.
+// V is the variance of a ||f||^2 if the roundings of slices are independent of one another,
+// whatever they are within a slice. That of c is asked as well, because c may have been rounded
+// where n was not, the same in a whole column (a product before its bias is added); a factor in all
+// slices alike makes it small against a. u32 is a rounding of f32, in which programs keep factors.
 //
 // Where candidate and reference store different multiples of a gradient (a data-parallel size of 3
 // in the loss scale), they round on different grids: u is then the largest error of one rounding,
@@ -47,6 +47,7 @@
 
 #include <ttrace/merge.h>
 #include <ttrace/rounded_sum.h>
+#include <ttrace/shard_index.h>
 #include <ttrace/statistics.h>
 #include <ttrace/tensor_id.h>
 #include <ttrace/tensor_id_hash.h>
@@ -87,9 +88,8 @@ class OperatorCheck {
                                               const Statistics& statistics) const;
   [[nodiscard]] double squared_other_grid(const Match& match, const Statistics& statistics) const;
 
-  using Index = std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash>;
-  Index wide_;
-  Index native_;
+  ShardIndex wide_;
+  ShardIndex native_;
   Limits limits_;
   std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
   std::map<std::string, ElementType> without_addends_;  // parameters by path

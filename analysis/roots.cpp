@@ -88,7 +88,7 @@ std::vector<std::size_t> further_roots(const Report& report,
       differing.insert(match.id);
     }
   }
-  std::set<std::string> scaled_wrong;  // paths: what they compute follows from their scales
+  std::set<std::string> scaled_wrong;  // modules: what they compute, and gradients of their weights
   for (const TensorVerdict& tensor : report.tensors) {
     if (tensor.is_finding() && tensor.id.kind == Kind::kScale) {
       scaled_wrong.insert(tensor.id.path);
@@ -105,7 +105,9 @@ std::vector<std::size_t> further_roots(const Report& report,
     if (differing.contains(tensor.id)) {
       break;
     }
-    if (tensor.id.kind != Kind::kScale && scaled_wrong.contains(tensor.id.path)) {
+    const std::string& path = tensor.id.path;
+    if (tensor.id.kind != Kind::kScale &&
+        (scaled_wrong.contains(path) || scaled_wrong.contains(path.substr(0, path.rfind('.'))))) {
       continue;
     }
     if (i == first || tensor.tier != Tier::kT1 || !seen.insert(place_of(tensor)).second) {

@@ -2,6 +2,8 @@
 
 #include "overlay.h"
 
+#include <span>
+
 namespace ttrace {
 namespace {
 
@@ -19,24 +21,17 @@ bool holds_all_rows(const MergeResult& candidate, const Placement& placement) {
 
 }  // namespace
 
-ForcedValues::ForcedValues(const std::string& candidate) : trace_(Trace::open(candidate)) {
-  for (const StepTrace& step : trace_.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Record& record : file.records()) {
-        shards_[record.id].push_back({file.layout().rank, &record, file.bytes(record)});
-      }
-    }
-  }
-}
+ForcedValues::ForcedValues(const std::string& candidate)
+    : trace_(Trace::open(candidate)), shards_(trace_) {}
 
 std::optional<std::vector<std::byte>> ForcedValues::value(const TensorId& id,
                                                           const Placement& placement,
                                                           const TensorCopy& own) const {
-  const auto found = shards_.find(id);
-  if (found == shards_.end() || !is_floating(own.type) || placement.partial_count > 1) {
+  const std::span<const Shard> shards = shards_.of(id);
+  if (shards.empty() || !is_floating(own.type) || placement.partial_count > 1) {
     return std::nullopt;
   }
-  const MergeResult candidate = merge(found->second);
+  const MergeResult candidate = merge(shards);
   if (!candidate.has_tensor() || candidate.shape != placement.logical_shape() ||
       !holds_all_rows(candidate, placement)) {
     return std::nullopt;  // the comparison of structure tells why

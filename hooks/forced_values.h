@@ -7,11 +7,10 @@
 #include "given_values.h"
 
 #include <ttrace/merge.h>
-#include <ttrace/tensor_id_hash.h>
+#include <ttrace/shard_index.h>
 #include <ttrace/trace_reader.h>
 
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace ttrace {
@@ -30,7 +29,7 @@ class ForcedValues : public GivenValues {
 
  private:
   Trace trace_;
-  std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash> shards_;
+  ShardIndex shards_;
 };
 
 }  // namespace ttrace

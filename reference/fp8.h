@@ -15,8 +15,8 @@
 //              of two
 //   mxfp8      32 features of a token or of a weight's row; rounded up to a power of two
 //
-// An amax of 0 gives scale 1, in a block the smallest power of two. NaN and Inf stay NaN and Inf (NaN
-// in E4M3, which has no Inf) and do not count in an amax.
+// An amax of 0 gives scale 1, in a block the smallest power of two. NaN and Inf stay NaN and Inf
+// (NaN in E4M3, which has no Inf) and do not count in an amax.
 //
 // Sources: Micikevicius et al., "FP8 formats for deep learning" (2022), formats and one scale per
 // tensor; TransformerEngine's recipes, for histories and 1 x 128 and 128 x 128 blocks with

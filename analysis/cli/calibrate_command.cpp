@@ -3,6 +3,7 @@
 #include "analysis/calibration.h"
 #include "analysis/diff.h"
 #include "analysis/wording.h"
+#include "columns.h"
 #include "report_output.h"
 #include "run_directory.h"
 #include "stored_pair.h"
@@ -12,7 +13,6 @@
 #include <ttrace/log.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <iostream>
 #include <set>
@@ -59,8 +59,8 @@ CleanRun judged(const std::string& run, int threads) {
 }
 
 void print_table(const Calibration& calibration) {
-  using Cells = std::array<std::string, 6>;
-  std::vector<Cells> lines{{"class", "statistic", "runs", "largest", "shipped", "calibrated"}};
+  std::vector<std::vector<std::string>> lines{
+      {"class", "statistic", "runs", "largest", "shipped", "calibrated"}};
   for (const CalibratedLimit& entry : calibration.table) {
     lines.push_back({std::string(name_of(entry.key.tensor_class)),
                      std::string(name_of(entry.key.statistic)),
@@ -69,19 +69,7 @@ void print_table(const Calibration& calibration) {
                      short_number(shipped_limit(entry.key)),
                      short_number(entry.limit)});
   }
-  Cells::size_type column = 0;
-  std::array<std::size_t, 6> widths{};
-  for (const Cells& cells : lines) {
-    for (column = 0; column < cells.size(); ++column) {
-      widths[column] = std::max(widths[column], cells[column].size());
-    }
-  }
-  for (const Cells& cells : lines) {
-    for (column = 0; column + 1 < cells.size(); ++column) {
-      std::cout << cells[column] << std::string(widths[column] - cells[column].size() + 2, ' ');
-    }
-    std::cout << cells.back() << '\n';
-  }
+  write_columns(std::cout, lines);
 }
 
 void print_promise(const Calibration& calibration) {

@@ -2,6 +2,7 @@
 
 #include "analysis/matching.h"
 #include "analysis/wording.h"
+#include "columns.h"
 #include "report_output.h"
 #include "selection_options.h"
 #include "trace_argument.h"
@@ -12,7 +13,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <iostream>
 
 namespace po = boost::program_options;
@@ -56,8 +56,7 @@ std::string rank_numbers(const std::vector<int>& ranks) {
 }
 
 void print_text(const std::vector<Row>& rows, std::size_t left_out) {
-  using Cells = std::array<std::string, 5>;
-  std::vector<Cells> lines{{"id", "type", "shape", "ranks", "bytes"}};
+  std::vector<std::vector<std::string>> lines{{"id", "type", "shape", "ranks", "bytes"}};
   std::uint64_t bytes = 0;
   for (const Row& row : rows) {
     lines.push_back({to_string(row.tensor->id),
@@ -67,20 +66,7 @@ void print_text(const std::vector<Row>& rows, std::size_t left_out) {
                      std::to_string(row.bytes)});
     bytes += row.bytes;
   }
-  Cells::size_type column = 0;
-  std::array<std::size_t, 5> widths{};
-  for (const Cells& cells : lines) {
-    for (column = 0; column < cells.size(); ++column) {
-      widths[column] = std::max(widths[column], cells[column].size());
-    }
-  }
-  for (const Cells& cells : lines) {
-    for (column = 0; column + 1 < cells.size(); ++column) {
-      std::cout << cells[column] << std::string(widths[column] - cells[column].size() + 2, ' ');
-    }
-    // Numbers end at the same column.
-    std::cout << std::string(widths.back() - cells.back().size(), ' ') << cells.back() << '\n';
-  }
+  write_columns(std::cout, lines);
   std::cout << counted(static_cast<std::int64_t>(rows.size()), "tensor", "tensors") << ", "
             << counted(static_cast<std::int64_t>(bytes), "byte", "bytes");
   if (left_out > 0) {

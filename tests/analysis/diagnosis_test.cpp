@@ -56,8 +56,8 @@ TEST_F(DiagnosisTest, ACandidateNearZeroIsNoMultipleOfTheReference) {
   EXPECT_FALSE(report.diagnosis.has_value()) << report.diagnosis->sentence;
 }
 
-// Seen where the loss of all tokens grew by one number, and the loss of an untrained model is nearly
-// the same for all.
+// Seen where the loss of all tokens grew by one number, and the loss of an untrained model is
+// nearly the same for all.
 TEST_F(DiagnosisTest, ANumberAddedToNearlyEqualElementsIsNoFactor) {
   const Matrix values = sum(random_values(512, 1, 0.1), {5.5});
   add_reference("s0/m0/loss/loss/0", values, {8, 64});

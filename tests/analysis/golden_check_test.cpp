@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::off;
 using testing::TemporaryDirectory;
 using testing::TraceBuilder;
 using testing::wavy;
@@ -29,24 +30,8 @@ constexpr std::size_t kHeldElements = 128;
 const std::string kGoldenOutput = "s0/m0/output/a/0";
 const std::string kGoldenBias = "s0/main_grad/a.bias/0";
 
-// `values` with an error of this size, relative to their norm, in a direction of its own.
-std::vector<double> erring(const std::vector<double>& values, double size, double phase) {
-  const std::vector<double> direction = wavy(values.size(), phase);
-  double norm = 0.0;
-  double error = 0.0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    norm += values[i] * values[i];
-    error += direction[i] * direction[i];
-  }
-  std::vector<double> result = values;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    result[i] += direction[i] * size * std::sqrt(norm / error);
-  }
-  return result;
-}
-
-// One output of programs in BF16, where a rounding is 0.0017 of the norm; the reference errs by 2
-// %.
+// One output of programs in BF16, where a rounding is 0.0017 of the norm; the reference errs by
+// 2 %.
 class GoldenCheckTest : public ::testing::Test {
  protected:
   Trace write(const std::string& name, const std::vector<double>& values) {
@@ -81,7 +66,7 @@ class GoldenCheckTest : public ::testing::Test {
 };
 
 TEST_F(GoldenCheckTest, CandidateThatErrsAsTheReferenceDoesIsWithinBound) {
-  const Report report = compare(erring(truth_, 0.02, 1.0), erring(truth_, 0.021, 2.0));
+  const Report report = compare(off(truth_, 0.02, 1.0), off(truth_, 0.021, 2.0));
   EXPECT_FALSE(report.diverged());
   ASSERT_TRUE(report.tensors[0].golden);
   EXPECT_NEAR(report.tensors[0].golden->rho(), 1.05, 1e-3);
@@ -90,7 +75,7 @@ TEST_F(GoldenCheckTest, CandidateThatErrsAsTheReferenceDoesIsWithinBound) {
 
 // Nearer to the reference than another rounding of it is: no other tier can see that.
 TEST_F(GoldenCheckTest, CandidateOfAHigherPrecisionIsTooAccurate) {
-  const Report report = compare(erring(truth_, 0.02, 1.0), erring(truth_, 0.002, 2.0));
+  const Report report = compare(off(truth_, 0.02, 1.0), off(truth_, 0.002, 2.0));
   ASSERT_TRUE(report.diverged());
   const TensorVerdict& tensor = report.tensors[0];
   EXPECT_EQ(tensor.tier, Tier::kGolden);
@@ -108,13 +93,13 @@ TEST_F(GoldenCheckTest, CandidateOfAHigherPrecisionIsTooAccurate) {
 }
 
 TEST_F(GoldenCheckTest, ReferenceThatWasRoundedOnceLeavesNoRoomToBeTooAccurate) {
-  const Report report = compare(erring(truth_, 0.003, 1.0), truth_);
+  const Report report = compare(off(truth_, 0.003, 1.0), truth_);
   EXPECT_FALSE(report.diverged());
 }
 
 TEST_F(GoldenCheckTest, GradientOfAVectorMayBeMuchBetterThanTheReferences) {
   id_ = kGoldenBias;
-  EXPECT_FALSE(compare(erring(truth_, 0.02, 1.0), erring(truth_, 0.002, 2.0)).diverged());
+  EXPECT_FALSE(compare(off(truth_, 0.02, 1.0), off(truth_, 0.002, 2.0)).diverged());
 }
 
 // Symptom: a clean FP8 run of two steps alarmed at the embedding of the second one, whose errors
@@ -128,8 +113,8 @@ TEST_F(GoldenCheckTest, LaterStepsAreToldButNotJudged) {
   };
   const Trace golden = both("golden", truth_);
   options_.golden = &golden;
-  const Report report = diff(both("reference", erring(truth_, 0.02, 1.0)),
-                             both("candidate", erring(truth_, 0.002, 2.0)),
+  const Report report = diff(both("reference", off(truth_, 0.02, 1.0)),
+                             both("candidate", off(truth_, 0.002, 2.0)),
                              options_);
   ASSERT_EQ(report.tensors.size(), 2U);
   EXPECT_TRUE(report.tensors[0].is_finding());
@@ -140,14 +125,14 @@ TEST_F(GoldenCheckTest, LaterStepsAreToldButNotJudged) {
 
 TEST_F(GoldenCheckTest, FewElementsAreNotHeldAgainstIt) {
   truth_ = wavy(32, 0.3);
-  const Report report = compare(erring(truth_, 0.02, 1.0), truth_);
+  const Report report = compare(off(truth_, 0.02, 1.0), truth_);
   EXPECT_FALSE(report.tensors[0].golden);
   EXPECT_FALSE(report.diverged());
 }
 
 // Within the class default of 2 % of the norm, which knows nothing of this tensor.
 TEST_F(GoldenCheckTest, CandidateOfALowerPrecisionIsTooCoarse) {
-  const Report report = compare(erring(truth_, 0.0018, 1.0), erring(truth_, 0.0145, 2.0));
+  const Report report = compare(off(truth_, 0.0018, 1.0), off(truth_, 0.0145, 2.0));
   ASSERT_TRUE(report.diverged());
   EXPECT_EQ(report.tensors[0].symptom, Symptom::kTooCoarse);
   EXPECT_EQ(name_of(report.tensors[0].tier), "golden");
@@ -155,7 +140,7 @@ TEST_F(GoldenCheckTest, CandidateOfALowerPrecisionIsTooCoarse) {
 }
 
 TEST_F(GoldenCheckTest, ExplanationRedoesTheRatio) {
-  const Report report = compare(erring(truth_, 0.02, 1.0), erring(truth_, 0.002, 2.0));
+  const Report report = compare(off(truth_, 0.02, 1.0), off(truth_, 0.002, 2.0));
   const Explanation explanation = explain(report, 0);
   const BoundCheck& check = explanation.checks.back();
   EXPECT_EQ(check.kind, CheckKind::kGolden);
@@ -168,7 +153,7 @@ TEST_F(GoldenCheckTest, ExplanationRedoesTheRatio) {
 // By the triangle inequality no bound may lie below (1 + rho) ||r - g||.
 TEST_F(GoldenCheckTest, ExplanationSaysWhereNoisePassesMovedATensorTooLittle) {
   noise_ = {testing::noise_row(kGoldenOutput, 1e-3, 1e-4)};
-  const Report report = compare(erring(truth_, 0.02, 1.0), erring(truth_, 0.02, 2.5));
+  const Report report = compare(off(truth_, 0.02, 1.0), off(truth_, 0.02, 2.5));
   ASSERT_TRUE(report.diverged());
   EXPECT_THAT(explain(report, 0).sentence, HasSubstr("noise passes moved this tensor too little"));
 }
@@ -190,7 +175,7 @@ TEST_F(GoldenCheckTest, DyadicInputsDemandEqualityWhereTheReferenceRoundsNothing
 TEST_F(GoldenCheckTest, DyadicInputsJudgeNothingWhereTheReferenceRounds) {
   dyadic_ = true;
   precision_ = "f32";
-  const Report report = compare(erring(truth_, 1e-6, 1.0), erring(truth_, 0.5, 2.0));
+  const Report report = compare(off(truth_, 1e-6, 1.0), off(truth_, 0.5, 2.0));
   EXPECT_FALSE(report.diverged());
   EXPECT_EQ(report.tensors[0].status, Status::kNotJudged);
   EXPECT_EQ(report.counts().not_judged, 1U);

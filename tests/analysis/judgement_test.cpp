@@ -48,7 +48,9 @@ std::vector<std::byte> stored(const std::vector<double>& values, ElementType typ
 }
 
 // N(0, 1), as `type` holds it.
-std::vector<double> normal(ElementType type, std::uint64_t seed, std::size_t count = kJudgedElements) {
+std::vector<double> normal(ElementType type,
+                           std::uint64_t seed,
+                           std::size_t count = kJudgedElements) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> distribution;
   std::vector<double> values(count);

@@ -16,6 +16,7 @@ namespace ttrace {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::off;
 using testing::scaled;
 using testing::TemporaryDirectory;
 using testing::Tensor;
@@ -25,22 +26,6 @@ using testing::wavy;
 constexpr std::size_t kForcedElements = 64;
 const std::string kFirst = "s0/m0/output/a/0";
 const std::string kSecond = "s0/m0/output/b/0";
-
-// `values` with an error of the relative size `size` that looks like round-off.
-std::vector<double> off(const std::vector<double>& values, double size, double phase) {
-  const std::vector<double> direction = wavy(values.size(), phase);
-  double norm = 0.0;
-  double error = 0.0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    norm += values[i] * values[i];
-    error += direction[i] * direction[i];
-  }
-  std::vector<double> result = values;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    result[i] += direction[i] * size * std::sqrt(norm / error);
-  }
-  return result;
-}
 
 // Two tensors of a candidate, and what its operators make of its own values, in BF16 terms: one
 // rounding is 0.0017 of the norm.

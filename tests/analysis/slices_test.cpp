@@ -80,7 +80,8 @@ class SumShards : public ::testing::Test {
 };
 
 TEST_F(SumShards, ZigzagRowsOfOneRankAreOneShard) {
-  add(placed({{4, kSlicedRows, {{0, 0, 2}, {2, 6, 2}}}, {kSlicedColumns, kSlicedColumns, {{0, 0, kSlicedColumns}}}}));
+  add(placed({{4, kSlicedRows, {{0, 0, 2}, {2, 6, 2}}},
+              {kSlicedColumns, kSlicedColumns, {{0, 0, kSlicedColumns}}}}));
   const auto shards = run();
   ASSERT_EQ(shards.size(), 1U);
   double expected = 0.0;
@@ -94,8 +95,10 @@ TEST_F(SumShards, ZigzagRowsOfOneRankAreOneShard) {
 }
 
 TEST_F(SumShards, ReplicasAndAddendsOfOneRegionAreOne) {
-  Placement left = placed({{kSlicedRows, kSlicedRows, {{0, 0, kSlicedRows}}}, {3, kSlicedColumns, {{0, 0, 3}}}});
-  const Placement right = placed({{kSlicedRows, kSlicedRows, {{0, 0, kSlicedRows}}}, {3, kSlicedColumns, {{0, 3, 3}}}});
+  Placement left =
+      placed({{kSlicedRows, kSlicedRows, {{0, 0, kSlicedRows}}}, {3, kSlicedColumns, {{0, 0, 3}}}});
+  const Placement right =
+      placed({{kSlicedRows, kSlicedRows, {{0, 0, kSlicedRows}}}, {3, kSlicedColumns, {{0, 3, 3}}}});
   add(left);
   add(right);
   left.partial_count = 2;

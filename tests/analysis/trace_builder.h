@@ -40,6 +40,22 @@ inline std::vector<double> wavy(std::size_t count, double phase = 0.0) {
   return values;
 }
 
+// `values` with an error of the relative size `size` that looks like round-off.
+inline std::vector<double> off(const std::vector<double>& values, double size, double phase) {
+  const std::vector<double> direction = wavy(values.size(), phase);
+  double norm = 0.0;
+  double error = 0.0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    norm += values[i] * values[i];
+    error += direction[i] * direction[i];
+  }
+  std::vector<double> result = values;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    result[i] += direction[i] * size * std::sqrt(norm / error);
+  }
+  return result;
+}
+
 inline std::vector<double> scaled(std::vector<double> values, double factor) {
   for (double& value : values) {
     value *= factor;

@@ -1,5 +1,5 @@
-// What a check costs beyond reference and candidate: noise passes, forced passes and the comparison,
-// in steps of the reference program (BF16, one thread).
+// What a check costs beyond reference and candidate: noise passes, forced passes and the
+// comparison, in steps of the reference program (BF16, one thread).
 #include "bench/figures.h"
 #include "bench/measure.h"
 #include "support/derived_config.h"
@@ -82,22 +82,24 @@ class Programs {
   void run(const Variables& variables) const { static_cast<void>(train(variables, 1 + steps_)); }
 
  private:
-  [[nodiscard]] std::string folder(const std::string& name) const { return folder_ / ("run/" + name); }
+  [[nodiscard]] std::string folder(const std::string& name) const {
+    return folder_ / ("run/" + name);
+  }
 
   [[nodiscard]] double train(Variables variables, int steps) const {
     variables["OMP_NUM_THREADS"] = "1";
     if (variables.contains("TTRACE_PASS")) {
       variables["TTRACE_STEPS"] = "0:" + std::to_string(steps);
     }
-    return seconds_of({std::string(TTRACE_BIN) + "/ttrace_reference",
-                       "--config",
-                       config_,
-                       "--precision",
-                       variables.contains("TTRACE_PRECISION") ? variables.at("TTRACE_PRECISION")
-                                                              : "bf16",
-                       "--steps",
-                       std::to_string(steps)},
-                      variables);
+    return seconds_of(
+        {std::string(TTRACE_BIN) + "/ttrace_reference",
+         "--config",
+         config_,
+         "--precision",
+         variables.contains("TTRACE_PRECISION") ? variables.at("TTRACE_PRECISION") : "bf16",
+         "--steps",
+         std::to_string(steps)},
+        variables);
   }
 
   [[nodiscard]] double compare(const std::string& steps) const {
@@ -117,12 +119,8 @@ class Programs {
                               .environment = variables,
                               .directory = "",
                               .timeout = std::chrono::minutes(10)});
-    TTRACE_CHECK(result.exit_code == 0,
-                 UsageError,
-                 arguments.front(),
-                 " failed: ",
-                 result.err,
-                 result.out);
+    TTRACE_CHECK(
+        result.exit_code == 0, UsageError, arguments.front(), " failed: ", result.err, result.out);
     return result.seconds;
   }
 

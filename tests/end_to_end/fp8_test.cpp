@@ -17,8 +17,7 @@ using nlohmann::json;
 
 // Names and options of megatron_mini.
 const std::vector<std::pair<std::string, std::string>> kLayouts = {
-    {"cp2", "--cp 2"},
-    {"tp2_sp_dp2", "--tp 2 --sp --dp 2"}};
+    {"cp2", "--cp 2"}, {"tp2_sp_dp2", "--tp 2 --sp --dp 2"}};
 
 class Fp8 : public ::testing::TestWithParam<std::string> {};
 

@@ -54,7 +54,8 @@ const Regression kRegressions[] = {
      "precision=fp8 seed=748 recipe=2 dp=2 layers=1 micro_batches=2 swiglu=1 ffn=64"},
     {"rows_of_two_micro_batches",
      "an expert's activation was said to take the linear's result of another micro-batch",
-     "precision=f64 seed=114 ep=2 top_k=2 experts=6 dp=2 layers=1 micro_batches=2 batch=2 swiglu=1"},
+     "precision=f64 seed=114 ep=2 top_k=2 experts=6 dp=2 layers=1 micro_batches=2 batch=2 "
+     "swiglu=1"},
 };
 
 INSTANTIATE_TEST_SUITE_P(FuzzLayouts,

@@ -299,8 +299,7 @@ TEST(RowsOfAScope, WhatTheyAreTakenFromIsOfTheSameMicrobatch) {
   Holder root;
   const Captured captured = trace_step(root, [&](Step& step) {
     const auto microbatch = step.microbatch(3);
-    const Rows rows{
-        .index = {1, 4, 0}, .size = 5, .microbatch = {3, 2, 3}, .microbatches = {2, 3}};
+    const Rows rows{.index = {1, 4, 0}, .size = 5, .microbatch = {3, 2, 3}, .microbatches = {2, 3}};
     at::Tensor x;
     {
       Scope scope(root, "linear");

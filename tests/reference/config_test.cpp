@@ -157,7 +157,8 @@ TEST_F(ConfigFile, ImpossibleValuesAreRefused) {
               HasSubstr("model.sequence is 3; with packed documents it must be at least 4"));
   EXPECT_THAT(refusal("clip: 1.0", "clip: 0"), HasSubstr("optimizer.clip is 0"));
   EXPECT_THAT(refusal("activation: swiglu", "activation: relu"), HasSubstr("use gelu or swiglu"));
-  EXPECT_THAT(refusal("precision: bf16", "precision: f16"), HasSubstr("use f64, f32, bf16, fp8 or fp8_f32"));
+  EXPECT_THAT(refusal("precision: bf16", "precision: f16"),
+              HasSubstr("use f64, f32, bf16, fp8 or fp8_f32"));
   EXPECT_THAT(refusal("precision: bf16", "precision: fp8\nfp8: {history: 0}"),
               HasSubstr("fp8.history is 0"));
   EXPECT_THAT(refusal("precision: bf16", "precision: fp8\nfp8: {bf16_ends: -1}"),

@@ -99,7 +99,8 @@ void train(const Options& options) {
   const ttrace::Layout layout{.rank = options.rank, .world_size = options.world, .axes = {}};
   ttrace::fill_parameters(parameters, layout, ttrace::Annotations(), 1);
 
-  tracer.describe({.model = {{"hidden", "64"}}, .data = {}, .versions = {}, .precision = precision});
+  tracer.describe(
+      {.model = {{"hidden", "64"}}, .data = {}, .versions = {}, .precision = precision});
   tracer.attach(*net, layout, ttrace::Annotations());
   tracer.load_parameters();
   for (int iteration = 0; iteration < options.steps; ++iteration) {

@@ -17,7 +17,8 @@ double number(const Json& value) {
 }
 
 bool is_finding(const Json& tensor) {
-  static const std::set<std::string> harmless = {"within", "incomplete", "behind_flip", "inherited"};
+  static const std::set<std::string> harmless = {
+      "within", "incomplete", "behind_flip", "inherited"};
   return !tensor.at("allowed").get<bool>() &&
          !harmless.contains(tensor.at("status").get<std::string>());
 }

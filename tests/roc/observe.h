@@ -10,9 +10,8 @@
 
 namespace ttrace::roc {
 
-// Adds the tiers that `report` has (by their names there), those of them that found something by their own
-// figures, though another one may have folded it, and
-// kAnyTier.
+// Adds the tiers that `report` has (by their names there), those of them that found something by
+// their own figures, though another one may have folded it, and kAnyTier.
 void add_tiers(const nlohmann::json& report, Observation& observation);
 
 // Adds the rules that people use today, by their names.

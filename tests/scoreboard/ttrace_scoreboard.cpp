@@ -157,7 +157,8 @@ int run(int argc, char** argv) {
            "runs raise an alarm; else 1; 2 for\nbad usage.\n";
     return 0;
   }
-  return score(read_options(values, options, filter, precision), testing::command_text("scoreboard", argc, argv));
+  return score(read_options(values, options, filter, precision),
+               testing::command_text("scoreboard", argc, argv));
 }
 
 }  // namespace
