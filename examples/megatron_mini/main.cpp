@@ -115,12 +115,12 @@ int run(megatron_mini::MpiRuntime& runtime, int argc, char** argv) {
   }
   const megatron_mini::Options options = plan->options;
   const Parallel parallel = groups_of(runtime, *plan);
-  // As many digits as the losses of this precision have.
-  const int digits = plan->config.precision == megatron_mini::Precision::kF64 ? 17 : 9;
   std::optional<Trainer> trainer;
   if (!all_succeed(world, [&] { trainer.emplace(std::move(*plan), parallel); })) {
     return kBadInput;
   }
+  // As many digits as the losses of this precision have.
+  const int digits = trainer->precision() == megatron_mini::Precision::kF64 ? 17 : 9;
   train(*trainer, options, world.rank, digits);
   return 0;
 }

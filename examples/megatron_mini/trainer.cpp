@@ -119,6 +119,7 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
       parallel_(parallel),
       bugs_(plan_.options.bugs),
       session_(ttrace::Session::from_environment()) {
+  plan_.config.precision = parse_precision(session_.precision(name_of(plan_.config.precision)));
   const auto& config = plan_.config;
   check_divisible(config.model, parallel_);
   Blueprint blueprint{.model = config.model,

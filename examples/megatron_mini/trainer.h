@@ -66,6 +66,8 @@ class Trainer {
   void start();
   // One iteration, from 0. All ranks.
   StepResult train_step(std::int64_t iteration);
+  // The configuration's, or what `ttrace check` asks for.
+  [[nodiscard]] Precision precision() const { return plan_.config.precision; }
 
  private:
   // What this rank adds: to the step's loss, which kPerToken divides by the tokens at the end.

@@ -94,6 +94,16 @@ TEST(GoldenPass, LinearsThatQuietlyRanInBf16AreTooAccurateForFp8) {
   EXPECT_THAT(explained.out, HasSubstr("rho = ||c - g|| / ||r - g|| = "));
 }
 
+// In BF16 no tier sees as little.
+TEST(LogicPass, FactorOfABillionthIsFoundWhereBothProgramsComputeInFp64) {
+  const SmallRun run({}, "bf16");
+  const ProcessResult result = run.check(
+      "scaled", "--tp 2 --mutant operator_scale --mutant-size 1e-9", {"--precision", "f64"});
+  EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+  const json first = run.report("scaled")["first_divergence"];
+  EXPECT_EQ(first["id"], "s0/m0/output/decoder.layers.0.mlp.linear_fc2/0") << first;
+}
+
 // Name, changes of the configuration, layout.
 struct DyadicCase {
   std::string name;
@@ -137,8 +147,9 @@ TEST(DyadicPass, FactorOfAMillionthIsFoundAtItsOperator) {
   EXPECT_EQ(first["symptom"], "not_exact");
 }
 
+// Both programs say BF16 and follow the precision that the pass asks for.
 TEST(DyadicPass, MissingAllReduceIsFoundAtItsOperator) {
-  const SmallRun run({}, "f32");
+  const SmallRun run({}, "bf16");
   const ProcessResult result =
       run.check("missing", "--tp 2 --bug tp-forward-allreduce", {"--dyadic"});
   EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
