@@ -1,6 +1,6 @@
-# ttrace_joined_sources(target): eight files of the target are compiled as one, which parses the headers
-# that they share (GoogleTest, JSON, Boost) and instantiates their templates once: a third of the time.
-# Names in the files' anonymous namespaces must differ.
-function(ttrace_joined_sources target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+# ttrace_joined_sources(target count): `count` files of the target are compiled as one, which parses the
+# headers that they share (LibTorch, GoogleTest, JSON, Boost) and instantiates their templates once: a
+# third of the time. Names in the files' anonymous namespaces must differ.
+function(ttrace_joined_sources target count)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${count})
 endfunction()

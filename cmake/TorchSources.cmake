@@ -1,8 +1,7 @@
 # ttrace_torch_sources(target): the target's files include LibTorch.
 #
 # Its widest headers are parsed once for all targets and not once for every file, which with GCC 12 cuts
-# a file from 11 to 5 seconds, and four files of a target are compiled as one, which instantiates its
-# templates once: names in their anonymous namespaces must differ. Files still include what they use:
+# a file from 11 to 5 seconds, and four files of a target are compiled as one. Files still include what they use:
 # the asan preset builds without precompiled headers, as does -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON, for
 # those who want ccache to serve several checkouts.
 
@@ -19,7 +18,7 @@ target_precompile_headers(ttrace_torch_headers PRIVATE
   <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <torch/nn/module.h>)
 
 function(ttrace_torch_sources target)
-  set_target_properties(${target} PROPERTIES
-    JOB_POOL_COMPILE torch_pool UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+  set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_pool)
+  ttrace_joined_sources(${target} 4)
   target_precompile_headers(${target} REUSE_FROM ttrace_torch_headers)
 endfunction()

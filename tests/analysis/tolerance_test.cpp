@@ -22,13 +22,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::kInf;
 using ::testing::Not;
 using testing::Tensor;
 using testing::TraceBuilder;
 using testing::wavy;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 ToleranceCheck check(const Tolerance& tolerance,
                      const std::vector<double>& reference,

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -20,6 +21,7 @@
 
 namespace ttrace::testing {
 
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
 inline constexpr auto kOutput = "s0/m0/output/fc/0";  // wherever one tensor is enough
 
 // A tensor of one rank. Without shape it has one dimension, without placement it is whole.

@@ -19,6 +19,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::kInf;
 using testing::kOutput;
 using testing::noise_row;
 using testing::part;
@@ -29,7 +30,6 @@ using testing::TraceBuilder;
 using testing::wavy;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 // A reference with noise, and a candidate of two tensor-parallel ranks.
 class Verdict : public ::testing::Test {
@@ -216,7 +216,7 @@ TEST_F(Verdict, ExactlyReproducedTensorsMustBeEqual) {
   EXPECT_EQ(tensor.tier, Tier::kT2);
   EXPECT_EQ(tensor.symptom, Symptom::kNotEqual);
   EXPECT_EQ(tensor.bound_source, "reproduced exactly by 5 noise passes");
-  EXPECT_EQ(tensor.comparison->ratio(), kInfinite);
+  EXPECT_EQ(tensor.comparison->ratio(), kInf);
   EXPECT_THAT(tensor.cause, HasSubstr("1 of 8 elements differ"));
 }
 
@@ -370,9 +370,9 @@ TEST_F(Verdict, NanThatOnlyTheCandidateHasNamesItsRank) {
 }
 
 TEST_F(Verdict, InfOnBothSidesIsFineButItsSignMatters) {
-  reference_.add(0, {kOutput, {1, -kInfinite}}).add(0, {"s0/m0/output/b/0", {1, -kInfinite}});
-  candidate_.add_everywhere({kOutput, {1, -kInfinite}});
-  candidate_.add_everywhere({"s0/m0/output/b/0", {1, kInfinite}});
+  reference_.add(0, {kOutput, {1, -kInf}}).add(0, {"s0/m0/output/b/0", {1, -kInf}});
+  candidate_.add_everywhere({kOutput, {1, -kInf}});
+  candidate_.add_everywhere({"s0/m0/output/b/0", {1, kInf}});
   EXPECT_EQ(verdict().status, Status::kWithin);
   EXPECT_EQ(report_.tensors[1].cause, "1 element NaN or Inf unlike the reference's, first at [1]");
 }
