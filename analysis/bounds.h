@@ -99,6 +99,7 @@ struct SliceBound {
   double added_squared = 0.0;          // a few flips of the largest element
   double relative_squared = 0.0;       // least squared noise over sum r^2 of the part
   double limit = 0.0;                  // of a slice
+  double row_limit = 0.0;              // of all leading dimensions together; 0: as of a slice
   double group_limit = 0.0;            // of a head or a shard
 };
 

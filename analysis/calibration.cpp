@@ -55,11 +55,12 @@ void add_comparison(const TensorVerdict& tensor, RunMaxima& maxima) {
 void add_residual(const TensorVerdict& tensor, RunMaxima& maxima) {
   const OperatorResidual& residual = *tensor.residual;
   const auto add = [&](Statistic statistic, double value) {
-    raise(maxima, tensor.tensor_class, statistic, value);
+    raise(maxima, residual.tensor_class, statistic, value);
   };
   add(Statistic::kOperator, residual.residual());
   if (residual.slice) {
     add(Statistic::kOperatorSlice, residual.slice->slice_q);
+    add(Statistic::kOperatorRow, residual.slice->row_q);
     add(Statistic::kOperatorGroup, residual.slice->group_q);
   }
   if (residual.in_noise) {

@@ -17,8 +17,9 @@ struct Row {
   std::string_view name;
   double default_factor = 0.0;
   // Whole tensor, slice, group, factor; 0: not judged.
-  std::array<double, 4> reference{};                           // T2
-  std::array<double, 4> own_operators = {2.0, 4.5, 3.0, 8.0};  // T1
+  std::array<double, 4> reference{};  // T2
+  // Whole tensor, slice, row, group, factor.
+  std::array<double, 5> own_operators = {2.0, 4.5, 2.75, 3.0, 8.0};  // T1
 };
 
 // Of rho = ||c - g|| / ||r - g||. Smallest and largest in the first step of clean runs of random
@@ -41,7 +42,7 @@ constexpr std::array kRows = {
         "input gradient",
         40.0,
         {2.0, 10.0, 4.6, 8.0},
-        {4.0, 0.0, 0.0, 8.0}},
+        {4.0, 0.0, 0.0, 0.0, 8.0}},
     Row{TensorClass::kWeightGradient, "weight gradient", 40.0, {2.0, 10.0, 4.6, 8.0}},
     Row{TensorClass::kVector, "vector", 100.0, {4.0, 0.0, 0.0, 0.0}},
     Row{TensorClass::kOptimizerMatrix, "optimizer result", 400.0, {2.0, 0.0, 0.0, 0.0}},
@@ -51,8 +52,15 @@ constexpr std::array kRows = {
     Row{TensorClass::kScalar, "scalar", 40.0, {10.0, 0.0, 0.0, 0.0}},
 };
 
-constexpr std::array<std::string_view, kStatistics.size()> kStatisticNames = {
-    "T2 q", "T2 slice", "T2 group", "T2 factor", "T1 r", "T1 slice", "T1 group", "T1 factor"};
+constexpr std::array<std::string_view, kStatistics.size()> kStatisticNames = {"T2 q",
+                                                                              "T2 slice",
+                                                                              "T2 group",
+                                                                              "T2 factor",
+                                                                              "T1 r",
+                                                                              "T1 slice",
+                                                                              "T1 row",
+                                                                              "T1 group",
+                                                                              "T1 factor"};
 
 const Row& row_of(TensorClass tensor_class) {
   return kRows[static_cast<std::size_t>(tensor_class)];

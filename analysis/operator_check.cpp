@@ -133,6 +133,9 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
                              const Trace& candidate,
                              const Limits& limits)
     : wide_(traces.wide), native_(traces.native), limits_(limits) {
+  const Section& layout = candidate.manifest().layout;
+  const auto ring = layout.find("cp");
+  cuts_sequences_ = ring != layout.end() && ring->second != "1";
   std::set<std::string> with_addends;
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
@@ -189,6 +192,33 @@ double OperatorCheck::squared_other_grid(const Match& match, const Statistics& s
              : 0.0;
 }
 
+// Gradients of an attention core's inputs are those of any module's but where a ring adds them up.
+TensorClass OperatorCheck::operator_class(const TensorId& id, std::size_t dimensions) const {
+  const TensorClass tensor_class = class_of(id.kind, dimensions);
+  return tensor_class == TensorClass::kInputGradient && !cuts_sequences_
+             ? TensorClass::kActivationGradient
+             : tensor_class;
+}
+
+double OperatorCheck::rounding(const Match& match,
+                               const MergeResult& candidate,
+                               const Statistics& statistics) const {
+  const ElementType type = match.candidate.front().record->type;
+  const double unit = default_unit(type);
+  const double usual = unit * std::sqrt(statistics.candidate_squared);
+  const bool is_update = match.id.kind == Kind::kMaster || match.id.kind == Kind::kParamNext;
+  if (!is_update || unit == rounding_error(type)) {
+    return usual;
+  }
+  TensorId before = match.id;
+  before.kind = Kind::kParam;
+  const std::span<const Shard> parameter = native_.of(before);
+  const auto step = parameter.empty() ? std::nullopt : statistics_of(merge(parameter), candidate);
+  return step ? std::hypot(std::sqrt(2.0 * statistics.candidate_squared) * rounding_error(type),
+                           unit * step->error_norm())
+              : usual;
+}
+
 std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                                                        const MergeResult& candidate,
                                                        bool other_grid,
@@ -216,15 +246,18 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   result.norm = error->reference_norm();
   result.bit_equal = equal_part(twin, candidate);
   const ElementType type = match.candidate.front().record->type;
-  const double unit = default_unit(type) * (other_grid ? kLargestOverUsualRounding : 1.0);
-  result.rounding = unit * std::sqrt(error->candidate_squared);
+  const double coarser = other_grid ? kLargestOverUsualRounding : 1.0;
+  const double unit = default_unit(type) * coarser;
+  result.rounding = coarser * rounding(match, candidate, *error);
   result.structure = std::sqrt(squared_addends(match) + squared_sums(match, *error) +
                                squared_unseen_addends(match, *error) +
                                (other_grid ? squared_other_grid(match, *error) : 0.0));
   result.factor = error->factor();
   result.native_factor = own->factor();
-  const TensorClass tensor_class = class_of(match.id.kind, expected.shape.size());
-  const auto limit = [&](Statistic statistic) { return limits_.of({tensor_class, statistic}); };
+  result.tensor_class = operator_class(match.id, expected.shape.size());
+  const auto limit = [&](Statistic statistic) {
+    return limits_.of({result.tensor_class, statistic});
+  };
   result.limit = limit(Statistic::kOperator);
   // FP8 codes that flip on another grid change a few rows only, and by a few large steps.
   if (result.error > 0.0 && !(other_grid && quantises_)) {
@@ -232,6 +265,7 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
     const Parts parts{pair, sum_slices(pair), sum_slices(pair_of(expected, twin))};
     SliceBound of_parts;
     of_parts.limit = limit(Statistic::kOperatorSlice);
+    of_parts.row_limit = limit(Statistic::kOperatorRow);
     of_parts.group_limit = limit(Statistic::kOperatorGroup);
     if (of_parts.limit > 0.0) {
       result.slice = compare_slices(result, parts, of_parts, match, head);

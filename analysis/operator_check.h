@@ -29,6 +29,14 @@
 // where n was not, the same in a whole column (a product before its bias is added); a factor in all
 // slices alike makes it small against a. u32 is a rounding of f32, in which programs keep factors.
 //
+// What an optimizer makes of parameters in F32 or F64 is no sum: two roundings of its own, the
+// decay and the step, and u of the step itself, whose factors a program may have computed in any
+// way:
+//
+//   u ||c||  becomes  (2 (u_1 ||c||)^2 + (u ||c - p||)^2)^(1/2)
+//
+// with p the parameter at the start of the step and u_1 the relative error of one rounding.
+//
 // Where candidate and reference store different multiples of a gradient (a data-parallel size of 3
 // in the loss scale), they round on different grids: u is then the largest error of one rounding,
 // because equal elements all have the same one, |a| may be that much more, and with FP8 e^2 has a
@@ -83,6 +91,10 @@ class OperatorCheck {
                                                         std::int64_t head = 0) const;
 
  private:
+  [[nodiscard]] TensorClass operator_class(const TensorId& id, std::size_t dimensions) const;
+  [[nodiscard]] double rounding(const Match& match,
+                                const MergeResult& candidate,
+                                const Statistics& statistics) const;
   [[nodiscard]] double squared_sums(const Match& match, const Statistics& statistics) const;
   [[nodiscard]] double squared_unseen_addends(const Match& match,
                                               const Statistics& statistics) const;
@@ -94,6 +106,7 @@ class OperatorCheck {
   std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
   std::map<std::string, ElementType> without_addends_;  // parameters by path
   bool quantises_ = false;                              // the candidate has FP8 scales
+  bool cuts_sequences_ = false;  // an attention core's inputs come from several ranks
 };
 
 // Findings of T2 whose own operators are right become inherited: something that comes before is

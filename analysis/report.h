@@ -83,6 +83,7 @@ struct SliceComparison {
   double q = 0.0;          // error over its own noise scale
   double bound = 0.0;
   double slice_q = 0.0;  // largest of any row or index of a dimension
+  double row_q = 0.0;    // largest of any row, where rows have a limit of their own
   double group_q = 0.0;  // largest of any head or shard
 
   [[nodiscard]] bool beyond() const { return error > bound; }
@@ -155,6 +156,7 @@ struct Comparison {
 
 // What a tensor's own operators got wrong; see operator_check.h. Norms are Frobenius norms.
 struct OperatorResidual {
+  TensorClass tensor_class = TensorClass::kActivation;  // whose limits hold, see operator_class()
   double error = 0.0;                             // ||c - f||
   double native = 0.0;                            // ||n - f||
   double rounding = 0.0;                          // u ||c||

@@ -110,6 +110,7 @@ class Search {
     look_at_heads();
     look_at_shards();
     worst_.slice_q = slice_q_;
+    worst_.row_q = row_q_;
     worst_.group_q = group_q_;
     return std::move(worst_);
   }
@@ -149,17 +150,25 @@ class Search {
 
   [[nodiscard]] SliceComparison slice(const Slicing& slicing, std::int64_t number) const {
     const std::size_t at = slicing.first + static_cast<std::size_t>(number);
-    return compare(
-        slices_.sums[at], noise_.slices[at], noise_.largest_slices[at], context_.bound.limit);
+    const double limit = has_own_limit(slicing) ? context_.bound.row_limit : context_.bound.limit;
+    return compare(slices_.sums[at], noise_.slices[at], noise_.largest_slices[at], limit);
+  }
+
+  [[nodiscard]] bool is_of_rows(const Slicing& slicing) const {
+    return slicing.dim >= pair_.shape.size();
+  }
+  [[nodiscard]] bool has_own_limit(const Slicing& slicing) const {
+    return is_of_rows(slicing) && context_.bound.row_limit > 0.0;
   }
 
   void look_at(const Slicing& slicing) {
     std::int64_t found = -1;
+    double& largest = has_own_limit(slicing) ? row_q_ : slice_q_;
     for (std::int64_t i = 0; i < slicing.count; ++i) {
-      found = offer(slice(slicing, i), slice_q_) ? i : found;
+      found = offer(slice(slicing, i), largest) ? i : found;
     }
     if (found >= 0) {
-      slicing.dim < pair_.shape.size() ? name_indices(slicing, found) : name_row(found);
+      is_of_rows(slicing) ? name_row(found) : name_indices(slicing, found);
     }
   }
 
@@ -275,6 +284,7 @@ class Search {
   SliceComparison worst_;
   bool has_any_ = false;
   double slice_q_ = 0.0;
+  double row_q_ = 0.0;
   double group_q_ = 0.0;
 };
 

@@ -223,6 +223,8 @@ void Capture::loss(const std::shared_ptr<MicrobatchState>& microbatch,
     commit_pending();
     const TensorId id = recorder_.next_id({Kind::kLoss, "loss"}, microbatch.get());
     expect(watch(per_token, microbatch, false), id, Kind::kGradOutput);
+    // What a loss function sums over ranks (of exponentials) is no addend of the loss.
+    std::erase_if(sums_, [](const OpenSum& open) { return !open.backward && open.module.empty(); });
     recorder_.record(id, per_token, {microbatch.get()});
   });
 }
@@ -568,15 +570,16 @@ void Capture::note_sum(const CollectiveCall& call, const at::Tensor& input) {
   const OpenScope* scope = innermost_scope();
   const at::NoGradGuard no_grad;
   const double norm = input.norm(2, at::kDouble).item<double>();
-  sums_.push_back({scope != nullptr && !in_backward() ? scope->path : "",
+  sums_.push_back({in_backward(),
+                   scope != nullptr && !in_backward() ? scope->path : "",
                    call.operation == CollectiveOperation::kAllReduce ? input.numel()
                                                                      : input.numel() / call.size,
                    {{}, element_type_of(input).value(), call.size, norm * norm}});
 }
 
 void Capture::settle_sums(const TensorId& id, const std::string& module, std::int64_t elements) {
-  std::erase_if(sums_, [&](OpenSum& open) {
-    if (open.module != module || open.elements != elements) {
+  std::erase_if(sums_, [&, backward = in_backward()](OpenSum& open) {
+    if (open.backward != backward || open.module != module || open.elements != elements) {
       return false;
     }
     open.sum.id = id;

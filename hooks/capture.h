@@ -251,12 +251,13 @@ class Capture : public std::enable_shared_from_this<Capture> {
 
   // A sum over ranks that has begun and that no record holds yet.
   struct OpenSum {
-    std::string module;         // of the innermost scope; empty in backward
+    bool backward = false;
+    std::string module;         // of the innermost scope; empty in backward and outside of scopes
     std::int64_t elements = 0;  // of this rank's part of the result
     RoundedSum sum;             // without id
   };
   void note_sum(const CollectiveCall& call, const at::Tensor& input);
-  // Gives the open sums that went into a record of `elements` elements its id.
+  // Gives the open sums of this direction that went into a record of `elements` elements its id.
   void settle_sums(const TensorId& id, const std::string& module, std::int64_t elements);
   void settle_gradients();
 
