@@ -182,7 +182,7 @@ double OperatorCheck::squared_unseen_addends(const Match& match,
 double OperatorCheck::squared_other_grid(const Match& match, const Statistics& statistics) const {
   const bool follows_from_quantised_gradients =
       match.id.kind == Kind::kGradOutput || match.id.kind == Kind::kGradInput ||
-      match.id.kind == Kind::kParamGrad ||
+      match.id.kind == Kind::kParamGrad || match.id.kind == Kind::kOperand ||
       (match.id.kind == Kind::kMainGrad && without_addends_.contains(match.id.path));
   return quantises_ && follows_from_quantised_gradients
              ? squared(rounding_error(ElementType::kE5M2)) * statistics.candidate_squared
@@ -223,7 +223,7 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                                (other_grid ? squared_other_grid(match, *error) : 0.0));
   result.factor = error->factor();
   result.native_factor = own->factor();
-  const TensorClass tensor_class = class_of(match.id.kind, expected.shape.size());
+  const TensorClass tensor_class = class_of(match.id, expected.shape.size());
   const auto limit = [&](Statistic statistic) { return limits_.of({tensor_class, statistic}); };
   result.limit = limit(Statistic::kOperator);
   // FP8 codes that flip on another grid change a few rows only, and by a few large steps.

@@ -108,16 +108,19 @@ TEST(Limits, InFp8ScalarsAreRoundedAsInBf16) {
 }
 
 TEST(Limits, GradientsOfOneDimensionAreVectors) {
-  EXPECT_EQ(class_of(Kind::kMainGrad, 1), TensorClass::kVector);
-  EXPECT_EQ(class_of(Kind::kMainGrad, 2), TensorClass::kWeightGradient);
-  EXPECT_EQ(class_of(Kind::kExpAvgSq, 1), TensorClass::kVector);
-  EXPECT_EQ(class_of(Kind::kMaster, 1), TensorClass::kOptimizerVector);
-  EXPECT_EQ(class_of(Kind::kParamNext, 2), TensorClass::kOptimizerMatrix);
-  EXPECT_EQ(class_of(Kind::kOutput, 1), TensorClass::kActivation);
-  EXPECT_EQ(class_of(Kind::kGradOutput, 3), TensorClass::kActivationGradient);
-  EXPECT_EQ(class_of(Kind::kGradInput, 3), TensorClass::kInputGradient);
-  EXPECT_EQ(class_of(Kind::kScale, 0), TensorClass::kScale);
-  EXPECT_EQ(class_of(Kind::kAmaxHistory, 1), TensorClass::kScale);
+  EXPECT_EQ(class_of(TensorId{.kind = Kind::kMainGrad}, 1), TensorClass::kVector);
+  EXPECT_EQ(class_of(TensorId{.kind = Kind::kMainGrad}, 2), TensorClass::kWeightGradient);
+  EXPECT_EQ(class_of(TensorId{.kind = Kind::kExpAvgSq}, 1), TensorClass::kVector);
+  EXPECT_EQ(class_of(TensorId{.kind = Kind::kMaster}, 1), TensorClass::kOptimizerVector);
+  EXPECT_EQ(class_of(TensorId{.kind = Kind::kParamNext}, 2), TensorClass::kOptimizerMatrix);
+  EXPECT_EQ(class_of(TensorId{.kind = Kind::kOutput}, 1), TensorClass::kActivation);
+  EXPECT_EQ(class_of(TensorId{.kind = Kind::kGradOutput}, 3), TensorClass::kActivationGradient);
+  EXPECT_EQ(class_of(TensorId{.kind = Kind::kGradInput}, 3), TensorClass::kInputGradient);
+  EXPECT_EQ(class_of(TensorId{.kind = Kind::kScale}, 0), TensorClass::kScale);
+  EXPECT_EQ(class_of(TensorId{.kind = Kind::kAmaxHistory}, 1), TensorClass::kScale);
+  EXPECT_EQ(class_of(TensorId{.kind = Kind::kOperand, .slot = 1}, 2), TensorClass::kActivation);
+  EXPECT_EQ(class_of(TensorId{.kind = Kind::kOperand, .slot = 2}, 3),
+            TensorClass::kActivationGradient);
 }
 
 TEST(Ulp, OfAPowerOfTwoFormatIsTheNumberItself) {
