@@ -11,6 +11,7 @@ namespace ttrace {
 namespace {
 
 constexpr std::array kFormats = {ElementType::kE4M3, ElementType::kE5M2};
+using PerFormat = std::array<bool, kFormats.size()>;
 constexpr double kOffCode = 0x1p-8;  // what storing a value may take it from its code
 
 using Shape = std::vector<std::int64_t>;
@@ -38,12 +39,13 @@ class Row {
     }
   }
 
-  // `scale_of(i)`: number of the i-th element's scale.
+  // `scale_of(i)`: number of the i-th element's scale. Codes are those of `formats` alone.
   template <class ScaleOf>
   void read(const MergeResult& tensor,
             std::int64_t first,
             const std::vector<double>& scales,
-            const ScaleOf& scale_of) {
+            const ScaleOf& scale_of,
+            const PerFormat& formats) {
     const auto size = std::ssize(values_);
     const std::byte* start =
         tensor.bytes.data() + static_cast<std::size_t>(first) * element_size(tensor.type);
@@ -52,8 +54,10 @@ class Row {
       quotients_[i] = values_[i] == 0.0 ? 0.0 : values_[i] / scales[scale_of(i)];
     }
     for (std::size_t format = 0; format < kFormats.size(); ++format) {
-      from_double(kFormats.at(format), quotients_.data(), size, bytes_.data());
-      to_double(kFormats.at(format), bytes_.data(), size, codes_.at(format).data());
+      if (formats.at(format)) {
+        from_double(kFormats.at(format), quotients_.data(), size, bytes_.data());
+        to_double(kFormats.at(format), bytes_.data(), size, codes_.at(format).data());
+      }
     }
   }
   [[nodiscard]] double code(std::size_t format, std::size_t i) const {
@@ -73,40 +77,47 @@ class Row {
   std::array<std::vector<double>, kFormats.size()> codes_;  // nearest numbers, by format
 };
 
-// By format.
+// Of the formats that the side may still have; what is counted of the others is of no use.
 struct SideCounts {
-  std::array<bool, kFormats.size()> is_format = {true, true};
+  PerFormat is_format = {true, true};
   std::array<std::int64_t, kFormats.size()> saturated{};
-  std::int64_t zero = 0;
+  std::array<std::int64_t, kFormats.size()> zero{};
 
-  void add(const Row& row, std::size_t i) {
+  void add(const Row& row, std::size_t size) {
     for (std::size_t format = 0; format < kFormats.size(); ++format) {
-      is_format.at(format) = is_format.at(format) && row.is_code(format, i);
-      saturated.at(format) +=
-          std::abs(row.code(format, i)) == largest_of(kFormats.at(format)) ? 1 : 0;
+      const double largest = largest_of(kFormats.at(format));
+      for (std::size_t i = 0; is_format.at(format) && i < size; ++i) {
+        const double code = row.code(format, i);
+        is_format.at(format) = row.is_code(format, i);
+        saturated.at(format) += std::abs(code) == largest ? 1 : 0;
+        zero.at(format) += code == 0.0 ? 1 : 0;
+      }
     }
-    zero += row.code(0, i) == 0.0 && row.code(1, i) == 0.0 ? 1 : 0;
   }
   [[nodiscard]] bool is_either() const { return is_format[0] || is_format[1]; }
   [[nodiscard]] std::size_t format() const { return is_format[1] ? 1 : 0; }
 };
 
-// What both sides hold, element by element.
 struct PairCounts {
   SideCounts reference;
   SideCounts candidate;
   std::array<std::int64_t, kFormats.size()> equal{};
 
-  // `power`: to take out of the candidate's code.
-  void add(const Row& expected, const Row& found, double power, std::size_t i) {
-    reference.add(expected, i);
-    candidate.add(found, i);
+  // `power_of(i)`: to take out of the candidate's code.
+  template <class PowerOf>
+  void add(const Row& expected, const Row& found, const PowerOf& power_of, std::size_t size) {
+    reference.add(expected, size);
+    candidate.add(found, size);
     for (std::size_t format = 0; format < kFormats.size(); ++format) {
-      const double left = expected.code(format, i);
-      const double right = found.code(format, i) * power;
-      equal.at(format) += left == right || (std::isnan(left) && std::isnan(right)) ? 1 : 0;
+      const bool both = reference.is_format.at(format) && candidate.is_format.at(format);
+      for (std::size_t i = 0; both && i < size; ++i) {
+        const double left = expected.code(format, i);
+        const double right = found.code(format, i) * power_of(i);
+        equal.at(format) += left == right || (std::isnan(left) && std::isnan(right)) ? 1 : 0;
+      }
     }
   }
+  [[nodiscard]] bool are_codes() const { return reference.is_either() && candidate.is_either(); }
 };
 
 std::vector<double> doubles(const MergeResult& tensor) {
@@ -161,16 +172,20 @@ PairCounts count(const Quantised& reference,
   Row expected(static_cast<std::size_t>(width));
   Row found(static_cast<std::size_t>(width));
   PairCounts counts;
-  for (std::int64_t row = 0; row < rows; ++row) {
+  for (std::int64_t row = 0; row < rows && counts.are_codes(); ++row) {
     const std::size_t first = is_one ? 0 : first_scale(row, shape, reference.scales.shape, blocks);
     const auto scale_of = [&](std::size_t i) {
       return is_one ? 0 : first + i / static_cast<std::size_t>(blocks.back());
     };
-    expected.read(reference.values, row * width, scales.reference, scale_of);
-    found.read(candidate.values, row * width, scales.candidate, scale_of);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(width); ++i) {
-      counts.add(expected, found, scales.powers[scale_of(i)], i);
-    }
+    expected.read(
+        reference.values, row * width, scales.reference, scale_of, counts.reference.is_format);
+    found.read(
+        candidate.values, row * width, scales.candidate, scale_of, counts.candidate.is_format);
+    counts.add(
+        expected,
+        found,
+        [&](std::size_t i) { return scales.powers[scale_of(i)]; },
+        static_cast<std::size_t>(width));
   }
   return counts;
 }
@@ -228,7 +243,7 @@ std::optional<CodesComparison> compare_codes(const Quantised& reference,
   const PairCounts counts = count(reference, candidate, scales, *blocks);
   const SideCounts& left = counts.reference;
   const SideCounts& right = counts.candidate;
-  if (!left.is_either() || !right.is_either()) {
+  if (!counts.are_codes()) {
     return std::nullopt;
   }
   std::size_t of_reference = left.format();
@@ -241,8 +256,10 @@ std::optional<CodesComparison> compare_codes(const Quantised& reference,
   }
   CodesComparison result;
   result.elements = element_count(reference.values.shape);
-  result.reference = {kFormats.at(of_reference), left.saturated.at(of_reference), left.zero};
-  result.candidate = {kFormats.at(of_candidate), right.saturated.at(of_candidate), right.zero};
+  result.reference = {
+      kFormats.at(of_reference), left.saturated.at(of_reference), left.zero.at(of_reference)};
+  result.candidate = {
+      kFormats.at(of_candidate), right.saturated.at(of_candidate), right.zero.at(of_candidate)};
   result.equal = of_reference == of_candidate ? counts.equal.at(of_reference) : 0;
   result.scales = std::ssize(scales.powers);
   result.multiples = result.scales - std::ranges::count(scales.powers, 1.0);

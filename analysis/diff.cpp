@@ -171,9 +171,8 @@ void mark_weak(Report& report) {
 
 // Scales that differ and change nothing.
 void note_harmless_scales(Report& report) {
-  const auto count = std::ranges::count_if(report.tensors, [](const TensorVerdict& tensor) {
-    return tensor.codes && tensor.codes->harmless;
-  });
+  const auto count = std::ranges::count_if(
+      report.tensors, [](const TensorVerdict& tensor) { return tensor.is_harmless_scale(); });
   if (count > 0) {
     report.notes.push_back("candidate: " + counted(count, "scale", "scales") + " of FP8 operands " +
                            (count == 1 ? "is" : "are") +

@@ -255,6 +255,8 @@ struct TensorVerdict {
            status != Status::kBehindFlip && status != Status::kInherited &&
            status != Status::kNotJudged;
   }
+  // Beyond its bounds, and within all the same, because its codes say so.
+  [[nodiscard]] bool is_harmless_scale() const { return codes && codes->harmless; }
 };
 
 // One of the two traces.

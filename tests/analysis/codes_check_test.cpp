@@ -324,6 +324,12 @@ TEST_F(QuantisedInput, AScaleThatIsTwiceTheReferencesIsHarmlessAndSaidOnce) {
   EXPECT_THAT(report_.notes,
               ElementsAre(AllOf(HasSubstr("1 scale of FP8 operands is"),
                                 HasSubstr("codes keep their bits"))));
+  std::ostringstream text;
+  write_text(text, report_, {});
+  EXPECT_THAT(
+      text.str(),
+      AllOf(HasSubstr("WITHIN BOUND"), Not(HasSubstr("closest to its bound: s0/m0/scale"))));
+  EXPECT_THAT(explained(kOperand), Not(HasSubstr("inf")));
   const Explanation explanation = explain(report_, index_of(kScale));
   EXPECT_EQ(exit_code(explanation), 0);
   EXPECT_THAT(explanation.sentence,
