@@ -15,9 +15,10 @@ namespace {
 
 using nlohmann::json;
 
-// Names and options of megatron_mini.
+// Names and options of megatron_mini. The first one has forced passes, which need the reference's
+// command.
 const std::vector<std::pair<std::string, std::string>> kLayouts = {
-    {"cp2", "--cp 2"}, {"tp2_sp_dp2", "--tp 2 --sp --dp 2"}};
+    {"tp2_sp_dp2", "--tp 2 --sp --dp 2"}, {"cp2", "--cp 2"}};
 
 class Fp8 : public ::testing::TestWithParam<std::string> {};
 
@@ -45,13 +46,16 @@ void expect_equal_scales_of_equal_tensors(const json& report) {
 
 // Of inputs, weights and gradients in their formats. What goes into a product follows from the
 // candidate's own values, so that the forced pass in its precision makes it bit for bit.
-void expect_operands(const json& report) {
+void expect_operands(const json& report, bool has_forced_passes) {
   for (const auto& tensor : report["tensors"]) {
     const std::string id = tensor["id"].get<std::string>();
     if (id.find("/operand/") == std::string::npos) {
       continue;
     }
-    EXPECT_EQ(tensor["operator"]["bit_equal"].get<double>(), 1.0) << id;
+    EXPECT_EQ(tensor["operator"].is_null(), !has_forced_passes) << id;
+    if (has_forced_passes) {
+      EXPECT_EQ(tensor["operator"]["bit_equal"].get<double>(), 1.0) << id;
+    }
     const std::string format = id.back() == '2' ? "e5m2" : "e4m3";
     EXPECT_EQ(tensor["codes"]["reference"]["format"], format) << id;
     EXPECT_EQ(tensor["codes"]["candidate"]["format"], format) << id;
@@ -74,7 +78,7 @@ TEST_P(Fp8, CleanRunsRaiseNoAlarm) {
     EXPECT_EQ(report["verdict"], "clean");
     EXPECT_EQ(count(report, "/scale/"), training.steps * 2 * 24);
     EXPECT_EQ(count(report, "/operand/"), training.steps * 2 * 24);
-    expect_operands(report);
+    expect_operands(report, name == kLayouts.front().first);
     EXPECT_EQ(count(report, "/amax_history/"),
               GetParam() == "delayed" ? training.steps * 2 * 24 : 0);
     expect_equal_scales_of_equal_tensors(report);
