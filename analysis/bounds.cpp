@@ -139,7 +139,7 @@ double Bounds::common_growth(const TensorId& id) const {
 }
 
 NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) const {
-  const TensorClass tensor_class = class_of(judged.id.kind, judged.dimensions);
+  const TensorClass tensor_class = class_of(judged.id, judged.dimensions);
   const Statistics& statistics = judged.statistics;
   NoiseTerms terms;
   terms.passes = noise.passes;
@@ -174,7 +174,7 @@ NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) cons
 }
 
 Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
-  const TensorClass tensor_class = class_of(judged.id.kind, judged.dimensions);
+  const TensorClass tensor_class = class_of(judged.id, judged.dimensions);
   const bool is_scale = tensor_class == TensorClass::kScale;
   const ElementType type = is_scale ? coarser(judged.type, ElementType::kBF16) : judged.type;
   const bool may_be_exact = !is_scale || noise_.pooled(judged.id).max_abs == 0.0;
@@ -201,7 +201,7 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
 std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
   std::string why;
   const TensorNoise* noise = usable_noise(judged.id, why);
-  const TensorClass tensor_class = class_of(judged.id.kind, judged.dimensions);
+  const TensorClass tensor_class = class_of(judged.id, judged.dimensions);
   const double limit = limits_.of({tensor_class, Statistic::kSlice});
   if (noise == nullptr || noise->slices.empty() || limit == 0.0) {
     return std::nullopt;
@@ -221,8 +221,7 @@ std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double d
   constexpr std::int64_t kFewestElements = 64;
   std::string why;
   const TensorNoise* noise = usable_noise(judged.id, why);
-  const double limit =
-      limits_.of({class_of(judged.id.kind, judged.dimensions), Statistic::kFactor});
+  const double limit = limits_.of({class_of(judged.id, judged.dimensions), Statistic::kFactor});
   const double reference = judged.statistics.reference_squared;
   if (noise == nullptr || !noise->along_squared || noise->mean_squared == 0.0 || limit == 0.0 ||
       judged.statistics.count < kFewestElements || reference == 0.0) {
@@ -243,7 +242,7 @@ std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double d
 }
 
 Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
-  const DefaultTerms terms{default_factor(class_of(judged.id.kind, judged.dimensions)),
+  const DefaultTerms terms{default_factor(class_of(judged.id, judged.dimensions)),
                            default_unit(precision_)};
   return {terms.factor * terms.unit * judged.statistics.reference_norm(),
           std::nullopt,

@@ -1,5 +1,6 @@
 #include "analysis/cause.h"
 
+#include "analysis/codes_check.h"
 #include "analysis/wording.h"
 
 #include <algorithm>
@@ -201,6 +202,13 @@ Observation not_exact(const TensorId& id, const Comparison& comparison) {
               counted(comparison.elements, "element", "elements") +
               " differ, although what makes " + id.path +
               " adds up small integers, which is exact in any order; " + size_of_error(comparison),
+          {}};
+}
+
+Observation formats_differ(const CodesComparison& codes) {
+  return {Symptom::kTypesDiffer,
+          "its codes are numbers of " + format_text(codes.candidate.format) + ", of " +
+              format_text(codes.reference.format) + " in the reference",
           {}};
 }
 

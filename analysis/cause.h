@@ -54,6 +54,9 @@ struct TensorPair {
 // For a tensor that follows from small integers without a rounding.
 [[nodiscard]] Observation not_exact(const TensorId& id, const Comparison& comparison);
 
+// For an operand whose codes are numbers of another format than the reference's.
+[[nodiscard]] Observation formats_differ(const CodesComparison& codes);
+
 // For a tensor that is within its bound as a whole.
 [[nodiscard]] Observation beyond_slice_bound(const SliceComparison& slice);
 [[nodiscard]] Observation beyond_factor_bound(const FactorComparison& factor);

@@ -169,6 +169,19 @@ void mark_weak(Report& report) {
   }
 }
 
+// Scales that differ and change nothing.
+void note_harmless_scales(Report& report) {
+  const auto count = std::ranges::count_if(
+      report.tensors, [](const TensorVerdict& tensor) { return tensor.is_harmless_scale(); });
+  if (count > 0) {
+    report.notes.push_back("candidate: " + counted(count, "scale", "scales") + " of FP8 operands " +
+                           (count == 1 ? "is" : "are") +
+                           " the reference's times a power of two, which is no finding: codes keep "
+                           "their bits, no more "
+                           "of them are saturated or zero, and what they stand for is the same");
+  }
+}
+
 void mark_allowed(const DiffOptions& options, Report& report) {
   std::vector<IdPattern> missing = options.allow_missing;
   std::vector<IdPattern> failed = options.allow_failed;
@@ -283,6 +296,7 @@ void connect(const Trace& reference,
     mark_inherited(report.tensors);
   }
   mark_weak(report);
+  note_harmless_scales(report);
   check_norms(report.tensors);
   check_losses(matches, report.tensors);
   mark_untraced(report);

@@ -147,6 +147,9 @@ bool is_nearness(const BoundCheck& check) {
 // right.
 BoundCheck* ruling(const TensorVerdict& tensor, std::vector<BoundCheck>& checks) {
   BoundCheck* found = nullptr;
+  if (tensor.is_harmless_scale()) {
+    return found;  // beyond its bounds, which is made good by its codes
+  }
   const bool judged = tensor.status == Status::kWithin || tensor.status == Status::kInherited;
   for (BoundCheck& check : checks) {
     if (judged) {
@@ -162,6 +165,9 @@ BoundCheck* ruling(const TensorVerdict& tensor, std::vector<BoundCheck>& checks)
 
 double largest_share(const TensorVerdict& tensor) {
   double largest = 0.0;
+  if (tensor.is_harmless_scale()) {
+    return largest;
+  }
   for (const BoundCheck& check : checks_of(tensor)) {
     largest = is_nearness(check) ? std::max(largest, check.share) : largest;
   }
@@ -483,6 +489,11 @@ std::vector<Upstream> upstream_of(const Report& report, std::size_t index) {
 }
 
 std::string within_sentence(const TensorVerdict& tensor, const std::vector<BoundCheck>& checks) {
+  if (tensor.is_harmless_scale()) {
+    return "within bound: another scale than the reference's, but a power of two times it, and the "
+           "operand is within its bound: codes keep their bits, and what they stand for is the "
+           "same";
+  }
   const auto rules = std::find_if(
       checks.begin(), checks.end(), [](const BoundCheck& check) { return check.rules; });
   if (tensor.comparison && tensor.comparison->different == 0) {

@@ -1,3 +1,4 @@
+#include "analysis/codes_check.h"
 #include "analysis/explain.h"
 #include "analysis/wording.h"
 
@@ -142,6 +143,18 @@ void write_flips(std::ostream& out, const TensorVerdict& tensor) {
       << tensor.flips->illegal << " of them beyond round-off\n";
 }
 
+void write_codes(std::ostream& out, const TensorVerdict& tensor) {
+  if (!tensor.codes) {
+    return;
+  }
+  out << "codes: " << codes_text(*tensor.codes) << '\n';
+  if (tensor.codes->multiples > 0) {
+    out << "  " << tensor.codes->multiples << " of "
+        << counted(tensor.codes->scales, "scale", "scales")
+        << " differ from the reference's by a power of two, which codes were compared without\n";
+  }
+}
+
 void write_cause(std::ostream& out, const Explanation& explanation) {
   if (!explanation.is_first_divergence) {
     return;
@@ -193,6 +206,7 @@ void write_text(std::ostream& out, const Explanation& explanation) {
   out << to_string(tensor.id) << '\n' << explanation.sentence << '\n';
   write_error(out, tensor);
   write_flips(out, tensor);
+  write_codes(out, tensor);
   if (!tensor.ranks.empty()) {
     out << "ranks: " << ranks_text(tensor.ranks)
         << (tensor.is_finding() ? ", concerned\n" : ", hold it\n");

@@ -82,7 +82,7 @@ std::optional<GoldenComparison> GoldenCheck::compare(const Match& match,
       of_reference.reference_nonfinite > 0) {
     return std::nullopt;
   }
-  const TensorClass tensor_class = class_of(match.id.kind, golden.shape.size());
+  const TensorClass tensor_class = class_of(match.id, golden.shape.size());
   result.scale = std::max(result.reference_error, order_unit_ * norm);
   if (match.id.step != first_step_) {
     return result;

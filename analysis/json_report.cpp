@@ -161,6 +161,20 @@ Json golden_json(const std::optional<GoldenComparison>& golden) {
           {"limit", number_json(golden->limit)}};
 }
 
+Json side_codes_json(const SideCodes& side) {
+  return {{"format", name_of(side.format)}, {"saturated", side.saturated}, {"zero", side.zero}};
+}
+
+Json codes_json(const CodesComparison& codes) {
+  return {{"elements", codes.elements},
+          {"equal", codes.equal},
+          {"reference", side_codes_json(codes.reference)},
+          {"candidate", side_codes_json(codes.candidate)},
+          {"scales", codes.scales},
+          {"power_of_two_multiples", codes.multiples},
+          {"harmless", codes.harmless}};
+}
+
 Json calibration_json(const Report& report) {
   if (!report.calibration) {
     return nullptr;
@@ -224,6 +238,9 @@ Json tensor_json(const TensorVerdict& tensor) {
   json["golden"] = golden_json(tensor.golden);
   if (tensor.flips) {
     json["flips"] = flips_json(*tensor.flips);
+  }
+  if (tensor.codes) {
+    json["codes"] = codes_json(*tensor.codes);
   }
   json["ranks"] = tensor.ranks;
   json["cause"] = tensor.cause;

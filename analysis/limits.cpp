@@ -83,8 +83,11 @@ bool is_exact(const TensorId& id, ElementType type) {
   }
 }
 
-TensorClass class_of(Kind kind, std::size_t dimensions) {
-  switch (kind) {
+TensorClass class_of(const TensorId& id, std::size_t dimensions) {
+  constexpr int kGradientSlot = 2;  // of operands
+  switch (id.kind) {
+    case Kind::kOperand:
+      return id.slot == kGradientSlot ? TensorClass::kActivationGradient : TensorClass::kActivation;
     case Kind::kGradOutput:
       return TensorClass::kActivationGradient;
     case Kind::kGradInput:

@@ -125,8 +125,10 @@ class Limits {
 // Data, masks, integers, and parameters before the first update must be equal.
 [[nodiscard]] bool is_exact(const TensorId& id, ElementType type);
 
-// `dimensions` of the logical tensor: a parameter of one dimension is a vector.
-[[nodiscard]] TensorClass class_of(Kind kind, std::size_t dimensions);
+// `dimensions` of the logical tensor: a parameter of one dimension is a vector. What a product
+// consumes counts as an activation, a quantised weight too: the rounding to codes, which noise
+// passes move, is far coarser than anything that updates do to it.
+[[nodiscard]] TensorClass class_of(const TensorId& id, std::size_t dimensions);
 
 [[nodiscard]] bool is_optimizer_result(TensorClass tensor_class);
 

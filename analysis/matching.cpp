@@ -128,7 +128,7 @@ bool is_choices(const TensorId& id) {
 // Lets tensors know where others stand that they are judged with.
 void link(std::vector<Match>& matches) {
   const bool any = std::any_of(matches.begin(), matches.end(), [](const Match& match) {
-    return match.id.recompute || is_choices(match.id);
+    return match.id.recompute || is_choices(match.id) || match.id.kind == Kind::kOperand;
   });
   if (!any) {
     return;
@@ -147,10 +147,16 @@ void link(std::vector<Match>& matches) {
       other.recompute = false;
       match.first_forward = find(other);
     }
+    other = match.id;
     if (is_choices(match.id)) {
-      other = match.id;
       other.slot = kMarginsSlot;
       match.margins = find(other);
+    } else if (match.id.kind == Kind::kOperand) {
+      other.kind = Kind::kScale;
+      match.scale = find(other);
+    } else if (match.id.kind == Kind::kScale) {
+      other.kind = Kind::kOperand;
+      match.operand = find(other);
     }
   }
 }

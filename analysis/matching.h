@@ -26,6 +26,9 @@ struct Match {
   std::optional<std::size_t> first_forward;
   // For choices of experts: where their margins stand in the list, if they were recorded.
   std::optional<std::size_t> margins;
+  // Where the scale of an operand stands in the list, and the operand of a scale, if recorded.
+  std::optional<std::size_t> scale;
+  std::optional<std::size_t> operand;
 };
 
 // The spans point into the traces. RankFile sees to it that a rank holds an id once.

@@ -185,7 +185,7 @@ double OperatorCheck::squared_unseen_addends(const Match& match,
 double OperatorCheck::squared_other_grid(const Match& match, const Statistics& statistics) const {
   const bool follows_from_quantised_gradients =
       match.id.kind == Kind::kGradOutput || match.id.kind == Kind::kGradInput ||
-      match.id.kind == Kind::kParamGrad ||
+      match.id.kind == Kind::kParamGrad || match.id.kind == Kind::kOperand ||
       (match.id.kind == Kind::kMainGrad && without_addends_.contains(match.id.path));
   return quantises_ && follows_from_quantised_gradients
              ? squared(rounding_error(ElementType::kE5M2)) * statistics.candidate_squared
@@ -194,7 +194,7 @@ double OperatorCheck::squared_other_grid(const Match& match, const Statistics& s
 
 // Gradients of an attention core's inputs are those of any module's but where a ring adds them up.
 TensorClass OperatorCheck::operator_class(const TensorId& id, std::size_t dimensions) const {
-  const TensorClass tensor_class = class_of(id.kind, dimensions);
+  const TensorClass tensor_class = class_of(id, dimensions);
   return tensor_class == TensorClass::kInputGradient && !cuts_sequences_
              ? TensorClass::kActivationGradient
              : tensor_class;

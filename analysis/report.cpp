@@ -151,7 +151,8 @@ Counts Report::counts() const {
     counts.bounds_class_default += tensor.origin == BoundOrigin::kClassDefault ? 1 : 0;
     counts.bounds_asked += tensor.origin == BoundOrigin::kAsked ? 1 : 0;
     counts.operators += tensor.residual ? 1 : 0;
-    counts.operators_wrong += tensor.residual && !tensor.residual->is_within() ? 1 : 0;
+    counts.operators_wrong +=
+        tensor.residual && !tensor.residual->is_within() && !has(Status::kWithin) ? 1 : 0;
     counts.inherited += has(Status::kInherited) ? 1 : 0;
     counts.must_be_equal += tensor.tier == Tier::kT3 ? 1 : 0;
     counts.not_judged += has(Status::kNotJudged) ? 1 : 0;

@@ -7,6 +7,7 @@
 #include "analysis/limits.h"
 #include "analysis/tolerance.h"
 
+#include <ttrace/element_type.h>
 #include <ttrace/manifest.h>
 #include <ttrace/tensor_id.h>
 
@@ -209,6 +210,25 @@ struct RoutingFlips {
   std::vector<std::int64_t> candidate_experts;
 };
 
+// FP8 codes of an operand on one side.
+struct SideCodes {
+  ElementType format = ElementType::kE4M3;  // or kE5M2
+  std::int64_t saturated = 0;               // at the largest number of the format
+  std::int64_t zero = 0;
+};
+
+// The codes of an operand on both sides; see codes_check.h.
+struct CodesComparison {
+  std::int64_t elements = 0;
+  std::int64_t equal = 0;  // in bits, powers of two between scales taken out; 0: other formats
+  SideCodes reference;
+  SideCodes candidate;
+  std::int64_t scales = 0;
+  std::int64_t multiples = 0;      // of them, those that are 2^k times the reference's, k not 0
+  bool are_powers_of_two = false;  // all scales are the reference's times 2^k, 0 included
+  bool harmless = false;           // of a scale: it differs, and loses nothing
+};
+
 struct TensorVerdict {
   TensorId id;
   // Order number of the reference's record. A tensor that only the candidate has carries the number
@@ -222,6 +242,8 @@ struct TensorVerdict {
   std::optional<RoutingFlips> flips;                    // of choices of experts; then no comparison
   std::optional<OperatorResidual> residual;             // absent without forced passes
   std::optional<GoldenComparison> golden;               // absent without a golden pass
+  // Of operands, and of scales that differ, where both were recorded.
+  std::optional<CodesComparison> codes = {};
   std::optional<Comparison> comparison;  // absent where no two tensors could be laid side by side
   std::vector<int>
       ranks;  // candidate's ranks concerned: those that disagree, else all that hold it
@@ -235,6 +257,8 @@ struct TensorVerdict {
            status != Status::kBehindFlip && status != Status::kInherited &&
            status != Status::kNotJudged;
   }
+  // Beyond its bounds, and within all the same, because its codes say so.
+  [[nodiscard]] bool is_harmless_scale() const { return codes && codes->harmless; }
 };
 
 // One of the two traces.

@@ -75,6 +75,31 @@ bool is_of_optimizer(Kind kind) {
          kind == Kind::kExpAvgSq || kind == Kind::kParamNext || kind == Kind::kParam;
 }
 
+// A wrong scale stands for the operand that it quantises, and a wrong scale or operand for what its
+// module computes with it and for gradients of its weight.
+class WrongOperands {
+ public:
+  explicit WrongOperands(const std::vector<TensorVerdict>& tensors) {
+    for (const TensorVerdict& tensor : tensors) {
+      if (tensor.is_finding() && tensor.id.kind == Kind::kScale) {
+        scales_.insert(tensor.id.path);
+      } else if (tensor.is_finding() && tensor.id.kind == Kind::kOperand) {
+        operands_.insert(tensor.id.path);
+      }
+    }
+  }
+  [[nodiscard]] bool stand_for(const TensorId& id) const {
+    const std::string owner = id.path.substr(0, id.path.rfind('.'));
+    const bool of_scale = scales_.contains(id.path) || scales_.contains(owner);
+    const bool of_operand = operands_.contains(id.path) || operands_.contains(owner);
+    return id.kind != Kind::kScale && (of_scale || (id.kind != Kind::kOperand && of_operand));
+  }
+
+ private:
+  std::set<std::string> scales_;  // of modules
+  std::set<std::string> operands_;
+};
+
 // Indices of the first finding of every further tensor whose own operators are wrong; those that
 // others stand for are counted.
 std::vector<std::size_t> further_roots(const Report& report,
@@ -88,12 +113,7 @@ std::vector<std::size_t> further_roots(const Report& report,
       differing.insert(match.id);
     }
   }
-  std::set<std::string> scaled_wrong;  // modules: what they compute, and gradients of their weights
-  for (const TensorVerdict& tensor : report.tensors) {
-    if (tensor.is_finding() && tensor.id.kind == Kind::kScale) {
-      scaled_wrong.insert(tensor.id.path);
-    }
-  }
+  const WrongOperands wrong(report.tensors);
   std::vector<std::size_t> roots;
   std::map<Kind, int> of_kind = {{report.tensors[first].id.kind, 1}};
   std::set<Place> seen = {place_of(report.tensors[first])};
@@ -105,12 +125,8 @@ std::vector<std::size_t> further_roots(const Report& report,
     if (differing.contains(tensor.id)) {
       break;
     }
-    const std::string& path = tensor.id.path;
-    if (tensor.id.kind != Kind::kScale &&
-        (scaled_wrong.contains(path) || scaled_wrong.contains(path.substr(0, path.rfind('.'))))) {
-      continue;
-    }
-    if (i == first || tensor.tier != Tier::kT1 || !seen.insert(place_of(tensor)).second) {
+    if (i == first || wrong.stand_for(tensor.id) || tensor.tier != Tier::kT1 ||
+        !seen.insert(place_of(tensor)).second) {
       continue;
     }
     const bool shown = roots.size() < kMostFurther &&

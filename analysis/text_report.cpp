@@ -241,7 +241,8 @@ void write_table(std::ostream& out, const Report& report, bool allowed, std::siz
 void write_closest(std::ostream& out, const Report& report) {
   const TensorVerdict* closest = nullptr;
   for (const TensorVerdict& tensor : report.tensors) {
-    if (tensor.status == Status::kWithin && tensor.comparison && tensor.comparison->bound > 0.0 &&
+    if (tensor.status == Status::kWithin && !tensor.is_harmless_scale() && tensor.comparison &&
+        tensor.comparison->bound > 0.0 &&
         (closest == nullptr || tensor.comparison->ratio() > closest->comparison->ratio())) {
       closest = &tensor;
     }

@@ -1,5 +1,6 @@
 #include "analysis/verdict.h"
 
+#include "analysis/codes_check.h"
 #include "analysis/gradient_factor.h"
 #include "analysis/routing_check.h"
 #include "analysis/slices.h"
@@ -257,6 +258,18 @@ std::vector<double> margins_of(std::span<const Shard> shards, std::size_t tokens
   return margins;
 }
 
+// Of an operand's values; nothing where a side lacks the scale, or has no codes.
+std::optional<CodesComparison> codes_of(const MergeResult& reference,
+                                        const MergeResult& candidate,
+                                        const Match& scale) {
+  if (scale.reference.empty() || scale.candidate.empty()) {
+    return std::nullopt;
+  }
+  const MergeResult of_reference = merge(scale.reference);
+  const MergeResult of_candidate = merge(scale.candidate);
+  return compare_codes({reference, of_reference}, {candidate, of_candidate});
+}
+
 // Whether a tensor is a multiple of the reference's that rounding notices.
 bool rescaled(const Match& match) {
   return !is_power_of_two(factor_between(match.reference, match.candidate)) &&
@@ -427,7 +440,7 @@ TensorVerdict Judge::judge_pair(const Match& match,
 
   TensorVerdict verdict = verdict_for(match);
   verdict.bound_source = "exact (structure)";
-  verdict.tensor_class = class_of(match.id.kind, reference.shape.size());
+  verdict.tensor_class = class_of(match.id, reference.shape.size());
   if (!reference.has_tensor() || candidate_part_missing) {
     mark_incomplete(verdict);
   } else if (compare_shapes(reference, candidate, "reference", observations)) {
@@ -454,6 +467,11 @@ TensorVerdict Judge::judge_pair(const Match& match,
   const bool operator_wrong = verdict.residual && !verdict.residual->is_within();
   if (operator_wrong) {
     observations.insert(observations.begin(), operator_error(*verdict.residual));
+  }
+  if (verdict.comparison && match.scale) {
+    compare_operand(match, reference, candidate, verdict, observations);
+  } else if (verdict.comparison && match.operand && !tolerance) {
+    compare_scale(match, verdict, observations);
   }
   const bool only_golden = observations.empty();
   if (others_.golden != nullptr && verdict.comparison && !tolerance &&
@@ -516,6 +534,33 @@ void Judge::compare_exactly(const Match& match,
 
 std::int64_t Judge::head_of(const TensorId& id) const {
   return id.path.find("attention") != std::string::npos ? head_ : 0;
+}
+
+void Judge::compare_operand(const Match& match,
+                            const MergeResult& reference,
+                            const MergeResult& candidate,
+                            TensorVerdict& verdict,
+                            std::vector<Observation>& observations) const {
+  verdict.codes = codes_of(reference, candidate, matches_[*match.scale]);
+  if (verdict.codes && verdict.codes->reference.format != verdict.codes->candidate.format) {
+    observations.push_back(formats_differ(*verdict.codes));
+  }
+}
+
+void Judge::compare_scale(const Match& match,
+                          TensorVerdict& verdict,
+                          std::vector<Observation>& observations) const {
+  const Match& operand = matches_[*match.operand];
+  if (verdict.comparison->different == 0 || operand.reference.empty() ||
+      operand.candidate.empty()) {
+    return;
+  }
+  verdict.codes = codes_of(merge(operand.reference), merge(operand.candidate), match);
+  if (!observations.empty() && std::ranges::all_of(observations, is_size) && verdict.codes &&
+      keep_codes(*verdict.codes) && judge_pair(operand, {}).status == Status::kWithin) {
+    verdict.codes->harmless = true;
+    observations.clear();
+  }
 }
 
 void Judge::compare_routing(const Match& match,

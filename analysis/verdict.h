@@ -69,6 +69,16 @@ class Judge {
   [[nodiscard]] TensorVerdict judge_pair(const Match& match,
                                          const std::optional<Tolerance>& tolerance) const;
   [[nodiscard]] TensorVerdict judge_recomputed(const Match& match) const;
+  // Of an operand whose scale was recorded, or the other way round; completes `verdict` and adds
+  // what was seen. Takes back what was seen of a scale that loses nothing.
+  void compare_operand(const Match& match,
+                       const MergeResult& reference,
+                       const MergeResult& candidate,
+                       TensorVerdict& verdict,
+                       std::vector<Observation>& observations) const;
+  void compare_scale(const Match& match,
+                     TensorVerdict& verdict,
+                     std::vector<Observation>& observations) const;
   // Choices of experts of equal logical shapes.
   void compare_routing(const Match& match,
                        const MergeResult& reference,

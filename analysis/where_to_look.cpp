@@ -149,6 +149,9 @@ std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate
       return "how " + tensor.id.path + " is kept equal between ranks: " + who;
     case Kind::kGradOutput:
       return "the backward of what consumes " + tensor.id.path + "'s output: " + who;
+    case Kind::kOperand:
+      return "what the ranks take for " + operand_of(tensor.id) +
+             ": whose codes, times whose scale; " + who;
     case Kind::kScale:
     case Kind::kAmaxHistory:
       return "how ranks share the largest magnitude that the scale of " + operand_of(tensor.id) +
@@ -180,7 +183,9 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
     case Symptom::kReplicasDisagree:
       return look_at_replicas(tensor, candidate);
     case Symptom::kTypesDiffer:
-      return "the precision in which " + tensor.id.path + " is kept";
+      return tensor.id.kind == Kind::kOperand
+                 ? "the FP8 format of " + operand_of(tensor.id)
+                 : "the precision in which " + tensor.id.path + " is kept";
     case Symptom::kRowsDiffer:
       return "what chooses the rows of " + tensor.id.path +
              ": the router, and the exchange of tokens";
@@ -269,6 +274,11 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
     case Kind::kAmaxHistory:
       return "how the scale of " + operand_of(id) +
              " follows from largest magnitudes, of which steps and on which ranks" +
+             predecessor(tensors, index);
+    case Kind::kOperand:
+      return "how " + operand_of(id) +
+             " becomes codes: its scale, the rounding, and what happens to the codes between there "
+             "and the product" +
              predecessor(tensors, index);
     case Kind::kInput:
       return "what feeds " + id.path + predecessor(tensors, index);

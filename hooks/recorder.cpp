@@ -9,11 +9,14 @@
 namespace ttrace {
 namespace {
 
-// Scales and histories of slot 2 are of gradients.
+constexpr int kWeightSlot = 1;  // of scales, histories and operands
+constexpr int kGradientSlot = 2;
+
 bool has_gradient_scale(const TensorId& id) {
-  const bool is_state = id.kind == Kind::kScale || id.kind == Kind::kAmaxHistory;
+  const bool is_quantised =
+      id.kind == Kind::kScale || id.kind == Kind::kAmaxHistory || id.kind == Kind::kOperand;
   return id.kind == Kind::kGradOutput || id.kind == Kind::kGradInput ||
-         id.kind == Kind::kParamGrad || (is_state && id.slot == 2);
+         id.kind == Kind::kParamGrad || (is_quantised && id.slot == kGradientSlot);
 }
 
 // Kinds whose tensors may have a dimension of samples.
@@ -28,6 +31,7 @@ bool holds_samples(Kind kind) {
     case Kind::kMask:
     case Kind::kRouting:
     case Kind::kScale:
+    case Kind::kOperand:
       return true;
     default:
       return false;
@@ -189,8 +193,12 @@ bool Recorder::unscramble(const TensorId& id,
     return true;
   }
   const auto dims = annotations_.find(id.kind, id.path, id.slot);
-  if (id.kind == Kind::kScale && (shape.empty() || (dims && !dims->index_of("b").has_value()))) {
-    return true;  // of a whole tensor, or of a weight
+  const bool is_weight = id.kind == Kind::kOperand && id.slot == kWeightSlot;
+  const bool is_scale_without_samples =
+      id.kind == Kind::kScale &&
+      (shape.empty() || (dims && !dims->index_of("b").has_value()));  // of a whole tensor, a weight
+  if (is_weight || is_scale_without_samples) {
+    return true;
   }
   const auto samples = dims ? dims->index_of("b") : std::nullopt;
   if (!samples || shape[*samples] != static_cast<std::int64_t>(microbatch.order.size())) {

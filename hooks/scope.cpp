@@ -103,6 +103,14 @@ void Scope::scale(const at::Tensor& tensor, int slot) {
   }
 }
 
+void Scope::operand(const at::Tensor& values, int slot) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      capture->scope_state({Kind::kOperand, impl_->open.path, slot}, values);
+    }
+  }
+}
+
 void Scope::amax_history(const at::Tensor& tensor, int slot) {
   if (impl_ != nullptr) {
     if (Capture* capture = active_capture()) {

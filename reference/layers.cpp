@@ -13,6 +13,7 @@ at::Tensor quantised(const at::Tensor& x, Fp8Operand& operand, int slot, Scope& 
   }
   const Quantised result = operand.quantise(x);
   scope.scale(result.scale, slot);
+  scope.operand(result.values, slot);
   return in_place_of(x, result.values);
 }
 

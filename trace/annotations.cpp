@@ -167,25 +167,26 @@ Annotations Annotations::parse(const std::string& text, const std::string& origi
   };
   const auto read_entry = [&](const YAML::Node& node) {
     Entry entry;
-    document.for_each(node,
-                      {"path", "value", "grad", "inputs", "input_grads", "routing", "scales"},
-                      [&](const std::string& key, const YAML::Node& value) {
-                        if (key == "path") {
-                          document.require(
-                              value.IsScalar() && is_pattern(value.Scalar()),
-                              value,
-                              "a path has parts [A-Za-z0-9_-], * or ** joined by dots");
-                          entry.path = value.Scalar();
-                        } else {
-                          auto& slots = key == "value"     ? entry.value
-                                        : key == "grad"    ? entry.grad
-                                        : key == "inputs"  ? entry.inputs
-                                        : key == "routing" ? entry.routing
-                                        : key == "scales"  ? entry.scales
-                                                           : entry.input_grads;
-                          slots = read_slots(document, value);
-                        }
-                      });
+    document.for_each(
+        node,
+        {"path", "value", "grad", "inputs", "input_grads", "routing", "scales", "operands"},
+        [&](const std::string& key, const YAML::Node& value) {
+          if (key == "path") {
+            document.require(value.IsScalar() && is_pattern(value.Scalar()),
+                             value,
+                             "a path has parts [A-Za-z0-9_-], * or ** joined by dots");
+            entry.path = value.Scalar();
+          } else {
+            auto& slots = key == "value"      ? entry.value
+                          : key == "grad"     ? entry.grad
+                          : key == "inputs"   ? entry.inputs
+                          : key == "routing"  ? entry.routing
+                          : key == "scales"   ? entry.scales
+                          : key == "operands" ? entry.operands
+                                              : entry.input_grads;
+            slots = read_slots(document, value);
+          }
+        });
     document.require(!entry.path.empty(), node, "an entry of tensors needs a path");
     annotations.entries_.push_back(std::move(entry));
   };
@@ -238,10 +239,18 @@ std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, in
   if (entry == entries_.end()) {
     return std::nullopt;
   }
+  if (kind == Kind::kOperand && static_cast<std::size_t>(slot) >= entry->operands.size()) {
+    // Of an input, a weight or a gradient of the output.
+    return slot == 0   ? find(Kind::kInput, path)
+           : slot == 1 ? find(Kind::kParam, path + ".weight")
+                       : find(Kind::kGradOutput, path);
+  }
   const std::vector<DimsSpec>* slots = &entry->value;
   const bool has_grad = !entry->grad.empty();
   if (kind == Kind::kScale) {
     slots = &entry->scales;
+  } else if (kind == Kind::kOperand) {
+    slots = &entry->operands;
   } else if (kind == Kind::kInput || (kind == Kind::kGradInput && entry->input_grads.empty())) {
     slots = &entry->inputs;
   } else if (kind == Kind::kGradInput) {

@@ -12,12 +12,29 @@ namespace ttrace {
 namespace {
 
 // Indexed by the enumerator's number.
-constexpr std::array<std::string_view, 22> kKinds = {
-    "data",    "input",      "output",       "grad_output",      "grad_input",
-    "param",   "param_grad", "main_grad",    "master",           "param_next",
-    "exp_avg", "exp_avg_sq", "loss",         "scalar",           "routing",
-    "mask",    "scale",      "amax_history", "collective_input", "collective_output",
-    "sent",    "received"};
+constexpr std::array<std::string_view, 23> kKinds = {"data",
+                                                     "input",
+                                                     "output",
+                                                     "grad_output",
+                                                     "grad_input",
+                                                     "param",
+                                                     "param_grad",
+                                                     "main_grad",
+                                                     "master",
+                                                     "param_next",
+                                                     "exp_avg",
+                                                     "exp_avg_sq",
+                                                     "loss",
+                                                     "scalar",
+                                                     "routing",
+                                                     "mask",
+                                                     "scale",
+                                                     "amax_history",
+                                                     "operand",
+                                                     "collective_input",
+                                                     "collective_output",
+                                                     "sent",
+                                                     "received"};
 static_assert(kKinds.size() == static_cast<std::size_t>(Kind::kReceived) + 1);
 
 std::optional<Kind> find_kind(std::string_view name) {

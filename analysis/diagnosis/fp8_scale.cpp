@@ -1,5 +1,6 @@
 // Scales of FP8 operands: which magnitude a scale was made from, and what another one does to the
 // numbers it quantises. scale = amax / largest number of the format: 448 (E4M3) or 57344 (E5M2).
+#include "analysis/codes_check.h"
 #include "analysis/diagnosis/signatures.h"
 #include "analysis/wording.h"
 
@@ -162,6 +163,7 @@ std::optional<Diagnosis> from_operand(const Evidence& evidence,
   }
   add_history(evidence, false, of_reference);
   add_history(evidence, true, of_candidate);
+  const auto& codes = evidence.finding().codes;
   const auto right = made_from(scales.reference, of_reference);
   const auto wrong = made_from(scales.candidate, of_candidate);
   if (!right || !wrong || made_text(*right) == made_text(*wrong)) {
@@ -172,9 +174,11 @@ std::optional<Diagnosis> from_operand(const Evidence& evidence,
       "the scale is " +
           ratio_text(scales.candidate / scales.reference,
                      right->format.name == wrong->format.name) +
-          "; it is " + made_text(*wrong) + ", in the reference " + made_text(*right) +
-          "; quantised so, " + losses_text(*candidate, scales.candidate, wrong->format) +
-          ", in the reference " + losses_text(*reference, scales.reference, right->format)};
+          "; it is " + made_text(*wrong) + ", in the reference " + made_text(*right) + "; " +
+          (codes ? codes_text(*codes)
+                 : "quantised so, " + losses_text(*candidate, scales.candidate, wrong->format) +
+                       ", in the reference " +
+                       losses_text(*reference, scales.reference, right->format))};
 }
 
 // A scale that one side lacks: there the operand keeps the precision that it had.

@@ -135,16 +135,31 @@ Fp8Linear::Fp8Linear(const Blueprint& blueprint, const std::string& path, Linear
 
 Fp8Values Fp8Linear::quantise(int slot, const at::Tensor& tensor, ttrace::Scope& scope) {
   auto& quantiser = quantisers_[static_cast<std::size_t>(slot)];
-  const bool recomputing = is_recomputing();
-  if (recomputes_in_bf16_ && recomputing) {
+  if (!is_active()) {
     return {.values = tensor, .scale = {}};
   }
   if (quantiser.history().defined()) {
     scope.amax_history(quantiser.history(), slot);
   }
-  Fp8Values result = quantiser.quantise(tensor, recomputes_with_newest_ && recomputing);
+  Fp8Values result = quantiser.quantise(tensor, recomputes_with_newest_ && is_recomputing());
   scope.scale(result.scale, slot);
   return result;
+}
+
+bool Fp8Linear::is_active() const {
+  return !(recomputes_in_bf16_ && is_recomputing());
+}
+
+void Fp8Linear::record_operand(int slot, const at::Tensor& values, ttrace::Scope& scope) const {
+  if (is_active()) {
+    scope.operand(values, slot);
+  }
+}
+
+at::Tensor Fp8Linear::quantise_whole(int slot, const at::Tensor& tensor, ttrace::Scope& scope) {
+  at::Tensor values = quantise(slot, tensor, scope).values;
+  record_operand(slot, values, scope);
+  return values;
 }
 
 at::Tensor Fp8Linear::input(const at::Tensor& tensor, ttrace::Scope& scope) {
@@ -170,8 +185,16 @@ at::Tensor Fp8Linear::gathered(const at::Tensor& whole, const at::Tensor& mine) 
   return StraightThrough::apply(whole, taken);
 }
 
+at::Tensor Fp8Linear::consumed(const at::Tensor& whole,
+                               const at::Tensor& mine,
+                               ttrace::Scope& scope) const {
+  at::Tensor taken = gathered(whole, mine);
+  record_operand(kInput, taken, scope);
+  return taken;
+}
+
 at::Tensor Fp8Linear::weight(const at::Tensor& tensor, ttrace::Scope& scope) {
-  const at::Tensor factor = StraightThrough::apply(tensor, quantise(kWeight, tensor, scope).values);
+  const at::Tensor factor = StraightThrough::apply(tensor, quantise_whole(kWeight, tensor, scope));
   if (turns_back_with_newest_ && factor.requires_grad()) {
     factor.register_hook([this, scale = input_scale_](const at::Tensor& gradient) {
       return gradient * (input_scale_ / scale).to(gradient.scalar_type());
@@ -184,7 +207,7 @@ at::Tensor Fp8Linear::product(const at::Tensor& tensor, const torch::nn::Module&
   if (tensor.requires_grad()) {
     tensor.register_hook([this, &owner](const at::Tensor& gradient) {
       ttrace::Scope backward(owner);
-      return quantise(kGradient, gradient, backward).values;
+      return quantise_whole(kGradient, gradient, backward);
     });
   }
   return tensor;

@@ -42,17 +42,25 @@ class Fp8Linear {
   // Hands the product of both on; its gradient will be quantised. `owner` is the linear.
   [[nodiscard]] at::Tensor product(const at::Tensor& tensor, const torch::nn::Module& owner);
 
-  // What the linear takes for the gathered input: `whole`, if nobody planted a bug. `mine` is what
-  // this rank gave to it.
-  [[nodiscard]] at::Tensor gathered(const at::Tensor& whole, const at::Tensor& mine) const;
+  // What the product takes for its input, `whole` if nobody planted a bug, and records it. `mine`
+  // is what this rank gave to it, the same where no rows are gathered.
+  [[nodiscard]] at::Tensor consumed(const at::Tensor& whole,
+                                    const at::Tensor& mine,
+                                    ttrace::Scope& scope) const;
 
   // Of input, weight and gradient.
   [[nodiscard]] std::span<Fp8Quantiser> quantisers() { return quantisers_; }
 
  private:
   Fp8Linear(const Blueprint& blueprint, const std::string& path, LinearSplit split);
-  // Quantises and records the scale.
+  // Quantises and records history and scale.
   [[nodiscard]] Fp8Values quantise(int slot, const at::Tensor& tensor, ttrace::Scope& scope);
+  // The same with the values, which go into a product as they are.
+  [[nodiscard]] at::Tensor quantise_whole(int slot, const at::Tensor& tensor, ttrace::Scope& scope);
+  void record_operand(int slot, const at::Tensor& values, ttrace::Scope& scope) const;
+  // Not in a recomputed forward of a planted bug.
+  [[nodiscard]] bool is_active() const;
+  [[nodiscard]] at::Tensor gathered(const at::Tensor& whole, const at::Tensor& mine) const;
 
   std::vector<Fp8Quantiser> quantisers_;
   Group rows_;              // with sequence parallelism: ranks with other rows of the input

@@ -236,8 +236,8 @@ at::Tensor ColumnParallelLinear::forward(const at::Tensor& input) {
   if (!fp8_) {
     return scope.out(product(whole, mine, weight_, bias_));
   }
-  const at::Tensor factor = fp8_->weight(weight_, scope);
-  const at::Tensor result = product(fp8_->gathered(whole, mine), mine, factor, {});
+  const at::Tensor taken = fp8_->consumed(whole, mine, scope);
+  const at::Tensor result = product(taken, mine, fp8_->weight(weight_, scope), {});
   return scope.out(fp8_->product(result, *this) + bias_);
 }
 
@@ -288,7 +288,8 @@ at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
   }
   at::Tensor addend;
   if (fp8_) {
-    const at::Tensor mine = fp8_->input(x, scope);
+    const at::Tensor quantised = fp8_->input(x, scope);
+    const at::Tensor mine = fp8_->consumed(quantised, quantised, scope);
     addend = fp8_->product(product(mine, fp8_->weight(weight_, scope)), *this);
   } else {
     addend = product(x, weight_);

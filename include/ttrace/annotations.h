@@ -12,6 +12,8 @@
 //       input_grads: [...]                # grad_input; default: as inputs
 //       routing: ["s b k", "s b"]         # choices of experts and margins; default: as value
 //       scales: [...]                     # scale, by slot; one without dimensions is whole
+//       operands: [...]                   # operand, by slot; default: inputs, value of the
+//                                         # parameter `weight` below the path, grad
 //
 // A single string stands for slot 0. The first entry whose path matches decides: what it does not
 // say is whole, even where a later entry matches as well.
@@ -68,7 +70,7 @@ class TTRACE_API Annotations {
   struct Entry {
     std::string path;  // pattern
     // By slot; empty: not given.
-    std::vector<DimsSpec> value, grad, inputs, input_grads, routing, scales;
+    std::vector<DimsSpec> value, grad, inputs, input_grads, routing, scales, operands;
   };
   struct Removal {
     std::string axis;

@@ -73,6 +73,11 @@ class TTRACE_API Scope {
   // dims that `scales` in the annotation file give its slot.
   void scale(const at::Tensor& tensor, int slot);
   void amax_history(const at::Tensor& tensor, int slot);
+  // Records what the product consumes of a quantised operand: codes times scale, in the tensor's
+  // own type. Slots as above; called after scale(), with the tensor that goes into the product
+  // (where rows are gathered, the gathered one). Its dims are those that `operands` in the
+  // annotation file give its slot.
+  void operand(const at::Tensor& values, int slot);
 
  private:
   at::Tensor input(const at::Tensor& tensor, int slot, const Rows* rows);

@@ -30,6 +30,7 @@ enum class Kind : std::uint8_t {
   kMask,
   kScale,
   kAmaxHistory,
+  kOperand,  // what a product consumes of a quantised tensor: codes times scale
   kCollectiveInput,
   kCollectiveOutput,
   kSent,

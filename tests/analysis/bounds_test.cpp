@@ -108,16 +108,19 @@ TEST(Limits, InFp8ScalarsAreRoundedAsInBf16) {
 }
 
 TEST(Limits, GradientsOfOneDimensionAreVectors) {
-  EXPECT_EQ(class_of(Kind::kMainGrad, 1), TensorClass::kVector);
-  EXPECT_EQ(class_of(Kind::kMainGrad, 2), TensorClass::kWeightGradient);
-  EXPECT_EQ(class_of(Kind::kExpAvgSq, 1), TensorClass::kVector);
-  EXPECT_EQ(class_of(Kind::kMaster, 1), TensorClass::kOptimizerVector);
-  EXPECT_EQ(class_of(Kind::kParamNext, 2), TensorClass::kOptimizerMatrix);
-  EXPECT_EQ(class_of(Kind::kOutput, 1), TensorClass::kActivation);
-  EXPECT_EQ(class_of(Kind::kGradOutput, 3), TensorClass::kActivationGradient);
-  EXPECT_EQ(class_of(Kind::kGradInput, 3), TensorClass::kInputGradient);
-  EXPECT_EQ(class_of(Kind::kScale, 0), TensorClass::kScale);
-  EXPECT_EQ(class_of(Kind::kAmaxHistory, 1), TensorClass::kScale);
+  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/main_grad/fc/0"), 1), TensorClass::kVector);
+  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/main_grad/fc/0"), 2), TensorClass::kWeightGradient);
+  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/exp_avg_sq/fc/0"), 1), TensorClass::kVector);
+  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/master/fc/0"), 1), TensorClass::kOptimizerVector);
+  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/param_next/fc/0"), 2), TensorClass::kOptimizerMatrix);
+  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/output/fc/0"), 1), TensorClass::kActivation);
+  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/grad_output/fc/0"), 3),
+            TensorClass::kActivationGradient);
+  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/grad_input/fc/0"), 3), TensorClass::kInputGradient);
+  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/scale/fc/0"), 0), TensorClass::kScale);
+  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/amax_history/fc/0"), 1), TensorClass::kScale);
+  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/operand/fc/1"), 2), TensorClass::kActivation);
+  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/operand/fc/2"), 3), TensorClass::kActivationGradient);
 }
 
 TEST(Ulp, OfAPowerOfTwoFormatIsTheNumberItself) {

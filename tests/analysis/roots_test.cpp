@@ -143,6 +143,7 @@ TEST_F(RootsTest, AWrongScaleIsExplainedByTheCandidatesOperandAndStandsForItsPro
   const Report report =
       report_of({{"s0/m0/output/norm/0", operand, operand, of_forced, {8, 8}, ElementType::kBF16},
                  {"s0/m0/scale/fc/0", scale(4.0), scale(3.0), scale(4.0), {}},
+                 {"s0/m0/operand/fc/0", operand, scaled(operand, 1.1), operand},
                  {"s0/m0/output/fc/0", values, scaled(values, 1.1), values}});
   ASSERT_TRUE(report.first_divergence.has_value());
   EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), "s0/m0/scale/fc/0");
@@ -150,6 +151,19 @@ TEST_F(RootsTest, AWrongScaleIsExplainedByTheCandidatesOperandAndStandsForItsPro
   EXPECT_THAT(report.diagnosis->sentence,
               HasSubstr("the largest signed value of s0/m0/output/norm/0"));
   EXPECT_THAT(report.further_roots, IsEmpty());
+}
+
+TEST_F(RootsTest, AWrongOperandStandsForItsProductButNotForAnotherModules) {
+  const auto values = wavy(64, 0.1);
+  const auto wrong = scaled(values, 1.1);
+  const Report report = report_of({{"s0/m0/operand/fc/0", values, wrong, values},
+                                   {"s0/m0/output/fc/0", values, wrong, values},
+                                   {"s0/m0/output/act/0", values, wrong, values},
+                                   {"s0/m0/param_grad/fc.weight/0", values, wrong, values}});
+  ASSERT_TRUE(report.first_divergence.has_value());
+  EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), "s0/m0/operand/fc/0");
+  ASSERT_THAT(report.further_roots, SizeIs(1));
+  EXPECT_EQ(to_string(report.tensors[report.further_roots[0].tensor].id), "s0/m0/output/act/0");
 }
 
 TEST_F(RootsTest, TwoParametersStandForAllThatTheOptimizerGotWrong) {

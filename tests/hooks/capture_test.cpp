@@ -121,12 +121,13 @@ TEST(Capture, TiedWeightInALeafScopeBelongsToTheScope) {
 }
 
 // Forward and, through a scope of its own, backward; neither is a value of the graph.
-TEST(Capture, ScalesAndHistoriesAreRecordedBeforeTheOutputAndWithinBackward) {
+TEST(Capture, ScalesAndOperandsAreRecordedBeforeTheOutputAndWithinBackward) {
   Holder root;
   auto fc = root.add("fc", torch::nn::Linear(4, 3));
   fill_all(root);
   const at::Tensor per_tensor = at::full({}, 0.5F);
   const at::Tensor per_block = at::tensor({0.5F, 2.0F}).view({1, 2}).to(at::kFloat8_e8m0fnu);
+  const at::Tensor values = random_tensor({2, 4}, 5);
   const Captured captured = trace_microbatch(root, [&] {
     at::Tensor y;
     {
@@ -134,11 +135,13 @@ TEST(Capture, ScalesAndHistoriesAreRecordedBeforeTheOutputAndWithinBackward) {
       const at::Tensor x = scope.in(random_tensor({2, 4}));
       scope.amax_history(at::tensor({448.0F, 0.0F}), 0);
       scope.scale(per_tensor, 0);
+      scope.operand(values, 0);
       scope.scale(per_block, 1);
       const at::Tensor product = at::matmul(x, fc->weight.t());
       product.register_hook([&](const at::Tensor& gradient) {
         Scope backward(*fc);
         backward.scale(per_tensor, 2);
+        backward.operand(gradient, 2);
         return gradient;
       });
       y = scope.out(product + fc->bias);
@@ -149,10 +152,13 @@ TEST(Capture, ScalesAndHistoriesAreRecordedBeforeTheOutputAndWithinBackward) {
               ElementsAre("s0/m0/input/fc/0",
                           "s0/m0/amax_history/fc/0",
                           "s0/m0/scale/fc/0",
+                          "s0/m0/operand/fc/0",
                           "s0/m0/scale/fc/1",
                           "s0/m0/output/fc/0",
                           "s0/m0/grad_output/fc/0",
-                          "s0/m0/scale/fc/2"));
+                          "s0/m0/scale/fc/2",
+                          "s0/m0/operand/fc/2"));
+  EXPECT_SAME(captured.tensor("s0/m0/operand/fc/0"), values);
   EXPECT_EQ(captured.record("s0/m0/scale/fc/1").type, ElementType::kE8M0);
   EXPECT_SAME(captured.tensor("s0/m0/scale/fc/1").view(at::kByte), per_block.view(at::kByte));
   EXPECT_SAME(captured.tensor("s0/m0/scale/fc/2"), per_tensor);

@@ -1,4 +1,5 @@
-// What programs place themselves: flat shards of a distributed optimizer, and rows of experts.
+// What programs place themselves: flat shards of a distributed optimizer, and rows of experts. And
+// what lies otherwise than the tensor it was made from: operands of FP8 products.
 #include "hooks/training.h"
 
 #include <ttrace/error.h>
@@ -380,6 +381,43 @@ TEST(RowsOfAScope, RowsThatCannotBeAreRefused) {
   EXPECT_THAT(
       error_of_rows({.index = {0, 1}, .size = 2, .microbatch = {0, 1}, .microbatches = {0}}),
       HasSubstr("micro-batch 1"));
+}
+
+// --- operands ----------------------------------------------------------------------------------
+
+// With sequence parallelism a rank quantises its rows of the input, and the product takes those of
+// all ranks; of the weight and the gradient a rank has what its part of the outputs needs. Dims of
+// the latter two follow from the weight and the output.
+TEST(Operands, OfTensorAndSequenceParallelRanksMergeToWholeOnes) {
+  const TemporaryDirectory directory;
+  const at::Tensor input = random_tensor({4, 2, 3}, 1);     // [s, b, h]
+  const at::Tensor weight = random_tensor({4, 3}, 2);       // [q, h]
+  const at::Tensor gradient = random_tensor({4, 2, 4}, 3);  // [s, b, q]
+  const Annotations annotations = Annotations::parse(R"(tensors:
+  - path: fc.weight
+    value: "q[tp] h"
+  - path: fc
+    inputs: "s[sp] b h"
+    value: "s b q[tp]"
+    operands: ["s b h"]
+)");
+  for (int rank = 0; rank < 2; ++rank) {
+    OneLinear model;
+    Layout layout{rank, 2, {}};
+    layout.add("tp", 2, rank).add("sp", 2, rank, "tp");
+    trace_rank(directory, model, layout, annotations, [&](Step& step) {
+      auto microbatch = step.microbatch(0, {.gradient_scale = 0.5});
+      Scope scope(*model.fc);
+      scope.operand(input, 0);
+      scope.operand(weight.narrow(0, 2 * rank, 2), 1);
+      scope.operand(2.0 * gradient.narrow(2, 2 * rank, 2), 2);
+    });
+  }
+  const Merged gathered(directory, "s0/m0/operand/fc/0");
+  EXPECT_TRUE(gathered.result().findings.empty());
+  EXPECT_SAME(gathered.tensor(), input);
+  EXPECT_SAME(Merged(directory, "s0/m0/operand/fc/1").tensor(), weight);
+  EXPECT_SAME(Merged(directory, "s0/m0/operand/fc/2").tensor(), gradient.to(at::kDouble));
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ tensors:
     grad: "s b a[tp:partial]"
     inputs: ["s b n[tp] d", "s b g[tp] d"]
     scales: ["s b k", "r k[tp]"]
+    operands: ["s b a", "a h[tp]"]
   - path: decoder.layers.*.mlp
     inputs: "s b h"
     input_grads: "s b h[tp:partial]"
@@ -84,6 +85,32 @@ TEST(Annotations, ScalesHaveDimsOfTheirOwnAndHistoriesAreWhole) {
   EXPECT_EQ(found(annotations, Kind::kScale, path, 2), "whole");
   EXPECT_EQ(found(annotations, Kind::kScale, "decoder.layers.1.mlp"), "whole");
   EXPECT_EQ(found(annotations, Kind::kAmaxHistory, path), "whole");
+}
+
+TEST(Annotations, OperandsHaveDimsOfTheirOwnWhereGiven) {
+  const Annotations annotations = Annotations::parse(kText);
+  const std::string path = "decoder.layers.1.self_attention.core_attention";
+  EXPECT_EQ(found(annotations, Kind::kOperand, path, 0), "s b a");
+  EXPECT_EQ(found(annotations, Kind::kOperand, path, 1), "a h[tp]");
+}
+
+TEST(Annotations, OperandsAreElsePlacedAsWhatWasQuantised) {
+  const Annotations annotations = Annotations::parse(R"(tensors:
+  - path: fc.weight
+    value: "q[tp] h"
+    grad: "q[tp] h[cp:partial]"
+  - path: fc
+    value: "s b q[tp]"
+    inputs: "s[sp] b h"
+  - path: add
+    value: "s b h"
+    grad: "s b h[tp:partial]"
+)");
+  EXPECT_EQ(found(annotations, Kind::kOperand, "fc", 0), "s[sp] b h");
+  EXPECT_EQ(found(annotations, Kind::kOperand, "fc", 1), "q[tp] h");
+  EXPECT_EQ(found(annotations, Kind::kOperand, "fc", 2), "s b q[tp]");
+  EXPECT_EQ(found(annotations, Kind::kOperand, "add", 1), "whole");
+  EXPECT_EQ(found(annotations, Kind::kOperand, "add", 2), "s b h[tp:partial]");
 }
 
 TEST(Annotations, AScaleWithoutDimensionsIsOfTheWholeTensor) {
