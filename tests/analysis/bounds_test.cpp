@@ -89,6 +89,7 @@ TEST(Limits, RowsOfInputGradientsAreNotJudgedByTheirOperators) {
   EXPECT_EQ(limit(TensorClass::kActivation, Statistic::kOperatorSlice), 4.5);
   EXPECT_EQ(limit(TensorClass::kInputGradient, Statistic::kOperator), 4.0);
   EXPECT_EQ(limit(TensorClass::kInputGradient, Statistic::kOperatorSlice), 0.0);
+  EXPECT_EQ(limit(TensorClass::kInputGradient, Statistic::kOperatorRow), 0.0);
   EXPECT_EQ(limit(TensorClass::kInputGradient, Statistic::kOperatorGroup), 0.0);
   EXPECT_EQ(limit(TensorClass::kVector, Statistic::kSlice), 0.0);
 }

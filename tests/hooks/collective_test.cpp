@@ -63,6 +63,32 @@ TEST(Collectives, AreNumberedByGroupAndKeepInputAndOutput) {
   EXPECT_EQ(call.size, 2);
 }
 
+TEST(Collectives, SumsGoIntoTheOutputOfTheirScope) {
+  Holder root;
+  const Captured captured = trace_step(root, [&](Step& step) {
+    const auto microbatch = step.microbatch(0);
+    Scope scope(root, "mlp");
+    static_cast<void>(scope.out(summed(sum_in("tp-0"), random_tensor({6}))));
+  });
+  EXPECT_THAT(captured.ids_of_sums(), ElementsAre("s0/m0/output/mlp/0"));
+}
+
+// Symptom: a loss multiplied by 1.003 on all ranks was within bound at its gradient, which was
+// granted the roundings of what the loss function had summed over the vocabulary's shards.
+TEST(Collectives, SumsOfALossFunctionAreNoRoundingsOfItsGradient) {
+  Holder root;
+  const Captured captured = trace_step(root, [&](Step& step) {
+    auto microbatch = step.microbatch(0);
+    const at::Tensor x = random_tensor({6}).requires_grad_();
+    const at::Tensor sums = summed(sum_in("tp-0"), x.detach().exp());
+    const at::Tensor loss = sums.log() - x;
+    microbatch.loss(loss);
+    loss.sum().backward();
+  });
+  ASSERT_TRUE(captured.has("s0/m0/grad_output/loss/0"));
+  EXPECT_THAT(captured.ids_of_sums(), IsEmpty());
+}
+
 TEST(Collectives, AreInertUnlessAskedFor) {
   Holder root;
   const Captured captured = trace_step(root, [&](Step& step) {

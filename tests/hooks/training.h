@@ -108,6 +108,14 @@ class Captured {
     }
     return result;
   }
+  // Ids of records that sums over ranks went into.
+  [[nodiscard]] std::vector<std::string> ids_of_sums() const {
+    std::vector<std::string> result;
+    for (const RoundedSum& sum : file_.sums()) {
+      result.push_back(to_string(sum.id));
+    }
+    return result;
+  }
   [[nodiscard]] std::vector<std::string> ids() const {
     std::vector<std::string> result;
     for (const auto& [id, record] : by_id_) {
