@@ -93,22 +93,24 @@ double variance_along(const Slices& slices) {
   return variance;
 }
 
-// Nothing of tensors without slices.
+// Nothing of tensors without slices. `step`: of what an optimizer has updated, unit times the step
+// over the norm.
 std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
                                                const Parts& parts,
+                                               const std::optional<double>& step,
                                                double limit) {
   const Slices& twin = parts.twin;
   const SliceSums& all = parts.candidate.all;
   const double variance = variance_along(twin);
-  if (!(variance > 0.0) || !(all.reference_squared > 0.0)) {
+  if (!(variance > 0.0 || (step && twin.sums.size() > 1)) || !(all.reference_squared > 0.0)) {
     return std::nullopt;
   }
   const double norm_squared = all.reference_squared;
   FactorComparison result;
   result.deviation = all.along_reference / norm_squared;
-  result.scale = std::sqrt((squared(twin.all.along_reference) + variance) * growth_of(residual) /
-                               squared(norm_squared) +
-                           squared(rounding_error(ElementType::kF32)));
+  result.scale = std::sqrt(
+      (squared(twin.all.along_reference) + variance) * growth_of(residual) / squared(norm_squared) +
+      squared(rounding_error(ElementType::kF32)) + squared(step.value_or(0.0)));
   result.least = kOwnFactorLimit * std::sqrt(variance_along(parts.candidate)) / norm_squared;
   result.bound = std::max(limit * result.scale, result.least);
   return result;
@@ -200,23 +202,21 @@ TensorClass OperatorCheck::operator_class(const TensorId& id, std::size_t dimens
              : tensor_class;
 }
 
-double OperatorCheck::rounding(const Match& match,
-                               const MergeResult& candidate,
-                               const Statistics& statistics) const {
+std::optional<double> OperatorCheck::step_of(const Match& match,
+                                             const MergeResult& candidate) const {
   const ElementType type = match.candidate.front().record->type;
-  const double unit = default_unit(type);
-  const double usual = unit * std::sqrt(statistics.candidate_squared);
   const bool is_update = match.id.kind == Kind::kMaster || match.id.kind == Kind::kParamNext;
-  if (!is_update || unit == rounding_error(type)) {
-    return usual;
+  if (!is_update || default_unit(type) == rounding_error(type)) {
+    return std::nullopt;
   }
   TensorId before = match.id;
   before.kind = Kind::kParam;
   const std::span<const Shard> parameter = native_.of(before);
   const auto step = parameter.empty() ? std::nullopt : statistics_of(merge(parameter), candidate);
-  return step ? std::hypot(std::sqrt(2.0 * statistics.candidate_squared) * rounding_error(type),
-                           unit * step->error_norm())
-              : usual;
+  if (!step || !(step->candidate_squared > 0.0)) {
+    return std::nullopt;
+  }
+  return default_unit(type) * step->error_norm() / std::sqrt(step->candidate_squared);
 }
 
 std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
@@ -248,7 +248,9 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   const ElementType type = match.candidate.front().record->type;
   const double coarser = other_grid ? kLargestOverUsualRounding : 1.0;
   const double unit = default_unit(type) * coarser;
-  result.rounding = coarser * rounding(match, candidate, *error);
+  const std::optional<double> step = step_of(match, candidate);
+  const double usual = step ? std::hypot(std::sqrt(2.0) * rounding_error(type), *step) : unit;
+  result.rounding = (step ? coarser : 1.0) * usual * std::sqrt(error->candidate_squared);
   result.structure = std::sqrt(squared_addends(match) + squared_sums(match, *error) +
                                squared_unseen_addends(match, *error) +
                                (other_grid ? squared_other_grid(match, *error) : 0.0));
@@ -270,7 +272,7 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
     if (of_parts.limit > 0.0) {
       result.slice = compare_slices(result, parts, of_parts, match, head);
     }
-    result.in_noise = compare_factor(result, parts, limit(Statistic::kOperatorFactor));
+    result.in_noise = compare_factor(result, parts, step, limit(Statistic::kOperatorFactor));
     if (other_grid && result.in_noise) {
       result.in_noise->granted = unit;
       result.in_noise->bound += unit;

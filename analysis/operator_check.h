@@ -35,7 +35,9 @@
 //
 //   u ||c||  becomes  (2 (u_1 ||c||)^2 + (u ||c - p||)^2)^(1/2)
 //
-// with p the parameter at the start of the step and u_1 the relative error of one rounding.
+// with p the parameter at the start of the step and u_1 the relative error of one rounding. Its
+// factor, one minus learning rate times decay, is a number of F32: the scale of a is u_1 and
+// u ||c - p|| / ||c||.
 //
 // Where candidate and reference store different multiples of a gradient (a data-parallel size of 3
 // in the loss scale), they round on different grids: u is then the largest error of one rounding,
@@ -92,9 +94,10 @@ class OperatorCheck {
 
  private:
   [[nodiscard]] TensorClass operator_class(const TensorId& id, std::size_t dimensions) const;
-  [[nodiscard]] double rounding(const Match& match,
-                                const MergeResult& candidate,
-                                const Statistics& statistics) const;
+  // Of what an optimizer has updated, in a type whose u is more than one rounding: u ||c - p|| over
+  // ||c||.
+  [[nodiscard]] std::optional<double> step_of(const Match& match,
+                                              const MergeResult& candidate) const;
   [[nodiscard]] double squared_sums(const Match& match, const Statistics& statistics) const;
   [[nodiscard]] double squared_unseen_addends(const Match& match,
                                               const Statistics& statistics) const;
