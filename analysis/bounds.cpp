@@ -208,12 +208,13 @@ std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
   }
   const double flips =
       kFlipsOfLargestElement * unit_in_last_place(judged.type, judged.statistics.max_reference);
-  return SliceBound{noise,
-                    common_growth(judged.id),
-                    squared(flips),
-                    judged.rescaled ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
-                    limit,
-                    limits_.of({tensor_class, Statistic::kGroup})};
+  return SliceBound{
+      .noise = noise,
+      .growth = common_growth(judged.id),
+      .added_squared = squared(flips),
+      .relative_squared = judged.rescaled ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
+      .limit = limit,
+      .group_limit = limits_.of({tensor_class, Statistic::kGroup})};
 }
 
 std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double deviation) const {
