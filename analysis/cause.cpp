@@ -187,10 +187,12 @@ Observation operator_error(const OperatorResidual& residual) {
             slice.ranks};
   }
   const FactorComparison& factor = *residual.in_noise;
+  const std::string times = "(1 " + signed_text(factor.deviation) + ") times ";
+  const std::string what =
+      factor.where.empty() ? "its operators make " + times + "of what they should of"
+                           : factor.where + " is " + times + "what the operators should make of";
   return {Symptom::kOperator,
-          "its operators make (1 " + signed_text(factor.deviation) +
-              ") times of what they should of the candidate's own inputs, where round-off explains "
-              "up to " +
+          what + " the candidate's own inputs, where round-off explains up to " +
               short_number(factor.bound) + "; the error as a whole is within that of round-off",
           {}};
 }

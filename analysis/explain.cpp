@@ -80,6 +80,7 @@ void add_operator_checks(const OperatorResidual& residual, std::vector<BoundChec
                              residual.in_noise->deviation,
                              residual.in_noise->bound,
                              "the factor between forced passes"));
+    checks.back().where = residual.in_noise->where;
   }
 }
 

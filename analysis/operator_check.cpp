@@ -132,7 +132,7 @@ double squared_addends(const Match& match) {
 OperatorCheck::OperatorCheck(const ForcedTraces& traces,
                              const Trace& candidate,
                              const Limits& limits)
-    : wide_(traces.wide), native_(traces.native), limits_(limits) {
+    : wide_(traces.wide), native_(traces.native), addends_(candidate), limits_(limits) {
   std::set<std::string> with_addends;
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
@@ -241,6 +241,15 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
       result.in_noise->granted = unit;
       result.in_noise->bound += unit;
     }
+  }
+  if (auto addends = addends_.compare(match,
+                                      expected,
+                                      result,
+                                      limit(Statistic::kOperatorGroup),
+                                      limit(Statistic::kOperatorFactor))) {
+    result.slice = std::move(addends->part);
+    result.in_noise = std::move(addends->factor);
+    result.told = std::move(addends->told);
   }
   return result;
 }

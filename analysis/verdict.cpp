@@ -454,6 +454,7 @@ TensorVerdict Judge::judge_pair(const Match& match,
   const bool operator_wrong = verdict.residual && !verdict.residual->is_within();
   if (operator_wrong) {
     observations.insert(observations.begin(), operator_error(*verdict.residual));
+    verdict.told = verdict.residual->told;
   }
   const bool only_golden = observations.empty();
   if (others_.golden != nullptr && verdict.comparison && !tolerance &&
