@@ -26,6 +26,7 @@ double squared(double value) {
 }
 
 using Call = RankAddend::Call;
+
 // p_i.
 struct Replay {
   std::vector<double> sum;
