@@ -194,6 +194,7 @@ SliceComparison part_of(const AddendError& judged, double limit) {
   part.q = judged.error > 0.0 ? judged.error / judged.scale : 0.0;
   part.bound = limit * judged.scale;
   part.group_q = part.q;
+  part.is_addend = true;
   return part;
 }
 

@@ -82,8 +82,9 @@ struct SliceComparison {
   double error = 0.0;      // ||c - r|| over it
   double q = 0.0;          // error over its own noise scale
   double bound = 0.0;
-  double slice_q = 0.0;  // largest of any row or index of a dimension
-  double group_q = 0.0;  // largest of any head or shard
+  double slice_q = 0.0;    // largest of any row or index of a dimension
+  double group_q = 0.0;    // largest of any head, shard or addend
+  bool is_addend = false;  // of a sum over ranks, against what the rank's own rows give
 
   [[nodiscard]] bool beyond() const { return error > bound; }
 };

@@ -198,7 +198,8 @@ TEST_F(AddendCheckTest, PercentMissingInOneAddendIsFoundThoughTheWholeIsWithin) 
   EXPECT_EQ(tensor.symptom, Symptom::kOperator);
   EXPECT_EQ(residual(report).slice->where, "the addend of rank 3");
   EXPECT_EQ(tensor.ranks, std::vector<int>{3});
-  EXPECT_THAT(tensor.cause, HasSubstr("the addend of rank 3 is not what the operators make of"));
+  EXPECT_THAT(tensor.cause,
+              HasSubstr("the addend of rank 3 is not what the rank's own rows give: it errs"));
   ASSERT_TRUE(report.diagnosis);
   EXPECT_EQ(report.diagnosis->signature, Signature::kWrongAddends);
   EXPECT_THAT(report.diagnosis->sentence,
