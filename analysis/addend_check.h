@@ -27,6 +27,11 @@
 // is judged as that of whole tensors (operator_check.h); roundings of the elements are independent
 // of one another.
 //
+// Largest ||c_i - p_i|| / scale_i of addends in clean runs of random layouts, whose limit is 3:
+// `ttrace_fuzz_layouts 30 7821 --precision bf16` 1.82, `15 7822 --precision f32` 0.63, `15 7823
+// --precision fp8` 1.83; of factors 0.42, 0.17 and 0.34 of their bounds. Elements of one rounding
+// each cannot pass 2.4 in BF16.
+//
 // Thread-safety: immutable; compare() may run in any number of threads.
 #pragma once
 
