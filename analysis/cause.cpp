@@ -178,20 +178,25 @@ Observation operator_error(const OperatorResidual& residual) {
   }
   if (residual.slice && residual.slice->beyond()) {
     const SliceComparison& slice = *residual.slice;
+    const std::string errs = slice.is_addend
+                                 ? " is not what the rank's own rows give: it errs " +
+                                       short_number(slice.q) + "x as much as round-off makes it"
+                                 : " is not what the operators make of the candidate's own "
+                                   "inputs: it errs " +
+                                       short_number(slice.q) + "x as much as in the reference";
     return {Symptom::kOperator,
-            slice.where + held_by(slice) +
-                " is not what the operators make of the candidate's own "
-                "inputs: it errs " +
-                short_number(slice.q) + "x as much as in the reference, where " +
+            slice.where + held_by(slice) + errs + ", where " +
                 short_number(slice.bound * slice.q / slice.error) +
                 "x passes; the tensor as a whole is within that",
             slice.ranks};
   }
   const FactorComparison& factor = *residual.in_noise;
+  const std::string times = "(1 " + signed_text(factor.deviation) + ") times ";
+  const std::string what = factor.where.empty()
+                               ? "its operators make " + times + "of what they should of"
+                               : factor.where + " is " + times + "what the operators make of";
   return {Symptom::kOperator,
-          "its operators make (1 " + signed_text(factor.deviation) +
-              ") times of what they should of the candidate's own inputs, where round-off explains "
-              "up to " +
+          what + " the candidate's own inputs, where round-off explains up to " +
               short_number(factor.bound) + "; the error as a whole is within that of round-off",
           {}};
 }

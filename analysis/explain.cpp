@@ -72,14 +72,18 @@ void add_operator_checks(const OperatorResidual& residual, std::vector<BoundChec
     checks.push_back(part(CheckKind::kOperatorSlice,
                           Tier::kT1,
                           *residual.slice,
-                          "what forced passes differ by in the part"));
+                          residual.slice->is_addend ? "the rank's own rows, computed again"
+                                                    : "what forced passes differ by in the part"));
   }
   if (residual.in_noise) {
     checks.push_back(numbers(CheckKind::kOperatorFactor,
                              Tier::kT1,
                              residual.in_noise->deviation,
                              residual.in_noise->bound,
-                             "the factor between forced passes"));
+                             residual.in_noise->where.empty()
+                                 ? "the factor between forced passes"
+                                 : "the rank's own rows, computed again"));
+    checks.back().where = residual.in_noise->where;
   }
 }
 
@@ -196,7 +200,9 @@ void add_part_steps(CheckKind kind,
     return;  // nothing differs there
   }
   const double scale = slice.error / slice.q;
-  const std::string difference = kind == CheckKind::kSlice ? "||c - r||" : "||c - f||";
+  const std::string difference = slice.is_addend             ? "||c - p||"
+                                 : kind == CheckKind::kSlice ? "||c - r||"
+                                                             : "||c - f||";
   steps.push_back({kind,
                    kind == CheckKind::kSlice ? "Q there" : "R there",
                    difference + " there / scale there",
@@ -215,7 +221,9 @@ void add_factor_steps(CheckKind kind,
   const bool of_operator = kind == CheckKind::kOperatorFactor;
   steps.push_back({kind,
                    "a",
-                   of_operator ? "<c - f, f> / <f, f>" : "<c - r, r> / <r, r>",
+                   !factor.where.empty() ? "<c - p, p> / <p, p>"
+                   : of_operator         ? "<c - f, f> / <f, f>"
+                                         : "<c - r, r> / <r, r>",
                    "",
                    factor.deviation});
   steps.push_back({kind,

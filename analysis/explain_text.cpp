@@ -121,7 +121,7 @@ void write_arithmetic(std::ostream& out, const std::vector<ArithmeticStep>& step
     return;
   }
   out << "\narithmetic, by docs/verdict.md (r reference, c candidate, m noise pass, f and n forced "
-         "passes, g golden pass):\n";
+         "passes, g golden pass, p addend computed again):\n";
   std::vector<std::array<std::string, 2>> rows;
   CheckKind last = CheckKind::kStructure;
   for (const ArithmeticStep& step : steps) {

@@ -117,7 +117,8 @@ Json factor_json(const std::optional<FactorComparison>& factor) {
   if (!factor) {
     return nullptr;
   }
-  return {{"deviation", number_json(factor->deviation)},
+  return {{"where", factor->where.empty() ? Json() : Json(factor->where)},
+          {"deviation", number_json(factor->deviation)},
           {"scale", number_json(factor->scale)},
           {"bound", number_json(factor->bound)}};
 }

@@ -134,7 +134,7 @@ double squared_addends(const Match& match) {
 OperatorCheck::OperatorCheck(const ForcedTraces& traces,
                              const Trace& candidate,
                              const Limits& limits)
-    : wide_(traces.wide), native_(traces.native), limits_(limits) {
+    : wide_(traces.wide), native_(traces.native), addends_(candidate), limits_(limits) {
   const Section& layout = candidate.manifest().layout;
   const auto ring = layout.find("cp");
   cuts_sequences_ = ring != layout.end() && ring->second != "1";
@@ -277,6 +277,15 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
       result.in_noise->granted = unit;
       result.in_noise->bound += unit;
     }
+  }
+  if (auto addends = addends_.compare(match,
+                                      expected,
+                                      result,
+                                      limit(Statistic::kOperatorGroup),
+                                      limit(Statistic::kOperatorFactor))) {
+    result.slice = std::move(addends->part);
+    result.in_noise = std::move(addends->factor);
+    result.told = std::move(addends->told);
   }
   return result;
 }

@@ -16,8 +16,9 @@
 // has the tokens of several micro-batches in one product (experts), has one rounding of the
 // parameter's type more: fewer and larger addends than the reference's were rounded.
 //
-// A part of a tensor has the same of its own, with v_i = ||n - f||_i^2 (slices.h). A factor is
-// judged apart, for it adds up over all elements where roundings average out:
+// A vector's gradient that is a sum of ranks' addends is judged addend by addend as well, see
+// addend_check.h. A part of a tensor has the same of its own, with v_i = ||n - f||_i^2 (slices.h).
+// A factor is judged apart, for it adds up over all elements where roundings average out:
 //
 //   a = <c - f, f> / ||f||^2, a_n the same of n
 //   V(x) = max over dimensions of 32 indices and more (sum over its slices <x - f, f>_i^2)
@@ -51,6 +52,7 @@
 // Thread-safety: immutable; compare() may run in any number of threads.
 #pragma once
 
+#include "analysis/addend_check.h"
 #include "analysis/limits.h"
 #include "analysis/matching.h"
 #include "analysis/report.h"
@@ -105,6 +107,7 @@ class OperatorCheck {
 
   ShardIndex wide_;
   ShardIndex native_;
+  AddendCheck addends_;
   Limits limits_;
   std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
   std::map<std::string, ElementType> without_addends_;  // parameters by path

@@ -83,9 +83,10 @@ struct SliceComparison {
   double error = 0.0;      // ||c - r|| over it
   double q = 0.0;          // error over its own noise scale
   double bound = 0.0;
-  double slice_q = 0.0;  // largest of any row or index of a dimension
-  double row_q = 0.0;    // largest of any row, where rows have a limit of their own
-  double group_q = 0.0;  // largest of any head or shard
+  double slice_q = 0.0;    // largest of any row or index of a dimension
+  double row_q = 0.0;      // largest of any row, where rows have a limit of their own
+  double group_q = 0.0;    // largest of any head, shard or addend
+  bool is_addend = false;  // of a sum over ranks, against what the rank's own rows give
 
   [[nodiscard]] bool beyond() const { return error > bound; }
 };
@@ -97,6 +98,7 @@ struct FactorComparison {
   double bound = 0.0;      // the larger of limit x scale and `least`, and what is granted
   double least = 0.0;      // what the candidate's own spread asks for, whatever the limit
   double granted = 0.0;    // by no noise: see operator_check.h
+  std::string where = {};  // of which part, "the addend of rank 3"; empty: of the whole tensor
 
   [[nodiscard]] bool beyond() const { return deviation > bound || deviation < -bound; }
   // The limit that it takes to be within bound; 0 where none is needed.
@@ -158,17 +160,19 @@ struct Comparison {
 // What a tensor's own operators got wrong; see operator_check.h. Norms are Frobenius norms.
 struct OperatorResidual {
   TensorClass tensor_class = TensorClass::kActivation;  // whose limits hold, see operator_class()
-  double error = 0.0;                             // ||c - f||
-  double native = 0.0;                            // ||n - f||
-  double rounding = 0.0;                          // u ||c||
-  double structure = 0.0;                         // e
-  double norm = 0.0;                              // ||f||
-  double bit_equal = 0.0;                         // part of the elements in which c is n
-  double limit = 0.0;                             // largest R that passes
-  double factor = 0.0;                            // <c, f> / <f, f>
-  double native_factor = 0.0;                     // <n, f> / <f, f>
-  std::optional<SliceComparison> slice = {};      // of a tensor that has slices
-  std::optional<FactorComparison> in_noise = {};  // the same
+  double error = 0.0;                                   // ||c - f||
+  double native = 0.0;                                  // ||n - f||
+  double rounding = 0.0;                                // u ||c||
+  double structure = 0.0;                               // e
+  double norm = 0.0;                                    // ||f||
+  double bit_equal = 0.0;                               // part of the elements in which c is n
+  double limit = 0.0;                                   // largest R that passes
+  double factor = 0.0;                                  // <c, f> / <f, f>
+  double native_factor = 0.0;                           // <n, f> / <f, f>
+  // Of a tensor that has slices, or of a vector that is a sum of ranks' addends.
+  std::optional<SliceComparison> slice = {};
+  std::optional<FactorComparison> in_noise = {};
+  std::optional<Diagnosis> told = {};  // where the check of addends knows the cause
 
   [[nodiscard]] double scale() const;
   // The reference's own operators are more than 1 % off in their precision, because a kernel

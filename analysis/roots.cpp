@@ -28,8 +28,8 @@ class Diagnoser {
       : matches_(matches), forced_(forced), candidate_(candidate) {}
 
   [[nodiscard]] std::optional<Diagnosis> operator()(const TensorVerdict& finding) {
-    if (finding.symptom == Symptom::kSource) {
-      return finding.told;  // its id is a place where a module reads, not always a record
+    if (finding.told || finding.symptom == Symptom::kSource) {
+      return finding.told;  // a source: its id is a place where a module reads, not always a record
     }
     if (finding.tier == Tier::kGolden) {
       return std::nullopt;  // another precision, which its sentence says

@@ -467,6 +467,7 @@ TensorVerdict Judge::judge_pair(const Match& match,
   const bool operator_wrong = verdict.residual && !verdict.residual->is_within();
   if (operator_wrong) {
     observations.insert(observations.begin(), operator_error(*verdict.residual));
+    verdict.told = verdict.residual->told;
   }
   if (verdict.comparison && match.scale) {
     compare_operand(match, reference, candidate, verdict, observations);

@@ -2,6 +2,7 @@
 // output from the reference's input says which tensor is the input and what is right; the variant
 // that makes the candidate's output from the candidate's input says what it did instead.
 #include "analysis/diagnosis/signatures.h"
+#include "analysis/normalisation.h"
 #include "analysis/wording.h"
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cmath>
 #include <functional>
 #include <numbers>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -99,24 +101,16 @@ std::vector<Variant> activations() {
   return variants;
 }
 
-Variant norm(const std::string& name, double epsilon, bool centred) {
-  return {name, [epsilon, centred](const Operands& operands) {
+Variant norm(const Normalisation& normalisation) {
+  return {normalisation.name(), [normalisation](const Operands& operands) {
             const std::size_t width = operands.width();
-            const auto n = static_cast<double>(width);
             Values output = operands.input;
-            for (std::size_t row = 0; row < output.data.size(); row += width) {
-              double mean = 0.0;
-              double squared = 0.0;
+            for (std::size_t at = 0; at < output.data.size(); at += width) {
+              const auto row = std::span(output.data).subspan(at, width);
+              normalisation.apply(row);
               for (std::size_t i = 0; i < width; ++i) {
-                mean += centred ? output.data[row + i] / n : 0.0;
-              }
-              for (std::size_t i = 0; i < width; ++i) {
-                squared += std::pow(output.data[row + i] - mean, 2) / n;
-              }
-              for (std::size_t i = 0; i < width; ++i) {
-                double& value = output.data[row + i];
-                value = (value - mean) / std::sqrt(squared + epsilon) * operands.weight[i] +
-                        (operands.bias.empty() ? 0.0 : operands.bias[i]);
+                row[i] =
+                    row[i] * operands.weight[i] + (operands.bias.empty() ? 0.0 : operands.bias[i]);
               }
             }
             return output;
@@ -125,10 +119,8 @@ Variant norm(const std::string& name, double epsilon, bool centred) {
 
 std::vector<Variant> norms() {
   std::vector<Variant> variants;
-  for (const double epsilon : {1e-5, 1e-6, 1e-8, 1e-12, 1e-3, 0.0}) {
-    const std::string text = " with epsilon " + short_number(epsilon);
-    variants.push_back(norm("LayerNorm" + text, epsilon, true));
-    variants.push_back(norm("RMSNorm" + text, epsilon, false));
+  for (const Normalisation& normalisation : known_normalisations()) {
+    variants.push_back(norm(normalisation));
   }
   return variants;
 }

@@ -1,6 +1,7 @@
 // The programs as a user runs them: `ttrace check` with ttrace_reference and megatron_mini, in real
 // processes. Line numbers of what the first slice must show stand beside the tests.
 #include "end_to_end/checks.h"
+#include "end_to_end/small_run.h"
 #include "fuzz_layouts/judge.h"
 
 #include <gmock/gmock.h>
@@ -226,6 +227,18 @@ void expect_declared_hints(const std::map<std::string, std::string>& named,
   EXPECT_EQ(named.size(), 12U);
   EXPECT_GE(right, 9U) << "wrong hints:" << wrong;
   std::cout << right << " of " << named.size() << " hints are right" << wrong << "\n";
+}
+
+// Symptom: within every bound up to 30 % of the addend.
+TEST(EndToEnd, PercentOfOneRanksAddendToTheGradientOfANormIsFound) {
+  const SmallRun run({}, "bf16");
+  const ProcessResult result =
+      run.check("share", "--tp 2 --sp --mutant norm_grad_shard --mutant-size 0.01");
+  EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+  const json first = run.report("share")["first_divergence"];
+  EXPECT_EQ(first["id"], "s0/m0/param_grad/decoder.layers.0.input_layernorm.weight/0") << first;
+  EXPECT_EQ(first["signature"], "wrong_addends");
+  EXPECT_THAT(first["cause"], ::testing::HasSubstr("the addend of rank 1"));
 }
 
 // All of them found in BF16 with the limits of the clean runs, and at least 11 of the 12 that are
