@@ -55,7 +55,7 @@ void add_comparison(const TensorVerdict& tensor, RunMaxima& maxima) {
 void add_residual(const TensorVerdict& tensor, RunMaxima& maxima) {
   const OperatorResidual& residual = *tensor.residual;
   const auto add = [&](Statistic statistic, double value) {
-    raise(maxima, residual.tensor_class, statistic, value);
+    raise(maxima, tensor.tensor_class, statistic, value);
   };
   add(Statistic::kOperator, residual.residual());
   if (residual.slice) {

@@ -194,12 +194,14 @@ double OperatorCheck::squared_other_grid(const Match& match, const Statistics& s
              : 0.0;
 }
 
-// Gradients of an attention core's inputs are those of any module's but where a ring adds them up.
-TensorClass OperatorCheck::operator_class(const TensorId& id, std::size_t dimensions) const {
-  const TensorClass tensor_class = class_of(id, dimensions);
-  return tensor_class == TensorClass::kInputGradient && !cuts_sequences_
-             ? TensorClass::kActivationGradient
-             : tensor_class;
+// As a whole, gradients of an attention core's inputs are like others but where a ring adds them
+// up.
+double OperatorCheck::limit_of_whole(TensorClass tensor_class) const {
+  const LimitKey own{tensor_class, Statistic::kOperator};
+  const bool is_like_others = tensor_class == TensorClass::kInputGradient && !cuts_sequences_ &&
+                              !limits_.is_calibrated(own);
+  return is_like_others ? limits_.of({TensorClass::kActivationGradient, Statistic::kOperator})
+                        : limits_.of(own);
 }
 
 std::optional<double> OperatorCheck::step_of(const Match& match,
@@ -256,11 +258,9 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                                (other_grid ? squared_other_grid(match, *error) : 0.0));
   result.factor = error->factor();
   result.native_factor = own->factor();
-  result.tensor_class = operator_class(match.id, expected.shape.size());
-  const auto limit = [&](Statistic statistic) {
-    return limits_.of({result.tensor_class, statistic});
-  };
-  result.limit = limit(Statistic::kOperator);
+  const TensorClass tensor_class = class_of(match.id, expected.shape.size());
+  const auto limit = [&](Statistic statistic) { return limits_.of({tensor_class, statistic}); };
+  result.limit = limit_of_whole(tensor_class);
   // FP8 codes that flip on another grid change a few rows only, and by a few large steps.
   if (result.error > 0.0 && !(other_grid && quantises_)) {
     const TensorPair pair = pair_of(expected, candidate);

@@ -95,7 +95,7 @@ class OperatorCheck {
                                                         std::int64_t head = 0) const;
 
  private:
-  [[nodiscard]] TensorClass operator_class(const TensorId& id, std::size_t dimensions) const;
+  [[nodiscard]] double limit_of_whole(TensorClass tensor_class) const;
   // Of what an optimizer has updated, in a type whose u is more than one rounding: u ||c - p|| over
   // ||c||.
   [[nodiscard]] std::optional<double> step_of(const Match& match,

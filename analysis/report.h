@@ -159,7 +159,6 @@ struct Comparison {
 
 // What a tensor's own operators got wrong; see operator_check.h. Norms are Frobenius norms.
 struct OperatorResidual {
-  TensorClass tensor_class = TensorClass::kActivation;  // whose limits hold, see operator_class()
   double error = 0.0;                                   // ||c - f||
   double native = 0.0;                                  // ||n - f||
   double rounding = 0.0;                                // u ||c||
