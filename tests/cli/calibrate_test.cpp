@@ -81,7 +81,7 @@ TEST_F(Calibrate, LimitsOfCleanRunsDecideOfTheNext) {
 }
 
 TEST_F(Calibrate, OperatorsAreCalibratedWhereRunsHaveForcedPasses) {
-  ASSERT_EQ(check_run("clean-1", "--off 0.1", {}).exit_code, 0);
+  ASSERT_EQ(check_run("clean-1", "--off 0.05", {}).exit_code, 0);
   ASSERT_EQ(check_run("clean-2", "--off 0.4").exit_code, 0);
   const ProcessResult result = ttrace({"calibrate", "clean-1", "clean-2", "-o", "limits.json"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
