@@ -45,8 +45,8 @@ constexpr std::array kRows = {
         {4.0, 0.0, 0.0, 0.0, 8.0}},
     Row{TensorClass::kWeightGradient, "weight gradient", 40.0, {2.0, 10.0, 4.6, 8.0}},
     Row{TensorClass::kVector, "vector", 100.0, {4.0, 0.0, 0.0, 0.0}},
-    // A factor of F32 is off by half a unit in the last place, 1.2 times u_1. The next number, which
-    // 0.1 % more decay may be, is off by 2.4 times.
+    // A factor of F32 is off by half a unit in the last place, 1.2 times u_1. The next number,
+    // which 0.1 % more decay may be, is off by 2.4 times.
     Row{TensorClass::kOptimizerMatrix,
         "optimizer result",
         400.0,

@@ -159,15 +159,15 @@ struct Comparison {
 
 // What a tensor's own operators got wrong; see operator_check.h. Norms are Frobenius norms.
 struct OperatorResidual {
-  double error = 0.0;                                   // ||c - f||
-  double native = 0.0;                                  // ||n - f||
-  double rounding = 0.0;                                // u ||c||
-  double structure = 0.0;                               // e
-  double norm = 0.0;                                    // ||f||
-  double bit_equal = 0.0;                               // part of the elements in which c is n
-  double limit = 0.0;                                   // largest R that passes
-  double factor = 0.0;                                  // <c, f> / <f, f>
-  double native_factor = 0.0;                           // <n, f> / <f, f>
+  double error = 0.0;          // ||c - f||
+  double native = 0.0;         // ||n - f||
+  double rounding = 0.0;       // u ||c||
+  double structure = 0.0;      // e
+  double norm = 0.0;           // ||f||
+  double bit_equal = 0.0;      // part of the elements in which c is n
+  double limit = 0.0;          // largest R that passes
+  double factor = 0.0;         // <c, f> / <f, f>
+  double native_factor = 0.0;  // <n, f> / <f, f>
   // Of a tensor that has slices, or of a vector that is a sum of ranks' addends.
   std::optional<SliceComparison> slice = {};
   std::optional<FactorComparison> in_noise = {};
