@@ -249,10 +249,10 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   result.bit_equal = equal_part(twin, candidate);
   const ElementType type = match.candidate.front().record->type;
   const double coarser = other_grid ? kLargestOverUsualRounding : 1.0;
-  const double unit = default_unit(type) * coarser;
+  const double unit = default_unit(type);
   const std::optional<double> step = step_of(match, candidate);
-  const double usual = step ? std::hypot(std::sqrt(2.0) * rounding_error(type), *step) : unit;
-  result.rounding = (step ? coarser : 1.0) * usual * std::sqrt(error->candidate_squared);
+  const double relative = step ? std::hypot(std::sqrt(2.0) * rounding_error(type), *step) : unit;
+  result.rounding = coarser * relative * std::sqrt(error->candidate_squared);
   result.structure = std::sqrt(squared_addends(match) + squared_sums(match, *error) +
                                squared_unseen_addends(match, *error) +
                                (other_grid ? squared_other_grid(match, *error) : 0.0));
@@ -274,8 +274,8 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
     }
     result.in_noise = compare_factor(result, parts, step, limit(Statistic::kOperatorFactor));
     if (other_grid && result.in_noise) {
-      result.in_noise->granted = unit;
-      result.in_noise->bound += unit;
+      result.in_noise->granted = coarser * unit;
+      result.in_noise->bound += result.in_noise->granted;
     }
   }
   if (auto addends = addends_.compare(match,
