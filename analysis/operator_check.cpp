@@ -135,12 +135,10 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
                              const Trace& candidate,
                              const Limits& limits)
     : wide_(traces.wide), native_(traces.native), addends_(candidate), limits_(limits) {
-  const Section& layout = candidate.manifest().layout;
-  const auto ring = layout.find("cp");
-  cuts_sequences_ = ring != layout.end() && ring->second != "1";
   std::set<std::string> with_addends;
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
+      cuts_sequences_ = cuts_sequences_ || file.layout().size("cp") > 1;
       for (const RoundedSum& sum : file.sums()) {
         sums_[sum.id].push_back(sum);
       }

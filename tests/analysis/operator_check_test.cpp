@@ -159,11 +159,12 @@ TEST_F(OperatorCheckTest, SumsOverRanksAddWhatTheyRounded) {
 // A ring adds up rounded parts of the gradients of an attention core's inputs; other layouts do
 // not.
 TEST_F(OperatorCheckTest, GradientsOfInputsAreGrantedMoreWhereSequencesAreCut) {
-  const auto limit = [&](const std::string& name, const std::string& ring) {
+  const auto limit = [&](const std::string& name, int ranks, const std::string& axis) {
     const Tensor tensor{"s0/m0/grad_input/attention/0", second_, kType};
-    TraceBuilder builder(folder_ / name, "candidate");
-    builder.manifest.layout["cp"] = ring;
-    builder.add(0, tensor);
+    TraceBuilder builder(folder_ / name, "candidate", ranks, axis);
+    for (int rank = 0; rank < ranks; ++rank) {
+      builder.add(rank, tensor);
+    }
     const Trace candidate = builder.write();
     TraceBuilder wide(folder_ / (name + "-wide"), "forced");
     TraceBuilder native(folder_ / (name + "-native"), "forced");
@@ -171,8 +172,8 @@ TEST_F(OperatorCheckTest, GradientsOfInputsAreGrantedMoreWhereSequencesAreCut) {
     const Match both = match(forced.wide, candidate).at(0);
     return OperatorCheck(forced, candidate).compare(both, merge(both.candidate))->limit;
   };
-  EXPECT_EQ(limit("tensor-parallel", "1"), 2.0);
-  EXPECT_EQ(limit("ring", "2"), 4.0);
+  EXPECT_EQ(limit("tensor-parallel", 2, "tp"), 2.0);
+  EXPECT_EQ(limit("ring", 2, "cp"), 4.0);
 }
 
 // Symptom: 0.3 % too much weight decay, 3e-7 of a weight, was within what sums in another order may
