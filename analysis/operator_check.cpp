@@ -19,6 +19,7 @@ namespace {
 constexpr int kTwinWeight = 5;  // of a slice's own noise, against that of slices of its size
 constexpr double kOwnFactorLimit = 5.0;  // of the noise of a factor in the candidate's own slices
 constexpr std::int64_t kLeastSlices = 32;
+constexpr int kClippingRoundings = 3;  // norms of shards, their sum, the quotient
 constexpr double kLargestOverUsualRounding =
     2.4;  // half a unit in the last place, at a power of two
 
@@ -93,11 +94,20 @@ double variance_along(const Slices& slices) {
   return variance;
 }
 
+// Of a factor that all elements have in common.
+double factor_rounding(Kind kind) {
+  const int roundings = kind == Kind::kExpAvg     ? kClippingRoundings
+                        : kind == Kind::kExpAvgSq ? 2 * kClippingRoundings
+                                                  : 1;
+  return roundings * rounding_error(ElementType::kF32);
+}
+
 // Nothing of tensors without slices. `step`: of what an optimizer has updated, unit times the step
-// over the norm.
+// over the norm. `rounding`: of a factor of all elements.
 std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
                                                const Parts& parts,
                                                const std::optional<double>& step,
+                                               double rounding,
                                                double limit) {
   const Slices& twin = parts.twin;
   const SliceSums& all = parts.candidate.all;
@@ -110,7 +120,7 @@ std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
   result.deviation = all.along_reference / norm_squared;
   result.scale = std::sqrt(
       (squared(twin.all.along_reference) + variance) * growth_of(residual) / squared(norm_squared) +
-      squared(rounding_error(ElementType::kF32)) + squared(step.value_or(0.0)));
+      squared(rounding) + squared(step.value_or(0.0)));
   result.least = kOwnFactorLimit * std::sqrt(variance_along(parts.candidate)) / norm_squared;
   result.bound = std::max(limit * result.scale, result.least);
   return result;
@@ -270,7 +280,11 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
     if (of_parts.limit > 0.0) {
       result.slice = compare_slices(result, parts, of_parts, match, head);
     }
-    result.in_noise = compare_factor(result, parts, step, limit(Statistic::kOperatorFactor));
+    result.in_noise = compare_factor(result,
+                                     parts,
+                                     step,
+                                     factor_rounding(match.id.kind),
+                                     limit(Statistic::kOperatorFactor));
     if (other_grid && result.in_noise) {
       result.in_noise->granted = coarser * unit;
       result.in_noise->bound += result.in_noise->granted;

@@ -28,7 +28,9 @@
 // V is the variance of a ||f||^2 if the roundings of slices are independent of one another,
 // whatever they are within a slice. That of c is asked as well, because c may have been rounded
 // where n was not, the same in a whole column (a product before its bias is added); a factor in all
-// slices alike makes it small against a. u32 is a rounding of f32, in which programs keep factors.
+// slices alike makes it small against a. u32 is a rounding of f32, in which programs keep factors;
+// of a first moment three of them, because the norm that its gradient is clipped by is summed up
+// over other shards in another order; of a second moment, which has the square of it, six.
 //
 // What an optimizer makes of parameters in F32 or F64 is no sum: two roundings of its own, the
 // decay and the step, and u of the step itself, whose factors a program may have computed in any

@@ -364,6 +364,30 @@ TEST_F(OperatorPartsTest, RoundingsThatAColumnSharesAreNoFactor) {
   EXPECT_FALSE(found.in_noise->beyond());
 }
 
+// Symptom: second moments of a distributed optimizer alarmed in F32, a factor of 1 + 2.1e-7: its
+// ranks summed up the norm that gradients are clipped by in another order than one device.
+TEST_F(OperatorPartsTest, MomentsMayCarryAnotherRoundingOfTheClippingFactor) {
+  const auto is_beyond = [&](const std::string& kind, double error) {
+    const auto write_moment = [&](const std::string& pass, const std::vector<double>& values) {
+      TraceBuilder builder(folder_ / (kind + pass + std::to_string(error * 1e9)), "forced");
+      const std::string id = "s0/" + kind + "/a.weight/0";
+      builder.add(0, {id, values, ElementType::kF64, {kRows, kColumns}, {}});
+      return builder.write();
+    };
+    const ForcedTraces forced{write_moment("wide", values_),
+                              write_moment("native", off(values_, 1e-9, 2.0))};
+    const Trace candidate = write_moment("candidate", scaled(values_, 1.0 + error));
+    const std::vector<Match> matches = match(forced.wide, candidate);
+    const auto found =
+        OperatorCheck(forced, candidate).compare(matches.at(0), merge(matches.at(0).candidate));
+    return found->in_noise && found->in_noise->beyond();
+  };
+  EXPECT_FALSE(is_beyond("exp_avg_sq", 5e-7));
+  EXPECT_TRUE(is_beyond("exp_avg_sq", 2e-6));
+  EXPECT_FALSE(is_beyond("exp_avg", 2.5e-7));
+  EXPECT_TRUE(is_beyond("exp_avg", 1e-6));
+}
+
 // Symptom: with 3 data-parallel ranks, gradients of logits alarmed, R 2.04: nearly equal elements
 // all have the same rounding error, and c / 3 has another than c.
 TEST_F(OperatorPartsTest, MultiplesThatRoundOnAnotherGridMayHaveTheLargestErrorOfOneRounding) {
