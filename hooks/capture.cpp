@@ -155,6 +155,7 @@ void Capture::end_step() {
   produced_.clear();
   derived_.clear();
   slots_.clear();
+  local_slots_.clear();
   gradients_.clear();
   collectives_.clear();
   being_gathered_.clear();
@@ -322,11 +323,16 @@ void Capture::record_whole_step(Kind kind,
 
 // --- scopes ------------------------------------------------------------------------------------
 
-OpenScope Capture::scope(const torch::nn::Module* module, std::string_view child) const {
-  OpenScope result;
-  result.path = modules_.path_of(module, child);
-  result.leaf = modules_.is_leaf(result.path);
-  return result;
+OpenScope Capture::scope(std::string path) const {
+  const bool is_leaf = modules_.is_leaf(path);
+  return {.path = std::move(path), .leaf = is_leaf};
+}
+
+void Capture::derive(const std::string& path,
+                     const std::string& field,
+                     int slot,
+                     const std::string& dims) {
+  contain([&] { recorder_.derive(path, field, slot, dims); });
 }
 
 void Capture::scope_event() {
@@ -344,15 +350,59 @@ at::Tensor Capture::scope_input(const std::string& path,
       return;
     }
     const Spot spot{Kind::kInput, path, slot, in_backward()};
-    if (unreadable(tensor).empty()) {
-      if (const Produced* const source = producer_of(tensor)) {
-        record_edges(spot, shape_of(tensor), rows, *source);
-        return;  // recorded where it was made
-      }
+    if (!is_produced(spot, tensor, rows)) {
+      result = record_value(spot, tensor, Kind::kGradInput, rows);
     }
-    result = record_value(spot, tensor, Kind::kGradInput, rows);
   });
   return result;
+}
+
+bool Capture::is_produced(const Spot& spot, const at::Tensor& tensor, const Rows* rows) {
+  const Produced* const source = unreadable(tensor).empty() ? producer_of(tensor) : nullptr;
+  if (source != nullptr) {
+    record_edges(spot, shape_of(tensor), rows, *source);
+  }
+  return source != nullptr;
+}
+
+std::int64_t Capture::scope_local(
+    Kind kind, const std::string& path, int slot, const at::Tensor& local, bool has_gradient) {
+  std::int64_t expected = Scope::kNoGradient;
+  contain([&] {
+    commit_pending();
+    const Spot spot{kind, path, slot, in_backward()};
+    const bool is_output = kind == Kind::kOutput;
+    if (!in_microbatch() || (!is_output && is_produced(spot, local, nullptr))) {
+      return;
+    }
+    const Microbatch microbatch = current_microbatch();
+    const TensorId id = recorder_.next_id(spot, microbatch.get());
+    Slot gradient;
+    if (has_gradient) {
+      gradient = std::make_shared<GradientSlot>();
+      gradient->microbatch = microbatch;
+      expected = std::ssize(local_slots_);
+      local_slots_.push_back(gradient);
+    }
+    expect(gradient, id, is_output ? Kind::kGradOutput : Kind::kGradInput);
+    if (is_output) {
+      settle_sums(id, path, local.numel());
+      if (unreadable(local).empty()) {
+        remember_produced({id}, TensorIdentity(local), microbatch, std::move(gradient));
+      }
+    }
+    recorder_.record(id, local, {microbatch.get()});
+  });
+  return expected;
+}
+
+void Capture::local_gradient(std::int64_t expected, const at::Tensor& gradient) {
+  contain([&] {
+    const auto index = static_cast<std::size_t>(expected);
+    if (expected >= 0 && index < local_slots_.size()) {
+      static_cast<void>(gradient_arrived(local_slots_[index], gradient, false));
+    }
+  });
 }
 
 // Rows of several micro-batches are as many values, on either end.
@@ -686,7 +736,7 @@ std::optional<std::string> Capture::owner_of(const ParameterIndices& parameters)
   const OpenScope* scope = innermost_scope();
   for (const int index : parameters) {
     const std::string& module = parameters_.all()[static_cast<std::size_t>(index)].module;
-    if (module.empty() || !modules_.is_leaf(module)) {
+    if (module.empty() || !modules_.knows(module) || !modules_.is_leaf(module)) {
       continue;
     }
     // Tied weights belong to several modules: the one inside the open scope is running.

@@ -103,7 +103,12 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void parameters_updated(const std::vector<OptimizerEntry>& entries);
 
   // Throws UsageError for an unknown module.
-  [[nodiscard]] OpenScope scope(const torch::nn::Module* module, std::string_view child) const;
+  [[nodiscard]] std::string path_of(const torch::nn::Module* module, std::string_view child) const {
+    return modules_.path_of(module, child);
+  }
+  [[nodiscard]] OpenScope scope(std::string path) const;
+  // See Annotations::derive().
+  void derive(const std::string& path, const std::string& field, int slot, const std::string& dims);
   void scope_event();  // a scope opens or closes: what is pending is complete
   // `rows`: null where annotations say all. Return what to go on with: the tensor itself, or a copy
   // that holds the values that are given in its place.
@@ -115,6 +120,10 @@ class Capture : public std::enable_shared_from_this<Capture> {
                                         int slot,
                                         const at::Tensor& tensor,
                                         const Rows* rows);
+  // See Scope::out_local().
+  [[nodiscard]] std::int64_t scope_local(
+      Kind kind, const std::string& path, int slot, const at::Tensor& local, bool has_gradient);
+  void local_gradient(std::int64_t expected, const at::Tensor& gradient);
   void scope_state(Spot spot, const at::Tensor& tensor);  // no value of the graph: has no gradient
 
   // The choices to use.
@@ -202,6 +211,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
                     const std::vector<std::int64_t>& shape,
                     const Rows* rows,
                     const Produced& source);
+  // What goes into a module comes from another one: true, and recorded as an edge.
+  [[nodiscard]] bool is_produced(const Spot& spot, const at::Tensor& tensor, const Rows* rows);
   // Returns what to go on with.
   [[nodiscard]] at::Tensor record_value(const Spot& spot,
                                         const at::Tensor& tensor,
@@ -280,6 +291,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::unordered_map<const void*, std::vector<Produced>> produced_;  // by storage
   std::unordered_map<const void*, Derived> derived_;                 // by storage
   std::vector<Slot> slots_;
+  std::vector<Slot> local_slots_;  // by what scope_local() has returned
   std::set<TensorId> gradients_;                     // recorded
   std::map<std::string, std::int64_t> collectives_;  // begun in this step, by group
   std::set<std::string> being_gathered_;             // parameters that are not recorded yet

@@ -7,7 +7,9 @@ namespace ttrace {
 ModuleIndex::ModuleIndex(
     const std::vector<std::pair<std::string, const torch::nn::Module*>>& modules) {
   for (const auto& [path, module] : modules) {
-    paths_.emplace(module, path);  // a module registered twice keeps its first name
+    if (module != nullptr) {
+      paths_.emplace(module, path);  // a module registered twice keeps its first name
+    }
     names_.insert(path);
   }
 }

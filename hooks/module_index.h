@@ -18,11 +18,13 @@ namespace ttrace {
 
 class ModuleIndex {
  public:
+  // Null modules are known by their paths alone.
   explicit ModuleIndex(
       const std::vector<std::pair<std::string, const torch::nn::Module*>>& modules);
 
   // Throws UsageError for a module that attach() has not seen.
   [[nodiscard]] std::string path_of(const torch::nn::Module* module, std::string_view child) const;
+  [[nodiscard]] bool knows(const std::string& path) const { return names_.contains(path); }
   // Whether no known module lies below `path`.
   [[nodiscard]] bool is_leaf(const std::string& path) const;
 

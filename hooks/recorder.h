@@ -46,6 +46,14 @@ class Recorder {
   void end_step();
   [[nodiscard]] bool recording() const { return writer_ != nullptr; }
 
+  // See Annotations::derive(). Holds from now on.
+  void derive(const std::string& path,
+              const std::string& field,
+              int slot,
+              const std::string& dims) {
+    annotations_.derive(path, field, slot, dims);
+  }
+
   // The next call's id. `microbatch` null: a tensor of the whole step.
   [[nodiscard]] TensorId next_id(const Spot& spot, const MicrobatchState* microbatch);
   [[nodiscard]] bool wants(const TensorId& id) const {
@@ -92,7 +100,7 @@ class Recorder {
 
   const Environment environment_;
   const Layout layout_;
-  const Annotations annotations_;
+  Annotations annotations_;
   WriterThread* writer_ = nullptr;  // null outside traced steps
   std::int64_t step_ = 0;
   std::uint64_t order_ = 0;

@@ -18,20 +18,29 @@ const OpenScope* innermost_scope() {
 
 struct Scope::Impl {
   OpenScope open;
+
+  // Null where nothing is traced. `path_of(capture)`: of the module.
+  template <class PathOf>
+  static std::unique_ptr<Impl> of(const PathOf& path_of) {
+    std::unique_ptr<Impl> result;
+    Capture* capture = active_capture();
+    if (capture != nullptr) {
+      capture->scope_event();
+      capture->contain([&] {
+        result = std::make_unique<Impl>(Impl{capture->scope(path_of(*capture))});
+        result->open.parent = innermost;
+        innermost = &result->open;
+      });
+    }
+    return result;
+  }
 };
 
-Scope::Scope(const torch::nn::Module* module, std::string_view child) {
-  Capture* capture = active_capture();
-  if (capture == nullptr) {
-    return;
-  }
-  capture->scope_event();
-  capture->contain([&] {
-    impl_ = std::make_unique<Impl>(Impl{capture->scope(module, child)});
-    impl_->open.parent = innermost;
-    innermost = &impl_->open;
-  });
-}
+Scope::Scope(const torch::nn::Module* module, std::string_view child)
+    : impl_(Impl::of([&](const Capture& capture) { return capture.path_of(module, child); })) {}
+
+Scope::Scope(ModulePath module)
+    : impl_(Impl::of([&](const Capture&) { return std::move(module.path); })) {}
 
 Scope::~Scope() {
   if (impl_ == nullptr) {
@@ -57,6 +66,27 @@ at::Tensor Scope::out(const at::Tensor& tensor, int slot) {
 
 at::Tensor Scope::out(const at::Tensor& tensor, const Rows& rows, int slot) {
   return output(tensor, slot, &rows);
+}
+
+std::int64_t Scope::in_local(const at::Tensor& local, int slot, bool has_gradient) {
+  return this->local(Kind::kInput, local, slot, has_gradient);
+}
+
+std::int64_t Scope::out_local(const at::Tensor& local, int slot, bool has_gradient) {
+  return this->local(Kind::kOutput, local, slot, has_gradient);
+}
+
+void Scope::local_gradient(std::int64_t expected, const at::Tensor& gradient) {
+  if (Capture* capture = active_capture()) {
+    capture->local_gradient(expected, gradient);
+  }
+}
+
+std::int64_t Scope::local(Kind kind, const at::Tensor& tensor, int slot, bool has_gradient) {
+  Capture* capture = impl_ == nullptr ? nullptr : active_capture();
+  return capture == nullptr
+             ? kNoGradient
+             : capture->scope_local(kind, impl_->open.path, slot, tensor, has_gradient);
 }
 
 at::Tensor Scope::routing(const at::Tensor& choices, const at::Tensor& margins) {

@@ -38,6 +38,17 @@ void Session::attach(std::vector<NamedTensor> parameters,
   }
 }
 
+void Session::derive(const std::string& path,
+                     const std::string& field,
+                     int slot,
+                     const std::string& dims) {
+  if (active()) {
+    if (Capture* capture = active_capture()) {
+      capture->derive(path, field, slot, dims);
+    }
+  }
+}
+
 std::vector<std::string> Session::load_parameters() {
   return active() ? tracer_->load_parameters() : std::vector<std::string>();
 }
@@ -54,6 +65,12 @@ Step::Step(Step&& other) noexcept : tracer_(std::exchange(other.tracer_, nullptr
 Step::~Step() {
   if (tracer_ != nullptr) {
     tracer_->end_step();
+  }
+}
+
+void Step::fail(const std::string& reason) {
+  if (tracer_ != nullptr) {
+    tracer_->fail_step(reason);
   }
 }
 

@@ -335,14 +335,18 @@ void Tracer::start_writer() {
                   [failure = failure_](const std::exception_ptr& error) { failure->keep(error); });
 }
 
+void Tracer::fail_step(const std::string& reason) noexcept {
+  try {
+    TTRACE_THROW(UsageError, reason);
+  } catch (...) {
+    failure_->keep(std::current_exception());
+  }
+}
+
 void Tracer::end_step() noexcept {
   in_step_ = false;
   if (std::uncaught_exceptions() > exceptions_at_begin_) {
-    try {
-      TTRACE_THROW(UsageError, "the training program threw within the traced step.");
-    } catch (...) {
-      failure_->keep(std::current_exception());
-    }
+    fail_step("the training program threw within the traced step.");
   }
   try {
     observer_->disable();

@@ -39,6 +39,7 @@ class Tracer {
 
   // Whether this iteration is traced; if so, the step has begun.
   bool begin_step(std::int64_t iteration, const StepOptions& options);
+  void fail_step(const std::string& reason) noexcept;
   void end_step() noexcept;
 
   [[nodiscard]] Capture& capture() { return *capture_; }

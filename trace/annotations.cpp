@@ -76,12 +76,12 @@ DimsSpec read_dims(const Document& document, const YAML::Node& node) {
 }
 
 // A single string is slot 0; a list is by slot.
-std::vector<DimsSpec> read_slots(const Document& document, const YAML::Node& node) {
+std::vector<std::optional<DimsSpec>> read_slots(const Document& document, const YAML::Node& node) {
   if (!node.IsSequence()) {
     return {read_dims(document, node)};
   }
   document.require(node.size() > 0, node, "expected at least one dims string in the list");
-  std::vector<DimsSpec> slots;
+  std::vector<std::optional<DimsSpec>> slots;
   for (const YAML::Node& item : node) {
     slots.push_back(read_dims(document, item));
   }
@@ -177,14 +177,7 @@ Annotations Annotations::parse(const std::string& text, const std::string& origi
                              "a path has parts [A-Za-z0-9_-], * or ** joined by dots");
             entry.path = value.Scalar();
           } else {
-            auto& slots = key == "value"      ? entry.value
-                          : key == "grad"     ? entry.grad
-                          : key == "inputs"   ? entry.inputs
-                          : key == "routing"  ? entry.routing
-                          : key == "scales"   ? entry.scales
-                          : key == "operands" ? entry.operands
-                                              : entry.input_grads;
-            slots = read_slots(document, value);
+            entry.*field_of(key) = read_slots(document, value);
           }
         });
     document.require(!entry.path.empty(), node, "an entry of tensors needs a path");
@@ -228,50 +221,91 @@ Annotations& Annotations::without(const std::string& axis, const std::string& pa
   return *this;
 }
 
+Annotations& Annotations::derive(const std::string& path,
+                                 std::string_view field,
+                                 int slot,
+                                 std::string_view dims) {
+  const auto member = field_of(field);
+  TTRACE_CHECK(member != nullptr && is_canonical_path(path) && slot >= 0,
+               UsageError,
+               "\"",
+               field,
+               "\" of \"",
+               path,
+               "\", slot ",
+               slot,
+               ", cannot be derived; give a key of an annotation's entry, such as \"value\", a path "
+               "and a slot from 0");
+  Slots& slots = derived_[path].*member;
+  const auto index = static_cast<std::size_t>(slot);
+  slots.resize(std::max(slots.size(), index + 1));
+  slots[index] = parse_dims(dims);
+  return *this;
+}
+
+Annotations::Slots Annotations::Entry::* Annotations::field_of(std::string_view name) {
+  return name == "value"         ? &Entry::value
+         : name == "grad"        ? &Entry::grad
+         : name == "inputs"      ? &Entry::inputs
+         : name == "input_grads" ? &Entry::input_grads
+         : name == "routing"     ? &Entry::routing
+         : name == "scales"      ? &Entry::scales
+         : name == "operands"    ? &Entry::operands
+                                 : nullptr;
+}
+
+std::optional<DimsSpec> Annotations::find_in(const Entry& entry, Kind kind, int slot) {
+  const Slots* slots = &entry.value;
+  const bool has_grad = !entry.grad.empty();
+  if (kind == Kind::kScale) {
+    slots = &entry.scales;
+  } else if (kind == Kind::kOperand) {
+    slots = &entry.operands;
+  } else if (kind == Kind::kInput || (kind == Kind::kGradInput && entry.input_grads.empty())) {
+    slots = &entry.inputs;
+  } else if (kind == Kind::kGradInput) {
+    slots = &entry.input_grads;
+  } else if (kind == Kind::kRouting && !entry.routing.empty()) {
+    slots = &entry.routing;
+  } else if (has_grad && (kind == Kind::kGradOutput || kind == Kind::kParamGrad)) {
+    slots = &entry.grad;
+  } else if (kind == Kind::kSent || kind == Kind::kReceived) {
+    // Slot 0 is a module's first output, slot 1 its gradient.
+    slots = slot == 1 && has_grad ? &entry.grad : &entry.value;
+    slot = 0;
+  }
+  const auto index = static_cast<std::size_t>(slot);
+  return index < slots->size() ? (*slots)[index] : std::nullopt;
+}
+
 std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, int slot) const {
   if (kind == Kind::kScalar || kind == Kind::kAmaxHistory || kind == Kind::kCollectiveInput ||
       kind == Kind::kCollectiveOutput) {
     return std::nullopt;  // each rank's own, or the same on all: nothing to place
   }
+  std::optional<DimsSpec> dims;
   const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& candidate) {
     return path_matches(candidate.path, path);
   });
-  if (entry == entries_.end()) {
-    return std::nullopt;
+  if (entry != entries_.end()) {
+    dims = find_in(*entry, kind, slot);
   }
-  if (kind == Kind::kOperand && static_cast<std::size_t>(slot) >= entry->operands.size()) {
+  const auto derived = derived_.find(path);
+  if (!dims && derived != derived_.end()) {
+    dims = find_in(derived->second, kind, slot);
+  }
+  if (!dims && kind == Kind::kOperand) {
     // Of an input, a weight or a gradient of the output.
     return slot == 0   ? find(Kind::kInput, path)
            : slot == 1 ? find(Kind::kParam, path + ".weight")
                        : find(Kind::kGradOutput, path);
   }
-  const std::vector<DimsSpec>* slots = &entry->value;
-  const bool has_grad = !entry->grad.empty();
-  if (kind == Kind::kScale) {
-    slots = &entry->scales;
-  } else if (kind == Kind::kOperand) {
-    slots = &entry->operands;
-  } else if (kind == Kind::kInput || (kind == Kind::kGradInput && entry->input_grads.empty())) {
-    slots = &entry->inputs;
-  } else if (kind == Kind::kGradInput) {
-    slots = &entry->input_grads;
-  } else if (kind == Kind::kRouting && !entry->routing.empty()) {
-    slots = &entry->routing;
-  } else if (has_grad && (kind == Kind::kGradOutput || kind == Kind::kParamGrad)) {
-    slots = &entry->grad;
-  } else if (kind == Kind::kSent || kind == Kind::kReceived) {
-    // Slot 0 is a module's first output, slot 1 its gradient.
-    slots = slot == 1 && has_grad ? &entry->grad : &entry->value;
-    slot = 0;
-  }
-  const auto index = static_cast<std::size_t>(slot);
-  if (index >= slots->size()) {
+  if (!dims) {
     return std::nullopt;
   }
-  DimsSpec dims = (*slots)[index];
   for (const Removal& removal : removals_) {
     if (path_matches(removal.path, path)) {
-      remove_axis(dims, removal.axis);
+      remove_axis(*dims, removal.axis);
     }
   }
   return dims;

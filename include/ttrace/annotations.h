@@ -15,9 +15,10 @@
 //       operands: [...]                   # operand, by slot; default: inputs, value of the
 //                                         # parameter `weight` below the path, grad
 //
-// A single string stands for slot 0. The first entry whose path matches decides: what it does not
-// say is whole, even where a later entry matches as well.
-// A tensor that no entry matches is taken as whole on every rank, so that its replicas must agree.
+// A single string stands for slot 0. The first entry whose path matches decides, even where a later
+// one matches as well. What it does not say, and what no entry matches, lies where the program has
+// derived it (Annotations::derive), else it is taken as whole on every rank, so that its replicas
+// must agree.
 // A dimension named `b` holds samples; it is put back in order in noise passes.
 #pragma once
 
@@ -28,6 +29,8 @@
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,6 +55,14 @@ class TTRACE_API Annotations {
   // Tensors whose path matches `path` do not use `axis`, whatever their entries say: a layer that
   // every rank of the axis computes as a whole. Returns *this.
   Annotations& without(const std::string& axis, const std::string& path);
+  // What a program knows of one tensor by itself: `field` is a key of an entry ("value", "grad",
+  // "inputs", ...), `path` no pattern. Where an entry of the file says where that tensor lies, the
+  // entry rules. Replaces what was derived before. Returns *this. Throws UsageError for an unknown
+  // field, a path that is none, or bad dims.
+  Annotations& derive(const std::string& path,
+                      std::string_view field,
+                      int slot,
+                      std::string_view dims);
   [[nodiscard]] const Sizes& sizes() const { return sizes_; }
 
   // The dims of a tensor, or nothing where no entry matches (then it is whole).
@@ -67,16 +78,20 @@ class TTRACE_API Annotations {
                                     const Layout& layout) const;
 
  private:
+  using Slots = std::vector<std::optional<DimsSpec>>;  // empty: not given
   struct Entry {
     std::string path;  // pattern
-    // By slot; empty: not given.
-    std::vector<DimsSpec> value, grad, inputs, input_grads, routing, scales, operands;
+    Slots value, grad, inputs, input_grads, routing, scales, operands;
   };
+  // Null for a name that is no field's.
+  [[nodiscard]] static Slots Entry::* field_of(std::string_view name);
+  [[nodiscard]] static std::optional<DimsSpec> find_in(const Entry& entry, Kind kind, int slot);
   struct Removal {
     std::string axis;
     std::string path;  // pattern
   };
   std::vector<Entry> entries_;
+  std::map<std::string, Entry, std::less<>> derived_;  // by path
   std::vector<Removal> removals_;
   Sizes sizes_;
 };

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <ttrace/export.h>
+#include <ttrace/tensor_id.h>
 
 #include <ATen/core/Tensor.h>
 
@@ -37,6 +38,11 @@ struct TTRACE_API Rows {
   std::vector<std::int64_t> microbatches = {};
 };
 
+// The canonical path of a module that is no C++ object, such as one of Python.
+struct TTRACE_API ModulePath {
+  std::string path;
+};
+
 // Opens on construction, closes on destruction; lives on the stack of one thread.
 class TTRACE_API Scope {
  public:
@@ -46,6 +52,7 @@ class TTRACE_API Scope {
   explicit Scope(const Module& module, std::string_view child = {})
       : Scope(static_cast<const torch::nn::Module*>(&module), child) {}
   Scope(const torch::nn::Module* module, std::string_view child);
+  explicit Scope(ModulePath module);
   ~Scope();
   Scope(const Scope&) = delete;  // bound to a position on the scope stack
   Scope& operator=(const Scope&) = delete;
@@ -59,6 +66,14 @@ class TTRACE_API Scope {
   // The same for a tensor whose rows lie where `rows` say, and so do its gradient's.
   [[nodiscard]] at::Tensor in(const at::Tensor& tensor, const Rows& rows, int slot = 0);
   [[nodiscard]] at::Tensor out(const at::Tensor& tensor, const Rows& rows, int slot = 0);
+  // For a tensor that only wraps this rank's part, such as a DTensor of Python: records `local`, that
+  // part. Returns what to hand to local_gradient() when the wrapper's gradient arrives; kNoGradient
+  // where none is expected. Values are not replaced in forced passes, which run on one device.
+  static constexpr std::int64_t kNoGradient = -1;
+  [[nodiscard]] std::int64_t in_local(const at::Tensor& local, int slot, bool has_gradient);
+  [[nodiscard]] std::int64_t out_local(const at::Tensor& local, int slot, bool has_gradient);
+  static void local_gradient(std::int64_t expected, const at::Tensor& gradient);
+
   // Hands a dropout mask on and records it as `mask`: compared exactly.
   [[nodiscard]] at::Tensor mask(const at::Tensor& tensor, int slot = 0);
 
@@ -82,6 +97,7 @@ class TTRACE_API Scope {
  private:
   at::Tensor input(const at::Tensor& tensor, int slot, const Rows* rows);
   at::Tensor output(const at::Tensor& tensor, int slot, const Rows* rows);
+  std::int64_t local(Kind kind, const at::Tensor& tensor, int slot, bool has_gradient);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;  // null where nothing is traced

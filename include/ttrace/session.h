@@ -139,6 +139,12 @@ class TTRACE_API Step {
   Step& operator=(const Step&) = delete;
   Step& operator=(Step&&) = delete;
 
+  // Whether this iteration is traced.
+  [[nodiscard]] bool traced() const { return tracer_ != nullptr; }
+  // The program cannot go on with this step: its file is marked failed, with this reason. For
+  // callers whose own exceptions C++ does not see.
+  void fail(const std::string& reason);
+
   // `index` is global: i * dp + dp_rank for the i-th local micro-batch.
   [[nodiscard]] Microbatch microbatch(std::int64_t index, const MicrobatchOptions& options = {});
 
@@ -177,7 +183,8 @@ class TTRACE_API Session {
   // Before attach(). Throws UsageError for a pattern that is no regular expression.
   void describe(RunDescription description);
 
-  // Takes the model's parameters and modules by their names, which are the canonical paths. Rank 0
+  // Takes the model's parameters and modules by their names, which are the canonical paths; a module
+  // that is no C++ object is null. Rank 0
   // writes the manifest. Throws UsageError where a parameter's dtype contradicts TTRACE_PRECISION,
   // its annotation does not fit its shape, or a session is already attached in this process.
   template <class Module>
@@ -201,6 +208,10 @@ class TTRACE_API Session {
               std::vector<std::pair<std::string, const torch::nn::Module*>> modules,
               const Layout& layout,
               const Annotations& annotations);
+
+  // What is found out of a tensor's placement only while the model runs, in a traced step; see
+  // Annotations::derive().
+  void derive(const std::string& path, const std::string& field, int slot, const std::string& dims);
 
   // Consistent start. In the reference pass: stores the parameters as `start/`. In every other
   // pass: overwrites the attached parameters in place by the reference's shards (padding

@@ -1,0 +1,310 @@
+"""Trains a small GPT with Megatron-core; the lines that TTrace needs are marked with `# ttrace`.
+
+    ttrace check --reference "python train.py" \\
+                 --candidate "torchrun --nproc-per-node 2 train.py --tp 2 --sp"
+
+Runs on CPUs with Gloo (cpu.py patches what Megatron-core takes for granted of CUDA) and on GPUs:
+``--device cuda --backend nccl``. Data-parallel ranks are what tp x pp leaves of all ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from functools import partial
+
+import torch
+
+import ttrace  # ttrace
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--tp", type=int, default=1, help="tensor-parallel ranks")
+    add("--sp", action="store_true", help="sequence parallelism")
+    add("--pp", type=int, default=1, help="pipeline stages")
+    add("--vpp", type=int, default=1, help="virtual stages on a rank")
+    add("--ep", type=int, default=1, help="expert-parallel ranks")
+    add("--experts", type=int, default=0, help="experts of a layer; 0: a dense model")
+    add("--dispatcher", default="alltoall", choices=["alltoall", "allgather"])
+    add("--aux-loss", type=float, default=0.0)
+    add("--z-loss", type=float, default=0.0)
+    add("--shared-expert", action="store_true")
+    add("--distributed-optimizer", action="store_true")
+    add("--overlap", action="store_true", help="overlap reduction and gathering with computation")
+    add("--recompute", choices=["full", "block", "selective"])
+    add("--per-token-loss", action="store_true")
+    add("--transposed-batch", action="store_true", help="tokens are a transposed view")
+    add("--deterministic", action="store_true")
+    add("--untied", action="store_true")
+    add("--swiglu", action="store_true")
+    add("--rms-norm", action="store_true")
+    add("--qk-norm", action="store_true")
+    add("--groups", type=int, default=4, help="query groups; 4 heads")
+    add("--layers", type=int, default=4)
+    add("--hidden", type=int, default=64)
+    add("--sequence", type=int, default=32)
+    add("--micro-batch", type=int, default=2)
+    add("--global-batch", type=int, default=8)
+    add("--precision", default="f32", choices=["f64", "f32", "bf16"])
+    add("--steps", type=int, default=2)
+    add("--seed", type=int, default=1234)
+    add("--device", default="cpu", choices=["cpu", "cuda"])
+    add("--backend", default="gloo", choices=["gloo", "nccl"])
+    return parser.parse_args()
+
+
+ARGS = arguments()
+if ARGS.device == "cpu":
+    import cpu
+
+    cpu.apply()
+
+from megatron.core import parallel_state, tensor_parallel  # noqa: E402
+from megatron.core.distributed import (  # noqa: E402
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
+from megatron.core.models.gpt import GPTModel  # noqa: E402
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # noqa: E402
+from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
+from megatron.core.transformer import TransformerConfig  # noqa: E402
+from megatron.core.transformer.module import Float16Module  # noqa: E402
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules  # noqa: E402
+
+VOCABULARY = 128
+PRECISION = ttrace.precision(ARGS.precision)  # ttrace: a check in higher precision asks for its own
+TYPE = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16}[PRECISION]
+
+
+def start_ranks() -> None:
+    os.environ.setdefault("MASTER_ADDR", "localhost")
+    os.environ.setdefault("MASTER_PORT", "29511")
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if ARGS.device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    torch.distributed.init_process_group(ARGS.backend, rank=rank, world_size=world)
+    options = {"expert_model_parallel_size": ARGS.ep} if ARGS.ep > 1 else {}
+    parallel_state.initialize_model_parallel(
+        ARGS.tp, ARGS.pp, ARGS.vpp if ARGS.vpp > 1 else None, **options
+    )
+    tensor_parallel.model_parallel_cuda_manual_seed(ARGS.seed)
+
+
+def configuration() -> TransformerConfig:
+    options = {}
+    if ARGS.experts:
+        options.update(
+            num_moe_experts=ARGS.experts,
+            moe_router_topk=2,
+            moe_token_dispatcher_type=ARGS.dispatcher,
+            moe_router_load_balancing_type="aux_loss" if ARGS.aux_loss else "none",
+            moe_aux_loss_coeff=ARGS.aux_loss,
+            moe_z_loss_coeff=ARGS.z_loss or None,
+            moe_ffn_hidden_size=2 * ARGS.hidden,
+        )
+        if ARGS.shared_expert:
+            options.update(moe_shared_expert_intermediate_size=2 * ARGS.hidden)
+    if ARGS.recompute == "selective":
+        options.update(recompute_granularity="selective")
+    elif ARGS.recompute:
+        method = "uniform" if ARGS.recompute == "full" else "block"
+        options.update(
+            recompute_granularity="full", recompute_method=method, recompute_num_layers=1
+        )
+    if ARGS.vpp > 1:
+        options.update(
+            virtual_pipeline_model_parallel_size=ARGS.vpp,
+            overlap_p2p_comm=True,
+            batch_p2p_comm=False,
+        )
+    return TransformerConfig(
+        num_layers=ARGS.layers,
+        hidden_size=ARGS.hidden,
+        num_attention_heads=4,
+        num_query_groups=ARGS.groups,
+        ffn_hidden_size=4 * ARGS.hidden,
+        normalization="RMSNorm" if ARGS.rms_norm else "LayerNorm",
+        gated_linear_unit=ARGS.swiglu,
+        activation_func=torch.nn.functional.silu if ARGS.swiglu else torch.nn.functional.gelu,
+        add_bias_linear=not ARGS.swiglu and not ARGS.experts,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        tensor_model_parallel_size=ARGS.tp,
+        pipeline_model_parallel_size=ARGS.pp,
+        expert_model_parallel_size=ARGS.ep,
+        sequence_parallel=ARGS.sp,
+        pipeline_dtype=TYPE,
+        params_dtype=TYPE,
+        bf16=TYPE == torch.bfloat16,
+        attention_softmax_in_fp32=TYPE == torch.bfloat16,
+        calculate_per_token_loss=ARGS.per_token_loss,
+        deterministic_mode=ARGS.deterministic,
+        bias_dropout_fusion=False,
+        use_cpu_initialization=True,
+        **options,
+    )
+
+
+def layers_of_torch_norms(config: TransformerConfig):
+    """Megatron's own layers with torch's norms, which sequence parallelism may use."""
+    from cpu import TorchNorm
+
+    layer = get_gpt_layer_local_spec(
+        num_experts=ARGS.experts or None, moe_grouped_gemm=False, qk_layernorm=ARGS.qk_norm
+    )
+    layer.submodules.input_layernorm = TorchNorm
+    layer.submodules.pre_mlp_layernorm = TorchNorm
+    if ARGS.qk_norm:
+        layer.submodules.self_attention.submodules.q_layernorm = TorchNorm
+        layer.submodules.self_attention.submodules.k_layernorm = TorchNorm
+    from megatron.core.transformer.transformer_block import get_num_layers_to_build
+
+    return layer, get_num_layers_to_build, TransformerBlockSubmodules
+
+
+def build_chunk(config: TransformerConfig, stage: int) -> torch.nn.Module:
+    options = {}
+    if ARGS.vpp > 1:
+        first = parallel_state.is_pipeline_first_stage(ignore_virtual=True) and stage == 0
+        last = (
+            parallel_state.is_pipeline_last_stage(ignore_virtual=True) and stage == ARGS.vpp - 1
+        )
+        options["vp_stage"] = stage
+        parallel_state.set_virtual_pipeline_model_parallel_rank(stage)
+    else:
+        first = parallel_state.is_pipeline_first_stage()
+        last = parallel_state.is_pipeline_last_stage()
+    layer, layers_to_build, submodules = layers_of_torch_norms(config)
+    count = call_with_known(layers_to_build, config, **options)
+    from cpu import TorchNorm
+
+    model = call_with_known(
+        GPTModel,
+        config=config,
+        transformer_layer_spec=submodules(layer_specs=[layer] * count, layer_norm=TorchNorm),
+        vocab_size=VOCABULARY,
+        max_sequence_length=ARGS.sequence,
+        pre_process=first,
+        post_process=last,
+        share_embeddings_and_output_weights=not ARGS.untied,
+        position_embedding_type="rope",
+        **options,
+    )
+    return Float16Module(config, model) if config.bf16 else model.to(TYPE)
+
+
+def call_with_known(function, *args, **options):
+    """Older versions do not have all options."""
+    import inspect
+
+    target = function.__init__ if isinstance(function, type) else function
+    known = inspect.signature(target).parameters
+    return function(*args, **{name: value for name, value in options.items() if name in known})
+
+
+def build() -> tuple[list[torch.nn.Module], object]:
+    config = configuration()
+    chunks = [build_chunk(config, stage) for stage in range(ARGS.vpp)]
+    ddp = DistributedDataParallelConfig(
+        grad_reduce_in_fp32=TYPE != torch.float64,
+        overlap_grad_reduce=ARGS.overlap,
+        use_distributed_optimizer=ARGS.distributed_optimizer,
+        overlap_param_gather=ARGS.overlap and ARGS.distributed_optimizer,
+    )
+    chunks = [
+        DistributedDataParallel(config, ddp, chunk, disable_bucketing=stage > 0)
+        for stage, chunk in enumerate(chunks)
+    ]
+    optimizer = get_megatron_optimizer(
+        OptimizerConfig(
+            optimizer="adam",
+            lr=1e-3,
+            weight_decay=0.01,
+            clip_grad=1.0,
+            bf16=config.bf16,
+            params_dtype=TYPE,
+            use_distributed_optimizer=ARGS.distributed_optimizer,
+            overlap_param_gather=ARGS.overlap and ARGS.distributed_optimizer,
+        ),
+        chunks,
+    )
+    config.finalize_model_grads_func = finalize_model_grads
+    if ARGS.overlap:
+        config.no_sync_func = [chunk.no_sync for chunk in chunks] if len(chunks) > 1 else chunks[0].no_sync
+    return chunks, optimizer
+
+
+def batches(step: int):
+    """Micro-batches of this data-parallel rank: the i-th is number i * dp + rank of the step."""
+    dp, rank = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
+    for index in range(rank, ARGS.global_batch // ARGS.micro_batch, dp):
+        generator = torch.Generator().manual_seed(ARGS.seed + 1000 * step + index)
+        text = torch.randint(VOCABULARY, (ARGS.micro_batch, ARGS.sequence + 1), generator=generator)
+        tokens, labels = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+        mask = torch.ones(labels.shape)
+        if ARGS.per_token_loss:  # a number of its own for every sample
+            lengths = torch.randint(ARGS.sequence // 2, ARGS.sequence, (ARGS.micro_batch, 1), generator=generator)
+            mask = (torch.arange(ARGS.sequence) < lengths).float()
+        if ARGS.transposed_batch:
+            tokens = tokens.t().contiguous().t()
+        yield tuple(tensor.to(ARGS.device) for tensor in (tokens, labels, mask))
+
+
+def loss_of(mask: torch.Tensor, losses: torch.Tensor):
+    total = torch.sum(losses.float() * mask)
+    if ARGS.per_token_loss:
+        count = mask.sum().to(torch.int)
+        return total, count, {"loss": torch.stack([total.detach(), count.float()])}
+    mean = total / mask.sum()
+    return mean, {"loss": mean.detach().clone()}  # Megatron divides the mean in place
+
+
+def forward_step(iterator, model):
+    tokens, labels, mask = next(iterator)
+    positions = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
+    attention_mask = torch.tril(torch.ones(1, 1, ARGS.sequence, ARGS.sequence, device=tokens.device)) < 0.5
+    losses = model(tokens, positions, attention_mask, labels=labels)
+    return losses, partial(loss_of, mask)
+
+
+def train() -> None:
+    start_ranks()
+    chunks, optimizer = build()
+    tracer = ttrace.attach(chunks, optimizer=optimizer)  # ttrace
+    forward_backward = get_forward_backward_func()
+    for step in range(ARGS.steps):
+        with tracer.step(step):  # ttrace
+            for chunk in chunks:
+                chunk.zero_grad_buffer()
+            optimizer.zero_grad()
+            iterators = [batches(step) for _ in chunks]
+            losses = forward_backward(
+                forward_step_func=forward_step,
+                data_iterator=iterators if len(chunks) > 1 else iterators[0],
+                model=chunks if len(chunks) > 1 else chunks[0],
+                num_microbatches=ARGS.global_batch
+                // ARGS.micro_batch
+                // parallel_state.get_data_parallel_world_size(),
+                seq_length=ARGS.sequence,
+                micro_batch_size=ARGS.micro_batch,
+                forward_only=False,
+            )
+            _, norm, _ = optimizer.step()
+        report(step, losses, norm)
+    torch.distributed.destroy_process_group()
+
+
+def report(step: int, losses: list, norm: float) -> None:
+    if losses and parallel_state.get_data_parallel_rank() == 0:
+        values = [entry["loss"].flatten() for entry in losses]
+        value = sum(float(entry[0]) for entry in values) / len(values)
+        if parallel_state.get_tensor_model_parallel_rank() == 0:
+            print(f"step {step} loss {value:.9g} grad_norm {float(norm):.9g}", flush=True)
+
+
+if __name__ == "__main__":
+    train()

@@ -1,0 +1,358 @@
+// The library's API as TorchScript classes: what python/ttrace calls after
+// torch.ops.load_library(). Classes and methods forward; their names are those of
+// <ttrace/session.h>. Needs no Python at build time, and serves any version of it.
+#include <ttrace/collective.h>
+#include <ttrace/error.h>
+#include <ttrace/fill.h>
+#include <ttrace/scope.h>
+#include <ttrace/session.h>
+
+#include <torch/custom_class.h>
+#include <torch/library.h>
+#include <torch/version.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using Strings = std::vector<std::string>;
+using Integers = std::vector<std::int64_t>;
+using Tensors = std::vector<at::Tensor>;
+using OptionalTensors = std::vector<std::optional<at::Tensor>>;
+using Texts = c10::Dict<std::string, std::string>;
+
+constexpr std::int64_t kNotFlat = -1;
+
+Section section_of(const Texts& texts) {
+  Section section;
+  for (const auto& entry : texts) {
+    section[entry.key()] = entry.value();
+  }
+  return section;
+}
+
+std::optional<std::int64_t> flat_first_of(std::int64_t first) {
+  return first == kNotFlat ? std::nullopt : std::optional(first);
+}
+
+template <class... Lists>
+void check_lengths(const char* function, std::size_t expected, const Lists&... lists) {
+  TTRACE_CHECK(((lists.size() == expected) && ...),
+               UsageError,
+               function,
+               " was given lists of different lengths; all are by entry.");
+}
+
+Integers integers_of(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.to(at::kCPU, at::kLong).contiguous();
+  const auto* const first = flat.const_data_ptr<std::int64_t>();
+  return {first, first + flat.numel()};
+}
+
+// Scopes that are open on this thread, innermost last: Python cannot promise to close them in
+// order, where a forward throws.
+std::vector<std::unique_ptr<Scope>>& open_scopes() {
+  thread_local std::vector<std::unique_ptr<Scope>> scopes;
+  return scopes;
+}
+
+struct MicrobatchObject : torch::CustomClassHolder {
+  explicit MicrobatchObject(Microbatch&& begun) : microbatch(std::move(begun)) {}
+
+  Microbatch& get() {
+    TTRACE_CHECK(microbatch.has_value(),
+                 UsageError,
+                 "a micro-batch that has ended was used again; begin another one.");
+    return *microbatch;
+  }
+
+  std::optional<Microbatch> microbatch;
+};
+
+struct StepObject : torch::CustomClassHolder {
+  explicit StepObject(Step&& begun) : step(std::move(begun)) {}
+
+  Step& get() {
+    TTRACE_CHECK(step.has_value(), UsageError, "a step that has ended was used again.");
+    return *step;
+  }
+  void gradients_reduced(const Strings& paths, const Tensors& gradients, const Integers& firsts) {
+    check_lengths("Step.gradients_reduced", paths.size(), gradients, firsts);
+    std::vector<NamedTensor> entries;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      entries.push_back({paths[i], gradients[i], flat_first_of(firsts[i])});
+    }
+    get().gradients_reduced(entries);
+  }
+  void parameters_updated(const Strings& paths,
+                          const OptionalTensors& parameters,
+                          const OptionalTensors& masters,
+                          const OptionalTensors& first_moments,
+                          const OptionalTensors& second_moments,
+                          const Integers& firsts) {
+    check_lengths("Step.parameters_updated",
+                  paths.size(),
+                  parameters,
+                  masters,
+                  first_moments,
+                  second_moments,
+                  firsts);
+    const auto tensor_of = [](const std::optional<at::Tensor>& tensor) {
+      return tensor.value_or(at::Tensor());
+    };
+    std::vector<OptimizerEntry> entries;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      entries.push_back({paths[i],
+                         tensor_of(parameters[i]),
+                         tensor_of(masters[i]),
+                         tensor_of(first_moments[i]),
+                         tensor_of(second_moments[i]),
+                         flat_first_of(firsts[i])});
+    }
+    get().parameters_updated(entries);
+  }
+
+  std::optional<Step> step;
+};
+
+struct SessionObject : torch::CustomClassHolder {
+  SessionObject() : session(Session::from_environment()) {}
+
+  void describe(const Texts& model,
+                const Texts& data,
+                const Texts& versions,
+                const std::string& precision,
+                const Strings& untraced) {
+    session.describe({.model = section_of(model),
+                      .data = section_of(data),
+                      .versions = section_of(versions),
+                      .precision = precision,
+                      .untraced = untraced});
+  }
+  // Placement: see docs of python/ttrace; `annotations` is the text of an annotation file that
+  // `origin` names, `derived` are (path, field, slot, dims).
+  void attach(const Strings& paths,
+              const Tensors& parameters,
+              const Strings& module_paths,
+              std::int64_t rank,
+              std::int64_t world_size,
+              const std::vector<std::tuple<std::string, std::int64_t, std::int64_t, std::string>>&
+                  axes,
+              const std::string& annotations,
+              const std::string& origin,
+              const std::vector<std::tuple<std::string, std::string, std::int64_t, std::string>>&
+                  derived) {
+    check_lengths("Session.attach", paths.size(), parameters);
+    Layout layout;
+    layout.rank = static_cast<int>(rank);
+    layout.world_size = static_cast<int>(world_size);
+    for (const auto& [name, size, coordinate, follows] : axes) {
+      layout.add(name, static_cast<int>(size), static_cast<int>(coordinate), follows);
+    }
+    Annotations all = Annotations::parse(annotations, origin);
+    for (const auto& [path, field, slot, dims] : derived) {
+      all.derive(path, field, static_cast<int>(slot), dims);
+    }
+    std::vector<NamedTensor> named;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      named.push_back({paths[i], parameters[i]});
+    }
+    std::vector<std::pair<std::string, const torch::nn::Module*>> modules;
+    for (const std::string& path : module_paths) {
+      modules.emplace_back(path, nullptr);
+    }
+    session.attach(std::move(named), std::move(modules), layout, all);
+  }
+
+  Session session;
+};
+
+// Scopes of this thread; nothing happens outside of traced steps.
+std::int64_t enter(const std::string& path) {
+  auto& scopes = open_scopes();
+  scopes.push_back(std::make_unique<Scope>(ModulePath{path}));
+  return static_cast<std::int64_t>(scopes.size());
+}
+
+// Closes the scope that enter() returned `depth` for, and what is open inside it.
+void leave(std::int64_t depth) {
+  auto& scopes = open_scopes();
+  while (static_cast<std::int64_t>(scopes.size()) >= depth && !scopes.empty()) {
+    scopes.pop_back();
+  }
+}
+
+Scope& innermost() {
+  TTRACE_CHECK(!open_scopes().empty(), UsageError, "no scope is open on this thread.");
+  return *open_scopes().back();
+}
+
+// Rows of a micro-batch, or of several: see Rows.
+Rows rows_of(const at::Tensor& index, std::int64_t size, std::int64_t dim, bool sparse) {
+  Rows rows;
+  rows.index = integers_of(index);
+  rows.size = size;
+  rows.dim = static_cast<std::size_t>(dim);
+  rows.sparse = sparse;
+  return rows;
+}
+
+// Methods that need no state, as one object: a call of a method costs less than a look-up of an
+// operator by name, and operators would be seen by the observer.
+struct ScopesObject : torch::CustomClassHolder {};
+
+TORCH_LIBRARY(ttrace, library) {
+  using c10::intrusive_ptr;
+  library.class_<MicrobatchObject>("Microbatch")
+      .def("permutation",
+           [](const intrusive_ptr<MicrobatchObject>& self, std::int64_t samples) {
+             return self->get().permutation(samples);
+           })
+      .def("resume", [](const intrusive_ptr<MicrobatchObject>& self) { self->get().resume(); })
+      .def("data",
+           [](const intrusive_ptr<MicrobatchObject>& self,
+              const std::string& name,
+              const at::Tensor& tensor) { self->get().data(name, tensor); })
+      .def("loss",
+           [](const intrusive_ptr<MicrobatchObject>& self, const at::Tensor& per_token) {
+             self->get().loss(per_token);
+           })
+      .def("sent",
+           [](const intrusive_ptr<MicrobatchObject>& self,
+              const std::string& path,
+              const at::Tensor& tensor,
+              std::int64_t slot) { self->get().sent(path, tensor, static_cast<int>(slot)); })
+      .def("received",
+           [](const intrusive_ptr<MicrobatchObject>& self,
+              const std::string& path,
+              const at::Tensor& tensor,
+              std::int64_t slot) { self->get().received(path, tensor, static_cast<int>(slot)); })
+      .def("end", [](const intrusive_ptr<MicrobatchObject>& self) { self->microbatch.reset(); });
+
+  library.class_<StepObject>("Step")
+      .def("microbatch",
+           [](const intrusive_ptr<StepObject>& self, std::int64_t index, double gradient_scale) {
+             return c10::make_intrusive<MicrobatchObject>(
+                 self->get().microbatch(index, {.gradient_scale = gradient_scale}));
+           })
+      .def("traced",
+           [](const intrusive_ptr<StepObject>& self) { return self->get().traced(); })
+      .def("fail",
+           [](const intrusive_ptr<StepObject>& self, const std::string& reason) {
+             self->get().fail(reason);
+           })
+      .def("parameters_gathered",
+           [](const intrusive_ptr<StepObject>& self, const Strings& paths) {
+             self->get().parameters_gathered(paths);
+           })
+      .def("gradients_reduced", &StepObject::gradients_reduced)
+      .def("scalar",
+           [](const intrusive_ptr<StepObject>& self, const std::string& name, double value) {
+             self->get().scalar(name, value);
+           })
+      .def("parameters_updated", &StepObject::parameters_updated)
+      .def("end", [](const intrusive_ptr<StepObject>& self) {
+        leave(0);
+        self->step.reset();
+      });
+
+  library.class_<SessionObject>("Session")
+      .def(torch::init<>())
+      .def("active",
+           [](const intrusive_ptr<SessionObject>& self) { return self->session.active(); })
+      .def("precision",
+           [](const intrusive_ptr<SessionObject>& self, const std::string& own) {
+             return self->session.precision(own);
+           })
+      .def("describe", &SessionObject::describe)
+      .def("attach", &SessionObject::attach)
+      .def("derive",
+           [](const intrusive_ptr<SessionObject>& self,
+              const std::string& path,
+              const std::string& field,
+              std::int64_t slot,
+              const std::string& dims) {
+             self->session.derive(path, field, static_cast<int>(slot), dims);
+           })
+      .def("load_parameters",
+           [](const intrusive_ptr<SessionObject>& self) { return self->session.load_parameters(); })
+      .def("step",
+           [](const intrusive_ptr<SessionObject>& self,
+              std::int64_t iteration,
+              const Strings& gathered_later) {
+             return c10::make_intrusive<StepObject>(
+                 self->session.step(iteration, {.gathered_later = gathered_later}));
+           });
+
+  library.class_<ScopesObject>("Scopes")
+      .def(torch::init<>())
+      .def("enter",
+           [](const intrusive_ptr<ScopesObject>&, const std::string& path) { return enter(path); })
+      .def("leave",
+           [](const intrusive_ptr<ScopesObject>&, std::int64_t depth) { leave(depth); })
+      .def("input",
+           [](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
+             return innermost().in(tensor, static_cast<int>(slot));
+           })
+      .def("output",
+           [](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
+             return innermost().out(tensor, static_cast<int>(slot));
+           })
+      .def("input_rows",
+           [](const intrusive_ptr<ScopesObject>&,
+              const at::Tensor& tensor,
+              std::int64_t slot,
+              const at::Tensor& index,
+              std::int64_t size,
+              std::int64_t dim,
+              bool sparse) {
+             return innermost().in(
+                 tensor, rows_of(index, size, dim, sparse), static_cast<int>(slot));
+           })
+      .def("output_rows",
+           [](const intrusive_ptr<ScopesObject>&,
+              const at::Tensor& tensor,
+              std::int64_t slot,
+              const at::Tensor& index,
+              std::int64_t size,
+              std::int64_t dim,
+              bool sparse) {
+             return innermost().out(
+                 tensor, rows_of(index, size, dim, sparse), static_cast<int>(slot));
+           })
+      .def("input_local",
+           [](const intrusive_ptr<ScopesObject>&,
+              const at::Tensor& local,
+              std::int64_t slot,
+              bool has_gradient) {
+             return innermost().in_local(local, static_cast<int>(slot), has_gradient);
+           })
+      .def("output_local",
+           [](const intrusive_ptr<ScopesObject>&,
+              const at::Tensor& local,
+              std::int64_t slot,
+              bool has_gradient) {
+             return innermost().out_local(local, static_cast<int>(slot), has_gradient);
+           })
+      .def("local_gradient",
+           [](const intrusive_ptr<ScopesObject>&,
+              std::int64_t expected,
+              const at::Tensor& gradient) { Scope::local_gradient(expected, gradient); })
+      .def("routing",
+           [](const intrusive_ptr<ScopesObject>&,
+              const at::Tensor& choices,
+              const at::Tensor& margins) { return innermost().routing(choices, margins); })
+      .def("mask",
+           [](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
+             return innermost().mask(tensor, static_cast<int>(slot));
+           });
+}
+
+}  // namespace
+}  // namespace ttrace

@@ -1,0 +1,50 @@
+"""TTrace: finds the first operator at which a parallel training step differs from a trusted one.
+
+    import ttrace
+
+    tracer = ttrace.attach(model, optimizer=optimizer)
+    for iteration in range(iterations):
+        with tracer.step(iteration):
+            ...  # forward, backward, optimizer.step()
+
+Without the variables that ``ttrace check`` sets nothing happens at all: no hook, no copy, no file.
+"""
+
+from __future__ import annotations
+
+from . import _library
+
+_library.load()
+
+from .attach import attach, precision  # noqa: E402  needs the library
+from .layout import Axis, Layout  # noqa: E402
+from .program import (  # noqa: E402
+    Description,
+    Dims,
+    Gradient,
+    OptimizerState,
+    Parameter,
+    Program,
+    Rows,
+    Site,
+    Untraced,
+)
+from .tracer import TracedStep, Tracer  # noqa: E402
+
+__all__ = [
+    "Axis",
+    "Description",
+    "Dims",
+    "Gradient",
+    "Layout",
+    "OptimizerState",
+    "Parameter",
+    "Program",
+    "Rows",
+    "Site",
+    "TracedStep",
+    "Tracer",
+    "Untraced",
+    "attach",
+    "precision",
+]

@@ -1,0 +1,80 @@
+"""`attach`: chooses the program that a model is, and starts tracing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .program import Program
+from .tracer import Tracer
+
+_session: Any = None  # reads TTRACE_* once
+
+
+def _the_session() -> Any:
+    global _session
+    if _session is None:
+        _session = torch.classes.ttrace.Session()
+    return _session
+
+
+def precision(own: str) -> str:
+    """The precision to compute in: `own`, unless ``ttrace check --golden`` or ``--precision`` asks for
+    another. One of "f64", "f32", "bf16"."""
+    return _the_session().precision(own)
+
+
+def attach(
+    model: Any,
+    optimizer: Any = None,
+    *,
+    annotations: str | Path | None = None,
+    describe: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Tracer:
+    """Starts tracing a model. Call it once, after the model and the optimizer are built.
+
+    Args:
+        model: a module, or the list of chunks or pipeline stages of this rank. Megatron-core models,
+            DTensor and FSDP2, DDP, stages of torch.distributed.pipelining and plain modules are told
+            apart by themselves.
+        optimizer: what updates the parameters; without it neither main gradients nor updates are traced.
+        annotations: file that says where tensors lie, for those that cannot be derived
+            (docs/trace_format.md); ``ttrace infer`` writes one.
+        describe: what must be equal in both runs for a comparison to make sense (data, seed, sizes).
+        options: of the kind of program; see `ttrace.programs`.
+
+    Returns:
+        The tracer, inert unless ``ttrace check`` started this process.
+
+    Raises:
+        RuntimeError: a variable TTRACE_* or a placement is wrong; the message names it.
+        TypeError: the model is of no kind that is known, or an option is unknown.
+    """
+    session = _the_session()
+    if not session.active():
+        return Tracer(session, None)
+    program = _program_of(model, optimizer, dict(describe or {}), options)
+    return Tracer(session, program, annotations)
+
+
+def _program_of(
+    model: Any, optimizer: Any, describe: Mapping[str, Any], options: Mapping[str, Any]
+) -> Program:
+    chunks = list(model) if isinstance(model, Sequence) else [model]
+    from .programs import megatron, pipelining, plain
+
+    if isinstance(model, Program):
+        return model
+    for kind in (megatron, pipelining):
+        if kind.recognises(chunks):
+            return kind.make(chunks, optimizer, describe, **options)
+    if len(chunks) == 1 and isinstance(chunks[0], torch.nn.Module):
+        return plain.make(chunks[0], optimizer, describe, **options)
+    raise TypeError(
+        f"ttrace.attach was given {type(model).__name__}; give it a torch.nn.Module, the list of chunks of "
+        "a Megatron-core model, or stages of torch.distributed.pipelining"
+    )

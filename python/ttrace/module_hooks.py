@@ -1,0 +1,193 @@
+"""Hooks on modules: what goes in and comes out is handed to the scopes of the C++ library.
+
+Hooks are per module and see keyword arguments; gradients come by hooks on tensors, which the library
+sets itself, so that in-place consumers, views and any structure of outputs work. Nothing is kept of a
+call once it is over.
+
+Parallel styles convert what a module is given and what it returns by hooks of their own, which say more
+about placements than the plain tensors outside: where a program wants it, the tensors on the inner side of
+those hooks are shown to it as well.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from .program import Dims, Program, Rows, Site, Untraced
+from .trees import map_tensors, tensors_of
+
+_FIELDS = {"output": ("value", "grad"), "input": ("inputs", "input_grads")}
+
+
+def is_traced(tensor: torch.Tensor) -> bool:
+    """Activations: not masks and numbers of tokens, and not weights that are handed over."""
+    return (
+        tensor.is_floating_point()
+        and tensor.dim() > 0
+        and not isinstance(tensor, torch.nn.Parameter)
+        and not tensor.is_meta
+    )
+
+
+@dataclass
+class _Call:
+    depth: int  # of its scope
+    given: Any = None  # arguments, as the caller passed them
+    raw: Any = None  # outputs, as the forward returned them
+
+
+class ModuleHooks:
+    """Installed once; does nothing while `enabled` is false."""
+
+    def __init__(self, program: Program, scopes: Any, derive: Callable[[str, str, int, str], None]):
+        self.enabled = False
+        self.calls = 0  # of modules, while enabled
+        self._program = program
+        self._scopes = scopes
+        self._derive = derive
+        self._open = threading.local()
+        self._placed: dict[tuple[str, str, int], Dims] = {}
+
+    def install(self, sites: list[Site]) -> None:
+        inner = self._program.looks_inside
+        for site in sites:
+            hook = site.module.register_forward_pre_hook
+            hook(self._before(site), with_kwargs=True, prepend=True)
+            if inner:
+                hook(self._converted(site), with_kwargs=True)
+                site.module.register_forward_hook(self._returned(), prepend=True)
+            # Called as well where the forward throws, be it only to stop a recomputation early.
+            site.module.register_forward_hook(
+                self._after(site), with_kwargs=True, always_call=True
+            )
+
+    def reset(self) -> None:
+        """Between steps: nothing is open."""
+        self._open = threading.local()
+
+    def _calls(self) -> list[_Call]:
+        if not hasattr(self._open, "calls"):
+            self._open.calls = []
+        return self._open.calls
+
+    def _before(self, site: Site) -> Callable[..., Any]:
+        def before(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+            del module
+            if not self.enabled:
+                return None
+            self.calls += 1
+            self._calls().append(_Call(self._scopes.enter(site.path)))
+            if self._program.looks_inside:
+                self._calls()[-1].given = (args, kwargs)
+                return None
+            new_args, new_kwargs = self._hand_on(site, "input", (args, kwargs), None)
+            return None if new_args is args and new_kwargs is kwargs else (new_args, new_kwargs)
+
+        return before
+
+    def _converted(self, site: Site) -> Callable[..., Any]:
+        def converted(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
+            del module
+            if self.enabled and self._calls():
+                call = self._calls()[-1]
+                self._hand_on(site, "input", call.given, (args, kwargs))
+                call.given = None
+
+        return converted
+
+    def _returned(self) -> Callable[..., Any]:
+        def returned(module: torch.nn.Module, args: tuple, output: Any) -> None:
+            del module, args
+            if self.enabled and self._calls():
+                self._calls()[-1].raw = output
+
+        return returned
+
+    def _after(self, site: Site) -> Callable[..., Any]:
+        def after(module: torch.nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
+            del module, args, kwargs
+            if not self.enabled or not self._calls():
+                return None
+            call = self._calls().pop()
+            try:
+                result = self._hand_on(site, "output", output, call.raw)
+            finally:
+                self._scopes.leave(call.depth)
+            return None if result is output else result
+
+        return after
+
+    def _hand_on(self, site: Site, role: str, tree: Any, inside: Any) -> Any:
+        """`inside`: the same on the inner side of the module's own hooks; None where nothing is known."""
+        converted = list(tensors_of(inside)) if inside is not None else []
+        if len(converted) != sum(1 for _ in tensors_of(tree)):
+            converted = []
+        number = slot = -1
+
+        def visit(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal number, slot
+            number += 1
+            if not is_traced(tensor):
+                return tensor
+            slot += 1
+            return self._record(site, role, slot, tensor, converted[number] if converted else None)
+
+        return map_tensors(tree, visit)
+
+    def _record(
+        self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
+    ) -> torch.Tensor:
+        where = self._program.placement(site, role, slot, tensor, inside)
+        if where is Untraced:
+            return tensor
+        is_input = role == "input"
+        if isinstance(where, Rows):
+            hand_on = self._scopes.input_rows if is_input else self._scopes.output_rows
+            return hand_on(tensor, slot, where.index, where.size, where.dim, where.sparse)
+        if where is not None:
+            self._place(site.path, role, slot, where)
+        if isinstance(tensor, DTensor):
+            self._record_local(site.path, role, slot, tensor)
+            return tensor
+        hand_on = self._scopes.input if is_input else self._scopes.output
+        return hand_on(tensor, slot)
+
+    def _record_local(self, path: str, role: str, slot: int, tensor: DTensor) -> None:
+        """The library cannot look into a DTensor: it gets this rank's part, and later its gradient's."""
+        record = self._scopes.input_local if role == "input" else self._scopes.output_local
+        has_gradient = tensor.requires_grad and torch.is_grad_enabled()
+        expected = record(local_part(tensor), slot, has_gradient)
+        if expected < 0:
+            return
+
+        def arrived(gradient: torch.Tensor) -> None:
+            dims = self._program.gradient_dims(gradient)
+            if dims is not None:
+                self._derive(path, _FIELDS[role][1], slot, dims)
+            self._scopes.local_gradient(expected, local_part(gradient))
+
+        tensor.register_hook(arrived)
+
+    def _place(self, path: str, role: str, slot: int, dims: Dims) -> None:
+        key = (path, role, slot)
+        if self._placed.get(key) == dims:
+            return
+        self._placed[key] = dims
+        value, grad = _FIELDS[role]
+        self._derive(path, value, slot, dims.value)
+        self._derive(path, grad, slot, dims.grad or dims.value)
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a DTensor, as a plain tensor outside of autograd; other tensors as they are."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    local = tensor._local_tensor
+    wait = getattr(local, "wait", None)  # of a collective that is still under way
+    return (wait() if callable(wait) else local).detach()

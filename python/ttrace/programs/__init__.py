@@ -1,0 +1,1 @@
+"""One module for every way of building a training program; see `ttrace.program.Program`."""

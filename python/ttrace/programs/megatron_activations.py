@@ -1,0 +1,167 @@
+"""Where activations of Megatron-core's modules lie: told by the class of the module and its configuration.
+
+Activations are ``[s, b, h]``. Context parallelism cuts s in zig-zag order, sequence parallelism (axis sp,
+which is tp) what that leaves, outside of attention and MLP; inside of them tp cuts features or heads.
+Gradients of activations lie as the activations do, because each region communicates in its own backward.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..layout import Layout
+from ..program import Dims, Site, Untraced
+
+SEQUENCE = "s[cp:zigzag]"  # of a tensor that every tp rank has all positions of
+SHARED = "s[cp:zigzag,sp]"  # between blocks
+
+# Modules that hand on what they are given, and those whose tensors are others' under another name.
+_NOT_TRACED = {
+    "IdentityOp",
+    "IdentityFuncOp",
+    "Identity",
+    "TransformerBlock",
+    "RotaryEmbedding",  # every chunk has its own
+    "ModuleList",
+    "ModuleDict",
+}
+# What is inside of an expert, or of their container: rows depend on the routing.
+_EXPERTS = re.compile(r"(^|\.)mlp\.experts(\.|$)")
+
+_NORMS = ("LayerNorm", "RMSNorm", "FusedLayerNorm", "WrappedTorchNorm", "TorchNorm", "L2Norm")
+
+
+def is_left_out(name: str, module: torch.nn.Module) -> bool:
+    """`name` within its chunk."""
+    if _EXPERTS.search(name) or type(module).__name__ in _NOT_TRACED:
+        return True
+    return bool(getattr(module, "reduce_scatter_embeddings", False)) and not any(
+        True for _ in module.children()
+    )
+
+
+def activation_dims(
+    site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout
+) -> Dims | type[Untraced] | None:
+    """Of a module's input or output; None where nothing is known, and it is taken as whole."""
+    if role == "input" and type(site.module).__name__ == "FusedScaleMaskSoftmax":
+        return Untraced  # it masks its input, which is a view, in place: no gradient arrives there
+    for cls in type(site.module).__mro__:
+        rule = _RULES.get(cls.__name__)
+        if rule is not None:
+            text = rule(site, role, slot, tensor, config, layout)
+            if text is not None and len(_split(text)) == tensor.dim():
+                return Dims(text)
+            return None
+    return None
+
+
+def _split(dims: str) -> list[str]:
+    return re.sub(r"\([^)]*\)", "x", dims).split()
+
+
+Rule = Callable[[Site, str, int, torch.Tensor, Any, Layout], "str | None"]
+
+
+def _shared(site: Site, role: str, slot: int, tensor: torch.Tensor, *unused: Any) -> str | None:
+    del site, role, slot, unused
+    return f"{SHARED} b h" if tensor.dim() == 3 else None
+
+
+def _norm(site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout) -> str | None:
+    del role, slot, config
+    name = site.path.rsplit(".", 1)[-1]
+    if name in ("q_layernorm", "k_layernorm") and tensor.dim() == 4:
+        return f"{SEQUENCE} b n[{'tp' if name[0] == 'q' else _key_axis(layout)}] d"
+    return f"{SHARED} b h" if tensor.dim() == 3 else None
+
+
+def _key_axis(layout: Layout) -> str:
+    return "kv" if layout.size("kv_copy") > 1 else "tp"
+
+
+def _column(site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout) -> str | None:
+    del layout
+    if tensor.dim() != 3 or slot != 0:
+        return None
+    if role == "input":
+        return f"{SHARED if getattr(site.module, 'sequence_parallel', False) else SEQUENCE} b h"
+    if getattr(site.module, "gather_output", False):
+        return f"{SEQUENCE} b f"
+    gated = getattr(config, "gated_linear_unit", False) and site.path.endswith("linear_fc1")
+    return f"{SEQUENCE} b " + ("(2*f[tp])" if gated else "f[tp]")
+
+
+def _row(site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout) -> str | None:
+    del config, layout
+    if tensor.dim() != 3 or slot != 0:
+        return None
+    if role == "input":
+        return f"{SEQUENCE} b f[tp]" if getattr(site.module, "input_is_parallel", True) else f"{SEQUENCE} b f"
+    return f"{SHARED if getattr(site.module, 'sequence_parallel', False) else SEQUENCE} b h"
+
+
+def _attention_core(
+    site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout
+) -> str | None:
+    del site, config
+    if role == "output":
+        return f"{SEQUENCE} b a[tp]" if tensor.dim() == 3 else None
+    return f"{SEQUENCE} b n[{'tp' if slot == 0 else _key_axis(layout)}] d"
+
+
+def _weights(site: Site, role: str, slot: int, tensor: torch.Tensor, *unused: Any) -> str | None:
+    del site, role, slot, unused
+    return f"b n[tp] {SEQUENCE} t" if tensor.dim() == 4 else None
+
+
+def _word_embeddings(site: Site, role: str, slot: int, tensor: torch.Tensor, *unused: Any) -> str | None:
+    del role, slot, unused
+    if getattr(site.module, "reduce_scatter_embeddings", False):
+        return f"{SHARED} b h"
+    return f"b {SEQUENCE} h" if tensor.dim() == 3 else None
+
+
+def _router(
+    site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout
+) -> str | None:
+    del slot, config
+    if role == "input" or tensor.dim() == 3:
+        site.module._ttrace_samples = tensor.shape[1]
+        return f"{SHARED} b h"
+    samples = getattr(site.module, "_ttrace_samples", None)
+    if samples is None or tensor.dim() != 2:
+        return None
+    cut = ",".join(
+        axis + suffix
+        for axis, suffix in (("cp", ":zigzag"), ("sp", ""))
+        if layout.size(axis) > 1
+    )
+    return f"(s{f'[{cut}]' if cut else ''}*b={samples}) x"
+
+
+def _dropout(site: Site, role: str, slot: int, tensor: torch.Tensor, *unused: Any) -> str | None:
+    if "attention_dropout" in site.path:
+        return _weights(site, role, slot, tensor)
+    return _shared(site, role, slot, tensor)
+
+
+_RULES: dict[str, Rule] = {
+    "TransformerLayer": _shared,
+    "LanguageModelEmbedding": _shared,
+    "Attention": _shared,
+    "MLP": _shared,
+    "BaseMoELayer": _shared,
+    "VocabParallelEmbedding": _word_embeddings,
+    "ColumnParallelLinear": _column,
+    "RowParallelLinear": _row,
+    "DotProductAttention": _attention_core,
+    "FusedScaleMaskSoftmax": _weights,
+    "Router": _router,
+    "Dropout": _dropout,
+    **{name: _norm for name in _NORMS},
+}

@@ -1,0 +1,163 @@
+"""Where Megatron-core's parameters lie: from sharded_state_dict, matched with parameters by their memory.
+
+A shard says the global shape and this rank's offset. Its keys are those of checkpoints, which differ from
+the names of modules, and layers and experts of the same kind are stacked in one of them; so only what it
+says of a parameter's own dimensions is used. Models without ``sharded_state_dict`` are read by the
+attributes that tensor-parallel layers set on their parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ..layout import Layout
+from ..names import log
+from ..program import Dims
+
+_NAMES = "hijklm"
+
+
+class Shard:
+    """One box of a parameter: offsets and shapes along the parameter's own dimensions."""
+
+    def __init__(self, entry: Any):
+        skip = entry.prepend_axis_num
+        self.local = tuple(entry.local_shape)
+        self.whole = tuple(entry.global_shape)[skip:]
+        self.offset = tuple(entry.global_offset)[skip:]
+        self.padded = bool(entry.allow_shape_mismatch)
+
+
+def parameter_dims(
+    model: torch.nn.Module, layout: Layout, vocab_size: int | None
+) -> Callable[[str, torch.nn.Parameter, bool], Dims | None]:
+    """A function from name, parameter, and whether it is tied over stages, to its dims."""
+    shards = _shards_by_memory(model)
+
+    def dims_of(name: str, parameter: torch.nn.Parameter, is_tied: bool) -> Dims:
+        is_expert = not getattr(parameter, "allreduce", True)
+        axis = "etp" if is_expert and layout.size("etp") > 1 else "tp"
+        found = shards.get(parameter.data_ptr())
+        texts = (
+            _from_shards(name, parameter, found, layout, axis, vocab_size)
+            if found
+            else _from_attributes(parameter, axis)
+        )
+        return Dims(" ".join(texts), " ".join(_with_addends(texts, parameter, layout, is_tied)))
+
+    return dims_of
+
+
+def _shards_by_memory(model: torch.nn.Module) -> dict[int, list[Shard]]:
+    if not hasattr(model, "sharded_state_dict"):
+        return {}
+    try:
+        entries = list(_entries(model.sharded_state_dict(prefix="", **_metadata())))
+    except Exception as error:  # a model's own code; attributes are the way out
+        log.warning(
+            "ttrace: sharded_state_dict of %s failed (%s); parameters are placed by their attributes",
+            type(model).__name__,
+            error,
+        )
+        return {}
+    result: dict[int, list[Shard]] = {}
+    for memory, entry in entries:
+        result.setdefault(memory, []).append(Shard(entry))
+    return result
+
+
+def _metadata() -> dict[str, Any]:
+    """Newer versions want to be told the group that parameters are replicated over."""
+    from megatron.core import parallel_state
+
+    try:
+        group = parallel_state.get_data_parallel_group(with_context_parallel=True)
+    except (AssertionError, TypeError):
+        return {}
+    return {"metadata": {"dp_cp_group": group}}
+
+
+def _entries(tree: Any) -> Iterator[tuple[int, Any]]:
+    """Address of the parameter and the shard, for every shard of it."""
+    if isinstance(tree, dict):
+        for value in tree.values():
+            yield from _entries(value)
+    elif isinstance(tree, (list, tuple)):
+        for value in tree:
+            yield from _entries(value)
+    elif hasattr(tree, "build") and hasattr(tree, "merge_fn"):
+        if isinstance(tree.data, torch.Tensor):
+            yield from ((tree.data.data_ptr(), entry) for _, entry in _entries(tree.build()))
+    elif hasattr(tree, "global_offset") and isinstance(tree.data, torch.Tensor):
+        yield tree.data.data_ptr(), tree
+
+
+def _from_shards(
+    name: str,
+    parameter: torch.nn.Parameter,
+    shards: list[Shard],
+    layout: Layout,
+    axis: str,
+    vocab_size: int | None,
+) -> list[str]:
+    size, rank = layout.size(axis), layout.coordinate(axis)
+    shards = sorted(shards, key=lambda shard: shard.offset)
+    texts = []
+    for dim in range(parameter.dim()):
+        letter = _NAMES[dim]
+        whole = shards[0].whole[dim]
+        local = parameter.shape[dim]
+        parts = len({shard.offset[dim] for shard in shards})
+        if whole == local:
+            texts.append(letter)
+            continue
+        extent = local // parts
+        pieces = whole // extent
+        expected = [rank + part * size for part in range(parts)]
+        offsets = sorted({shard.offset[dim] // extent for shard in shards})
+        if pieces != size * parts or offsets != expected:
+            raise ValueError(
+                f"{name}: dimension {dim} of {whole} elements is cut into pieces {offsets} of {pieces} on "
+                f"this rank, which is rank {rank} of {size} along {axis}; ttrace cannot express that, name "
+                "its placement in an annotation file"
+            )
+        true = f"={vocab_size}" if vocab_size and shards[0].padded and dim == 0 else ""
+        texts.append(
+            f"{letter}{true}[{axis}]" if parts == 1 else f"({parts}*{letter}[{axis}])"
+        )
+    return texts
+
+
+def _from_attributes(parameter: torch.nn.Parameter, axis: str) -> list[str]:
+    texts = list(_NAMES[: parameter.dim()])
+    if getattr(parameter, "tensor_model_parallel", False):
+        dim = parameter.partition_dim
+        stride = getattr(parameter, "partition_stride", 1)
+        cut = f"{texts[dim]}[{axis}]"
+        texts[dim] = cut if stride == 1 else f"({stride}*{cut})"
+    return texts
+
+
+def _with_addends(
+    texts: list[str], parameter: torch.nn.Parameter, layout: Layout, is_tied: bool
+) -> list[str]:
+    """Of a micro-batch's gradient: ranks that saw other tokens have addends."""
+    axes = []
+    if layout.size("cp") > 1:
+        axes.append("cp")
+    if getattr(parameter, "sequence_parallel", False) and layout.size("tp") > 1:
+        axes.append("tp")
+    if is_tied:
+        axes.append("tied")
+    if not axes:
+        return texts
+    partial = ",".join(axis + ":partial" for axis in axes)
+    for i, text in enumerate(texts):
+        if "[" not in text:
+            return [*texts[:i], f"{text}[{partial}]", *texts[i + 1 :]]
+    first = texts[0]
+    at = first.rindex("]")
+    return [first[:at] + "," + partial + first[at:], *texts[1:]]

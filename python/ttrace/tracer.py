@@ -1,0 +1,232 @@
+"""`attach` and what it returns: the session of one traced training program."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .module_hooks import ModuleHooks
+from .program import Dims, Gradient, OptimizerState, Parameter, Program
+
+
+class TracedStep:
+    """One iteration, as `Tracer.step` yields it. Inert where the iteration is not traced."""
+
+    def __init__(self, tracer: Tracer | None):
+        self._tracer = tracer
+
+    def loss(self, per_token: torch.Tensor) -> None:
+        """Records the loss of the current micro-batch, before any averaging (any shape), and its gradient.
+
+        Needed only where the model does not return it.
+        """
+        if self._tracer is not None:
+            self._tracer.loss(per_token)
+
+    def data(self, name: str, tensor: torch.Tensor) -> None:
+        """Records what the current micro-batch is fed (any shape and type); compared exactly."""
+        if self._tracer is not None:
+            self._tracer.data(name, tensor)
+
+    def scalar(self, name: str, value: float) -> None:
+        """Records a number of the step, such as the gradients' norm."""
+        if self._tracer is not None:
+            self._tracer.scalar(name, value)
+
+
+class Tracer:
+    """Traces the steps that TTRACE_STEPS asks for. Made by `ttrace.attach`, one per process."""
+
+    def __init__(
+        self,
+        session: Any,
+        program: Program | None,
+        annotations: str | Path | None = None,
+    ):
+        self._session = session
+        self._program = program
+        self._step: Any = None
+        self._microbatches: dict[int, Any] = {}
+        self._current: Any = None
+        self._hooks: ModuleHooks | None = None
+        if program is not None:
+            self._attach(program, annotations)
+
+    @property
+    def active(self) -> bool:
+        """Whether this process is traced at all."""
+        return self._program is not None
+
+    @property
+    def in_step(self) -> bool:
+        return self._step is not None
+
+    @property
+    def module_calls(self) -> int:
+        """Calls of modules that were traced so far."""
+        return self._hooks.calls if self._hooks else 0
+
+    @contextlib.contextmanager
+    def step(self, iteration: int) -> Iterator[TracedStep]:
+        """Around everything of one iteration, from the first forward to the optimizer's step."""
+        if not self.active or not self._begin(iteration):
+            yield TracedStep(None)
+            return
+        try:
+            yield TracedStep(self)
+        except BaseException as error:
+            self._end(f"the training program raised {type(error).__name__} within the traced step: {error}")
+            raise
+        self._end(None)
+
+    # --- what programs call ------------------------------------------------------------------------
+
+    def microbatch(self, index: int, gradient_scale: float = 1.0) -> bool:
+        """What follows is of this micro-batch (global number). Returns whether it has just begun.
+
+        `gradient_scale` is the factor from this rank's gradients to the reference's.
+        """
+        known = self._microbatches.get(index)
+        if known is not None:
+            known.resume()
+        else:
+            self._microbatches[index] = self._step.microbatch(index, gradient_scale)
+        self._current = self._microbatches[index]
+        return known is None
+
+    def data(self, name: str, tensor: torch.Tensor) -> None:
+        self._current_microbatch("data").data(name, self._placed_data(name, tensor))
+
+    def loss(self, per_token: torch.Tensor) -> None:
+        self._current_microbatch("loss").loss(self._placed_data("loss", per_token))
+
+    def sent(self, path: str, tensor: torch.Tensor, slot: int = 0) -> None:
+        if self._current is not None:
+            self._current.sent(path, tensor, slot)
+
+    def derive(self, path: str, field: str, slot: int, dims: str) -> None:
+        """See Annotations::derive() in <ttrace/annotations.h>."""
+        self._session.derive(path, field, slot, dims)
+
+    def received(self, path: str, tensor: torch.Tensor, slot: int = 0) -> None:
+        if self._current is not None:
+            self._current.received(path, tensor, slot)
+
+    def scalar(self, name: str, value: float) -> None:
+        if self._step is not None:
+            self._step.scalar(name, float(value))
+
+    def gradients_reduced(self, gradients: Sequence[Gradient]) -> None:
+        """All gradients of the step are accumulated and reduced, and not clipped."""
+        self._step.gradients_reduced(
+            [gradient.path for gradient in gradients],
+            [gradient.tensor.detach() for gradient in gradients],
+            [gradient.flat_first for gradient in gradients],
+        )
+
+    def parameters_updated(self, states: Sequence[OptimizerState]) -> None:
+        """The optimizer's step is done."""
+
+        def detached(tensor: torch.Tensor | None) -> torch.Tensor | None:
+            return None if tensor is None else tensor.detach()
+
+        self._step.parameters_updated(
+            [state.path for state in states],
+            [detached(state.param) for state in states],
+            [detached(state.master) for state in states],
+            [detached(state.exp_avg) for state in states],
+            [detached(state.exp_avg_sq) for state in states],
+            [state.flat_first for state in states],
+        )
+
+    # --- setting up --------------------------------------------------------------------------------
+
+    def _attach(self, program: Program, annotations: str | Path | None) -> None:
+        description = program.description()
+        self._session.describe(
+            description.model,
+            description.data,
+            {**description.versions, "python": _python_version()},
+            description.precision,
+            description.untraced,
+        )
+        parameters = program.parameters()
+        sites = program.sites()
+        layout = program.layout
+        self._session.attach(
+            [parameter.path for parameter in parameters],
+            [parameter.tensor for parameter in parameters],
+            [site.path for site in sites],
+            layout.rank,
+            layout.world_size,
+            [(axis.name, axis.size, axis.coordinate, axis.follows) for axis in layout.axes],
+            Path(annotations).read_text(encoding="utf-8") if annotations else "",
+            str(annotations or "annotations"),
+            list(_derivations(parameters)),
+        )
+        if self._session.load_parameters():
+            program.refresh_masters()
+        self._hooks = ModuleHooks(
+            program, torch.classes.ttrace.Scopes(), self._session.derive
+        )
+        self._hooks.install(sites)
+        program.watch(self)
+
+    # --- steps -------------------------------------------------------------------------------------
+
+    def _begin(self, iteration: int) -> bool:
+        step = self._session.step(iteration, [])
+        if not step.traced():
+            return False
+        self._step = step
+        self._hooks.enabled = True
+        self._program.step_begins(self)
+        return True
+
+    def _end(self, failure: str | None) -> None:
+        try:
+            if failure is None:
+                self._program.step_ends(self)
+        finally:
+            self._hooks.enabled = False
+            self._hooks.reset()
+            for microbatch in self._microbatches.values():
+                microbatch.end()
+            self._microbatches.clear()
+            self._current = None
+            step, self._step = self._step, None
+            if failure is not None:
+                step.fail(failure)
+            step.end()
+
+    def _current_microbatch(self, what: str) -> Any:
+        if self._current is None:
+            raise RuntimeError(
+                f"{what} was recorded before the model's first forward in this step; there is no "
+                "micro-batch to record it for"
+            )
+        return self._current
+
+    def _placed_data(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        dims = self._program.data_dims(name, tensor)
+        if dims is not None:
+            self._session.derive(name, "value", 0, dims)
+        return tensor
+
+
+def _derivations(parameters: Sequence[Parameter]) -> Iterator[tuple[str, str, int, str]]:
+    for parameter in parameters:
+        dims = parameter.dims
+        if isinstance(dims, Dims):
+            yield parameter.path, "value", 0, dims.value
+            yield parameter.path, "grad", 0, dims.grad or dims.value
+
+
+def _python_version() -> str:
+    import platform
+
+    return platform.python_version()
