@@ -118,9 +118,9 @@ std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
   const double norm_squared = all.reference_squared;
   FactorComparison result;
   result.deviation = all.along_reference / norm_squared;
-  result.scale = std::sqrt(
-      (squared(twin.all.along_reference) + variance) * growth_of(residual) / squared(norm_squared) +
-      squared(rounding) + squared(step.value_or(0.0)));
+  result.scale = std::sqrt((squared(twin.all.along_reference) + variance) * growth_of(residual) /
+                               squared(norm_squared) +
+                           squared(rounding) + squared(step.value_or(0.0)));
   result.least = kOwnFactorLimit * std::sqrt(variance_along(parts.candidate)) / norm_squared;
   result.bound = std::max(limit * result.scale, result.least);
   return result;
@@ -280,11 +280,8 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
     if (of_parts.limit > 0.0) {
       result.slice = compare_slices(result, parts, of_parts, match, head);
     }
-    result.in_noise = compare_factor(result,
-                                     parts,
-                                     step,
-                                     factor_rounding(match.id.kind),
-                                     limit(Statistic::kOperatorFactor));
+    result.in_noise = compare_factor(
+        result, parts, step, factor_rounding(match.id.kind), limit(Statistic::kOperatorFactor));
     if (other_grid && result.in_noise) {
       result.in_noise->granted = coarser * unit;
       result.in_noise->bound += result.in_noise->granted;

@@ -291,7 +291,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::unordered_map<const void*, std::vector<Produced>> produced_;  // by storage
   std::unordered_map<const void*, Derived> derived_;                 // by storage
   std::vector<Slot> slots_;
-  std::vector<Slot> local_slots_;  // by what scope_local() has returned
+  std::vector<Slot> local_slots_;                    // by what scope_local() has returned
   std::set<TensorId> gradients_;                     // recorded
   std::map<std::string, std::int64_t> collectives_;  // begun in this step, by group
   std::set<std::string> being_gathered_;             // parameters that are not recorded yet

@@ -137,17 +137,16 @@ struct SessionObject : torch::CustomClassHolder {
   }
   // Placement: see docs of python/ttrace; `annotations` is the text of an annotation file that
   // `origin` names, `derived` are (path, field, slot, dims).
-  void attach(const Strings& paths,
-              const Tensors& parameters,
-              const Strings& module_paths,
-              std::int64_t rank,
-              std::int64_t world_size,
-              const std::vector<std::tuple<std::string, std::int64_t, std::int64_t, std::string>>&
-                  axes,
-              const std::string& annotations,
-              const std::string& origin,
-              const std::vector<std::tuple<std::string, std::string, std::int64_t, std::string>>&
-                  derived) {
+  void attach(
+      const Strings& paths,
+      const Tensors& parameters,
+      const Strings& module_paths,
+      std::int64_t rank,
+      std::int64_t world_size,
+      const std::vector<std::tuple<std::string, std::int64_t, std::int64_t, std::string>>& axes,
+      const std::string& annotations,
+      const std::string& origin,
+      const std::vector<std::tuple<std::string, std::string, std::int64_t, std::string>>& derived) {
     check_lengths("Session.attach", paths.size(), parameters);
     Layout layout;
     layout.rank = static_cast<int>(rank);
@@ -241,8 +240,7 @@ TORCH_LIBRARY(ttrace, library) {
              return c10::make_intrusive<MicrobatchObject>(
                  self->get().microbatch(index, {.gradient_scale = gradient_scale}));
            })
-      .def("traced",
-           [](const intrusive_ptr<StepObject>& self) { return self->get().traced(); })
+      .def("traced", [](const intrusive_ptr<StepObject>& self) { return self->get().traced(); })
       .def("fail",
            [](const intrusive_ptr<StepObject>& self, const std::string& reason) {
              self->get().fail(reason);
@@ -294,8 +292,7 @@ TORCH_LIBRARY(ttrace, library) {
       .def(torch::init<>())
       .def("enter",
            [](const intrusive_ptr<ScopesObject>&, const std::string& path) { return enter(path); })
-      .def("leave",
-           [](const intrusive_ptr<ScopesObject>&, std::int64_t depth) { leave(depth); })
+      .def("leave", [](const intrusive_ptr<ScopesObject>&, std::int64_t depth) { leave(depth); })
       .def("input",
            [](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
              return innermost().in(tensor, static_cast<int>(slot));

@@ -226,16 +226,17 @@ Annotations& Annotations::derive(const std::string& path,
                                  int slot,
                                  std::string_view dims) {
   const auto member = field_of(field);
-  TTRACE_CHECK(member != nullptr && is_canonical_path(path) && slot >= 0,
-               UsageError,
-               "\"",
-               field,
-               "\" of \"",
-               path,
-               "\", slot ",
-               slot,
-               ", cannot be derived; give a key of an annotation's entry, such as \"value\", a path "
-               "and a slot from 0");
+  TTRACE_CHECK(
+      member != nullptr && is_canonical_path(path) && slot >= 0,
+      UsageError,
+      "\"",
+      field,
+      "\" of \"",
+      path,
+      "\", slot ",
+      slot,
+      ", cannot be derived; give a key of an annotation's entry, such as \"value\", a path "
+      "and a slot from 0");
   Slots& slots = derived_[path].*member;
   const auto index = static_cast<std::size_t>(slot);
   slots.resize(std::max(slots.size(), index + 1));
@@ -243,7 +244,7 @@ Annotations& Annotations::derive(const std::string& path,
   return *this;
 }
 
-Annotations::Slots Annotations::Entry::* Annotations::field_of(std::string_view name) {
+Annotations::Slots Annotations::Entry::*Annotations::field_of(std::string_view name) {
   return name == "value"         ? &Entry::value
          : name == "grad"        ? &Entry::grad
          : name == "inputs"      ? &Entry::inputs

@@ -84,7 +84,7 @@ class TTRACE_API Annotations {
     Slots value, grad, inputs, input_grads, routing, scales, operands;
   };
   // Null for a name that is no field's.
-  [[nodiscard]] static Slots Entry::* field_of(std::string_view name);
+  [[nodiscard]] static Slots Entry::*field_of(std::string_view name);
   [[nodiscard]] static std::optional<DimsSpec> find_in(const Entry& entry, Kind kind, int slot);
   struct Removal {
     std::string axis;

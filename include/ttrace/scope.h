@@ -66,9 +66,10 @@ class TTRACE_API Scope {
   // The same for a tensor whose rows lie where `rows` say, and so do its gradient's.
   [[nodiscard]] at::Tensor in(const at::Tensor& tensor, const Rows& rows, int slot = 0);
   [[nodiscard]] at::Tensor out(const at::Tensor& tensor, const Rows& rows, int slot = 0);
-  // For a tensor that only wraps this rank's part, such as a DTensor of Python: records `local`, that
-  // part. Returns what to hand to local_gradient() when the wrapper's gradient arrives; kNoGradient
-  // where none is expected. Values are not replaced in forced passes, which run on one device.
+  // For a tensor that only wraps this rank's part, such as a DTensor of Python: records `local`,
+  // that part. Returns what to hand to local_gradient() when the wrapper's gradient arrives;
+  // kNoGradient where none is expected. Values are not replaced in forced passes, which run on one
+  // device.
   static constexpr std::int64_t kNoGradient = -1;
   [[nodiscard]] std::int64_t in_local(const at::Tensor& local, int slot, bool has_gradient);
   [[nodiscard]] std::int64_t out_local(const at::Tensor& local, int slot, bool has_gradient);

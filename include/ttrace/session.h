@@ -183,10 +183,10 @@ class TTRACE_API Session {
   // Before attach(). Throws UsageError for a pattern that is no regular expression.
   void describe(RunDescription description);
 
-  // Takes the model's parameters and modules by their names, which are the canonical paths; a module
-  // that is no C++ object is null. Rank 0
-  // writes the manifest. Throws UsageError where a parameter's dtype contradicts TTRACE_PRECISION,
-  // its annotation does not fit its shape, or a session is already attached in this process.
+  // Takes the model's parameters and modules by their names, which are the canonical paths; a
+  // module that is no C++ object is null. Rank 0 writes the manifest. Throws UsageError where a
+  // parameter's dtype contradicts TTRACE_PRECISION, its annotation does not fit its shape, or a
+  // session is already attached in this process.
   template <class Module>
   void attach(const Module& root, const Layout& layout, const Annotations& annotations) {
     if (!active()) {
