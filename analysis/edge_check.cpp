@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -91,7 +92,8 @@ class EdgeCheck {
     std::stable_sort(tensors_.begin(),
                      tensors_.end(),
                      [](const TensorVerdict& left, const TensorVerdict& right) {
-                       return left.order < right.order;
+                       return std::tie(left.id.step, left.order) <
+                              std::tie(right.id.step, right.order);
                      });
     return coverage_;
   }

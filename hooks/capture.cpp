@@ -736,7 +736,7 @@ std::optional<std::string> Capture::owner_of(const ParameterIndices& parameters)
   const OpenScope* scope = innermost_scope();
   for (const int index : parameters) {
     const std::string& module = parameters_.all()[static_cast<std::size_t>(index)].module;
-    if (module.empty() || !modules_.knows(module) || !modules_.is_leaf(module)) {
+    if (module.empty() || !modules_.is_object(module) || !modules_.is_leaf(module)) {
       continue;
     }
     // Tied weights belong to several modules: the one inside the open scope is running.

@@ -9,6 +9,7 @@ ModuleIndex::ModuleIndex(
   for (const auto& [path, module] : modules) {
     if (module != nullptr) {
       paths_.emplace(module, path);  // a module registered twice keeps its first name
+      objects_.insert(path);
     }
     names_.insert(path);
   }

@@ -24,13 +24,15 @@ class ModuleIndex {
 
   // Throws UsageError for a module that attach() has not seen.
   [[nodiscard]] std::string path_of(const torch::nn::Module* module, std::string_view child) const;
-  [[nodiscard]] bool knows(const std::string& path) const { return names_.contains(path); }
+  // Whether the module is a C++ object: of others every call is seen, and none has to be inferred.
+  [[nodiscard]] bool is_object(const std::string& path) const { return objects_.contains(path); }
   // Whether no known module lies below `path`.
   [[nodiscard]] bool is_leaf(const std::string& path) const;
 
  private:
   std::unordered_map<const torch::nn::Module*, std::string> paths_;
   std::set<std::string, std::less<>> names_;
+  std::set<std::string, std::less<>> objects_;  // names of C++ objects
 };
 
 }  // namespace ttrace

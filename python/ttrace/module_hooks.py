@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 
 from .program import Dims, Program, Rows, Site, Untraced
@@ -152,14 +153,15 @@ class ModuleHooks:
             return hand_on(tensor, slot, where.index, where.size, where.dim, where.sparse)
         if where is not None:
             self._place(site.path, role, slot, where)
-        if isinstance(tensor, DTensor):
+        if isinstance(tensor, (DTensor, AsyncCollectiveTensor)):
             self._record_local(site.path, role, slot, tensor)
             return tensor
         hand_on = self._scopes.input if is_input else self._scopes.output
         return hand_on(tensor, slot)
 
-    def _record_local(self, path: str, role: str, slot: int, tensor: DTensor) -> None:
-        """The library cannot look into a DTensor: it gets this rank's part, and later its gradient's."""
+    def _record_local(self, path: str, role: str, slot: int, tensor: torch.Tensor) -> None:
+        """The library cannot look into what Python wraps: it gets this rank's part, and later that of
+        the gradient."""
         record = self._scopes.input_local if role == "input" else self._scopes.output_local
         has_gradient = tensor.requires_grad and torch.is_grad_enabled()
         expected = record(local_part(tensor), slot, has_gradient)
@@ -185,9 +187,11 @@ class ModuleHooks:
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a DTensor, as a plain tensor outside of autograd; other tensors as they are."""
-    if not isinstance(tensor, DTensor):
-        return tensor
-    local = tensor._local_tensor
-    wait = getattr(local, "wait", None)  # of a collective that is still under way
-    return (wait() if callable(wait) else local).detach()
+    """This rank's part of a DTensor, as a plain tensor outside of autograd; other tensors as they are.
+
+    Waits for a collective that is still under way.
+    """
+    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    if isinstance(local, AsyncCollectiveTensor):
+        local = local.trigger_wait()
+    return local if local is tensor else local.detach()

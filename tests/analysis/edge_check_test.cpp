@@ -69,6 +69,25 @@ TEST_F(EdgeCheckTest, AnotherModulesOutputIsNamedWithBoth) {
   EXPECT_THAT(report.where_to_look, HasSubstr("what lies between linear and the module before it"));
 }
 
+// Symptom: a gradient that was wrong in the first of two steps was reported behind the second
+// step's parameters: orders count from the beginning of each step.
+TEST_F(EdgeCheckTest, StepsStayInTheirOrder) {
+  const std::string gradient = "s0/main_grad/linear.weight/0";
+  const std::string parameter = "s1/param/linear.weight/0";
+  const auto write = [&](const std::string& pass, double error) {
+    TraceBuilder builder = program(folder_ / pass, pass);
+    builder.edge(0, kInput, kNorm);
+    for (const std::string& id : {gradient, parameter}) {
+      builder.add(0, {id, testing::off(wavy(8, 0.4), error, 1.0)});
+    }
+    return builder.write();
+  };
+  const Report report = diff(write("reference", 0.0), write("candidate", 0.5), {});
+  ASSERT_TRUE(report.diverged());
+  EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), gradient);
+  EXPECT_EQ(to_string(report.tensors.back().id), parameter);
+}
+
 TEST_F(EdgeCheckTest, TwoNamesOfOneValueAreTheSameSource) {
   TraceBuilder builder(folder_ / "candidate", "candidate");
   builder.add(0, {kNorm, wavy(8, 0.2)}).add(0, {kOther, wavy(8, 0.2)});

@@ -1,1 +1,275 @@
-def recognises(model): return False
+"""Programs of DTensor: FSDP2 (`fully_shard`), tensor parallelism by `parallelize_module`, HSDP, and both.
+
+Parameters say themselves where they lie. Activations are plain tensors most of the time; where they lie is
+told, in this order, by the DTensor that a parallel style makes of them on the inner side of the module (its
+global shape against the local one), by the module that made them, by an input of the same shape, and by
+the latest activation of the same local shape (a sum of two of them).
+Samples (dimension `batch_dim`) are cut over the axes that FSDP shards and replicates over.
+
+Autograd's gradient of a DTensor parameter per micro-batch is not recorded: FSDP2 reduces it before anyone
+sees it. The accumulated gradient is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from ..module_hooks import local_part
+from ..names import canonical
+from ..program import Description, Dims, Gradient, OptimizerState, Parameter, Site, Untraced
+from ..tracer import Tracer
+from .plain import PlainProgram, dims_text
+
+Cuts = dict[int, list[str]]  # by dimension the axes that cut it, in the order of cutting
+
+
+def recognises(model: torch.nn.Module) -> bool:
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
+def axis_names(mesh: DeviceMesh, unnamed: str) -> list[str]:
+    """Of the mesh's dimensions."""
+    names = mesh.mesh_dim_names
+    if names is not None:
+        return [canonical(name) for name in names]
+    return [unnamed if mesh.ndim == 1 else f"{unnamed}{i}" for i in range(mesh.ndim)]
+
+
+def cuts_of(tensor: DTensor, names: list[str]) -> tuple[Cuts, list[str]]:
+    """What cuts its dimensions, and over what it is still to be summed."""
+    cuts: Cuts = {}
+    strided: Cuts = {}
+    partial = []
+    for name, placement in zip(names, tensor.placements):
+        if placement.is_partial():
+            partial.append(name)
+        elif type(placement).__name__ == "_StridedShard":
+            # Cut by this axis last, though it stands first in the mesh: FSDP of what TP has cut.
+            strided.setdefault(placement.dim % tensor.dim(), []).append(name)
+        elif placement.is_shard():
+            cuts.setdefault(placement.dim % tensor.dim(), []).append(name)
+    for dim, axes in strided.items():
+        cuts.setdefault(dim, []).extend(axes)
+    return cuts, partial
+
+
+def text_of(shape: tuple[int, ...], local: tuple[int, ...], cuts: Cuts, partial: list[str]) -> str:
+    """Dims of a tensor of global `shape`; sizes are named where they do not divide evenly."""
+    words = []
+    for dim in range(len(shape)):
+        axes = list(cuts.get(dim, []))
+        if dim == 0:
+            axes += [f"{axis}:partial" for axis in partial]
+        word = dims_text(dim + 1, {}).split()[dim]
+        is_cut = dim in cuts
+        size = f"={shape[dim]}" if is_cut and local[dim] == 0 or is_cut and shape[dim] % max(local[dim], 1) else ""
+        words.append(word + size + (f"[{','.join(axes)}]" if axes else ""))
+    return " ".join(words)
+
+
+class DTensorProgram(PlainProgram):
+    """See the head of this file.
+
+    Options of `ttrace.attach`:
+        batch_axes: names of the mesh dimensions that have different samples; default: those of FSDP.
+        batch_dim, loss: as for plain modules.
+    """
+
+    looks_inside = True
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        describe: Mapping[str, Any],
+        batch_axes: tuple[str, ...] | None = None,
+        **options: Any,
+    ):
+        super().__init__(model, optimizer, describe, **options)
+        fsdp = _fsdp_axes(self.model)
+        self.batch_axes = list(fsdp if batch_axes is None else batch_axes)
+        self._unnamed = "dp" if fsdp else "tp"
+        for parameter in self.model.parameters():
+            if isinstance(parameter, DTensor):
+                self._add_mesh(parameter.device_mesh)
+        if self.layout.size("dp") > 1 and not self.batch_axes:
+            self.batch_axes = ["dp"]  # DistributedDataParallel over parallel modules
+        self._known: WeakIdKeyDictionary = WeakIdKeyDictionary()  # dims of activations that are alive
+        self._parameters = [
+            self._parameter(canonical(name), parameter)
+            for name, parameter in self.model.named_parameters()
+        ]
+
+    def _add_mesh(self, mesh: DeviceMesh) -> None:
+        coordinates = mesh.get_coordinate()
+        for dim, name in enumerate(axis_names(mesh, self._unnamed)):
+            self.layout.add(name, mesh.size(dim), coordinates[dim])
+
+    # --- what the model is -------------------------------------------------------------------------
+
+    def description(self) -> Description:
+        description = super().description()
+        description.untraced = [r"/param_grad/"]
+        return description
+
+    def parameters(self) -> list[Parameter]:
+        return self._parameters
+
+    def _parameter(self, path: str, parameter: torch.nn.Parameter) -> Parameter:
+        if not isinstance(parameter, DTensor):
+            return Parameter(path, parameter, self.parameter_dims(parameter), parameter)
+        local = parameter._local_tensor
+        cuts, partial = cuts_of(parameter, axis_names(parameter.device_mesh, self._unnamed))
+        text = text_of(tuple(parameter.shape), tuple(local.shape), cuts, partial)
+        return Parameter(path, local, Dims(text), parameter)
+
+    # --- where activations lie ---------------------------------------------------------------------
+
+    def placement(
+        self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
+    ) -> Dims | type[Untraced] | None:
+        if role == "input" and isinstance(tensor, DTensor) and tensor not in self._known:
+            # A style of a module around has made it of what was recorded already.
+            return Untraced
+        cuts = self._cuts(site, role, tensor, inside)
+        self._known[tensor] = cuts
+        self._by_local_shape[tuple(tensor.shape)] = cuts
+        if role == "input":
+            self._inputs.setdefault(site.path, {})[slot] = (tuple(tensor.shape), cuts)
+        local = tuple(local_part(tensor).shape) if isinstance(tensor, DTensor) else tuple(tensor.shape)
+        partial = []
+        if isinstance(tensor, DTensor):
+            _, partial = cuts_of(tensor, axis_names(tensor.device_mesh, self._unnamed))
+        whole = self._whole(local, cuts)
+        value = text_of(whole, local, cuts, partial)
+        # What all ranks have alike gets gradients from different samples.
+        addends = [] if self.has_batch(local) else self._sample_axes()
+        return Dims(value, text_of(whole, local, cuts, addends) if addends else value)
+
+    def _cuts(
+        self, site: Site, role: str, tensor: torch.Tensor, inside: torch.Tensor | None
+    ) -> Cuts:
+        if isinstance(tensor, DTensor):
+            local = tuple(tensor._local_tensor.shape)
+            return self._with_batch(cuts_of(tensor, self._names(tensor))[0], local)
+        if isinstance(inside, DTensor):
+            return self._with_batch(self._by_shape(tensor, inside), tuple(tensor.shape))
+        known = self._known.get(tensor)
+        if known is not None:
+            return known
+        if role == "output":
+            for shape, cuts in self._inputs.get(site.path, {}).values():
+                if shape == tuple(tensor.shape):
+                    return cuts
+        alike = self._by_local_shape.get(tuple(tensor.shape))
+        return self._with_batch({}, tuple(tensor.shape)) if alike is None else alike
+
+    def _names(self, tensor: DTensor) -> list[str]:
+        return axis_names(tensor.device_mesh, self._unnamed)
+
+    def _by_shape(self, tensor: torch.Tensor, inside: DTensor) -> Cuts:
+        """A style's DTensor has the global shape; what is smaller in the plain tensor is cut."""
+        if tensor.dim() != inside.dim():
+            return {}
+        names = [name for name in self._names(inside) if name not in self.batch_axes]
+        cuts: Cuts = {}
+        for dim, (local, whole) in enumerate(zip(tensor.shape, inside.shape)):
+            if local != whole:
+                cuts[dim] = names
+        return cuts
+
+    def _sample_axes(self) -> list[str]:
+        return [axis for axis in self.batch_axes if self.layout.size(axis) > 1]
+
+    def _with_batch(self, cuts: Cuts, local: tuple[int, ...]) -> Cuts:
+        axes = self._sample_axes()
+        if not self.has_batch(local):
+            return cuts
+        first = cuts.get(self.batch_dim, [])
+        missing = [axis for axis in axes if axis not in first]
+        return {**cuts, self.batch_dim: missing + first} if missing else cuts
+
+    def _whole(self, local: tuple[int, ...], cuts: Cuts) -> tuple[int, ...]:
+        sizes = list(local)
+        for dim, axes in cuts.items():
+            for axis in axes:
+                if dim < len(sizes):
+                    sizes[dim] *= self.layout.size(axis)
+        return tuple(sizes)
+
+    def gradient_dims(self, gradient: torch.Tensor) -> str | None:
+        if not isinstance(gradient, DTensor):
+            return None
+        cuts, partial = cuts_of(gradient, self._names(gradient))
+        local = tuple(gradient._local_tensor.shape)
+        cuts = self._with_batch(cuts, local)
+        return text_of(self._whole(local, cuts), local, cuts, partial)
+
+    def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
+        del name
+        cuts = self._with_batch({}, tuple(tensor.shape))
+        return text_of(self._whole(tuple(tensor.shape), cuts), tuple(tensor.shape), cuts, [])
+
+    # --- when things happen ------------------------------------------------------------------------
+
+    def step_begins(self, tracer: Tracer) -> None:
+        super().step_begins(tracer)
+        self._by_local_shape: dict[tuple[int, ...], Cuts] = {}  # of the latest activation
+        self._inputs: dict[str, dict[int, tuple[tuple[int, ...], Cuts]]] = {}
+
+    def gradient_scale(self) -> float:
+        ranks = 1
+        for axis in self._sample_axes():
+            ranks *= self.layout.size(axis)
+        return 1.0 / ((ranks if self.loss == "mean" else 1) * self.accumulated)
+
+    def gradients(self) -> list[Gradient]:
+        return [
+            Gradient(parameter.path, local_part(_placed_as(parameter.object)))
+            for parameter in self._parameters
+            if parameter.object.grad is not None
+        ]
+
+    def _state(self, parameter: Parameter) -> OptimizerState:
+        state = self.optimizer.state.get(parameter.object, {})
+
+        def moment(name: str) -> torch.Tensor | None:
+            tensor = state.get(name)
+            return None if tensor is None else local_part(tensor)
+
+        return OptimizerState(
+            parameter.path,
+            local_part(parameter.object),
+            None,
+            moment("exp_avg"),
+            moment("exp_avg_sq"),
+        )
+
+
+def _placed_as(parameter: torch.Tensor) -> torch.Tensor:
+    """The gradient, where its parameter lies: what the optimizer makes of it."""
+    gradient = parameter.grad
+    if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
+        with torch.no_grad():
+            return gradient.redistribute(placements=parameter.placements)
+    return gradient
+
+
+def _fsdp_axes(model: torch.nn.Module) -> list[str]:
+    """Mesh dimensions that FSDP2 shards (and, as HSDP, replicates) over: ranks with different samples."""
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            group = getattr(module._get_fsdp_state(), "_fsdp_param_group", None)
+            if group is None:
+                continue
+            mesh = group.mesh_info.mesh
+            return axis_names(mesh, "dp")
+    return []

@@ -1,1 +1,137 @@
-def recognises(chunks): return False
+"""Stages of torch.distributed.pipelining: give `ttrace.attach` the stage, or the list of stages, of a rank.
+
+A stage's module is a plain one, or one of DTensor and FSDP2, and is traced as such; its modules need the
+names that they have in the whole model. Micro-batch i is the i-th forward of every stage. Schedules divide
+gradients by the number of micro-batches after all of them (``scale_grads``), so those of a micro-batch are
+that many times a reference's, which divides its loss; `loss="sum"` for a schedule that does not.
+
+What one stage sends is what the next one received, tensor by tensor: that is checked as well.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..program import Description, Dims, Parameter, Program, Rows, Site, Untraced
+from ..tracer import Tracer
+from .plain import ROOT, PlainProgram, watch_optimizer
+from .plain import make as make_plain
+
+
+def recognises(chunks: Sequence[Any]) -> bool:
+    module = sys.modules.get("torch.distributed.pipelining.stage")
+    return module is not None and all(
+        isinstance(chunk, module._PipelineStageBase) for chunk in chunks
+    )
+
+
+class PipeliningProgram(Program):
+    """See the head of this file."""
+
+    def __init__(
+        self, stages: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any
+    ):
+        self.stages = list(stages)
+        self.optimizer = optimizer
+        self.programs: list[PlainProgram] = [
+            make_plain(stage.submod, None, describe, **options) for stage in self.stages
+        ]
+        for program in self.programs:
+            program.optimizer = optimizer
+        first = self.stages[0]
+        self.layout = self.programs[0].layout
+        self.layout.add("pp", first.group_size, first.group_rank)
+        self.looks_inside = any(program.looks_inside for program in self.programs)
+        self._owner: dict[int, int] = {}  # number of the stage by id of the module
+
+    # --- what the model is -------------------------------------------------------------------------
+
+    def description(self) -> Description:
+        return self.programs[0].description()
+
+    def parameters(self) -> list[Parameter]:
+        return [parameter for program in self.programs for parameter in program.parameters()]
+
+    def sites(self) -> list[Site]:
+        sites = []
+        for number, program in enumerate(self.programs):
+            for site in program.sites():
+                self._owner[id(site.module)] = number
+                sites.append(site)
+        return sites
+
+    def placement(
+        self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
+    ) -> Dims | Rows | type[Untraced] | None:
+        number = self._owner[id(site.module)]
+        stage = self.stages[number]
+        if site.path == ROOT and not (stage.is_first if role == "input" else stage.is_last):
+            return Untraced  # a transfer
+        return self.programs[number].placement(site, role, slot, tensor, inside)
+
+    def gradient_dims(self, gradient: torch.Tensor) -> str | None:
+        return self.programs[0].gradient_dims(gradient)
+
+    def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
+        return self.programs[-1].data_dims(name, tensor)
+
+    # --- when things happen ------------------------------------------------------------------------
+
+    def watch(self, tracer: Tracer) -> None:
+        for stage, program in zip(self.stages, self.programs):
+            stage.submod.register_forward_pre_hook(
+                self._begins(tracer, stage, program), with_kwargs=True, prepend=True
+            )
+            stage.submod.register_forward_hook(self._ends(tracer, stage))
+        watch_optimizer(tracer, self.optimizer, self.programs)
+
+    def step_begins(self, tracer: Tracer) -> None:
+        for program in self.programs:
+            program.step_begins(tracer)
+
+    def _begins(self, tracer: Tracer, stage: Any, program: PlainProgram) -> Any:
+        def begins(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
+            del module
+            # Without a number of micro-batches it is a trial run that finds out shapes.
+            if not tracer.in_step or not torch.is_grad_enabled() or not stage.chunks:
+                return
+            program.accumulated = stage.chunks if program.loss == "mean" else 1
+            program.forward_begins(tracer, args, kwargs)
+            if not stage.is_first and args:
+                self._transfer(tracer, tracer.received, stage.stage_index, program, args[0])
+
+        return begins
+
+    def _ends(self, tracer: Tracer, stage: Any) -> Any:
+        program = self.programs[self.stages.index(stage)]
+
+        def ends(module: torch.nn.Module, args: tuple, output: Any) -> None:
+            del module, args
+            runs = tracer.in_step and torch.is_grad_enabled() and stage.chunks
+            if runs and not stage.is_last:
+                first = output[0] if isinstance(output, (tuple, list)) else output
+                self._transfer(tracer, tracer.sent, stage.stage_index + 1, program, first)
+
+        return ends
+
+    def _transfer(
+        self, tracer: Tracer, record: Any, to: int, program: PlainProgram, tensor: Any
+    ) -> None:
+        """`to`: the stage that receives it."""
+        if not isinstance(tensor, torch.Tensor):
+            return
+        path = f"to_stage_{to}"
+        dims = program.data_dims(path, tensor)
+        if dims is not None:
+            tracer.derive(path, "value", 0, dims)
+        record(path, tensor)
+
+
+def make(
+    chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any
+) -> Program:
+    return PipeliningProgram(chunks, optimizer, describe, **options)

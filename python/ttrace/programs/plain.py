@@ -2,14 +2,15 @@
 
 Every forward of the model begins a micro-batch. With DDP all ranks' forwards with the same number are
 one micro-batch of the reference, whose samples the ranks share: rank r has the r-th part of dimension
-`batch_dim` of every activation. The loss is taken to be a mean over samples, so that gradients are
+`batch_dim` of every activation that has as many elements there as the model's first argument has samples,
+or samples x positions; what has other sizes (a table of positions) is whole. The loss is taken to be a mean over samples, so that gradients are
 1/ranks of this rank's (`loss="sum"`: it is a sum).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from ..program import (
     precision_of,
 )
 from ..tracer import Tracer
+from ..trees import tensors_of
 
 ROOT = "model"  # path of the model's own call
 
@@ -59,7 +61,9 @@ class PlainProgram(Program):
         self.batch_dim = batch_dim
         self.loss = loss
         self.layout = Layout()
+        self.accumulated = 1  # micro-batches that gradients are divided by only at the end
         self._forwards = 0
+        self._batches: set[int] = set()  # sizes that a dimension of samples may have
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self.layout.rank = torch.distributed.get_rank()
             self.layout.world_size = torch.distributed.get_world_size()
@@ -70,7 +74,7 @@ class PlainProgram(Program):
     # --- what the model is -------------------------------------------------------------------------
 
     def description(self) -> Description:
-        model = {"class": type(self.model).__name__}
+        model = {"class": class_name(self.model)}
         model.update({key: str(value) for key, value in self.describe.items()})
         return Description(precision=precision_of(self.model.parameters()), model=model)
 
@@ -101,50 +105,56 @@ class PlainProgram(Program):
         dims = self._shared_batch(tensor)
         return dims.value if dims else None
 
+    def has_batch(self, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor of this local shape has samples along `batch_dim`."""
+        return len(shape) > self.batch_dim and shape[self.batch_dim] in self._batches
+
     def _shared_batch(self, tensor: torch.Tensor) -> Dims | None:
-        if self.layout.size("dp") == 1 or tensor.dim() <= self.batch_dim:
+        if self.layout.size("dp") == 1 or tensor.dim() == 0:
             return None
+        if not self.has_batch(tuple(tensor.shape)):
+            # The same on all ranks, whose gradients come from other samples.
+            return Dims(dims_text(tensor.dim(), {}), dims_text(tensor.dim(), {0: "dp:partial"}))
         return Dims(dims_text(tensor.dim(), {self.batch_dim: "dp"}))
 
     # --- when things happen ------------------------------------------------------------------------
 
     def watch(self, tracer: Tracer) -> None:
         self.model.register_forward_pre_hook(
-            lambda module, args, kwargs: self._forward_begins(tracer, args, kwargs),
+            lambda module, args, kwargs: self.forward_begins(tracer, args, kwargs),
             with_kwargs=True,
             prepend=True,
         )
-        if isinstance(self.optimizer, torch.optim.Optimizer):
-            self.optimizer.register_step_pre_hook(lambda *unused: self._before_update(tracer))
-            self.optimizer.register_step_post_hook(lambda *unused: self._after_update(tracer))
+        watch_optimizer(tracer, self.optimizer, [self])
 
     def step_begins(self, tracer: Tracer) -> None:
         del tracer
         self._forwards = 0
 
-    def _forward_begins(self, tracer: Tracer, args: tuple, kwargs: Mapping) -> None:
+    def forward_begins(self, tracer: Tracer, args: tuple, kwargs: Mapping) -> None:
         if not tracer.in_step or not torch.is_grad_enabled():
             return
         tracer.microbatch(self._forwards, self.gradient_scale())
         self._forwards += 1
+        first = next(tensors_of((args, kwargs)), None)
+        if first is not None and first.dim() > self.batch_dim:
+            sizes = first.shape[self.batch_dim :]
+            self._batches = {sizes[0], sizes[0] * sizes[1]} if len(sizes) > 1 else {sizes[0]}
         record_data(tracer, self.model, args, kwargs)
 
     def gradient_scale(self) -> float:
-        return 1.0 / self.layout.size("dp") if self.loss == "mean" else 1.0
+        ranks = self.layout.size("dp") if self.loss == "mean" else 1
+        return 1.0 / (ranks * self.accumulated)
 
-    def _before_update(self, tracer: Tracer) -> None:
-        if tracer.in_step:
-            tracer.gradients_reduced(
-                [
-                    Gradient(parameter.path, parameter.object.grad)
-                    for parameter in self.parameters()
-                    if parameter.object.grad is not None
-                ]
-            )
+    def gradients(self) -> list[Gradient]:
+        return [
+            Gradient(parameter.path, parameter.object.grad)
+            for parameter in self.parameters()
+            if parameter.object.grad is not None
+        ]
 
-    def _after_update(self, tracer: Tracer) -> None:
-        if tracer.in_step:
-            tracer.parameters_updated([self._state(parameter) for parameter in self.parameters()])
+    def states(self) -> list[OptimizerState]:
+        return [self._state(parameter) for parameter in self.parameters()]
 
     def _state(self, parameter: Parameter) -> OptimizerState:
         state = self.optimizer.state.get(parameter.object, {})
@@ -155,6 +165,31 @@ class PlainProgram(Program):
             state.get("exp_avg"),
             state.get("exp_avg_sq"),
         )
+
+
+def watch_optimizer(tracer: Tracer, optimizer: Any, programs: Sequence[PlainProgram]) -> None:
+    """Gradients are final when a torch optimizer's step begins, parameters when it is done."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        return
+
+    def begins(*unused: Any) -> None:
+        if tracer.in_step:
+            tracer.gradients_reduced([entry for program in programs for entry in program.gradients()])
+
+    def done(*unused: Any) -> None:
+        if tracer.in_step:
+            tracer.parameters_updated([entry for program in programs for entry in program.states()])
+
+    optimizer.register_step_pre_hook(begins)
+    optimizer.register_step_post_hook(done)
+
+
+def class_name(model: torch.nn.Module) -> str:
+    """Of the class that the user wrote: FSDP2 derives one of its own from it."""
+    for cls in type(model).__mro__:
+        if not any(base.__name__ == "FSDPModule" for base in cls.__mro__):
+            return cls.__name__
+    return type(model).__name__
 
 
 def record_data(tracer: Tracer, model: torch.nn.Module, args: tuple, kwargs: Mapping) -> None:
