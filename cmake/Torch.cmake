@@ -5,7 +5,11 @@
 # folders and three definitions are all that is needed. The torch package is located without being
 # imported.
 set(TTRACE_TORCH_DIR "" CACHE PATH "Folder of the torch package or of a LibTorch zip (has include/ and lib/)")
-set(TTRACE_PYTHON "${CMAKE_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "Python that has torch installed")
+if(SKBUILD)
+  set(TTRACE_PYTHON "${PYTHON_EXECUTABLE}" CACHE FILEPATH "Python that has torch installed")
+else()
+  set(TTRACE_PYTHON "${CMAKE_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "Python that has torch installed")
+endif()
 
 # Sets TTRACE_TORCH_DIR where it is not given: what TTRACE_PYTHON imports, else `fallback` if it is there.
 function(ttrace_locate_torch fallback)
@@ -13,8 +17,10 @@ function(ttrace_locate_torch fallback)
     return()
   endif()
   execute_process(
+    # pip builds in an environment of its own, from which installed packages are not imported.
     COMMAND ${TTRACE_PYTHON} -c
-      "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+      "import importlib.util, sysconfig; s = importlib.util.find_spec('torch'); \
+print(s.submodule_search_locations[0] if s else sysconfig.get_path('platlib') + '/torch')"
     OUTPUT_VARIABLE located OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed ERROR_QUIET)
   if(failed)
     set(located "${fallback}")

@@ -51,7 +51,9 @@ class PipeliningProgram(Program):
     # --- what the model is -------------------------------------------------------------------------
 
     def description(self) -> Description:
-        return self.programs[0].description()
+        description = self.programs[0].description()
+        description.untraced = [*description.untraced, r"/loss/\d+$"]  # schedules compute it
+        return description
 
     def parameters(self) -> list[Parameter]:
         return [parameter for program in self.programs for parameter in program.parameters()]

@@ -1,0 +1,93 @@
+"""Runs training programs under `ttrace check`, as a user does."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = os.environ.get("TTRACE_PROGRAM", str(ROOT / "build" / "cpu" / "bin" / "ttrace"))
+
+
+@dataclass
+class Outcome:
+    """Of one `ttrace check`: exit code, report (None where there is none), what it said on stderr."""
+
+    code: int
+    report: dict | None
+    errors: str
+
+    @property
+    def first(self) -> str:
+        """Id of the first divergence; empty where there is none."""
+        found = (self.report or {}).get("first_divergence")
+        return found["id"] if found else ""
+
+    def ids(self, status: str = "within") -> list[str]:
+        return [tensor["id"] for tensor in self.report["tensors"] if tensor["status"] == status]
+
+    def summary(self) -> str:
+        if self.report is None:
+            return self.errors
+        wrong = [t["id"] + ": " + t["cause"] for t in self.report["tensors"] if t["cause"]][:5]
+        return "\n".join([self.report["verdict"], *wrong, self.errors[-2000:]])
+
+
+def torchrun(ranks: int, command: str) -> str:
+    """`command` (a script and its arguments) on so many processes, on a port of its own."""
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        port = listener.getsockname()[1]
+    return (
+        f"{sys.executable} -m torch.distributed.run --nproc-per-node {ranks} --master-port {port} {command}"
+    )
+
+
+def python(command: str) -> str:
+    return f"{sys.executable} {command}"
+
+
+class Checker:
+    """Keeps references: programs that are compared with the same one run it once."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._references: dict[str, Path] = {}
+        self._runs = 0
+
+    def __call__(self, reference: str, candidate: str, *options: str, steps: str = "0:2") -> Outcome:
+        self._runs += 1
+        output = self._folder / f"run{self._runs}"
+        stored = self._references.get(reference)
+        source = ["--reference", str(stored), "--rerun", reference] if stored else ["--reference", reference]
+        command = [
+            PROGRAM, "check", "--steps", steps, "--format", "json", *source,
+            "--candidate", candidate, "-o", str(output), *options,
+        ]  # fmt: skip
+        result = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+        report = json.loads(result.stdout) if result.stdout.startswith("{") else None
+        if stored is None and (output / "reference" / "manifest.json").exists():
+            self._references[reference] = output / "reference"
+        return Outcome(result.returncode, report, result.stderr)
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory: pytest.TempPathFactory) -> Checker:
+    return Checker(tmp_path_factory.mktemp("check"))
+
+
+def run_untraced(command: str) -> str:
+    """What a program prints when nothing traces it."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TTRACE_")}
+    result = subprocess.run(
+        command, shell=True, capture_output=True, text=True, timeout=280, check=False, env=environment
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout

@@ -1,0 +1,178 @@
+"""Silent bugs of programs in torch's own parallelism, put into examples/dtensor from outside.
+
+    torchrun --nproc-per-node 2 dtensor_bugs.py NAME [options of examples/dtensor/train.py]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "dtensor"))
+
+
+@dataclass(frozen=True)
+class Bug:
+    what: str
+    ranks: int
+    options: str
+    expected: str  # regular expression found in the id of the first divergence
+    apply: Callable[[], None]
+    reference: str = ""  # options of the reference
+
+
+def _replace(owner, name: str, make: Callable) -> None:
+    setattr(owner, name, make(getattr(owner, name)))
+
+
+def _fsdp_gradients_summed() -> None:
+    import train
+
+    def summed(own):
+        def shard(module, **options):
+            module = own(module, **options)
+            module.set_reduce_scatter_divide_factor(1.0)
+            return module
+
+        return shard
+
+    _replace(train, "fully_shard", summed)
+
+
+def _ddp_leaves_out_a_parameter() -> None:
+    def ignoring(own):
+        def init(self, module, *args, **kwargs):
+            name = "layers.1.feed_forward.w2.weight"
+            own_class._set_params_and_buffers_to_ignore_for_model(module, [name])
+            own(self, module, *args, **kwargs)
+
+        return init
+
+    own_class = torch.nn.parallel.DistributedDataParallel
+    _replace(own_class, "__init__", ignoring)
+
+
+def _row_output_not_summed() -> None:
+    import torch.distributed.tensor.parallel.style as style
+
+    calls = []
+
+    def partial(own):
+        def prepare(output_layouts, use_local_output, module, outputs, mesh):
+            calls.append(module)
+            if len({id(call) for call in calls}) == 3:  # after the embeddings: the first wo
+                return outputs.to_local()
+            return own(output_layouts, use_local_output, module, outputs, mesh)
+
+        return staticmethod(prepare)
+
+    _replace(style.RowwiseParallel, "_prepare_output_fn", partial)
+
+
+def _norm_gradients_not_summed() -> None:
+    """Each rank takes its part of the sequence's gradient of a norm's weight for the whole."""
+
+    import train
+
+    def unreduced(own):
+        def init(self, *args, **kwargs):
+            own(self, *args, **kwargs)
+            self.register_step_pre_hook(keep_local)
+
+        return init
+
+    def keep_local(optimizer, args, kwargs):
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                gradient = parameter.grad
+                if isinstance(gradient, DTensor) and any(p.is_partial() for p in gradient.placements):
+                    parameter.grad = DTensor.from_local(
+                        gradient.to_local(), gradient.device_mesh, [Replicate()], run_check=False
+                    )
+
+    _replace(train.torch.optim.AdamW, "__init__", unreduced)
+
+
+def _stage_gradients_not_scaled() -> None:
+    import train
+
+    _replace(train, "Schedule1F1B", lambda own: lambda *a, **k: own(*a, **{**k, "scale_grads": False}))
+
+
+def _stage_labels_shifted() -> None:
+    import train
+
+    _replace(train, "losses_of", lambda own: lambda logits, labels: own(logits, labels.roll(1, 1)))
+
+
+def _one_rank_skips_the_update() -> None:
+    import train
+
+    def stale(own):
+        def init(self, *args, **kwargs):
+            own(self, *args, **kwargs)
+
+            def undo(optimizer, args, kwargs):
+                if dist.get_rank() == 1:
+                    parameter = optimizer.param_groups[0]["params"][3]
+                    parameter._local_tensor.copy_(self._kept)
+
+            def keep(optimizer, args, kwargs):
+                self._kept = optimizer.param_groups[0]["params"][3]._local_tensor.clone()
+
+            self.register_step_pre_hook(keep)
+            self.register_step_post_hook(undo)
+
+        return init
+
+    _replace(train.torch.optim.AdamW, "__init__", stale)
+
+
+BUGS: dict[str, Bug] = {
+    "fsdp-gradients-summed": Bug(
+        "FSDP2 sums gradients over data-parallel ranks without the divisor",
+        2, "--fsdp", r"main_grad/", _fsdp_gradients_summed,
+    ),
+    "ddp-leaves-out-a-parameter": Bug(
+        "DDP does not reduce one parameter's gradient",
+        2, "--ddp", r"main_grad/layers\.1\.feed_forward\.w2\.weight", _ddp_leaves_out_a_parameter,
+    ),
+    "row-output-not-summed": Bug(
+        "a row-wise linear hands on its addend",
+        2, "--tp 2", r"output/layers\.0\.attention\.wo", _row_output_not_summed,
+    ),
+    "norm-gradients-not-summed": Bug(
+        "under sequence parallelism norms keep one rank's gradient",
+        2, "--tp 2 --sp", r"main_grad/.*norm", _norm_gradients_not_summed,
+    ),
+    "stage-gradients-not-scaled": Bug(
+        "gradients of all micro-batches are not divided by their number",
+        2, "--pp", r"main_grad/", _stage_gradients_not_scaled, "--microbatches 4",
+    ),
+    "stage-labels-shifted": Bug(
+        "the last stage's labels are off by one position",
+        2, "--pp", r"grad_output/(model|head)", _stage_labels_shifted, "--microbatches 4",
+    ),
+    "one-rank-skips-an-update": Bug(
+        "one rank does not update its shard of a parameter",
+        2, "--fsdp", r"param_next/", _one_rank_skips_the_update,
+    ),
+}
+
+
+def main() -> None:
+    name = sys.argv.pop(1)
+    import train
+
+    BUGS[name].apply()
+    train.train(train.arguments())
+
+
+if __name__ == "__main__":
+    main()

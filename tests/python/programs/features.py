@@ -1,0 +1,107 @@
+"""A model with what modules do beyond taking and returning one tensor. Prints its losses exactly.
+
+--wrong NAME plants an error: `scale` in the recomputed block, `shared` in the second call of a module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import ttrace
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--recompute", choices=["reentrant", "not-reentrant"])
+parser.add_argument("--wrong", choices=["scale", "shared"])
+parser.add_argument("--compile", action="store_true")
+parser.add_argument("--precision", default="f32")
+parser.add_argument("--raise-in-forward", action="store_true")
+ARGS = parser.parse_args()
+TYPE = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16}[ttrace.precision(ARGS.precision)]
+
+
+@dataclass
+class Output:
+    hidden: torch.Tensor
+    note: str
+
+
+class TuplesIn(nn.Module):
+    """Takes keyword arguments, gives a tuple with None and a bias, as Megatron's linears do."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, *, hidden, mask=None):
+        return self.linear(hidden), None, self.linear.bias
+
+
+class Inplace(nn.Module):
+    """Its consumer changes what a module has returned."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.activation = nn.Linear(16, 16), nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return {"out": self.activation(self.linear(x)), "count": 3}
+
+
+class Recomputed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(16), nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x):
+        y = torch.nn.functional.gelu(self.up(self.norm(x)))
+        if ARGS.wrong == "scale":
+            y = y * 1.05
+        return x + self.down(y)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tuples, self.inplace, self.block = TuplesIn(), Inplace(), Recomputed()
+        self.shared, self.head = nn.Linear(16, 16), nn.Linear(16, 4)
+        self.compiled = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
+        if ARGS.compile:
+            self.compiled = torch.compile(self.compiled, backend="eager")
+
+    def forward(self, x) -> Output:
+        hidden, _, bias = self.tuples(hidden=x, mask=None)
+        hidden = self.inplace(hidden + bias)["out"]
+        if ARGS.recompute:
+            hidden = checkpoint(self.block, hidden, use_reentrant=ARGS.recompute == "reentrant")
+        else:
+            hidden = self.block(hidden)
+        hidden = self.compiled(hidden)
+        hidden = self.shared(self.shared(hidden) * (1.05 if ARGS.wrong == "shared" else 1.0))
+        hidden = hidden.view(4, 2, 16).transpose(0, 1)  # a view that is not contiguous
+        if ARGS.raise_in_forward:
+            raise RuntimeError("cannot go on")
+        return Output(self.head(hidden), "a note")
+
+
+torch.manual_seed(0)
+model = Model().to(TYPE)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+tracer = ttrace.attach(model, optimizer=optimizer)
+generator = torch.Generator().manual_seed(1)
+for number in range(2):
+    x = torch.randn(8, 16, generator=generator).to(TYPE)
+    with tracer.step(number) as step:
+        optimizer.zero_grad()
+        for half in x.chunk(1):
+            loss = model(half).hidden.square().mean(-1)
+            step.loss(loss)
+            loss.mean().backward()
+        optimizer.step()
+    print(number, loss.mean().item().hex())
+print("module calls", tracer.module_calls, file=sys.stderr)

@@ -1,0 +1,92 @@
+"""What a program sees of TTrace where nothing traces it, and where it does something wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import ttrace
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def test_without_variables_a_tracer_is_inert():
+    model = nn.Sequential(nn.Linear(2, 2), nn.GELU())
+    optimizer = torch.optim.AdamW(model.parameters())
+    tracer = ttrace.attach(model, optimizer=optimizer)
+    assert not tracer.active
+    with tracer.step(0) as step:
+        step.loss(model(torch.ones(1, 2)))
+        step.data("x", torch.ones(1))
+        step.scalar("y", 1.0)
+    for module in model.modules():
+        assert not any(getattr(module, name) for name in HOOKS)
+    assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
+
+
+def test_an_exception_in_an_inert_step_passes_through():
+    tracer = ttrace.attach(nn.Linear(2, 2))
+    with pytest.raises(KeyError), tracer.step(0):
+        raise KeyError("x")
+
+
+def test_precision_is_the_programs_own_without_variables():
+    assert ttrace.precision("bf16") == "bf16"
+
+
+def run(code: str, tmp_path: Path, **variables: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "TTRACE_PASS": "reference", "TTRACE_DIR": str(tmp_path), **variables}
+    return subprocess.run(
+        [sys.executable, "-c", "import torch, ttrace\nfrom torch import nn\n" + code],
+        capture_output=True, text=True, env=environment, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_what_is_no_model_is_named(tmp_path):
+    result = run("ttrace.attach('gpt')", tmp_path)
+    assert result.returncode != 0
+    assert "TypeError: ttrace.attach was given str" in result.stderr
+
+
+def test_an_unknown_option_is_named(tmp_path):
+    result = run("ttrace.attach(nn.Linear(2, 2), batch_axis=1)", tmp_path)
+    assert "batch_axis" in result.stderr
+
+
+def test_a_library_that_is_not_there_is_named_with_the_remedy(tmp_path):
+    result = run("", tmp_path, LIBTTRACE_TORCH="/nowhere/lib.so")
+    assert result.returncode != 0
+    assert "ImportError: /nowhere/lib.so is not there (LIBTTRACE_TORCH names it)" in result.stderr
+
+
+def test_a_library_of_another_torch_is_refused_with_the_remedy(tmp_path):
+    (tmp_path / "libttrace_torch.so").write_bytes(b"")
+    (tmp_path / "built_for.json").write_text('{"torch": "1.13"}')
+    result = run("", tmp_path, LIBTTRACE_TORCH=str(tmp_path / "libttrace_torch.so"))
+    assert "ttrace was built for torch 1.13, but this is torch 2." in result.stderr
+
+
+def test_a_step_in_which_the_program_raises_is_marked_failed(tmp_path):
+    code = """
+model = nn.Linear(2, 2)
+tracer = ttrace.attach(model)
+with tracer.step(0):
+    model(torch.ones(1, 2))
+    raise ValueError("no data left")
+"""
+    result = run(code, tmp_path)
+    assert "ValueError: no data left" in result.stderr
+    failed = tmp_path / "step000000" / "rank00000.failed"
+    assert "the training program raised ValueError within the traced step: no data left" in failed.read_text()
+    assert not (tmp_path / "step000000" / "rank00000.h5").exists()
+
+
+def test_a_loss_before_any_forward_is_an_error_that_says_so(tmp_path):
+    result = run("with ttrace.attach(nn.Linear(2, 2)).step(0) as s:\n    s.loss(torch.ones(1))", tmp_path)
+    assert "loss was recorded before the model's first forward in this step" in result.stderr

@@ -1,0 +1,77 @@
+"""What is recorded of modules that are more than a function of one tensor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import python, run_untraced
+
+FEATURES = str(Path(__file__).parent / "programs" / "features.py")
+PLAIN = python(FEATURES)
+
+
+def test_a_program_is_within_bound_of_itself_and_its_operators_are_checked(check):
+    outcome = check(PLAIN, PLAIN)
+    assert outcome.code == 0, outcome.summary()
+    assert outcome.report["counts"]["missing_in_candidate"] == 0
+    operators = [t for t in outcome.report["tensors"] if t["operator"]]
+    assert len(operators) > 60
+
+
+def test_everything_that_a_module_takes_and_returns_has_a_record(check):
+    ids = set(check(PLAIN, PLAIN).ids())
+    for expected in (
+        "s0/m0/input/model/0",  # nobody made it
+        "s0/m0/output/tuples/0",  # of a tuple with None and a parameter
+        "s0/m0/output/inplace.linear/0",  # before the consumer changed it
+        "s0/m0/output/inplace/0",  # of a dictionary
+        "s0/m0/output/shared/0",  # called twice
+        "s0/m0/output/shared/0#1",
+        "s0/m0/grad_output/shared/0#1",
+        "s0/m0/output/model/0",  # of a dataclass
+        "s0/m0/param_grad/tuples.linear.bias/0",
+        "s0/main_grad/head.weight/0",
+        "s0/exp_avg/head.weight/0",
+        "s1/param/head.weight/0",
+    ):
+        assert expected in ids, expected
+
+
+@pytest.mark.parametrize("mode", ["reentrant", "not-reentrant"])
+def test_recomputation_changes_nothing_and_is_compared_with_the_first_forward(check, mode):
+    outcome = check(PLAIN, python(f"{FEATURES} --recompute {mode}"))
+    assert outcome.code == 0, outcome.summary()
+    assert any(i.endswith("~") and "block.up" in i for i in outcome.ids())
+    assert "s0/m0/grad_output/block.down/0" in outcome.ids()
+
+
+def test_an_error_in_a_recomputed_block_is_found_where_it_is(check):
+    outcome = check(PLAIN, python(f"{FEATURES} --recompute reentrant --wrong scale"))
+    assert outcome.code == 1
+    assert outcome.first in ("s0/m0/input/block.down/0", "s0/m0/output/block.down/0"), outcome.summary()
+
+
+def test_of_a_module_that_is_called_twice_the_wrong_call_is_named(check):
+    outcome = check(PLAIN, python(f"{FEATURES} --wrong shared"))
+    assert outcome.first in ("s0/m0/input/shared/0#1", "s0/m0/output/shared/0#1"), outcome.summary()
+
+
+def test_a_compiled_region_is_traced_as_one_module(check):
+    outcome = check(python(f"{FEATURES} --compile"), python(f"{FEATURES} --compile"))
+    assert outcome.code == 0, outcome.summary()
+    assert "s0/m0/output/compiled/0" in outcome.ids()
+    assert "s0/m0/output/compiled.0/0" not in outcome.ids()
+
+
+def test_an_exception_in_a_forward_ends_the_check_with_its_text(check):
+    outcome = check(PLAIN, python(f"{FEATURES} --raise-in-forward"))
+    assert outcome.code == 2
+    assert "raised RuntimeError within the traced step: cannot go on" in outcome.errors
+
+
+def test_losses_are_the_same_bits_with_and_without_tracing(tmp_path, monkeypatch):
+    untraced = run_untraced(PLAIN)
+    traced = run_untraced(f"env TTRACE_PASS=reference TTRACE_DIR={tmp_path}/t TTRACE_STEPS=0:2 {PLAIN}")
+    assert (Path(tmp_path) / "t" / "step000001" / "rank00000.h5").exists()
+    assert traced == untraced

@@ -1,0 +1,61 @@
+"""The package as `pip install` builds it, in a virtual environment that has torch and nothing of ours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT
+
+FEATURES = Path(__file__).parent / "programs" / "features.py"
+
+
+def clean_environment() -> dict[str, str]:
+    ours = ("PYTHONPATH", "LIBTTRACE_TORCH", "TTRACE_PROGRAM")
+    return {k: v for k, v in os.environ.items() if k not in ours and not k.startswith("TTRACE_")}
+
+
+def run(*command: str | Path, timeout: int = 600) -> str:
+    result = subprocess.run(
+        [str(word) for word in command],
+        capture_output=True, text=True, timeout=timeout, check=False, env=clean_environment(), cwd="/",
+    )  # fmt: skip
+    assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The environment's folder of programs."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
+        "-w", folder, ROOT,
+    )  # fmt: skip
+    run(sys.executable, "-m", "venv", folder / "venv")
+    [site] = (folder / "venv" / "lib").glob("python*/site-packages")
+    (site / "torch.pth").write_text(str(Path(torch.__file__).parents[1]) + "\n")
+    [wheel] = folder.glob("ttrace-*.whl")
+    bin_folder = folder / "venv" / "bin"
+    run(bin_folder / "python", "-m", "pip", "install", "--quiet", "--no-deps", wheel)
+    return bin_folder
+
+
+def test_the_package_loads_its_own_library(installed):
+    code = "import ttrace, ttrace._library as l; print(l.library_path())"
+    path = Path(run(installed / "python", "-c", code).strip())
+    assert path.is_relative_to(installed.parent) and path.name == "libttrace_torch.so"
+    assert (path.parent / "built_for.json").exists()
+
+
+def test_a_program_is_checked_by_the_installed_command(installed, tmp_path):
+    program = f"{installed / 'python'} {FEATURES}"
+    text = run(
+        installed / "ttrace", "check", "--reference", program, "--candidate", program,
+        "-o", tmp_path / "run",
+    )  # fmt: skip
+    assert "WITHIN BOUND" in text
