@@ -14,6 +14,7 @@ import argparse
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+import ttrace  # ttrace
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -26,8 +27,6 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
-
-import ttrace  # ttrace
 
 VOCABULARY, HIDDEN, HEADS, LAYERS, POSITIONS, BATCH = 64, 32, 4, 4, 16, 8
 STAGE_MICROBATCHES = 4
@@ -58,7 +57,9 @@ class Attention(nn.Module):
         self.wq, self.wk, self.wv, self.wo = (nn.Linear(HIDDEN, HIDDEN) for _ in range(4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        heads = [w(x).unflatten(-1, (-1, HIDDEN // HEADS)).transpose(1, 2) for w in (self.wq, self.wk, self.wv)]
+        heads = [
+            w(x).unflatten(-1, (-1, HIDDEN // HEADS)).transpose(1, 2) for w in (self.wq, self.wk, self.wv)
+        ]
         mixed = F.scaled_dot_product_attention(*heads, is_causal=True)
         return self.wo(mixed.transpose(1, 2).flatten(2))
 
@@ -115,9 +116,7 @@ def tensor_parallel(model: Transformer, mesh: DeviceMesh, sequence: bool) -> Non
         "feed_forward.w2": RowwiseParallel(output_layouts=between),
     }
     if sequence:
-        gathered = PrepareModuleInput(
-            input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
-        )
+        gathered = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
         plan |= {
             "positions": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(0)),
             "norm": SequenceParallel(),

@@ -24,9 +24,8 @@ import warnings
 
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # the package compiles small functions
 
-import torch
-
 import old_versions
+import torch
 
 _CPU = torch.device("cpu")
 _FACTORIES = (
@@ -88,9 +87,7 @@ def _redirect_devices() -> None:
 
     torch.Tensor.type = type_on_cuda
     histc = torch.histc  # has no CPU kernel for integers, with which old routers call it
-    torch.histc = lambda tensor, *args, **kwargs: histc(tensor.double(), *args, **kwargs).to(
-        tensor.dtype
-    )
+    torch.histc = lambda tensor, *args, **kwargs: histc(tensor.double(), *args, **kwargs).to(tensor.dtype)
 
 
 class _InOrder:

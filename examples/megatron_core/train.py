@@ -14,7 +14,6 @@ import os
 from functools import partial
 
 import torch
-
 import ttrace  # ttrace
 
 
@@ -88,9 +87,7 @@ def start_ranks() -> None:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     torch.distributed.init_process_group(ARGS.backend, rank=rank, world_size=world)
     options = {"expert_model_parallel_size": ARGS.ep} if ARGS.ep > 1 else {}
-    parallel_state.initialize_model_parallel(
-        ARGS.tp, ARGS.pp, ARGS.vpp if ARGS.vpp > 1 else None, **options
-    )
+    parallel_state.initialize_model_parallel(ARGS.tp, ARGS.pp, ARGS.vpp if ARGS.vpp > 1 else None, **options)
     tensor_parallel.model_parallel_cuda_manual_seed(ARGS.seed)
 
 
@@ -112,9 +109,7 @@ def configuration() -> TransformerConfig:
         options.update(recompute_granularity="selective")
     elif ARGS.recompute:
         method = "uniform" if ARGS.recompute == "full" else "block"
-        options.update(
-            recompute_granularity="full", recompute_method=method, recompute_num_layers=1
-        )
+        options.update(recompute_granularity="full", recompute_method=method, recompute_num_layers=1)
     if ARGS.vpp > 1:
         options.update(
             virtual_pipeline_model_parallel_size=ARGS.vpp,
@@ -170,9 +165,7 @@ def build_chunk(config: TransformerConfig, stage: int) -> torch.nn.Module:
     options = {}
     if ARGS.vpp > 1:
         first = parallel_state.is_pipeline_first_stage(ignore_virtual=True) and stage == 0
-        last = (
-            parallel_state.is_pipeline_last_stage(ignore_virtual=True) and stage == ARGS.vpp - 1
-        )
+        last = parallel_state.is_pipeline_last_stage(ignore_virtual=True) and stage == ARGS.vpp - 1
         options["vp_stage"] = stage
         parallel_state.set_virtual_pipeline_model_parallel_rank(stage)
     else:
@@ -247,7 +240,9 @@ def batches(step: int):
         tokens, labels = text[:, :-1].contiguous(), text[:, 1:].contiguous()
         mask = torch.ones(labels.shape)
         if ARGS.per_token_loss:  # a number of its own for every sample
-            lengths = torch.randint(ARGS.sequence // 2, ARGS.sequence, (ARGS.micro_batch, 1), generator=generator)
+            lengths = torch.randint(
+                ARGS.sequence // 2, ARGS.sequence, (ARGS.micro_batch, 1), generator=generator
+            )
             mask = (torch.arange(ARGS.sequence) < lengths).float()
         if ARGS.transposed_batch:
             tokens = tokens.t().contiguous().t()

@@ -19,6 +19,7 @@ _library.load()
 from .attach import attach, precision  # noqa: E402  needs the library
 from .layout import Axis, Layout  # noqa: E402
 from .program import (  # noqa: E402
+    UNTRACED,
     Description,
     Dims,
     Gradient,
@@ -32,6 +33,7 @@ from .program import (  # noqa: E402
 from .tracer import TracedStep, Tracer  # noqa: E402
 
 __all__ = [
+    "UNTRACED",
     "Axis",
     "Description",
     "Dims",

@@ -64,9 +64,7 @@ class ModuleHooks:
                 hook(self._converted(site), with_kwargs=True)
                 site.module.register_forward_hook(self._returned(), prepend=True)
             # Called as well where the forward throws, be it only to stop a recomputation early.
-            site.module.register_forward_hook(
-                self._after(site), with_kwargs=True, always_call=True
-            )
+            site.module.register_forward_hook(self._after(site), with_kwargs=True, always_call=True)
 
     def reset(self) -> None:
         """Between steps: nothing is open."""
@@ -145,7 +143,7 @@ class ModuleHooks:
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
     ) -> torch.Tensor:
         where = self._program.placement(site, role, slot, tensor, inside)
-        if where is Untraced:
+        if isinstance(where, Untraced):
             return tensor
         is_input = role == "input"
         if isinstance(where, Rows):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import torch
@@ -76,8 +77,13 @@ class Rows:
     sparse: bool = True  # rows that no rank holds are legitimate
 
 
-class Untraced:
-    """Stands where a placement would, for a tensor that is not to be recorded."""
+class Untraced(Enum):
+    """UNTRACED stands where a placement would, for a tensor that is not to be recorded."""
+
+    UNTRACED = 0
+
+
+UNTRACED = Untraced.UNTRACED
 
 
 @dataclass
@@ -117,7 +123,7 @@ class Program(ABC):
 
     def placement(
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
-    ) -> Dims | Rows | type[Untraced] | None:
+    ) -> Dims | Rows | Untraced | None:
         """Of a module's input or output (`role`) while it runs. None: whole on every rank.
 
         `inside` is what the module's own hooks make of an input, or made the output of.

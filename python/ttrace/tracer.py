@@ -48,11 +48,11 @@ class Tracer:
         annotations: str | Path | None = None,
     ):
         self._session = session
-        self._program = program
+        self._program: Any = program
         self._step: Any = None
         self._microbatches: dict[int, Any] = {}
         self._current: Any = None
-        self._hooks: ModuleHooks | None = None
+        self._hooks: Any = None
         if program is not None:
             self._attach(program, annotations)
 
@@ -170,9 +170,7 @@ class Tracer:
         )
         if self._session.load_parameters():
             program.refresh_masters()
-        self._hooks = ModuleHooks(
-            program, torch.classes.ttrace.Scopes(), self._session.derive
-        )
+        self._hooks = ModuleHooks(program, torch.classes.ttrace.Scopes(), self._session.derive)
         self._hooks.install(sites)
         program.watch(self)
 

@@ -1,6 +1,6 @@
 """Silent bugs of programs in torch's own parallelism, put into examples/dtensor from outside.
 
-    torchrun --nproc-per-node 2 dtensor_bugs.py NAME [options of examples/dtensor/train.py]
+torchrun --nproc-per-node 2 dtensor_bugs.py NAME [options of examples/dtensor/train.py]
 """
 
 from __future__ import annotations
@@ -137,31 +137,54 @@ def _one_rank_skips_the_update() -> None:
 BUGS: dict[str, Bug] = {
     "fsdp-gradients-summed": Bug(
         "FSDP2 sums gradients over data-parallel ranks without the divisor",
-        2, "--fsdp", r"main_grad/", _fsdp_gradients_summed,
+        2,
+        "--fsdp",
+        r"main_grad/",
+        _fsdp_gradients_summed,
     ),
     "ddp-leaves-out-a-parameter": Bug(
         "DDP does not reduce one parameter's gradient",
-        2, "--ddp", r"main_grad/layers\.1\.feed_forward\.w2\.weight", _ddp_leaves_out_a_parameter,
+        2,
+        "--ddp",
+        r"main_grad/layers\.1\.feed_forward\.w2\.weight",
+        _ddp_leaves_out_a_parameter,
     ),
     "row-output-not-summed": Bug(
         "a row-wise linear hands on its addend",
-        2, "--tp 2", r"output/layers\.0\.attention\.wo", _row_output_not_summed,
+        2,
+        "--tp 2",
+        r"output/layers\.0\.attention\.wo",
+        _row_output_not_summed,
     ),
     "norm-gradients-not-summed": Bug(
         "under sequence parallelism norms keep one rank's gradient",
-        2, "--tp 2 --sp", r"main_grad/.*norm", _norm_gradients_not_summed,
+        2,
+        "--tp 2 --sp",
+        r"main_grad/.*norm",
+        _norm_gradients_not_summed,
     ),
     "stage-gradients-not-scaled": Bug(
         "gradients of all micro-batches are not divided by their number",
-        2, "--pp", r"main_grad/", _stage_gradients_not_scaled, "--microbatches 4",
+        2,
+        "--pp",
+        r"main_grad/",
+        _stage_gradients_not_scaled,
+        "--microbatches 4",
     ),
     "stage-labels-shifted": Bug(
         "the last stage's labels are off by one position",
-        2, "--pp", r"grad_output/(model|head)", _stage_labels_shifted, "--microbatches 4",
+        2,
+        "--pp",
+        r"grad_output/(model|head)",
+        _stage_labels_shifted,
+        "--microbatches 4",
     ),
     "one-rank-skips-an-update": Bug(
         "one rank does not update its shard of a parameter",
-        2, "--fsdp", r"param_next/", _one_rank_skips_the_update,
+        2,
+        "--fsdp",
+        r"param_next/",
+        _one_rank_skips_the_update,
     ),
 }
 

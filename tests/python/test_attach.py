@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
-
 import ttrace
+from torch import nn
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 

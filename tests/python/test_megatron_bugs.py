@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT, python, torchrun
 
 pytest.importorskip("megatron.core", reason="pip install --no-deps megatron-core==0.16.1 einops")
-from megatron_bugs import BUGS  # noqa: E402  next to this file
+from megatron_bugs import BUGS
 
 TRAIN = str(ROOT / "examples" / "megatron_core" / "train.py")
 PATCHED = str(Path(__file__).parent / "megatron_bugs.py")

@@ -22,7 +22,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ..module_hooks import local_part
 from ..names import canonical
-from ..program import Description, Dims, Gradient, OptimizerState, Parameter, Site, Untraced
+from ..program import UNTRACED, Description, Dims, Gradient, OptimizerState, Parameter, Site, Untraced
 from ..tracer import Tracer
 from .plain import PlainProgram, dims_text
 
@@ -67,8 +67,8 @@ def text_of(shape: tuple[int, ...], local: tuple[int, ...], cuts: Cuts, partial:
         if dim == 0:
             axes += [f"{axis}:partial" for axis in partial]
         word = dims_text(dim + 1, {}).split()[dim]
-        is_cut = dim in cuts
-        size = f"={shape[dim]}" if is_cut and local[dim] == 0 or is_cut and shape[dim] % max(local[dim], 1) else ""
+        is_uneven = dim in cuts and (local[dim] == 0 or shape[dim] % local[dim] != 0)
+        size = f"={shape[dim]}" if is_uneven else ""
         words.append(word + size + (f"[{','.join(axes)}]" if axes else ""))
     return " ".join(words)
 
@@ -102,8 +102,7 @@ class DTensorProgram(PlainProgram):
             self.batch_axes = ["dp"]  # DistributedDataParallel over parallel modules
         self._known: WeakIdKeyDictionary = WeakIdKeyDictionary()  # dims of activations that are alive
         self._parameters = [
-            self._parameter(canonical(name), parameter)
-            for name, parameter in self.model.named_parameters()
+            self._parameter(canonical(name), parameter) for name, parameter in self.model.named_parameters()
         ]
 
     def _add_mesh(self, mesh: DeviceMesh) -> None:
@@ -133,17 +132,17 @@ class DTensorProgram(PlainProgram):
 
     def placement(
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
-    ) -> Dims | type[Untraced] | None:
+    ) -> Dims | Untraced | None:
         if role == "input" and isinstance(tensor, DTensor) and tensor not in self._known:
             # A style of a module around has made it of what was recorded already.
-            return Untraced
+            return UNTRACED
         cuts = self._cuts(site, role, tensor, inside)
         self._known[tensor] = cuts
         self._by_local_shape[tuple(tensor.shape)] = cuts
         if role == "input":
             self._inputs.setdefault(site.path, {})[slot] = (tuple(tensor.shape), cuts)
         local = tuple(local_part(tensor).shape) if isinstance(tensor, DTensor) else tuple(tensor.shape)
-        partial = []
+        partial: list[str] = []
         if isinstance(tensor, DTensor):
             _, partial = cuts_of(tensor, axis_names(tensor.device_mesh, self._unnamed))
         whole = self._whole(local, cuts)
@@ -152,9 +151,7 @@ class DTensorProgram(PlainProgram):
         addends = [] if self.has_batch(local) else self._sample_axes()
         return Dims(value, text_of(whole, local, cuts, addends) if addends else value)
 
-    def _cuts(
-        self, site: Site, role: str, tensor: torch.Tensor, inside: torch.Tensor | None
-    ) -> Cuts:
+    def _cuts(self, site: Site, role: str, tensor: torch.Tensor, inside: torch.Tensor | None) -> Cuts:
         if isinstance(tensor, DTensor):
             local = tuple(tensor._local_tensor.shape)
             return self._with_batch(cuts_of(tensor, self._names(tensor))[0], local)
@@ -252,7 +249,7 @@ class DTensorProgram(PlainProgram):
         )
 
 
-def _placed_as(parameter: torch.Tensor) -> torch.Tensor:
+def _placed_as(parameter: Any) -> torch.Tensor:
     """The gradient, where its parameter lies: what the optimizer makes of it."""
     gradient = parameter.grad
     if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from ..layout import Layout
-from ..names import canonical, log, traced_modules
+from ..names import canonical, traced_modules
 from ..program import (
     Description,
     Dims,
@@ -71,7 +71,7 @@ def recognises(chunks: Sequence[Any]) -> bool:
 
 
 def unwrap(chunk: torch.nn.Module) -> torch.nn.Module:
-    while type(chunk).__name__ in _WRAPPERS:
+    while type(chunk).__name__ in _WRAPPERS and isinstance(chunk.module, torch.nn.Module):
         chunk = chunk.module
     return chunk
 
@@ -81,8 +81,8 @@ class Chunk:
 
     def __init__(self, wrapped: torch.nn.Module):
         self.wrapped = wrapped
-        self.model = unwrap(wrapped)
-        self.config = self.model.config
+        self.model: Any = unwrap(wrapped)
+        self.config: Any = self.model.config
         self.forwards = 0  # in this step
         self.pre_process = bool(getattr(self.model, "pre_process", True))
         self.post_process = bool(getattr(self.model, "post_process", True))
@@ -113,7 +113,7 @@ def _renamed(model: torch.nn.Module) -> Iterator[tuple[str, str]]:
             yield name, ".".join([*parts[:-1], str(number - 1)])
 
 
-def _expert_path(model: torch.nn.Module, path: str) -> str:
+def _expert_path(model: Any, path: str) -> str:
     """Experts are numbered over all ranks."""
     head, found, tail = path.partition(".local_experts.")
     if not found:
@@ -179,16 +179,13 @@ class MegatronProgram(Program):
         vocab_size: int | None = None,
     ):
         self.chunks = [Chunk(chunk) for chunk in chunks]
-        self.config = self.chunks[0].config
+        self.config: Any = self.chunks[0].config
         self.optimizer = optimizer
         self.describe = describe
         self.vocab_size = vocab_size
         self.layout = layout_of(self.chunks[0])
         self._reduced = False
-        self._parameters = [
-            parameter for chunk in self.chunks for parameter in self._parameters_of(chunk)
-        ]
-        self._chunk_of: dict[int, Chunk] = {}
+        self._parameters = [parameter for chunk in self.chunks for parameter in self._parameters_of(chunk)]
 
     # --- what the model is -------------------------------------------------------------------------
 
@@ -241,14 +238,12 @@ class MegatronProgram(Program):
         for chunk in self.chunks:
             for name, module in traced_modules(chunk.model):
                 if name and not is_left_out(name, module):
-                    site = Site(chunk.path_of(name), module)
-                    self._chunk_of[id(module)] = chunk
-                    result.append(site)
+                    result.append(Site(chunk.path_of(name), module))
         return result
 
     def placement(
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
-    ) -> Dims | type[Untraced] | None:
+    ) -> Dims | Untraced | None:
         del inside
         return activation_dims(site, role, slot, tensor, self.config, self.layout)
 
@@ -284,7 +279,7 @@ class MegatronProgram(Program):
             self._gradients_are_final(tracer)
             return result
 
-        finalized._ttrace = True
+        finalized._ttrace = True  # type: ignore[attr-defined]
         for chunk in self.chunks:
             chunk.config.finalize_model_grads_func = finalized
 
@@ -360,7 +355,7 @@ class MegatronProgram(Program):
         if not tracer.in_step or self._reduced:
             return
         self._reduced = True
-        ranges = dict(_flat_ranges(self.optimizer))
+        ranges = {id(parameter): part for parameter, part in _flat_ranges(self.optimizer)}
         gradients = []
         for parameter in self._parameters:
             tensor = getattr(parameter.object, "main_grad", None)
@@ -368,7 +363,7 @@ class MegatronProgram(Program):
                 tensor = parameter.object.grad
             if tensor is None:
                 continue
-            part = ranges.get(parameter.object)
+            part = ranges.get(id(parameter.object))
             if part is None and ranges and id(parameter.object) in _distributed(self.optimizer):
                 continue  # other ranks reduce and keep all of it
             if part is None:
@@ -415,7 +410,7 @@ def _is_distributed(optimizer: Any) -> bool:
 
 def _distributed(optimizer: Any) -> set[int]:
     """Parameters that a distributed optimizer cuts over data-parallel ranks, by id."""
-    found = set()
+    found: set[int] = set()
     for leaf in _leaf_optimizers(optimizer):
         if _is_distributed(leaf):
             for buffer in leaf.buffers:
@@ -467,6 +462,4 @@ def record_data(tracer: Tracer, args: tuple, kwargs: Mapping[str, Any]) -> None:
 def make(
     chunks: Sequence[torch.nn.Module], optimizer: Any, describe: Mapping[str, Any], **options: Any
 ) -> Program:
-    program = MegatronProgram(chunks, optimizer, describe, **options)
-    log.debug("ttrace: Megatron-core model of %d chunk(s) on this rank", len(program.chunks))
-    return program
+    return MegatronProgram(chunks, optimizer, describe, **options)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from ..layout import Layout
-from ..program import Dims, Site, Untraced
+from ..program import UNTRACED, Dims, Site, Untraced
 
 SEQUENCE = "s[cp:zigzag]"  # of a tensor that every tp rank has all positions of
 SHARED = "s[cp:zigzag,sp]"  # between blocks
@@ -46,10 +47,10 @@ def is_left_out(name: str, module: torch.nn.Module) -> bool:
 
 def activation_dims(
     site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout
-) -> Dims | type[Untraced] | None:
+) -> Dims | Untraced | None:
     """Of a module's input or output; None where nothing is known, and it is taken as whole."""
     if role == "input" and type(site.module).__name__ == "FusedScaleMaskSoftmax":
-        return Untraced  # it masks its input, which is a view, in place: no gradient arrives there
+        return UNTRACED  # it masks its input, which is a view, in place: no gradient arrives there
     for cls in type(site.module).__mro__:
         rule = _RULES.get(cls.__name__)
         if rule is not None:
@@ -84,7 +85,9 @@ def _key_axis(layout: Layout) -> str:
     return "kv" if layout.size("kv_copy") > 1 else "tp"
 
 
-def _column(site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout) -> str | None:
+def _column(
+    site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout
+) -> str | None:
     del layout
     if tensor.dim() != 3 or slot != 0:
         return None
@@ -126,25 +129,26 @@ def _word_embeddings(site: Site, role: str, slot: int, tensor: torch.Tensor, *un
     return f"b {SEQUENCE} h" if tensor.dim() == 3 else None
 
 
+# Samples of the micro-batch that a router is at: it flattens them with the positions.
+_samples: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
+
+
 def _router(
     site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout
 ) -> str | None:
     del slot, config
     if role == "input" or tensor.dim() == 3:
-        site.module._ttrace_samples = tensor.shape[1]
+        _samples[site.module] = tensor.shape[1]
         return f"{SHARED} b h"
-    samples = getattr(site.module, "_ttrace_samples", None)
+    samples = _samples.get(site.module)
     if samples is None or tensor.dim() != 2:
         return None
-    cut = ",".join(
-        axis + suffix
-        for axis, suffix in (("cp", ":zigzag"), ("sp", ""))
-        if layout.size(axis) > 1
-    )
+    cut = ",".join(axis + suffix for axis, suffix in (("cp", ":zigzag"), ("sp", "")) if layout.size(axis) > 1)
     return f"(s{f'[{cut}]' if cut else ''}*b={samples}) x"
 
 
 def _dropout(site: Site, role: str, slot: int, tensor: torch.Tensor, *unused: Any) -> str | None:
+    del unused
     if "attention_dropout" in site.path:
         return _weights(site, role, slot, tensor)
     return _shared(site, role, slot, tensor)
@@ -163,5 +167,5 @@ _RULES: dict[str, Rule] = {
     "FusedScaleMaskSoftmax": _weights,
     "Router": _router,
     "Dropout": _dropout,
-    **{name: _norm for name in _NORMS},
+    **dict.fromkeys(_NORMS, _norm),
 }

@@ -51,7 +51,7 @@ def parameter_dims(
     return dims_of
 
 
-def _shards_by_memory(model: torch.nn.Module) -> dict[int, list[Shard]]:
+def _shards_by_memory(model: Any) -> dict[int, list[Shard]]:
     if not hasattr(model, "sharded_state_dict"):
         return {}
     try:
@@ -125,13 +125,11 @@ def _from_shards(
                 "its placement in an annotation file"
             )
         true = f"={vocab_size}" if vocab_size and shards[0].padded and dim == 0 else ""
-        texts.append(
-            f"{letter}{true}[{axis}]" if parts == 1 else f"({parts}*{letter}[{axis}])"
-        )
+        texts.append(f"{letter}{true}[{axis}]" if parts == 1 else f"({parts}*{letter}[{axis}])")
     return texts
 
 
-def _from_attributes(parameter: torch.nn.Parameter, axis: str) -> list[str]:
+def _from_attributes(parameter: Any, axis: str) -> list[str]:
     texts = list(_NAMES[: parameter.dim()])
     if getattr(parameter, "tensor_model_parallel", False):
         dim = parameter.partition_dim

@@ -16,7 +16,16 @@ from typing import Any
 
 import torch
 
-from ..program import Description, Dims, Parameter, Program, Rows, Site, Untraced
+from ..program import (
+    UNTRACED,
+    Description,
+    Dims,
+    Parameter,
+    Program,
+    Rows,
+    Site,
+    Untraced,
+)
 from ..tracer import Tracer
 from .plain import ROOT, PlainProgram, watch_optimizer
 from .plain import make as make_plain
@@ -24,17 +33,13 @@ from .plain import make as make_plain
 
 def recognises(chunks: Sequence[Any]) -> bool:
     module = sys.modules.get("torch.distributed.pipelining.stage")
-    return module is not None and all(
-        isinstance(chunk, module._PipelineStageBase) for chunk in chunks
-    )
+    return module is not None and all(isinstance(chunk, module._PipelineStageBase) for chunk in chunks)
 
 
 class PipeliningProgram(Program):
     """See the head of this file."""
 
-    def __init__(
-        self, stages: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any
-    ):
+    def __init__(self, stages: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any):
         self.stages = list(stages)
         self.optimizer = optimizer
         self.programs: list[PlainProgram] = [
@@ -68,11 +73,11 @@ class PipeliningProgram(Program):
 
     def placement(
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
-    ) -> Dims | Rows | type[Untraced] | None:
+    ) -> Dims | Rows | Untraced | None:
         number = self._owner[id(site.module)]
         stage = self.stages[number]
         if site.path == ROOT and not (stage.is_first if role == "input" else stage.is_last):
-            return Untraced  # a transfer
+            return UNTRACED  # a transfer
         return self.programs[number].placement(site, role, slot, tensor, inside)
 
     def gradient_dims(self, gradient: torch.Tensor) -> str | None:
@@ -120,9 +125,7 @@ class PipeliningProgram(Program):
 
         return ends
 
-    def _transfer(
-        self, tracer: Tracer, record: Any, to: int, program: PlainProgram, tensor: Any
-    ) -> None:
+    def _transfer(self, tracer: Tracer, record: Any, to: int, program: PlainProgram, tensor: Any) -> None:
         """`to`: the stage that receives it."""
         if not isinstance(tensor, torch.Tensor):
             return
@@ -133,7 +136,5 @@ class PipeliningProgram(Program):
         record(path, tensor)
 
 
-def make(
-    chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any
-) -> Program:
+def make(chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any) -> Program:
     return PipeliningProgram(chunks, optimizer, describe, **options)

@@ -3,8 +3,8 @@
 Every forward of the model begins a micro-batch. With DDP all ranks' forwards with the same number are
 one micro-batch of the reference, whose samples the ranks share: rank r has the r-th part of dimension
 `batch_dim` of every activation that has as many elements there as the model's first argument has samples,
-or samples x positions; what has other sizes (a table of positions) is whole. The loss is taken to be a mean over samples, so that gradients are
-1/ranks of this rank's (`loss="sum"`: it is a sum).
+or samples x positions; what has other sizes (a table of positions) is whole. The loss is taken to be a mean
+over samples, so that gradients are 1/ranks of this rank's (`loss="sum"`: it is a sum).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ..program import (
     Parameter,
     Program,
     Site,
+    Untraced,
     precision_of,
 )
 from ..tracer import Tracer
@@ -37,7 +38,7 @@ _NAMES = "abcdefghijklmnopqrstuvwxyz"
 
 
 def dims_text(dims: int, cut: Mapping[int, str]) -> str:
-    """"a b[dp] c": names for `dims` dimensions, with axes where `cut` has any."""
+    """ "a b[dp] c": names for `dims` dimensions, with axes where `cut` has any."""
     return " ".join(_NAMES[i] + (f"[{cut[i]}]" if i in cut else "") for i in range(dims))
 
 
@@ -56,7 +57,7 @@ class PlainProgram(Program):
             raise TypeError(f'loss is "{loss}"; it must be "mean" or "sum"')
         self.wrapper = model
         self.model = model.module if isinstance(model, DistributedDataParallel) else model
-        self.optimizer = optimizer
+        self.optimizer: Any = optimizer
         self.describe = describe
         self.batch_dim = batch_dim
         self.loss = loss
@@ -96,7 +97,7 @@ class PlainProgram(Program):
 
     def placement(
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
-    ) -> Dims | None:
+    ) -> Dims | Untraced | None:
         del site, role, slot, inside
         return self._shared_batch(tensor)
 
@@ -195,7 +196,7 @@ def class_name(model: torch.nn.Module) -> str:
 def record_data(tracer: Tracer, model: torch.nn.Module, args: tuple, kwargs: Mapping) -> None:
     """Integers and masks that the model is given, under the names of its parameters."""
     try:
-        named = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
+        named: Mapping[str, Any] = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
     except (TypeError, ValueError):  # its own error is better than ours
         named = kwargs
     for name, value in named.items():

@@ -10,10 +10,9 @@ import sys
 from dataclasses import dataclass
 
 import torch
+import ttrace
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-
-import ttrace
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--recompute", choices=["reentrant", "not-reentrant"])
