@@ -8,6 +8,7 @@ first run. Two more are in the package itself and need no patch: see test_megatr
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Callable
@@ -253,6 +254,7 @@ def _input_gradient_not_summed() -> None:
     import megatron.core.tensor_parallel.layers as layers
 
     def wrong(own):
+        @functools.wraps(own)  # it keeps a mark on itself
         def call(*args, **kwargs):
             bound = inspect.signature(own).bind(*args, **kwargs)
             bound.arguments["allreduce_dgrad"] = False
