@@ -213,7 +213,8 @@ def build() -> tuple[list[torch.nn.Module], object]:
         for stage, chunk in enumerate(chunks)
     ]
     optimizer = get_megatron_optimizer(
-        OptimizerConfig(
+        call_with_known(
+            OptimizerConfig,
             optimizer="adam",
             lr=1e-3,
             weight_decay=0.01,
