@@ -39,7 +39,7 @@ def test_clean_layouts_match_without_annotations(check, precision, name):
     assert outcome.code == 0, outcome.summary()
     kinds: dict[str, int] = {}
     for identity in outcome.ids():
-        kind = re.split("/", identity)[1 if "/m" not in identity[:5] else 2]
+        kind = re.match(r"s\d+/(?:m\d+/)?(\w+)/", identity).group(1)
         kinds[kind] = kinds.get(kind, 0) + 1
     print(name, precision, kinds)
     # Without experts' own parameters (their gradients mix micro-batches) everything has a counterpart.
