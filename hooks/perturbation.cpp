@@ -36,9 +36,7 @@ inline std::int32_t uniform(std::uint32_t random) {
 // A floating format's magnitudes, read as integers, are ordered, and neighbours differ by one unit
 // of the last place: moving a value is integer arithmetic below the sign bit.
 template <class Bits, class Signed, Bits infinity, bool reduction>
-[[gnu::always_inline]] inline void move_chunk(Bits* values,
-                                              std::int64_t count,
-                                              std::uint64_t key) {
+[[gnu::always_inline]] inline void move_chunk(Bits* values, std::int64_t count, std::uint64_t key) {
   constexpr Bits kSign = static_cast<Bits>(Bits{1} << (sizeof(Bits) * 8 - 1));
   const auto low = static_cast<std::uint32_t>(key);
   const auto high = static_cast<std::uint32_t>(key >> 32);
@@ -89,11 +87,9 @@ struct Elements {
       return move_all<std::uint32_t, std::int32_t, 0x7f800000U>(
           all.reduction, all.seed, all.count, all.values);
     case ElementType::kF16:
-      return move_all<std::uint16_t, std::int16_t, 0x7c00U>(
-          false, all.seed, all.count, all.values);
+      return move_all<std::uint16_t, std::int16_t, 0x7c00U>(false, all.seed, all.count, all.values);
     case ElementType::kBF16:
-      return move_all<std::uint16_t, std::int16_t, 0x7f80U>(
-          false, all.seed, all.count, all.values);
+      return move_all<std::uint16_t, std::int16_t, 0x7f80U>(false, all.seed, all.count, all.values);
     case ElementType::kE4M3:  // has no infinity; the code above the largest number is NaN
       return move_all<std::uint8_t, std::int8_t, 0x7fU>(false, all.seed, all.count, all.values);
     case ElementType::kE5M2:
@@ -111,9 +107,13 @@ struct Elements {
     const Elements& all) {
   move_elements(all);
 }
-[[gnu::target("avx2")]] void move_avx2(const Elements& all) { move_elements(all); }
+[[gnu::target("avx2")]] void move_avx2(const Elements& all) {
+  move_elements(all);
+}
 #endif
-void move_baseline(const Elements& all) { move_elements(all); }
+void move_baseline(const Elements& all) {
+  move_elements(all);
+}
 
 using Move = void (*)(const Elements&);
 
