@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .module_hooks import ModuleHooks
-from .program import Dims, Gradient, OptimizerState, Parameter, Program
+from .program import Gradient, OptimizerState, Parameter, Program
 
 
 class TracedStep:
@@ -99,10 +99,14 @@ class Tracer:
         return known is None
 
     def data(self, name: str, tensor: torch.Tensor) -> None:
-        self._current_microbatch("data").data(name, self._placed_data(name, tensor))
+        microbatch = self._current_microbatch("data")
+        self._place_data(name, tensor)
+        microbatch.data(name, tensor)
 
     def loss(self, per_token: torch.Tensor) -> None:
-        self._current_microbatch("loss").loss(self._placed_data("loss", per_token))
+        microbatch = self._current_microbatch("loss")
+        self._place_data("loss", per_token)
+        microbatch.loss(per_token)
 
     def sent(self, path: str, tensor: torch.Tensor, slot: int = 0) -> None:
         if self._current is not None:
@@ -209,17 +213,16 @@ class Tracer:
             )
         return self._current
 
-    def _placed_data(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def _place_data(self, name: str, tensor: torch.Tensor) -> None:
         dims = self._program.data_dims(name, tensor)
         if dims is not None:
-            self._session.derive(name, "value", 0, dims)
-        return tensor
+            self.derive(name, "value", 0, dims)
 
 
 def _derivations(parameters: Sequence[Parameter]) -> Iterator[tuple[str, str, int, str]]:
     for parameter in parameters:
         dims = parameter.dims
-        if isinstance(dims, Dims):
+        if dims is not None:
             yield parameter.path, "value", 0, dims.value
             yield parameter.path, "grad", 0, dims.grad or dims.value
 

@@ -66,38 +66,28 @@ def _tied_embedding_not_reduced() -> None:
     module._allreduce_word_embedding_grads = lambda *args, **kwargs: None
 
 
-def _gradients_not_averaged_over_dp() -> None:
-    import megatron.core.distributed.distributed_data_parallel as module
-
-    def summed(own):
-        def init(self, *args, **kwargs):
-            own(self, *args, **kwargs)
-            for buffer in self.buffers:
-                buffer.gradient_scaling_factor = 1.0
-            for group in self.bucket_groups:
-                for bucket in group.buckets:
-                    bucket.gradient_scaling_factor = 1.0
-
-        return init
-
-    _replace(module.DistributedDataParallel, "__init__", summed)
-
-
-def _expert_gradients_not_scaled() -> None:
+def _scaled_by_one(buffers: str, groups: str) -> None:
+    """The buffers, and the buckets of the groups, of these attributes of every wrapped model."""
     import megatron.core.distributed.distributed_data_parallel as module
 
     def unscaled(own):
         def init(self, *args, **kwargs):
             own(self, *args, **kwargs)
-            for buffer in self.expert_parallel_buffers:
-                buffer.gradient_scaling_factor = 1.0
-            for group in self.expert_parallel_bucket_groups:
-                for bucket in group.buckets:
-                    bucket.gradient_scaling_factor = 1.0
+            buckets = [bucket for group in getattr(self, groups) for bucket in group.buckets]
+            for scaled in [*getattr(self, buffers), *buckets]:
+                scaled.gradient_scaling_factor = 1.0
 
         return init
 
     _replace(module.DistributedDataParallel, "__init__", unscaled)
+
+
+def _gradients_not_averaged_over_dp() -> None:
+    _scaled_by_one("buffers", "bucket_groups")
+
+
+def _expert_gradients_not_scaled() -> None:
+    _scaled_by_one("expert_parallel_buffers", "expert_parallel_bucket_groups")
 
 
 def _gradients_kept_between_steps() -> None:

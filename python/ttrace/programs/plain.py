@@ -55,7 +55,6 @@ class PlainProgram(Program):
     ):
         if loss not in ("mean", "sum"):
             raise TypeError(f'loss is "{loss}"; it must be "mean" or "sum"')
-        self.wrapper = model
         self.model = model.module if isinstance(model, DistributedDataParallel) else model
         self.optimizer: Any = optimizer
         self.describe = describe
