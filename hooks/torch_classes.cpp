@@ -1,15 +1,12 @@
 // The library's API as TorchScript classes: what python/ttrace calls after
 // torch.ops.load_library(). Classes and methods forward; their names are those of
 // <ttrace/session.h>. Needs no Python at build time, and serves any version of it.
-#include <ttrace/collective.h>
 #include <ttrace/error.h>
-#include <ttrace/fill.h>
 #include <ttrace/scope.h>
 #include <ttrace/session.h>
 
 #include <torch/custom_class.h>
 #include <torch/library.h>
-#include <torch/version.h>
 
 #include <memory>
 #include <optional>
