@@ -54,6 +54,9 @@ void add_comparison(const TensorVerdict& tensor, RunMaxima& maxima) {
 
 void add_residual(const TensorVerdict& tensor, RunMaxima& maxima) {
   const OperatorResidual& residual = *tensor.residual;
+  if (!std::isfinite(residual.limit)) {
+    return;  // nothing but noise, whatever its operators are
+  }
   const auto add = [&](Statistic statistic, double value) {
     raise(maxima, tensor.tensor_class, statistic, value);
   };

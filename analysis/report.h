@@ -165,7 +165,7 @@ struct OperatorResidual {
   double structure = 0.0;      // e
   double norm = 0.0;           // ||f||
   double bit_equal = 0.0;      // part of the elements in which c is n
-  double limit = 0.0;          // largest R that passes
+  double limit = 0.0;          // largest R that passes; Inf: any
   double factor = 0.0;         // <c, f> / <f, f>
   double native_factor = 0.0;  // <n, f> / <f, f>
   // Of a tensor that has slices, or of a vector that is a sum of ranks' addends.
@@ -182,6 +182,8 @@ struct OperatorResidual {
   [[nodiscard]] bool is_within() const {
     return residual() <= limit && !(slice && slice->beyond()) && !(in_noise && in_noise->beyond());
   }
+  // Keeps the figures of the whole, of which any is within.
+  void leave_unjudged();
 };
 
 // Candidate and reference against the same in FP64, g; see golden_check.h. Frobenius norms.

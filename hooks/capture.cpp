@@ -303,11 +303,14 @@ void Capture::record_whole_step(Kind kind,
                                 const std::optional<std::int64_t>& flat_first) {
   const TensorId id = recorder_.next_id({kind, path}, nullptr);
   if (!flat_first) {
-    recorder_.record(id, tensor, {});
-    if (given_values_ != nullptr && unreadable(tensor).empty()) {
-      if (const auto bytes = given(id, copy_tensor(tensor), {})) {
-        overwrite_tensor(tensor.variable_data(), *bytes);
-      }
+    if (given_values_ == nullptr || !unreadable(tensor).empty()) {
+      return recorder_.record(id, tensor, {});
+    }
+    TensorCopy copy = copy_tensor(tensor);
+    const auto bytes = given(id, copy, {});
+    recorder_.record(id, std::move(copy), {});
+    if (bytes) {
+      overwrite_tensor(tensor.variable_data(), *bytes);
     }
     return;
   }

@@ -97,11 +97,13 @@ at::Tensor Capture::parameter_gradient_arrived(int index, const at::Tensor& grad
   }
   const std::string& path = parameters_.all()[static_cast<std::size_t>(index)].path;
   const TensorId id = recorder_.next_id({Kind::kParamGrad, path}, microbatch.get());
-  recorder_.record(id, gradient, {microbatch.get()});
   if (given_values_ == nullptr || !unreadable(gradient).empty()) {
+    recorder_.record(id, gradient, {microbatch.get()});
     return {};
   }
-  const auto bytes = given(id, copy_tensor(gradient), {microbatch.get()});
+  TensorCopy copy = copy_tensor(gradient);
+  const auto bytes = given(id, copy, {microbatch.get()});
+  recorder_.record(id, std::move(copy), {microbatch.get()});
   if (!bytes) {
     return {};
   }

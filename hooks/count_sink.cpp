@@ -19,7 +19,7 @@ class CountSink : public Sink {
     step_ = step;
     counts_.steps[step];
   }
-  void append(Record record, std::vector<std::byte> bytes) override {
+  void append(Record record, std::span<const std::byte> bytes) override {
     counts_.steps[step_][record.id.kind] += {1, bytes.size()};
   }
   void note(std::string remark) override { log(LogLevel::kDebug, remark); }

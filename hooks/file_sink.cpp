@@ -2,6 +2,7 @@
 
 #include <ttrace/trace_writer.h>
 
+#include <span>
 #include <utility>
 
 namespace ttrace {
@@ -18,7 +19,7 @@ class FileSink : public Sink {
     writer_ =
         std::make_unique<TraceWriter>(step_file(directory_, step, layout_.rank), layout_, options_);
   }
-  void append(Record record, std::vector<std::byte> bytes) override {
+  void append(Record record, std::span<const std::byte> bytes) override {
     writer_->append(std::move(record), bytes);
   }
   void note(std::string remark) override { writer_->note(std::move(remark)); }

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 
 namespace ttrace {
@@ -42,7 +43,7 @@ class NoiseSink : public Sink {
   }
 
   void begin_step(std::int64_t step) override { step_ = step; }
-  void append(Record record, std::vector<std::byte> bytes) override;
+  void append(Record record, std::span<const std::byte> bytes) override;
   void note(std::string remark) override { log(LogLevel::kDebug, remark); }
   void flush() override {}
   void end_step(bool whole) override;
@@ -83,7 +84,7 @@ void add_slices(const MergeResult& reference, const MergeResult& mine, NoiseRow&
   }
 }
 
-void NoiseSink::append(Record record, std::vector<std::byte> bytes) {
+void NoiseSink::append(Record record, std::span<const std::byte> bytes) {
   const auto found = by_id_.find(record.id);
   if (found == by_id_.end()) {
     if (unknown_++ == 0) {

@@ -1,6 +1,7 @@
 #include "perturbation.h"
 
 #include <ttrace/error.h>
+#include <ttrace/instruction_set.h>
 
 #include <algorithm>
 #include <numeric>
@@ -40,9 +41,10 @@ template <class Bits, class Signed, Bits infinity, bool reduction>
   constexpr Bits kSign = static_cast<Bits>(Bits{1} << (sizeof(Bits) * 8 - 1));
   const auto low = static_cast<std::uint32_t>(key);
   const auto high = static_cast<std::uint32_t>(key >> 32);
+  const auto size = static_cast<std::uint32_t>(count);  // at most kChunk
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint32_t random = hash(static_cast<std::uint32_t>(i), low, high);
+  for (std::uint32_t i = 0; i < size; ++i) {
+    const std::uint32_t random = hash(i, low, high);
     const std::int32_t move = reduction ? uniform(random) : flip(random);
     const Bits magnitude = static_cast<Bits>(values[i] & static_cast<Bits>(~kSign));
     const Bits moved = static_cast<Bits>(magnitude + static_cast<Bits>(static_cast<Signed>(move)));
@@ -102,32 +104,14 @@ struct Elements {
 }
 
 // The same moves in wider instructions: the baseline of x86-64 has no product of 32-bit integers.
-#if defined(__x86_64__)
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] void move_avx512(
-    const Elements& all) {
+TTRACE_AVX512 void move_avx512(const Elements& all) {
   move_elements(all);
 }
-[[gnu::target("avx2")]] void move_avx2(const Elements& all) {
+TTRACE_AVX2 void move_avx2(const Elements& all) {
   move_elements(all);
 }
-#endif
 void move_baseline(const Elements& all) {
   move_elements(all);
-}
-
-using Move = void (*)(const Elements&);
-
-Move best_move() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
-    return move_avx512;
-  }
-  if (__builtin_cpu_supports("avx2")) {
-    return move_avx2;
-  }
-#endif
-  return move_baseline;
 }
 
 }  // namespace
@@ -144,7 +128,7 @@ void perturb(
   if (noise == NoiseClass::kNone) {
     return;
   }
-  static const Move move = best_move();
+  static auto* const move = fastest(move_baseline, move_avx2, move_avx512);
   move({type, noise == NoiseClass::kReduction, seed, count, values});
 }
 

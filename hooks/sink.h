@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ class Sink {
   Sink& operator=(const Sink&) = delete;
 
   virtual void begin_step(std::int64_t step) = 0;
-  virtual void append(Record record, std::vector<std::byte> bytes) = 0;
+  virtual void append(Record record, std::span<const std::byte> bytes) = 0;
   virtual void note(std::string remark) = 0;
   // Of what is kept, where that is a trace.
   virtual void sum(const RoundedSum& /*sum*/) {}

@@ -1,9 +1,11 @@
 #include "tensor_copy.h"
 
+#include "byte_buffers.h"
+
 #include <ttrace/error.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstring>
@@ -94,7 +96,8 @@ TensorCopy copy_tensor(const at::Tensor& tensor) {
   TensorCopy result;
   result.type = element_type_of(tensor).value();
   result.shape = shape_of(tensor);
-  result.bytes.resize(static_cast<std::size_t>(tensor.numel()) * element_size(result.type));
+  result.bytes = ByteBuffers::of_process().take(static_cast<std::size_t>(tensor.numel()) *
+                                                element_size(result.type));
   if (!result.bytes.empty()) {
     wait_for_device_of(tensor);
     const at::Tensor plain = tensor.detach().to(at::kCPU).resolve_neg().contiguous();
@@ -109,14 +112,15 @@ void overwrite_tensor(const at::Tensor& tensor, const std::vector<std::byte>& by
   }
   const Unobserved unobserved;
   const at::NoGradGuard no_grad;
-  const at::Tensor values = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
-  TTRACE_CHECK(bytes.size() == values.nbytes(),
+  TTRACE_CHECK(bytes.size() == static_cast<std::size_t>(tensor.nbytes()),
                InternalError,
                "overwriting a tensor of ",
-               values.nbytes(),
+               tensor.nbytes(),
                " bytes by ",
                bytes.size());
-  std::memcpy(values.mutable_data_ptr(), bytes.data(), bytes.size());
+  // from_blob takes what it could write to, but copy_ only reads it.
+  const at::Tensor values = at::from_blob(
+      const_cast<std::byte*>(bytes.data()), tensor.sizes(), tensor.options().device(at::kCPU));
   wait_for_device_of(tensor);
   at::Tensor(tensor).copy_(values);  // returns when the device has them
 }

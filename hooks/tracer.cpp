@@ -1,5 +1,6 @@
 #include "tracer.h"
 
+#include "byte_buffers.h"
 #include "consistent_start.h"
 #include "dyadic_values.h"
 #include "forced_values.h"
@@ -370,6 +371,7 @@ void Tracer::finish() noexcept {
   try {
     set_running(nullptr, nullptr);
     writer_.reset();
+    ByteBuffers::of_process().clear();
     observer_.reset();
     if (capture_ != nullptr) {
       capture_->release_parameters();

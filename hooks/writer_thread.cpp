@@ -1,5 +1,7 @@
 #include "writer_thread.h"
 
+#include "byte_buffers.h"
+
 #include <csignal>
 #include <utility>
 
@@ -43,8 +45,10 @@ void WriterThread::append(Record record, std::vector<std::byte> bytes) {
   // A std::function must be copyable; the pair is shared so that it is moved, never copied.
   auto item = std::make_shared<std::pair<Record, std::vector<std::byte>>>(std::move(record),
                                                                           std::move(bytes));
-  push(
-      {size, [item](Sink& sink) { sink.append(std::move(item->first), std::move(item->second)); }});
+  push({size, [item](Sink& sink) {
+          sink.append(std::move(item->first), item->second);
+          ByteBuffers::of_process().give_back(std::move(item->second));
+        }});
 }
 
 void WriterThread::edge(const Edge& edge) {

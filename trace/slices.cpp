@@ -1,15 +1,22 @@
+#include <ttrace/instruction_set.h>
 #include <ttrace/slices.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 namespace ttrace {
 namespace {
 
 constexpr std::int64_t kChunk = 512;
+// Sums are kept in this many interleaved lanes, whatever the width of a vector register, so that
+// the instruction set changes no bit.
+constexpr std::int64_t kLanes = 8;
+using Lanes [[gnu::vector_size(kLanes * sizeof(double))]] = double;
 
-// Consecutive elements of one row in double, those not finite on both sides as zeros.
+// Consecutive elements of one row in double, those not finite on both sides as zeros. What follows
+// up to a multiple of kLanes is zero as well.
 struct Chunk {
   std::array<double, kChunk> reference;
   std::array<double, kChunk> difference;
@@ -36,6 +43,45 @@ void leave_out_nonfinite(Chunk& chunk) {
   }
 }
 
+[[gnu::always_inline]] inline void widen_floats(const std::byte* source,
+                                                std::int64_t count,
+                                                double* target) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) {
+    float value;  // may lie at any address
+    std::memcpy(&value, source + i * std::int64_t{sizeof value}, sizeof value);
+    target[i] = static_cast<double>(value);
+  }
+}
+
+[[gnu::always_inline]] inline void widen_bfloats(const std::byte* source,
+                                                 std::int64_t count,
+                                                 double* target) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::uint16_t bits;
+    std::memcpy(&bits, source + i * std::int64_t{sizeof bits}, sizeof bits);
+    const std::uint32_t upper_half = std::uint32_t{bits} << 16U;
+    float value;
+    std::memcpy(&value, &upper_half, sizeof value);
+    target[i] = static_cast<double>(value);
+  }
+}
+
+// The two usual types in the caller's instruction set.
+[[gnu::always_inline]] inline void widen(ElementType type,
+                                         const std::byte* source,
+                                         std::int64_t count,
+                                         double* target) {
+  if (type == ElementType::kF32) {
+    widen_floats(source, count, target);
+  } else if (type == ElementType::kBF16) {
+    widen_bfloats(source, count, target);
+  } else {
+    to_double(type, source, count, target);
+  }
+}
+
 // Both sides of what is summed.
 struct Pair {
   ElementType reference_type;
@@ -43,14 +89,15 @@ struct Pair {
   ElementType other_type;
   const void* other;
 
-  void load(std::int64_t position, std::int64_t size, Chunk& chunk) const {
+  [[gnu::always_inline]] void load(std::int64_t position, std::int64_t size, Chunk& chunk) const {
     chunk.size = size;
     chunk.nonfinite = 0;
     double* r = chunk.reference.data();
     double* d = chunk.difference.data();
-    to_double(reference_type, advance(reference, reference_type, position), size, r);
-    to_double(other_type, advance(other, other_type, position), size, d);
+    widen(reference_type, advance(reference, reference_type, position), size, r);
+    widen(other_type, advance(other, other_type, position), size, d);
     double probe = 0.0;  // NaN where anything is not finite
+#pragma omp simd reduction(+ : probe)
     for (std::int64_t i = 0; i < size; ++i) {
       d[i] -= r[i];
       probe += 0.0 * d[i];
@@ -58,79 +105,129 @@ struct Pair {
     if (std::isnan(probe)) {
       leave_out_nonfinite(chunk);
     }
+    for (std::int64_t i = size; i % kLanes != 0; ++i) {
+      r[i] = 0.0;
+      d[i] = 0.0;
+    }
   }
 };
 
-SliceSums sum_chunk(const Chunk& chunk) {
-  double reference_squared = 0.0;
-  double difference_squared = 0.0;
-  double along_reference = 0.0;
-  double difference = 0.0;
-  const double* r = chunk.reference.data();
-  const double* d = chunk.difference.data();
-#pragma omp simd reduction(+ : reference_squared, difference_squared, along_reference, difference)
-  for (std::int64_t i = 0; i < chunk.size; ++i) {
-    reference_squared += r[i] * r[i];
-    difference_squared += d[i] * d[i];
-    along_reference += r[i] * d[i];
-    difference += d[i];
-  }
-  return {chunk.size - chunk.nonfinite,
-          reference_squared,
-          difference_squared,
-          along_reference,
-          difference};
-}
-
-// Sums of the last dimension's slices, side by side so that neighbours are added at once.
-class Columns {
- public:
+// Sums of the last dimension's slices, side by side so that neighbours are added at once, with room
+// for whole lanes.
+struct Columns {
   explicit Columns(std::int64_t count)
-      : reference_squared_(static_cast<std::size_t>(count)),
-        difference_squared_(reference_squared_),
-        along_reference_(reference_squared_),
-        difference_(reference_squared_),
-        left_out_(static_cast<std::size_t>(count)) {}
+      : reference_squared(static_cast<std::size_t>(count + kLanes)),
+        difference_squared(reference_squared),
+        along_reference(reference_squared),
+        difference(reference_squared),
+        left_out(static_cast<std::size_t>(count)) {}
 
   // From index `first` on.
-  void add(const Chunk& chunk, std::int64_t first) {
-    const double* r = chunk.reference.data();
-    const double* d = chunk.difference.data();
-    double* reference_squared = reference_squared_.data() + first;
-    double* difference_squared = difference_squared_.data() + first;
-    double* along_reference = along_reference_.data() + first;
-    double* difference = difference_.data() + first;
-#pragma omp simd
-    for (std::int64_t i = 0; i < chunk.size; ++i) {
-      reference_squared[i] += r[i] * r[i];
-      difference_squared[i] += d[i] * d[i];
-      along_reference[i] += r[i] * d[i];
-      difference[i] += d[i];
-    }
+  void leave_out(const Chunk& chunk, std::int64_t first) {
     for (std::int64_t i = 0; chunk.nonfinite > 0 && i < chunk.size; ++i) {
-      left_out_[static_cast<std::size_t>(first + i)] +=
+      left_out[static_cast<std::size_t>(first + i)] +=
           chunk.left_out[static_cast<std::size_t>(i)] ? 1 : 0;
     }
   }
 
   // Of slices of `rows` elements each.
   void write(std::int64_t rows, SliceSums* target) const {
-    for (std::size_t i = 0; i < left_out_.size(); ++i) {
-      target[i] = {rows - left_out_[i],
-                   reference_squared_[i],
-                   difference_squared_[i],
-                   along_reference_[i],
-                   difference_[i]};
+    for (std::size_t i = 0; i < left_out.size(); ++i) {
+      target[i] = {rows - left_out[i],
+                   reference_squared[i],
+                   difference_squared[i],
+                   along_reference[i],
+                   difference[i]};
     }
   }
 
- private:
-  std::vector<double> reference_squared_;
-  std::vector<double> difference_squared_;
-  std::vector<double> along_reference_;
-  std::vector<double> difference_;
-  std::vector<std::int64_t> left_out_;
+  std::vector<double> reference_squared;
+  std::vector<double> difference_squared;
+  std::vector<double> along_reference;
+  std::vector<double> difference;
+  std::vector<std::int64_t> left_out;
 };
+
+[[gnu::always_inline]] inline void add_to(double* target, const Lanes& addend) {
+  Lanes sum;
+  std::memcpy(&sum, target, sizeof sum);
+  sum += addend;
+  std::memcpy(target, &sum, sizeof sum);
+}
+
+[[gnu::always_inline]] inline double total(const Lanes& lanes) {
+  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
+         ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
+
+// `count` consecutive elements from `start` on, a row where there are columns.
+struct Stretch {
+  const Pair& pair;
+  std::int64_t start;
+  std::int64_t count;
+  Columns* columns;  // null: not summed
+};
+
+[[gnu::always_inline]] inline void add_chunk(const Chunk& chunk,
+                                             Columns* columns,
+                                             std::int64_t first,
+                                             SliceSums& row) {
+  Lanes reference_squared = {};
+  Lanes difference_squared = {};
+  Lanes along_reference = {};
+  Lanes difference = {};
+  for (std::int64_t i = 0; i < chunk.size; i += kLanes) {
+    Lanes r;
+    Lanes d;
+    std::memcpy(&r, chunk.reference.data() + i, sizeof r);
+    std::memcpy(&d, chunk.difference.data() + i, sizeof d);
+    const Lanes rr = r * r;
+    const Lanes dd = d * d;
+    const Lanes rd = r * d;
+    reference_squared += rr;
+    difference_squared += dd;
+    along_reference += rd;
+    difference += d;
+    if (columns != nullptr) {
+      add_to(columns->reference_squared.data() + first + i, rr);
+      add_to(columns->difference_squared.data() + first + i, dd);
+      add_to(columns->along_reference.data() + first + i, rd);
+      add_to(columns->difference.data() + first + i, d);
+    }
+  }
+  row.count += chunk.size - chunk.nonfinite;
+  row.reference_squared += total(reference_squared);
+  row.difference_squared += total(difference_squared);
+  row.along_reference += total(along_reference);
+  row.difference += total(difference);
+}
+
+[[gnu::always_inline]] inline void sum_stretch(const Stretch& stretch, SliceSums& row) {
+  Chunk chunk;
+  for (std::int64_t done = 0; done < stretch.count; done += chunk.size) {
+    stretch.pair.load(stretch.start + done, std::min(kChunk, stretch.count - done), chunk);
+    add_chunk(chunk, stretch.columns, done, row);
+    if (stretch.columns != nullptr) {
+      stretch.columns->leave_out(chunk, done);
+    }
+  }
+}
+
+TTRACE_AVX512 void sum_avx512(const Stretch& stretch, SliceSums& row) {
+  sum_stretch(stretch, row);
+}
+TTRACE_AVX2 void sum_avx2(const Stretch& stretch, SliceSums& row) {
+  sum_stretch(stretch, row);
+}
+void sum_baseline(const Stretch& stretch, SliceSums& row) {
+  sum_stretch(stretch, row);
+}
+
+// Adds the elements to `row`.
+void sum(const Stretch& stretch, SliceSums& row) {
+  static auto* const fastest_sum = fastest(sum_baseline, sum_avx2, sum_avx512);
+  fastest_sum(stretch, row);
+}
 
 // Steps through the indices of the leading dimensions and finds the slices that a row is part of.
 class RowSlices {
@@ -236,16 +333,9 @@ Slices sum_slices(std::span<const std::int64_t> shape,
   Columns columns(has_columns ? shape[last] : 0);
   const Pair pair{reference_type, reference, other_type, other};
   RowSlices leading(shape, last, slices);
-  Chunk chunk;
   for (std::int64_t start = 0; start < elements; start += shape[last]) {
     SliceSums row;
-    for (std::int64_t column = 0; column < shape[last]; column += chunk.size) {
-      pair.load(start + column, std::min(kChunk, shape[last] - column), chunk);
-      row.add(sum_chunk(chunk));
-      if (has_columns) {
-        columns.add(chunk, column);
-      }
-    }
+    sum({pair, start, shape[last], has_columns ? &columns : nullptr}, row);
     leading.add(row);
     slices.all.add(row);
   }
@@ -262,11 +352,7 @@ SliceSums sum_elements(ElementType reference_type,
                        std::int64_t count) {
   const Pair pair{reference_type, reference, other_type, other};
   SliceSums sums;
-  Chunk chunk;
-  for (std::int64_t start = 0; start < count; start += chunk.size) {
-    pair.load(start, std::min(kChunk, count - start), chunk);
-    sums.add(sum_chunk(chunk));
-  }
+  sum({pair, 0, count, nullptr}, sums);
   return sums;
 }
 

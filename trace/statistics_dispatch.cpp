@@ -1,5 +1,7 @@
 #include "statistics_dispatch.h"
 
+#include <ttrace/instruction_set.h>
+
 namespace ttrace {
 
 static_assert(kKernelBlock == kStatisticsBlock);
@@ -8,11 +10,11 @@ static_assert(kKernelTypes == static_cast<int>(ElementType::kBool) + 1);
 std::vector<const StatisticsKernel*> available_kernels() {
   std::vector<const StatisticsKernel*> kernels{&kBaselineKernel};
 #ifdef TTRACE_X86_KERNELS
-  if (__builtin_cpu_supports("avx2")) {
+  const InstructionSet best = best_instruction_set();
+  if (best >= InstructionSet::kAvx2) {
     kernels.push_back(&kAvx2Kernel);
   }
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+  if (best >= InstructionSet::kAvx512) {
     kernels.push_back(&kAvx512Kernel);
   }
 #endif

@@ -32,7 +32,7 @@ class LoggingSink : public Sink {
  public:
   LoggingSink(Log& log, std::shared_future<void> gate) : log_(log), gate_(std::move(gate)) {}
   void begin_step(std::int64_t step) override { log_.add("begin " + std::to_string(step)); }
-  void append(Record record, std::vector<std::byte> bytes) override {
+  void append(Record record, std::span<const std::byte> bytes) override {
     if (gate_.valid()) {
       gate_.wait();
     }

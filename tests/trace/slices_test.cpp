@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 namespace ttrace {
@@ -160,6 +161,37 @@ TEST(Slices, StorageTypesAreWidened) {
   const Slices wide = sum(shape, r, c);
   for (std::size_t i = 0; i < wide.sums.size(); ++i) {
     expect_near(slices.sums[i], wide.sums[i]);
+  }
+}
+
+// Rows that end within a vector register, and within what is converted at once.
+TEST(Slices, RowsOfAnyLengthAreSummedInEveryStorageType) {
+  for (const ElementType type : {ElementType::kF64, ElementType::kF32, ElementType::kBF16}) {
+    for (const std::int64_t length : {2, 7, 8, 9, 63, 511, 512, 513, 520, 1031}) {
+      SCOPED_TRACE(std::string(name_of(type)) + ", rows of " + std::to_string(length));
+      const Shape shape{3, length};
+      const auto count = static_cast<std::size_t>(3 * length);
+      const auto stored = [&](double phase) {
+        std::vector<std::byte> bytes(count * element_size(type));
+        from_double(type, wave(count, phase).data(), 3 * length, bytes.data());
+        return bytes;
+      };
+      const auto widened = [&](const std::vector<std::byte>& bytes) {
+        std::vector<double> values(count);
+        to_double(type, bytes.data(), 3 * length, values.data());
+        return values;
+      };
+      const std::vector<std::byte> r = stored(0.0);
+      const std::vector<std::byte> c = stored(0.1);
+      const Slices slices = sum_slices(shape, type, r.data(), type, c.data());
+      for (const Slicing& slicing : slices.slicings) {
+        const std::vector<SliceSums> expected = by_hand(shape, slicing.dim, widened(r), widened(c));
+        ASSERT_EQ(slices.of(slicing).size(), expected.size());
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          expect_near(slices.of(slicing)[i], expected[i]);
+        }
+      }
+    }
   }
 }
 

@@ -1,0 +1,34 @@
+// Memory of copied tensors on their way to the writer, kept for the next copy of the same size: a
+// step records tensors of few sizes over and over, and memory that comes from the system each time
+// costs page faults and zeroing.
+//
+// Thread-safety: call from any thread.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace ttrace {
+
+class ByteBuffers {
+ public:
+  // Of the process: copies are made where no session is at hand. Outlives every static object.
+  [[nodiscard]] static ByteBuffers& of_process();
+
+  // `size` bytes of any value.
+  [[nodiscard]] std::vector<std::byte> take(std::size_t size);
+  void give_back(std::vector<std::byte> buffer);
+  // Frees what is kept.
+  void clear();
+  // Bytes that are kept.
+  [[nodiscard]] std::size_t kept() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<std::size_t, std::vector<std::vector<std::byte>>> kept_;  // by size
+  std::size_t kept_bytes_ = 0;
+};
+
+}  // namespace ttrace

@@ -1,0 +1,45 @@
+// The instruction sets that loops over elements are compiled for, and which of them to run.
+//
+// A loop is written once as an always_inline function and called from one function per set:
+//
+//   TTRACE_AVX2 void add_avx2(...) { add(...); }
+//
+// so that no inline function of a header is compiled for a processor that may not be there.
+//
+// Thread-safety: a free function without shared state.
+#pragma once
+
+#include <ttrace/export.h>
+
+#include <cstdint>
+
+#if defined(__x86_64__)
+#define TTRACE_AVX2 [[gnu::target("avx2")]]
+#define TTRACE_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]]
+#else
+#define TTRACE_AVX2
+#define TTRACE_AVX512
+#endif
+
+namespace ttrace {
+
+enum class InstructionSet : std::uint8_t { kBaseline, kAvx2, kAvx512 };  // slowest first
+
+// The fastest that this processor has.
+[[nodiscard]] TTRACE_API InstructionSet best_instruction_set();
+
+// Of functions that do the same, the one for the fastest set.
+template <class Function>
+[[nodiscard]] Function* fastest(Function* baseline, Function* avx2, Function* avx512) {
+  switch (best_instruction_set()) {
+    case InstructionSet::kAvx512:
+      return avx512;
+    case InstructionSet::kAvx2:
+      return avx2;
+    case InstructionSet::kBaseline:
+      break;
+  }
+  return baseline;
+}
+
+}  // namespace ttrace
