@@ -3,9 +3,9 @@
     ttrace check --reference "python train.py" \\
                  --candidate "torchrun --nproc-per-node 4 train.py --fsdp --tp 2 --sp"
 
---fsdp (FSDP2), --hsdp (FSDP2 in two groups that replicate each other), --ddp and --tp N go together; what --tp
-leaves of the ranks is data-parallel. --pp splits the layers into as many stages as there are ranks, with 1F1B.
-All runs see the same batches.
+--fsdp (FSDP2), --hsdp (FSDP2 in two groups that replicate each other), --ddp and --tp N go together; what
+--tp leaves of the ranks is data-parallel. --pp splits the layers into as many stages as there are ranks, with
+1F1B. All runs see the same batches.
 """
 
 from __future__ import annotations

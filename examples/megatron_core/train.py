@@ -115,7 +115,8 @@ def configuration() -> TransformerConfig:
             overlap_p2p_comm=True,
             batch_p2p_comm=False,
         )
-    return TransformerConfig(
+    return call_with_known(
+        TransformerConfig,
         num_layers=ARGS.layers,
         hidden_size=ARGS.hidden,
         num_attention_heads=4,

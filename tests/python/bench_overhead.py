@@ -3,7 +3,8 @@
     python tests/python/bench_overhead.py [--kind plain|dtensor] [--hidden 64] [--pairs 60]
 
 Two copies of one model train in turn, one of them attached, so that a busy machine slows both. Times are CPU
-seconds of the training thread; a ratio is the median over pairs of steps, with its 95 % bootstrap interval.
+seconds of the training thread. Where the copies lie in memory makes a difference as well: a ratio is a median
+over pairs of steps in one process, and of several processes the median, with its 95 % bootstrap interval.
 
     inert     attached, without the variables of `ttrace check`
     untraced  a step of a traced process that is not traced itself
@@ -39,7 +40,8 @@ def arguments() -> argparse.Namespace:
     add("--hidden", type=int, default=64)
     add("--blocks", type=int, default=16)
     add("--rows", type=int, default=64)
-    add("--pairs", type=int, default=60)
+    add("--pairs", type=int, default=40)
+    add("--processes", type=int, default=8)
     add("--measure", choices=["inert", "traced"], help="in this process; the others are started by it")
     return parser.parse_args()
 
@@ -47,12 +49,8 @@ def arguments() -> argparse.Namespace:
 class Block(nn.Module):
     def __init__(self, hidden: int):
         super().__init__()
-        self.norm, self.up, self.down = (
-            nn.LayerNorm(hidden),
-            nn.Linear(hidden, hidden),
-            nn.Linear(hidden, hidden),
-        )
-        self.activation = nn.GELU()
+        self.norm, self.activation = nn.LayerNorm(hidden), nn.GELU()
+        self.up, self.down = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.down(self.activation(self.up(self.norm(x))))
@@ -157,14 +155,15 @@ def main() -> None:
     if args.measure:
         print(json.dumps(measure(args)))
         return
-    results = {**run(args, "inert"), **run(args, "traced")}
-    calls = results.pop("calls")
+    runs = [{**run(args, "inert"), **run(args, "traced")} for _ in range(args.processes)]
+    calls = runs[0]["calls"]
     print(f"{args.kind}, hidden {args.hidden}, {args.rows} rows: {calls} calls of modules a step")
     print("| steps | over plain | 95 % | us a call |\n|---|---|---|---|")
     for name in ("inert", "untraced", "traced"):
-        ratios = [attached / plain for plain, attached in results[name]]
+        ratios = [statistics.median(attached / plain for plain, attached in each[name]) for each in runs]
+        more = [statistics.median(attached - plain for plain, attached in each[name]) for each in runs]
         low, high = interval(ratios)
-        per_call = statistics.median(attached - plain for plain, attached in results[name]) / calls * 1e6
+        per_call = statistics.median(more) / calls * 1e6
         print(f"| {name} | {statistics.median(ratios):.3f} | {low:.3f}, {high:.3f} | {per_call:.2f} |")
 
 

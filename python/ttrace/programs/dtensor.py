@@ -101,6 +101,8 @@ class DTensorProgram(PlainProgram):
         if self.layout.size("dp") > 1 and not self.batch_axes:
             self.batch_axes = ["dp"]  # DistributedDataParallel over parallel modules
         self._known: WeakIdKeyDictionary = WeakIdKeyDictionary()  # dims of activations that are alive
+        # What was said of a call with tensors of these shapes and layouts.
+        self._answers: dict[tuple, tuple[Cuts, Dims]] = {}
         self._parameters = [
             self._parameter(canonical(name), parameter) for name, parameter in self.model.named_parameters()
         ]
@@ -227,8 +229,6 @@ class DTensorProgram(PlainProgram):
         super().step_begins(tracer)
         self._by_local_shape: dict[tuple[int, ...], Cuts] = {}  # of the latest activation
         self._inputs: dict[str, dict[int, tuple[tuple[int, ...], Cuts]]] = {}
-        # What was said of a call with tensors of these shapes and layouts.
-        self._answers: dict[tuple, tuple[Cuts, Dims]] = {}
 
     def gradient_scale(self) -> float:
         ranks = 1
