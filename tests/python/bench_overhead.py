@@ -4,7 +4,8 @@
 
 Two copies of one model train in turn, one of them attached, so that a busy machine slows both. Times are CPU
 seconds of the training thread. Where the copies lie in memory makes a difference as well: a ratio is a median
-over pairs of steps in one process, and of several processes the median, with its 95 % bootstrap interval.
+over pairs of steps in one process, and of several processes the median, with its 95 % bootstrap interval; in
+half of them the attached copy is built first.
 
     inert     attached, without the variables of `ttrace check`
     untraced  a step of a traced process that is not traced itself
@@ -42,7 +43,8 @@ def arguments() -> argparse.Namespace:
     add("--rows", type=int, default=64)
     add("--pairs", type=int, default=40)
     add("--processes", type=int, default=8)
-    add("--measure", choices=["inert", "traced"], help="in this process; the others are started by it")
+    add("--measure", choices=["inert", "traced"], help="in this process: what the others are started with")
+    add("--attached-first", action="store_true", help="which copy is built first, with --measure")
     return parser.parse_args()
 
 
@@ -115,8 +117,11 @@ def measure(args: argparse.Namespace) -> dict[str, object]:
         torch.distributed.init_process_group(
             "gloo", rank=0, world_size=1, store=torch.distributed.HashStore()
         )
-    plain, _ = step_of(args, False)
-    attached, tracer = step_of(args, True)
+    (plain, _), (attached, tracer) = (
+        reversed([step_of(args, True), step_of(args, False)])
+        if args.attached_first
+        else (step_of(args, False), step_of(args, True))
+    )
     if args.measure == "inert":
         return {"inert": in_turn(plain, attached, args.pairs)}
     alone = [plain() for _ in range(WARM_UP + TRACED_STEPS)][WARM_UP:]
@@ -137,10 +142,12 @@ def interval(values: list[float]) -> tuple[float, float]:
     return medians[25], medians[974]
 
 
-def run(args: argparse.Namespace, which: str) -> dict:
+def run(number: int, which: str) -> dict:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TTRACE_")}
     environment["OMP_NUM_THREADS"] = "1"
     command = [sys.executable, __file__, *sys.argv[1:], "--measure", which]
+    if number % 2:
+        command.append("--attached-first")
     with tempfile.TemporaryDirectory(prefix="ttrace-bench-") as folder:
         if which == "traced":
             environment.update(
@@ -155,7 +162,7 @@ def main() -> None:
     if args.measure:
         print(json.dumps(measure(args)))
         return
-    runs = [{**run(args, "inert"), **run(args, "traced")} for _ in range(args.processes)]
+    runs = [{**run(number, "inert"), **run(number, "traced")} for number in range(args.processes)]
     calls = runs[0]["calls"]
     print(f"{args.kind}, hidden {args.hidden}, {args.rows} rows: {calls} calls of modules a step")
     print("| steps | over plain | 95 % | us a call |\n|---|---|---|---|")

@@ -467,11 +467,11 @@ def _distributed(optimizer: Any) -> set[int]:
 
 def _gathering_groups(wrapped: Any) -> Iterator[tuple[Any, list[torch.nn.Parameter]]]:
     """Groups of buckets that DistributedDataParallel gathers in the next forward, and what is in them."""
-    config = getattr(wrapped, "ddp_config", None)
-    if not (getattr(config, "use_distributed_optimizer", False) and config.overlap_param_gather):
+    config: Any = getattr(wrapped, "ddp_config", None)
+    if config is None or not (config.use_distributed_optimizer and config.overlap_param_gather):
         return
     groups: dict[int, tuple[Any, list[torch.nn.Parameter]]] = {}
-    for parameter, group in wrapped.param_to_bucket_group.items():
+    for parameter, group in getattr(wrapped, "param_to_bucket_group", {}).items():
         groups.setdefault(id(group), (group, []))[1].append(parameter)
     yield from groups.values()
 

@@ -60,12 +60,11 @@ class _Routing(TorchFunctionMode):
         self._follow = follow
         self._unmasked: torch.Tensor | None = None  # scores before experts of other groups are left out
         self._group_margins: torch.Tensor | None = None
-        self._own: torch.Tensor | None = None  # choices [tokens, k]
-        self._followed: torch.Tensor | None = None
+        self._chosen: tuple[torch.Tensor, torch.Tensor] | None = None  # own and followed choices [tokens, k]
 
     @property
     def has_chosen(self) -> bool:
-        return self._own is not None
+        return self._chosen is not None
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
@@ -84,7 +83,7 @@ class _Routing(TorchFunctionMode):
         if not self._is_of_experts(scores) or indices.shape[1] != self._count:
             self._group_margins = _margins(scores, indices.shape[1])
             return result
-        chosen = self._choose(scores, indices) if self._own is None else self._choose_again(indices)
+        chosen = self._choose_again(*self._chosen, indices) if self._chosen else self._choose(scores, indices)
         if chosen is indices:
             return result
         return (scores if self._unmasked is None else self._unmasked).gather(1, chosen), chosen
@@ -98,15 +97,17 @@ class _Routing(TorchFunctionMode):
             margins = torch.minimum(margins, self._group_margins)
         choices = indices.reshape(*self._tokens, self._count)
         followed = self._follow(choices, margins.reshape(self._tokens)).reshape(indices.shape)
-        self._own = indices
-        self._followed = indices if torch.equal(followed, indices) else followed
-        return self._followed
+        if torch.equal(followed, indices):
+            followed = indices
+        self._chosen = (indices, followed)
+        return followed
 
-    def _choose_again(self, indices: torch.Tensor) -> torch.Tensor:
-        if self._followed is self._own:
+    @staticmethod
+    def _choose_again(own: torch.Tensor, followed: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        if followed is own:
             return indices
-        is_same = (indices.sort(1)[0] == self._own.sort(1)[0]).all(1, keepdim=True)
-        return torch.where(is_same, self._followed, indices)
+        is_same = (indices.sort(1)[0] == own.sort(1)[0]).all(1, keepdim=True)
+        return torch.where(is_same, followed, indices)
 
 
 def _margins(scores: torch.Tensor, count: int) -> torch.Tensor:
