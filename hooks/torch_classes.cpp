@@ -169,7 +169,11 @@ struct SessionObject : torch::CustomClassHolder {
   Session session;
 };
 
-// Scopes of this thread; nothing happens outside of traced steps.
+// What is done with the scopes of this thread; nothing outside of traced steps. Methods of an
+// object that has no state: a call of one costs less than a look-up of an operator by name, and
+// operators would be seen by the observer.
+struct ScopesObject : torch::CustomClassHolder {};
+
 std::int64_t enter(const std::string& path) {
   auto& scopes = open_scopes();
   scopes.push_back(std::make_unique<Scope>(ModulePath{path}));
@@ -199,9 +203,34 @@ Rows rows_of(const at::Tensor& index, std::int64_t size, std::int64_t dim, bool 
   return rows;
 }
 
-// Methods that need no state, as one object: a call of a method costs less than a look-up of an
-// operator by name, and operators would be seen by the observer.
-struct ScopesObject : torch::CustomClassHolder {};
+// Methods of the innermost scope, as functions of what TorchScript can pass.
+auto hand_on(at::Tensor (Scope::*method)(const at::Tensor&, int)) {
+  return [method](
+             const c10::intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
+    return (innermost().*method)(tensor, static_cast<int>(slot));
+  };
+}
+
+auto hand_on_rows(at::Tensor (Scope::*method)(const at::Tensor&, const Rows&, int)) {
+  return [method](const c10::intrusive_ptr<ScopesObject>&,
+                  const at::Tensor& tensor,
+                  std::int64_t slot,
+                  const at::Tensor& index,
+                  std::int64_t size,
+                  std::int64_t dim,
+                  bool sparse) {
+    return (innermost().*method)(tensor, rows_of(index, size, dim, sparse), static_cast<int>(slot));
+  };
+}
+
+auto record_local(std::int64_t (Scope::*method)(const at::Tensor&, int, bool)) {
+  return [method](const c10::intrusive_ptr<ScopesObject>&,
+                  const at::Tensor& local,
+                  std::int64_t slot,
+                  bool has_gradient) {
+    return (innermost().*method)(local, static_cast<int>(slot), has_gradient);
+  };
+}
 
 TORCH_LIBRARY(ttrace, library) {
   using c10::intrusive_ptr;
@@ -290,50 +319,12 @@ TORCH_LIBRARY(ttrace, library) {
       .def("enter",
            [](const intrusive_ptr<ScopesObject>&, const std::string& path) { return enter(path); })
       .def("leave", [](const intrusive_ptr<ScopesObject>&, std::int64_t depth) { leave(depth); })
-      .def("input",
-           [](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
-             return innermost().in(tensor, static_cast<int>(slot));
-           })
-      .def("output",
-           [](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
-             return innermost().out(tensor, static_cast<int>(slot));
-           })
-      .def("input_rows",
-           [](const intrusive_ptr<ScopesObject>&,
-              const at::Tensor& tensor,
-              std::int64_t slot,
-              const at::Tensor& index,
-              std::int64_t size,
-              std::int64_t dim,
-              bool sparse) {
-             return innermost().in(
-                 tensor, rows_of(index, size, dim, sparse), static_cast<int>(slot));
-           })
-      .def("output_rows",
-           [](const intrusive_ptr<ScopesObject>&,
-              const at::Tensor& tensor,
-              std::int64_t slot,
-              const at::Tensor& index,
-              std::int64_t size,
-              std::int64_t dim,
-              bool sparse) {
-             return innermost().out(
-                 tensor, rows_of(index, size, dim, sparse), static_cast<int>(slot));
-           })
-      .def("input_local",
-           [](const intrusive_ptr<ScopesObject>&,
-              const at::Tensor& local,
-              std::int64_t slot,
-              bool has_gradient) {
-             return innermost().in_local(local, static_cast<int>(slot), has_gradient);
-           })
-      .def("output_local",
-           [](const intrusive_ptr<ScopesObject>&,
-              const at::Tensor& local,
-              std::int64_t slot,
-              bool has_gradient) {
-             return innermost().out_local(local, static_cast<int>(slot), has_gradient);
-           })
+      .def("input", hand_on(&Scope::in))
+      .def("output", hand_on(&Scope::out))
+      .def("input_rows", hand_on_rows(&Scope::in))
+      .def("output_rows", hand_on_rows(&Scope::out))
+      .def("input_local", record_local(&Scope::in_local))
+      .def("output_local", record_local(&Scope::out_local))
       .def("local_gradient",
            [](const intrusive_ptr<ScopesObject>&,
               std::int64_t expected,

@@ -3,8 +3,9 @@
     ttrace check --reference "python train.py" \\
                  --candidate "torchrun --nproc-per-node 4 train.py --fsdp --tp 2 --sp"
 
---fsdp (FSDP2), --ddp and --tp N go together; what --tp leaves of the ranks is data-parallel. --pp splits the
-layers into as many stages as there are ranks, with 1F1B. All runs see the same batches.
+--fsdp (FSDP2), --hsdp (FSDP2 in two groups that replicate each other), --ddp and --tp N go together; what
+--tp leaves of the ranks is data-parallel. --pp splits the layers into as many stages as there are ranks, with
+1F1B. All runs see the same batches.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--fsdp", action="store_true")
+    add("--hsdp", action="store_true", help="FSDP2 in two groups of ranks that replicate each other")
     add("--ddp", action="store_true")
     add("--tp", type=int, default=1)
     add("--sp", action="store_true", help="sequence parallelism over --tp")
@@ -132,6 +134,12 @@ def tensor_parallel(model: Transformer, mesh: DeviceMesh, sequence: bool) -> Non
         parallelize_module(block, mesh, layer)
 
 
+def data_parallel_mesh(mesh: DeviceMesh) -> DeviceMesh:
+    """Without tensor parallelism: one dimension, or those of HSDP."""
+    names = tuple(name for name in mesh.mesh_dim_names if name != "tp")
+    return mesh[names if len(names) > 1 else names[0]]
+
+
 def keep_stage(model: Transformer, stage: int, stages: int) -> None:
     for number in range(LAYERS):
         if number * stages // LAYERS != stage:
@@ -150,19 +158,20 @@ def train(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     kind = TYPES[ttrace.precision(args.precision)]  # ttrace: a check in higher precision asks for its own
     model = Transformer().to(args.device, kind)
-    is_parallel = args.fsdp or args.ddp or args.pp or args.tp > 1
+    is_sharded = args.fsdp or args.hsdp
+    is_parallel = is_sharded or args.ddp or args.pp or args.tp > 1
     rank = ranks = shard = shards = 0
     if is_parallel:
         dist.init_process_group("nccl" if args.device == "cuda" else "gloo")
         rank, ranks = dist.get_rank(), dist.get_world_size()
-        mesh = init_device_mesh(args.device, (ranks // args.tp, args.tp), mesh_dim_names=("dp", "tp"))
-        shard, shards = mesh.get_local_rank("dp"), mesh["dp"].size()
+        shard, shards = rank // args.tp, ranks // args.tp
+        sizes = {"replicate": 2, "shard": shards // 2} if args.hsdp else {"dp": shards}
+        mesh = init_device_mesh(args.device, (*sizes.values(), args.tp), mesh_dim_names=(*sizes, "tp"))
     if args.tp > 1:
         tensor_parallel(model, mesh["tp"], args.sp)
-    if args.fsdp:
-        for block in model.layers.values():
-            fully_shard(block, mesh=mesh["dp"])
-        fully_shard(model, mesh=mesh["dp"])
+    if is_sharded:
+        for module in (*model.layers.values(), model):
+            fully_shard(module, mesh=data_parallel_mesh(mesh))
     traced = stage = None
     if args.pp:
         keep_stage(model, rank, ranks)

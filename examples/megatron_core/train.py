@@ -80,12 +80,11 @@ TYPE = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16}[PREC
 
 
 def start_ranks() -> None:
-    os.environ.setdefault("MASTER_ADDR", "localhost")
-    os.environ.setdefault("MASTER_PORT", "29511")
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if ARGS.device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-    torch.distributed.init_process_group(ARGS.backend, rank=rank, world_size=world)
+    alone = None if "RANK" in os.environ else torch.distributed.HashStore()  # needs no port
+    torch.distributed.init_process_group(ARGS.backend, rank=rank, world_size=world, store=alone)
     options = {"expert_model_parallel_size": ARGS.ep} if ARGS.ep > 1 else {}
     parallel_state.initialize_model_parallel(ARGS.tp, ARGS.pp, ARGS.vpp if ARGS.vpp > 1 else None, **options)
     tensor_parallel.model_parallel_cuda_manual_seed(ARGS.seed)
@@ -116,7 +115,8 @@ def configuration() -> TransformerConfig:
             overlap_p2p_comm=True,
             batch_p2p_comm=False,
         )
-    return TransformerConfig(
+    return call_with_known(
+        TransformerConfig,
         num_layers=ARGS.layers,
         hidden_size=ARGS.hidden,
         num_attention_heads=4,

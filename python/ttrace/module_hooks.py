@@ -12,16 +12,20 @@ those hooks are shown to it as well.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
+from torch.utils.hooks import RemovableHandle
 
 from .program import Dims, Program, Rows, Site, Untraced
 from .trees import map_tensors, tensors_of
+
+if TYPE_CHECKING:
+    from .tracer import Tracer
 
 _FIELDS = {"output": ("value", "grad"), "input": ("inputs", "input_grads")}
 
@@ -44,31 +48,47 @@ class _Call:
 
 
 class ModuleHooks:
-    """Installed once; does nothing while `enabled` is false."""
+    """There only while a step is traced: other steps run as without them."""
 
-    def __init__(self, program: Program, scopes: Any, derive: Callable[[str, str, int, str], None]):
-        self.enabled = False
-        self.calls = 0  # of modules, while enabled
+    def __init__(
+        self,
+        program: Program,
+        sites: Sequence[Site],
+        scopes: Any,
+        derive: Callable[[str, str, int, str], None],
+    ):
+        self.calls = 0  # of modules
         self._program = program
+        self._sites = sites
         self._scopes = scopes
         self._derive = derive
         self._open = threading.local()
         self._placed: dict[tuple[str, str, int], Dims] = {}
+        self._installed: list[RemovableHandle] = []
 
-    def install(self, sites: list[Site]) -> None:
+    def install(self, tracer: Tracer) -> None:
         inner = self._program.looks_inside
-        for site in sites:
-            hook = site.module.register_forward_pre_hook
-            hook(self._before(site), with_kwargs=True, prepend=True)
+        keep = self._installed.append
+        for site in self._sites:
+            before, after = site.module.register_forward_pre_hook, site.module.register_forward_hook
+            keep(before(self._before(site), with_kwargs=True, prepend=True))
             if inner:
-                hook(self._converted(site), with_kwargs=True)
-                site.module.register_forward_hook(self._returned(), prepend=True)
+                keep(before(self._converted(site), with_kwargs=True))
+                keep(after(self._returned(), prepend=True))
             # Called as well where the forward throws, be it only to stop a recomputation early.
-            site.module.register_forward_hook(self._after(site), with_kwargs=True, always_call=True)
+            keep(after(self._after(site), with_kwargs=True, always_call=True))
+        self._installed.extend(self._program.hook_models(tracer))
 
-    def reset(self) -> None:
-        """Between steps: nothing is open."""
+    def remove(self) -> None:
+        """Nothing is open any more, whatever has thrown."""
+        for handle in self._installed:
+            handle.remove()
+        self._installed.clear()
         self._open = threading.local()
+
+    def routing(self, choices: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
+        """Of the innermost module that is running; returns the choices to go on with."""
+        return self._scopes.routing(choices, margins) if self._calls() else choices
 
     def _calls(self) -> list[_Call]:
         if not hasattr(self._open, "calls"):
@@ -78,8 +98,6 @@ class ModuleHooks:
     def _before(self, site: Site) -> Callable[..., Any]:
         def before(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
             del module
-            if not self.enabled:
-                return None
             self.calls += 1
             self._calls().append(_Call(self._scopes.enter(site.path)))
             if self._program.looks_inside:
@@ -93,7 +111,7 @@ class ModuleHooks:
     def _converted(self, site: Site) -> Callable[..., Any]:
         def converted(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
             del module
-            if self.enabled and self._calls():
+            if self._calls():
                 call = self._calls()[-1]
                 self._hand_on(site, "input", call.given, (args, kwargs))
                 call.given = None
@@ -103,7 +121,7 @@ class ModuleHooks:
     def _returned(self) -> Callable[..., Any]:
         def returned(module: torch.nn.Module, args: tuple, output: Any) -> None:
             del module, args
-            if self.enabled and self._calls():
+            if self._calls():
                 self._calls()[-1].raw = output
 
         return returned
@@ -111,7 +129,7 @@ class ModuleHooks:
     def _after(self, site: Site) -> Callable[..., Any]:
         def after(module: torch.nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
             del module, args, kwargs
-            if not self.enabled or not self._calls():
+            if not self._calls():
                 return None
             call = self._calls().pop()
             try:

@@ -11,12 +11,13 @@ Dims are strings of the grammar of docs/trace_format.md, such as ``"s[sp] b h"``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from .layout import Layout
 
@@ -143,10 +144,20 @@ class Program(ABC):
 
     @abstractmethod
     def watch(self, tracer: Tracer) -> None:
-        """Has the tracer told when a micro-batch begins and when gradients and parameters are final."""
+        """Has the tracer told when gradients and parameters are final."""
+
+    @abstractmethod
+    def hook_models(self, tracer: Tracer) -> Iterator[RemovableHandle]:
+        """Hooks that tell the tracer when a micro-batch begins, and what a whole model gives. They are there
+        while a step is traced, outside of those of modules."""
 
     def refresh_masters(self) -> None:
         """The parameters were changed in place: what the optimizer has copied of them is stale."""
+
+    def gathered_later(self) -> list[str]:
+        """Paths of parameters that are not whole when a step begins: `Tracer.parameters_gathered` names
+        them when they are."""
+        return []
 
     def step_begins(self, tracer: Tracer) -> None:
         """A traced step begins."""

@@ -120,9 +120,17 @@ class Tracer:
         if self._current is not None:
             self._current.received(path, tensor, slot)
 
+    def routing(self, choices: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
+        """Of the module that is running: see Scope::routing() in <ttrace/scope.h>."""
+        return self._hooks.routing(choices, margins)
+
     def scalar(self, name: str, value: float) -> None:
         if self._step is not None:
             self._step.scalar(name, float(value))
+
+    def parameters_gathered(self, paths: Sequence[str]) -> None:
+        """Of Program.gathered_later(): these are whole now."""
+        self._step.parameters_gathered(list(paths))
 
     def gradients_reduced(self, gradients: Sequence[Gradient]) -> None:
         """All gradients of the step are accumulated and reduced, and not clipped."""
@@ -174,18 +182,17 @@ class Tracer:
         )
         if self._session.load_parameters():
             program.refresh_masters()
-        self._hooks = ModuleHooks(program, torch.classes.ttrace.Scopes(), self._session.derive)
-        self._hooks.install(sites)
+        self._hooks = ModuleHooks(program, sites, torch.classes.ttrace.Scopes(), self._session.derive)
         program.watch(self)
 
     # --- steps -------------------------------------------------------------------------------------
 
     def _begin(self, iteration: int) -> bool:
-        step = self._session.step(iteration, [])
+        step = self._session.step(iteration, self._program.gathered_later())
         if not step.traced():
             return False
         self._step = step
-        self._hooks.enabled = True
+        self._hooks.install(self)
         self._program.step_begins(self)
         return True
 
@@ -194,8 +201,7 @@ class Tracer:
             if failure is None:
                 self._program.step_ends(self)
         finally:
-            self._hooks.enabled = False
-            self._hooks.reset()
+            self._hooks.remove()
             for microbatch in self._microbatches.values():
                 microbatch.end()
             self._microbatches.clear()

@@ -188,6 +188,67 @@ TEST(Capture, ScopeAroundChildrenLeavesThemTheirOutputs) {
                           "s0/m0/output/layer/0"));
 }
 
+TEST(Capture, ScopeOfAModuleThatIsNoObjectIsNamedByItsPath) {
+  const Holder root;
+  const at::Tensor x = random_tensor({2, 3}, 1);
+  const at::Tensor y = random_tensor({2, 3}, 2);
+  const Captured captured = trace_microbatch(root, [&] {
+    Scope outer(ModulePath{"blocks.0"});
+    EXPECT_SAME(outer.in(x), x);
+    {
+      Scope inner(ModulePath{"blocks.0.mlp"});
+      EXPECT_SAME(inner.out(y, 1), y);
+    }
+    EXPECT_SAME(outer.out(y), y);
+  });
+  EXPECT_THAT(
+      captured.ids_with("/m0/"),
+      ElementsAre(
+          "s0/m0/input/blocks.0/0", "s0/m0/output/blocks.0.mlp/1", "s0/m0/output/blocks.0/0"));
+  EXPECT_SAME(captured.tensor("s0/m0/output/blocks.0.mlp/1"), y);
+}
+
+TEST(Capture, PartOfATensorThatOnlyWrapsItIsRecordedAndItsGradientWhenItArrives) {
+  const Holder root;
+  const at::Tensor input = random_tensor({2, 3}, 1);
+  const at::Tensor output = random_tensor({2, 3}, 2);
+  const at::Tensor gradient = random_tensor({2, 3}, 3);
+  const Captured captured = trace_microbatch(root, [&] {
+    Scope scope(ModulePath{"fc"});
+    const std::int64_t of_input = scope.in_local(input, 0, /*has_gradient=*/true);
+    const std::int64_t of_output = scope.out_local(output, 0, /*has_gradient=*/true);
+    EXPECT_EQ(scope.out_local(output, 1, /*has_gradient=*/false), Scope::kNoGradient);
+    EXPECT_NE(of_input, Scope::kNoGradient);
+    Scope::local_gradient(of_output, gradient);
+    Scope::local_gradient(of_input, gradient * 2);
+    Scope::local_gradient(Scope::kNoGradient, gradient);
+    Scope::local_gradient(of_output + 100, gradient);
+  });
+  EXPECT_THAT(captured.ids_with("/m0/"),
+              ElementsAre("s0/m0/input/fc/0",
+                          "s0/m0/output/fc/0",
+                          "s0/m0/output/fc/1",
+                          "s0/m0/grad_output/fc/0",
+                          "s0/m0/grad_input/fc/0"));
+  EXPECT_SAME(captured.tensor("s0/m0/grad_output/fc/0"), gradient);
+  EXPECT_SAME(captured.tensor("s0/m0/grad_input/fc/0"), gradient * 2);
+}
+
+TEST(Capture, PartThatATracedModuleMadeIsNoInputOfTheNext) {
+  const Holder root;
+  const at::Tensor part = random_tensor({2, 3});
+  const Captured captured = trace_microbatch(root, [&] {
+    {
+      Scope first(ModulePath{"first"});
+      static_cast<void>(first.out_local(part, 0, /*has_gradient=*/false));
+    }
+    Scope second(ModulePath{"second"});
+    EXPECT_EQ(second.in_local(part, 0, /*has_gradient=*/true), Scope::kNoGradient);
+  });
+  EXPECT_THAT(captured.ids_with("/m0/"), ElementsAre("s0/m0/output/first/0"));
+  EXPECT_THAT(captured.edges(), ElementsAre("s0/m0/input/second/0 <- s0/m0/output/first/0"));
+}
+
 TEST(Capture, SecondCallOfAModuleIsNumbered) {
   Holder root;
   auto fc = root.add("fc", torch::nn::Linear(4, 4));

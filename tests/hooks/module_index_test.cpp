@@ -40,5 +40,15 @@ TEST(ModuleIndex, LeavesHaveNoModuleBelow) {
   EXPECT_TRUE(index().is_leaf("mlp.core"));
 }
 
+TEST(ModuleIndex, ModulesThatAreNoObjectsAreKnownByTheirPaths) {
+  const ModuleIndex modules({{"mlp", nullptr}, {"mlp.fc1", nullptr}, {"norm", module(kPlaces[0])}});
+  EXPECT_FALSE(modules.is_object("mlp"));
+  EXPECT_FALSE(modules.is_object("mlp.fc1"));
+  EXPECT_TRUE(modules.is_object("norm"));
+  EXPECT_FALSE(modules.is_leaf("mlp"));
+  EXPECT_TRUE(modules.is_leaf("mlp.fc1"));
+  EXPECT_THROW(static_cast<void>(modules.path_of(nullptr, "")), UsageError);
+}
+
 }  // namespace
 }  // namespace ttrace

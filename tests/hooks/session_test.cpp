@@ -301,6 +301,25 @@ TEST(Session, ExceptionOfTheProgramMarksTheStepFailed) {
               HasSubstr("training program threw"));
 }
 
+TEST(Session, StepThatAProgramGivesUpIsMarkedFailedWithItsReason) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(reference_pass(directory.path()));
+  Model model;
+  auto session = Session::from_environment();
+  session.attach(model, Layout(), Annotations());
+  {
+    auto step = session.step(0);
+    EXPECT_TRUE(step.traced());
+    step.fail("no data left");
+  }
+  EXPECT_THAT(text_of(directory / "step000000/rank00000.failed"), HasSubstr("no data left"));
+  EXPECT_FALSE(std::filesystem::exists(step0(directory)));
+  auto later = session.step(1);  // TTRACE_STEPS is 0:1
+  EXPECT_FALSE(later.traced());
+  later.fail("not traced");
+  EXPECT_FALSE(std::filesystem::exists(directory / "step000001"));
+}
+
 TEST(Session, UnwritableDirectoryFailsTheStepOnly) {
   const TemporaryDirectory directory;
   std::ofstream(directory / "step000000") << "a file where the folder should be";

@@ -37,12 +37,39 @@ def _fsdp_gradients_summed() -> None:
     def summed(own):
         def shard(module, **options):
             module = own(module, **options)
-            module.set_reduce_scatter_divide_factor(1.0)
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # Gloo has no sum of products
             return module
 
         return shard
 
     _replace(train, "fully_shard", summed)
+
+
+def _hsdp_replicas_not_reduced() -> None:
+    """As a program that accumulates gradients leaves it before all but the last micro-batch."""
+    import train
+
+    def local(own):
+        def shard(module, **options):
+            module = own(module, **options)
+            module.set_requires_all_reduce(False)
+            return module
+
+        return shard
+
+    _replace(train, "fully_shard", local)
+
+
+def _ddp_never_synchronises() -> None:
+    def unsynchronised(own):
+        def forward(self, *args, **kwargs):
+            with self.no_sync():
+                return own(self, *args, **kwargs)
+
+        return forward
+
+    _replace(torch.nn.parallel.DistributedDataParallel, "forward", unsynchronised)
 
 
 def _ddp_leaves_out_a_parameter() -> None:
@@ -99,6 +126,20 @@ def _norm_gradients_not_summed() -> None:
     _replace(train.torch.optim.AdamW, "__init__", unreduced)
 
 
+def _norm_left_out_of_the_plan() -> None:
+    import train
+
+    def incomplete(own):
+        def parallelize(module, mesh, plan):
+            if not hasattr(module, "layers"):
+                plan = {name: style for name, style in plan.items() if name != "ffn_norm"}
+            return own(module, mesh, plan)
+
+        return parallelize
+
+    _replace(train, "parallelize_module", incomplete)
+
+
 def _stage_gradients_not_scaled() -> None:
     import train
 
@@ -142,6 +183,20 @@ BUGS: dict[str, Bug] = {
         r"main_grad/",
         _fsdp_gradients_summed,
     ),
+    "hsdp-replicas-not-reduced": Bug(
+        "HSDP reduces gradients within a group that shards, and not over its replicas",
+        4,
+        "--hsdp",
+        r"main_grad/",
+        _hsdp_replicas_not_reduced,
+    ),
+    "ddp-never-synchronises": Bug(
+        "DDP's no_sync is left on for the last micro-batch",
+        2,
+        "--ddp",
+        r"main_grad/",
+        _ddp_never_synchronises,
+    ),
     "ddp-leaves-out-a-parameter": Bug(
         "DDP does not reduce one parameter's gradient",
         2,
@@ -162,6 +217,13 @@ BUGS: dict[str, Bug] = {
         "--tp 2 --sp",
         r"main_grad/.*norm",
         _norm_gradients_not_summed,
+    ),
+    "norm-left-out-of-the-plan": Bug(
+        "a norm's weight stays a plain tensor, whose gradient nobody reduces over parts of the sequence",
+        2,
+        "--tp 2 --sp",
+        r"main_grad/layers\.\d\.ffn_norm\.",
+        _norm_left_out_of_the_plan,
     ),
     "stage-gradients-not-scaled": Bug(
         "gradients of all micro-batches are not divided by their number",

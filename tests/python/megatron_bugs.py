@@ -90,6 +90,18 @@ def _expert_gradients_not_scaled() -> None:
     _scaled_by_one("expert_parallel_buffers", "expert_parallel_bucket_groups")
 
 
+def _tokens_sent_to_their_neighbours_experts() -> None:
+    from megatron.core.transformer.moe.router import TopKRouter
+
+    def shifted(own):
+        def routing(self, logits, *args, **kwargs):
+            return own(self, logits.roll(1, 0) if self.layer_number == 2 else logits, *args, **kwargs)
+
+        return routing
+
+    _replace(TopKRouter, "routing", shifted)
+
+
 def _gradients_kept_between_steps() -> None:
     import megatron.core.distributed.distributed_data_parallel as module
 
@@ -425,6 +437,14 @@ BUGS: dict[str, Bug] = {
         "--tp 2",
         r"grad_output/",
         apply=_loss_not_divided_by_microbatches,
+    ),
+    "tokens-sent-to-their-neighbours-experts": Bug(
+        "layer 1's router chooses by the scores of the token before",
+        2,
+        "--ep 2",
+        r"(routing|output)/decoder\.layers\.1\.mlp\.router/",
+        "--experts 4",
+        _tokens_sent_to_their_neighbours_experts,
     ),
     "auxiliary-loss-scale-dropped": Bug(
         "the auxiliary loss is four times as large as it should be",

@@ -86,6 +86,35 @@ with tracer.step(0):
     assert not (tmp_path / "step000000" / "rank00000.h5").exists()
 
 
+def test_modules_have_hooks_only_while_a_step_is_traced(tmp_path):
+    code = """
+model = nn.Sequential(nn.Linear(2, 2), torch.compile(nn.Linear(2, 2), backend="eager"))
+tracer = ttrace.attach(model)
+def hooks():
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+def run(number, raises=False):
+    try:
+        with tracer.step(number):
+            model(torch.ones(1, 2))
+            counts.append(hooks())
+            if raises:
+                raise KeyError
+    except KeyError:
+        pass
+    counts.append(hooks())
+counts = [hooks()]
+run(0)
+run(1)
+run(2, raises=True)
+assert counts[0] == counts[1] == counts[2] == counts[4] == counts[6] == 0, counts
+assert counts[3] > 6 and counts[5] == counts[3], counts
+"""
+    result = run(code, tmp_path, TTRACE_STEPS="1:4")
+    assert result.returncode == 0, result.stderr
+    assert "1 is compiled: its inputs and outputs are traced" in result.stderr
+    assert (tmp_path / "step000001" / "rank00000.h5").exists()
+
+
 def test_a_loss_before_any_forward_is_an_error_that_says_so(tmp_path):
     result = run("with ttrace.attach(nn.Linear(2, 2)).step(0) as s:\n    s.loss(torch.ones(1))", tmp_path)
     assert "loss was recorded before the model's first forward in this step" in result.stderr

@@ -21,6 +21,8 @@ LAYOUTS = {
     "fsdp": (2, "--fsdp"),
     "tp": (2, "--tp 2"),
     "tp sp": (2, "--tp 2 --sp"),
+    "fsdp tp": (4, "--fsdp --tp 2"),
+    "hsdp": (4, "--hsdp"),
     "fsdp tp sp": (4, "--fsdp --tp 2 --sp"),
 }
 

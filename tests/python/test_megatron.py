@@ -20,10 +20,12 @@ LAYOUTS = {
     "dp2 distributed optimizer": (2, "--distributed-optimizer", ""),
     "tp2 dp2": (4, "--tp 2", ""),
     "tp2 pp2": (4, "--tp 2 --pp 2", ""),
+    "dp2 overlapped": (2, "--distributed-optimizer --overlap", ""),
     "ep2": (2, "--ep 2", "--experts 4"),
+    "tp2 sp ep2": (4, "--tp 2 --sp --ep 2", "--experts 4"),
     "full recompute": (2, "--tp 2 --recompute full", ""),
 }
-USUAL = [("f32", "pp2 vpp2"), ("bf16", "tp2 sp"), ("bf16", "dp2 distributed optimizer"), ("f32", "ep2")]
+USUAL = [("f32", "pp2 vpp2"), ("bf16", "tp2 sp"), ("bf16", "dp2 overlapped"), ("bf16", "ep2")]
 CASES = [
     pytest.param(precision, name, marks=[] if (precision, name) in USUAL else pytest.mark.full)
     for precision in ("f32", "bf16")
@@ -44,6 +46,9 @@ def test_clean_layouts_match_without_annotations(check, precision, name):
     print(name, precision, kinds)
     # Without experts' own parameters (their gradients mix micro-batches) everything has a counterpart.
     assert outcome.report["counts"]["missing_in_reference"] == 0
+    if common:
+        assert kinds.get("routing", 0) > 0
+        assert outcome.report["routing"]["illegal"] == 0
     for kind in ("param", "output", "input", "grad_output", "main_grad", "exp_avg"):
         assert kinds.get(kind, 0) > 0, kind
 

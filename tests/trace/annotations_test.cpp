@@ -77,6 +77,38 @@ TEST(Annotations, PatternsMatchWholeParts) {
   EXPECT_FALSE(path_matches("a.**.c.**.e", "a.c.d"));
 }
 
+TEST(Annotations, WhatAProgramDerivesHoldsWhereNoEntryRules) {
+  Annotations annotations = Annotations::parse(kText);
+  annotations.derive("decoder.layers.1.mlp", "inputs", 0, "never reached")
+      .derive("head", "value", 1, "s b[dp] v")
+      .derive("head", "grad", 1, "s b[dp] v[tp:partial]")
+      .derive("head", "routing", 0, "s b k");
+  EXPECT_EQ(found(annotations, Kind::kInput, "decoder.layers.1.mlp"), "s b h");
+  EXPECT_EQ(found(annotations, Kind::kOutput, "head", 1), "s b[dp] v");
+  EXPECT_EQ(found(annotations, Kind::kGradOutput, "head", 1), "s b[dp] v[tp:partial]");
+  EXPECT_EQ(found(annotations, Kind::kRouting, "head"), "s b k");
+  EXPECT_EQ(found(annotations, Kind::kOutput, "head"), "whole");
+  annotations.derive("head", "value", 1, "s b v");
+  EXPECT_EQ(found(annotations, Kind::kOutput, "head", 1), "s b v");
+}
+
+TEST(Annotations, WhatCannotBeDerivedIsNamed) {
+  const auto message = [](const std::string& path, const std::string& field, int slot) {
+    Annotations annotations;
+    try {
+      annotations.derive(path, field, slot, "s b");
+    } catch (const UsageError& error) {
+      return error.message();
+    }
+    ADD_FAILURE() << "derived " << field << " of " << path;
+    return std::string();
+  };
+  EXPECT_THAT(message("head", "values", 0), HasSubstr("\"values\" of \"head\", slot 0"));
+  EXPECT_THAT(message("head/1", "value", 0), HasSubstr("\"value\" of \"head/1\""));
+  EXPECT_THAT(message("head", "value", -1), HasSubstr("slot -1"));
+  EXPECT_THROW(Annotations().derive("head", "value", 0, "s[tp"), UsageError);
+}
+
 TEST(Annotations, ScalesHaveDimsOfTheirOwnAndHistoriesAreWhole) {
   const Annotations annotations = Annotations::parse(kText);
   const std::string path = "decoder.layers.1.self_attention.core_attention";

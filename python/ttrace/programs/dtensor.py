@@ -101,6 +101,8 @@ class DTensorProgram(PlainProgram):
         if self.layout.size("dp") > 1 and not self.batch_axes:
             self.batch_axes = ["dp"]  # DistributedDataParallel over parallel modules
         self._known: WeakIdKeyDictionary = WeakIdKeyDictionary()  # dims of activations that are alive
+        # What was said of a call with tensors of these shapes and layouts.
+        self._answers: dict[tuple, tuple[Cuts, Dims]] = {}
         self._parameters = [
             self._parameter(canonical(name), parameter) for name, parameter in self.model.named_parameters()
         ]
@@ -136,11 +138,19 @@ class DTensorProgram(PlainProgram):
         if role == "input" and isinstance(tensor, DTensor) and tensor not in self._known:
             # A style of a module around has made it of what was recorded already.
             return UNTRACED
-        cuts = self._cuts(site, role, tensor, inside)
+        call = (site.path, role, slot, *_layout_key(tensor), *_layout_key(inside), *sorted(self._batches))
+        found = self._answers.get(call)
+        if found is None or self._known.get(tensor, found[0]) != found[0]:
+            cuts = self._cuts(site, role, tensor, inside)
+            found = self._answers[call] = (cuts, self._dims(tensor, cuts))
+        cuts, dims = found
         self._known[tensor] = cuts
         self._by_local_shape[tuple(tensor.shape)] = cuts
         if role == "input":
             self._inputs.setdefault(site.path, {})[slot] = (tuple(tensor.shape), cuts)
+        return dims
+
+    def _dims(self, tensor: torch.Tensor, cuts: Cuts) -> Dims:
         local = tuple(local_part(tensor).shape) if isinstance(tensor, DTensor) else tuple(tensor.shape)
         partial: list[str] = []
         if isinstance(tensor, DTensor):
@@ -247,6 +257,13 @@ class DTensorProgram(PlainProgram):
             moment("exp_avg"),
             moment("exp_avg_sq"),
         )
+
+
+def _layout_key(tensor: torch.Tensor | None) -> tuple:
+    return (
+        None if tensor is None else tensor.shape,
+        tensor.placements if isinstance(tensor, DTensor) else None,
+    )
 
 
 def _placed_as(parameter: Any) -> torch.Tensor:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from ..layout import Layout
 from ..names import canonical, traced_modules
@@ -36,8 +37,9 @@ from ..program import (
     precision_of,
 )
 from ..tracer import Tracer
-from .megatron_activations import activation_dims, is_left_out
+from .megatron_activations import SHARED, activation_dims, is_left_out
 from .megatron_parameters import parameter_dims
+from .megatron_routing import is_router, watch_routing
 
 _WRAPPERS = ("DistributedDataParallel", "Float16Module", "FullyShardedDataParallel")
 _TIED = "embedding.word_embeddings.weight"
@@ -185,6 +187,7 @@ class MegatronProgram(Program):
         self.vocab_size = vocab_size
         self.layout = layout_of(self.chunks[0])
         self._reduced = False
+        self._gathered: set[int] = set()  # ids of parameters that are gathered in the next forward
         self._parameters = [parameter for chunk in self.chunks for parameter in self._parameters_of(chunk)]
 
     # --- what the model is -------------------------------------------------------------------------
@@ -254,13 +257,22 @@ class MegatronProgram(Program):
     # --- when things happen ------------------------------------------------------------------------
 
     def watch(self, tracer: Tracer) -> None:
-        for chunk in self.chunks:
-            chunk.model.register_forward_pre_hook(
-                self._forward_begins(tracer, chunk), with_kwargs=True, prepend=True
-            )
-            chunk.model.register_forward_hook(self._forward_ends(tracer, chunk), with_kwargs=True)
+        for site in self.sites():
+            if is_router(site.module):
+                self._watch_router(tracer, site)
+        self._watch_gathering(tracer)
         if self.optimizer is not None:
             self._watch_optimizer(tracer)
+
+    def hook_models(self, tracer: Tracer) -> Iterator[RemovableHandle]:
+        for chunk in self.chunks:
+            yield chunk.model.register_forward_pre_hook(
+                self._forward_begins(tracer, chunk), with_kwargs=True, prepend=True
+            )
+            yield chunk.model.register_forward_hook(self._forward_ends(tracer, chunk), with_kwargs=True)
+
+    def gathered_later(self) -> list[str]:
+        return [parameter.path for parameter in self._parameters if id(parameter.object) in self._gathered]
 
     def refresh_masters(self) -> None:
         if self.optimizer is not None:
@@ -286,7 +298,7 @@ class MegatronProgram(Program):
     def _forward_begins(self, tracer: Tracer, chunk: Chunk) -> Callable[..., None]:
         def begins(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
             del module
-            if not tracer.in_step or not torch.is_grad_enabled():
+            if not torch.is_grad_enabled():
                 return
             dp = self.layout.size("dp")
             index = chunk.forwards * dp + self.layout.coordinate("dp")
@@ -303,7 +315,7 @@ class MegatronProgram(Program):
     def _forward_ends(self, tracer: Tracer, chunk: Chunk) -> Callable[..., None]:
         def ends(module: torch.nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
             del module, args
-            if not tracer.in_step or not torch.is_grad_enabled():
+            if not torch.is_grad_enabled():
                 return
             if not chunk.post_process:
                 self._send(tracer, chunk, output)
@@ -335,6 +347,35 @@ class MegatronProgram(Program):
     def _place_transfer(self, tracer: Tracer, path: str, tensor: torch.Tensor) -> None:
         if tensor.dim() == 3:
             tracer.derive(path, "value", 0, "s[cp:zigzag,sp] b h")
+
+    def _watch_gathering(self, tracer: Tracer) -> None:
+        """With overlap_param_gather parameters come back bucket by bucket in the next forward."""
+        paths = {id(parameter.object): parameter.path for parameter in self._parameters}
+
+        def watch(group: Any, parameters: list[str]) -> None:
+            finish = group.finish_param_sync
+
+            def finished(*args: Any, **kwargs: Any) -> Any:
+                result = finish(*args, **kwargs)
+                if tracer.in_step:
+                    tracer.parameters_gathered(parameters)
+                return result
+
+            group.finish_param_sync = finished
+
+        for chunk in self.chunks:
+            for group, parameters in _gathering_groups(chunk.wrapped):
+                watch(group, [paths[id(parameter)] for parameter in parameters])
+                self._gathered.update(id(parameter) for parameter in parameters)
+
+    def _watch_router(self, tracer: Tracer, site: Site) -> None:
+        def follow(choices: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
+            if margins.dim() == 2:
+                tracer.derive(site.path, "routing", 0, f"{SHARED} b k")
+                tracer.derive(site.path, "routing", 1, f"{SHARED} b")
+            return tracer.routing(choices, margins)
+
+        watch_routing(site.module, site.path, lambda: tracer.in_step, follow)
 
     def _watch_optimizer(self, tracer: Tracer) -> None:
         step = self.optimizer.step
@@ -386,7 +427,7 @@ class MegatronProgram(Program):
             entries.append(
                 OptimizerState(
                     parameter.path,
-                    parameter.tensor,
+                    self._updated_part(parameter, part),
                     master,
                     moments.get("exp_avg"),
                     moments.get("exp_avg_sq"),
@@ -394,6 +435,12 @@ class MegatronProgram(Program):
                 )
             )
         tracer.parameters_updated(entries)
+
+    def _updated_part(self, parameter: Parameter, part: tuple[int, int] | None) -> torch.Tensor | None:
+        """All of this rank's, or what it has before it is gathered."""
+        if id(parameter.object) not in self._gathered:
+            return parameter.tensor
+        return None if part is None else parameter.tensor.view(-1)[part[0] : part[1]]
 
 
 def _leaf_optimizers(optimizer: Any) -> Iterator[Any]:
@@ -416,6 +463,17 @@ def _distributed(optimizer: Any) -> set[int]:
             for buffer in leaf.buffers:
                 found.update(id(parameter) for parameter in buffer.params)
     return found
+
+
+def _gathering_groups(wrapped: Any) -> Iterator[tuple[Any, list[torch.nn.Parameter]]]:
+    """Groups of buckets that DistributedDataParallel gathers in the next forward, and what is in them."""
+    config: Any = getattr(wrapped, "ddp_config", None)
+    if config is None or not (config.use_distributed_optimizer and config.overlap_param_gather):
+        return
+    groups: dict[int, tuple[Any, list[torch.nn.Parameter]]] = {}
+    for parameter, group in getattr(wrapped, "param_to_bucket_group", {}).items():
+        groups.setdefault(id(group), (group, []))[1].append(parameter)
+    yield from groups.values()
 
 
 def _flat_ranges(optimizer: Any) -> Iterator[tuple[torch.nn.Parameter, tuple[int, int]]]:

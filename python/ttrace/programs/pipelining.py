@@ -11,10 +11,11 @@ What one stage sends is what the next one received, tensor by tensor: that is ch
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from ..program import (
     UNTRACED,
@@ -89,12 +90,14 @@ class PipeliningProgram(Program):
     # --- when things happen ------------------------------------------------------------------------
 
     def watch(self, tracer: Tracer) -> None:
+        watch_optimizer(tracer, self.optimizer, self.programs)
+
+    def hook_models(self, tracer: Tracer) -> Iterator[RemovableHandle]:
         for stage, program in zip(self.stages, self.programs):
-            stage.submod.register_forward_pre_hook(
+            yield stage.submod.register_forward_pre_hook(
                 self._begins(tracer, stage, program), with_kwargs=True, prepend=True
             )
-            stage.submod.register_forward_hook(self._ends(tracer, stage))
-        watch_optimizer(tracer, self.optimizer, self.programs)
+            yield stage.submod.register_forward_hook(self._ends(tracer, stage))
 
     def step_begins(self, tracer: Tracer) -> None:
         for program in self.programs:
@@ -104,7 +107,7 @@ class PipeliningProgram(Program):
         def begins(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
             del module
             # Without a number of micro-batches it is a trial run that finds out shapes.
-            if not tracer.in_step or not torch.is_grad_enabled() or not stage.chunks:
+            if not torch.is_grad_enabled() or not stage.chunks:
                 return
             program.accumulated = stage.chunks if program.loss == "mean" else 1
             program.forward_begins(tracer, args, kwargs)
@@ -118,8 +121,7 @@ class PipeliningProgram(Program):
 
         def ends(module: torch.nn.Module, args: tuple, output: Any) -> None:
             del module, args
-            runs = tracer.in_step and torch.is_grad_enabled() and stage.chunks
-            if runs and not stage.is_last:
+            if torch.is_grad_enabled() and stage.chunks and not stage.is_last:
                 first = output[0] if isinstance(output, (tuple, list)) else output
                 self._transfer(tracer, tracer.sent, stage.stage_index + 1, program, first)
 

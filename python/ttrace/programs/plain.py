@@ -10,11 +10,12 @@ over samples, so that gradients are 1/ranks of this rank's (`loss="sum"`: it is 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
 
 from ..layout import Layout
 from ..names import canonical, traced_modules
@@ -120,19 +121,21 @@ class PlainProgram(Program):
     # --- when things happen ------------------------------------------------------------------------
 
     def watch(self, tracer: Tracer) -> None:
-        self.model.register_forward_pre_hook(
+        watch_optimizer(tracer, self.optimizer, [self])
+
+    def hook_models(self, tracer: Tracer) -> Iterator[RemovableHandle]:
+        yield self.model.register_forward_pre_hook(
             lambda module, args, kwargs: self.forward_begins(tracer, args, kwargs),
             with_kwargs=True,
             prepend=True,
         )
-        watch_optimizer(tracer, self.optimizer, [self])
 
     def step_begins(self, tracer: Tracer) -> None:
         del tracer
         self._forwards = 0
 
     def forward_begins(self, tracer: Tracer, args: tuple, kwargs: Mapping) -> None:
-        if not tracer.in_step or not torch.is_grad_enabled():
+        if not torch.is_grad_enabled():
             return
         tracer.microbatch(self._forwards, self.gradient_scale())
         self._forwards += 1

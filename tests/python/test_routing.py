@@ -1,0 +1,146 @@
+"""Choices of experts of Megatron-core's routers: caught, and replaced by others, with its own functions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from ttrace.programs.megatron_routing import watch_routing
+
+moe_utils = pytest.importorskip(
+    "megatron.core.transformer.moe.moe_utils", reason="pip install --no-deps megatron-core==0.16.1 einops"
+)
+
+TOKENS, SAMPLES, EXPERTS, COUNT = 6, 2, 8, 2
+
+
+class Recorded:
+    """What `follow` was told, and what it says instead."""
+
+    def __init__(self, instead: torch.Tensor | None = None):
+        self.calls: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.instead = instead
+
+    def __call__(self, choices: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
+        self.calls.append((choices, margins))
+        return choices if self.instead is None else self.instead
+
+
+def logits() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(TOKENS, SAMPLES, EXPERTS, generator=generator).requires_grad_()
+
+
+def router(**options) -> SimpleNamespace:
+    def routing(logits):
+        flat = logits.view(-1, EXPERTS)
+        return moe_utils.topk_routing_with_score_function(flat, COUNT, **options)
+
+    return SimpleNamespace(topk=COUNT, routing=routing)
+
+
+def watched(follow, is_traced: bool = True, **options) -> SimpleNamespace:
+    result = router(**options)
+    watch_routing(result, "decoder.layers.0.mlp.router", lambda: is_traced, follow)
+    return result
+
+
+def others() -> torch.Tensor:
+    """Choices that are hardly anybody's own."""
+    first = torch.arange(TOKENS * SAMPLES).view(TOKENS, SAMPLES) % EXPERTS
+    return torch.stack([first, (first + 3) % EXPERTS], -1)
+
+
+OPTIONS = [
+    {},
+    {"use_pre_softmax": True},
+    {"score_function": "sigmoid", "expert_bias": torch.linspace(-0.1, 0.1, EXPERTS)},
+    {"num_groups": 4, "group_topk": 2},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_own_choices_are_told_and_nothing_else_changes(options):
+    follow = Recorded()
+    probabilities, chosen = watched(follow, **options).routing(logits())
+    plain, plain_chosen = router(**options).routing(logits())
+    assert torch.equal(probabilities, plain) and torch.equal(chosen, plain_chosen)
+    [(choices, margins)] = follow.calls
+    assert choices.shape == (TOKENS, SAMPLES, COUNT) and margins.shape == (TOKENS, SAMPLES)
+    assert torch.equal(torch.zeros_like(chosen).scatter(1, choices.view(-1, COUNT), True), chosen)
+    assert (margins >= 0).all()
+
+
+def test_margins_are_what_the_last_choice_beats_the_next_expert_by():
+    follow = Recorded()
+    scores = logits()
+    watched(follow).routing(scores)
+    best = scores.detach().sort(-1, descending=True)[0]
+    assert torch.equal(follow.calls[0][1], best[..., COUNT - 1] - best[..., COUNT])
+
+
+def test_margins_of_groups_count_as_well():
+    follow = Recorded()
+    scores = logits()
+    watched(follow, num_groups=4, group_topk=2).routing(scores)
+    of_groups = scores.detach().view(TOKENS, SAMPLES, 4, 2).max(-1)[0].sort(-1, descending=True)[0]
+    margins = follow.calls[0][1]
+    assert torch.isfinite(margins).all()
+    assert (margins <= of_groups[..., 1] - of_groups[..., 2]).all()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_choices_that_are_followed_have_their_own_scores_and_gradients(options):
+    scores = logits()
+    probabilities, chosen = watched(Recorded(others()), **options).routing(scores)
+    expected = torch.zeros_like(chosen).scatter(1, others().view(-1, COUNT), True)
+    assert torch.equal(chosen, expected)
+    assert torch.isfinite(probabilities).all() and torch.equal(probabilities != 0, expected)
+    torch.manual_seed(1)
+    probabilities.mul(torch.randn_like(probabilities)).sum().backward()
+    assert torch.isfinite(scores.grad).all()
+    if not options:
+        assert torch.equal(scores.grad.view(-1, EXPERTS) != 0, expected)
+
+
+def test_the_auxiliary_loss_follows_where_it_would_have_chosen_the_same():
+    seen = []
+
+    def routing(logits):
+        flat = logits.view(-1, EXPERTS)
+        moe_utils.topk_routing_with_score_function(flat, COUNT)
+        seen.append(moe_utils.compute_routing_scores_for_aux_loss(flat, COUNT, "softmax")[0])
+
+    subject = SimpleNamespace(topk=COUNT, routing=routing)
+    watch_routing(subject, "router", lambda: True, Recorded(others()))
+    subject.routing(logits())
+    assert torch.equal(seen[0], torch.zeros_like(seen[0]).scatter(1, others().view(-1, COUNT), True))
+
+
+def test_tokens_that_an_expert_has_no_room_for_are_no_choices():
+    follow = Recorded()
+
+    def routing(logits):
+        flat = logits.view(-1, EXPERTS)
+        chosen = moe_utils.topk_routing_with_score_function(flat, COUNT)
+        return moe_utils.apply_router_token_dropping(*chosen, router_topk=COUNT, capacity_factor=0.5)
+
+    subject = SimpleNamespace(topk=COUNT, routing=routing)
+    watch_routing(subject, "router", lambda: True, follow)
+    subject.routing(logits())
+    assert len(follow.calls) == 1
+
+
+def test_outside_of_traced_steps_nobody_is_asked():
+    follow = Recorded(others())
+    probabilities, _ = watched(follow, is_traced=False).routing(logits())
+    assert torch.equal(probabilities, router().routing(logits())[0]) and not follow.calls
+
+
+def test_a_fused_router_is_said_not_to_be_recorded_once(caplog):
+    subject = SimpleNamespace(topk=COUNT, routing=lambda logits: logits)
+    watch_routing(subject, "decoder.layers.0.mlp.router", lambda: True, Recorded())
+    subject.routing(logits())
+    subject.routing(logits())
+    assert caplog.text.count("decoder.layers.0.mlp.router chooses experts in a fused kernel") == 1
