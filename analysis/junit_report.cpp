@@ -103,17 +103,15 @@ const std::optional<Diagnosis>& diagnosis_of(const Report& report, std::size_t t
   return root == report.further_roots.end() ? kNone : root->diagnosis;
 }
 
-// In one line.
+// In one line, of several causes the first.
 std::string message_of(const Report& report, std::size_t index) {
   const TensorVerdict& tensor = report.tensors[index];
   const FindingNumbers numbers = numbers_of(tensor);
   std::string text = report.first_divergence == index ? "first divergence: " : "";
-  text += short_cause(tensor);
+  text += tensor.cause.substr(0, tensor.cause.find("; "));
   if (numbers.error != "-") {
     text += "; error " + numbers.error + ", bound " + numbers.bound;
-  }
-  if (!tensor.ranks.empty()) {
-    text += "; " + ranks_text(tensor.ranks);
+    text += tensor.ranks.empty() ? "" : "; " + ranks_text(tensor.ranks);
   }
   if (const auto& diagnosis = diagnosis_of(report, index)) {
     text += "; probable cause: " + signature_text(diagnosis->signature);
