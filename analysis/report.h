@@ -1,4 +1,4 @@
-// What a comparison of two traces found, and the two ways to write it down.
+// What a comparison of two traces found, and the three ways to write it down.
 //
 // Thread-safety: plain values; the writers only read.
 #pragma once
@@ -363,5 +363,12 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
 
 // For programs: every tensor, numbers that round-trip, NaN and Inf as strings. One line per tensor.
 void write_json(std::ostream& out, const Report& report);
+
+// For CI servers: JUnit's XML, in the dialect that Jenkins, GitLab and GitHub's actions read. A
+// suite is a module, a test one of its tensors, named by its id; findings have failed, what was not
+// judged, is inherited or allowed is skipped. The suite of the first divergence comes first. Where
+// the verdict covers only a part, one test more, `whole trace is judged`, is an error. The bytes
+// depend on the report alone.
+void write_junit(std::ostream& out, const Report& report);
 
 }  // namespace ttrace

@@ -345,6 +345,9 @@ Manual check_manual() {
            "how much that would write, before it is written"},
           {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\"",
            "again, with the stored reference and its noise"},
+          {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\" --format "
+           "junit=report.xml",
+           "in CI: the text is printed, report.xml is for the server (examples/ci_gate)"},
           {"ttrace check --precision f64 --reference \"ref\" --candidate \"mpirun -n 4 train\"",
            "a logic pass: both programs in FP64"},
           {"ttrace check --golden --reference \"ref\" --candidate \"mpirun -n 4 train\"",
@@ -366,6 +369,7 @@ int run_check(const Arguments& arguments) {
     return run_estimate(options);
   }
   const RunDirectory run = RunDirectory::create(options.output);
+  require_writable(options.report);  // perhaps in the folder of the run
   Course course;
   run_passes(options, run, course);
   const auto start = std::chrono::steady_clock::now();
@@ -378,8 +382,7 @@ int run_check(const Arguments& arguments) {
   course.comparison =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   write_files(run, report, options.report.max_rows);
-  write_report(std::cout, report, options.report);
-  std::cout.flush();
+  write_report(report, options.report);
   course.progress.print(summary(options, run, course));
   return exit_code(report);
 }

@@ -35,6 +35,8 @@ Manual diff_manual() {
                     "gradients only, with tolerances of one's own"},
                    {"ttrace diff runs/1 --calibration calibration.json",
                     "with the limits of a program of one's own, see `ttrace calibrate`"},
+                   {"ttrace diff runs/1 --format junit=report.xml",
+                    "for a CI server, beside the text that is printed"},
                    {"ttrace diff runs/1 --partial", "what a killed run got as far as"}}};
 }
 
@@ -46,13 +48,14 @@ int run_diff(const Arguments& arguments) {
     return 0;
   }
   const ReportOptions options = report_options(values);
+  require_writable(options);
   DiffOptions judging;
   judging.threads = options.threads;
   judging.selection = selection_of(values);
   read_judging_options(values, judging);
   const Report report =
       judge(find_pair("diff", words_of(values, "trace")), judging, completeness_of(values));
-  write_report(std::cout, report, options);
+  write_report(report, options);
   return exit_code(report);
 }
 

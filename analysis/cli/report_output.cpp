@@ -8,9 +8,16 @@
 #include <ttrace/error.h>
 #include <ttrace/trace_reader.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
 #include <unistd.h>
 
+namespace fs = std::filesystem;
 namespace po = boost::program_options;
 
 namespace ttrace::cli {
@@ -22,6 +29,80 @@ bool terminal_with_color() {
   const char* terminal = std::getenv("TERM");
   return isatty(STDOUT_FILENO) == 1 && (no_color == nullptr || *no_color == '\0') &&
          terminal != nullptr && std::string(terminal) != "dumb";
+}
+
+ReportFormat report_format(const std::string& value, const std::string& name) {
+  if (name == "text") {
+    return ReportFormat::kText;
+  }
+  if (name == "json") {
+    return ReportFormat::kJson;
+  }
+  TTRACE_CHECK(name == "junit",
+               UsageError,
+               "--format is '",
+               value,
+               "'; it must be text, json or junit, or one of them with a file: junit=FILE");
+  return ReportFormat::kJunit;
+}
+
+// Leaves nothing behind; what is at `path` stays.
+void probe(const std::string& path) {
+  TTRACE_CHECK(!fs::is_directory(path), UsageError, "--format: ", path, " is a folder, not a file");
+  const std::string temporary = path + ".tmp";
+  errno = 0;
+  const bool opened = std::ofstream(temporary, std::ios::app).is_open();
+  TTRACE_CHECK(opened,
+               UsageError,
+               "--format: cannot write ",
+               path,
+               ": ",
+               std::strerror(errno),
+               "; name a file in a folder that exists and is writable");
+  fs::remove(temporary);
+}
+
+// "FORMAT" is printed, "FORMAT=FILE" written; the text is printed where nothing else is.
+void read_formats(const std::vector<std::string>& values, ReportOptions& options) {
+  const std::string* printed = nullptr;
+  for (const std::string& value : values) {
+    const std::size_t sign = value.find('=');
+    const ReportFormat format = report_format(value, value.substr(0, sign));
+    if (sign == std::string::npos) {
+      TTRACE_CHECK(printed == nullptr,
+                   UsageError,
+                   "--format ",
+                   *printed,
+                   " and --format ",
+                   value,
+                   " would both be printed; give one of them a file: ",
+                   value,
+                   "=FILE");
+      printed = &value;
+      options.format = format;
+      continue;
+    }
+    const std::string path = value.substr(sign + 1);
+    TTRACE_CHECK(!path.empty(), UsageError, "--format is '", value, "', without a file after =");
+    for (const ReportFile& other : options.files) {
+      TTRACE_CHECK(other.path != path, UsageError, "--format names the file ", path, " twice");
+    }
+    options.files.push_back({format, path});
+  }
+}
+
+void write_as(std::ostream& out,
+              ReportFormat format,
+              const Report& report,
+              const TextOptions& text) {
+  switch (format) {
+    case ReportFormat::kText:
+      return write_text(out, report, text);
+    case ReportFormat::kJson:
+      return write_json(out, report);
+    case ReportFormat::kJunit:
+      return write_junit(out, report);
+  }
 }
 
 }  // namespace
@@ -53,7 +134,10 @@ int threads_of(const po::variables_map& values) {
 }
 
 void add_report_options(po::options_description& named) {
-  add_format_option(named);
+  named.add_options()("format",
+                      po::value<std::vector<std::string>>()->value_name("text|json|junit[=FILE]"),
+                      "what is printed, or written to FILE; may be given several times; default: "
+                      "text is printed");
   add_threads_option(named);
   named.add_options()("max-report",
                       po::value<int>()->default_value(20)->value_name("N"),
@@ -65,7 +149,9 @@ ReportOptions report_options(const po::variables_map& values) {
   ReportOptions options;
   options.threads = threads_of(values);
   options.max_rows = static_cast<std::size_t>(whole_number(values, "max-report", 0));
-  options.format = format_of(values);
+  if (values.count("format") != 0) {
+    read_formats(values["format"].as<std::vector<std::string>>(), options);
+  }
   options.color = values.count("no-color") == 0 && terminal_with_color();
   return options;
 }
@@ -101,11 +187,20 @@ Report compare(const std::string& reference,
   return report;
 }
 
-void write_report(std::ostream& out, const Report& report, const ReportOptions& options) {
-  if (options.format == ReportFormat::kJson) {
-    write_json(out, report);
-  } else {
-    write_text(out, report, {.color = options.color, .max_rows = options.max_rows});
+void require_writable(const ReportOptions& options) {
+  for (const ReportFile& file : options.files) {
+    probe(file.path);
+  }
+}
+
+void write_report(const Report& report, const ReportOptions& options) {
+  write_as(
+      std::cout, options.format, report, {.color = options.color, .max_rows = options.max_rows});
+  std::cout.flush();
+  for (const ReportFile& file : options.files) {
+    std::ostringstream text;
+    write_as(text, file.format, report, {.color = false, .max_rows = options.max_rows});
+    replace_file(file.path, text.str());
   }
 }
 

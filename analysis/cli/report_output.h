@@ -9,24 +9,30 @@
 #include <boost/program_options.hpp>
 
 #include <cstddef>
-#include <iosfwd>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace ttrace::cli {
 
 class ProgressLine;
 
-enum class ReportFormat { kText, kJson };
+enum class ReportFormat { kText, kJson, kJunit };
+
+struct ReportFile {
+  ReportFormat format = ReportFormat::kText;
+  std::string path;
+};
 
 struct ReportOptions {
-  int threads = 0;  // 0: all cores
-  ReportFormat format = ReportFormat::kText;
+  int threads = 0;                            // 0: all cores
+  ReportFormat format = ReportFormat::kText;  // of what is printed
+  std::vector<ReportFile> files;              // written beside that
   std::size_t max_rows = 20;
   bool color = false;
 };
 
-// --format; format_of throws UsageError.
+// --format text|json of commands that print no report; format_of throws UsageError.
 void add_format_option(boost::program_options::options_description& named);
 [[nodiscard]] ReportFormat format_of(const boost::program_options::variables_map& values);
 
@@ -34,7 +40,7 @@ void add_format_option(boost::program_options::options_description& named);
 void add_threads_option(boost::program_options::options_description& named);
 [[nodiscard]] int threads_of(const boost::program_options::variables_map& values);
 
-// --threads, --format, --max-report, --no-color
+// --threads, --format (several, each with a file or without), --max-report, --no-color
 void add_report_options(boost::program_options::options_description& named);
 // Throws UsageError. Colour only where stdout is a terminal and NO_COLOR is not set.
 [[nodiscard]] ReportOptions report_options(const boost::program_options::variables_map& values);
@@ -56,7 +62,13 @@ enum class Completeness { kWhole, kPartial };
                              ProgressLine& progress,
                              Completeness completeness = Completeness::kWhole);
 
-void write_report(std::ostream& out, const Report& report, const ReportOptions& options);
+// Throws UsageError where a file asked for cannot be written: a check runs for minutes before it
+// is.
+void require_writable(const ReportOptions& options);
+
+// Prints the report to stdout and replaces the files asked for. Throws FormatError where one cannot
+// be written.
+void write_report(const Report& report, const ReportOptions& options);
 
 // 0 within bounds, 1 divergence, 2 where only a part could be compared, or judged (behind a flip of
 // experts), and that is within bounds: 0 is a promise about the whole.
