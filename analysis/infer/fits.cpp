@@ -4,6 +4,8 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -139,13 +141,43 @@ Agreement compare(const Samples& samples,
   return samples.compare(claim, limit);
 }
 
+// Whether `average` says no more than `other`, of the same region: copies that are equal are their
+// own average, and are nearer to the reference by what round-off averages out.
+bool is_average_of(const Hypothesis& average, const Hypothesis& other, const Holders& holders) {
+  constexpr double kSameFactor = 0.05;
+  if (other.summed == average.summed || (other.summed & ~average.summed) != 0) {
+    return false;
+  }
+  const double copies = static_cast<double>(holders.combinations(average.summed)) /
+                        holders.combinations(other.summed);
+  const double factor = average.agreement.factor / other.agreement.factor * copies;
+  return std::abs(factor - 1.0) <= kSameFactor &&
+         other.agreement.error <= kEqual + 2.0 * std::sqrt(copies) * average.agreement.error;
+}
+
+// Requires: hypotheses of one region stand side by side.
+void drop_averages(const Holders& holders, std::vector<Hypothesis>& hypotheses) {
+  std::vector<Hypothesis> kept;
+  for (auto first = hypotheses.begin(); first != hypotheses.end();) {
+    const auto end = std::find_if(first, hypotheses.end(), [&](const Hypothesis& other) {
+      return other.cuts != first->cuts;
+    });
+    std::copy_if(first, end, std::back_inserter(kept), [&](const Hypothesis& average) {
+      return std::none_of(first, end, [&](const Hypothesis& other) {
+        return is_average_of(average, other, holders);
+      });
+    });
+    first = end;
+  }
+  hypotheses = std::move(kept);
+}
+
 // Compares more and more elements of fewer and fewer hypotheses.
 void keep_those_that_fit(const Samples& samples,
                          const Holders& holders,
                          bool any_factor,
                          std::vector<Hypothesis>& hypotheses) {
   for (const std::size_t stage : kStages) {
-    double best = std::numeric_limits<double>::infinity();
     for (Hypothesis& hypothesis : hypotheses) {
       Agreement& agreement = hypothesis.agreement;
       agreement = compare(samples, hypothesis, holders, stage);
@@ -153,7 +185,11 @@ void keep_those_that_fit(const Samples& samples,
         agreement.error = agreement.error_as_is;
         agreement.factor = 1.0;
       }
-      best = std::min(best, agreement.error);
+    }
+    drop_averages(holders, hypotheses);
+    double best = std::numeric_limits<double>::infinity();
+    for (const Hypothesis& hypothesis : hypotheses) {
+      best = std::min(best, hypothesis.agreement.error);
     }
     const bool last = stage == kStages.back();
     // Few elements tell little: what comes later must not be lost.
@@ -182,24 +218,26 @@ double plain_factor(const Agreement& agreement, const Holders& holders) {
   return agreement.factor;
 }
 
-// Copies that are equal are their own average: such a sum says no more than one of them does.
-void drop_averages(const Holders& holders, std::vector<Hypothesis>& hypotheses) {
-  const std::vector<Hypothesis> all = hypotheses;
-  std::erase_if(hypotheses, [&](const Hypothesis& average) {
-    return average.summed != 0 && plain_factor(average.agreement, holders) != 1.0 &&
-           std::any_of(all.begin(), all.end(), [&](const Hypothesis& other) {
-             return other.cuts == average.cuts && other.summed != average.summed &&
-                    (other.summed & ~average.summed) == 0;
-           });
-  });
-}
-
 std::vector<std::vector<std::int64_t>> local_shapes(std::span<const Shard> shards) {
   std::vector<std::vector<std::int64_t>> shapes;
   for (const Shard& shard : shards) {
     shapes.push_back(shard.record->shape);
   }
   return shapes;
+}
+
+// Requires: segments within the dimension.
+DimPlacement part_of(const DimPlacement& dim, FlatRange range) {
+  DimPlacement part{range.count, dim.logical_size, {}};
+  for (const Segment& segment : dim.segments) {
+    const std::int64_t begin = std::max(segment.local, range.first);
+    const std::int64_t end = std::min(segment.local + segment.extent, range.first + range.count);
+    if (begin < end) {
+      part.segments.push_back(
+          {begin - range.first, segment.logical + begin - segment.local, end - begin});
+    }
+  }
+  return part;
 }
 
 bool same_dims(const Placement& left, const Placement& right) {
@@ -257,7 +295,6 @@ TensorFits fits_of(std::span<const Shard> shards,
   result.possible = hypotheses.size();
   const Samples samples(shards, reference);
   keep_those_that_fit(samples, holders, is_floating(shards.front().record->type), hypotheses);
-  drop_averages(holders, hypotheses);
   std::stable_sort(
       hypotheses.begin(), hypotheses.end(), [](const Hypothesis& left, const Hypothesis& right) {
         return complexity_of(left) < complexity_of(right);
@@ -300,13 +337,22 @@ std::string dims_text(std::span<const Placement> placements,
   return "";
 }
 
+Placement without_flat_range_of_one_dimension(Placement placement) {
+  if (placement.flat && placement.dims.size() == 1) {
+    placement.dims.front() = part_of(placement.dims.front(), *placement.flat);
+    placement.flat.reset();
+  }
+  return placement;
+}
+
 bool place_alike(std::span<const Placement> left, std::span<const Placement> right) {
   std::map<int, int> numbers;  // of addends: on the right, by that on the left
   std::map<int, int> backwards;
   for (std::size_t i = 0; i < left.size(); ++i) {
     const int from = left[i].partial_index;
     const int to = right[i].partial_index;
-    if (!same_dims(left[i], right[i]) || numbers.try_emplace(from, to).first->second != to ||
+    if (!same_dims(without_flat_range_of_one_dimension(left[i]),
+                   without_flat_range_of_one_dimension(right[i])) || numbers.try_emplace(from, to).first->second != to ||
         backwards.try_emplace(to, from).first->second != from) {
       return false;
     }

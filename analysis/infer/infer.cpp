@@ -231,8 +231,11 @@ class Inferrer {
     const std::vector<Shard>& shards = subject.match->candidate;
     subject.fits = fits_of(shards, reference, *subject.holders, table_);
     if (shards.front().record->shape.size() == reference.shape.size()) {
-      subject.declared_error =
-          error_as_declared(shards, declared_placements(*subject.match), reference);
+      std::vector<Placement> declared;
+      for (const Placement& placement : declared_placements(*subject.match)) {
+        declared.push_back(without_flat_range_of_one_dimension(placement));
+      }
+      subject.declared_error = error_as_declared(shards, declared, reference);
     }
   }
 
