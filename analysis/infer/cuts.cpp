@@ -52,8 +52,8 @@ class Finder {
             locals.begin(), locals.end(), [&](std::int64_t size) { return size == largest_; })) {}
 
   std::vector<Cut> find() {
-    if (even_ && largest_ == logical_) {
-      add({1, {}, logical_, {}, 1});
+    if (even_ && largest_ >= logical_) {
+      find_whole();
       return std::move(found_);
     }
     // Padding that outweighs the tensor leaves ranks with nothing: only where nothing else is left.
@@ -71,6 +71,16 @@ class Finder {
   }
 
  private:
+  // Every rank has room for all of it; with padding that outweighs it, perhaps one of them alone.
+  void find_whole() {
+    add({1, {}, logical_, {}, 1});
+    for (const HolderAxis& axis : holders_.axes()) {
+      if (largest_ > logical_) {
+        add({1, {}, logical_, {{axis.name, Sharding::kContiguous}}, 1});
+      }
+    }
+  }
+
   // Whether so many parts of the largest local size make the dimension, padding included.
   [[nodiscard]] bool sizes_fit(std::int64_t ranks) const {
     const std::int64_t all = largest_ * ranks;

@@ -1,5 +1,7 @@
 #include "analysis/infer/fits.h"
 
+#include "analysis/wording.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -22,6 +24,8 @@ constexpr double kEqual = 3e-8;
 constexpr std::size_t kMostFits = 512;
 // An error above it explains less than half of the values' energy.
 constexpr double kNoSignal = 0.7;
+// With few elements compared nothing below it is given up.
+constexpr double kUndecided = 0.25;
 constexpr std::array<std::size_t, 3> kStages{32, 256, 4096};  // elements compared of every rank
 
 // One way to cut every dimension, and the axes summed over.
@@ -192,11 +196,11 @@ void keep_those_that_fit(const Samples& samples,
       best = std::min(best, hypothesis.agreement.error);
     }
     const bool last = stage == kStages.back();
-    // Few elements tell little: what comes later must not be lost.
-    const double slack = last ? 1.0 : 3.0;
     std::erase_if(hypotheses, [&](const Hypothesis& hypothesis) {
       const Agreement& agreement = hypothesis.agreement;
-      return !(agreement.error <= slack * error_limit(best, agreement.points));
+      const double limit = error_limit(best, agreement.points);
+      // Few elements tell little: what disagrees only later must not oust what agrees throughout.
+      return !(agreement.error <= (last ? limit : std::max(kUndecided, 3.0 * limit)));
     });
   }
 }
@@ -238,6 +242,15 @@ DimPlacement part_of(const DimPlacement& dim, FlatRange range) {
     }
   }
   return part;
+}
+
+// "64x128: 32x128, 32x128".
+std::string sizes_text(std::span<const Shard> shards, const std::vector<std::int64_t>& logical) {
+  std::string text = shape_text(logical);
+  for (const Shard& shard : shards) {
+    text += (text.find(':') == std::string::npos ? ": " : ", ") + shape_text(shard.record->shape);
+  }
+  return text;
 }
 
 bool same_dims(const Placement& left, const Placement& right) {
@@ -287,6 +300,7 @@ TensorFits fits_of(std::span<const Shard> shards,
     return shard.record->shape.size() == reference.shape.size();
   });
   TensorFits result;
+  result.sizes = sizes_text(shards, reference.shape);
   if (!ranks_agree) {
     return result;
   }
@@ -352,7 +366,8 @@ bool place_alike(std::span<const Placement> left, std::span<const Placement> rig
     const int from = left[i].partial_index;
     const int to = right[i].partial_index;
     if (!same_dims(without_flat_range_of_one_dimension(left[i]),
-                   without_flat_range_of_one_dimension(right[i])) || numbers.try_emplace(from, to).first->second != to ||
+                   without_flat_range_of_one_dimension(right[i])) ||
+        numbers.try_emplace(from, to).first->second != to ||
         backwards.try_emplace(to, from).first->second != from) {
       return false;
     }

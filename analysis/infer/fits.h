@@ -33,6 +33,7 @@ struct PlacementFit {
 
 struct TensorFits {
   std::vector<PlacementFit> fits;         // the simplest first
+  std::string sizes;                      // logical and of every rank: tensors that may lie alike
   std::size_t possible = 0;               // placements that the sizes allow
   double error = 0.0;                     // of the best
   [[nodiscard]] bool has_signal() const;  // whether that one explains more than half of the values

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <utility>
 
 namespace ttrace {
@@ -64,7 +65,29 @@ std::vector<AxisSet> Holders::free_sets(AxisSet taken) const {
   std::stable_sort(sets.begin(), sets.end(), [](AxisSet left, AxisSet right) {
     return std::popcount(left) < std::popcount(right);
   });
-  return sets;
+  std::vector<AxisSet> different;
+  for (const AxisSet set : sets) {
+    if (std::none_of(different.begin(), different.end(), [&](AxisSet other) {
+          return tell_alike(set, other);
+        })) {
+      different.push_back(set);
+    }
+  }
+  return different;
+}
+
+bool Holders::tell_alike(AxisSet left, AxisSet right) const {
+  if (combinations(left) != combinations(right)) {
+    return false;
+  }
+  std::map<int, int> place_on_right;
+  for (std::size_t holder = 0; holder < count(); ++holder) {
+    const int there = place(right, holder);
+    if (place_on_right.try_emplace(place(left, holder), there).first->second != there) {
+      return false;
+    }
+  }
+  return true;
 }
 
 int Holders::place(AxisSet set, std::size_t holder) const {

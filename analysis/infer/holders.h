@@ -35,7 +35,8 @@ class Holders {
   // then can the axes cut and sum one tensor together.
   [[nodiscard]] bool independent(AxisSet set) const { return independent_[set]; }
   // Sets without bits of `taken` that are independent together with it, smaller sets first; the
-  // empty one is among them. Requires: `taken` is independent.
+  // empty one is among them. Of sets that tell the same holders apart ("tp", "kv" with "kv_copy")
+  // the first. Requires: `taken` is independent.
   [[nodiscard]] std::vector<AxisSet> free_sets(AxisSet taken) const;
   // Number of a holder's combination of coordinates on `set`, the first axis slowest.
   [[nodiscard]] int place(AxisSet set, std::size_t holder) const;
@@ -44,6 +45,7 @@ class Holders {
 
  private:
   [[nodiscard]] bool find_independent(AxisSet set) const;
+  [[nodiscard]] bool tell_alike(AxisSet left, AxisSet right) const;
 
   std::vector<Layout> layouts_;
   std::vector<HolderAxis> axes_;

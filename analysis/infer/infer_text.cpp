@@ -50,7 +50,7 @@ void write_line(std::ostream& out,
 std::string votes_text(const Election& election) {
   std::string text = std::to_string(election.votes) + " of " + std::to_string(election.members);
   if (election.tied > 1) {
-    text += ", as " + std::to_string(election.tied - 1) + " others: the simplest";
+    text += ", " + std::to_string(election.tied - 1) + " more agree as well";
   }
   return text;
 }

@@ -141,14 +141,11 @@ Agreement Samples::compare(const PlaceClaim& claim, std::size_t limit) const {
         const std::int64_t index = logical_index(*dims[dim], positions.indices[i * dims_ + dim]);
         at = index == kPadding ? kPadding : at * reference_.shape[dim] + index;
       }
-      if (at == kPadding) {
-        continue;
-      }
       double value = 0.0;
       for (const std::size_t holder : group) {
         value += values_[holder][i] * (claim.scales.empty() ? 1.0 : claim.scales[holder]);
       }
-      const double expected = element(reference_.type, reference_.bytes, at);
+      const double expected = at == kPadding ? 0.0 : element(reference_.type, reference_.bytes, at);
       if (!std::isfinite(value) || !std::isfinite(expected)) {
         continue;
       }

@@ -41,8 +41,8 @@ class Samples {
 
   // Elements taken of a rank with most of them.
   [[nodiscard]] std::size_t count() const { return longest_; }
-  // Compares the first `limit` elements of every holder. Elements that are not finite or lie in
-  // padding are left out. Requires: holders of one group have one local shape.
+  // Compares the first `limit` elements of every holder, those in padding with zero. Elements that
+  // are not finite are left out. Requires: holders of one group have one local shape.
   [[nodiscard]] Agreement compare(const PlaceClaim& claim, std::size_t limit) const;
   // Whether the holders of every group have one local shape.
   [[nodiscard]] bool can_add(const std::vector<std::vector<std::size_t>>& groups) const;

@@ -1,7 +1,9 @@
 #include "analysis/infer/vote.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
+#include <tuple>
 
 namespace ttrace {
 namespace {
@@ -80,16 +82,25 @@ Counts count(const std::vector<const TensorFits*>& members) {
   return counts;
 }
 
-// `region`: how what belongs to the class is cut, where that is known.
-Election decide(const Counts& counts, const std::optional<std::string>& region) {
+// Tensors by dims.
+using Usage = std::map<std::string, std::size_t>;
+
+// `region`: how what belongs to the class is cut, where that is known. `usage`: of tensors of the
+// same sizes.
+Election decide(const Counts& counts,
+                const std::optional<std::string>& region,
+                const Usage& usage) {
   Election election;
   const auto most = std::max_element(counts.begin(), counts.end(), [](auto& left, auto& right) {
     return left.second.votes < right.second.votes;
   });
   election.votes = most->second.votes;
-  // Cut otherwise than what belongs to the class, and how simple.
+  // Cut otherwise than what belongs to the class; how unusual; how complicated.
   const auto rank = [&](const Counts::value_type& entry) {
-    return std::pair(region && entry.second.region != *region, entry.second.complexity);
+    const auto used = usage.find(entry.first);
+    return std::tuple(region && entry.second.region != *region,
+                      used == usage.end() ? 0 : -static_cast<std::int64_t>(used->second),
+                      entry.second.complexity);
   };
   const Counts::value_type* winner = nullptr;
   for (const Counts::value_type& entry : counts) {
@@ -100,7 +111,8 @@ Election decide(const Counts& counts, const std::optional<std::string>& region) 
   }
   election.tied = static_cast<std::size_t>(
       std::count_if(counts.begin(), counts.end(), [&](const Counts::value_type& entry) {
-        return entry.second.votes == election.votes && rank(entry).first == rank(*winner).first;
+        return entry.second.votes == election.votes &&
+               std::get<0>(rank(entry)) == std::get<0>(rank(*winner));
       }));
   election.dims = winner->first;
   election.region = winner->second.region;
@@ -116,24 +128,36 @@ PlacementClass placement_class(const TensorId& id) {
 Elections elect(const Voters& voters) {
   Elections elections;
   std::map<PlacementClass, Counts> counted;
+  std::map<std::string, Usage> usage;  // by sizes, of classes that are decided
   for (const auto& [tensors, members] : voters) {
     Counts counts = count(members);
-    if (!counts.empty()) {
-      elections[tensors] = decide(counts, std::nullopt);
-      counted.emplace(tensors, std::move(counts));
+    if (counts.empty()) {
+      continue;
     }
-  }
-  const Elections alone = elections;
-  for (auto& [tensors, election] : elections) {
-    const std::vector<const TensorFits*>& members = voters.at(tensors);
-    const auto other = alone.find({tensors.pattern, sibling_of(tensors.field), tensors.slot});
-    if (election.tied > 1 && other != alone.end() && other->second.tied == 1) {
-      election = decide(counted.at(tensors), other->second.region);
-    }
+    Election& election = elections[tensors] = decide(counts, std::nullopt, {});
+    election.sizes = members.front()->sizes;
     election.members = static_cast<std::size_t>(
         std::count_if(members.begin(), members.end(), [](const TensorFits* fits) {
           return !fits->fits.empty();
         }));
+    if (election.tied == 1) {
+      usage[election.sizes][election.dims] += election.votes;
+    }
+    counted.emplace(tensors, std::move(counts));
+  }
+  const Elections alone = elections;
+  for (auto& [tensors, election] : elections) {
+    if (election.tied == 1) {
+      continue;
+    }
+    const auto other = alone.find({tensors.pattern, sibling_of(tensors.field), tensors.slot});
+    const bool known = other != alone.end() && other->second.tied == 1;
+    const Election decided = decide(counted.at(tensors),
+                                    known ? std::optional(other->second.region) : std::nullopt,
+                                    usage[election.sizes]);
+    election.dims = decided.dims;
+    election.region = decided.region;
+    election.tied = decided.tied;
   }
   return elections;
 }

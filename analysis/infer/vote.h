@@ -38,13 +38,15 @@ struct Election {
   std::size_t votes = 0;    // for it
   std::size_t members = 0;  // that have a placement at all
   std::size_t tied = 0;     // placements with as many votes, the winner included
+  std::string sizes;        // of its first member
 };
 
 using Elections = std::map<PlacementClass, Election>;
 using Voters = std::map<PlacementClass, std::vector<const TensorFits*>>;
 
 // Where a class leaves several placements, those are preferred that are cut as what belongs to it:
-// a gradient as its tensor, and the other way round. Classes without any placement are left out.
+// a gradient as its tensor, and the other way round; then those that most tensors of these sizes
+// have, of which nothing follows: they count as tied. Classes without any placement are left out.
 [[nodiscard]] Elections elect(const Voters& voters);
 
 }  // namespace ttrace
