@@ -145,17 +145,24 @@ Agreement compare(const Samples& samples,
   return samples.compare(claim, limit);
 }
 
+// How far the best factor may be from the true one: noise of relative size e in the values takes
+// about e^2 from it, and moves it by e / sqrt(n).
+double factor_tolerance(const Agreement& agreement) {
+  const double error = agreement.error;
+  const double chance = 3.0 * error / std::sqrt(static_cast<double>(agreement.points));
+  return std::max({1e-4, std::min(0.05, error), 1.5 * error * error + chance});
+}
+
 // Whether `average` says no more than `other`, of the same region: copies that are equal are their
 // own average, and are nearer to the reference by what round-off averages out.
 bool is_average_of(const Hypothesis& average, const Hypothesis& other, const Holders& holders) {
-  constexpr double kSameFactor = 0.05;
   if (other.summed == average.summed || (other.summed & ~average.summed) != 0) {
     return false;
   }
   const double copies = static_cast<double>(holders.combinations(average.summed)) /
                         holders.combinations(other.summed);
   const double factor = average.agreement.factor / other.agreement.factor * copies;
-  return std::abs(factor - 1.0) <= kSameFactor &&
+  return std::abs(factor - 1.0) <= factor_tolerance(other.agreement) &&
          other.agreement.error <= kEqual + 2.0 * std::sqrt(copies) * average.agreement.error;
 }
 
@@ -210,10 +217,10 @@ double plain_factor(const Agreement& agreement, const Holders& holders) {
   if (agreement.error_as_is <= 1.1 * agreement.error + kEqual) {
     return 1.0;
   }
-  const double tolerance = std::max(1e-4, std::min(0.05, agreement.error));
+  const double tolerance = factor_tolerance(agreement);
   for (AxisSet set = 0; set < AxisSet{1} << holders.axes().size(); ++set) {
     const double count = holders.combinations(set);
-    for (const double plain : {count, 1.0 / count}) {
+    for (const double plain : {1.0 / count, count}) {
       if (std::abs(agreement.factor / plain - 1.0) <= tolerance) {
         return plain;
       }

@@ -45,7 +45,7 @@ std::vector<std::byte> bytes_of(const std::vector<double>& values) {
   return bytes;
 }
 
-// Ranks of "tp=2 cp=2": the last axis fastest. "sp>tp=2" follows tp.
+// The last axis is the fastest.
 std::vector<Layout> layouts_of(const std::vector<std::pair<std::string, int>>& axes) {
   int world = 1;
   for (const auto& [name, size] : axes) {
@@ -54,10 +54,10 @@ std::vector<Layout> layouts_of(const std::vector<std::pair<std::string, int>>& a
   std::vector<Layout> layouts;
   for (int rank = 0; rank < world; ++rank) {
     Layout layout{rank, world, {}};
-    int rest = rank;
-    for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-      layout.add(axis->first, axis->second, rest % axis->second);
-      rest /= axis->second;
+    int faster = world;  // ranks that one step along the axis skips
+    for (const auto& [name, size] : axes) {
+      faster /= size;
+      layout.add(name, size, rank / faster % size);
     }
     layouts.push_back(std::move(layout));
   }
