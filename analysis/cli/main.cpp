@@ -5,6 +5,7 @@
 #include "command_line.h"
 #include "diff_command.h"
 #include "explain_command.h"
+#include "infer_command.h"
 #include "interrupt.h"
 #include "ls_command.h"
 #include "manual.h"
@@ -28,11 +29,12 @@ struct Command {
   int (*run)(const Arguments&);
 };
 
-constexpr std::array<Command, 8> kCommands{
+constexpr std::array<Command, 9> kCommands{
     {{ttrace::cli::check_manual, ttrace::cli::run_check},
      {ttrace::cli::diff_manual, ttrace::cli::run_diff},
      {ttrace::cli::explain_manual, ttrace::cli::run_explain},
      {ttrace::cli::calibrate_manual, ttrace::cli::run_calibrate},
+     {ttrace::cli::infer_manual, ttrace::cli::run_infer},
      {ttrace::cli::ls_manual, ttrace::cli::run_ls},
      {ttrace::cli::show_manual, ttrace::cli::run_show},
      {ttrace::cli::verify_manual, ttrace::cli::run_verify},

@@ -32,6 +32,7 @@ def attach(
     optimizer: Any = None,
     *,
     annotations: str | Path | None = None,
+    placements: str = "derived",
     describe: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Tracer:
@@ -44,6 +45,8 @@ def attach(
         optimizer: what updates the parameters; without it neither main gradients nor updates are traced.
         annotations: file that says where tensors lie, for those that cannot be derived
             (docs/trace_format.md); ``ttrace infer`` writes one.
+        placements: "derived" from the model, or "none": what the file does not place is recorded as whole
+            on every rank, for ``ttrace infer`` to find out.
         describe: what must be equal in both runs for a comparison to make sense (data, seed, sizes).
         options: of the kind of program; see `ttrace.programs`.
 
@@ -53,12 +56,15 @@ def attach(
     Raises:
         RuntimeError: a variable TTRACE_* or a placement is wrong; the message names it.
         TypeError: the model is of no kind that is known, or an option is unknown.
+        ValueError: `placements` is neither of its words.
     """
+    if placements not in ("derived", "none"):
+        raise ValueError(f'placements is "{placements}"; it must be "derived" or "none"')
     session = _the_session()
     if not session.active():
         return Tracer(session, None)
     program = _program_of(model, optimizer, dict(describe or {}), options)
-    return Tracer(session, program, annotations)
+    return Tracer(session, program, annotations, placements)
 
 
 def _program_of(

@@ -46,9 +46,11 @@ class Tracer:
         session: Any,
         program: Program | None,
         annotations: str | Path | None = None,
+        placements: str = "derived",
     ):
         self._session = session
         self._program: Any = program
+        self._derives = placements == "derived"
         self._step: Any = None
         self._microbatches: dict[int, Any] = {}
         self._current: Any = None
@@ -114,7 +116,8 @@ class Tracer:
 
     def derive(self, path: str, field: str, slot: int, dims: str) -> None:
         """See Annotations::derive() in <ttrace/annotations.h>."""
-        self._session.derive(path, field, slot, dims)
+        if self._derives:
+            self._session.derive(path, field, slot, dims)
 
     def received(self, path: str, tensor: torch.Tensor, slot: int = 0) -> None:
         if self._current is not None:
@@ -162,7 +165,7 @@ class Tracer:
         self._session.describe(
             description.model,
             description.data,
-            {**description.versions, "python": _python_version()},
+            {**description.versions, **self._undeclared(annotations), "python": _python_version()},
             description.precision,
             description.untraced,
         )
@@ -182,8 +185,22 @@ class Tracer:
         )
         if self._session.load_parameters():
             program.refresh_masters()
-        self._hooks = ModuleHooks(program, sites, torch.classes.ttrace.Scopes(), self._session.derive)
+        if not self._derives:
+            self._forget(parameters)
+        self._hooks = ModuleHooks(program, sites, torch.classes.ttrace.Scopes(), self.derive)
         program.watch(self)
+
+    def _undeclared(self, annotations: str | Path | None) -> dict[str, str]:
+        """Tells `ttrace infer` that "whole" was nobody's claim."""
+        return {} if self._derives or annotations else {"placements": "none"}
+
+    def _forget(self, parameters: Sequence[Parameter]) -> None:
+        """Where parameters lie was needed to load them, and is not recorded."""
+        for parameter in parameters:
+            dims = " ".join("acdefgh"[: parameter.tensor.dim()])
+            if dims and parameter.dims is not None:
+                self._session.derive(parameter.path, "value", 0, dims)
+                self._session.derive(parameter.path, "grad", 0, dims)
 
     # --- steps -------------------------------------------------------------------------------------
 

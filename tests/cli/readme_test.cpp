@@ -32,7 +32,7 @@ std::string normal(const std::string& line) {
   return result;
 }
 
-std::vector<std::string> normal_lines(const std::string& text) {
+[[maybe_unused]] std::vector<std::string> normal_lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) {

@@ -2,7 +2,8 @@
 
 Activations are ``[s, b, h]``. Context parallelism cuts s in zig-zag order, sequence parallelism (axis sp,
 which is tp) what that leaves, outside of attention and MLP; inside of them tp cuts features or heads.
-Gradients of activations lie as the activations do, because each region communicates in its own backward.
+Gradients of activations lie as the activations do, because each region communicates in its own backward;
+only those of key and value heads that several ranks share are addends.
 """
 
 from __future__ import annotations
@@ -56,9 +57,14 @@ def activation_dims(
         if rule is not None:
             text = rule(site, role, slot, tensor, config, layout)
             if text is not None and len(_split(text)) == tensor.dim():
-                return Dims(text)
+                return Dims(text, _gradient_dims(text))
             return None
     return None
+
+
+def _gradient_dims(text: str) -> str | None:
+    """Ranks that share a key head have other queries each: addends of its gradient."""
+    return re.sub(r" d$", " d[kv_copy:partial]", text) if "[kv]" in text else None
 
 
 def _split(dims: str) -> list[str]:

@@ -1,0 +1,71 @@
+// What the bytes of one tensor say about where its parts lie: every way to cut and to sum it that
+// the dims grammar knows and the sizes allow is compared with the reference.
+//
+// Declared placements play no part. Sizes alone decide most of it; of what is left those are kept
+// that agree as well as the best one does, within what so many elements can tell.
+//
+// Thread-safety: free functions without shared state but the table, which locks.
+#pragma once
+
+#include "analysis/infer/cuts.h"
+#include "analysis/infer/holders.h"
+#include "analysis/infer/samples.h"
+
+#include <ttrace/merge.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// One placement that agrees.
+struct PlacementFit {
+  std::string dims;    // of the grammar
+  std::string region;  // the same without what is summed
+  int complexity = 0;
+  double error = 0.0;   // relative, at `factor`
+  double factor = 1.0;  // of local values (their sums) to logical ones; 1 where that agrees as well
+
+  bool operator==(const PlacementFit&) const = default;
+};
+
+struct TensorFits {
+  std::vector<PlacementFit> fits;         // the simplest first
+  std::string sizes;                      // logical and of every rank: tensors that may lie alike
+  std::size_t possible = 0;               // placements that the sizes allow
+  double error = 0.0;                     // of the best
+  [[nodiscard]] bool has_signal() const;  // whether that one explains more than half of the values
+};
+
+// Requires: shards of `holders`, in their order; a reference that has its tensor. Empty where no
+// placement explains the sizes.
+[[nodiscard]] TensorFits fits_of(std::span<const Shard> shards,
+                                 const MergeResult& reference,
+                                 const Holders& holders,
+                                 CutTable& table);
+
+// Above it an error is worse than the best one, `best`, by more than chance: `points` elements were
+// compared.
+[[nodiscard]] double error_limit(double best, std::int64_t points);
+
+// Holders whose values are added: of `region` axes they have one place, of `summed` every one. One
+// group per copy.
+[[nodiscard]] std::vector<std::vector<std::size_t>> groups_of(const Holders& holders,
+                                                              AxisSet region,
+                                                              AxisSet summed);
+
+// The dims of these placements (by holder), where one of the possible ones is the same; else empty.
+[[nodiscard]] std::string dims_text(std::span<const Placement> placements,
+                                    const Holders& holders,
+                                    CutTable& table);
+
+// A flat range of a vector is a part of it as any other: the same claim as a cut dimension.
+[[nodiscard]] Placement without_flat_range_of_one_dimension(Placement placement);
+
+// Whether both say the same of every local element: dims, addends and flat ranges. Addends may be
+// numbered in another order; scales are left out.
+[[nodiscard]] bool place_alike(std::span<const Placement> left, std::span<const Placement> right);
+
+}  // namespace ttrace

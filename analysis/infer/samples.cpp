@@ -1,0 +1,176 @@
+#include "analysis/infer/samples.h"
+
+#include <ttrace/element_type.h>
+#include <ttrace/record.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kMostDrawn = 16384;  // elements looked at
+constexpr std::size_t kMostKept = 4096;    // and compared, those that are not zero first
+constexpr std::size_t kMostNonzero = 3072;
+
+double element(ElementType type, std::span<const std::byte> bytes, std::int64_t position) {
+  double value = 0.0;
+  const auto offset = static_cast<std::size_t>(position) * element_size(type);
+  to_double(type, bytes.data() + offset, 1, &value);
+  return value;
+}
+
+// kPadding where there is none.
+std::int64_t logical_index(const DimPlacement& dim, std::int64_t local) {
+  const auto next = std::upper_bound(
+      dim.segments.begin(),
+      dim.segments.end(),
+      local,
+      [](std::int64_t index, const Segment& segment) { return index < segment.local; });
+  if (next == dim.segments.begin()) {
+    return kPadding;
+  }
+  const Segment& segment = *std::prev(next);
+  return local < segment.local + segment.extent ? segment.logical + local - segment.local
+                                                : kPadding;
+}
+
+std::int64_t product(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(
+      shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<std::int64_t>());
+}
+
+// Positions in a tensor of so many elements, the same on every call.
+std::vector<std::int64_t> draw(std::int64_t elements) {
+  std::vector<std::int64_t> drawn;
+  std::mt19937_64 random(20240229);
+  if (elements <= static_cast<std::int64_t>(kMostDrawn)) {
+    drawn.resize(static_cast<std::size_t>(elements));
+    std::iota(drawn.begin(), drawn.end(), std::int64_t{0});
+    for (std::size_t i = drawn.size(); i > 1; --i) {
+      std::swap(drawn[i - 1], drawn[random() % i]);
+    }
+  } else {
+    for (std::size_t i = 0; i < kMostDrawn; ++i) {
+      drawn.push_back(static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(elements)));
+    }
+  }
+  return drawn;
+}
+
+}  // namespace
+
+Samples::Samples(std::span<const Shard> shards, const MergeResult& reference)
+    : reference_(reference), dims_(reference.shape.size()), values_(shards.size()) {
+  for (const Shard& shard : shards) {
+    const auto known =
+        std::find_if(positions_.begin(), positions_.end(), [&](const Positions& positions) {
+          return positions.shape == shard.record->shape;
+        });
+    positions_of_.push_back(static_cast<std::size_t>(known - positions_.begin()));
+    if (known == positions_.end()) {
+      positions_.push_back({shard.record->shape, {}, 0});
+    }
+  }
+  choose(shards);
+}
+
+void Samples::choose(std::span<const Shard> shards) {
+  for (std::size_t kind = 0; kind < positions_.size(); ++kind) {
+    Positions& positions = positions_[kind];
+    std::vector<std::int64_t> drawn = draw(product(positions.shape));
+    // A gradient of embeddings is zero almost everywhere: zeros alone would tell nothing.
+    const auto zeros = std::stable_partition(drawn.begin(), drawn.end(), [&](std::int64_t at) {
+      for (std::size_t holder = 0; holder < shards.size(); ++holder) {
+        if (positions_of_[holder] == kind &&
+            element(shards[holder].record->type, shards[holder].bytes, at) != 0.0) {
+          return true;
+        }
+      }
+      return false;
+    });
+    const auto nonzero = static_cast<std::size_t>(zeros - drawn.begin());
+    const std::size_t kept_zeros = std::min(drawn.size() - nonzero, kMostKept - kMostNonzero);
+    const std::size_t kept = std::min(nonzero, kMostKept - kept_zeros);
+    drawn.erase(drawn.begin() + static_cast<std::ptrdiff_t>(kept), zeros);
+    drawn.resize(std::min(drawn.size(), kMostKept));
+    positions.count = drawn.size();
+    longest_ = std::max(longest_, drawn.size());
+    for (const std::int64_t at : drawn) {
+      std::int64_t rest = at;
+      const std::size_t first = positions.indices.size();
+      positions.indices.resize(first + dims_);
+      for (std::size_t dim = dims_; dim > 0; --dim) {
+        positions.indices[first + dim - 1] = rest % positions.shape[dim - 1];
+        rest /= positions.shape[dim - 1];
+      }
+    }
+    for (std::size_t holder = 0; holder < shards.size(); ++holder) {
+      for (std::size_t i = 0; positions_of_[holder] == kind && i < drawn.size(); ++i) {
+        values_[holder].push_back(
+            element(shards[holder].record->type, shards[holder].bytes, drawn[i]));
+      }
+    }
+  }
+}
+
+bool Samples::can_add(const std::vector<std::vector<std::size_t>>& groups) const {
+  return std::all_of(groups.begin(), groups.end(), [&](const std::vector<std::size_t>& group) {
+    return std::all_of(group.begin(), group.end(), [&](std::size_t holder) {
+      return positions_of_[holder] == positions_of_[group.front()];
+    });
+  });
+}
+
+Agreement Samples::compare(const PlaceClaim& claim, std::size_t limit) const {
+  Agreement agreement;
+  double squared = 0.0;  // of values, of the reference, and their product
+  double reference_squared = 0.0;
+  double along = 0.0;
+  double difference_squared = 0.0;
+  for (const std::vector<std::size_t>& group : claim.groups) {
+    const std::size_t first = group.front();
+    const Positions& positions = positions_[positions_of_[first]];
+    const std::vector<const DimPlacement*>& dims = claim.dims[first];
+    for (std::size_t i = 0; i < std::min(limit, positions.count); ++i) {
+      std::int64_t at = 0;
+      for (std::size_t dim = 0; dim < dims_ && at != kPadding; ++dim) {
+        const std::int64_t index = logical_index(*dims[dim], positions.indices[i * dims_ + dim]);
+        at = index == kPadding ? kPadding : at * reference_.shape[dim] + index;
+      }
+      double value = 0.0;
+      for (const std::size_t holder : group) {
+        value += values_[holder][i] * (claim.scales.empty() ? 1.0 : claim.scales[holder]);
+      }
+      const double expected = at == kPadding ? 0.0 : element(reference_.type, reference_.bytes, at);
+      if (!std::isfinite(value) || !std::isfinite(expected)) {
+        continue;
+      }
+      ++agreement.points;
+      squared += value * value;
+      reference_squared += expected * expected;
+      along += value * expected;
+      difference_squared += (value - expected) * (value - expected);
+    }
+  }
+  if (reference_squared == 0.0) {
+    agreement.both_zero = squared == 0.0;
+    agreement.error = agreement.error_as_is = squared == 0.0 ? 0.0 : agreement.error;
+    return agreement;
+  }
+  agreement.error_as_is = std::sqrt(difference_squared / reference_squared);
+  if (along <= 0.0) {
+    agreement.error = std::min(1.0, agreement.error_as_is);
+    return agreement;
+  }
+  agreement.factor = along / squared;
+  // Loses what is below 1e-8 to cancellation; equal values are told by the difference itself.
+  const double rest = 1.0 - along / squared * along / reference_squared;
+  agreement.error = std::min(std::sqrt(std::max(0.0, rest)), agreement.error_as_is);
+  return agreement;
+}
+
+}  // namespace ttrace

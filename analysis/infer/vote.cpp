@@ -1,0 +1,165 @@
+#include "analysis/infer/vote.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+namespace ttrace {
+namespace {
+
+std::string pattern_of(const std::string& path) {
+  std::string pattern;
+  std::size_t begin = 0;
+  while (begin <= path.size()) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    const std::string part = path.substr(begin, end - begin);
+    const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    pattern += (begin == 0 ? "" : ".") + (number ? std::string("*") : part);
+    begin = end + 1;
+  }
+  return pattern;
+}
+
+// As Annotations reads an entry.
+std::string field_of(Kind kind) {
+  switch (kind) {
+    case Kind::kScalar:
+    case Kind::kAmaxHistory:
+    case Kind::kCollectiveInput:
+    case Kind::kCollectiveOutput:
+    case Kind::kSent:
+    case Kind::kReceived:
+      return "";
+    case Kind::kInput:
+      return "inputs";
+    case Kind::kGradInput:
+      return "input_grads";
+    case Kind::kGradOutput:
+    case Kind::kParamGrad:
+      return "grad";
+    case Kind::kRouting:
+      return "routing";
+    case Kind::kScale:
+      return "scales";
+    case Kind::kOperand:
+      return "operands";
+    default:
+      return "value";
+  }
+}
+
+// The field that lies as this one by default.
+std::string sibling_of(const std::string& field) {
+  return field == "grad"          ? "value"
+         : field == "value"       ? "grad"
+         : field == "input_grads" ? "inputs"
+         : field == "inputs"      ? "input_grads"
+                                  : "";
+}
+
+struct Count {
+  std::size_t votes = 0;
+  int complexity = 0;
+  std::string region;
+};
+using Counts = std::map<std::string, Count>;  // by dims
+
+Counts count(const std::vector<const TensorFits*>& members) {
+  // Noise allows everything: it is heard only where nobody else is.
+  const bool any_signal = std::any_of(members.begin(), members.end(), [](const TensorFits* fits) {
+    return fits->has_signal() && !fits->fits.empty();
+  });
+  Counts counts;
+  for (const TensorFits* const member : members) {
+    for (const PlacementFit& fit : member->fits) {
+      Count& count = counts[fit.dims];
+      count.votes += !any_signal || member->has_signal() ? 1 : 0;
+      count.complexity = fit.complexity;
+      count.region = fit.region;
+    }
+  }
+  return counts;
+}
+
+// Tensors by dims.
+using Usage = std::map<std::string, std::size_t>;
+
+// `region`: how what belongs to the class is cut, where that is known. `usage`: of tensors of the
+// same sizes.
+Election decide(const Counts& counts,
+                const std::optional<std::string>& region,
+                const Usage& usage) {
+  Election election;
+  const auto most = std::max_element(counts.begin(), counts.end(), [](auto& left, auto& right) {
+    return left.second.votes < right.second.votes;
+  });
+  election.votes = most->second.votes;
+  // Cut otherwise than what belongs to the class; how unusual; how complicated.
+  const auto rank = [&](const Counts::value_type& entry) {
+    const auto used = usage.find(entry.first);
+    return std::tuple(region && entry.second.region != *region,
+                      used == usage.end() ? 0 : -static_cast<std::int64_t>(used->second),
+                      entry.second.complexity);
+  };
+  const Counts::value_type* winner = nullptr;
+  for (const Counts::value_type& entry : counts) {
+    if (entry.second.votes == election.votes &&
+        (winner == nullptr || rank(entry) < rank(*winner))) {
+      winner = &entry;
+    }
+  }
+  election.tied = static_cast<std::size_t>(
+      std::count_if(counts.begin(), counts.end(), [&](const Counts::value_type& entry) {
+        return entry.second.votes == election.votes &&
+               std::get<0>(rank(entry)) == std::get<0>(rank(*winner));
+      }));
+  election.dims = winner->first;
+  election.region = winner->second.region;
+  return election;
+}
+
+}  // namespace
+
+PlacementClass placement_class(const TensorId& id) {
+  return {pattern_of(id.path), field_of(id.kind), id.slot};
+}
+
+Elections elect(const Voters& voters) {
+  Elections elections;
+  std::map<PlacementClass, Counts> counted;
+  std::map<std::string, Usage> usage;  // by sizes, of classes that are decided
+  for (const auto& [tensors, members] : voters) {
+    Counts counts = count(members);
+    if (counts.empty()) {
+      continue;
+    }
+    Election& election = elections[tensors] = decide(counts, std::nullopt, {});
+    election.sizes = members.front()->sizes;
+    election.members = static_cast<std::size_t>(
+        std::count_if(members.begin(), members.end(), [](const TensorFits* fits) {
+          return !fits->fits.empty();
+        }));
+    if (election.tied == 1) {
+      usage[election.sizes][election.dims] += election.votes;
+    }
+    counted.emplace(tensors, std::move(counts));
+  }
+  const Elections alone = elections;
+  for (auto& [tensors, election] : elections) {
+    if (election.tied == 1) {
+      continue;
+    }
+    const auto other = alone.find({tensors.pattern, sibling_of(tensors.field), tensors.slot});
+    const bool known = other != alone.end() && other->second.tied == 1;
+    const Election decided = decide(counted.at(tensors),
+                                    known ? std::optional(other->second.region) : std::nullopt,
+                                    usage[election.sizes]);
+    election.dims = decided.dims;
+    election.region = decided.region;
+    election.tied = decided.tied;
+  }
+  return elections;
+}
+
+}  // namespace ttrace
