@@ -59,7 +59,11 @@ void require_equal(const std::string& name,
                  value_of(candidate, key),
                  " in the candidate; run both with the same ",
                  name,
-                 " configuration");
+                 " configuration",
+                 reference.contains(key) && candidate.contains(key)
+                     ? ""
+                     : ", or say with --rename FILE which names of two different programs are the "
+                       "same (docs/rename.md)");
   }
 }
 

@@ -179,10 +179,9 @@ void mark_declared(Report& report) {
     }
   }
   if (count > 0) {
-    report.notes.push_back(
-        "candidate: the rename map declares that the reference has none of its " +
-        counted(static_cast<std::int64_t>(count), "tensor", "tensors") +
-        " that are allowed to be missing there");
+    report.notes.push_back(std::string(name_of(has)) + ": the rename map lets " +
+                           counted(static_cast<std::int64_t>(count), "tensor", "tensors") +
+                           " be missing in the " + std::string(name_of(other(has))));
   }
 }
 

@@ -33,9 +33,9 @@ std::vector<std::pair<std::string, std::int64_t>> sized_factors(const DimsSpec& 
                                                                 const Shape& shape) {
   std::vector<std::pair<std::string, std::int64_t>> factors;
   for (std::size_t i = 0; i < dims.dims.size(); ++i) {
-    std::int64_t known = 1;
+    std::int64_t known = 1;  // no larger than it takes to see that it does not fit
     for (const DimFactor& factor : dims.dims[i]) {
-      known *= factor.size.value_or(1);
+      known *= std::min(factor.size.value_or(1), shape[i] / known + 1);
     }
     const bool open =
         std::ranges::any_of(dims.dims[i], [](const DimFactor& factor) { return !factor.size; });

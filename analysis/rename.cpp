@@ -158,7 +158,7 @@ class Plan {
                    to_string(taken->second),
                    " both become ",
                    to_string(target),
-                   "; correct the entries");
+                   "; correct the entries, or say with ~ that one of them has no counterpart");
     }
     done_.push_back(std::move(conversion));
   }
@@ -484,6 +484,11 @@ RenameResult rename_trace(const std::string& source,
     TraceWriter writer(start_file(target, 0), Layout());
     renaming.write(start_conversions, writer);
     writer.commit();
+  }
+  if (plan.only_here() > 0) {
+    renaming.note("the rename map leaves out " +
+                  counted(static_cast<std::int64_t>(plan.only_here()), "tensor", "tensors") +
+                  " that the " + std::string(name_of(options.to)) + " has no counterpart of");
   }
   auto next = conversions.begin();
   for (const StepTrace& step : trace.steps()) {

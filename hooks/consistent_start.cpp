@@ -66,14 +66,16 @@ class StartParameters {
   [[nodiscard]] MergeResult get(const std::string& path) const {
     const auto found = shards_.find(path);
     if (found == shards_.end()) {
-      TTRACE_THROW(UsageError,
-                   "the trace ",
-                   reference_,
-                   " has no parameter ",
-                   path,
-                   "; the nearest name is ",
-                   nearest(path),
-                   ". Use canonical paths on both sides.");
+      TTRACE_THROW(
+          UsageError,
+          "the trace ",
+          reference_,
+          " has no parameter ",
+          path,
+          "; the nearest name is ",
+          nearest(path),
+          ". Use canonical paths on both sides, a rename map that has this one (ttrace check "
+          "--rename), or --start own.");
     }
     MergeResult result = merge(found->second);
     TTRACE_CHECK(result.has_tensor(),

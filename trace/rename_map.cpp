@@ -11,6 +11,7 @@
 namespace ttrace {
 namespace {
 
+constexpr std::int64_t kMostGroups = 1'000'000;  // products with sizes of tensors fit 63 bits
 constexpr auto kKindWords =
     "expected activations, parameters, or kinds of tensors such as [output, grad_output]";
 
@@ -161,10 +162,10 @@ class RenameMapReader {
 
   std::int64_t read_count(const YAML::Node& node, const std::string& what) const {
     std::int64_t value = 0;
-    document_.require(
-        node.IsScalar() && YAML::convert<std::int64_t>::decode(node, value) && value > 0,
-        node,
-        what + " must be a number of at least 1");
+    document_.require(node.IsScalar() && YAML::convert<std::int64_t>::decode(node, value) &&
+                          value > 0 && value <= kMostGroups,
+                      node,
+                      what + " must be a number from 1 to " + std::to_string(kMostGroups));
     return value;
   }
 
@@ -208,6 +209,7 @@ class RenameMapReader {
     for (const auto& word : dims.dims) {
       for (const DimFactor& factor : word) {
         document_.require(factor.axes.empty(), node, "a rename map names no axes of ranks");
+        document_.require(factor.size.value_or(1) > 0, node, "a size is at least 1");
         document_.require(!factor.name.empty() || factor.size == 1,
                           node,
                           "a dimension needs a name, so that it is found on the other side");

@@ -51,7 +51,7 @@ class Unmatched : public ::testing::Test {
   Report compared() {
     const Trace reference = reference_.write();
     const Trace candidate = candidate_.write();
-    return diff(reference, candidate, {.threads = 1});
+    return diff(reference, candidate);
   }
 
   TemporaryDirectory folder_;
@@ -124,7 +124,7 @@ tensors:
   - {reference: rope, candidate: ~}
   - {reference: ~, candidate: dropout}
 )"));
-  const Report report = diff(Trace::open(folder_ / "renamed"), candidate_.write(), {.threads = 1});
+  const Report report = diff(Trace::open(folder_ / "renamed"), candidate_.write());
   EXPECT_EQ(report.counts().allowed_missing, 1U);
   EXPECT_EQ(report.counts().missing_in_reference, 1U);
   ASSERT_EQ(report.unmatched.size(), 1U) << "listed although the other side has no such name";
@@ -139,7 +139,7 @@ TEST_F(Unmatched, ProgramsOfOtherNamesAreComparedByWhatBothSayOfThemselves) {
   candidate_.manifest.model = {{"class", "GPTModel"}, {"hidden", "128"}, {"num_heads", "4"}};
   static_cast<void>(reference_.write());
   rename_trace(folder_ / "reference", folder_ / "renamed", RenameMap::parse("tensors: []"));
-  const Report report = diff(Trace::open(folder_ / "renamed"), candidate_.write(), {.threads = 1});
+  const Report report = diff(Trace::open(folder_ / "renamed"), candidate_.write());
   EXPECT_THAT(report.remarks,
               Contains(AllOf(HasSubstr("not compared of model"),
                              HasSubstr("class `Plain` and `GPTModel`"),
@@ -147,9 +147,8 @@ TEST_F(Unmatched, ProgramsOfOtherNamesAreComparedByWhatBothSayOfThemselves) {
                              Not(HasSubstr("hidden")))));
 
   candidate_.manifest.model["hidden"] = "64";
-  EXPECT_THROW(
-      static_cast<void>(diff(Trace::open(folder_ / "renamed"), candidate_.write(), {.threads = 1})),
-      UsageError);
+  EXPECT_THROW(static_cast<void>(diff(Trace::open(folder_ / "renamed"), candidate_.write())),
+               UsageError);
 }
 
 }  // namespace

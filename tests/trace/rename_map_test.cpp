@@ -158,7 +158,7 @@ TEST(RenameMap, SaysWhereItsFileIsWrong) {
       {"tensors:\n- {reference: [a, b], candidate: [c, d]}", "parts can be on one side only"},
       {"tensors:\n- {reference: a, candidate: b, groups: 2}", "groups and ratio are for"},
       {"tensors:\n- {reference: [a, b], candidate: c, groups: 0}",
-       "groups must be a number of at least 1"},
+       "groups must be a number from 1 to"},
       {"tensors:\n- {reference: [a, b], candidate: c, ratio: [1]}",
        "ratio has 1 numbers for 2 parts"},
       {"tensors:\n- {reference: a, candidate: b, kinds: [weight]}", "plain.yaml:2:"},
