@@ -52,31 +52,24 @@ void require_common_id(const std::vector<Match>& matches, const Trace& r, const 
   if (common) {
     return;
   }
+  std::string in_reference = "nothing";
+  std::string in_candidate = "nothing";
   std::vector<const Match*> all;
   for (const Match& match : matches) {
+    (match.candidate.empty() ? in_reference : in_candidate) = to_string(match.id);
     all.push_back(&match);
   }
-  std::string examples;
-  std::size_t count = 0;
-  for (const UnmatchedName& name : find_unmatched(all)) {
-    if (name.side == Names::kReference && !name.nearest.empty() && count < 3) {
-      const NearName& near = name.nearest.front();
-      examples += (count++ == 0 ? "" : ", ") + name.path + " " + shape_text(name.shape) + " and " +
-                  near.path + " " + shape_text(near.shape);
-    }
-  }
+  const std::string nearest = nearest_pairs(find_unmatched(all));
   TTRACE_THROW(UsageError,
-               "no tensor is in both traces: ",
+               "no tensor is in both traces; ",
                r.directory(),
-               " holds ",
-               counted(static_cast<std::int64_t>(std::ranges::count_if(
-                           matches, [](const Match& match) { return match.candidate.empty(); })),
-                       "tensor",
-                       "tensors"),
+               " holds for example ",
+               in_reference,
                ", ",
                c.directory(),
-               " others",
-               examples.empty() ? "" : ", of which the nearest are " + examples,
+               " ",
+               in_candidate,
+               nearest.empty() ? "" : "; the nearest names are " + nearest,
                "; give modules the same canonical paths on both sides, or say with --rename FILE "
                "which are the same (docs/rename.md)");
 }

@@ -213,6 +213,22 @@ std::vector<Value> convert(std::vector<Value> values,
   return values;
 }
 
+// Sums of ranks' addends and what was scaled are doubles; in the trace they are what the ranks
+// recorded.
+MergeResult in_own_type(MergeResult tensor, const Record& record) {
+  if (!tensor.has_tensor() || tensor.type == record.type || tensor.type != ElementType::kF64) {
+    return tensor;
+  }
+  const std::int64_t count = element_count(tensor.shape);
+  std::vector<double> values(static_cast<std::size_t>(count));
+  to_double(tensor.type, tensor.bytes.data(), count, values.data());
+  tensor.storage.resize(values.size() * element_size(record.type));
+  from_double(record.type, values.data(), count, tensor.storage.data());
+  tensor.type = record.type;
+  tensor.bytes = tensor.storage;
+  return tensor;
+}
+
 Placement placement_of(const MergeResult& tensor) {
   Placement placement = whole(tensor.shape);
   if (tensor.held) {
@@ -289,7 +305,7 @@ class Renaming {
   void write_one(Conversion& conversion, TraceWriter& writer) {
     std::vector<MergeResult> sources;
     for (const Match* source : conversion.sources) {
-      sources.push_back(merge(source->reference));
+      sources.push_back(in_own_type(merge(source->reference), *source->reference.front().record));
       if (!sources.back().has_tensor()) {
         note(to_string(source->id) + " is left out: " + sources.back().findings.front().message);
         return;
@@ -416,6 +432,7 @@ struct Start {
 Manifest renamed_manifest(const Trace& trace, const RenameOptions& options) {
   Manifest manifest = trace.manifest();
   manifest.names = name_of(options.to);
+  manifest.untraced.clear();  // expressions on the old names
   if (manifest.world_size > 1) {
     manifest.world_size = 1;
     manifest.layout.clear();

@@ -213,6 +213,11 @@ TEST_F(Rename, PutsTheRanksPartsTogetherFirst) {
                   ElementType::kF32,
                   {2},
                   testing::part(4, rank, 2)});
+    Placement addend = whole(std::vector<std::int64_t>{1});
+    addend.partial_index = rank;
+    addend.partial_count = 2;
+    parallel.add(rank,
+                 {"s0/main_grad/blocks.0.norm.bias/0", {0.5}, ElementType::kBF16, {1}, addend});
     parallel.note(rank, "late");
   }
   static_cast<void>(parallel.write());
@@ -220,7 +225,10 @@ TEST_F(Rename, PutsTheRanksPartsTogetherFirst) {
   const auto tensors = tensors_in(folder_ / "renamed");
   EXPECT_THAT(tensors.at("s0/main_grad/layers.0.gate.bias/0").second, ElementsAre(0, 1));
   EXPECT_THAT(tensors.at("s0/main_grad/layers.0.up.bias/0").second, ElementsAre(2, 3));
+  EXPECT_THAT(tensors.at("s0/main_grad/layers.0.norm.bias/0").second, ElementsAre(1.0));
   const Trace trace = Trace::open(folder_ / "renamed");
+  EXPECT_EQ(trace.steps()[0].ranks[0].records().back().type, ElementType::kBF16)
+      << "as the ranks recorded it";
   EXPECT_EQ(trace.manifest().world_size, 1);
   EXPECT_EQ(trace.manifest().names, "reference");
   EXPECT_THAT(trace.steps()[0].ranks[0].notes(), ElementsAre("rank 0: late", "rank 1: late"));

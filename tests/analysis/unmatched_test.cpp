@@ -9,6 +9,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <sstream>
 #include <string>
@@ -85,9 +86,13 @@ TEST_F(Unmatched, NamesAreListedOnceForAllLayersWithTheNearestOfTheOtherSide) {
                               "decoder.layers.*.attn.proj.weight 4x4, ")));
   std::ostringstream json;
   write_json(json, report);
-  EXPECT_THAT(
-      json.str(),
-      HasSubstr(R"("kinds":["param","main_grad"],"nearest":[{"path":"decoder.layers.*.attn)"));
+  const auto listed = nlohmann::json::parse(json.str())["unmatched"];
+  ASSERT_EQ(listed.size(), 4U);
+  EXPECT_EQ(listed[0]["side"], "reference");
+  EXPECT_EQ(listed[0]["kinds"], nlohmann::json({"param", "main_grad"}));
+  EXPECT_EQ(listed[0]["tensors"], 6);
+  EXPECT_EQ(listed[0]["nearest"][0]["path"], "decoder.layers.*.attn.proj.weight");
+  EXPECT_EQ(listed[0]["nearest"][0]["shape"], nlohmann::json({4, 4}));
 }
 
 TEST_F(Unmatched, SaysWithoutACommonTensorWhatIsNearestAndWhatToDo) {
@@ -146,8 +151,10 @@ TEST_F(Unmatched, ProgramsOfOtherNamesAreComparedByWhatBothSayOfThemselves) {
                              HasSubstr("heads `4` and absent"),
                              Not(HasSubstr("hidden")))));
 
-  candidate_.manifest.model["hidden"] = "64";
-  EXPECT_THROW(static_cast<void>(diff(Trace::open(folder_ / "renamed"), candidate_.write())),
+  TraceBuilder smaller(folder_ / "smaller", "candidate");
+  add(smaller, "s0/m0/output/norm/0", {2});
+  smaller.manifest.model = {{"class", "GPTModel"}, {"hidden", "64"}};
+  EXPECT_THROW(static_cast<void>(diff(Trace::open(folder_ / "renamed"), smaller.write())),
                UsageError);
 }
 
