@@ -5,6 +5,7 @@
 #include <ttrace/routing.h>
 
 #include <set>
+#include <utility>
 
 namespace ttrace {
 namespace {
@@ -27,8 +28,25 @@ std::set<std::string> differing_keys(const Section& reference, const Section& ca
   return keys;
 }
 
-void require_equal(const std::string& name, const Section& reference, const Section& candidate) {
-  const std::set<std::string> keys = differing_keys(reference, candidate);
+// Of two programs only what both say of themselves can differ, and their classes have names of
+// their own.
+std::set<std::string> shared(std::set<std::string> keys,
+                             const Section& reference,
+                             const Section& candidate) {
+  std::erase_if(keys, [&](const std::string& key) {
+    return key == "class" || !reference.contains(key) || !candidate.contains(key);
+  });
+  return keys;
+}
+
+void require_equal(const std::string& name,
+                   const Section& reference,
+                   const Section& candidate,
+                   bool renamed) {
+  std::set<std::string> keys = differing_keys(reference, candidate);
+  if (renamed) {
+    keys = shared(std::move(keys), reference, candidate);
+  }
   if (!keys.empty()) {
     const std::string& key = *keys.begin();
     TTRACE_THROW(UsageError,
@@ -41,7 +59,29 @@ void require_equal(const std::string& name, const Section& reference, const Sect
                  value_of(candidate, key),
                  " in the candidate; run both with the same ",
                  name,
-                 " configuration");
+                 " configuration",
+                 reference.contains(key) && candidate.contains(key)
+                     ? ""
+                     : ", or say with --rename FILE which names of two different programs are the "
+                       "same (docs/rename.md)");
+  }
+}
+
+// What only one of two programs says of itself, so that nobody has compared it.
+void add_unshared(const std::string& name,
+                  const Section& reference,
+                  const Section& candidate,
+                  std::vector<std::string>& remarks) {
+  std::string text;
+  for (const std::string& key : differing_keys(reference, candidate)) {
+    text += (text.empty() ? "" : ", ") + key + " " + value_of(reference, key) + " and " +
+            value_of(candidate, key);
+  }
+  if (!text.empty()) {
+    remarks.push_back("not compared of " + name +
+                      ", because the two programs have different names, in the reference and in "
+                      "the candidate: " +
+                      text);
   }
 }
 
@@ -62,8 +102,9 @@ std::vector<std::string> check_comparable(const Trace& reference,
                                           const Selection& selection) {
   const Manifest& r = reference.manifest();
   const Manifest& c = candidate.manifest();
-  require_equal("model", r.model, c.model);
-  require_equal("data", r.data, c.data);
+  const bool renamed = !r.names.empty() || !c.names.empty();
+  require_equal("model", r.model, c.model, renamed);
+  require_equal("data", r.data, c.data, renamed);
   if (steps_of(reference, selection) != steps_of(candidate, selection)) {
     TTRACE_THROW(UsageError,
                  "the reference holds steps ",
@@ -85,6 +126,10 @@ std::vector<std::string> check_comparable(const Trace& reference,
   }
 
   std::vector<std::string> remarks;
+  if (renamed) {
+    add_unshared("model", r.model, c.model, remarks);
+    add_unshared("data", r.data, c.data, remarks);
+  }
   if (r.pass != "reference") {
     remarks.push_back("the trace given as reference was written by a pass of kind `" + r.pass +
                       "`; are the two swapped?");

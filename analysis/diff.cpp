@@ -10,8 +10,10 @@
 #include "analysis/noise.h"
 #include "analysis/norm_check.h"
 #include "analysis/parallel.h"
+#include "analysis/rename.h"
 #include "analysis/roots.h"
 #include "analysis/routing_check.h"
+#include "analysis/unmatched.h"
 #include "analysis/verdict.h"
 #include "analysis/wording.h"
 
@@ -52,9 +54,12 @@ void require_common_id(const std::vector<Match>& matches, const Trace& r, const 
   }
   std::string in_reference = "nothing";
   std::string in_candidate = "nothing";
+  std::vector<const Match*> all;
   for (const Match& match : matches) {
     (match.candidate.empty() ? in_reference : in_candidate) = to_string(match.id);
+    all.push_back(&match);
   }
+  const std::string nearest = nearest_pairs(find_unmatched(all));
   TTRACE_THROW(UsageError,
                "no tensor is in both traces; ",
                r.directory(),
@@ -64,7 +69,9 @@ void require_common_id(const std::vector<Match>& matches, const Trace& r, const 
                c.directory(),
                " ",
                in_candidate,
-               "; give modules the same canonical paths on both sides");
+               nearest.empty() ? "" : "; the nearest names are " + nearest,
+               "; give modules the same canonical paths on both sides, or say with --rename FILE "
+               "which are the same (docs/rename.md)");
 }
 
 void collect_notes(const std::string& side, const Trace& trace, std::vector<std::string>& notes) {
@@ -143,6 +150,31 @@ void mark_untraced(Report& report) {
   if (count > 0) {
     report.notes.push_back("candidate: its program declares that it cannot give " +
                            std::to_string(count) + " of the reference's tensors");
+  }
+}
+
+// What the map by which one side was renamed says that the other side alone has.
+void mark_declared(Report& report) {
+  const Side& renamed =
+      report.reference.manifest.names.empty() ? report.candidate : report.reference;
+  if (renamed.manifest.names.empty()) {
+    return;
+  }
+  const RenameMap map = map_of(renamed.directory);
+  const bool is_reference = &renamed == &report.reference;
+  const Status missing = is_reference ? Status::kMissingInReference : Status::kMissingInCandidate;
+  const Names has = is_reference ? Names::kCandidate : Names::kReference;
+  std::size_t count = 0;
+  for (TensorVerdict& tensor : report.tensors) {
+    if (tensor.status == missing && map.find(has, tensor.id).of(other(has)).empty()) {
+      tensor.allowed = true;
+      ++count;
+    }
+  }
+  if (count > 0) {
+    report.notes.push_back(std::string(name_of(has)) + ": the rename map lets " +
+                           counted(static_cast<std::int64_t>(count), "tensor", "tensors") +
+                           " be missing in the " + std::string(name_of(other(has))));
   }
 }
 
@@ -278,6 +310,28 @@ class Checks {
   std::optional<ExactCheck> exact_;
 };
 
+void list_unmatched(std::span<const Match> matches, Report& report) {
+  std::set<TensorId> missing;
+  for (const TensorVerdict& tensor : report.tensors) {
+    if (!tensor.allowed && (tensor.status == Status::kMissingInCandidate ||
+                            tensor.status == Status::kMissingInReference)) {
+      missing.insert(tensor.id);
+    }
+  }
+  std::vector<const Match*> unmatched;
+  for (const Match& match : matches) {
+    if (missing.contains(match.id)) {
+      unmatched.push_back(&match);
+    }
+  }
+  const auto in_candidate =
+      std::ranges::count_if(unmatched, [](const Match* match) { return match->reference.empty(); });
+  const bool on_both = in_candidate > 0 && in_candidate < std::ssize(unmatched);
+  if (on_both || !report.reference.manifest.names.empty()) {
+    report.unmatched = find_unmatched(unmatched);
+  }
+}
+
 // What follows from the verdicts on single tensors.
 void connect(const Trace& reference,
              const Trace& candidate,
@@ -300,10 +354,12 @@ void connect(const Trace& reference,
   check_norms(report.tensors);
   check_losses(matches, report.tensors);
   mark_untraced(report);
+  mark_declared(report);
   mark_allowed(options, report);
   if (options.calibration) {
     note_calibration(*options.calibration, report);
   }
+  list_unmatched(matches, report);
   find_roots(matches, options.forced, candidate, report);
 }
 

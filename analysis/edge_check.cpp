@@ -62,8 +62,9 @@ class EdgeCheck {
  public:
   EdgeCheck(const Trace& candidate,
             std::span<const Match> matches,
-            std::vector<TensorVerdict>& tensors)
-      : tensors_(tensors) {
+            std::vector<TensorVerdict>& tensors,
+            bool one_program)
+      : tensors_(tensors), one_program_(one_program) {
     for (const Match& match : matches) {
       matches_.emplace(match.id, &match);
     }
@@ -143,6 +144,9 @@ class EdgeCheck {
         return false;
       }
       const auto statistics = between(source.candidate, match->candidate);
+      if (!statistics && !one_program_) {
+        return false;  // another program may hand on another arrangement of the same values
+      }
       if (!statistics || statistics->different > 0) {  // else one value under two names
         add(edge, *match, statistics);
         break;
@@ -195,6 +199,7 @@ class EdgeCheck {
   }
 
   std::vector<TensorVerdict>& tensors_;
+  bool one_program_;
   std::unordered_map<TensorId, const Match*, TensorIdHash> matches_;
   std::unordered_map<TensorId, std::size_t, TensorIdHash> judged_;  // positions
   Sources sources_;                                                 // of the candidate
@@ -208,7 +213,7 @@ EdgeCoverage check_edges(const Trace& reference,
                          const Trace& candidate,
                          std::span<const Match> matches,
                          std::vector<TensorVerdict>& tensors) {
-  EdgeCheck check(candidate, matches, tensors);
+  EdgeCheck check(candidate, matches, tensors, reference.manifest().names.empty());
   for_each_edge(reference, [&](const Edge& edge) { check.look_at(edge); });
   return check.finish();
 }

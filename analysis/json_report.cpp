@@ -192,6 +192,27 @@ Json routing_json(const Report& report) {
   return flips ? flips_json(*flips) : Json();
 }
 
+Json unmatched_json(const Report& report) {
+  Json list = Json::array();
+  for (const UnmatchedName& name : report.unmatched) {
+    Json kinds = Json::array();
+    for (const Kind kind : name.kinds) {
+      kinds.push_back(name_of(kind));
+    }
+    Json nearest = Json::array();
+    for (const NearName& near : name.nearest) {
+      nearest.push_back({{"path", near.path}, {"shape", near.shape}});
+    }
+    list.push_back({{"side", name_of(name.side)},
+                    {"path", name.path},
+                    {"kinds", kinds},
+                    {"tensors", name.tensors},
+                    {"shape", name.shape},
+                    {"nearest", nearest}});
+  }
+  return list;
+}
+
 // A run that was compared only in part is never "clean".
 const char* verdict_word(const Report& report) {
   if (report.diverged()) {
@@ -264,6 +285,7 @@ void write_json(std::ostream& out, const Report& report) {
       << ",\n\"calibration\":" << dump(calibration_json(report))
       << ",\n\"partial\":" << dump(report.partial()) << ",\n\"lacking\":" << dump(report.lacking)
       << ",\n\"warnings\":" << dump(report.warnings) << ",\n\"remarks\":" << dump(report.remarks)
+      << ",\n\"unmatched\":" << dump(unmatched_json(report))
       << ",\n\"notes\":" << dump(report.notes) << ",\n\"tensors\":[";
   for (std::size_t i = 0; i < report.tensors.size(); ++i) {
     out << (i == 0 ? "\n" : ",\n") << dump(tensor_json(report.tensors[i]));

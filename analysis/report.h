@@ -6,6 +6,7 @@
 #include "analysis/diagnosis/diagnosis.h"
 #include "analysis/limits.h"
 #include "analysis/tolerance.h"
+#include "analysis/unmatched.h"
 
 #include <ttrace/element_type.h>
 #include <ttrace/manifest.h>
@@ -331,6 +332,8 @@ struct Report {
   std::vector<TensorVerdict> tensors;  // all selected, in the reference's execution order
   std::size_t left_out = 0;            // by the selection
   std::vector<std::string> warnings;   // options that applied to nothing
+  // Of missing tensors that are not allowed, where both sides have some or one was renamed.
+  std::vector<UnmatchedName> unmatched;
   // What the interrupted steps of either side lack; anything here makes the verdict a partial one.
   std::vector<std::string> lacking;
   std::optional<std::size_t> first_divergence;  // index into `tensors`

@@ -160,6 +160,20 @@ void write_list(std::ostream& out,
   }
 }
 
+void write_unmatched(std::ostream& out, const Report& report, std::size_t max_rows) {
+  std::vector<std::string> lines;
+  for (const UnmatchedName& name : report.unmatched) {
+    const std::string nearest = nearest_text(name);
+    lines.push_back(
+        std::string(name_of(name.side)) + ": " + to_string(name) +
+        (nearest.empty()
+             ? ""
+             : "; nearest in the " + std::string(name_of(other(name.side))) + ": " + nearest));
+  }
+  write_list(
+      out, "names without a counterpart (--rename says which are the same)", lines, max_rows);
+}
+
 void write_routing(std::ostream& out, const Report& report) {
   const auto flips = report.flips();
   if (!flips) {
@@ -272,6 +286,7 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
     write_closest(out, report);
   }
   write_table(out, report, true, options.max_rows);
+  write_unmatched(out, report, options.max_rows);
   write_routing(out, report);
   write_list(out, "lacking", report.lacking, options.max_rows);
   write_list(out, "notes", report.notes, options.max_rows);

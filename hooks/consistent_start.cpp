@@ -3,6 +3,7 @@
 #include "overlay.h"
 #include "tensor_copy.h"
 
+#include <ttrace/edit_distance.h>
 #include <ttrace/error.h>
 #include <ttrace/manifest.h>
 #include <ttrace/merge.h>
@@ -12,7 +13,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -25,22 +25,6 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
     text += (text.empty() ? "" : "x") + std::to_string(size);
   }
   return text.empty() ? "scalar" : text;
-}
-
-// Number of single-character edits between two names.
-std::size_t edit_distance(const std::string& from, const std::string& to) {
-  std::vector<std::size_t> row(to.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < to.size(); ++j) {
-      const std::size_t substituted = diagonal + (from[i] == to[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, substituted});
-    }
-  }
-  return row.back();
 }
 
 // The reference's start files, by parameter path.
@@ -82,14 +66,16 @@ class StartParameters {
   [[nodiscard]] MergeResult get(const std::string& path) const {
     const auto found = shards_.find(path);
     if (found == shards_.end()) {
-      TTRACE_THROW(UsageError,
-                   "the trace ",
-                   reference_,
-                   " has no parameter ",
-                   path,
-                   "; the nearest name is ",
-                   nearest(path),
-                   ". Use canonical paths on both sides.");
+      TTRACE_THROW(
+          UsageError,
+          "the trace ",
+          reference_,
+          " has no parameter ",
+          path,
+          "; the nearest name is ",
+          nearest(path),
+          ". Use canonical paths on both sides, a rename map that has this one (ttrace check "
+          "--rename), or --start own.");
     }
     MergeResult result = merge(found->second);
     TTRACE_CHECK(result.has_tensor(),

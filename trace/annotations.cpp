@@ -1,72 +1,14 @@
+#include "yaml_document.h"
+
 #include <ttrace/annotations.h>
 #include <ttrace/error.h>
 
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
-#include <fstream>
-#include <functional>
-#include <initializer_list>
-#include <set>
-#include <sstream>
 
 namespace ttrace {
 namespace {
 
-// A YAML document together with the name that messages give it.
-class Document {
- public:
-  explicit Document(std::string origin) : origin_(std::move(origin)) {}
-
-  [[nodiscard]] YAML::Node load(const std::string& text) const {
-    try {
-      return YAML::Load(text);
-    } catch (const YAML::ParserException& error) {
-      fail(error.mark, error.msg);
-    }
-  }
-
-  [[noreturn]] void fail(const YAML::Mark& mark, const std::string& what) const {
-    TTRACE_THROW(UsageError, origin_, ":", mark.line + 1, ": ", what);
-  }
-
-  void require(bool condition, const YAML::Node& node, const std::string& what) const {
-    if (!condition) {
-      fail(node.Mark(), what);
-    }
-  }
-
-  // Calls `visit(key, value)` for the pairs of a map, refusing keys outside `known` (if any are
-  // given) and repeated ones, which yaml-cpp lets pass.
-  void for_each(const YAML::Node& map,
-                std::initializer_list<std::string_view> known,
-                const std::function<void(const std::string&, const YAML::Node&)>& visit) const {
-    require(map.IsMap(), map, "expected `key: value` pairs");
-    std::set<std::string> seen;
-    for (const auto& pair : map) {
-      require(pair.first.IsScalar(), pair.first, "a key must be a plain word");
-      const std::string& key = pair.first.Scalar();
-      require(known.size() == 0 || std::find(known.begin(), known.end(), key) != known.end(),
-              pair.first,
-              "unknown key \"" + key + "\"; known here: " + join(known));
-      require(seen.insert(key).second, pair.first, "key \"" + key + "\" stands there twice");
-      visit(key, pair.second);
-    }
-  }
-
- private:
-  static std::string join(std::initializer_list<std::string_view> words) {
-    std::string text;
-    for (const std::string_view word : words) {
-      text.append(text.empty() ? "" : ", ").append(word);
-    }
-    return text;
-  }
-
-  std::string origin_;
-};
-
-DimsSpec read_dims(const Document& document, const YAML::Node& node) {
+DimsSpec read_dims(const YamlDocument& document, const YAML::Node& node) {
   document.require(node.IsScalar(), node, "expected dims such as \"s b h[tp]\"");
   try {
     return parse_dims(node.Scalar());
@@ -76,7 +18,8 @@ DimsSpec read_dims(const Document& document, const YAML::Node& node) {
 }
 
 // A single string is slot 0; a list is by slot.
-std::vector<std::optional<DimsSpec>> read_slots(const Document& document, const YAML::Node& node) {
+std::vector<std::optional<DimsSpec>> read_slots(const YamlDocument& document,
+                                                const YAML::Node& node) {
   if (!node.IsSequence()) {
     return {read_dims(document, node)};
   }
@@ -141,17 +84,11 @@ void remove_axis(DimsSpec& dims, const std::string& axis) {
 }  // namespace
 
 Annotations Annotations::load(const std::string& file) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  TTRACE_CHECK(in && (text << in.rdbuf()),
-               UsageError,
-               file,
-               ": cannot read the annotation file; check the path");
-  return parse(text.str(), file);
+  return parse(read_user_file(file, "annotation file"), file);
 }
 
 Annotations Annotations::parse(const std::string& text, const std::string& origin) {
-  const Document document(origin);
+  const YamlDocument document(origin);
   const YAML::Node root = document.load(text);
   Annotations annotations;
   if (root.IsNull()) {

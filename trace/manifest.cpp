@@ -176,6 +176,9 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   if (!manifest.forced_routing.empty()) {
     root["forced_routing"] = manifest.forced_routing;
   }
+  if (!manifest.names.empty()) {
+    root["names"] = manifest.names;
+  }
   // JSON cannot hold bytes that are no UTF-8: they become U+FFFD.
   write_text_file(
       manifest_file(directory),
@@ -206,6 +209,9 @@ Manifest read_manifest(const std::string& directory) {
   manifest.untraced = reader.texts("untraced");
   if (reader.has("forced_routing")) {
     manifest.forced_routing = reader.text("forced_routing");
+  }
+  if (reader.has("names")) {
+    manifest.names = reader.text("names");
   }
   return manifest;
 }

@@ -4,15 +4,14 @@
 #include "estimate.h"
 #include "interrupt.h"
 #include "selection_options.h"
+#include "temporary_folder.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 #include <ttrace/manifest.h>
 #include <ttrace/noise_table.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -41,6 +40,9 @@ po::options_description named_options() {
       po::value<int>()->default_value(5)->value_name("K"),
       "noise passes of the reference")(
       "steps", text("FIRST:LAST"), "traced iterations, LAST excluded, or one number; default 0:1")(
+      "rename",
+      text("FILE"),
+      "which names are the same, for programs whose modules have different ones; docs/rename.md")(
       "precision", text("f64|f32|bf16|fp8"), "precision that both programs must compute in")(
       "start",
       text("reference|own")->default_value("reference"),
@@ -145,6 +147,11 @@ void choose_dyadic(CheckOptions& options) {
                "--dyadic is for --precision f32, not ",
                options.precision,
                ": sums of small integers are exact there, and compared with f64 that shows");
+  TTRACE_CHECK(
+      !options.rename,
+      UsageError,
+      "--dyadic gives modules values that follow from their names, so that it is for programs "
+      "with the same ones; leave it or --rename out");
   options.precision = "f32";
   options.noise = 0;
   options.forced = false;
@@ -173,6 +180,9 @@ CheckOptions read_options(const po::variables_map& values) {
     options.precision = values["precision"].as<std::string>();
     check_word("precision", options.precision, {"f64", "f32", "bf16", "fp8"});
   }
+  if (values.count("rename") != 0) {
+    options.rename = RenameMap::load(values["rename"].as<std::string>());
+  }
   if (options.dyadic) {
     choose_dyadic(options);
   }
@@ -197,6 +207,12 @@ void read_stored_reference(CheckOptions& options) {
                options.reference,
                " is not complete; run its reference pass again");
   TTRACE_CHECK(!manifest.steps.empty(), UsageError, options.reference, " has no traced step");
+  TTRACE_CHECK(manifest.names.empty() || options.rerun.empty(),
+               UsageError,
+               "the stored reference ",
+               options.reference,
+               " is in the candidate's names, which the program of --rerun does not have; pass "
+               "--rename with the trace that it wrote, or leave --rerun out");
   const StepRange stored{manifest.steps.front(), manifest.steps.back() + 1};
   TTRACE_CHECK(!options.steps || *options.steps == stored,
                UsageError,
@@ -245,35 +261,13 @@ std::string summary(const CheckOptions& options, const RunDirectory& run, const 
   return out.str();
 }
 
-// A folder for what is not kept; stays behind where the pass failed, because it holds the log.
-class CountFolder {
- public:
-  CountFolder() {
-    std::string pattern = (fs::temp_directory_path() / "ttrace-estimate-XXXXXX").string();
-    TTRACE_CHECK(mkdtemp(pattern.data()) != nullptr,
-                 UsageError,
-                 "cannot create a folder like ",
-                 pattern,
-                 ": ",
-                 std::generic_category().message(errno));
-    path_ = pattern;
-  }
-  [[nodiscard]] const std::string& path() const { return path_; }
-  void remove() const {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-
- private:
-  std::string path_;
-};
-
 CaptureCounts count_reference(const CheckOptions& options) {
   if (options.stored) {
     return count_trace(options.reference);
   }
   const NoteInterrupts noted;
-  const CountFolder folder;
+  TemporaryFolder folder("estimate");
+  folder.keep(true);  // where the pass fails, it holds the log
   Pass pass{.name = "counting reference",
             .command = options.reference,
             .variables = variables(options, "reference"),
@@ -295,7 +289,7 @@ CaptureCounts count_reference(const CheckOptions& options) {
       }
     }
   }
-  folder.remove();
+  folder.keep(false);
   return all;
 }
 
@@ -307,6 +301,7 @@ int run_estimate(const CheckOptions& options) {
   estimate.stored = options.stored;
   estimate.forced = options.forced && !options.rerun.empty() && options.precision != "f64";
   estimate.golden = options.golden && !options.rerun.empty() && options.precision != "f64";
+  estimate.renamed = options.rename.has_value();
   estimate.output = options.output.empty() ? "runs" : options.output;
   estimate.free = free_bytes(estimate.output);
   print_estimate(std::cout, estimate);

@@ -1,8 +1,10 @@
 #include "check_passes.h"
 
+#include "analysis/rename.h"
 #include "analysis/routing_check.h"
 #include "estimate.h"
 #include "interrupt.h"
+#include "selection_options.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
@@ -22,6 +24,35 @@ namespace {
 
 std::string absolute(const std::string& path) {
   return fs::absolute(path).lexically_normal().string();
+}
+
+// Where the reference's program writes its passes, and reads those of the candidate: in names of
+// its own where the candidate has others.
+std::string reference_side(const CheckOptions& options, const RunDirectory& run) {
+  return options.rename ? reference_names(run.path()) : run.path();
+}
+
+// What --reference takes to use this run's reference again.
+std::string stored_as(const CheckOptions& options, const RunDirectory& run) {
+  return options.stored ? options.reference : reference_side(options, run) + "/reference";
+}
+
+// Writes a pass of one side in the names of the other. Returns what is to be warned of. Requires:
+// options.rename.
+std::vector<std::string> rename_pass(const CheckOptions& options,
+                                     const std::string& source,
+                                     const std::string& target,
+                                     RenameOptions how,
+                                     Course& course) {
+  if (course.progress.visible()) {
+    how.progress = [&course](std::size_t done, std::size_t total) {
+      course.progress.show_rarely("renaming " + std::to_string(done) + " of " +
+                                  std::to_string(total));
+    };
+  }
+  RenameResult result = rename_trace(source, target, *options.rename, how);
+  course.progress.clear();
+  return std::move(result.warnings);
 }
 
 // Where a reference and its noise passes go, and whose choices of experts they go on with.
@@ -92,8 +123,8 @@ Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
             .complete = [folder = run.candidate()] { return is_complete(folder); },
             .remedy = ""};
   if (!options.dyadic) {  // a stored reference knows other inputs
-    pass.remedy = "the reference is complete; pass --reference " +
-                  (options.stored ? options.reference : run.reference()) + " to reuse it";
+    pass.remedy =
+        "the reference is complete; pass --reference " + stored_as(options, run) + " to reuse it";
   }
   pass.variables.emplace_back("TTRACE_DIR", absolute(run.candidate()));
   pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
@@ -116,8 +147,17 @@ void check_space(const CheckOptions& options, const RunDirectory& run) {
                " are free in ",
                run.path(),
                "; free space there, take another folder for -o with --reference ",
-               options.stored ? options.reference : run.reference(),
+               stored_as(options, run),
                ", or pass --ignore-space");
+}
+
+// For the passes in which the reference's program takes its values or choices.
+void rename_candidate(const CheckOptions& options, const RunDirectory& run, Course& course) {
+  rename_pass(options,
+              run.candidate(),
+              reference_side(options, run) + "/candidate",
+              {.to = Names::kReference},
+              course);
 }
 
 // Whether the reference would have to go on with other experts to be comparable.
@@ -144,8 +184,14 @@ void run_rerouted_passes(const CheckOptions& options, const RunDirectory& run, C
     again.noise = static_cast<int>(noise_files(options.reference).size());
   }
   course.passes += again.noise + 1;
+  const std::string side = reference_side(options, run);
   try {
-    run_reference(again, run, {run.rerouted(), run.candidate()}, course);
+    run_reference(again, run, {rerouted_reference(side), side + "/candidate"}, course);
+    if (options.rename) {
+      const std::string followed = digest_of(read_routing(Trace::open(run.candidate())));
+      rename_pass(
+          options, rerouted_reference(side), run.rerouted(), {.forced_routing = followed}, course);
+    }
     course.judged_by = run.rerouted();
   } catch (const UsageError& error) {
     course.progress.clear();
@@ -184,9 +230,10 @@ Pass forced_pass(const CheckOptions& options,
             .complete = [folder] { return is_complete(folder); },
             .remedy = "let the program compute in Session::precision(), or pass --no-forced"};
   replace_variable(pass.variables, "TTRACE_PRECISION", precision);
+  const std::string side = reference_side(options, run);
   pass.variables.emplace_back("TTRACE_DIR", absolute(folder));
-  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
-  pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(run.candidate()));
+  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(side + "/reference"));
+  pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(side + "/candidate"));
   return pass;
 }
 
@@ -209,9 +256,14 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
         follow(forced_pass(options, run, precision, name, folder), options.limits, course);
   };
   course.passes += 2;
+  const std::string side = reference_side(options, run);
   try {
-    pass(wide, "forced-wide", forced_wide(run.path()));
-    pass(native, "forced-native", forced_native(run.path()));
+    pass(wide, "forced-wide", forced_wide(side));
+    pass(native, "forced-native", forced_native(side));
+    if (options.rename) {
+      rename_pass(options, forced_wide(side), forced_wide(run.path()), {}, course);
+      rename_pass(options, forced_native(side), forced_native(run.path()), {}, course);
+    }
   } catch (const UsageError& error) {
     course.progress.clear();
     log(LogLevel::kWarning,
@@ -237,7 +289,8 @@ void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Cours
         "COMMAND");
     return;
   }
-  const std::string folder = golden_pass(run.path());
+  const std::string side = reference_side(options, run);
+  const std::string folder = golden_pass(side);
   Pass pass{.name = "golden",
             .command = options.rerun,
             .variables = variables(options, "golden"),
@@ -249,12 +302,15 @@ void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Cours
   replace_variable(pass.variables, "TTRACE_PRECISION", "f64");
   replace_variable(pass.variables, "TTRACE_START", "reference");
   pass.variables.emplace_back("TTRACE_DIR", absolute(folder));
-  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
+  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(side + "/reference"));
   pass.variables.emplace_back("TTRACE_CANDIDATE",
-                              absolute(rerouted ? run.candidate() : run.reference()));
+                              absolute(side + (rerouted ? "/candidate" : "/reference")));
   ++course.passes;
   try {
     course.golden = follow(pass, options.limits, course);
+    if (options.rename) {
+      rename_pass(options, folder, golden_pass(run.path()), {}, course);
+    }
   } catch (const UsageError& error) {
     if (options.dyadic) {
       throw;  // nothing can be judged without it
@@ -294,14 +350,21 @@ Variables variables(const CheckOptions& options, const std::string& pass) {
 void run_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
   const NoteInterrupts noted;
   course.passes = options.stored ? 1 : options.noise + 2;
+  const std::string reference = reference_side(options, run) + "/reference";
   if (options.stored) {
-    run.use_reference(options.reference);
+    run.use_stored(reference, options.reference);
   } else {
-    run_reference(options, run, {run.reference()}, course);
+    run_reference(options, run, {reference}, course);
+  }
+  if (options.rename) {
+    warn(rename_pass(options, reference, run.reference(), {}, course));
   }
   check_space(options, run);
   course.candidate = follow(candidate_pass(options, run), options.limits, course);
   course.judged_by = run.reference();
+  if (options.rename && !options.rerun.empty()) {
+    rename_candidate(options, run, course);
+  }
   if (flips_experts(run)) {
     run_rerouted_passes(options, run, course);
   }

@@ -9,6 +9,8 @@
 #include "report_output.h"
 #include "run_directory.h"
 
+#include <ttrace/rename_map.h>
+
 #include <optional>
 #include <string>
 
@@ -26,6 +28,7 @@ struct CheckOptions {
   std::string precision;  // empty: not asked
   std::string start;
   PassLimits limits;
+  std::optional<RenameMap> rename = {};  // the programs' modules have different names
   bool estimate = false;
   bool ignore_space = false;
   bool collectives = false;
@@ -58,7 +61,8 @@ double follow(const Pass& pass, const PassLimits& limits, Course& course);
 
 // Reference and noise passes (not of a stored reference), candidate, and where that chose other
 // experts, reference and noise passes that go on with these; then the two forced passes, where the
-// reference can be run again and there is a higher precision. Throws as run_pass(), and UsageError
+// reference can be run again and there is a higher precision. Between programs of different
+// names passes are renamed. Throws as run_pass(), and UsageError
 // where the candidate's trace would not find space.
 void run_passes(const CheckOptions& options, const RunDirectory& run, Course& course);
 

@@ -1,9 +1,9 @@
 #include "command_line.h"
 
+#include <ttrace/edit_distance.h>
 #include <ttrace/error.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace po = boost::program_options;
@@ -12,21 +12,6 @@ namespace ttrace::cli {
 namespace {
 
 constexpr double kLongest = 1e7;  // seconds: four months
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
 
 [[noreturn]] void refuse_unknown(const std::string& option, const po::options_description& named) {
   std::vector<std::string> known;

@@ -89,11 +89,11 @@ CaptureCounts count_trace(const std::string& folder) {
 
 std::uintmax_t Estimate::needed() const {
   const std::uintmax_t own =
-      stored ? 0
-             : trace_bytes(reference) + start_bytes(reference) +
-                   static_cast<std::uintmax_t>(noise_passes) * noise_pass_bytes(reference);
-  return own + trace_bytes(reference) + (forced ? forced_bytes(reference) : 0) +
-         (golden ? golden_bytes(reference) : 0);
+      trace_bytes(reference) + start_bytes(reference) +
+      static_cast<std::uintmax_t>(noise_passes) * noise_pass_bytes(reference);
+  const std::uintmax_t others = trace_bytes(reference) + (forced ? forced_bytes(reference) : 0) +
+                                (golden ? golden_bytes(reference) : 0);
+  return (stored ? 0 : own) + others + (renamed ? own + others : 0);
 }
 
 void print_estimate(std::ostream& out, const Estimate& estimate) {
@@ -122,6 +122,9 @@ void print_estimate(std::ostream& out, const Estimate& estimate) {
   }
   if (estimate.golden) {
     out << "golden pass: at most " << size_text(golden_bytes(counts)) << ", in f64\n";
+  }
+  if (estimate.renamed) {
+    out << "all of these once more, in the names of the other program\n";
   }
   out << "needed at " << estimate.output << ": at least " << size_text(estimate.needed())
       << "; free: " << size_text(estimate.free)

@@ -20,6 +20,7 @@ struct Estimate {
   bool stored = false;      // the reference is there already
   bool forced = false;      // two forced passes follow the candidate, one in twice as wide a type
   bool golden = false;      // so does a golden one, in f64
+  bool renamed = false;     // what the reference writes is stored in the candidate's names as well
   std::string output;       // -o, which need not exist yet
   std::uintmax_t free = 0;  // bytes at `output`
 

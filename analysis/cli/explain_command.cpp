@@ -30,6 +30,7 @@ std::size_t position_of(const std::string& id, const Report& report, const Store
 Manual explain_manual() {
   po::options_description named("Options");
   add_judging_options(named);
+  add_rename_option(named);
   add_partial_option(named);
   add_format_option(named);
   add_threads_option(named);
@@ -74,7 +75,8 @@ int run_explain(const Arguments& arguments) {
                " words were given");
   const std::string id = words.back();
   words.pop_back();
-  const StoredPair pair = find_pair("explain", words);
+  StoredPair pair = find_pair("explain", words);
+  read_rename_option(values, pair);
   const Report report = judge(pair, judging, completeness_of(values));
   const Explanation explanation = explain(report, position_of(id, report, pair));
   if (format == ReportFormat::kJson) {

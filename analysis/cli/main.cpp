@@ -10,6 +10,7 @@
 #include "ls_command.h"
 #include "manual.h"
 #include "merge_command.h"
+#include "rename_command.h"
 #include "show_command.h"
 #include "verify_command.h"
 
@@ -38,7 +39,8 @@ constexpr std::array<Command, 9> kCommands{
      {ttrace::cli::ls_manual, ttrace::cli::run_ls},
      {ttrace::cli::show_manual, ttrace::cli::run_show},
      {ttrace::cli::verify_manual, ttrace::cli::run_verify},
-     {ttrace::cli::merge_manual, ttrace::cli::run_merge}}};
+     {ttrace::cli::merge_manual, ttrace::cli::run_merge},
+     {ttrace::cli::rename_manual, ttrace::cli::run_rename}}};
 
 constexpr int kCouldNotCompare = 2;
 

@@ -71,11 +71,11 @@ RunDirectory RunDirectory::create(const std::string& path) {
   return RunDirectory(chosen);
 }
 
-void RunDirectory::use_reference(const std::string& trace) const {
+void RunDirectory::use_stored(const std::string& folder, const std::string& trace) const {
+  make_folder(fs::path(folder).parent_path());
   std::error_code error;
-  fs::create_directory_symlink(fs::canonical(trace), reference(), error);
-  TTRACE_CHECK(
-      !error, UsageError, "cannot link ", reference(), " to ", trace, ": ", error.message());
+  fs::create_directory_symlink(fs::canonical(trace), folder, error);
+  TTRACE_CHECK(!error, UsageError, "cannot link ", folder, " to ", trace, ": ", error.message());
 }
 
 void RunDirectory::write(const std::string& name, const std::string& text) const {
@@ -123,6 +123,10 @@ std::string forced_native(const std::string& run) {
 
 std::string golden_pass(const std::string& run) {
   return run + "/golden";
+}
+
+std::string reference_names(const std::string& run) {
+  return run + "/reference-names";
 }
 
 bool is_run_directory(const std::string& path) {

@@ -1,7 +1,9 @@
 // The folder of one check: DIR/reference, DIR/candidate, DIR/logs/*.log, DIR/report.{txt,json};
 // DIR/forced-wide and DIR/forced-native, the reference going on with the candidate's values;
 // DIR/golden, the reference in FP64; and DIR/rerouted where the reference had to follow the
-// candidate's choices of experts.
+// candidate's choices of experts. Where the two programs have different names (--rename), all these
+// are in the candidate's, and DIR/reference-names holds the same as the reference's program reads
+// and writes them.
 //
 // Thread-safety: plain values; create one folder per run.
 #pragma once
@@ -18,6 +20,9 @@ namespace ttrace::cli {
 [[nodiscard]] std::string forced_native(const std::string& run);
 // Where it keeps its reference in FP64.
 [[nodiscard]] std::string golden_pass(const std::string& run);
+
+// Folder with traces in the reference's names.
+[[nodiscard]] std::string reference_names(const std::string& run);
 
 // Replaces a file in one go. Throws FormatError with path and cause.
 void replace_file(const std::string& path, const std::string& text);
@@ -37,8 +42,8 @@ class RunDirectory {
     return path_ + "/logs/" + pass + ".log";
   }
 
-  // Lets reference() be a stored trace elsewhere. Throws UsageError.
-  void use_reference(const std::string& trace) const;
+  // Lets `folder` of this one be a stored trace elsewhere. Throws UsageError.
+  void use_stored(const std::string& folder, const std::string& trace) const;
 
   // Replaces a file of this folder, as replace_file().
   void write(const std::string& name, const std::string& text) const;

@@ -1,7 +1,10 @@
 #include "stored_pair.h"
 
+#include "analysis/rename.h"
 #include "progress.h"
 #include "run_directory.h"
+#include "selection_options.h"
+#include "temporary_folder.h"
 
 #include <ttrace/error.h>
 #include <ttrace/manifest.h>
@@ -57,7 +60,37 @@ Report judge(const StoredPair& pair, DiffOptions options, Completeness completen
   const auto golden = golden_trace(pair.run);
   options.golden = golden ? &*golden : nullptr;
   ProgressLine progress;
-  return compare(pair.reference, pair.candidate, std::move(options), progress, completeness);
+  if (!pair.rename) {
+    return compare(pair.reference, pair.candidate, std::move(options), progress, completeness);
+  }
+  TTRACE_CHECK(completeness == Completeness::kWhole,
+               UsageError,
+               "--partial and --rename exclude each other: an interrupted trace is not renamed");
+  const TemporaryFolder folder("rename");
+  const std::string reference = folder.path() + "/reference";
+  warn(rename_trace(pair.reference, reference, *pair.rename).warnings);
+  Report report = compare(reference, pair.candidate, std::move(options), progress, completeness);
+  report.reference.directory = pair.reference;
+  return report;
+}
+
+void add_rename_option(po::options_description& named) {
+  named.add_options()("rename",
+                      po::value<std::string>()->value_name("FILE"),
+                      "which names are the same, where REFERENCE and CANDIDATE are of programs "
+                      "whose modules have different ones; docs/rename.md");
+}
+
+void read_rename_option(const po::variables_map& values, StoredPair& pair) {
+  if (values.count("rename") == 0) {
+    return;
+  }
+  TTRACE_CHECK(pair.run.empty(),
+               UsageError,
+               "--rename is for two traces; in ",
+               pair.run,
+               " all traces have the candidate's names already");
+  pair.rename = RenameMap::load(values["rename"].as<std::string>());
 }
 
 void add_partial_option(po::options_description& named) {

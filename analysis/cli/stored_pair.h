@@ -8,6 +8,9 @@
 #include "analysis/report.h"
 #include "report_output.h"
 
+#include <ttrace/rename_map.h>
+
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,13 +19,20 @@ namespace ttrace::cli {
 struct StoredPair {
   std::string reference;
   std::string candidate;
-  std::string run = {};  // folder made by check; empty: two traces were given
+  std::string run = {};                  // folder made by check; empty: two traces were given
+  std::optional<RenameMap> rename = {};  // the reference has other names than the candidate
 };
 
 // Of one folder or two. Throws UsageError that names the command where there are more or fewer, or
 // one that check did not make.
 [[nodiscard]] StoredPair find_pair(const std::string& command,
                                    const std::vector<std::string>& folders);
+
+// --rename, for two traces.
+void add_rename_option(boost::program_options::options_description& named);
+// Into `pair`. Throws UsageError, also where the folder of a check was given, which holds traces of
+// the same names.
+void read_rename_option(const boost::program_options::variables_map& values, StoredPair& pair);
 
 // With the forced and golden passes of the run, where it has them. Throws as compare() does.
 [[nodiscard]] Report judge(const StoredPair& pair, DiffOptions options, Completeness completeness);

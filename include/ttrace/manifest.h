@@ -27,6 +27,7 @@ struct TTRACE_API Manifest {
   Section data;                     // must be equal on both sides
   Section versions;                 // ttrace, torch, program; printed where they differ
   std::string forced_routing;       // digest of the choices of experts it followed; empty: its own
+  std::string names;  // "candidate" or "reference": renamed into theirs (rename_map.h); empty: own
   std::vector<std::string> untraced;  // regular expressions of ids that the program cannot give
 };
 

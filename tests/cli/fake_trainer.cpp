@@ -19,6 +19,8 @@
 //   --ignore-sigterm      with --hang or --linger
 //   --never-attach        exits without writing anything
 //   --fail-step           writes rank00000.failed instead of a file and keeps running
+//   --plain               its modules have other names: layers.0.fc1 for
+//                         decoder.layers.0.mlp.linear_fc1
 //   --route A,B,C,D       a router chooses these experts for four tokens; the output depends on
 //   them
 //   --margin X            of the choices (default 0.001, what noise passes move them by)
@@ -80,10 +82,6 @@ std::vector<Tensor> model() {
 
 constexpr auto kRouter = "decoder.layers.0.mlp.router";
 
-ttrace::TensorId routing_id(std::int64_t step, int slot) {
-  return {.step = step, .microbatch = 0, .kind = Kind::kRouting, .path = kRouter, .slot = slot};
-}
-
 // "0,1,2,3"
 std::vector<std::int64_t> parse_route(const std::string& text) {
   std::vector<std::int64_t> experts;
@@ -92,10 +90,6 @@ std::vector<std::int64_t> parse_route(const std::string& text) {
     experts.push_back(std::stoll(word));
   }
   return experts;
-}
-
-ttrace::TensorId id_of(const Tensor& tensor, std::int64_t step) {
-  return {.step = step, .microbatch = tensor.microbatch, .kind = tensor.kind, .path = tensor.path};
 }
 
 class Trainer {
@@ -122,6 +116,31 @@ class Trainer {
     if (applies && values.count("kill-after") != 0) {
       kill_after_ = values["kill-after"].as<int>();
     }
+  }
+
+  // The path as this program calls it.
+  [[nodiscard]] std::string named(const std::string& path) const {
+    static const std::string canonical = "decoder.layers.0.mlp.";
+    if (values_.count("plain") == 0) {
+      return path;
+    }
+    const std::string name = path.substr(canonical.size());
+    return "layers.0." + (name == "router" ? name : name.substr(std::string("linear_").size()));
+  }
+
+  [[nodiscard]] ttrace::TensorId id_of(const Tensor& tensor, std::int64_t step) const {
+    return {.step = step,
+            .microbatch = tensor.microbatch,
+            .kind = tensor.kind,
+            .path = named(tensor.path)};
+  }
+
+  [[nodiscard]] ttrace::TensorId routing_id(std::int64_t step, int slot) const {
+    return {.step = step,
+            .microbatch = 0,
+            .kind = Kind::kRouting,
+            .path = named(kRouter),
+            .slot = slot};
   }
 
   void write_manifest() const {
@@ -310,7 +329,7 @@ void leave_daemon() {
 po::variables_map parse(int argc, char** argv) {
   po::options_description options;
   options.add_options()("ranks", po::value<int>()->default_value(1))(
-      "hidden", po::value<int>()->default_value(8))("differ", "")(
+      "hidden", po::value<int>()->default_value(8))("differ", "")("plain", "")(
       "off", po::value<float>()->default_value(0.0F))("only", po::value<std::string>())(
       "exit-before", po::value<int>())("kill-after", po::value<int>())(
       "exit-after", po::value<int>())("crash", "")("hang", "")("linger", "")("linger-daemon", "")(

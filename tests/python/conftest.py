@@ -73,8 +73,11 @@ class Checker:
         ]  # fmt: skip
         result = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
         report = json.loads(result.stdout) if result.stdout.startswith("{") else None
-        if stored is None and (output / "reference" / "manifest.json").exists():
-            self._references[reference] = output / "reference"
+        written = output / "reference"
+        if (output / "reference-names").exists():  # --rename: its program's own names are there
+            written = output / "reference-names" / "reference"
+        if stored is None and (written / "manifest.json").exists():
+            self._references[reference] = written
         return Outcome(result.returncode, report, result.stderr)
 
 
