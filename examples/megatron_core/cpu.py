@@ -87,7 +87,12 @@ def _redirect_devices() -> None:
 
     torch.Tensor.type = type_on_cuda
     histc = torch.histc  # has no CPU kernel for integers, with which old routers call it
-    torch.histc = lambda tensor, *args, **kwargs: histc(tensor.double(), *args, **kwargs).to(tensor.dtype)
+
+    def count(tensor, *args, **kwargs):
+        # Rounded, because noise passes move what is computed.
+        return histc(tensor.double(), *args, **kwargs).round().to(tensor.dtype)
+
+    torch.histc = count
 
 
 class _InOrder:
