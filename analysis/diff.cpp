@@ -45,6 +45,20 @@ ElementType precision_of(const Trace& trace) {
   }
 }
 
+// The first three names of the reference, each with the nearest one of the candidate.
+std::string nearest_pairs(std::span<const UnmatchedName> names) {
+  std::string text;
+  std::size_t count = 0;
+  for (const UnmatchedName& name : names) {
+    if (name.side == Names::kReference && !name.nearest.empty() && count < 3) {
+      const NearName& near = name.nearest.front();
+      text += (count++ == 0 ? "" : ", ") + name.path + " " + shape_text(name.shape) + " and " +
+              near.path + " " + shape_text(near.shape);
+    }
+  }
+  return text;
+}
+
 void require_common_id(const std::vector<Match>& matches, const Trace& r, const Trace& c) {
   const bool common = std::any_of(matches.begin(), matches.end(), [](const Match& match) {
     return !match.reference.empty() && !match.candidate.empty();

@@ -154,19 +154,6 @@ std::string to_string(const UnmatchedName& name) {
   return text + "; " + counted(static_cast<std::int64_t>(name.tensors), "tensor", "tensors") + ")";
 }
 
-std::string nearest_pairs(std::span<const UnmatchedName> names) {
-  std::string text;
-  std::size_t count = 0;
-  for (const UnmatchedName& name : names) {
-    if (name.side == Names::kReference && !name.nearest.empty() && count < kNearest) {
-      const NearName& near = name.nearest.front();
-      text += (count++ == 0 ? "" : ", ") + name.path + " " + shape_text(name.shape) + " and " +
-              near.path + " " + shape_text(near.shape);
-    }
-  }
-  return text;
-}
-
 std::string nearest_text(const UnmatchedName& name) {
   std::string text;
   for (const NearName& near : name.nearest) {

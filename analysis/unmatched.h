@@ -41,9 +41,6 @@ struct UnmatchedName {
 
 // `layers.*.attention.wq.weight 64x64 (param, main_grad; 8 tensors)`
 [[nodiscard]] std::string to_string(const UnmatchedName& name);
-// The first three of the reference with the nearest of the candidate, `layers.*.wo.weight 64x64 and
-// decoder.layers.*.linear_proj.weight 64x64, ...`; empty where nothing is near.
-[[nodiscard]] std::string nearest_pairs(std::span<const UnmatchedName> names);
 // `decoder.layers.*.self_attention.linear_qkv.weight 192x64, ...`; empty where nothing is near.
 [[nodiscard]] std::string nearest_text(const UnmatchedName& name);
 

@@ -5,8 +5,8 @@
                               --groups 2 --tp 2 --sp"
 
 Queries, keys and values have a linear each where Megatron has one for the three, so do gate and up, and
-activations are batch-first: plain.rename.yaml says which tensors are the same. The lines that TTrace needs are
-marked with `# ttrace`.
+activations are batch-first: plain.rename.yaml says which tensors are the same. The lines that TTrace needs
+are marked with `# ttrace`.
 """
 
 from __future__ import annotations

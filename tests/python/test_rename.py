@@ -1,4 +1,4 @@
-"""A plain PyTorch model as the reference of a Megatron-core candidate, by examples/plain_torch's rename map."""
+"""A plain PyTorch model as the reference of Megatron-core, by examples/plain_torch's rename map."""
 
 from __future__ import annotations
 
