@@ -120,8 +120,9 @@ DimsSpec spec_of(const Hypothesis& hypothesis, const Holders& holders, bool with
   return dims;
 }
 
-int complexity_of(const Hypothesis& hypothesis) {
-  int complexity = 20 * std::popcount(hypothesis.summed);
+// A factor that is not declared is the last thing to be believed.
+int complexity_of(const Hypothesis& hypothesis, double factor) {
+  int complexity = 20 * std::popcount(hypothesis.summed) + (factor == 1.0 ? 0 : 1000);
   for (const Cut* cut : hypothesis.cuts) {
     complexity += cut->complexity;
   }
@@ -150,13 +151,33 @@ Agreement compare(const Samples& samples,
 double factor_tolerance(const Agreement& agreement) {
   const double error = agreement.error;
   const double chance = 3.0 * error / std::sqrt(static_cast<double>(agreement.points));
-  return std::max({1e-4, std::min(0.05, error), 1.5 * error * error + chance});
+  return std::clamp(std::max(std::min(0.05, error), 1.5 * error * error + chance), 1e-4, 0.2);
+}
+
+// The factor that people would have written: 1, or what averages over ranks make.
+double plain_factor(const Agreement& agreement, const Holders& holders) {
+  if (agreement.error_as_is <= 1.1 * agreement.error + kEqual) {
+    return 1.0;
+  }
+  const double tolerance = factor_tolerance(agreement);
+  for (AxisSet set = 0; set < AxisSet{1} << holders.axes().size(); ++set) {
+    const double count = holders.combinations(set);
+    for (const double plain : {1.0 / count, count}) {
+      if (std::abs(agreement.factor / plain - 1.0) <= tolerance) {
+        return plain;
+      }
+    }
+  }
+  return agreement.factor;
 }
 
 // Whether `average` says no more than `other`, of the same region: copies that are equal are their
-// own average, and are nearer to the reference by what round-off averages out.
+// own average, and are nearer to the reference by what round-off averages out. A sum that needs no
+// factor is none.
 bool is_average_of(const Hypothesis& average, const Hypothesis& other, const Holders& holders) {
-  if (other.summed == average.summed || (other.summed & ~average.summed) != 0) {
+  if (other.summed == average.summed || (other.summed & ~average.summed) != 0 ||
+      (plain_factor(average.agreement, holders) == 1.0 && !average.agreement.both_zero &&
+       plain_factor(other.agreement, holders) != 1.0)) {
     return false;
   }
   const double copies = static_cast<double>(holders.combinations(average.summed)) /
@@ -210,23 +231,6 @@ void keep_those_that_fit(const Samples& samples,
       return !(agreement.error <= (last ? limit : std::max(kUndecided, 3.0 * limit)));
     });
   }
-}
-
-// The factor that people would have written: 1, or what averages over ranks make.
-double plain_factor(const Agreement& agreement, const Holders& holders) {
-  if (agreement.error_as_is <= 1.1 * agreement.error + kEqual) {
-    return 1.0;
-  }
-  const double tolerance = factor_tolerance(agreement);
-  for (AxisSet set = 0; set < AxisSet{1} << holders.axes().size(); ++set) {
-    const double count = holders.combinations(set);
-    for (const double plain : {1.0 / count, count}) {
-      if (std::abs(agreement.factor / plain - 1.0) <= tolerance) {
-        return plain;
-      }
-    }
-  }
-  return agreement.factor;
 }
 
 std::vector<std::vector<std::int64_t>> local_shapes(std::span<const Shard> shards) {
@@ -316,20 +320,22 @@ TensorFits fits_of(std::span<const Shard> shards,
   result.possible = hypotheses.size();
   const Samples samples(shards, reference);
   keep_those_that_fit(samples, holders, is_floating(shards.front().record->type), hypotheses);
-  std::stable_sort(
-      hypotheses.begin(), hypotheses.end(), [](const Hypothesis& left, const Hypothesis& right) {
-        return complexity_of(left) < complexity_of(right);
-      });
-  hypotheses.resize(std::min(hypotheses.size(), kMostFits));
   result.error = std::numeric_limits<double>::infinity();
   for (const Hypothesis& hypothesis : hypotheses) {
+    const double factor = plain_factor(hypothesis.agreement, holders);
     result.fits.push_back({to_string(spec_of(hypothesis, holders, true)),
                            to_string(spec_of(hypothesis, holders, false)),
-                           complexity_of(hypothesis),
+                           complexity_of(hypothesis, factor),
                            hypothesis.agreement.error,
-                           plain_factor(hypothesis.agreement, holders)});
+                           factor});
     result.error = std::min(result.error, hypothesis.agreement.error);
   }
+  std::stable_sort(result.fits.begin(),
+                   result.fits.end(),
+                   [](const PlacementFit& left, const PlacementFit& right) {
+                     return left.complexity < right.complexity;
+                   });
+  result.fits.resize(std::min(result.fits.size(), kMostFits));
   return result;
 }
 

@@ -376,9 +376,9 @@ class Inferrer {
     tensor.agrees = place_alike(tensor.declared, tensor.placements);
     const double factor = tensor.declared.front().scale / tensor.placements.front().scale;
     const bool same_factor = std::abs(factor - 1.0) <= kSameFactor;
-    const bool told = tensor.has_signal && tensor.source != Source::kSimplest;
     const bool worse = tensor.declared_error > kWorse * std::max(tensor.error, kLastBits);
-    tensor.contradicted = result_.declares && told && worse && !(tensor.agrees && same_factor);
+    tensor.contradicted =
+        result_.declares && tensor.has_signal && worse && !(tensor.agrees && same_factor);
   }
 
   // Dims where these placements can be said in them, with their factor.

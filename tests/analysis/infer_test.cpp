@@ -17,15 +17,15 @@
 namespace ttrace {
 namespace {
 
-using testing::part;
-using testing::Tensor;
-using testing::TraceBuilder;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::part;
 using ::testing::SizeIs;
+using testing::Tensor;
+using testing::TraceBuilder;
 
 using Shape = std::vector<std::int64_t>;
 
@@ -189,8 +189,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(InferFits, ZerosAgreeWithEverythingTheSizesAllow) {
   OneTensor tensor({16, 24}, std::vector<double>(16 * 24));
-  const TensorFits found =
-      tensor.placed("(2*a[tp]) c", layouts_of({{"tp", 2}}), {{8, 24}}, 0.0);
+  const TensorFits found = tensor.placed("(2*a[tp]) c", layouts_of({{"tp", 2}}), {{8, 24}}, 0.0);
   EXPECT_EQ(found.fits.front().dims, "a[tp] c") << "the simplest comes first";
   EXPECT_THAT(found.fits, Contains(Field(&PlacementFit::dims, "(2*a[tp]) c")));
   EXPECT_THAT(found.fits, Contains(Field(&PlacementFit::dims, "a[tp:zigzag] c")));
@@ -199,8 +198,7 @@ TEST(InferFits, ZerosAgreeWithEverythingTheSizesAllow) {
 
 TEST(InferFits, ValuesThatAreNoiseAloneDecideNothing) {
   OneTensor tensor({16, 24}, random_values(16 * 24));
-  const TensorFits found =
-      tensor.placed("(2*a[tp]) c", layouts_of({{"tp", 2}}), {{8, 24}}, 100.0);
+  const TensorFits found = tensor.placed("(2*a[tp]) c", layouts_of({{"tp", 2}}), {{8, 24}}, 100.0);
   EXPECT_FALSE(found.has_signal());
   EXPECT_EQ(found.fits.size(), found.possible);
 }
@@ -209,8 +207,7 @@ TEST(InferFits, ChannelsThatDominateDoNotHideTheRest) {
   std::vector<double> values = random_values(64 * 8);
   values[0] = 1e4;  // where zig-zag and contiguous agree
   OneTensor tensor({64, 8}, values);
-  const TensorFits found =
-      tensor.placed("a[cp:zigzag] c", layouts_of({{"cp", 2}}), {{32, 8}}, 0.0);
+  const TensorFits found = tensor.placed("a[cp:zigzag] c", layouts_of({{"cp", 2}}), {{32, 8}}, 0.0);
   EXPECT_THAT(found.fits, ElementsAre(Field(&PlacementFit::dims, "a[cp:zigzag] c")));
 }
 
@@ -368,6 +365,16 @@ TEST_F(InferTraces, FactorThatIsNotDeclaredIsNamed) {
   ASSERT_THAT(inference.contradictions, SizeIs(1));
   EXPECT_EQ(inference.contradictions.front().inferred, "a times 0.5");
   EXPECT_TRUE(inference.tensors.front().agrees) << "the indices are the same";
+}
+
+TEST_F(InferTraces, EqualAddendsAreASumRatherThanCopiesWithAFactor) {
+  const std::vector<double> values = random_values(32, 1);
+  reference_.add(0, {"s0/main_grad/fc.bias/0", values});
+  candidate_.add_everywhere({"s0/main_grad/fc.bias/0", testing::scaled(values, 0.5)});
+  const Inference inference = run();
+  EXPECT_EQ(inference.tensors.front().dims, "a[tp:partial]");
+  EXPECT_EQ(inference.tensors.front().source, Source::kSimplest) << "either may be meant";
+  EXPECT_THAT(inference.contradictions, SizeIs(1)) << "but not what is declared";
 }
 
 TEST_F(InferTraces, SizesThatNoPlacementHasAreListed) {

@@ -81,7 +81,7 @@ CASES |= {
     "fsdp tp sp": (4, DTENSOR, "--fsdp --tp 2 --sp"),
     "ddp": (2, DTENSOR, "--ddp"),
 }
-USUAL = ("f32 tp2 sp", "bf16 dp2 distributed optimizer", "bf16 gated")
+USUAL = ("f32 tp2 sp", "bf16 dp2 distributed optimizer")
 
 
 @pytest.mark.parametrize(
