@@ -22,6 +22,8 @@ endif()
 
 find_program(TTRACE_CCACHE ccache)
 if(TTRACE_CCACHE)
-  # Depend mode spares a first build the preprocessor's second run.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1 ${TTRACE_CCACHE})
+  # Depend mode spares a first build the preprocessor's second run. Joined sources lie in the build folder:
+  # relative to it they are the same for another one, that of the Python package.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1
+    CCACHE_BASEDIR=${CMAKE_BINARY_DIR} ${TTRACE_CCACHE})
 endif()

@@ -1,10 +1,24 @@
-# ttrace_test(NAME name SOURCES ... LINK ... [TORCH] [LABELS ...] [TIMEOUT s] [PROCESSORS n] [ENVIRONMENT ...])
+# ttrace_test(NAME name SOURCES ... LINK ... [TORCH] [SUITES] [LABELS ...] [TIMEOUT s] [PROCESSORS n]
+#   [ENVIRONMENT ...])
 #
 # One GoogleTest program; its cases appear in ctest as name.Suite.Case. TORCH: its files include LibTorch.
+# SUITES: one test of ctest is a suite, name.Suite, because to load LibTorch takes a process longer than most
+# cases take. One case: PROGRAM --gtest_filter=Suite.Case.
 include(GoogleTest)
 
+# Suites are asked for when ctest runs, as cases are with PRE_TEST.
+function(ttrace_discover_suites target)
+  set(list ${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake)
+  file(GENERATE OUTPUT ${list} CONTENT "set(name ${target})
+set(program \"$<TARGET_FILE:${target}>\")
+set(properties \"${ARGN}\")
+include(\"${CMAKE_SOURCE_DIR}/cmake/ListSuites.cmake\")
+")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${list})
+endfunction()
+
 function(ttrace_test)
-  cmake_parse_arguments(arg "TORCH" "NAME;TIMEOUT;PROCESSORS" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;SUITES" "NAME;TIMEOUT;PROCESSORS" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
@@ -38,6 +52,10 @@ function(ttrace_test)
   endif()
   if(arg_ENVIRONMENT)
     list(APPEND properties ENVIRONMENT "${arg_ENVIRONMENT}")
+  endif()
+  if(arg_SUITES)
+    ttrace_discover_suites(${arg_NAME} ${properties})
+    return()
   endif()
   gtest_discover_tests(${arg_NAME}
     TEST_PREFIX ${arg_NAME}.
