@@ -151,7 +151,7 @@ Agreement compare(const Samples& samples,
 double factor_tolerance(const Agreement& agreement) {
   const double error = agreement.error;
   const double chance = 3.0 * error / std::sqrt(static_cast<double>(agreement.points));
-  return std::clamp(std::max(std::min(0.05, error), 1.5 * error * error + chance), 1e-4, 0.2);
+  return std::clamp(std::max(std::min(0.05, error), 1.5 * error * error + chance), 1e-4, 0.3);
 }
 
 // The factor that people would have written: 1, or what averages over ranks make.
