@@ -30,7 +30,7 @@ struct Command {
   int (*run)(const Arguments&);
 };
 
-constexpr std::array<Command, 9> kCommands{
+constexpr std::array<Command, 10> kCommands{
     {{ttrace::cli::check_manual, ttrace::cli::run_check},
      {ttrace::cli::diff_manual, ttrace::cli::run_diff},
      {ttrace::cli::explain_manual, ttrace::cli::run_explain},

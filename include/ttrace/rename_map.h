@@ -1,25 +1,24 @@
 // The file in which a user says which tensors of two programs with different module names are the
 // same (`plain.rename.yaml`).
 //
-//   tensors:                                    # first match wins
-//     - reference: layers.*.norm                # `*`: one part or the rest of one, in order on
-//     both
-//       candidate: decoder.layers.*.layernorm   # sides; what lies below a path follows it
+//   tensors:                                     # first match wins
+//     - reference: layers.*.norm                 # `*`: one part, or the rest of one, in order on
+//       candidate: decoder.layers.*.layernorm    # both sides; what lies below a path follows it
 //     - reference: [layers.*.wq, layers.*.wk, layers.*.wv]
-//       candidate: decoder.layers.*.linear_qkv  # one tensor where the other side has several parts
-//       groups: 2                               # per query group: its part of each; default 1:
-//       stacked ratio: [2, 1, 1]                        # of the parts' sizes; default: all equal
-//     - reference: layers.*.attention/1         # that slot alone; else all slots
-//       candidate: ~                            # only the reference has it
-//       kinds: [output, grad_output]            # this entry is for these alone; default: all
+//       candidate: decoder.layers.*.linear_qkv   # one tensor where the other side has several
+//       groups: 2                                # each has its part of each; default 1: stacked
+//       ratio: [2, 1, 1]                         # of the parts' sizes; default: all equal
+//     - reference: layers.*.attention/1          # that slot alone; else all slots
+//       candidate: ~                             # only the reference has it
+//       kinds: [output, grad_output]             # this entry is for these alone; default: all
 //     - reference: h.*.c_fc
 //       candidate: decoder.layers.*.linear_fc1
-//       dims:                                   # before those below
+//       dims:                                    # before those below
 //         - {kinds: parameters, reference: "in out", candidate: "out in"}
-//   dims:                                       # by number of dimensions, first match wins
-//     - kinds: activations                      # input output grad_input grad_output sent received
-//       reference: "b s n d"                    # the words of annotations, without axes;
-//       `(n*d=16)` is candidate: "s b (n*d=16)"               # one dimension of two factors
+//   dims:                                        # by number of dimensions, first match wins
+//     - kinds: activations                       # (inputs, outputs, their gradients, messages)
+//       reference: "b s n d"                     # the words of annotations, without axes;
+//       candidate: "s b (n*d=16)"                # one dimension of two factors
 //
 // Parts are put together along the first dimension of parameters, their gradients and moments, and
 // along the last one of everything else, in the candidate's order of dimensions. An input of a
