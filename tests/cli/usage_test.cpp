@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{
                           "Precision", {"--precision", "f16"}, "it must be one of f64, f32, bf16"},
                       BadValue{"Start", {"--start", "random"}, "it must be one of reference, own"},
-                      BadValue{"Format", {"--format", "xml"}, "it must be text or json"},
+                      BadValue{"Format", {"--format", "xml"}, "it must be text, json or junit"},
                       BadValue{"NegativeThreads", {"--threads=-1"}, "--threads is -1"},
                       BadValue{"TimeoutOfLetters", {"--timeout", "soon"}, "--timeout"},
                       BadValue{"NegativeTimeout", {"--timeout=-1"}, "--timeout is -1"},
