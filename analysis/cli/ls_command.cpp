@@ -121,16 +121,10 @@ int run_ls(const Arguments& arguments) {
     print_help(std::cout, manual);
     return 0;
   }
-  const std::vector<std::string> words = words_of(values, "trace");
-  TTRACE_CHECK(words.size() == 1,
-               UsageError,
-               "ls takes one trace folder; ",
-               words.size(),
-               " words were given");
+  const std::string folder = trace_folder_of(values, "ls");
   const ReportFormat format = format_of(values);
   Selection selection = selection_of(values);
-  require_trace_folder(words[0]);
-  const Trace trace = Trace::open(words[0]);
+  const Trace trace = Trace::open(folder);
   const std::vector<Match> tensors = tensors_of(trace);
   const std::vector<Row> rows = selected(tensors, selection);
   warn(selection.unused());

@@ -81,17 +81,11 @@ int run_merge(const Arguments& arguments) {
     print_help(std::cout, manual);
     return 0;
   }
-  const std::vector<std::string> words = words_of(values, "trace");
-  TTRACE_CHECK(words.size() == 1,
-               UsageError,
-               "merge takes one trace folder; ",
-               words.size(),
-               " words were given");
+  const std::string folder = trace_folder_of(values, "merge");
   TTRACE_CHECK(values.count("output") != 0, UsageError, "merge needs -o FILE.h5");
   const auto& file = values["output"].as<std::string>();
   Selection selection = selection_of(values);
-  require_trace_folder(words[0]);
-  const Trace trace = Trace::open(words[0]);
+  const Trace trace = Trace::open(folder);
   MergedWriter writer(file, trace.manifest());
   ProgressLine progress;
   const Outcome outcome = write_tensors(tensors_of(trace), selection, writer, progress);

@@ -65,15 +65,9 @@ int run_rename(const Arguments& arguments) {
     print_help(std::cout, manual);
     return 0;
   }
-  const std::vector<std::string> words = words_of(values, "trace");
-  TTRACE_CHECK(words.size() == 1,
-               UsageError,
-               "rename takes one trace folder; ",
-               words.size(),
-               " words were given");
+  const std::string folder = trace_folder_of(values, "rename");
   TTRACE_CHECK(values.count("map") != 0, UsageError, "rename needs --map FILE");
   TTRACE_CHECK(values.count("output") != 0, UsageError, "rename needs -o FOLDER");
-  require_trace_folder(words[0]);
   const auto& target = values["output"].as<std::string>();
   RenameOptions options{.to = read_names(values)};
   ProgressLine progress;
@@ -81,7 +75,7 @@ int run_rename(const Arguments& arguments) {
     progress.show_rarely("renamed " + std::to_string(done) + " of " + std::to_string(total));
   };
   const RenameResult result =
-      rename_trace(words[0], target, RenameMap::load(values["map"].as<std::string>()), options);
+      rename_trace(folder, target, RenameMap::load(values["map"].as<std::string>()), options);
   progress.clear();
   warn(result.warnings);
   std::cout << counted(static_cast<std::int64_t>(result.tensors), "tensor", "tensors")

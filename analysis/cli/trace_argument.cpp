@@ -16,6 +16,19 @@ std::vector<std::string> words_of(const boost::program_options::variables_map& v
                                  : values[name].as<std::vector<std::string>>();
 }
 
+std::string trace_folder_of(const boost::program_options::variables_map& values,
+                            const std::string& command) {
+  const std::vector<std::string> words = words_of(values, "trace");
+  TTRACE_CHECK(words.size() == 1,
+               UsageError,
+               command,
+               " takes one trace folder; ",
+               words.size(),
+               " words were given");
+  require_trace_folder(words[0]);
+  return words[0];
+}
+
 void require_trace_folder(const std::string& folder) {
   std::error_code error;
   TTRACE_CHECK(

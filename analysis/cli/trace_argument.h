@@ -15,6 +15,11 @@ namespace ttrace::cli {
 [[nodiscard]] std::vector<std::string> words_of(const boost::program_options::variables_map& values,
                                                 const std::string& name);
 
+// The one trace folder of a command whose words are collected under "trace". Throws UsageError for
+// another number of words, and as require_trace_folder().
+[[nodiscard]] std::string trace_folder_of(const boost::program_options::variables_map& values,
+                                          const std::string& command);
+
 // Throws UsageError where there is no folder, or one that `ttrace check` made and that holds
 // several traces.
 void require_trace_folder(const std::string& folder);

@@ -39,13 +39,7 @@ int run_verify(const Arguments& arguments) {
     print_help(std::cout, manual);
     return 0;
   }
-  const std::vector<std::string> words = words_of(values, "trace");
-  TTRACE_CHECK(words.size() == 1,
-               UsageError,
-               "verify takes one trace folder; ",
-               words.size(),
-               " words were given");
-  require_trace_folder(words[0]);
+  const std::string folder = trace_folder_of(values, "verify");
   ProgressLine progress;
   VerifyProgress show;
   if (progress.visible()) {
@@ -53,7 +47,7 @@ int run_verify(const Arguments& arguments) {
       progress.show_rarely(what + " " + std::to_string(done) + " of " + std::to_string(total));
     };
   }
-  const Verification result = verify(words[0], show);
+  const Verification result = verify(folder, show);
   progress.clear();
   for (const std::string& problem : result.problems) {
     std::cout << problem << '\n';
