@@ -1,5 +1,7 @@
 #include "byte_buffers.h"
 
+#include "writer_thread.h"
+
 #include <utility>
 
 namespace ttrace {
@@ -7,8 +9,6 @@ namespace {
 
 // What the allocator itself keeps at hand.
 constexpr std::size_t kSmall = std::size_t{16} << 10;
-// As much as the writer's queue may hold.
-constexpr std::size_t kMostKept = std::size_t{256} << 20;
 
 }  // namespace
 
@@ -37,7 +37,7 @@ void ByteBuffers::give_back(std::vector<std::byte> buffer) {
     return;
   }
   const std::lock_guard lock(mutex_);
-  if (kept_bytes_ + size <= kMostKept) {
+  if (kept_bytes_ + size <= kQueueBytes) {
     kept_bytes_ += size;
     kept_[size].push_back(std::move(buffer));
   }

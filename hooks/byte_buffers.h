@@ -19,6 +19,7 @@ class ByteBuffers {
 
   // `size` bytes of any value.
   [[nodiscard]] std::vector<std::byte> take(std::size_t size);
+  // Keeps no more than the writer's queue may hold, kQueueBytes.
   void give_back(std::vector<std::byte> buffer);
   // Frees what is kept.
   void clear();
