@@ -94,12 +94,15 @@ double variance_along(const Slices& slices) {
   return variance;
 }
 
+// How many times a clipped gradient, and so the norm that it is clipped by, goes into an element.
+int clipped_factors(Kind kind) {
+  return kind == Kind::kExpAvg ? 1 : kind == Kind::kExpAvgSq ? 2 : 0;
+}
+
 // Of a factor that all elements have in common.
 double factor_rounding(Kind kind) {
-  const int roundings = kind == Kind::kExpAvg     ? kClippingRoundings
-                        : kind == Kind::kExpAvgSq ? 2 * kClippingRoundings
-                                                  : 1;
-  return roundings * rounding_error(ElementType::kF32);
+  return std::max(1, clipped_factors(kind) * kClippingRoundings) *
+         rounding_error(ElementType::kF32);
 }
 
 // Nothing of tensors without slices. `step`: of what an optimizer has updated, unit times the step
@@ -144,7 +147,11 @@ double squared_addends(const Match& match) {
 OperatorCheck::OperatorCheck(const ForcedTraces& traces,
                              const Trace& candidate,
                              const Limits& limits)
-    : wide_(traces.wide), native_(traces.native), addends_(candidate), limits_(limits) {
+    : wide_(traces.wide),
+      native_(traces.native),
+      addends_(candidate),
+      norms_(candidate, traces.wide),
+      limits_(limits) {
   std::set<std::string> with_addends;
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
@@ -261,8 +268,10 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   const std::optional<double> step = step_of(match, candidate);
   const double relative = step ? std::hypot(std::sqrt(2.0) * rounding_error(type), *step) : unit;
   result.rounding = coarser * relative * std::sqrt(error->candidate_squared);
+  const double clipping = clipped_factors(match.id.kind) * norms_.rounding(match.id.step);
   result.structure = std::sqrt(squared_addends(match) + squared_sums(match, *error) +
                                squared_unseen_addends(match, *error) +
+                               squared(clipping) * error->candidate_squared +
                                (other_grid ? squared_other_grid(match, *error) : 0.0));
   result.factor = error->factor();
   result.native_factor = own->factor();
@@ -282,8 +291,8 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
     }
     result.in_noise = compare_factor(
         result, parts, step, factor_rounding(match.id.kind), limit(Statistic::kOperatorFactor));
-    if (other_grid && result.in_noise) {
-      result.in_noise->granted = coarser * unit;
+    if (result.in_noise) {
+      result.in_noise->granted = clipping + (other_grid ? coarser * unit : 0.0);
       result.in_noise->bound += result.in_noise->granted;
     }
   }

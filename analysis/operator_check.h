@@ -30,7 +30,9 @@
 // where n was not, the same in a whole column (a product before its bias is added); a factor in all
 // slices alike makes it small against a. u32 is a rounding of f32, in which programs keep factors;
 // of a first moment three of them, because the norm that its gradient is clipped by is summed up
-// over other shards in another order; of a second moment, which has the square of it, six.
+// over other shards in another order; of a second moment, which has the square of it, six. What
+// that norm itself is off by, k (ClippingNorms), is granted to the factor, k once or twice, and e^2
+// of a moment has k^2 ||c||^2.
 //
 // What an optimizer makes of parameters in F32 or F64 is no sum: two roundings of its own, the
 // decay and the step, and u of the step itself, whose factors a program may have computed in any
@@ -59,6 +61,7 @@
 #pragma once
 
 #include "analysis/addend_check.h"
+#include "analysis/clipping_norms.h"
 #include "analysis/limits.h"
 #include "analysis/matching.h"
 #include "analysis/report.h"
@@ -114,6 +117,7 @@ class OperatorCheck {
   ShardIndex wide_;
   ShardIndex native_;
   AddendCheck addends_;
+  ClippingNorms norms_;
   Limits limits_;
   std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
   std::map<std::string, ElementType> without_addends_;  // parameters by path

@@ -588,7 +588,7 @@ std::optional<TensorId> Capture::collective_begins(const CollectiveCall& call,
   if (call.size == 1) {
     return std::nullopt;
   }
-  contain([&] { note_sum(call, input); });
+  contain([&] { announce_sum(call, input); });
   if (!environment_.collectives) {
     return std::nullopt;
   }
@@ -613,21 +613,67 @@ std::optional<TensorId> Capture::collective_begins(const CollectiveCall& call,
   return result;
 }
 
-void Capture::note_sum(const CollectiveCall& call, const at::Tensor& input) {
-  const bool reduces = call.operation == CollectiveOperation::kAllReduce ||
-                       call.operation == CollectiveOperation::kReduceScatter;
-  if (!reduces || call.reduction == CollectiveReduction::kMax || !in_microbatch() ||
-      !unreadable(input).empty() || !input.is_floating_point()) {
-    return;
+std::optional<Capture::OpenSum> Capture::open_sum(const DispatchedSum& sum) const {
+  const at::Tensor& first = sum.parts.front();
+  if (!in_microbatch() || !unreadable(first).empty() || !first.is_floating_point()) {
+    return std::nullopt;
+  }
+  const at::NoGradGuard no_grad;
+  double squared = 0.0;
+  for (const at::Tensor& part : sum.parts) {
+    const double norm = part.norm(2, at::kDouble).item<double>() * sum.weight;
+    squared += norm * norm;
   }
   const OpenScope* scope = innermost_scope();
-  const at::NoGradGuard no_grad;
-  const double norm = input.norm(2, at::kDouble).item<double>();
-  sums_.push_back({in_backward(),
-                   scope != nullptr && !in_backward() ? scope->path : "",
-                   call.operation == CollectiveOperation::kAllReduce ? input.numel()
-                                                                     : input.numel() / call.size,
-                   {{}, element_type_of(input).value(), call.size, norm * norm}});
+  return OpenSum{in_backward(),
+                 scope != nullptr && !in_backward() ? scope->path : "",
+                 sum.elements,
+                 {{}, element_type_of(first).value(), sum.ranks, squared}};
+}
+
+bool Capture::OpenSum::announces(const OpenSum& other) const {
+  return announced && backward == other.backward && module == other.module &&
+         elements == other.elements && sum.type == other.sum.type &&
+         sum.addends == other.sum.addends;
+}
+
+void Capture::communication_begins(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
+  contain([&] {
+    for (const DispatchedSum& sum : dispatched_sums(name, inputs)) {
+      sum_begins(sum);
+    }
+  });
+}
+
+void Capture::sum_begins(const DispatchedSum& sum) {
+  auto open = open_sum(sum);
+  if (!open) {
+    return;
+  }
+  const auto same = std::find_if(
+      sums_.begin(), sums_.end(), [&](const OpenSum& known) { return known.announces(*open); });
+  if (same != sums_.end()) {
+    same->announced = false;
+  } else {
+    sums_.push_back(*std::move(open));
+  }
+}
+
+void Capture::announce_sum(const CollectiveCall& call, const at::Tensor& input) {
+  const bool scatters = call.operation == CollectiveOperation::kReduceScatter;
+  if ((!scatters && call.operation != CollectiveOperation::kAllReduce) ||
+      call.reduction == CollectiveReduction::kMax) {
+    return;
+  }
+  const bool is_average = call.reduction == CollectiveReduction::kAverage;
+  auto open = open_sum({{input},
+                        scatters ? input.numel() / call.size : input.numel(),
+                        call.size,
+                        is_average ? 1.0 / call.size : 1.0});
+  if (open) {
+    open->announced = true;
+    sums_.push_back(*std::move(open));
+  }
 }
 
 void Capture::settle_sums(const TensorId& id, const std::string& module, std::int64_t elements) {

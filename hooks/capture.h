@@ -10,6 +10,7 @@
 // throws, except those marked: the first error stops the tracing (see Failure).
 #pragma once
 
+#include "dispatched_sums.h"
 #include "environment.h"
 #include "failure.h"
 #include "forced_routing.h"
@@ -131,6 +132,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
                                          const at::Tensor& choices,
                                          const at::Tensor& margins);
 
+  // One of c10d's operators is about to start.
+  void communication_begins(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
   // The id that the output will have; nothing where it is not traced.
   [[nodiscard]] std::optional<TensorId> collective_begins(const CollectiveCall& call,
                                                           const at::Tensor& input);
@@ -266,8 +269,15 @@ class Capture : public std::enable_shared_from_this<Capture> {
     std::string module;         // of the innermost scope; empty in backward and outside of scopes
     std::int64_t elements = 0;  // of this rank's part of the result
     RoundedSum sum;             // without id
+    bool announced = false;     // by the program; no operator was seen to start it yet
+
+    // Whether the program has announced by this what now starts as `other`.
+    [[nodiscard]] bool announces(const OpenSum& other) const;
   };
-  void note_sum(const CollectiveCall& call, const at::Tensor& input);
+  // Nothing where no record can hold it: integers, outside of micro-batches.
+  [[nodiscard]] std::optional<OpenSum> open_sum(const DispatchedSum& sum) const;
+  void sum_begins(const DispatchedSum& sum);
+  void announce_sum(const CollectiveCall& call, const at::Tensor& input);
   // Gives the open sums of this direction that went into a record of `elements` elements its id.
   void settle_sums(const TensorId& id, const std::string& module, std::int64_t elements);
   void settle_gradients();

@@ -58,6 +58,9 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   context->parent = innermost;
   context->is_operator = is_dispatched(function, name);
   context->outermost = context->is_operator && (innermost == nullptr || !innermost->is_operator);
+  if (context->is_operator && name.starts_with("c10d::")) {
+    capture->communication_begins(name, function.inputs());
+  }
   context->narrows = capture->noise() != nullptr && is_narrowing_copy(name, function.inputs());
   if (context->outermost && !moves_data(name)) {
     capture->inspect(function.inputs(), context->inputs);

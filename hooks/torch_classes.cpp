@@ -188,7 +188,7 @@ void leave(std::int64_t depth) {
   }
 }
 
-Scope& innermost() {
+Scope& innermost_open() {
   TTRACE_CHECK(!open_scopes().empty(), UsageError, "no scope is open on this thread.");
   return *open_scopes().back();
 }
@@ -207,7 +207,7 @@ Rows rows_of(const at::Tensor& index, std::int64_t size, std::int64_t dim, bool 
 auto hand_on(at::Tensor (Scope::*method)(const at::Tensor&, int)) {
   return [method](
              const c10::intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
-    return (innermost().*method)(tensor, static_cast<int>(slot));
+    return (innermost_open().*method)(tensor, static_cast<int>(slot));
   };
 }
 
@@ -219,7 +219,8 @@ auto hand_on_rows(at::Tensor (Scope::*method)(const at::Tensor&, const Rows&, in
                   std::int64_t size,
                   std::int64_t dim,
                   bool sparse) {
-    return (innermost().*method)(tensor, rows_of(index, size, dim, sparse), static_cast<int>(slot));
+    return (innermost_open().*method)(
+        tensor, rows_of(index, size, dim, sparse), static_cast<int>(slot));
   };
 }
 
@@ -228,7 +229,7 @@ auto record_local(std::int64_t (Scope::*method)(const at::Tensor&, int, bool)) {
                   const at::Tensor& local,
                   std::int64_t slot,
                   bool has_gradient) {
-    return (innermost().*method)(local, static_cast<int>(slot), has_gradient);
+    return (innermost_open().*method)(local, static_cast<int>(slot), has_gradient);
   };
 }
 
@@ -332,10 +333,10 @@ TORCH_LIBRARY(ttrace, library) {
       .def("routing",
            [](const intrusive_ptr<ScopesObject>&,
               const at::Tensor& choices,
-              const at::Tensor& margins) { return innermost().routing(choices, margins); })
+              const at::Tensor& margins) { return innermost_open().routing(choices, margins); })
       .def("mask",
            [](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
-             return innermost().mask(tensor, static_cast<int>(slot));
+             return innermost_open().mask(tensor, static_cast<int>(slot));
            });
 }
 

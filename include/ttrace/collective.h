@@ -13,6 +13,9 @@
 // same on all ranks of a group. Inert outside traced steps, and unless TTRACE_COLLECTIVES=1,
 // because inputs and outputs of all communication together are half as much as all else.
 //
+// What a sum over ranks rounds (RoundedSum) is noted in any traced step, of c10d's operators even
+// if nobody reports them: reports serve that purpose where ranks communicate in another way.
+//
 // Point-to-point messages are records of kind `sent` and `received` under one path.
 #pragma once
 

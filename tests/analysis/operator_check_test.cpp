@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -417,6 +418,37 @@ TEST_F(OperatorPartsTest, MomentsMayCarryAnotherRoundingOfTheClippingFactor) {
   EXPECT_TRUE(is_beyond("exp_avg_sq", 2e-6));
   EXPECT_FALSE(is_beyond("exp_avg", 2.5e-7));
   EXPECT_TRUE(is_beyond("exp_avg", 1e-6));
+}
+
+// Symptom: second moments of a clean Megatron-core run with the distributed optimizer alarmed in
+// BF16, R 3.9: the norm that gradients are clipped by is a sum of squares in F32, 5.5e-7 away from
+// the forced pass's, which adds up other parts.
+TEST_F(OperatorPartsTest, MomentsMayCarryWhatTheClippingNormIsOffBy) {
+  // 4800 gradients: an order of their squares explains 5e-7.
+  const auto is_within = [&](double norm_error, double error) {
+    const auto write_step = [&](const std::string& pass, double norm, const auto& moment) {
+      const std::string name = pass + std::to_string(norm_error * 1e9 + error * 1e12);
+      TraceBuilder builder(folder_ / name, "forced");
+      builder.add(0, {"s0/main_grad/a.weight/0", wavy(4800)})
+          .add(0, {"s0/scalar/grad_norm/0", {norm}, ElementType::kF64})
+          .add(0, {"s0/exp_avg_sq/a.weight/0", moment, ElementType::kF32, {kRows, kColumns}, {}});
+      return builder.write();
+    };
+    const ForcedTraces forced{write_step("wide", 4.0, values_),
+                              write_step("native", 4.0, off(values_, 1e-9, 2.0))};
+    const Trace candidate =
+        write_step("candidate", 4.0 * (1.0 + norm_error), scaled(values_, 1.0 + error));
+    for (const Match& pair : match(forced.wide, candidate)) {
+      if (pair.id.kind == Kind::kExpAvgSq) {
+        return OperatorCheck(forced, candidate).compare(pair, merge(pair.candidate))->is_within();
+      }
+    }
+    throw std::logic_error("no moment among the matches");
+  };
+  EXPECT_TRUE(is_within(4e-7, -8e-7));
+  EXPECT_FALSE(is_within(0.0, -8e-7)) << "the norms are the same";
+  EXPECT_FALSE(is_within(4e-7, -4e-6)) << "five times what the norms explain";
+  EXPECT_FALSE(is_within(1e-5, -2e-5)) << "no order of a sum explains a norm that is so far off";
 }
 
 // Symptom: with 3 data-parallel ranks, gradients of logits alarmed, R 2.04: nearly equal elements

@@ -3,7 +3,11 @@
 
 #include <ttrace/collective.h>
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace ttrace {
 namespace {
@@ -87,6 +91,128 @@ TEST(Collectives, SumsOfALossFunctionAreNoRoundingsOfItsGradient) {
   });
   ASSERT_TRUE(captured.has("s0/m0/grad_output/loss/0"));
   EXPECT_THAT(captured.ids_of_sums(), IsEmpty());
+}
+
+class Done : public c10d::Work {
+ public:
+  bool wait(std::chrono::milliseconds /*timeout*/) override { return true; }
+};
+
+// Ranks that all have the same values.
+class EqualRanks : public c10d::Backend {
+ public:
+  using Backend::Backend;
+  [[nodiscard]] const std::string getBackendName() const override { return "equal"; }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override {
+    for (at::Tensor& tensor : tensors) {
+      tensor.mul_(sum_of_ones(options.reduceOp));
+    }
+    return c10::make_intrusive<Done>();
+  }
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
+      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
+    output.copy_(input.chunk(getSize()).at(getRank())).mul_(sum_of_ones(options.reduceOp));
+    return c10::make_intrusive<Done>();
+  }
+
+ private:
+  [[nodiscard]] int sum_of_ones(c10d::ReduceOp reduction) const {
+    return reduction == c10d::ReduceOp::SUM ? getSize() : 1;
+  }
+};
+
+c10::intrusive_ptr<c10d::ProcessGroup> equal_ranks(int size) {
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(0, size);
+  group->setBackend(c10::DeviceType::CPU,
+                    c10d::ProcessGroup::BackendType::CUSTOM,
+                    c10::make_intrusive<EqualRanks>(0, size));
+  return group;
+}
+
+at::Tensor all_reduced(at::Tensor tensor, int ranks, c10d::ReduceOp::RedOpType reduction) {
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = reduction;
+  equal_ranks(ranks)->allreduce(tensors, options)->wait();
+  return tensor;
+}
+
+// By the operator's name: its method has been renamed between versions of torch.
+void reduce_scatter(const at::Tensor& output, const at::Tensor& input, int ranks) {
+  std::vector<c10::IValue> stack{output,
+                                 input,
+                                 equal_ranks(ranks),
+                                 c10::make_intrusive<c10d::ReduceOp>(c10d::ReduceOp::SUM),
+                                 false,
+                                 -1};
+  c10::Dispatcher::singleton()
+      .findSchemaOrThrow("c10d::_reduce_scatter_base_", "")
+      .callBoxed(&stack);
+}
+
+// Symptom: a clean Python run over four tensor-parallel ranks alarmed in BF16, R 2.03: nobody had
+// reported its sums over ranks, so that their roundings were part of no allowance.
+TEST(Collectives, SumsOfC10dAreSeenWithoutAReport) {
+  Holder root;
+  const at::Tensor x = random_tensor({8, 2});
+  const Captured captured = trace_step(root, [&](Step& step) {
+    const auto microbatch = step.microbatch(0);
+    {
+      Scope scope(root, "proj");
+      static_cast<void>(scope.out(all_reduced(x.clone(), 4, c10d::ReduceOp::SUM)));
+    }
+    Scope scope(root, "fc2");
+    const at::Tensor part = at::empty({2, 2});
+    reduce_scatter(part, x, 4);
+    static_cast<void>(scope.out(part));
+  });
+  const std::vector<RoundedSum> sums = captured.sums();
+  ASSERT_EQ(sums.size(), 2U);
+  EXPECT_EQ(to_string(sums[0].id), "s0/m0/output/proj/0");
+  EXPECT_EQ(sums[0].addends, 4);
+  EXPECT_EQ(sums[0].type, ElementType::kF32);
+  EXPECT_NEAR(sums[0].squared, x.square().sum().item<double>(), 1e-4);
+  EXPECT_EQ(to_string(sums[1].id), "s0/m0/output/fc2/0") << "a quarter of its input's elements";
+}
+
+TEST(Collectives, AnAverageRoundsItsAddendsDividedByTheirNumber) {
+  Holder root;
+  const at::Tensor x = random_tensor({6});
+  const Captured captured = trace_step(root, [&](Step& step) {
+    const auto microbatch = step.microbatch(0);
+    Scope scope(root, "mlp");
+    static_cast<void>(scope.out(all_reduced(x.clone(), 2, c10d::ReduceOp::AVG)));
+  });
+  ASSERT_EQ(captured.sums().size(), 1U);
+  EXPECT_NEAR(captured.sums()[0].squared, x.square().sum().item<double>() / 4, 1e-4);
+}
+
+TEST(Collectives, MaximaIntegersAndGroupsOfOneRankRoundNothing) {
+  Holder root;
+  const Captured captured = trace_step(root, [&](Step& step) {
+    const auto microbatch = step.microbatch(0);
+    Scope scope(root, "mlp");
+    all_reduced(at::ones({6}), 2, c10d::ReduceOp::MAX);
+    all_reduced(at::ones({6}, at::kLong), 2, c10d::ReduceOp::SUM);
+    static_cast<void>(scope.out(all_reduced(at::ones({6}), 1, c10d::ReduceOp::SUM)));
+  });
+  EXPECT_THAT(captured.ids_of_sums(), IsEmpty());
+}
+
+TEST(Collectives, AReportedSumOfC10dIsOneSum) {
+  Holder root;
+  const Captured captured = trace_step(root, [&](Step& step) {
+    const auto microbatch = step.microbatch(0);
+    Scope scope(root, "mlp");
+    const at::Tensor x = random_tensor({6});
+    Collective report(sum_in("tp-0"), x);
+    all_reduced(x, 2, c10d::ReduceOp::SUM);
+    report.finished(x);
+    all_reduced(x, 2, c10d::ReduceOp::SUM);  // a second one, that nobody has reported
+    static_cast<void>(scope.out(x));
+  });
+  EXPECT_THAT(captured.ids_of_sums(), ElementsAre("s0/m0/output/mlp/0", "s0/m0/output/mlp/0"));
 }
 
 TEST(Collectives, AreInertUnlessAskedFor) {

@@ -108,6 +108,7 @@ class Captured {
     }
     return result;
   }
+  [[nodiscard]] const std::vector<RoundedSum>& sums() const { return file_.sums(); }
   // Ids of records that sums over ranks went into.
   [[nodiscard]] std::vector<std::string> ids_of_sums() const {
     std::vector<std::string> result;

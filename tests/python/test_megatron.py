@@ -25,17 +25,27 @@ LAYOUTS = {
     "tp2 sp ep2": (4, "--tp 2 --sp --ep 2", "--experts 4"),
     "full recompute": (2, "--tp 2 --recompute full", ""),
 }
+# Clean runs that have raised alarms: what a sum of four addends rounds was in no bound; clipping norms are
+# summed in F32 over other parts on every layout, and moments have that in common.
+SYMPTOMS = {
+    "tp4 sp": (4, "--tp 4 --sp", "--seed 99"),
+    "overlapped, long buckets": (
+        4,
+        "--tp 2 --distributed-optimizer --overlap",
+        "--seed 11 --layers 6 --hidden 128",
+    ),
+}
 USUAL = [("f32", "pp2 vpp2"), ("bf16", "tp2 sp"), ("bf16", "dp2 overlapped"), ("bf16", "ep2")]
 CASES = [
     pytest.param(precision, name, marks=[] if (precision, name) in USUAL else pytest.mark.full)
     for precision in ("f32", "bf16")
     for name in LAYOUTS
-]
+] + [pytest.param("bf16", name, marks=pytest.mark.full) for name in SYMPTOMS]
 
 
 @pytest.mark.parametrize(("precision", "name"), CASES)
 def test_clean_layouts_match_without_annotations(check, precision, name):
-    ranks, options, common = LAYOUTS[name]
+    ranks, options, common = (LAYOUTS | SYMPTOMS)[name]
     both = f"{TRAIN} --precision {precision} {common}"
     outcome = check(python(both), torchrun(ranks, f"{both} {options}"))
     assert outcome.code == 0, outcome.summary()
@@ -46,7 +56,7 @@ def test_clean_layouts_match_without_annotations(check, precision, name):
     print(name, precision, kinds)
     # Without experts' own parameters (their gradients mix micro-batches) everything has a counterpart.
     assert outcome.report["counts"]["missing_in_reference"] == 0
-    if common:
+    if "--experts" in common:
         assert kinds.get("routing", 0) > 0
         assert outcome.report["routing"]["illegal"] == 0
     for kind in ("param", "output", "input", "grad_output", "main_grad", "exp_avg"):
