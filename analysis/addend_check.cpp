@@ -357,8 +357,11 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
     const Replay& right = known->replays[i];
     AddendError error = error_of((*addends)[i], right);
     const double share = terms > 0.0 ? right.terms / terms : 0.0;
-    error.scale = std::sqrt(squared(unit * std::max(error.norm, error.found)) + share * shared);
-    SliceComparison of_error = part_of(error, limit);
+    const double rounding = squared(unit * std::max(error.norm, error.found));
+    error.scale = std::sqrt(rounding + share * shared);
+    const double of_few =
+        share * shared > rounding ? limit_of_estimate(std::ssize(right.sum)) : 0.0;
+    SliceComparison of_error = part_of(error, std::max(limit, of_few));
     const auto of_factor =
         error.fourth > 0.0 && right.sum.size() >= kLeastElements
             ? std::optional(factor_of(error, residual.native_factor - 1.0, factor_limit))

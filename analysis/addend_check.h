@@ -19,7 +19,8 @@
 // u is the relative error of one rounding of its type. What the native pass errs beyond roundings
 // of its result, and what the formula leaves, d = ||sum p - f||, is shared out by t_i, the part
 // of all squared terms of the sum that are rank i's: a kernel that accumulates in low precision
-// errs in each of its terms. ||c_i - p_i|| has the limit of shards. A factor,
+// errs in each of its terms. ||c_i - p_i|| has the limit of shards, and where the second term is
+// the larger one, that of an estimate from as few elements (limit_of_estimate()). A factor,
 //
 //   a_i = <c_i - p_i, p_i> / ||p_i||^2
 //   scale^2 = (scale_i^2 / ||p_i||^2) sum_j p_ij^4 / ||p_i||^4 + a_n^2 + u32^2

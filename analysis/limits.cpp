@@ -1,6 +1,9 @@
 #include "analysis/limits.h"
 
+#include <boost/math/distributions/fisher_f.hpp>
+
 #include <array>
+#include <cmath>
 
 namespace ttrace {
 namespace {
@@ -164,6 +167,17 @@ double Limits::of(const LimitKey& key) const {
 
 double default_factor(TensorClass tensor_class) {
   return row_of(tensor_class).default_factor;
+}
+
+double limit_of_estimate(std::int64_t elements) {
+  constexpr double kByChance = 1e-7;    // a step has thousands of tensors
+  constexpr std::int64_t kMany = 1000;  // 1.18
+  if (elements < 1 || elements > kMany) {
+    return 0.0;
+  }
+  const auto freedom = static_cast<double>(elements);
+  const boost::math::fisher_f_distribution<double> ratio(freedom, freedom);
+  return std::sqrt(boost::math::quantile(boost::math::complement(ratio, kByChance)));
 }
 
 double default_unit(ElementType precision) {

@@ -145,6 +145,12 @@ class Limits {
 // default of activations twice the first.
 [[nodiscard]] double default_unit(ElementType precision);
 
+// Of the ratio of two errors of `elements` numbers, one of which is the scale of the other: as much
+// as one in 10^7 of them has by chance where both are round-off of one size. Its square has an F
+// distribution with as many degrees of freedom on either side: 11.6 for 8 elements, 4.5 for 16,
+// below 2 from 64 on. 0 where there are so many that no other limit is as small.
+[[nodiscard]] double limit_of_estimate(std::int64_t elements);
+
 // Relative error of one rounding of a scalar: where products have FP8 operands, everything else,
 // sums above all, is BF16 or better.
 [[nodiscard]] double rounding_of_scalars(ElementType precision);

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -78,6 +77,12 @@ std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
   limits.relative_squared =
       limits.growth * squared(residual.rounding) / parts.candidate.all.reference_squared;
   return worst_slice(parts.pair, parts.candidate, {limits, match.candidate, head});
+}
+
+// Whether the scale is, for the most part, what the native pass happens to err.
+bool is_estimate(const OperatorResidual& residual) {
+  return residual.native > residual.rounding &&
+         2.0 * squared(residual.native) > squared(residual.scale());
 }
 
 // Of the sum over all elements along f, if what slices of a dimension have in common is independent
@@ -151,8 +156,8 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
       native_(traces.native),
       addends_(candidate),
       norms_(candidate, traces.wide),
+      gradients_(candidate),
       limits_(limits) {
-  std::set<std::string> with_addends;
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
       cuts_sequences_ = cuts_sequences_ || file.layout().size("cp") > 1;
@@ -160,18 +165,10 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
         sums_[sum.id].push_back(sum);
       }
       for (const Record& record : file.records()) {
-        if (record.id.kind == Kind::kParam) {
-          without_addends_.emplace(record.id.path, record.type);
-        } else if (record.id.kind == Kind::kParamGrad) {
-          with_addends.insert(record.id.path);
-        } else if (record.id.kind == Kind::kScale) {
-          quantises_ = true;
-        }
+        quantises_ = quantises_ || record.id.kind == Kind::kScale;
       }
     }
   }
-  std::erase_if(without_addends_,
-                [&](const auto& entry) { return with_addends.contains(entry.first); });
 }
 
 // Every rank of a sum has its own part; the second term of e^2 is shared out among them.
@@ -190,20 +187,11 @@ double OperatorCheck::squared_sums(const Match& match, const Statistics& statist
   return result;
 }
 
-double OperatorCheck::squared_unseen_addends(const Match& match,
-                                             const Statistics& statistics) const {
-  const auto found = match.id.kind == Kind::kMainGrad ? without_addends_.find(match.id.path)
-                                                      : without_addends_.end();
-  return found == without_addends_.end()
-             ? 0.0
-             : squared(default_unit(found->second)) * statistics.candidate_squared;
-}
-
 double OperatorCheck::squared_other_grid(const Match& match, const Statistics& statistics) const {
   const bool follows_from_quantised_gradients =
       match.id.kind == Kind::kGradOutput || match.id.kind == Kind::kGradInput ||
       match.id.kind == Kind::kParamGrad || match.id.kind == Kind::kOperand ||
-      (match.id.kind == Kind::kMainGrad && without_addends_.contains(match.id.path));
+      gradients_.is_without_addends(match.id);
   return quantises_ && follows_from_quantised_gradients
              ? squared(rounding_error(ElementType::kE5M2)) * statistics.candidate_squared
              : 0.0;
@@ -269,15 +257,19 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   const double relative = step ? std::hypot(std::sqrt(2.0) * rounding_error(type), *step) : unit;
   result.rounding = coarser * relative * std::sqrt(error->candidate_squared);
   const double clipping = clipped_factors(match.id.kind) * norms_.rounding(match.id.step);
-  result.structure = std::sqrt(squared_addends(match) + squared_sums(match, *error) +
-                               squared_unseen_addends(match, *error) +
-                               squared(clipping) * error->candidate_squared +
-                               (other_grid ? squared_other_grid(match, *error) : 0.0));
+  result.structure =
+      std::sqrt(squared_addends(match) + squared_sums(match, *error) +
+                gradients_.squared_rounding(match.id, type, error->candidate_squared) +
+                squared(clipping) * error->candidate_squared +
+                (other_grid ? squared_other_grid(match, *error) : 0.0));
   result.factor = error->factor();
   result.native_factor = own->factor();
   const TensorClass tensor_class = class_of(match.id, expected.shape.size());
   const auto limit = [&](Statistic statistic) { return limits_.of({tensor_class, statistic}); };
   result.limit = limit_of_whole(tensor_class);
+  if (is_estimate(result) && !limits_.is_calibrated({tensor_class, Statistic::kOperator})) {
+    result.limit = std::max(result.limit, limit_of_estimate(element_count(expected.shape)));
+  }
   // FP8 codes that flip on another grid change a few rows only, and by a few large steps.
   if (result.error > 0.0 && !(other_grid && quantises_)) {
     const TensorPair pair = pair_of(expected, candidate);

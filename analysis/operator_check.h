@@ -12,13 +12,14 @@
 // what the candidate's layout rounds beside: v_i are the addends of its ranks, whether they were
 // summed by a collective (RoundedSum) on the way to c or are added here (then without the second
 // term). u is the relative error of one rounding of their type (of F32 and F64: of another order of
-// summation, default_unit()). A main grad whose addends the candidate cannot record, because a rank
-// has the tokens of several micro-batches in one product (experts), has one rounding of the
-// parameter's type more: fewer and larger addends than the reference's were rounded.
+// summation, default_unit()). What main grads round when ranks' gradients are added up is in
+// gradient_sums.h.
 //
-// A vector's gradient that is a sum of ranks' addends is judged addend by addend as well, see
-// addend_check.h. A part of a tensor has the same of its own, with v_i = ||n - f||_i^2 (slices.h).
-// A factor is judged apart, for it adds up over all elements where roundings average out:
+// Where ||n - f|| is most of the scale, and of few elements, it is an estimate:
+// limit_of_estimate(). A vector's gradient that is a sum of ranks' addends is judged addend by
+// addend as well, see addend_check.h. A part of a tensor has the same of its own, with v_i = ||n -
+// f||_i^2 (slices.h). A factor is judged apart, for it adds up over all elements where roundings
+// average out:
 //
 //   a = <c - f, f> / ||f||^2, a_n the same of n
 //   V(x) = max over dimensions of 32 indices and more (sum over its slices <x - f, f>_i^2)
@@ -62,6 +63,7 @@
 
 #include "analysis/addend_check.h"
 #include "analysis/clipping_norms.h"
+#include "analysis/gradient_sums.h"
 #include "analysis/limits.h"
 #include "analysis/matching.h"
 #include "analysis/report.h"
@@ -74,7 +76,6 @@
 #include <ttrace/tensor_id_hash.h>
 #include <ttrace/trace_reader.h>
 
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -110,18 +111,16 @@ class OperatorCheck {
   [[nodiscard]] std::optional<double> step_of(const Match& match,
                                               const MergeResult& candidate) const;
   [[nodiscard]] double squared_sums(const Match& match, const Statistics& statistics) const;
-  [[nodiscard]] double squared_unseen_addends(const Match& match,
-                                              const Statistics& statistics) const;
   [[nodiscard]] double squared_other_grid(const Match& match, const Statistics& statistics) const;
 
   ShardIndex wide_;
   ShardIndex native_;
   AddendCheck addends_;
   ClippingNorms norms_;
+  GradientSums gradients_;
   Limits limits_;
   std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
-  std::map<std::string, ElementType> without_addends_;  // parameters by path
-  bool quantises_ = false;                              // the candidate has FP8 scales
+  bool quantises_ = false;       // the candidate has FP8 scales
   bool cuts_sequences_ = false;  // an attention core's inputs come from several ranks
 };
 

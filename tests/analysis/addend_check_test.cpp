@@ -51,28 +51,30 @@ Numbers sum_of(const std::vector<Numbers>& list) {
 
 // Written here once more, so that the check is not tested against itself.
 Numbers gradient_of_weight(const Numbers& x, const Numbers& g, double epsilon, bool centred) {
-  Numbers sum(kAddendWidth);
-  for (std::size_t row = 0; row < x.size() / kAddendWidth; ++row) {
-    const double* const of_row = x.data() + row * kAddendWidth;
+  const std::size_t width = x.size() / kRowsOfRank;
+  Numbers sum(width);
+  for (std::size_t row = 0; row < kRowsOfRank; ++row) {
+    const double* const of_row = x.data() + row * width;
     double mean = 0.0;
     double square = 0.0;
-    for (std::size_t i = 0; i < kAddendWidth; ++i) {
-      mean += of_row[i] / kAddendWidth;
-      square += of_row[i] * of_row[i] / kAddendWidth;
+    for (std::size_t i = 0; i < width; ++i) {
+      mean += of_row[i] / static_cast<double>(width);
+      square += of_row[i] * of_row[i] / static_cast<double>(width);
     }
     const double variance = centred ? square - mean * mean : square;
-    for (std::size_t i = 0; i < kAddendWidth; ++i) {
-      sum[i] += g[row * kAddendWidth + i] * (of_row[i] - (centred ? mean : 0.0)) /
-                std::sqrt(variance + epsilon);
+    for (std::size_t i = 0; i < width; ++i) {
+      sum[i] +=
+          g[row * width + i] * (of_row[i] - (centred ? mean : 0.0)) / std::sqrt(variance + epsilon);
     }
   }
   return sum;
 }
 
 Numbers sum_of_rows(const Numbers& g) {
-  Numbers sum(kAddendWidth);
+  const std::size_t width = g.size() / kRowsOfRank;
+  Numbers sum(width);
   for (std::size_t i = 0; i < g.size(); ++i) {
-    sum[i % kAddendWidth] += g[i];
+    sum[i % width] += g[i];
   }
   return sum;
 }
@@ -84,14 +86,15 @@ class AddendCheckTest : public ::testing::Test {
   AddendCheckTest() { take_inputs(1.0); }
 
   // Inputs of the norm of about the magnitude `size`.
-  void take_inputs(double size) {
+  void take_inputs(double size, std::size_t width = kAddendWidth) {
+    width_ = static_cast<std::int64_t>(width);
     x_.clear();
     g_.clear();
     for (int rank = 0; rank < kAddendRanks; ++rank) {
-      x_.push_back(rounded(scaled(wavy(kRowsOfRank * kAddendWidth, 0.3 + rank), size)));
+      x_.push_back(rounded(scaled(wavy(kRowsOfRank * width, 0.3 + rank), size)));
       // The last rank's count for less.
       const double share = rank + 1 == kAddendRanks ? 0.5 : 1.0;
-      g_.push_back(rounded(scaled(wavy(kRowsOfRank * kAddendWidth, 1.9 + 0.7 * rank), share)));
+      g_.push_back(rounded(scaled(wavy(kRowsOfRank * width, 1.9 + 0.7 * rank), share)));
     }
     right_.clear();
     for (std::size_t rank = 0; rank < kAddendRanks; ++rank) {
@@ -116,7 +119,7 @@ class AddendCheckTest : public ::testing::Test {
 
   void add_records(TraceBuilder& builder, int rank) const {
     const auto at = static_cast<std::size_t>(rank);
-    const std::vector<std::int64_t> shape = {kRowsOfRank, kAddendWidth};
+    const std::vector<std::int64_t> shape = {kRowsOfRank, width_};
     Placement rows = whole(shape);
     rows.dims[0] = DimPlacement{kRowsOfRank,
                                 kRowsOfRank * kAddendRanks,
@@ -139,13 +142,12 @@ class AddendCheckTest : public ::testing::Test {
     builder.manifest.precision = "bf16";
     for (int rank = 0; rank < kAddendRanks; ++rank) {
       add_records(builder, rank);
-      Placement placement = whole(std::vector<std::int64_t>{kAddendWidth});
+      Placement placement = whole(std::vector<std::int64_t>{width_});
       placement.partial_index = rank;
       placement.partial_count = kAddendRanks;
       placement.partial_over = "tp";
-      builder.add(
-          rank,
-          {id_, addends[static_cast<std::size_t>(rank)], kAddendType, {kAddendWidth}, placement});
+      builder.add(rank,
+                  {id_, addends[static_cast<std::size_t>(rank)], kAddendType, {width_}, placement});
     }
     const Trace candidate = builder.write();
     const Numbers all = sum_of(right_);
@@ -182,6 +184,7 @@ class AddendCheckTest : public ::testing::Test {
 
   TemporaryDirectory folder_;
   int comparisons_ = 0;
+  std::int64_t width_ = kAddendWidth;
   std::string id_ = "s0/m0/param_grad/" + kModule + ".weight/0";
   Input input_ = Input::kRecorded;
   bool has_gradients_ = true;
@@ -293,6 +296,18 @@ TEST_F(AddendCheckTest, KernelThatAccumulatesCoarselyIsCheckedWeakly) {
   EXPECT_FALSE(report.diverged());
   EXPECT_THAT(report.notes.at(0), HasSubstr("operators of 1 tensor are checked weakly"));
   EXPECT_TRUE(compare(with_factor(0.5)).diverged());
+}
+
+// Symptom: a clean run with norms of queries and keys of 8 elements alarmed, an addend that erred
+// 3.5 times what 8 numbers of the native pass told.
+TEST_F(AddendCheckTest, WhatFewElementsTellOfAKernelsErrorsIsNotTakenForMore) {
+  take_inputs(1.0, 8);
+  native_error_ = 0.01;
+  std::vector<Numbers> addends = right_;
+  addends[1] = off(right_[1], 0.05, 3.0);
+  EXPECT_FALSE(compare(addends).diverged());
+  native_error_ = 0.0017;  // the scale is a rounding
+  EXPECT_TRUE(compare(addends).diverged());
 }
 
 TEST_F(AddendCheckTest, WithoutGradientsOfTheOutputThereIsNoCheckOfAddends) {

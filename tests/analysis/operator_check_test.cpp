@@ -259,6 +259,64 @@ TEST_F(OperatorCheckTest, MainGradWithoutRecordedAddendsMayRoundLargerOnes) {
   EXPECT_NEAR(residual("unseen", false), 1.6 / std::hypot(1.0, 1.66), 0.01);
 }
 
+// Symptom: clean runs of DDP and FSDP2 over four ranks alarmed in BF16, R 2.08: their gradients are
+// added up in BF16, bucket by bucket.
+TEST_F(OperatorCheckTest, MainGradsInBf16RoundWhatRanksAddUp) {
+  const std::string grad = "s0/main_grad/a.weight/0";
+  const auto structure = [&](const std::string& name, ElementType type, bool with_addends) {
+    const auto build = [&](const std::string& pass, int ranks) {
+      TraceBuilder builder(folder_ / (name + pass), pass, ranks, "dp");
+      builder.add_everywhere({"s0/param/a.weight/0", second_, ElementType::kBF16});
+      for (int rank = 0; with_addends && rank < ranks; ++rank) {
+        Placement addend = whole(std::vector<std::int64_t>{std::ssize(second_)});
+        addend.partial_index = rank;
+        addend.partial_count = ranks;
+        addend.partial_over = "dp";
+        addend.scale = 1.0 / ranks;
+        builder.add(
+            rank,
+            {"s0/m0/param_grad/a.weight/0", scaled(second_, 2.0), ElementType::kBF16, {}, addend});
+      }
+      builder.add_everywhere({grad, second_, type});
+      return builder.write();
+    };
+    const ForcedTraces forced{build("wide", 1), build("native", 1)};
+    const Trace candidate = build("candidate", 4);
+    const std::vector<Match> matches = match(forced.wide, candidate);
+    const Match& last = matches.back();
+    const auto found = OperatorCheck(forced, candidate).compare(last, merge(last.candidate));
+    return found->structure / found->norm / rounding_error(ElementType::kBF16);
+  };
+  // Four addends of half the norm each, three sums.
+  EXPECT_NEAR(structure("seen", ElementType::kBF16, true), std::sqrt(4.0 / 4.0 + 3.0), 0.01);
+  EXPECT_NEAR(structure("unseen", ElementType::kBF16, false), std::sqrt(1.0 + 3.0), 0.01);
+  EXPECT_EQ(structure("wide sum", ElementType::kF32, true), 0.0);
+}
+
+// Symptom: a clean run with norms of queries and keys alarmed in BF16: the gradient of a bias of 16
+// elements, R 2.04. Where a kernel sums up in BF16, native and candidate err by two random vectors.
+TEST_F(OperatorCheckTest, TwoEstimatesFromFewElementsMayBeFartherApart) {
+  const auto limit = [&](std::size_t elements, double native_error) {
+    const std::vector<double> values = wavy(elements);
+    const auto build = [&](const std::string& pass, const std::vector<double>& of_pass) {
+      const std::string name = pass + std::to_string(elements) + std::to_string(native_error);
+      TraceBuilder builder(folder_ / name, pass);
+      builder.add(0, {"s0/m0/param_grad/a.bias/0", of_pass, kType});
+      return builder.write();
+    };
+    const ForcedTraces forced{build("wide", values),
+                              build("native", off(values, native_error, 2.0))};
+    const Trace candidate = build("candidate", off(values, 0.01, 3.0));
+    const std::vector<Match> matches = match(forced.wide, candidate);
+    return OperatorCheck(forced, candidate)
+        .compare(matches.at(0), merge(matches.at(0).candidate))
+        ->limit;
+  };
+  EXPECT_NEAR(limit(16, 0.01), 4.54, 0.01) << "sqrt of F(16, 16) that one in 10^7 exceeds";
+  EXPECT_NEAR(limit(64, 0.01), 2.0, 0.001);
+  EXPECT_NEAR(limit(16, 1e-9), 2.0, 0.001) << "a rounding of the result is no estimate";
+}
+
 TEST_F(OperatorCheckTest, ACalibratedLimitOfOperatorsDecidesBothWays) {
   const auto compare_with = [&](double error, double limit) {
     const std::string run = std::to_string(limit) + "-";
