@@ -175,6 +175,11 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
     case Symptom::kOverlap:
     case Symptom::kAddendsMissing:
     case Symptom::kShapesDiffer:
+      if (tensor.id.kind == Kind::kData && tensor.symptom == Symptom::kShapesDiffer) {
+        return "whether both programs cut the step into as many micro-batches of as many samples; "
+               "if they do, the annotation (dims) of " +
+               tensor.id.path;
+      }
       return "where the ranks' pieces of " + tensor.id.path +
              " lie, by its annotation (dims) or the rows (tokens) that its program names; then "
              "what " +

@@ -204,8 +204,8 @@ class Inferrer {
   // What an optimizer keeps in one dimension and in another size than its parameter.
   [[nodiscard]] bool is_flat(const Match& match) const {
     const Kind kind = match.id.kind;
-    if (kind != Kind::kMainGrad && kind != Kind::kMaster && kind != Kind::kExpAvg &&
-        kind != Kind::kExpAvgSq) {
+    if (kind != Kind::kMainGrad && kind != Kind::kMaster && kind != Kind::kParamNext &&
+        kind != Kind::kExpAvg && kind != Kind::kExpAvgSq) {
       return false;
     }
     bool differs = false;

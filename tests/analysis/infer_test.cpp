@@ -431,6 +431,25 @@ TEST_F(InferTraces, OverlappingFlatRangesAreSearchedFor) {
   EXPECT_EQ(tensor.placements[1].flat, (FlatRange{10, 20}));
 }
 
+// Symptom: updated parameters that a distributed optimizer has not gathered yet (overlap) were not
+// explained, 34 of 2300 tensors of a clean run.
+TEST_F(InferTraces, UpdatedParametersMayBeFlatRangesToo) {
+  const std::vector<double> parameter = random_values(32, 1);
+  reference_.add(0, {"s0/param/fc.weight/0", parameter, ElementType::kF32, {8, 4}});
+  reference_.add(0, {"s0/param_next/fc.weight/0", parameter, ElementType::kF32, {8, 4}});
+  candidate_.add_everywhere({"s0/param/fc.weight/0", parameter, ElementType::kF32, {8, 4}});
+  for (int rank = 0; rank < 2; ++rank) {
+    candidate_.add(rank,
+                   {"s0/param_next/fc.weight/0",
+                    {parameter.begin() + 16 * rank, parameter.begin() + 16 * (rank + 1)},
+                    ElementType::kF32,
+                    {16}});
+  }
+  const InferredTensor tensor = find(run(), "s0/param_next/fc.weight/0");
+  EXPECT_EQ(tensor.source, Source::kBytes);
+  EXPECT_EQ(tensor.placements.at(1).flat, (FlatRange{16, 16}));
+}
+
 TEST_F(InferTraces, RecomputedTensorIsComparedWithTheFirstForward) {
   add_strided("s0/m0/output/layers.0.fc1/0", random_values(32, 1), 2);
   for (int rank = 0; rank < 2; ++rank) {

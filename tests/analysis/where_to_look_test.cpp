@@ -60,6 +60,16 @@ class WhereToLook : public ::testing::Test {
   TraceBuilder candidate_{directory_ / "candidate", "candidate", 2};
 };
 
+// Symptom: a pipeline of four micro-batches, compared with a reference of one, was said to lack an
+// annotation.
+TEST_F(WhereToLook, DataOfOtherShapesMayBeCutIntoOtherMicrobatches) {
+  reference_.add(0, {"s0/m0/data/tokens/0", wavy(8), ElementType::kF32, {4, 2}});
+  candidate_.add_everywhere({"s0/m0/data/tokens/0", wavy(2), ElementType::kF32, {1, 2}});
+  EXPECT_THAT(diff(reference_.write(), candidate_.write()).where_to_look,
+              AllOf(HasSubstr("as many micro-batches of as many samples"),
+                    HasSubstr("the annotation (dims) of tokens")));
+}
+
 TEST_F(WhereToLook, AnOutputAccusesItsModuleAndNamesThePredecessor) {
   EXPECT_EQ(
       when_wrong("s0/m0/output/fc2/0"),

@@ -46,7 +46,8 @@ def parameter_dims(
             if found
             else _from_attributes(parameter, axis)
         )
-        return Dims(" ".join(texts), " ".join(_with_addends(texts, parameter, layout, is_tied)))
+        is_summed = getattr(parameter, "sequence_parallel", False) or _is_norm_of_heads(model, name)
+        return Dims(" ".join(texts), " ".join(_with_addends(texts, layout, is_summed, is_tied)))
 
     return dims_of
 
@@ -139,14 +140,18 @@ def _from_attributes(parameter: Any, axis: str) -> list[str]:
     return texts
 
 
-def _with_addends(
-    texts: list[str], parameter: torch.nn.Parameter, layout: Layout, is_tied: bool
-) -> list[str]:
-    """Of a micro-batch's gradient: ranks that saw other tokens have addends."""
+def _is_norm_of_heads(model: torch.nn.Module, name: str) -> bool:
+    """Norms of queries and keys: every tensor-parallel rank applies them to heads of its own."""
+    is_latent = getattr(getattr(model, "config", None), "multi_latent_attention", False)
+    return not is_latent and name.split(".")[-2:-1] in (["q_layernorm"], ["k_layernorm"])
+
+
+def _with_addends(texts: list[str], layout: Layout, is_summed: bool, is_tied: bool) -> list[str]:
+    """Of a micro-batch's gradient: ranks that saw other tokens, or other heads, have addends."""
     axes = []
     if layout.size("cp") > 1:
         axes.append("cp")
-    if getattr(parameter, "sequence_parallel", False) and layout.size("tp") > 1:
+    if is_summed and layout.size("tp") > 1:
         axes.append("tp")
     if is_tied:
         axes.append("tied")
