@@ -123,6 +123,7 @@ def configuration() -> TransformerConfig:
         num_query_groups=ARGS.groups,
         ffn_hidden_size=4 * ARGS.hidden,
         normalization="RMSNorm" if ARGS.rms_norm else "LayerNorm",
+        qk_layernorm=ARGS.qk_norm,  # without it their gradients are not summed over tensor-parallel ranks
         gated_linear_unit=ARGS.swiglu,
         activation_func=torch.nn.functional.silu if ARGS.swiglu else torch.nn.functional.gelu,
         add_bias_linear=not ARGS.swiglu and not ARGS.experts,
