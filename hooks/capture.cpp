@@ -615,7 +615,10 @@ std::optional<TensorId> Capture::collective_begins(const CollectiveCall& call,
 
 std::optional<Capture::OpenSum> Capture::open_sum(const DispatchedSum& sum) const {
   const at::Tensor& first = sum.parts.front();
-  if (!in_microbatch() || !unreadable(first).empty() || !first.is_floating_point()) {
+  const auto type = first.scalar_type();
+  const bool is_summed = type == at::kBFloat16 || type == at::kHalf || type == at::kFloat ||
+                         type == at::kDouble;  // codes of FP8 are sent, not added
+  if (!in_microbatch() || !unreadable(first).empty() || !is_summed) {
     return std::nullopt;
   }
   const at::NoGradGuard no_grad;

@@ -274,7 +274,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
     // Whether the program has announced by this what now starts as `other`.
     [[nodiscard]] bool announces(const OpenSum& other) const;
   };
-  // Nothing where no record can hold it: integers, outside of micro-batches.
+  // Nothing where no record can hold it: integers and codes, outside of micro-batches.
   [[nodiscard]] std::optional<OpenSum> open_sum(const DispatchedSum& sum) const;
   void sum_begins(const DispatchedSum& sum);
   void announce_sum(const CollectiveCall& call, const at::Tensor& input);

@@ -59,6 +59,9 @@ std::vector<DispatchedSum> dispatched_sums(std::string_view name,
   const auto sums = tensors_of(inputs[found->output]);
   std::vector<DispatchedSum> result;
   for (std::size_t i = 0; i < std::min(addends.size(), sums.size()); ++i) {
+    if (addends[i].empty() || sums[i].empty()) {
+      continue;
+    }
     result.push_back(
         {std::move(addends[i]), sums[i].front().numel(), ranks, is_average ? 1.0 / ranks : 1.0});
   }

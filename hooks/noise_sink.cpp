@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <span>
 #include <utility>
 
@@ -42,6 +43,7 @@ class NoiseSink : public Sink {
     }
   }
 
+  [[nodiscard]] bool is_concurrent() const override { return true; }
   void begin_step(std::int64_t step) override { step_ = step; }
   void append(Record record, std::span<const std::byte> bytes) override;
   void note(std::string remark) override { log(LogLevel::kDebug, remark); }
@@ -54,6 +56,7 @@ class NoiseSink : public Sink {
   std::int64_t step_ = 0;
   Trace reference_;
   std::map<TensorId, ReferenceRecord> by_id_;
+  std::mutex mutex_;  // guards what follows
   NoisePass pass_;
   std::uint64_t unknown_ = 0;  // ids that the reference lacks
   std::string first_unknown_;
@@ -76,8 +79,12 @@ void add_slices(const MergeResult& reference, const MergeResult& mine, NoiseRow&
   if (row.sum_squared == 0.0 || !is_floating(mine.type)) {
     return;
   }
-  const Slices slices = sum_slices(
-      reference.shape, reference.type, reference.bytes.data(), mine.type, mine.bytes.data());
+  const Slices slices = sum_slices(reference.shape,
+                                   reference.type,
+                                   reference.bytes.data(),
+                                   mine.type,
+                                   mine.bytes.data(),
+                                   SliceDetail::kDifferences);
   row.along_reference = slices.all.along_reference;
   for (const SliceSums& sums : slices.sums) {
     row.slices.push_back(sums.difference_squared);
@@ -87,6 +94,7 @@ void add_slices(const MergeResult& reference, const MergeResult& mine, NoiseRow&
 void NoiseSink::append(Record record, std::span<const std::byte> bytes) {
   const auto found = by_id_.find(record.id);
   if (found == by_id_.end()) {
+    const std::lock_guard lock(mutex_);
     if (unknown_++ == 0) {
       first_unknown_ = to_string(record.id);
     }
@@ -117,6 +125,7 @@ void NoiseSink::append(Record record, std::span<const std::byte> bytes) {
         std::max<std::int64_t>(1, statistics.candidate_nonfinite - statistics.reference_nonfinite));
   }
   add_slices(reference, mine, row);
+  const std::lock_guard lock(mutex_);
   pass_.rows.push_back(std::move(row));
 }
 
@@ -129,6 +138,10 @@ void NoiseSink::end_step(bool whole) {
         std::to_string(unknown_) + " tensors of this noise pass are not in the reference " +
             directory_ + ", the first is " + first_unknown_);
   }
+  // Whichever thread was first: the same pass writes the same bytes.
+  std::sort(pass_.rows.begin(), pass_.rows.end(), [](const NoiseRow& left, const NoiseRow& right) {
+    return left.id < right.id;
+  });
   write_noise(directory_, pass_);
 }
 

@@ -3,6 +3,7 @@
 #include "capture.h"
 #include "ivalue_tensors.h"
 #include "noise_class.h"
+#include "tensor_copy.h"
 
 #include <ATen/record_function.h>
 
@@ -50,7 +51,7 @@ bool is_narrowing_copy(std::string_view name, c10::ArrayRef<const c10::IValue> i
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   Capture* capture = active_capture();
-  if (capture == nullptr || capture->failed()) {
+  if (capture == nullptr || capture->failed() || Unobserved::here()) {
     return nullptr;
   }
   auto context = std::make_unique<OperatorContext>();

@@ -4,6 +4,8 @@
 #include <ttrace/instruction_set.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -12,6 +14,8 @@ namespace {
 
 // Elements that share one key: 32-bit counters suffice and vectorise.
 constexpr std::int64_t kChunk = std::int64_t{1} << 20;
+// Elements whose random numbers are drawn at once.
+constexpr std::int64_t kBlock = 1024;
 
 // A 32-bit finaliser of two multiplications keyed at both ends.
 inline std::uint32_t hash(std::uint32_t counter, std::uint32_t low, std::uint32_t high) {
@@ -22,36 +26,75 @@ inline std::uint32_t hash(std::uint32_t counter, std::uint32_t low, std::uint32_
   return x ^ (x >> 16);
 }
 
-// +1 and -1 with probability 1/8 each, else 0; from three random bits.
-inline std::int32_t flip(std::uint32_t random) {
-  const std::uint32_t bits = random >> 29;
-  return static_cast<std::int32_t>(bits == 0) - static_cast<std::int32_t>(bits == 1);
-}
+// How an element moves, by as many random bits as an integer of this type has.
+template <class Random>
+struct Move;
+
+// +1 and -1 with probability 1/8 each, else 0.
+template <>
+struct Move<std::uint8_t> {
+  template <class Signed>
+  [[gnu::always_inline]] static Signed of(std::uint8_t random) {
+    const auto bits = static_cast<Signed>(random >> 5);
+    return static_cast<Signed>((bits == 0) - (bits == 1));
+  }
+};
 
 // Uniform in [-kReductionUlps, kReductionUlps].
-inline std::int32_t uniform(std::uint32_t random) {
-  constexpr std::uint32_t kValues = 2 * kReductionUlps + 1;
-  return static_cast<std::int32_t>(((random >> 16) * kValues) >> 16) - kReductionUlps;
-}
+template <>
+struct Move<std::uint16_t> {
+  template <class Signed>
+  [[gnu::always_inline]] static Signed of(std::uint16_t random) {
+    constexpr std::uint32_t kValues = 2 * kReductionUlps + 1;
+    return static_cast<Signed>(static_cast<std::int32_t>((random * kValues) >> 16) -
+                               kReductionUlps);
+  }
+};
+
+// A hash is more than an element needs: its bytes are shared out.
+template <class Random>
+struct RandomBlock {
+  [[gnu::always_inline]] void draw(std::uint32_t first, std::uint64_t key) {
+    constexpr auto kWords = static_cast<std::uint32_t>(sizeof(Random) * kBlock / 4);
+    const auto low = static_cast<std::uint32_t>(key);
+    const auto high = static_cast<std::uint32_t>(key >> 32);
+    std::array<std::uint32_t, kWords> words;
+#pragma omp simd
+    for (std::uint32_t i = 0; i < kWords; ++i) {
+      words[i] = hash(first * kWords + i, low, high);
+    }
+    std::memcpy(values.data(), words.data(), sizeof words);
+  }
+
+  std::array<Random, kBlock> values;
+};
 
 // A floating format's magnitudes, read as integers, are ordered, and neighbours differ by one unit
 // of the last place: moving a value is integer arithmetic below the sign bit.
-template <class Bits, class Signed, Bits infinity, bool reduction>
-[[gnu::always_inline]] inline void move_chunk(Bits* values, std::int64_t count, std::uint64_t key) {
+template <class Bits, class Signed, Bits infinity, class Random>
+[[gnu::always_inline]] inline void move_block(Bits* values,
+                                              std::uint32_t count,
+                                              const RandomBlock<Random>& random) {
   constexpr Bits kSign = static_cast<Bits>(Bits{1} << (sizeof(Bits) * 8 - 1));
-  const auto low = static_cast<std::uint32_t>(key);
-  const auto high = static_cast<std::uint32_t>(key >> 32);
-  const auto size = static_cast<std::uint32_t>(count);  // at most kChunk
 #pragma omp simd
-  for (std::uint32_t i = 0; i < size; ++i) {
-    const std::uint32_t random = hash(i, low, high);
-    const std::int32_t move = reduction ? uniform(random) : flip(random);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const Signed move = Move<Random>::template of<Signed>(random.values[i]);
     const Bits magnitude = static_cast<Bits>(values[i] & static_cast<Bits>(~kSign));
-    const Bits moved = static_cast<Bits>(magnitude + static_cast<Bits>(static_cast<Signed>(move)));
+    const Bits moved = static_cast<Bits>(magnitude + static_cast<Bits>(move));
     // Written with unsigned wrap-around: 1 <= x < infinity. A move below zero wraps far above.
     const bool valid = static_cast<Bits>(magnitude - 1) < static_cast<Bits>(infinity - 1) &&
                        static_cast<Bits>(moved - 1) < static_cast<Bits>(infinity - 1);
     values[i] = static_cast<Bits>((values[i] & kSign) | (valid ? moved : magnitude));
+  }
+}
+
+template <class Bits, class Signed, Bits infinity, class Random>
+[[gnu::always_inline]] inline void move_chunk(Bits* values, std::int64_t count, std::uint64_t key) {
+  RandomBlock<Random> random;
+  for (std::int64_t first = 0; first < count; first += kBlock) {
+    random.draw(static_cast<std::uint32_t>(first / kBlock), key);
+    const auto size = static_cast<std::uint32_t>(std::min(kBlock, count - first));
+    move_block<Bits, Signed, infinity, Random>(values + first, size, random);
   }
 }
 
@@ -65,9 +108,9 @@ template <class Bits, class Signed, Bits infinity>
     const std::int64_t size = std::min(kChunk, count - first);
     const std::uint64_t key = mix(seed, static_cast<std::uint64_t>(first / kChunk));
     if (reduction) {
-      move_chunk<Bits, Signed, infinity, true>(elements + first, size, key);
+      move_chunk<Bits, Signed, infinity, std::uint16_t>(elements + first, size, key);
     } else {
-      move_chunk<Bits, Signed, infinity, false>(elements + first, size, key);
+      move_chunk<Bits, Signed, infinity, std::uint8_t>(elements + first, size, key);
     }
   }
 }

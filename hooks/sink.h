@@ -1,6 +1,7 @@
 // Where the writer thread puts records: a rank's files, the noise table, or nowhere but a count.
 //
-// Thread-safety: a sink is built on the training thread and then used by the writer thread only.
+// Thread-safety: a sink is built on the training thread and then used by the writer thread only,
+// but for append() of one that is concurrent.
 #pragma once
 
 #include "environment.h"
@@ -27,6 +28,8 @@ class Sink {
   Sink(const Sink&) = delete;  // owns open files
   Sink& operator=(const Sink&) = delete;
 
+  // Whether several threads may append() at once, in any order.
+  [[nodiscard]] virtual bool is_concurrent() const { return false; }
   virtual void begin_step(std::int64_t step) = 0;
   virtual void append(Record record, std::span<const std::byte> bytes) = 0;
   virtual void note(std::string remark) = 0;

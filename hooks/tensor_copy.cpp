@@ -11,6 +11,8 @@
 #include <cstring>
 
 namespace ttrace {
+
+thread_local int Unobserved::depth = 0;
 namespace {
 
 // Wrappers whose values are elsewhere.

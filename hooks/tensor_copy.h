@@ -7,7 +7,6 @@
 #include <ttrace/element_type.h>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/record_function.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
 
@@ -19,8 +18,20 @@
 
 namespace ttrace {
 
-// Operators called in its lifetime are not seen by the operator callback.
-using Unobserved = at::DisableRecordFunctionGuard;
+// Operators called on this thread in its lifetime are passed over by the operator callback. A flag
+// of ours: torch's own guard makes it look for callbacks anew at every other operator.
+class Unobserved {
+ public:
+  Unobserved() { ++depth; }
+  ~Unobserved() { --depth; }
+  Unobserved(const Unobserved&) = delete;  // counts
+  Unobserved& operator=(const Unobserved&) = delete;
+
+  [[nodiscard]] static bool here() { return depth > 0; }
+
+ private:
+  static thread_local int depth;
+};
 
 // Keeps a storage's address from being reused without keeping its memory.
 using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;

@@ -13,6 +13,7 @@ WriterThread::WriterThread(std::unique_ptr<Sink> sink,
     : sink_(std::move(sink)),
       on_error_(std::move(on_error)),
       capacity_(capacity),
+      concurrent_(sink_->is_concurrent()),
       thread_([this] { work(); }) {}
 
 WriterThread::~WriterThread() {
@@ -45,10 +46,12 @@ void WriterThread::append(Record record, std::vector<std::byte> bytes) {
   // A std::function must be copyable; the pair is shared so that it is moved, never copied.
   auto item = std::make_shared<std::pair<Record, std::vector<std::byte>>>(std::move(record),
                                                                           std::move(bytes));
-  push({size, [item](Sink& sink) {
+  push({size,
+        [item](Sink& sink) {
           sink.append(std::move(item->first), item->second);
           ByteBuffers::of_process().give_back(std::move(item->second));
-        }});
+        },
+        concurrent_});
 }
 
 void WriterThread::edge(const Edge& edge) {
@@ -68,13 +71,24 @@ void WriterThread::flush() {
 }
 
 void WriterThread::end_step(const std::function<bool()>& whole) {
+  wait_until_idle();  // the end must not run beside an append()
   push({0, [whole](Sink& sink) { sink.end_step(whole()); }});
   wait_until_idle();
 }
 
 void WriterThread::wait_until_idle() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return abandoned_ || unfinished_ == 0; });
+  const auto may_help = [this] { return !queue_.empty() && queue_.front().anywhere; };
+  while (!abandoned_ && unfinished_ > 0) {
+    if (!may_help()) {
+      changed_.wait(lock, [&] { return abandoned_ || unfinished_ == 0 || may_help(); });
+      continue;
+    }
+    const Task task = take();
+    lock.unlock();
+    run(task);
+    lock.lock();
+  }
 }
 
 void WriterThread::push(Task task) {
@@ -106,9 +120,27 @@ void block_file_size_signal() {
 
 }  // namespace
 
+WriterThread::Task WriterThread::take() {
+  Task task = std::move(queue_.front());
+  queue_.pop_front();
+  return task;
+}
+
+void WriterThread::run(const Task& task) {
+  if (!broken_) {
+    try {
+      task.run(*sink_);
+    } catch (...) {
+      if (!broken_.exchange(true)) {
+        on_error_(std::current_exception());
+      }
+    }
+  }
+  finish_task(task);
+}
+
 void WriterThread::work() {
   block_file_size_signal();
-  bool broken = false;
   for (;;) {
     Task task;
     {
@@ -117,18 +149,9 @@ void WriterThread::work() {
       if (abandoned_ || queue_.empty()) {
         break;
       }
-      task = std::move(queue_.front());
-      queue_.pop_front();
+      task = take();
     }
-    if (!broken) {
-      try {
-        task.run(*sink_);
-      } catch (...) {
-        broken = true;
-        on_error_(std::current_exception());
-      }
-    }
-    finish_task(task);
+    run(task);
   }
   sink_.reset();  // HDF5 files are closed by the thread that opened them
 }

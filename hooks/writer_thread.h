@@ -2,7 +2,8 @@
 //
 // Copying a record at hook time is fast, writing it is not; the queue lets training go on
 // meanwhile. It is bounded in bytes: a full queue blocks the training thread until there is room,
-// and nothing is dropped.
+// and nothing is dropped. While the training thread waits for the end of a step it takes records
+// out of the queue itself, where the sink is concurrent.
 //
 // Thread-safety: call from any thread, except that steps begin and end on the training thread.
 #pragma once
@@ -13,6 +14,7 @@
 #include <ttrace/record.h>
 #include <ttrace/rounded_sum.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +35,8 @@ inline constexpr std::size_t kQueueBytes = std::size_t{256} << 20;
 
 class WriterThread {
  public:
-  // `on_error` gets the sink's first exception, on the writer thread; afterwards all is discarded.
+  // `on_error` gets the sink's first exception, on the thread that had it; afterwards all is
+  // discarded.
   WriterThread(std::unique_ptr<Sink> sink,
                std::function<void(std::exception_ptr)> on_error,
                std::size_t capacity = kQueueBytes);
@@ -61,8 +64,12 @@ class WriterThread {
   struct Task {
     std::size_t bytes = 0;
     std::function<void(Sink&)> run;
+    bool anywhere = false;  // any thread may run it, beside others
   };
   void push(Task task);
+  // Requires: lock held, a queue that is not empty.
+  [[nodiscard]] Task take();
+  void run(const Task& task);
   void wait_until_idle();
   void work();
   void finish_task(const Task& task);
@@ -70,6 +77,8 @@ class WriterThread {
   std::unique_ptr<Sink> sink_;
   std::function<void(std::exception_ptr)> on_error_;
   const std::size_t capacity_;
+  const bool concurrent_;  // the sink
+  std::atomic<bool> broken_{false};
   std::mutex mutex_;
   std::condition_variable changed_;  // any of the following
   std::deque<Task> queue_;

@@ -48,11 +48,10 @@ Hdf5Id hdf5_type(ElementType type, const std::string& path) {
   TTRACE_THROW(InternalError, "element type ", static_cast<int>(type), " has no HDF5 type");
 }
 
-void write_dataset(const Hdf5Output& output,
-                   const std::string& name,
-                   const Hdf5Id& type,
-                   const std::vector<hsize_t>& extents,
-                   std::span<const std::byte> bytes) {
+Hdf5Id create_dataset(const Hdf5Output& output,
+                      const std::string& name,
+                      const Hdf5Id& type,
+                      const std::vector<hsize_t>& extents) {
   const std::string& path = output.path();
   const std::string action = "write dataset '" + name + "'";
   const int rank = static_cast<int>(extents.size());
@@ -62,21 +61,30 @@ void write_dataset(const Hdf5Output& output,
       path,
       action);
   const Hdf5Id creation = contiguous_dataset_properties(path);
-  Hdf5Id dataset(H5Dcreate2(output.id(),
-                            name.c_str(),
-                            type.get(),
-                            space.get(),
-                            H5P_DEFAULT,
-                            creation.get(),
-                            H5P_DEFAULT),
-                 H5Dclose,
-                 path,
-                 action);
+  return {H5Dcreate2(output.id(),
+                     name.c_str(),
+                     type.get(),
+                     space.get(),
+                     H5P_DEFAULT,
+                     creation.get(),
+                     H5P_DEFAULT),
+          H5Dclose,
+          path,
+          action};
+}
+
+void write_dataset(const Hdf5Output& output,
+                   const std::string& name,
+                   const Hdf5Id& type,
+                   const std::vector<hsize_t>& extents,
+                   std::span<const std::byte> bytes) {
+  const std::string action = "write dataset '" + name + "'";
+  Hdf5Id dataset = create_dataset(output, name, type, extents);
   // Memory and file type are the same, so HDF5 converts nothing.
   hdf5_check(H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()),
-             path,
+             output.path(),
              action);
-  dataset.close(path, action);
+  dataset.close(output.path(), action);
 }
 
 }  // namespace ttrace

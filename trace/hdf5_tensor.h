@@ -17,6 +17,12 @@ namespace ttrace {
 // Throws FormatError with `path`.
 [[nodiscard]] Hdf5Id hdf5_type(ElementType type, const std::string& path);
 
+// One that is not written yet, its bytes in one piece. Throws FormatError.
+[[nodiscard]] Hdf5Id create_dataset(const Hdf5Output& output,
+                                    const std::string& name,
+                                    const Hdf5Id& type,
+                                    const std::vector<hsize_t>& extents);
+
 // Writes a dataset of the given extents; none is a scalar. Groups that `name` passes through exist.
 // Throws FormatError.
 void write_dataset(const Hdf5Output& output,

@@ -194,6 +194,63 @@ class PassReader {
   std::optional<Table> table_;  // of the previous pass
 };
 
+// Block by block: a second copy of all values in memory costs more than writing them.
+class SliceWriter {
+ public:
+  SliceWriter(const Hdf5Output& output, std::uint64_t count)
+      : path_(output.path()),
+        type_(hdf5_type(ElementType::kF64, path_)),
+        dataset_(create_dataset(output, kSliceValues, type_, {count})) {
+    block_.reserve(kBlock);
+  }
+
+  void add(std::span<const double> values) {
+    while (!values.empty()) {
+      const auto part = values.first(std::min(values.size(), kBlock - block_.size()));
+      block_.insert(block_.end(), part.begin(), part.end());
+      values = values.subspan(part.size());
+      if (block_.size() == kBlock) {
+        write_block();
+      }
+    }
+  }
+
+  void finish() {
+    write_block();
+    dataset_.close(path_, kAction);
+  }
+
+ private:
+  static constexpr std::size_t kBlock = std::size_t{1} << 17;
+  static constexpr std::string_view kAction = "write slices of the noise table";
+
+  void write_block() {
+    const hsize_t count = block_.size();
+    if (count == 0) {
+      return;
+    }
+    const Hdf5Id target(H5Dget_space(dataset_.get()), H5Sclose, path_, kAction);
+    const Hdf5Id source(H5Screate_simple(1, &count, nullptr), H5Sclose, path_, kAction);
+    hdf5_check(
+        H5Sselect_hyperslab(target.get(), H5S_SELECT_SET, &written_, nullptr, &count, nullptr),
+        path_,
+        kAction);
+    hdf5_check(
+        H5Dwrite(
+            dataset_.get(), type_.get(), source.get(), target.get(), H5P_DEFAULT, block_.data()),
+        path_,
+        kAction);
+    written_ += count;
+    block_.clear();
+  }
+
+  const std::string& path_;
+  Hdf5Id type_;
+  Hdf5Id dataset_;
+  hsize_t written_ = 0;
+  std::vector<double> block_;
+};
+
 // Nothing where a row was made without them, as one of a table of an earlier version is.
 void write_slices(const NoisePass& pass, Hdf5Output& output) {
   const bool known = std::all_of(pass.rows.begin(), pass.rows.end(), [](const NoiseRow& row) {
@@ -203,19 +260,18 @@ void write_slices(const NoisePass& pass, Hdf5Output& output) {
     return;
   }
   TableBuilder table(kSliceColumns);
-  std::vector<double> values;
+  std::uint64_t count = 0;
   for (const NoiseRow& row : pass.rows) {
-    table.add_row(
-        {*row.along_reference, std::uint64_t{values.size()}, std::uint64_t{row.slices.size()}});
-    values.insert(values.end(), row.slices.begin(), row.slices.end());
+    table.add_row({*row.along_reference, count, std::uint64_t{row.slices.size()}});
+    count += row.slices.size();
   }
   table.write(output.id(), kSliceTable, output.path());
-  if (!values.empty()) {
-    write_dataset(output,
-                  kSliceValues,
-                  hdf5_type(ElementType::kF64, output.path()),
-                  {values.size()},
-                  std::as_bytes(std::span(values)));
+  if (count > 0) {
+    SliceWriter values(output, count);
+    for (const NoiseRow& row : pass.rows) {
+      values.add(row.slices);
+    }
+    values.finish();
   }
 }
 

@@ -115,12 +115,13 @@ struct Pair {
 // Sums of the last dimension's slices, side by side so that neighbours are added at once, with room
 // for whole lanes.
 struct Columns {
-  explicit Columns(std::int64_t count)
-      : reference_squared(static_cast<std::size_t>(count + kLanes)),
-        difference_squared(reference_squared),
-        along_reference(reference_squared),
-        difference(reference_squared),
-        left_out(static_cast<std::size_t>(count)) {}
+  Columns(std::int64_t count, SliceDetail detail)
+      : difference_squared(static_cast<std::size_t>(count + kLanes)),
+        left_out(static_cast<std::size_t>(count)) {
+    if (detail == SliceDetail::kAll) {
+      reference_squared = along_reference = difference = difference_squared;
+    }
+  }
 
   // From index `first` on.
   void leave_out(const Chunk& chunk, std::int64_t first) {
@@ -133,16 +134,18 @@ struct Columns {
   // Of slices of `rows` elements each.
   void write(std::int64_t rows, SliceSums* target) const {
     for (std::size_t i = 0; i < left_out.size(); ++i) {
-      target[i] = {rows - left_out[i],
-                   reference_squared[i],
-                   difference_squared[i],
-                   along_reference[i],
-                   difference[i]};
+      target[i].count = rows - left_out[i];
+      target[i].difference_squared = difference_squared[i];
+      if (!reference_squared.empty()) {
+        target[i].reference_squared = reference_squared[i];
+        target[i].along_reference = along_reference[i];
+        target[i].difference = difference[i];
+      }
     }
   }
 
-  std::vector<double> reference_squared;
   std::vector<double> difference_squared;
+  std::vector<double> reference_squared;  // this and what follows: empty without detail
   std::vector<double> along_reference;
   std::vector<double> difference;
   std::vector<std::int64_t> left_out;
@@ -166,8 +169,10 @@ struct Stretch {
   std::int64_t start;
   std::int64_t count;
   Columns* columns;  // null: not summed
+  SliceDetail detail = SliceDetail::kAll;
 };
 
+template <SliceDetail detail>
 [[gnu::always_inline]] inline void add_chunk(const Chunk& chunk,
                                              Columns* columns,
                                              std::int64_t first,
@@ -189,8 +194,10 @@ struct Stretch {
     along_reference += rd;
     difference += d;
     if (columns != nullptr) {
-      add_to(columns->reference_squared.data() + first + i, rr);
       add_to(columns->difference_squared.data() + first + i, dd);
+    }
+    if (columns != nullptr && detail == SliceDetail::kAll) {
+      add_to(columns->reference_squared.data() + first + i, rr);
       add_to(columns->along_reference.data() + first + i, rd);
       add_to(columns->difference.data() + first + i, d);
     }
@@ -202,14 +209,23 @@ struct Stretch {
   row.difference += total(difference);
 }
 
-[[gnu::always_inline]] inline void sum_stretch(const Stretch& stretch, SliceSums& row) {
+template <SliceDetail detail>
+[[gnu::always_inline]] inline void sum_chunks(const Stretch& stretch, SliceSums& row) {
   Chunk chunk;
   for (std::int64_t done = 0; done < stretch.count; done += chunk.size) {
     stretch.pair.load(stretch.start + done, std::min(kChunk, stretch.count - done), chunk);
-    add_chunk(chunk, stretch.columns, done, row);
+    add_chunk<detail>(chunk, stretch.columns, done, row);
     if (stretch.columns != nullptr) {
       stretch.columns->leave_out(chunk, done);
     }
+  }
+}
+
+[[gnu::always_inline]] inline void sum_stretch(const Stretch& stretch, SliceSums& row) {
+  if (stretch.detail == SliceDetail::kAll) {
+    sum_chunks<SliceDetail::kAll>(stretch, row);
+  } else {
+    sum_chunks<SliceDetail::kDifferences>(stretch, row);
   }
 }
 
@@ -312,7 +328,8 @@ Slices sum_slices(std::span<const std::int64_t> shape,
                   ElementType reference_type,
                   const void* reference,
                   ElementType other_type,
-                  const void* other) {
+                  const void* other,
+                  SliceDetail detail) {
   Slices slices;
   slices.slicings = slicings_of(shape);
   std::int64_t elements = 1;
@@ -330,12 +347,12 @@ Slices sum_slices(std::span<const std::int64_t> shape,
                                        slices.slicings.end(),
                                        [&](const Slicing& slicing) { return slicing.dim == last; });
   const bool has_columns = columns_of != slices.slicings.end();
-  Columns columns(has_columns ? shape[last] : 0);
+  Columns columns(has_columns ? shape[last] : 0, detail);
   const Pair pair{reference_type, reference, other_type, other};
   RowSlices leading(shape, last, slices);
   for (std::int64_t start = 0; start < elements; start += shape[last]) {
     SliceSums row;
-    sum({pair, start, shape[last], has_columns ? &columns : nullptr}, row);
+    sum({pair, start, shape[last], has_columns ? &columns : nullptr, detail}, row);
     leading.add(row);
     slices.all.add(row);
   }

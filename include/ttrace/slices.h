@@ -55,12 +55,18 @@ struct TTRACE_API Slices {
   }
 };
 
+enum class SliceDetail : std::uint8_t {
+  kAll,
+  kDifferences,  // of slices of the last dimension nothing but count and difference_squared
+};
+
 // Row-major tensors of one shape.
 [[nodiscard]] TTRACE_API Slices sum_slices(std::span<const std::int64_t> shape,
                                            ElementType reference_type,
                                            const void* reference,
                                            ElementType other_type,
-                                           const void* other);
+                                           const void* other,
+                                           SliceDetail detail = SliceDetail::kAll);
 
 // Of `count` consecutive elements.
 [[nodiscard]] TTRACE_API SliceSums sum_elements(ElementType reference_type,

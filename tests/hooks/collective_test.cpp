@@ -188,13 +188,14 @@ TEST(Collectives, AnAverageRoundsItsAddendsDividedByTheirNumber) {
   EXPECT_NEAR(captured.sums()[0].squared, x.square().sum().item<double>() / 4, 1e-4);
 }
 
-TEST(Collectives, MaximaIntegersAndGroupsOfOneRankRoundNothing) {
+TEST(Collectives, MaximaIntegersCodesAndGroupsOfOneRankRoundNothing) {
   Holder root;
   const Captured captured = trace_step(root, [&](Step& step) {
     const auto microbatch = step.microbatch(0);
     Scope scope(root, "mlp");
     all_reduced(at::ones({6}), 2, c10d::ReduceOp::MAX);
     all_reduced(at::ones({6}, at::kLong), 2, c10d::ReduceOp::SUM);
+    const Collective codes(sum_in("tp-0"), at::ones({6}).to(at::kFloat8_e4m3fn));
     static_cast<void>(scope.out(all_reduced(at::ones({6}), 1, c10d::ReduceOp::SUM)));
   });
   EXPECT_THAT(captured.ids_of_sums(), IsEmpty());

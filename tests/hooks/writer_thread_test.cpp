@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <future>
+#include <latch>
 #include <stdexcept>
 
 namespace ttrace {
@@ -113,6 +114,37 @@ TEST(WriterThread, AFullQueueBlocksTheCallerUntilThereIsRoom) {
   producer.join();
   writer.end_step([] { return true; });
   EXPECT_THAT(log.lines, ElementsAre("0 6", "1 6", "2 6", "commit"));
+}
+
+// Its first two records are taken at the same time, or never.
+class MeetingSink : public Sink {
+ public:
+  explicit MeetingSink(Log& log) : log_(log) {}
+  [[nodiscard]] bool is_concurrent() const override { return true; }
+  void begin_step(std::int64_t /*step*/) override {}
+  void append(Record record, std::span<const std::byte> /*bytes*/) override {
+    meeting_.arrive_and_wait();
+    log_.add(record.id.path);
+  }
+  void note(std::string /*remark*/) override {}
+  void flush() override {}
+  void end_step(bool whole) override { log_.add(whole ? "commit" : "drop"); }
+
+ private:
+  Log& log_;
+  std::latch meeting_{2};
+};
+
+TEST(WriterThread, WhoWaitsForTheEndOfAStepTakesRecordsOfAConcurrentSink) {
+  Log log;
+  WriterThread writer(std::make_unique<MeetingSink>(log), no_error);
+  writer.begin_step(0);
+  writer.append(named("a"), {});
+  writer.append(named("b"), {});
+  writer.end_step([] { return true; });
+  ASSERT_EQ(log.lines.size(), 3U);
+  EXPECT_THAT(log.lines, ::testing::IsSupersetOf({"a", "b"}));
+  EXPECT_EQ(log.lines.back(), "commit") << "the step ends when all records are taken";
 }
 
 TEST(WriterThread, TheFirstErrorIsReportedOnceAndTheRestDiscarded) {

@@ -80,6 +80,22 @@ TEST(Slices, EveryIndexOfEveryDimensionAndEveryRowIsSummed) {
   expect_near(slices.all, all);
 }
 
+TEST(Slices, WithoutDetailDifferencesAreTheSameBits) {
+  const Shape shape = {3, 5, 11};
+  const std::vector<double> r = wave(165, 0.0);
+  std::vector<double> c = wave(165, 0.01);
+  c[17] = std::nan("");
+  const Slices all = sum(shape, r, c);
+  const Slices few = sum_slices(
+      shape, ElementType::kF64, r.data(), ElementType::kF64, c.data(), SliceDetail::kDifferences);
+  ASSERT_EQ(few.sums.size(), all.sums.size());
+  for (std::size_t i = 0; i < all.sums.size(); ++i) {
+    EXPECT_EQ(few.sums[i].difference_squared, all.sums[i].difference_squared) << i;
+    EXPECT_EQ(few.sums[i].count, all.sums[i].count) << i;
+  }
+  EXPECT_EQ(few.all.along_reference, all.all.along_reference);
+}
+
 TEST(Slices, AMatrixHasNoRowsBesideItsFirstDimension) {
   EXPECT_THAT(slicings_of(Shape{4, 6}), ElementsAre(Slicing{0, 4, 0}, Slicing{1, 6, 4}));
   EXPECT_THAT(slicings_of(Shape{4, 1, 6}), ElementsAre(Slicing{0, 4, 0}, Slicing{2, 6, 4}));
