@@ -95,11 +95,10 @@ class Programs {
 
   [[nodiscard]] double train(Variables variables, int steps) const {
     variables["OMP_NUM_THREADS"] = "1";
-    // Removing what an earlier run has written, and forcing it to the disk, is no part of a step.
+    // Removing what an earlier run has written is no part of a step.
     if (const auto written = variables.find("TTRACE_DIR"); written != variables.end()) {
       std::filesystem::remove_all(written->second);
     }
-    sync();
     if (variables.contains("TTRACE_PASS")) {
       variables["TTRACE_STEPS"] = "0:" + std::to_string(steps);
     }
