@@ -10,7 +10,6 @@
 // Thread-safety: immutable.
 #pragma once
 
-#include <ttrace/shard_index.h>
 #include <ttrace/trace_reader.h>
 
 #include <cstdint>

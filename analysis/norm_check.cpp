@@ -44,17 +44,20 @@ std::map<std::int64_t, Norms> norms_by_step(std::span<const TensorVerdict> tenso
   return steps;
 }
 
-bool is_norm(double value, double squared) {
+bool is_root(double value, double squared) {
   return squared > 0.0 && std::abs(value - std::sqrt(squared)) <= kRelative * std::sqrt(squared);
 }
 
 bool is_judged_norm(const TensorVerdict& tensor) {
-  return tensor.id.kind == Kind::kScalar && tensor.status == Status::kWithin &&
-         tensor.id.path.find("norm") != std::string::npos && tensor.comparison &&
+  return is_norm(tensor.id) && tensor.status == Status::kWithin && tensor.comparison &&
          !tensor.comparison->asked && tensor.comparison->elements == 1;
 }
 
 }  // namespace
+
+bool is_norm(const TensorId& id) {
+  return id.kind == Kind::kScalar && id.path.find("norm") != std::string::npos;
+}
 
 void check_norms(std::span<TensorVerdict> tensors) {
   const std::map<std::int64_t, Norms> steps = norms_by_step(tensors);
@@ -66,7 +69,7 @@ void check_norms(std::span<TensorVerdict> tensors) {
     const Norms& norms = found->second;
     const double reference = tensor.comparison->reference_norm;
     const double candidate = tensor.comparison->factor * reference;
-    if (!is_norm(reference, norms.reference) || is_norm(candidate, norms.candidate)) {
+    if (!is_root(reference, norms.reference) || is_root(candidate, norms.candidate)) {
       continue;
     }
     tensor.status = Status::kDiverged;

@@ -9,9 +9,14 @@
 
 #include "analysis/report.h"
 
+#include <ttrace/tensor_id.h>
+
 #include <span>
 
 namespace ttrace {
+
+// Whether the record is a scalar named *norm*.
+[[nodiscard]] bool is_norm(const TensorId& id);
 
 // Turns scalars named *norm* that are within bound and contradict the candidate's main gradients
 // into findings. Steps of which a main gradient is not within bound are left alone, as are scalars

@@ -170,16 +170,17 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
                        " in this micro-batch, under this name, and the notes of its ranks"
                  : "whether the reference has " + tensor.id.path +
                        " under another name, step or micro-batch";
-    case Symptom::kRanksContradict:
-    case Symptom::kGap:
-    case Symptom::kOverlap:
-    case Symptom::kAddendsMissing:
     case Symptom::kShapesDiffer:
-      if (tensor.id.kind == Kind::kData && tensor.symptom == Symptom::kShapesDiffer) {
+      if (tensor.id.kind == Kind::kData) {
         return "whether both programs cut the step into as many micro-batches of as many samples; "
                "if they do, the annotation (dims) of " +
                tensor.id.path;
       }
+      [[fallthrough]];
+    case Symptom::kRanksContradict:
+    case Symptom::kGap:
+    case Symptom::kOverlap:
+    case Symptom::kAddendsMissing:
       return "where the ranks' pieces of " + tensor.id.path +
              " lie, by its annotation (dims) or the rows (tokens) that its program names; then "
              "what " +
