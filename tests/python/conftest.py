@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 PROGRAM = os.environ.get("TTRACE_PROGRAM", str(ROOT / "build" / "cpu" / "bin" / "ttrace"))
 
 
@@ -40,18 +45,36 @@ class Outcome:
         return "\n".join([self.report["verdict"], *wrong, self.errors[-2000:]])
 
 
+@functools.cache
+def interpreter() -> Path:
+    """Takes a script or -m MODULE as Python does, and runs it with LibTorch already imported."""
+    folder = Path(tempfile.mkdtemp(prefix="ttrace-test-"))
+    atexit.register(shutil.rmtree, folder)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(folder / "socket"))
+    listener.listen(64)
+    subprocess.Popen(  # ends with us, whose end of the pipe then closes
+        [sys.executable, HERE / "fork_server.py", str(listener.fileno())],
+        stdin=subprocess.PIPE, pass_fds=[listener.fileno()],
+    )  # fmt: skip
+    program = folder / "python"
+    client = f"{sys.executable} -IS {HERE / 'fork_client.py'} {folder / 'socket'}"
+    program.write_text(f'#!/bin/sh\nexec {client} "$@"\n')
+    program.chmod(0o700)
+    os.environ["PYTHON_EXEC"] = str(program)  # what torchrun starts its ranks with
+    return program
+
+
+def python(command: str) -> str:
+    return f"{interpreter()} {command}"
+
+
 def torchrun(ranks: int, command: str) -> str:
     """`command` (a script and its arguments) on so many processes, on a port of its own."""
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         port = listener.getsockname()[1]
-    return (
-        f"{sys.executable} -m torch.distributed.run --nproc-per-node {ranks} --master-port {port} {command}"
-    )
-
-
-def python(command: str) -> str:
-    return f"{sys.executable} {command}"
+    return python(f"-m torch.distributed.run --nproc-per-node {ranks} --master-port {port} {command}")
 
 
 class Checker:

@@ -1,0 +1,21 @@
+"""Runs a program as `python ...` would, through fork_server.py, and ends as it ended."""
+
+import json
+import os
+import socket
+import struct
+import sys
+
+request = {"words": sys.argv[2:], "folder": os.getcwd(), "environment": dict(os.environ)}
+text = json.dumps(request).encode()
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect(sys.argv[1])
+    socket.send_fds(server, [struct.pack("i", len(text))], [0, 1, 2])
+    server.sendall(text)
+    answer = server.recv(4)
+if len(answer) < 4:
+    sys.exit("the fork server of the tests ended")
+[code] = struct.unpack("i", answer)
+if code < 0:
+    os.kill(os.getpid(), -code)
+sys.exit(code)
