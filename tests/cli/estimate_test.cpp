@@ -66,13 +66,17 @@ TEST_F(EstimateTest, EveryTracedStepIsListed) {
 }
 
 TEST_F(EstimateTest, FailedProgramIsQuotedAndItsLogKept) {
-  const ProcessResult result =
-      ttrace({"check", "--estimate", "--reference", "echo out of luck; exit 3"});
+  ProcessOptions asked =
+      options({"check", "--estimate", "--reference", "echo out of luck; exit 3"});
+  asked.environment["TMPDIR"] = folder_.path();
+  const ProcessResult result = run_process(asked);
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(
       result.err,
       AllOf(HasSubstr("the counting reference pass failed: its program exited with status 3"),
             HasSubstr("out of luck")));
+  const auto kept = std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator());
+  EXPECT_EQ(kept, 1) << result.err;
 }
 
 // A file system of `size` in a name space of its own, in which `command` runs below mount/.
