@@ -18,6 +18,8 @@ if(TTRACE_SANITIZER)
   target_compile_options(ttrace_flags INTERFACE
     -fsanitize=${TTRACE_SANITIZER} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
   target_link_options(ttrace_flags INTERFACE -fsanitize=${TTRACE_SANITIZER})
+  # What they add to LibTorch's headers makes GCC see uninitialised values in std::optional.
+  target_compile_options(ttrace_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-error=maybe-uninitialized>)
 endif()
 
 find_program(TTRACE_CCACHE ccache)
