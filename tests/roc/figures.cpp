@@ -8,30 +8,30 @@
 namespace ttrace::roc {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json number_or_null(const std::optional<double>& value) {
-  return value ? Json(*value) : Json();
+OrderedJson number_or_null(const std::optional<double>& value) {
+  return value ? OrderedJson(*value) : OrderedJson();
 }
 
-Json point_json(const Point& point) {
+OrderedJson point_json(const Point& point) {
   return {{"magnitude", point.magnitude},
           {"runs", point.runs},
           {"changed", point.changed},
           {"flagged", point.flagged}};
 }
 
-Json series_json(const Series& series, const SeriesOutcome& outcome) {
-  Json json = {{"mutant", series.mutant},
-               {"layer", series.layer ? Json(*series.layer) : Json()},
-               {"precision", series.precision},
-               {"weights", name_of(series.weights)}};
-  Json smallest = Json::object();
+OrderedJson series_json(const Series& series, const SeriesOutcome& outcome) {
+  OrderedJson json = {{"mutant", series.mutant},
+                      {"layer", series.layer ? OrderedJson(*series.layer) : OrderedJson()},
+                      {"precision", series.precision},
+                      {"weights", name_of(series.weights)}};
+  OrderedJson smallest = OrderedJson::object();
   for (const auto& [detector, magnitude] : outcome.smallest) {
     smallest[detector] = number_or_null(magnitude);
   }
   json["smallest"] = smallest;
-  Json points = Json::array();
+  OrderedJson points = OrderedJson::array();
   for (const Point& point : outcome.points) {
     points.push_back(point_json(point));
   }
@@ -39,7 +39,9 @@ Json series_json(const Series& series, const SeriesOutcome& outcome) {
   return json;
 }
 
-Json clean_json(const Setting& setting, const std::string& layout, const Observation& clean) {
+OrderedJson clean_json(const Setting& setting,
+                       const std::string& layout,
+                       const Observation& clean) {
   return {{"precision", setting.precision},
           {"weights", name_of(setting.weights)},
           {"seed", setting.seed},
@@ -148,8 +150,8 @@ bool goals_are_met(const Plan& plan, const Outcomes& outcomes) {
          });
 }
 
-Json json_of(const Plan& plan, const Outcomes& outcomes, const std::string& command) {
-  Json json = Json::object();
+OrderedJson json_of(const Plan& plan, const Outcomes& outcomes, const std::string& command) {
+  OrderedJson json = OrderedJson::object();
   for (const Key& key : plan.keys) {
     json[key.name] = number_or_null(figure_of(key, plan, outcomes));
   }
@@ -163,12 +165,12 @@ Json json_of(const Plan& plan, const Outcomes& outcomes, const std::string& comm
   json["runs"] = outcomes.runs;
   json["detectors"] = detectors_of(outcomes);
   json["problems"] = problems_of(plan, outcomes);
-  json["clean"] = Json::array();
+  json["clean"] = OrderedJson::array();
   for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
     const CleanRun& run = plan.cleans[i];
     json["clean"].push_back(clean_json(plan.settings[run.setting], run.layout, outcomes.cleans[i]));
   }
-  json["series"] = Json::array();
+  json["series"] = OrderedJson::array();
   for (std::size_t i = 0; i < plan.series.size(); ++i) {
     json["series"].push_back(series_json(plan.series[i], outcomes.series[i]));
   }
