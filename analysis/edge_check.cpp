@@ -65,13 +65,15 @@ class EdgeCheck {
             std::vector<TensorVerdict>& tensors,
             bool one_program)
       : tensors_(tensors), one_program_(one_program) {
+    for_each_edge(candidate, [&](const Edge& edge) { sources_[edge.consumer].push_back(edge); });
+    matches_.reserve(matches.size());
     for (const Match& match : matches) {
       matches_.emplace(match.id, &match);
     }
+    judged_.reserve(tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       judged_.emplace(tensors[i].id, i);
     }
-    for_each_edge(candidate, [&](const Edge& edge) { sources_[edge.consumer].push_back(edge); });
   }
 
   void look_at(const Edge& edge) {
@@ -90,12 +92,14 @@ class EdgeCheck {
 
   EdgeCoverage finish() {
     tensors_.insert(tensors_.end(), added_.begin(), added_.end());
-    std::stable_sort(tensors_.begin(),
-                     tensors_.end(),
-                     [](const TensorVerdict& left, const TensorVerdict& right) {
-                       return std::tie(left.id.step, left.order) <
-                              std::tie(right.id.step, right.order);
-                     });
+    const auto earlier = [](const TensorVerdict& left, const TensorVerdict& right) {
+      return std::tie(left.id.step, left.order) < std::tie(right.id.step, right.order);
+    };
+    // Verdicts are large, and sorting moves each a dozen times: only where any was added out of
+    // turn.
+    if (!std::is_sorted(tensors_.begin(), tensors_.end(), earlier)) {
+      std::stable_sort(tensors_.begin(), tensors_.end(), earlier);
+    }
     return coverage_;
   }
 

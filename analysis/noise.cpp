@@ -57,6 +57,7 @@ NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Mat
   // Passes mostly hold the same ids in the same order: where the last pass had them.
   std::vector<std::pair<const TensorId, TensorNoise>*> by_row;
   for (const NoisePass& pass : passes) {
+    tensors_.reserve(pass.rows.size());
     by_row.resize(pass.rows.size(), nullptr);
     for (std::size_t i = 0; i < pass.rows.size(); ++i) {
       const NoiseRow& row = pass.rows[i];
