@@ -377,16 +377,22 @@ void connect(const Trace& reference,
   find_roots(matches, options.forced, candidate, report);
 }
 
+NoiseTotals noise_of(const Trace& reference) {
+  NoiseTotals totals;
+  for_each_noise_pass(reference.directory(), [&](const NoisePass& pass) { totals.add(pass); });
+  return totals;
+}
+
 }  // namespace
 
 Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& options) {
   Report report = described(reference, candidate, options);
   // Beside matching, which touches no file: HDF5 bears one thread at a time.
-  std::future<std::vector<NoisePass>> passes =
-      std::async(std::launch::async, [&reference] { return read_noise(reference.directory()); });
+  std::future<NoiseTotals> totals =
+      std::async(std::launch::async, [&reference] { return noise_of(reference); });
   const std::vector<Match> matches = match(reference, candidate);
   require_common_id(matches, reference, candidate);
-  const NoiseModel noise(passes.get(), matches);
+  const NoiseModel noise(totals.get(), matches);
   report.noise_passes = noise.passes();
   const bool same_precision = reference.manifest().precision == candidate.manifest().precision;
   const Limits limits = options.calibration ? options.calibration->limits() : Limits();

@@ -9,6 +9,7 @@
 #include <ttrace/tensor_id_hash.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -19,11 +20,25 @@ namespace ttrace {
 namespace {
 
 using Sources = std::unordered_map<TensorId, std::vector<Edge>, TensorIdHash>;  // by consumer
+// By ids that stay where others have them.
+template <class Value>
+using ById = std::unordered_map<std::reference_wrapper<const TensorId>,
+                                Value,
+                                TensorIdHash,
+                                std::equal_to<TensorId>>;
 
 // What a stage has received is the output that another one has sent; see SelfCheck.
 TensorId as_output(TensorId id) {
   id.kind = id.kind == Kind::kReceived ? Kind::kOutput : id.kind;
   return id;
+}
+
+bool has_edges(const Trace& trace) {
+  return std::any_of(trace.steps().begin(), trace.steps().end(), [](const StepTrace& step) {
+    return std::any_of(step.ranks.begin(), step.ranks.end(), [](const RankFile& file) {
+      return !file.edges().empty();
+    });
+  });
 }
 
 template <class Use>
@@ -68,11 +83,11 @@ class EdgeCheck {
     for_each_edge(candidate, [&](const Edge& edge) { sources_[edge.consumer].push_back(edge); });
     matches_.reserve(matches.size());
     for (const Match& match : matches) {
-      matches_.emplace(match.id, &match);
+      matches_.emplace(std::cref(match.id), &match);
     }
     judged_.reserve(tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      judged_.emplace(tensors[i].id, i);
+      judged_.emplace(std::cref(tensors[i].id), i);
     }
   }
 
@@ -91,6 +106,7 @@ class EdgeCheck {
   }
 
   EdgeCoverage finish() {
+    judged_.clear();
     tensors_.insert(tensors_.end(), added_.begin(), added_.end());
     const auto earlier = [](const TensorVerdict& left, const TensorVerdict& right) {
       return std::tie(left.id.step, left.order) < std::tie(right.id.step, right.order);
@@ -204,9 +220,9 @@ class EdgeCheck {
 
   std::vector<TensorVerdict>& tensors_;
   bool one_program_;
-  std::unordered_map<TensorId, const Match*, TensorIdHash> matches_;
-  std::unordered_map<TensorId, std::size_t, TensorIdHash> judged_;  // positions
-  Sources sources_;                                                 // of the candidate
+  ById<const Match*> matches_;
+  ById<std::size_t> judged_;  // positions in tensors_, which grows only in finish()
+  Sources sources_;           // of the candidate
   std::vector<TensorVerdict> added_;
   EdgeCoverage coverage_;
 };
@@ -217,6 +233,9 @@ EdgeCoverage check_edges(const Trace& reference,
                          const Trace& candidate,
                          std::span<const Match> matches,
                          std::vector<TensorVerdict>& tensors) {
+  if (!has_edges(reference)) {
+    return {};
+  }
   EdgeCheck check(candidate, matches, tensors, reference.manifest().names.empty());
   for_each_edge(reference, [&](const Edge& edge) { check.look_at(edge); });
   return check.finish();

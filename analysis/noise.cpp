@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace ttrace {
 namespace {
@@ -16,7 +17,7 @@ TensorId of_all_microbatches(TensorId id) {
 }
 
 // Sums until complete() makes means of them.
-void add(const NoiseRow& row, TensorNoise& noise) {
+void add_row(const NoiseRow& row, TensorNoise& noise) {
   noise.mean_squared += row.sum_squared;
   noise.largest_squared = std::max(noise.largest_squared, row.sum_squared);
   noise.max_abs = std::max(noise.max_abs, row.max_abs);
@@ -52,21 +53,27 @@ void complete(TensorNoise& noise) {
 
 }  // namespace
 
-NoiseModel::NoiseModel(const std::vector<NoisePass>& passes, std::span<const Match> matches)
-    : passes_(static_cast<int>(passes.size())) {
-  // Passes mostly hold the same ids in the same order: where the last pass had them.
-  std::vector<std::pair<const TensorId, TensorNoise>*> by_row;
+NoiseTotals::NoiseTotals(const std::vector<NoisePass>& passes) {
   for (const NoisePass& pass : passes) {
-    tensors_.reserve(pass.rows.size());
-    by_row.resize(pass.rows.size(), nullptr);
-    for (std::size_t i = 0; i < pass.rows.size(); ++i) {
-      const NoiseRow& row = pass.rows[i];
-      if (by_row[i] == nullptr || by_row[i]->first != row.id) {
-        by_row[i] = &*tensors_.try_emplace(row.id).first;
-      }
-      add(row, by_row[i]->second);
-    }
+    add(pass);
   }
+}
+
+void NoiseTotals::add(const NoisePass& pass) {
+  ++passes_;
+  tensors_.reserve(pass.rows.size());
+  by_row_.resize(pass.rows.size(), nullptr);
+  for (std::size_t i = 0; i < pass.rows.size(); ++i) {
+    const NoiseRow& row = pass.rows[i];
+    if (by_row_[i] == nullptr || by_row_[i]->first != row.id) {
+      by_row_[i] = &*tensors_.try_emplace(row.id).first;
+    }
+    add_row(row, by_row_[i]->second);
+  }
+}
+
+NoiseModel::NoiseModel(NoiseTotals totals, std::span<const Match> matches)
+    : passes_(totals.passes_), tensors_(std::move(totals.tensors_)) {
   for (auto& [id, noise] : tensors_) {
     complete(noise);
     if (id.kind == Kind::kParamGrad) {

@@ -58,10 +58,27 @@ struct PooledAlignment {
   [[nodiscard]] double mean() const { return tensors == 0.0 ? 1.0 : sum / tensors; }
 };
 
+// Of every tensor, summed pass by pass.
+class NoiseTotals {
+ public:
+  NoiseTotals() = default;
+  NoiseTotals(const std::vector<NoisePass>& passes);  // implicit: another form of the same
+  void add(const NoisePass& pass);
+
+ private:
+  friend class NoiseModel;
+  using Tensors = std::unordered_map<TensorId, TensorNoise, TensorIdHash>;
+
+  int passes_ = 0;
+  Tensors tensors_;
+  // Passes mostly hold the same ids in the same order: where the last pass had them.
+  std::vector<Tensors::value_type*> by_row_;
+};
+
 class NoiseModel {
  public:
   // `matches` give the tensors' sizes, which noise tables do not hold.
-  NoiseModel(const std::vector<NoisePass>& passes, std::span<const Match> matches);
+  NoiseModel(NoiseTotals totals, std::span<const Match> matches);
 
   [[nodiscard]] int passes() const { return passes_; }
   // Null where no pass holds the tensor.
@@ -82,7 +99,7 @@ class NoiseModel {
 
  private:
   int passes_ = 0;
-  std::unordered_map<TensorId, TensorNoise, TensorIdHash> tensors_;
+  NoiseTotals::Tensors tensors_;
   std::map<std::tuple<std::int64_t, Kind, int>, PooledNoise> pools_;
   std::map<std::tuple<std::int64_t, Kind, int>, PooledAlignment> alignments_;
   std::map<TensorId, RelativeNoise> scales_;  // by id without micro-batch

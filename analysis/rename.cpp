@@ -523,9 +523,8 @@ RenameResult rename_trace(const std::string& source,
     writer.commit();
     next = end;
   }
-  for (const NoisePass& pass : read_noise(source)) {
-    renaming.write_noise(pass, conversions);
-  }
+  for_each_noise_pass(source,
+                      [&](const NoisePass& pass) { renaming.write_noise(pass, conversions); });
   result.tensors = renaming.tensors();
   result.only_here = plan.only_here();
   for (std::size_t rule = 0; rule < map.rule_count(); ++rule) {

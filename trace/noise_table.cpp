@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -139,7 +140,7 @@ std::vector<double> read_slice_values(const Hdf5Input& file) {
 
 // Nothing where the table is of an earlier version.
 void read_slices(const Hdf5Input& file, std::vector<NoiseRow>& rows) {
-  for (NoiseRow& row : rows) {  // may be copies of another pass's
+  for (NoiseRow& row : rows) {  // may hold another pass's
     row.along_reference.reset();
     row.slices.clear();
   }
@@ -165,32 +166,31 @@ void read_slices(const Hdf5Input& file, std::vector<NoiseRow>& rows) {
   }
 }
 
-// Reads the passes of one reference. They mostly hold the same ids in the same order, and those
-// need not be parsed and told apart again.
+// Reads the passes of one reference into one place. They mostly hold the same ids in the same
+// order, and those need not be parsed and told apart again.
 class PassReader {
  public:
-  [[nodiscard]] NoisePass read(const std::string& path, const NoisePass* previous) {
+  // Until the next call.
+  [[nodiscard]] NoisePass& read(const std::string& path) {
     const Hdf5Input file(path);
-    NoisePass pass;
     const std::int64_t seed = file.integer_attribute(kSeedAttribute);
     if (seed < 1 || seed > std::numeric_limits<int>::max()) {
       file.throw_damaged("seed is " + std::to_string(seed));
     }
-    pass.seed = static_cast<int>(seed);
+    pass_.seed = static_cast<int>(seed);
     Table table(file, kNoiseTable, kNoiseColumns);
-    if (previous != nullptr && have_same_ids(table, *table_)) {
-      pass.rows = previous->rows;
-    } else {
-      pass.rows.resize(table.rows());
-      read_ids(file, table, pass.rows);
+    if (!table_ || !have_same_ids(table, *table_)) {
+      pass_.rows.resize(table.rows());
+      read_ids(file, table, pass_.rows);
     }
-    read_values(file, table, pass.rows);
-    read_slices(file, pass.rows);
+    read_values(file, table, pass_.rows);
+    read_slices(file, pass_.rows);
     table_ = std::move(table);
-    return pass;
+    return pass_;
   }
 
  private:
+  NoisePass pass_;
   std::optional<Table> table_;  // of the previous pass
 };
 
@@ -331,22 +331,29 @@ std::vector<std::string> noise_files(const std::string& directory) {
 
 NoisePass read_noise_file(const std::string& path) {
   const QuietHdf5 quiet;
-  return PassReader().read(path, nullptr);
+  PassReader reader;
+  return std::move(reader.read(path));
 }
 
-std::vector<NoisePass> read_noise(const std::string& directory) {
+void for_each_noise_pass(const std::string& directory,
+                         const std::function<void(const NoisePass&)>& use) {
   const QuietHdf5 quiet;
-  std::vector<NoisePass> passes;
   PassReader reader;
   for (const std::string& path : noise_files(directory)) {
-    passes.push_back(reader.read(path, passes.empty() ? nullptr : &passes.back()));
-    TTRACE_CHECK(noise_file(directory, passes.back().seed) == path,
+    const NoisePass& pass = reader.read(path);
+    TTRACE_CHECK(noise_file(directory, pass.seed) == path,
                  FormatError,
                  path,
                  ": holds the noise of seed ",
-                 passes.back().seed,
+                 pass.seed,
                  "; remove it and run that noise pass again");
+    use(pass);
   }
+}
+
+std::vector<NoisePass> read_noise(const std::string& directory) {
+  std::vector<NoisePass> passes;
+  for_each_noise_pass(directory, [&](const NoisePass& pass) { passes.push_back(pass); });
   std::sort(passes.begin(), passes.end(), [](const NoisePass& left, const NoisePass& right) {
     return left.seed < right.seed;
   });

@@ -106,13 +106,17 @@ PlacementElsewhere parse_elsewhere(std::string_view text) {
           static_cast<std::uint64_t>(*bytes)};
 }
 
-Record parse_row(const Table& index, std::size_t row, std::string_view placement) {
+// `alike`: a record of the same placement, which need not be parsed again; or null.
+Record parse_row(const Table& index,
+                 std::size_t row,
+                 std::string_view placement,
+                 const Record* alike) {
   namespace column = index_column;
   Record record;
   record.id = parse_tensor_id(index.text(row, column::kId));
   record.type = parse_element_type(index.text(row, column::kDtype));
   record.shape = parse_shape(index.text(row, column::kShape));
-  record.placement = parse_placement(placement);
+  record.placement = alike == nullptr ? parse_placement(placement) : alike->placement;
   record.order = index.u64(row, column::kOrder);
   TTRACE_CHECK(index.u8(row, column::kInferred) <= 1, FormatError, "'inferred' is not 0 or 1");
   record.inferred = index.u8(row, column::kInferred) == 1;
@@ -123,7 +127,9 @@ Record parse_row(const Table& index, std::size_t row, std::string_view placement
   record.norm = index.f64(row, column::kNorm);
   record.max_abs = index.f64(row, column::kMaxAbs);
   record.nonfinite = index.u64(row, column::kNonfinite);
-  TTRACE_CHECK(record.placement.local_shape() == record.shape,
+  const bool agrees = alike == nullptr ? record.placement.local_shape() == record.shape
+                                       : alike->shape == record.shape;
+  TTRACE_CHECK(agrees,
                FormatError,
                "shape ",
                index.text(row, column::kShape),
@@ -172,15 +178,29 @@ void check_range(const Record& record, const Extent& extent) {
                name_of(record.type));
 }
 
+// A place within a file, put into words only where something is wrong there.
+struct Row {
+  std::size_t row = 0;
+  const char* table = nullptr;
+};
+
+std::string to_text(const Row& place) {
+  return "row " + std::to_string(place.row) + " of " + place.table;
+}
+
+std::string to_text(const char* place) {
+  return place;
+}
+
 // Runs `parse`, whose complaints know neither file nor place.
-template <class Parse>
-void parse_part(const Hdf5Input& file, const std::string& place, Parse parse) {
+template <class Place, class Parse>
+void parse_part(const Hdf5Input& file, const Place& place, Parse parse) {
   try {
     parse();
   } catch (const Error& error) {
-    file.throw_damaged(place + ": " + error.message());
+    file.throw_damaged(to_text(place) + ": " + error.message());
   } catch (const nlohmann::json::exception& error) {
-    file.throw_damaged(place + ": " + error.what());
+    file.throw_damaged(to_text(place) + ": " + error.what());
   }
 }
 
@@ -219,7 +239,7 @@ std::vector<Edge> read_edges(const Hdf5Input& file) {
   }
   const Table table(file, kEdgeTable, kEdgeColumns);
   for (std::size_t row = 0; row < table.rows(); ++row) {
-    parse_part(file, "row " + std::to_string(row) + " of the edges", [&] {
+    parse_part(file, Row{row, "the edges"}, [&] {
       edges.push_back({parse_tensor_id(table.text(row, edge_column::kConsumer)),
                        parse_tensor_id(table.text(row, edge_column::kProducer)),
                        table.u64(row, edge_column::kOrder)});
@@ -235,7 +255,7 @@ std::vector<RoundedSum> read_sums(const Hdf5Input& file) {
   }
   const Table table(file, kSumTable, kSumColumns);
   for (std::size_t row = 0; row < table.rows(); ++row) {
-    parse_part(file, "row " + std::to_string(row) + " of the sums", [&] {
+    parse_part(file, Row{row, "the sums"}, [&] {
       const std::uint64_t addends = table.u64(row, sum_column::kAddends);
       const double squared = table.f64(row, sum_column::kSquared);
       TTRACE_CHECK(addends > 1 && addends <= std::numeric_limits<int>::max() && squared >= 0.0,
@@ -467,15 +487,18 @@ struct RankFile::Impl {
   void read_index(const Hdf5Input& file, const Table& index) {
     std::unordered_set<std::string_view> ids;  // an id has one spelling
     ids.reserve(index.rows());
+    std::unordered_map<std::string_view, std::size_t> placements;  // in which record
     records.reserve(index.rows());
     for (std::size_t row = 0; row < index.rows(); ++row) {
-      const std::string place = "row " + std::to_string(row) + " of the index";
+      const Row place{row, "the index"};
       std::string_view placement = index.text(row, index_column::kPlacement);
       if (placement.starts_with(kPlacementElsewhere)) {
         placement = text_elsewhere(file, place, placement);
       }
       parse_part(file, place, [&] {
-        records.push_back(parse_row(index, row, placement));
+        const auto [known, is_new] = placements.try_emplace(placement, records.size());
+        records.push_back(
+            parse_row(index, row, placement, is_new ? nullptr : &records[known->second]));
         TTRACE_CHECK(ids.insert(index.text(row, index_column::kId)).second,
                      FormatError,
                      to_string(records.back().id),
@@ -490,9 +513,7 @@ struct RankFile::Impl {
   }
 
   // A long placement.
-  std::string_view text_elsewhere(const Hdf5Input& file,
-                                  const std::string& place,
-                                  std::string_view cell) {
+  std::string_view text_elsewhere(const Hdf5Input& file, const Row& place, std::string_view cell) {
     PlacementElsewhere where;
     parse_part(file, place, [&] { where = parse_elsewhere(cell); });
     const Extent extent = locate(file, where.dataset);

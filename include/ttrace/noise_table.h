@@ -8,6 +8,7 @@
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,10 @@ TTRACE_API void write_noise(const std::string& directory, const NoisePass& pass)
 [[nodiscard]] TTRACE_API std::vector<std::string> noise_files(const std::string& directory);
 // Throws FormatError with path and cause.
 [[nodiscard]] TTRACE_API NoisePass read_noise_file(const std::string& path);
+// Hands the passes of a reference over one by one, in the order of noise_files(): one is read at a
+// time, and is gone after the call. Throws FormatError.
+TTRACE_API void for_each_noise_pass(const std::string& directory,
+                                    const std::function<void(const NoisePass&)>& use);
 // All passes of a reference, by seed; empty where there are none. Throws FormatError.
 [[nodiscard]] TTRACE_API std::vector<NoisePass> read_noise(const std::string& directory);
 
