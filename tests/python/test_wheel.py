@@ -32,9 +32,10 @@ def run(*command: str | Path, timeout: int = 600) -> str:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The environment's folder of programs."""
     folder = tmp_path_factory.mktemp("wheel")
+    # As deep in the checkout as the build of these tests, so that ccache has compiled every file before.
     run(
         sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
-        "-w", folder, ROOT,
+        "-C", f"build-dir={ROOT / 'build' / 'wheel'}", "-w", folder, ROOT,
     )  # fmt: skip
     run(sys.executable, "-m", "venv", folder / "venv")
     [site] = (folder / "venv" / "lib").glob("python*/site-packages")
