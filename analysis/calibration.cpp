@@ -77,7 +77,7 @@ double square(double value) {
 
 using Json = nlohmann::ordered_json;
 
-Json json_of(const RunDescription& run) {
+Json json_of(const CalibrationRun& run) {
   Json json = {{"layout", Json(run.layout)}};
   if (!run.seed.empty()) {
     json["seed"] = run.seed;
@@ -293,7 +293,7 @@ void write_calibration(std::ostream& out, const Calibration& calibration) {
                {"rate", calibration.rate},
                {"rate_bound_95", calibration.rate_bound()}};
   json["runs"] = Json::array();
-  for (const RunDescription& run : calibration.runs) {
+  for (const CalibrationRun& run : calibration.runs) {
     json["runs"].push_back(json_of(run));
   }
   json["limits"] = Json::array();

@@ -75,7 +75,7 @@ struct CalibratedLimit {
   double limit = 0.0;
 };
 
-struct RunDescription {
+struct CalibrationRun {
   Section layout;
   std::string seed;
 };
@@ -84,7 +84,7 @@ struct Calibration {
   std::string source;     // the file it was read from, for complaints
   std::string precision;  // of all its runs
   int noise_passes = 0;   // the fewest of a run
-  std::vector<RunDescription> runs;
+  std::vector<CalibrationRun> runs;
   double rate = 0.0;  // of runs that alarm falsely, as asked for
   std::vector<CalibratedLimit> table;
 

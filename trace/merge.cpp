@@ -525,9 +525,13 @@ void extract(const Placement& placement, ElementType type, const void* logical, 
       " addends and scale ",
       placement.scale,
       " cannot be cut out of its logical one; only unscaled shards that are not summed can");
+  const std::size_t bytes = to_bytes(element_count(placement.local_shape()), type);
+  if (bytes == 0) {
+    return;  // `target` may be null
+  }
   const auto* const source = static_cast<const std::byte*>(logical);
   auto* const local = static_cast<std::byte*>(target);
-  std::memset(local, 0, to_bytes(element_count(placement.local_shape()), type));
+  std::memset(local, 0, bytes);
   const std::int64_t first = placement.flat ? placement.flat->first : 0;
   const auto copy = [&](Offsets offsets, std::int64_t length) {
     std::memcpy(local + to_bytes(offsets.local - first, type),

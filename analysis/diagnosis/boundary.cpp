@@ -68,7 +68,7 @@ std::optional<Diagnosis> find_boundary(const Evidence& evidence) {
     return std::nullopt;
   }
   const double tolerance = std::min(evidence.tolerance(sides->error), 0.3 * sides->error);
-  for (const Slicing& slicing : slicings(sides->reference.shape)) {
+  for (const NamedSlicing& slicing : named_slicings(sides->reference.shape)) {
     const auto starts = slicing.rows ? std::set<std::int64_t>()
                                      : chunk_starts(evidence, slicing.dim, slicing.view.size);
     if (starts.empty()) {

@@ -41,13 +41,13 @@ std::vector<std::int64_t> carriers(const std::vector<double>& energies, double r
 
 // The largest share of slices that counts as few. Of independent elements an eighth can hold half
 // of the energy by chance; slices of many elements have nearly equal energies.
-double most_slices(const Slicing& slicing) {
+double most_slices(const NamedSlicing& slicing) {
   constexpr std::int64_t kMany = 64;
   return slicing.view.slice_elements() >= kMany ? 0.5 : 0.125;
 }
 
 bool zero_in_candidate(const Sides& sides,
-                       const Slicing& slicing,
+                       const NamedSlicing& slicing,
                        const std::vector<std::int64_t>& slices) {
   for (std::size_t i = 0; i < sides.candidate.data.size(); ++i) {
     const std::int64_t at = slicing.view.slice_of(i);
@@ -114,9 +114,9 @@ std::optional<Diagnosis> find_localised(const Evidence& evidence) {
   // At most 9 % of the error's energy may lie elsewhere, however near it is to its bound.
   const double rest = std::min(std::max(bound, 0.05 * sides->error), 0.3 * sides->error);
   std::vector<std::int64_t> best;
-  Slicing slicing;
+  NamedSlicing slicing;
   double share = 1.0;
-  for (const Slicing& tried : slicings(sides->reference.shape)) {
+  for (const NamedSlicing& tried : named_slicings(sides->reference.shape)) {
     const Energies energies = slice_energies(*sides, tried.view);
     auto slices = carriers(energies.error, rest);
     const double part = static_cast<double>(slices.size()) / static_cast<double>(tried.view.size);

@@ -118,7 +118,7 @@ std::int64_t best_lag(const Projected& projected) {
 }
 
 // "sequence" for the dimension of the tokens of [s, b, h], else "dimension 0".
-std::string name_of(const Evidence& evidence, const Slicing& slicing) {
+std::string name_of(const Evidence& evidence, const NamedSlicing& slicing) {
   const auto sequence = evidence.model_number("sequence");
   const bool tokens = !slicing.rows && sequence == static_cast<double>(slicing.view.size) &&
                       (slicing.dim == 0 || evidence.finding().id.kind == Kind::kData ||
@@ -127,7 +127,7 @@ std::string name_of(const Evidence& evidence, const Slicing& slicing) {
 }
 
 std::optional<Diagnosis> shifted(const Evidence& evidence,
-                                 const Slicing& slicing,
+                                 const NamedSlicing& slicing,
                                  const Projected& projected) {
   constexpr double kMuch = 0.5;  // of the error within the overlap must go
   const Sides& sides = *evidence.sides();
@@ -155,7 +155,7 @@ std::optional<Diagnosis> shifted(const Evidence& evidence,
 }
 
 std::optional<Diagnosis> reordered(const Evidence& evidence,
-                                   const Slicing& slicing,
+                                   const NamedSlicing& slicing,
                                    const Projected& projected) {
   // Among many short slices one is near to any by chance.
   constexpr std::int64_t kLong = 16;
@@ -190,7 +190,7 @@ std::optional<Diagnosis> find_row_order(const Evidence& evidence) {
   if (sides == nullptr) {
     return std::nullopt;
   }
-  for (const Slicing& slicing : slicings(sides->reference.shape)) {
+  for (const NamedSlicing& slicing : named_slicings(sides->reference.shape)) {
     const View& view = slicing.view;
     if (view.size < kFewest || view.size > kMost) {
       continue;

@@ -35,8 +35,8 @@ View around(const std::vector<std::int64_t>& shape, std::size_t dim) {
   return view;
 }
 
-std::vector<Slicing> slicings(const std::vector<std::int64_t>& shape) {
-  std::vector<Slicing> result;
+std::vector<NamedSlicing> named_slicings(const std::vector<std::int64_t>& shape) {
+  std::vector<NamedSlicing> result;
   for (std::size_t dim = shape.size(); dim-- > 0;) {
     result.push_back({"dimension " + std::to_string(dim), around(shape, dim), dim, false});
   }

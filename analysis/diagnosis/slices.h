@@ -25,7 +25,7 @@ struct View {
   [[nodiscard]] std::int64_t slice_elements() const { return outer * inner; }
 };
 
-struct Slicing {
+struct NamedSlicing {
   std::string name;  // "dimension 1", "row"
   View view;
   std::size_t dim = 0;
@@ -35,7 +35,7 @@ struct Slicing {
 [[nodiscard]] View around(const std::vector<std::int64_t>& shape, std::size_t dim);
 // All of a tensor: its dimensions from the last to the first, then its rows if it has several
 // dimensions.
-[[nodiscard]] std::vector<Slicing> slicings(const std::vector<std::int64_t>& shape);
+[[nodiscard]] std::vector<NamedSlicing> named_slicings(const std::vector<std::int64_t>& shape);
 
 // Squared norms of the error and of the reference, by slice.
 struct Energies {

@@ -84,7 +84,7 @@ std::optional<Diagnosis> find_untouched_block(const Evidence& evidence) {
   }
   const double tolerance = std::min(evidence.tolerance(sides->error), 0.3 * sides->error);
   for (const Filling& filling : fillings(evidence)) {
-    for (const Slicing& slicing : slicings(sides->reference.shape)) {
+    for (const NamedSlicing& slicing : named_slicings(sides->reference.shape)) {
       const auto slices = untouched(*sides, slicing.view, filling);
       if (slicing.rows || !is_block(slices, slicing.view) ||
           error_outside(slice_energies(*sides, slicing.view), slices) > tolerance) {

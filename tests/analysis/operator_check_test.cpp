@@ -330,7 +330,7 @@ TEST_F(OperatorCheckTest, ACalibratedLimitOfOperatorsDecidesBothWays) {
         Calibration{.source = "limits.json",
                     .precision = "bf16",
                     .noise_passes = 0,
-                    .runs = std::vector<RunDescription>(20),
+                    .runs = std::vector<CalibrationRun>(20),
                     .rate = 0.01,
                     .table = {{{TensorClass::kActivation, Statistic::kOperator}, 20, 1.1, limit}}};
     return diff(reference, candidate, options);
