@@ -11,8 +11,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <ostream>
 #include <random>
+#include <span>
 
 namespace ttrace {
 namespace {
@@ -40,9 +41,8 @@ std::vector<double> random_values(std::int64_t count, unsigned seed = 1) {
 }
 
 std::vector<std::byte> bytes_of(const std::vector<double>& values) {
-  std::vector<std::byte> bytes(values.size() * sizeof(double));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
+  const auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
 }
 
 // The last axis is the fastest.
@@ -139,6 +139,10 @@ struct PlacementCase {
   Shape logical;
   std::vector<Shape> locals;
 };
+
+void PrintTo(const PlacementCase& placement, std::ostream* stream) {
+  *stream << placement.dims;
+}
 
 class PlacementKinds : public ::testing::TestWithParam<PlacementCase> {};
 
