@@ -63,6 +63,8 @@ class NoiseTotals {
  public:
   NoiseTotals() = default;
   NoiseTotals(const std::vector<NoisePass>& passes);  // implicit: another form of the same
+  NoiseTotals(NoiseTotals&&) = default;               // no copies: by_row_ points into the table
+  NoiseTotals& operator=(NoiseTotals&&) = default;
   void add(const NoisePass& pass);
 
  private:
