@@ -61,6 +61,14 @@ std::string ranks_text(std::span<const int> ranks) {
   return text;
 }
 
+std::string and_text(std::span<const std::string> names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : " and ") + name;
+  }
+  return text;
+}
+
 std::string counted(std::int64_t count, const std::string& one, const std::string& many) {
   return std::to_string(count) + " " + (count == 1 ? one : many);
 }

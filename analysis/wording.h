@@ -20,6 +20,8 @@ namespace ttrace {
 [[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape);
 // "rank 3", "ranks 0-3, 6"
 [[nodiscard]] std::string ranks_text(std::span<const int> ranks);
+// "tp", "tp and pp".
+[[nodiscard]] std::string and_text(std::span<const std::string> names);
 // "1 noise pass", "5 noise passes".
 [[nodiscard]] std::string counted(std::int64_t count,
                                   const std::string& one,

@@ -94,14 +94,6 @@ bool has_own_only(const Evidence& evidence,
   return any_missing;
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : " and ") + name;
-  }
-  return text;
-}
-
 std::optional<Diagnosis> missing_reduction(const Evidence& evidence,
                                            std::span<const Addend> addends,
                                            std::span<const RankFit> ranks) {
@@ -123,7 +115,7 @@ std::optional<Diagnosis> missing_reduction(const Evidence& evidence,
   for (const auto& chosen : tried) {
     if (has_own_only(evidence, addends, ranks, chosen)) {
       return Diagnosis{Signature::kMissingReduction,
-                       "every rank holds its own addend: the sum over " + joined(chosen) +
+                       "every rank holds its own addend: the sum over " + and_text(chosen) +
                            " is missing; " + fitted(addends, ranks.front())};
     }
   }
@@ -194,6 +186,21 @@ std::optional<Diagnosis> missing_microbatches(const Evidence& evidence,
                        fitted(addends, ranks.front())};
 }
 
+// The rank with the coefficient that is farthest from 1.
+const RankFit& worst(std::span<const RankFit> ranks, std::size_t addends) {
+  const auto distance = [addends](const RankFit& rank) {
+    double largest = 0.0;
+    for (std::size_t i = 0; i < addends; ++i) {
+      largest = std::max(largest, std::abs(rank.fit.coefficients[i] - 1.0));
+    }
+    return largest;
+  };
+  return *std::max_element(
+      ranks.begin(), ranks.end(), [&](const RankFit& left, const RankFit& right) {
+        return distance(left) < distance(right);
+      });
+}
+
 }  // namespace
 
 std::optional<Diagnosis> read_coefficients(const Evidence& evidence,
@@ -223,9 +230,12 @@ std::optional<Diagnosis> read_coefficients(const Evidence& evidence,
                         : Diagnosis{Signature::kRepeatedReduction,
                                     what + ": summed over " + axis + " twice"};
   }
-  return Diagnosis{
-      Signature::kWrongAddends,
-      "a sum in which not every addend has the coefficient 1: " + fitted(addends, ranks.front())};
+  if (addends.size() == 1) {
+    return std::nullopt;  // no sum: it is the ranks that differ
+  }
+  return Diagnosis{Signature::kWrongAddends,
+                   "a sum in which not every addend has the coefficient 1: " +
+                       fitted(addends, worst(ranks, addends.size()))};
 }
 
 }  // namespace ttrace

@@ -29,7 +29,8 @@ struct Attention {
   Values key;
   Values value;
   Values output;
-  Parts parts;  // of the candidate
+  Parts parts;                   // of the candidate
+  std::int64_t rank_groups = 0;  // groups that one rank of it holds
 
   [[nodiscard]] std::int64_t tokens() const { return query.shape[0]; }
   [[nodiscard]] std::int64_t samples() const { return query.shape[1]; }
@@ -101,6 +102,12 @@ Parts parts_of(const Match& query, std::int64_t tokens) {
   return parts;
 }
 
+std::int64_t groups_of_a_rank(const Match& key, std::int64_t groups) {
+  const std::int64_t held =
+      key.candidate.empty() ? 0 : key.candidate[0].record->placement.dims.at(2).local_size;
+  return held > 0 && groups % held == 0 ? held : groups;
+}
+
 std::optional<Attention> attention_of(const Evidence& evidence, bool candidate) {
   std::array<std::optional<Values>, 4> found;
   for (int slot = 0; slot < 4; ++slot) {
@@ -129,11 +136,15 @@ std::optional<Attention> attention_of(const Evidence& evidence, bool candidate) 
   TensorId query = evidence.finding().id;
   query.kind = Kind::kInput;
   Parts parts = parts_of(*evidence.find(query), q[0]);
+  TensorId key = query;
+  key.slot = 1;
+  const std::int64_t groups = groups_of_a_rank(*evidence.find(key), k[2]);
   return Attention{*std::move(found[0]),
                    *std::move(found[1]),
                    *std::move(found[2]),
                    *std::move(found[3]),
-                   std::move(parts)};
+                   std::move(parts),
+                   groups};
 }
 
 const double* row_of(const Values& values,
@@ -167,9 +178,10 @@ Key key_at(const Attention& attention,
   }
   const std::int64_t place = parts.place[static_cast<std::size_t>(token)];
   if (rule == Elsewhere::kExchanged) {
-    const std::int64_t at = group * std::ssize(parts.tokens[other]) + place;
-    return {parts.tokens[other][static_cast<std::size_t>(at / attention.groups())],
-            at % attention.groups()};
+    const std::int64_t groups = attention.rank_groups;
+    const std::int64_t at = group % groups * std::ssize(parts.tokens[other]) + place;
+    return {parts.tokens[other][static_cast<std::size_t>(at / groups)],
+            group / groups * groups + at % groups};
   }
   const std::int64_t number =
       parts.place[static_cast<std::size_t>(query)] - parts.first_place[own][other];

@@ -1,10 +1,12 @@
 #include "analysis/diagnosis/addends.h"
 #include "analysis/diagnosis/signatures.h"
+#include "analysis/diagnosis/slices.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
+#include <numeric>
+#include <string>
 
 namespace ttrace {
 namespace {
@@ -82,18 +84,79 @@ bool add_up(const Addends& addends, const Values& reference) {
   return distance(sum, reference) <= kRoughly * reference.norm();
 }
 
-std::optional<RankFit> fit_rank(const Shard& shard, const Addends& addends) {
-  const Placement& placement = shard.record->placement;
-  if (placement.partial_count != 1) {
-    return std::nullopt;
-  }
-  const Values held = Evidence::local(shard);
+// What a rank holds of the sum, beside its part of every addend.
+struct Part {
+  std::vector<std::vector<double>> addends;
+  std::vector<double> held;
+  std::vector<double> reference;
+};
+
+struct PartFit {
+  RankFit rank;
+  std::optional<SliceRun> run;  // of its elements, where the fit is to these alone
+};
+
+double norm(std::span<const double> values) {
+  return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
+}
+
+std::optional<Fit> fit_run(const Part& part, const SliceRun& run) {
+  constexpr double kUnexplained = 0.2;  // of the norm of what is held
   std::vector<std::vector<double>> columns;
-  for (const Values& values : addends.values) {
-    columns.push_back(Evidence::part(values, shard));
+  for (const std::vector<double>& addend : part.addends) {
+    const auto first = addend.begin() + static_cast<std::ptrdiff_t>(run.first);
+    columns.emplace_back(first, first + static_cast<std::ptrdiff_t>(run.size()));
   }
-  auto found = fit(columns, held.data);
-  return found ? std::optional(RankFit{shard.rank, *std::move(found)}) : std::nullopt;
+  const auto held = std::span(part.held).subspan(run.first, run.size());
+  auto found = fit(columns, held);
+  return found && found->residual <= kUnexplained * norm(held) ? std::move(found) : std::nullopt;
+}
+
+// A bucket may have ended within the tensor: what lies behind is another sum than what lies before.
+std::optional<SliceRun> damaged_run(const Part& part, double bound) {
+  constexpr double kLittle = 0.05;       // of the error
+  constexpr std::size_t kPerAddend = 4;  // elements
+  std::vector<double> energies;
+  double error = 0.0;
+  for (std::size_t i = 0; i < part.held.size(); ++i) {
+    energies.push_back(std::pow(part.held[i] - part.reference[i], 2));
+    error += energies.back();
+  }
+  const SliceRun run = run_of_error(energies, std::min(bound, kLittle * std::sqrt(error)));
+  const bool enough = run.size() >= kPerAddend * part.addends.size();
+  return enough && run.size() < energies.size() ? std::optional(run) : std::nullopt;
+}
+
+// Nothing where no coefficients explain what the rank holds, or a run of it.
+std::optional<PartFit> fit_part(int rank, const Part& part, double bound) {
+  if (auto whole = fit_run(part, {0, part.held.size()})) {
+    return PartFit{{rank, *std::move(whole)}, std::nullopt};
+  }
+  const auto run = damaged_run(part, bound);
+  auto found = run ? fit_run(part, *run) : std::nullopt;
+  return found ? std::optional(PartFit{{rank, *std::move(found)}, run}) : std::nullopt;
+}
+
+Part part_of(const Shard& shard, const Addends& addends, const Values& reference) {
+  Part part{{}, Evidence::local(shard).data, Evidence::part(reference, shard)};
+  for (const Values& values : addends.values) {
+    part.addends.push_back(Evidence::part(values, shard));
+  }
+  return part;
+}
+
+// Its part of some addend is zero, as that of a shard of the vocabulary is without these tokens: no
+// coefficients can be told.
+bool tells_nothing(const Part& part) {
+  return !fit(part.addends, part.held).has_value();
+}
+
+// The elements that were fitted; empty where these are all.
+std::string where_text(const PartFit& part) {
+  return part.run ? " in elements " + std::to_string(part.run->first) + "-" +
+                        std::to_string(part.run->last - 1) + " of rank " +
+                        std::to_string(part.rank.rank) + "'s part"
+                  : "";
 }
 
 }  // namespace
@@ -108,19 +171,26 @@ std::optional<Diagnosis> find_gradient_addends(const Evidence& evidence) {
   if (!addends || !add_up(*addends, *reference)) {
     return std::nullopt;
   }
-  std::vector<RankFit> ranks;
+  std::vector<RankFit> whole;
+  std::vector<RankFit> cut;
+  std::string where;
   for (const Shard& shard : match.candidate) {
-    constexpr double kUnexplained = 0.2;  // of the rank's own norm
-    auto found = fit_rank(shard, *addends);
-    if (!found) {
-      continue;  // its part of some addend is zero: a shard of the vocabulary without these tokens
+    const Part part = part_of(shard, *addends, *reference);
+    if (shard.record->placement.partial_count != 1 || tells_nothing(part)) {
+      continue;
     }
-    if (found->fit.residual > kUnexplained * Evidence::local(shard).norm()) {
+    auto found = fit_part(shard.rank, part, evidence.bound());
+    if (!found) {
       return std::nullopt;
     }
-    ranks.push_back(*std::move(found));
+    where = where.empty() ? where_text(*found) : where;
+    (found->run ? cut : whole).push_back(std::move(found->rank));
   }
-  return read_coefficients(evidence, addends->list, ranks);
+  auto found = read_coefficients(evidence, addends->list, cut.empty() ? whole : cut);
+  if (found) {
+    found->sentence += where;
+  }
+  return found;
 }
 
 }  // namespace ttrace

@@ -4,28 +4,35 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
+#include <cstddef>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace ttrace {
 namespace {
 
-// Squared norms of the main gradients that the ranks hold.
-struct Gradients {
-  double whole = 0.0;           // over all, every logical element once
-  double held = 0.0;            // over all ranks, copies included
-  std::map<int, double> own;    // by rank: all that it holds
-  std::map<int, double> split;  // by rank: without tensors of which all ranks hold the same
-  double experts = 0.0;         // of experts' parameters, every logical element once
-  double vectors = 0.0;         // of parameters with one dimension
-  double parts = 0.0;           // of experts' parameters, without the first rank's part of each
+// What one rank holds of a parameter's main gradient.
+struct Part {
+  int rank = 0;
+  double squared = 0.0;    // its squared norm
+  std::size_t region = 0;  // equal for parts that are copies of each other
 };
 
-bool is_of_expert(const std::string& path) {
-  return path.find(".experts.") != std::string::npos;
-}
+struct Gradient {
+  std::vector<Part> parts;
+  bool is_of_expert = false;
+  bool is_vector = false;
+  [[nodiscard]] bool is_replicated() const {  // every rank that has it holds the same of it
+    return std::all_of(
+        parts.begin(), parts.end(), [](const Part& part) { return part.region == 0; });
+  }
+};
+
+using Gradients = std::vector<Gradient>;
+
+enum class Copies { kOnce, kEach, kNone };  // how often a norm counts what several ranks hold
 
 bool same_region(const Shard& left, const Shard& right) {
   return left.record->placement.dims == right.record->placement.dims &&
@@ -33,34 +40,58 @@ bool same_region(const Shard& left, const Shard& right) {
          left.record->placement.partial_index == right.record->placement.partial_index;
 }
 
-void add(const Match& match, Gradients& gradients) {
+Gradient gradient_of(const Match& match) {
   const std::vector<Shard>& shards = match.candidate;
-  const bool expert = is_of_expert(match.id.path);
-  const bool replicated = std::all_of(shards.begin(), shards.end(), [&](const Shard& shard) {
-    return same_region(shard, shards.front());
-  });
-  for (auto shard = shards.begin(); shard != shards.end(); ++shard) {
-    const double squared = std::pow(shard->record->norm * shard->record->placement.scale, 2);
-    const bool copy = std::any_of(
-        shards.begin(), shard, [&](const Shard& earlier) { return same_region(earlier, *shard); });
-    gradients.whole += copy ? 0.0 : squared;
-    gradients.experts += copy || !expert ? 0.0 : squared;
-    gradients.parts += copy || !expert || shard == shards.begin() ? 0.0 : squared;
-    gradients.vectors += copy || shard->record->placement.dims.size() != 1 ? 0.0 : squared;
-    gradients.held += squared;
-    gradients.own[shard->rank] += squared;
-    gradients.split[shard->rank] += replicated ? 0.0 : squared;
+  Gradient gradient{.parts = {},
+                    .is_of_expert = match.id.path.find(".experts.") != std::string::npos,
+                    .is_vector = !shards.empty() && shards[0].record->placement.dims.size() == 1};
+  for (const Shard& shard : shards) {
+    const auto first = std::find_if(shards.begin(), shards.end(), [&](const Shard& earlier) {
+      return same_region(earlier, shard);
+    });
+    gradient.parts.push_back(
+        {.rank = shard.rank,
+         .squared = std::pow(shard.record->norm * shard.record->placement.scale, 2),
+         .region = static_cast<std::size_t>(first - shards.begin())});
   }
+  return gradient;
 }
 
 Gradients gradients_of(const Evidence& evidence) {
   Gradients gradients;
   for (const Match& match : evidence.matches()) {
     if (match.id.step == evidence.finding().id.step && match.id.kind == Kind::kMainGrad) {
-      add(match, gradients);
+      gradients.push_back(gradient_of(match));
     }
   }
   return gradients;
+}
+
+template <class OfRank>
+double squared_norm(const Gradient& gradient, Copies copies, OfRank is_summed) {
+  if (copies == Copies::kNone && gradient.is_replicated()) {
+    return 0.0;
+  }
+  double sum = 0.0;
+  std::set<std::size_t> counted;
+  for (const Part& part : gradient.parts) {
+    if (is_summed(part.rank) && (counted.insert(part.region).second || copies != Copies::kOnce)) {
+      sum += part.squared;
+    }
+  }
+  return sum;
+}
+
+bool any_rank(int /*rank*/) {
+  return true;
+}
+
+double whole_squared_norm(const Gradients& gradients, Copies copies = Copies::kOnce) {
+  double sum = 0.0;
+  for (const Gradient& gradient : gradients) {
+    sum += squared_norm(gradient, copies, any_rank);
+  }
+  return sum;
 }
 
 // Main gradients are summed in f32 by most trainers, in an order of their own.
@@ -73,10 +104,101 @@ bool is_norm(double value, double squared) {
   return squared > 0.0 && std::abs(value - std::sqrt(squared)) <= kRelative * std::abs(value);
 }
 
-bool is_norm_of_own(const Gradients& gradients, int rank, double value) {
-  const auto own = gradients.own.find(rank);
-  return own != gradients.own.end() && !is_norm(value, gradients.whole) &&
-         (is_norm(value, own->second) || is_norm(value, gradients.split.at(rank)));
+using Axes = std::vector<std::string>;
+
+Axes without(Axes axes, const Axes& removed) {
+  std::erase_if(axes, [&](const std::string& axis) {
+    return std::find(removed.begin(), removed.end(), axis) != removed.end();
+  });
+  return axes;
+}
+
+// The first axes that tell all ranks apart: those of experts are cut from them.
+Axes main_axes(const Evidence& evidence, const Match& scalar) {
+  Axes axes;
+  int places = 1;
+  for (const std::string& axis : evidence.axes()) {
+    if (places >= evidence.layout(scalar.candidate.front().rank).world_size) {
+      break;
+    }
+    axes.push_back(axis);
+    places *= evidence.axis_size(axis);
+  }
+  return axes;
+}
+
+// Over `rank` and all that stand where it does on `axes`.
+double squared_norm_of_group(const Evidence& evidence,
+                             const Gradients& gradients,
+                             int rank,
+                             const Axes& axes,
+                             Copies copies) {
+  double sum = 0.0;
+  for (const Gradient& gradient : gradients) {
+    sum += squared_norm(gradient, copies, [&](int other) {
+      return std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
+        return evidence.layout(other).coordinate(axis) == evidence.layout(rank).coordinate(axis);
+      });
+    });
+  }
+  return sum;
+}
+
+bool is_norm_of_group(const Evidence& evidence,
+                      const Gradients& gradients,
+                      const Shard& scalar,
+                      const Axes& axes) {
+  const double value = Evidence::local(scalar).data.at(0);
+  const std::array ways = {Copies::kOnce, Copies::kEach, Copies::kNone};
+  return std::any_of(ways.begin(), ways.end(), [&](Copies copies) {
+    return is_norm(value, squared_norm_of_group(evidence, gradients, scalar.rank, axes, copies));
+  });
+}
+
+// Those of `axes` that a sum must run over: without them it lacks a part of the gradients.
+Axes axes_of_the_model(const Evidence& evidence,
+                       const Gradients& gradients,
+                       const Match& scalar,
+                       const Axes& axes) {
+  const double whole = std::sqrt(whole_squared_norm(gradients));
+  Axes result;
+  for (const std::string& axis : axes) {
+    const double rest = squared_norm_of_group(
+        evidence, gradients, scalar.candidate.front().rank, {axis}, Copies::kOnce);
+    if (!is_norm(whole, rest)) {
+      result.push_back(axis);
+    }
+  }
+  return result;
+}
+
+// The axes of the model over which no rank's value was summed, the most that explain all values;
+// nothing where none do.
+std::optional<Axes> axes_left_out(const Evidence& evidence,
+                                  const Gradients& gradients,
+                                  const Match& scalar,
+                                  const Axes& axes,
+                                  const Axes& of_the_model) {
+  std::optional<Axes> most;
+  for (std::size_t subset = 1; subset < std::size_t{1} << of_the_model.size(); ++subset) {
+    Axes left_out;
+    for (std::size_t i = 0; i < of_the_model.size(); ++i) {
+      if ((subset >> i & 1) != 0) {
+        left_out.push_back(of_the_model[i]);
+      }
+    }
+    // Copies on the other axes do not count twice.
+    const Axes summed = without(of_the_model, left_out);
+    const Axes kept = without(axes, summed);
+    const bool explains =
+        std::all_of(scalar.candidate.begin(), scalar.candidate.end(), [&](const Shard& shard) {
+          return is_norm_of_group(evidence, gradients, shard, kept);
+        });
+    if (explains && (!most || left_out.size() > most->size())) {
+      most = left_out;
+    }
+  }
+  return most;
 }
 
 // One value on all ranks that is the norm without some of the parameters, or without any.
@@ -84,23 +206,31 @@ std::optional<Diagnosis> parameters_left_out(const Match& match,
                                              const Gradients& gradients,
                                              const std::string& values) {
   struct Group {
-    double squared;
     const char* what;
+    double squared = 0.0;
   };
-  const std::array groups = {
-      Group{gradients.whole, "a norm of no gradients at all"},
-      Group{gradients.experts, "a norm that leaves the parameters of experts out"},
-      Group{gradients.parts, "a norm that counts one rank's part of the parameters of experts"},
-      Group{gradients.vectors, "a norm that leaves parameters with one dimension out"}};
-  for (const Group& group : groups) {
-    const double rest = std::sqrt(std::max(0.0, gradients.whole - group.squared));
-    const double norm = std::sqrt(gradients.whole);
+  Group all{"a norm of no gradients at all"};
+  Group experts{"a norm that leaves the parameters of experts out"};
+  Group parts{"a norm that counts one rank's part of the parameters of experts"};
+  Group vectors{"a norm that leaves parameters with one dimension out"};
+  for (const Gradient& gradient : gradients) {
+    const double squared = squared_norm(gradient, Copies::kOnce, any_rank);
+    all.squared += squared;
+    vectors.squared += gradient.is_vector ? squared : 0.0;
+    if (gradient.is_of_expert) {
+      experts.squared += squared;
+      parts.squared += squared - gradient.parts.front().squared;
+    }
+  }
+  const double norm = std::sqrt(all.squared);
+  for (const Group& group : {all, experts, parts, vectors}) {
+    const double rest = std::sqrt(std::max(0.0, all.squared - group.squared));
     const bool tells = norm - rest > 3.0 * kFine * norm;
     const bool is =
         std::all_of(match.candidate.begin(), match.candidate.end(), [&](const Shard& shard) {
           return std::abs(Evidence::local(shard).data.at(0) - rest) <= kFine * norm;
         });
-    if (tells && is && !match.candidate.empty()) {
+    if (tells && is) {
       return Diagnosis{
           Signature::kLocalNorm,
           std::string(group.what) + " (" + values + "); with all it is " + short_number(norm)};
@@ -115,32 +245,39 @@ std::optional<Diagnosis> find_local_norm(const Evidence& evidence) {
   const Match& match = evidence.match();
   const auto reference = evidence.reference(match);
   if (match.id.kind != Kind::kScalar || match.id.path.find("norm") == std::string::npos ||
-      !reference || reference->data.size() != 1) {
+      !reference || reference->data.size() != 1 || match.candidate.empty()) {
     return std::nullopt;
   }
   const Gradients gradients = gradients_of(evidence);
-  if (!is_norm(reference->data[0], gradients.whole)) {
+  const double whole = whole_squared_norm(gradients);
+  if (!is_norm(reference->data[0], whole)) {
     return std::nullopt;  // the scalar is another norm, or the gradients differ as well
   }
+  const double with_copies = whole_squared_norm(gradients, Copies::kEach);
   std::string values;
-  bool local = !match.candidate.empty();
-  bool repeated = local;
+  bool wrong = true;
+  bool repeated = true;
   for (const Shard& shard : match.candidate) {
     const double value = Evidence::local(shard).data.at(0);
-    local = local && is_norm_of_own(gradients, shard.rank, value);
-    repeated = repeated && std::pow(value / std::sqrt(gradients.whole), 2) > 1.0 + kRelative &&
-               value <= std::sqrt(gradients.held) * (1.0 + kRelative);
+    wrong = wrong && !is_norm(value, whole);
+    repeated = repeated && value * value / whole > 1.0 + kRelative &&
+               value <= std::sqrt(with_copies) * (1.0 + kRelative);
     values += (values.empty() ? "rank " : ", rank ") + std::to_string(shard.rank) + " has " +
               short_number(value);
   }
-  if (auto left_out = parameters_left_out(match, gradients, values)) {
-    return left_out;
+  if (auto lacking = parameters_left_out(match, gradients, values)) {
+    return lacking;
   }
-  const std::string over_all = "; over all ranks it is " + short_number(std::sqrt(gradients.whole));
-  if (local) {
+  const std::string over_all = "; over all ranks it is " + short_number(std::sqrt(whole));
+  const Axes axes = main_axes(evidence, match);
+  const Axes of_the_model = axes_of_the_model(evidence, gradients, match, axes);
+  const auto left_out = axes_left_out(evidence, gradients, match, axes, of_the_model);
+  if (wrong && left_out) {
+    const bool own = left_out->size() == of_the_model.size();
     return Diagnosis{Signature::kLocalNorm,
-                     "a norm over each rank's own gradients (" + values +
-                         "), not summed over the ranks that share the model" + over_all};
+                     (own ? "a norm over each rank's own gradients ("
+                          : "a norm over a part of the gradients (") +
+                         values + "), not summed over " + and_text(*left_out) + over_all};
   }
   if (repeated) {
     return Diagnosis{Signature::kLocalNorm,

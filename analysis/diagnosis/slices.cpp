@@ -60,6 +60,25 @@ Energies slice_energies(const Sides& sides, const View& view) {
   return energies;
 }
 
+SliceRun run_of_error(std::span<const double> energies, double rest) {
+  SliceRun run{0, energies.size()};
+  double left_out = 0.0;
+  while (run.size() > 0) {
+    const double front = energies[run.first];
+    const double back = energies[run.last - 1];
+    left_out += std::min(front, back);
+    if (left_out > rest * rest) {
+      break;
+    }
+    if (front <= back) {
+      ++run.first;
+    } else {
+      --run.last;
+    }
+  }
+  return run;
+}
+
 std::string ranges_text(const std::vector<std::int64_t>& numbers) {
   constexpr std::size_t kShown = 4;
   std::string text;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,16 @@ struct Energies {
   std::vector<double> reference;
 };
 [[nodiscard]] Energies slice_energies(const Sides& sides, const View& view);
+
+// Neighbours [first, last).
+struct SliceRun {
+  std::size_t first = 0;
+  std::size_t last = 0;
+  [[nodiscard]] std::size_t size() const { return last - first; }
+};
+// A short run with the error in it: the ends, the smaller one first, are left off while what they
+// hold has a norm of at most `rest`. `energies` are squared errors.
+[[nodiscard]] SliceRun run_of_error(std::span<const double> energies, double rest);
 
 // "3, 8-15, 40 and 4 more" of ascending numbers.
 [[nodiscard]] std::string ranges_text(const std::vector<std::int64_t>& numbers);

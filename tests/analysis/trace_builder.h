@@ -77,7 +77,7 @@ class TraceBuilder {
                std::string pass,
                int ranks = 1,
                const std::string& axis = "tp")
-      : directory_(std::move(directory)), axis_(axis), records_(static_cast<std::size_t>(ranks)) {
+      : directory_(std::move(directory)), records_(static_cast<std::size_t>(ranks)) {
     manifest.pass = std::move(pass);
     manifest.world_size = ranks;
     manifest.precision = "f32";
@@ -85,6 +85,7 @@ class TraceBuilder {
     manifest.data = {{"seed", "1"}};
     manifest.versions = {{"ttrace", "0.1.0"}};
     if (ranks > 1) {
+      axes_ = {{axis, ranks, 1}};
       manifest.layout = {{axis, std::to_string(ranks)}};
     }
   }
@@ -102,7 +103,19 @@ class TraceBuilder {
   }
   // Another axis on which the ranks have the same places, as the axes of experts are one.
   TraceBuilder& add_axis(const std::string& axis) {
-    more_axes_.push_back(axis);
+    axes_.push_back({axis, manifest.world_size, 1});
+    return *this;
+  }
+  // In place of the only axis; neighbours on the first one are neighbouring ranks.
+  TraceBuilder& set_axes(const std::vector<std::pair<std::string, int>>& axes) {
+    axes_.clear();
+    manifest.layout.clear();
+    int stride = 1;
+    for (const auto& [axis, size] : axes) {
+      axes_.push_back({axis, size, stride});
+      manifest.layout[axis] = std::to_string(size);
+      stride *= size;
+    }
     return *this;
   }
   TraceBuilder& sum(int rank, RoundedSum sum) {
@@ -146,11 +159,8 @@ class TraceBuilder {
     Layout layout;
     layout.rank = rank;
     layout.world_size = manifest.world_size;
-    if (layout.world_size > 1) {
-      layout.add(axis_, layout.world_size, rank);
-      for (const std::string& axis : more_axes_) {
-        layout.add(axis, layout.world_size, rank);
-      }
+    for (const RankAxis& axis : axes_) {
+      layout.add(axis.name, axis.size, rank / axis.stride % axis.size);
     }
     TraceWriter writer(step_file(directory_, step, rank), layout);
     std::uint64_t order = 0;
@@ -185,9 +195,14 @@ class TraceBuilder {
     writer.commit();
   }
 
+  struct RankAxis {
+    std::string name;
+    int size = 1;
+    int stride = 1;  // ranks between neighbours
+  };
+
   std::string directory_;
-  std::string axis_;
-  std::vector<std::string> more_axes_;
+  std::vector<RankAxis> axes_;
   std::vector<std::vector<Tensor>> records_;  // by rank
   std::map<int, std::vector<std::string>> notes_;
   std::map<int, std::vector<RoundedSum>> sums_;

@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <string>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -334,6 +337,107 @@ TEST_F(NormDiagnosis, OfNothingIsTold) {
   const Diagnosis found = when(0.0);
   EXPECT_EQ(found.signature, Signature::kLocalNorm);
   EXPECT_THAT(found.sentence, HasSubstr("no gradients at all"));
+}
+
+// Seen where a norm was summed over the pipeline's stages but not over tensor-parallel ranks: "no
+// factor, sum or order found between them".
+class PartOfANorm : public DiagnosisTest {
+ protected:
+  // A layer on each stage, cut over tp. A rank's norm is that of `peers` of it.
+  Diagnosis over(const std::function<std::vector<int>(int)>& peers) {
+    candidate_ = TraceBuilder(directory_ / "candidate", "candidate", 4);
+    candidate_.set_axes({{"tp", 2}, {"pp", 2}});
+    std::vector<double> squared(4);
+    double whole = 0.0;
+    for (int stage = 0; stage < 2; ++stage) {
+      const Matrix gradient = random_values(64, static_cast<std::uint32_t>(stage), 1.0 + stage);
+      const std::string id = "s0/main_grad/layers." + std::to_string(stage) + ".weight/0";
+      add_reference(id, gradient, {8, 8});
+      for (int tp = 0; tp < 2; ++tp) {
+        const int rank = 2 * stage + tp;
+        const auto first = static_cast<std::size_t>(4 * tp);
+        const Matrix part = rows_of(gradient, 8, first, first + 4);
+        const auto at = static_cast<std::size_t>(rank);
+        squared[at] = std::inner_product(part.begin(), part.end(), part.begin(), 0.0);
+        whole += squared[at];
+        candidate_.add(rank,
+                       {id,
+                        part,
+                        ElementType::kF32,
+                        {4, 8},
+                        Placement{{share(8, tp, 2), all(8)}, 0, 1, "", 1.0}});
+      }
+    }
+    add_reference("s0/scalar/grad_norm/0", {std::sqrt(whole)}, {});
+    for (int rank = 0; rank < 4; ++rank) {
+      double sum = 0.0;
+      for (const int peer : peers(rank)) {
+        sum += squared[static_cast<std::size_t>(peer)];
+      }
+      candidate_.add(rank, {"s0/scalar/grad_norm/0", {std::sqrt(sum)}});
+    }
+    return diagnosis("s0/scalar/grad_norm/0");
+  }
+};
+
+TEST_F(PartOfANorm, ThatIsNotSummedOverTensorParallelRanksIsNamedByTheirAxis) {
+  const Diagnosis found = over([](int rank) { return std::vector{rank, (rank + 2) % 4}; });
+  EXPECT_EQ(found.signature, Signature::kLocalNorm);
+  EXPECT_THAT(found.sentence, HasSubstr("not summed over tp;"));
+}
+
+TEST_F(PartOfANorm, ThatIsNotSummedOverStagesIsNamedByTheirAxis) {
+  const Diagnosis found = over([](int rank) { return std::vector{rank, rank ^ 1}; });
+  EXPECT_EQ(found.signature, Signature::kLocalNorm);
+  EXPECT_THAT(found.sentence, HasSubstr("not summed over pp;"));
+}
+
+TEST_F(PartOfANorm, OfEachRankAloneIsNamedByBothAxes) {
+  const Diagnosis found = over([](int rank) { return std::vector{rank}; });
+  EXPECT_EQ(found.signature, Signature::kLocalNorm);
+  EXPECT_THAT(found.sentence,
+              AllOf(HasSubstr("each rank's own"), HasSubstr("not summed over tp and pp;")));
+}
+
+// Seen where a bucket ended within a bias: no coefficients fit the whole of it.
+TEST_F(DiagnosisTest, ATailThatWasNotReducedIsToldByItsElements) {
+  const Matrix first = random_values(64, 1);
+  const Matrix second = random_values(64, 2);
+  reference_.add(0, {"s0/m0/param_grad/w/0", first}).add(0, {"s0/m1/param_grad/w/0", second});
+  noise_.push_back(noise_row("s0/m0/param_grad/w/0", 1e-3, 1e-4));
+  noise_.push_back(noise_row("s0/m1/param_grad/w/0", 1e-3, 1e-4));
+  candidate_.add(0, {"s0/m0/param_grad/w/0", first}).add(1, {"s0/m1/param_grad/w/0", second});
+  add_reference("s0/main_grad/w/0", sum(first, second), {64});
+  for (int rank = 0; rank < 2; ++rank) {
+    Matrix held = sum(first, second);
+    const Matrix& own = rank == 0 ? first : second;
+    std::copy(own.begin() + 40, own.end(), held.begin() + 40);
+    candidate_.add(rank, {"s0/main_grad/w/0", held});
+  }
+  const Diagnosis found = diagnosis("s0/main_grad/w/0");
+  EXPECT_EQ(found.signature, Signature::kMissingReduction);
+  EXPECT_THAT(
+      found.sentence,
+      AllOf(HasSubstr("the sum over tp is missing"), HasSubstr("in elements 40-63 of rank 0")));
+}
+
+// Seen where one rank's router had another input: "a sum in which not every addend has the
+// coefficient 1", with 1.000 for the only addend of the other rank.
+TEST_F(DiagnosisTest, OneAddendIsNoSum) {
+  const Matrix x = random_values(16 * 8, 1);
+  const Matrix w = random_values(8 * 8, 2);
+  const Matrix y = product(x, w, 8, 0, 8);
+  add_both("s0/param/fc.weight/0", w, {8, 8});
+  add_both("s0/m0/input/fc/0", x, {16, 8});
+  add_reference("s0/m0/output/fc/0", y, {16, 8});
+  candidate_.add(0, {"s0/m0/output/fc/0", y, ElementType::kF32, {16, 8}});
+  candidate_.add(1,
+                 {"s0/m0/output/fc/0",
+                  sum(scaled(y, 0.5), random_values(128, 3), 0.05),
+                  ElementType::kF32,
+                  {16, 8}});
+  const Diagnosis found = diagnosis("s0/m0/output/fc/0");
+  EXPECT_EQ(found.signature, Signature::kReplicasDiverge) << found.sentence;
 }
 
 // Scores [16, 2, 4] of tokens that take 2 experts each.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -154,6 +155,82 @@ TEST_F(AttentionDiagnosis, AMissingMaskIsNamed) {
   const Diagnosis found = when(output(1.0 / std::sqrt(8.0), kTokens));
   EXPECT_EQ(found.signature, Signature::kAttention);
   EXPECT_THAT(found.sentence, HasSubstr("no causal mask"));
+}
+
+// Query, key and value [16, 1, 4, 8], cut over two parts of the sequence and two of the heads.
+// Seen where a ring had both cuts: only that without the second one was named.
+TEST_F(DiagnosisTest, KeysOfAnotherPartReadWithRowsAndGroupsExchangedAreNamed) {
+  const Matrix query = random_values(16 * 32, 1, 3.0);
+  const Matrix key = random_values(16 * 32, 2, 3.0);
+  const Matrix value = random_values(16 * 32, 3, 3.0);
+  // The row of 8 numbers that a query of `token` takes for `other`.
+  const auto row = [](std::size_t token, std::size_t other, std::size_t head, bool exchanged) {
+    if (!exchanged || token / 8 == other / 8) {
+      return (other * 4 + head) * 8;
+    }
+    const std::size_t at = head % 2 * 8 + other % 8;  // [rows 8, groups 2] as [groups, rows]
+    return ((other / 8 * 8 + at / 2) * 4 + head / 2 * 2 + at % 2) * 8;
+  };
+  const auto output = [&](bool exchanged) {
+    Matrix result;
+    for (std::size_t token = 0; token < 16; ++token) {
+      for (std::size_t head = 0; head < 4; ++head) {
+        Matrix weighted(8);
+        double total = 0.0;
+        for (std::size_t other = 0; other <= token; ++other) {
+          const std::size_t from = row(token, other, head, exchanged);
+          double score = 0.0;
+          for (std::size_t i = 0; i < 8; ++i) {
+            score += query[(token * 4 + head) * 8 + i] * key[from + i];
+          }
+          const double weight = std::exp(score / std::sqrt(8.0));
+          total += weight;
+          for (std::size_t i = 0; i < 8; ++i) {
+            weighted[i] += weight * value[from + i];
+          }
+        }
+        for (const double number : weighted) {
+          result.push_back(number / total);
+        }
+      }
+    }
+    return result;
+  };
+  candidate_ = TraceBuilder(directory_ / "candidate", "candidate", 4);
+  candidate_.set_axes({{"tp", 2}, {"cp", 2}});
+  const auto add = [&](const std::string& id, const Matrix& right, const Matrix& held, bool out) {
+    const std::vector<std::int64_t> shape =
+        out ? std::vector<std::int64_t>{16, 1, 32} : std::vector<std::int64_t>{16, 1, 4, 8};
+    add_reference(id, right, shape);
+    for (int rank = 0; rank < 4; ++rank) {
+      const int tp = rank % 2;
+      const int cp = rank / 2;
+      const auto first = static_cast<std::size_t>(cp * 8);
+      const auto column = static_cast<std::size_t>(tp * 16);
+      Placement placement{{share(16, cp, 2), all(1)}, 0, 1, "", 1.0};
+      std::vector<std::int64_t> local = {8, 1};
+      placement.dims.push_back(share(out ? 32 : 4, tp, 2));
+      local.push_back(out ? 16 : 2);
+      if (!out) {
+        placement.dims.push_back(all(8));
+        local.push_back(8);
+      }
+      candidate_.add(rank,
+                     {id,
+                      columns_of(rows_of(held, 32, first, first + 8), 32, column, column + 16),
+                      ElementType::kF32,
+                      local,
+                      placement});
+    }
+  };
+  const std::string module = "layer.self_attention.core_attention/";
+  add("s0/m0/input/" + module + "0", query, query, false);
+  add("s0/m0/input/" + module + "1", key, key, false);
+  add("s0/m0/input/" + module + "2", value, value, false);
+  add("s0/m0/output/" + module + "0", output(false), output(true), true);
+  const Diagnosis found = diagnosis("s0/m0/output/" + module + "0");
+  EXPECT_EQ(found.signature, Signature::kWrongView) << found.sentence;
+  EXPECT_THAT(found.sentence, HasSubstr("[rows, groups], are read as [groups, rows]"));
 }
 
 class VariantDiagnosis : public DiagnosisTest {
