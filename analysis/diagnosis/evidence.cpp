@@ -109,6 +109,12 @@ Values Evidence::local(const Shard& shard) {
   return values;
 }
 
+bool Evidence::holds_all(const Shard& shard) {
+  Placement placement = shard.record->placement;
+  placement.scale = 1.0;
+  return placement.is_whole();
+}
+
 std::vector<double> Evidence::part(const Values& whole, const Shard& shard) {
   Placement placement = shard.record->placement;
   placement.scale = 1.0;
@@ -129,7 +135,7 @@ std::optional<Sides> Evidence::lay_side_by_side() const {
   if (copies_differ()) {
     for (const Shard& shard : match_->candidate) {
       Values copy = local(shard);
-      if (!shard.record->placement.is_whole() || !finite(copy)) {
+      if (!holds_all(shard) || !finite(copy)) {
         continue;
       }
       if (const double other = distance(copy, *reference); other > error) {

@@ -65,6 +65,8 @@ class Evidence {
   [[nodiscard]] static std::optional<Values> merged(std::span<const Shard> shards);
   // One rank's local tensor, its scale applied, padding included.
   [[nodiscard]] static Values local(const Shard& shard);
+  // Whether that is the logical tensor: nothing of it is cut off or summed.
+  [[nodiscard]] static bool holds_all(const Shard& shard);
   // What a whole tensor has where one rank's part of it lies.
   [[nodiscard]] static std::vector<double> part(const Values& whole, const Shard& shard);
 

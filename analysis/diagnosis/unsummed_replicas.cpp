@@ -171,9 +171,7 @@ std::optional<Values> expected_of(const Evidence& evidence) {
 std::optional<Diagnosis> find_unsummed_replicas(const Evidence& evidence) {
   const Match& match = evidence.match();
   const bool whole =
-      std::all_of(match.candidate.begin(), match.candidate.end(), [](const Shard& shard) {
-        return shard.record->placement.is_whole();
-      });
+      std::all_of(match.candidate.begin(), match.candidate.end(), Evidence::holds_all);
   const auto expected = expected_of(evidence);
   const std::vector<Copies> groups = distinct_copies(match);
   if (groups.size() < 2 || !expected || !whole) {

@@ -421,6 +421,25 @@ TEST_F(DiagnosisTest, ATailThatWasNotReducedIsToldByItsElements) {
       AllOf(HasSubstr("the sum over tp is missing"), HasSubstr("in elements 40-63 of rank 0")));
 }
 
+// Seen where gradients were averaged over data-parallel ranks, too: "no factor, sum or order
+// found".
+TEST_F(DiagnosisTest, AMissingReductionOfScaledGradientsIsTold) {
+  const Matrix left = random_values(64, 1);
+  const Matrix right = random_values(64, 2);
+  add_reference("s0/m0/grad_output/a/0", sum(left, right), {8, 8});
+  for (int rank = 0; rank < 2; ++rank) {
+    candidate_.add(rank,
+                   {"s0/m0/grad_output/a/0",
+                    scaled(rank == 0 ? left : right, 2.0),
+                    ElementType::kF32,
+                    {8, 8},
+                    Placement{{all(8), all(8)}, 0, 1, "", 0.5}});
+  }
+  const Diagnosis found = diagnosis("s0/m0/grad_output/a/0");
+  EXPECT_EQ(found.signature, Signature::kMissingReduction) << found.sentence;
+  EXPECT_THAT(found.sentence, HasSubstr("the sum over tp is missing"));
+}
+
 // Seen where one rank's router had another input: "a sum in which not every addend has the
 // coefficient 1", with 1.000 for the only addend of the other rank.
 TEST_F(DiagnosisTest, OneAddendIsNoSum) {
