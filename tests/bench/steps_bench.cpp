@@ -154,19 +154,18 @@ class Trainer {
         microbatch.loss(per_token);
         per_token.mean().backward();
       }
-      std::vector<NamedTensor> gradients;
+      const std::vector<NamedTensor> gradients = main_gradients();
+      step.gradients_reduced(gradients);
+      update(gradients);
       std::vector<OptimizerEntry> entries;
       for (const NamedTensor& parameter : parameters_) {
-        gradients.push_back({parameter.path, parameter.tensor.grad()});
         entries.push_back({parameter.path, parameter.tensor, {}, {}, {}});
       }
-      step.gradients_reduced(gradients);
-      update();
       step.parameters_updated(entries);
     } else {
       const at::Tensor rows = at::arange(kSamples, at::kLong);
       loss(tokens_.index_select(0, rows)).mean().backward();
-      update();
+      update(main_gradients());
     }
   }
 
@@ -175,11 +174,19 @@ class Trainer {
     const at::Tensor logits = model_->forward(tokens);
     return -at::log_softmax(logits, -1).gather(-1, tokens.unsqueeze(-1)).squeeze(-1);
   }
-  void update() {
-    const at::NoGradGuard no_grad;
+  // Both programs hold them in a list, as trainers do: it decides when their memory is given back.
+  std::vector<NamedTensor> main_gradients() const {
+    std::vector<NamedTensor> gradients;
     for (const NamedTensor& parameter : parameters_) {
-      at::Tensor tensor = parameter.tensor;
-      tensor.sub_(tensor.grad(), 0.01);
+      gradients.push_back({parameter.path, parameter.tensor.grad()});
+    }
+    return gradients;
+  }
+  void update(const std::vector<NamedTensor>& gradients) {
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      at::Tensor tensor = parameters_[i].tensor;
+      tensor.sub_(gradients[i].tensor, 0.01);
       tensor.mutable_grad().reset();
     }
   }
