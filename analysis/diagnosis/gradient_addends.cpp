@@ -100,8 +100,12 @@ double norm(std::span<const double> values) {
   return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
 }
 
-std::optional<Fit> fit_run(const Part& part, const SliceRun& run) {
+bool explains(const Fit& fit, std::span<const double> held) {
   constexpr double kUnexplained = 0.2;  // of the norm of what is held
+  return fit.residual <= kUnexplained * norm(held);
+}
+
+std::optional<Fit> fit_run(const Part& part, const SliceRun& run) {
   std::vector<std::vector<double>> columns;
   for (const std::vector<double>& addend : part.addends) {
     const auto first = addend.begin() + static_cast<std::ptrdiff_t>(run.first);
@@ -109,7 +113,7 @@ std::optional<Fit> fit_run(const Part& part, const SliceRun& run) {
   }
   const auto held = std::span(part.held).subspan(run.first, run.size());
   auto found = fit(columns, held);
-  return found && found->residual <= kUnexplained * norm(held) ? std::move(found) : std::nullopt;
+  return found && explains(*found, held) ? std::move(found) : std::nullopt;
 }
 
 // A bucket may have ended within the tensor: what lies behind is another sum than what lies before.
@@ -127,10 +131,11 @@ std::optional<SliceRun> damaged_run(const Part& part, double bound) {
   return enough && run.size() < energies.size() ? std::optional(run) : std::nullopt;
 }
 
-// Nothing where no coefficients explain what the rank holds, or a run of it.
-std::optional<PartFit> fit_part(int rank, const Part& part, double bound) {
-  if (auto whole = fit_run(part, {0, part.held.size()})) {
-    return PartFit{{rank, *std::move(whole)}, std::nullopt};
+// `whole` is the fit to all of the part. Nothing where neither it nor one to a run explains what
+// the rank holds.
+std::optional<PartFit> fit_part(int rank, const Part& part, Fit whole, double bound) {
+  if (explains(whole, part.held)) {
+    return PartFit{{rank, std::move(whole)}, std::nullopt};
   }
   const auto run = damaged_run(part, bound);
   auto found = run ? fit_run(part, *run) : std::nullopt;
@@ -143,12 +148,6 @@ Part part_of(const Shard& shard, const Addends& addends, const Values& reference
     part.addends.push_back(Evidence::part(values, shard));
   }
   return part;
-}
-
-// Its part of some addend is zero, as that of a shard of the vocabulary is without these tokens: no
-// coefficients can be told.
-bool tells_nothing(const Part& part) {
-  return !fit(part.addends, part.held).has_value();
 }
 
 // The elements that were fitted; empty where these are all.
@@ -175,11 +174,15 @@ std::optional<Diagnosis> find_gradient_addends(const Evidence& evidence) {
   std::vector<RankFit> cut;
   std::string where;
   for (const Shard& shard : match.candidate) {
-    const Part part = part_of(shard, *addends, *reference);
-    if (shard.record->placement.partial_count != 1 || tells_nothing(part)) {
+    if (shard.record->placement.partial_count != 1) {
       continue;
     }
-    auto found = fit_part(shard.rank, part, evidence.bound());
+    const Part part = part_of(shard, *addends, *reference);
+    auto all = fit(part.addends, part.held);
+    if (!all) {
+      continue;  // its part of some addend is zero: a shard of the vocabulary without these tokens
+    }
+    auto found = fit_part(shard.rank, part, *std::move(all), evidence.bound());
     if (!found) {
       return std::nullopt;
     }

@@ -82,16 +82,21 @@ double squared_norm(const Gradient& gradient, Copies copies, OfRank is_summed) {
   return sum;
 }
 
+template <class OfRank>
+double squared_norm(const Gradients& gradients, Copies copies, OfRank is_summed) {
+  double sum = 0.0;
+  for (const Gradient& gradient : gradients) {
+    sum += squared_norm(gradient, copies, is_summed);
+  }
+  return sum;
+}
+
 bool any_rank(int /*rank*/) {
   return true;
 }
 
 double whole_squared_norm(const Gradients& gradients, Copies copies = Copies::kOnce) {
-  double sum = 0.0;
-  for (const Gradient& gradient : gradients) {
-    sum += squared_norm(gradient, copies, any_rank);
-  }
-  return sum;
+  return squared_norm(gradients, copies, any_rank);
 }
 
 // Main gradients are summed in f32 by most trainers, in an order of their own.
@@ -133,15 +138,11 @@ double squared_norm_of_group(const Evidence& evidence,
                              int rank,
                              const Axes& axes,
                              Copies copies) {
-  double sum = 0.0;
-  for (const Gradient& gradient : gradients) {
-    sum += squared_norm(gradient, copies, [&](int other) {
-      return std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
-        return evidence.layout(other).coordinate(axis) == evidence.layout(rank).coordinate(axis);
-      });
+  return squared_norm(gradients, copies, [&](int other) {
+    return std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
+      return evidence.layout(other).coordinate(axis) == evidence.layout(rank).coordinate(axis);
     });
-  }
-  return sum;
+  });
 }
 
 bool is_norm_of_group(const Evidence& evidence,

@@ -36,7 +36,7 @@ std::vector<Copies> distinct_copies(const Match& match) {
 
 // Axes on which every group has a place of its own.
 std::string axes_apart(const Evidence& evidence, const std::vector<Copies>& groups) {
-  std::string names;
+  std::vector<std::string> names;
   for (const std::string& axis : evidence.axes()) {
     std::set<int> places;
     bool apart = true;
@@ -48,10 +48,10 @@ std::string axes_apart(const Evidence& evidence, const std::vector<Copies>& grou
       apart = apart && own.size() == 1 && places.insert(*own.begin()).second;
     }
     if (apart) {
-      names += (names.empty() ? "" : " and ") + axis;
+      names.push_back(axis);
     }
   }
-  return names.empty() ? "ranks" : names;
+  return names.empty() ? "ranks" : and_text(names);
 }
 
 // What every copy carries whole, beside its addend.
