@@ -1,24 +1,24 @@
 #include "analysis/diff.h"
 
-#include "analysis/bounds.h"
-#include "analysis/compatibility.h"
-#include "analysis/edge_check.h"
-#include "analysis/exact_check.h"
-#include "analysis/golden_check.h"
-#include "analysis/loss_check.h"
-#include "analysis/matching.h"
-#include "analysis/noise.h"
-#include "analysis/norm_check.h"
-#include "analysis/parallel.h"
-#include "analysis/rename.h"
-#include "analysis/roots.h"
-#include "analysis/routing_check.h"
-#include "analysis/unmatched.h"
-#include "analysis/verdict.h"
-#include "analysis/wording.h"
+#include "analysis/align/compatibility.h"
+#include "analysis/align/matching.h"
+#include "analysis/align/parallel.h"
+#include "analysis/align/unmatched.h"
+#include "analysis/bounds/bounds.h"
+#include "analysis/bounds/noise.h"
+#include "analysis/causes/roots.h"
+#include "analysis/checks/edge_check.h"
+#include "analysis/checks/exact_check.h"
+#include "analysis/checks/golden_check.h"
+#include "analysis/checks/loss_check.h"
+#include "analysis/checks/norm_check.h"
+#include "analysis/checks/routing_check.h"
+#include "analysis/checks/verdict.h"
+#include "analysis/findings/wording.h"
+#include "analysis/rename/rename.h"
+#include "trace/file/noise_table.h"
 
 #include <ttrace/error.h>
-#include <ttrace/noise_table.h>
 
 #include <algorithm>
 #include <charconv>

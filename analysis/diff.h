@@ -1,16 +1,15 @@
 // Compares a candidate's stored trace with the reference's.
 //
-// Sources: tiers and order of findings: docs/architecture.md; bounds: analysis/bounds.h.
+// Sources: tiers and order of findings: docs/architecture.md; bounds: analysis/bounds/bounds.h.
 #pragma once
 
-#include "analysis/calibration.h"
-#include "analysis/id_pattern.h"
-#include "analysis/operator_check.h"
-#include "analysis/report.h"
-#include "analysis/selection.h"
-#include "analysis/tolerance.h"
-
-#include <ttrace/trace_reader.h>
+#include "analysis/align/id_pattern.h"
+#include "analysis/align/selection.h"
+#include "analysis/bounds/calibration.h"
+#include "analysis/bounds/tolerance.h"
+#include "analysis/checks/operator_check.h"
+#include "analysis/findings/report.h"
+#include "trace/file/trace_reader.h"
 
 #include <cstddef>
 #include <functional>

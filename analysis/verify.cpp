@@ -1,13 +1,13 @@
 #include "analysis/verify.h"
 
-#include "analysis/matching.h"
-#include "analysis/wording.h"
+#include "analysis/align/matching.h"
+#include "analysis/findings/wording.h"
+#include "trace/file/noise_table.h"
+#include "trace/file/trace_reader.h"
+#include "trace/file/trace_writer.h"
+#include "trace/merge/merge.h"
 
 #include <ttrace/error.h>
-#include <ttrace/merge.h>
-#include <ttrace/noise_table.h>
-#include <ttrace/trace_reader.h>
-#include <ttrace/trace_writer.h>
 
 #include <filesystem>
 #include <map>

@@ -1,6 +1,6 @@
 #include "analysis/infer/fits.h"
 
-#include "analysis/wording.h"
+#include "analysis/findings/wording.h"
 
 #include <algorithm>
 #include <array>

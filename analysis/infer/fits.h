@@ -10,8 +10,7 @@
 #include "analysis/infer/cuts.h"
 #include "analysis/infer/holders.h"
 #include "analysis/infer/samples.h"
-
-#include <ttrace/merge.h>
+#include "trace/merge/merge.h"
 
 #include <cstdint>
 #include <span>

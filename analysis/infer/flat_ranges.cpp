@@ -1,7 +1,8 @@
 #include "analysis/infer/flat_ranges.h"
 
+#include "trace/file/record.h"
+
 #include <ttrace/element_type.h>
-#include <ttrace/record.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +21,7 @@ constexpr std::int64_t kMostSearched = std::int64_t{1} << 24;
 // An error that explains most of the values, as of a right beginning.
 constexpr double kAgrees = 0.5;
 
-double element(ElementType type, std::span<const std::byte> bytes, std::int64_t position) {
+double element_at(ElementType type, std::span<const std::byte> bytes, std::int64_t position) {
   double value = 0.0;
   const auto offset = static_cast<std::size_t>(position) * element_size(type);
   to_double(type, bytes.data() + offset, 1, &value);
@@ -92,7 +93,7 @@ class LocalReference {
       logical += (std::prev(next)->logical + local - std::prev(next)->local) * stride;
       stride *= placed.logical_size;
     }
-    return element(reference_.type, reference_.bytes, logical);
+    return element_at(reference_.type, reference_.bytes, logical);
   }
 
  private:
@@ -105,7 +106,7 @@ void compare(const Shard& shard, const LocalReference& local, std::int64_t first
   const std::int64_t step = std::max<std::int64_t>(1, count / kMostCompared);
   for (std::int64_t i = 0; i < count; i += step) {
     if (const auto expected = local.at(first + i)) {
-      sums.add(element(shard.record->type, shard.bytes, i), *expected);
+      sums.add(element_at(shard.record->type, shard.bytes, i), *expected);
     }
   }
 }
@@ -138,7 +139,7 @@ std::vector<std::int64_t> landmarks(const Shard& shard) {
   const std::int64_t step = std::max<std::int64_t>(1, count / kMostCompared);
   std::vector<std::pair<double, std::int64_t>> values;
   for (std::int64_t i = 0; i < count; i += step) {
-    values.emplace_back(-std::abs(element(shard.record->type, shard.bytes, i)), i);
+    values.emplace_back(-std::abs(element_at(shard.record->type, shard.bytes, i)), i);
   }
   const std::size_t kept = std::min(kLandmarks, values.size());
   std::partial_sort(
@@ -162,7 +163,7 @@ std::optional<std::int64_t> search(const Shard& shard,
   const LocalReference local(parameter, reference);
   std::vector<std::pair<std::int64_t, double>> marks;
   for (const std::int64_t position : landmarks(shard)) {
-    marks.emplace_back(position, element(shard.record->type, shard.bytes, position));
+    marks.emplace_back(position, element_at(shard.record->type, shard.bytes, position));
   }
   std::optional<std::int64_t> best;
   double least = kAgrees;

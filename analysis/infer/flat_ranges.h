@@ -7,7 +7,8 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include <ttrace/merge.h>
+#include "trace/merge/merge.h"
+
 #include <ttrace/placement.h>
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 #include "analysis/infer/infer.h"
 
+#include "analysis/align/matching.h"
+#include "analysis/align/parallel.h"
 #include "analysis/infer/flat_ranges.h"
 #include "analysis/infer/samples.h"
-#include "analysis/matching.h"
-#include "analysis/parallel.h"
 
 #include <ttrace/error.h>
 

@@ -9,12 +9,12 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "analysis/align/selection.h"
 #include "analysis/infer/vote.h"
-#include "analysis/selection.h"
+#include "trace/file/trace_reader.h"
 
 #include <ttrace/placement.h>
 #include <ttrace/tensor_id.h>
-#include <ttrace/trace_reader.h>
 
 #include <cstddef>
 #include <functional>

@@ -1,5 +1,5 @@
 #include "analysis/infer/infer_report.h"
-#include "analysis/tensor_json.h"
+#include "analysis/reports/tensor_json.h"
 
 #include <ostream>
 

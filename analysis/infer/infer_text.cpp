@@ -1,5 +1,5 @@
+#include "analysis/findings/wording.h"
 #include "analysis/infer/infer_report.h"
-#include "analysis/wording.h"
 
 #include <ttrace/error.h>
 

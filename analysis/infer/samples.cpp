@@ -1,7 +1,8 @@
 #include "analysis/infer/samples.h"
 
+#include "trace/file/record.h"
+
 #include <ttrace/element_type.h>
-#include <ttrace/record.h>
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,8 @@
 // Thread-safety: immutable after construction.
 #pragma once
 
-#include <ttrace/merge.h>
+#include "trace/merge/merge.h"
+
 #include <ttrace/placement.h>
 
 #include <cstddef>

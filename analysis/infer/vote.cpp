@@ -63,14 +63,14 @@ struct Count {
   int complexity = 0;
   std::string region;
 };
-using Counts = std::map<std::string, Count>;  // by dims
+using VoteCounts = std::map<std::string, Count>;  // by dims
 
-Counts count(const std::vector<const TensorFits*>& members) {
+VoteCounts count(const std::vector<const TensorFits*>& members) {
   // Noise allows everything: it is heard only where nobody else is.
   const bool any_signal = std::any_of(members.begin(), members.end(), [](const TensorFits* fits) {
     return fits->has_signal() && !fits->fits.empty();
   });
-  Counts counts;
+  VoteCounts counts;
   for (const TensorFits* const member : members) {
     for (const PlacementFit& fit : member->fits) {
       Count& count = counts[fit.dims];
@@ -87,7 +87,7 @@ using Usage = std::map<std::string, std::size_t>;
 
 // `region`: how what belongs to the class is cut, where that is known. `usage`: of tensors of the
 // same sizes.
-Election decide(const Counts& counts,
+Election decide(const VoteCounts& counts,
                 const std::optional<std::string>& region,
                 const Usage& usage) {
   Election election;
@@ -96,21 +96,21 @@ Election decide(const Counts& counts,
   });
   election.votes = most->second.votes;
   // Cut otherwise than what belongs to the class; how unusual; how complicated.
-  const auto rank = [&](const Counts::value_type& entry) {
+  const auto rank = [&](const VoteCounts::value_type& entry) {
     const auto used = usage.find(entry.first);
     return std::tuple(region && entry.second.region != *region,
                       used == usage.end() ? 0 : -static_cast<std::int64_t>(used->second),
                       entry.second.complexity);
   };
-  const Counts::value_type* winner = nullptr;
-  for (const Counts::value_type& entry : counts) {
+  const VoteCounts::value_type* winner = nullptr;
+  for (const VoteCounts::value_type& entry : counts) {
     if (entry.second.votes == election.votes &&
         (winner == nullptr || rank(entry) < rank(*winner))) {
       winner = &entry;
     }
   }
   election.tied = static_cast<std::size_t>(
-      std::count_if(counts.begin(), counts.end(), [&](const Counts::value_type& entry) {
+      std::count_if(counts.begin(), counts.end(), [&](const VoteCounts::value_type& entry) {
         return entry.second.votes == election.votes &&
                std::get<0>(rank(entry)) == std::get<0>(rank(*winner));
       }));
@@ -127,10 +127,10 @@ PlacementClass placement_class(const TensorId& id) {
 
 Elections elect(const Voters& voters) {
   Elections elections;
-  std::map<PlacementClass, Counts> counted;
+  std::map<PlacementClass, VoteCounts> counted;
   std::map<std::string, Usage> usage;  // by sizes, of classes that are decided
   for (const auto& [tensors, members] : voters) {
-    Counts counts = count(members);
+    VoteCounts counts = count(members);
     if (counts.empty()) {
       continue;
     }

@@ -1,4 +1,4 @@
-#include "analysis/addend_check.h"
+#include "analysis/checks/addend_check.h"
 
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"

@@ -1,6 +1,6 @@
-#include "analysis/bounds.h"
+#include "analysis/bounds/bounds.h"
 
-#include "analysis/limits.h"
+#include "analysis/bounds/limits.h"
 #include "analysis/trace_builder.h"
 
 #include <gtest/gtest.h>

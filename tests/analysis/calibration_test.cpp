@@ -1,4 +1,4 @@
-#include "analysis/calibration.h"
+#include "analysis/bounds/calibration.h"
 
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"

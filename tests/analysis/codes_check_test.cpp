@@ -1,7 +1,7 @@
-#include "analysis/codes_check.h"
+#include "analysis/checks/codes_check.h"
 
 #include "analysis/diff.h"
-#include "analysis/explain.h"
+#include "analysis/reports/explain.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 

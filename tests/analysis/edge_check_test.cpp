@@ -1,4 +1,4 @@
-#include "analysis/edge_check.h"
+#include "analysis/checks/edge_check.h"
 
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"

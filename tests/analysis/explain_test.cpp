@@ -1,6 +1,6 @@
-#include "analysis/explain.h"
+#include "analysis/reports/explain.h"
 
-#include "analysis/bounds.h"
+#include "analysis/bounds/bounds.h"
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"

@@ -1,11 +1,11 @@
-#include "analysis/golden_check.h"
+#include "analysis/checks/golden_check.h"
 
 #include "analysis/diff.h"
-#include "analysis/explain.h"
+#include "analysis/reports/explain.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
+#include "trace/base/dyadic_inputs.h"
 
-#include <ttrace/dyadic_inputs.h>
 #include <ttrace/error.h>
 
 #include <gmock/gmock.h>

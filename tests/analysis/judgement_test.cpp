@@ -1,13 +1,12 @@
 // Nine situations that tolerances in use get wrong, each in another way: a mean over all elements
 // misses what is wrong in a few, an absolute tolerance is blind to small gradients, and a relative
 // one trips on zeros.
-#include "analysis/bounds.h"
+#include "analysis/bounds/bounds.h"
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
-
-#include <ttrace/slices.h>
-#include <ttrace/statistics.h>
+#include "trace/sums/slices.h"
+#include "trace/sums/statistics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 #include "analysis/diff.h"
-#include "analysis/report.h"
+#include "analysis/findings/report.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 

@@ -1,4 +1,4 @@
-#include "analysis/diagnosis/least_squares.h"
+#include "analysis/causes/common/least_squares.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // A candidate whose mean loss contradicts its own losses per token.
-#include "analysis/loss_check.h"
+#include "analysis/checks/loss_check.h"
 
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"

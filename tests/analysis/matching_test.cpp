@@ -1,4 +1,4 @@
-#include "analysis/matching.h"
+#include "analysis/align/matching.h"
 
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"

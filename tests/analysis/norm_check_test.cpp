@@ -1,5 +1,5 @@
 // A candidate whose gradient norm contradicts its own main gradients.
-#include "analysis/norm_check.h"
+#include "analysis/checks/norm_check.h"
 
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"

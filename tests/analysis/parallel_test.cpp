@@ -1,4 +1,4 @@
-#include "analysis/parallel.h"
+#include "analysis/align/parallel.h"
 
 #include <gtest/gtest.h>
 

@@ -1,15 +1,15 @@
 // Traces in the names of the other program: what is written, and that nothing is lost on the way.
-#include "analysis/rename.h"
+#include "analysis/rename/rename.h"
 
-#include "analysis/matching.h"
-#include "analysis/rearrange.h"
-#include "analysis/rename_noise.h"
+#include "analysis/align/matching.h"
+#include "analysis/rename/rearrange.h"
+#include "analysis/rename/rename_noise.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
+#include "trace/merge/merge.h"
+#include "trace/sums/slices.h"
 
 #include <ttrace/error.h>
-#include <ttrace/merge.h>
-#include <ttrace/slices.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "analysis/report.h"
+#include "analysis/findings/report.h"
 
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"

@@ -1,8 +1,8 @@
 // Several bugs in one run: which findings have a cause of their own.
-#include "analysis/roots.h"
+#include "analysis/causes/roots.h"
 
 #include "analysis/diff.h"
-#include "analysis/explain.h"
+#include "analysis/reports/explain.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 

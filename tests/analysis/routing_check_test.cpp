@@ -2,9 +2,9 @@
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
+#include "trace/merge/routing.h"
 
 #include <ttrace/error.h>
-#include <ttrace/routing.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "analysis/selection.h"
+#include "analysis/align/selection.h"
 
 #include <ttrace/error.h>
 

@@ -1,5 +1,5 @@
 // What must hold within the candidate: messages and collectives.
-#include "analysis/self_check.h"
+#include "analysis/checks/self_check.h"
 
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"

@@ -1,7 +1,7 @@
-#include "analysis/slices.h"
+#include "analysis/checks/slices.h"
 
+#include "analysis/bounds/limits.h"
 #include "analysis/diff.h"
-#include "analysis/limits.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 

@@ -1,6 +1,6 @@
-#include "analysis/tolerance.h"
+#include "analysis/bounds/tolerance.h"
 
-#include "analysis/cause.h"
+#include "analysis/checks/cause.h"
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"

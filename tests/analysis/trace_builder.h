@@ -1,14 +1,15 @@
 // Writes small real traces for the tests of the comparison.
 #pragma once
 
+#include "trace/file/noise_table.h"
+#include "trace/file/trace_reader.h"
+#include "trace/file/trace_writer.h"
+
 #include <ttrace/element_type.h>
 #include <ttrace/layout.h>
 #include <ttrace/manifest.h>
-#include <ttrace/noise_table.h>
 #include <ttrace/placement.h>
 #include <ttrace/tensor_id.h>
-#include <ttrace/trace_reader.h>
-#include <ttrace/trace_writer.h>
 
 #include <cmath>
 #include <cstddef>

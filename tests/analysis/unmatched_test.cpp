@@ -1,7 +1,7 @@
-#include "analysis/unmatched.h"
+#include "analysis/align/unmatched.h"
 
 #include "analysis/diff.h"
-#include "analysis/rename.h"
+#include "analysis/rename/rename.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 

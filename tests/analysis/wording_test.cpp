@@ -1,4 +1,4 @@
-#include "analysis/wording.h"
+#include "analysis/findings/wording.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,10 @@
-#include "analysis/parallel.h"
+#include "analysis/align/parallel.h"
 #include "bench/figures.h"
 #include "bench/measure.h"
 #include "support/temporary_directory.h"
-
-#include <ttrace/statistics.h>
-#include <ttrace/trace_reader.h>
-#include <ttrace/trace_writer.h>
+#include "trace/file/trace_reader.h"
+#include "trace/file/trace_writer.h"
+#include "trace/sums/statistics.h"
 
 #include <algorithm>
 #include <atomic>

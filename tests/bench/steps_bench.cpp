@@ -3,11 +3,11 @@
 #include "bench/measure.h"
 #include "hooks/pass_environment.h"
 #include "support/temporary_directory.h"
+#include "trace/file/trace_writer.h"
 
 #include <ttrace/error.h>
 #include <ttrace/scope.h>
 #include <ttrace/session.h>
-#include <ttrace/trace_writer.h>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -26,15 +26,16 @@
 //   --margin X            of the choices (default 0.001, what noise passes move them by)
 //   --own-route           exits where another run's choices are to be gone on with
 //   --tag TEXT            ignored: makes the process findable
-#include <ttrace/capture_counts.h>
+#include "trace/base/dyadic_inputs.h"
+#include "trace/file/capture_counts.h"
+#include "trace/file/noise_table.h"
+#include "trace/file/trace_writer.h"
+#include "trace/merge/routing.h"
+#include "trace/place/fill.h"
+
 #include <ttrace/dims.h>
-#include <ttrace/dyadic_inputs.h>
-#include <ttrace/fill.h>
 #include <ttrace/layout.h>
 #include <ttrace/manifest.h>
-#include <ttrace/noise_table.h>
-#include <ttrace/routing.h>
-#include <ttrace/trace_writer.h>
 
 #include <boost/program_options.hpp>
 

@@ -1,10 +1,10 @@
 // Mixtures of experts end to end: tokens that go where round-off sends them, and where bugs do.
 #include "end_to_end/small_run.h"
 #include "fuzz_layouts/judge.h"
+#include "trace/file/trace_reader.h"
+#include "trace/file/trace_writer.h"
 
 #include <ttrace/collective_call.h>
-#include <ttrace/trace_reader.h>
-#include <ttrace/trace_writer.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

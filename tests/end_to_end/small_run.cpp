@@ -1,7 +1,7 @@
 #include "end_to_end/small_run.h"
 
-#include <ttrace/trace_reader.h>
-#include <ttrace/trace_writer.h>
+#include "trace/file/trace_reader.h"
+#include "trace/file/trace_writer.h"
 
 #include <cstddef>
 #include <filesystem>

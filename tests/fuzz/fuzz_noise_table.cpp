@@ -1,8 +1,7 @@
 #include "patched_file.h"
 #include "property.h"
 #include "scratch.h"
-
-#include <ttrace/noise_table.h>
+#include "trace/file/noise_table.h"
 
 namespace {
 

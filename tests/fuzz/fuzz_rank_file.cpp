@@ -1,9 +1,8 @@
 #include "patched_file.h"
 #include "property.h"
 #include "scratch.h"
-
-#include <ttrace/trace_reader.h>
-#include <ttrace/trace_writer.h>
+#include "trace/file/trace_reader.h"
+#include "trace/file/trace_writer.h"
 
 #include <cstddef>
 

@@ -1,8 +1,7 @@
 // The file in which users say which names are the same: any text is taken or refused with a
 // sentence.
+#include "analysis/rename/rename_map.h"
 #include "property.h"
-
-#include <ttrace/rename_map.h>
 
 #include <algorithm>
 #include <cstdint>

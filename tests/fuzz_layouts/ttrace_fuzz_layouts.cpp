@@ -1,5 +1,5 @@
 // Clean runs of random models in random layouts: none may raise an alarm.
-#include "analysis/cli/progress.h"
+#include "analysis/cli/run/progress.h"
 #include "fuzz_layouts/generate.h"
 #include "fuzz_layouts/judge.h"
 #include "fuzz_layouts/shrink.h"

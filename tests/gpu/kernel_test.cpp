@@ -1,8 +1,7 @@
 // The kernel for device memory against ttrace::compare.
-#include "device_statistics.h"
 #include "gpu/require_gpu.h"
-
-#include <ttrace/statistics.h>
+#include "trace/sums/cuda/device_statistics.h"
+#include "trace/sums/statistics.h"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "byte_buffers.h"
+#include "hooks/base/byte_buffers.h"
 
 #include <gtest/gtest.h>
 

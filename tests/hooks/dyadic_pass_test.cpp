@@ -1,7 +1,7 @@
 // Golden passes, and passes whose modules are given small integers (TTRACE_INPUTS=dyadic).
 #include "hooks/training.h"
+#include "trace/base/dyadic_inputs.h"
 
-#include <ttrace/dyadic_inputs.h>
 #include <ttrace/error.h>
 #include <ttrace/manifest.h>
 

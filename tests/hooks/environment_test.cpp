@@ -1,4 +1,4 @@
-#include "environment.h"
+#include "hooks/base/environment.h"
 
 #include "hooks/pass_environment.h"
 

@@ -1,4 +1,4 @@
-#include "module_index.h"
+#include "hooks/base/module_index.h"
 
 #include <ttrace/error.h>
 

@@ -1,4 +1,4 @@
-#include "noise_class.h"
+#include "hooks/nudge/noise_class.h"
 
 #include <gtest/gtest.h>
 

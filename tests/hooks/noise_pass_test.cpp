@@ -1,9 +1,9 @@
 // Noise passes: what is perturbed, and what is written of it.
 #include "hooks/training.h"
+#include "trace/file/noise_table.h"
+#include "trace/sums/slices.h"
 
 #include <ttrace/error.h>
-#include <ttrace/noise_table.h>
-#include <ttrace/slices.h>
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "perturbation.h"
+#include "hooks/nudge/perturbation.h"
 
 #include <gmock/gmock.h>
 

@@ -1,9 +1,10 @@
 // Choices of experts: what is recorded, and who follows whose.
+#include "trace/merge/routing.h"
+
 #include "hooks/training.h"
+#include "trace/file/noise_table.h"
 
 #include <ttrace/error.h>
-#include <ttrace/noise_table.h>
-#include <ttrace/routing.h>
 
 #include <gmock/gmock.h>
 

@@ -1,11 +1,11 @@
 // The session's life: what it leaves alone, what it writes, and what happens when it fails.
 #include "hooks/training.h"
+#include "trace/file/capture_counts.h"
+#include "trace/file/trace_reader.h"
+#include "trace/file/trace_writer.h"
 
-#include <ttrace/capture_counts.h>
 #include <ttrace/error.h>
 #include <ttrace/manifest.h>
-#include <ttrace/trace_reader.h>
-#include <ttrace/trace_writer.h>
 
 #include <gmock/gmock.h>
 

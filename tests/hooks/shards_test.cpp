@@ -1,11 +1,11 @@
 // What programs place themselves: flat shards of a distributed optimizer, and rows of experts. And
 // what lies otherwise than the tensor it was made from: operands of FP8 products.
 #include "hooks/training.h"
+#include "trace/file/noise_table.h"
+#include "trace/file/trace_reader.h"
+#include "trace/merge/merge.h"
 
 #include <ttrace/error.h>
-#include <ttrace/merge.h>
-#include <ttrace/noise_table.h>
-#include <ttrace/trace_reader.h>
 
 #include <gmock/gmock.h>
 

@@ -3,9 +3,9 @@
 
 #include "hooks/pass_environment.h"
 #include "support/temporary_directory.h"
+#include "trace/file/trace_reader.h"
 
 #include <ttrace/session.h>
-#include <ttrace/trace_reader.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

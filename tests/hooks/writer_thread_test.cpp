@@ -1,9 +1,8 @@
-#include "writer_thread.h"
+#include "hooks/write/writer_thread.h"
 
 #include "support/temporary_directory.h"
-
-#include <ttrace/trace_reader.h>
-#include <ttrace/trace_writer.h>
+#include "trace/file/trace_reader.h"
+#include "trace/file/trace_writer.h"
 
 #include <gmock/gmock.h>
 

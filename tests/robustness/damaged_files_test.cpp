@@ -1,8 +1,7 @@
 // Truncated and corrupted files: `ttrace diff` refuses them in one sentence or, where only values
 // are hit, judges what it reads; it neither crashes nor hangs.
 #include "stored_traces.h"
-
-#include <ttrace/trace_reader.h>
+#include "trace/file/trace_reader.h"
 
 #include <cstddef>
 #include <functional>

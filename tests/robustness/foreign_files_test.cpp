@@ -1,10 +1,10 @@
 // Files that are absent, of somebody else, of a newer format, or of runs that do not belong
 // together.
 #include "stored_traces.h"
+#include "trace/file/noise_table.h"
+#include "trace/file/trace_writer.h"
 
 #include <ttrace/manifest.h>
-#include <ttrace/noise_table.h>
-#include <ttrace/trace_writer.h>
 
 #include <hdf5.h>
 

@@ -1,9 +1,8 @@
 // A rank of a real traced program that gets lost in the middle of a step: what was finished before
 // stays readable, nothing half-written bears a final name, and `ttrace check` says what happened.
 #include "stored_traces.h"
-
-#include <ttrace/trace_reader.h>
-#include <ttrace/trace_writer.h>
+#include "trace/file/trace_reader.h"
+#include "trace/file/trace_writer.h"
 
 #include <csignal>
 #include <ostream>

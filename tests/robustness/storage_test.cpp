@@ -1,8 +1,7 @@
 // Disks that are full, read-only or gone while passes write to them.
 #include "stored_traces.h"
-
-#include <ttrace/trace_reader.h>
-#include <ttrace/trace_writer.h>
+#include "trace/file/trace_reader.h"
+#include "trace/file/trace_writer.h"
 
 #include <cerrno>
 #include <cstring>

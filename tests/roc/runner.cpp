@@ -6,9 +6,9 @@
 #include "support/task_list.h"
 #include "support/today_rules.h"
 #include "support/trace_digests.h"
+#include "trace/file/trace_reader.h"
 
 #include <ttrace/error.h>
-#include <ttrace/trace_reader.h>
 
 #include <algorithm>
 #include <atomic>

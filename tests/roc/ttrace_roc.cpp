@@ -1,5 +1,5 @@
 // ttrace_roc: how small an error is found, by tiers of TTrace and by the rules of today.
-#include "analysis/cli/progress.h"
+#include "analysis/cli/run/progress.h"
 #include "roc/figures.h"
 #include "roc/page.h"
 #include "roc/plan.h"

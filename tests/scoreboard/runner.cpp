@@ -4,8 +4,7 @@
 #include "support/task_list.h"
 #include "support/today_rules.h"
 #include "support/trace_digests.h"
-
-#include <ttrace/trace_reader.h>
+#include "trace/file/trace_reader.h"
 
 #include <algorithm>
 #include <atomic>

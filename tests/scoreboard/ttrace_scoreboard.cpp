@@ -1,6 +1,6 @@
 // Which of the declared silent bugs are found, and where; beside them clean runs and the rules that
 // people use today.
-#include "analysis/cli/progress.h"
+#include "analysis/cli/run/progress.h"
 #include "scoreboard/page.h"
 #include "scoreboard/runner.h"
 #include "support/experiment_output.h"

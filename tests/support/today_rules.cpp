@@ -1,10 +1,10 @@
 #include "support/today_rules.h"
 
-#include "analysis/bounds.h"
-#include "analysis/matching.h"
+#include "analysis/align/matching.h"
+#include "analysis/bounds/bounds.h"
+#include "trace/merge/merge.h"
 
 #include <ttrace/error.h>
-#include <ttrace/merge.h>
 
 #include <algorithm>
 #include <charconv>

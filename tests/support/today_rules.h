@@ -17,9 +17,10 @@
 // Thread-safety: values and free functions without shared state.
 #pragma once
 
+#include "trace/file/trace_reader.h"
+
 #include <ttrace/element_type.h>
 #include <ttrace/tensor_id.h>
-#include <ttrace/trace_reader.h>
 
 #include <array>
 #include <cstddef>

@@ -3,8 +3,9 @@
 // Thread-safety: values and free functions without shared state.
 #pragma once
 
+#include "trace/file/trace_reader.h"
+
 #include <ttrace/tensor_id.h>
-#include <ttrace/trace_reader.h>
 
 #include <cstdint>
 #include <map>

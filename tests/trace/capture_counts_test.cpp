@@ -1,6 +1,7 @@
+#include "trace/file/capture_counts.h"
+
 #include "support/temporary_directory.h"
 
-#include <ttrace/capture_counts.h>
 #include <ttrace/error.h>
 
 #include <gmock/gmock.h>

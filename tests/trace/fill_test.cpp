@@ -1,6 +1,7 @@
+#include "trace/place/fill.h"
+
 #include <ttrace/dims.h>
 #include <ttrace/error.h>
-#include <ttrace/fill.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
 // Flat ranges: what a distributed optimizer holds of parameters that its buckets cut anywhere.
 #include "shards.h"
+#include "trace/merge/merge.h"
+#include "trace/place/fill.h"
 
 #include <ttrace/error.h>
-#include <ttrace/fill.h>
-#include <ttrace/merge.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include <ttrace/index_set.h>
+#include "trace/base/index_set.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,9 @@
+#include "trace/merge/merge.h"
+
 #include "shards.h"
 
 #include <ttrace/dims.h>
 #include <ttrace/error.h>
-#include <ttrace/merge.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

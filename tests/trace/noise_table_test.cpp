@@ -1,8 +1,9 @@
+#include "trace/file/noise_table.h"
+
 #include "support/temporary_directory.h"
 #include "trace/file_helpers.h"
 
 #include <ttrace/error.h>
-#include <ttrace/noise_table.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

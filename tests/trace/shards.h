@@ -1,7 +1,7 @@
 // Shards made by hand, and the slow, plain way to say where their elements lie.
 #pragma once
 
-#include <ttrace/merge.h>
+#include "trace/merge/merge.h"
 
 #include <cstdint>
 #include <deque>

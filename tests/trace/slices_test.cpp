@@ -1,4 +1,4 @@
-#include <ttrace/slices.h>
+#include "trace/sums/slices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

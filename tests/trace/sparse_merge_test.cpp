@@ -1,8 +1,8 @@
 // Sparse rows: tokens that a router sent to an expert, put back by their global number.
 #include "shards.h"
+#include "trace/merge/merge.h"
 
 #include <ttrace/error.h>
-#include <ttrace/merge.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

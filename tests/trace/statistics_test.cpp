@@ -1,7 +1,8 @@
-#include "statistics_dispatch.h"
+#include "trace/sums/statistics.h"
+
+#include "trace/sums/statistics_dispatch.h"
 
 #include <ttrace/error.h>
-#include <ttrace/statistics.h>
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 #include "support/temporary_directory.h"
+#include "trace/file/rounded_sum.h"
+#include "trace/file/trace_reader.h"
+#include "trace/file/trace_writer.h"
 #include "trace/file_helpers.h"
 
 #include <ttrace/error.h>
-#include <ttrace/rounded_sum.h>
-#include <ttrace/trace_reader.h>
-#include <ttrace/trace_writer.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Values that are right and lie in the wrong places, or were never written.
+#include "analysis/causes/common/order_name.h"
 #include "analysis/diagnosis/diagnosis_fixture.h"
-#include "analysis/diagnosis/order_name.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,22 @@
+// Whether two traces may be compared at all, and what differs harmlessly.
+#pragma once
+
+#include "analysis/align/selection.h"
+#include "trace/file/trace_reader.h"
+
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// Throws UsageError naming the first difference of `model` or `data`, or the sets of steps where
+// those selected differ: a step that only one side ran has nothing to be compared with, and leaving
+// it out silently would hide what the user asked for. Where one side was renamed, keys that only
+// one program has are remarks, and so are the names of their classes. Throws as well that the
+// reference followed another candidate's choices of experts. Returns remarks on precision, passes
+// and versions.
+[[nodiscard]] std::vector<std::string> check_comparable(const Trace& reference,
+                                                        const Trace& candidate,
+                                                        const Selection& selection = {});
+
+}  // namespace ttrace

@@ -1,0 +1,200 @@
+#include "analysis/align/matching.h"
+
+#include "trace/base/tensor_id_hash.h"
+#include "trace/merge/routing.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+struct Place {
+  std::int64_t step = 0;
+  std::uint64_t order = std::numeric_limits<std::uint64_t>::max();
+  bool in_reference = true;  // false sorts first: a candidate-only tensor precedes the next match
+  int rank = 0;
+  std::uint64_t own_order = 0;
+
+  bool operator<(const Place& other) const {
+    return std::tie(step, order, in_reference, rank, own_order) <
+           std::tie(other.step, other.order, other.in_reference, other.rank, other.own_order);
+  }
+};
+
+struct Entry {
+  Place place;
+  Match match;
+};
+
+// Found by their ids, which stay where the traces have them.
+class Entries {
+ public:
+  explicit Entries(std::size_t expected) {
+    entries_.reserve(expected);
+    positions_.reserve(expected);
+  }
+
+  // Null where there is none. Valid until the next entry is added.
+  [[nodiscard]] Entry* find(const TensorId& id) {
+    const auto found = positions_.find(id);
+    return found == positions_.end() ? nullptr : &entries_[found->second];
+  }
+  // The entry of `id`, new at `place` where there was none.
+  Entry& at_or_new(const TensorId& id, const Place& place) {
+    const auto [position, is_new] = positions_.try_emplace(std::cref(id), entries_.size());
+    if (is_new) {
+      entries_.push_back({place, {}});
+      entries_.back().match.id = id;
+    }
+    return entries_[position->second];
+  }
+  [[nodiscard]] std::vector<Entry>& all() { return entries_; }
+
+ private:
+  using IdReference = std::reference_wrapper<const TensorId>;
+  std::vector<Entry> entries_;
+  std::unordered_map<IdReference, std::size_t, TensorIdHash, std::equal_to<TensorId>> positions_;
+};
+
+std::size_t count_records(const Trace& trace) {
+  std::size_t count = 0;
+  for (const StepTrace& step : trace.steps()) {
+    for (const RankFile& rank : step.ranks) {
+      count += rank.records().size();
+    }
+  }
+  return count;
+}
+
+// Returns the largest order number of every step.
+std::map<std::int64_t, std::uint64_t> add_reference(const Trace& trace, Entries& entries) {
+  std::map<std::int64_t, std::uint64_t> last;
+  for (const StepTrace& step : trace.steps()) {
+    for (const RankFile& file : step.ranks) {
+      const int rank = file.layout().rank;
+      for (const Record& record : file.records()) {
+        const Place place{step.step, record.order, true, rank, record.order};
+        Entry& entry = entries.at_or_new(record.id, place);
+        entry.place = std::min(entry.place, place);
+        entry.match.reference.push_back({rank, &record, file.bytes(record)});
+        last[step.step] = std::max(last[step.step], record.order);
+      }
+    }
+  }
+  return last;
+}
+
+std::vector<const Record*> by_order(const RankFile& file) {
+  std::vector<const Record*> records;
+  records.reserve(file.records().size());
+  for (const Record& record : file.records()) {
+    records.push_back(&record);
+  }
+  std::stable_sort(records.begin(), records.end(), [](const Record* left, const Record* right) {
+    return left->order < right->order;
+  });
+  return records;
+}
+
+void add_candidate_rank(const RankFile& file, int rank, Place next, Entries& entries) {
+  next.in_reference = false;
+  next.rank = rank;
+  // Backwards, so that `next` is the place of the next record that the reference has too.
+  const std::vector<const Record*> records = by_order(file);
+  for (auto record = records.rbegin(); record != records.rend(); ++record) {
+    Entry* entry = entries.find((*record)->id);
+    if (entry != nullptr && entry->place.in_reference) {
+      next.step = entry->place.step;
+      next.order = entry->place.order;
+    } else {
+      next.own_order = (*record)->order;
+      entry = &entries.at_or_new((*record)->id, next);
+      entry->place = std::min(entry->place, next);
+    }
+    entry->match.candidate.push_back({rank, *record, file.bytes(**record)});
+  }
+}
+
+bool is_choices(const TensorId& id) {
+  return id.kind == Kind::kRouting && id.slot == kChoicesSlot;
+}
+
+// Lets tensors know where others stand that they are judged with.
+void link(std::vector<Match>& matches) {
+  const bool any = std::any_of(matches.begin(), matches.end(), [](const Match& match) {
+    return match.id.recompute || is_choices(match.id) || match.id.kind == Kind::kOperand;
+  });
+  if (!any) {
+    return;
+  }
+  std::map<TensorId, std::size_t> positions;
+  for (std::size_t i = 0; i < matches.size(); ++i) {
+    positions.emplace(matches[i].id, i);
+  }
+  const auto find = [&](const TensorId& id) {
+    const auto found = positions.find(id);
+    return found == positions.end() ? std::nullopt : std::optional(found->second);
+  };
+  for (Match& match : matches) {
+    TensorId other = match.id;
+    if (match.id.recompute) {
+      other.recompute = false;
+      match.first_forward = find(other);
+    }
+    other = match.id;
+    if (is_choices(match.id)) {
+      other.slot = kMarginsSlot;
+      match.margins = find(other);
+    } else if (match.id.kind == Kind::kOperand) {
+      other.kind = Kind::kScale;
+      match.scale = find(other);
+    } else if (match.id.kind == Kind::kScale) {
+      other.kind = Kind::kOperand;
+      match.operand = find(other);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Match> match(const Trace& reference, const Trace& candidate) {
+  Entries entries(count_records(reference));
+  const auto last = add_reference(reference, entries);
+  for (const StepTrace& step : candidate.steps()) {
+    const auto end = last.find(step.step);
+    const std::uint64_t after = end == last.end() ? 0 : end->second + 1;
+    for (const RankFile& file : step.ranks) {
+      add_candidate_rank(file, file.layout().rank, Place{step.step, after}, entries);
+    }
+  }
+
+  std::vector<Entry*> sorted;
+  sorted.reserve(entries.all().size());
+  for (Entry& entry : entries.all()) {
+    entry.match.order = entry.place.order;
+    sorted.push_back(&entry);
+  }
+  std::sort(sorted.begin(), sorted.end(), [](const Entry* left, const Entry* right) {
+    return std::tie(left->place, left->match.id) < std::tie(right->place, right->match.id);
+  });
+
+  std::vector<Match> matches;
+  matches.reserve(sorted.size());
+  for (Entry* entry : sorted) {
+    matches.push_back(std::move(entry->match));
+  }
+  link(matches);
+  return matches;
+}
+
+std::vector<Match> tensors_of(const Trace& trace) {
+  return match(trace, Trace());
+}
+
+}  // namespace ttrace

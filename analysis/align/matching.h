@@ -1,0 +1,42 @@
+// Brings together what both traces hold under one id, in the order in which the reference ran.
+//
+// The reference is one process, so the order numbers of its records are a total order: forward,
+// backward, optimizer, micro-batch by micro-batch. A tensor that only the candidate has gets the
+// place just before the next record of its rank that the reference has too; ties go to the lowest
+// rank, then to that rank's own order.
+#pragma once
+
+#include "trace/file/trace_reader.h"
+#include "trace/merge/merge.h"
+
+#include <ttrace/tensor_id.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace ttrace {
+
+struct Match {
+  TensorId id;
+  std::uint64_t order = 0;       // order number of the place described above
+  std::vector<Shard> reference;  // ascending ranks; empty where the side lacks the id
+  std::vector<Shard> candidate;
+  // For a recomputed tensor: where its first forward stands in the list, if it was recorded.
+  std::optional<std::size_t> first_forward;
+  // For choices of experts: where their margins stand in the list, if they were recorded.
+  std::optional<std::size_t> margins;
+  // Where the scale of an operand stands in the list, and the operand of a scale, if recorded.
+  std::optional<std::size_t> scale;
+  std::optional<std::size_t> operand;
+};
+
+// The spans point into the traces. RankFile sees to it that a rank holds an id once.
+[[nodiscard]] std::vector<Match> match(const Trace& reference, const Trace& candidate);
+
+// The tensors of one trace, in its execution order: `reference` holds their shards, nobody is the
+// candidate. Ranks run side by side, so a tensor stands where its earliest rank has it.
+[[nodiscard]] std::vector<Match> tensors_of(const Trace& trace);
+
+}  // namespace ttrace

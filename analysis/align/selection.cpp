@@ -1,0 +1,58 @@
+#include "analysis/align/selection.h"
+
+namespace ttrace {
+
+bool Selection::wants_step(std::int64_t step) const {
+  return !rules_.steps || (step >= rules_.steps->first && step < rules_.steps->last);
+}
+
+// Every rule is asked, whatever the others say, so that unused() tells the truth.
+bool Selection::wants(const TensorId& id, std::span<const Shard> shards) {
+  const bool by_text = !rules_.filters.empty() || !rules_.excludes.empty();
+  const std::string text = by_text ? to_string(id) : std::string();
+  bool wanted = any_found_in(rules_.filters, text) || rules_.filters.empty();
+  wanted = !any_found_in(rules_.excludes, text) && wanted;
+  const bool step = wants_step(id.step);
+  seen_step_ = seen_step_ || step;
+  wanted = wanted && step;
+  if (!rules_.kinds.empty()) {
+    const bool kind = rules_.kinds.contains(id.kind);
+    if (kind) {
+      seen_kinds_.insert(id.kind);
+    }
+    wanted = wanted && kind;
+  }
+  if (!rules_.ranks.empty()) {
+    bool held = false;
+    for (const Shard& shard : shards) {
+      if (rules_.ranks.contains(shard.rank)) {
+        seen_ranks_.insert(shard.rank);
+        held = true;
+      }
+    }
+    wanted = wanted && held;
+  }
+  return wanted;
+}
+
+std::vector<std::string> Selection::unused() const {
+  std::vector<std::string> sentences;
+  add_unused(rules_.filters, "tensor id", sentences);
+  add_unused(rules_.excludes, "tensor id", sentences);
+  if (rules_.steps && !seen_step_) {
+    sentences.push_back("--steps " + to_string(*rules_.steps) + " holds no tensor");
+  }
+  for (const Kind kind : rules_.kinds) {
+    if (!seen_kinds_.contains(kind)) {
+      sentences.push_back("--kinds: there is no tensor of kind " + std::string(name_of(kind)));
+    }
+  }
+  for (const int rank : rules_.ranks) {
+    if (!seen_ranks_.contains(rank)) {
+      sentences.push_back("--ranks: rank " + std::to_string(rank) + " recorded no tensor");
+    }
+  }
+  return sentences;
+}
+
+}  // namespace ttrace

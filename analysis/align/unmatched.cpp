@@ -1,0 +1,164 @@
+#include "analysis/align/unmatched.h"
+
+#include "analysis/findings/wording.h"
+#include "trace/base/edit_distance.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kNearest = 3;
+constexpr double kPartAdded = 0.7;     // a part that only one path has; a wrong part costs up to 1
+constexpr double kSameElements = 0.5;  // another shape of as many elements
+constexpr double kOtherShape = 1.5;
+
+std::vector<std::string> pattern_of(const std::string& path) {
+  std::vector<std::string> parts(1);
+  for (const char c : path) {
+    if (c == '.') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  for (std::string& part : parts) {
+    if (std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; })) {
+      part = "*";
+    }
+  }
+  return parts;
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) {
+    text.append(text.empty() ? "" : ".").append(part);
+  }
+  return text;
+}
+
+// 0 for equal parts, 1 where every letter differs.
+double part_distance(const std::string& left, const std::string& right) {
+  if (left == right) {
+    return 0.0;
+  }
+  if (left == "*" || right == "*") {
+    return 1.0;
+  }
+  return static_cast<double>(edit_distance(left, right)) /
+         static_cast<double>(std::max(left.size(), right.size()));
+}
+
+// Edits of whole parts, as edit_distance() counts those of letters.
+double path_distance(const std::vector<std::string>& left, const std::vector<std::string>& right) {
+  std::vector<double> row(right.size() + 1);
+  for (std::size_t j = 0; j <= right.size(); ++j) {
+    row[j] = kPartAdded * static_cast<double>(j);
+  }
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    double diagonal = row[0];
+    row[0] = kPartAdded * static_cast<double>(i + 1);
+    for (std::size_t j = 0; j < right.size(); ++j) {
+      const double replaced = diagonal + part_distance(left[i], right[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + kPartAdded, row[j + 1] + kPartAdded});
+    }
+  }
+  return row.back();
+}
+
+double shape_distance(const std::vector<std::int64_t>& left,
+                      const std::vector<std::int64_t>& right) {
+  const auto elements = [](const std::vector<std::int64_t>& shape) {
+    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  };
+  return left == right ? 0.0 : elements(left) == elements(right) ? kSameElements : kOtherShape;
+}
+
+// Tensors of the names and kinds of one side. Parameters and activations of one path are apart.
+struct Group {
+  UnmatchedName name;
+  std::vector<std::string> parts;
+};
+
+bool have_common_kind(const Group& left, const Group& right) {
+  return std::ranges::any_of(left.name.kinds,
+                             [&](Kind kind) { return right.name.kinds.contains(kind); });
+}
+
+void add_nearest(Group& group, const std::vector<Group>& others) {
+  std::vector<std::pair<double, const Group*>> by_distance;
+  for (const Group& candidate : others) {
+    if (candidate.name.side != group.name.side && have_common_kind(group, candidate)) {
+      by_distance.emplace_back(path_distance(group.parts, candidate.parts) +
+                                   shape_distance(group.name.shape, candidate.name.shape),
+                               &candidate);
+    }
+  }
+  std::ranges::stable_sort(by_distance, {}, &std::pair<double, const Group*>::first);
+  for (std::size_t i = 0; i < std::min(kNearest, by_distance.size()); ++i) {
+    const UnmatchedName& near = by_distance[i].second->name;
+    group.name.nearest.push_back({near.path, near.shape});
+  }
+}
+
+}  // namespace
+
+std::vector<UnmatchedName> find_unmatched(std::span<const Match* const> matches) {
+  std::vector<Group> groups;
+  std::map<std::tuple<Names, std::string, bool>, std::size_t> places;
+  for (const Match* match : matches) {
+    const Names side = match->candidate.empty() ? Names::kReference : Names::kCandidate;
+    const auto& shards = match->candidate.empty() ? match->reference : match->candidate;
+    std::vector<std::string> parts = pattern_of(match->id.path);
+    const std::string path = joined(parts);
+    const auto [place, is_new] =
+        places.try_emplace({side, path, is_of_parameter(match->id.kind)}, groups.size());
+    if (is_new) {
+      groups.push_back({{.side = side,
+                         .path = path,
+                         .kinds = {},
+                         .tensors = 0,
+                         .shape = shards.front().record->placement.logical_shape(),
+                         .nearest = {}},
+                        std::move(parts)});
+    }
+    UnmatchedName& name = groups[place->second].name;
+    name.kinds.insert(match->id.kind);
+    ++name.tensors;
+  }
+  for (Group& group : groups) {
+    add_nearest(group, groups);
+  }
+  std::ranges::stable_partition(
+      groups, [](const Group& group) { return group.name.side == Names::kReference; });
+  std::vector<UnmatchedName> names;
+  for (Group& group : groups) {
+    names.push_back(std::move(group.name));
+  }
+  return names;
+}
+
+std::string to_string(const UnmatchedName& name) {
+  std::string text = name.path + " " + shape_text(name.shape) + " (";
+  for (const Kind kind : name.kinds) {
+    text.append(name_of(kind)).append(", ");
+  }
+  text.resize(text.size() - 2);
+  return text + "; " + counted(static_cast<std::int64_t>(name.tensors), "tensor", "tensors") + ")";
+}
+
+std::string nearest_text(const UnmatchedName& name) {
+  std::string text;
+  for (const NearName& near : name.nearest) {
+    text += (text.empty() ? "" : ", ") + near.path + " " + shape_text(near.shape);
+  }
+  return text;
+}
+
+}  // namespace ttrace

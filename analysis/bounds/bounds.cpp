@@ -1,0 +1,256 @@
+#include "analysis/bounds/bounds.h"
+
+#include "analysis/findings/wording.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ttrace {
+namespace {
+
+struct FloatFormat {
+  int mantissa_bits = 0;      // stored ones
+  int smallest_exponent = 0;  // of normal numbers
+};
+
+FloatFormat format_of(ElementType type) {
+  switch (type) {
+    case ElementType::kF32:
+      return {23, -126};
+    case ElementType::kF16:
+      return {10, -14};
+    case ElementType::kBF16:
+      return {7, -126};
+    case ElementType::kE4M3:
+      return {3, -6};
+    case ElementType::kE5M2:
+      return {2, -14};
+    case ElementType::kE8M0:
+      return {0, -127};
+    default:
+      return {52, -1022};
+  }
+}
+
+double squared(double value) {
+  return value * value;
+}
+
+constexpr double kFlipsOfLargestElement = 2.0;  // ulps
+constexpr double kLargestNoiseMultiple = 3.0;   // m
+constexpr double kCommonShare = 0.5;            // kappa
+constexpr double kLargestPassMargin = 1.2;
+
+}  // namespace
+
+double unit_in_last_place(ElementType type, double value) {
+  const FloatFormat format = format_of(type);
+  const int exponent = value == 0.0 ? format.smallest_exponent : std::ilogb(value);
+  return std::ldexp(1.0, std::max(exponent, format.smallest_exponent) - format.mantissa_bits);
+}
+
+ElementType coarser(ElementType left, ElementType right) {
+  return format_of(left).mantissa_bits <= format_of(right).mantissa_bits ? left : right;
+}
+
+Bounds::Bounds(const NoiseModel& noise,
+               ElementType precision,
+               bool same_precision,
+               const Limits& limits)
+    : noise_(noise), limits_(limits), precision_(precision), same_precision_(same_precision) {
+  for (const TensorClass tensor_class : kTensorClasses) {
+    const LimitKey key{tensor_class, Statistic::kWhole};
+    noise_sources_.push_back(
+        source(limits_.of(key), limits_.is_calibrated(key) ? "calibrated" : "default"));
+  }
+}
+
+std::string Bounds::source(double limit, const std::string& kind) const {
+  return counted(noise_.passes(), "noise pass", "noise passes") + " x " + short_number(limit) +
+         " (" + kind + " limit)";
+}
+
+Bound Bounds::of(const Judged& judged) const {
+  if (is_exact(judged.id, judged.type)) {
+    const std::string_view what =
+        is_floating(judged.type) ? name_of(judged.id.kind) : name_of(judged.type);
+    return {0.0, std::nullopt, BoundOrigin::kExact, "exact (" + std::string(what) + ")"};
+  }
+  std::string why;
+  const TensorNoise* noise = usable_noise(judged.id, why);
+  return noise == nullptr ? from_class(judged, why) : from_noise(judged, *noise);
+}
+
+const TensorNoise* Bounds::usable_noise(const TensorId& id, std::string& why) const {
+  const TensorNoise* noise = noise_.find(id);
+  if (noise_.passes() == 0) {
+    why = "no noise stored";
+  } else if (!same_precision_) {
+    why = "precisions differ";
+  } else if (noise == nullptr || noise->passes != noise_.passes()) {
+    why = "not in all noise passes";
+  } else if (noise->nonfinite > 0 || !std::isfinite(noise->mean_squared)) {
+    why = "a noise pass made NaN or Inf";
+  } else {
+    return noise;
+  }
+  return nullptr;
+}
+
+Bound Bounds::of_flips(const TensorId& margins, std::int64_t tokens, double largest) const {
+  constexpr double kDeviations = 3.2;
+  const double limit = shipped_limit({TensorClass::kActivation, Statistic::kWhole});
+  std::string why;
+  const TensorNoise* noise = usable_noise(margins, why);
+  if (noise == nullptr) {
+    return {default_factor(TensorClass::kActivation) * default_unit(precision_) * largest,
+            std::nullopt,
+            BoundOrigin::kClassDefault,
+            "class default (" + why + ")"};
+  }
+  const double s =
+      std::sqrt(noise->mean_squared / static_cast<double>(std::max<std::int64_t>(1, tokens)));
+  return {limit * std::max(noise->max_abs, kDeviations * s),
+          std::nullopt,
+          BoundOrigin::kNoise,
+          "margins in " + source(limit, "default")};
+}
+
+// By how much the squared noise of a parameter's accumulated gradient grows where micro-batches err
+// partly alike; what the optimizer makes of it grows by the same.
+double Bounds::common_growth(const TensorId& id) const {
+  switch (id.kind) {
+    case Kind::kMainGrad:
+    case Kind::kExpAvg:
+    case Kind::kExpAvgSq:
+    case Kind::kMaster:
+    case Kind::kParamNext:
+      break;
+    default:
+      return 1.0;
+  }
+  const TensorNoise* gradient =
+      noise_.find({.step = id.step, .kind = Kind::kMainGrad, .path = id.path, .slot = id.slot});
+  if (gradient == nullptr || gradient->mean_squared == 0.0) {
+    return 1.0;
+  }
+  return 1.0 +
+         squared(kCommonShare * noise_.if_all_alike(id.step, id.path)) / gradient->mean_squared;
+}
+
+NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) const {
+  const TensorClass tensor_class = class_of(judged.id, judged.dimensions);
+  const Statistics& statistics = judged.statistics;
+  NoiseTerms terms;
+  terms.passes = noise.passes;
+  terms.limit = limits_.of({tensor_class, Statistic::kWhole});
+  terms.largest_pass = std::sqrt(noise.largest_squared);
+  terms.pass_margin = kLargestPassMargin;
+  terms.mean_squared = noise.mean_squared;
+  terms.growth = common_growth(judged.id);
+  if (is_optimizer_result(tensor_class)) {
+    const PooledNoise pool = noise_.pooled(judged.id);
+    terms.optimizer = pool.element_variance * static_cast<double>(statistics.count) +
+                      squared(kLargestNoiseMultiple * pool.max_abs);
+  }
+  if (judged.id.microbatch != kNoMicrobatch) {
+    const double of_vectors = shipped_limit({TensorClass::kVector, Statistic::kWhole}) /
+                              shipped_limit({tensor_class, Statistic::kWhole});
+    const double common =
+        squared(kCommonShare) * static_cast<double>(noise_.microbatches(judged.id.step - 1));
+    terms.inherited =
+        (std::max(0.0, squared(of_vectors) - 1.0) + common) * noise_.inherited(judged.id);
+  }
+  if (tensor_class == TensorClass::kScale) {
+    const RelativeNoise relative = noise_.of_scale(judged.id);
+    terms.of_scales = relative.squared * statistics.reference_squared +
+                      squared(relative.max * statistics.max_reference);
+  }
+  if (tensor_class == TensorClass::kScalar) {
+    // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
+    terms.of_scalars = squared(rounding_of_scalars(precision_)) * statistics.reference_squared;
+  }
+  return terms;
+}
+
+Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
+  const TensorClass tensor_class = class_of(judged.id, judged.dimensions);
+  const bool is_scale = tensor_class == TensorClass::kScale;
+  const ElementType type = is_scale ? coarser(judged.type, ElementType::kBF16) : judged.type;
+  const bool may_be_exact = !is_scale || noise_.pooled(judged.id).max_abs == 0.0;
+  NoiseTerms terms = terms_of(judged, noise);
+  if (judged.rescaled) {
+    terms.least = squared(unit_in_last_place(type, 1.0)) * judged.statistics.reference_squared;
+  }
+  if (terms.squared_without_flips() == 0.0 && may_be_exact) {
+    return {0.0,
+            0.0,
+            BoundOrigin::kNoise,
+            "reproduced exactly by " + counted(noise.passes, "noise pass", "noise passes")};
+  }
+  terms.flips =
+      squared(kFlipsOfLargestElement * unit_in_last_place(type, judged.statistics.max_reference));
+  const double scale = std::sqrt(terms.squared_without_flips() + terms.flips);
+  return {std::max(terms.limit * scale, terms.pass_margin * terms.largest_pass),
+          scale,
+          BoundOrigin::kNoise,
+          noise_sources_[static_cast<std::size_t>(tensor_class)],
+          terms};
+}
+
+std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
+  std::string why;
+  const TensorNoise* noise = usable_noise(judged.id, why);
+  const TensorClass tensor_class = class_of(judged.id, judged.dimensions);
+  const double limit = limits_.of({tensor_class, Statistic::kSlice});
+  if (noise == nullptr || noise->slices.empty() || limit == 0.0) {
+    return std::nullopt;
+  }
+  const double flips =
+      kFlipsOfLargestElement * unit_in_last_place(judged.type, judged.statistics.max_reference);
+  return SliceBound{
+      .noise = noise,
+      .growth = common_growth(judged.id),
+      .added_squared = squared(flips),
+      .relative_squared = judged.rescaled ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
+      .limit = limit,
+      .group_limit = limits_.of({tensor_class, Statistic::kGroup})};
+}
+
+std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double deviation) const {
+  constexpr double kPooledPasses = 5.0;
+  constexpr std::int64_t kFewestElements = 64;
+  std::string why;
+  const TensorNoise* noise = usable_noise(judged.id, why);
+  const double limit = limits_.of({class_of(judged.id, judged.dimensions), Statistic::kFactor});
+  const double reference = judged.statistics.reference_squared;
+  if (noise == nullptr || !noise->along_squared || noise->mean_squared == 0.0 || limit == 0.0 ||
+      judged.statistics.count < kFewestElements || reference == 0.0) {
+    return std::nullopt;
+  }
+  const double independent =
+      noise->mean_squared * reference / static_cast<double>(judged.statistics.count);
+  const double own = static_cast<double>(noise->passes);
+  const double along = (own * *noise->along_squared +
+                        kPooledPasses * noise_.alignment(judged.id).mean() * independent) /
+                       (own + kPooledPasses);
+  const ElementType kept = judged.rescaled                   ? judged.type
+                           : precision_ == ElementType::kF64 ? precision_
+                                                             : ElementType::kF32;
+  const double scale = std::sqrt(common_growth(judged.id) * along / squared(reference) +
+                                 squared(unit_in_last_place(kept, 1.0)));
+  return FactorComparison{deviation, scale, limit * scale};
+}
+
+Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
+  const DefaultTerms terms{default_factor(class_of(judged.id, judged.dimensions)),
+                           default_unit(precision_)};
+  return {terms.factor * terms.unit * judged.statistics.reference_norm(),
+          std::nullopt,
+          BoundOrigin::kClassDefault,
+          "class default (" + why + ")",
+          std::nullopt,
+          terms};
+}
+
+}  // namespace ttrace

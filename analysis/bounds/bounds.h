@@ -1,0 +1,151 @@
+// The error that round-off can explain for one tensor, and where that number came from.
+//
+// With noise passes m_1 ... m_K of the reference r stored:
+//
+//   s^2   = mean_k ||m_k - r||^2            no division by ||r||: near-zero tensors need no care
+//   scale = s, widened as below
+//   Q     = ||c - r|| / scale,  bound = limit(class) * scale
+//
+// Widened, because K passes show rare events too seldom; all terms are added in squares:
+// - Storage. A few one-ulp flips of the largest element are always possible: (2 ulp(max |r|))^2,
+//   ulp of the coarser of the two storage types.
+// - Scalars. One more rounding of the computing precision: (rounding_error * |r|)^2. A scalar may
+//   be summed in another order and type than any operator whose output the passes perturbed.
+// - Optimizer results (master, param_next, and param past the first step): v n + (m D)^2 with n
+//   elements, v the mean squared noise of an element and D the largest noise of an element, both
+//   over all tensors of that kind and step, and m = 3. Adam's first update is lr g / (|g| + eps),
+//   nearly lr sign(g): where g is within its noise of zero the element flips by 2 lr. A small
+//   tensor may see no such flip in any of K passes and one in the candidate; v n is the share of
+//   flips that a tensor of its size has on average, (m D)^2 admits m^2 = 9 flips beyond.
+// - Scales of quantised operands, and amax histories: (u ||r||)^2 + (w max|r|)^2 with u the
+// relative
+//   noise of this scale, and w its largest, over all micro-batches of the step; and storage counts
+//   in ulps of BF16, or of E8M0, where a power of two doubles. A scale follows from the largest
+//   element of a tensor alone, which moves in some passes only. Only where the passes reproduced
+//   all scales of that kind, step and slot (weights before the first update) must it be equal.
+// - Sums over micro-batches (main_grad, and the moments and parameters made from it):
+//   (kappa sum_m s_m)^2 with s_m the noise of micro-batch m's gradient and kappa = 0.5. A candidate
+//   rounds alike what is alike in all micro-batches (a bias, a mean, the gradient of a nearly
+//   uniform softmax at a fresh start), so that a part of its errors adds up; noise passes move
+//   every micro-batch on its own. Measured on megatron_mini in BF16 at tp 4: clean Q 1.5, 2.3
+//   and 3.4 for 4, 16 and 64 micro-batches without this term, below 1.4 for all of them with it.
+// - What a later step inherits: (l^2 - 1 + kappa^2 M) i^2, M the micro-batches of the step before,
+//   i^2 the squared noise of this tensor beyond that of the same one in the trace's first step, l
+//   the shipped limit of vectors over this class's. It comes from updated parameters, whose
+//   gradients err partly alike as above, and mostly from biases, which reach every row: an update
+//   of one element decides. Measured: the bias of a key, whose gradient is nothing but round-off,
+//   moved all keys of the next step by Q 2.08 in FP64.
+// - Tensors of which the candidate computed a multiple (a gradient of a mean over three ranks) by a
+//   factor that is no power of two: at least ulp(1) ||r||. The factor, and what is multiplied with
+//   it, round once more on either side; where nothing else rounds, passes reproduce r.
+// - Rare events: the bound is at least 1.2 times the error of the largest pass. What one pass alone
+//   does is sqrt(5) s, beyond a limit of 2, and a candidate may do it as well. Measured: a bias
+//   whose first Adam update changed an element's sign, in one pass and in the candidate, so that
+//   all rows of the next step's output were off, Q 2.05. Where all passes move a tensor alike the
+//   largest is about s.
+// Where all passes reproduced the reference bit for bit (scale 0 before the first two terms are
+// added), the tensor must be equal.
+//
+// Without noise for a tensor: bound = factor(class) * unit(precision) * ||r||, see limits.h. These
+// class defaults are weak: they know neither depth nor the cancellation within a tensor.
+//
+// Sources: the ratio of differences and Monte-Carlo rounding are those of stochastic arithmetic
+// (CESTAC/CADNA, Verificarlo); measured limits in limits.h.
+#pragma once
+
+#include "analysis/bounds/limits.h"
+#include "analysis/bounds/noise.h"
+#include "analysis/findings/report.h"
+#include "trace/sums/statistics.h"
+
+#include <ttrace/element_type.h>
+#include <ttrace/tensor_id.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+struct Bound {
+  double value = 0.0;           // absolute, on ||c - r||; 0: must be equal
+  std::optional<double> scale;  // noise scale that Q refers to
+  BoundOrigin origin = BoundOrigin::kExact;
+  std::string source;
+  std::optional<NoiseTerms> noise_terms = {};      // of a value above zero that came from noise
+  std::optional<DefaultTerms> default_terms = {};  // of a class default of a tensor's values
+};
+
+// What is judged: one tensor of the reference beside the candidate's.
+struct Judged {
+  const TensorId& id;
+  std::size_t dimensions = 0;
+  ElementType type = ElementType::kF32;  // coarser of the two storage types
+  const Statistics& statistics;
+  bool rescaled = false;  // the candidate computed a multiple, by no power of two, of the reference
+};
+
+// Distance from |value| to the next larger number of a floating type.
+[[nodiscard]] double unit_in_last_place(ElementType type, double value);
+
+// The floating type with fewer mantissa bits; an integer type counts as exact.
+[[nodiscard]] ElementType coarser(ElementType left, ElementType right);
+
+// What the parts of one tensor are judged with.
+struct SliceBound {
+  const TensorNoise* noise = nullptr;  // with slices
+  double growth = 1.0;                 // of squared noise, where micro-batches err partly alike
+  double added_squared = 0.0;          // a few flips of the largest element
+  double relative_squared = 0.0;       // least squared noise over sum r^2 of the part
+  double limit = 0.0;                  // of a slice
+  double row_limit = 0.0;              // of all leading dimensions together; 0: as of a slice
+  double group_limit = 0.0;            // of a head or a shard
+};
+
+class Bounds {
+ public:
+  // `precision` is the coarser one that the programs compute in. Noise passes of the reference say
+  // nothing about a candidate of another precision: then class defaults apply. Keeps a reference to
+  // `noise`.
+  Bounds(const NoiseModel& noise,
+         ElementType precision,
+         bool same_precision,
+         const Limits& limits = {});
+
+  [[nodiscard]] Bound of(const Judged& judged) const;
+  // Nothing where the noise of the tensor's slices is not stored, or slices of its class are not
+  // judged. Requires: bounds_.of(judged) came from noise.
+  [[nodiscard]] std::optional<SliceBound> of_slices(const Judged& judged) const;
+  // For a deviation a = <c - r, r> / <r, r> of the factor from 1. With A = mean_k <m_k - r, r>^2:
+  //
+  //   scale^2 = growth (K A + 5 g s^2 ||r||^2 / n) / (K + 5) / ||r||^4 + u^2
+  //
+  // s^2 ||r||^2 / n is A where elements move independently, g by how much more A is, over all
+  // tensors of the kind: K numbers alone are no distribution. u is a rounding of f32, in which
+  // programs keep factors (of the storage type where the candidate computed a multiple).
+  [[nodiscard]] std::optional<FactorComparison> of_factor(const Judged& judged,
+                                                          double deviation) const;
+  // By how much the scores of two experts may have moved against each other; see routing_check.h.
+  // `margins` is the id of a router's margins, the largest of which is `largest`.
+  [[nodiscard]] Bound of_flips(const TensorId& margins, std::int64_t tokens, double largest) const;
+
+ private:
+  // Noise of a tensor that passes say something of, or null and why not.
+  [[nodiscard]] const TensorNoise* usable_noise(const TensorId& id, std::string& why) const;
+  [[nodiscard]] Bound from_noise(const Judged& judged, const TensorNoise& noise) const;
+  // All but what flips add.
+  [[nodiscard]] NoiseTerms terms_of(const Judged& judged, const TensorNoise& noise) const;
+  [[nodiscard]] double common_growth(const TensorId& id) const;
+  [[nodiscard]] Bound from_class(const Judged& judged, const std::string& why) const;
+  // "5 noise passes x 2 (default limit)"
+  [[nodiscard]] std::string source(double limit, const std::string& kind) const;
+
+  const NoiseModel& noise_;
+  Limits limits_;
+  std::vector<std::string> noise_sources_;  // by number of TensorClass
+  ElementType precision_;
+  bool same_precision_;
+};
+
+}  // namespace ttrace

@@ -1,0 +1,118 @@
+// Limits for a program of one's own, from runs of it that are known to be right, with a stated rate
+// of false alarms.
+//
+// Tensors of one run depend strongly on each other, because an error goes on to all that follows.
+// So what is counted is runs: of every class of tensors and statistic (limits.h) a run gives one
+// number, its largest value. With x_1 ... x_n the logarithms of those of n runs, mean x and
+// variance v = sum (x_i - mean)^2 / (n - 1):
+//
+//   s^2   = ((n - 1) v + 5 * 0.2^2) / (n + 4)
+//   limit = max(exp(mean + t s sqrt(1 + 1/n)), 1.1 x the largest of the n, floor)
+//
+// - t is the quantile of Student's distribution with n + 4 degrees of freedom that the next run
+//   exceeds with probability rate / m, m the number of limits that are calibrated. The rates of all
+//   limits add up to the stated one at most (Bonferroni), however the statistics depend on each
+//   other. It is Student's and not the normal one because mean and s are estimated, too.
+// - 0.2 with the weight of 5 runs is what is known beforehand: logarithms of largest Q scatter by
+//   0.13 to 0.20 (measured in BF16 on a pre-norm GPT, several layouts and batches), with no heavy
+//   upper tail: their skewness is negative, so that the fit is on the safe side. With 20 runs the
+//   runs themselves decide; with two or three the limits are wide. Where a statistic scatters by
+//   0.4, 20 runs leave its share of the rate exceeded 2.7 times as often as stated (simulated).
+// - A run in which a statistic is 0 (no such tensor, or nothing rounded otherwise) is left out of
+//   its fit. A statistic that is 0 in all runs keeps its shipped limit.
+// - floor: 1.0 for Q and factors of T2, 1.2 for all of T1. Below, other kernels and libraries than
+//   those of the runs would decide.
+//
+// What the runs alone show, without any fit: were the rate of alarms p, n clean runs would be as
+// rare as (1 - p)^n; with 95 % confidence p is below 1 - 0.05^(1/n).
+//
+// Sources: prediction limit for one further normal observation: Hahn and Meeker, Statistical
+// Intervals (1991), 4.7; with what is known beforehand, Gelman et al., Bayesian Data Analysis, 3.3.
+// Bound without an event: Clopper and Pearson, Biometrika 26 (1934).
+//
+// Thread-safety: plain values and free functions without shared state.
+#pragma once
+
+#include "analysis/bounds/limits.h"
+
+#include <ttrace/manifest.h>
+
+#include <iosfwd>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+struct Report;
+
+// Fewer leave the stated rate to the fit.
+inline constexpr std::size_t kFewRuns = 20;
+
+// The largest value of every statistic in one run, those of 0 left out.
+using RunMaxima = std::map<LimitKey, double>;
+[[nodiscard]] RunMaxima run_maxima(const Report& report);
+
+// One run that is known to be right.
+struct CleanRun {
+  std::string name;  // for complaints
+  std::string precision;
+  int noise_passes = 0;
+  Section layout;    // of the candidate
+  std::string seed;  // of its data; empty where its program does not say
+  RunMaxima maxima;
+};
+
+// Throws UsageError that names the run where it has a finding or an undecided verdict, was not
+// judged as a whole, has no noise passes or two precisions.
+[[nodiscard]] CleanRun clean_run(const Report& report, const std::string& name);
+
+struct CalibratedLimit {
+  LimitKey key;
+  std::size_t runs = 0;  // in which the statistic is above 0
+  double largest = 0.0;  // over them
+  double limit = 0.0;
+};
+
+struct CalibrationRun {
+  Section layout;
+  std::string seed;
+};
+
+struct Calibration {
+  std::string source;     // the file it was read from, for complaints
+  std::string precision;  // of all its runs
+  int noise_passes = 0;   // the fewest of a run
+  std::vector<CalibrationRun> runs;
+  double rate = 0.0;  // of runs that alarm falsely, as asked for
+  std::vector<CalibratedLimit> table;
+
+  // Largest rate of false alarms that as many clean runs leave possible, with 95 % confidence.
+  [[nodiscard]] double rate_bound() const;
+  [[nodiscard]] Limits limits() const;
+};
+
+// The smallest limit that is ever given.
+[[nodiscard]] double floor_of(Statistic statistic);
+
+// Of one statistic; `share` of the runs may exceed it. Requires: values above 0, at least one.
+[[nodiscard]] double calibrated_limit(std::span<const double> maxima, double share, double floor);
+
+// Throws UsageError that names two runs where their precisions differ, or where nothing differs
+// from the reference in any run. Requires: at least one run, 0 < rate < 1.
+[[nodiscard]] Calibration calibrate(std::span<const CleanRun> runs, double rate);
+
+void write_calibration(std::ostream& out, const Calibration& calibration);
+// Throws FormatError that names the file and what is wrong with it.
+[[nodiscard]] Calibration read_calibration(const std::string& file);
+
+// Throws UsageError where a calibration is for another precision than the traces'.
+void require_precision(const Calibration& calibration,
+                       const Manifest& reference,
+                       const Manifest& candidate);
+
+// Says in the report what the calibration promises, and which limits it has nothing for.
+void note_calibration(const Calibration& calibration, Report& report);
+
+}  // namespace ttrace

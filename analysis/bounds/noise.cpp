@@ -1,0 +1,161 @@
+#include "analysis/bounds/noise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+bool is_scale(const TensorId& id) {
+  return id.kind == Kind::kScale || id.kind == Kind::kAmaxHistory;
+}
+
+TensorId of_all_microbatches(TensorId id) {
+  id.microbatch = kNoMicrobatch;
+  return id;
+}
+
+// Sums until complete() makes means of them.
+void add_row(const NoiseRow& row, TensorNoise& noise) {
+  noise.mean_squared += row.sum_squared;
+  noise.largest_squared = std::max(noise.largest_squared, row.sum_squared);
+  noise.max_abs = std::max(noise.max_abs, row.max_abs);
+  noise.nonfinite += row.nonfinite;
+  const bool first = noise.passes++ == 0;
+  if (!row.along_reference || (!first && !noise.along_squared)) {
+    noise.along_squared.reset();
+    return;
+  }
+  noise.along_squared = noise.along_squared.value_or(0.0) + std::pow(*row.along_reference, 2);
+  if (row.slices.size() > noise.slices.size()) {
+    noise.slices.resize(row.slices.size());
+    noise.largest_slices.resize(row.slices.size());
+  }
+  for (std::size_t i = 0; i < row.slices.size(); ++i) {
+    noise.slices[i] += row.slices[i];
+    noise.largest_slices[i] = std::max(noise.largest_slices[i], row.slices[i]);
+  }
+}
+
+void complete(TensorNoise& noise) {
+  noise.mean_squared /= noise.passes;
+  if (!noise.along_squared) {
+    noise.slices.clear();
+    noise.largest_slices.clear();
+    return;
+  }
+  *noise.along_squared /= noise.passes;
+  for (double& slice : noise.slices) {
+    slice /= noise.passes;
+  }
+}
+
+}  // namespace
+
+NoiseTotals::NoiseTotals(const std::vector<NoisePass>& passes) {
+  for (const NoisePass& pass : passes) {
+    add(pass);
+  }
+}
+
+void NoiseTotals::add(const NoisePass& pass) {
+  ++passes_;
+  tensors_.reserve(pass.rows.size());
+  by_row_.resize(pass.rows.size(), nullptr);
+  for (std::size_t i = 0; i < pass.rows.size(); ++i) {
+    const NoiseRow& row = pass.rows[i];
+    if (by_row_[i] == nullptr || by_row_[i]->first != row.id) {
+      by_row_[i] = &*tensors_.try_emplace(row.id).first;
+    }
+    add_row(row, by_row_[i]->second);
+  }
+}
+
+NoiseModel::NoiseModel(NoiseTotals totals, std::span<const Match> matches)
+    : passes_(totals.passes_), tensors_(std::move(totals.tensors_)) {
+  for (auto& [id, noise] : tensors_) {
+    complete(noise);
+    if (id.kind == Kind::kParamGrad) {
+      if_all_alike_[{id.step, id.path}] += std::sqrt(noise.mean_squared);
+      microbatches_[id.step].insert(id.microbatch);
+    }
+  }
+
+  std::map<std::tuple<std::int64_t, Kind, int>, double> elements;
+  std::map<TensorId, double> squares;
+  for (const Match& match : matches) {
+    const TensorNoise* noise = find(match.id);
+    if (noise == nullptr || match.reference.empty()) {
+      continue;
+    }
+    const std::tuple key{match.id.step, match.id.kind, match.id.slot};
+    PooledNoise& pool = pools_[key];
+    pool.element_variance += noise->mean_squared;
+    pool.max_abs = std::max(pool.max_abs, noise->max_abs);
+    const Record& record = *match.reference.front().record;
+    const auto count = static_cast<double>(element_count(record.placement.logical_shape()));
+    elements[key] += count;
+    const double independent = noise->mean_squared * record.norm * record.norm / count;
+    if (noise->along_squared && independent > 0.0) {
+      alignments_[key].sum += *noise->along_squared / independent;
+      alignments_[key].tensors += 1.0;
+    }
+    if (is_scale(match.id) && record.max_abs > 0.0) {
+      const TensorId all = of_all_microbatches(match.id);
+      RelativeNoise& relative = scales_[all];
+      relative.squared += noise->mean_squared;
+      relative.max = std::max(relative.max, noise->max_abs / record.max_abs);
+      squares[all] += record.norm * record.norm;
+    }
+  }
+  for (auto& [key, pool] : pools_) {
+    pool.element_variance /= std::max(elements[key], 1.0);
+  }
+  for (auto& [id, relative] : scales_) {
+    relative.squared /= squares[id];
+  }
+}
+
+const TensorNoise* NoiseModel::find(const TensorId& id) const {
+  const auto found = tensors_.find(id);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+PooledNoise NoiseModel::pooled(const TensorId& id) const {
+  const auto found = pools_.find({id.step, id.kind, id.slot});
+  return found == pools_.end() ? PooledNoise{} : found->second;
+}
+
+PooledAlignment NoiseModel::alignment(const TensorId& id) const {
+  const auto found = alignments_.find({id.step, id.kind, id.slot});
+  return found == alignments_.end() ? PooledAlignment{} : found->second;
+}
+
+RelativeNoise NoiseModel::of_scale(const TensorId& id) const {
+  const auto found = scales_.find(of_all_microbatches(id));
+  return found == scales_.end() ? RelativeNoise{} : found->second;
+}
+
+double NoiseModel::inherited(const TensorId& id) const {
+  const TensorNoise* const now = find(id);
+  if (now == nullptr || microbatches_.empty() || id.step <= microbatches_.begin()->first) {
+    return 0.0;
+  }
+  TensorId first = id;
+  first.step = microbatches_.begin()->first;
+  const TensorNoise* const before = find(first);
+  return std::max(0.0, now->mean_squared - (before == nullptr ? 0.0 : before->mean_squared));
+}
+
+std::size_t NoiseModel::microbatches(std::int64_t step) const {
+  const auto found = microbatches_.find(step);
+  return found == microbatches_.end() ? 0 : found->second.size();
+}
+
+double NoiseModel::if_all_alike(std::int64_t step, const std::string& parameter) const {
+  const auto found = if_all_alike_.find({step, parameter});
+  return found == if_all_alike_.end() ? 0.0 : found->second;
+}
+
+}  // namespace ttrace

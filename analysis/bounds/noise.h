@@ -1,0 +1,112 @@
+// What the stored noise passes say about every tensor of the reference.
+//
+// Thread-safety: immutable after construction.
+#pragma once
+
+#include "analysis/align/matching.h"
+#include "trace/base/tensor_id_hash.h"
+#include "trace/file/noise_table.h"
+
+#include <ttrace/tensor_id.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+
+// Of one tensor, over all passes m_k.
+struct TensorNoise {
+  double mean_squared = 0.0;     // s^2 = mean_k ||m_k - r||^2
+  double largest_squared = 0.0;  // of one pass: a rare event weighs little in the mean
+  double max_abs = 0.0;          // largest element of any m_k - r
+  int passes = 0;                // that hold the tensor
+  std::uint64_t nonfinite = 0;   // NaN and Inf that the passes produced
+  // By slice (slices.h), mean and largest over the passes; empty where not all passes tell, and of
+  // tensors that no pass moved.
+  std::vector<double> slices;
+  std::vector<double> largest_slices;
+  std::optional<double> along_squared;  // mean_k <m_k - r, r>^2, where all passes tell
+};
+
+// Of all tensors of one kind and slot in one step.
+struct PooledNoise {
+  double element_variance = 0.0;  // v: mean squared noise of an element
+  double max_abs = 0.0;           // D: largest noise of an element
+};
+
+// Of a scale or an amax history in all micro-batches of its step.
+struct RelativeNoise {
+  double squared = 0.0;  // sum of s^2 over sum of ||r||^2
+  double max = 0.0;      // largest noise of an element over max |r|
+};
+
+// Of all tensors of one kind and slot in one step: how much more of the noise lies along r than if
+// elements moved independently of one another, mean of <m - r, r>^2 n / (||m - r||^2 ||r||^2).
+struct PooledAlignment {
+  double sum = 0.0;
+  double tensors = 0.0;
+
+  [[nodiscard]] double mean() const { return tensors == 0.0 ? 1.0 : sum / tensors; }
+};
+
+// Of every tensor, summed pass by pass.
+class NoiseTotals {
+ public:
+  NoiseTotals() = default;
+  NoiseTotals(const std::vector<NoisePass>& passes);  // implicit: another form of the same
+  NoiseTotals(NoiseTotals&&) = default;               // no copies: by_row_ points into the table
+  NoiseTotals& operator=(NoiseTotals&&) = default;
+  void add(const NoisePass& pass);
+
+ private:
+  friend class NoiseModel;
+  using Tensors = std::unordered_map<TensorId, TensorNoise, TensorIdHash>;
+
+  int passes_ = 0;
+  Tensors tensors_;
+  // Passes mostly hold the same ids in the same order: where the last pass had them.
+  std::vector<Tensors::value_type*> by_row_;
+};
+
+class NoiseModel {
+ public:
+  // `matches` give the tensors' sizes, which noise tables do not hold.
+  NoiseModel(NoiseTotals totals, std::span<const Match> matches);
+
+  [[nodiscard]] int passes() const { return passes_; }
+  // Null where no pass holds the tensor.
+  [[nodiscard]] const TensorNoise* find(const TensorId& id) const;
+  // Of the tensors of this one's step, kind and slot; zeros where no pass holds any.
+  [[nodiscard]] PooledNoise pooled(const TensorId& id) const;
+  [[nodiscard]] PooledAlignment alignment(const TensorId& id) const;
+  // Zeros where no pass holds this scale or history, or one of another micro-batch.
+  [[nodiscard]] RelativeNoise of_scale(const TensorId& id) const;
+  // Sum over the micro-batches m of s_m of `parameter`'s gradient: how far its accumulated gradient
+  // would be off if all micro-batches erred alike.
+  [[nodiscard]] double if_all_alike(std::int64_t step, const std::string& parameter) const;
+  // Squared noise that this tensor of one micro-batch has beyond that of the same one in the first
+  // step of the trace: what it inherits from parameters that updates have changed since.
+  [[nodiscard]] double inherited(const TensorId& id) const;
+  // Whose gradients the passes hold.
+  [[nodiscard]] std::size_t microbatches(std::int64_t step) const;
+
+ private:
+  int passes_ = 0;
+  NoiseTotals::Tensors tensors_;
+  std::map<std::tuple<std::int64_t, Kind, int>, PooledNoise> pools_;
+  std::map<std::tuple<std::int64_t, Kind, int>, PooledAlignment> alignments_;
+  std::map<TensorId, RelativeNoise> scales_;  // by id without micro-batch
+  std::map<std::pair<std::int64_t, std::string>, double> if_all_alike_;
+  std::map<std::int64_t, std::set<std::int64_t>> microbatches_;  // by step
+};
+
+}  // namespace ttrace

@@ -1,0 +1,143 @@
+#include "analysis/bounds/tolerance.h"
+
+#include "analysis/checks/cause.h"
+#include "analysis/findings/wording.h"
+#include "trace/file/record.h"
+
+#include <ttrace/element_type.h>
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+namespace ttrace {
+namespace {
+
+constexpr std::int64_t kBlock = 1024;
+
+std::optional<double> number(std::string_view text) {
+  double value = 0.0;
+  const char* end = text.data() + text.size();
+  const auto [next, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || next != end) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+// |c - r| over what is allowed; 0 where the two are equal.
+double used_share(double r, double c, double allowed) {
+  if (r == c || (std::isnan(r) && std::isnan(c))) {
+    return 0.0;
+  }
+  // Any difference of an infinite or undefined element is beyond, even with an infinite rtol * |r|.
+  if (!std::isfinite(r) || !std::isfinite(c) || allowed == 0.0) {
+    return std::numeric_limits<double>::infinity();
+  }
+  return std::abs(c - r) / allowed;
+}
+
+const void* advance(const void* data, ElementType type, std::int64_t elements) {
+  return static_cast<const std::byte*>(data) +
+         static_cast<std::size_t>(elements) * element_size(type);
+}
+
+}  // namespace
+
+std::string to_string(const Tolerance& tolerance) {
+  return "rtol " + short_number(tolerance.rtol) + ", atol " + short_number(tolerance.atol);
+}
+
+ToleranceCheck check_tolerance(const Tolerance& tolerance, const TensorPair& pair) {
+  ToleranceCheck check{.tolerance = tolerance};
+  const std::int64_t count =
+      element_count(std::vector<std::int64_t>(pair.shape.begin(), pair.shape.end()));
+  std::array<double, kBlock> reference{};
+  std::array<double, kBlock> candidate{};
+  double norm_squared = 0.0;
+  for (std::int64_t start = 0; start < count; start += kBlock) {
+    const std::int64_t block = std::min(kBlock, count - start);
+    to_double(pair.reference_type,
+              advance(pair.reference, pair.reference_type, start),
+              block,
+              reference.data());
+    to_double(pair.candidate_type,
+              advance(pair.candidate, pair.candidate_type, start),
+              block,
+              candidate.data());
+    for (std::int64_t i = 0; i < block; ++i) {
+      const double r = reference[static_cast<std::size_t>(i)];
+      const double allowed = tolerance.atol + tolerance.rtol * std::abs(r);
+      norm_squared += std::isfinite(r) ? allowed * allowed : 0.0;
+      const double share = used_share(r, candidate[static_cast<std::size_t>(i)], allowed);
+      check.beyond += share > 1.0 ? 1 : 0;
+      if (share > check.worst) {
+        check.worst = share;
+        check.worst_index = start + i;
+      }
+    }
+  }
+  check.norm = std::sqrt(norm_squared);
+  return check;
+}
+
+void ToleranceRules::add(Rules& rules, const std::string& argument) {
+  const auto refuse = [&](const std::string& why) {
+    TTRACE_THROW(UsageError,
+                 rules.option,
+                 " is '",
+                 argument,
+                 "'",
+                 why,
+                 "; it must be a number from 0, or REGEX:NUMBER for the tensors whose id REGEX "
+                 "matches as a whole");
+  };
+  const std::size_t colon = argument.rfind(':');
+  const std::size_t begin = colon == std::string::npos ? 0 : colon + 1;
+  const std::optional<double> value = number(std::string_view(argument).substr(begin));
+  if (!value || !std::isfinite(*value) || *value < 0.0) {
+    refuse("");
+  }
+  if (colon == std::string::npos) {
+    if (rules.all) {
+      refuse(", but " + short_number(*rules.all) + " was given for all tensors before");
+    }
+    rules.all = value;
+  } else {
+    rules.patterns.emplace_back(rules.option, argument.substr(0, colon));
+    rules.values.push_back(*value);
+  }
+}
+
+std::optional<double> ToleranceRules::find(Rules& rules, const std::string& id) {
+  for (std::size_t i = 0; i < rules.patterns.size(); ++i) {
+    if (rules.patterns[i].matches(id)) {
+      return rules.values[i];
+    }
+  }
+  return rules.all;
+}
+
+std::optional<Tolerance> ToleranceRules::of(const TensorId& id) {
+  const bool by_text = !rtol_.patterns.empty() || !atol_.patterns.empty();
+  const std::string text = by_text ? ttrace::to_string(id) : std::string();
+  const std::optional<double> rtol = find(rtol_, text);
+  const std::optional<double> atol = find(atol_, text);
+  if (!rtol && !atol) {
+    return std::nullopt;
+  }
+  return Tolerance{rtol.value_or(0.0), atol.value_or(0.0)};
+}
+
+std::vector<std::string> ToleranceRules::unused() const {
+  std::vector<std::string> sentences;
+  add_unused(rtol_.patterns, "whole tensor id that no earlier rule matches", sentences);
+  add_unused(atol_.patterns, "whole tensor id that no earlier rule matches", sentences);
+  return sentences;
+}
+
+}  // namespace ttrace

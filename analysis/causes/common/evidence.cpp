@@ -1,0 +1,203 @@
+#include "analysis/causes/common/evidence.h"
+
+#include <ttrace/element_type.h>
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <set>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+bool finite(const Values& values) {
+  return std::all_of(
+      values.data.begin(), values.data.end(), [](double value) { return std::isfinite(value); });
+}
+
+Values widen(ElementType type, const std::vector<std::int64_t>& shape, const void* bytes) {
+  Values values{shape, std::vector<double>(static_cast<std::size_t>(element_count(shape)))};
+  to_double(type, bytes, std::ssize(values.data), values.data.data());
+  return values;
+}
+
+}  // namespace
+
+double Values::norm() const {
+  double squared = 0.0;
+  for (const double value : data) {
+    squared += value * value;
+  }
+  return std::sqrt(squared);
+}
+
+double distance(const Values& left, const Values& right) {
+  if (left.shape != right.shape) {
+    return std::numeric_limits<double>::infinity();
+  }
+  double squared = 0.0;
+  for (std::size_t i = 0; i < left.data.size(); ++i) {
+    squared += (left.data[i] - right.data[i]) * (left.data[i] - right.data[i]);
+  }
+  return std::sqrt(squared);
+}
+
+bool copies_differ(const Match& match) {
+  const auto& shards = match.candidate;
+  for (auto left = shards.begin(); left != shards.end(); ++left) {
+    for (auto right = left + 1; right != shards.end(); ++right) {
+      if (left->record->placement == right->record->placement &&
+          left->record->digest != right->record->digest) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+Evidence::Evidence(std::span<const Match> matches,
+                   const TensorVerdict& finding,
+                   const Trace& candidate)
+    : matches_(matches), finding_(finding), manifest_(candidate.manifest()) {
+  for (const StepTrace& step : candidate.steps()) {
+    for (const RankFile& file : step.ranks) {
+      layouts_.emplace(file.layout().rank, &file.layout());
+    }
+  }
+  for (const Match& match : matches) {
+    by_id_.emplace(match.id, &match);
+  }
+  match_ = find(finding.id);
+  TTRACE_CHECK(match_ != nullptr, InternalError, to_string(finding.id), " is in no trace");
+  sides_ = lay_side_by_side();
+}
+
+const Match* Evidence::find(const TensorId& id) const {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+std::optional<Values> Evidence::merged(std::span<const Shard> shards) {
+  if (shards.empty()) {
+    return std::nullopt;
+  }
+  const MergeResult result = merge(shards);
+  if (!result.has_tensor()) {
+    return std::nullopt;
+  }
+  Values values = widen(result.type, result.shape, result.bytes.data());
+  return finite(values) ? std::optional(std::move(values)) : std::nullopt;
+}
+
+std::optional<Values> Evidence::reference(const Match& match) const {
+  return merged(match.reference);
+}
+
+std::optional<Values> Evidence::candidate(const Match& match) const {
+  return merged(match.candidate);
+}
+
+Values Evidence::local(const Shard& shard) {
+  const Record& record = *shard.record;
+  Values values = widen(record.type, record.shape, shard.bytes.data());
+  for (double& value : values.data) {
+    value *= record.placement.scale;
+  }
+  return values;
+}
+
+bool Evidence::holds_all(const Shard& shard) {
+  Placement placement = shard.record->placement;
+  placement.scale = 1.0;
+  return placement.is_whole();
+}
+
+std::vector<double> Evidence::part(const Values& whole, const Shard& shard) {
+  Placement placement = shard.record->placement;
+  placement.scale = 1.0;
+  placement.partial_index = 0;
+  placement.partial_count = 1;
+  std::vector<double> values(static_cast<std::size_t>(element_count(shard.record->shape)));
+  extract(placement, ElementType::kF64, whole.data.data(), values.data());
+  return values;
+}
+
+std::optional<Sides> Evidence::lay_side_by_side() const {
+  auto reference = merged(match_->reference);
+  auto candidate = merged(match_->candidate);
+  if (!reference || !candidate) {
+    return std::nullopt;
+  }
+  double error = distance(*candidate, *reference);
+  if (copies_differ()) {
+    for (const Shard& shard : match_->candidate) {
+      Values copy = local(shard);
+      if (!holds_all(shard) || !finite(copy)) {
+        continue;
+      }
+      if (const double other = distance(copy, *reference); other > error) {
+        candidate = std::move(copy);
+        error = other;
+      }
+    }
+  }
+  if (!std::isfinite(error) || error <= bound()) {
+    return std::nullopt;
+  }
+  return Sides{*std::move(reference), *std::move(candidate), error};
+}
+
+double Evidence::tolerance(double error) const {
+  return std::max(std::min(2.0 * bound(), 0.5 * error), 0.05 * error);
+}
+
+double Evidence::bound() const {
+  if (finding_.tier == Tier::kT1 && finding_.residual) {
+    return finding_.residual->limit * finding_.residual->scale();
+  }
+  return finding_.comparison ? finding_.comparison->bound : 0.0;
+}
+
+std::vector<std::string> Evidence::axes() const {
+  std::vector<std::string> names;
+  for (const Axis& axis : layouts_.begin()->second->axes) {
+    if (axis.size > 1 && axis.follows.empty()) {
+      names.push_back(axis.name);
+    }
+  }
+  return names;
+}
+
+const Layout& Evidence::layout(int rank) const {
+  return *layouts_.at(rank);
+}
+
+int Evidence::axis_size(const std::string& axis) const {
+  return layouts_.begin()->second->size(axis);
+}
+
+int Evidence::microbatches() const {
+  std::set<std::int64_t> numbers;
+  for (const Match& match : matches_) {
+    if (match.id.step == finding_.id.step && match.id.microbatch != kNoMicrobatch) {
+      numbers.insert(match.id.microbatch);
+    }
+  }
+  return static_cast<int>(numbers.size());
+}
+
+std::optional<double> Evidence::model_number(const std::string& key) const {
+  const auto found = manifest_.model.find(key);
+  if (found == manifest_.model.end()) {
+    return std::nullopt;
+  }
+  char* end = nullptr;
+  const double value = std::strtod(found->second.c_str(), &end);
+  const bool whole = end != found->second.c_str() && *end == '\0';
+  return whole ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,101 @@
+// What a hypothesis may look at: the finding, the records beside it, and the candidate's layout.
+//
+// Thread-safety: immutable after construction; read from one thread (tensors are merged on
+// demand).
+#pragma once
+
+#include "analysis/align/matching.h"
+#include "analysis/findings/report.h"
+#include "trace/file/trace_reader.h"
+#include "trace/merge/merge.h"
+
+#include <ttrace/layout.h>
+#include <ttrace/manifest.h>
+#include <ttrace/tensor_id.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// A tensor in double, row-major, its scale applied.
+struct Values {
+  std::vector<std::int64_t> shape;
+  std::vector<double> data;
+
+  [[nodiscard]] double norm() const;
+};
+
+// ||left - right||; Inf where the shapes differ.
+[[nodiscard]] double distance(const Values& left, const Values& right);
+
+// The two sides of the finding, whole and finite.
+struct Sides {
+  Values reference;
+  Values candidate;
+  double error = 0.0;  // ||c - r||
+};
+
+// Whether ranks of the candidate hold copies of one part that are not equal. A finding may have
+// been found by its operators first; its symptom says nothing of its copies then.
+[[nodiscard]] bool copies_differ(const Match& match);
+
+class Evidence {
+ public:
+  // Keeps references. `finding` is one of `matches`.
+  Evidence(std::span<const Match> matches, const TensorVerdict& finding, const Trace& candidate);
+
+  [[nodiscard]] const TensorVerdict& finding() const { return finding_; }
+  // Largest error that round-off explains, by the tier that has found it; 0 where none is known.
+  [[nodiscard]] double bound() const;
+  [[nodiscard]] const Match& match() const { return *match_; }
+  [[nodiscard]] bool copies_differ() const { return ttrace::copies_differ(*match_); }
+  // Null where neither side recorded it.
+  [[nodiscard]] const Match* find(const TensorId& id) const;
+  // All of the finding's step, in the reference's order.
+  [[nodiscard]] std::span<const Match> matches() const { return matches_; }
+
+  // Logical tensors; nothing where a side lacks it, has no whole tensor, or NaN and Inf are in it.
+  [[nodiscard]] std::optional<Values> reference(const Match& match) const;
+  [[nodiscard]] std::optional<Values> candidate(const Match& match) const;
+  [[nodiscard]] static std::optional<Values> merged(std::span<const Shard> shards);
+  // One rank's local tensor, its scale applied, padding included.
+  [[nodiscard]] static Values local(const Shard& shard);
+  // Whether that is the logical tensor: nothing of it is cut off or summed.
+  [[nodiscard]] static bool holds_all(const Shard& shard);
+  // What a whole tensor has where one rank's part of it lies.
+  [[nodiscard]] static std::vector<double> part(const Values& whole, const Shard& shard);
+
+  // Null where the finding cannot be laid side by side, or is within its bound there. Of copies
+  // that disagree, the one farthest from the reference.
+  [[nodiscard]] const Sides* sides() const { return sides_ ? &*sides_ : nullptr; }
+  // What an explanation may leave of an error: twice the bound, because an explanation of values
+  // that went through an error carries noise of its own, or 5 % of the error.
+  [[nodiscard]] double tolerance(double error) const;
+
+  // Of the candidate. Axes that follow another are left out, and axes of size 1.
+  [[nodiscard]] std::vector<std::string> axes() const;
+  [[nodiscard]] const Layout& layout(int rank) const;
+  [[nodiscard]] int axis_size(const std::string& axis) const;
+  // Number of micro-batches of the finding's step, over all ranks.
+  [[nodiscard]] int microbatches() const;
+  // What the programs say of their model under `key`; nothing where that is absent or no number.
+  [[nodiscard]] std::optional<double> model_number(const std::string& key) const;
+
+ private:
+  [[nodiscard]] std::optional<Sides> lay_side_by_side() const;
+
+  std::span<const Match> matches_;
+  const TensorVerdict& finding_;
+  const Manifest& manifest_;              // of the candidate; the model is the reference's too
+  std::map<int, const Layout*> layouts_;  // of the candidate's ranks
+  std::map<TensorId, const Match*> by_id_;
+  const Match* match_ = nullptr;
+  std::optional<Sides> sides_;
+};
+
+}  // namespace ttrace

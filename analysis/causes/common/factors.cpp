@@ -1,0 +1,162 @@
+#include "analysis/causes/common/factors.h"
+
+#include "analysis/findings/wording.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+namespace ttrace {
+namespace {
+
+// Tokens that count, in one micro-batch and over all of a step.
+struct Tokens {
+  double all = 0.0;      // of the step, padding and prompts included
+  double counted = 0.0;  // of the step
+  double own = 0.0;      // that count in the finding's micro-batch, or 0
+  double batches = 0.0;
+};
+
+Tokens tokens_of(const Evidence& evidence) {
+  const TensorId& finding = evidence.finding().id;
+  Tokens tokens;
+  for (const Match& match : evidence.matches()) {
+    if (match.id.step != finding.step || match.id.kind != Kind::kData ||
+        match.id.path.find("mask") == std::string::npos) {
+      continue;
+    }
+    if (const auto mask = evidence.reference(match)) {
+      const double counted =
+          static_cast<double>(std::count(mask->data.begin(), mask->data.end(), 1.0));
+      tokens.all += static_cast<double>(mask->data.size());
+      tokens.counted += counted;
+      tokens.batches += 1.0;
+      tokens.own = match.id.microbatch == finding.microbatch ? counted : tokens.own;
+    }
+  }
+  return tokens;
+}
+
+class Factors {
+ public:
+  void add(double value, const std::string& meaning) {
+    if (std::isfinite(value) && value != 0.0 && value != 1.0) {
+      list_.push_back({value, meaning});
+    }
+  }
+  void add_with_inverse(double value, const std::string& meaning) {
+    add(value, meaning);
+    add(1.0 / value, "1/" + meaning);
+  }
+  void add_ratio(double numerator, double denominator, const std::string& meaning) {
+    if (numerator > 0.0 && denominator > 0.0) {
+      add(numerator / denominator, meaning);
+    }
+  }
+  [[nodiscard]] std::vector<Factor> take() { return std::move(list_); }
+
+ private:
+  std::vector<Factor> list_;
+};
+
+void add_tokens(const Tokens& tokens, Factors& factors) {
+  const double mean = tokens.batches > 0.0 ? tokens.counted / tokens.batches : 0.0;
+  factors.add_ratio(tokens.counted, tokens.all, "tokens that count / all tokens");
+  factors.add_ratio(tokens.all, tokens.counted, "all tokens / tokens that count");
+  factors.add_ratio(tokens.own, mean, "tokens of this micro-batch / their mean over micro-batches");
+  factors.add_ratio(mean, tokens.own, "mean of tokens over micro-batches / those of this one");
+}
+
+void add_model(const Evidence& evidence, Factors& factors) {
+  const auto hidden = evidence.model_number("hidden");
+  const auto heads = evidence.model_number("heads");
+  if (hidden && heads && *heads > 0.0) {
+    factors.add_with_inverse(std::sqrt(*hidden / *heads), "sqrt(head size)");
+  }
+  for (const char* key : {"experts", "top_k"}) {
+    if (const auto number = evidence.model_number(key); number && *number > 1.0) {
+      factors.add_with_inverse(*number, key);
+    }
+  }
+}
+
+bool is_near(double value, double meaning, double deviation) {
+  // A coefficient that is hardly known is near to everything.
+  const double known = std::min(3.0 * deviation, 0.05 * std::abs(meaning));
+  return std::abs(value - meaning) <= std::max(0.005 * std::abs(meaning), known);
+}
+
+std::string loss_scale(double value, double deviation) {
+  constexpr int kSmallest = 8;  // 2^8
+  const double exponent = std::round(std::log2(std::abs(value)));
+  const bool is = std::abs(exponent) >= kSmallest &&
+                  is_near(value, std::copysign(std::exp2(exponent), value), deviation);
+  return is ? "2^" + std::to_string(std::lround(exponent)) + ", a loss scale" : "";
+}
+
+std::string meaning_of(const Evidence& evidence, double value, double deviation) {
+  constexpr double kDraw = 1e-9;  // relative
+  double nearest = std::numeric_limits<double>::infinity();
+  std::string names;
+  for (const Factor& factor : meaningful_factors(evidence)) {
+    const double away = std::abs(value - factor.value);
+    const double slack = kDraw * std::abs(factor.value);
+    if (!is_near(value, factor.value, deviation) || away > nearest + slack) {
+      continue;
+    }
+    names = (away < nearest - slack || names.empty() ? "" : names + " or ") + factor.meaning;
+    nearest = std::min(nearest, away);
+  }
+  if (names.empty()) {
+    names = loss_scale(value, deviation);
+  }
+  if (names.empty() && is_near(value, 0.5, deviation)) {
+    names = "1/2";
+  }
+  if (names.empty() && is_near(value, 2.0, deviation)) {
+    names = "2";
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<Factor> meaningful_factors(const Evidence& evidence) {
+  Factors factors;
+  for (const std::string& axis : evidence.axes()) {
+    factors.add_with_inverse(evidence.axis_size(axis), axis);
+    factors.add_with_inverse(std::pow(evidence.axis_size(axis), 2), axis + "^2");
+  }
+  if (const int count = evidence.microbatches(); count > 1) {
+    factors.add_with_inverse(count, "number of micro-batches");
+  }
+  add_model(evidence, factors);
+  add_tokens(tokens_of(evidence), factors);
+  factors.add(-1.0, "wrong sign");
+  return factors.take();
+}
+
+std::string explain_factor(const Evidence& evidence, double value, double deviation) {
+  constexpr double kRounding = 1e-12;  // what fitting in double leaves of 0
+  if (std::abs(value) < kRounding) {
+    return "0";
+  }
+  const std::string meaning = meaning_of(evidence, value, deviation);
+  const double known = deviation < kRounding * std::abs(value) ? 0.0 : deviation;
+  return factor_text(value) + " +- " + short_number(known) +
+         (meaning.empty() ? "" : " = " + meaning);
+}
+
+std::string axis_of_size(const Evidence& evidence, double value) {
+  for (const std::string& axis : evidence.axes()) {
+    const double size = evidence.axis_size(axis);
+    if (std::abs(value - size) <= 0.01 * size) {
+      return axis;
+    }
+  }
+  return "";
+}
+
+}  // namespace ttrace

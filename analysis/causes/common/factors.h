@@ -1,0 +1,34 @@
+// Numbers that a fitted factor may stand for: sizes of axes, micro-batches, tokens, head sizes,
+// loss scales. They come from the candidate's layout, from the model that both manifests describe,
+// and from the masks of tokens that both sides recorded.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "analysis/causes/common/evidence.h"
+
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+struct Factor {
+  double value = 1.0;
+  std::string meaning;  // "1/tp", "sqrt(head size)"
+};
+
+// None of them 1.
+[[nodiscard]] std::vector<Factor> meaningful_factors(const Evidence& evidence);
+
+// "0.2500 +- 0.0003 = 1/tp", "2.000 +- 0 = dp or number of micro-batches", "6.554e+04 +- 2 = 2^16,
+// a loss scale"; "1.300 +- 0.0002" where it means nothing; "0" alone.
+//
+// A number means what lies within 3 `deviation` of it, its standard error, or within 0.5 %: errors
+// are not as independent as a standard error takes them to be. Of several meanings those that lie
+// nearest are named.
+[[nodiscard]] std::string explain_factor(const Evidence& evidence, double value, double deviation);
+
+// The axis whose size `value` is, within 1 %; empty where there is none.
+[[nodiscard]] std::string axis_of_size(const Evidence& evidence, double value);
+
+}  // namespace ttrace

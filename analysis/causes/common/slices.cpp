@@ -1,0 +1,121 @@
+#include "analysis/causes/common/slices.h"
+
+#include "analysis/findings/wording.h"
+
+#include <algorithm>
+#include <set>
+
+namespace ttrace {
+namespace {
+
+// " (cp rank 0)": the axes on which all of `ranks` have one place that no other holder has.
+std::string places_text(const Evidence& evidence, const std::vector<int>& ranks) {
+  std::string text;
+  for (const std::string& axis : evidence.axes()) {
+    std::set<int> own;
+    std::set<int> others;
+    for (const Shard& shard : evidence.match().candidate) {
+      const bool is_own = std::find(ranks.begin(), ranks.end(), shard.rank) != ranks.end();
+      (is_own ? own : others).insert(evidence.layout(shard.rank).coordinate(axis));
+    }
+    if (own.size() == 1 && !others.contains(*own.begin())) {
+      text += (text.empty() ? " (" : ", ") + axis + " rank " + std::to_string(*own.begin());
+    }
+  }
+  return text.empty() ? "" : text + ")";
+}
+
+}  // namespace
+
+View around(const std::vector<std::int64_t>& shape, std::size_t dim) {
+  View view;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    (i < dim ? view.outer : i == dim ? view.size : view.inner) *= shape[i];
+  }
+  return view;
+}
+
+std::vector<NamedSlicing> named_slicings(const std::vector<std::int64_t>& shape) {
+  std::vector<NamedSlicing> result;
+  for (std::size_t dim = shape.size(); dim-- > 0;) {
+    result.push_back({"dimension " + std::to_string(dim), around(shape, dim), dim, false});
+  }
+  if (shape.size() > 1) {
+    const View last = around(shape, shape.size() - 1);
+    result.push_back({"row", {1, last.outer, last.size}, 0, true});
+  }
+  return result;
+}
+
+Energies slice_energies(const Sides& sides, const View& view) {
+  const auto slices = static_cast<std::size_t>(view.size);
+  Energies energies{std::vector<double>(slices), std::vector<double>(slices)};
+  for (std::size_t i = 0; i < sides.reference.data.size(); ++i) {
+    const auto at = static_cast<std::size_t>(view.slice_of(i));
+    const double r = sides.reference.data[i];
+    const double d = sides.candidate.data[i] - r;
+    energies.error[at] += d * d;
+    energies.reference[at] += r * r;
+  }
+  return energies;
+}
+
+SliceRun run_of_error(std::span<const double> energies, double rest) {
+  SliceRun run{0, energies.size()};
+  double left_out = 0.0;
+  while (run.size() > 0) {
+    const double front = energies[run.first];
+    const double back = energies[run.last - 1];
+    left_out += std::min(front, back);
+    if (left_out > rest * rest) {
+      break;
+    }
+    if (front <= back) {
+      ++run.first;
+    } else {
+      --run.last;
+    }
+  }
+  return run;
+}
+
+std::string ranges_text(const std::vector<std::int64_t>& numbers) {
+  constexpr std::size_t kShown = 4;
+  std::string text;
+  std::size_t shown = 0;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) {
+      ++last;
+    }
+    if (shown++ == kShown) {
+      return text + " and " + std::to_string(numbers.size() - i) + " more";
+    }
+    text += (i == 0 ? "" : ", ") + std::to_string(numbers[i]) +
+            (last > i ? "-" + std::to_string(numbers[last]) : "");
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string holders_text(const Evidence& evidence,
+                         std::size_t dim,
+                         const std::vector<std::int64_t>& slices) {
+  std::vector<int> ranks;
+  for (const Shard& shard : evidence.match().candidate) {
+    const std::vector<Rectangle> boxes = rectangles(shard.record->placement);
+    const bool holds = std::any_of(boxes.begin(), boxes.end(), [&](const Rectangle& box) {
+      const std::int64_t begin = box.logical_start.at(dim);
+      const auto first = std::lower_bound(slices.begin(), slices.end(), begin);
+      return first != slices.end() && *first < begin + box.extent.at(dim);
+    });
+    if (holds) {
+      ranks.push_back(shard.rank);
+    }
+  }
+  return ranks.size() == evidence.match().candidate.size()
+             ? ""
+             : ", held by " + ranks_text(ranks) + places_text(evidence, ranks);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,68 @@
+// A tensor cut into slices: along one dimension, or into the rows of all leading dimensions.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "analysis/causes/common/evidence.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// A row-major tensor seen as [outer, size, inner]; slice i is [:, i, :].
+struct View {
+  std::int64_t outer = 1;
+  std::int64_t size = 1;
+  std::int64_t inner = 1;
+
+  // Of the element at row-major position `position`.
+  [[nodiscard]] std::int64_t slice_of(std::size_t position) const {
+    return static_cast<std::int64_t>(position) / inner % size;
+  }
+  [[nodiscard]] std::int64_t slice_elements() const { return outer * inner; }
+};
+
+struct NamedSlicing {
+  std::string name;  // "dimension 1", "row"
+  View view;
+  std::size_t dim = 0;
+  bool rows = false;  // slices are rows [..., h]
+};
+
+[[nodiscard]] View around(const std::vector<std::int64_t>& shape, std::size_t dim);
+// All of a tensor: its dimensions from the last to the first, then its rows if it has several
+// dimensions.
+[[nodiscard]] std::vector<NamedSlicing> named_slicings(const std::vector<std::int64_t>& shape);
+
+// Squared norms of the error and of the reference, by slice.
+struct Energies {
+  std::vector<double> error;
+  std::vector<double> reference;
+};
+[[nodiscard]] Energies slice_energies(const Sides& sides, const View& view);
+
+// Neighbours [first, last).
+struct SliceRun {
+  std::size_t first = 0;
+  std::size_t last = 0;
+  [[nodiscard]] std::size_t size() const { return last - first; }
+};
+// A short run with the error in it: the ends, the smaller one first, are left off while what they
+// hold has a norm of at most `rest`. `energies` are squared errors.
+[[nodiscard]] SliceRun run_of_error(std::span<const double> energies, double rest);
+
+// "3, 8-15, 40 and 4 more" of ascending numbers.
+[[nodiscard]] std::string ranges_text(const std::vector<std::int64_t>& numbers);
+
+// ", held by ranks 0, 2 (cp rank 0)": the candidate's ranks that hold any of the ascending `slices`
+// along `dim`, and their place on axes that tells them from the others; empty where all ranks that
+// hold the tensor do.
+[[nodiscard]] std::string holders_text(const Evidence& evidence,
+                                       std::size_t dim,
+                                       const std::vector<std::int64_t>& slices);
+
+}  // namespace ttrace

@@ -1,0 +1,260 @@
+// Activations and norms computed again from recorded inputs. The variant that makes the reference's
+// output from the reference's input says which tensor is the input and what is right; the variant
+// that makes the candidate's output from the candidate's input says what it did instead.
+#include "analysis/causes/signatures.h"
+#include "analysis/checks/normalisation.h"
+#include "analysis/findings/wording.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <numbers>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+// Rows of `width` numbers of one side; weight and bias are empty for activations.
+struct Operands {
+  Values input;
+  std::vector<double> weight;
+  std::vector<double> bias;
+
+  [[nodiscard]] std::size_t width() const { return static_cast<std::size_t>(input.shape.back()); }
+};
+
+struct Variant {
+  std::string name;
+  std::function<Values(const Operands&)> compute;
+};
+
+double gelu(double x) {
+  return 0.5 * x * (1.0 + std::erf(x / std::numbers::sqrt2));
+}
+double gelu_tanh(double x) {
+  return 0.5 * x *
+         (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+double silu(double x) {
+  return x / (1.0 + std::exp(-x));
+}
+double gelu_sigmoid(double x) {
+  return x / (1.0 + std::exp(-1.702 * x));
+}
+double relu(double x) {
+  return std::max(0.0, x);
+}
+double identity(double x) {
+  return x;
+}
+
+using Function = double (*)(double);
+
+Variant plain(const std::string& name, Function f) {
+  return {name, [f](const Operands& operands) {
+            Values output = operands.input;
+            for (double& value : output.data) {
+              value = f(value);
+            }
+            return output;
+          }};
+}
+
+enum class Gate { kFirstHalf, kSecondHalf, kEven };
+
+Variant gated(const std::string& name, Function f, Gate gate) {
+  return {name, [f, gate](const Operands& operands) {
+            Values output = operands.input;
+            const std::size_t half = operands.width() / 2;
+            output.shape.back() = static_cast<std::int64_t>(half);
+            output.data.resize(output.data.size() / operands.width() * half);
+            for (std::size_t i = 0; i < output.data.size(); ++i) {
+              const double* row = operands.input.data.data() + i / half * operands.width();
+              const std::size_t at = i % half;
+              const double left = gate == Gate::kEven ? row[2 * at] : row[at];
+              const double right = gate == Gate::kEven ? row[2 * at + 1] : row[at + half];
+              output.data[i] = gate == Gate::kSecondHalf ? left * f(right) : f(left) * right;
+            }
+            return output;
+          }};
+}
+
+std::vector<Variant> activations() {
+  std::vector<Variant> variants;
+  const std::array<std::pair<std::string, Function>, 6> functions = {
+      {{"GELU (erf)", gelu},
+       {"GELU (tanh)", gelu_tanh},
+       {"SiLU", silu},
+       {"GELU (sigmoid)", gelu_sigmoid},
+       {"ReLU", relu},
+       {"no activation", identity}}};
+  for (const auto& [name, f] : functions) {
+    variants.push_back(plain(name, f));
+    variants.push_back(gated(name + " of the first half times the second", f, Gate::kFirstHalf));
+    variants.push_back(gated(name + " of the second half times the first", f, Gate::kSecondHalf));
+    variants.push_back(gated(name + " of even numbers times odd ones", f, Gate::kEven));
+  }
+  return variants;
+}
+
+Variant norm(const Normalisation& normalisation) {
+  return {normalisation.name(), [normalisation](const Operands& operands) {
+            const std::size_t width = operands.width();
+            Values output = operands.input;
+            for (std::size_t at = 0; at < output.data.size(); at += width) {
+              const auto row = std::span(output.data).subspan(at, width);
+              normalisation.apply(row);
+              for (std::size_t i = 0; i < width; ++i) {
+                row[i] =
+                    row[i] * operands.weight[i] + (operands.bias.empty() ? 0.0 : operands.bias[i]);
+              }
+            }
+            return output;
+          }};
+}
+
+std::vector<Variant> norms() {
+  std::vector<Variant> variants;
+  for (const Normalisation& normalisation : known_normalisations()) {
+    variants.push_back(norm(normalisation));
+  }
+  return variants;
+}
+
+std::optional<Values> value_of(const Evidence& evidence, const Match* match, bool candidate) {
+  if (match == nullptr) {
+    return std::nullopt;
+  }
+  return candidate ? evidence.candidate(*match) : evidence.reference(*match);
+}
+
+const Match* parameter(const Evidence& evidence, const std::string& name) {
+  const TensorId& id = evidence.finding().id;
+  return evidence.find({.step = id.step, .kind = Kind::kParam, .path = id.path + "." + name});
+}
+
+// Rows that are looked at, of so many.
+std::size_t row_stride(std::size_t rows) {
+  constexpr std::size_t kLookedAt = 512;
+  return std::max<std::size_t>(1, rows / kLookedAt) | 1U;
+}
+
+// Every few rows of a tensor, as a matrix.
+Values sampled(const Values& values) {
+  const auto width = static_cast<std::size_t>(values.shape.back());
+  const std::size_t rows = values.data.size() / width;
+  Values result{{0, values.shape.back()}, {}};
+  for (std::size_t row = 0; row < rows; row += row_stride(rows)) {
+    const double* first = values.data.data() + row * width;
+    result.data.insert(result.data.end(), first, first + width);
+    ++result.shape[0];
+  }
+  return result;
+}
+
+std::optional<Operands> operands_of(const Evidence& evidence, const Match& input, bool candidate) {
+  auto values = value_of(evidence, &input, candidate);
+  if (!values || values->shape.empty() || values->shape.back() < 2) {
+    return std::nullopt;
+  }
+  Operands operands{sampled(*values), {}, {}};
+  if (auto weight = value_of(evidence, parameter(evidence, "weight"), candidate)) {
+    operands.weight = std::move(weight->data);
+  }
+  if (auto bias = value_of(evidence, parameter(evidence, "bias"), candidate)) {
+    operands.bias = std::move(bias->data);
+  }
+  return operands;
+}
+
+bool is_norm_of(const Operands& operands) {
+  return operands.weight.size() == operands.width() &&
+         (operands.bias.empty() || operands.bias.size() == operands.width());
+}
+
+// Forward tensors of the micro-batch recorded before the finding, latest first.
+std::vector<const Match*> inputs_of(const Evidence& evidence) {
+  constexpr std::size_t kTried = 8;
+  const TensorId& id = evidence.finding().id;
+  std::vector<const Match*> list;
+  for (const Match& match : evidence.matches()) {
+    if (&match == &evidence.match()) {
+      break;
+    }
+    if ((match.id.kind == Kind::kOutput || match.id.kind == Kind::kInput) &&
+        match.id.step == id.step && match.id.microbatch == id.microbatch &&
+        match.id.recompute == id.recompute) {
+      list.push_back(&match);
+    }
+  }
+  std::reverse(list.begin(), list.end());
+  list.resize(std::min(list.size(), kTried));
+  return list;
+}
+
+struct Made {
+  const Variant* variant = nullptr;
+  double rest = 0.0;
+};
+
+// The variant whose result is nearest to `output`.
+std::optional<Made> nearest(const std::vector<Variant>& variants,
+                            const Operands& operands,
+                            const Values& output) {
+  std::optional<Made> best;
+  for (const Variant& variant : variants) {
+    const double rest = distance(variant.compute(operands), output);
+    if (std::isfinite(rest) && (!best || rest < best->rest)) {
+      best = Made{&variant, rest};
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+std::optional<Diagnosis> find_other_variant(const Evidence& evidence) {
+  constexpr double kKnown = 0.02;  // of its norm: else it is not this that the reference computes
+  const Sides* sides = evidence.sides();
+  if (sides == nullptr || evidence.finding().id.kind != Kind::kOutput ||
+      sides->reference.shape.empty() || sides->reference.shape.back() == 0) {
+    return std::nullopt;
+  }
+  const Match* weight = parameter(evidence, "weight");
+  const std::vector<Variant> variants = weight != nullptr ? norms() : activations();
+  const Sides rows = {sampled(sides->reference), sampled(sides->candidate), 0.0};
+  const double share = std::sqrt(static_cast<double>(rows.reference.data.size()) /
+                                 static_cast<double>(sides->reference.data.size()));
+  const double bound = evidence.bound();
+  for (const Match* input : inputs_of(evidence)) {
+    const auto reference = operands_of(evidence, *input, false);
+    const auto candidate = operands_of(evidence, *input, true);
+    if (!reference || !candidate || reference->input.shape != candidate->input.shape ||
+        reference->input.shape[0] != rows.reference.shape[0] ||
+        (weight != nullptr && !(is_norm_of(*reference) && is_norm_of(*candidate)))) {
+      continue;
+    }
+    const auto right = nearest(variants, *reference, rows.reference);
+    if (!right || right->rest > kKnown * rows.reference.norm()) {
+      continue;
+    }
+    const auto made = nearest(variants, *candidate, rows.candidate);
+    const double before = distance(right->variant->compute(*candidate), rows.candidate);
+    const double tolerance = std::max(std::min(2.0 * share * bound, 0.5 * before), 0.05 * before);
+    if (made && made->variant != right->variant && made->rest <= tolerance &&
+        before > 2.0 * right->rest) {
+      return Diagnosis{Signature::kOtherVariant,
+                       "the candidate computes " + made->variant->name + ", the reference " +
+                           right->variant->name + "; computed again from the candidate's own " +
+                           to_string(input->id) + " that leaves " + short_number(made->rest) +
+                           ", the reference's variant " + short_number(before)};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace ttrace

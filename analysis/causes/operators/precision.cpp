@@ -1,0 +1,99 @@
+#include "analysis/causes/signatures.h"
+#include "analysis/findings/wording.h"
+
+#include <ttrace/element_type.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+namespace ttrace {
+namespace {
+
+// Formats with fewer bits than `type`, finest first.
+std::vector<ElementType> below(ElementType type) {
+  constexpr std::array kFormats = {ElementType::kF32,
+                                   ElementType::kF16,
+                                   ElementType::kBF16,
+                                   ElementType::kE4M3,
+                                   ElementType::kE5M2};
+  std::vector<ElementType> formats;
+  for (const ElementType format : kFormats) {
+    if (rounding_error(format) > rounding_error(type)) {
+      formats.push_back(format);
+    }
+  }
+  return formats;
+}
+
+// Share of the elements that are neither zero nor a number of `format`.
+double share_beyond(const std::vector<double>& values, ElementType format) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  std::vector<std::byte> narrow(values.size() * element_size(format));
+  std::vector<double> rounded(values.size());
+  from_double(format, values.data(), count, narrow.data());
+  to_double(format, narrow.data(), count, rounded.data());
+  double beyond = 0.0;
+  double all = 0.0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    all += values[i] != 0.0 ? 1.0 : 0.0;
+    beyond += values[i] != rounded[i] ? 1.0 : 0.0;
+  }
+  constexpr double kFewest = 16.0;  // of so many elements none is a number of a format by chance
+  return all < kFewest ? 0.5 : beyond / all;
+}
+
+// The coarsest format of which all of `values` are numbers, where not nearly all of `others` are.
+std::optional<ElementType> held_in(const std::vector<double>& values,
+                                   const std::vector<double>& others,
+                                   ElementType stored) {
+  constexpr double kMost = 0.5;
+  std::optional<ElementType> found;
+  for (const ElementType format : below(stored)) {
+    if (share_beyond(values, format) == 0.0 && share_beyond(others, format) > kMost) {
+      found = format;
+    }
+  }
+  return found;
+}
+
+// A few roundings: sums of partial sums are rounded each time.
+bool explained(const Sides& sides, ElementType format) {
+  constexpr double kRoundings = 4.0;
+  return sides.error <= kRoundings * rounding_error(format) * sides.reference.norm();
+}
+
+}  // namespace
+
+std::optional<Diagnosis> find_precision(const Evidence& evidence) {
+  const Sides* sides = evidence.sides();
+  if (sides == nullptr) {
+    return std::nullopt;
+  }
+  const ElementType type = evidence.match().candidate.front().record->type;
+  if (!is_floating(type) || !is_floating(evidence.match().reference.front().record->type)) {
+    return std::nullopt;
+  }
+  const std::string error = "the error, " + short_number(sides->error / sides->reference.norm()) +
+                            " of the reference's norm, is that of ";
+  const auto coarse = held_in(sides->candidate.data, sides->reference.data, type);
+  if (coarse && explained(*sides, *coarse)) {
+    const std::string name(name_of(*coarse));
+    return Diagnosis{Signature::kExtraRounding,
+                     "all of the candidate's " + std::string(name_of(type)) + " numbers are " +
+                         name + " numbers, the reference's are not; " + error + "roundings to " +
+                         name};
+  }
+  const auto fine = held_in(sides->reference.data, sides->candidate.data, type);
+  if (fine && explained(*sides, *fine)) {
+    const std::string name(name_of(*fine));
+    return Diagnosis{Signature::kHigherPrecision,
+                     "all of the reference's numbers are " + name +
+                         " numbers, the candidate's are not; " + error + "roundings to " + name +
+                         " that the candidate left out: autocast or FP8 was not active here"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace ttrace

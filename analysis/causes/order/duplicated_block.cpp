@@ -1,0 +1,54 @@
+#include "analysis/causes/signatures.h"
+#include "analysis/findings/wording.h"
+
+#include <algorithm>
+#include <string>
+
+namespace ttrace {
+namespace {
+
+bool is_constant(const Shard& shard) {
+  const std::vector<double> values = Evidence::local(shard).data;
+  return std::ranges::adjacent_find(values, std::ranges::not_equal_to{}) == values.end();
+}
+
+bool same_bytes(const Shard& left, const Shard& right) {
+  return left.record->digest == right.record->digest && left.record->type == right.record->type &&
+         left.record->shape == right.record->shape;
+}
+
+// Parts of one tensor that are equal where the reference's are not.
+bool is_duplicate(const Shard& left, const Shard& right, const Values& reference) {
+  const Placement& one = left.record->placement;
+  const Placement& two = right.record->placement;
+  return one.partial_count == 1 && two.partial_count == 1 && one != two &&
+         same_bytes(left, right) && !is_constant(left) &&
+         Evidence::part(reference, left) != Evidence::part(reference, right);
+}
+
+}  // namespace
+
+std::optional<Diagnosis> find_duplicated_block(const Evidence& evidence) {
+  const Sides* sides = evidence.sides();
+  if (sides == nullptr) {
+    return std::nullopt;
+  }
+  const std::vector<Shard>& shards = evidence.match().candidate;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    std::vector<int> ranks = {shards[i].rank};
+    for (std::size_t j = i + 1; j < shards.size(); ++j) {
+      if (is_duplicate(shards[i], shards[j], sides->reference)) {
+        ranks.push_back(shards[j].rank);
+      }
+    }
+    if (ranks.size() > 1) {
+      return Diagnosis{Signature::kDuplicatedBlock,
+                       ranks_text(ranks) +
+                           " hold different parts of it, equal in every bit; in the reference "
+                           "these parts differ: one rank's data, seed or shard on all of them"};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace ttrace

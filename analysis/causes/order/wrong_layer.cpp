@@ -1,0 +1,126 @@
+#include "analysis/causes/common/modules.h"
+#include "analysis/causes/signatures.h"
+#include "analysis/findings/wording.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+// The rank whose part there is, number by number, that of `reference`.
+std::optional<int> holder(const Match& match, const Values& reference) {
+  for (const Shard& shard : match.candidate) {
+    const Placement& placement = shard.record->placement;
+    if (placement.dims.size() == reference.shape.size() &&
+        Evidence::local(shard).data == Evidence::part(reference, shard)) {
+      return shard.rank;
+    }
+  }
+  return std::nullopt;
+}
+
+// A parameter that the candidate lacks, with all of its layer: another layer of the candidate may
+// hold these values under its own number. All layers' norms begin alike, so that any parameter of
+// the layer may tell.
+std::optional<Diagnosis> find_under_other_number(const Evidence& evidence) {
+  const TensorId& id = evidence.finding().id;
+  const auto path = layer_path(id.path);
+  if (!path || id.kind != Kind::kParam) {
+    return std::nullopt;
+  }
+  const std::string prefix = path->before + std::to_string(path->layer) + ".";
+  for (const Match& missing : evidence.matches()) {
+    if (missing.id.kind != Kind::kParam || missing.id.step != id.step ||
+        !missing.id.path.starts_with(prefix) || !missing.candidate.empty()) {
+      continue;
+    }
+    const auto value = evidence.reference(missing);
+    for (const Match& other : evidence.matches()) {
+      if (!value || other.id.kind != Kind::kParam || other.id.step != id.step ||
+          !is_same_in_other_layer(other.id.path, missing.id.path)) {
+        continue;
+      }
+      const auto own = evidence.reference(other);
+      const auto rank = holder(other, *value);
+      if (rank && own && own->data != value->data) {
+        return Diagnosis{Signature::kWrongLayer,
+                         "no rank has layer " + std::to_string(path->layer) +
+                             "; what it is in the "
+                             "reference, rank " +
+                             std::to_string(*rank) + " holds as " + to_string(other.id) +
+                             ": layers are numbered from another offset on some stages"};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+// Layers' numbers that ranks at several places of an axis claim, where other layers have one place
+// only: two stages number their layers alike.
+std::optional<Diagnosis> find_claimed_twice(const Evidence& evidence) {
+  const TensorId& id = evidence.finding().id;
+  const auto lacking = layer_path(id.path);
+  for (const std::string& axis : evidence.axes()) {
+    std::map<std::int64_t, std::set<int>> places;  // by layer
+    for (const Match& match : evidence.matches()) {
+      const auto path = layer_path(match.id.path);
+      if (!lacking || match.id.kind != Kind::kParam || match.id.step != id.step || !path ||
+          path->before != lacking->before) {
+        continue;
+      }
+      for (const Shard& shard : match.candidate) {
+        places[path->layer].insert(evidence.layout(shard.rank).coordinate(axis));
+      }
+    }
+    const auto is_twice = [](const auto& layer) { return layer.second.size() > 1; };
+    const auto twice = std::find_if(places.begin(), places.end(), is_twice);
+    if (twice != places.end() && !std::all_of(places.begin(), places.end(), is_twice)) {
+      return Diagnosis{Signature::kWrongLayer,
+                       "no rank has layer " + std::to_string(lacking->layer) + ", and layer " +
+                           std::to_string(twice->first) + " is claimed by ranks at " +
+                           std::to_string(twice->second.size()) + " places of " + axis +
+                           ": layers are numbered from another offset on some stages"};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Diagnosis> find_wrong_layer(const Evidence& evidence) {
+  if (evidence.finding().status == Status::kMissingInCandidate) {
+    auto found = find_under_other_number(evidence);
+    return found ? std::move(found) : find_claimed_twice(evidence);
+  }
+  const Sides* sides = evidence.sides();
+  const auto path = layer_path(evidence.finding().id.path);
+  if (sides == nullptr || !path) {
+    return std::nullopt;
+  }
+  TensorId other = evidence.finding().id;
+  std::int64_t missing = 0;
+  for (std::int64_t layer = 0; missing < 2; ++layer) {
+    other.path = path->before + std::to_string(layer) + path->after;
+    const Match* match = evidence.find(other);
+    missing += match == nullptr ? 1 : 0;
+    const auto value =
+        match == nullptr || layer == path->layer ? std::nullopt : evidence.reference(*match);
+    const double rest = value ? distance(sides->candidate, *value) : 0.0;
+    if (value && rest <= evidence.tolerance(sides->error)) {
+      return Diagnosis{Signature::kWrongLayer,
+                       "layer " + std::to_string(path->layer) + " holds what layer " +
+                           std::to_string(layer) + " has in the reference (difference " +
+                           short_number(rest) + ", from its own " + short_number(sides->error) +
+                           "): layers are given to stages in another order"};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace ttrace

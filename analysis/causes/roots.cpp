@@ -1,0 +1,168 @@
+#include "analysis/causes/roots.h"
+
+#include "analysis/causes/common/evidence.h"
+#include "analysis/causes/where_to_look.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kMostFurther = 7;
+
+bool has(const std::vector<Match>& matches, const TensorId& id) {
+  const auto found = std::find_if(
+      matches.begin(), matches.end(), [&](const Match& each) { return each.id == id; });
+  return found != matches.end() && !found->reference.empty();
+}
+
+class Diagnoser {
+ public:
+  Diagnoser(std::span<const Match> matches, const ForcedTraces* forced, const Trace& candidate)
+      : matches_(matches), forced_(forced), candidate_(candidate) {}
+
+  [[nodiscard]] std::optional<Diagnosis> operator()(const TensorVerdict& finding) {
+    if (finding.told || finding.symptom == Symptom::kSource) {
+      return finding.told;  // a source: its id is a place where a module reads, not always a record
+    }
+    if (finding.tier == Tier::kGolden) {
+      return std::nullopt;  // another precision, which its sentence says
+    }
+    const bool own = finding.tier == Tier::kT1 && forced_ != nullptr;
+    return diagnose(
+        Evidence(own ? std::span(of_operators(finding.id)) : matches_, finding, candidate_));
+  }
+
+ private:
+  // What an operator should have made of the candidate's own inputs is the better reference of what
+  // it made: nothing is inherited.
+  const std::vector<Match>& of_operators(const TensorId& id) {
+    if (!wide_) {
+      wide_ = match(forced_->wide, candidate_);
+    }
+    if (has(*wide_, id)) {
+      return *wide_;
+    }
+    if (!native_) {
+      native_ = match(forced_->native, candidate_);
+    }
+    return *native_;
+  }
+
+  std::span<const Match> matches_;
+  const ForcedTraces* forced_;
+  const Trace& candidate_;
+  std::optional<std::vector<Match>> wide_;
+  std::optional<std::vector<Match>> native_;
+};
+
+// Of all steps and micro-batches.
+using Place = std::pair<Kind, std::string>;
+
+Place place_of(const TensorVerdict& tensor) {
+  return {tensor.id.kind, tensor.id.path};
+}
+
+// What the optimizer does it does to all parameters: two of a kind stand for the others.
+bool is_of_optimizer(Kind kind) {
+  return kind == Kind::kMainGrad || kind == Kind::kMaster || kind == Kind::kExpAvg ||
+         kind == Kind::kExpAvgSq || kind == Kind::kParamNext || kind == Kind::kParam;
+}
+
+// A wrong scale stands for the operand that it quantises, and a wrong scale or operand for what its
+// module computes with it and for gradients of its weight.
+class WrongOperands {
+ public:
+  explicit WrongOperands(const std::vector<TensorVerdict>& tensors) {
+    for (const TensorVerdict& tensor : tensors) {
+      if (tensor.is_finding() && tensor.id.kind == Kind::kScale) {
+        scales_.insert(tensor.id.path);
+      } else if (tensor.is_finding() && tensor.id.kind == Kind::kOperand) {
+        operands_.insert(tensor.id.path);
+      }
+    }
+  }
+  [[nodiscard]] bool stand_for(const TensorId& id) const {
+    const std::string owner = id.path.substr(0, id.path.rfind('.'));
+    const bool of_scale = scales_.contains(id.path) || scales_.contains(owner);
+    const bool of_operand = operands_.contains(id.path) || operands_.contains(owner);
+    return id.kind != Kind::kScale && (of_scale || (id.kind != Kind::kOperand && of_operand));
+  }
+
+ private:
+  std::set<std::string> scales_;  // of modules
+  std::set<std::string> operands_;
+};
+
+// Indices of the first finding of every further tensor whose own operators are wrong; those that
+// others stand for are counted.
+std::vector<std::size_t> further_roots(const Report& report,
+                                       std::span<const Match> matches,
+                                       std::size_t first,
+                                       std::size_t& left_out) {
+  constexpr int kOfAKind = 2;
+  std::set<TensorId> differing;
+  for (const Match& match : matches) {
+    if (copies_differ(match)) {
+      differing.insert(match.id);
+    }
+  }
+  const WrongOperands wrong(report.tensors);
+  std::vector<std::size_t> roots;
+  std::map<Kind, int> of_kind = {{report.tensors[first].id.kind, 1}};
+  std::set<Place> seen = {place_of(report.tensors[first])};
+  for (std::size_t i = first; i < report.tensors.size(); ++i) {
+    const TensorVerdict& tensor = report.tensors[i];
+    if (!tensor.is_finding()) {
+      continue;
+    }
+    if (differing.contains(tensor.id)) {
+      break;
+    }
+    if (i == first || wrong.stand_for(tensor.id) || tensor.tier != Tier::kT1 ||
+        !seen.insert(place_of(tensor)).second) {
+      continue;
+    }
+    const bool shown = roots.size() < kMostFurther &&
+                       (!is_of_optimizer(tensor.id.kind) || ++of_kind[tensor.id.kind] <= kOfAKind);
+    if (shown) {
+      roots.push_back(i);
+    } else {
+      ++left_out;
+    }
+  }
+  return roots;
+}
+
+}  // namespace
+
+void find_roots(std::span<const Match> matches,
+                const ForcedTraces* forced,
+                const Trace& candidate,
+                Report& report) {
+  const auto found = std::find_if(report.tensors.begin(),
+                                  report.tensors.end(),
+                                  [](const TensorVerdict& tensor) { return tensor.is_finding(); });
+  if (found == report.tensors.end()) {
+    return;
+  }
+  const auto first = static_cast<std::size_t>(found - report.tensors.begin());
+  report.first_divergence = first;
+  report.where_to_look = where_to_look(report.tensors, first, candidate);
+  if (report.partial()) {
+    return;  // what lacks would be taken for what went wrong
+  }
+  Diagnoser diagnosis_of(matches, forced, candidate);
+  report.diagnosis = diagnosis_of(*found);
+  for (const std::size_t root : further_roots(report, matches, first, report.roots_left_out)) {
+    report.further_roots.push_back({root, diagnosis_of(report.tensors[root])});
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,234 @@
+#include "analysis/causes/common/modules.h"
+#include "analysis/causes/signatures.h"
+#include "analysis/findings/wording.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+// Bit-equal copies, in the order of their first ranks. Axes do not tell which ranks hold what:
+// those of experts are another view of the same ranks, so that copies may differ along two axes at
+// once.
+using Copies = std::vector<const Shard*>;
+
+std::vector<Copies> distinct_copies(const Match& match) {
+  std::vector<Copies> groups;
+  for (const Shard& shard : match.candidate) {
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const Copies& group) {
+      return group.front()->record->digest == shard.record->digest;
+    });
+    if (same == groups.end()) {
+      groups.push_back({&shard});
+    } else {
+      same->push_back(&shard);
+    }
+  }
+  return groups;
+}
+
+// Axes on which every group has a place of its own.
+std::string axes_apart(const Evidence& evidence, const std::vector<Copies>& groups) {
+  std::vector<std::string> names;
+  for (const std::string& axis : evidence.axes()) {
+    std::set<int> places;
+    bool apart = true;
+    for (const Copies& group : groups) {
+      std::set<int> own;
+      for (const Shard* shard : group) {
+        own.insert(evidence.layout(shard->rank).coordinate(axis));
+      }
+      apart = apart && own.size() == 1 && places.insert(*own.begin()).second;
+    }
+    if (apart) {
+      names.push_back(axis);
+    }
+  }
+  return names.empty() ? "ranks" : and_text(names);
+}
+
+// What every copy carries whole, beside its addend.
+struct Common {
+  std::string name;  // "the bias"; empty for nothing
+  Values values;     // repeated over the rows
+};
+
+// g W of a module that reads the tensor with the same weight on every rank: its gradient is in
+// every copy already.
+std::optional<Values> gradient_through(const Evidence& evidence, const Match& output) {
+  const Match* weight = evidence.find(weight_id(output.id.step, output.id.path));
+  const auto gradient = candidate_of(evidence, Kind::kGradOutput, output.id.path);
+  if (weight == nullptr || !gradient || gradient->shape.empty() ||
+      !std::all_of(weight->candidate.begin(), weight->candidate.end(), [](const Shard& shard) {
+        return shard.record->placement.is_whole();
+      })) {
+    return std::nullopt;
+  }
+  const auto w = evidence.candidate(*weight);
+  const auto out = static_cast<std::size_t>(gradient->shape.back());
+  if (!w || w->shape.size() != 2 || w->shape[0] != gradient->shape.back() || out == 0) {
+    return std::nullopt;
+  }
+  const auto in = static_cast<std::size_t>(w->shape[1]);
+  const std::size_t rows = gradient->data.size() / out;
+  Values result{gradient->shape, std::vector<double>(rows * in)};
+  result.shape.back() = w->shape[1];
+  for (std::size_t i = 0; i < rows * out; ++i) {
+    for (std::size_t j = 0; j < in; ++j) {
+      result.data[i / out * in + j] += gradient->data[i] * w->data[i % out * in + j];
+    }
+  }
+  return result;
+}
+
+// The bias of a module's output; the gradients through small modules that read an output.
+std::vector<Common> commons_of(const Evidence& evidence, const Values& expected) {
+  constexpr std::size_t kTried = 8;
+  constexpr std::int64_t kSmall = 1024;  // outputs of a module that all ranks compute whole
+  const TensorId& id = evidence.finding().id;
+  std::vector<Common> list = {{}};
+  if (id.kind == Kind::kOutput) {
+    const Match* match =
+        evidence.find({.step = id.step, .kind = Kind::kParam, .path = id.path + ".bias"});
+    auto bias = match == nullptr ? std::nullopt : evidence.reference(*match);
+    if (bias && !expected.shape.empty() && std::ssize(bias->data) == expected.shape.back()) {
+      list = {{"the bias", *std::move(bias)}};
+    }
+    return list;
+  }
+  TensorId output = id;
+  output.kind = Kind::kOutput;
+  bool after = false;
+  std::size_t tried = 0;
+  for (const Match& match : evidence.matches()) {
+    const bool readable = after && id.kind == Kind::kGradOutput && match.id.kind == Kind::kOutput &&
+                          match.id.step == id.step && match.id.microbatch == id.microbatch &&
+                          tried < kTried;
+    after = after || match.id == output;
+    if (!readable) {
+      continue;
+    }
+    ++tried;
+    const auto own = evidence.candidate(match);
+    if (!own || own->shape.empty() || own->shape.back() > kSmall) {
+      continue;
+    }
+    auto through = gradient_through(evidence, match);
+    if (through && through->shape == expected.shape) {
+      list.push_back({"the gradient through " + match.id.path, *std::move(through)});
+    }
+  }
+  return list;
+}
+
+// ||sum of the copies - reference||, what each copy carries whole counted once.
+double distance_of_sum(const std::vector<Copies>& groups,
+                       const Values& reference,
+                       const Common& common) {
+  Values sum{reference.shape, std::vector<double>(reference.data.size())};
+  for (const Copies& group : groups) {
+    const Values copy = Evidence::local(*group.front());
+    if (copy.shape != reference.shape) {
+      return distance(copy, reference);
+    }
+    for (std::size_t i = 0; i < sum.data.size(); ++i) {
+      sum.data[i] += copy.data[i];
+    }
+  }
+  if (!common.values.data.empty()) {
+    const auto repeated = static_cast<double>(groups.size() - 1);
+    for (std::size_t i = 0; i < sum.data.size(); ++i) {
+      sum.data[i] -= repeated * common.values.data[i % common.values.data.size()];
+    }
+  }
+  return distance(sum, reference);
+}
+
+// What copies that disagree should be: the reference's value, or, of a forward that ran again, that
+// of the first forward.
+std::optional<Values> expected_of(const Evidence& evidence) {
+  if (!evidence.copies_differ()) {
+    return std::nullopt;
+  }
+  if (evidence.sides() != nullptr) {
+    return evidence.sides()->reference;
+  }
+  TensorId first = evidence.finding().id;
+  first.recompute = false;
+  const Match* match = evidence.finding().id.recompute ? evidence.find(first) : nullptr;
+  return match == nullptr ? std::nullopt : evidence.candidate(*match);
+}
+
+}  // namespace
+
+std::optional<Diagnosis> find_unsummed_replicas(const Evidence& evidence) {
+  const Match& match = evidence.match();
+  const bool whole =
+      std::all_of(match.candidate.begin(), match.candidate.end(), Evidence::holds_all);
+  const auto expected = expected_of(evidence);
+  const std::vector<Copies> groups = distinct_copies(match);
+  if (groups.size() < 2 || !expected || !whole) {
+    return std::nullopt;
+  }
+  // A copy that is right already is no addend, however small the others are.
+  double nearest = std::numeric_limits<double>::infinity();
+  double error = 0.0;
+  for (const Copies& group : groups) {
+    const double apart = distance(Evidence::local(*group.front()), *expected);
+    nearest = std::min(nearest, apart);
+    error = std::max(error, apart);
+  }
+  const std::vector<Common> commons = commons_of(evidence, *expected);
+  double rest = 0.0;
+  const auto common = std::find_if(commons.begin(), commons.end(), [&](const Common& each) {
+    rest = distance_of_sum(groups, *expected, each);
+    return rest <= evidence.tolerance(error) && rest <= 0.5 * nearest;
+  });
+  if (common == commons.end()) {
+    return std::nullopt;
+  }
+  std::vector<int> ranks;
+  for (const Copies& group : groups) {
+    ranks.push_back(group.front()->rank);
+  }
+  return Diagnosis{Signature::kMissingReduction,
+                   "every rank holds its own addend: the sum over " + axes_apart(evidence, groups) +
+                       " is missing; added up, what " + ranks_text(ranks) + " hold is " +
+                       (evidence.sides() == nullptr ? "the first forward's" : "the reference") +
+                       (common->name.empty() ? "" : ", " + common->name + " counted once,") +
+                       " up to " + short_number(rest) + ", each alone is off by up to " +
+                       short_number(error)};
+}
+
+namespace {
+
+std::vector<int> ranks_of(const Match& match) {
+  std::vector<int> ranks;
+  for (const Shard& shard : match.candidate) {
+    ranks.push_back(shard.rank);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+std::optional<Diagnosis> find_diverged_replicas(const Evidence& evidence) {
+  if (!evidence.copies_differ()) {
+    return std::nullopt;
+  }
+  const Sides* sides = evidence.sides();
+  return Diagnosis{
+      Signature::kReplicasDiverge,
+      ranks_text(ranks_of(evidence.match())) +
+          " should hold equal copies and do not; no factor, sum or order found between them" +
+          (sides == nullptr ? ", and all of them are within the bound of the reference" : "")};
+}
+
+}  // namespace ttrace

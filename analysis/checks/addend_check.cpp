@@ -1,0 +1,376 @@
+#include "analysis/checks/addend_check.h"
+
+#include "analysis/bounds/limits.h"
+#include "analysis/causes/common/evidence.h"
+#include "analysis/checks/normalisation.h"
+#include "analysis/findings/wording.h"
+#include "trace/file/edge.h"
+#include "trace/sums/slices.h"
+#include "trace/sums/squared.h"
+#include "trace/sums/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kLeastAddendElements = 32;  // of a factor
+
+using Call = RankAddend::Call;
+
+// p_i.
+struct Replay {
+  std::vector<double> sum;
+  double terms = 0.0;  // squared
+};
+
+// Rows of x become what the gradient is multiplied by; nothing: it is summed as it is.
+using Formula = std::optional<Normalisation>;
+
+bool has_rows_of(const Values& values, std::size_t width) {
+  return width > 0 && !values.shape.empty() &&
+         values.shape.back() == static_cast<std::int64_t>(width);
+}
+
+void add_row(std::span<const double> gradient, std::span<const double> factors, Replay& replay) {
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const double term = factors.empty() ? gradient[i] : gradient[i] * factors[i];
+    replay.sum[i] += term;
+    replay.terms += term * term;
+  }
+}
+
+// Nothing where the formula asks for inputs that were not recorded.
+std::optional<Replay> replay(const RankAddend& addend, const Formula& formula) {
+  const std::size_t width = addend.found.size();
+  Replay result{std::vector<double>(width), 0.0};
+  std::vector<double> factors;
+  for (const Call& call : addend.calls) {
+    if (formula && !call.input) {
+      return std::nullopt;
+    }
+    const std::vector<double>& gradient = call.gradient.data;
+    for (std::size_t at = 0; at < gradient.size(); at += width) {
+      if (formula) {
+        const double* row = call.input->data.data() + at;
+        factors.assign(row, row + width);
+        formula->apply(factors);
+      }
+      add_row(std::span(gradient).subspan(at, width), factors, result);
+    }
+  }
+  return result;
+}
+
+// ||sum p - f||; nothing where the sum cannot be laid beside f.
+std::optional<double> apart(const std::vector<RankAddend>& addends,
+                            const std::vector<Replay>& replays,
+                            const MergeResult& wide) {
+  std::vector<Record> records;
+  records.reserve(addends.size());
+  std::vector<Shard> shards;
+  for (std::size_t i = 0; i < addends.size(); ++i) {
+    Record record = *addends[i].shard->record;
+    record.type = ElementType::kF64;
+    record.placement.scale = 1.0;
+    records.push_back(std::move(record));
+    shards.push_back(
+        {addends[i].shard->rank, &records.back(), std::as_bytes(std::span(replays[i].sum))});
+  }
+  const MergeResult sum = merge(shards);
+  if (!sum.has_tensor() || sum.shape != wide.shape) {
+    return std::nullopt;
+  }
+  const double error =
+      compare(wide.type, wide.bytes.data(), sum.type, sum.bytes.data(), element_count(sum.shape))
+          .error_norm();
+  return std::isfinite(error) ? std::optional(error) : std::nullopt;
+}
+
+struct Known {
+  std::vector<Replay> replays;
+  double rest = 0.0;  // d
+};
+
+// `enough`: a formula that leaves no more is not improved upon.
+std::optional<Known> known_formula(const std::vector<RankAddend>& addends,
+                                   const MergeResult& wide,
+                                   double norm,
+                                   double enough) {
+  constexpr double kKnown = 0.01;  // of f
+  std::vector<Formula> formulas = {std::nullopt};
+  for (const Normalisation& each : known_normalisations()) {
+    formulas.emplace_back(each);
+  }
+  std::optional<Known> best;
+  for (const Formula& formula : formulas) {
+    Known known;
+    for (const RankAddend& addend : addends) {
+      if (auto of_rank = replay(addend, formula)) {
+        known.replays.push_back(*std::move(of_rank));
+      }
+    }
+    if (known.replays.size() != addends.size()) {
+      break;  // all further ones need inputs too
+    }
+    const auto rest = apart(addends, known.replays, wide);
+    if (rest && *rest <= kKnown * norm && (!best || *rest < best->rest)) {
+      known.rest = *rest;
+      best = std::move(known);
+    }
+    if (best && best->rest <= enough) {
+      break;
+    }
+  }
+  return best;
+}
+
+// Over all addends, replicas counted once.
+double squared_terms(const std::vector<RankAddend>& addends, const std::vector<Replay>& replays) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < addends.size(); ++i) {
+    const Placement& own = addends[i].shard->record->placement;
+    const bool again =
+        std::any_of(addends.begin(),
+                    addends.begin() + static_cast<std::ptrdiff_t>(i),
+                    [&](const RankAddend& other) { return other.shard->record->placement == own; });
+    sum += again ? 0.0 : replays[i].terms;
+  }
+  return sum;
+}
+
+// What is judged of one addend.
+struct AddendError {
+  int rank = 0;
+  double norm = 0.0;   // ||p||
+  double found = 0.0;  // ||c||
+  double error = 0.0;  // ||c - p||
+  double scale = 0.0;
+  double factor = 0.0;         // a
+  double beside_factor = 0.0;  // ||c - (1 + a) p||
+  double own_noise = 0.0;      // of a ||p||^2, from what c has beside the factor
+  double fourth = 0.0;         // sum p^4
+};
+
+AddendError error_of(const RankAddend& addend, const Replay& right) {
+  const auto count = static_cast<std::int64_t>(addend.found.size());
+  const SliceSums sums = sum_elements(
+      ElementType::kF64, right.sum.data(), ElementType::kF64, addend.found.data(), count);
+  AddendError result;
+  result.rank = addend.shard->rank;
+  result.norm = std::sqrt(sums.reference_squared);
+  result.error = std::sqrt(sums.difference_squared);
+  result.found = Values{{}, addend.found}.norm();
+  result.factor =
+      sums.reference_squared > 0.0 ? sums.along_reference / sums.reference_squared : 0.0;
+  for (std::size_t i = 0; i < right.sum.size(); ++i) {
+    const double p = right.sum[i];
+    const double rest = addend.found[i] - (1.0 + result.factor) * p;
+    if (std::isfinite(rest)) {
+      result.beside_factor += rest * rest;
+      result.own_noise += squared(rest * p);
+      result.fourth += squared(p * p);
+    }
+  }
+  result.beside_factor = std::sqrt(result.beside_factor);
+  result.own_noise = std::sqrt(result.own_noise);
+  return result;
+}
+
+SliceComparison part_of(const AddendError& judged, double limit) {
+  SliceComparison part;
+  part.where = "the addend of " + ranks_text(std::vector{judged.rank});
+  part.ranks = {judged.rank};
+  part.error = judged.error;
+  part.q = judged.error > 0.0 ? judged.error / judged.scale : 0.0;
+  part.bound = limit * judged.scale;
+  part.group_q = part.q;
+  part.is_addend = true;
+  return part;
+}
+
+// Requires: an addend that should not be zero.
+FactorComparison factor_of(const AddendError& judged, double native_factor, double limit) {
+  constexpr double kOwnLimit = 5.0;
+  const double norm_squared = squared(judged.norm);
+  FactorComparison result;
+  result.where = "the addend of " + ranks_text(std::vector{judged.rank});
+  result.deviation = judged.factor;
+  result.scale =
+      std::sqrt(squared(judged.scale) / norm_squared * judged.fourth / squared(norm_squared) +
+                squared(native_factor) + squared(rounding_error(ElementType::kF32)));
+  result.least = kOwnLimit * judged.own_noise / norm_squared;
+  result.bound = std::max(limit * result.scale, result.least);
+  return result;
+}
+
+// Replaces `worst` by what is nearer to its bound.
+void keep_worst(SliceComparison part, std::optional<SliceComparison>& worst) {
+  const double largest = worst ? std::max(worst->group_q, part.group_q) : part.group_q;
+  if (!worst || part.error * worst->bound > worst->error * part.bound) {
+    worst = std::move(part);
+  }
+  worst->group_q = largest;
+}
+
+void keep_worst(const std::optional<FactorComparison>& factor,
+                std::optional<FactorComparison>& worst) {
+  if (factor && (!worst || std::abs(factor->deviation) * worst->bound >
+                               std::abs(worst->deviation) * factor->bound)) {
+    worst = factor;
+  }
+}
+
+// Some ranks' addends are multiples of what they should be, those of others are right.
+std::optional<Diagnosis> told(const std::vector<AddendError>& wrong, std::size_t addends) {
+  constexpr double kLeft = 0.5;  // of the error, at most
+  const bool are_multiples = std::all_of(wrong.begin(), wrong.end(), [](const AddendError& each) {
+    return each.beside_factor <= kLeft * each.error;
+  });
+  if (wrong.empty() || wrong.size() == addends || !are_multiples) {
+    return std::nullopt;
+  }
+  std::string sentence;
+  for (const AddendError& each : wrong) {
+    sentence += (sentence.empty() ? "" : ", ") + ranks_text(std::vector{each.rank}) +
+                "'s addend is " + factor_text(1.0 + each.factor) + " x";
+  }
+  return Diagnosis{Signature::kWrongAddends,
+                   sentence +
+                       " what the rank's own rows give, computed again from its gradient of the "
+                       "output; those of other ranks are right"};
+}
+
+}  // namespace
+
+AddendCheck::AddendCheck(const Trace& candidate) : shards_(candidate) {
+  for (const StepTrace& step : candidate.steps()) {
+    for (const RankFile& file : step.ranks) {
+      for (const Edge& edge : file.edges()) {
+        producers_[edge.consumer].emplace(file.layout().rank, edge.producer);
+      }
+    }
+  }
+}
+
+const Shard* AddendCheck::record_of(int rank, const TensorId& id) const {
+  for (const Shard& shard : shards_.of(id)) {
+    if (shard.rank == rank) {
+      return &shard;
+    }
+  }
+  return nullptr;
+}
+
+// The record itself, or the output that the rank's module has taken.
+const Shard* AddendCheck::input_of(int rank, const TensorId& id) const {
+  if (const Shard* const own = record_of(rank, id)) {
+    return own;
+  }
+  const auto found = producers_.find(id);
+  if (found == producers_.end() || !found->second.contains(rank)) {
+    return nullptr;
+  }
+  return record_of(rank, found->second.at(rank));
+}
+
+// Of all calls of the parameter's module; nothing where the rank recorded no gradient of an output.
+std::vector<RankAddend::Call> AddendCheck::calls_of(const TensorId& parameter,
+                                                    int rank,
+                                                    std::size_t width) const {
+  TensorId id = parameter;
+  id.path.resize(id.path.rfind('.'));
+  id.slot = 0;
+  std::vector<Call> calls;
+  for (id.call = 0;; ++id.call) {
+    id.kind = Kind::kGradOutput;
+    const Shard* const gradient = record_of(rank, id);
+    if (gradient == nullptr) {
+      return calls;
+    }
+    Call call{Evidence::local(*gradient), std::nullopt};
+    if (!has_rows_of(call.gradient, width)) {
+      return {};
+    }
+    id.kind = Kind::kInput;
+    if (const Shard* const input = input_of(rank, id)) {
+      call.input = Evidence::local(*input);
+      if (!has_rows_of(*call.input, width) ||
+          call.input->data.size() != call.gradient.data.size()) {
+        call.input.reset();
+      }
+    }
+    calls.push_back(std::move(call));
+  }
+}
+
+std::optional<std::vector<RankAddend>> AddendCheck::addends_of(const Match& match) const {
+  const Placement& first = match.candidate.front().record->placement;
+  if (match.id.kind != Kind::kParamGrad || first.partial_count < 2 || first.flat ||
+      first.dims.size() != 1 || match.id.path.find('.') == std::string::npos) {
+    return std::nullopt;
+  }
+  std::vector<RankAddend> addends;
+  for (const Shard& shard : match.candidate) {
+    RankAddend addend{&shard, Evidence::local(shard).data, {}};
+    addend.calls = calls_of(match.id, shard.rank, addend.found.size());
+    if (addend.calls.empty()) {
+      return std::nullopt;
+    }
+    addends.push_back(std::move(addend));
+  }
+  return addends;
+}
+
+std::optional<AddendResidual> AddendCheck::compare(const Match& match,
+                                                   const MergeResult& wide,
+                                                   const OperatorResidual& residual,
+                                                   double limit,
+                                                   double factor_limit) const {
+  constexpr double kNegligible = 1.0 / 16;  // of a rounding
+  const auto addends = addends_of(match);
+  if (!addends) {
+    return std::nullopt;
+  }
+  const double unit = default_unit(match.candidate.front().record->type);
+  const auto known =
+      known_formula(*addends, wide, residual.norm, kNegligible * unit * residual.norm);
+  if (!known) {
+    return std::nullopt;
+  }
+  const double terms = squared_terms(*addends, known->replays);
+  const double shared = std::max(0.0, squared(residual.native) - 2.0 * squared(residual.rounding)) +
+                        squared(known->rest);
+  std::optional<SliceComparison> part;
+  AddendResidual result;
+  std::vector<AddendError> wrong;
+  for (std::size_t i = 0; i < addends->size(); ++i) {
+    const Replay& right = known->replays[i];
+    AddendError error = error_of((*addends)[i], right);
+    const double share = terms > 0.0 ? right.terms / terms : 0.0;
+    const double rounding = squared(unit * std::max(error.norm, error.found));
+    error.scale = std::sqrt(rounding + share * shared);
+    const double of_few =
+        share * shared > rounding ? limit_of_estimate(std::ssize(right.sum)) : 0.0;
+    SliceComparison of_error = part_of(error, std::max(limit, of_few));
+    const auto of_factor =
+        error.fourth > 0.0 && right.sum.size() >= kLeastAddendElements
+            ? std::optional(factor_of(error, residual.native_factor - 1.0, factor_limit))
+            : std::nullopt;
+    if (of_error.beyond() || (of_factor && of_factor->beyond())) {
+      wrong.push_back(error);
+    }
+    keep_worst(std::move(of_error), part);
+    keep_worst(of_factor, result.factor);
+  }
+  result.part = *std::move(part);
+  result.told = told(wrong, addends->size());
+  return result;
+}
+
+}  // namespace ttrace

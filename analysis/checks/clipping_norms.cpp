@@ -1,0 +1,71 @@
+#include "analysis/checks/clipping_norms.h"
+
+#include "analysis/checks/norm_check.h"
+
+#include <ttrace/element_type.h>
+#include <ttrace/tensor_id.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+
+namespace ttrace {
+namespace {
+
+struct Step {
+  std::map<TensorId, double> norms;  // all ranks have the same
+  double gradients = 0.0;            // elements
+};
+
+Step read(const StepTrace& trace) {
+  Step result;
+  std::set<std::string> counted;
+  for (const RankFile& file : trace.ranks) {
+    for (const Record& record : file.records()) {
+      const std::span<const std::byte> bytes = file.bytes(record);
+      double value = 0.0;
+      if (record.id.kind == Kind::kMainGrad && counted.insert(record.id.path).second) {
+        result.gradients += static_cast<double>(element_count(record.placement.logical_shape()));
+      } else if (is_norm(record.id) && record.type == ElementType::kF64 &&
+                 bytes.size() == sizeof value) {
+        std::memcpy(&value, bytes.data(), sizeof value);
+        result.norms.emplace(record.id, value);
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+ClippingNorms::ClippingNorms(const Trace& candidate, const Trace& forced) {
+  std::map<TensorId, double> theirs;
+  for (const StepTrace& step : candidate.steps()) {
+    theirs.merge(read(step).norms);
+  }
+  for (const StepTrace& trace : forced.steps()) {
+    const Step step = read(trace);
+    const double most = rounding_error(ElementType::kF32) * std::sqrt(step.gradients / 12.0);
+    double& granted = by_step_[trace.step];
+    granted = step.norms.empty() ? most : 0.0;
+    for (const auto& [id, expected] : step.norms) {
+      const auto found = theirs.find(id);
+      if (found != theirs.end() && expected > 0.0) {
+        const double apart = std::abs(found->second / expected - 1.0);
+        granted = apart <= most ? std::max(granted, apart) : granted;
+      }
+    }
+  }
+}
+
+double ClippingNorms::rounding(std::int64_t step) const {
+  const auto found = by_step_.find(step);
+  return found == by_step_.end() ? 0.0 : found->second;
+}
+
+}  // namespace ttrace

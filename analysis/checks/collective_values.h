@@ -1,0 +1,32 @@
+// What a collective must return, computed from what its members put in.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "trace/merge/merge.h"
+
+#include <ttrace/collective_call.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// One rank in a collective, in the order of the group.
+struct Member {
+  CollectiveCall call;
+  Shard input;
+  Shard output;
+};
+
+struct CollectiveFault {
+  std::string sentence;
+  std::vector<int> ranks;  // world ranks concerned
+};
+
+// Nothing where all outputs are what the inputs make; bounds of sums: see self_check.h. Requires:
+// all members of the group, with one operation.
+[[nodiscard]] std::optional<CollectiveFault> check_values(const std::vector<Member>& members);
+
+}  // namespace ttrace

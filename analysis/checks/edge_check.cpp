@@ -1,0 +1,243 @@
+#include "analysis/checks/edge_check.h"
+
+#include "analysis/causes/common/modules.h"
+#include "analysis/findings/wording.h"
+#include "trace/base/tensor_id_hash.h"
+#include "trace/file/edge.h"
+#include "trace/merge/merge.h"
+#include "trace/sums/statistics.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+using Sources = std::unordered_map<TensorId, std::vector<Edge>, TensorIdHash>;  // by consumer
+// By ids that stay where others have them.
+template <class Value>
+using ById = std::unordered_map<std::reference_wrapper<const TensorId>,
+                                Value,
+                                TensorIdHash,
+                                std::equal_to<TensorId>>;
+
+// What a stage has received is the output that another one has sent; see SelfCheck.
+TensorId as_output(TensorId id) {
+  id.kind = id.kind == Kind::kReceived ? Kind::kOutput : id.kind;
+  return id;
+}
+
+bool has_edges(const Trace& trace) {
+  return std::any_of(trace.steps().begin(), trace.steps().end(), [](const StepTrace& step) {
+    return std::any_of(step.ranks.begin(), step.ranks.end(), [](const RankFile& file) {
+      return !file.edges().empty();
+    });
+  });
+}
+
+template <class Use>
+void for_each_edge(const Trace& trace, Use&& use) {
+  for (const StepTrace& step : trace.steps()) {
+    for (const RankFile& file : step.ranks) {
+      for (const Edge& edge : file.edges()) {
+        use(edge);
+      }
+    }
+  }
+}
+
+// Nothing where one of the two makes no whole, or they cannot be laid side by side.
+std::optional<Statistics> between(std::span<const Shard> source, std::span<const Shard> taken) {
+  const MergeResult expected = merge(source);
+  const MergeResult found = merge(taken);
+  if (!expected.has_tensor() || !found.has_tensor() || expected.shape != found.shape ||
+      expected.held != found.held) {
+    return std::nullopt;
+  }
+  return compare(expected.type,
+                 expected.bytes.data(),
+                 found.type,
+                 found.bytes.data(),
+                 element_count(expected.shape));
+}
+
+std::string difference_text(const Statistics& statistics) {
+  return std::to_string(statistics.different) + " of " +
+         counted(statistics.count, "element", "elements") + " differ, error " +
+         short_number(statistics.relative_error()) + " of its norm";
+}
+
+class EdgeCheck {
+ public:
+  EdgeCheck(const Trace& candidate,
+            std::span<const Match> matches,
+            std::vector<TensorVerdict>& tensors,
+            bool one_program)
+      : tensors_(tensors), one_program_(one_program) {
+    for_each_edge(candidate, [&](const Edge& edge) { sources_[edge.consumer].push_back(edge); });
+    matches_.reserve(matches.size());
+    for (const Match& match : matches) {
+      matches_.emplace(std::cref(match.id), &match);
+    }
+    judged_.reserve(tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      judged_.emplace(std::cref(tensors[i].id), i);
+    }
+  }
+
+  void look_at(const Edge& edge) {
+    if (!judged_.contains(edge.consumer) && !judged_.contains(edge.producer)) {
+      return;
+    }
+    ++coverage_.edges;
+    const Match* const source = matched(edge.producer);
+    if (source == nullptr || source->candidate.empty()) {
+      return;  // told as missing
+    }
+    const bool seen =
+        judged_.contains(edge.consumer) ? judge_copy(edge, *source) : judge_sources(edge, *source);
+    coverage_.checked += seen ? 1 : 0;
+  }
+
+  EdgeCoverage finish() {
+    judged_.clear();
+    tensors_.insert(tensors_.end(), added_.begin(), added_.end());
+    const auto earlier = [](const TensorVerdict& left, const TensorVerdict& right) {
+      return std::tie(left.id.step, left.order) < std::tie(right.id.step, right.order);
+    };
+    // Verdicts are large, and sorting moves each a dozen times: only where any was added out of
+    // turn.
+    if (!std::is_sorted(tensors_.begin(), tensors_.end(), earlier)) {
+      std::stable_sort(tensors_.begin(), tensors_.end(), earlier);
+    }
+    return coverage_;
+  }
+
+ private:
+  [[nodiscard]] const Match* matched(const TensorId& id) const {
+    const auto found = matches_.find(id);
+    return found == matches_.end() ? nullptr : found->second;
+  }
+
+  // The candidate has recorded the input, because it is no memory that a module returned.
+  bool judge_copy(const Edge& edge, const Match& source) {
+    const Match* const own = matched(edge.consumer);
+    TensorVerdict& verdict = tensors_[judged_.at(edge.consumer)];
+    if (own == nullptr || own->candidate.empty() || verdict.status != Status::kMissingInReference) {
+      return false;
+    }
+    const auto statistics = between(source.candidate, own->candidate);
+    if (!statistics) {
+      return false;
+    }
+    verdict.tier = Tier::kT0;
+    verdict.origin = BoundOrigin::kExact;
+    verdict.bound_source = "exact (" + to_string(edge.producer) + ")";
+    verdict.status = statistics->different == 0 ? Status::kWithin : Status::kDiverged;
+    verdict.symptom = statistics->different == 0 ? Symptom::kNone : Symptom::kSource;
+    verdict.cause = statistics->different == 0
+                        ? ""
+                        : "not what " + to_string(edge.producer) +
+                              " is in the same run: " + difference_text(*statistics);
+    return true;
+  }
+
+  // All ranks took what a module returned, perhaps another one than in the reference.
+  bool judge_sources(const Edge& edge, const Match& source) {
+    const auto taken = sources_.find(edge.consumer);
+    if (taken == sources_.end()) {
+      return false;
+    }
+    for (const Edge& other : taken->second) {
+      const TensorId from = as_output(other.producer);
+      if (from == edge.producer) {
+        continue;
+      }
+      const Match* const match = matched(from);
+      if (match == nullptr || match->candidate.empty()) {
+        return false;
+      }
+      const auto statistics = between(source.candidate, match->candidate);
+      if (!statistics && !one_program_) {
+        return false;  // another program may hand on another arrangement of the same values
+      }
+      if (!statistics || statistics->different > 0) {  // else one value under two names
+        add(edge, *match, statistics);
+        break;
+      }
+    }
+    return true;
+  }
+
+  void add(const Edge& edge, const Match& taken, const std::optional<Statistics>& statistics) {
+    TensorVerdict verdict;
+    verdict.id = edge.consumer;
+    const auto before = judged_.find(edge.producer);
+    verdict.order = before == judged_.end() ? edge.order : tensors_[before->second].order;
+    verdict.tier = Tier::kT0;
+    verdict.bound_source = "exact (" + to_string(edge.producer) + ")";
+    verdict.status = Status::kDiverged;
+    verdict.symptom = Symptom::kSource;
+    verdict.cause = "is " + to_string(taken.id) + ", where the reference takes " +
+                    to_string(edge.producer) + ": " +
+                    (statistics ? difference_text(*statistics) : "they have different shapes");
+    for (const Shard& shard : taken.candidate) {
+      verdict.ranks.push_back(shard.rank);
+    }
+    verdict.told = told(edge, taken.id);
+    added_.push_back(std::move(verdict));
+  }
+
+  // What it takes is an older value of its source, or what another layer takes in its place.
+  [[nodiscard]] std::optional<Diagnosis> told(const Edge& edge, const TensorId& taken) const {
+    if (taken.path == edge.producer.path && taken.kind == edge.producer.kind) {
+      return Diagnosis{Signature::kStale,
+                       "it takes " + to_string(taken) + ", an older value of its source " +
+                           to_string(edge.producer)};
+    }
+    for (const auto& [consumer, sources] : sources_) {
+      const bool in_its_place =
+          is_same_in_other_layer(consumer.path, edge.consumer.path) &&
+          consumer.kind == edge.consumer.kind && consumer.slot == edge.consumer.slot &&
+          consumer.microbatch == edge.consumer.microbatch && consumer.step == edge.consumer.step;
+      const bool takes_it = std::any_of(sources.begin(), sources.end(), [&](const Edge& other) {
+        return as_output(other.producer) == taken;
+      });
+      if (in_its_place && takes_it) {
+        return Diagnosis{Signature::kWrongLayer,
+                         "it takes " + to_string(taken) + ", which is the input of " +
+                             consumer.path + ": two layers in a row read the same input"};
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::vector<TensorVerdict>& tensors_;
+  bool one_program_;
+  ById<const Match*> matches_;
+  ById<std::size_t> judged_;  // positions in tensors_, which grows only in finish()
+  Sources sources_;           // of the candidate
+  std::vector<TensorVerdict> added_;
+  EdgeCoverage coverage_;
+};
+
+}  // namespace
+
+EdgeCoverage check_edges(const Trace& reference,
+                         const Trace& candidate,
+                         std::span<const Match> matches,
+                         std::vector<TensorVerdict>& tensors) {
+  if (!has_edges(reference)) {
+    return {};
+  }
+  EdgeCheck check(candidate, matches, tensors, reference.manifest().names.empty());
+  for_each_edge(reference, [&](const Edge& edge) { check.look_at(edge); });
+  return check.finish();
+}
+
+}  // namespace ttrace

@@ -1,0 +1,30 @@
+// Is every module given what another one returned? The edges of the reference's graph (Edge),
+// looked up in the candidate with tolerance zero.
+//
+// Where a module of the reference takes the very memory that another one has returned, the same
+// module of the candidate must take the same values: the same memory, or a copy that is bit for bit
+// what the candidate's own producer has recorded (both merged over the ranks). A stale buffer, an
+// overwritten input, a gather in the wrong order between two modules show here even where round-off
+// would hide them.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "analysis/align/matching.h"
+#include "analysis/findings/report.h"
+#include "trace/file/trace_reader.h"
+
+#include <span>
+#include <vector>
+
+namespace ttrace {
+
+// Changes `tensors`, which are in the reference's order: an input that only the candidate has
+// recorded is judged by its source instead of being missing, and an input that comes from elsewhere
+// than in the reference is added. Only edges whose producer or consumer is among `tensors` count.
+[[nodiscard]] EdgeCoverage check_edges(const Trace& reference,
+                                       const Trace& candidate,
+                                       std::span<const Match> matches,
+                                       std::vector<TensorVerdict>& tensors);
+
+}  // namespace ttrace

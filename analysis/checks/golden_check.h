@@ -1,0 +1,66 @@
+// Two-sided: is a tensor as far from the truth as its precision makes it, neither farther nor
+// nearer?
+//
+// The golden pass (TTRACE_PASS=golden) is the reference in FP64 from the same parameters. With g
+// its tensor, r the reference's and c the candidate's:
+//
+//   rho = ||c - g|| / ||r - g||
+//
+// Round-off of two programs that compute in the same precision gives rho near 1, although their
+// errors are independent in most elements. A candidate that computes in a higher precision than it
+// says is too accurate (rho far below 1), which no comparison with r alone shows: it is nearer to r
+// than another rounding of r is. A coarser one, or a wrong one, is too inaccurate.
+//
+//   too accurate: rho < 0.25 (less for gradients of weights and in F32), and ||r - g|| > 2 u ||g||:
+//                 a rounding of what is stored is not all that separates r from g, else c could not
+//                 be nearer
+//   too coarse:   ||c - g|| > limit x max(||r - g||, v ||g||)
+//
+// u is the relative error of one rounding of the run's stored type, v that of a sum in another
+// order (default_unit()). Limits by class: limits.cpp. Only tensors of kLeastElements and more,
+// which are values of the graph: a ratio of two single numbers may be anything.
+//
+// Of later steps than the first traced one rho is told, but not judged: an update of Adam flips its
+// sign where a gradient is near zero, and a few such elements decide what an embedding is off by.
+//
+// Thread-safety: immutable; compare() may run in any number of threads.
+#pragma once
+
+#include "analysis/align/matching.h"
+#include "analysis/findings/report.h"
+#include "trace/file/trace_reader.h"
+#include "trace/merge/merge.h"
+#include "trace/merge/shard_index.h"
+
+#include <ttrace/tensor_id.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace ttrace {
+
+class GoldenCheck {
+ public:
+  // Keeps a reference to the trace of the golden pass. `precision`: that of the reference.
+  GoldenCheck(const Trace& golden, std::string precision);
+
+  // Nothing where the golden pass lacks the tensor or has it in another shape, where it is not
+  // judged so, and where reference and golden pass are equal.
+  [[nodiscard]] std::optional<GoldenComparison> compare(const Match& match,
+                                                        const MergeResult& reference,
+                                                        const MergeResult& candidate) const;
+
+  // "bf16"
+  [[nodiscard]] const std::string& precision() const { return precision_; }
+
+ private:
+  std::string precision_;
+  std::int64_t first_step_ = 0;
+  bool of_sums_;  // errors are those of their order, not of storage
+  double unit_;   // of one rounding of what is stored
+  double order_unit_;
+  ShardIndex shards_;
+};
+
+}  // namespace ttrace

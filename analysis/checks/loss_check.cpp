@@ -1,0 +1,180 @@
+#include "analysis/checks/loss_check.h"
+
+#include "analysis/findings/wording.h"
+#include "trace/merge/merge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+// Programs add thousands of numbers up in f32, in an order of their own.
+constexpr double kOfMean = 1e-4;
+
+struct TokenValues {
+  std::vector<std::int64_t> shape;
+  std::vector<double> data;
+};
+
+std::optional<TokenValues> merged(std::span<const Shard> shards) {
+  if (shards.empty()) {
+    return std::nullopt;
+  }
+  const MergeResult result = merge(shards);
+  if (!result.has_tensor() || !result.findings.empty()) {
+    return std::nullopt;
+  }
+  TokenValues values{result.shape,
+                     std::vector<double>(static_cast<std::size_t>(element_count(result.shape)))};
+  to_double(result.type, result.bytes.data(), std::ssize(values.data), values.data.data());
+  return values;
+}
+
+// Losses are [s, b], masks of tokens [b, s].
+bool turn_round(TokenValues& mask, const TokenValues& losses) {
+  if (mask.shape == losses.shape) {
+    return true;
+  }
+  if (mask.shape.size() != 2 || losses.shape.size() != 2 || mask.shape[0] != losses.shape[1] ||
+      mask.shape[1] != losses.shape[0]) {
+    return false;
+  }
+  TokenValues turned{losses.shape, std::vector<double>(mask.data.size())};
+  const auto rows = static_cast<std::size_t>(mask.shape[0]);
+  const auto columns = static_cast<std::size_t>(mask.shape[1]);
+  for (std::size_t i = 0; i < mask.data.size(); ++i) {
+    turned.data[i % columns * rows + i / columns] = mask.data[i];
+  }
+  mask = std::move(turned);
+  return true;
+}
+
+// Of the micro-batches of a step.
+struct Means {
+  double sum = 0.0;
+  double tokens = 0.0;
+  double sum_of_means = 0.0;
+  double microbatches = 0.0;
+  bool whole = true;
+
+  void add(const std::optional<TokenValues>& losses, std::optional<TokenValues> mask, bool masked) {
+    if (!losses || (masked && (!mask || !turn_round(*mask, *losses)))) {
+      whole = false;
+      return;
+    }
+    double here = 0.0;
+    double counted_tokens = 0.0;
+    for (std::size_t i = 0; i < losses->data.size(); ++i) {
+      const double weight = masked ? mask->data[i] : 1.0;
+      here += weight == 0.0 ? 0.0 : weight * losses->data[i];
+      counted_tokens += weight;
+    }
+    sum += here;
+    tokens += counted_tokens;
+    sum_of_means += counted_tokens == 0.0 ? 0.0 : here / counted_tokens;
+    microbatches += 1.0;
+  }
+  [[nodiscard]] double over_tokens() const { return sum / tokens; }
+  [[nodiscard]] double over_microbatches() const { return sum_of_means / microbatches; }
+};
+
+struct StepLosses {
+  Means reference;
+  Means candidate;
+};
+
+bool is_mask(const TensorId& id) {
+  return id.kind == Kind::kData && id.path == "loss_mask";
+}
+
+std::map<std::int64_t, StepLosses> losses_by_step(std::span<const Match> matches) {
+  std::map<TensorId, const Match*> masks;
+  for (const Match& match : matches) {
+    if (is_mask(match.id)) {
+      masks[match.id] = &match;
+    }
+  }
+  std::map<std::int64_t, StepLosses> steps;
+  for (const Match& match : matches) {
+    if (match.id.kind != Kind::kLoss) {
+      continue;
+    }
+    const auto found = masks.find({.step = match.id.step,
+                                   .microbatch = match.id.microbatch,
+                                   .kind = Kind::kData,
+                                   .path = "loss_mask"});
+    const Match* mask = found == masks.end() ? nullptr : found->second;
+    StepLosses& step = steps[match.id.step];
+    const auto add = [&](Means& means, const std::vector<Shard> Match::*side) {
+      means.add(merged(match.*side),
+                mask == nullptr ? std::nullopt : merged(mask->*side),
+                mask != nullptr);
+    };
+    add(step.reference, &Match::reference);
+    add(step.candidate, &Match::candidate);
+  }
+  return steps;
+}
+
+bool is_judged_loss(const TensorVerdict& tensor) {
+  return tensor.id.kind == Kind::kScalar && tensor.status == Status::kWithin &&
+         tensor.id.path.find("loss") != std::string::npos && tensor.comparison &&
+         !tensor.comparison->asked && tensor.comparison->elements == 1;
+}
+
+bool equal(double value, double mean) {
+  return std::abs(value - mean) <= kOfMean * std::abs(mean);
+}
+
+void accuse(TensorVerdict& tensor, double candidate, double own) {
+  tensor.status = Status::kDiverged;
+  tensor.symptom = Symptom::kMean;
+  tensor.tier = Tier::kT0;
+  tensor.origin = BoundOrigin::kExact;
+  tensor.bound_source = "exact (mean of the losses per token, up to 0.01 %)";
+  tensor.comparison->bound = kOfMean * tensor.comparison->reference_norm;
+  tensor.comparison->detectable = kOfMean;
+  tensor.cause = "it is " + short_number(std::abs(candidate / own - 1.0)) +
+                 " away from the mean of the candidate's own losses per token, " +
+                 short_number(own) + "; in the reference it is that mean";
+}
+
+}  // namespace
+
+void check_losses(std::span<const Match> matches, std::span<TensorVerdict> tensors) {
+  if (std::none_of(tensors.begin(), tensors.end(), is_judged_loss)) {
+    return;
+  }
+  std::map<std::int64_t, StepLosses> steps = losses_by_step(matches);
+  for (const TensorVerdict& tensor : tensors) {
+    if ((tensor.id.kind == Kind::kLoss || is_mask(tensor.id)) && tensor.status != Status::kWithin) {
+      steps.erase(tensor.id.step);
+    }
+  }
+  for (TensorVerdict& tensor : tensors) {
+    const auto step = steps.find(tensor.id.step);
+    if (step == steps.end() || !is_judged_loss(tensor) || !step->second.reference.whole ||
+        !step->second.candidate.whole) {
+      continue;
+    }
+    const auto& [reference, candidate] = step->second;
+    const double expected = tensor.comparison->reference_norm;  // losses are above zero
+    const double found = tensor.comparison->factor * expected;
+    const bool over_tokens = equal(expected, reference.over_tokens());
+    const bool over_microbatches = equal(expected, reference.over_microbatches());
+    const bool right = (over_tokens && equal(found, candidate.over_tokens())) ||
+                       (over_microbatches && equal(found, candidate.over_microbatches()));
+    if ((over_tokens || over_microbatches) && !right) {
+      accuse(tensor, found, over_tokens ? candidate.over_tokens() : candidate.over_microbatches());
+    }
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,89 @@
+#include "analysis/checks/norm_check.h"
+
+#include "analysis/findings/wording.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace ttrace {
+namespace {
+
+// Most trainers add the squares up in f32, in an order of their own.
+constexpr double kOfNorm = 1e-3;
+
+// Squared, over all main gradients of a step.
+struct Norms {
+  double reference = 0.0;
+  double candidate = 0.0;
+  bool within = true;
+};
+
+// ||c||^2 = ||c - r||^2 + 2 <c, r> - ||r||^2
+double candidate_squared(const Comparison& comparison) {
+  const double reference = comparison.reference_norm * comparison.reference_norm;
+  const double both = reference == 0.0 ? 0.0 : comparison.factor * reference;
+  return std::max(0.0, comparison.error * comparison.error + 2.0 * both - reference);
+}
+
+std::map<std::int64_t, Norms> norms_by_step(std::span<const TensorVerdict> tensors) {
+  std::map<std::int64_t, Norms> steps;
+  for (const TensorVerdict& tensor : tensors) {
+    if (tensor.id.kind != Kind::kMainGrad) {
+      continue;
+    }
+    Norms& norms = steps[tensor.id.step];
+    norms.within = norms.within && tensor.status == Status::kWithin && tensor.comparison;
+    if (tensor.comparison) {
+      norms.reference += std::pow(tensor.comparison->reference_norm, 2);
+      norms.candidate += candidate_squared(*tensor.comparison);
+    }
+  }
+  return steps;
+}
+
+bool is_root(double value, double squared) {
+  return squared > 0.0 && std::abs(value - std::sqrt(squared)) <= kOfNorm * std::sqrt(squared);
+}
+
+bool is_judged_norm(const TensorVerdict& tensor) {
+  return is_norm(tensor.id) && tensor.status == Status::kWithin && tensor.comparison &&
+         !tensor.comparison->asked && tensor.comparison->elements == 1;
+}
+
+}  // namespace
+
+bool is_norm(const TensorId& id) {
+  return id.kind == Kind::kScalar && id.path.find("norm") != std::string::npos;
+}
+
+void check_norms(std::span<TensorVerdict> tensors) {
+  const std::map<std::int64_t, Norms> steps = norms_by_step(tensors);
+  for (TensorVerdict& tensor : tensors) {
+    const auto found = steps.find(tensor.id.step);
+    if (found == steps.end() || !found->second.within || !is_judged_norm(tensor)) {
+      continue;
+    }
+    const Norms& norms = found->second;
+    const double reference = tensor.comparison->reference_norm;
+    const double candidate = tensor.comparison->factor * reference;
+    if (!is_root(reference, norms.reference) || is_root(candidate, norms.candidate)) {
+      continue;
+    }
+    tensor.status = Status::kDiverged;
+    tensor.symptom = Symptom::kNorm;
+    tensor.tier = Tier::kT0;
+    tensor.origin = BoundOrigin::kExact;
+    tensor.bound_source = "exact (norm of the main gradients, up to 0.1 %)";
+    tensor.comparison->bound = kOfNorm * reference;
+    tensor.comparison->detectable = kOfNorm;
+    const double own = std::sqrt(norms.candidate);
+    tensor.cause = "it is " + short_number(std::abs(candidate / own - 1.0)) +
+                   " away from the norm of the candidate's own main gradients, " +
+                   short_number(own) + "; in the reference it is that norm";
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,320 @@
+#include "analysis/checks/operator_check.h"
+
+#include "analysis/checks/slices.h"
+#include "trace/sums/slices.h"
+#include "trace/sums/squared.h"
+#include "trace/sums/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+constexpr int kTwinWeight = 5;  // of a slice's own noise, against that of slices of its size
+constexpr double kOwnFactorLimit = 5.0;  // of the noise of a factor in the candidate's own slices
+constexpr std::int64_t kLeastSlices = 32;
+constexpr int kClippingRoundings = 3;  // norms of shards, their sum, the quotient
+constexpr double kLargestOverUsualRounding =
+    2.4;  // half a unit in the last place, at a power of two
+
+// Nothing where the two hold different elements.
+std::optional<Statistics> statistics_where_alike(const MergeResult& expected,
+                                                 const MergeResult& found) {
+  if (!expected.has_tensor() || !found.has_tensor() || expected.shape != found.shape ||
+      expected.held != found.held) {
+    return std::nullopt;
+  }
+  return ttrace::compare(expected.type,
+                         expected.bytes.data(),
+                         found.type,
+                         found.bytes.data(),
+                         element_count(expected.shape));
+}
+
+double equal_part(const MergeResult& twin, const MergeResult& candidate) {
+  const auto statistics = statistics_where_alike(twin, candidate);
+  return statistics && statistics->count > 0 ? 1.0 - static_cast<double>(statistics->different) /
+                                                         static_cast<double>(statistics->count)
+                                             : 0.0;
+}
+
+// What the layout rounds beside, relative to the operators' own roundings.
+double growth_of(const OperatorResidual& residual) {
+  const double own = std::max(residual.native, residual.rounding);
+  return own > 0.0 ? squared(residual.scale() / own) : 1.0;
+}
+
+// The candidate's and the native pass's differences from the wide one, slice by slice.
+struct Parts {
+  TensorPair pair;  // with the candidate
+  Slices candidate;
+  Slices twin;
+};
+
+// `limits`: of slice and group.
+std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
+                                              const Parts& parts,
+                                              SliceBound limits,
+                                              const Match& match,
+                                              std::int64_t head) {
+  TensorNoise noise;
+  noise.mean_squared = squared(std::max(residual.native, residual.rounding));
+  noise.passes = kTwinWeight;
+  for (const SliceSums& slice : parts.twin.sums) {
+    noise.slices.push_back(slice.difference_squared);
+  }
+  noise.largest_slices.assign(noise.slices.size(), 0.0);
+  limits.noise = &noise;
+  limits.growth = growth_of(residual);
+  limits.relative_squared =
+      limits.growth * squared(residual.rounding) / parts.candidate.all.reference_squared;
+  return worst_slice(parts.pair, parts.candidate, {limits, match.candidate, head});
+}
+
+// Whether the scale is, for the most part, what the native pass happens to err.
+bool is_estimate(const OperatorResidual& residual) {
+  return residual.native > residual.rounding &&
+         2.0 * squared(residual.native) > squared(residual.scale());
+}
+
+// Of the sum over all elements along f, if what slices of a dimension have in common is independent
+// of what others have: the largest over the dimensions. 0 where none has enough slices to tell.
+double variance_along(const Slices& slices) {
+  double variance = 0.0;
+  for (const Slicing& slicing : slices.slicings) {
+    double sum = 0.0;
+    for (const SliceSums& slice : slices.of(slicing)) {
+      sum += squared(slice.along_reference);
+    }
+    variance = slicing.count < kLeastSlices ? variance : std::max(variance, sum);
+  }
+  return variance;
+}
+
+// How many times a clipped gradient, and so the norm that it is clipped by, goes into an element.
+int clipped_factors(Kind kind) {
+  return kind == Kind::kExpAvg ? 1 : kind == Kind::kExpAvgSq ? 2 : 0;
+}
+
+// Of a factor that all elements have in common.
+double factor_rounding(Kind kind) {
+  return std::max(1, clipped_factors(kind) * kClippingRoundings) *
+         rounding_error(ElementType::kF32);
+}
+
+// Nothing of tensors without slices. `step`: of what an optimizer has updated, unit times the step
+// over the norm. `rounding`: of a factor of all elements.
+std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
+                                               const Parts& parts,
+                                               const std::optional<double>& step,
+                                               double rounding,
+                                               double limit) {
+  const Slices& twin = parts.twin;
+  const SliceSums& all = parts.candidate.all;
+  const double variance = variance_along(twin);
+  if (!(variance > 0.0 || (step && twin.sums.size() > 1)) || !(all.reference_squared > 0.0)) {
+    return std::nullopt;
+  }
+  const double norm_squared = all.reference_squared;
+  FactorComparison result;
+  result.deviation = all.along_reference / norm_squared;
+  result.scale = std::sqrt((squared(twin.all.along_reference) + variance) * growth_of(residual) /
+                               squared(norm_squared) +
+                           squared(rounding) + squared(step.value_or(0.0)));
+  result.least = kOwnFactorLimit * std::sqrt(variance_along(parts.candidate)) / norm_squared;
+  result.bound = std::max(limit * result.scale, result.least);
+  return result;
+}
+
+// What the ranks' stored addends were rounded by, where there are any.
+double squared_addends(const Match& match) {
+  if (match.candidate.front().record->placement.partial_count == 1) {
+    return 0.0;
+  }
+  double sum = 0.0;
+  for (const Shard& shard : match.candidate) {
+    sum += squared(default_unit(shard.record->type) * shard.record->norm *
+                   shard.record->placement.scale);
+  }
+  return sum;
+}
+
+}  // namespace
+
+OperatorCheck::OperatorCheck(const ForcedTraces& traces,
+                             const Trace& candidate,
+                             const Limits& limits)
+    : wide_(traces.wide),
+      native_(traces.native),
+      addends_(candidate),
+      norms_(candidate, traces.wide),
+      gradients_(candidate),
+      limits_(limits) {
+  for (const StepTrace& step : candidate.steps()) {
+    for (const RankFile& file : step.ranks) {
+      cuts_sequences_ = cuts_sequences_ || file.layout().size("cp") > 1;
+      for (const RoundedSum& sum : file.sums()) {
+        sums_[sum.id].push_back(sum);
+      }
+      for (const Record& record : file.records()) {
+        quantises_ = quantises_ || record.id.kind == Kind::kScale;
+      }
+    }
+  }
+}
+
+// Every rank of a sum has its own part; the second term of e^2 is shared out among them.
+double OperatorCheck::squared_sums(const Match& match, const Statistics& statistics) const {
+  const auto found = sums_.find(match.id);
+  if (found == sums_.end()) {
+    return 0.0;
+  }
+  const double scale = squared(match.candidate.front().record->placement.scale);
+  double result = 0.0;
+  for (const RoundedSum& sum : found->second) {
+    result +=
+        squared(default_unit(sum.type)) *
+        (sum.squared * scale + (sum.addends - 1.0) / sum.addends * statistics.candidate_squared);
+  }
+  return result;
+}
+
+double OperatorCheck::squared_other_grid(const Match& match, const Statistics& statistics) const {
+  const bool follows_from_quantised_gradients =
+      match.id.kind == Kind::kGradOutput || match.id.kind == Kind::kGradInput ||
+      match.id.kind == Kind::kParamGrad || match.id.kind == Kind::kOperand ||
+      gradients_.is_without_addends(match.id);
+  return quantises_ && follows_from_quantised_gradients
+             ? squared(rounding_error(ElementType::kE5M2)) * statistics.candidate_squared
+             : 0.0;
+}
+
+// As a whole, gradients of an attention core's inputs are like others but where a ring adds them
+// up.
+double OperatorCheck::limit_of_whole(TensorClass tensor_class) const {
+  const LimitKey own{tensor_class, Statistic::kOperator};
+  const bool is_like_others = tensor_class == TensorClass::kInputGradient && !cuts_sequences_ &&
+                              !limits_.is_calibrated(own);
+  return is_like_others ? limits_.of({TensorClass::kActivationGradient, Statistic::kOperator})
+                        : limits_.of(own);
+}
+
+std::optional<double> OperatorCheck::step_of(const Match& match,
+                                             const MergeResult& candidate) const {
+  const ElementType type = match.candidate.front().record->type;
+  const bool is_update = match.id.kind == Kind::kMaster || match.id.kind == Kind::kParamNext;
+  if (!is_update || default_unit(type) == rounding_error(type)) {
+    return std::nullopt;
+  }
+  TensorId before = match.id;
+  before.kind = Kind::kParam;
+  const std::span<const Shard> parameter = native_.of(before);
+  const auto step =
+      parameter.empty() ? std::nullopt : statistics_where_alike(merge(parameter), candidate);
+  if (!step || !(step->candidate_squared > 0.0)) {
+    return std::nullopt;
+  }
+  return default_unit(type) * step->error_norm() / std::sqrt(step->candidate_squared);
+}
+
+std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
+                                                       const MergeResult& candidate,
+                                                       bool other_grid,
+                                                       std::int64_t head) const {
+  const std::span<const Shard> native = native_.of(match.id);
+  std::span<const Shard> wide = wide_.of(match.id);
+  if (wide.empty() && match.id.kind == Kind::kMaster) {
+    wide = native;  // masters exist in low precisions alone, and are of a higher one themselves
+  }
+  if (wide.empty() || native.empty() || !is_floating(candidate.type) ||
+      is_exact(match.id, candidate.type) || match.id.kind == Kind::kRouting ||
+      match.id.kind == Kind::kScalar) {  // judged through the tensors that it summarises
+    return std::nullopt;
+  }
+  const MergeResult expected = merge(wide);
+  const MergeResult twin = merge(native);
+  const auto own = statistics_where_alike(expected, twin);
+  const auto error = statistics_where_alike(expected, candidate);
+  if (!own || !error) {
+    return std::nullopt;
+  }
+  OperatorResidual result;
+  result.error = error->error_norm();
+  result.native = own->error_norm();
+  result.norm = error->reference_norm();
+  result.bit_equal = equal_part(twin, candidate);
+  const ElementType type = match.candidate.front().record->type;
+  const double coarser = other_grid ? kLargestOverUsualRounding : 1.0;
+  const double unit = default_unit(type);
+  const std::optional<double> step = step_of(match, candidate);
+  const double relative = step ? std::hypot(std::sqrt(2.0) * rounding_error(type), *step) : unit;
+  result.rounding = coarser * relative * std::sqrt(error->candidate_squared);
+  const double clipping = clipped_factors(match.id.kind) * norms_.rounding(match.id.step);
+  result.structure =
+      std::sqrt(squared_addends(match) + squared_sums(match, *error) +
+                gradients_.squared_rounding(match.id, type, error->candidate_squared) +
+                squared(clipping) * error->candidate_squared +
+                (other_grid ? squared_other_grid(match, *error) : 0.0));
+  result.factor = error->factor();
+  result.native_factor = own->factor();
+  const TensorClass tensor_class = class_of(match.id, expected.shape.size());
+  const auto limit = [&](Statistic statistic) { return limits_.of({tensor_class, statistic}); };
+  result.limit = limit_of_whole(tensor_class);
+  if (is_estimate(result) && !limits_.is_calibrated({tensor_class, Statistic::kOperator})) {
+    result.limit = std::max(result.limit, limit_of_estimate(element_count(expected.shape)));
+  }
+  // FP8 codes that flip on another grid change a few rows only, and by a few large steps.
+  if (result.error > 0.0 && !(other_grid && quantises_)) {
+    const TensorPair pair = pair_of(expected, candidate);
+    const Parts parts{pair, sum_slices(pair), sum_slices(pair_of(expected, twin))};
+    SliceBound of_parts;
+    of_parts.limit = limit(Statistic::kOperatorSlice);
+    of_parts.row_limit = limit(Statistic::kOperatorRow);
+    of_parts.group_limit = limit(Statistic::kOperatorGroup);
+    if (of_parts.limit > 0.0) {
+      result.slice = compare_slices(result, parts, of_parts, match, head);
+    }
+    result.in_noise = compare_factor(
+        result, parts, step, factor_rounding(match.id.kind), limit(Statistic::kOperatorFactor));
+    if (result.in_noise) {
+      result.in_noise->granted = clipping + (other_grid ? coarser * unit : 0.0);
+      result.in_noise->bound += result.in_noise->granted;
+    }
+  }
+  if (auto addends = addends_.compare(match,
+                                      expected,
+                                      result,
+                                      limit(Statistic::kOperatorGroup),
+                                      limit(Statistic::kOperatorFactor))) {
+    result.slice = std::move(addends->part);
+    result.in_noise = std::move(addends->factor);
+    result.told = std::move(addends->told);
+  }
+  return result;
+}
+
+void mark_inherited(std::span<TensorVerdict> tensors) {
+  constexpr double kMostThatAddsUp = 4.0;
+  bool wrong = false;   // something before is
+  bool unseen = false;  // something before could not be checked on its own
+  for (TensorVerdict& tensor : tensors) {
+    const bool right = tensor.residual && tensor.residual->is_within();
+    const bool of_size = tensor.status == Status::kDiverged &&
+                         (tensor.tier == Tier::kT2 || tensor.symptom == Symptom::kTooCoarse);
+    if (right && of_size &&
+        (wrong ||
+         (!unseen && tensor.comparison && tensor.comparison->ratio() <= kMostThatAddsUp))) {
+      tensor.status = Status::kInherited;
+    }
+    wrong = wrong || tensor.is_finding();
+    unseen = unseen || (!tensor.residual && tensor.origin != BoundOrigin::kExact &&
+                        tensor.id.kind != Kind::kScalar && tensor.id.kind != Kind::kRouting);
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,132 @@
+// T1: is every operator right, given the candidate's own inputs?
+//
+// Two forced passes of the reference (TTRACE_PASS=forced) hold for every tensor what its operators
+// make of the candidate's own values: f in a higher precision than the candidate's, n in the same.
+// Nothing is inherited from further up, so the errors of different tensors are independent.
+//
+//   R = ||c - f|| / scale
+//   scale^2 = max(||n - f||^2, u^2 ||c||^2) + e^2
+//   e^2 = u^2 (sum_i ||v_i||^2 + (p - 1) ||c||^2)  for every sum over p ranks
+//
+// ||n - f|| is what the operators' own roundings do in this very tensor, at least one of c; e^2
+// what the candidate's layout rounds beside: v_i are the addends of its ranks, whether they were
+// summed by a collective (RoundedSum) on the way to c or are added here (then without the second
+// term). u is the relative error of one rounding of their type (of F32 and F64: of another order of
+// summation, default_unit()). What main grads round when ranks' gradients are added up is in
+// gradient_sums.h.
+//
+// Where ||n - f|| is most of the scale, and of few elements, it is an estimate:
+// limit_of_estimate(). A vector's gradient that is a sum of ranks' addends is judged addend by
+// addend as well, see addend_check.h. A part of a tensor has the same of its own, with v_i = ||n -
+// f||_i^2 (slices.h). A factor is judged apart, for it adds up over all elements where roundings
+// average out:
+//
+//   a = <c - f, f> / ||f||^2, a_n the same of n
+//   V(x) = max over dimensions of 32 indices and more (sum over its slices <x - f, f>_i^2)
+//   scale^2 = (a_n^2 + V(n) / ||f||^4) (1 + e^2 / max(||n - f||^2, u^2 ||c||^2)) + u32^2
+//   bound: the larger one of 8 scale and 5 sqrt(V(c)) / ||f||^2
+//
+// V is the variance of a ||f||^2 if the roundings of slices are independent of one another,
+// whatever they are within a slice. That of c is asked as well, because c may have been rounded
+// where n was not, the same in a whole column (a product before its bias is added); a factor in all
+// slices alike makes it small against a. u32 is a rounding of f32, in which programs keep factors;
+// of a first moment three of them, because the norm that its gradient is clipped by is summed up
+// over other shards in another order; of a second moment, which has the square of it, six. What
+// that norm itself is off by, k (ClippingNorms), is granted to the factor, k once or twice, and e^2
+// of a moment has k^2 ||c||^2.
+//
+// What an optimizer makes of parameters in F32 or F64 is no sum: two roundings of its own, the
+// decay and the step, and u of the step itself, whose factors a program may have computed in any
+// way:
+//
+//   u ||c||  becomes  (2 (u_1 ||c||)^2 + (u ||c - p||)^2)^(1/2)
+//
+// with p the parameter at the start of the step and u_1 the relative error of one rounding. Its
+// factor, one minus learning rate times decay, is a number of F32: the scale of a is u_1 and
+// u ||c - p|| / ||c||.
+//
+// Where candidate and reference store different multiples of a gradient (a data-parallel size of 3
+// in the loss scale), they round on different grids: u is then the largest error of one rounding,
+// because equal elements all have the same one, |a| may be that much more, and with FP8 e^2 has a
+// rounding to E5M2.
+//
+// A tensor that noise passes move by more than its norm is not judged so (Judge): the true gradient
+// of a key's bias is zero, and how its roundings cancel depends on their order; clean R of 2.5 to
+// 4.3 in F32 with tensor parallelism.
+//
+// Source of the normalisation: clean R is 1.0 for every class of operators and does not depend on
+// the layout, where raw residuals per class do (0.0014 to 0.014 in BF16); docs/verdict.md has the
+// figures.
+//
+// Thread-safety: immutable; compare() may run in any number of threads.
+#pragma once
+
+#include "analysis/align/matching.h"
+#include "analysis/bounds/limits.h"
+#include "analysis/checks/addend_check.h"
+#include "analysis/checks/clipping_norms.h"
+#include "analysis/checks/gradient_sums.h"
+#include "analysis/findings/report.h"
+#include "trace/base/tensor_id_hash.h"
+#include "trace/file/rounded_sum.h"
+#include "trace/file/trace_reader.h"
+#include "trace/merge/merge.h"
+#include "trace/merge/shard_index.h"
+#include "trace/sums/statistics.h"
+
+#include <ttrace/tensor_id.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace ttrace {
+
+// The traces of the two forced passes.
+struct ForcedTraces {
+  Trace wide;    // f
+  Trace native;  // n
+};
+
+class OperatorCheck {
+ public:
+  // Keeps references to the traces.
+  OperatorCheck(const ForcedTraces& traces, const Trace& candidate, const Limits& limits = {});
+
+  // Of a floating-point tensor of the candidate; nothing where a forced pass lacks it or has it in
+  // another shape.
+  // `other_grid`: what is stored is a multiple of the logical value that is no power of two, so
+  // that the two sides round on different grids. `head`: see SliceContext.
+  [[nodiscard]] std::optional<OperatorResidual> compare(const Match& match,
+                                                        const MergeResult& candidate,
+                                                        bool other_grid = false,
+                                                        std::int64_t head = 0) const;
+
+ private:
+  [[nodiscard]] double limit_of_whole(TensorClass tensor_class) const;
+  // Of what an optimizer has updated, in a type whose u is more than one rounding: u ||c - p|| over
+  // ||c||.
+  [[nodiscard]] std::optional<double> step_of(const Match& match,
+                                              const MergeResult& candidate) const;
+  [[nodiscard]] double squared_sums(const Match& match, const Statistics& statistics) const;
+  [[nodiscard]] double squared_other_grid(const Match& match, const Statistics& statistics) const;
+
+  ShardIndex wide_;
+  ShardIndex native_;
+  AddendCheck addends_;
+  ClippingNorms norms_;
+  GradientSums gradients_;
+  Limits limits_;
+  std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
+  bool quantises_ = false;       // the candidate has FP8 scales
+  bool cuts_sequences_ = false;  // an attention core's inputs come from several ranks
+};
+
+// Findings of T2 whose own operators are right become inherited: something that comes before is
+// wrong, or roundings have added up to more than the noise passes showed. Before anything is wrong
+// that holds up to 4 times the bound, and as long as all tensors before were checked so.
+void mark_inherited(std::span<TensorVerdict> tensors);
+
+}  // namespace ttrace

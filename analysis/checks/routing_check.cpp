@@ -1,0 +1,141 @@
+#include "analysis/checks/routing_check.h"
+
+#include "analysis/findings/wording.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace ttrace {
+namespace {
+
+using Experts = std::span<const std::int64_t>;
+
+bool same_set(Experts left, Experts right) {
+  return std::is_permutation(left.begin(), left.end(), right.begin(), right.end());
+}
+
+Experts experts_of(const MergeResult& choices) {
+  return {reinterpret_cast<const std::int64_t*>(choices.bytes.data()),
+          choices.bytes.size() / sizeof(std::int64_t)};
+}
+
+// Number of choices per token of a tensor [..., k].
+std::size_t choices_per_token(std::span<const std::int64_t> shape) {
+  return shape.empty() ? 1 : static_cast<std::size_t>(std::max<std::int64_t>(1, shape.back()));
+}
+
+// Whether a flip may have led to this finding.
+bool may_follow_from_flip(const TensorVerdict& tensor) {
+  switch (tensor.symptom) {
+    case Symptom::kRowsDiffer:
+    case Symptom::kIllegalFlip:
+      return true;
+    case Symptom::kNotEqual:
+    case Symptom::kFactor:
+    case Symptom::kSlice:
+    case Symptom::kOutOfBound:
+    case Symptom::kTooCoarse:
+      return tensor.origin == BoundOrigin::kNoise || tensor.origin == BoundOrigin::kClassDefault;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+RoutingFlips compare_choices(const MergeResult& reference,
+                             const MergeResult& candidate,
+                             const Margins& margins,
+                             const Bound& bound) {
+  const Experts r = experts_of(reference);
+  const Experts c = experts_of(candidate);
+  const std::size_t k = choices_per_token(reference.shape);
+  RoutingFlips flips;
+  flips.bound = bound.value;
+  flips.tokens = static_cast<std::int64_t>(r.size() / k);
+  const bool judged = !margins.reference.empty() && !margins.candidate.empty();
+  for (std::size_t token = 0; token < r.size() / k; ++token) {
+    if (same_set(r.subspan(token * k, k), c.subspan(token * k, k))) {
+      continue;
+    }
+    ++flips.flips;
+    const double moved = judged ? margins.reference[token] + margins.candidate[token] : 0.0;
+    // Written so that NaN is illegal as well.
+    const bool legal = judged && moved <= bound.value;
+    if (!legal && (flips.illegal++ == 0 || !(moved <= flips.largest_move))) {
+      flips.worst_token = static_cast<std::int64_t>(token);
+      const Experts of_reference = r.subspan(token * k, k);
+      const Experts of_candidate = c.subspan(token * k, k);
+      flips.reference_experts.assign(of_reference.begin(), of_reference.end());
+      flips.candidate_experts.assign(of_candidate.begin(), of_candidate.end());
+    }
+    flips.largest_move = std::max(flips.largest_move, moved);
+  }
+  flips.margins_known = judged;
+  return flips;
+}
+
+std::optional<Observation> illegal_flips(const RoutingFlips& flips,
+                                         std::span<const std::int64_t> shape) {
+  if (flips.illegal == 0) {
+    return std::nullopt;
+  }
+  const std::span<const std::int64_t> tokens = shape.first(shape.size() - (shape.empty() ? 0 : 1));
+  std::string sentence =
+      std::to_string(flips.illegal) + " of " + counted(flips.tokens, "token", "tokens") +
+      (flips.illegal == 1 ? " goes" : " go") + " to other experts than in the reference, which ";
+  sentence += flips.margins_known ? "round-off does not explain: scores moved by up to " +
+                                        short_number(flips.largest_move) + ", it explains " +
+                                        short_number(flips.bound)
+                                  : "cannot be judged because no margins were recorded";
+  sentence += "; token " + index_text(unravel(flips.worst_token, tokens)) + " goes to experts " +
+              index_text(flips.candidate_experts) + " instead of " +
+              index_text(flips.reference_experts);
+  return Observation{Symptom::kIllegalFlip, std::move(sentence), {}};
+}
+
+bool has_flips(const Routing& reference, const Routing& candidate) {
+  bool flips = false;
+  if (reference.size() != candidate.size()) {
+    return false;
+  }
+  for (const auto& [id, choices] : reference) {
+    const auto found = candidate.find(id);
+    if (found == candidate.end() || found->second.shape != choices.shape) {
+      return false;
+    }
+    const std::size_t k = choices_per_token(choices.shape);
+    const Experts r = choices.experts;
+    const Experts c = found->second.experts;
+    for (std::size_t at = 0; at + k <= r.size() && !flips; at += k) {
+      flips = !same_set(r.subspan(at, k), c.subspan(at, k));
+    }
+  }
+  return flips;
+}
+
+void mark_behind_flips(std::vector<TensorVerdict>& tensors) {
+  std::map<std::pair<std::int64_t, std::int64_t>, TensorId> flipped;  // by step, micro-batch
+  std::optional<TensorId> first;                                      // of any micro-batch
+  for (TensorVerdict& tensor : tensors) {
+    const std::pair place{tensor.id.step, tensor.id.microbatch};
+    const TensorId* flip = nullptr;
+    if (const auto found = flipped.find(place); found != flipped.end()) {
+      flip = &found->second;
+    } else if (first && (tensor.id.microbatch == kNoMicrobatch || tensor.id.step > first->step)) {
+      flip = &*first;
+    }
+    if (flip != nullptr && tensor.is_finding() && may_follow_from_flip(tensor)) {
+      tensor.status = Status::kBehindFlip;
+      tensor.cause = "not sharply judged: tokens go to other experts from " + to_string(*flip) +
+                     " on; " + tensor.cause;
+    }
+    if (tensor.flips && tensor.flips->flips > 0) {
+      flipped.emplace(place, tensor.id);
+      first = first ? first : std::optional(tensor.id);
+    }
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,62 @@
+// Choices of experts: which differences round-off explains, and what may follow from them.
+//
+// Two experts whose scores nearly tie change places under round-off: a legal flip. With m_r the
+// reference's margin of a token (score of its last choice less that of the next expert) and m_c the
+// candidate's, the scores of the experts that changed places must have moved against each other by
+// at least m_r + m_c. A flip is legal where that is at most
+//
+//   bound = 2 max(D, 3.2 s)   D: largest change of a margin in any noise pass,
+//                             s: root mean square of these changes over tokens and passes
+//
+// 2 is the limit of an activation (limits.h). Without noise passes: default factor of an activation
+// x rounding error x the largest margin.
+//
+// What follows a flip is another computation: without a reference that followed the candidate's
+// choices it cannot be judged by round-off.
+//
+// Sources: flips were measured to happen at margins of at most 3.2 standard deviations of the
+// margins' noise, and to be as many as the density of margins there predicts.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "analysis/bounds/bounds.h"
+#include "analysis/checks/cause.h"
+#include "analysis/findings/report.h"
+#include "trace/merge/merge.h"
+#include "trace/merge/routing.h"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace ttrace {
+
+// One per token, row-major; empty where they were not recorded.
+struct Margins {
+  std::vector<double> reference;
+  std::vector<double> candidate;
+};
+
+// `reference` and `candidate` are whole choices [..., k] of one shape. Order among the k does not
+// count. Where margins lack, every flip counts as illegal.
+[[nodiscard]] RoutingFlips compare_choices(const MergeResult& reference,
+                                           const MergeResult& candidate,
+                                           const Margins& margins,
+                                           const Bound& bound);
+
+// Nothing where all flips are legal.
+[[nodiscard]] std::optional<Observation> illegal_flips(const RoutingFlips& flips,
+                                                       std::span<const std::int64_t> shape);
+
+// Whether some token of `candidate` has another set of experts than in `reference`. False as well
+// where they do not have the same routers, micro-batches and shapes, so that nobody can follow.
+[[nodiscard]] bool has_flips(const Routing& reference, const Routing& candidate);
+
+// Takes back findings that a flip before them may explain: errors of the flip's micro-batch, and
+// from the optimizer on of everything, that are beyond a bound which knows of no flip. Requires:
+// tensors in the reference's order.
+void mark_behind_flips(std::vector<TensorVerdict>& tensors);
+
+}  // namespace ttrace

@@ -1,0 +1,56 @@
+// What must hold within one run, whatever a reference did: what was received is what was sent, and
+// a collective returns what its members put in.
+//
+// Messages and moved values (all-gather, all-to-all, broadcast, maxima) must be equal in every bit,
+// compared as logical tensors. A sum of n numbers of a type with rounding error u may have been
+// taken in any order:
+//
+//   |y - sum x_i| <= g sum |x_i|,  g = k u / (1 - k u),  k = n - 1, for averages n + 1
+//
+// with the sum taken in extended precision here.
+//
+// Source of the bound: Higham, Accuracy and Stability of Numerical Algorithms, section 4.2; the two
+// further roundings of an average are those of 1/n and of its product.
+//
+// Thread-safety: immutable; judge() may run in any number of threads.
+#pragma once
+
+#include "analysis/align/matching.h"
+#include "analysis/findings/report.h"
+
+#include <ttrace/tensor_id.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+
+namespace ttrace {
+
+class SelfCheck {
+ public:
+  // Keeps a reference. In steps of `interrupted` what lacks is no finding.
+  SelfCheck(std::span<const Match> matches, std::set<std::int64_t> interrupted);
+
+  // Whether tensors of this kind are judged here: the layout decides which there are, so that no
+  // reference has them.
+  [[nodiscard]] static bool concerns(Kind kind);
+  // Whether a tensor that this concerns gets a verdict; the others are evidence for one that does.
+  [[nodiscard]] bool is_subject(std::size_t index) const;
+  // Requires: is_subject(index).
+  [[nodiscard]] TensorVerdict judge(std::size_t index) const;
+
+ private:
+  // The candidate's records of the same id with another kind and slot; null where there are none.
+  [[nodiscard]] const Match* beside(const Match& match, Kind kind, int slot) const;
+  void judge_message(const Match& match, TensorVerdict& verdict) const;
+  void judge_collective(const Match& output, TensorVerdict& verdict) const;
+
+  std::span<const Match> matches_;
+  std::set<std::int64_t> interrupted_;
+  std::map<TensorId, std::size_t> positions_;
+};
+
+}  // namespace ttrace

@@ -1,0 +1,340 @@
+#include "analysis/checks/slices.h"
+
+#include "analysis/findings/wording.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+constexpr double kPooledPasses = 5.0;
+constexpr double kLargestPassMargin = 1.2;
+// Of a slice that is judged: the errors of a few elements are not like one another. Columns of a
+// router's weight of 3 experts reached 7 times their noise.
+constexpr std::int64_t kLeastElements = 32;
+
+const std::byte* advance(const void* data, ElementType type, std::int64_t elements) {
+  return static_cast<const std::byte*>(data) +
+         static_cast<std::size_t>(elements) * element_size(type);
+}
+
+// Row-major position of `index`.
+std::int64_t position_of(std::span<const std::int64_t> index, std::span<const std::int64_t> shape) {
+  std::int64_t position = 0;
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+    position = position * shape[dim] + index[dim];
+  }
+  return position;
+}
+
+SliceSums sum_box(const TensorPair& pair, const Rectangle& box) {
+  std::int64_t rows = 1;
+  for (std::size_t dim = 0; dim + 1 < box.extent.size(); ++dim) {
+    rows *= box.extent[dim];
+  }
+  const std::int64_t length = box.extent.empty() ? 1 : box.extent.back();
+  std::vector<std::int64_t> index = box.logical_start;
+  SliceSums sums;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t start = position_of(index, pair.shape);
+    sums.add(sum_elements(pair.reference_type,
+                          advance(pair.reference, pair.reference_type, start),
+                          pair.candidate_type,
+                          advance(pair.candidate, pair.candidate_type, start),
+                          length));
+    for (std::size_t dim = index.size(); dim-- > 1;) {
+      const std::size_t outer = dim - 1;
+      if (++index[outer] < box.logical_start[outer] + box.extent[outer]) {
+        break;
+      }
+      index[outer] = box.logical_start[outer];
+    }
+  }
+  return sums;
+}
+
+std::int64_t elements_of(const Placement& placement) {
+  std::int64_t elements = 0;
+  for (const Rectangle& box : rectangles(placement)) {
+    elements +=
+        std::accumulate(box.extent.begin(), box.extent.end(), std::int64_t{1}, std::multiplies<>());
+  }
+  return elements;
+}
+
+// Indices [begin, end) of one dimension.
+struct Range {
+  std::size_t dim = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+std::string range_text(const Range& range) {
+  return std::to_string(range.begin) + ":" + std::to_string(range.end);
+}
+
+// Ranks that hold an element within all of `ranges`.
+std::vector<int> holders(std::span<const Shard> shards, const std::vector<Range>& ranges) {
+  std::vector<int> ranks;
+  for (const Shard& shard : shards) {
+    const std::vector<Rectangle> boxes = rectangles(shard.record->placement);
+    const bool holds = std::any_of(boxes.begin(), boxes.end(), [&](const Rectangle& box) {
+      return std::all_of(ranges.begin(), ranges.end(), [&](const Range& range) {
+        const std::int64_t begin = box.logical_start.at(range.dim);
+        return begin < range.end && range.begin < begin + box.extent.at(range.dim);
+      });
+    });
+    if (holds) {
+      ranks.push_back(shard.rank);
+    }
+  }
+  return ranks;
+}
+
+// Looks for the part that is farthest beyond, or nearest to, its bound.
+class Search {
+ public:
+  Search(const TensorPair& pair, const Slices& slices, const SliceContext& context)
+      : pair_(pair), slices_(slices), context_(context), noise_(*context.bound.noise) {}
+
+  [[nodiscard]] SliceComparison run() {
+    for (const Slicing& slicing : slices_.slicings) {
+      if (slices_.all.count >= kLeastElements * slicing.count) {
+        look_at(slicing);
+      }
+    }
+    look_at_heads();
+    look_at_shards();
+    worst_.slice_q = slice_q_;
+    worst_.row_q = row_q_;
+    worst_.group_q = group_q_;
+    return std::move(worst_);
+  }
+
+ private:
+  // Noise of a part whose squared noise was `mean` over all passes and `largest` in one.
+  [[nodiscard]] SliceComparison compare(const SliceSums& sums,
+                                        double mean,
+                                        double largest,
+                                        double limit) const {
+    const SliceBound& bound = context_.bound;
+    const double passes = noise_.passes;
+    const double share = static_cast<double>(sums.count) /
+                         static_cast<double>(std::max<std::int64_t>(1, slices_.all.count));
+    const double mixed =
+        (passes * mean + kPooledPasses * share * noise_.mean_squared) / (passes + kPooledPasses);
+    const double scale =
+        std::sqrt(std::max(bound.growth * mixed, bound.relative_squared * sums.reference_squared) +
+                  bound.added_squared);
+    SliceComparison result;
+    result.error = std::sqrt(sums.difference_squared);
+    result.q = result.error / scale;
+    result.bound = std::max(limit * scale, kLargestPassMargin * std::sqrt(largest));
+    return result;
+  }
+
+  // Returns whether the part is worse than all before it. `largest` is the largest Q of its sort.
+  bool offer(SliceComparison part, double& largest) {
+    largest = std::max(largest, part.q);
+    if (has_any_ && part.error * worst_.bound <= worst_.error * part.bound) {
+      return false;
+    }
+    worst_ = std::move(part);
+    has_any_ = true;
+    return true;
+  }
+
+  [[nodiscard]] SliceComparison slice(const Slicing& slicing, std::int64_t number) const {
+    const std::size_t at = slicing.first + static_cast<std::size_t>(number);
+    const double limit = has_own_limit(slicing) ? context_.bound.row_limit : context_.bound.limit;
+    return compare(slices_.sums[at], noise_.slices[at], noise_.largest_slices[at], limit);
+  }
+
+  [[nodiscard]] bool is_of_rows(const Slicing& slicing) const {
+    return slicing.dim >= pair_.shape.size();
+  }
+  [[nodiscard]] bool has_own_limit(const Slicing& slicing) const {
+    return is_of_rows(slicing) && context_.bound.row_limit > 0.0;
+  }
+
+  void look_at(const Slicing& slicing) {
+    std::int64_t found = -1;
+    double& largest = has_own_limit(slicing) ? row_q_ : slice_q_;
+    for (std::int64_t i = 0; i < slicing.count; ++i) {
+      found = offer(slice(slicing, i), largest) ? i : found;
+    }
+    if (found >= 0) {
+      is_of_rows(slicing) ? name_row(found) : name_indices(slicing, found);
+    }
+  }
+
+  // What is beyond its bound on either side of the worst one belongs to it.
+  void name_indices(const Slicing& slicing, std::int64_t found) {
+    Range range{slicing.dim, found, found + 1};
+    while (range.begin > 0 && slice(slicing, range.begin - 1).beyond()) {
+      --range.begin;
+    }
+    while (range.end < slicing.count && slice(slicing, range.end).beyond()) {
+      ++range.end;
+    }
+    worst_.where = "rows " + range_text(range) + " of dimension " + std::to_string(slicing.dim);
+    worst_.ranks = holders(context_.candidate, {range});
+  }
+
+  void name_row(std::int64_t number) {
+    std::vector<std::int64_t> leading(pair_.shape.begin(), pair_.shape.end());
+    while (leading.back() == 1) {
+      leading.pop_back();
+    }
+    leading.pop_back();
+    const std::vector<std::int64_t> index = unravel(number, leading);
+    std::vector<Range> ranges;
+    for (std::size_t dim = 0; dim < index.size(); ++dim) {
+      ranges.push_back({dim, index[dim], index[dim] + 1});
+    }
+    worst_.where = "row " + index_text(index);
+    worst_.ranks = holders(context_.candidate, ranges);
+  }
+
+  void look_at_heads() {
+    const std::size_t last = pair_.shape.size() - 1;
+    const auto slicing = std::find_if(slices_.slicings.begin(),
+                                      slices_.slicings.end(),
+                                      [&](const Slicing& each) { return each.dim == last; });
+    const std::int64_t size = context_.head;
+    if (size < 2 || slicing == slices_.slicings.end() || slicing->count % size != 0 ||
+        slicing->count == size) {
+      return;
+    }
+    const std::vector<SliceSums> heads = sum_groups(slices_.of(*slicing), size);
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+      const Range range{
+          last, static_cast<std::int64_t>(i) * size, static_cast<std::int64_t>(i + 1) * size};
+      // As if the largest passes of its indices were one pass: no bound gets too small by that.
+      const auto first = static_cast<std::ptrdiff_t>(slicing->first) + range.begin;
+      const auto sum = [&](const std::vector<double>& values) {
+        return std::accumulate(values.begin() + first, values.begin() + first + size, 0.0);
+      };
+      if (offer(compare(heads[i],
+                        sum(noise_.slices),
+                        sum(noise_.largest_slices),
+                        context_.bound.group_limit),
+                group_q_)) {
+        worst_.where = "head " + std::to_string(i) + ", " + range_text(range) + " of dimension " +
+                       std::to_string(last);
+        worst_.ranks = holders(context_.candidate, {range});
+      }
+    }
+  }
+
+  // The part of the noise that lies in what a dimension's segments hold.
+  [[nodiscard]] double share_of(std::size_t dim, const DimPlacement& held) const {
+    const auto slicing = std::find_if(slices_.slicings.begin(),
+                                      slices_.slicings.end(),
+                                      [&](const Slicing& each) { return each.dim == dim; });
+    double share = 0.0;
+    for (const Segment& segment : held.segments) {
+      if (slicing == slices_.slicings.end()) {
+        share += static_cast<double>(segment.extent) / static_cast<double>(pair_.shape[dim]);
+        continue;
+      }
+      const auto first =
+          noise_.slices.begin() + static_cast<std::ptrdiff_t>(slicing->first) + segment.logical;
+      share += std::accumulate(first, first + segment.extent, 0.0) / noise_.mean_squared;
+    }
+    return share;
+  }
+
+  void look_at_shards() {
+    std::vector<Shard> parts;  // of shards that are not the whole tensor
+    const std::int64_t all =
+        element_count(std::vector<std::int64_t>(pair_.shape.begin(), pair_.shape.end()));
+    std::copy_if(context_.candidate.begin(),
+                 context_.candidate.end(),
+                 std::back_inserter(parts),
+                 [&](const Shard& shard) {
+                   const std::int64_t held = elements_of(shard.record->placement);
+                   return held > 0 && held < all;
+                 });
+    for (const ShardSums& shard : sum_shards(pair_, parts)) {
+      const Placement& placement = *shard.placement;
+      double noise = noise_.mean_squared;
+      if (placement.flat) {
+        noise *= static_cast<double>(elements_of(placement)) / static_cast<double>(all);
+      } else {
+        for (std::size_t dim = 0; dim < placement.dims.size(); ++dim) {
+          noise *= share_of(dim, placement.dims[dim]);
+        }
+      }
+      if (offer(compare(shard.sums, noise, 0.0, context_.bound.group_limit), group_q_)) {
+        worst_.where = "the shard of " + ranks_text(shard.ranks);
+        worst_.ranks = shard.ranks;
+      }
+    }
+  }
+
+  const TensorPair& pair_;
+  const Slices& slices_;
+  const SliceContext& context_;
+  const TensorNoise& noise_;
+  SliceComparison worst_;
+  bool has_any_ = false;
+  double slice_q_ = 0.0;
+  double row_q_ = 0.0;
+  double group_q_ = 0.0;
+};
+
+bool have_one_region(const Placement& left, const Placement& right) {
+  return left.dims == right.dims && left.flat == right.flat;
+}
+
+}  // namespace
+
+Slices sum_slices(const TensorPair& pair) {
+  return sum_slices(
+      pair.shape, pair.reference_type, pair.reference, pair.candidate_type, pair.candidate);
+}
+
+std::vector<SliceSums> sum_groups(std::span<const SliceSums> slices, std::int64_t size) {
+  std::vector<SliceSums> groups(slices.size() / static_cast<std::size_t>(size));
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    groups[i / static_cast<std::size_t>(size)].add(slices[i]);
+  }
+  return groups;
+}
+
+std::vector<ShardSums> sum_shards(const TensorPair& pair, std::span<const Shard> shards) {
+  std::vector<ShardSums> result;
+  for (const Shard& shard : shards) {
+    const Placement& placement = shard.record->placement;
+    const auto same = std::find_if(result.begin(), result.end(), [&](const ShardSums& other) {
+      return have_one_region(*other.placement, placement);
+    });
+    if (same != result.end()) {
+      same->ranks.push_back(shard.rank);
+      continue;
+    }
+    ShardSums sums{&placement, {shard.rank}, {}};
+    for (const Rectangle& box : rectangles(placement)) {
+      sums.sums.add(sum_box(pair, box));
+    }
+    result.push_back(std::move(sums));
+  }
+  return result;
+}
+
+std::optional<SliceComparison> worst_slice(const TensorPair& pair,
+                                           const Slices& slices,
+                                           const SliceContext& context) {
+  if (slices.sums.empty() || context.bound.noise->slices.size() != slices.sums.size() ||
+      !(context.bound.noise->mean_squared > 0.0)) {
+    return std::nullopt;
+  }
+  return Search(pair, slices, context).run();
+}
+
+}  // namespace ttrace

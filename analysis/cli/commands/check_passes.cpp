@@ -1,0 +1,375 @@
+#include "analysis/cli/commands/check_passes.h"
+
+#include "analysis/checks/routing_check.h"
+#include "analysis/cli/options/selection_options.h"
+#include "analysis/cli/run/estimate.h"
+#include "analysis/cli/run/interrupt.h"
+#include "analysis/rename/rename.h"
+#include "trace/file/noise_table.h"
+#include "trace/file/trace_reader.h"
+#include "trace/merge/routing.h"
+
+#include <ttrace/error.h>
+#include <ttrace/log.h>
+#include <ttrace/manifest.h>
+
+#include <filesystem>
+#include <map>
+
+namespace fs = std::filesystem;
+
+namespace ttrace::cli {
+
+namespace {
+
+std::string absolute(const std::string& path) {
+  return fs::absolute(path).lexically_normal().string();
+}
+
+// Where the reference's program writes its passes, and reads those of the candidate: in names of
+// its own where the candidate has others.
+std::string reference_side(const CheckOptions& options, const RunDirectory& run) {
+  return options.rename ? reference_names(run.path()) : run.path();
+}
+
+// What --reference takes to use this run's reference again.
+std::string stored_as(const CheckOptions& options, const RunDirectory& run) {
+  return options.stored ? options.reference : reference_side(options, run) + "/reference";
+}
+
+// Writes a pass of one side in the names of the other. Returns what is to be warned of. Requires:
+// options.rename.
+std::vector<std::string> rename_pass(const CheckOptions& options,
+                                     const std::string& source,
+                                     const std::string& target,
+                                     RenameOptions how,
+                                     Course& course) {
+  if (course.progress.visible()) {
+    how.progress = [&course](std::size_t done, std::size_t total) {
+      course.progress.show_rarely("renaming " + std::to_string(done) + " of " +
+                                  std::to_string(total));
+    };
+  }
+  RenameResult result = rename_trace(source, target, *options.rename, how);
+  course.progress.clear();
+  return std::move(result.warnings);
+}
+
+// Where a reference and its noise passes go, and whose choices of experts they go on with.
+struct ReferenceRun {
+  std::string folder;
+  std::string candidate = {};  // followed; empty: nobody
+
+  [[nodiscard]] std::string label(const std::string& pass) const {
+    return candidate.empty() ? pass : "rerouted-" + pass;
+  }
+};
+
+Pass reference_pass(const CheckOptions& options, const RunDirectory& run, const ReferenceRun& to) {
+  Pass pass{.name = to.label("reference"),
+            .command = options.rerun,
+            .variables = variables(options, "reference"),
+            .trace = to.folder,
+            .log = run.log(to.label("reference")),
+            .complete = [folder = to.folder] { return is_complete(folder); },
+            .remedy = ""};
+  pass.variables.emplace_back("TTRACE_DIR", absolute(to.folder));
+  if (!to.candidate.empty()) {
+    pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(to.candidate));
+  }
+  return pass;
+}
+
+Pass noise_pass(const CheckOptions& options,
+                const RunDirectory& run,
+                const ReferenceRun& to,
+                int seed) {
+  const std::string table = noise_file(to.folder, seed);
+  Pass pass{
+      .name = to.label("noise ") + std::to_string(seed) + " of " + std::to_string(options.noise),
+      .command = options.rerun,
+      .variables = variables(options, "noise"),
+      .trace = to.folder,
+      .log = run.log(to.label("noise-") + std::to_string(seed)),
+      .complete = [table] { return fs::exists(table); },
+      .remedy = ""};
+  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(to.folder));
+  pass.variables.emplace_back("TTRACE_NOISE_SEED", std::to_string(seed));
+  if (to.candidate.empty()) {
+    pass.remedy = "the reference is complete; pass --reference " + to.folder +
+                  " to reuse it with " + std::to_string(seed - 1) + " noise passes";
+  } else {
+    pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(to.candidate));
+  }
+  return pass;
+}
+
+void run_reference(const CheckOptions& options,
+                   const RunDirectory& run,
+                   const ReferenceRun& to,
+                   Course& course) {
+  course.reference += follow(reference_pass(options, run, to), options.limits, course);
+  for (int seed = 1; seed <= options.noise; ++seed) {
+    course.noise += follow(noise_pass(options, run, to, seed), options.limits, course);
+  }
+}
+
+Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
+  Pass pass{.name = "candidate",
+            .command = options.candidate,
+            .variables = variables(options, "candidate"),
+            .trace = run.candidate(),
+            .log = run.log("candidate"),
+            .complete = [folder = run.candidate()] { return is_complete(folder); },
+            .remedy = ""};
+  if (!options.dyadic) {  // a stored reference knows other inputs
+    pass.remedy =
+        "the reference is complete; pass --reference " + stored_as(options, run) + " to reuse it";
+  }
+  pass.variables.emplace_back("TTRACE_DIR", absolute(run.candidate()));
+  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
+  if (options.collectives) {
+    pass.variables.emplace_back("TTRACE_COLLECTIVES", "1");
+  }
+  return pass;
+}
+
+// Before a candidate fills the disk: its trace holds no less than the reference's.
+void check_space(const CheckOptions& options, const RunDirectory& run) {
+  const std::uintmax_t needed = total(count_trace(run.reference())).bytes;
+  const std::uintmax_t free = free_bytes(run.path());
+  TTRACE_CHECK(options.ignore_space || needed <= free,
+               UsageError,
+               "the candidate's trace needs at least ",
+               size_text(needed),
+               ", as much as the reference's, but ",
+               size_text(free),
+               " are free in ",
+               run.path(),
+               "; free space there, take another folder for -o with --reference ",
+               stored_as(options, run),
+               ", or pass --ignore-space");
+}
+
+// For the passes in which the reference's program takes its values or choices.
+void rename_candidate(const CheckOptions& options, const RunDirectory& run, Course& course) {
+  rename_pass(options,
+              run.candidate(),
+              reference_side(options, run) + "/candidate",
+              {.to = Names::kReference},
+              course);
+}
+
+// Whether the reference would have to go on with other experts to be comparable.
+bool flips_experts(const RunDirectory& run) {
+  try {
+    return has_flips(read_routing(Trace::open(run.reference())),
+                     read_routing(Trace::open(run.candidate())));
+  } catch (const UsageError&) {
+    return false;  // choices that make no whole: the comparison says so
+  }
+}
+
+// Reference and noise passes once more with the candidate's choices of experts. What fails here
+// costs sharpness, not the comparison.
+void run_rerouted_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
+  if (options.rerun.empty()) {
+    log(LogLevel::kWarning,
+        "the candidate chose other experts than the stored reference; pass --rerun COMMAND, so "
+        "that the reference can go on with these");
+    return;
+  }
+  CheckOptions again = options;
+  if (options.stored) {
+    again.noise = static_cast<int>(noise_files(options.reference).size());
+  }
+  course.passes += again.noise + 1;
+  const std::string side = reference_side(options, run);
+  try {
+    run_reference(again, run, {rerouted_reference(side), side + "/candidate"}, course);
+    if (options.rename) {
+      const std::string followed = digest_of(read_routing(Trace::open(run.candidate())));
+      rename_pass(
+          options, rerouted_reference(side), run.rerouted(), {.forced_routing = followed}, course);
+    }
+    course.judged_by = run.rerouted();
+  } catch (const UsageError& error) {
+    course.progress.clear();
+    log(LogLevel::kWarning,
+        "the reference could not go on with the candidate's choices of experts, so what follows "
+        "them is not judged sharply: " +
+            error.message());
+  }
+}
+
+// What a forced pass computes in so that its own errors do not count: empty where there is nothing
+// higher.
+std::string wider_than(const std::string& precision) {
+  static const std::map<std::string, std::string> kWider = {
+      {"f32", "f64"}, {"bf16", "f32"}, {"f16", "f32"}, {"fp8", "fp8_f32"}};
+  const auto found = kWider.find(precision);
+  return found == kWider.end() ? "" : found->second;
+}
+
+// Sets a variable that the passes of this check have in common to what this one alone has.
+void replace_variable(Variables& variables, const std::string& name, const std::string& value) {
+  std::erase_if(variables, [&](const auto& variable) { return variable.first == name; });
+  variables.emplace_back(name, value);
+}
+
+Pass forced_pass(const CheckOptions& options,
+                 const RunDirectory& run,
+                 const std::string& precision,
+                 const std::string& name,
+                 const std::string& folder) {
+  Pass pass{.name = name,
+            .command = options.rerun,
+            .variables = variables(options, "forced"),
+            .trace = folder,
+            .log = run.log(name),
+            .complete = [folder] { return is_complete(folder); },
+            .remedy = "let the program compute in Session::precision(), or pass --no-forced"};
+  replace_variable(pass.variables, "TTRACE_PRECISION", precision);
+  const std::string side = reference_side(options, run);
+  pass.variables.emplace_back("TTRACE_DIR", absolute(folder));
+  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(side + "/reference"));
+  pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(side + "/candidate"));
+  return pass;
+}
+
+// The reference twice more, going on with the candidate's values after every module. What fails
+// here costs sharpness, not the comparison.
+void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
+  const std::string native = read_manifest(run.reference()).precision;
+  const std::string wide = wider_than(native);
+  if (!options.forced || wide.empty()) {
+    return;
+  }
+  if (options.rerun.empty()) {
+    log(LogLevel::kWarning,
+        "operators are not checked one by one, because the stored reference cannot be run again; "
+        "pass --rerun COMMAND, or --no-forced to do without");
+    return;
+  }
+  const auto pass = [&](const std::string& precision, const char* name, const std::string& folder) {
+    course.forced +=
+        follow(forced_pass(options, run, precision, name, folder), options.limits, course);
+  };
+  course.passes += 2;
+  const std::string side = reference_side(options, run);
+  try {
+    pass(wide, "forced-wide", forced_wide(side));
+    pass(native, "forced-native", forced_native(side));
+    if (options.rename) {
+      rename_pass(options, forced_wide(side), forced_wide(run.path()), {}, course);
+      rename_pass(options, forced_native(side), forced_native(run.path()), {}, course);
+    }
+  } catch (const UsageError& error) {
+    course.progress.clear();
+    log(LogLevel::kWarning,
+        "the reference could not go on with the candidate's values, so operators are not checked "
+        "one by one: " +
+            error.message());
+  }
+}
+
+// The reference in FP64, with the choices of experts of the reference that judges. What fails here
+// costs a second opinion, not the comparison.
+void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Course& course) {
+  if (!options.golden) {
+    return;
+  }
+  if (read_manifest(run.reference()).precision == "f64") {
+    log(LogLevel::kWarning, "--golden is ignored: the reference computes in f64 already");
+    return;
+  }
+  if (options.rerun.empty()) {
+    log(LogLevel::kWarning,
+        "there is no golden pass, because the stored reference cannot be run again; pass --rerun "
+        "COMMAND");
+    return;
+  }
+  const std::string side = reference_side(options, run);
+  const std::string folder = golden_pass(side);
+  Pass pass{.name = "golden",
+            .command = options.rerun,
+            .variables = variables(options, "golden"),
+            .trace = folder,
+            .log = run.log("golden"),
+            .complete = [folder] { return is_complete(folder); },
+            .remedy = "let the program compute in Session::precision(), or leave --golden out"};
+  const bool rerouted = course.judged_by == run.rerouted();
+  replace_variable(pass.variables, "TTRACE_PRECISION", "f64");
+  replace_variable(pass.variables, "TTRACE_START", "reference");
+  pass.variables.emplace_back("TTRACE_DIR", absolute(folder));
+  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(side + "/reference"));
+  pass.variables.emplace_back("TTRACE_CANDIDATE",
+                              absolute(side + (rerouted ? "/candidate" : "/reference")));
+  ++course.passes;
+  try {
+    course.golden = follow(pass, options.limits, course);
+    if (options.rename) {
+      rename_pass(options, folder, golden_pass(run.path()), {}, course);
+    }
+  } catch (const UsageError& error) {
+    if (options.dyadic) {
+      throw;  // nothing can be judged without it
+    }
+    course.progress.clear();
+    log(LogLevel::kWarning,
+        "the reference could not run in f64, so nothing is held against a golden pass: " +
+            error.message());
+  }
+}
+
+}  // namespace
+
+double follow(const Pass& pass, const PassLimits& limits, Course& course) {
+  const std::string head = "[" + std::to_string(++course.pass) + "/" +
+                           std::to_string(course.passes) + "] " + pass.name + " ... ";
+  const auto show = [&](double elapsed) { course.progress.show(head + seconds_text(elapsed)); };
+  show(0.0);
+  const double elapsed = run_pass(pass, limits, show);
+  show(elapsed);
+  course.progress.finish();
+  return elapsed;
+}
+
+Variables variables(const CheckOptions& options, const std::string& pass) {
+  Variables result{{"TTRACE_PASS", pass}, {"TTRACE_START", options.start}};
+  result.emplace_back("TTRACE_STEPS", to_string(options.steps.value_or(StepRange{})));
+  if (!options.precision.empty()) {
+    result.emplace_back("TTRACE_PRECISION", options.precision);
+  }
+  if (options.dyadic) {
+    result.emplace_back("TTRACE_INPUTS", "dyadic");
+  }
+  return result;
+}
+
+void run_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
+  const NoteInterrupts noted;
+  course.passes = options.stored ? 1 : options.noise + 2;
+  const std::string reference = reference_side(options, run) + "/reference";
+  if (options.stored) {
+    run.use_stored(reference, options.reference);
+  } else {
+    run_reference(options, run, {reference}, course);
+  }
+  if (options.rename) {
+    warn(rename_pass(options, reference, run.reference(), {}, course));
+  }
+  check_space(options, run);
+  course.candidate = follow(candidate_pass(options, run), options.limits, course);
+  course.judged_by = run.reference();
+  if (options.rename && !options.rerun.empty()) {
+    rename_candidate(options, run, course);
+  }
+  if (flips_experts(run)) {
+    run_rerouted_passes(options, run, course);
+  }
+  run_forced_passes(options, run, course);
+  run_golden_pass(options, run, course);
+}
+
+}  // namespace ttrace::cli

@@ -1,0 +1,64 @@
+#include "analysis/cli/commands/diff_command.h"
+
+#include "analysis/cli/options/report_output.h"
+#include "analysis/cli/options/selection_options.h"
+#include "analysis/cli/options/stored_pair.h"
+#include "analysis/cli/options/trace_argument.h"
+
+#include <iostream>
+
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+
+Manual diff_manual() {
+  po::options_description named("Options");
+  add_selection_options(named);
+  add_judging_options(named);
+  add_rename_option(named);
+  add_partial_option(named);
+  add_report_options(named);
+  add_help_option(named);
+  return {
+      .name = "diff",
+      .summary = "compare two stored traces",
+      .synopses = {"REFERENCE CANDIDATE [options]", "RUN [options]"},
+      .description = {"Judges two stored traces again without running anything. RUN is a folder "
+                      "made by ttrace check.",
+                      "The selection says what is looked at; bounds come from all tensors. "
+                      "--ranks means the candidate's ranks."},
+      .options = named,
+      .exit_codes = {{"0", "within bounds"},
+                     {"1", "divergence, missing tensors included"},
+                     {"2", "could not compare; also a partial comparison without a divergence"}},
+      .examples = {{"ttrace diff runs/1 --format json", "judge the last check again"},
+                   {"ttrace diff REF CAND --kinds main_grad --rtol 1e-3 --atol '.*bias.*:1e-6'",
+                    "gradients only, with tolerances of one's own"},
+                   {"ttrace diff runs/1 --calibration calibration.json",
+                    "with the limits of a program of one's own, see `ttrace calibrate`"},
+                   {"ttrace diff runs/1 --format junit=report.xml",
+                    "for a CI server, beside the text that is printed"},
+                   {"ttrace diff runs/1 --partial", "what a killed run got as far as"}}};
+}
+
+int run_diff(const Arguments& arguments) {
+  const Manual manual = diff_manual();
+  const po::variables_map values = parse(arguments, manual.options, "trace");
+  if (values.count("help") != 0) {
+    print_help(std::cout, manual);
+    return 0;
+  }
+  const ReportOptions options = report_options(values);
+  require_writable(options);
+  DiffOptions judging;
+  judging.threads = options.threads;
+  judging.selection = selection_of(values);
+  read_judging_options(values, judging);
+  StoredPair pair = find_pair("diff", words_of(values, "trace"));
+  read_rename_option(values, pair);
+  const Report report = judge(pair, judging, completeness_of(values));
+  write_report(report, options);
+  return exit_code(report);
+}
+
+}  // namespace ttrace::cli

@@ -1,0 +1,90 @@
+#include "analysis/cli/commands/explain_command.h"
+
+#include "analysis/cli/options/report_output.h"
+#include "analysis/cli/options/selection_options.h"
+#include "analysis/cli/options/stored_pair.h"
+#include "analysis/cli/options/trace_argument.h"
+#include "analysis/reports/explain.h"
+
+#include <ttrace/error.h>
+
+#include <iostream>
+
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+namespace {
+
+// The position in the report, or an error that names the nearest ids.
+std::size_t position_of(const std::string& id, const Report& report, const StoredPair& pair) {
+  std::vector<std::string> ids;
+  for (const TensorVerdict& tensor : report.tensors) {
+    ids.push_back(to_string(tensor.id));
+  }
+  return find_tensor(
+      ids, id, pair.run.empty() ? pair.reference + " and " + pair.candidate : pair.run);
+}
+
+}  // namespace
+
+Manual explain_manual() {
+  po::options_description named("Options");
+  add_judging_options(named);
+  add_rename_option(named);
+  add_partial_option(named);
+  add_format_option(named);
+  add_threads_option(named);
+  add_help_option(named);
+  return {
+      .name = "explain",
+      .summary = "tell why one tensor got its verdict",
+      .synopses = {"RUN ID [options]", "REFERENCE CANDIDATE ID [options]"},
+      .description =
+          {"Judges two stored traces again, as diff does, and prints for one tensor the verdict, "
+           "every bound that applies and which of them rules, the arithmetic with its numbers, "
+           "what "
+           "comes before it, and how small an error would have been seen.",
+           "RUN is a folder made by ttrace check. With --format json, the tensor's object of "
+           "diff's report with the explanation added."},
+      .options = named,
+      .exit_codes = {{"0", "the tensor is within its bounds"},
+                     {"1", "it is a finding"},
+                     {"2",
+                      "there is no such tensor or trace, bad usage, or it could not be judged"}},
+      .examples = {{"ttrace explain runs/1 s0/m0/output/decoder.layers.0/0",
+                    "what the last check says of one output"}}};
+}
+
+int run_explain(const Arguments& arguments) {
+  const Manual manual = explain_manual();
+  const po::variables_map values = parse(arguments, manual.options, "words");
+  if (values.count("help") != 0) {
+    print_help(std::cout, manual);
+    return 0;
+  }
+  const ReportFormat format = format_of(values);
+  DiffOptions judging;
+  judging.threads = threads_of(values);
+  read_judging_options(values, judging);
+  std::vector<std::string> words = words_of(values, "words");
+  TTRACE_CHECK(words.size() == 2 || words.size() == 3,
+               UsageError,
+               "explain takes a folder made by ttrace check, or a reference and a candidate, and "
+               "then a tensor id; ",
+               words.size(),
+               " words were given");
+  const std::string id = words.back();
+  words.pop_back();
+  StoredPair pair = find_pair("explain", words);
+  read_rename_option(values, pair);
+  const Report report = judge(pair, judging, completeness_of(values));
+  const Explanation explanation = explain(report, position_of(id, report, pair));
+  if (format == ReportFormat::kJson) {
+    write_json(std::cout, explanation);
+  } else {
+    write_text(std::cout, explanation);
+  }
+  return exit_code(explanation);
+}
+
+}  // namespace ttrace::cli

@@ -1,0 +1,110 @@
+#include "analysis/cli/commands/infer_command.h"
+
+#include "analysis/cli/options/report_output.h"
+#include "analysis/cli/options/selection_options.h"
+#include "analysis/cli/options/stored_pair.h"
+#include "analysis/cli/options/trace_argument.h"
+#include "analysis/cli/run/progress.h"
+#include "analysis/cli/run/run_directory.h"
+#include "analysis/infer/annotation_file.h"
+#include "analysis/infer/infer.h"
+#include "analysis/infer/infer_report.h"
+
+#include <ttrace/error.h>
+
+#include <iostream>
+
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+namespace {
+
+po::options_description infer_options() {
+  po::options_description named("Options");
+  add_selection_options(named);
+  add_format_option(named);
+  add_threads_option(named);
+  named.add_options()("max-report",
+                      po::value<int>()->default_value(20)->value_name("N"),
+                      "contradictions that are printed, and tensors that are not explained");
+  named.add_options()("output,o",
+                      po::value<std::string>()->value_name("FILE"),
+                      "writes what was found as an annotation file; replaces FILE in one go");
+  add_help_option(named);
+  return named;
+}
+
+Inference infer_pair(const StoredPair& pair, const po::variables_map& values) {
+  ProgressLine progress;
+  InferOptions options;
+  options.threads = threads_of(values);
+  options.selection = selection_of(values);
+  if (progress.visible()) {
+    options.progress = [&progress](std::size_t done, std::size_t total) {
+      progress.show_rarely("placing " + std::to_string(done) + " of " + std::to_string(total));
+    };
+  }
+  Inference inference =
+      infer(Trace::open(pair.reference), Trace::open(pair.candidate), std::move(options));
+  progress.clear();
+  warn(inference.warnings);
+  return inference;
+}
+
+}  // namespace
+
+Manual infer_manual() {
+  return {
+      .name = "infer",
+      .summary = "find out where tensors lie, and which declarations are wrong",
+      .synopses = {"REFERENCE CANDIDATE [options]", "RUN [options]"},
+      .description =
+          {"Compares every rank's part of every tensor with the reference's tensor and tells from "
+           "the values how it is cut (contiguous, strided, zig-zag, over several axes, padded), "
+           "over which axes it is an addend, and where flat ranges of a distributed optimizer "
+           "begin. Declared placements play no part in it; they are compared with what was found, "
+           "and those that the bytes contradict are reported.",
+           "Tensors of one class, whose paths are equal up to numbers, vote: constant tensors "
+           "agree with many placements. RUN is a folder made by ttrace check. Python programs "
+           "record a trace without declarations with attach(..., placements=\"none\")."},
+      .options = infer_options(),
+      .exit_codes = {{"0", "no declared placement contradicts the bytes"},
+                     {"1", "some do"},
+                     {"2", "the traces could not be read or have no common tensor, or bad usage"}},
+      .examples = {{"ttrace infer runs/1", "are the declared placements of the last check right?"},
+                   {"ttrace infer REF CAND -o gpt.ttrace.yaml",
+                    "an annotation file for a program that has none"}}};
+}
+
+int run_infer(const Arguments& arguments) {
+  const Manual manual = infer_manual();
+  const po::variables_map values = parse(arguments, manual.options, "trace");
+  if (values.count("help") != 0) {
+    print_help(std::cout, manual);
+    return 0;
+  }
+  const ReportFormat format = format_of(values);
+  const auto max_rows = static_cast<std::size_t>(whole_number(values, "max-report", 0));
+  const StoredPair pair = find_pair("infer", words_of(values, "trace"));
+  const Inference inference = infer_pair(pair, values);
+  TTRACE_CHECK(!inference.tensors.empty(),
+               UsageError,
+               pair.reference,
+               " and ",
+               pair.candidate,
+               " have no tensor in common that could be placed; give two traces of one model and "
+               "one step, or a wider selection");
+  if (values.count("output") != 0) {
+    const AnnotationFile file = annotation_file(inference, pair.candidate);
+    replace_file(values["output"].as<std::string>(), file.text);
+    warn(file.warnings);
+  }
+  if (format == ReportFormat::kJson) {
+    write_json(std::cout, inference);
+  } else {
+    write_text(std::cout, inference, max_rows);
+  }
+  return inference.contradictions.empty() ? 0 : 1;
+}
+
+}  // namespace ttrace::cli

@@ -1,0 +1,13 @@
+// `ttrace infer`: derives placements from two stored traces.
+#pragma once
+
+#include "analysis/cli/options/command_line.h"
+#include "analysis/cli/options/manual.h"
+
+namespace ttrace::cli {
+
+[[nodiscard]] Manual infer_manual();
+// Returns the exit code. Throws UsageError and FormatError.
+int run_infer(const Arguments& arguments);
+
+}  // namespace ttrace::cli

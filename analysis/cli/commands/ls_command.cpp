@@ -1,0 +1,140 @@
+#include "analysis/cli/commands/ls_command.h"
+
+#include "analysis/align/matching.h"
+#include "analysis/cli/options/columns.h"
+#include "analysis/cli/options/report_output.h"
+#include "analysis/cli/options/selection_options.h"
+#include "analysis/cli/options/trace_argument.h"
+#include "analysis/findings/wording.h"
+#include "trace/file/trace_reader.h"
+
+#include <ttrace/error.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <iostream>
+
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+namespace {
+
+struct Row {
+  const Match* tensor = nullptr;
+  std::string type;
+  std::vector<std::int64_t> shape;  // logical
+  std::vector<int> ranks;
+  std::uint64_t bytes = 0;  // stored, on all ranks together
+};
+
+// Where ranks contradict each other the lowest one is believed; `ttrace verify` tells.
+Row row_of(const Match& tensor) {
+  const Record& first = *tensor.reference.front().record;
+  Row row{&tensor, std::string(name_of(first.type)), first.placement.logical_shape(), {}, 0};
+  for (const Shard& shard : tensor.reference) {
+    row.ranks.push_back(shard.rank);
+    row.bytes += shard.record->bytes;
+  }
+  return row;
+}
+
+std::vector<Row> selected(const std::vector<Match>& tensors, Selection& selection) {
+  std::vector<Row> rows;
+  for (const Match& tensor : tensors) {
+    if (selection.wants(tensor.id, tensor.reference)) {
+      rows.push_back(row_of(tensor));
+    }
+  }
+  return rows;
+}
+
+// "0-3", "0, 2".
+std::string rank_numbers(const std::vector<int>& ranks) {
+  const std::string text = ranks_text(ranks);
+  return text.substr(text.find(' ') + 1);
+}
+
+void print_text(const std::vector<Row>& rows, std::size_t left_out) {
+  std::vector<std::vector<std::string>> lines{{"id", "type", "shape", "ranks", "bytes"}};
+  std::uint64_t bytes = 0;
+  for (const Row& row : rows) {
+    lines.push_back({to_string(row.tensor->id),
+                     row.type,
+                     shape_text(row.shape),
+                     rank_numbers(row.ranks),
+                     std::to_string(row.bytes)});
+    bytes += row.bytes;
+  }
+  write_columns(std::cout, lines);
+  std::cout << counted(static_cast<std::int64_t>(rows.size()), "tensor", "tensors") << ", "
+            << counted(static_cast<std::int64_t>(bytes), "byte", "bytes");
+  if (left_out > 0) {
+    std::cout << "; " << left_out << " left out by selection";
+  }
+  std::cout << '\n';
+}
+
+void print_json(const Trace& trace, const std::vector<Row>& rows, std::size_t left_out) {
+  using Json = nlohmann::ordered_json;
+  std::cout << "{\"schema\":1,\n\"directory\":"
+            << Json(trace.directory()).dump(-1, ' ', false, Json::error_handler_t::replace)
+            << ",\n\"left_out\":" << left_out << ",\n\"tensors\":[";
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Row& row = rows[i];
+    const TensorId& id = row.tensor->id;
+    const Json json = {{"id", to_string(id)},
+                       {"kind", name_of(id.kind)},
+                       {"order", row.tensor->order},
+                       {"type", row.type},
+                       {"shape", row.shape},
+                       {"ranks", row.ranks},
+                       {"bytes", row.bytes}};
+    std::cout << (i == 0 ? "\n" : ",\n") << json.dump();
+  }
+  std::cout << "\n]}\n";
+}
+
+}  // namespace
+
+Manual ls_manual() {
+  po::options_description named("Options");
+  add_selection_options(named);
+  add_format_option(named);
+  add_help_option(named);
+  return {.name = "ls",
+          .summary = "list the tensors of a trace",
+          .synopses = {"TRACE [options]"},
+          .description = {"One line per tensor, in execution order: id, element type, logical "
+                          "shape, the ranks that recorded it, bytes stored by all of them. Ids are "
+                          "explained in docs/trace_format.md."},
+          .options = named,
+          .exit_codes = {{"0", "the trace could be read"}, {"2", "it could not, or bad usage"}},
+          .examples = {{"ttrace ls runs/1/candidate --kinds main_grad",
+                        "the reduced gradients of the last check's candidate"}}};
+}
+
+int run_ls(const Arguments& arguments) {
+  const Manual manual = ls_manual();
+  const po::variables_map values = parse(arguments, manual.options, "trace");
+  if (values.count("help") != 0) {
+    print_help(std::cout, manual);
+    return 0;
+  }
+  const std::string folder = trace_folder_of(values, "ls");
+  const ReportFormat format = format_of(values);
+  Selection selection = selection_of(values);
+  const Trace trace = Trace::open(folder);
+  const std::vector<Match> tensors = tensors_of(trace);
+  const std::vector<Row> rows = selected(tensors, selection);
+  warn(selection.unused());
+  const std::size_t left_out = tensors.size() - rows.size();
+  if (format == ReportFormat::kJson) {
+    print_json(trace, rows, left_out);
+  } else {
+    print_text(rows, left_out);
+  }
+  return 0;
+}
+
+}  // namespace ttrace::cli

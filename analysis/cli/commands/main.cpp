@@ -1,0 +1,149 @@
+// The program `ttrace`: one table of commands. Whatever goes wrong ends with exit code 2, never 1,
+// which means that the candidate diverged.
+#include "analysis/cli/commands/calibrate_command.h"
+#include "analysis/cli/commands/check.h"
+#include "analysis/cli/commands/diff_command.h"
+#include "analysis/cli/commands/explain_command.h"
+#include "analysis/cli/commands/infer_command.h"
+#include "analysis/cli/commands/ls_command.h"
+#include "analysis/cli/commands/merge_command.h"
+#include "analysis/cli/commands/rename_command.h"
+#include "analysis/cli/commands/show_command.h"
+#include "analysis/cli/commands/verify_command.h"
+#include "analysis/cli/options/command_line.h"
+#include "analysis/cli/options/manual.h"
+#include "analysis/cli/run/interrupt.h"
+
+#include <ttrace/error.h>
+
+#include <array>
+#include <exception>
+#include <iomanip>
+#include <iostream>
+
+namespace {
+
+using ttrace::cli::Arguments;
+
+struct Command {
+  ttrace::cli::Manual (*manual)();
+  int (*run)(const Arguments&);
+};
+
+constexpr std::array<Command, 10> kCommands{
+    {{ttrace::cli::check_manual, ttrace::cli::run_check},
+     {ttrace::cli::diff_manual, ttrace::cli::run_diff},
+     {ttrace::cli::explain_manual, ttrace::cli::run_explain},
+     {ttrace::cli::calibrate_manual, ttrace::cli::run_calibrate},
+     {ttrace::cli::infer_manual, ttrace::cli::run_infer},
+     {ttrace::cli::ls_manual, ttrace::cli::run_ls},
+     {ttrace::cli::show_manual, ttrace::cli::run_show},
+     {ttrace::cli::verify_manual, ttrace::cli::run_verify},
+     {ttrace::cli::merge_manual, ttrace::cli::run_merge},
+     {ttrace::cli::rename_manual, ttrace::cli::run_rename}}};
+
+constexpr int kCouldNotCompare = 2;
+
+void print_help(std::ostream& out) {
+  out << "Usage: ttrace COMMAND [options]\n\n"
+         "Compares one training step of a parallel run with the same step of a trusted\n"
+         "single-device run and names the first tensor that round-off does not explain.\n\n"
+         "Commands:\n";
+  for (const Command& command : kCommands) {
+    const ttrace::cli::Manual manual = command.manual();
+    out << "  " << std::left << std::setw(10) << manual.name << manual.summary << '\n';
+  }
+  out << "\n`ttrace COMMAND --help` prints a command's options, `ttrace help --man` the man page,\n"
+         "`ttrace --version` the version.\n"
+         "Exit code: 0 within bounds, 1 divergence, 2 could not compare.\n";
+}
+
+[[noreturn]] void refuse_unknown(const std::string& word) {
+  std::vector<std::string> known{"--help", "--version", "help"};
+  for (const Command& command : kCommands) {
+    known.push_back(command.manual().name);
+  }
+  TTRACE_THROW(UsageError,
+               "unknown command '",
+               word,
+               "'; the nearest is '",
+               ttrace::cli::nearest(word, known),
+               "'");
+}
+
+// `ttrace help`, `ttrace help --man`, `ttrace help COMMAND`.
+int help(const Arguments& arguments) {
+  if (arguments.empty()) {
+    print_help(std::cout);
+    return 0;
+  }
+  TTRACE_CHECK(arguments.size() == 1,
+               UsageError,
+               "help takes one command or --man; ",
+               arguments.size(),
+               " words were given");
+  std::vector<ttrace::cli::Manual> manuals;
+  for (const Command& command : kCommands) {
+    manuals.push_back(command.manual());
+    if (arguments.front() == manuals.back().name) {
+      ttrace::cli::print_help(std::cout, manuals.back());
+      return 0;
+    }
+  }
+  if (arguments.front() != "--man") {
+    refuse_unknown(arguments.front());
+  }
+  ttrace::cli::print_man_page(std::cout, manuals);
+  return 0;
+}
+
+int run(const Arguments& arguments) {
+  if (arguments.empty()) {
+    print_help(std::cerr);
+    return kCouldNotCompare;  // a script whose variable is empty must not read "within bounds"
+  }
+  const std::string& word = arguments.front();
+  if (word == "--help" || word == "-h") {
+    print_help(std::cout);
+    return 0;
+  }
+  if (word == "help") {
+    return help({arguments.begin() + 1, arguments.end()});
+  }
+  if (word == "--version") {
+    std::cout << "ttrace " << TTRACE_VERSION << '\n';
+    return 0;
+  }
+  for (const Command& command : kCommands) {
+    if (word == command.manual().name) {
+      return command.run({arguments.begin() + 1, arguments.end()});
+    }
+  }
+  refuse_unknown(word);
+}
+
+int report_error(const std::string& message) {
+  std::cerr << "ttrace: error: " << message << std::endl;
+  return kCouldNotCompare;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ttrace::cli::explain_lost_files();
+  try {
+    const int code = run(Arguments(argv + 1, argv + argc));
+    std::cout.flush();
+    TTRACE_CHECK(std::cout, FormatError, "cannot write to standard output");
+    return code;
+  } catch (const ttrace::cli::Interrupted& interrupted) {
+    std::cerr << "ttrace: interrupted; everything it started has been ended" << std::endl;
+    return 128 + interrupted.signal;
+  } catch (const ttrace::Error& error) {
+    return report_error(error.message());
+  } catch (const std::exception& error) {
+    return report_error(error.what());
+  } catch (...) {
+    return report_error("unknown exception");
+  }
+}

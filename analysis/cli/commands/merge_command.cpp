@@ -1,0 +1,111 @@
+#include "analysis/cli/commands/merge_command.h"
+
+#include "analysis/align/matching.h"
+#include "analysis/cli/options/selection_options.h"
+#include "analysis/cli/options/trace_argument.h"
+#include "analysis/cli/run/merged_writer.h"
+#include "analysis/cli/run/progress.h"
+#include "analysis/findings/wording.h"
+#include "trace/file/trace_reader.h"
+#include "trace/merge/merge.h"
+
+#include <ttrace/error.h>
+
+#include <iostream>
+
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+namespace {
+
+struct Outcome {
+  std::size_t written = 0;
+  std::size_t defective = 0;
+  std::size_t left_out = 0;
+};
+
+Outcome write_tensors(const std::vector<Match>& tensors,
+                      Selection& selection,
+                      MergedWriter& writer,
+                      ProgressLine& progress) {
+  Outcome outcome;
+  for (const Match& tensor : tensors) {
+    if (!selection.wants(tensor.id, tensor.reference)) {
+      ++outcome.left_out;
+      continue;
+    }
+    const MergeResult merged = merge(tensor.reference);
+    for (const MergeFinding& finding : merged.findings) {
+      progress.clear();
+      std::cout << to_string(tensor.id) << ": " << name_of(finding.defect) << ": "
+                << finding.message << '\n';
+    }
+    if (merged.findings.empty()) {
+      writer.append(tensor.id, merged);
+      ++outcome.written;
+    } else {
+      ++outcome.defective;
+    }
+    progress.show_rarely("merged " + std::to_string(outcome.written) + " of " +
+                         std::to_string(tensors.size()));
+  }
+  progress.clear();
+  return outcome;
+}
+
+}  // namespace
+
+Manual merge_manual() {
+  po::options_description named("Options");
+  named.add_options()("output,o", po::value<std::string>()->value_name("FILE.h5"), "file to write");
+  add_selection_options(named);
+  add_help_option(named);
+  return {.name = "merge",
+          .summary = "write the logical tensors of a trace into one HDF5 file",
+          .synopses = {"TRACE -o FILE.h5 [options]"},
+          .description = {"Puts the ranks' parts together as a comparison does and writes every "
+                          "tensor as a dataset named by its id, so that any HDF5 tool reads it. A "
+                          "tensor whose parts contradict each other is named and left out."},
+          .options = named,
+          .exit_codes = {{"0", "all selected tensors are in the file"},
+                         {"1", "some were left out, because their parts contradict each other"},
+                         {"2", "nothing was written: unreadable trace, existing file, bad usage"}},
+          .examples = {{"ttrace merge runs/1/candidate -o grads.h5 --kinds main_grad",
+                        "gradients for a notebook: h5py.File('grads.h5')['s0/main_grad/...']"}}};
+}
+
+int run_merge(const Arguments& arguments) {
+  const Manual manual = merge_manual();
+  const po::variables_map values = parse(arguments, manual.options, "trace");
+  if (values.count("help") != 0) {
+    print_help(std::cout, manual);
+    return 0;
+  }
+  const std::string folder = trace_folder_of(values, "merge");
+  TTRACE_CHECK(values.count("output") != 0, UsageError, "merge needs -o FILE.h5");
+  const auto& file = values["output"].as<std::string>();
+  Selection selection = selection_of(values);
+  const Trace trace = Trace::open(folder);
+  MergedWriter writer(file, trace.manifest());
+  ProgressLine progress;
+  const Outcome outcome = write_tensors(tensors_of(trace), selection, writer, progress);
+  warn(selection.unused());
+  TTRACE_CHECK(outcome.written + outcome.defective > 0,
+               UsageError,
+               "the selection leaves none of ",
+               outcome.left_out,
+               " tensors; `ttrace ls` lists the ids");
+  writer.commit();
+  std::cout << counted(static_cast<std::int64_t>(outcome.written), "tensor", "tensors")
+            << " written to " << file;
+  if (outcome.defective > 0) {
+    std::cout << ", " << outcome.defective << " contradict themselves";
+  }
+  if (outcome.left_out > 0) {
+    std::cout << ", " << outcome.left_out << " left out by selection";
+  }
+  std::cout << '\n';
+  return outcome.defective == 0 ? 0 : 1;
+}
+
+}  // namespace ttrace::cli

@@ -1,0 +1,232 @@
+#include "analysis/cli/commands/show_command.h"
+
+#include "analysis/align/matching.h"
+#include "analysis/cli/options/array_text.h"
+#include "analysis/cli/options/trace_argument.h"
+#include "analysis/findings/wording.h"
+#include "trace/file/trace_reader.h"
+#include "trace/merge/merge.h"
+
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iomanip>
+#include <iostream>
+#include <sstream>
+
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+namespace {
+
+constexpr std::int64_t kThreshold = 1000;  // numpy's
+
+struct Values {
+  std::int64_t count = 0;
+  double squares = 0.0;  // sums over the finite ones
+  double sum = 0.0;
+  double max_abs = 0.0;
+  std::int64_t zeros = 0;
+  std::int64_t nonfinite = 0;
+};
+
+Values summarize(ElementType type, std::span<const std::byte> bytes) {
+  constexpr std::size_t kBlock = 1024;
+  std::array<double, kBlock> block{};
+  Values values;
+  const std::size_t size = element_size(type);
+  values.count = static_cast<std::int64_t>(bytes.size() / size);
+  for (std::size_t start = 0; start < bytes.size() / size; start += kBlock) {
+    const std::size_t length = std::min(kBlock, bytes.size() / size - start);
+    to_double(type, bytes.data() + start * size, static_cast<std::int64_t>(length), block.data());
+    for (std::size_t i = 0; i < length; ++i) {
+      const double value = block[i];
+      if (!std::isfinite(value)) {
+        ++values.nonfinite;
+        continue;
+      }
+      values.squares += value * value;
+      values.sum += value;
+      values.max_abs = std::max(values.max_abs, std::abs(value));
+      values.zeros += value == 0.0 ? 1 : 0;
+    }
+  }
+  return values;
+}
+
+void print_values(const std::string& name, const Values& values) {
+  const auto finite = static_cast<double>(values.count - values.nonfinite);
+  std::cout << "  " << std::left << std::setw(8) << name << std::right << std::setw(12)
+            << short_number(std::sqrt(values.squares)) << std::setw(12)
+            << short_number(values.max_abs) << std::setw(12)
+            << (finite > 0 ? short_number(values.sum / finite) : "-") << std::setw(10)
+            << values.zeros << std::setw(12) << values.nonfinite << std::setw(12) << values.count
+            << '\n';
+}
+
+// "[0:64, 128:256]", at most four boxes.
+std::string region_text(const Placement& placement) {
+  constexpr std::size_t kMostListed = 4;
+  const std::vector<Rectangle> boxes = rectangles(placement);
+  std::string text;
+  for (std::size_t i = 0; i < std::min(boxes.size(), kMostListed); ++i) {
+    text += i == 0 ? "[" : " [";
+    for (std::size_t dim = 0; dim < boxes[i].extent.size(); ++dim) {
+      const std::int64_t begin = boxes[i].logical_start[dim];
+      text += (dim == 0 ? "" : ", ") + std::to_string(begin) + ":" +
+              std::to_string(begin + boxes[i].extent[dim]);
+    }
+    text += "]";
+  }
+  if (boxes.size() > kMostListed) {
+    text += " and " + std::to_string(boxes.size() - kMostListed) + " more";
+  }
+  return boxes.empty() ? "nothing but padding" : text;
+}
+
+void print_placement(const Shard& shard) {
+  const Record& record = *shard.record;
+  const Placement& placement = record.placement;
+  std::cout << "  rank " << shard.rank << ": " << name_of(record.type) << ' '
+            << shape_text(record.shape) << ", holds "
+            << (placement.is_whole() ? "all" : region_text(placement));
+  if (placement.partial_count > 1) {
+    std::cout << ", addend " << placement.partial_index << " of " << placement.partial_count
+              << (placement.partial_over.empty() ? "" : " over " + placement.partial_over);
+  }
+  if (placement.scale != 1.0) {
+    std::cout << ", times " << placement.scale;
+  }
+  std::cout << "; number " << record.order << " of its rank"
+            << (record.inferred ? ", inferred" : "") << '\n';
+}
+
+// The tensor called `text`, or an error that names the nearest.
+const Match& find(const std::vector<Match>& tensors, const std::string& text, const Trace& trace) {
+  std::vector<std::string> ids;
+  for (const Match& tensor : tensors) {
+    ids.push_back(to_string(tensor.id));
+  }
+  return tensors[find_tensor(ids, text, trace.directory())];
+}
+
+// What is printed: the logical tensor, or one rank's own.
+struct Shown {
+  std::string name;
+  Array array;
+};
+
+void print_shown(const Shown& shown, const std::string& slices, std::int64_t threshold) {
+  std::cout << "\nvalues of " << shown.name << ", " << name_of(shown.array.type) << ' '
+            << shape_text(shown.array.shape) << (slices.empty() ? "" : ", [" + slices + "]")
+            << ":\n";
+  print_array(std::cout, shown.array, parse_slices(slices, shown.array.shape), threshold);
+}
+
+const Shard& shard_of(const Match& tensor, int rank) {
+  std::vector<int> ranks;
+  for (const Shard& shard : tensor.reference) {
+    if (shard.rank == rank) {
+      return shard;
+    }
+    ranks.push_back(shard.rank);
+  }
+  TTRACE_THROW(UsageError,
+               "--rank is ",
+               rank,
+               ", but ",
+               to_string(tensor.id),
+               " was recorded by ",
+               ranks_text(ranks));
+}
+
+void print_tensor(const Match& tensor, const MergeResult& merged) {
+  std::cout << to_string(tensor.id) << "\nplacement:\n";
+  for (const Shard& shard : tensor.reference) {
+    print_placement(shard);
+  }
+  for (const MergeFinding& finding : merged.findings) {
+    std::cout << "  " << name_of(finding.defect) << ": " << finding.message << '\n';
+  }
+  std::cout << "statistics:\n"
+            << "          " << std::setw(12) << "norm" << std::setw(12) << "max |x|"
+            << std::setw(12) << "mean" << std::setw(10) << "zeros" << std::setw(12) << "non-finite"
+            << std::setw(12) << "elements" << '\n';
+  for (const Shard& shard : tensor.reference) {
+    print_values("rank " + std::to_string(shard.rank), summarize(shard.record->type, shard.bytes));
+  }
+  if (merged.has_tensor()) {
+    print_values("merged", summarize(merged.type, merged.bytes));
+  }
+}
+
+}  // namespace
+
+Manual show_manual() {
+  po::options_description named("Options");
+  named.add_options()("slice",
+                      po::value<std::string>()->default_value("", "all")->value_name("SLICES"),
+                      "part of the values as numpy writes it: '0:4,:,-1'")(
+      "rank",
+      po::value<int>()->value_name("R"),
+      "values of this rank's own tensor, not of the merged one")(
+      "threshold",
+      po::value<int>()->default_value(kThreshold)->value_name("N"),
+      "of more than N elements only the edges are printed");
+  add_help_option(named);
+  return {
+      .name = "show",
+      .summary = "print one tensor: placement, statistics, values",
+      .synopses = {"TRACE ID [options]"},
+      .description = {"Shows where every rank's part of the tensor lies, statistics of each part "
+                      "and of the merged tensor, and values."},
+      .options = named,
+      .exit_codes = {{"0", "the tensor was printed"},
+                     {"2", "there is no such tensor or trace, or bad usage"}},
+      .examples = {
+          {"ttrace show runs/1/candidate s0/m0/output/decoder.layers.0/0 --slice '0,:,0:4'",
+           "four features of every sample's first token"}}};
+}
+
+int run_show(const Arguments& arguments) {
+  const Manual manual = show_manual();
+  const po::variables_map values = parse(arguments, manual.options, "words");
+  if (values.count("help") != 0) {
+    print_help(std::cout, manual);
+    return 0;
+  }
+  const std::vector<std::string> words = words_of(values, "words");
+  TTRACE_CHECK(words.size() == 2,
+               UsageError,
+               "show takes a trace folder and a tensor id; ",
+               words.size(),
+               " words were given");
+  const std::int64_t threshold = whole_number(values, "threshold", 0);
+  require_trace_folder(words[0]);
+  const Trace trace = Trace::open(words[0]);
+  const std::vector<Match> tensors = tensors_of(trace);
+  const Match& tensor = find(tensors, words[1], trace);
+  const MergeResult merged = merge(tensor.reference);
+  const auto& slices = values["slice"].as<std::string>();
+  Shown shown{"the merged tensor", {merged.type, merged.shape, merged.bytes.data()}};
+  if (values.count("rank") != 0) {
+    const Shard& shard = shard_of(tensor, values["rank"].as<int>());
+    shown = {"rank " + std::to_string(shard.rank),
+             {shard.record->type, shard.record->shape, shard.bytes.data()}};
+  }
+  const bool has_values = values.count("rank") != 0 || merged.has_tensor();
+  if (has_values) {
+    static_cast<void>(parse_slices(slices, shown.array.shape));  // refuse before printing anything
+  }
+  print_tensor(tensor, merged);
+  if (has_values) {
+    print_shown(shown, slices, threshold);
+  } else {
+    std::cout << "\nno values: the ranks' parts do not make a whole; --rank R prints one of them\n";
+  }
+  return 0;
+}
+
+}  // namespace ttrace::cli

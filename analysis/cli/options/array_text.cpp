@@ -1,0 +1,256 @@
+#include "analysis/cli/options/array_text.h"
+
+#include "analysis/findings/wording.h"
+
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <ostream>
+#include <string_view>
+
+namespace ttrace::cli {
+namespace {
+
+constexpr std::int64_t kEdge = 3;        // elements shown at each end of a shortened dimension
+constexpr std::size_t kLineWidth = 100;  // of innermost rows
+
+std::optional<std::int64_t> number(std::string_view text) {
+  std::int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [next, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || next != end) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+// "a:b:c" without the spaces.
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts{""};
+  for (const char c : text) {
+    if (c == separator) {
+      parts.emplace_back();
+    } else if (c != ' ') {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+// numpy's rule: negative ones count from the end, what is outside stops at the end.
+std::int64_t clipped(std::int64_t index, std::int64_t extent) {
+  const std::int64_t from_begin = index < 0 ? index + extent : index;
+  return std::clamp<std::int64_t>(from_begin, 0, extent);
+}
+
+Slice parse_slice(const std::string& word, std::int64_t extent, const std::string& text) {
+  const auto refuse = [&](const std::string& why) {
+    TTRACE_THROW(UsageError, "--slice is '", text, "'; ", why);
+  };
+  const std::vector<std::string> parts = split(word, ':');
+  std::vector<std::optional<std::int64_t>> numbers;
+  for (const std::string& part : parts) {
+    numbers.push_back(number(part));
+    if (!numbers.back() && (!part.empty() || parts.size() == 1)) {
+      refuse("'" + word + "' is neither a number nor FIRST:LAST");
+    }
+  }
+  if (parts.size() == 1) {
+    const std::int64_t index = *numbers[0] < 0 ? *numbers[0] + extent : *numbers[0];
+    if (index < 0 || index >= extent) {
+      refuse("index " + word + " lies outside a dimension of " + std::to_string(extent));
+    }
+    return {index, index + 1, 1, true};
+  }
+  Slice slice{clipped(numbers[0].value_or(0), extent),
+              clipped(numbers[1].value_or(extent), extent),
+              parts.size() > 2 ? numbers[2].value_or(1) : 1,
+              false};
+  if (parts.size() > 3 || slice.step < 1) {
+    refuse("'" + word + "' must be FIRST:LAST:STEP with STEP from 1");
+  }
+  return slice;
+}
+
+template <class Number>
+std::string shortest(Number value) {
+  char text[64];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+  return {text, end};
+}
+
+template <class Value>
+Value read(const std::byte* data) {
+  Value value{};
+  std::memcpy(&value, data, sizeof value);
+  return value;
+}
+
+std::string element_text(ElementType type, const std::byte* data) {
+  switch (type) {
+    case ElementType::kF64:
+      return shortest(read<double>(data));
+    case ElementType::kI64:
+      return shortest(read<std::int64_t>(data));
+    case ElementType::kI32:
+      return shortest(read<std::int32_t>(data));
+    case ElementType::kU8:
+      return shortest(static_cast<int>(read<std::uint8_t>(data)));
+    case ElementType::kBool:
+      return read<std::uint8_t>(data) == 0 ? "false" : "true";
+    default:
+      break;
+  }
+  double value = 0.0;
+  to_double(type, data, 1, &value);
+  return shortest(static_cast<float>(value));  // exact: f32 and all shorter types are floats
+}
+
+class Printer {
+ public:
+  Printer(std::ostream& out, const Array& array, std::span<const Slice> slices, bool shortened)
+      : out_(out), array_(array), slices_(slices), shortened_(shortened) {
+    std::int64_t stride = 1;
+    strides_.resize(slices.size());
+    for (std::size_t dim = slices.size(); dim-- > 0;) {
+      strides_[dim] = stride;
+      stride *= array.shape[dim];
+      last_ = slices[dim].single || last_ ? last_ : std::optional(dim);
+    }
+    visit(0, 0, [this](const std::string& text) { width_ = std::max(width_, text.size()); });
+  }
+
+  void print() { print_dimension(0, 0, 0); }
+
+ private:
+  [[nodiscard]] std::string text_at(std::int64_t offset) const {
+    return element_text(array_.type,
+                        array_.data + static_cast<std::size_t>(offset) * element_size(array_.type));
+  }
+
+  // Calls `each` with the offsets of a dimension's shown indices; -1 stands for the gap.
+  template <class Each>
+  void for_shown(std::size_t dim, std::int64_t offset, const Each& each) const {
+    const Slice& slice = slices_[dim];
+    const std::int64_t count = slice.count();
+    const bool cut = shortened_ && count > 2 * kEdge;
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (cut && i == kEdge) {
+        each(-1);
+        i = count - kEdge;
+      }
+      each(offset + (slice.start + i * slice.step) * strides_[dim]);
+    }
+  }
+
+  template <class Each>
+  void visit(std::size_t dim, std::int64_t offset, const Each& each) const {
+    if (dim == slices_.size()) {
+      each(text_at(offset));
+      return;
+    }
+    for_shown(dim, offset, [&](std::int64_t next) {
+      if (next >= 0) {
+        visit(dim + 1, next, each);
+      }
+    });
+  }
+
+  void print_dimension(std::size_t dim, std::int64_t offset, std::size_t depth) {
+    if (dim == slices_.size()) {
+      out_ << text_at(offset);
+    } else if (slices_[dim].single) {
+      for_shown(dim, offset, [&](std::int64_t next) { print_dimension(dim + 1, next, depth); });
+    } else if (dim == last_) {
+      print_row(dim, offset, depth);
+    } else {
+      out_ << '[';
+      bool first = true;
+      for_shown(dim, offset, [&](std::int64_t next) {
+        out_ << (first ? "" : "\n" + std::string(depth + 1, ' '));
+        first = false;
+        if (next < 0) {
+          out_ << "...";
+        } else {
+          print_dimension(dim + 1, next, depth + 1);
+        }
+      });
+      out_ << ']';
+    }
+  }
+
+  void print_row(std::size_t dim, std::int64_t offset, std::size_t depth) {
+    out_ << '[';
+    std::size_t column = depth + 1;
+    bool first = true;
+    for_shown(dim, offset, [&](std::int64_t next) {
+      std::string text = "...";
+      if (next >= 0) {
+        visit(dim + 1, next, [&text](const std::string& value) { text = value; });
+        text.insert(0, width_ - text.size(), ' ');
+      }
+      if (!first && column + 1 + text.size() > kLineWidth) {
+        out_ << '\n' << std::string(depth + 1, ' ');
+        column = depth + 1;
+      } else if (!first) {
+        out_ << ' ';
+        ++column;
+      }
+      first = false;
+      out_ << text;
+      column += text.size();
+    });
+    out_ << ']';
+  }
+
+  std::ostream& out_;
+  const Array& array_;
+  std::span<const Slice> slices_;
+  bool shortened_;
+  std::vector<std::int64_t> strides_;
+  std::optional<std::size_t> last_;  // the innermost dimension that is printed
+  std::size_t width_ = 0;            // of the longest value
+};
+
+}  // namespace
+
+std::int64_t Slice::count() const {
+  return start < stop ? (stop - start + step - 1) / step : 0;
+}
+
+std::vector<Slice> parse_slices(const std::string& text, std::span<const std::int64_t> shape) {
+  std::vector<Slice> slices;
+  if (!text.empty()) {
+    const std::vector<std::string> words = split(text, ',');
+    TTRACE_CHECK(words.size() <= shape.size(),
+                 UsageError,
+                 "--slice is '",
+                 text,
+                 "', but the tensor has ",
+                 counted(static_cast<std::int64_t>(shape.size()), "dimension", "dimensions"));
+    for (const std::string& word : words) {
+      slices.push_back(parse_slice(word, shape[slices.size()], text));
+    }
+  }
+  while (slices.size() < shape.size()) {
+    slices.push_back({0, shape[slices.size()], 1, false});
+  }
+  return slices;
+}
+
+void print_array(std::ostream& out,
+                 const Array& array,
+                 std::span<const Slice> slices,
+                 std::int64_t threshold) {
+  std::int64_t elements = 1;
+  for (const Slice& slice : slices) {
+    elements *= slice.count();
+  }
+  Printer(out, array, slices, elements > threshold).print();
+  out << '\n';
+}
+
+}  // namespace ttrace::cli

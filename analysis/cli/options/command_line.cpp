@@ -1,0 +1,101 @@
+#include "analysis/cli/options/command_line.h"
+
+#include "trace/base/edit_distance.h"
+
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+namespace {
+
+constexpr double kLongest = 1e7;  // seconds: four months
+
+[[noreturn]] void refuse_unknown(const std::string& option, const po::options_description& named) {
+  std::vector<std::string> known;
+  for (const auto& description : named.options()) {
+    known.push_back("--" + description->long_name());
+  }
+  TTRACE_THROW(UsageError,
+               "unknown option '",
+               option,
+               "'; the nearest is '",
+               nearest(option, known),
+               "' (a command with options of its own goes in quotes)");
+}
+
+}  // namespace
+
+std::string nearest(std::string_view word, const std::vector<std::string>& known) {
+  return nearest_few(word, known, 1).front();
+}
+
+std::vector<std::string> nearest_few(std::string_view word,
+                                     const std::vector<std::string>& known,
+                                     std::size_t count) {
+  std::vector<std::pair<std::size_t, std::size_t>> by_distance;  // distance, position
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    by_distance.emplace_back(edit_distance(word, known[i]), i);
+  }
+  std::sort(by_distance.begin(), by_distance.end());
+  std::vector<std::string> found;
+  for (std::size_t i = 0; i < std::min(count, known.size()); ++i) {
+    found.push_back(known[by_distance[i].second]);
+  }
+  return found;
+}
+
+po::variables_map parse(const Arguments& arguments,
+                        const po::options_description& named,
+                        const std::string& positional_name) {
+  po::options_description all;
+  all.add(named);
+  po::positional_options_description positional;
+  if (!positional_name.empty()) {
+    all.add_options()(positional_name.c_str(), po::value<std::vector<std::string>>());
+    positional.add(positional_name.c_str(), -1);
+  }
+  // Abbreviations would change their meaning with every option that is added.
+  const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+  po::variables_map values;
+  try {
+    po::store(
+        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
+        values);
+    po::notify(values);
+  } catch (const po::unknown_option& error) {
+    refuse_unknown(error.get_option_name(), named);
+  } catch (const po::too_many_positional_options_error&) {
+    TTRACE_THROW(UsageError,
+                 "only options are expected here; a command with spaces goes in quotes: "
+                 "--candidate \"program --config file\"");
+  } catch (const po::error& error) {
+    TTRACE_THROW(UsageError, error.what());
+  }
+  return values;
+}
+
+int whole_number(const po::variables_map& values, const std::string& option, int minimum) {
+  const int value = values[option].as<int>();
+  TTRACE_CHECK(
+      value >= minimum, UsageError, "--", option, " is ", value, "; it must be at least ", minimum);
+  return value;
+}
+
+double seconds(const po::variables_map& values, const std::string& option) {
+  const double value = values[option].as<double>();
+  TTRACE_CHECK(value >= 0 && value <= kLongest,
+               UsageError,
+               "--",
+               option,
+               " is ",
+               value,
+               "; it must be a number of seconds from 0 to ",
+               kLongest);
+  return value;
+}
+
+}  // namespace ttrace::cli

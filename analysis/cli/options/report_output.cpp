@@ -1,0 +1,214 @@
+#include "analysis/cli/options/report_output.h"
+
+#include "analysis/cli/options/command_line.h"
+#include "analysis/cli/options/selection_options.h"
+#include "analysis/cli/run/progress.h"
+#include "analysis/cli/run/run_directory.h"
+#include "trace/file/trace_reader.h"
+
+#include <ttrace/error.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <unistd.h>
+
+namespace fs = std::filesystem;
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+namespace {
+
+bool terminal_with_color() {
+  // NO_COLOR as on no-color.org: present and not empty.
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) == 1 && (no_color == nullptr || *no_color == '\0') &&
+         terminal != nullptr && std::string(terminal) != "dumb";
+}
+
+ReportFormat report_format(const std::string& value, const std::string& name) {
+  if (name == "text") {
+    return ReportFormat::kText;
+  }
+  if (name == "json") {
+    return ReportFormat::kJson;
+  }
+  TTRACE_CHECK(name == "junit",
+               UsageError,
+               "--format is '",
+               value,
+               "'; it must be text, json or junit, or one of them with a file: junit=FILE");
+  return ReportFormat::kJunit;
+}
+
+// Leaves nothing behind; what is at `path` stays.
+void probe(const std::string& path) {
+  TTRACE_CHECK(!fs::is_directory(path), UsageError, "--format: ", path, " is a folder, not a file");
+  const std::string temporary = path + ".tmp";
+  errno = 0;
+  const bool opened = std::ofstream(temporary, std::ios::app).is_open();
+  TTRACE_CHECK(opened,
+               UsageError,
+               "--format: cannot write ",
+               path,
+               ": ",
+               std::strerror(errno),
+               "; name a file in a folder that exists and is writable");
+  fs::remove(temporary);
+}
+
+// "FORMAT" is printed, "FORMAT=FILE" written; the text is printed where nothing else is.
+void read_formats(const std::vector<std::string>& values, ReportOptions& options) {
+  const std::string* printed = nullptr;
+  for (const std::string& value : values) {
+    const std::size_t sign = value.find('=');
+    const ReportFormat format = report_format(value, value.substr(0, sign));
+    if (sign == std::string::npos) {
+      TTRACE_CHECK(printed == nullptr,
+                   UsageError,
+                   "--format ",
+                   *printed,
+                   " and --format ",
+                   value,
+                   " would both be printed; give one of them a file: ",
+                   value,
+                   "=FILE");
+      printed = &value;
+      options.format = format;
+      continue;
+    }
+    const std::string path = value.substr(sign + 1);
+    TTRACE_CHECK(!path.empty(), UsageError, "--format is '", value, "', without a file after =");
+    for (const ReportFile& other : options.files) {
+      TTRACE_CHECK(other.path != path, UsageError, "--format names the file ", path, " twice");
+    }
+    options.files.push_back({format, path});
+  }
+}
+
+void write_as(std::ostream& out,
+              ReportFormat format,
+              const Report& report,
+              const TextOptions& text) {
+  switch (format) {
+    case ReportFormat::kText:
+      return write_text(out, report, text);
+    case ReportFormat::kJson:
+      return write_json(out, report);
+    case ReportFormat::kJunit:
+      return write_junit(out, report);
+  }
+}
+
+}  // namespace
+
+void add_format_option(po::options_description& named) {
+  named.add_options()("format",
+                      po::value<std::string>()->default_value("text")->value_name("text|json"),
+                      "what is printed");
+}
+
+ReportFormat format_of(const po::variables_map& values) {
+  const auto& format = values["format"].as<std::string>();
+  TTRACE_CHECK(format == "text" || format == "json",
+               UsageError,
+               "--format is '",
+               format,
+               "'; it must be text or json");
+  return format == "json" ? ReportFormat::kJson : ReportFormat::kText;
+}
+
+void add_threads_option(po::options_description& named) {
+  named.add_options()("threads",
+                      po::value<int>()->default_value(0)->value_name("N"),
+                      "threads that compare; 0: all cores. The report does not depend on it");
+}
+
+int threads_of(const po::variables_map& values) {
+  return whole_number(values, "threads", 0);
+}
+
+void add_report_options(po::options_description& named) {
+  named.add_options()("format",
+                      po::value<std::vector<std::string>>()->value_name("text|json|junit[=FILE]"),
+                      "what is printed, or written to FILE; may be given several times; default: "
+                      "text is printed");
+  add_threads_option(named);
+  named.add_options()("max-report",
+                      po::value<int>()->default_value(20)->value_name("N"),
+                      "rows in the table of findings")(
+      "no-color", "never colour; by default only on a terminal without NO_COLOR");
+}
+
+ReportOptions report_options(const po::variables_map& values) {
+  ReportOptions options;
+  options.threads = threads_of(values);
+  options.max_rows = static_cast<std::size_t>(whole_number(values, "max-report", 0));
+  if (values.count("format") != 0) {
+    read_formats(values["format"].as<std::vector<std::string>>(), options);
+  }
+  options.color = values.count("no-color") == 0 && terminal_with_color();
+  return options;
+}
+
+std::optional<ForcedTraces> forced_traces(const std::string& run) {
+  if (run.empty() || !is_complete(forced_wide(run)) || !is_complete(forced_native(run))) {
+    return std::nullopt;
+  }
+  return ForcedTraces{Trace::open(forced_wide(run)), Trace::open(forced_native(run))};
+}
+
+std::optional<Trace> golden_trace(const std::string& run) {
+  if (run.empty() || !is_complete(golden_pass(run))) {
+    return std::nullopt;
+  }
+  return Trace::open(golden_pass(run));
+}
+
+Report compare(const std::string& reference,
+               const std::string& candidate,
+               DiffOptions options,
+               ProgressLine& progress,
+               Completeness completeness) {
+  if (progress.visible()) {
+    options.progress = [&progress](std::size_t done, std::size_t total) {
+      progress.show_rarely("comparing " + std::to_string(done) + " of " + std::to_string(total));
+    };
+  }
+  const auto open = completeness == Completeness::kWhole ? Trace::open : Trace::open_partial;
+  Report report = diff(open(reference), open(candidate), options);
+  progress.clear();
+  warn(report.warnings);
+  return report;
+}
+
+void require_writable(const ReportOptions& options) {
+  for (const ReportFile& file : options.files) {
+    probe(file.path);
+  }
+}
+
+void write_report(const Report& report, const ReportOptions& options) {
+  write_as(
+      std::cout, options.format, report, {.color = options.color, .max_rows = options.max_rows});
+  std::cout.flush();
+  for (const ReportFile& file : options.files) {
+    std::ostringstream text;
+    write_as(text, file.format, report, {.color = false, .max_rows = options.max_rows});
+    replace_file(file.path, text.str());
+  }
+}
+
+int exit_code(const Report& report) {
+  if (report.diverged()) {
+    return 1;
+  }
+  return report.partial() || report.undecided() ? 2 : 0;
+}
+
+}  // namespace ttrace::cli

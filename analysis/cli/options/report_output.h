@@ -1,0 +1,77 @@
+// How `check` and `diff` compare two trace folders and print the report.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "analysis/diff.h"
+#include "analysis/findings/report.h"
+
+#include <boost/program_options.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ttrace::cli {
+
+class ProgressLine;
+
+enum class ReportFormat { kText, kJson, kJunit };
+
+struct ReportFile {
+  ReportFormat format = ReportFormat::kText;
+  std::string path;
+};
+
+struct ReportOptions {
+  int threads = 0;                            // 0: all cores
+  ReportFormat format = ReportFormat::kText;  // of what is printed
+  std::vector<ReportFile> files;              // written beside that
+  std::size_t max_rows = 20;
+  bool color = false;
+};
+
+// --format text|json of commands that print no report; format_of throws UsageError.
+void add_format_option(boost::program_options::options_description& named);
+[[nodiscard]] ReportFormat format_of(const boost::program_options::variables_map& values);
+
+// --threads; threads_of throws UsageError.
+void add_threads_option(boost::program_options::options_description& named);
+[[nodiscard]] int threads_of(const boost::program_options::variables_map& values);
+
+// --threads, --format (several, each with a file or without), --max-report, --no-color
+void add_report_options(boost::program_options::options_description& named);
+// Throws UsageError. Colour only where stdout is a terminal and NO_COLOR is not set.
+[[nodiscard]] ReportOptions report_options(const boost::program_options::variables_map& values);
+
+// How the traces are opened: whole, or as an interrupted run left them.
+enum class Completeness { kWhole, kPartial };
+
+// The forced passes of a folder made by check; nothing where it has none.
+[[nodiscard]] std::optional<ForcedTraces> forced_traces(const std::string& run);
+
+// Its golden pass, likewise.
+[[nodiscard]] std::optional<Trace> golden_trace(const std::string& run);
+
+// `options.progress` is set here. Warns on stderr of options that applied to nothing. Throws
+// UsageError or FormatError where no comparison is possible.
+[[nodiscard]] Report compare(const std::string& reference,
+                             const std::string& candidate,
+                             DiffOptions options,
+                             ProgressLine& progress,
+                             Completeness completeness = Completeness::kWhole);
+
+// Throws UsageError where a file asked for cannot be written: a check runs for minutes before it
+// is.
+void require_writable(const ReportOptions& options);
+
+// Prints the report to stdout and replaces the files asked for. Throws FormatError where one cannot
+// be written.
+void write_report(const Report& report, const ReportOptions& options);
+
+// 0 within bounds, 1 divergence, 2 where only a part could be compared, or judged (behind a flip of
+// experts), and that is within bounds: 0 is a promise about the whole.
+[[nodiscard]] int exit_code(const Report& report);
+
+}  // namespace ttrace::cli

@@ -1,0 +1,162 @@
+#include "analysis/cli/options/selection_options.h"
+
+#include "analysis/cli/options/command_line.h"
+
+#include <ttrace/error.h>
+#include <ttrace/log.h>
+
+#include <charconv>
+#include <string_view>
+
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+Texts texts(const po::variables_map& values, const char* option) {
+  return values.count(option) == 0 ? Texts() : values[option].as<Texts>();
+}
+
+std::vector<IdPattern> patterns(const po::variables_map& values, const char* option) {
+  std::vector<IdPattern> result;
+  for (const std::string& text : texts(values, option)) {
+    result.emplace_back(std::string("--") + option, text);
+  }
+  return result;
+}
+
+// The parts between commas, empty ones included.
+Texts split(const std::string& text) {
+  Texts parts{""};
+  for (const char c : text) {
+    if (c == ',') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+Kind parse_kind_option(const std::string& word) {
+  Texts known;
+  for (int kind = 0; kind <= static_cast<int>(Kind::kReceived); ++kind) {
+    known.emplace_back(name_of(static_cast<Kind>(kind)));
+    if (known.back() == word) {
+      return static_cast<Kind>(kind);
+    }
+  }
+  TTRACE_THROW(UsageError,
+               "--kinds names '",
+               word,
+               "', which is no kind of tensor; the nearest is '",
+               nearest(word, known),
+               "'");
+}
+
+bool read_rank(std::string_view text, int& rank) {
+  const char* end = text.data() + text.size();
+  const auto [next, error] = std::from_chars(text.data(), end, rank);
+  return error == std::errc() && next == end && rank >= 0;
+}
+
+void add_ranks(const std::string& option, const std::string& word, std::set<int>& ranks) {
+  constexpr int kMostRanks = 1 << 20;
+  const std::size_t dash = word.find('-');
+  int first = 0;
+  bool good = read_rank(std::string_view(word).substr(0, dash), first);
+  int last = first;
+  if (dash != std::string::npos) {
+    good = good && read_rank(std::string_view(word).substr(dash + 1), last);
+  }
+  TTRACE_CHECK(good && last >= first && last < kMostRanks,
+               UsageError,
+               "--ranks is '",
+               option,
+               "'; it must be numbers and ranges like 0,2-3");
+  for (int rank = first; rank <= last; ++rank) {
+    ranks.insert(rank);
+  }
+}
+
+}  // namespace
+
+void add_selection_options(po::options_description& named, StepsOption steps) {
+  const auto rules = [](const char* name) { return po::value<Texts>()->value_name(name); };
+  const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
+  named.add_options()("filter",
+                      rules("REGEX"),
+                      "only tensors in whose id REGEX is found, as TTRACE_FILTER; repeatable, one "
+                      "is enough")(
+      "exclude", rules("REGEX"), "no tensors in whose id REGEX is found; repeatable");
+  if (steps == StepsOption::kSelects) {
+    named.add_options()("steps", text("FIRST:LAST"), "only these steps, LAST excluded, or one");
+  }
+  named.add_options()(
+      "kinds", text("K1,K2"), "only these kinds: output, grad_output, main_grad ...")(
+      "ranks", text("0,2-3"), "only tensors that one of these ranks recorded; merged from all");
+}
+
+Selection selection_of(const po::variables_map& values, StepsOption steps) {
+  SelectionRules rules;
+  rules.filters = patterns(values, "filter");
+  rules.excludes = patterns(values, "exclude");
+  if (steps == StepsOption::kSelects && values.count("steps") != 0) {
+    rules.steps = parse_steps(values["steps"].as<std::string>());
+  }
+  if (values.count("kinds") != 0) {
+    for (const std::string& word : split(values["kinds"].as<std::string>())) {
+      rules.kinds.insert(parse_kind_option(word));
+    }
+  }
+  if (values.count("ranks") != 0) {
+    const auto& option = values["ranks"].as<std::string>();
+    for (const std::string& word : split(option)) {
+      add_ranks(option, word, rules.ranks);
+    }
+  }
+  return Selection(std::move(rules));
+}
+
+void add_judging_options(po::options_description& named) {
+  const auto rules = [](const char* name) { return po::value<Texts>()->value_name(name); };
+  named.add_options()(
+      "rtol",
+      rules("X|REGEX:X"),
+      "ask for |c - r| <= atol + rtol * |r| at every element, as numpy does, instead "
+      "of the derived bound: for all tensors, or for those whose whole id REGEX "
+      "matches; repeatable, the first REGEX that matches decides, then the number")(
+      "atol", rules("X|REGEX:X"), "the same; what only one of the two names has 0 for the other")(
+      "allow-missing",
+      rules("REGEX"),
+      "a tensor that one side lacks and in whose id REGEX is found is listed, no finding; "
+      "repeatable")(
+      "allow-failed", rules("REGEX"), "the same for a tensor that is out of bound; repeatable")(
+      "calibration",
+      po::value<std::string>()->value_name("FILE"),
+      "limits for this program, written by `ttrace calibrate`, instead of the shipped ones");
+}
+
+void read_judging_options(const po::variables_map& values, DiffOptions& options) {
+  for (const std::string& text : texts(values, "rtol")) {
+    options.tolerance.add_rtol(text);
+  }
+  for (const std::string& text : texts(values, "atol")) {
+    options.tolerance.add_atol(text);
+  }
+  options.allow_missing = patterns(values, "allow-missing");
+  options.allow_failed = patterns(values, "allow-failed");
+  if (values.count("calibration") != 0) {
+    options.calibration = read_calibration(values["calibration"].as<std::string>());
+  }
+}
+
+void warn(const std::vector<std::string>& sentences) {
+  for (const std::string& sentence : sentences) {
+    log(LogLevel::kWarning, sentence);
+  }
+}
+
+}  // namespace ttrace::cli

@@ -1,0 +1,36 @@
+// The options that say which tensors a command looks at, see analysis/align/selection.h, and how it
+// judges them, see analysis/bounds/tolerance.h.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "analysis/align/selection.h"
+#include "analysis/diff.h"
+
+#include <boost/program_options.hpp>
+
+#include <string>
+#include <vector>
+
+namespace ttrace::cli {
+
+// `kRunSteps`: the command has a --steps of its own, which says what is traced.
+enum class StepsOption { kSelects, kRunSteps };
+
+// --filter, --exclude, --steps, --kinds, --ranks
+void add_selection_options(boost::program_options::options_description& named,
+                           StepsOption steps = StepsOption::kSelects);
+// Throws UsageError that names the option, its value and the nearest valid word.
+[[nodiscard]] Selection selection_of(const boost::program_options::variables_map& values,
+                                     StepsOption steps = StepsOption::kSelects);
+
+// --rtol, --atol, --allow-missing, --allow-failed, --calibration
+void add_judging_options(boost::program_options::options_description& named);
+// Throws UsageError, and FormatError where a calibration cannot be read.
+void read_judging_options(const boost::program_options::variables_map& values,
+                          DiffOptions& options);
+
+// One warning on stderr for each.
+void warn(const std::vector<std::string>& sentences);
+
+}  // namespace ttrace::cli

@@ -1,0 +1,43 @@
+// The two stored traces that `diff` and `explain` judge again: a reference and a candidate, or the
+// folder of a check with all that it holds.
+//
+// Thread-safety: plain values and free functions without shared state.
+#pragma once
+
+#include "analysis/cli/options/report_output.h"
+#include "analysis/diff.h"
+#include "analysis/findings/report.h"
+#include "analysis/rename/rename_map.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ttrace::cli {
+
+struct StoredPair {
+  std::string reference;
+  std::string candidate;
+  std::string run = {};                  // folder made by check; empty: two traces were given
+  std::optional<RenameMap> rename = {};  // the reference has other names than the candidate
+};
+
+// Of one folder or two. Throws UsageError that names the command where there are more or fewer, or
+// one that check did not make.
+[[nodiscard]] StoredPair find_pair(const std::string& command,
+                                   const std::vector<std::string>& folders);
+
+// --rename, for two traces.
+void add_rename_option(boost::program_options::options_description& named);
+// Into `pair`. Throws UsageError, also where the folder of a check was given, which holds traces of
+// the same names.
+void read_rename_option(const boost::program_options::variables_map& values, StoredPair& pair);
+
+// With the forced and golden passes of the run, where it has them. Throws as compare() does.
+[[nodiscard]] Report judge(const StoredPair& pair, DiffOptions options, Completeness completeness);
+
+// --partial, and what it asks for.
+void add_partial_option(boost::program_options::options_description& named);
+[[nodiscard]] Completeness completeness_of(const boost::program_options::variables_map& values);
+
+}  // namespace ttrace::cli

@@ -1,0 +1,63 @@
+#include "analysis/cli/options/trace_argument.h"
+
+#include "analysis/cli/options/command_line.h"
+#include "analysis/cli/run/run_directory.h"
+
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace ttrace::cli {
+
+std::vector<std::string> words_of(const boost::program_options::variables_map& values,
+                                  const std::string& name) {
+  return values.count(name) == 0 ? std::vector<std::string>()
+                                 : values[name].as<std::vector<std::string>>();
+}
+
+std::string trace_folder_of(const boost::program_options::variables_map& values,
+                            const std::string& command) {
+  const std::vector<std::string> words = words_of(values, "trace");
+  TTRACE_CHECK(words.size() == 1,
+               UsageError,
+               command,
+               " takes one trace folder; ",
+               words.size(),
+               " words were given");
+  require_trace_folder(words[0]);
+  return words[0];
+}
+
+void require_trace_folder(const std::string& folder) {
+  std::error_code error;
+  TTRACE_CHECK(
+      std::filesystem::is_directory(folder, error), UsageError, "there is no folder ", folder);
+  TTRACE_CHECK(!is_run_directory(folder),
+               UsageError,
+               folder,
+               " was made by ttrace check and holds two traces; say which: ",
+               folder,
+               "/reference or ",
+               folder,
+               "/candidate");
+}
+
+std::size_t find_tensor(const std::vector<std::string>& ids,
+                        const std::string& id,
+                        const std::string& where) {
+  const auto found = std::find(ids.begin(), ids.end(), id);
+  if (found != ids.end()) {
+    return static_cast<std::size_t>(found - ids.begin());
+  }
+  TTRACE_CHECK(!ids.empty(), UsageError, where, " holds no tensor at all");
+  constexpr std::size_t kSuggested = 3;
+  std::string suggestions;
+  for (const std::string& known : nearest_few(id, ids, kSuggested)) {
+    suggestions += (suggestions.empty() ? "" : ", ") + known;
+  }
+  TTRACE_THROW(
+      UsageError, "there is no tensor '", id, "' in ", where, "; the nearest are ", suggestions);
+}
+
+}  // namespace ttrace::cli

@@ -1,0 +1,166 @@
+#include "analysis/cli/run/estimate.h"
+
+#include "analysis/findings/wording.h"
+#include "trace/file/trace_reader.h"
+#include "trace/file/trace_writer.h"
+
+#include <ttrace/error.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <iomanip>
+#include <ostream>
+
+namespace fs = std::filesystem;
+
+namespace ttrace::cli {
+namespace {
+
+// Measured on the example configuration; ids of deep models are not much longer.
+constexpr std::uintmax_t kRecordBytes = 450;      // index row, dataset header, alignment
+constexpr std::uintmax_t kNoiseRowBytes = 100;    // of a noise table
+constexpr std::uintmax_t kFileBytes = 1'050'000;  // HDF5 takes room for metadata in one block
+
+std::uintmax_t on_disk(const TensorCount& count, std::size_t files) {
+  return count.bytes + count.tensors * kRecordBytes + files * kFileBytes;
+}
+
+// A candidate has one file per step at least, as the reference has.
+std::uintmax_t trace_bytes(const CaptureCounts& counts) {
+  return on_disk(total(counts), counts.steps.size());
+}
+
+std::uintmax_t start_bytes(const CaptureCounts& counts) {
+  return counts.start.tensors == 0 ? 0 : on_disk(counts.start, 1);
+}
+
+std::uintmax_t noise_pass_bytes(const CaptureCounts& counts) {
+  return total(counts).tensors * kNoiseRowBytes + kFileBytes;
+}
+
+// Of both passes.
+std::uintmax_t forced_bytes(const CaptureCounts& counts) {
+  return 3 * trace_bytes(counts);
+}
+
+// Of values in f64, four times as wide as the narrowest that parameters are kept in.
+std::uintmax_t golden_bytes(const CaptureCounts& counts) {
+  return 4 * trace_bytes(counts);
+}
+
+void print_row(std::ostream& out,
+               const std::string& step,
+               std::string_view kind,
+               const TensorCount& count) {
+  out << "  " << std::left << std::setw(8) << step << std::setw(18) << kind << std::right
+      << std::setw(10) << count.tensors << std::setw(18) << count.bytes << '\n';
+}
+
+void add_file(const RankFile& file, CaptureCounts& counts) {
+  for (const Record& record : file.records()) {
+    counts.steps[record.id.step][record.id.kind] += {1, record.bytes};
+  }
+}
+
+}  // namespace
+
+CaptureCounts count_trace(const std::string& folder) {
+  const Trace trace = Trace::open(folder);
+  CaptureCounts counts;
+  counts.world_size = trace.manifest().world_size;
+  for (const StepTrace& step : trace.steps()) {
+    counts.steps[step.step];
+    for (const RankFile& file : step.ranks) {
+      add_file(file, counts);
+    }
+  }
+  for (int rank = 0; rank < counts.world_size; ++rank) {
+    std::error_code error;
+    if (fs::exists(start_file(folder, rank), error)) {
+      const RankFile start(start_file(folder, rank));
+      for (const Record& record : start.records()) {
+        counts.start += {1, record.bytes};
+      }
+    }
+  }
+  return counts;
+}
+
+std::uintmax_t Estimate::needed() const {
+  const std::uintmax_t own =
+      trace_bytes(reference) + start_bytes(reference) +
+      static_cast<std::uintmax_t>(noise_passes) * noise_pass_bytes(reference);
+  const std::uintmax_t others = trace_bytes(reference) + (forced ? forced_bytes(reference) : 0) +
+                                (golden ? golden_bytes(reference) : 0);
+  return (stored ? 0 : own) + others + (renamed ? own + others : 0);
+}
+
+void print_estimate(std::ostream& out, const Estimate& estimate) {
+  const CaptureCounts& counts = estimate.reference;
+  out << "one pass of the reference records:\n"
+      << "  " << std::left << std::setw(8) << "step" << std::setw(18) << "kind" << std::right
+      << std::setw(10) << "tensors" << std::setw(18) << "bytes" << '\n';
+  for (const auto& [step, kinds] : counts.steps) {
+    for (const auto& [kind, count] : kinds) {
+      print_row(out, std::to_string(step), name_of(kind), count);
+    }
+  }
+  print_row(out, "all", "", total(counts));
+  out << "\nreference: " << size_text(trace_bytes(counts) + start_bytes(counts))
+      << (estimate.stored ? ", stored already" : ", start parameters included") << '\n';
+  if (!estimate.stored) {
+    out << "noise: " << counted(estimate.noise_passes, "pass", "passes") << " of "
+        << size_text(noise_pass_bytes(counts)) << '\n';
+  }
+  out << "candidate: at least " << size_text(trace_bytes(counts))
+      << "; that much where every tensor is cut over the ranks, and more for those that several "
+         "ranks hold whole: each writes its own\n";
+  if (estimate.forced) {
+    out << "forced passes: at most " << size_text(forced_bytes(counts))
+        << ", one of them in a wider type; --no-forced leaves them out\n";
+  }
+  if (estimate.golden) {
+    out << "golden pass: at most " << size_text(golden_bytes(counts)) << ", in f64\n";
+  }
+  if (estimate.renamed) {
+    out << "all of these once more, in the names of the other program\n";
+  }
+  out << "needed at " << estimate.output << ": at least " << size_text(estimate.needed())
+      << "; free: " << size_text(estimate.free)
+      << (estimate.needed() > estimate.free ? ", which is too little" : "") << '\n';
+}
+
+std::uintmax_t free_bytes(const std::string& path) {
+  fs::path folder = fs::absolute(path);
+  std::error_code error;
+  while (!fs::exists(folder, error) && folder.has_relative_path()) {
+    folder = folder.parent_path();
+  }
+  const fs::space_info space = fs::space(folder, error);
+  TTRACE_CHECK(!error,
+               UsageError,
+               "cannot tell how much is free at ",
+               folder.string(),
+               ": ",
+               error.message());
+  return space.available;
+}
+
+std::string size_text(std::uintmax_t bytes) {
+  constexpr std::array<const char*, 5> kUnits{"kB", "MB", "GB", "TB", "PB"};
+  if (bytes < 1000) {
+    return std::to_string(bytes) + " bytes";
+  }
+  auto value = static_cast<double>(bytes) / 1000.0;
+  std::size_t unit = 0;
+  while (value >= 1000.0 && unit + 1 < kUnits.size()) {
+    value /= 1000.0;
+    ++unit;
+  }
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f ", value);
+  return text.data() + std::string(kUnits[unit]);
+}
+
+}  // namespace ttrace::cli

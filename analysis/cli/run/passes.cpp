@@ -1,0 +1,223 @@
+#include "analysis/cli/run/passes.h"
+
+#include "analysis/cli/run/interrupt.h"
+#include "analysis/cli/run/process.h"
+#include "analysis/cli/run/progress.h"
+
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <sstream>
+#include <string_view>
+#include <unistd.h>
+
+namespace fs = std::filesystem;
+
+namespace ttrace::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kPollPasses{20};
+// A program whose last step was traced ends by itself about now; mpirun takes a second longer when
+// it is asked to.
+constexpr std::chrono::milliseconds kOwnEnd{500};
+constexpr std::size_t kLogLines = 15;
+constexpr std::size_t kLogBytes = 65536;  // read from the end
+constexpr std::size_t kQuotedFailures = 3;
+constexpr std::size_t kQuotedBytes = 2000;
+
+constexpr std::string_view kForwarded = "OMPI_MCA_mca_base_env_list=";
+
+template <std::size_t n>
+bool starts_with_one_of(const std::array<std::string_view, n>& prefixes, std::string_view entry) {
+  return std::any_of(prefixes.begin(), prefixes.end(), [entry](std::string_view prefix) {
+    return entry.starts_with(prefix);
+  });
+}
+
+// Variables that say how to trace; all others of TTrace describe a pass and are set by check
+// itself.
+bool is_users_choice(std::string_view entry) {
+  static constexpr std::array<std::string_view, 4> kChoices{
+      "TTRACE_FILTER=", "TTRACE_LOG=", "TTRACE_NAMED=", "TTRACE_ON_ERROR="};
+  return starts_with_one_of(kChoices, entry);
+}
+
+bool is_kept(std::string_view entry) {
+  static constexpr std::array<std::string_view, 4> kRemoved{
+      "TTRACE_", "OMPI_COMM_", "PMIX_", kForwarded};
+  return is_users_choice(entry) || !starts_with_one_of(kRemoved, entry);
+}
+
+std::vector<std::string> failed_files(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code gone;
+  for (fs::recursive_directory_iterator entry(folder, gone), last; !gone && entry != last;
+       entry.increment(gone)) {
+    if (entry->path().extension() == ".failed") {
+      files.push_back(entry->path().string());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Text of another program for a terminal: no control characters.
+std::string printable(std::string text) {
+  std::erase_if(text, [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f;
+  });
+  return text;
+}
+
+std::string end_of(const std::string& path, std::size_t limit) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const auto size = static_cast<std::streamoff>(file.tellg());
+  file.seekg(std::max<std::streamoff>(0, size - static_cast<std::streamoff>(limit)));
+  return printable({std::istreambuf_iterator<char>(file), {}});
+}
+
+std::string indented(const std::string& text, std::size_t last_lines) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    lines.push_back(line);
+  }
+  std::string result;
+  for (std::size_t i = lines.size() > last_lines ? lines.size() - last_lines : 0; i < lines.size();
+       ++i) {
+    result += "\n    " + lines[i];
+  }
+  return result;
+}
+
+std::string quote_log(const std::string& log) {
+  const std::string tail = indented(end_of(log, kLogBytes), kLogLines);
+  return tail.empty() ? "\n  its log " + log + " is empty"
+                      : "\n  its log " + log + " ends with:" + tail;
+}
+
+std::string quote_failures(const std::string& folder) {
+  const std::vector<std::string> files = failed_files(folder);
+  std::string text;
+  for (std::size_t i = 0; i < std::min(files.size(), kQuotedFailures); ++i) {
+    const std::string reason = indented(end_of(files[i], kQuotedBytes), kLogLines);
+    text += "\n  " + files[i] +
+            (reason.empty() ? " is empty; there may have been no space left on its disk"
+                            : " says:" + reason);
+  }
+  if (files.size() > kQuotedFailures) {
+    text += "\n  and " + std::to_string(files.size() - kQuotedFailures) + " more .failed files";
+  }
+  return text;
+}
+
+[[noreturn]] void fail(const Pass& pass, const std::string& cause) {
+  std::string text = "the " + pass.name + " pass failed: " + cause + quote_failures(pass.trace) +
+                     quote_log(pass.log);
+  if (!fs::exists(pass.trace + "/manifest.json")) {
+    text +=
+        "\n  the program never attached a ttrace session; were the TTRACE_* variables forwarded to "
+        "it?";
+  }
+  if (!pass.remedy.empty()) {
+    text += "\n  " + pass.remedy;
+  }
+  TTRACE_THROW(UsageError, text);
+}
+
+void wait_for_own_end(Program& program) {
+  const auto limit = std::chrono::steady_clock::now() + kOwnEnd;
+  while (!program.exit_status() && interrupt_signal() == 0 &&
+         std::chrono::steady_clock::now() < limit) {
+    wait_or_interrupt(kPollPasses);
+  }
+}
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000.0));
+}
+
+}  // namespace
+
+std::vector<std::string> pass_environment(const Variables& variables, const std::string& command) {
+  std::vector<std::string> result;
+  std::string forwarded;
+  static const std::regex mpirun_x(R"((^|\s)-x\s)");
+  const bool excluded = std::regex_search(command, mpirun_x);
+  const auto forward = [&](std::string_view name) {
+    if (!excluded) {
+      forwarded.append(forwarded.empty() ? "" : ";").append(name);
+    }
+  };
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (text.starts_with(kForwarded)) {
+      const std::string_view theirs = text.substr(kForwarded.size());
+      forwarded = forwarded.empty() ? theirs : std::string(theirs) + ";" + forwarded;
+    } else if (is_kept(text)) {
+      result.emplace_back(text);
+      if (is_users_choice(text)) {
+        forward(text.substr(0, text.find('=')));
+      }
+    }
+  }
+  for (const auto& [name, value] : variables) {
+    result.push_back(std::string(name).append("=").append(value));
+    forward(name);
+  }
+  if (!forwarded.empty()) {
+    result.push_back(std::string(kForwarded) + forwarded);
+  }
+  return result;
+}
+
+double run_pass(const Pass& pass,
+                const PassLimits& limits,
+                const std::function<void(double)>& tick) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  const auto elapsed = [start] {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  const auto grace = milliseconds(limits.grace);
+  Program program({.command = pass.command,
+                   .environment = pass_environment(pass.variables, pass.command),
+                   .log = pass.log});
+  std::string failure;
+  while (failure.empty() && interrupt_signal() == 0) {
+    // Asked before the files are looked at: those of a program that has ended are final.
+    const auto status = program.exit_status();
+    if (pass.complete()) {
+      wait_for_own_end(program);
+      break;
+    }
+    if (!failed_files(pass.trace).empty()) {
+      failure = "its program could not finish the trace";
+    } else if (status) {
+      failure = "its program " + describe_exit(*status) + " before the trace was complete";
+    } else if (elapsed() > limits.timeout) {
+      failure = "it took longer than " + seconds_text(limits.timeout) +
+                " (--timeout) and was ended; its log tells how far it came";
+    } else {
+      tick(elapsed());
+      wait_or_interrupt(kPollPasses);
+    }
+  }
+  program.end(grace);
+  if (const int signal = interrupt_signal(); signal != 0) {
+    throw Interrupted{signal};
+  }
+  if (!failure.empty()) {
+    fail(pass, failure);
+  }
+  return elapsed();
+}
+
+}  // namespace ttrace::cli

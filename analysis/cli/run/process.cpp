@@ -1,0 +1,203 @@
+#include "analysis/cli/run/process.h"
+
+#include "analysis/cli/run/interrupt.h"
+
+#include <ttrace/error.h>
+#include <ttrace/log.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace ttrace::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kPollProcess{5};
+constexpr std::chrono::seconds kGiveUp{10};  // after SIGKILL
+
+// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  Descriptor(const std::string& path, int flags) : value_(open(path.c_str(), flags, 0644)) {
+    TTRACE_CHECK(value_ >= 0, UsageError, "cannot open ", path, ": ", std::strerror(errno));
+  }
+  ~Descriptor() { close(value_); }
+  Descriptor(const Descriptor&) = delete;  // owns the descriptor
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  result.reserve(strings.size() + 1);
+  for (const auto& string : strings) {
+    result.push_back(const_cast<char*>(string.c_str()));  // execve does not write to them
+  }
+  result.push_back(nullptr);
+  return result;
+}
+
+// Parent of a living process; nothing where it is gone or a zombie.
+std::optional<pid_t> parent_of(const std::filesystem::path& proc_directory) {
+  std::ifstream file(proc_directory / "stat");
+  // getline, because an iterator throws where the process ends between opening and reading.
+  std::string text;
+  std::getline(file, text, '\0');
+  // "pid (any name, brackets too) state ppid ...": the last bracket ends the name.
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos || text.size() < name_end + 5) {
+    return std::nullopt;
+  }
+  const char state = text[name_end + 2];
+  pid_t parent = 0;
+  const char* begin = text.data() + name_end + 4;
+  if (state == 'Z' || state == 'X' ||
+      std::from_chars(begin, text.data() + text.size(), parent).ec != std::errc{}) {
+    return std::nullopt;
+  }
+  return parent;
+}
+
+// All living processes below this one.
+std::vector<pid_t> descendants() {
+  std::multimap<pid_t, pid_t> children;
+  std::error_code gone;
+  for (std::filesystem::directory_iterator entry("/proc", gone), last; !gone && entry != last;
+       entry.increment(gone)) {
+    const std::string name = entry->path().filename();
+    pid_t pid = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (error != std::errc{} || end != name.data() + name.size()) {
+      continue;
+    }
+    if (const auto parent = parent_of(entry->path())) {
+      children.emplace(*parent, pid);
+    }
+  }
+  std::vector<pid_t> found;
+  const auto add_children_of = [&](pid_t parent) {
+    for (auto [child, last] = children.equal_range(parent); child != last; ++child) {
+      found.push_back(child->second);
+    }
+  };
+  add_children_of(getpid());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    add_children_of(found[i]);
+  }
+  return found;
+}
+
+[[noreturn]] void become(char** argv, char** envp, int input, int output, pid_t parent) {
+  setpgid(0, 0);
+  // Should we be killed ourselves, at least mpirun hears of it.
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() == parent && dup2(input, 0) >= 0 && dup2(output, 1) >= 0 && dup2(output, 2) >= 0) {
+    execve(argv[0], argv, envp);
+  }
+  _exit(127);
+}
+
+}  // namespace
+
+Program::Program(const Launch& launch) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const Descriptor input("/dev/null", O_RDONLY | O_CLOEXEC);
+  // Appending, so that several writers do not overwrite each other.
+  const Descriptor output(launch.log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC);
+  const std::vector<std::string> arguments{"/bin/sh", "-c", launch.command};
+  std::vector<char*> argv = pointers(arguments);
+  std::vector<char*> envp = pointers(launch.environment);
+  const pid_t self = getpid();
+  pid_ = fork();
+  TTRACE_CHECK(pid_ >= 0, UsageError, "cannot start a process: ", std::strerror(errno));
+  if (pid_ == 0) {
+    become(argv.data(), envp.data(), input.get(), output.get(), self);
+  }
+  setpgid(pid_, pid_);  // in both, whichever comes first
+}
+
+Program::~Program() {
+  try {
+    end(std::chrono::milliseconds(0));
+  } catch (const std::exception& error) {
+    log(LogLevel::kError, error.what());
+  }
+}
+
+void Program::reap() {
+  int status = 0;
+  for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG)) {
+    if (pid == pid_) {
+      status_ = status;
+    }
+  }
+}
+
+std::optional<int> Program::exit_status() {
+  reap();
+  return status_;
+}
+
+void Program::end(std::chrono::milliseconds grace) {
+  const auto start = Clock::now();
+  std::set<pid_t> asked;
+  for (;;) {
+    reap();
+    const std::vector<pid_t> alive = descendants();
+    if (alive.empty()) {
+      reap();
+      return;
+    }
+    const auto elapsed = Clock::now() - start;
+    if (elapsed > grace + kGiveUp) {
+      log(LogLevel::kWarning,
+          "process " + std::to_string(alive.front()) + " does not end even when killed; going on");
+      return;
+    }
+    const bool kill_now = elapsed >= grace || interrupt_count() > 1;
+    for (const pid_t pid : alive) {
+      if (kill_now) {
+        kill(pid, SIGKILL);
+      } else if (asked.insert(pid).second) {
+        kill(pid, SIGTERM);
+      }
+    }
+    wait_or_interrupt(kPollProcess);
+  }
+}
+
+std::string describe_exit(int wait_status) {
+  const auto named = [](int signal) {
+    return "signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+  };
+  if (WIFSIGNALED(wait_status)) {
+    return "was ended by " + named(WTERMSIG(wait_status));
+  }
+  const int code = WEXITSTATUS(wait_status);
+  std::string text = "exited with status " + std::to_string(code);
+  if (code == 127) {
+    text += " (command not found)";
+  } else if (code == 126) {
+    text += " (command not executable)";
+  } else if (code > 128 && code <= 128 + SIGRTMAX) {
+    text += ", which is how a shell or launcher reports " + named(code - 128);
+  }
+  return text;
+}
+
+}  // namespace ttrace::cli

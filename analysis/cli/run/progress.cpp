@@ -1,0 +1,58 @@
+#include "analysis/cli/run/progress.h"
+
+#include <iomanip>
+#include <iostream>
+#include <sstream>
+#include <unistd.h>
+
+namespace ttrace::cli {
+
+ProgressLine::ProgressLine() : visible_(isatty(STDERR_FILENO) == 1) {}
+
+ProgressLine::~ProgressLine() {
+  finish();
+}
+
+void ProgressLine::show(const std::string& text) {
+  if (visible_) {
+    std::cerr << "\r\x1b[K" << text << std::flush;
+    started_ = true;
+  }
+}
+
+void ProgressLine::show_rarely(const std::string& text) {
+  if (const auto now = std::chrono::steady_clock::now();
+      now - shown_ > std::chrono::milliseconds(50)) {
+    show(text);
+    shown_ = now;
+  }
+}
+
+void ProgressLine::finish() {
+  if (started_) {
+    std::cerr << std::endl;
+    started_ = false;
+  }
+}
+
+void ProgressLine::clear() {
+  if (started_) {
+    std::cerr << "\r\x1b[K" << std::flush;
+    started_ = false;
+  }
+}
+
+void ProgressLine::print(const std::string& text) {
+  if (visible_) {
+    finish();
+    std::cerr << text << std::endl;
+  }
+}
+
+std::string seconds_text(double seconds) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << seconds << " s";
+  return out.str();
+}
+
+}  // namespace ttrace::cli

@@ -1,0 +1,138 @@
+#include "analysis/cli/run/run_directory.h"
+
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+namespace fs = std::filesystem;
+
+namespace ttrace::cli {
+namespace {
+
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  TTRACE_CHECK(
+      !error, UsageError, "cannot create the folder ", path.string(), ": ", error.message());
+}
+
+// Highest number among the names in `folder`, 0 where there is none.
+int last_number(const fs::path& folder) {
+  int last = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    int number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (error == std::errc{} && end == name.data() + name.size()) {
+      last = std::max(last, number);
+    }
+  }
+  return last;
+}
+
+std::string next_free() {
+  const fs::path runs = "runs";
+  make_folder(runs);
+  for (int number = last_number(runs) + 1;; ++number) {
+    const fs::path path = runs / std::to_string(number);
+    std::error_code error;
+    if (fs::create_directory(path, error)) {  // false where another check was faster
+      return path.string();
+    }
+    TTRACE_CHECK(
+        !error, UsageError, "cannot create the folder ", path.string(), ": ", error.message());
+  }
+}
+
+}  // namespace
+
+RunDirectory RunDirectory::create(const std::string& path) {
+  std::string chosen = path;
+  if (path.empty()) {
+    chosen = next_free();
+  } else {
+    while (chosen.size() > 1 && chosen.back() == '/') {
+      chosen.pop_back();
+    }
+    std::error_code error;
+    TTRACE_CHECK(!fs::exists(chosen, error) ||
+                     (fs::is_directory(chosen, error) && fs::is_empty(chosen, error)),
+                 UsageError,
+                 chosen,
+                 " already holds something; choose another folder for -o, or remove it");
+    make_folder(chosen);
+  }
+  make_folder(chosen + "/logs");
+  return RunDirectory(chosen);
+}
+
+void RunDirectory::use_stored(const std::string& folder, const std::string& trace) const {
+  make_folder(fs::path(folder).parent_path());
+  std::error_code error;
+  fs::create_directory_symlink(fs::canonical(trace), folder, error);
+  TTRACE_CHECK(!error, UsageError, "cannot link ", folder, " to ", trace, ": ", error.message());
+}
+
+void RunDirectory::write(const std::string& name, const std::string& text) const {
+  replace_file(path_ + "/" + name, text);
+}
+
+void replace_file(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".tmp";
+  errno = 0;
+  std::ofstream out(temporary, std::ios::binary);
+  out << text;
+  out.close();
+  TTRACE_CHECK(out, FormatError, "cannot write ", temporary, ": ", std::strerror(errno));
+  std::error_code error;
+  fs::rename(temporary, path, error);
+  TTRACE_CHECK(
+      !error, FormatError, "cannot rename ", temporary, " to ", path, ": ", error.message());
+}
+
+std::uintmax_t RunDirectory::size() const {
+  std::uintmax_t bytes = 0;
+  std::error_code gone;
+  for (fs::recursive_directory_iterator entry(path_, gone), last; !gone && entry != last;
+       entry.increment(gone)) {
+    std::error_code vanished;
+    if (entry->is_regular_file(vanished)) {
+      const std::uintmax_t size = entry->file_size(vanished);
+      bytes += vanished ? 0 : size;
+    }
+  }
+  return bytes;
+}
+
+std::string rerouted_reference(const std::string& run) {
+  return run + "/rerouted";
+}
+
+std::string forced_wide(const std::string& run) {
+  return run + "/forced-wide";
+}
+
+std::string forced_native(const std::string& run) {
+  return run + "/forced-native";
+}
+
+std::string golden_pass(const std::string& run) {
+  return run + "/golden";
+}
+
+std::string reference_names(const std::string& run) {
+  return run + "/reference-names";
+}
+
+bool is_run_directory(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path + "/reference", error) &&
+         fs::is_directory(path + "/candidate", error);
+}
+
+}  // namespace ttrace::cli

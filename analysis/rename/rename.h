@@ -1,0 +1,49 @@
+// A trace in the names and arrangements of the other program: what two programs with different
+// module names are compared by.
+//
+// The result is a trace like any other, of one rank with whole tensors, so that everything that
+// reads traces works on it: comparison, consistent start, forced passes, noise.
+#pragma once
+
+#include "analysis/rename/rename_map.h"
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+struct RenameOptions {
+  Names to = Names::kCandidate;  // the trace is of the other side
+  // What Manifest::forced_routing of the result is; empty: as it was.
+  std::string forced_routing = {};
+  std::function<void(std::size_t done, std::size_t total)> progress = {};
+};
+
+struct RenameResult {
+  std::size_t tensors = 0;            // written
+  std::size_t only_here = 0;          // left out, because the map says that the other side has none
+  std::vector<std::string> warnings;  // entries that matched nothing, parts that lack
+};
+
+// Name of the map within a renamed trace.
+inline constexpr auto kRenameFile = "rename.yaml";
+
+// Writes the trace in `source` to `target`, start parameters and noise tables included, and the map
+// as `rename.yaml` beside them. What several ranks hold is put together; a tensor that cannot be is
+// left out, with a note in the result. What ranks put into sums and what collectives were given are
+// each rank's own and are left out where there are several.
+//
+// Throws UsageError where two tensors would have one name, shapes contradict the map (naming tensor
+// and entry), the trace is renamed already or `target` holds something; FormatError for files that
+// cannot be read or written.
+RenameResult rename_trace(const std::string& source,
+                          const std::string& target,
+                          const RenameMap& map,
+                          const RenameOptions& options = {});
+
+// The map that made a renamed trace. Throws UsageError or FormatError.
+[[nodiscard]] RenameMap map_of(const std::string& renamed_trace);
+
+}  // namespace ttrace

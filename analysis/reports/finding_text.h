@@ -1,0 +1,40 @@
+// What reports for people say of one finding.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "analysis/causes/diagnosis.h"
+#include "analysis/findings/report.h"
+
+#include <iosfwd>
+#include <optional>
+#include <string>
+
+namespace ttrace {
+
+// The numbers that decided; "-" where there are none, as of a tensor that is missing.
+struct FindingNumbers {
+  std::string error = "-";
+  std::string bound = "-";
+  std::string ratio = "-";  // error / bound
+};
+
+[[nodiscard]] FindingNumbers numbers_of(const TensorVerdict& tensor);
+
+// A few words: "out of bound", "factor 0.5000", "rows 17:18 of dimension 0".
+[[nodiscard]] std::string short_cause(const TensorVerdict& tensor);
+
+// "missing reduction"
+[[nodiscard]] std::string signature_text(Signature signature);
+
+// A line "probable cause: ..."; nothing without a diagnosis.
+void write_diagnosis(std::ostream& out,
+                     const char* indent,
+                     const std::optional<Diagnosis>& diagnosis);
+
+// Indented lines: what it is, its probable cause, error and bound, the ranks concerned.
+void write_finding(std::ostream& out,
+                   const TensorVerdict& tensor,
+                   const std::optional<Diagnosis>& diagnosis);
+
+}  // namespace ttrace

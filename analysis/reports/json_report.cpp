@@ -1,0 +1,296 @@
+#include "analysis/findings/report.h"
+#include "analysis/reports/tensor_json.h"
+
+#include <cmath>
+#include <optional>
+#include <ostream>
+
+namespace ttrace {
+namespace {
+
+Json side_json(const Side& side) {
+  const Manifest& manifest = side.manifest;
+  return {{"directory", side.directory},
+          {"pass", manifest.pass},
+          {"world_size", manifest.world_size},
+          {"steps", manifest.steps},
+          {"precision", manifest.precision},
+          {"layout", Json(manifest.layout)},
+          {"model", Json(manifest.model)},
+          {"data", Json(manifest.data)},
+          {"versions", Json(manifest.versions)},
+          {"forced_routing", manifest.forced_routing}};
+}
+
+Json counts_json(const Report& report) {
+  const Counts counts = report.counts();
+  return {{"tensors", counts.tensors},
+          {"within_bound", counts.within_bound},
+          {"out_of_bound", counts.out_of_bound},
+          {"missing_in_candidate", counts.missing_in_candidate},
+          {"missing_in_reference", counts.missing_in_reference},
+          {"allowed_failed", counts.allowed_failed},
+          {"allowed_missing", counts.allowed_missing},
+          {"incomplete", counts.incomplete},
+          {"behind_flip", counts.behind_flip},
+          {"left_out", report.left_out},
+          {"noise_passes", report.noise_passes},
+          {"bounds_from_noise", counts.bounds_from_noise},
+          {"bounds_exact", counts.bounds_exact},
+          {"bounds_class_default", counts.bounds_class_default},
+          {"bounds_asked", counts.bounds_asked},
+          {"operators", counts.operators},
+          {"operators_wrong", counts.operators_wrong},
+          {"inherited", counts.inherited},
+          {"golden", counts.golden},
+          {"too_accurate", counts.too_accurate},
+          {"too_coarse", counts.too_coarse},
+          {"must_be_equal", counts.must_be_equal},
+          {"not_judged", counts.not_judged},
+          {"edges", report.edges.edges},
+          {"edges_checked", report.edges.checked}};
+}
+
+Json first_divergence_json(const Report& report) {
+  if (!report.diverged()) {
+    return nullptr;
+  }
+  const TensorVerdict& tensor = report.tensors[*report.first_divergence];
+  const auto& comparison = tensor.comparison;
+  return {{"id", to_string(tensor.id)},
+          {"tier", name_of(tensor.tier)},
+          {"symptom", name_of(tensor.symptom)},
+          {"error", comparison ? number_json(comparison->error) : Json()},
+          {"bound", comparison ? number_json(comparison->bound) : Json()},
+          {"bound_source", tensor.bound_source},
+          {"ranks", tensor.ranks},
+          {"cause", tensor.cause},
+          {"signature", report.diagnosis ? Json(name_of(report.diagnosis->signature)) : Json()},
+          {"probable_cause", report.diagnosis ? Json(report.diagnosis->sentence) : Json()},
+          {"where_to_look", report.where_to_look}};
+}
+
+// The first divergence first; its signature stands in `first_divergence` too.
+Json diagnoses_json(const Report& report) {
+  Json json = Json::array();
+  const auto add = [&](std::size_t index, const std::optional<Diagnosis>& diagnosis) {
+    const TensorVerdict& tensor = report.tensors[index];
+    json.push_back({{"id", to_string(tensor.id)},
+                    {"tier", name_of(tensor.tier)},
+                    {"symptom", name_of(tensor.symptom)},
+                    {"cause", tensor.cause},
+                    {"signature", diagnosis ? Json(name_of(diagnosis->signature)) : Json()},
+                    {"probable_cause", diagnosis ? Json(diagnosis->sentence) : Json()}});
+  };
+  if (report.diverged()) {
+    add(*report.first_divergence, report.diagnosis);
+  }
+  for (const Root& root : report.further_roots) {
+    add(root.tensor, root.diagnosis);
+  }
+  return json;
+}
+
+Json tolerance_json(const Comparison* comparison) {
+  if (comparison == nullptr || !comparison->asked) {
+    return nullptr;
+  }
+  const ToleranceCheck& check = *comparison->asked;
+  return {{"rtol", number_json(check.tolerance.rtol)},
+          {"atol", number_json(check.tolerance.atol)},
+          {"beyond", check.beyond},
+          {"worst", number_json(check.worst)}};
+}
+
+Json slice_json(const std::optional<SliceComparison>& slice) {
+  if (!slice) {
+    return nullptr;
+  }
+  return {{"where", slice->where},
+          {"ranks", slice->ranks},
+          {"error", number_json(slice->error)},
+          {"q", number_json(slice->q)},
+          {"bound", number_json(slice->bound)}};
+}
+
+Json factor_json(const std::optional<FactorComparison>& factor) {
+  if (!factor) {
+    return nullptr;
+  }
+  return {{"where", factor->where.empty() ? Json() : Json(factor->where)},
+          {"deviation", number_json(factor->deviation)},
+          {"scale", number_json(factor->scale)},
+          {"bound", number_json(factor->bound)}};
+}
+
+Json flips_json(const RoutingFlips& flips) {
+  return {{"tokens", flips.tokens},
+          {"flips", flips.flips},
+          {"illegal", flips.illegal},
+          {"largest_move", number_json(flips.largest_move)},
+          {"bound", number_json(flips.bound)}};
+}
+
+Json residual_json(const TensorVerdict& tensor) {
+  if (!tensor.residual) {
+    return nullptr;
+  }
+  const OperatorResidual& residual = *tensor.residual;
+  return {{"r", number_json(residual.residual())},
+          {"limit", number_json(residual.limit)},
+          {"error", number_json(residual.error)},
+          {"native", number_json(residual.native)},
+          {"rounding", number_json(residual.rounding)},
+          {"structure", number_json(residual.structure)},
+          {"weak", residual.is_weak()},
+          {"bit_equal", number_json(residual.bit_equal)},
+          {"factor", number_json(residual.factor)},
+          {"native_factor", number_json(residual.native_factor)},
+          {"slice", slice_json(residual.slice)},
+          {"factor_in_noise", factor_json(residual.in_noise)}};
+}
+
+Json golden_json(const std::optional<GoldenComparison>& golden) {
+  if (!golden) {
+    return nullptr;
+  }
+  return {{"rho", number_json(golden->rho())},
+          {"candidate_error", number_json(golden->candidate_error)},
+          {"reference_error", number_json(golden->reference_error)},
+          {"scale", number_json(golden->scale)},
+          {"least", number_json(golden->least)},
+          {"limit", number_json(golden->limit)}};
+}
+
+Json side_codes_json(const SideCodes& side) {
+  return {{"format", name_of(side.format)}, {"saturated", side.saturated}, {"zero", side.zero}};
+}
+
+Json codes_json(const CodesComparison& codes) {
+  return {{"elements", codes.elements},
+          {"equal", codes.equal},
+          {"reference", side_codes_json(codes.reference)},
+          {"candidate", side_codes_json(codes.candidate)},
+          {"scales", codes.scales},
+          {"power_of_two_multiples", codes.multiples},
+          {"harmless", codes.harmless}};
+}
+
+Json calibration_json(const Report& report) {
+  if (!report.calibration) {
+    return nullptr;
+  }
+  const CalibrationUse& use = *report.calibration;
+  return {{"runs", use.runs},
+          {"rate", number_json(use.rate)},
+          {"rate_bound", number_json(use.rate_bound)},
+          {"shipped", use.shipped}};
+}
+
+Json routing_json(const Report& report) {
+  const auto flips = report.flips();
+  return flips ? flips_json(*flips) : Json();
+}
+
+Json unmatched_json(const Report& report) {
+  Json list = Json::array();
+  for (const UnmatchedName& name : report.unmatched) {
+    Json kinds = Json::array();
+    for (const Kind kind : name.kinds) {
+      kinds.push_back(name_of(kind));
+    }
+    Json nearest = Json::array();
+    for (const NearName& near : name.nearest) {
+      nearest.push_back({{"path", near.path}, {"shape", near.shape}});
+    }
+    list.push_back({{"side", name_of(name.side)},
+                    {"path", name.path},
+                    {"kinds", kinds},
+                    {"tensors", name.tensors},
+                    {"shape", name.shape},
+                    {"nearest", nearest}});
+  }
+  return list;
+}
+
+// A run that was compared only in part is never "clean".
+const char* verdict_word(const Report& report) {
+  if (report.diverged()) {
+    return "diverged";
+  }
+  return report.partial() ? "incomplete" : report.undecided() ? "undecided" : "clean";
+}
+
+}  // namespace
+
+Json number_json(double value) {
+  if (std::isnan(value)) {
+    return "NaN";
+  }
+  if (std::isinf(value)) {
+    return value > 0 ? "Inf" : "-Inf";
+  }
+  return value;
+}
+
+Json tensor_json(const TensorVerdict& tensor) {
+  Json json = {{"id", to_string(tensor.id)},
+               {"order", tensor.order},
+               {"tier", name_of(tensor.tier)},
+               {"status", name_of(tensor.status)},
+               {"allowed", tensor.allowed},
+               {"symptom", name_of(tensor.symptom)}};
+  const Comparison* c = tensor.comparison ? &*tensor.comparison : nullptr;
+  json["error"] = c != nullptr ? number_json(c->error) : Json();
+  json["reference_norm"] = c != nullptr ? number_json(c->reference_norm) : Json();
+  json["relative_error"] = c != nullptr ? number_json(c->relative_error) : Json();
+  json["bound"] = c != nullptr ? number_json(c->bound) : Json();
+  json["bound_source"] = tensor.bound_source;
+  json["detectable"] = c != nullptr ? number_json(c->detectable) : Json();
+  json["tolerance"] = tolerance_json(c);
+  json["q"] = c != nullptr && c->q ? number_json(*c->q) : Json();
+  json["factor"] = c != nullptr ? number_json(c->factor) : Json();
+  json["factor_in_noise"] = c != nullptr ? factor_json(c->factor_in_noise) : Json();
+  json["slice"] = c != nullptr ? slice_json(c->slice) : Json();
+  json["max_difference"] = c != nullptr ? number_json(c->max_difference) : Json();
+  json["max_index"] = c != nullptr && c->different > 0 ? Json(c->max_index) : Json();
+  json["different"] = c != nullptr ? Json(c->different) : Json();
+  json["elements"] = c != nullptr ? Json(c->elements) : Json();
+  json["operator"] = residual_json(tensor);
+  json["golden"] = golden_json(tensor.golden);
+  if (tensor.flips) {
+    json["flips"] = flips_json(*tensor.flips);
+  }
+  if (tensor.codes) {
+    json["codes"] = codes_json(*tensor.codes);
+  }
+  json["ranks"] = tensor.ranks;
+  json["cause"] = tensor.cause;
+  return json;
+}
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void write_json(std::ostream& out, const Report& report) {
+  out << "{\"schema\":1,\n\"verdict\":\"" << verdict_word(report)
+      << "\",\n\"first_divergence\":" << dump(first_divergence_json(report))
+      << ",\n\"diagnoses\":" << dump(diagnoses_json(report))
+      << ",\n\"diagnoses_left_out\":" << report.roots_left_out
+      << ",\n\"counts\":" << dump(counts_json(report))
+      << ",\n\"routing\":" << dump(routing_json(report))
+      << ",\n\"reference\":" << dump(side_json(report.reference))
+      << ",\n\"candidate\":" << dump(side_json(report.candidate))
+      << ",\n\"calibration\":" << dump(calibration_json(report))
+      << ",\n\"partial\":" << dump(report.partial()) << ",\n\"lacking\":" << dump(report.lacking)
+      << ",\n\"warnings\":" << dump(report.warnings) << ",\n\"remarks\":" << dump(report.remarks)
+      << ",\n\"unmatched\":" << dump(unmatched_json(report))
+      << ",\n\"notes\":" << dump(report.notes) << ",\n\"tensors\":[";
+  for (std::size_t i = 0; i < report.tensors.size(); ++i) {
+    out << (i == 0 ? "\n" : ",\n") << dump(tensor_json(report.tensors[i]));
+  }
+  out << "\n]}\n";
+}
+
+}  // namespace ttrace

@@ -1,0 +1,226 @@
+#include "analysis/findings/report.h"
+#include "analysis/findings/wording.h"
+#include "analysis/reports/finding_text.h"
+#include "analysis/reports/tensor_json.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <pugixml.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+// A module and what was recorded of it; indices into Report::tensors.
+struct Suite {
+  std::string name;
+  std::vector<std::size_t> tensors;
+};
+
+struct Tally {
+  std::size_t tests = 0;
+  std::size_t failures = 0;
+  std::size_t errors = 0;
+  std::size_t skipped = 0;
+
+  void operator+=(const Tally& other) {
+    tests += other.tests;
+    failures += other.failures;
+    errors += other.errors;
+    skipped += other.skipped;
+  }
+};
+
+// Its module; what belongs to none is grouped by what it is.
+std::string suite_of(const TensorId& id) {
+  switch (id.kind) {
+    case Kind::kData:
+    case Kind::kScalar:
+      return std::string(name_of(id.kind));
+    case Kind::kCollectiveInput:
+    case Kind::kCollectiveOutput:
+      return "collectives";
+    case Kind::kParam:
+    case Kind::kParamGrad:
+    case Kind::kMainGrad:
+    case Kind::kMaster:
+    case Kind::kParamNext:
+    case Kind::kExpAvg:
+    case Kind::kExpAvgSq:
+      return id.path.substr(0, id.path.rfind('.'));
+    default:
+      return id.path;
+  }
+}
+
+// In the order in which the reference came to the modules, but for that of the first divergence:
+// readers show the first failure first.
+std::vector<Suite> suites_of(const Report& report) {
+  std::vector<Suite> suites;
+  std::map<std::string, std::size_t> positions;
+  for (std::size_t i = 0; i < report.tensors.size(); ++i) {
+    const std::string name = suite_of(report.tensors[i].id);
+    const auto [found, is_new] = positions.emplace(name, suites.size());
+    if (is_new) {
+      suites.push_back({name, {}});
+    }
+    suites[found->second].tensors.push_back(i);
+  }
+  if (report.diverged()) {
+    const auto first = suites.begin() + static_cast<std::ptrdiff_t>(positions.at(
+                                            suite_of(report.tensors[*report.first_divergence].id)));
+    std::rotate(suites.begin(), first, first + 1);
+  }
+  return suites;
+}
+
+// Foreign bytes of paths are replaced; control characters are left out when the file is written.
+std::string valid(const std::string& text) {
+  return Json::parse(dump(text)).get<std::string>();
+}
+
+void set(pugi::xml_node node, const char* name, const std::string& value) {
+  node.append_attribute(name).set_value(valid(value).c_str());
+}
+
+void set(pugi::xml_node node, const Tally& tally) {
+  set(node, "tests", std::to_string(tally.tests));
+  set(node, "failures", std::to_string(tally.failures));
+  set(node, "errors", std::to_string(tally.errors));
+  set(node, "skipped", std::to_string(tally.skipped));
+  set(node, "time", "0");  // some readers demand one
+}
+
+const std::optional<Diagnosis>& diagnosis_of(const Report& report, std::size_t tensor) {
+  static const std::optional<Diagnosis> kNone;
+  if (report.first_divergence == tensor) {
+    return report.diagnosis;
+  }
+  const auto root = std::ranges::find(report.further_roots, tensor, &Root::tensor);
+  return root == report.further_roots.end() ? kNone : root->diagnosis;
+}
+
+// In one line, of several causes the first.
+std::string message_of(const Report& report, std::size_t index) {
+  const TensorVerdict& tensor = report.tensors[index];
+  const FindingNumbers numbers = numbers_of(tensor);
+  std::string text = report.first_divergence == index ? "first divergence: " : "";
+  text += tensor.cause.substr(0, tensor.cause.find("; "));
+  if (numbers.error != "-") {
+    text += "; error " + numbers.error + ", bound " + numbers.bound;
+    text += tensor.ranks.empty() ? "" : "; " + ranks_text(tensor.ranks);
+  }
+  if (const auto& diagnosis = diagnosis_of(report, index)) {
+    text += "; probable cause: " + signature_text(diagnosis->signature);
+  }
+  return text;
+}
+
+void write_failure(pugi::xml_node test, const Report& report, std::size_t index) {
+  const TensorVerdict& tensor = report.tensors[index];
+  std::ostringstream body;
+  body << to_string(tensor.id) << '\n';
+  write_finding(body, tensor, diagnosis_of(report, index));
+  if (report.first_divergence == index) {
+    body << "  where to look: " << report.where_to_look << '\n';
+  }
+  pugi::xml_node failure = test.append_child("failure");
+  set(failure, "type", std::string(name_of(tensor.symptom)));
+  set(failure, "message", message_of(report, index));
+  failure.text().set(valid(body.str()).c_str());
+}
+
+// Why a tensor neither passes nor fails; empty where it does.
+std::string reason_to_skip(const TensorVerdict& tensor) {
+  if (tensor.allowed) {
+    return "allowed: " + short_cause(tensor);
+  }
+  switch (tensor.status) {
+    case Status::kInherited:
+      return "inherited: beyond what noise explains, but its own operators are right";
+    case Status::kBehindFlip:
+      return "not judged: differs, but behind a choice of experts that differs";
+    case Status::kIncomplete:
+      return "not judged: a step was interrupted before it was whole";
+    case Status::kNotJudged:
+      return "not judged: the reference itself rounds here";
+    default:
+      return "";
+  }
+}
+
+pugi::xml_node append_test(pugi::xml_node suite,
+                           const std::string& name,
+                           const std::string& module) {
+  pugi::xml_node test = suite.append_child("testcase");
+  set(test, "name", name);
+  set(test, "classname", module);
+  set(test, "time", "0");
+  return test;
+}
+
+Tally write_suite(pugi::xml_node root, const Report& report, const Suite& suite) {
+  pugi::xml_node node = root.append_child("testsuite");
+  set(node, "name", suite.name);
+  Tally tally;
+  for (const std::size_t index : suite.tensors) {
+    const TensorVerdict& tensor = report.tensors[index];
+    pugi::xml_node test = append_test(node, to_string(tensor.id), suite.name);
+    ++tally.tests;
+    if (tensor.is_finding()) {
+      write_failure(test, report, index);
+      ++tally.failures;
+    } else if (const std::string reason = reason_to_skip(tensor); !reason.empty()) {
+      set(test.append_child("skipped"), "message", reason);
+      ++tally.skipped;
+    }
+  }
+  set(node, tally);
+  return tally;
+}
+
+// Green must be a promise about the whole, as exit code 0 is.
+Tally write_reservation(pugi::xml_node root, const Report& report) {
+  if (!report.partial() && !report.undecided()) {
+    return {};
+  }
+  const Tally tally{.tests = 1, .errors = 1};
+  pugi::xml_node node = root.append_child("testsuite");
+  set(node, "name", "ttrace");
+  set(node, tally);
+  pugi::xml_node error = append_test(node, "whole trace is judged", "ttrace").append_child("error");
+  set(error, "type", report.partial() ? "partial" : "undecided");
+  set(error,
+      "message",
+      report.partial() ? "only what was written before an interruption is judged"
+                       : "what differs comes after tokens that go to other experts");
+  std::string body;
+  for (const std::string& sentence : report.lacking) {
+    body += sentence + '\n';
+  }
+  error.text().set(valid(body).c_str());
+  return tally;
+}
+
+}  // namespace
+
+void write_junit(std::ostream& out, const Report& report) {
+  pugi::xml_document document;
+  pugi::xml_node declaration = document.append_child(pugi::node_declaration);
+  set(declaration, "version", "1.0");
+  set(declaration, "encoding", "UTF-8");
+  pugi::xml_node root = document.append_child("testsuites");
+  set(root, "name", "ttrace");
+  Tally all = write_reservation(root, report);
+  for (const Suite& suite : suites_of(report)) {
+    all += write_suite(root, report, suite);
+  }
+  set(root, all);
+  document.save(
+      out, "  ", pugi::format_indent | pugi::format_skip_control_chars, pugi::encoding_utf8);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,197 @@
+#include "hooks/base/environment.h"
+
+#include <ttrace/error.h>
+
+#include <charconv>
+#include <cstdlib>
+
+namespace ttrace {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+[[noreturn]] void refuse(const char* name, const std::string& value, std::string_view expected) {
+  TTRACE_THROW(UsageError, name, "='", value, "' is not understood; expected ", expected, ".");
+}
+
+std::optional<std::int64_t> parse_number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+Pass parse_pass(const std::string& value) {
+  for (const Pass pass :
+       {Pass::kReference, Pass::kCandidate, Pass::kNoise, Pass::kForced, Pass::kGolden}) {
+    if (value == name_of(pass)) {
+      return pass;
+    }
+  }
+  refuse("TTRACE_PASS", value, "reference, candidate, noise, forced or golden");
+}
+
+void parse_steps(const std::string& value, Environment& result) {
+  if (value.empty()) {
+    return;
+  }
+  const std::size_t colon = value.find(':');
+  const auto first = parse_number(std::string_view(value).substr(0, colon));
+  const auto last =
+      colon == std::string::npos ? first : parse_number(std::string_view(value).substr(colon + 1));
+  if (!first || !last || (colon != std::string::npos && *last <= *first)) {
+    refuse("TTRACE_STEPS", value, "first:last with first below last (excluded), or one number");
+  }
+  result.first_step = *first;
+  result.last_step = colon == std::string::npos ? *first + 1 : *last;
+}
+
+// The value of a variable that has two words; `other` is what `chosen` is not.
+bool parse_choice(const char* name, const char* other, const char* chosen) {
+  const std::string value = variable(name);
+  if (!value.empty() && value != other && value != chosen) {
+    refuse(name, value, std::string(other) + " or " + chosen);
+  }
+  return value == chosen;
+}
+
+void parse_filter(Environment& result) {
+  result.filter_text = variable("TTRACE_FILTER");
+  if (result.filter_text.empty()) {
+    return;
+  }
+  try {
+    result.filter.emplace(result.filter_text, std::regex::ECMAScript | std::regex::optimize);
+  } catch (const std::regex_error& error) {
+    refuse("TTRACE_FILTER",
+           result.filter_text,
+           std::string("a regular expression on tensor ids (") + error.what() + ")");
+  }
+}
+
+void require(const char* name, const std::string& value, Pass pass, std::string_view meaning) {
+  TTRACE_CHECK(!value.empty(),
+               UsageError,
+               "TTRACE_PASS=",
+               name_of(pass),
+               " needs ",
+               name,
+               ", ",
+               meaning,
+               "; it is not set.");
+}
+
+void check_pass(Environment& result) {
+  TTRACE_CHECK(
+      result.candidate.empty() || result.pass != Pass::kCandidate,
+      UsageError,
+      "TTRACE_CANDIDATE='",
+      result.candidate,
+      "' makes a reference or noise pass follow a candidate's routing; a candidate follows "
+      "its own. Unset it.");
+  if (result.pass == Pass::kForced) {
+    require("TTRACE_CANDIDATE",
+            result.candidate,
+            result.pass,
+            "the trace whose values the reference goes on with");
+  }
+  if (result.pass == Pass::kGolden) {
+    require("TTRACE_REFERENCE",
+            result.reference,
+            result.pass,
+            "the trace whose parameters the pass starts from");
+  }
+  if (result.pass != Pass::kNoise) {
+    require("TTRACE_DIR", result.directory, result.pass, "the directory of the trace to write");
+    return;
+  }
+  require("TTRACE_REFERENCE", result.reference, result.pass, "the reference's trace");
+  const std::string seed = variable("TTRACE_NOISE_SEED");
+  const auto number = parse_number(seed);
+  if (!number || *number < 1 || *number > 99999) {
+    refuse("TTRACE_NOISE_SEED", seed, "a number from 1 to 99999");
+  }
+  result.noise_seed = static_cast<int>(*number);
+}
+
+void check_dyadic(const Environment& result) {
+  if (!result.dyadic) {
+    return;
+  }
+  TTRACE_CHECK(result.pass != Pass::kNoise && result.pass != Pass::kForced,
+               UsageError,
+               "TTRACE_INPUTS=dyadic is for reference, golden and candidate passes, not for ",
+               name_of(result.pass),
+               " ones; unset it.");
+  if (result.pass == Pass::kCandidate) {
+    require("TTRACE_REFERENCE",
+            result.reference,
+            result.pass,
+            "the trace that says which values were replaced");
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Pass pass) {
+  switch (pass) {
+    case Pass::kReference:
+      return "reference";
+    case Pass::kCandidate:
+      return "candidate";
+    case Pass::kNoise:
+      return "noise";
+    case Pass::kForced:
+      return "forced";
+    case Pass::kGolden:
+      return "golden";
+  }
+  TTRACE_THROW(InternalError, "pass ", static_cast<int>(pass), " has no name");
+}
+
+std::vector<std::int64_t> Environment::steps() const {
+  std::vector<std::int64_t> result;
+  for (std::int64_t step = first_step; step < last_step; ++step) {
+    result.push_back(step);
+  }
+  return result;
+}
+
+std::optional<Environment> read_environment() {
+  const std::string pass = variable("TTRACE_PASS");
+  if (pass.empty()) {
+    return std::nullopt;
+  }
+  Environment result;
+  result.pass = parse_pass(pass);
+  result.directory = variable("TTRACE_DIR");
+  result.reference = variable("TTRACE_REFERENCE");
+  result.candidate = variable("TTRACE_CANDIDATE");
+  check_pass(result);
+  parse_steps(variable("TTRACE_STEPS"), result);
+  result.precision = variable("TTRACE_PRECISION");
+  if (!result.precision.empty() && result.precision != "f64" && result.precision != "f32" &&
+      result.precision != "bf16" && result.precision != "fp8" && result.precision != "fp8_f32") {
+    refuse("TTRACE_PRECISION", result.precision, "f64, f32, bf16, fp8 or fp8_f32");
+  }
+  result.own_start = parse_choice("TTRACE_START", "reference", "own");
+  result.dyadic = parse_choice("TTRACE_INPUTS", "own", "dyadic");
+  check_dyadic(result);
+  parse_filter(result);
+  result.named = parse_choice("TTRACE_NAMED", "0", "1");
+  result.collectives = parse_choice("TTRACE_COLLECTIVES", "0", "1");
+  result.count_only = parse_choice("TTRACE_COUNT", "0", "1");
+  TTRACE_CHECK(!result.count_only || result.pass != Pass::kNoise,
+               UsageError,
+               "TTRACE_COUNT=1 counts what a reference or candidate pass would write; a noise pass "
+               "writes one row per tensor.");
+  result.raise = parse_choice("TTRACE_ON_ERROR", "warn", "raise");
+  return result;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,71 @@
+#include "hooks/capture/dispatched_sums.h"
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+// Where an operator has its arguments. The process group is followed by the reduction.
+struct Signature {
+  std::string_view name;
+  std::size_t input;   // a tensor, a list, or a list per rank of a list
+  std::size_t output;  // the same of results; `input` where it is in place
+  std::size_t group;
+};
+
+constexpr std::array<Signature, 5> kReductions{{
+    {"c10d::allreduce_", 0, 0, 1},
+    {"c10d::allreduce_coalesced_", 0, 0, 1},
+    {"c10d::_reduce_scatter_base_", 1, 0, 2},
+    {"c10d::reduce_scatter_", 1, 0, 2},
+    {"c10d::reduce_scatter_tensor_coalesced_", 1, 0, 2},
+}};
+
+// Lists within lists flattened: one entry for every element of the outermost one.
+std::vector<std::vector<at::Tensor>> tensors_of(const c10::IValue& value) {
+  if (value.isTensor()) {
+    return {{value.toTensor()}};
+  }
+  std::vector<std::vector<at::Tensor>> result;
+  for (const c10::IValue& item : value.toListRef()) {
+    result.push_back(item.isTensor() ? std::vector<at::Tensor>{item.toTensor()}
+                                     : item.toTensorVector());
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<DispatchedSum> dispatched_sums(std::string_view name,
+                                           c10::ArrayRef<const c10::IValue> inputs) {
+  const auto found = std::find_if(kReductions.begin(), kReductions.end(), [&](const auto& known) {
+    return known.name == name;
+  });
+  if (found == kReductions.end() || inputs.size() < found->group + 2) {
+    return {};
+  }
+  const int ranks = inputs[found->group].toCustomClass<c10d::ProcessGroup>()->getSize();
+  const auto reduction = inputs[found->group + 1].toCustomClass<c10d::ReduceOp>();
+  const bool is_average = *reduction == c10d::ReduceOp::AVG;
+  if (ranks == 1 || !(is_average || *reduction == c10d::ReduceOp::SUM)) {
+    return {};
+  }
+  auto addends = tensors_of(inputs[found->input]);
+  const auto sums = tensors_of(inputs[found->output]);
+  std::vector<DispatchedSum> result;
+  for (std::size_t i = 0; i < std::min(addends.size(), sums.size()); ++i) {
+    if (addends[i].empty() || sums[i].empty()) {
+      continue;
+    }
+    result.push_back(
+        {std::move(addends[i]), sums[i].front().numel(), ranks, is_average ? 1.0 / ranks : 1.0});
+  }
+  return result;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,211 @@
+#include "hooks/capture/recorder.h"
+
+#include <ttrace/error.h>
+#include <ttrace/log.h>
+
+#include <cstring>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+constexpr int kWeightSlot = 1;  // of scales, histories and operands
+constexpr int kGradientSlot = 2;
+
+bool has_gradient_scale(const TensorId& id) {
+  const bool is_quantised =
+      id.kind == Kind::kScale || id.kind == Kind::kAmaxHistory || id.kind == Kind::kOperand;
+  return id.kind == Kind::kGradOutput || id.kind == Kind::kGradInput ||
+         id.kind == Kind::kParamGrad || (is_quantised && id.slot == kGradientSlot);
+}
+
+// Kinds whose tensors may have a dimension of samples.
+bool holds_samples(Kind kind) {
+  switch (kind) {
+    case Kind::kData:
+    case Kind::kInput:
+    case Kind::kOutput:
+    case Kind::kGradOutput:
+    case Kind::kGradInput:
+    case Kind::kLoss:
+    case Kind::kMask:
+    case Kind::kRouting:
+    case Kind::kScale:
+    case Kind::kOperand:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Recorder::Recorder(const Environment& environment, Layout layout, Annotations annotations)
+    : environment_(environment), layout_(std::move(layout)), annotations_(std::move(annotations)) {}
+
+void Recorder::begin_step(std::int64_t step, WriterThread* writer) {
+  step_ = step;
+  writer_ = writer;
+  order_ = 0;
+  calls_.clear();
+  notes_.clear();
+  scrambled_ = 0;
+}
+
+void Recorder::end_step() {
+  if (scrambled_ > 0) {
+    log(LogLevel::kWarning,
+        std::to_string(scrambled_) + " tensors are not in the noise table: the samples were " +
+            "permuted and no dimension `b` of that size is annotated; the first is " +
+            first_scrambled_);
+  }
+  writer_ = nullptr;
+}
+
+TensorId Recorder::next_id(const Spot& spot, const MicrobatchState* microbatch) {
+  TensorId id;
+  id.step = step_;
+  id.microbatch = microbatch == nullptr ? kNoMicrobatch : microbatch->index;
+  id.kind = spot.kind;
+  id.path = spot.path;
+  id.slot = spot.slot;
+  id.recompute = spot.recompute;
+  TTRACE_CHECK(is_canonical_path(id.path),
+               UsageError,
+               "'",
+               id.path,
+               "' is no path of a ",
+               name_of(id.kind),
+               "; use parts of letters, digits, _ and - joined by dots.");
+  id.call = calls_[id]++;
+  return id;
+}
+
+void Recorder::record(const TensorId& id, const at::Tensor& tensor, const Options& options) {
+  if (!wants(id)) {
+    return;
+  }
+  const std::string reason = unreadable(tensor);
+  if (!reason.empty()) {
+    note(to_string(id) + " " + reason + " and was not recorded.");
+    return;
+  }
+  record(id, copy_tensor(tensor), options);
+}
+
+void Recorder::record(const TensorId& id, TensorCopy copy, const Options& options) {
+  if (!wants(id)) {
+    return;
+  }
+  Record record;
+  record.id = id;
+  record.type = copy.type;
+  record.shape = std::move(copy.shape);
+  auto placement = place(id, record.shape, options);
+  if (!placement) {
+    if (scrambled_++ == 0) {
+      first_scrambled_ = to_string(id);
+    }
+    return;
+  }
+  record.placement = *std::move(placement);
+  record.order = options.order == 0 ? take_order() : options.order;
+  record.inferred = options.inferred;
+  writer_->append(std::move(record), std::move(copy.bytes));
+}
+
+void Recorder::record_scalar(const std::string& name, double value) {
+  Record record;
+  record.id = next_id({Kind::kScalar, name}, nullptr);
+  if (!wants(record.id)) {
+    return;
+  }
+  record.type = ElementType::kF64;
+  record.placement = whole({});
+  record.order = take_order();
+  std::vector<std::byte> bytes(sizeof(value));
+  std::memcpy(bytes.data(), &value, sizeof(value));
+  writer_->append(std::move(record), std::move(bytes));
+}
+
+void Recorder::edge(const TensorId& consumer, const TensorId& producer) {
+  if (wants(consumer) && wants(producer)) {
+    writer_->edge({consumer, producer, take_order()});
+  }
+}
+
+void Recorder::note(const std::string& remark) {
+  if (notes_.insert(remark).second) {
+    writer_->note(remark);
+  }
+}
+
+std::optional<Placement> Recorder::place(const TensorId& id,
+                                         const std::vector<std::int64_t>& shape,
+                                         const Options& options) const {
+  Placement placement = placement_of(id, shape, options);
+  if (options.microbatch != nullptr) {
+    if (has_gradient_scale(id)) {
+      placement.scale = options.microbatch->gradient_scale;
+    }
+    if (options.rows == nullptr && !unscramble(id, shape, *options.microbatch, placement)) {
+      return std::nullopt;
+    }
+  }
+  return placement;
+}
+
+Placement Recorder::placement_of(const TensorId& id,
+                                 const std::vector<std::int64_t>& shape,
+                                 const Options& options) const {
+  Placement placement;
+  try {
+    placement = annotations_.placement(
+        id.kind, id.path, id.slot, options.flat == nullptr ? shape : options.flat->shape, layout_);
+  } catch (const Error& error) {
+    TTRACE_THROW(UsageError, to_string(id), " does not fit its annotation: ", error.message());
+  }
+  if (options.rows != nullptr) {
+    placement.dims[options.rows->dim] = options.rows->placement;
+  }
+  if (options.flat != nullptr) {
+    TTRACE_CHECK(shape.size() == 1,
+                 UsageError,
+                 to_string(id),
+                 " is given as a flat shard and has ",
+                 shape.size(),
+                 " dimensions; pass a one-dimensional tensor with flat_first, or none.");
+    placement.flat = FlatRange{options.flat->first, shape.front()};
+    try {
+      validate(placement);
+    } catch (const Error& error) {
+      TTRACE_THROW(UsageError, to_string(id), " leaves its parameter: ", error.message());
+    }
+  }
+  return placement;
+}
+
+bool Recorder::unscramble(const TensorId& id,
+                          const std::vector<std::int64_t>& shape,
+                          const MicrobatchState& microbatch,
+                          Placement& placement) const {
+  if (microbatch.order.empty() || !holds_samples(id.kind)) {
+    return true;
+  }
+  const auto dims = annotations_.find(id.kind, id.path, id.slot);
+  const bool is_weight = id.kind == Kind::kOperand && id.slot == kWeightSlot;
+  const bool is_scale_without_samples =
+      id.kind == Kind::kScale &&
+      (shape.empty() || (dims && !dims->index_of("b").has_value()));  // of a whole tensor, a weight
+  if (is_weight || is_scale_without_samples) {
+    return true;
+  }
+  const auto samples = dims ? dims->index_of("b") : std::nullopt;
+  if (!samples || shape[*samples] != static_cast<std::int64_t>(microbatch.order.size())) {
+    return false;
+  }
+  placement = permute(std::move(placement), *samples, microbatch.order);
+  return true;
+}
+
+}  // namespace ttrace

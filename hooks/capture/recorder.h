@@ -1,0 +1,113 @@
+// Turns a captured tensor into a record: counts its call, filters, places, scales, numbers it and
+// hands it to the writer thread.
+//
+// Thread-safety: one thread at a time; Capture holds its lock around every call.
+#pragma once
+
+#include "hooks/base/environment.h"
+#include "hooks/base/microbatch_state.h"
+#include "hooks/base/row_parts.h"
+#include "hooks/base/tensor_copy.h"
+#include "hooks/write/writer_thread.h"
+#include "trace/file/record.h"
+
+#include <ttrace/annotations.h>
+#include <ttrace/layout.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// Which tensor of which module, before its call is counted.
+struct Spot {
+  Kind kind = Kind::kOutput;
+  std::string path;
+  int slot = 0;
+  bool recompute = false;
+};
+
+// A one-dimensional tensor that holds the elements from `first` on of a parameter's local tensor.
+struct FlatShard {
+  std::int64_t first = 0;
+  std::vector<std::int64_t> shape;  // of the parameter
+};
+
+class Recorder {
+ public:
+  Recorder(const Environment& environment, Layout layout, Annotations annotations);
+
+  void begin_step(std::int64_t step, WriterThread* writer);
+  // Warns of what was left out; the writer is not used any more.
+  void end_step();
+  [[nodiscard]] bool recording() const { return writer_ != nullptr; }
+
+  // See Annotations::derive(). Holds from now on.
+  void derive(const std::string& path,
+              const std::string& field,
+              int slot,
+              const std::string& dims) {
+    annotations_.derive(path, field, slot, dims);
+  }
+
+  // The next call's id. `microbatch` null: a tensor of the whole step.
+  [[nodiscard]] TensorId next_id(const Spot& spot, const MicrobatchState* microbatch);
+  [[nodiscard]] bool wants(const TensorId& id) const {
+    return (!environment_.filter && environment_.untraced.empty()) ||
+           environment_.wants(to_string(id));
+  }
+
+  struct Options {
+    const MicrobatchState* microbatch = nullptr;
+    bool inferred = false;
+    std::uint64_t order = 0;          // 0: the next number
+    const RowPart* rows = nullptr;    // where the program has placed them
+    const FlatShard* flat = nullptr;  // not the annotated tensor, but a part of it
+  };
+  // Copies the tensor now. One that cannot be read becomes a note. Throws UsageError that names
+  // the id where the annotation does not fit.
+  void record(const TensorId& id, const at::Tensor& tensor, const Options& options);
+  void record(const TensorId& id, TensorCopy copy, const Options& options);
+  void record_scalar(const std::string& name, double value);
+  // Where a tensor lies. Nothing where permuted samples cannot be put back, because no dimension of
+  // samples is annotated.
+  [[nodiscard]] std::optional<Placement> place(const TensorId& id,
+                                               const std::vector<std::int64_t>& shape,
+                                               const Options& options) const;
+  // Takes the next place in the order for something recorded later.
+  [[nodiscard]] std::uint64_t take_order() { return ++order_; }
+
+  void flush() { writer_->flush(); }
+  void sum(const RoundedSum& sum) { writer_->sum(sum); }
+  // Where both ends are kept.
+  void edge(const TensorId& consumer, const TensorId& producer);
+  // Each remark once per step.
+  void note(const std::string& remark);
+
+ private:
+  [[nodiscard]] Placement placement_of(const TensorId& id,
+                                       const std::vector<std::int64_t>& shape,
+                                       const Options& options) const;
+  // Puts permuted samples back. False where it cannot.
+  [[nodiscard]] bool unscramble(const TensorId& id,
+                                const std::vector<std::int64_t>& shape,
+                                const MicrobatchState& microbatch,
+                                Placement& placement) const;
+
+  const Environment environment_;
+  const Layout layout_;
+  Annotations annotations_;
+  WriterThread* writer_ = nullptr;  // null outside traced steps
+  std::int64_t step_ = 0;
+  std::uint64_t order_ = 0;
+  std::map<TensorId, int> calls_;  // by id with call 0
+  std::set<std::string> notes_;
+  std::uint64_t scrambled_ = 0;  // left out of the noise table
+  std::string first_scrambled_;
+};
+
+}  // namespace ttrace

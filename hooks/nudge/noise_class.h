@@ -1,0 +1,15 @@
+// Which operators round, and how: data of the noise policy.
+//
+// Thread-safety: a free function without state.
+#pragma once
+
+#include "hooks/nudge/perturbation.h"
+
+#include <string_view>
+
+namespace ttrace {
+
+// `name` is the dispatcher's, "aten::addmm" or "aten::add_".
+[[nodiscard]] NoiseClass noise_class(std::string_view name);
+
+}  // namespace ttrace

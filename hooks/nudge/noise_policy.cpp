@@ -1,0 +1,58 @@
+#include "hooks/nudge/noise_policy.h"
+
+#include "hooks/base/tensor_copy.h"
+
+#include <torch/csrc/autograd/graph_task.h>
+
+namespace ttrace {
+namespace {
+
+// An expanded tensor shows one element several times; it is a view whose base is perturbed.
+bool overlaps(const at::Tensor& tensor) {
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void NoisePolicy::begin_step(std::int64_t step) {
+  step_seed_ = mix(seed_, static_cast<std::uint64_t>(step));
+  ordinal_ = 0;
+  training_thread_ = std::this_thread::get_id();
+}
+
+bool NoisePolicy::concerns_this_thread() const {
+  return std::this_thread::get_id() == training_thread_ ||
+         torch::autograd::get_current_graph_task_id() != -1;
+}
+
+bool NoisePolicy::apply(const at::Tensor& tensor, NoiseClass noise) {
+  if (!unreadable(tensor).empty() || tensor.numel() == 0 || overlaps(tensor)) {
+    return false;
+  }
+  const ElementType type = element_type_of(tensor).value();
+  if (!is_floating(type)) {
+    return false;
+  }
+  const std::uint64_t seed = mix(step_seed_, ordinal_++);
+  if (tensor.is_cpu() && tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense()) {
+    perturb(type, noise, seed, tensor.numel(), tensor.mutable_data_ptr());
+    return true;
+  }
+  TensorCopy copy = copy_tensor(tensor);
+  perturb(type, noise, seed, tensor.numel(), copy.bytes.data());
+  overwrite_tensor(tensor.variable_data(), copy.bytes);  // has a version counter of its own
+  return true;
+}
+
+std::vector<std::int64_t> NoisePolicy::order(std::int64_t samples, std::int64_t microbatch) const {
+  // Apart from the operators' counters, which start at 0.
+  constexpr std::uint64_t kOrders = std::uint64_t{1} << 63;
+  return sample_order(samples, mix(step_seed_, kOrders + static_cast<std::uint64_t>(microbatch)));
+}
+
+}  // namespace ttrace

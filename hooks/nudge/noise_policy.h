@@ -1,0 +1,49 @@
+// Perturbs what operators return, in noise passes.
+//
+// Composite operators nest (linear > matmul > mm); a value is perturbed once, by the innermost
+// operator that returns its storage. The result is changed in place behind autograd's back, so
+// that backward sees what forward handed on.
+//
+// Thread-safety: call from any thread, except begin_step; repeatable where operators run in one
+// order.
+#pragma once
+
+#include "hooks/nudge/perturbation.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace ttrace {
+
+class NoisePolicy {
+ public:
+  explicit NoisePolicy(std::uint64_t seed) : seed_(seed), step_seed_(seed) {}
+
+  // On the training thread: results of other threads are left alone, backward's excepted.
+  void begin_step(std::int64_t step);
+  // Whether what this thread computes belongs to the training step (a data loader's does not).
+  [[nodiscard]] bool concerns_this_thread() const;
+  // Whether a copy into a narrower format counts as the rounding that it is. Not in the optimizer's
+  // phase: there it would move every parameter, where a real difference moves the few that lie on a
+  // rounding boundary.
+  void set_casts_round(bool casts_round) { casts_round_ = casts_round; }
+  [[nodiscard]] bool casts_round() const { return casts_round_; }
+  // Returns whether the tensor was of a kind that is perturbed.
+  bool apply(const at::Tensor& tensor, NoiseClass noise);
+  // Order in which a micro-batch's samples are fed.
+  [[nodiscard]] std::vector<std::int64_t> order(std::int64_t samples,
+                                                std::int64_t microbatch) const;
+
+ private:
+  const std::uint64_t seed_;
+  std::uint64_t step_seed_;
+  std::atomic<bool> casts_round_{true};
+  std::thread::id training_thread_;
+  std::atomic<std::uint64_t> ordinal_{0};  // of the perturbed tensor within the step
+};
+
+}  // namespace ttrace

@@ -1,0 +1,82 @@
+#include "hooks/replace/forced_routing.h"
+
+#include "hooks/base/tensor_copy.h"
+#include "trace/file/trace_reader.h"
+#include "trace/merge/merge.h"
+
+#include <ttrace/error.h>
+#include <ttrace/manifest.h>
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+std::string text_of(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) {
+    text += (text.empty() ? "" : "x") + std::to_string(size);
+  }
+  return text.empty() ? "scalar" : text;
+}
+
+}  // namespace
+
+ForcedRouting::ForcedRouting(const std::string& directory)
+    : directory_(directory), routing_(read_routing(Trace::open(directory))) {
+  digest_ = digest_of(routing_);
+}
+
+std::optional<ForcedRouting> ForcedRouting::of(const Environment& environment) {
+  if (environment.pass != Pass::kNoise) {
+    return environment.candidate.empty() ? std::nullopt
+                                         : std::optional(ForcedRouting(environment.candidate));
+  }
+  const bool own = environment.candidate.empty();
+  ForcedRouting result(own ? environment.reference : environment.candidate);
+  const std::string followed = read_manifest(environment.reference).forced_routing;
+  TTRACE_CHECK(followed == (own ? "" : result.digest_),
+               UsageError,
+               "the reference ",
+               environment.reference,
+               followed.empty() ? " chose its own experts, but "
+                                : " followed the choices with digest " + followed + ", but ",
+               own ? "TTRACE_CANDIDATE is not set"
+                   : "TTRACE_CANDIDATE=" + environment.candidate + " has digest " + result.digest_,
+               "; give a noise pass the TTRACE_CANDIDATE of its reference.");
+  // Nothing to follow where there are no experts or TTRACE_FILTER left them out.
+  return own && result.routing_.empty() ? std::nullopt : std::optional(std::move(result));
+}
+
+at::Tensor ForcedRouting::choices(const TensorId& id,
+                                  const Placement& placement,
+                                  const at::Tensor& own) const {
+  TensorId first = id;
+  first.recompute = false;
+  const auto found = routing_.find(first);
+  TTRACE_CHECK(found != routing_.end(),
+               UsageError,
+               "the choices of experts are to follow ",
+               directory_,
+               ", which has no ",
+               to_string(first),
+               "; use the same paths, micro-batches and TTRACE_FILTER there.");
+  const std::vector<std::int64_t> shape = placement.logical_shape();
+  TTRACE_CHECK(found->second.shape == shape,
+               UsageError,
+               to_string(first),
+               " is ",
+               text_of(shape),
+               " here and ",
+               text_of(found->second.shape),
+               " in ",
+               directory_,
+               ", whose choices of experts are to be followed; correct its annotation.");
+  at::Tensor local = at::empty(own.sizes(), own.options().device(at::kCPU));
+  extract(placement, ElementType::kI64, found->second.experts.data(), local.mutable_data_ptr());
+  return local.to(own.device());
+}
+
+}  // namespace ttrace

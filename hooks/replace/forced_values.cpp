@@ -1,0 +1,42 @@
+#include "hooks/replace/forced_values.h"
+
+#include "hooks/replace/overlay.h"
+
+#include <span>
+
+namespace ttrace {
+namespace {
+
+// Rows of experts that only one side has are nobody's to take.
+bool holds_all_rows(const MergeResult& candidate, const Placement& placement) {
+  if (!candidate.held) {
+    return true;
+  }
+  IndexSet wanted;
+  for (const Segment& segment : placement.dims[candidate.held->dim].segments) {
+    wanted.push_back({segment.logical, segment.logical + segment.extent});
+  }
+  return difference(normalised(std::move(wanted)), candidate.held->rows).empty();
+}
+
+}  // namespace
+
+ForcedValues::ForcedValues(const std::string& candidate)
+    : trace_(Trace::open(candidate)), shards_(trace_) {}
+
+std::optional<std::vector<std::byte>> ForcedValues::value(const TensorId& id,
+                                                          const Placement& placement,
+                                                          const TensorCopy& own) const {
+  const std::span<const Shard> shards = shards_.of(id);
+  if (shards.empty() || !is_floating(own.type) || placement.partial_count > 1) {
+    return std::nullopt;
+  }
+  const MergeResult candidate = merge(shards);
+  if (!candidate.has_tensor() || candidate.shape != placement.logical_shape() ||
+      !holds_all_rows(candidate, placement)) {
+    return std::nullopt;  // the comparison of structure tells why
+  }
+  return overlay(own, placement, candidate);
+}
+
+}  // namespace ttrace

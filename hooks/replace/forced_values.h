@@ -1,0 +1,34 @@
+// What a candidate's tensors were: a forced pass goes on with these after it has recorded its own.
+//
+// What such a pass computes for a tensor differs from the candidate's only by what the operators
+// before it got wrong.
+#pragma once
+
+#include "hooks/replace/given_values.h"
+#include "trace/file/trace_reader.h"
+#include "trace/merge/merge.h"
+#include "trace/merge/shard_index.h"
+
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+class ForcedValues : public GivenValues {
+ public:
+  // Throws FormatError where the trace cannot be read.
+  explicit ForcedValues(const std::string& candidate);
+
+  // Nothing where the candidate has no such tensor or one of another shape, and for what is no
+  // floating-point number.
+  [[nodiscard]] std::optional<std::vector<std::byte>> value(const TensorId& id,
+                                                            const Placement& placement,
+                                                            const TensorCopy& own) const override;
+  [[nodiscard]] bool should_have_all() const override { return true; }
+
+ private:
+  Trace trace_;
+  ShardIndex shards_;
+};
+
+}  // namespace ttrace

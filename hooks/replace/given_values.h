@@ -1,0 +1,36 @@
+// What a program goes on with in place of its own values, once these are recorded.
+//
+// What it computes for a tensor is then what the operators since the last record make of values
+// that are known, and nothing is inherited from further up.
+//
+// Thread-safety: use under the lock of Capture. Constructed before the writer thread exists,
+// because implementations read HDF5 files; afterwards only their mappings.
+#pragma once
+
+#include "hooks/base/tensor_copy.h"
+
+#include <ttrace/placement.h>
+#include <ttrace/tensor_id.h>
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace ttrace {
+
+class GivenValues {
+ public:
+  GivenValues() = default;
+  virtual ~GivenValues() = default;
+  GivenValues(const GivenValues&) = delete;  // used through its base
+  GivenValues& operator=(const GivenValues&) = delete;
+
+  // What takes the place of `own`, which lies at `placement`. Nothing: the program goes on with its
+  // own.
+  [[nodiscard]] virtual std::optional<std::vector<std::byte>> value(
+      const TensorId& id, const Placement& placement, const TensorCopy& own) const = 0;
+  // Whether a floating-point tensor that nothing is given for is worth a note.
+  [[nodiscard]] virtual bool should_have_all() const = 0;
+};
+
+}  // namespace ttrace

@@ -1,0 +1,184 @@
+#include "hooks/session/consistent_start.h"
+
+#include "hooks/base/tensor_copy.h"
+#include "hooks/replace/overlay.h"
+#include "trace/base/edit_distance.h"
+#include "trace/file/trace_reader.h"
+#include "trace/file/trace_writer.h"
+#include "trace/merge/merge.h"
+
+#include <ttrace/error.h>
+#include <ttrace/manifest.h>
+#include <ttrace/start_from.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) {
+    text += (text.empty() ? "" : "x") + std::to_string(size);
+  }
+  return text.empty() ? "scalar" : text;
+}
+
+// The reference's start files, by parameter path.
+class StartParameters {
+ public:
+  explicit StartParameters(const std::string& reference) : reference_(reference) {
+    const Manifest manifest = read_manifest(reference);
+    for (int rank = 0; rank < manifest.world_size; ++rank) {
+      files_.emplace_back(start_file(reference, rank));
+    }
+    for (std::size_t rank = 0; rank < files_.size(); ++rank) {
+      for (const Record& record : files_[rank].records()) {
+        shards_[record.id.path].push_back(
+            {static_cast<int>(rank), &record, files_[rank].bytes(record)});
+      }
+    }
+  }
+
+  // From now on what the trace's last step made of them, where it did.
+  void update() {
+    trace_.emplace(Trace::open(reference_));
+    if (trace_->steps().empty()) {
+      return;
+    }
+    std::map<std::string, std::vector<Shard>> updated;
+    for (const RankFile& file : trace_->steps().back().ranks) {
+      for (const Record& record : file.records()) {
+        if (record.id.kind == Kind::kParamNext) {
+          updated[record.id.path].push_back({file.layout().rank, &record, file.bytes(record)});
+        }
+      }
+    }
+    for (auto& [path, shards] : updated) {
+      shards_[path] = std::move(shards);
+    }
+  }
+
+  // The logical tensor. Throws UsageError or FormatError.
+  [[nodiscard]] MergeResult get(const std::string& path) const {
+    const auto found = shards_.find(path);
+    if (found == shards_.end()) {
+      TTRACE_THROW(
+          UsageError,
+          "the trace ",
+          reference_,
+          " has no parameter ",
+          path,
+          "; the nearest name is ",
+          nearest(path),
+          ". Use canonical paths on both sides, a rename map that has this one (ttrace check "
+          "--rename), or --start own.");
+    }
+    MergeResult result = merge(found->second);
+    TTRACE_CHECK(result.has_tensor(),
+                 FormatError,
+                 "the start parameter ",
+                 path,
+                 " of ",
+                 reference_,
+                 " cannot be put together: ",
+                 result.findings.empty() ? "no tensor" : result.findings.front().message);
+    return result;
+  }
+
+ private:
+  [[nodiscard]] std::string nearest(const std::string& path) const {
+    const auto best = std::min_element(
+        shards_.begin(), shards_.end(), [&path](const auto& left, const auto& right) {
+          return edit_distance(left.first, path) < edit_distance(right.first, path);
+        });
+    return best == shards_.end() ? "none at all" : best->first;
+  }
+
+  std::string reference_;
+  std::vector<RankFile> files_;
+  std::optional<Trace> trace_;  // after update()
+  std::map<std::string, std::vector<Shard>> shards_;
+};
+
+// Returns whether the parameter's bits changed.
+bool load_one(const Parameter& parameter,
+              const MergeResult& reference,
+              const Layout& layout,
+              const Annotations& annotations) {
+  const TensorCopy current = copy_tensor(parameter.tensor);
+  const Placement placement =
+      annotations.placement(Kind::kParam, parameter.path, 0, current.shape, layout);
+  TTRACE_CHECK(placement.logical_shape() == reference.shape,
+               UsageError,
+               "parameter ",
+               parameter.path,
+               " is ",
+               shape_text(placement.logical_shape()),
+               " here (local ",
+               shape_text(current.shape),
+               ") and ",
+               shape_text(reference.shape),
+               " in the trace to start from; use the same model or correct its annotation.");
+  const std::vector<std::byte> bytes = overlay(current, placement, reference);
+  if (bytes == current.bytes) {
+    return false;
+  }
+  overwrite_tensor(parameter.tensor, bytes);
+  return true;
+}
+
+}  // namespace
+
+void store_start(const std::string& directory,
+                 const std::vector<Parameter>& parameters,
+                 const Layout& layout,
+                 const Annotations& annotations) {
+  TraceWriter writer(start_file(directory, layout.rank), layout);
+  std::uint64_t order = 0;
+  for (const Parameter& parameter : parameters) {
+    TensorCopy copy = copy_tensor(parameter.tensor);
+    Record record;
+    record.id.kind = Kind::kParam;
+    record.id.path = parameter.path;
+    record.type = copy.type;
+    record.shape = std::move(copy.shape);
+    record.placement = annotations.placement(Kind::kParam, parameter.path, 0, record.shape, layout);
+    record.order = ++order;
+    writer.append(std::move(record), copy.bytes);
+  }
+  writer.commit();
+}
+
+std::vector<std::string> load_start(const std::string& reference,
+                                    const std::vector<Parameter>& parameters,
+                                    const Layout& layout,
+                                    const Annotations& annotations) {
+  const StartParameters start(reference);
+  std::vector<std::string> differed;
+  for (const Parameter& parameter : parameters) {
+    if (load_one(parameter, start.get(parameter.path), layout, annotations)) {
+      differed.push_back(parameter.path);
+    }
+  }
+  return differed;
+}
+
+void start_from(const std::string& directory,
+                const std::vector<NamedTensor>& parameters,
+                const Layout& layout,
+                const Annotations& annotations) {
+  StartParameters start(directory);
+  start.update();
+  for (const NamedTensor& parameter : parameters) {
+    const std::string reason = unreadable(parameter.tensor);
+    TTRACE_CHECK(reason.empty(), UsageError, "parameter ", parameter.path, " ", reason, ".");
+    static_cast<void>(load_one(
+        {parameter.path, "", parameter.tensor}, start.get(parameter.path), layout, annotations));
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,32 @@
+#include "hooks/base/tensor_copy.h"
+#include "trace/place/fill.h"
+
+#include <ttrace/error.h>
+#include <ttrace/session.h>
+
+namespace ttrace {
+
+void fill_parameters(const std::vector<NamedTensor>& parameters,
+                     const Layout& layout,
+                     const Annotations& annotations,
+                     std::uint64_t seed) {
+  for (const NamedTensor& parameter : parameters) {
+    const std::string reason = unreadable(parameter.tensor);
+    TTRACE_CHECK(reason.empty(), UsageError, "parameter ", parameter.path, " ", reason, ".");
+    TTRACE_CHECK(!parameter.flat_first,
+                 UsageError,
+                 "parameter ",
+                 parameter.path,
+                 " is to be filled as a flat shard; pass all of this rank's part of it.");
+    const ElementType type = element_type_of(parameter.tensor).value();
+    const std::vector<std::int64_t> shape = shape_of(parameter.tensor);
+    const Placement placement =
+        annotations.placement(Kind::kParam, parameter.path, 0, shape, layout);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(parameter.tensor.numel()) *
+                                 element_size(type));
+    fill(parameter.path, placement, seed, default_fill_rule(parameter.path), type, bytes.data());
+    overwrite_tensor(parameter.tensor, bytes);
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,152 @@
+#include "hooks/base/scope_stack.h"
+#include "hooks/capture/capture.h"
+
+#include <ttrace/scope.h>
+
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+thread_local const OpenScope* innermost = nullptr;
+
+}  // namespace
+
+const OpenScope* innermost_scope() {
+  return innermost;
+}
+
+struct Scope::Impl {
+  OpenScope open;
+
+  // Null where nothing is traced. `path_of(capture)`: of the module.
+  template <class PathOf>
+  static std::unique_ptr<Impl> of(const PathOf& path_of) {
+    std::unique_ptr<Impl> result;
+    Capture* capture = active_capture();
+    if (capture != nullptr) {
+      capture->scope_event();
+      capture->contain([&] {
+        result = std::make_unique<Impl>(Impl{capture->scope(path_of(*capture))});
+        result->open.parent = innermost;
+        innermost = &result->open;
+      });
+    }
+    return result;
+  }
+};
+
+Scope::Scope(const torch::nn::Module* module, std::string_view child)
+    : impl_(Impl::of([&](const Capture& capture) { return capture.path_of(module, child); })) {}
+
+Scope::Scope(ModulePath module)
+    : impl_(Impl::of([&](const Capture&) { return std::move(module.path); })) {}
+
+Scope::~Scope() {
+  if (impl_ == nullptr) {
+    return;
+  }
+  if (Capture* capture = active_capture()) {
+    capture->scope_event();
+  }
+  innermost = impl_->open.parent;
+}
+
+at::Tensor Scope::in(const at::Tensor& tensor, int slot) {
+  return input(tensor, slot, nullptr);
+}
+
+at::Tensor Scope::in(const at::Tensor& tensor, const Rows& rows, int slot) {
+  return input(tensor, slot, &rows);
+}
+
+at::Tensor Scope::out(const at::Tensor& tensor, int slot) {
+  return output(tensor, slot, nullptr);
+}
+
+at::Tensor Scope::out(const at::Tensor& tensor, const Rows& rows, int slot) {
+  return output(tensor, slot, &rows);
+}
+
+std::int64_t Scope::in_local(const at::Tensor& local, int slot, bool has_gradient) {
+  return this->local(Kind::kInput, local, slot, has_gradient);
+}
+
+std::int64_t Scope::out_local(const at::Tensor& local, int slot, bool has_gradient) {
+  return this->local(Kind::kOutput, local, slot, has_gradient);
+}
+
+void Scope::local_gradient(std::int64_t expected, const at::Tensor& gradient) {
+  if (Capture* capture = active_capture()) {
+    capture->local_gradient(expected, gradient);
+  }
+}
+
+std::int64_t Scope::local(Kind kind, const at::Tensor& tensor, int slot, bool has_gradient) {
+  Capture* capture = impl_ == nullptr ? nullptr : active_capture();
+  return capture == nullptr
+             ? kNoGradient
+             : capture->scope_local(kind, impl_->open.path, slot, tensor, has_gradient);
+}
+
+at::Tensor Scope::routing(const at::Tensor& choices, const at::Tensor& margins) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      return capture->scope_routing(impl_->open.path, choices, margins);
+    }
+  }
+  return choices;
+}
+
+at::Tensor Scope::input(const at::Tensor& tensor, int slot, const Rows* rows) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      return capture->scope_input(impl_->open.path, slot, tensor, rows);
+    }
+  }
+  return tensor;
+}
+
+at::Tensor Scope::output(const at::Tensor& tensor, int slot, const Rows* rows) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      return capture->scope_output(impl_->open.path, slot, tensor, rows);
+    }
+  }
+  return tensor;
+}
+
+at::Tensor Scope::mask(const at::Tensor& tensor, int slot) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      capture->scope_state({Kind::kMask, impl_->open.path, slot}, tensor);
+    }
+  }
+  return tensor;
+}
+
+void Scope::scale(const at::Tensor& tensor, int slot) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      capture->scope_state({Kind::kScale, impl_->open.path, slot}, tensor);
+    }
+  }
+}
+
+void Scope::operand(const at::Tensor& values, int slot) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      capture->scope_state({Kind::kOperand, impl_->open.path, slot}, values);
+    }
+  }
+}
+
+void Scope::amax_history(const at::Tensor& tensor, int slot) {
+  if (impl_ != nullptr) {
+    if (Capture* capture = active_capture()) {
+      capture->scope_state({Kind::kAmaxHistory, impl_->open.path, slot}, tensor);
+    }
+  }
+}
+
+}  // namespace ttrace

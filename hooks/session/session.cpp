@@ -1,0 +1,182 @@
+#include "hooks/session/tracer.h"
+
+#include <ttrace/error.h>
+#include <ttrace/session.h>
+
+#include <numeric>
+#include <utility>
+
+namespace ttrace {
+
+// --- Session -----------------------------------------------------------------------------------
+
+Session Session::from_environment() {
+  auto environment = read_environment();
+  return Session(environment ? std::make_unique<Tracer>(std::move(*environment)) : nullptr);
+}
+
+Session::Session(std::unique_ptr<Tracer> tracer) : tracer_(std::move(tracer)) {}
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+
+std::string Session::precision(const std::string& own) const {
+  return active() && !tracer_->asked_precision().empty() ? tracer_->asked_precision() : own;
+}
+
+void Session::describe(RunDescription description) {
+  if (active()) {
+    tracer_->describe(std::move(description));
+  }
+}
+
+void Session::attach(std::vector<NamedTensor> parameters,
+                     std::vector<std::pair<std::string, const torch::nn::Module*>> modules,
+                     const Layout& layout,
+                     const Annotations& annotations) {
+  if (active()) {
+    tracer_->attach(std::move(parameters), modules, layout, annotations);
+  }
+}
+
+void Session::derive(const std::string& path,
+                     const std::string& field,
+                     int slot,
+                     const std::string& dims) {
+  if (active()) {
+    if (Capture* capture = active_capture()) {
+      capture->derive(path, field, slot, dims);
+    }
+  }
+}
+
+std::vector<std::string> Session::load_parameters() {
+  return active() ? tracer_->load_parameters() : std::vector<std::string>();
+}
+
+Step Session::step(std::int64_t iteration, const StepOptions& options) {
+  return Step(active() && tracer_->begin_step(iteration, options) ? tracer_.get() : nullptr);
+}
+
+// --- Step --------------------------------------------------------------------------------------
+
+Step::Step(Tracer* tracer) : tracer_(tracer) {}
+Step::Step(Step&& other) noexcept : tracer_(std::exchange(other.tracer_, nullptr)) {}
+
+Step::~Step() {
+  if (tracer_ != nullptr) {
+    tracer_->end_step();
+  }
+}
+
+void Step::fail(const std::string& reason) {
+  if (tracer_ != nullptr) {
+    tracer_->fail_step(reason);
+  }
+}
+
+Microbatch Step::microbatch(std::int64_t index, const MicrobatchOptions& options) {
+  if (tracer_ == nullptr) {
+    return {nullptr, nullptr};
+  }
+  tracer_->raise_if_asked();
+  return {tracer_, tracer_->capture().open_microbatch(index, options.gradient_scale)};
+}
+
+void Step::parameters_gathered(const std::vector<std::string>& paths) {
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    tracer_->capture().parameters_gathered(paths);
+  }
+}
+
+void Step::gradients_reduced(const std::vector<NamedTensor>& main_grads) {
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    tracer_->capture().gradients_reduced(main_grads);
+  }
+}
+
+void Step::scalar(const std::string& name, double value) {
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    tracer_->capture().scalar(name, value);
+  }
+}
+
+void Step::parameters_updated(const std::vector<OptimizerEntry>& entries) {
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    tracer_->capture().parameters_updated(entries);
+  }
+}
+
+// --- Microbatch --------------------------------------------------------------------------------
+
+Microbatch::Microbatch(Tracer* tracer, std::shared_ptr<MicrobatchState> state)
+    : tracer_(tracer), state_(std::move(state)) {}
+
+Microbatch::Microbatch(Microbatch&& other) noexcept
+    : tracer_(std::exchange(other.tracer_, nullptr)), state_(std::move(other.state_)) {}
+
+Microbatch::~Microbatch() {
+  if (tracer_ != nullptr) {
+    tracer_->capture().close_microbatch(state_);
+  }
+}
+
+std::vector<std::int64_t> Microbatch::permutation(std::int64_t samples) {
+  TTRACE_CHECK(samples >= 0,
+               UsageError,
+               "Microbatch::permutation was asked for an order of ",
+               samples,
+               " samples.");
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    if (NoisePolicy* noise = tracer_->capture().noise()) {
+      state_->order = noise->order(samples, state_->index);
+      return state_->order;
+    }
+  }
+  std::vector<std::int64_t> order(static_cast<std::size_t>(samples));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+void Microbatch::resume() {
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    tracer_->capture().use_microbatch(state_);
+  }
+}
+
+void Microbatch::data(const std::string& name, const at::Tensor& tensor) {
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    tracer_->capture().use_microbatch(state_);
+    tracer_->capture().data(state_, name, tensor);
+  }
+}
+
+void Microbatch::loss(const at::Tensor& per_token) {
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    tracer_->capture().use_microbatch(state_);
+    tracer_->capture().loss(state_, per_token);
+  }
+}
+
+void Microbatch::sent(const std::string& path, const at::Tensor& tensor, int slot) {
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    tracer_->capture().sent(state_, path, slot, tensor);
+  }
+}
+
+void Microbatch::received(const std::string& path, const at::Tensor& tensor, int slot) {
+  if (tracer_ != nullptr) {
+    tracer_->raise_if_asked();
+    tracer_->capture().received(state_, path, slot, tensor);
+  }
+}
+
+}  // namespace ttrace

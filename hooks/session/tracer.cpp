@@ -1,0 +1,394 @@
+#include "hooks/session/tracer.h"
+
+#include "hooks/base/byte_buffers.h"
+#include "hooks/replace/dyadic_values.h"
+#include "hooks/replace/forced_values.h"
+#include "hooks/session/consistent_start.h"
+#include "trace/base/dyadic_inputs.h"
+#include "trace/file/noise_table.h"
+#include "trace/file/trace_writer.h"
+
+#include <ttrace/error.h>
+#include <ttrace/log.h>
+
+#include <torch/version.h>
+
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <unistd.h>
+
+namespace ttrace {
+namespace {
+
+// At most one session is attached in a process: callbacks and scopes find it through a global.
+std::atomic<bool> attached{false};
+
+// What a call of exit() has to stop: HDF5 closes itself then, and the writer must not be using it.
+struct Running {
+  std::mutex mutex;
+  WriterThread* writer = nullptr;
+  Failure* failure = nullptr;
+  pid_t process = 0;  // a forked child that exits has the pointers, but no such thread
+};
+Running& running() {
+  static auto* const instance = new Running;  // outlives every static object
+  return *instance;
+}
+
+void stop_at_exit() {
+  Running& now = running();
+  const std::lock_guard lock(now.mutex);
+  if (now.writer == nullptr || now.process != ::getpid()) {
+    return;
+  }
+  if (now.failure->has_file()) {
+    try {
+      TTRACE_THROW(UsageError, "the training program called exit() within the traced step.");
+    } catch (...) {
+      now.failure->keep(std::current_exception());
+    }
+  }
+  now.writer->abandon();
+}
+
+// Requires: HDF5 is initialised if the sink uses it, since what is registered last runs first.
+void set_running(WriterThread* writer, Failure* failure) {
+  static const bool registered = std::atexit(stop_at_exit) == 0;
+  TTRACE_CHECK(registered, InternalError, "no function can be registered for the exit");
+  Running& now = running();
+  const std::lock_guard lock(now.mutex);
+  now.writer = writer;
+  now.failure = failure;
+  now.process = ::getpid();
+}
+
+}  // namespace
+
+Tracer::Tracer(Environment environment)
+    : environment_(std::move(environment)),
+      failure_(std::make_shared<Failure>(environment_.raise)) {}
+
+Tracer::~Tracer() {
+  if (in_step_) {
+    end_step();
+  }
+  finish();
+  if (capture_ != nullptr) {
+    attached = false;
+    if (!failure_->failed() && !begun_.empty() && !begun_.contains(environment_.last_step - 1)) {
+      log(LogLevel::kWarning,
+          "the program ended before iteration " + std::to_string(environment_.last_step - 1) +
+              ", the last one of TTRACE_STEPS; the trace is incomplete.");
+    }
+  }
+}
+
+// --- setting up --------------------------------------------------------------------------------
+
+void Tracer::describe(RunDescription description) {
+  description_ = std::move(description);
+  environment_.untraced.clear();
+  for (const std::string& pattern : description_.untraced) {
+    try {
+      environment_.untraced.emplace_back(pattern);
+    } catch (const std::regex_error& error) {
+      TTRACE_THROW(UsageError,
+                   "RunDescription::untraced: '",
+                   pattern,
+                   "' is no regular expression: ",
+                   error.what(),
+                   ".");
+    }
+  }
+}
+
+void Tracer::attach(std::vector<NamedTensor> parameters,
+                    const std::vector<std::pair<std::string, const torch::nn::Module*>>& modules,
+                    const Layout& layout,
+                    const Annotations& annotations) {
+  check_precision(parameters);
+  layout_ = layout;
+  annotations_ = annotations;
+  TTRACE_CHECK(!attached.exchange(true),
+               UsageError,
+               "Session::attach: a session is already attached in this process; keep one Session "
+               "and attach once.");
+  try {
+    if (environment_.pass == Pass::kNoise) {
+      check_reference();
+    }
+    const auto forced = ForcedRouting::of(environment_);
+    forced_routing_ = forced ? forced->digest() : "";
+    auto capture = std::make_shared<Capture>(Capture::Parts{environment_,
+                                                            layout,
+                                                            annotations,
+                                                            std::move(parameters),
+                                                            ModuleIndex(modules),
+                                                            forced,
+                                                            given_values()},
+                                             failure_);
+    std::swap(capture_, capture);
+    check_placements();
+    if (environment_.pass != Pass::kNoise && layout_.rank == 0 && !environment_.count_only) {
+      publish_manifest();
+    }
+    capture_->watch_parameters();
+    observer_.emplace();
+  } catch (...) {
+    capture_.reset();
+    attached = false;
+    throw;
+  }
+}
+
+std::unique_ptr<const GivenValues> Tracer::given_values() const {
+  if (environment_.pass == Pass::kForced) {
+    return std::make_unique<ForcedValues>(environment_.candidate);
+  }
+  if (environment_.dyadic) {
+    const bool follows = environment_.pass == Pass::kCandidate;
+    return std::make_unique<DyadicValues>(follows ? environment_.reference : std::string());
+  }
+  return nullptr;
+}
+
+void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
+  const std::string& asked = environment_.precision;
+  TTRACE_CHECK(asked.empty() || description_.precision.empty() || asked == description_.precision,
+               UsageError,
+               "TTRACE_PRECISION=",
+               asked,
+               ", but the program says that it computes in ",
+               description_.precision,
+               "; start it with the precision that is asked for, or let it follow "
+               "Session::precision().");
+  for (const NamedTensor& parameter : parameters) {
+    const std::string reason = unreadable(parameter.tensor);
+    TTRACE_CHECK(reason.empty(), UsageError, "parameter ", parameter.path, " ", reason, ".");
+    TTRACE_CHECK(is_canonical_path(parameter.path),
+                 UsageError,
+                 "parameter '",
+                 parameter.path,
+                 "' has no canonical path; use parts of letters, digits, _ and - joined by dots.");
+    TTRACE_CHECK(!parameter.flat_first,
+                 UsageError,
+                 "parameter ",
+                 parameter.path,
+                 " is attached as a flat shard; attach all of this rank's part of it.");
+    const ElementType type = element_type_of(parameter.tensor).value();
+    // What takes no gradient may be state of a higher precision, like the biases of a router.
+    const bool is_state = !parameter.tensor.requires_grad();
+    TTRACE_CHECK(asked.empty() || !is_floating(type) || is_state || type == stored_type(asked),
+                 UsageError,
+                 "parameter ",
+                 parameter.path,
+                 " is ",
+                 name_of(type),
+                 ", but TTRACE_PRECISION asks for ",
+                 asked,
+                 "; start the program with that precision, or let it follow "
+                 "Session::precision().");
+  }
+}
+
+void Tracer::check_placements() const {
+  for (const Parameter& parameter : capture_->parameters().all()) {
+    const Placement placement = annotations_.placement(
+        Kind::kParam, parameter.path, 0, shape_of(parameter.tensor), layout_);
+    validate(placement);
+  }
+}
+
+void Tracer::publish_manifest() const {
+  Manifest manifest;
+  manifest.pass = name_of(environment_.pass);
+  manifest.world_size = layout_.world_size;
+  manifest.steps = environment_.steps();
+  manifest.precision =
+      description_.precision.empty() ? environment_.precision : description_.precision;
+  for (const Axis& axis : layout_.axes) {
+    manifest.layout[axis.name] = std::to_string(axis.size);
+  }
+  manifest.model = description_.model;
+  manifest.data = description_.data;
+  if (environment_.dyadic) {
+    manifest.data[kInputsKey] = kDyadicInputs;
+  }
+  manifest.versions = description_.versions;
+  manifest.untraced = description_.untraced;
+  manifest.versions["ttrace"] = TTRACE_VERSION;
+  manifest.versions["torch"] = TORCH_VERSION;
+  manifest.forced_routing = forced_routing_;
+  write_manifest(environment_.directory, manifest);
+}
+
+void Tracer::check_reference() const {
+  TTRACE_CHECK(layout_.world_size == 1,
+               UsageError,
+               "a noise pass repeats the reference on one device, but this program runs on ",
+               layout_.world_size,
+               " ranks.");
+  const Manifest manifest = read_manifest(environment_.reference);
+  TTRACE_CHECK(manifest.world_size == 1,
+               UsageError,
+               "the reference ",
+               environment_.reference,
+               " was written by ",
+               manifest.world_size,
+               " ranks; a noise pass needs a single-device one.");
+  TTRACE_CHECK(manifest.model == description_.model && manifest.data == description_.data,
+               UsageError,
+               "this noise pass runs another model or other data than the reference ",
+               environment_.reference,
+               "; repeat its command unchanged.");
+}
+
+std::vector<std::string> Tracer::load_parameters() {
+  TTRACE_CHECK(capture_ != nullptr,
+               UsageError,
+               "Session::load_parameters was called before attach; attach the model first.");
+  TTRACE_CHECK(begun_.empty(),
+               UsageError,
+               "Session::load_parameters was called after iteration ",
+               *begun_.begin(),
+               " was traced; call it before the optimizer is built.");
+  const std::vector<Parameter>& parameters = capture_->parameters().all();
+  if (environment_.pass == Pass::kReference) {
+    for (const Parameter& parameter : parameters) {
+      start_ += {1, static_cast<std::uint64_t>(parameter.tensor.nbytes())};
+    }
+    if (!environment_.count_only) {
+      store_start(environment_.directory, parameters, layout_, annotations_);
+    }
+    return {};
+  }
+  // A golden pass needs the reference's, rounded ones, whatever candidates start from.
+  if (environment_.own_start && environment_.pass != Pass::kGolden) {
+    return {};
+  }
+  TTRACE_CHECK(!environment_.reference.empty(),
+               UsageError,
+               "the start parameters come from the reference's trace: set TTRACE_REFERENCE, or "
+               "TTRACE_START=own to keep the program's.");
+  std::vector<std::string> differed =
+      load_start(environment_.reference, parameters, layout_, annotations_);
+  log(LogLevel::kInfo,
+      std::to_string(differed.size()) + " of " + std::to_string(parameters.size()) +
+          " parameters differed from the reference's and were replaced");
+  return differed;
+}
+
+// --- steps -------------------------------------------------------------------------------------
+
+bool Tracer::begin_step(std::int64_t iteration, const StepOptions& options) {
+  raise_if_asked();
+  if (!environment_.traces(iteration)) {
+    return false;
+  }
+  TTRACE_CHECK(capture_ != nullptr,
+               UsageError,
+               "Session::step was called before attach; attach the model first.");
+  TTRACE_CHECK(!in_step_,
+               UsageError,
+               "iteration ",
+               iteration,
+               " begins while another traced step is alive; end that Step first.");
+  TTRACE_CHECK(begun_.insert(iteration).second,
+               UsageError,
+               "iteration ",
+               iteration,
+               " is traced already; number the iterations of the training loop.");
+  failure_->set_file(failed_path(iteration));
+  if (failure_->failed()) {
+    return false;  // an earlier step failed: this one says so in its `.failed` file
+  }
+  exceptions_at_begin_ = std::uncaught_exceptions();
+  try {
+    start_writer();
+    writer_->begin_step(iteration);
+    set_running(&*writer_, failure_.get());
+  } catch (...) {
+    failure_->keep(std::current_exception());
+    raise_if_asked();
+    return false;
+  }
+  in_step_ = true;
+  capture_->begin_step(iteration, &*writer_, options);
+  set_active_capture(capture_.get());
+  observer_->enable();
+  return true;
+}
+
+void Tracer::start_writer() {
+  if (writer_) {
+    return;
+  }
+  const auto make_sink = [this] {
+    if (environment_.count_only) {
+      return make_count_sink(environment_, layout_, start_);
+    }
+    return environment_.pass == Pass::kNoise ? make_noise_sink(environment_)
+                                             : make_file_sink(environment_, layout_);
+  };
+  writer_.emplace(make_sink(),
+                  [failure = failure_](const std::exception_ptr& error) { failure->keep(error); });
+}
+
+void Tracer::fail_step(const std::string& reason) noexcept {
+  try {
+    TTRACE_THROW(UsageError, reason);
+  } catch (...) {
+    failure_->keep(std::current_exception());
+  }
+}
+
+void Tracer::end_step() noexcept {
+  in_step_ = false;
+  if (std::uncaught_exceptions() > exceptions_at_begin_) {
+    fail_step("the training program threw within the traced step.");
+  }
+  try {
+    observer_->disable();
+    set_active_capture(nullptr);
+    capture_->end_step();
+    writer_->end_step([failure = failure_] { return !failure->failed(); });
+  } catch (...) {
+    failure_->keep(std::current_exception());
+  }
+  try {
+    failure_->set_file({});
+    if (*begun_.rbegin() == environment_.last_step - 1) {
+      finish();
+    }
+  } catch (...) {
+    failure_->keep(std::current_exception());
+  }
+}
+
+void Tracer::finish() noexcept {
+  try {
+    set_running(nullptr, nullptr);
+    writer_.reset();
+    ByteBuffers::of_process().clear();
+    observer_.reset();
+    if (capture_ != nullptr) {
+      capture_->release_parameters();
+    }
+  } catch (...) {
+    failure_->keep(std::current_exception());
+  }
+}
+
+std::string Tracer::failed_path(std::int64_t step) const {
+  if (environment_.pass != Pass::kNoise) {
+    return failed_file(environment_.directory, step, layout_.rank);
+  }
+  // Beside the noise table that is not written.
+  return std::filesystem::path(noise_file(environment_.reference, environment_.noise_seed))
+      .replace_extension(".failed")
+      .string();
+}
+
+}  // namespace ttrace

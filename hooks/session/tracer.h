@@ -1,0 +1,75 @@
+// What a live Session consists of: attached model, writer thread, operator callback, capture.
+//
+// Thread-safety: training thread only.
+#pragma once
+
+#include "hooks/base/environment.h"
+#include "hooks/base/failure.h"
+#include "hooks/capture/capture.h"
+#include "hooks/capture/observer.h"
+#include "hooks/write/writer_thread.h"
+
+#include <ttrace/session.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+
+class Tracer {
+ public:
+  explicit Tracer(Environment environment);
+  ~Tracer();
+  Tracer(const Tracer&) = delete;  // owns a thread and registrations
+  Tracer& operator=(const Tracer&) = delete;
+
+  // Empty: none.
+  [[nodiscard]] const std::string& asked_precision() const { return environment_.precision; }
+
+  void describe(RunDescription description);
+  void attach(std::vector<NamedTensor> parameters,
+              const std::vector<std::pair<std::string, const torch::nn::Module*>>& modules,
+              const Layout& layout,
+              const Annotations& annotations);
+  std::vector<std::string> load_parameters();
+
+  // Whether this iteration is traced; if so, the step has begun.
+  bool begin_step(std::int64_t iteration, const StepOptions& options);
+  void fail_step(const std::string& reason) noexcept;
+  void end_step() noexcept;
+
+  [[nodiscard]] Capture& capture() { return *capture_; }
+  // Throws a kept error under TTRACE_ON_ERROR=raise.
+  void raise_if_asked() const { failure_->raise_if_asked(); }
+
+ private:
+  // What the variables ask the program to go on with; null: its own values.
+  [[nodiscard]] std::unique_ptr<const GivenValues> given_values() const;
+  void check_precision(const std::vector<NamedTensor>& parameters) const;
+  void check_placements() const;
+  void publish_manifest() const;
+  void check_reference() const;
+  [[nodiscard]] std::string failed_path(std::int64_t step) const;
+  void start_writer();
+  void finish() noexcept;  // after the last traced step: no thread, no hook, no callback
+
+  Environment environment_;
+  const std::shared_ptr<Failure> failure_;
+  RunDescription description_;
+  Layout layout_;
+  Annotations annotations_;
+  std::string forced_routing_;        // digest of what is followed
+  std::shared_ptr<Capture> capture_;  // null before attach(); gradient hooks hold it weakly
+  std::optional<Observer> observer_;
+  std::optional<WriterThread> writer_;
+  TensorCount start_;             // parameters that the reference stores, or would store
+  std::set<std::int64_t> begun_;  // traced iterations so far
+  bool in_step_ = false;
+  int exceptions_at_begin_ = 0;
+};
+
+}  // namespace ttrace

@@ -1,0 +1,48 @@
+#include "hooks/write/sink.h"
+#include "trace/file/capture_counts.h"
+
+#include <ttrace/log.h>
+
+namespace ttrace {
+namespace {
+
+class CountSink : public Sink {
+ public:
+  CountSink(const Environment& environment, const Layout& layout, const TensorCount& start)
+      : directory_(environment.directory), last_step_(environment.last_step - 1) {
+    counts_.rank = layout.rank;
+    counts_.world_size = layout.world_size;
+    counts_.start = start;
+  }
+
+  void begin_step(std::int64_t step) override {
+    step_ = step;
+    counts_.steps[step];
+  }
+  void append(Record record, std::span<const std::byte> bytes) override {
+    counts_.steps[step_][record.id.kind] += {1, bytes.size()};
+  }
+  void note(std::string remark) override { log(LogLevel::kDebug, remark); }
+  void flush() override {}
+  void end_step(bool whole) override {
+    if (whole && step_ == last_step_) {
+      write_counts(directory_, counts_);
+    }
+  }
+
+ private:
+  std::string directory_;
+  std::int64_t last_step_;
+  std::int64_t step_ = 0;
+  CaptureCounts counts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sink> make_count_sink(const Environment& environment,
+                                      const Layout& layout,
+                                      const TensorCount& start) {
+  return std::make_unique<CountSink>(environment, layout, start);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,154 @@
+#include "hooks/write/sink.h"
+#include "trace/file/noise_table.h"
+#include "trace/file/trace_reader.h"
+#include "trace/merge/merge.h"
+#include "trace/sums/slices.h"
+#include "trace/sums/statistics.h"
+
+#include <ttrace/error.h>
+#include <ttrace/log.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <span>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+struct ReferenceRecord {
+  const RankFile* file = nullptr;
+  const Record* record = nullptr;
+};
+
+class NoiseSink : public Sink {
+ public:
+  explicit NoiseSink(const Environment& environment)
+      : directory_(environment.reference), last_step_(environment.last_step - 1) {
+    pass_.seed = environment.noise_seed;
+    const Manifest manifest = read_manifest(directory_);
+    TTRACE_CHECK(manifest.world_size == 1,
+                 UsageError,
+                 "a noise pass repeats a single-device reference, but ",
+                 directory_,
+                 " was written by ",
+                 manifest.world_size,
+                 " ranks; run the reference on one device.");
+    reference_ = Trace::open(directory_);
+    for (const StepTrace& step : reference_.steps()) {
+      for (const Record& record : step.ranks.front().records()) {
+        by_id_.emplace(record.id, ReferenceRecord{&step.ranks.front(), &record});
+      }
+    }
+  }
+
+  [[nodiscard]] bool is_concurrent() const override { return true; }
+  void begin_step(std::int64_t step) override { step_ = step; }
+  void append(Record record, std::span<const std::byte> bytes) override;
+  void note(std::string remark) override { log(LogLevel::kDebug, remark); }
+  void flush() override {}
+  void end_step(bool whole) override;
+
+ private:
+  std::string directory_;
+  std::int64_t last_step_;
+  std::int64_t step_ = 0;
+  Trace reference_;
+  std::map<TensorId, ReferenceRecord> by_id_;
+  std::mutex mutex_;  // guards what follows
+  NoisePass pass_;
+  std::uint64_t unknown_ = 0;  // ids that the reference lacks
+  std::string first_unknown_;
+};
+
+MergeResult merge_one(const Record& record, std::span<const std::byte> bytes) {
+  const Shard shard{0, &record, bytes};
+  MergeResult result = merge(std::span(&shard, 1));
+  TTRACE_CHECK(result.has_tensor(),
+               FormatError,
+               to_string(record.id),
+               " cannot be put together for the noise table: ",
+               result.findings.empty() ? "no tensor" : result.findings.front().message);
+  return result;
+}
+
+// Where nothing moved there is nothing to tell of slices.
+void add_slices(const MergeResult& reference, const MergeResult& mine, NoiseRow& row) {
+  row.along_reference = 0.0;
+  if (row.sum_squared == 0.0 || !is_floating(mine.type)) {
+    return;
+  }
+  const Slices slices = sum_slices(reference.shape,
+                                   reference.type,
+                                   reference.bytes.data(),
+                                   mine.type,
+                                   mine.bytes.data(),
+                                   SliceDetail::kDifferences);
+  row.along_reference = slices.all.along_reference;
+  for (const SliceSums& sums : slices.sums) {
+    row.slices.push_back(sums.difference_squared);
+  }
+}
+
+void NoiseSink::append(Record record, std::span<const std::byte> bytes) {
+  const auto found = by_id_.find(record.id);
+  if (found == by_id_.end()) {
+    const std::lock_guard lock(mutex_);
+    if (unknown_++ == 0) {
+      first_unknown_ = to_string(record.id);
+    }
+    return;
+  }
+  const ReferenceRecord& other = found->second;
+  MergeResult reference = merge_one(*other.record, other.file->bytes(*other.record));
+  MergeResult mine = merge_one(record, bytes);
+  TTRACE_CHECK(reference.shape == mine.shape,
+               UsageError,
+               to_string(record.id),
+               " has another shape in this noise pass than in ",
+               directory_,
+               "; repeat the reference pass with the same program.");
+  keep_common_rows(reference,
+                   mine);  // where noise sent a row elsewhere, there is nothing to compare
+  const Statistics statistics = compare(reference.type,
+                                        reference.bytes.data(),
+                                        mine.type,
+                                        mine.bytes.data(),
+                                        element_count(mine.shape));
+  NoiseRow row;
+  row.id = record.id;
+  row.sum_squared = statistics.difference_squared;
+  row.max_abs = statistics.max_difference;
+  if (statistics.first_nonfinite >= 0) {
+    row.nonfinite = static_cast<std::uint64_t>(
+        std::max<std::int64_t>(1, statistics.candidate_nonfinite - statistics.reference_nonfinite));
+  }
+  add_slices(reference, mine, row);
+  const std::lock_guard lock(mutex_);
+  pass_.rows.push_back(std::move(row));
+}
+
+void NoiseSink::end_step(bool whole) {
+  if (!whole || step_ != last_step_) {
+    return;
+  }
+  if (unknown_ > 0) {
+    log(LogLevel::kWarning,
+        std::to_string(unknown_) + " tensors of this noise pass are not in the reference " +
+            directory_ + ", the first is " + first_unknown_);
+  }
+  // Whichever thread was first: the same pass writes the same bytes.
+  std::sort(pass_.rows.begin(), pass_.rows.end(), [](const NoiseRow& left, const NoiseRow& right) {
+    return left.id < right.id;
+  });
+  write_noise(directory_, pass_);
+}
+
+}  // namespace
+
+std::unique_ptr<Sink> make_noise_sink(const Environment& environment) {
+  return std::make_unique<NoiseSink>(environment);
+}
+
+}  // namespace ttrace

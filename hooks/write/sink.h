@@ -1,0 +1,60 @@
+// Where the writer thread puts records: a rank's files, the noise table, or nowhere but a count.
+//
+// Thread-safety: a sink is built on the training thread and then used by the writer thread only,
+// but for append() of one that is concurrent.
+#pragma once
+
+#include "hooks/base/environment.h"
+#include "trace/file/capture_counts.h"
+#include "trace/file/edge.h"
+#include "trace/file/record.h"
+#include "trace/file/rounded_sum.h"
+
+#include <ttrace/layout.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+class Sink {
+ public:
+  Sink() = default;
+  virtual ~Sink() = default;
+  Sink(const Sink&) = delete;  // owns open files
+  Sink& operator=(const Sink&) = delete;
+
+  // Whether several threads may append() at once, in any order.
+  [[nodiscard]] virtual bool is_concurrent() const { return false; }
+  virtual void begin_step(std::int64_t step) = 0;
+  virtual void append(Record record, std::span<const std::byte> bytes) = 0;
+  virtual void note(std::string remark) = 0;
+  // Of what is kept, where that is a trace.
+  virtual void sum(const RoundedSum& /*sum*/) {}
+  virtual void edge(const Edge& /*edge*/) {}
+  // A micro-batch is over: what was appended should survive a crash.
+  virtual void flush() = 0;
+  // `whole`: nothing failed, so the step's file may get its final name.
+  virtual void end_step(bool whole) = 0;
+};
+
+// Writes step000000/rank00000.h5.
+[[nodiscard]] std::unique_ptr<Sink> make_file_sink(const Environment& environment,
+                                                   const Layout& layout);
+
+// Counts records and writes counts/rank00000.json after the last traced step. `start`: the
+// parameters that the pass would have stored.
+[[nodiscard]] std::unique_ptr<Sink> make_count_sink(const Environment& environment,
+                                                    const Layout& layout,
+                                                    const TensorCount& start);
+
+// Compares every record with the reference's record of the same id and writes the table after the
+// last traced step. Throws UsageError for a reference of several ranks, FormatError for an
+// unreadable one.
+[[nodiscard]] std::unique_ptr<Sink> make_noise_sink(const Environment& environment);
+
+}  // namespace ttrace

@@ -1,0 +1,168 @@
+#include "hooks/write/writer_thread.h"
+
+#include "hooks/base/byte_buffers.h"
+
+#include <csignal>
+#include <utility>
+
+namespace ttrace {
+
+WriterThread::WriterThread(std::unique_ptr<Sink> sink,
+                           std::function<void(std::exception_ptr)> on_error,
+                           std::size_t capacity)
+    : sink_(std::move(sink)),
+      on_error_(std::move(on_error)),
+      capacity_(capacity),
+      concurrent_(sink_->is_concurrent()),
+      thread_([this] { work(); }) {}
+
+WriterThread::~WriterThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+void WriterThread::abandon() {
+  {
+    const std::lock_guard lock(mutex_);
+    abandoned_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void WriterThread::begin_step(std::int64_t step) {
+  push({0, [step](Sink& sink) { sink.begin_step(step); }});
+  wait_until_idle();
+}
+
+void WriterThread::append(Record record, std::vector<std::byte> bytes) {
+  const std::size_t size = bytes.size();
+  // A std::function must be copyable; the pair is shared so that it is moved, never copied.
+  auto item = std::make_shared<std::pair<Record, std::vector<std::byte>>>(std::move(record),
+                                                                          std::move(bytes));
+  push({size,
+        [item](Sink& sink) {
+          sink.append(std::move(item->first), item->second);
+          ByteBuffers::of_process().give_back(std::move(item->second));
+        },
+        concurrent_});
+}
+
+void WriterThread::edge(const Edge& edge) {
+  push({sizeof(edge), [edge](Sink& sink) { sink.edge(edge); }});
+}
+
+void WriterThread::sum(const RoundedSum& sum) {
+  push({sizeof(sum), [sum](Sink& sink) { sink.sum(sum); }});
+}
+
+void WriterThread::note(const std::string& remark) {
+  push({remark.size(), [remark](Sink& sink) { sink.note(remark); }});
+}
+
+void WriterThread::flush() {
+  push({0, [](Sink& sink) { sink.flush(); }});
+}
+
+void WriterThread::end_step(const std::function<bool()>& whole) {
+  wait_until_idle();  // the end must not run beside an append()
+  push({0, [whole](Sink& sink) { sink.end_step(whole()); }});
+  wait_until_idle();
+}
+
+void WriterThread::wait_until_idle() {
+  std::unique_lock lock(mutex_);
+  const auto may_help = [this] { return !queue_.empty() && queue_.front().anywhere; };
+  while (!abandoned_ && unfinished_ > 0) {
+    if (!may_help()) {
+      changed_.wait(lock, [&] { return abandoned_ || unfinished_ == 0 || may_help(); });
+      continue;
+    }
+    const Task task = take();
+    lock.unlock();
+    run(task);
+    lock.lock();
+  }
+}
+
+void WriterThread::push(Task task) {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] {
+      return abandoned_ || queued_bytes_ == 0 || queued_bytes_ + task.bytes <= capacity_;
+    });
+    if (abandoned_) {
+      return;
+    }
+    queued_bytes_ += task.bytes;
+    ++unfinished_;
+    queue_.push_back(std::move(task));
+  }
+  changed_.notify_all();
+}
+
+namespace {
+
+// A write beyond `ulimit -f` is an error like a full disk, not the end of the training program: the
+// signal goes to the thread that writes.
+void block_file_size_signal() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGXFSZ);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+}  // namespace
+
+WriterThread::Task WriterThread::take() {
+  Task task = std::move(queue_.front());
+  queue_.pop_front();
+  return task;
+}
+
+void WriterThread::run(const Task& task) {
+  if (!broken_) {
+    try {
+      task.run(*sink_);
+    } catch (...) {
+      if (!broken_.exchange(true)) {
+        on_error_(std::current_exception());
+      }
+    }
+  }
+  finish_task(task);
+}
+
+void WriterThread::work() {
+  block_file_size_signal();
+  for (;;) {
+    Task task;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return abandoned_ || stopping_ || !queue_.empty(); });
+      if (abandoned_ || queue_.empty()) {
+        break;
+      }
+      task = take();
+    }
+    run(task);
+  }
+  sink_.reset();  // HDF5 files are closed by the thread that opened them
+}
+
+void WriterThread::finish_task(const Task& task) {
+  {
+    const std::lock_guard lock(mutex_);
+    queued_bytes_ -= task.bytes;
+    --unfinished_;
+  }
+  changed_.notify_all();
+}
+
+}  // namespace ttrace

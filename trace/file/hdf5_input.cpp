@@ -1,0 +1,162 @@
+#include "trace/file/hdf5_input.h"
+
+#include "trace/file/trace_schema.h"
+
+#include <ttrace/manifest.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace ttrace {
+namespace {
+
+std::uint64_t size_of(const FileDescriptor& descriptor, const std::string& path) {
+  struct stat status = {};
+  TTRACE_CHECK(::fstat(descriptor.get(), &status) == 0,
+               FormatError,
+               path,
+               ": cannot be examined: ",
+               system_error_text(errno));
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+// After it has met damage HDF5 1.10 cannot free all it holds and says so at exit ("infinite loop
+// closing library"), after our own sentence and to no use. Registered after HDF5's own handler,
+// this one runs before it.
+void be_quiet_at_exit() {
+  H5open();
+  std::atexit([] { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); });
+}
+
+Hdf5Id open_hdf5(const std::string& path) {
+  static std::once_flag once;
+  std::call_once(once, be_quiet_at_exit);
+  const Hdf5Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, path, "set how the file is read");
+  // A finished file never changes, and read-only folders refuse locks.
+  hdf5_check(H5Pset_file_locking(access.get(), false, true), path, "set how the file is read");
+  return {H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose, path, "open the file"};
+}
+
+}  // namespace
+
+Hdf5Input::Hdf5Input(const std::string& path)
+    : path_(path), descriptor_(open_regular(path)), size_(size_of(descriptor_, path)) {
+  check_signature();
+  try {
+    hdf5_ = open_hdf5(path);
+  } catch (const FormatError& error) {
+    TTRACE_THROW(FormatError,
+                 error.message(),
+                 "; the file is damaged or truncated: remove the trace and run the pass again");
+  }
+  check_version();
+}
+
+void Hdf5Input::throw_damaged(const std::string& cause) const {
+  TTRACE_THROW(
+      FormatError, path_, ": is damaged: ", cause, "; remove the trace and run the pass again");
+}
+
+void Hdf5Input::check_signature() const {
+  constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
+  char begin[kSignature.size()] = {};
+  const ssize_t count = ::pread(descriptor_.get(), begin, sizeof begin, 0);
+  TTRACE_CHECK(count == sizeof begin && std::string_view(begin, sizeof begin) == kSignature,
+               FormatError,
+               path_,
+               ": is no HDF5 file (",
+               size_,
+               " bytes); remove it and run the pass again");
+}
+
+void Hdf5Input::check_version() const {
+  TTRACE_CHECK(H5Aexists(hdf5_.get(), kFormatAttribute) > 0,
+               FormatError,
+               path_,
+               ": is an HDF5 file, but not of TTrace: attribute '",
+               kFormatAttribute,
+               "' is absent");
+  const std::int64_t version = integer_attribute(kFormatAttribute);
+  TTRACE_CHECK(version <= kFormatVersion,
+               FormatError,
+               path_,
+               ": was written by a newer TTrace (format ",
+               version,
+               ", this program reads ",
+               kFormatVersion,
+               "); read it with that version");
+  if (version < 1) {
+    throw_damaged("format version " + std::to_string(version));
+  }
+}
+
+Hdf5Id Hdf5Input::open_attribute(const char* name) const {
+  if (H5Aexists(hdf5_.get(), name) <= 0) {
+    throw_damaged(std::string("attribute '") + name + "' is absent");
+  }
+  Hdf5Id attribute(check(H5Aopen(hdf5_.get(), name, H5P_DEFAULT), "open an attribute"),
+                   H5Aclose,
+                   path_,
+                   "open an attribute");
+  const Hdf5Id space(H5Aget_space(attribute.get()), H5Sclose, path_, "read an attribute");
+  if (H5Sget_simple_extent_npoints(space.get()) != 1) {
+    throw_damaged(std::string("attribute '") + name + "' is not one value");
+  }
+  return attribute;
+}
+
+std::int64_t Hdf5Input::integer_attribute(const char* name) const {
+  const Hdf5Id attribute = open_attribute(name);
+  const Hdf5Id type(H5Aget_type(attribute.get()), H5Tclose, path_, "read an attribute");
+  if (H5Tget_class(type.get()) != H5T_INTEGER) {
+    throw_damaged(std::string("attribute '") + name + "' is no integer");
+  }
+  std::int64_t value = 0;
+  check(H5Aread(attribute.get(), H5T_NATIVE_INT64, &value), "read an attribute");
+  return value;
+}
+
+std::string Hdf5Input::text_attribute(const char* name) const {
+  const Hdf5Id attribute = open_attribute(name);
+  const Hdf5Id type(H5Aget_type(attribute.get()), H5Tclose, path_, "read an attribute");
+  const std::size_t bytes = H5Tget_size(type.get());
+  if (H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) != 0 ||
+      bytes > size_) {
+    throw_damaged(std::string("attribute '") + name + "' is no text of fixed length");
+  }
+  std::string text(bytes, '\0');
+  check(H5Aread(attribute.get(), type.get(), text.data()), "read an attribute");
+  text.resize(::strnlen(text.data(), bytes));
+  return text;
+}
+
+bool Hdf5Input::has_dataset(const std::string& name) const {
+  return H5Lexists(hdf5_.get(), name.c_str(), H5P_DEFAULT) > 0;
+}
+
+Hdf5Id Hdf5Input::open_dataset(const std::string& name) const {
+  const std::string action = "open dataset '" + name + "'";
+  return {check(H5Dopen2(hdf5_.get(), name.c_str(), H5P_DEFAULT), action), H5Dclose, path_, action};
+}
+
+Extent Hdf5Input::extent_of(const Hdf5Id& dataset, const std::string& name) const {
+  const Hdf5Id creation(
+      H5Dget_create_plist(dataset.get()), H5Pclose, path_, "read a dataset's layout");
+  const haddr_t offset = H5Dget_offset(dataset.get());
+  if (H5Pget_layout(creation.get()) != H5D_CONTIGUOUS ||
+      H5Pget_external_count(creation.get()) != 0 || offset == HADDR_UNDEF) {
+    throw_damaged("dataset '" + name + "' does not lie in the file in one piece");
+  }
+  const hsize_t bytes = H5Dget_storage_size(dataset.get());
+  if (offset > size_ || bytes > size_ - offset) {
+    throw_damaged("dataset '" + name + "' reaches past the end of the file");
+  }
+  return {offset, bytes};
+}
+
+}  // namespace ttrace

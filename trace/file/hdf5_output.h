@@ -1,0 +1,54 @@
+// An HDF5 file while it is being written: under a temporary name until finish().
+//
+// HDF5 does not learn of writes that the system refuses, see hdf5_driver.h; check_written() tells.
+// Thread-safety: one thread at a time.
+#pragma once
+
+#include "trace/base/durable_file.h"
+#include "trace/file/hdf5_driver.h"
+#include "trace/file/hdf5_id.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace ttrace {
+
+class Hdf5Output {
+ public:
+  // Creates the folder and `file`.tmp. Whatever takes `aligned_from` bytes or more begins at a
+  // multiple of `alignment`. Throws FormatError.
+  Hdf5Output(std::string file, std::size_t aligned_from, std::size_t alignment);
+
+  [[nodiscard]] hid_t id() const { return hdf5_.get(); }
+  // Name under which the bytes are now; errors name it.
+  [[nodiscard]] const std::string& path() const { return temporary_; }
+
+  // Attributes of the root group, or of the dataset `object`. Throw FormatError.
+  void write_attribute(const char* name, std::int32_t value);
+  void write_attribute(const char* name, std::uint64_t value);
+  void write_attribute(const char* name, const std::string& text, const char* object = "/");
+
+  // Throws FormatError with the system's words where any write so far failed.
+  void check_written() const;
+
+  // What was written so far survives the death of the process. Throws FormatError.
+  void flush();
+
+  // Closes, forces to the disk, renames. Requires: every object in the file is closed. Throws
+  // FormatError; then nothing is renamed.
+  void finish();
+
+ private:
+  std::string file_;
+  std::string temporary_;
+  FileDescriptor lock_;  // also where the bytes go
+  std::unique_ptr<WriteTarget> target_;
+  Hdf5Id hdf5_;
+};
+
+// A list of properties of datasets whose bytes lie in the file in one piece, unfilled and undated.
+[[nodiscard]] Hdf5Id contiguous_dataset_properties(const std::string& path);
+
+}  // namespace ttrace

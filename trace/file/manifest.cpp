@@ -1,0 +1,219 @@
+#include "trace/base/durable_file.h"
+
+#include <ttrace/error.h>
+#include <ttrace/manifest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <limits>
+
+namespace ttrace {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFormatName = "ttrace";
+constexpr const char* kFp8 = "fp8";
+constexpr const char* kFp8Wide = "fp8_f32";
+
+std::string manifest_file(const std::string& directory) {
+  return (std::filesystem::path(directory) / "manifest.json").string();
+}
+
+// A parsed manifest that names its path and the key in every complaint.
+class ManifestReader {
+ public:
+  ManifestReader(std::string path, json root) : path_(std::move(path)), root_(std::move(root)) {}
+
+  [[noreturn]] void fail(const std::string& key, const std::string& expected) const {
+    const auto found = root_.find(key);
+    TTRACE_THROW(FormatError,
+                 path_,
+                 ": key '",
+                 key,
+                 "' must be ",
+                 expected,
+                 found == root_.end() ? ", but is absent" : ", not " + found->dump(),
+                 "; remove the trace and run the pass again");
+  }
+
+  [[nodiscard]] bool has(const std::string& key) const { return root_.contains(key); }
+
+  [[nodiscard]] std::string text(const std::string& key) const {
+    const auto found = root_.find(key);
+    if (found == root_.end() || !found->is_string()) {
+      fail(key, "text");
+    }
+    return found->get<std::string>();
+  }
+
+  [[nodiscard]] int positive_integer(const std::string& key) const {
+    const auto found = root_.find(key);
+    if (found == root_.end() || !is_integer_from(*found, 1) ||
+        found->get<std::int64_t>() > std::numeric_limits<int>::max()) {
+      fail(key, "a positive integer");
+    }
+    return found->get<int>();
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> ascending_integers(const std::string& key) const {
+    const auto found = root_.find(key);
+    std::vector<std::int64_t> values;
+    bool fits = found != root_.end() && found->is_array() && !found->empty();
+    if (fits) {
+      for (const json& element : *found) {
+        fits = fits && is_integer_from(element, values.empty() ? 0 : values.back() + 1);
+        if (!fits) {
+          break;
+        }
+        values.push_back(element.get<std::int64_t>());
+      }
+    }
+    if (!fits) {
+      fail(key, "a list of ascending integers from 0");
+    }
+    return values;
+  }
+
+  // Nothing where the key is absent.
+  [[nodiscard]] std::vector<std::string> texts(const std::string& key) const {
+    std::vector<std::string> result;
+    const auto found = root_.find(key);
+    if (found == root_.end()) {
+      return result;
+    }
+    if (!found->is_array()) {
+      fail(key, "a list of texts");
+    }
+    for (const json& element : *found) {
+      if (!element.is_string()) {
+        fail(key, "a list of texts");
+      }
+      result.push_back(element.get<std::string>());
+    }
+    return result;
+  }
+
+  [[nodiscard]] Section section(const std::string& key) const {
+    const auto found = root_.find(key);
+    if (found == root_.end() || !found->is_object()) {
+      fail(key, "an object of texts");
+    }
+    Section section;
+    for (const auto& [name, value] : found->items()) {
+      TTRACE_CHECK(value.is_string(),
+                   FormatError,
+                   path_,
+                   ": key '",
+                   key,
+                   ".",
+                   name,
+                   "' must be text, not ",
+                   value.dump());
+      section.emplace(name, value.get<std::string>());
+    }
+    return section;
+  }
+
+ private:
+  // Numbers with a point, even 1.0, are none.
+  static bool is_integer_from(const json& value, std::int64_t lowest) {
+    if (value.is_number_unsigned()) {
+      const auto number = value.get<std::uint64_t>();
+      return number < std::numeric_limits<std::int64_t>::max() &&
+             static_cast<std::int64_t>(number) >= lowest;
+    }
+    return value.is_number_integer() && value.get<std::int64_t>() >= lowest;
+  }
+
+  std::string path_;
+  json root_;
+};
+
+json parse_file(const std::string& path) {
+  const std::string text = read_text_file(
+      path, "; the folder is no trace, or rank 0 of its run never attached a session");
+  json root = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  TTRACE_CHECK(root.is_object() && root.contains("format") && root["format"] == kFormatName,
+               FormatError,
+               path,
+               ": is no manifest of a trace: a JSON object with \"format\": \"",
+               kFormatName,
+               "\" is expected");
+  return root;
+}
+
+}  // namespace
+
+ElementType stored_type(const std::string& precision) {
+  return precision == kFp8       ? ElementType::kBF16
+         : precision == kFp8Wide ? ElementType::kF32
+                                 : parse_element_type(precision);
+}
+
+ElementType coarsest_type(const std::string& precision) {
+  return precision == kFp8 || precision == kFp8Wide ? ElementType::kE4M3
+                                                    : parse_element_type(precision);
+}
+
+void write_manifest(const std::string& directory, const Manifest& manifest) {
+  // nlohmann's ordered_json keeps the order in which a person wants to read the keys.
+  nlohmann::ordered_json root;
+  root["format"] = kFormatName;
+  root["version"] = manifest.format_version;
+  root["pass"] = manifest.pass;
+  root["world_size"] = manifest.world_size;
+  root["steps"] = manifest.steps;
+  root["precision"] = manifest.precision;
+  root["layout"] = manifest.layout;
+  root["model"] = manifest.model;
+  root["data"] = manifest.data;
+  root["versions"] = manifest.versions;
+  if (!manifest.untraced.empty()) {
+    root["untraced"] = manifest.untraced;
+  }
+  if (!manifest.forced_routing.empty()) {
+    root["forced_routing"] = manifest.forced_routing;
+  }
+  if (!manifest.names.empty()) {
+    root["names"] = manifest.names;
+  }
+  // JSON cannot hold bytes that are no UTF-8: they become U+FFFD.
+  write_text_file(
+      manifest_file(directory),
+      root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+Manifest read_manifest(const std::string& directory) {
+  const std::string path = manifest_file(directory);
+  const ManifestReader reader(path, parse_file(path));
+  Manifest manifest;
+  manifest.format_version = reader.positive_integer("version");
+  TTRACE_CHECK(manifest.format_version <= kFormatVersion,
+               FormatError,
+               path,
+               ": was written by a newer TTrace (format ",
+               manifest.format_version,
+               ", this program reads ",
+               kFormatVersion,
+               "); read it with that version");
+  manifest.pass = reader.text("pass");
+  manifest.world_size = reader.positive_integer("world_size");
+  manifest.steps = reader.ascending_integers("steps");
+  manifest.precision = reader.text("precision");
+  manifest.layout = reader.section("layout");
+  manifest.model = reader.section("model");
+  manifest.data = reader.section("data");
+  manifest.versions = reader.section("versions");
+  manifest.untraced = reader.texts("untraced");
+  if (reader.has("forced_routing")) {
+    manifest.forced_routing = reader.text("forced_routing");
+  }
+  if (reader.has("names")) {
+    manifest.names = reader.text("names");
+  }
+  return manifest;
+}
+
+}  // namespace ttrace

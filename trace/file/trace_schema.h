@@ -1,0 +1,96 @@
+// What the writer and the reader of rank files agree on; docs/trace_format.md in constants.
+#pragma once
+
+#include "trace/file/hdf5_table.h"
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+namespace ttrace {
+
+// Attributes of the root group.
+inline constexpr const char* kFormatAttribute = "ttrace_format";
+inline constexpr const char* kRankAttribute = "rank";
+inline constexpr const char* kWorldSizeAttribute = "world_size";
+inline constexpr const char* kLayoutAttribute = "layout";
+inline constexpr const char* kRecordsAttribute = "records";
+inline constexpr const char* kNotesAttribute = "notes";
+
+// Tensors of this size and more have a dataset of their own, others share blobs.
+inline constexpr std::size_t kOwnDatasetBytes = std::size_t{64} << 10;
+inline constexpr std::size_t kDatasetAlignment = 4096;  // of datasets of kOwnDatasetBytes and more
+inline constexpr std::size_t kBlobBytes = std::size_t{4} << 20;
+inline constexpr std::size_t kBlobAlignment = 64;  // of a tensor within its blob
+inline constexpr std::size_t kMetadataBlockBytes = std::size_t{1} << 20;
+
+inline constexpr const char* kBlobGroup = "/blob";
+inline constexpr const char* kIndexTable = "/index";
+inline constexpr const char* kPartialIndexTable = "/partial_index";
+inline constexpr const char* kSumTable = "/sums";    // absent where there are none
+inline constexpr const char* kEdgeTable = "/edges";  // absent where there are none
+// In the index: the dataset of a tensor without elements, which has none.
+inline constexpr const char* kNoDataset = "-";
+// In the index: the shape of a scalar.
+inline constexpr const char* kScalarShape = "-";
+// A longer placement, of many rows, lies in a blob like a small tensor, once however many records
+// have it. Every row of the index is as wide as its longest text. In the index then stands
+// "@BLOB+OFFSET+BYTES".
+inline constexpr std::size_t kLongestPlacement = 256;
+inline constexpr char kPlacementElsewhere = '@';
+
+// Positions in kIndexColumns.
+namespace index_column {
+enum : std::size_t {
+  kId,
+  kDtype,
+  kShape,
+  kPlacement,
+  kDataset,
+  kOffset,
+  kBytes,
+  kDigest,
+  kNonfinite,
+  kOrder,
+  kNorm,
+  kMaxAbs,
+  kInferred,
+};
+}  // namespace index_column
+
+inline constexpr std::array<Column, 13> kIndexColumns = {{
+    {"id", ColumnType::kText},
+    {"dtype", ColumnType::kText},
+    {"shape", ColumnType::kText},
+    {"placement", ColumnType::kText},
+    {"dataset", ColumnType::kText},
+    {"offset", ColumnType::kU64},
+    {"bytes", ColumnType::kU64},
+    {"digest", ColumnType::kU64},
+    {"nonfinite", ColumnType::kU64},
+    {"order", ColumnType::kU64},
+    {"norm", ColumnType::kF64},
+    {"max_abs", ColumnType::kF64},
+    {"inferred", ColumnType::kU8},
+}};
+
+// Positions in kEdgeColumns.
+namespace edge_column {
+enum : std::size_t { kConsumer, kProducer, kOrder };
+}  // namespace edge_column
+
+inline constexpr std::array<Column, 3> kEdgeColumns = {{{"consumer", ColumnType::kText},
+                                                        {"producer", ColumnType::kText},
+                                                        {"order", ColumnType::kU64}}};
+
+// Positions in kSumColumns.
+namespace sum_column {
+enum : std::size_t { kId, kDtype, kAddends, kSquared };
+}  // namespace sum_column
+
+inline constexpr std::array<Column, 4> kSumColumns = {{{"id", ColumnType::kText},
+                                                       {"dtype", ColumnType::kText},
+                                                       {"addends", ColumnType::kU64},
+                                                       {"squared", ColumnType::kF64}}};
+
+}  // namespace ttrace

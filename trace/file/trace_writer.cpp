@@ -1,0 +1,421 @@
+#include "trace/file/trace_writer.h"
+
+#include "trace/file/hdf5_output.h"
+#include "trace/file/hdf5_tensor.h"
+#include "trace/file/trace_schema.h"
+
+#include <ttrace/error.h>
+#include <ttrace/manifest.h>
+
+#include <nlohmann/json.hpp>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+struct ValueSummary {
+  double norm = 0.0;
+  double max_abs = 0.0;
+  std::uint64_t nonfinite = 0;
+};
+
+constexpr std::size_t kSummaryBlock = 1024;
+
+struct BlockSummary {
+  double squares = 0.0;
+  double max_abs = 0.0;
+  std::uint64_t nonfinite = 0;
+};
+
+// Bits of a bf16 number.
+enum class Bf16 : std::uint16_t {};
+
+double widened(float value) {
+  return static_cast<double>(value);
+}
+double widened(Bf16 bits) {
+  return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
+}
+
+// Sum of squares and largest magnitude of kSummaryBlock elements. With NaN or Inf among them the
+// sum is not finite and the rest is meaningless.
+template <class Element>
+BlockSummary summarize_finite(const std::byte* source) {
+  BlockSummary summary;
+  double squares = 0.0;
+  double largest = 0.0;
+#pragma omp simd reduction(+ : squares) reduction(max : largest)
+  for (std::size_t i = 0; i < kSummaryBlock; ++i) {
+    Element element;  // may lie at any address
+    std::memcpy(&element, source + i * sizeof element, sizeof element);
+    const double magnitude = std::fabs(widened(element));
+    squares += magnitude * magnitude;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  summary.squares = squares;
+  summary.max_abs = largest;
+  return summary;
+}
+
+BlockSummary summarize_any(const std::array<double, kSummaryBlock>& values) {
+  BlockSummary summary;
+  for (const double value : values) {
+    if (std::isfinite(value)) {
+      summary.squares += value * value;
+      summary.max_abs = std::max(summary.max_abs, std::fabs(value));
+    } else {
+      ++summary.nonfinite;
+    }
+  }
+  return summary;
+}
+
+// `length` elements, at most kSummaryBlock.
+BlockSummary summarize_block(ElementType type, const std::byte* source, std::size_t length) {
+  BlockSummary summary;
+  // Straight from the source where a whole block of the two usual types allows it.
+  if (length == kSummaryBlock && type == ElementType::kF32) {
+    summary = summarize_finite<float>(source);
+  } else if (length == kSummaryBlock && type == ElementType::kBF16) {
+    summary = summarize_finite<Bf16>(source);
+  } else {
+    summary.squares = std::numeric_limits<double>::infinity();
+  }
+  if (std::isfinite(summary.squares)) {
+    return summary;
+  }
+  std::array<double, kSummaryBlock> values = {};
+  to_double(type, source, static_cast<std::int64_t>(length), values.data());
+  return summarize_any(values);
+}
+
+ValueSummary summarize(ElementType type, std::span<const std::byte> bytes) {
+  const std::size_t size = element_size(type);
+  const std::size_t count = bytes.size() / size;
+  ValueSummary summary;
+  double squares = 0.0;
+  for (std::size_t first = 0; first < count; first += kSummaryBlock) {
+    const BlockSummary part =
+        summarize_block(type, bytes.data() + first * size, std::min(kSummaryBlock, count - first));
+    squares += part.squares;
+    summary.max_abs = std::max(summary.max_abs, part.max_abs);
+    summary.nonfinite += part.nonfinite;
+  }
+  summary.norm = std::sqrt(squares);
+  return summary;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  if (shape.empty()) {
+    return kScalarShape;
+  }
+  std::string text;
+  for (const std::int64_t extent : shape) {
+    text += (text.empty() ? "" : "x") + std::to_string(extent);
+  }
+  return text;
+}
+
+// JSON cannot hold bytes that are no UTF-8: they become U+FFFD.
+std::string json_text(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string layout_text(const Layout& layout) {
+  nlohmann::json axes = nlohmann::json::array();
+  for (const Axis& axis : layout.axes) {
+    axes.push_back({{"name", axis.name},
+                    {"size", axis.size},
+                    {"coordinate", axis.coordinate},
+                    {"follows", axis.follows}});
+  }
+  return json_text(axes);
+}
+
+void check_record(const Record& record, const std::string& id, std::span<const std::byte> bytes) {
+  const auto expected =
+      static_cast<std::size_t>(element_count(record.shape)) * element_size(record.type);
+  TTRACE_CHECK(bytes.size() == expected,
+               InternalError,
+               id,
+               ": ",
+               bytes.size(),
+               " bytes are given for ",
+               name_of(record.type),
+               " of shape ",
+               shape_text(record.shape),
+               ", which has ",
+               expected);
+  TTRACE_CHECK(record.placement.local_shape() == record.shape,
+               InternalError,
+               id,
+               ": the placement is for local shape ",
+               shape_text(record.placement.local_shape()),
+               ", the tensor has ",
+               shape_text(record.shape));
+}
+
+void refuse_existing(const std::string& file) {
+  std::error_code error;
+  TTRACE_CHECK(!std::filesystem::exists(file, error),
+               FormatError,
+               file,
+               ": already exists; choose another TTRACE_DIR or remove it");
+}
+
+}  // namespace
+
+struct TraceWriter::Impl {
+  Impl(std::string final_name, const Layout& layout, TraceWriterOptions writer_options)
+      : file(std::move(final_name)),
+        options(writer_options),
+        // HDF5 knows one threshold: with a name for every tensor even 8 bytes must be aligned, and
+        // 4 KiB for each would be a waste.
+        output(file,
+               options.named ? 1 : kOwnDatasetBytes,
+               options.named ? kBlobAlignment : kDatasetAlignment) {
+    const Hdf5Id properties(
+        H5Pcreate(H5P_GROUP_CREATE), H5Pclose, output.path(), "create the blob group");
+    hdf5_check(H5Pset_obj_track_times(properties.get(), false), output.path(), "create a group");
+    const Hdf5Id group(
+        H5Gcreate2(output.id(), kBlobGroup, H5P_DEFAULT, properties.get(), H5P_DEFAULT),
+        H5Gclose,
+        output.path(),
+        "create the blob group");
+    output.write_attribute(kFormatAttribute, kFormatVersion);
+    output.write_attribute(kRankAttribute, layout.rank);
+    output.write_attribute(kWorldSizeAttribute, layout.world_size);
+    output.write_attribute(kLayoutAttribute, layout_text(layout));
+    blob.reserve(kBlobBytes);
+  }
+
+  // Runs one public call. After the first failure the file may lack a record, so that every later
+  // call is refused.
+  template <class Action>
+  void run(Action action) {
+    const QuietHdf5 quiet;
+    TTRACE_CHECK(!committed, InternalError, file, ": is used after commit");
+    TTRACE_CHECK(failure.empty(), FormatError, file, ": is not completed, because ", failure);
+    failure = "an earlier call failed";
+    try {
+      action();
+      output.check_written();
+    } catch (const Error& error) {
+      failure = error.message();
+      throw;
+    }
+    failure.clear();
+  }
+
+  void append(const Record& record, std::span<const std::byte> bytes) {
+    std::string id = to_string(record.id);
+    check_record(record, id, bytes);
+    TTRACE_CHECK(ids.insert(id).second, InternalError, file, ": ", id, " is recorded twice");
+    std::string dataset = kNoDataset;
+    std::uint64_t offset = 0;
+    if (bytes.size() >= kOwnDatasetBytes || (options.named && !bytes.empty())) {
+      dataset = write_named(record, id, bytes);
+    } else if (!bytes.empty()) {
+      offset = add_to_blob(bytes);
+      dataset = blob_name();
+    }
+    const ValueSummary values = summarize(record.type, bytes);
+    index.add_row({std::move(id),
+                   std::string(name_of(record.type)),
+                   shape_text(record.shape),
+                   placement_cell(to_string(record.placement)),
+                   std::move(dataset),
+                   offset,
+                   static_cast<std::uint64_t>(bytes.size()),
+                   static_cast<std::uint64_t>(XXH3_64bits(bytes.data(), bytes.size())),
+                   values.nonfinite,
+                   record.order,
+                   values.norm,
+                   values.max_abs,
+                   static_cast<std::uint8_t>(record.inferred)});
+  }
+
+  std::string write_named(const Record& record,
+                          const std::string& id,
+                          std::span<const std::byte> bytes) const {
+    std::string name = id;
+    std::replace(name.begin(), name.end(), '/', '|');
+    const std::vector<hsize_t> extents(record.shape.begin(), record.shape.end());
+    write_dataset(output, name, hdf5_type(record.type, output.path()), extents, bytes);
+    return name;
+  }
+
+  // The text, or where it is.
+  std::string placement_cell(std::string text) {
+    if (text.size() <= kLongestPlacement) {
+      return text;
+    }
+    const auto [entry, is_new] = long_placements.try_emplace(std::move(text));
+    if (is_new) {
+      const std::uint64_t offset = add_to_blob(std::as_bytes(std::span(entry->first)));
+      entry->second = kPlacementElsewhere + blob_name() + "+" + std::to_string(offset) + "+" +
+                      std::to_string(entry->first.size());
+    }
+    return entry->second;
+  }
+
+  [[nodiscard]] std::string blob_name() const {
+    std::array<char, 32> name = {};
+    std::snprintf(name.data(), name.size(), "%s/%06zu", kBlobGroup, blob_number);
+    return name.data();
+  }
+
+  // Returns the offset in the blob.
+  std::uint64_t add_to_blob(std::span<const std::byte> bytes) {
+    const auto aligned = [this] {
+      return (blob.size() + kBlobAlignment - 1) / kBlobAlignment * kBlobAlignment;
+    };
+    if (aligned() + bytes.size() > kBlobBytes) {
+      write_blob();
+    }
+    blob.resize(aligned());
+    const std::uint64_t offset = blob.size();
+    blob.insert(blob.end(), bytes.begin(), bytes.end());
+    return offset;
+  }
+
+  // Writes what the blob holds, however little, and begins the next one. HDF5 aligns only datasets
+  // of kOwnDatasetBytes and more, hence the padding.
+  void write_blob() {
+    if (blob.empty()) {
+      return;
+    }
+    blob.resize(std::max(blob.size(), kOwnDatasetBytes));
+    write_dataset(
+        output, blob_name(), hdf5_type(ElementType::kU8, output.path()), {blob.size()}, blob);
+    blob.clear();
+    ++blob_number;
+  }
+
+  void flush() {
+    if (has_partial_index && index.rows() == flushed_rows) {
+      return;
+    }
+    write_blob();
+    index.write(output.id(), kPartialIndexTable, output.path());
+    output.flush();
+    has_partial_index = true;
+    flushed_rows = index.rows();
+  }
+
+  void commit() {
+    write_blob();
+    index.write(output.id(), kIndexTable, output.path());
+    if (has_partial_index) {
+      hdf5_check(H5Ldelete(output.id(), kPartialIndexTable, H5P_DEFAULT),
+                 output.path(),
+                 "remove the partial index");
+    }
+    output.write_attribute(kRecordsAttribute, static_cast<std::uint64_t>(index.rows()));
+    output.write_attribute(kNotesAttribute, json_text(notes));
+    if (edges.rows() > 0) {
+      edges.write(output.id(), kEdgeTable, output.path());
+    }
+    if (sums.rows() > 0) {
+      sums.write(output.id(), kSumTable, output.path());
+    }
+    refuse_existing(file);
+    output.finish();
+  }
+
+  std::string file;
+  TraceWriterOptions options;
+  Hdf5Output output;
+  TableBuilder index{kIndexColumns};
+  TableBuilder sums{kSumColumns};
+  TableBuilder edges{kEdgeColumns};
+  std::unordered_set<std::string> ids;
+  std::vector<std::byte> blob;  // not yet written
+  std::size_t blob_number = 0;
+  std::unordered_map<std::string, std::string> long_placements;  // where each text is
+  std::vector<std::string> notes;
+  std::string failure;  // message of the first failure, empty so far
+  bool committed = false;
+  bool has_partial_index = false;
+  std::size_t flushed_rows = 0;
+};
+
+TraceWriter::TraceWriter(std::string file, const Layout& layout, TraceWriterOptions options) {
+  const QuietHdf5 quiet;
+  refuse_existing(file);
+  // What an earlier run said about its failure is not true of this one.
+  std::error_code ignored;
+  std::filesystem::remove(std::filesystem::path(file).replace_extension(".failed"), ignored);
+  impl_ = std::make_unique<Impl>(std::move(file), layout, options);
+}
+
+TraceWriter::~TraceWriter() {
+  const QuietHdf5 quiet;
+  impl_.reset();
+}
+
+void TraceWriter::append(Record record, std::span<const std::byte> bytes) {
+  impl_->run([&] { impl_->append(record, bytes); });
+}
+
+void TraceWriter::note(std::string remark) {
+  impl_->run([&] { impl_->notes.push_back(std::move(remark)); });
+}
+
+void TraceWriter::sum(const RoundedSum& sum) {
+  impl_->run([&] {
+    impl_->sums.add_row({to_string(sum.id),
+                         std::string(name_of(sum.type)),
+                         static_cast<std::uint64_t>(sum.addends),
+                         sum.squared});
+  });
+}
+
+void TraceWriter::edge(const Edge& edge) {
+  impl_->run([&] {
+    impl_->edges.add_row({to_string(edge.consumer), to_string(edge.producer), edge.order});
+  });
+}
+
+void TraceWriter::flush() {
+  impl_->run([&] { impl_->flush(); });
+}
+
+void TraceWriter::commit() {
+  impl_->run([&] { impl_->commit(); });
+  impl_->committed = true;
+}
+
+std::string start_file(const std::string& directory, int rank) {
+  std::array<char, 48> name = {};
+  std::snprintf(name.data(), name.size(), "start/rank%05d.h5", rank);
+  return (std::filesystem::path(directory) / name.data()).string();
+}
+
+std::string step_file(const std::string& directory, std::int64_t step, int rank) {
+  std::array<char, 64> name = {};
+  std::snprintf(
+      name.data(), name.size(), "step%06lld/rank%05d.h5", static_cast<long long>(step), rank);
+  return (std::filesystem::path(directory) / name.data()).string();
+}
+
+std::string failed_file(const std::string& directory, std::int64_t step, int rank) {
+  return std::filesystem::path(step_file(directory, step, rank))
+      .replace_extension(".failed")
+      .string();
+}
+
+}  // namespace ttrace

@@ -1,0 +1,70 @@
+// Writes the records of one (step, rank) into `step000000/rank00003.h5`.
+//
+// Thread-safety: one thread at a time; HDF5 has one lock per process, so use one writer thread.
+// A file appears under its final name only when every call succeeded: it is written as `.tmp`,
+// flushed, fsynced and renamed by commit(). After the first failed HDF5 call the writer refuses to
+// commit (on a full disk H5Dwrite fails while H5Fflush and H5Fclose report success).
+#pragma once
+
+#include "trace/file/edge.h"
+#include "trace/file/record.h"
+#include "trace/file/rounded_sum.h"
+
+#include <ttrace/export.h>
+#include <ttrace/layout.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+struct TTRACE_API TraceWriterOptions {
+  bool named =
+      false;  // give every tensor a dataset of its own, for other HDF5 tools (TTRACE_NAMED=1)
+};
+
+class TTRACE_API TraceWriter {
+ public:
+  // Creates the folder and `<file>.tmp`. `file` is the final name, e.g. step_file(dir, step, rank).
+  // Throws FormatError with path and cause.
+  TraceWriter(std::string file, const Layout& layout, TraceWriterOptions options = {});
+  ~TraceWriter();  // without commit() the `.tmp` stays behind, never the final name
+  TraceWriter(const TraceWriter&) = delete;  // owns an open file
+  TraceWriter& operator=(const TraceWriter&) = delete;
+
+  // Appends one tensor. Requires: bytes.size() == element count * element size. Throws FormatError.
+  void append(Record record, std::span<const std::byte> bytes);
+
+  // Gradients that never arrived and similar remarks, one sentence each; kept in the file.
+  void note(std::string remark);
+  void sum(const RoundedSum& sum);
+  void edge(const Edge& edge);
+
+  // Makes what was appended so far readable by `--partial` after a crash.
+  void flush();
+
+  // Writes index and attributes, closes, fsyncs, renames. Throws FormatError; then nothing is
+  // renamed.
+  void commit();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// DIR/step000000/rank00003.h5
+[[nodiscard]] TTRACE_API std::string step_file(const std::string& directory,
+                                               std::int64_t step,
+                                               int rank);
+// DIR/start/rank00003.h5: parameters before the optimizer was built (consistent start).
+[[nodiscard]] TTRACE_API std::string start_file(const std::string& directory, int rank);
+// DIR/step000000/rank00003.failed: why a rank could not finish a step; text.
+[[nodiscard]] TTRACE_API std::string failed_file(const std::string& directory,
+                                                 std::int64_t step,
+                                                 int rank);
+
+}  // namespace ttrace

@@ -1,0 +1,83 @@
+// From the ranks' records of one id to the logical tensor, checking the placements on the way.
+//
+// Thread-safety: free functions without shared state; call from any thread.
+#pragma once
+
+#include "trace/base/index_set.h"
+#include "trace/file/record.h"
+
+#include <ttrace/element_type.h>
+#include <ttrace/export.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// One rank's piece of a tensor.
+struct TTRACE_API Shard {
+  int rank = 0;
+  const Record* record = nullptr;
+  std::span<const std::byte> bytes;
+};
+
+enum class MergeDefect : std::uint8_t {
+  kShapesContradict,  // ranks claim different logical shapes, sparse dimensions, partial counts or
+                      // element types
+  kGap,               // logical elements that no rank holds
+  kOverlap,           // elements held by several ranks in different regions
+  kReplicasDisagree,  // copies that must be equal are not
+  kAddendsMissing,    // fewer partial sums than declared
+};
+
+[[nodiscard]] TTRACE_API std::string_view name_of(MergeDefect defect);
+
+// A finding: a value, never an exception.
+struct TTRACE_API MergeFinding {
+  MergeDefect defect = MergeDefect::kGap;
+  std::vector<int> ranks;   // ascending; those that contradict, disagree or are missing
+  std::string message;      // one sentence with ranks, logical ranges `[0:64, 3]` and values
+  double difference = 0.0;  // kReplicasDisagree: largest |difference| between two copies
+};
+
+// Rows of a sparse dimension that at least one rank holds; the others are zero.
+struct TTRACE_API HeldRows {
+  std::size_t dim = 0;
+  IndexSet rows;
+
+  bool operator==(const HeldRows&) const = default;
+};
+
+struct TTRACE_API MergeResult {
+  ElementType type = ElementType::kF32;  // of `bytes`; kF64 where partial sums were added or scaled
+  std::vector<std::int64_t> shape;       // logical
+  std::span<const std::byte> bytes;  // whole tensor, row-major; empty where `findings` prevents it
+  std::vector<std::byte> storage;    // owns `bytes` unless one shard is the whole tensor
+  std::optional<HeldRows> held;      // nothing where no dimension is sparse: all rows are there
+  std::vector<MergeFinding> findings;
+
+  // A tensor can be there beside findings: replicas that disagree leave the lowest rank's value.
+  [[nodiscard]] bool has_tensor() const { return !bytes.empty() || element_count(shape) == 0; }
+};
+
+// Partial sums are added in double in the order of partial_index; scales are applied in double.
+// Requires: all shards belong to one id, at least one; ascending ranks. Throws FormatError for a
+// record whose bytes do not fit its shape.
+[[nodiscard]] TTRACE_API MergeResult merge(std::span<const Shard> shards);
+
+// Zeroes what not both hold of a sparse dimension, so that values can be compared. Requires:
+// tensors of one shape that are sparse in one dimension, or not at all.
+TTRACE_API void keep_common_rows(MergeResult& left, MergeResult& right);
+
+// The opposite of merge: cuts one rank's local tensor out of a whole logical one; padding is zero.
+// Requires: placement without partial sums. `target` holds the local tensor's bytes.
+TTRACE_API void extract(const Placement& placement,
+                        ElementType type,
+                        const void* logical,
+                        void* target);
+
+}  // namespace ttrace

@@ -1,0 +1,79 @@
+#include "trace/merge/routing.h"
+
+#include "trace/merge/merge.h"
+
+#include <ttrace/error.h>
+
+#include <xxhash.h>
+
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+Choices choices_of(const TensorId& id, const std::vector<Shard>& shards, const Trace& trace) {
+  const MergeResult merged = merge(shards);
+  TTRACE_CHECK(merged.has_tensor(),
+               UsageError,
+               to_string(id),
+               " of ",
+               trace.directory(),
+               " cannot be put together: ",
+               merged.findings.empty() ? "no tensor" : merged.findings.front().message);
+  TTRACE_CHECK(merged.type == ElementType::kI64,
+               UsageError,
+               to_string(id),
+               " of ",
+               trace.directory(),
+               " is ",
+               name_of(merged.type),
+               "; numbers of experts are i64.");
+  Choices choices;
+  choices.shape = merged.shape;
+  choices.experts.resize(merged.bytes.size() / sizeof(std::int64_t));
+  if (!merged.bytes.empty()) {
+    std::memcpy(choices.experts.data(), merged.bytes.data(), merged.bytes.size());
+  }
+  return choices;
+}
+
+}  // namespace
+
+Routing read_routing(const Trace& trace) {
+  std::map<TensorId, std::vector<Shard>> shards;
+  for (const StepTrace& step : trace.steps()) {
+    for (const RankFile& file : step.ranks) {
+      for (const Record& record : file.records()) {
+        if (record.id.kind == Kind::kRouting && record.id.slot == kChoicesSlot &&
+            !record.id.recompute) {
+          shards[record.id].push_back({file.layout().rank, &record, file.bytes(record)});
+        }
+      }
+    }
+  }
+  Routing routing;
+  for (const auto& [id, parts] : shards) {
+    routing.emplace(id, choices_of(id, parts, trace));
+  }
+  return routing;
+}
+
+std::string digest_of(const Routing& routing) {
+  if (routing.empty()) {
+    return {};
+  }
+  std::uint64_t digest = 0;
+  for (const auto& [id, choices] : routing) {
+    const std::string name = to_string(id);
+    digest = XXH3_64bits_withSeed(name.data(), name.size(), digest);
+    digest = XXH3_64bits_withSeed(
+        choices.experts.data(), choices.experts.size() * sizeof(std::int64_t), digest);
+  }
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(digest));
+  return text;
+}
+
+}  // namespace ttrace

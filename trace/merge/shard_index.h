@@ -1,0 +1,31 @@
+// A trace's records by id: of every tensor what each rank holds.
+//
+// Thread-safety: immutable; call from any thread.
+#pragma once
+
+#include "trace/base/tensor_id_hash.h"
+#include "trace/file/trace_reader.h"
+#include "trace/merge/merge.h"
+
+#include <ttrace/export.h>
+#include <ttrace/tensor_id.h>
+
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace ttrace {
+
+class TTRACE_API ShardIndex {
+ public:
+  // Keeps references to the trace's files.
+  explicit ShardIndex(const Trace& trace);
+
+  // In the order of the ranks; empty where the trace lacks the tensor.
+  [[nodiscard]] std::span<const Shard> of(const TensorId& id) const;
+
+ private:
+  std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash> shards_;
+};
+
+}  // namespace ttrace

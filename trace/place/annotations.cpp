@@ -1,0 +1,280 @@
+#include "trace/base/yaml_document.h"
+
+#include <ttrace/annotations.h>
+#include <ttrace/error.h>
+
+#include <algorithm>
+
+namespace ttrace {
+namespace {
+
+DimsSpec read_dims(const YamlDocument& document, const YAML::Node& node) {
+  document.require(node.IsScalar(), node, "expected dims such as \"s b h[tp]\"");
+  try {
+    return parse_dims(node.Scalar());
+  } catch (const UsageError& error) {
+    document.fail(node.Mark(), error.message());
+  }
+}
+
+// A single string is slot 0; a list is by slot.
+std::vector<std::optional<DimsSpec>> read_slots(const YamlDocument& document,
+                                                const YAML::Node& node) {
+  if (!node.IsSequence()) {
+    return {read_dims(document, node)};
+  }
+  document.require(node.size() > 0, node, "expected at least one dims string in the list");
+  std::vector<std::optional<DimsSpec>> slots;
+  for (const YAML::Node& item : node) {
+    slots.push_back(read_dims(document, item));
+  }
+  return slots;
+}
+
+// The part before the first dot; `path` becomes what follows, nothing at the end.
+std::string_view take_part(std::optional<std::string_view>& path) {
+  const std::size_t dot = path->find('.');
+  const std::string_view part = path->substr(0, dot);
+  path = dot == std::string_view::npos ? std::nullopt : std::optional(path->substr(dot + 1));
+  return part;
+}
+
+// Nothing stands for "no more parts", which an empty string would not tell from one empty part.
+bool rest_matches(std::optional<std::string_view> pattern, std::optional<std::string_view> path) {
+  if (!pattern) {
+    return !path;
+  }
+  const std::string_view wanted = take_part(pattern);
+  if (wanted == "**") {
+    while (!rest_matches(pattern, path)) {
+      if (!path) {
+        return false;
+      }
+      take_part(path);
+    }
+    return true;
+  }
+  if (!path) {
+    return false;
+  }
+  const std::string_view part = take_part(path);
+  return (wanted == "*" || wanted == part) && rest_matches(pattern, path);
+}
+
+// Stars stand alone in their parts; the other parts are those of a path.
+bool is_pattern(std::string_view text) {
+  std::optional<std::string_view> rest = text;
+  while (rest) {
+    const std::string_view part = take_part(rest);
+    if (part != "*" && part != "**" && !is_canonical_path(part)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void remove_axis(DimsSpec& dims, const std::string& axis) {
+  for (std::vector<DimFactor>& factors : dims.dims) {
+    for (DimFactor& factor : factors) {
+      std::erase_if(factor.axes, [&](const AxisUse& use) { return use.axis == axis; });
+    }
+  }
+}
+
+}  // namespace
+
+Annotations Annotations::load(const std::string& file) {
+  return parse(read_user_file(file, "annotation file"), file);
+}
+
+Annotations Annotations::parse(const std::string& text, const std::string& origin) {
+  const YamlDocument document(origin);
+  const YAML::Node root = document.load(text);
+  Annotations annotations;
+  if (root.IsNull()) {
+    return annotations;
+  }
+  const auto read_size = [&](const std::string& name, const YAML::Node& node) {
+    std::int64_t value = 0;
+    document.require(node.IsScalar() && YAML::convert<std::int64_t>::decode(node, value),
+                     node,
+                     "the size of \"" + name + "\" must be a number");
+    document.require(value > 0, node, "the size of \"" + name + "\" must be at least 1");
+    annotations.size(name, value);
+  };
+  const auto read_entry = [&](const YAML::Node& node) {
+    Entry entry;
+    document.for_each(
+        node,
+        {"path", "value", "grad", "inputs", "input_grads", "routing", "scales", "operands"},
+        [&](const std::string& key, const YAML::Node& value) {
+          if (key == "path") {
+            document.require(value.IsScalar() && is_pattern(value.Scalar()),
+                             value,
+                             "a path has parts [A-Za-z0-9_-], * or ** joined by dots");
+            entry.path = value.Scalar();
+          } else {
+            entry.*field_of(key) = read_slots(document, value);
+          }
+        });
+    document.require(!entry.path.empty(), node, "an entry of tensors needs a path");
+    annotations.entries_.push_back(std::move(entry));
+  };
+  document.for_each(
+      root, {"sizes", "tensors"}, [&](const std::string& key, const YAML::Node& node) {
+        if (key == "sizes") {
+          document.for_each(node, {}, read_size);
+        } else {
+          document.require(node.IsSequence(), node, "tensors must be a list of entries");
+          for (const YAML::Node& entry : node) {
+            read_entry(entry);
+          }
+        }
+      });
+  return annotations;
+}
+
+Annotations& Annotations::size(const std::string& name, std::int64_t value) {
+  TTRACE_CHECK(!name.empty() && value > 0,
+               UsageError,
+               "the size of dimension \"",
+               name,
+               "\" is set to ",
+               value,
+               "; it needs a name and a size of at least 1");
+  sizes_.insert_or_assign(name, value);
+  return *this;
+}
+
+Annotations& Annotations::without(const std::string& axis, const std::string& path) {
+  TTRACE_CHECK(!axis.empty() && is_pattern(path),
+               UsageError,
+               "axis \"",
+               axis,
+               "\" is to be left out for \"",
+               path,
+               "\"; give an axis, and a path with parts [A-Za-z0-9_-], * or ** joined by dots");
+  removals_.push_back({axis, path});
+  return *this;
+}
+
+Annotations& Annotations::derive(const std::string& path,
+                                 std::string_view field,
+                                 int slot,
+                                 std::string_view dims) {
+  const auto member = field_of(field);
+  TTRACE_CHECK(
+      member != nullptr && is_canonical_path(path) && slot >= 0,
+      UsageError,
+      "\"",
+      field,
+      "\" of \"",
+      path,
+      "\", slot ",
+      slot,
+      ", cannot be derived; give a key of an annotation's entry, such as \"value\", a path "
+      "and a slot from 0");
+  Slots& slots = derived_[path].*member;
+  const auto index = static_cast<std::size_t>(slot);
+  slots.resize(std::max(slots.size(), index + 1));
+  slots[index] = parse_dims(dims);
+  return *this;
+}
+
+Annotations::Slots Annotations::Entry::*Annotations::field_of(std::string_view name) {
+  return name == "value"         ? &Entry::value
+         : name == "grad"        ? &Entry::grad
+         : name == "inputs"      ? &Entry::inputs
+         : name == "input_grads" ? &Entry::input_grads
+         : name == "routing"     ? &Entry::routing
+         : name == "scales"      ? &Entry::scales
+         : name == "operands"    ? &Entry::operands
+                                 : nullptr;
+}
+
+std::optional<DimsSpec> Annotations::find_in(const Entry& entry, Kind kind, int slot) {
+  const Slots* slots = &entry.value;
+  const bool has_grad = !entry.grad.empty();
+  if (kind == Kind::kScale) {
+    slots = &entry.scales;
+  } else if (kind == Kind::kOperand) {
+    slots = &entry.operands;
+  } else if (kind == Kind::kInput || (kind == Kind::kGradInput && entry.input_grads.empty())) {
+    slots = &entry.inputs;
+  } else if (kind == Kind::kGradInput) {
+    slots = &entry.input_grads;
+  } else if (kind == Kind::kRouting && !entry.routing.empty()) {
+    slots = &entry.routing;
+  } else if (has_grad && (kind == Kind::kGradOutput || kind == Kind::kParamGrad)) {
+    slots = &entry.grad;
+  } else if (kind == Kind::kSent || kind == Kind::kReceived) {
+    // Slot 0 is a module's first output, slot 1 its gradient.
+    slots = slot == 1 && has_grad ? &entry.grad : &entry.value;
+    slot = 0;
+  }
+  const auto index = static_cast<std::size_t>(slot);
+  return index < slots->size() ? (*slots)[index] : std::nullopt;
+}
+
+std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, int slot) const {
+  if (kind == Kind::kScalar || kind == Kind::kAmaxHistory || kind == Kind::kCollectiveInput ||
+      kind == Kind::kCollectiveOutput) {
+    return std::nullopt;  // each rank's own, or the same on all: nothing to place
+  }
+  std::optional<DimsSpec> dims;
+  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& candidate) {
+    return path_matches(candidate.path, path);
+  });
+  if (entry != entries_.end()) {
+    dims = find_in(*entry, kind, slot);
+  }
+  const auto derived = derived_.find(path);
+  if (!dims && derived != derived_.end()) {
+    dims = find_in(derived->second, kind, slot);
+  }
+  if (!dims && kind == Kind::kOperand) {
+    // Of an input, a weight or a gradient of the output.
+    return slot == 0   ? find(Kind::kInput, path)
+           : slot == 1 ? find(Kind::kParam, path + ".weight")
+                       : find(Kind::kGradOutput, path);
+  }
+  if (!dims) {
+    return std::nullopt;
+  }
+  for (const Removal& removal : removals_) {
+    if (path_matches(removal.path, path)) {
+      remove_axis(*dims, removal.axis);
+    }
+  }
+  return dims;
+}
+
+Placement Annotations::placement(Kind kind,
+                                 const std::string& path,
+                                 int slot,
+                                 std::span<const std::int64_t> local_shape,
+                                 const Layout& layout) const {
+  const std::optional<DimsSpec> dims = find(kind, path, slot);
+  if (!dims || (kind == Kind::kScale && local_shape.empty())) {
+    return whole(local_shape);
+  }
+  try {
+    return place(*dims, local_shape, layout, sizes_);
+  } catch (const UsageError& error) {
+    TTRACE_THROW(UsageError,
+                 "annotation of ",
+                 path,
+                 " (",
+                 name_of(kind),
+                 ", slot ",
+                 slot,
+                 "): ",
+                 error.message());
+  }
+}
+
+bool path_matches(std::string_view pattern, std::string_view path) {
+  return rest_matches(pattern, path);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,175 @@
+#include "trace/place/fill.h"
+
+#include <ttrace/error.h>
+
+#include <xxhash.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15u;  // 2^64 / golden ratio, splitmix64's step
+
+// Output function of splitmix64: a bijection in which every input bit moves every output bit.
+std::uint64_t mix(std::uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// Every (path, seed) has a splitmix64 sequence of its own, whose element `index` is found directly.
+std::uint64_t stream_of(std::string_view path, std::uint64_t seed) {
+  return mix(XXH3_64bits(path.data(), path.size()) ^ mix(seed + kGolden));
+}
+
+double value_at(std::uint64_t stream, std::uint64_t index, const FillRule& rule) {
+  const std::uint64_t random = mix(stream + (index + 1) * kGolden) >> 32;
+  const auto choices = 2 * static_cast<std::uint64_t>(rule.range) + 1;
+  const auto k = static_cast<std::int64_t>(random * choices >> 32) - rule.range;
+  return rule.center + std::ldexp(static_cast<double>(k), rule.exponent);
+}
+
+// All 2 * range + 1 values are tried: on a grid that coarsens away from zero the ends alone prove
+// nothing about what lies between.
+void check_rule(std::string_view path, const FillRule& rule) {
+  TTRACE_CHECK(rule.range >= 0 && rule.range <= 128,
+               UsageError,
+               "the fill rule of ",
+               path,
+               " has range ",
+               rule.range,
+               "; it must lie in [0, 128] to fit BF16's 8 significant bits");
+  for (int k = -rule.range; k <= rule.range; ++k) {
+    const double value = rule.center + std::ldexp(static_cast<double>(k), rule.exponent);
+    std::uint16_t rounded = 0;
+    double back = 0.0;
+    from_double(ElementType::kBF16, &value, 1, &rounded);
+    to_double(ElementType::kBF16, &rounded, 1, &back);
+    TTRACE_CHECK(std::isfinite(value) && back == value,
+                 UsageError,
+                 "the fill rule of ",
+                 path,
+                 " (center ",
+                 rule.center,
+                 ", exponent ",
+                 rule.exponent,
+                 ", range ",
+                 rule.range,
+                 ") gives ",
+                 value,
+                 ", which BF16 cannot hold; use a larger exponent or a smaller range");
+  }
+}
+
+std::uint64_t position(const std::vector<std::int64_t>& start,
+                       const std::vector<std::int64_t>& shape) {
+  std::uint64_t result = 0;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    result = result * static_cast<std::uint64_t>(shape[i]) + static_cast<std::uint64_t>(start[i]);
+  }
+  return result;
+}
+
+// Advances the row within a rectangle, all dimensions but the last. False after the last row.
+bool next_row(std::vector<std::int64_t>& row, const std::vector<std::int64_t>& extent) {
+  for (std::size_t left = extent.size(); left > 1; --left) {
+    const std::size_t dim = left - 2;
+    if (++row[dim] < extent[dim]) {
+      return true;
+    }
+    row[dim] = 0;
+  }
+  return false;
+}
+
+std::vector<std::int64_t> sum(std::vector<std::int64_t> a, const std::vector<std::int64_t>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    a[i] += b[i];
+  }
+  return a;
+}
+
+}  // namespace
+
+FillRule default_fill_rule(std::string_view path) {
+  constexpr std::string_view kWeight = ".weight";
+  if (path.ends_with(kWeight)) {
+    const std::string_view owner = path.substr(0, path.size() - kWeight.size());
+    const std::size_t dot = owner.rfind('.');
+    const std::string_view module = owner.substr(dot == std::string_view::npos ? 0 : dot + 1);
+    if (module.find("norm") != std::string_view::npos) {
+      return {1.0, -7, 16};
+    }
+  }
+  return {};
+}
+
+double fill_value(std::string_view path,
+                  std::uint64_t index,
+                  std::uint64_t seed,
+                  const FillRule& rule) {
+  check_rule(path, rule);
+  return value_at(stream_of(path, seed), index, rule);
+}
+
+void fill(std::string_view path,
+          const Placement& placement,
+          std::uint64_t seed,
+          const FillRule& rule,
+          ElementType type,
+          void* target) {
+  TTRACE_CHECK(is_floating(type),
+               UsageError,
+               "cannot fill ",
+               path,
+               " of element type ",
+               name_of(type),
+               "; only floating types have start values");
+  TTRACE_CHECK(placement.partial_count == 1 && placement.scale == 1.0,
+               UsageError,
+               "cannot fill ",
+               path,
+               " placed as \"",
+               to_string(placement),
+               "\"; start values are neither partial sums nor scaled");
+  check_rule(path, rule);
+  const std::uint64_t stream = stream_of(path, seed);
+  std::vector<std::int64_t> local_shape;  // that the boxes speak of
+  for (const DimPlacement& dim : placement.dims) {
+    local_shape.push_back(dim.local_size);
+  }
+  const auto first = static_cast<std::uint64_t>(placement.flat ? placement.flat->first : 0);
+  const std::vector<std::int64_t> logical_shape = placement.logical_shape();
+  const std::size_t bytes_each = element_size(type);
+  std::uint64_t elements = 1;
+  for (const std::int64_t size : placement.local_shape()) {
+    elements *= static_cast<std::uint64_t>(size);
+  }
+  if (elements == 0) {
+    return;  // `target` may be null
+  }
+  auto* const bytes = static_cast<std::byte*>(target);
+  std::memset(bytes, 0, elements * bytes_each);  // zero in every floating type
+
+  std::vector<double> values;
+  for (const Rectangle& box : rectangles(placement)) {
+    values.resize(box.extent.empty() ? 1 : static_cast<std::size_t>(box.extent.back()));
+    std::vector<std::int64_t> row(box.extent.size(), 0);
+    do {
+      const std::uint64_t index = position(sum(box.logical_start, row), logical_shape);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = value_at(stream, index + i, rule);
+      }
+      from_double(type,
+                  values.data(),
+                  static_cast<std::int64_t>(values.size()),
+                  bytes + (position(sum(box.local_start, row), local_shape) - first) * bytes_each);
+    } while (next_row(row, box.extent));
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,24 @@
+#include "trace/sums/statistics_dispatch.h"
+
+#include "trace/base/instruction_set.h"
+
+namespace ttrace {
+
+static_assert(kKernelBlock == kStatisticsBlock);
+static_assert(kKernelTypes == static_cast<int>(ElementType::kBool) + 1);
+
+std::vector<const StatisticsKernel*> available_kernels() {
+  std::vector<const StatisticsKernel*> kernels{&kBaselineKernel};
+#ifdef TTRACE_X86_KERNELS
+  const InstructionSet best = best_instruction_set();
+  if (best >= InstructionSet::kAvx2) {
+    kernels.push_back(&kAvx2Kernel);
+  }
+  if (best >= InstructionSet::kAvx512) {
+    kernels.push_back(&kAvx512Kernel);
+  }
+#endif
+  return kernels;
+}
+
+}  // namespace ttrace

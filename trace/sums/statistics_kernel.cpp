@@ -1,0 +1,267 @@
+// Compiled once per instruction set; TTRACE_KERNEL is the table's name, TTRACE_KERNEL_NAME its
+// text. See the header for what may be included here.
+#include "trace/sums/statistics_kernel.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ttrace {
+namespace {
+
+// Every block is summed in this many interleaved lanes, whatever the width of a vector register.
+constexpr std::size_t kLanes = 16;
+// Elements whose sums are kept in the lanes' own type before they are flushed to double: 16
+// additions per lane, so that a sum of f32 squares is off by 1e-6 at worst.
+constexpr std::size_t kStretch = 256;
+
+#if defined(__AVX512F__)
+constexpr std::size_t kRegisterBytes = 64;
+#elif defined(__AVX2__)
+constexpr std::size_t kRegisterBytes = 32;
+#else
+constexpr std::size_t kRegisterBytes = 16;
+#endif
+
+// A register's worth of lanes is summed at a time (a tile), so that the accumulators stay in
+// registers; lanes are independent of each other, so their number in a tile changes no bit.
+template <class Value>
+constexpr std::size_t kTile = kRegisterBytes / sizeof(Value);
+
+template <class Element, std::size_t kCount>
+struct VectorOf {
+  using Type [[gnu::vector_size(sizeof(Element) * kCount)]] = Element;
+};
+template <class Element, std::size_t kCount>
+using Vector = typename VectorOf<Element, kCount>::Type;
+
+// How the elements of a type are read: a tile of words at a time, kPerWord elements each. `get`
+// gives one element of every word.
+struct DoubleSource {
+  using Value = double;
+  using Word = double;
+  using Words = Vector<double, kTile<double>>;
+  static constexpr int kPerWord = 1;
+  template <int kPart>
+  [[gnu::always_inline]] static Words get(Words words) {
+    return words;
+  }
+};
+
+struct FloatSource {
+  using Value = float;
+  using Word = float;
+  using Words = Vector<float, kTile<float>>;
+  static constexpr int kPerWord = 1;
+  template <int kPart>
+  [[gnu::always_inline]] static Words get(Words words) {
+    return words;
+  }
+};
+
+using Floats = Vector<float, kTile<float>>;
+using Bits = Vector<std::uint32_t, kTile<float>>;
+using SignedBits = Vector<std::int32_t, kTile<float>>;
+
+[[gnu::always_inline]] inline Floats as_floats(Bits bits) {
+  return __builtin_bit_cast(Floats, bits);
+}
+
+[[gnu::always_inline]] inline Bits as_bits(SignedBits mask) {
+  return __builtin_bit_cast(Bits, mask);
+}
+
+// Widening is one shift for the first and one mask for the second.
+struct Bfloat16Source {
+  using Value = float;
+  using Word = std::uint32_t;
+  using Words = Bits;
+  static constexpr int kPerWord = 2;
+  template <int kPart>
+  [[gnu::always_inline]] static Floats get(Words words) {
+    return as_floats(kPart == 0 ? words << 16U : words & 0xffff0000U);
+  }
+};
+
+// In integers and one exact subtraction, so that no instruction set is needed and a processor that
+// flushes subnormal numbers changes nothing.
+struct HalfSource {
+  using Value = float;
+  using Word = std::uint32_t;
+  using Words = Bits;
+  static constexpr int kPerWord = 2;
+  template <int kPart>
+  [[gnu::always_inline]] static Floats get(Words words) {
+    constexpr std::uint32_t kRebias = (127U - 15U) << 23U;
+    constexpr std::uint32_t kSmallest = 113U << 23U;  // 2^-14, the smallest normal number
+    const Words half = kPart == 0 ? words << 16U : words & 0xffff0000U;
+    const Words magnitude = (half & 0x7fff0000U) >> 3U;
+    const Words exponent = magnitude & 0x0f800000U;
+    // An exponent of ones stays all ones: NaN and Inf.
+    const Words normal = magnitude + kRebias + (as_bits(exponent == 0x0f800000U) & kRebias);
+    // Without an exponent the mantissa counts steps below 2^-14: put 2^-14 on top, take it away.
+    const Floats subnormal = as_floats(magnitude + kSmallest) - 0x1p-14F;
+    const Words is_subnormal = as_bits(exponent == 0U);
+    return as_floats((half & 0x80000000U) | (normal & ~is_subnormal) |
+                     (__builtin_bit_cast(Words, subnormal) & is_subnormal));
+  }
+};
+
+// f32 holds all sums of a stretch exactly: 16 squares of at most 255.
+template <bool kIsBool>
+struct ByteSource {
+  using Value = float;
+  using Word = std::uint32_t;
+  using Words = Bits;
+  static constexpr int kPerWord = 4;
+  template <int kPart>
+  [[gnu::always_inline]] static Floats get(Words words) {
+    const Words byte = words >> (8U * kPart) & 0xffU;
+    const Words value = kIsBool ? as_bits(byte != 0U) & 1U : byte;
+    return __builtin_convertvector(__builtin_bit_cast(SignedBits, value), Floats);
+  }
+};
+
+template <class Integer>
+struct IntegerSource {
+  using Value = double;
+  using Word = Integer;
+  using Words = Vector<Integer, kTile<double>>;
+  static constexpr int kPerWord = 1;
+  template <int kPart>
+  [[gnu::always_inline]] static Vector<double, kTile<double>> get(Words words) {
+    return __builtin_convertvector(words, Vector<double, kTile<double>>);
+  }
+};
+
+template <class Lane>
+struct Sums {
+  Lane reference_squared;
+  Lane candidate_squared;
+  Lane product;
+  Lane difference_squared;
+  Lane difference;
+};
+
+// Largest squares instead of largest magnitudes: the root of a rounded square is the magnitude
+// again (in base 2, short of overflow and underflow), and the squares are there anyway.
+template <class Lane>
+struct Extremes {
+  using Mask = decltype(Lane{} != Lane{});
+  Lane difference_squared;
+  Lane reference_squared;
+  Mask different;  // minus the number of different elements
+};
+
+template <class Lane>
+[[gnu::always_inline]] inline void add_pair(Lane reference,
+                                            Lane candidate,
+                                            Sums<Lane>& sums,
+                                            Extremes<Lane>& extremes) {
+  const Lane difference = candidate - reference;
+  const Lane reference_squared = reference * reference;
+  const Lane difference_squared = difference * difference;
+  sums.reference_squared += reference_squared;
+  sums.candidate_squared += candidate * candidate;
+  sums.product += reference * candidate;
+  sums.difference_squared += difference_squared;
+  sums.difference += difference;
+  // Written so that a NaN is dropped: the sums of squares tell that there was one.
+  extremes.difference_squared = extremes.difference_squared < difference_squared
+                                    ? difference_squared
+                                    : extremes.difference_squared;
+  extremes.reference_squared = extremes.reference_squared < reference_squared
+                                   ? reference_squared
+                                   : extremes.reference_squared;
+  extremes.different += reference != candidate;
+}
+
+// One stretch of one tile of lanes. A function of its own, so that nothing else competes for the
+// registers of its loop.
+template <class Source, class Lane>
+[[gnu::noinline]] void sum_stretch(const unsigned char* reference,
+                                   const unsigned char* candidate,
+                                   Sums<Lane>& result,
+                                   Extremes<Lane>& extremes) {
+  constexpr std::size_t kRowBytes = kLanes * sizeof(typename Source::Word);
+  Sums<Lane> sums{};
+  Extremes<Lane> largest = extremes;
+  for (std::size_t row = 0; row < kStretch / Source::kPerWord / kLanes; ++row) {
+    typename Source::Words r;
+    typename Source::Words c;
+    __builtin_memcpy(&r, reference + row * kRowBytes, sizeof r);
+    __builtin_memcpy(&c, candidate + row * kRowBytes, sizeof c);
+    add_pair<Lane>(Source::template get<0>(r), Source::template get<0>(c), sums, largest);
+    if constexpr (Source::kPerWord > 1) {
+      add_pair<Lane>(Source::template get<1>(r), Source::template get<1>(c), sums, largest);
+    }
+    if constexpr (Source::kPerWord > 2) {
+      add_pair<Lane>(Source::template get<2>(r), Source::template get<2>(c), sums, largest);
+      add_pair<Lane>(Source::template get<3>(r), Source::template get<3>(c), sums, largest);
+    }
+  }
+  result = sums;
+  extremes = largest;
+}
+
+template <class From, class To>
+[[gnu::always_inline]] inline void flush(const Sums<From>& from, Sums<To>& to) {
+  to.reference_squared += __builtin_convertvector(from.reference_squared, To);
+  to.candidate_squared += __builtin_convertvector(from.candidate_squared, To);
+  to.product += __builtin_convertvector(from.product, To);
+  to.difference_squared += __builtin_convertvector(from.difference_squared, To);
+  to.difference += __builtin_convertvector(from.difference, To);
+}
+
+template <class Source>
+BlockFigures sum_block(const void* reference, const void* candidate) {
+  using Value = typename Source::Value;
+  constexpr std::size_t kCount = kTile<Value>;
+  constexpr std::size_t kWordBytes = sizeof(typename Source::Word);
+  constexpr std::size_t kStretchBytes = kStretch / Source::kPerWord * kWordBytes;
+  const auto* const r = static_cast<const unsigned char*>(reference);
+  const auto* const c = static_cast<const unsigned char*>(candidate);
+  BlockFigures block{};
+  Value largest_difference = 0;
+  Value largest_reference = 0;
+  for (std::size_t tile = 0; tile < kLanes; tile += kCount) {
+    Sums<Vector<double, kCount>> total{};
+    Sums<Vector<Value, kCount>> sums;
+    Extremes<Vector<Value, kCount>> extremes{};
+    for (std::size_t stretch = 0; stretch < kKernelBlock / kStretch; ++stretch) {
+      const std::size_t offset = stretch * kStretchBytes + tile * kWordBytes;
+      sum_stretch<Source>(r + offset, c + offset, sums, extremes);
+      flush(sums, total);
+    }
+    for (std::size_t lane = 0; lane < kCount; ++lane) {
+      block.reference_squared += total.reference_squared[lane];
+      block.candidate_squared += total.candidate_squared[lane];
+      block.product += total.product[lane];
+      block.difference_squared += total.difference_squared[lane];
+      block.difference += total.difference[lane];
+      const Value difference = extremes.difference_squared[lane];
+      largest_difference = largest_difference < difference ? difference : largest_difference;
+      const Value magnitude = extremes.reference_squared[lane];
+      largest_reference = largest_reference < magnitude ? magnitude : largest_reference;
+      block.different -= extremes.different[lane];
+    }
+  }
+  // Rounded to the lanes' own type, in which the square was.
+  block.max_difference = static_cast<Value>(__builtin_sqrt(largest_difference));
+  block.max_reference = static_cast<Value>(__builtin_sqrt(largest_reference));
+  return block;
+}
+
+}  // namespace
+
+// In the order of the element types' numbers.
+const StatisticsKernel TTRACE_KERNEL = {TTRACE_KERNEL_NAME,
+                                        {sum_block<DoubleSource>,
+                                         sum_block<FloatSource>,
+                                         sum_block<HalfSource>,
+                                         sum_block<Bfloat16Source>,
+                                         sum_block<IntegerSource<std::int64_t>>,
+                                         sum_block<IntegerSource<std::int32_t>>,
+                                         sum_block<ByteSource<false>>,
+                                         sum_block<ByteSource<true>>}};
+
+}  // namespace ttrace
