@@ -28,13 +28,14 @@ class Diagnoser {
       : matches_(matches), forced_(forced), candidate_(candidate) {}
 
   [[nodiscard]] std::optional<Diagnosis> operator()(const TensorVerdict& finding) {
-    if (finding.told || finding.symptom == Symptom::kSource) {
-      return finding.told;  // a source: its id is a place where a module reads, not always a record
+    if (finding.known_cause() || finding.symptom() == Symptom::kSource) {
+      return finding
+          .known_cause();  // a source: its id is a place where a module reads, not always a record
     }
-    if (finding.tier == Tier::kGolden) {
+    if (finding.tier() == Tier::kGolden) {
       return std::nullopt;  // another precision, which its sentence says
     }
-    const bool own = finding.tier == Tier::kT1 && forced_ != nullptr;
+    const bool own = finding.tier() == Tier::kT1 && forced_ != nullptr;
     return diagnose(
         Evidence(own ? std::span(of_operators(finding.id)) : matches_, finding, candidate_));
   }
@@ -125,7 +126,7 @@ std::vector<std::size_t> further_roots(const Report& report,
     if (differing.contains(tensor.id)) {
       break;
     }
-    if (i == first || wrong.stand_for(tensor.id) || tensor.tier != Tier::kT1 ||
+    if (i == first || wrong.stand_for(tensor.id) || tensor.tier() != Tier::kT1 ||
         !seen.insert(place_of(tensor)).second) {
       continue;
     }

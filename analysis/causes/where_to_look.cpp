@@ -31,9 +31,9 @@ std::string state_of(std::span<const TensorVerdict> tensors, const TensorId& id,
   std::int64_t within = 0;
   std::int64_t beyond = 0;
   for (const TensorVerdict& tensor : tensors) {
-    if (tensor.status != Status::kIncomplete && tensor.status != Status::kBehindFlip &&
+    if (tensor.status() != Status::kIncomplete && tensor.status() != Status::kBehindFlip &&
         tensor.id.step == id.step && tensor.id.kind == kind && tensor.id.path == id.path) {
-      (tensor.status == Status::kWithin ? within : beyond) += 1;
+      (tensor.status() == Status::kWithin ? within : beyond) += 1;
     }
   }
   const std::string name = std::string(name_of(kind)) + " of " + id.path;
@@ -126,9 +126,10 @@ std::string operand_of(const TensorId& id) {
 }
 
 std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate) {
-  std::string who = ranks_text(tensor.ranks) + " should hold the same values";
-  if (tensor.ranks.size() > 1) {
-    const Neighbours two = nearest(tensor.ranks, tensor.id.step, candidate);
+  const std::vector<int> ranks = tensor.ranks();
+  std::string who = ranks_text(ranks) + " should hold the same values";
+  if (ranks.size() > 1) {
+    const Neighbours two = nearest(ranks, tensor.id.step, candidate);
     for (std::size_t i = 0; i < two.axes.size(); ++i) {
       who +=
           (i == 0 ? ", and ranks " + std::to_string(two.left) + " and " +
@@ -163,9 +164,10 @@ std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate
 }
 
 std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidate) {
-  switch (tensor.symptom) {
+  const std::vector<int> ranks = tensor.ranks();
+  switch (tensor.symptom()) {
     case Symptom::kMissing:
-      return tensor.status == Status::kMissingInCandidate
+      return tensor.status() == Status::kMissingInCandidate
                  ? "whether the candidate runs " + tensor.id.path +
                        " in this micro-batch, under this name, and the notes of its ranks"
                  : "whether the reference has " + tensor.id.path +
@@ -184,8 +186,7 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
       return "where the ranks' pieces of " + tensor.id.path +
              " lie, by its annotation (dims) or the rows (tokens) that its program names; then "
              "what " +
-             ranks_text(tensor.ranks) + (tensor.ranks.size() == 1 ? " computes" : " compute") +
-             " there";
+             ranks_text(ranks) + (ranks.size() == 1 ? " computes" : " compute") + " there";
     case Symptom::kReplicasDisagree:
       return look_at_replicas(tensor, candidate);
     case Symptom::kTypesDiffer:
@@ -200,7 +201,7 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
              " between pipeline stages: their order, buffers that are used again too early, and "
              "whether they are waited for";
     case Symptom::kCollective:
-      return "the communication itself: the call's arguments on " + ranks_text(tensor.ranks) +
+      return "the communication itself: the call's arguments on " + ranks_text(ranks) +
              ", buffers changed before it was waited for, and calls that a rank leaves out";
     case Symptom::kSource:
       return "what lies between " + tensor.id.path +

@@ -227,7 +227,7 @@ void keep_worst(const std::optional<FactorComparison>& factor,
 }
 
 // Some ranks' addends are multiples of what they should be, those of others are right.
-std::optional<Diagnosis> told(const std::vector<AddendError>& wrong, std::size_t addends) {
+std::optional<Diagnosis> cause_of(const std::vector<AddendError>& wrong, std::size_t addends) {
   constexpr double kLeft = 0.5;  // of the error, at most
   const bool are_multiples = std::all_of(wrong.begin(), wrong.end(), [](const AddendError& each) {
     return each.beside_factor <= kLeft * each.error;
@@ -369,7 +369,7 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
     keep_worst(of_factor, result.factor);
   }
   result.part = *std::move(part);
-  result.told = told(wrong, addends->size());
+  result.known_cause = cause_of(wrong, addends->size());
   return result;
 }
 

@@ -279,6 +279,19 @@ bool keep_codes(const CodesComparison& codes) {
          no_more(codes.reference.zero, codes.candidate.zero);
 }
 
+Check format_check(const CodesComparison& codes) {
+  if (codes.reference.format == codes.candidate.format) {
+    Check check;
+    check.question = Question::kFormat;
+    check.source = "exact (structure)";
+    return check;
+  }
+  return failed(Question::kFormat,
+                Symptom::kTypesDiffer,
+                "its codes are numbers of " + format_text(codes.candidate.format) + ", of " +
+                    format_text(codes.reference.format) + " in the reference");
+}
+
 std::string format_text(ElementType format) {
   return format == ElementType::kE4M3 ? "E4M3" : "E5M2";
 }

@@ -21,7 +21,8 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include "analysis/findings/report.h"
+#include "analysis/findings/check.h"
+#include "analysis/findings/codes.h"
 #include "trace/merge/merge.h"
 
 #include <ttrace/element_type.h>
@@ -53,6 +54,9 @@ struct Quantised {
 // two, in the same format, and no more codes are saturated or zero than the reference's, but for 1
 // of 1000 elements.
 [[nodiscard]] bool keep_codes(const CodesComparison& codes);
+
+// Fails where the two sides hold numbers of different formats.
+[[nodiscard]] Check format_check(const CodesComparison& codes);
 
 // "E4M3", "E5M2".
 [[nodiscard]] std::string format_text(ElementType format);

@@ -3,7 +3,7 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include "analysis/findings/report.h"
+#include "analysis/findings/verdict.h"
 
 #include <nlohmann/json.hpp>
 
@@ -16,6 +16,7 @@ using Json = nlohmann::ordered_json;
 // JSON has no NaN and Inf: these are strings.
 [[nodiscard]] Json number_json(double value);
 
+[[nodiscard]] Json check_json(const Check& check);
 [[nodiscard]] Json tensor_json(const TensorVerdict& tensor);
 
 // In one line. Doubles are written with the fewest digits that read back equal; foreign bytes of

@@ -155,10 +155,11 @@ double Evidence::tolerance(double error) const {
 }
 
 double Evidence::bound() const {
-  if (finding_.tier == Tier::kT1 && finding_.residual) {
-    return finding_.residual->limit * finding_.residual->scale();
+  const Check* const operators = finding_.find(Question::kOperator);
+  if (finding_.tier() == Tier::kT1 && operators != nullptr) {
+    return operators->bound * operators->term("scale");
   }
-  return finding_.comparison ? finding_.comparison->bound : 0.0;
+  return finding_.comparison ? finding_.bound() : 0.0;
 }
 
 std::vector<std::string> Evidence::axes() const {

@@ -147,7 +147,7 @@ std::optional<Diagnosis> from_operand(const Evidence& evidence,
   const auto candidate = evidence.candidate(operand);
   // A forced pass makes its scale of the candidate's own values.
   const auto reference =
-      evidence.finding().tier == Tier::kT1 ? candidate : evidence.reference(operand);
+      evidence.finding().tier() == Tier::kT1 ? candidate : evidence.reference(operand);
   if (!reference || !candidate) {
     return std::nullopt;
   }
@@ -183,12 +183,12 @@ std::optional<Diagnosis> from_operand(const Evidence& evidence,
 
 // A scale that one side lacks: there the operand keeps the precision that it had.
 std::optional<Diagnosis> on_one_side(const TensorVerdict& finding) {
-  if (finding.status == Status::kMissingInCandidate) {
+  if (finding.status() == Status::kMissingInCandidate) {
     return Diagnosis{Signature::kHigherPrecision,
                      "the candidate has no scale for " + finding.id.path +
                          ": its operands are not quantised there, FP8 was not active"};
   }
-  if (finding.status == Status::kMissingInReference) {
+  if (finding.status() == Status::kMissingInReference) {
     return Diagnosis{Signature::kExtraRounding,
                      "the reference has no scale for " + finding.id.path +
                          ": only the candidate quantises its operands there"};

@@ -94,7 +94,7 @@ std::optional<Diagnosis> find_claimed_twice(const Evidence& evidence) {
 }  // namespace
 
 std::optional<Diagnosis> find_wrong_layer(const Evidence& evidence) {
-  if (evidence.finding().status == Status::kMissingInCandidate) {
+  if (evidence.finding().status() == Status::kMissingInCandidate) {
     auto found = find_under_other_number(evidence);
     return found ? std::move(found) : find_claimed_twice(evidence);
   }

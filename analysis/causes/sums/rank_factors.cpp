@@ -138,7 +138,7 @@ std::optional<Diagnosis> by_rank(const Evidence& evidence) {
 }  // namespace
 
 std::optional<Diagnosis> find_rank_factors(const Evidence& evidence) {
-  if (evidence.sides() == nullptr && evidence.finding().tier != Tier::kT1) {
+  if (evidence.sides() == nullptr && evidence.finding().tier() != Tier::kT1) {
     return std::nullopt;
   }
   const Kind kind = evidence.finding().id.kind;
