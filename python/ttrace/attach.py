@@ -1,14 +1,13 @@
-"""`attach`: chooses the program that a model is, and starts tracing it."""
+"""`attach` starts tracing a model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .program import Program
 from .tracer import Tracer
 
 _session: Any = None  # reads TTRACE_* once
@@ -63,24 +62,7 @@ def attach(
     session = _the_session()
     if not session.active():
         return Tracer(session, None)
-    program = _program_of(model, optimizer, dict(describe or {}), options)
+    from .programs import program_of  # they import much of torch, which nobody needs who traces nothing
+
+    program = program_of(model, optimizer, dict(describe or {}), options)
     return Tracer(session, program, annotations, placements)
-
-
-def _program_of(
-    model: Any, optimizer: Any, describe: Mapping[str, Any], options: Mapping[str, Any]
-) -> Program:
-    chunks = list(model) if isinstance(model, Sequence) else [model]
-    from .programs import megatron, pipelining, plain
-
-    if isinstance(model, Program):
-        return model
-    for kind in (megatron, pipelining):
-        if kind.recognises(chunks):
-            return kind.make(chunks, optimizer, describe, **options)
-    if len(chunks) == 1 and isinstance(chunks[0], torch.nn.Module):
-        return plain.make(chunks[0], optimizer, describe, **options)
-    raise TypeError(
-        f"ttrace.attach was given {type(model).__name__}; give it a torch.nn.Module, the list of chunks of "
-        "a Megatron-core model, or stages of torch.distributed.pipelining"
-    )

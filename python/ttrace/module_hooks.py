@@ -14,18 +14,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
-from .program import Dims, Program, Rows, Site, Untraced
-from .trees import map_tensors, tensors_of
-
-if TYPE_CHECKING:
-    from .tracer import Tracer
+from .base.local_part import local_part
+from .base.program import Program
+from .base.recorder import Recorder
+from .base.trees import map_tensors, tensors_of
+from .base.values import Dims, Rows, Site, Untraced
 
 _FIELDS = {"output": ("value", "grad"), "input": ("inputs", "input_grads")}
 
@@ -66,7 +66,7 @@ class ModuleHooks:
         self._placed: dict[tuple[str, str, int], Dims] = {}
         self._installed: list[RemovableHandle] = []
 
-    def install(self, tracer: Tracer) -> None:
+    def install(self, recorder: Recorder) -> None:
         inner = self._program.looks_inside
         keep = self._installed.append
         for site in self._sites:
@@ -77,7 +77,7 @@ class ModuleHooks:
                 keep(after(self._returned(), prepend=True))
             # Called as well where the forward throws, be it only to stop a recomputation early.
             keep(after(self._after(site), with_kwargs=True, always_call=True))
-        self._installed.extend(self._program.hook_models(tracer))
+        self._installed.extend(self._program.hook_models(recorder))
 
     def remove(self) -> None:
         """Nothing is open any more, whatever has thrown."""
@@ -200,14 +200,3 @@ class ModuleHooks:
         value, grad = _FIELDS[role]
         self._derive(path, value, slot, dims.value)
         self._derive(path, grad, slot, dims.grad or dims.value)
-
-
-def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a DTensor, as a plain tensor outside of autograd; other tensors as they are.
-
-    Waits for a collective that is still under way.
-    """
-    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
-    if isinstance(local, AsyncCollectiveTensor):
-        local = local.trigger_wait()
-    return local if local is tensor else local.detach()

@@ -1,4 +1,4 @@
-"""`attach` and what it returns: the session of one traced training program."""
+"""What `attach` returns: the session of one traced training program."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from .base.program import Program
+from .base.values import Gradient, OptimizerState, Parameter
 from .module_hooks import ModuleHooks
-from .program import Gradient, OptimizerState, Parameter, Program
 
 
 class TracedStep:
@@ -85,13 +86,9 @@ class Tracer:
             raise
         self._end(None)
 
-    # --- what programs call ------------------------------------------------------------------------
+    # --- what programs call: see Recorder ----------------------------------------------------------
 
     def microbatch(self, index: int, gradient_scale: float = 1.0) -> bool:
-        """What follows is of this micro-batch (global number). Returns whether it has just begun.
-
-        `gradient_scale` is the factor from this rank's gradients to the reference's.
-        """
         known = self._microbatches.get(index)
         if known is not None:
             known.resume()
@@ -115,7 +112,6 @@ class Tracer:
             self._current.sent(path, tensor, slot)
 
     def derive(self, path: str, field: str, slot: int, dims: str) -> None:
-        """See Annotations::derive() in <ttrace/annotations.h>."""
         if self._derives:
             self._session.derive(path, field, slot, dims)
 
@@ -124,7 +120,6 @@ class Tracer:
             self._current.received(path, tensor, slot)
 
     def routing(self, choices: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
-        """Of the module that is running: see Scope::routing() in <ttrace/scope.h>."""
         return self._hooks.routing(choices, margins)
 
     def scalar(self, name: str, value: float) -> None:
@@ -132,11 +127,9 @@ class Tracer:
             self._step.scalar(name, float(value))
 
     def parameters_gathered(self, paths: Sequence[str]) -> None:
-        """Of Program.gathered_later(): these are whole now."""
         self._step.parameters_gathered(list(paths))
 
     def gradients_reduced(self, gradients: Sequence[Gradient]) -> None:
-        """All gradients of the step are accumulated and reduced, and not clipped."""
         self._step.gradients_reduced(
             [gradient.path for gradient in gradients],
             [gradient.tensor.detach() for gradient in gradients],
@@ -144,8 +137,6 @@ class Tracer:
         )
 
     def parameters_updated(self, states: Sequence[OptimizerState]) -> None:
-        """The optimizer's step is done."""
-
         def detached(tensor: torch.Tensor | None) -> torch.Tensor | None:
             return None if tensor is None else tensor.detach()
 

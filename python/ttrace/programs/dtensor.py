@@ -12,7 +12,7 @@ sees it. The accumulated gradient is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,17 +20,21 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ..module_hooks import local_part
-from ..names import canonical
-from ..program import UNTRACED, Description, Dims, Gradient, OptimizerState, Parameter, Site, Untraced
-from ..tracer import Tracer
+from ..base.local_part import local_part
+from ..base.names import canonical
+from ..base.recorder import Recorder
+from ..base.values import UNTRACED, Description, Dims, Gradient, OptimizerState, Parameter, Site, Untraced
+from . import plain
 from .plain import PlainProgram, dims_text
 
 Cuts = dict[int, list[str]]  # by dimension the axes that cut it, in the order of cutting
 
 
-def recognises(model: torch.nn.Module) -> bool:
-    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+def recognises(chunks: Sequence[Any]) -> bool:
+    """Whether this is one module with a parameter that is a DTensor."""
+    return plain.recognises(chunks) and any(
+        isinstance(parameter, DTensor) for parameter in chunks[0].parameters()
+    )
 
 
 def axis_names(mesh: DeviceMesh, unnamed: str) -> list[str]:
@@ -225,8 +229,8 @@ class DTensorProgram(PlainProgram):
 
     # --- when things happen ------------------------------------------------------------------------
 
-    def step_begins(self, tracer: Tracer) -> None:
-        super().step_begins(tracer)
+    def step_begins(self, recorder: Recorder) -> None:
+        super().step_begins(recorder)
         self._by_local_shape: dict[tuple[int, ...], Cuts] = {}  # of the latest activation
         self._inputs: dict[str, dict[int, tuple[tuple[int, ...], Cuts]]] = {}
 
@@ -287,3 +291,9 @@ def _fsdp_axes(model: torch.nn.Module) -> list[str]:
             mesh = group.mesh_info.mesh
             return axis_names(mesh, "dp")
     return []
+
+
+def make(
+    chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any
+) -> DTensorProgram:
+    return DTensorProgram(chunks[0], optimizer, describe, **options)

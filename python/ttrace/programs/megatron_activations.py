@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from ..layout import Layout
-from ..program import UNTRACED, Dims, Site, Untraced
+from ..base.layout import Layout
+from ..base.values import UNTRACED, Dims, Site, Untraced
 
 SEQUENCE = "s[cp:zigzag]"  # of a tensor that every tp rank has all positions of
 SHARED = "s[cp:zigzag,sp]"  # between blocks

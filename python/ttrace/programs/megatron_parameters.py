@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from ..layout import Layout
-from ..names import log
-from ..program import Dims
+from ..base.layout import Layout
+from ..base.names import log
+from ..base.values import Dims
 
 _NAMES = "hijklm"
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..names import log
+from ..base.names import log
 
 # From choices, int64 [..., k], best first, and margins [...] to the choices to go on with.
 Follow = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

@@ -17,21 +17,21 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
-from ..layout import Layout
-from ..names import canonical, traced_modules
-from ..program import (
+from ..base.layout import Layout
+from ..base.names import canonical, traced_modules
+from ..base.program import Program
+from ..base.recorder import Recorder
+from ..base.trees import tensors_of
+from ..base.values import (
     Description,
     Dims,
     Gradient,
     OptimizerState,
     Parameter,
-    Program,
     Site,
     Untraced,
     precision_of,
 )
-from ..tracer import Tracer
-from ..trees import tensors_of
 
 ROOT = "model"  # path of the model's own call
 
@@ -120,30 +120,30 @@ class PlainProgram(Program):
 
     # --- when things happen ------------------------------------------------------------------------
 
-    def watch(self, tracer: Tracer) -> None:
-        watch_optimizer(tracer, self.optimizer, [self])
+    def watch(self, recorder: Recorder) -> None:
+        watch_optimizer(recorder, self.optimizer, [self])
 
-    def hook_models(self, tracer: Tracer) -> Iterator[RemovableHandle]:
+    def hook_models(self, recorder: Recorder) -> Iterator[RemovableHandle]:
         yield self.model.register_forward_pre_hook(
-            lambda module, args, kwargs: self.forward_begins(tracer, args, kwargs),
+            lambda module, args, kwargs: self.forward_begins(recorder, args, kwargs),
             with_kwargs=True,
             prepend=True,
         )
 
-    def step_begins(self, tracer: Tracer) -> None:
-        del tracer
+    def step_begins(self, recorder: Recorder) -> None:
+        del recorder
         self._forwards = 0
 
-    def forward_begins(self, tracer: Tracer, args: tuple, kwargs: Mapping) -> None:
+    def forward_begins(self, recorder: Recorder, args: tuple, kwargs: Mapping) -> None:
         if not torch.is_grad_enabled():
             return
-        tracer.microbatch(self._forwards, self.gradient_scale())
+        recorder.microbatch(self._forwards, self.gradient_scale())
         self._forwards += 1
         first = next(tensors_of((args, kwargs)), None)
         if first is not None and first.dim() > self.batch_dim:
             sizes = first.shape[self.batch_dim :]
             self._batches = {sizes[0], sizes[0] * sizes[1]} if len(sizes) > 1 else {sizes[0]}
-        record_data(tracer, self.model, args, kwargs)
+        record_data(recorder, self.model, args, kwargs)
 
     def gradient_scale(self) -> float:
         ranks = self.layout.size("dp") if self.loss == "mean" else 1
@@ -170,18 +170,18 @@ class PlainProgram(Program):
         )
 
 
-def watch_optimizer(tracer: Tracer, optimizer: Any, programs: Sequence[PlainProgram]) -> None:
+def watch_optimizer(recorder: Recorder, optimizer: Any, programs: Sequence[PlainProgram]) -> None:
     """Gradients are final when a torch optimizer's step begins, parameters when it is done."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         return
 
     def begins(*unused: Any) -> None:
-        if tracer.in_step:
-            tracer.gradients_reduced([entry for program in programs for entry in program.gradients()])
+        if recorder.in_step:
+            recorder.gradients_reduced([entry for program in programs for entry in program.gradients()])
 
     def done(*unused: Any) -> None:
-        if tracer.in_step:
-            tracer.parameters_updated([entry for program in programs for entry in program.states()])
+        if recorder.in_step:
+            recorder.parameters_updated([entry for program in programs for entry in program.states()])
 
     optimizer.register_step_pre_hook(begins)
     optimizer.register_step_post_hook(done)
@@ -195,7 +195,7 @@ def class_name(model: torch.nn.Module) -> str:
     return type(model).__name__
 
 
-def record_data(tracer: Tracer, model: torch.nn.Module, args: tuple, kwargs: Mapping) -> None:
+def record_data(recorder: Recorder, model: torch.nn.Module, args: tuple, kwargs: Mapping) -> None:
     """Integers and masks that the model is given, under the names of its parameters."""
     try:
         named: Mapping[str, Any] = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
@@ -203,17 +203,13 @@ def record_data(tracer: Tracer, model: torch.nn.Module, args: tuple, kwargs: Map
         named = kwargs
     for name, value in named.items():
         if isinstance(value, torch.Tensor) and not value.is_floating_point():
-            tracer.data(canonical(name), value)
+            recorder.data(canonical(name), value)
 
 
-def make(
-    model: torch.nn.Module,
-    optimizer: Any,
-    describe: Mapping[str, Any],
-    **options: Any,
-) -> Program:
-    from . import dtensor
+def recognises(chunks: Sequence[Any]) -> bool:
+    """Whether this is one module, of any kind."""
+    return len(chunks) == 1 and isinstance(chunks[0], torch.nn.Module)
 
-    if dtensor.recognises(model):
-        return dtensor.DTensorProgram(model, optimizer, describe, **options)
-    return PlainProgram(model, optimizer, describe, **options)
+
+def make(chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any) -> PlainProgram:
+    return PlainProgram(chunks[0], optimizer, describe, **options)
