@@ -15,7 +15,7 @@ from .module_hooks import ModuleHooks
 
 
 class TracedStep:
-    """One iteration, as `Tracer.step` yields it. Inert where the iteration is not traced."""
+    """One iteration, as `Tracer.step` yields it. Inert if the iteration is not traced."""
 
     def __init__(self, tracer: Tracer | None):
         self._tracer = tracer
@@ -23,13 +23,13 @@ class TracedStep:
     def loss(self, per_token: torch.Tensor) -> None:
         """Records the loss of the current micro-batch, before any averaging (any shape), and its gradient.
 
-        Needed only where the model does not return it.
+        Only models that do not return their loss need this call.
         """
         if self._tracer is not None:
             self._tracer.loss(per_token)
 
     def data(self, name: str, tensor: torch.Tensor) -> None:
-        """Records what the current micro-batch is fed (any shape and type); compared exactly."""
+        """Records an input of the current micro-batch (any shape and type), which is compared exactly."""
         if self._tracer is not None:
             self._tracer.data(name, tensor)
 
@@ -70,12 +70,12 @@ class Tracer:
 
     @property
     def module_calls(self) -> int:
-        """Calls of modules that were traced so far."""
+        """How many calls of modules were traced so far."""
         return self._hooks.calls if self._hooks else 0
 
     @contextlib.contextmanager
     def step(self, iteration: int) -> Iterator[TracedStep]:
-        """Around everything of one iteration, from the first forward to the optimizer's step."""
+        """Wraps one iteration, from the first forward to the optimizer's step."""
         if not self.active or not self._begin(iteration):
             yield TracedStep(None)
             return
@@ -182,11 +182,11 @@ class Tracer:
         program.watch(self)
 
     def _undeclared(self, annotations: str | Path | None) -> dict[str, str]:
-        """Tells `ttrace infer` that "whole" was nobody's claim."""
+        """A mark for `ttrace infer`: nobody claimed that these tensors are whole."""
         return {} if self._derives or annotations else {"placements": "none"}
 
     def _forget(self, parameters: Sequence[Parameter]) -> None:
-        """Where parameters lie was needed to load them, and is not recorded."""
+        """Loading needed the placements of parameters; they are not recorded."""
         for parameter in parameters:
             dims = " ".join("acdefgh"[: parameter.tensor.dim()])
             if dims and parameter.dims is not None:

@@ -1,4 +1,4 @@
-"""What a rank itself holds of a DTensor."""
+"""The part of a DTensor that this rank holds."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from .values import Description, Dims, Parameter, Rows, Site, Untraced
 
 
 class Program(ABC):
-    """See the head of this file. Everything is called on the training thread, after the model is built."""
+    """See the head of this file. All methods run on the training thread, after the model is built."""
 
     layout: Layout
 
@@ -38,42 +38,45 @@ class Program(ABC):
     def placement(
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
     ) -> Dims | Rows | Untraced | None:
-        """Of a module's input or output (`role`) while it runs. None: whole on every rank.
+        """Where a running module's input or output (`role`) lies. None: it is whole on every rank.
 
-        `inside` is what the module's own hooks make of an input, or made the output of.
+        `inside` is the tensor on the inner side of the module's own hooks: what they made of the input, or
+        what they made the output from.
         """
         del site, role, slot, tensor, inside
         return None
 
     def gradient_dims(self, gradient: torch.Tensor) -> str | None:
-        """Of the gradient of a DTensor, if it is one."""
+        """Where a gradient lies that is a DTensor; None for any other."""
         del gradient
         return None
 
     def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
-        """Of tokens, labels, masks and the loss."""
+        """Where tokens, labels, masks and the loss lie."""
         del name, tensor
         return None
 
     @abstractmethod
     def watch(self, recorder: Recorder) -> None:
-        """Has the tracer told when gradients and parameters are final."""
+        """Sets up what tells the recorder that gradients and parameters are final."""
 
     @abstractmethod
     def hook_models(self, recorder: Recorder) -> Iterator[RemovableHandle]:
-        """Hooks that tell the tracer when a micro-batch begins, and what a whole model gives. They are there
-        while a step is traced, outside of those of modules."""
+        """Installs hooks that tell the recorder when a micro-batch begins and what a whole model returns.
+
+        They exist while a step is traced, outside of the hooks on modules.
+        """
 
     def refresh_masters(self) -> None:
-        """The parameters were changed in place: what the optimizer has copied of them is stale."""
+        """The parameters were changed in place: the optimizer must copy its masters again."""
 
     def gathered_later(self) -> list[str]:
-        """Paths of parameters that are not whole when a step begins: `Recorder.parameters_gathered` names
-        them when they are."""
+        """Paths of parameters that are not yet whole when a step begins; the program calls
+        `Recorder.parameters_gathered` once they are."""
         return []
 
     def step_begins(self, recorder: Recorder) -> None:
         """A traced step begins."""
 
     def step_ends(self, recorder: Recorder) -> None:
-        """A traced step ends; what is recorded now still belongs to it."""
+        """A traced step ends. Records made in this call still belong to it."""

@@ -1,4 +1,4 @@
-"""What a program calls while it is traced. `ttrace.Tracer` is one; a test may bring its own."""
+"""The interface through which a program reports what happens. `ttrace.Tracer` implements it."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from .values import Gradient, OptimizerState
 
 
 class Recorder(Protocol):
-    """Everything is called on the training thread."""
+    """All methods run on the training thread."""
 
     @property
     def in_step(self) -> bool:
-        """Whether a traced step is running. What is recorded needs one."""
+        """Whether a traced step is running. Only then may a program record anything."""
 
     def microbatch(self, index: int, gradient_scale: float = 1.0) -> bool:
-        """What follows belongs to this micro-batch (global number). Returns whether it has just begun.
+        """All records from now on belong to this micro-batch (global number). Returns whether it is new.
 
         `gradient_scale` is the factor from this rank's gradients to the reference's.
         """
 
     def data(self, name: str, tensor: torch.Tensor) -> None:
-        """Records what the current micro-batch is fed."""
+        """Records an input of the current micro-batch."""
 
     def loss(self, per_token: torch.Tensor) -> None:
         """Records the loss of the current micro-batch, before any averaging."""
 
     def sent(self, path: str, tensor: torch.Tensor, slot: int = 0) -> None:
-        """Records what leaves for the next stage; `path` names it on both sides."""
+        """Records a tensor that goes to the next stage; `path` names it on both sides."""
 
     def received(self, path: str, tensor: torch.Tensor, slot: int = 0) -> None:
-        """Records what came from the stage before."""
+        """Records a tensor that came from the stage before."""
 
     def derive(self, path: str, field: str, slot: int, dims: str) -> None:
         """Says where a tensor lies. See Annotations::derive() in <ttrace/annotations.h>."""

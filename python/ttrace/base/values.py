@@ -1,4 +1,4 @@
-"""What a program says of its modules, parameters and gradients, and where they lie.
+"""Values by which a program describes its modules, parameters and gradients, and where they lie.
 
 Dims are strings of the grammar of docs/trace_format.md, such as ``"s[sp] b h"``.
 """
@@ -14,7 +14,7 @@ import torch
 
 @dataclass(frozen=True)
 class Dims:
-    """Where a tensor lies, and its gradient where that differs."""
+    """Where a tensor lies, and where its gradient lies if that differs."""
 
     value: str
     grad: str | None = None
@@ -41,10 +41,10 @@ class Gradient:
 
 @dataclass(frozen=True)
 class OptimizerState:
-    """A parameter after the optimizer's step; None for what the optimizer does not have.
+    """A parameter after the optimizer's step; a field is None if the optimizer has no such tensor.
 
-    Where a distributed optimizer has cut master and moments anywhere, they are one-dimensional and hold
-    the elements from `flat_first` on of this rank's parameter; -1: they are shaped like it.
+    A distributed optimizer may cut master and moments at any element. Then they are one-dimensional and hold
+    the elements of this rank's parameter from `flat_first` on. -1: they are shaped like the parameter.
     """
 
     path: str
@@ -57,7 +57,7 @@ class OptimizerState:
 
 @dataclass(frozen=True)
 class Rows:
-    """Which logical rows a tensor's rows are, where that depends on the data (tokens of an expert)."""
+    """Which logical rows a tensor's rows are, if that depends on the data (tokens of an expert)."""
 
     index: torch.Tensor  # int64 [rows]; -1: padding
     size: int  # logical rows
@@ -66,7 +66,7 @@ class Rows:
 
 
 class Untraced(Enum):
-    """UNTRACED stands where a placement would, for a tensor that is not to be recorded."""
+    """UNTRACED stands in place of a placement for a tensor that is not recorded."""
 
     UNTRACED = 0
 
@@ -76,13 +76,13 @@ UNTRACED = Untraced.UNTRACED
 
 @dataclass
 class Description:
-    """Goes to the manifest; `model` and `data` must be equal on both sides of a comparison."""
+    """Written to the manifest; `model` and `data` must be equal on both sides of a comparison."""
 
     precision: str  # "f64", "f32", "bf16"
     model: dict[str, str] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    untraced: list[str] = field(default_factory=list)  # regular expressions of ids that it cannot give
+    untraced: list[str] = field(default_factory=list)  # regular expressions of ids that it cannot record
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Site:
 
 
 def precision_of(tensors: Iterable[torch.Tensor]) -> str:
-    """The element type of activations, told by the parameters': most elements decide."""
+    """The element type of activations, taken to be that of most elements of the parameters."""
     counts: dict[torch.dtype, int] = {}
     for tensor in tensors:
         if tensor.is_floating_point():

@@ -29,7 +29,7 @@ def program_of(
 
 
 def _of_stages(stages: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any) -> Program:
-    """A stage's module is a plain one or one of DTensor, whose program it keeps."""
+    """Each stage gets the program of its module, which is a plain one or one of DTensor."""
     programs = []
     for stage in stages:
         module = [stage.submod]
@@ -38,6 +38,6 @@ def _of_stages(stages: Sequence[Any], optimizer: Any, describe: Mapping[str, Any
     return pipelining.PipeliningProgram(stages, optimizer, programs)
 
 
-# The order counts: a model of DTensor is a plain module, too.
+# Order matters: a module of DTensor is also a plain module.
 _OF_MODULES = ((dtensor, dtensor.make), (plain, plain.make))
 _KINDS = ((megatron, megatron.make), (pipelining, _of_stages), *_OF_MODULES)

@@ -1,17 +1,17 @@
 """Megatron-core: models built of its layers, in its DistributedDataParallel, with its optimizers.
 
-Nothing is annotated by hand. Where parameters lie comes from ``sharded_state_dict``, whose entries are
-matched with parameters by their memory; where activations lie comes from the class of the module and its
-configuration; layer and expert numbers are made global; micro-batches are the forwards of a chunk within
-a step; main gradients and optimizer shards are read where the optimizer keeps them.
+Nobody annotates anything by hand. ``sharded_state_dict`` says where parameters lie; its entries are matched
+with parameters by their memory. The class of a module and its configuration say where activations lie. Layer
+and expert numbers are made global. Micro-batches are the forwards of a chunk within a step. Main gradients
+and optimizer shards are read where the optimizer keeps them.
 
-Left out, because a run cannot give them or because they are the same as others: transformer blocks (their
-output is the last layer's, or the final norm's), identities, everything inside of an expert (which tokens
-it gets depends on the routing; the MoE layer's output is traced), and the word embeddings' own output where
-they reduce-scatter it (``[s, b, h]`` instead of ``[b, s, h]``; the embedding's output is traced).
+Some modules are not traced, because a run cannot record them or because others have the same tensors:
+transformer blocks (their output is that of the last layer or the final norm), identities, everything inside
+of an expert (the routing decides which tokens it gets; the MoE layer's output is traced), and the output of
+word embeddings that reduce-scatter it (``[s, b, h]`` instead of ``[b, s, h]``; the embedding's output is traced).
 
 Options of `ttrace.attach`:
-    vocab_size: true size of the vocabulary, where it is padded for some layouts.
+    vocab_size: true size of the vocabulary, if some layouts pad it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Chunk:
         self._renamed = list(_renamed(self.model))
 
     def path_of(self, name: str) -> str:
-        """`name` within the chunk, made global."""
+        """The global path of `name`, which is a name within the chunk."""
         path = canonical(name)
         for local, globally in self._renamed:
             if path == local or path.startswith(local + "."):
@@ -101,7 +101,7 @@ class Chunk:
         return _expert_path(self.model, path)
 
     def layer_path(self, index: int) -> str | None:
-        """Of the first (0) or last (-1) layer of the decoder; None where the chunk has none."""
+        """Path of the first (0) or last (-1) layer of the decoder; None if the chunk has no layers."""
         layers = getattr(getattr(self.model, "decoder", None), "layers", None)
         if not layers:
             return None
@@ -129,7 +129,7 @@ def _expert_path(model: Any, path: str) -> str:
 
 
 def _parallel(name: str, default: int = 1, **arguments: Any) -> int:
-    """A size or rank of megatron.core.parallel_state; `default` where this version has no such axis."""
+    """A size or rank of megatron.core.parallel_state; `default` if this version has no such axis."""
     from megatron.core import parallel_state
 
     getter = getattr(parallel_state, "get_" + name, None)
@@ -140,7 +140,8 @@ def _parallel(name: str, default: int = 1, **arguments: Any) -> int:
 
 
 def layout_of(chunk: Chunk) -> Layout:
-    """Axes tp, sp, cp, dp, pp, ep and etp, kv for fewer query groups than tp, tied for tied embeddings."""
+    """Axes tp, sp, cp, dp, pp, ep and etp; kv if there are fewer query groups than tp ranks; tied for tied
+    embeddings."""
     layout = Layout()
     if torch.distributed.is_initialized():
         layout.rank = torch.distributed.get_rank()
@@ -326,7 +327,7 @@ class MegatronProgram(Program):
         return ends
 
     def _receive(self, recorder: Recorder, chunk: Chunk) -> None:
-        """The input comes from the stage that has the layer before: what that layer gave."""
+        """The input is the output of the layer before, which another stage has."""
         decoder = getattr(chunk.model, "decoder", None)
         tensor = getattr(decoder, "input_tensor", None)
         first = chunk.layer_path(0)
@@ -350,7 +351,7 @@ class MegatronProgram(Program):
             recorder.derive(path, "value", 0, "s[cp:zigzag,sp] b h")
 
     def _watch_gathering(self, recorder: Recorder) -> None:
-        """With overlap_param_gather parameters come back bucket by bucket in the next forward."""
+        """With overlap_param_gather the next forward gathers parameters bucket by bucket."""
         paths = {id(parameter.object): parameter.path for parameter in self._parameters}
 
         def watch(group: Any, parameters: list[str]) -> None:
@@ -438,14 +439,14 @@ class MegatronProgram(Program):
         recorder.parameters_updated(entries)
 
     def _updated_part(self, parameter: Parameter, part: tuple[int, int] | None) -> torch.Tensor | None:
-        """All of this rank's, or what it has before it is gathered."""
+        """All of this rank's parameter, or the part that it has before gathering."""
         if id(parameter.object) not in self._gathered:
             return parameter.tensor
         return None if part is None else parameter.tensor.view(-1)[part[0] : part[1]]
 
 
 def record_data(recorder: Recorder, args: tuple, kwargs: Mapping[str, Any]) -> None:
-    """Tokens and labels of the micro-batch."""
+    """Records tokens and labels of the micro-batch."""
     named = {**dict(zip(("input_ids", "position_ids"), args)), **kwargs}
     for name in ("input_ids", "labels"):
         tensor = named.get(name)

@@ -31,7 +31,7 @@ def distributed_parameters(optimizer: Any) -> set[int]:
 
 
 def gathering_groups(wrapped: Any) -> Iterator[tuple[Any, list[torch.nn.Parameter]]]:
-    """Groups of buckets that DistributedDataParallel gathers in the next forward, and what is in them."""
+    """Groups of buckets that DistributedDataParallel gathers in the next forward, and their parameters."""
     config: Any = getattr(wrapped, "ddp_config", None)
     if config is None or not (config.use_distributed_optimizer and config.overlap_param_gather):
         return

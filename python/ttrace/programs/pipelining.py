@@ -1,11 +1,11 @@
 """Stages of torch.distributed.pipelining: give `ttrace.attach` the stage, or the list of stages, of a rank.
 
-A stage's module is a plain one, or one of DTensor and FSDP2, and is traced as such; its modules need the
-names that they have in the whole model. Micro-batch i is the i-th forward of every stage. Schedules divide
-gradients by the number of micro-batches after all of them (``scale_grads``), so those of a micro-batch are
-that many times a reference's, which divides its loss; `loss="sum"` for a schedule that does not.
+A stage's module is traced as a plain one, or as one of DTensor and FSDP2; its modules need the names that
+they have in the whole model. Micro-batch i is the i-th forward of every stage. Schedules divide gradients by
+the number of micro-batches at the end (``scale_grads``). So the gradients of one micro-batch are that many
+times those of a reference that divides its loss. Pass `loss="sum"` for a schedule that does not divide.
 
-What one stage sends is what the next one received, tensor by tensor: that is checked as well.
+`ttrace` also checks that each stage receives what the stage before sent, tensor by tensor.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PipeliningProgram(Program):
     """See the head of this file."""
 
     def __init__(self, stages: Sequence[Any], optimizer: Any, programs: Sequence[PlainProgram]):
-        """`programs`: one for the module of each stage."""
+        """`programs` has one program for the module of each stage."""
         self.stages = list(stages)
         self.optimizer = optimizer
         self.programs = list(programs)
@@ -96,7 +96,7 @@ class PipeliningProgram(Program):
     def _begins(self, recorder: Recorder, stage: Any, program: PlainProgram) -> Any:
         def begins(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
             del module
-            # Without a number of micro-batches it is a trial run that finds out shapes.
+            # A run without a number of micro-batches only finds out shapes.
             if not torch.is_grad_enabled() or not stage.chunks:
                 return
             program.accumulated = stage.chunks if program.loss == "mean" else 1
@@ -118,7 +118,7 @@ class PipeliningProgram(Program):
         return ends
 
     def _transfer(self, recorder: Recorder, record: Any, to: int, program: PlainProgram, tensor: Any) -> None:
-        """`to`: the stage that receives it."""
+        """`to` is the number of the stage that receives it."""
         if not isinstance(tensor, torch.Tensor):
             return
         path = f"to_stage_{to}"

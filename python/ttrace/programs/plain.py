@@ -1,10 +1,10 @@
 """Programs of plain torch: one module on one device, or in DistributedDataParallel.
 
-Every forward of the model begins a micro-batch. With DDP all ranks' forwards with the same number are
-one micro-batch of the reference, whose samples the ranks share: rank r has the r-th part of dimension
-`batch_dim` of every activation that has as many elements there as the model's first argument has samples,
-or samples x positions; what has other sizes (a table of positions) is whole. The loss is taken to be a mean
-over samples, so that gradients are 1/ranks of this rank's (`loss="sum"`: it is a sum).
+Every forward of the model begins a micro-batch. With DDP the forwards of all ranks with the same number are
+one micro-batch of the reference, whose samples the ranks share. An activation is cut along `batch_dim` if it
+has as many elements there as the model's first argument has samples, or samples x positions: rank r has the
+r-th part. Activations of other sizes (a table of positions) are whole. The loss is taken to be a mean over
+samples, so that the reference's gradients are 1/ranks of this rank's. Pass `loss="sum"` if it is a sum.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PlainProgram(Program):
         self.batch_dim = batch_dim
         self.loss = loss
         self.layout = Layout()
-        self.accumulated = 1  # micro-batches that gradients are divided by only at the end
+        self.accumulated = 1  # gradients are divided by this number of micro-batches only at the end
         self._forwards = 0
         self._batches: set[int] = set()  # sizes that a dimension of samples may have
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -86,7 +86,7 @@ class PlainProgram(Program):
         ]
 
     def parameter_dims(self, parameter: torch.Tensor) -> Dims | None:
-        """Whole; gradients of a micro-batch are addends of the ranks that share it."""
+        """The parameter is whole; in a micro-batch's gradient each rank that shares it holds an addend."""
         if self.layout.size("dp") == 1 or parameter.dim() == 0:
             return None
         whole = dims_text(parameter.dim(), {})
@@ -114,7 +114,7 @@ class PlainProgram(Program):
         if self.layout.size("dp") == 1 or tensor.dim() == 0:
             return None
         if not self.has_batch(tuple(tensor.shape)):
-            # The same on all ranks, whose gradients come from other samples.
+            # It is the same on all ranks, and their gradients come from different samples.
             return Dims(dims_text(tensor.dim(), {}), dims_text(tensor.dim(), {0: "dp:partial"}))
         return Dims(dims_text(tensor.dim(), {self.batch_dim: "dp"}))
 
@@ -188,7 +188,7 @@ def watch_optimizer(recorder: Recorder, optimizer: Any, programs: Sequence[Plain
 
 
 def class_name(model: torch.nn.Module) -> str:
-    """Of the class that the user wrote: FSDP2 derives one of its own from it."""
+    """Name of the class that the user wrote, from which FSDP2 derives its own."""
     for cls in type(model).__mro__:
         if not any(base.__name__ == "FSDPModule" for base in cls.__mro__):
             return cls.__name__
@@ -196,10 +196,10 @@ def class_name(model: torch.nn.Module) -> str:
 
 
 def record_data(recorder: Recorder, model: torch.nn.Module, args: tuple, kwargs: Mapping) -> None:
-    """Integers and masks that the model is given, under the names of its parameters."""
+    """Records integers and masks that the model gets, under the names of its arguments."""
     try:
         named: Mapping[str, Any] = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
-    except (TypeError, ValueError):  # its own error is better than ours
+    except (TypeError, ValueError):  # the call itself raises a better error
         named = kwargs
     for name, value in named.items():
         if isinstance(value, torch.Tensor) and not value.is_floating_point():
