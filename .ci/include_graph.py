@@ -71,10 +71,16 @@ class Graph:
             if pair[0] != pair[1]:
                 result["module"].setdefault(pair, arrow)
         for arrow in self.arrows:
-            pair = (os.path.dirname(arrow.source_place), os.path.dirname(arrow.target_place))
+            pair = (folder_of(arrow.source_place), folder_of(arrow.target_place))
             if pair[0] != pair[1]:
                 result["folder"].setdefault(pair, arrow)
         return result
+
+
+def folder_of(path: str) -> str:
+    """The main.cpp of a program puts its folders together: it is above all of them."""
+    folder, name = os.path.split(path)
+    return path if name == "main.cpp" else folder
 
 
 def read(root: Path) -> Graph:

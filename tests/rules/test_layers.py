@@ -75,6 +75,19 @@ def test_a_circle_of_folders_needs_no_circle_of_files(tree):
     ]
 
 
+def test_a_main_program_is_above_its_folder(tree):
+    root = tree({
+        "examples/megatron_mini/main.cpp": '#include "layers.h"\n#include "faults/bugs.h"\n',
+        "examples/megatron_mini/layers.h": "",
+        "examples/megatron_mini/faults/bugs.h": '#include "layers.h"\n',
+    })  # fmt: skip
+    assert circles(root) == []
+    root = tree({"examples/megatron_mini/options.h": '#include "faults/bugs.h"\n'})
+    assert [sentence.split(":")[0] for sentence in circles(root)] == [
+        "circle of folders examples/megatron_mini, examples/megatron_mini/faults"
+    ]
+
+
 def test_a_circle_of_folders_through_a_public_header_without_source(tree):
     root = tree({
         "trace/base/a.h": "#include <ttrace/edge.h>\n",
@@ -236,5 +249,6 @@ def test_the_map_counts_rooms_and_arrows(tree):
     })  # fmt: skip
     text = house_map.text(root, include_graph.read(root), layers.room_of)
     assert "trace/place                  1      5      3  trace/base 1" in text.splitlines()
+    assert "all                          4      6      4" in text.splitlines()
     assert "public headers: 1 (dims)" in text
     assert "circles: 0 of files, 0 of modules, 0 of folders" in text

@@ -8,7 +8,8 @@ and optimizer shards are read where the optimizer keeps them.
 Some modules are not traced, because a run cannot record them or because others have the same tensors:
 transformer blocks (their output is that of the last layer or the final norm), identities, everything inside
 of an expert (the routing decides which tokens it gets; the MoE layer's output is traced), and the output of
-word embeddings that reduce-scatter it (``[s, b, h]`` instead of ``[b, s, h]``; the embedding's output is traced).
+word embeddings that reduce-scatter it (``[s, b, h]`` instead of ``[b, s, h]``; the output of the embedding
+around them is traced).
 
 Options of `ttrace.attach`:
     vocab_size: true size of the vocabulary, if some layouts pad it.
