@@ -1,4 +1,4 @@
-"""Tensors inside what modules take and return: tuples, lists, dictionaries, dataclasses, nested."""
+"""Tensors inside the arguments and results of modules: nested tuples, lists, dictionaries, dataclasses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _is_named_tuple(tree: Any) -> bool:
 
 
 def tensors_of(tree: Any) -> Iterator[torch.Tensor]:
-    """All tensors, in the order in which `map_tensors` visits them. What is no container is skipped."""
+    """All tensors, in the order in which `map_tensors` visits them. Other values are skipped."""
     if isinstance(tree, torch.Tensor):
         yield tree
     elif isinstance(tree, dict):
@@ -32,8 +32,8 @@ def tensors_of(tree: Any) -> Iterator[torch.Tensor]:
 def map_tensors(tree: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """The same tree with `function` applied to every tensor.
 
-    What `function` leaves as it is stays the same object, containers included, so that a program which
-    looks at identities sees no difference.
+    Where `function` changes nothing, tensors and containers stay the same objects, so that a program that
+    compares identities sees no difference.
     """
     if isinstance(tree, torch.Tensor):
         return function(tree)

@@ -1,4 +1,4 @@
-"""Canonical paths: names of modules and parameters without what wrappers add."""
+"""Canonical paths: names of modules and parameters without the parts that wrappers insert."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def canonical(name: str) -> str:
-    """`name` without inserted parts, of letters, digits, ``_`` and ``-`` only."""
+    """`name` without inserted parts; only letters, digits, ``_`` and ``-`` remain."""
     parts = [part for part in name.split(".") if part and part not in _INSERTED]
     return ".".join(_FORBIDDEN.sub("_", part) for part in parts)
 
@@ -27,15 +27,16 @@ def is_compiled(module: torch.nn.Module) -> bool:
 
 
 def is_compiled_in_place(module: torch.nn.Module) -> bool:
-    """By Module.compile(), which compiles the module's own hooks as well."""
+    """Whether Module.compile() has compiled it, and its own hooks with it."""
     return getattr(module, "_compiled_call_impl", None) is not None
 
 
 def traced_modules(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
     """Canonical paths and modules below `root`, which itself has the empty path.
 
-    A compiled region is one module, with a message; a wrapper and what it wraps are one as well, the
-    wrapper's call being the outer one. A module that is registered twice has its first name.
+    A compiled region counts as one module, and a warning says so. A wrapper and the module that it wraps
+    count as one, too; the wrapper's call is the outer one. A module that is registered twice has its first
+    name.
     """
     seen: set[str] = set()
     hidden: list[str] = []

@@ -17,14 +17,14 @@ class Axis:
 
 @dataclass
 class Layout:
-    """Axes of the run; without any, one device."""
+    """The axes of a run; a run on one device has none."""
 
     rank: int = 0
     world_size: int = 1
     axes: list[Axis] = field(default_factory=list)
 
     def add(self, name: str, size: int, coordinate: int, follows: str = "") -> None:
-        """Adds an axis unless one of that name is there. Raises ValueError where the two clash."""
+        """Adds an axis unless it exists. Raises ValueError if an axis of that name differs."""
         axis = Axis(name, size, coordinate, follows)
         for known in self.axes:
             if known.name == name:
@@ -34,7 +34,7 @@ class Layout:
         self.axes.append(axis)
 
     def size(self, name: str) -> int:
-        """1 for an axis that the run does not have."""
+        """How many ranks the axis has; 1 if the run has no such axis."""
         return next((axis.size for axis in self.axes if axis.name == name), 1)
 
     def coordinate(self, name: str) -> int:
