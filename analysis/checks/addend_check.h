@@ -37,8 +37,8 @@
 #pragma once
 
 #include "analysis/align/matching.h"
-#include "analysis/causes/common/evidence.h"
-#include "analysis/causes/diagnosis.h"
+#include "analysis/align/values.h"
+#include "analysis/findings/diagnosis.h"
 #include "analysis/findings/report.h"
 #include "trace/base/tensor_id_hash.h"
 #include "trace/file/trace_reader.h"

@@ -6,7 +6,7 @@
 #include "analysis/align/unmatched.h"
 #include "analysis/bounds/limits.h"
 #include "analysis/bounds/tolerance.h"
-#include "analysis/causes/diagnosis.h"
+#include "analysis/findings/diagnosis.h"
 
 #include <ttrace/element_type.h>
 #include <ttrace/manifest.h>
