@@ -1,5 +1,6 @@
 #include "analysis/causes/roots.h"
 
+#include "analysis/align/module_path.h"
 #include "analysis/causes/common/evidence.h"
 #include "analysis/causes/where_to_look.h"
 
@@ -90,7 +91,7 @@ class WrongOperands {
     }
   }
   [[nodiscard]] bool stand_for(const TensorId& id) const {
-    const std::string owner = id.path.substr(0, id.path.rfind('.'));
+    const std::string owner = module_of(id.path);
     const bool of_scale = scales_.contains(id.path) || scales_.contains(owner);
     const bool of_operand = operands_.contains(id.path) || operands_.contains(owner);
     return id.kind != Kind::kScale && (of_scale || (id.kind != Kind::kOperand && of_operand));

@@ -23,7 +23,7 @@ struct NonFinite {
 NonFinite non_finite(const std::vector<Shard>& shards) {
   NonFinite found;
   for (const Shard& shard : shards) {
-    const Values values = Evidence::local(shard);
+    const Values values = local_values(shard);
     found.elements += std::ssize(values.data);
     const auto infinite = std::count_if(
         values.data.begin(), values.data.end(), [](double value) { return std::isinf(value); });

@@ -1,5 +1,6 @@
 #include "analysis/causes/where_to_look.h"
 
+#include "analysis/align/module_path.h"
 #include "analysis/findings/wording.h"
 
 #include <ttrace/error.h>
@@ -18,12 +19,6 @@ bool is_forward(const TensorVerdict& tensor) {
 
 bool same_microbatch(const TensorId& left, const TensorId& right) {
   return left.step == right.step && left.microbatch == right.microbatch;
-}
-
-// "decoder.layers.1.mlp.linear_fc2" of "decoder.layers.1.mlp.linear_fc2.weight".
-std::string owner_of(const std::string& parameter) {
-  const std::size_t dot = parameter.rfind('.');
-  return dot == std::string::npos ? parameter : parameter.substr(0, dot);
 }
 
 // What is known of the tensors of the same parameter and step that have another kind.
@@ -262,7 +257,7 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
     case Kind::kGradInput:
       return "the backward of " + id.path + " with respect to its input";
     case Kind::kParamGrad:
-      return "the backward of " + owner_of(id.path) + " with respect to " + id.path;
+      return "the backward of " + module_of(id.path) + " with respect to " + id.path;
     case Kind::kMainGrad:
     case Kind::kExpAvg:
     case Kind::kExpAvgSq:

@@ -37,9 +37,9 @@
 #pragma once
 
 #include "analysis/align/matching.h"
-#include "analysis/causes/common/evidence.h"
-#include "analysis/causes/diagnosis.h"
+#include "analysis/align/values.h"
 #include "analysis/checks/operator_residual.h"
+#include "analysis/findings/diagnosis.h"
 #include "trace/base/tensor_id_hash.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"

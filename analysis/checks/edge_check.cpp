@@ -1,6 +1,6 @@
 #include "analysis/checks/edge_check.h"
 
-#include "analysis/causes/common/modules.h"
+#include "analysis/align/module_path.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/tensor_id_hash.h"
 #include "trace/file/edge.h"

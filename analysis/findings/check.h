@@ -4,7 +4,7 @@
 // Thread-safety: plain values; free functions without shared state.
 #pragma once
 
-#include "analysis/causes/diagnosis.h"
+#include "analysis/findings/diagnosis.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,7 @@
 // What runs for which bugs, and what the outcomes add up to.
 #include "scoreboard/plan.h"
 
-#include "analysis/causes/diagnosis.h"
+#include "analysis/findings/diagnosis.h"
 #include "scoreboard/outcome.h"
 #include "scoreboard/page.h"
 #include "support/temporary_directory.h"

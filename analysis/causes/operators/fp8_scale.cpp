@@ -1,5 +1,6 @@
 // Scales of FP8 operands: which magnitude a scale was made from, and what another one does to the
 // numbers it quantises. scale = amax / largest number of the format: 448 (E4M3) or 57344 (E5M2).
+#include "analysis/align/module_path.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/checks/codes_check.h"
 #include "analysis/findings/wording.h"
@@ -52,8 +53,7 @@ std::vector<const Match*> operands(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
   std::vector<const Match*> list;
   if (id.slot == 1) {
-    const Match* weight =
-        evidence.find({.step = id.step, .kind = Kind::kParam, .path = id.path + ".weight"});
+    const Match* weight = evidence.find(weight_id(id.step, id.path));
     return weight == nullptr ? list : std::vector<const Match*>{weight};
   }
   for (const Match& match : evidence.matches()) {
@@ -157,7 +157,7 @@ std::optional<Diagnosis> from_operand(const Evidence& evidence,
   add_magnitudes(*reference, name, of_reference);
   add_magnitudes(*candidate, name, of_candidate);
   for (const Shard& shard : operand.candidate) {
-    add_magnitudes(Evidence::local(shard),
+    add_magnitudes(local_values(shard),
                    name + " on rank " + std::to_string(shard.rank) + " alone",
                    of_candidate);
   }
@@ -207,12 +207,12 @@ std::optional<Diagnosis> of_own_parts(const Evidence& evidence) {
   std::vector<double> largest(reference->data.size());
   bool differ = false;
   for (const Shard& shard : shards) {
-    const Values own = Evidence::local(shard);
+    const Values own = local_values(shard);
     if (own.data.size() != largest.size()) {
       return std::nullopt;
     }
     for (std::size_t i = 0; i < largest.size(); ++i) {
-      differ = differ || own.data[i] != Evidence::local(shards.front()).data[i];
+      differ = differ || own.data[i] != local_values(shards.front()).data[i];
       largest[i] = std::max(largest[i], own.data[i]);
     }
   }

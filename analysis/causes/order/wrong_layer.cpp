@@ -18,7 +18,7 @@ std::optional<int> holder(const Match& match, const Values& reference) {
   for (const Shard& shard : match.candidate) {
     const Placement& placement = shard.record->placement;
     if (placement.dims.size() == reference.shape.size() &&
-        Evidence::local(shard).data == Evidence::part(reference, shard)) {
+        local_values(shard).data == values_at(reference, shard)) {
       return shard.rank;
     }
   }

@@ -48,8 +48,8 @@ std::vector<RankFactor> factors_of(const Match& match, const Values& reference) 
     if (placement.partial_count != 1 || placement.dims.size() != reference.shape.size()) {
       return {};
     }
-    const Values held = Evidence::local(shard);
-    const std::vector<double> right = Evidence::part(reference, shard);
+    const Values held = local_values(shard);
+    const std::vector<double> right = values_at(reference, shard);
     const auto found = fit(std::span(&right, 1), held.data);
     if (!found) {
       continue;  // nothing there

@@ -1,7 +1,7 @@
 // A candidate with one planted cause beside its reference, and what the report names.
 #pragma once
 
-#include "analysis/causes/diagnosis.h"
+#include "analysis/causes/diagnose.h"
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"

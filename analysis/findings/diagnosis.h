@@ -1,22 +1,15 @@
-// From what is wrong with one tensor to its probable cause.
+// The probable cause of a finding: which hypothesis explains it, and what it claims.
 //
-// A finding says that a tensor is wrong and by how much. A signature is a hypothesis about how it
-// came about: "every rank holds its own addend", "one micro-batch is missing", "the bias was added
-// tp times". Each is tried on the records beside the finding; it counts only where it explains the
-// error down to what round-off leaves. The first that does is the diagnosis, with the coefficients
-// that were fitted. No signature: no diagnosis, and the report says only where to look.
-//
-// Thread-safety: free functions without shared state.
+// Thread-safety: plain values and a free function without shared state.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ttrace {
-
-class Evidence;
 
 enum class Signature : std::uint8_t {
   kStale,              // equals an earlier value bit for bit, or another micro-batch's
@@ -54,12 +47,26 @@ enum class Signature : std::uint8_t {
 // "missing_reduction"
 [[nodiscard]] std::string_view name_of(Signature signature);
 
+// What a diagnosis claims, for programs; the sentence says the same for people. Each list is empty
+// where the claim concerns none of the kind.
+struct Named {
+  std::vector<std::string> axes;           // of the candidate's layout: "tp"
+  std::vector<double> factors;             // what was fitted: coefficients of addends, a factor
+  std::vector<int> ranks;                  // of the candidate, that are wrong
+  std::vector<std::int64_t> microbatches;  // that are absent, or taken for another one
+};
+
+// Another hypothesis that explains the finding nearly as well.
+struct Alternative {
+  Signature signature = Signature::kReplicasDiverge;
+  std::string sentence;
+};
+
 struct Diagnosis {
   Signature signature = Signature::kReplicasDiverge;
   std::string sentence;  // what was fitted, and what it means
+  Named named = {};
+  std::optional<Alternative> runner_up = {};  // of another signature
 };
-
-// What lies beside the finding decides; see signatures.h for each hypothesis.
-[[nodiscard]] std::optional<Diagnosis> diagnose(const Evidence& evidence);
 
 }  // namespace ttrace
