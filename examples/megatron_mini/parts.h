@@ -1,9 +1,9 @@
 // The makers of this program's parts.
 //
-// A part asks the makers for the parts that it is built from, and what a part does in several steps
-// are virtual functions of it. So a derived class replaces one step of one part without a word
-// about it in the part: its maker makes the derived class. plain_parts.h has the makers of the
-// correct program; faults/ has those of wrong ones.
+// A part asks the makers for the parts that it is built from, and the steps of what it does are
+// virtual functions. So another maker can put a derived class, with one step replaced, in the place
+// of a part, and the part's own source has no word of it. plain_parts.h has the makers of this
+// program as it should be.
 //
 // Thread-safety: values.
 #pragma once

@@ -68,8 +68,8 @@ class Router : public torch::nn::Module {
   [[nodiscard]] virtual at::Tensor weights_of(const at::Tensor& scores) const;
   // Of tokens' scores [rows, b, experts] the numbers of the highest, [rows, b, k].
   [[nodiscard]] at::Tensor best_experts(const at::Tensor& scores) const;
-  // Whose loads the load-balancing loss counts: the best by the scores alone [n, k]. `chosen` [n,
-  // k]: with the biases.
+  // The experts whose loads the load-balancing loss counts, [n, k]: a token's best by the scores
+  // [rows, b, experts] alone. `chosen` [n, k] are its best with the biases.
   [[nodiscard]] virtual at::Tensor counted_experts(const at::Tensor& scores,
                                                    const at::Tensor& chosen) const;
   // Of the load-balancing loss.

@@ -167,6 +167,10 @@ TEST(Mutant, IsRefusedWhereItCannotBe) {
   EXPECT_THAT(no_layer.err, HasSubstr("0 to 1"));
   EXPECT_EQ(program.run(1, "--mutant row").exit_code, kBadInput);
   EXPECT_THAT(program.run(1, "--mutant norm_grad_shard --mutant-size 0.1").err, HasSubstr("--sp"));
+  // Both would replace the same linear.
+  const auto two = program.run(1, "--bug scaled-linear --mutant row --mutant-size 0.1");
+  EXPECT_EQ(two.exit_code, kBadInput);
+  EXPECT_THAT(two.err, HasSubstr("--bug scaled-linear and --mutant cannot be planted in one run"));
 }
 
 // Every mutant changes the two ranks' results, and a size of 0 changes none of their bits.

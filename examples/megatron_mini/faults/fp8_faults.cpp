@@ -56,7 +56,7 @@ void leave_out_later_chunks(Parts& parts, const Size& /*size*/) {
   };
 }
 
-// A linear that other parts of the tensor-parallel group's rows are gathered for.
+// A linear that gathers rows of its input and then takes other values for them.
 class Fp8WithRows : public Fp8Linear {
  public:
   Fp8WithRows(const Operands& operands, LinearSplit split, const Blueprint& blueprint)
