@@ -1,4 +1,6 @@
 // examples/megatron_mini/bugs.yaml: well formed, complete, and what the program and the page say.
+#include "faults/planted.h"
+
 #include <ttrace/tensor_id.h>
 
 #include <gmock/gmock.h>
@@ -235,30 +237,60 @@ TEST_F(BugList, FitsOnEightRanksAndTwoStepsInKnownPrecisions) {
   }
 }
 
-// Number of times that a bug's name stands in the program's sources as a literal.
-int sites_of(const std::string& name) {
-  int sites = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(MEGATRON_MINI_FOLDER)) {
-    if (entry.path().extension() != ".cpp") {
-      continue;
+// A source of the program, and its text.
+struct Source {
+  std::filesystem::path file;
+  std::string text;
+};
+
+std::vector<Source> sources() {
+  std::vector<Source> result;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(MEGATRON_MINI_FOLDER)) {
+    if (entry.path().extension() == ".cpp" || entry.path().extension() == ".h") {
+      std::ifstream file(entry.path());
+      result.push_back({entry.path(), std::string(std::istreambuf_iterator<char>(file), {})});
     }
-    std::ifstream file(entry.path());
-    const std::string text(std::istreambuf_iterator<char>(file), {});
-    const std::string literal = "on(\"" + name + "\")";
+  }
+  return result;
+}
+
+// The sources in which a bug's name stands as a literal, once for each time.
+std::vector<std::filesystem::path> sites_of(const std::string& name,
+                                            const std::vector<Source>& sources) {
+  std::vector<std::filesystem::path> sites;
+  const std::string literal = "\"" + name + "\"";
+  for (const auto& [file, text] : sources) {
     for (auto at = text.find(literal); at != std::string::npos; at = text.find(literal, at + 1)) {
-      ++sites;
+      sites.push_back(file);
     }
   }
   return sites;
 }
 
 TEST_F(BugList, NamesBugsThatHaveOneSiteEachUnlessPending) {
+  const std::vector<Source> all = sources();
   for (const auto& node : list_["bugs"]) {
     const auto name = node["name"].as<std::string>();
+    const auto sites = sites_of(name, all);
     if (node["code"].IsDefined()) {
       EXPECT_EQ(node["code"].as<std::string>(), "pending") << name;
+      EXPECT_THAT(sites, ::testing::IsEmpty()) << name;
+      continue;
     }
-    EXPECT_EQ(sites_of(name), node["code"].IsDefined() ? 0 : 1) << name;
+    ASSERT_EQ(sites.size(), 1U) << name;
+    EXPECT_EQ(sites[0].parent_path().filename(), "faults") << name;
+    EXPECT_NO_THROW(static_cast<void>(megatron_mini::faults::parts_with_bug(name))) << name;
+  }
+}
+
+// Whoever reads the layers, or the training step, reads those of a correct program.
+TEST_F(BugList, LeavesThePartsWithoutAWordOfBugs) {
+  for (const auto& [file, text] : sources()) {
+    if (file.parent_path() == std::filesystem::path(MEGATRON_MINI_FOLDER)) {
+      EXPECT_THAT(matches_of(text, R"(\b([Bb]ug|[Mm]utant|[Ff]ault|[Ff]aulty|[Pp]lanted)s?\b)"),
+                  ::testing::IsEmpty())
+          << file;
+    }
   }
 }
 
