@@ -49,6 +49,11 @@ OrderedJson clean_json(const Setting& setting,
           {"flagged", clean.flagged}};
 }
 
+OrderedJson alarms_json(const CleanScore& score) {
+  return {{"false_alarm_runs", score.alarms},
+          {"false_alarm_references", score.alarming_references}};
+}
+
 bool is_rule(const std::string& detector) {
   return std::any_of(testing::kRuleTexts.begin(),
                      testing::kRuleTexts.end(),
@@ -57,7 +62,7 @@ bool is_rule(const std::string& detector) {
 
 bool is_met(const Key& key, const Plan& plan, const Outcomes& outcomes) {
   const auto figure = figure_of(key, plan, outcomes);
-  return figure && (!plan.magnitudes.empty() || *figure <= key.goal);
+  return figure && *figure <= key.goal;
 }
 
 }  // namespace
@@ -93,14 +98,23 @@ CleanScore clean_score(const Plan& plan,
                        const std::string& detector,
                        const std::string& precision) {
   CleanScore score;
+  std::set<std::size_t> references;
+  std::set<std::size_t> alarming;
   for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
     const Observation& clean = outcomes.cleans[i];
     const Setting& setting = plan.settings[plan.cleans[i].setting];
-    if (clean.problem.empty() && (precision.empty() || setting.precision == precision)) {
-      ++score.runs;
-      score.alarms += clean.flagged.contains(detector) ? 1 : 0;
+    if (!clean.problem.empty() || (!precision.empty() && setting.precision != precision)) {
+      continue;
+    }
+    ++score.runs;
+    references.insert(plan.cleans[i].setting);
+    if (clean.flagged.contains(detector)) {
+      ++score.alarms;
+      alarming.insert(plan.cleans[i].setting);
     }
   }
+  score.references = static_cast<int>(references.size());
+  score.alarming_references = static_cast<int>(alarming.size());
   return score;
 }
 
@@ -111,12 +125,13 @@ std::vector<std::string> detectors_of(const Outcomes& outcomes) {
   }
   std::vector<std::string> result;
   for (const std::string& detector : present) {
-    if (!is_rule(detector) && detector != kAnyTier) {
+    if (!is_rule(detector) && detector != kAnyTier && detector != kWithoutForced) {
       result.push_back(detector);
     }
   }
   if (!present.empty()) {
     result.emplace_back(kAnyTier);
+    result.emplace_back(kWithoutForced);
   }
   for (const testing::RuleText& rule : testing::kRuleTexts) {
     if (present.contains(std::string(rule.name))) {
@@ -158,6 +173,9 @@ OrderedJson json_of(const Plan& plan, const Outcomes& outcomes, const std::strin
   const CleanScore clean = clean_score(plan, outcomes, kAnyTier);
   json["false_alarm_runs"] = clean.alarms;
   json["clean_runs"] = clean.runs;
+  json["false_alarm_references"] = clean.alarming_references;
+  json["clean_references"] = clean.references;
+  json["without_forced"] = alarms_json(clean_score(plan, outcomes, kWithoutForced));
   json["command"] = command;
   json["layout"] = plan.layout;
   json["config"] = plan.config;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <regex>
 #include <set>
 
 namespace ttrace::roc {
@@ -11,76 +12,79 @@ namespace {
 
 using Json = nlohmann::json;
 
+bool counts(const std::string& id, const std::string& own) {
+  return own.empty() || std::regex_match(id, std::regex(own));
+}
+
 // Reports write numbers that are not finite as text.
 double number(const Json& value) {
   return value.is_number() ? value.get<double>() : std::numeric_limits<double>::infinity();
-}
-
-bool is_finding(const Json& tensor) {
-  static const std::set<std::string> harmless = {
-      "within", "incomplete", "behind_flip", "inherited"};
-  return !tensor.at("allowed").get<bool>() &&
-         !harmless.contains(tensor.at("status").get<std::string>());
 }
 
 bool has(const Json& object, const char* key) {
   return object.contains(key) && !object.at(key).is_null();
 }
 
-bool part_is_beyond(const Json& judged) {
-  return (has(judged, "slice") &&
-          number(judged.at("slice").at("error")) > number(judged.at("slice").at("bound"))) ||
-         (has(judged, "factor_in_noise") &&
-          std::abs(number(judged.at("factor_in_noise").at("deviation"))) >
-              number(judged.at("factor_in_noise").at("bound")));
+bool is_finding(const Json& tensor) {
+  static const std::set<std::string> findings = {
+      "diverged", "missing_in_candidate", "missing_in_reference"};
+  return findings.contains(tensor.at("status").get<std::string>()) &&
+         !tensor.at("allowed").get<bool>();
 }
 
-// A tier by its own figures, whatever another one says of the same tensor.
-void add_operators(const Json& tensor, Observation& observation) {
+// T1 by its own figures: a tensor that is beyond its bound as well has T2 for its tier.
+bool operators_are_wrong(const Json& tensor) {
   if (!has(tensor, "operator")) {
-    return;
+    return false;
   }
   const Json& judged = tensor.at("operator");
-  observation.present.insert("T1");
-  if (number(judged.at("r")) > number(judged.at("limit")) || part_is_beyond(judged)) {
-    observation.flagged.insert("T1");
-  }
+  const auto beyond = [&](const char* part, const char* value) {
+    return has(judged, part) &&
+           std::abs(number(judged.at(part).at(value))) > number(judged.at(part).at("bound"));
+  };
+  return number(judged.at("r")) > number(judged.at("limit")) || beyond("slice", "error") ||
+         beyond("factor_in_noise", "deviation");
 }
 
-void add_noise(const Json& tensor, Observation& observation) {
-  if (!has(tensor, "bound") || number(tensor.at("bound")) == 0.0) {
-    return;
-  }
-  observation.present.insert("T2");
-  if (number(tensor.at("error")) > number(tensor.at("bound")) || part_is_beyond(tensor)) {
-    observation.flagged.insert("T2");
-  }
+bool found_by(const Json& tensor, const std::string& tier) {
+  return (is_finding(tensor) && tensor.at("tier") == tier) ||
+         (tier == "T1" && operators_are_wrong(tensor));
 }
 
 }  // namespace
 
-void add_tiers(const Json& report, Observation& observation) {
-  observation.present.insert(kAnyTier);
+void add_check(const Json& report, const std::string& own, Observation& observation) {
+  observation.present.insert({kAnyTier, "T0"});
+  const Json& first = report.at("first_divergence");
+  if (!first.is_null() && counts(first.at("id").get<std::string>(), own)) {
+    observation.flagged.insert(kAnyTier);
+  }
   for (const Json& tensor : report.at("tensors")) {
-    add_operators(tensor, observation);
-    add_noise(tensor, observation);
-    if (is_finding(tensor)) {
-      observation.flagged.insert(kAnyTier);
-      if (tensor.at("tier") == "T0") {
-        observation.flagged.insert("T0");
-      }
+    if (has(tensor, "operator")) {
+      observation.present.insert("T1");
     }
-    if (tensor.at("tier") == "T0") {
-      observation.present.insert("T0");
+    for (const char* tier : {"T0", "T1"}) {
+      if (found_by(tensor, tier) && counts(tensor.at("id").get<std::string>(), own)) {
+        observation.flagged.insert(tier);
+      }
     }
   }
 }
 
-void add_rules(const testing::RuleHits& hits, Observation& observation) {
+void add_without_forced(const Json& report, const std::string& own, Observation& observation) {
+  observation.present.insert(kWithoutForced);
+  for (const Json& tensor : report.at("tensors")) {
+    if (is_finding(tensor) && counts(tensor.at("id").get<std::string>(), own)) {
+      observation.flagged.insert(kWithoutForced);
+    }
+  }
+}
+
+void add_rules(const testing::RuleHits& hits, const std::string& own, Observation& observation) {
   for (std::size_t rule = 0; rule < testing::kRules; ++rule) {
     const std::string name(testing::kRuleTexts[rule].name);
     observation.present.insert(name);
-    if (!hits[rule].empty()) {
+    if (!hits[rule].empty() && counts(hits[rule], own)) {
       observation.flagged.insert(name);
     }
   }

@@ -55,6 +55,10 @@ struct CheckResult {
 
 [[nodiscard]] CheckResult run_check(const CheckRequest& request);
 
+// What the finished check of `request` would have said with --no-forced: `ttrace diff` judges a
+// folder again that links to all its passes but the forced ones.
+[[nodiscard]] CheckResult judge_without_forced(const CheckRequest& request);
+
 // Numbers of a report: NaN and Inf stand there as text.
 [[nodiscard]] double number_of(const nlohmann::json& value);
 
