@@ -93,14 +93,14 @@ std::string in_layer(const std::string& kind, int layer, const std::string& part
 const std::vector<Key>& all_keys() {
   static const std::vector<std::string> scale = {"operator_scale", "operator_scale_proj"};
   static const std::vector<Key> keys = {
-      {"bf16_t1_operator_scale", "bf16", "T1", scale, 0.003, 0.0001},
+      {"bf16_t1_operator_scale", "bf16", "T1", scale, 0.003, 0.001},
       {"bf16_t1_partial_sum", "bf16", "T1", {"partial_sum"}, 0.01},
       {"bf16_t1_softmax_scale", "bf16", "T1", {"softmax_scale"}, 0.01},
       {"bf16_t1_row", "bf16", "T1", {"row"}, 0.01},
-      {"bf16_t1_weight_grad", "bf16", "T1", {"weight_grad"}, 0.003, 0.003},
+      {"bf16_t1_weight_grad", "bf16", "T1", {"weight_grad"}, 0.003},
       {"bf16_t1_common_grad_factor", "bf16", "T1", {"common_grad_factor"}, 0.001},
-      {"bf16_t1_norm_grad_shard", "bf16", "T1", {"norm_grad_shard"}, 0.01},
-      {"bf16_t2_operator_scale", "bf16", kWithoutForced, scale, 0.01, 0.001},
+      {"bf16_t1_norm_grad_shard", "bf16", "T1", {"norm_grad_shard"}, 0.01, 0.01},
+      {"bf16_t2_operator_scale", "bf16", kWithoutForced, scale, 0.01, 0.002},
       {"bf16_t2_partial_sum", "bf16", kWithoutForced, {"partial_sum"}, 0.03},
       {"bf16_t2_weight_grad", "bf16", kWithoutForced, {"weight_grad"}, 0.03},
       {"fp8_t1_operator_scale", "fp8", "T1", {"operator_scale"}, 0.01},

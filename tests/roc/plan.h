@@ -28,8 +28,8 @@ struct Key {
   std::string detector;              // "T1", kWithoutForced, kAnyTier
   std::vector<std::string> mutants;  // of megatron_mini --mutant
   double goal = 0.0;                 // the figure should be this or less
-  // What its first mutant's figure is in the quick plan, which then takes this for the goal: half a
-  // decade more is a loss. 0: not in that plan.
+  // What the quick plan asks for of its first mutant, instead of the goal: the bound there is 1.5
+  // to 2.5 times smaller, so that a bound that grows by half a decade fails. 0: not in that plan.
   double quick = 0.0;
 };
 

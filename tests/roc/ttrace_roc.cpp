@@ -42,7 +42,7 @@ po::options_description description(Options& options, std::string& keys) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   add("quick",
       po::bool_switch(&options.choice.quick),
-      "few keys, one layer, one batch, at the sizes that are found today");
+      "few keys, one layer, one batch, at little more than the bounds of today");
   add("full", po::bool_switch(&options.full), "all keys, as without options");
   add("keys", po::value(&keys)->value_name("REGEX"), "keys whose name it is found in");
   add("seeds",
