@@ -86,6 +86,7 @@ Json bug_json(const Catalogue& catalogue,
                    {"first_divergence", text_or_null(outcome.first_id)},
                    {"error_over_bound", std::isfinite(ratio) ? Json(ratio) : Json("Inf")},
                    {"signature", outcome.signature}});
+  json["probable_cause"] = text_or_null(outcome.probable_cause);
   const auto& named = outcome.named;
   json["named"] = terms_json(named.axes, named.factor, named.ranks);
   json["problem"] = text_or_null(outcome.problem);

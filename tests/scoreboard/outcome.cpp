@@ -61,6 +61,7 @@ BugOutcome outcome_of(const CataloguedBug& bug,
   outcome.problem = result.problem.empty() ? without_forced.problem : result.problem;
   outcome.first_id = result.first_id;
   outcome.signature = result.signature;
+  outcome.probable_cause = result.probable_cause;
   outcome.error_over_bound = result.error_over_bound;
   outcome.found = result.diverged && !clean.alarm;
   outcome.located = outcome.found && is_located(bug, result.first_id);

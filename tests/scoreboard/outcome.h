@@ -48,6 +48,7 @@ struct BugOutcome {
   WithoutForced without_forced;
   std::string first_id;
   std::string signature;
+  std::string probable_cause;     // the report's sentence
   double error_over_bound = 0.0;  // of the first divergence; 0 where it has no number
   testing::RuleHits rules;
   double seconds = 0.0;

@@ -283,8 +283,9 @@ const char* const kCauses =
 
 const char* const kDifficulties =
     "\n## By size of the error\n\n"
-    "Where the error begins it is at least 0.1 of the tensor's norm (obvious), between (medium) or "
-    "below 0.01 (subtle).\n";
+    "As declared: where the error begins it is at least 0.1 of the tensor's norm (obvious), at "
+    "least "
+    "0.01 (medium) or less (subtle).\n";
 
 const char* const kAlarms =
     "\n## Alarms in clean runs\n\n"

@@ -52,6 +52,7 @@ void read_report(const std::string& file, CheckResult& result) {
   result.first_id = first.at("id");
   if (first.at("signature").is_string()) {
     result.signature = first.at("signature");
+    result.probable_cause = first.at("probable_cause");
   }
   if (!first.at("bound").is_null() && number_of(first.at("bound")) > 0.0) {
     result.error_over_bound = number_of(first.at("error")) / number_of(first.at("bound"));
