@@ -119,19 +119,19 @@ CleanScore clean_score(const Plan& plan,
 }
 
 std::vector<std::string> detectors_of(const Outcomes& outcomes) {
+  static const std::set<std::string> kOfTheWhole = {kAnyTier, kAtOperator, kWithoutForced};
   std::set<std::string> present;
   for (const Observation& clean : outcomes.cleans) {
     present.insert(clean.present.begin(), clean.present.end());
   }
   std::vector<std::string> result;
   for (const std::string& detector : present) {
-    if (!is_rule(detector) && detector != kAnyTier && detector != kWithoutForced) {
+    if (!is_rule(detector) && !kOfTheWhole.contains(detector)) {
       result.push_back(detector);
     }
   }
   if (!present.empty()) {
-    result.emplace_back(kAnyTier);
-    result.emplace_back(kWithoutForced);
+    result.insert(result.end(), {kAnyTier, kAtOperator, kWithoutForced});
   }
   for (const testing::RuleText& rule : testing::kRuleTexts) {
     if (present.contains(std::string(rule.name))) {

@@ -41,7 +41,8 @@ struct CleanScore {
                                      const std::string& detector,
                                      const std::string& precision = "");
 
-// Tiers and rules that any clean run has had: T0, T1, then kAnyTier and kWithoutForced, then rules.
+// Tiers and rules that any clean run has had: T0, T1, then those of the whole
+// report, then rules.
 [[nodiscard]] std::vector<std::string> detectors_of(const Outcomes& outcomes);
 
 // Why runs have no verdict, one line each.

@@ -1,7 +1,5 @@
 #include "roc/observe.h"
 
-#include "roc/plan.h"
-
 #include <cmath>
 #include <limits>
 #include <regex>
@@ -12,8 +10,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-bool counts(const std::string& id, const std::string& own) {
-  return own.empty() || std::regex_match(id, std::regex(own));
+bool is_at(const std::string& id, const std::string& place) {
+  return place.empty() || std::regex_match(id, std::regex(place));
 }
 
 // Reports write numbers that are not finite as text.
@@ -53,38 +51,43 @@ bool found_by(const Json& tensor, const std::string& tier) {
 
 }  // namespace
 
-void add_check(const Json& report, const std::string& own, Observation& observation) {
-  observation.present.insert({kAnyTier, "T0"});
-  const Json& first = report.at("first_divergence");
-  if (!first.is_null() && counts(first.at("id").get<std::string>(), own)) {
-    observation.flagged.insert(kAnyTier);
+void add_check(const Json& report, const Places& places, Observation& observation) {
+  observation.present.insert({kAnyTier, kAtOperator, "T0"});
+  if (const Json& first = report.at("first_divergence"); !first.is_null()) {
+    const std::string id = first.at("id").get<std::string>();
+    if (is_at(id, places.own)) {
+      observation.flagged.insert(kAnyTier);
+    }
+    if (is_at(id, places.operator_)) {
+      observation.flagged.insert(kAtOperator);
+    }
   }
   for (const Json& tensor : report.at("tensors")) {
     if (has(tensor, "operator")) {
       observation.present.insert("T1");
     }
     for (const char* tier : {"T0", "T1"}) {
-      if (found_by(tensor, tier) && counts(tensor.at("id").get<std::string>(), own)) {
+      if (found_by(tensor, tier) && is_at(tensor.at("id").get<std::string>(), places.own)) {
         observation.flagged.insert(tier);
       }
     }
   }
 }
 
-void add_without_forced(const Json& report, const std::string& own, Observation& observation) {
+void add_without_forced(const Json& report, const Places& places, Observation& observation) {
   observation.present.insert(kWithoutForced);
   for (const Json& tensor : report.at("tensors")) {
-    if (is_finding(tensor) && counts(tensor.at("id").get<std::string>(), own)) {
+    if (is_finding(tensor) && is_at(tensor.at("id").get<std::string>(), places.own)) {
       observation.flagged.insert(kWithoutForced);
     }
   }
 }
 
-void add_rules(const testing::RuleHits& hits, const std::string& own, Observation& observation) {
+void add_rules(const testing::RuleHits& hits, const Places& places, Observation& observation) {
   for (std::size_t rule = 0; rule < testing::kRules; ++rule) {
     const std::string name(testing::kRuleTexts[rule].name);
     observation.present.insert(name);
-    if (!hits[rule].empty() && counts(hits[rule], own)) {
+    if (!hits[rule].empty() && is_at(hits[rule], places.own)) {
       observation.flagged.insert(name);
     }
   }

@@ -4,30 +4,26 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "roc/plan.h"
 #include "roc/search.h"
 #include "support/today_rules.h"
 
 #include <nlohmann/json.hpp>
 
-#include <string>
-
 namespace ttrace::roc {
 
-// `own`: regular expression for the whole ids of the tensors where a find counts, the mutant's; of
-// a clean run empty, where every finding counts.
+// Adds what `report` of a whole check says: kAnyTier and kAtOperator where its first divergence is
+// at its place, T0 and T1 where they found something at an own tensor.
+void add_check(const nlohmann::json& report, const Places& places, Observation& observation);
 
-// Adds what `report` of a whole check says: kAnyTier where its first divergence counts, T0 and T1
-// where they found something at a tensor that counts.
-void add_check(const nlohmann::json& report, const std::string& own, Observation& observation);
-
-// Adds kWithoutForced where `report`, of the same passes without forced ones, has a finding at a
-// tensor that counts.
+// Adds kWithoutForced where `report`, of the same passes without forced ones, has a finding at an
+// own tensor.
 void add_without_forced(const nlohmann::json& report,
-                        const std::string& own,
+                        const Places& places,
                         Observation& observation);
 
-// Adds the rules that people use today, by their names, where the first tensor that fails one
-// counts.
-void add_rules(const testing::RuleHits& hits, const std::string& own, Observation& observation);
+// Adds the rules that people use today, by their names, where the first tensor that fails one is an
+// own one.
+void add_rules(const testing::RuleHits& hits, const Places& places, Observation& observation);
 
 }  // namespace ttrace::roc

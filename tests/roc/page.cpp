@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -55,7 +56,11 @@ std::vector<std::string> columns_of(const Outcomes& outcomes) {
 }
 
 std::string title_of(const std::string& detector) {
-  return detector == kAnyTier ? "any tier" : detector == kWithoutForced ? "T2 alone" : detector;
+  static const std::map<std::string, std::string> titles = {{kAnyTier, "any tier"},
+                                                            {kAtOperator, "any tier, its operator"},
+                                                            {kWithoutForced, "T2 alone"}};
+  const auto title = titles.find(detector);
+  return title == titles.end() ? detector : title->second;
 }
 
 // The 95 % bound of the rate of alarms, over independent references.
@@ -129,7 +134,9 @@ void write_alarms(std::ostream& out, const Plan& plan, const Outcomes& outcomes)
     out << "---|";
   }
   out << "\n";
-  for (const std::string& detector : detectors_of(outcomes)) {
+  std::vector<std::string> detectors = detectors_of(outcomes);
+  std::erase(detectors, kAtOperator);  // the same as any tier where every finding counts
+  for (const std::string& detector : detectors) {
     out << "| " << title_of(detector) << " |";
     for (const std::string& precision : precisions) {
       const CleanScore score = clean_score(plan, outcomes, detector, precision);
@@ -281,8 +288,12 @@ std::string page_of(const Plan& plan,
       << plan.seeds.size()
       << " fresh batches, the worst over first, middle and last layer; a dash: not at any "
          "magnitude, or\nthe clean runs raise an alarm as well, so that nobody could tell. A find "
-         "counts only at what the mutated operator makes: the first\ndivergence of the check (any "
-         "tier) or the first pair that fails a rule is there, or the tier in question flags it.\n"
+         "counts only at the mutant's own tensor: the first\ndivergence of the check (any tier) or "
+         "the first pair that fails a rule is that tensor, or the tier in question flags it. In "
+         "the "
+         "column\n\"its operator\" the first divergence may also be the gradient of the weight or "
+         "of "
+         "the input of the linear whose output is mutated.\n"
          "Layout `"
       << plan.layout << "`.\n\nMade by `" << command << "`: " << outcomes.runs
       << " runs of mutants and " << clean.runs << " clean ones in " << std::lround(outcomes.seconds)

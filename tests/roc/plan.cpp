@@ -88,6 +88,15 @@ std::string in_layer(const std::string& kind, int layer, const std::string& part
   return "s0/m0/" + kind + R"(/decoder\.layers\.)" + std::to_string(layer) + R"(\.)" + part;
 }
 
+// Of a linear whose product is mutated: its output, and besides the gradients of its weight and of
+// what `before` feeds it.
+Places linear_places(int layer, const std::string& linear, const std::string& before) {
+  const std::string own = in_layer("output", layer, linear + "/0");
+  return {own,
+          own + "|" + in_layer("param_grad", layer, linear + R"(\.weight/0)") + "|" +
+              in_layer("grad_output", layer, before + "/0")};
+}
+
 }  // namespace
 
 const std::vector<Key>& all_keys() {
@@ -118,30 +127,31 @@ const std::vector<Key>& all_keys() {
   return keys;
 }
 
-std::string own_tensors(const Series& series) {
+Places places_of(const Series& series) {
   const int layer = series.layer.value_or(0);
-  if (series.mutant == "operator_scale_proj") {
-    return in_layer("output", layer, R"(self_attention\.linear_proj/0)");
-  }
+  const auto alone = [](const std::string& own) { return Places{own, own}; };
   if (series.mutant == "softmax_scale") {
-    return in_layer("(output|grad_input)", layer, R"(self_attention\.core_attention/\d)");
+    return alone(in_layer("(output|grad_input)", layer, R"(self_attention\.core_attention/\d)"));
   }
   if (series.mutant == "weight_grad") {
-    return in_layer("param_grad", layer, R"(mlp\.linear_fc2\.weight/0)");
+    return alone(in_layer("param_grad", layer, R"(mlp\.linear_fc2\.weight/0)"));
   }
   if (series.mutant == "norm_grad_shard") {
-    return in_layer("param_grad", layer, R"(input_layernorm\.weight/0)");
+    return alone(in_layer("param_grad", layer, R"(input_layernorm\.weight/0)"));
   }
   if (series.mutant == "common_grad_factor") {
-    return "s0/m0/grad_output/loss/0";
+    return alone("s0/m0/grad_output/loss/0");
   }
   if (series.mutant == "optimizer_beta1" || series.mutant == "optimizer_beta2") {
-    return series.mutant == "optimizer_beta1" ? "s0/exp_avg/.*" : "s0/exp_avg_sq/.*";
+    return alone(series.mutant == "optimizer_beta1" ? "s0/exp_avg/.*" : "s0/exp_avg_sq/.*");
   }
   if (series.mutant.starts_with("optimizer_")) {
-    return "s0/(master|param_next)/.*";
+    return alone("s0/(master|param_next)/.*");
   }
-  return in_layer("output", layer, R"(mlp\.linear_fc2/0)");
+  return series.mutant == "operator_scale_proj"
+             ? linear_places(
+                   layer, R"(self_attention\.linear_proj)", R"(self_attention\.core_attention)")
+             : linear_places(layer, R"(mlp\.linear_fc2)", R"(mlp\.activation)");
 }
 
 std::string name_of(Weights weights) {

@@ -15,9 +15,11 @@
 
 namespace ttrace::roc {
 
-// Who finds, beside the tiers by their names in a report: all of them together, and the bound from
-// noise passes without forced passes, which is what --no-forced leaves.
+// Who finds, beside the tiers by their names in a report: all of them together, the same where any
+// tensor of the mutated operator counts, and the bound from noise passes without forced passes,
+// which is what --no-forced leaves.
 inline constexpr const char* kAnyTier = "any";
+inline constexpr const char* kAtOperator = "operator";
 inline constexpr const char* kWithoutForced = "T2";
 
 // A figure: the smallest magnitude found in all fresh batches, the worst over its mutants, over
@@ -49,9 +51,12 @@ struct Series {
   auto operator<=>(const Series&) const = default;
 };
 
-// Regular expression for the whole ids of the mutant's own tensors: what the operator makes that it
-// is in. A find anywhere else is none.
-[[nodiscard]] std::string own_tensors(const Series& series);
+// Where a find counts: regular expressions for whole ids. Both empty: everywhere, for clean runs.
+struct Places {
+  std::string own;        // what the mutant multiplies; of a scale inside an operator all it makes
+  std::string operator_;  // what the operator makes that it is in, gradients included
+};
+[[nodiscard]] Places places_of(const Series& series);
 
 // What a reference depends on.
 struct Setting {

@@ -75,9 +75,10 @@ TEST(Plan, QuickAsksForTodaysFiguresAtOnePlace) {
   }
 }
 
-TEST(OwnTensors, AreThoseOfTheMutatedOperator) {
+TEST(PlacesOf, AMutantAreItsOwnTensors) {
   const auto owns = [](const std::string& mutant, std::optional<int> layer, const std::string& id) {
-    return std::regex_match(id, std::regex(own_tensors({"bf16", Weights::kInit, mutant, layer})));
+    const Series series{"bf16", Weights::kInit, mutant, layer};
+    return std::regex_match(id, std::regex(places_of(series).own));
   };
   EXPECT_TRUE(owns("operator_scale", 2, "s0/m0/output/decoder.layers.2.mlp.linear_fc2/0"));
   EXPECT_FALSE(owns("operator_scale", 2, "s0/m0/output/decoder.layers.1.mlp.linear_fc2/0"));
@@ -96,6 +97,20 @@ TEST(OwnTensors, AreThoseOfTheMutatedOperator) {
   EXPECT_TRUE(owns("optimizer_beta1", {}, "s0/exp_avg/output_layer.weight/0"));
   EXPECT_FALSE(owns("optimizer_beta1", {}, "s0/exp_avg_sq/output_layer.weight/0"));
   EXPECT_TRUE(owns("optimizer_lr", {}, "s0/param_next/output_layer.weight/0"));
+}
+
+TEST(PlacesOf, AnOperatorAreItsGradientsToo) {
+  const auto has = [](const std::string& mutant, const std::string& id) {
+    const Series series{"bf16", Weights::kInit, mutant, 2};
+    return std::regex_match(id, std::regex(places_of(series).operator_));
+  };
+  EXPECT_TRUE(has("partial_sum", "s0/m0/output/decoder.layers.2.mlp.linear_fc2/0"));
+  EXPECT_TRUE(has("partial_sum", "s0/m0/param_grad/decoder.layers.2.mlp.linear_fc2.weight/0"));
+  EXPECT_TRUE(has("partial_sum", "s0/m0/grad_output/decoder.layers.2.mlp.activation/0"));
+  EXPECT_FALSE(has("partial_sum", "s0/m0/grad_output/decoder.layers.2.mlp.linear_fc1/0"));
+  EXPECT_TRUE(has("operator_scale_proj",
+                  "s0/m0/grad_output/decoder.layers.2.self_attention.core_attention/0"));
+  EXPECT_FALSE(has("weight_grad", "s0/m0/output/decoder.layers.2.mlp.linear_fc2/0"));
 }
 
 TEST(Plan, OfAllKeysHasTheCleanRunsThatARateOfAlarmsNeeds) {
@@ -180,7 +195,8 @@ TEST(Search, StopsWhereCleanRunsHaveNoVerdict) {
 
 // --- reading of reports ------------------------------------------------------------------------
 
-constexpr const char* kOwn = "s0/m0/output/decoder\\.layers\\.2\\.mlp\\.linear_fc2/0";
+const Places kOwn = {R"(s0/m0/output/decoder\.layers\.2\.mlp\.linear_fc2/0)",
+                     R"(s0/m0/(output|param_grad)/decoder\.layers\.2\.mlp\.linear_fc2.*)"};
 constexpr const char* kOwnId = "s0/m0/output/decoder.layers.2.mlp.linear_fc2/0";
 constexpr const char* kLaterId = "s0/m0/loss/loss/0";
 
@@ -199,34 +215,38 @@ nlohmann::json report_of(const std::vector<nlohmann::json>& tensors,
   return report;
 }
 
-Observation of_check(const nlohmann::json& report, const std::string& own) {
+Observation of_check(const nlohmann::json& report, const Places& places) {
   Observation observation;
-  add_check(report, own, observation);
+  add_check(report, places, observation);
   return observation;
 }
 
-Observation of_noise(const nlohmann::json& report, const std::string& own) {
+Observation of_noise(const nlohmann::json& report, const Places& places) {
   Observation observation;
-  add_without_forced(report, own, observation);
+  add_without_forced(report, places, observation);
   return observation;
 }
 
 TEST(AddCheck, FindsWhereTheFirstDivergenceIs) {
   const auto report = report_of(
       {tensor_of(kOwnId, "T2", "inherited"), tensor_of(kLaterId, "T2", "diverged")}, kLaterId);
-  EXPECT_THAT(of_check(report, "").flagged, UnorderedElementsAre("any"));
+  EXPECT_THAT(of_check(report, {}).flagged, UnorderedElementsAre("any", "operator"));
   EXPECT_THAT(of_check(report, kOwn).flagged, IsEmpty()) << "found, but elsewhere";
   EXPECT_THAT(of_check(report_of({tensor_of(kOwnId, "T2", "diverged")}, kOwnId), kOwn).flagged,
-              UnorderedElementsAre("any"));
-  EXPECT_THAT(of_check(report_of({}), "").flagged, IsEmpty());
+              UnorderedElementsAre("any", "operator"));
+  EXPECT_THAT(of_check(report_of({}), {}).flagged, IsEmpty());
+  const std::string gradient = "s0/m0/param_grad/decoder.layers.2.mlp.linear_fc2.weight/0";
+  EXPECT_THAT(of_check(report_of({tensor_of(gradient, "T2", "diverged")}, gradient), kOwn).flagged,
+              UnorderedElementsAre("operator"));
 }
 
 TEST(AddCheck, CountsATierAtTheMutantsTensorOnly) {
   const auto report = report_of(
       {tensor_of(kLaterId, "T0", "diverged"), tensor_of(kOwnId, "T1", "diverged")}, kLaterId);
-  EXPECT_THAT(of_check(report, "").flagged, UnorderedElementsAre("T0", "T1", "any"));
+  EXPECT_THAT(of_check(report, {}).flagged, UnorderedElementsAre("T0", "T1", "any", "operator"));
   EXPECT_THAT(of_check(report, kOwn).flagged, UnorderedElementsAre("T1"));
-  EXPECT_THAT(of_check(report, "s0/m0/output/decoder").flagged, IsEmpty()) << "ids are whole";
+  const std::string part = "s0/m0/output/decoder";
+  EXPECT_THAT(of_check(report, {part, part}).flagged, IsEmpty()) << "ids are whole";
 }
 
 // Symptom: `not_judged` was no harmless status here, and every tensor of a dyadic pass was flagged.
@@ -237,11 +257,12 @@ TEST(AddCheck, KnowsWhichStatusIsAFinding) {
   for (const char* status : {"within", "incomplete", "behind_flip", "inherited", "not_judged"}) {
     harmless.push_back(tensor_of(kOwnId, "T0", status));
   }
-  EXPECT_THAT(of_check(report_of(harmless), "").flagged, IsEmpty());
-  EXPECT_THAT(of_noise(report_of(harmless), "").flagged, IsEmpty());
+  EXPECT_THAT(of_check(report_of(harmless), {}).flagged, IsEmpty());
+  EXPECT_THAT(of_noise(report_of(harmless), {}).flagged, IsEmpty());
   for (const char* status : {"diverged", "missing_in_candidate", "missing_in_reference"}) {
     const auto report = report_of({tensor_of(kOwnId, "T0", status)}, kOwnId);
-    EXPECT_THAT(of_check(report, kOwn).flagged, UnorderedElementsAre("T0", "any")) << status;
+    EXPECT_THAT(of_check(report, kOwn).flagged, UnorderedElementsAre("T0", "any", "operator"))
+        << status;
   }
 }
 
@@ -252,7 +273,8 @@ TEST(AddCheck, JudgesOperatorsByTheirOwnFigures) {
                        {"slice", nullptr},
                        {"factor_in_noise", {{"deviation", -3e-3}, {"bound", 1e-3}}}};
   EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged, UnorderedElementsAre("T1"));
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).present, UnorderedElementsAre("T0", "T1", "any"));
+  EXPECT_THAT(of_check(report_of({wrong}), kOwn).present,
+              UnorderedElementsAre("T0", "T1", "any", "operator"));
   wrong["operator"]["slice"] = {{"error", 2.0}, {"bound", 1.0}};
   wrong["operator"]["factor_in_noise"] = nullptr;
   EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged, UnorderedElementsAre("T1"));
@@ -266,7 +288,7 @@ TEST(AddCheck, JudgesOperatorsByTheirOwnFigures) {
 TEST(AddWithoutForced, TakesTheVerdictOfTheReport) {
   const auto report = report_of(
       {tensor_of(kOwnId, "T2", "within"), tensor_of(kLaterId, "T2", "diverged")}, kLaterId);
-  EXPECT_THAT(of_noise(report, "").flagged, UnorderedElementsAre("T2"));
+  EXPECT_THAT(of_noise(report, {}).flagged, UnorderedElementsAre("T2"));
   EXPECT_THAT(of_noise(report, kOwn).flagged, IsEmpty());
   EXPECT_THAT(of_noise(report, kOwn).present, UnorderedElementsAre("T2"));
   EXPECT_THAT(of_noise(report_of({tensor_of(kOwnId, "T2", "diverged")}, kOwnId), kOwn).flagged,
@@ -278,7 +300,7 @@ TEST(AddRules, NamesThoseThatFailFirstAtATensorThatCounts) {
   hits[1] = kLaterId;
   hits[2] = kOwnId;
   Observation clean;
-  add_rules(hits, "", clean);
+  add_rules(hits, {}, clean);
   EXPECT_THAT(clean.present, SizeIs(testing::kRules));
   EXPECT_THAT(clean.flagged, UnorderedElementsAre("cosine", "frobenius"));
   Observation mutant;
@@ -375,8 +397,8 @@ TEST_F(Figures, GoalsAreMissedByARunWithoutAVerdict) {
 TEST_F(Figures, PageShowsEveryDetectorAndWhatWasRoundedAway) {
   const std::string page = page_of(plan_, outcomes_, "./dev roc", "roc.svg");
   EXPECT_THAT(page, HasSubstr("| `bf16_t2_row` | 0.03 | 0.03 | met |"));
-  EXPECT_THAT(page, HasSubstr("| any tier | T2 alone | cosine |"));
-  EXPECT_THAT(page, HasSubstr("| bf16 | `row` | init | 0.01 | 0.03 | - |"));
+  EXPECT_THAT(page, HasSubstr("| any tier | any tier, its operator | T2 alone | cosine |"));
+  EXPECT_THAT(page, HasSubstr("| bf16 | `row` | init | 0.01 | - | 0.03 | - |"));
   EXPECT_THAT(page, HasSubstr("row, layer 3, bf16, init at 0.0001: 1 of 1 runs"));
   EXPECT_THAT(page, HasSubstr("(roc.svg)"));
   EXPECT_THAT(page, Not(HasSubstr("without a verdict")));
@@ -389,7 +411,7 @@ TEST_F(Figures, PlotHasAMarkForEveryDetectorInEveryRow) {
        at = plot.find("<circle", at + 1)) {
     ++circles;
   }
-  EXPECT_EQ(circles, 3U * 2U);  // T2, any, cosine; in the legend and in the only row
+  EXPECT_EQ(circles, 4U * 2U);  // any, operator, T2, cosine; in the legend and in the only row
   EXPECT_THAT(plot, HasSubstr("bf16 row"));
   EXPECT_EQ(plot.substr(plot.size() - 7), "</svg>\n");
 }

@@ -106,10 +106,12 @@ TEST(NamedTerms, AreReadFromAFactor) {
 }
 
 TEST(NamedTerms, AreReadFromTheOneCoefficientThatIsNotWhole) {
-  EXPECT_EQ(terms_of_sentence("on rank 1 it is 0.500, 0.500, 1.000, 1.000 (+- 1e-05) x the addends "
-                              "of micro-batch 0; ...")
-                .factor,
-            0.5);
+  EXPECT_EQ(
+      terms_of_sentence("a sum in which not every addend has the coefficient 1: on rank 1 it is "
+                        "0.500, 0.500, 1.000, 1.000 (+- 1e-05) x the addends "
+                        "of micro-batch 0; ...")
+          .factor,
+      0.5);
   EXPECT_EQ(terms_of_sentence("on rank 0 it is 8.000, 4.000, 2.000, 1.000 (+- 1e-05) x the addends "
                               "of micro-batch 0; ...")
                 .factor,

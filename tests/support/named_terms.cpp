@@ -83,7 +83,7 @@ std::optional<double> factor_of(const std::string& sentence) {
   if (sentence.find("(it is not in the sum)") != std::string::npos) {
     return 0.0;
   }
-  for (const char* before : {"it counts ", "a = ", "coefficient ", "candidate = "}) {
+  for (const char* before : {"it counts ", "a = ", "have the coefficient ", "candidate = "}) {
     const auto found = groups_of(sentence, std::regex(before + ("(" + kNumber + ")")));
     if (!found.empty()) {
       return std::stod(found.front());
