@@ -54,10 +54,14 @@ OrderedJson alarms_json(const CleanScore& score) {
           {"false_alarm_references", score.alarming_references}};
 }
 
-bool is_rule(const std::string& detector) {
-  return std::any_of(testing::kRuleTexts.begin(),
-                     testing::kRuleTexts.end(),
-                     [&](const testing::RuleText& rule) { return rule.name == detector; });
+std::optional<double> worst_of_key(const Key& key,
+                                   const std::string& detector,
+                                   const Plan& plan,
+                                   const Outcomes& outcomes) {
+  return worst(plan, outcomes, detector, [&](const Series& series) {
+    return series.precision == key.precision &&
+           std::find(key.mutants.begin(), key.mutants.end(), series.mutant) != key.mutants.end();
+  });
 }
 
 bool is_met(const Key& key, const Plan& plan, const Outcomes& outcomes) {
@@ -87,10 +91,13 @@ std::optional<double> worst(const Plan& plan,
 }
 
 std::optional<double> figure_of(const Key& key, const Plan& plan, const Outcomes& outcomes) {
-  return worst(plan, outcomes, key.detector, [&](const Series& series) {
-    return series.precision == key.precision &&
-           std::find(key.mutants.begin(), key.mutants.end(), series.mutant) != key.mutants.end();
-  });
+  return worst_of_key(key, key.detector, plan, outcomes);
+}
+
+std::optional<double> figure_at_operator(const Key& key,
+                                         const Plan& plan,
+                                         const Outcomes& outcomes) {
+  return worst_of_key(key, at_operator(key.detector), plan, outcomes);
 }
 
 CleanScore clean_score(const Plan& plan,
@@ -119,19 +126,18 @@ CleanScore clean_score(const Plan& plan,
 }
 
 std::vector<std::string> detectors_of(const Outcomes& outcomes) {
-  static const std::set<std::string> kOfTheWhole = {kAnyTier, kAtOperator, kWithoutForced};
   std::set<std::string> present;
   for (const Observation& clean : outcomes.cleans) {
     present.insert(clean.present.begin(), clean.present.end());
   }
   std::vector<std::string> result;
   for (const std::string& detector : present) {
-    if (!is_rule(detector) && !kOfTheWhole.contains(detector)) {
+    if (detector == "T0" || detector == "T1") {
       result.push_back(detector);
     }
   }
   if (!present.empty()) {
-    result.insert(result.end(), {kAnyTier, kAtOperator, kWithoutForced});
+    result.insert(result.end(), {kAnyTier, at_operator(kAnyTier), kWithoutForced});
   }
   for (const testing::RuleText& rule : testing::kRuleTexts) {
     if (present.contains(std::string(rule.name))) {
@@ -169,6 +175,9 @@ OrderedJson json_of(const Plan& plan, const Outcomes& outcomes, const std::strin
   OrderedJson json = OrderedJson::object();
   for (const Key& key : plan.keys) {
     json[key.name] = number_or_null(figure_of(key, plan, outcomes));
+  }
+  for (const Key& key : plan.keys) {
+    json["at_operator"][key.name] = number_or_null(figure_at_operator(key, plan, outcomes));
   }
   const CleanScore clean = clean_score(plan, outcomes, kAnyTier);
   json["false_alarm_runs"] = clean.alarms;

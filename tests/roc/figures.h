@@ -22,9 +22,13 @@ namespace ttrace::roc {
                                           const std::string& detector,
                                           const std::function<bool(const Series&)>& wanted);
 
+// At the mutant's own tensor; and where any tensor of its operator counts.
 [[nodiscard]] std::optional<double> figure_of(const Key& key,
                                               const Plan& plan,
                                               const Outcomes& outcomes);
+[[nodiscard]] std::optional<double> figure_at_operator(const Key& key,
+                                                       const Plan& plan,
+                                                       const Outcomes& outcomes);
 
 // Runs on one reference and its noise passes share what these happened to be, so that a reference
 // counts as one case: it alarms where any of its runs does.

@@ -49,36 +49,49 @@ bool found_by(const Json& tensor, const std::string& tier) {
          (tier == "T1" && operators_are_wrong(tensor));
 }
 
+void add_presence(const std::string& detector, Observation& observation) {
+  observation.present.insert({detector, at_operator(detector)});
+}
+
+// What `detector` has found, at `tensor`.
+void flag(const std::string& detector,
+          const Json& tensor,
+          const Places& places,
+          Observation& observation) {
+  const std::string id = tensor.at("id").get<std::string>();
+  if (is_at(id, places.own)) {
+    observation.flagged.insert(detector);
+  }
+  if (is_at(id, places.operator_)) {
+    observation.flagged.insert(at_operator(detector));
+  }
+}
+
 }  // namespace
 
 void add_check(const Json& report, const Places& places, Observation& observation) {
-  observation.present.insert({kAnyTier, kAtOperator, "T0"});
+  add_presence(kAnyTier, observation);
   if (const Json& first = report.at("first_divergence"); !first.is_null()) {
-    const std::string id = first.at("id").get<std::string>();
-    if (is_at(id, places.own)) {
-      observation.flagged.insert(kAnyTier);
-    }
-    if (is_at(id, places.operator_)) {
-      observation.flagged.insert(kAtOperator);
-    }
+    flag(kAnyTier, first, places, observation);
   }
+  add_presence("T0", observation);
   for (const Json& tensor : report.at("tensors")) {
     if (has(tensor, "operator")) {
-      observation.present.insert("T1");
+      add_presence("T1", observation);
     }
     for (const char* tier : {"T0", "T1"}) {
-      if (found_by(tensor, tier) && is_at(tensor.at("id").get<std::string>(), places.own)) {
-        observation.flagged.insert(tier);
+      if (found_by(tensor, tier)) {
+        flag(tier, tensor, places, observation);
       }
     }
   }
 }
 
 void add_without_forced(const Json& report, const Places& places, Observation& observation) {
-  observation.present.insert(kWithoutForced);
+  add_presence(kWithoutForced, observation);
   for (const Json& tensor : report.at("tensors")) {
-    if (is_finding(tensor) && is_at(tensor.at("id").get<std::string>(), places.own)) {
-      observation.flagged.insert(kWithoutForced);
+    if (is_finding(tensor)) {
+      flag(kWithoutForced, tensor, places, observation);
     }
   }
 }

@@ -12,8 +12,8 @@
 
 namespace ttrace::roc {
 
-// Adds what `report` of a whole check says: kAnyTier and kAtOperator where its first divergence is
-// at its place, T0 and T1 where they found something at an own tensor.
+// Adds what `report` of a whole check says: kAnyTier where its first divergence is an own tensor,
+// T0 and T1 where they found something at one; and each at_operator().
 void add_check(const nlohmann::json& report, const Places& places, Observation& observation);
 
 // Adds kWithoutForced where `report`, of the same passes without forced ones, has a finding at an

@@ -56,9 +56,10 @@ std::vector<std::string> columns_of(const Outcomes& outcomes) {
 }
 
 std::string title_of(const std::string& detector) {
-  static const std::map<std::string, std::string> titles = {{kAnyTier, "any tier"},
-                                                            {kAtOperator, "any tier, its operator"},
-                                                            {kWithoutForced, "T2 alone"}};
+  static const std::map<std::string, std::string> titles = {
+      {kAnyTier, "any tier"},
+      {at_operator(kAnyTier), "any tier, its operator"},
+      {kWithoutForced, "T2 alone"}};
   const auto title = titles.find(detector);
   return title == titles.end() ? detector : title->second;
 }
@@ -70,11 +71,12 @@ std::string rate_below(const CleanScore& score) {
 }
 
 void write_keys(std::ostream& out, const Plan& plan, const Outcomes& outcomes) {
-  out << "| key | goal | smallest found | |\n|---|---|---|---|\n";
+  out << "| key | goal | smallest found | | at its operator |\n|---|---|---|---|---|\n";
   for (const Key& key : plan.keys) {
     const auto figure = figure_of(key, plan, outcomes);
     out << "| `" << key.name << "` | " << number(key.goal) << " | " << number(figure) << " | "
-        << (figure && *figure <= key.goal ? "met" : "missed") << " |\n";
+        << (figure && *figure <= key.goal ? "met" : "missed") << " | "
+        << number(figure_at_operator(key, plan, outcomes)) << " |\n";
   }
 }
 
@@ -135,7 +137,7 @@ void write_alarms(std::ostream& out, const Plan& plan, const Outcomes& outcomes)
   }
   out << "\n";
   std::vector<std::string> detectors = detectors_of(outcomes);
-  std::erase(detectors, kAtOperator);  // the same as any tier where every finding counts
+  std::erase(detectors, at_operator(kAnyTier));  // the same as any tier where every finding counts
   for (const std::string& detector : detectors) {
     out << "| " << title_of(detector) << " |";
     for (const std::string& precision : precisions) {
@@ -289,12 +291,9 @@ std::string page_of(const Plan& plan,
       << " fresh batches, the worst over first, middle and last layer; a dash: not at any "
          "magnitude, or\nthe clean runs raise an alarm as well, so that nobody could tell. A find "
          "counts only at the mutant's own tensor: the first\ndivergence of the check (any tier) or "
-         "the first pair that fails a rule is that tensor, or the tier in question flags it. In "
-         "the "
-         "column\n\"its operator\" the first divergence may also be the gradient of the weight or "
-         "of "
-         "the input of the linear whose output is mutated.\n"
-         "Layout `"
+         "the first pair that fails a rule is that tensor, or the tier in question flags it. \"Its "
+         "operator\":\nthe gradient of the weight or of the input of the linear whose output is "
+         "mutated counts as well.\nLayout `"
       << plan.layout << "`.\n\nMade by `" << command << "`: " << outcomes.runs
       << " runs of mutants and " << clean.runs << " clean ones in " << std::lround(outcomes.seconds)
       << " seconds.\n\n## Goals\n\n";

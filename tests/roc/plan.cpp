@@ -127,6 +127,10 @@ const std::vector<Key>& all_keys() {
   return keys;
 }
 
+std::string at_operator(const std::string& detector) {
+  return detector + "@operator";
+}
+
 Places places_of(const Series& series) {
   const int layer = series.layer.value_or(0);
   const auto alone = [](const std::string& own) { return Places{own, own}; };

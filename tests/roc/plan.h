@@ -15,12 +15,12 @@
 
 namespace ttrace::roc {
 
-// Who finds, beside the tiers by their names in a report: all of them together, the same where any
-// tensor of the mutated operator counts, and the bound from noise passes without forced passes,
-// which is what --no-forced leaves.
+// Who finds, beside the tiers by their names in a report: all of them together, and the bound from
+// noise passes without forced passes, which is what --no-forced leaves.
 inline constexpr const char* kAnyTier = "any";
-inline constexpr const char* kAtOperator = "operator";
 inline constexpr const char* kWithoutForced = "T2";
+// The same detector where any tensor of the mutated operator counts: "T1@operator".
+[[nodiscard]] std::string at_operator(const std::string& detector);
 
 // A figure: the smallest magnitude found in all fresh batches, the worst over its mutants, over
 // layers and over weights.

@@ -26,6 +26,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
@@ -230,21 +231,24 @@ Observation of_noise(const nlohmann::json& report, const Places& places) {
 TEST(AddCheck, FindsWhereTheFirstDivergenceIs) {
   const auto report = report_of(
       {tensor_of(kOwnId, "T2", "inherited"), tensor_of(kLaterId, "T2", "diverged")}, kLaterId);
-  EXPECT_THAT(of_check(report, {}).flagged, UnorderedElementsAre("any", "operator"));
+  EXPECT_THAT(of_check(report, {}).flagged, UnorderedElementsAre("any", "any@operator"));
   EXPECT_THAT(of_check(report, kOwn).flagged, IsEmpty()) << "found, but elsewhere";
   EXPECT_THAT(of_check(report_of({tensor_of(kOwnId, "T2", "diverged")}, kOwnId), kOwn).flagged,
-              UnorderedElementsAre("any", "operator"));
+              UnorderedElementsAre("any", "any@operator"));
   EXPECT_THAT(of_check(report_of({}), {}).flagged, IsEmpty());
   const std::string gradient = "s0/m0/param_grad/decoder.layers.2.mlp.linear_fc2.weight/0";
   EXPECT_THAT(of_check(report_of({tensor_of(gradient, "T2", "diverged")}, gradient), kOwn).flagged,
-              UnorderedElementsAre("operator"));
+              UnorderedElementsAre("any@operator"));
 }
 
 TEST(AddCheck, CountsATierAtTheMutantsTensorOnly) {
   const auto report = report_of(
       {tensor_of(kLaterId, "T0", "diverged"), tensor_of(kOwnId, "T1", "diverged")}, kLaterId);
-  EXPECT_THAT(of_check(report, {}).flagged, UnorderedElementsAre("T0", "T1", "any", "operator"));
-  EXPECT_THAT(of_check(report, kOwn).flagged, UnorderedElementsAre("T1"));
+  EXPECT_THAT(of_check(report, {}).flagged, IsSupersetOf({"T0", "T1", "any"}));
+  EXPECT_THAT(of_check(report, kOwn).flagged, UnorderedElementsAre("T1", "T1@operator"));
+  const std::string gradient = "s0/m0/param_grad/decoder.layers.2.mlp.linear_fc2.weight/0";
+  EXPECT_THAT(of_check(report_of({tensor_of(gradient, "T1", "diverged")}), kOwn).flagged,
+              UnorderedElementsAre("T1@operator"));
   const std::string part = "s0/m0/output/decoder";
   EXPECT_THAT(of_check(report, {part, part}).flagged, IsEmpty()) << "ids are whole";
 }
@@ -261,7 +265,8 @@ TEST(AddCheck, KnowsWhichStatusIsAFinding) {
   EXPECT_THAT(of_noise(report_of(harmless), {}).flagged, IsEmpty());
   for (const char* status : {"diverged", "missing_in_candidate", "missing_in_reference"}) {
     const auto report = report_of({tensor_of(kOwnId, "T0", status)}, kOwnId);
-    EXPECT_THAT(of_check(report, kOwn).flagged, UnorderedElementsAre("T0", "any", "operator"))
+    EXPECT_THAT(of_check(report, kOwn).flagged,
+                UnorderedElementsAre("T0", "T0@operator", "any", "any@operator"))
         << status;
   }
 }
@@ -272,27 +277,30 @@ TEST(AddCheck, JudgesOperatorsByTheirOwnFigures) {
                        {"limit", 2.0},
                        {"slice", nullptr},
                        {"factor_in_noise", {{"deviation", -3e-3}, {"bound", 1e-3}}}};
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged, UnorderedElementsAre("T1"));
+  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged,
+              UnorderedElementsAre("T1", "T1@operator"));
   EXPECT_THAT(of_check(report_of({wrong}), kOwn).present,
-              UnorderedElementsAre("T0", "T1", "any", "operator"));
+              IsSupersetOf({"T0", "T1", "T1@operator", "any"}));
   wrong["operator"]["slice"] = {{"error", 2.0}, {"bound", 1.0}};
   wrong["operator"]["factor_in_noise"] = nullptr;
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged, UnorderedElementsAre("T1"));
+  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged,
+              UnorderedElementsAre("T1", "T1@operator"));
   wrong["operator"]["slice"] = nullptr;
   EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged, IsEmpty());
   wrong["operator"]["r"] = "Inf";
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged, UnorderedElementsAre("T1"));
+  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged,
+              UnorderedElementsAre("T1", "T1@operator"));
 }
 
 // Symptom: T2 was read from the report of a check with forced passes, where it is excused.
 TEST(AddWithoutForced, TakesTheVerdictOfTheReport) {
   const auto report = report_of(
       {tensor_of(kOwnId, "T2", "within"), tensor_of(kLaterId, "T2", "diverged")}, kLaterId);
-  EXPECT_THAT(of_noise(report, {}).flagged, UnorderedElementsAre("T2"));
+  EXPECT_THAT(of_noise(report, {}).flagged, UnorderedElementsAre("T2", "T2@operator"));
   EXPECT_THAT(of_noise(report, kOwn).flagged, IsEmpty());
-  EXPECT_THAT(of_noise(report, kOwn).present, UnorderedElementsAre("T2"));
+  EXPECT_THAT(of_noise(report, kOwn).present, UnorderedElementsAre("T2", "T2@operator"));
   EXPECT_THAT(of_noise(report_of({tensor_of(kOwnId, "T2", "diverged")}, kOwnId), kOwn).flagged,
-              UnorderedElementsAre("T2"));
+              UnorderedElementsAre("T2", "T2@operator"));
 }
 
 TEST(AddRules, NamesThoseThatFailFirstAtATensorThatCounts) {
@@ -321,6 +329,9 @@ class Figures : public ::testing::Test {
     outcomes_.series.resize(2);
     outcomes_.series[0].smallest = {{"T2", 0.01}, {"any", 0.01}, {"cosine", 0.3}};
     outcomes_.series[1].smallest = {{"T2", 0.03}, {"any", 0.01}, {"cosine", std::nullopt}};
+    for (SeriesOutcome& series : outcomes_.series) {
+      series.smallest["T2@operator"] = 0.01;
+    }
     outcomes_.series[1].points = {
         {.magnitude = 1e-4, .runs = 1, .changed = 0, .flagged = {}},
         {.magnitude = 0.03, .runs = 1, .changed = 1, .flagged = {{"T2", 1}}}};
@@ -335,6 +346,7 @@ TEST_F(Figures, AreTheWorstOfAllPlaces) {
   EXPECT_TRUE(goals_are_met(plan_, outcomes_));
   const auto json = json_of(plan_, outcomes_, "./dev roc");
   EXPECT_EQ(json.at("bf16_t2_row"), 0.03);
+  EXPECT_EQ(json.at("at_operator").at("bf16_t2_row"), 0.01);
   EXPECT_EQ(json.at("clean_runs"), 1);
   EXPECT_EQ(json.at("false_alarm_runs"), 0);
   EXPECT_EQ(json.at("series")[1].at("points")[0].at("changed"), 0);
@@ -396,7 +408,7 @@ TEST_F(Figures, GoalsAreMissedByARunWithoutAVerdict) {
 
 TEST_F(Figures, PageShowsEveryDetectorAndWhatWasRoundedAway) {
   const std::string page = page_of(plan_, outcomes_, "./dev roc", "roc.svg");
-  EXPECT_THAT(page, HasSubstr("| `bf16_t2_row` | 0.03 | 0.03 | met |"));
+  EXPECT_THAT(page, HasSubstr("| `bf16_t2_row` | 0.03 | 0.03 | met | 0.01 |"));
   EXPECT_THAT(page, HasSubstr("| any tier | any tier, its operator | T2 alone | cosine |"));
   EXPECT_THAT(page, HasSubstr("| bf16 | `row` | init | 0.01 | - | 0.03 | - |"));
   EXPECT_THAT(page, HasSubstr("row, layer 3, bf16, init at 0.0001: 1 of 1 runs"));
