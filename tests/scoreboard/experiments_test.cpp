@@ -78,6 +78,31 @@ TEST(CheckRun, WithoutAVerdictSaysWhy) {
   EXPECT_TRUE(result.report.is_null());
 }
 
+// Scoreboard and ROC give its alarms and finds as those of users of --no-forced.
+TEST(CheckRun, JudgedWithoutForcedPassesIsWhatNoForcedSays) {
+  const TemporaryDirectory folder;
+  const TrainingRun training{.config = TTRACE_SOURCE "/examples/tiny.yaml", .precision = "bf16"};
+  CheckRequest request{
+      .program = TTRACE_BIN "/ttrace",
+      .reference = reference_command(TTRACE_BIN, training),
+      .candidate = candidate_command(TTRACE_BIN, "", training, "") + " --bug softmax-scale",
+      .folder = folder / "whole",
+      .noise = 2};
+  const CheckResult whole = run_check(request);
+  ASSERT_EQ(whole.problem, "");
+  const CheckResult judged = judge_without_forced(request);
+  ASSERT_EQ(judged.problem, "");
+  request.rerun = request.reference;
+  request.reference = request.folder + "/reference";
+  request.folder = folder / "without";
+  request.options = {"--no-forced"};
+  const CheckResult without = run_check(request);
+  ASSERT_EQ(without.problem, "");
+  EXPECT_EQ(judged.report.at("tensors"), without.report.at("tensors"));
+  EXPECT_EQ(judged.report.at("first_divergence"), without.report.at("first_divergence"));
+  EXPECT_NE(judged.report.at("tensors"), whole.report.at("tensors")) << "forced passes say more";
+}
+
 // --- what a probable cause names ---------------------------------------------------------------
 
 TEST(NamedTerms, AreReadFromAMissingReduction) {
