@@ -58,10 +58,4 @@ struct Quantised {
 // Fails where the two sides hold numbers of different formats.
 [[nodiscard]] Check format_check(const CodesComparison& codes);
 
-// "E4M3", "E5M2".
-[[nodiscard]] std::string format_text(ElementType format);
-
-// "E4M3 codes: 3 of 4096 saturated and 10 zero, in the reference 1 and 10; 99.2 % equal in bits".
-[[nodiscard]] std::string codes_text(const CodesComparison& codes);
-
 }  // namespace ttrace

@@ -4,6 +4,7 @@
 #include <ttrace/element_type.h>
 
 #include <cstdint>
+#include <string>
 
 namespace ttrace {
 
@@ -23,5 +24,11 @@ struct CodesComparison {
   std::int64_t multiples = 0;      // scales that are 2^k times the reference's, k not 0
   bool are_powers_of_two = false;  // all scales are the reference's times 2^k, 0 included
 };
+
+// "E4M3", "E5M2".
+[[nodiscard]] std::string format_text(ElementType format);
+
+// "E4M3 codes: 3 of 4096 saturated and 10 zero, in the reference 1 and 10; 99.2 % equal in bits".
+[[nodiscard]] std::string codes_text(const CodesComparison& codes);
 
 }  // namespace ttrace

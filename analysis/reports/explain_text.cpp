@@ -1,4 +1,4 @@
-#include "analysis/checks/codes_check.h"
+#include "analysis/findings/codes.h"
 #include "analysis/findings/wording.h"
 #include "analysis/reports/explain.h"
 

@@ -246,16 +246,6 @@ const char* verdict_word(const Report& report) {
 
 }  // namespace
 
-Json number_json(double value) {
-  if (std::isnan(value)) {
-    return "NaN";
-  }
-  if (std::isinf(value)) {
-    return value > 0 ? "Inf" : "-Inf";
-  }
-  return value;
-}
-
 Json check_json(const Check& check) {
   Json json = {{"question", name_of(check.question)},
                {"tier", name_of(check.tier())},
@@ -315,10 +305,6 @@ Json tensor_json(const TensorVerdict& tensor) {
   json["checks"] = checks_json(tensor);
   json["excuses"] = excuses_json(tensor);
   return json;
-}
-
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 void write_json(std::ostream& out, const Report& report) {

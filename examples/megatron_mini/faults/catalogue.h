@@ -14,7 +14,7 @@ struct BugEntry {
   std::string name;
   std::string source;    // where it was found and how it came about
   std::string needs;     // when it acts; see holds() in conditions.h
-  std::string expected;  // regular expression that is found in the first divergence's id
+  std::string expected;  // regular expression for the whole id of the first divergence
   std::string hint;      // regular expression for the signature that a diagnosis should name
   std::string size;      // what --bug-size sets, "none" for nothing
   bool pending = false;  // declared, but not re-created here yet
