@@ -88,8 +88,8 @@ std::string in_layer(const std::string& kind, int layer, const std::string& part
   return "s0/m0/" + kind + R"(/decoder\.layers\.)" + std::to_string(layer) + R"(\.)" + part;
 }
 
-// Of a linear whose product is mutated: its output, and besides the gradients of its weight and of
-// what `before` feeds it.
+// The places of a linear whose product is mutated: its output; and of the operator also the
+// gradients of its weight and of what `before` feeds it.
 Places linear_places(int layer, const std::string& linear, const std::string& before) {
   const std::string own = in_layer("output", layer, linear + "/0");
   return {own,

@@ -15,8 +15,8 @@
 
 namespace ttrace::roc {
 
-// Who finds, beside the tiers by their names in a report: all of them together, and the bound from
-// noise passes without forced passes, which is what --no-forced leaves.
+// Who finds, in addition to the tiers by their names in a report: all of them together, and the
+// bound from noise passes without forced passes, which is what --no-forced leaves.
 inline constexpr const char* kAnyTier = "any";
 inline constexpr const char* kWithoutForced = "T2";
 // The same detector where any tensor of the mutated operator counts: "T1@operator".

@@ -70,7 +70,8 @@ struct Outcomes {
 [[nodiscard]] std::optional<bool> terms_right(const CataloguedBug& bug,
                                               const testing::NamedTerms& named);
 
-// Of a finished check and of the same judged again without forced passes, beside the clean run.
+// What a finished check, and the same judged again without forced passes, say where the clean run
+// of the same layout said `clean`.
 [[nodiscard]] BugOutcome outcome_of(const CataloguedBug& bug,
                                     const CleanOutcome& clean,
                                     const testing::CheckResult& result,

@@ -199,7 +199,7 @@ TEST(Outcomes, OfRulesAddUp) {
   const Scored scored;
   const RuleScore rule = rule_score_of(scored.catalogue, scored.plan, scored.outcomes, 0, "bf16");
   EXPECT_EQ(rule.found, 3);
-  EXPECT_EQ(rule.told_apart, 1) << "the rule fails the clean run beside two of the three";
+  EXPECT_EQ(rule.told_apart, 1) << "the rule fails the clean run of two of the three";
   EXPECT_EQ(rule.located, 1);
   EXPECT_EQ(rule.false_alarms, 1);
 }

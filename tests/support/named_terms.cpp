@@ -23,7 +23,7 @@ std::vector<std::string> groups_of(const std::string& text, const std::regex& pa
 const std::string kNumber = R"([-+]?[0-9]+\.?[0-9]*(?:e[-+]?[0-9]+)?)";
 
 std::set<std::string> axes_of(const std::string& sentence) {
-  // "tp rank 1" tells a place, not an axis that something is wrong with.
+  // "tp rank 1" is a place, not an axis that something is wrong with.
   static const std::regex axis(R"(\b(tp|cp|dp|pp|ep|etp|edp|kv|sp)\b(?! rank))");
   const auto found = groups_of(sentence, axis);
   return {found.begin(), found.end()};
