@@ -1,6 +1,7 @@
 #include "trace/place/fill.h"
 
 #include "trace/base/random.h"
+#include "trace/place/boxes.h"
 
 #include <ttrace/error.h>
 

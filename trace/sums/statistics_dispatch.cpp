@@ -4,9 +4,6 @@
 
 namespace ttrace {
 
-static_assert(kKernelBlock == kStatisticsBlock);
-static_assert(kKernelTypes == static_cast<int>(ElementType::kBool) + 1);
-
 std::vector<const StatisticsKernel*> available_kernels() {
   std::vector<const StatisticsKernel*> kernels{&kBaselineKernel};
 #ifdef TTRACE_X86_KERNELS
