@@ -96,6 +96,8 @@ class Description:
     data: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     untraced: list[str] = field(default_factory=list)  # regular expressions of ids that it cannot give
+    # What plays a role of docs/parallelism.md, "Names of your own": patterns separated by spaces, by role.
+    roles: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
