@@ -412,7 +412,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
       bounds,
       same_precision,
       std::move(interruptions),
-      head_size(reference.manifest().model),
+      {head_size(reference.manifest().model), ModelVocabulary(candidate.manifest().roles)},
       checks.passes());
   const std::vector<Task> tasks = plan(matches, judge, options, report.warnings);
   report.left_out = judge.count() - tasks.size();

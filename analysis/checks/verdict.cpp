@@ -472,7 +472,7 @@ TensorVerdict Judge::judge_pair(const Match& match,
       compare_values(match, reference, candidate, verdict, observations);
       if (others_.operators != nullptr && !are_powers_of_two(match.reference, match.candidate)) {
         verdict.residual =
-            others_.operators->compare(match, candidate, rescaled(match), head_of(match.id));
+            others_.operators->compare(match, candidate, rescaled(match), heads_.size_in(match.id));
         if (verdict.residual && is_nothing_but_noise(*verdict.comparison)) {
           verdict.residual->leave_unjudged();
         }
@@ -546,10 +546,6 @@ void Judge::compare_exactly(const Match& match,
   if (statistics.max_difference > 0.0) {
     observations.push_back(not_exact(match.id, *verdict.comparison));
   }
-}
-
-std::int64_t Judge::head_of(const TensorId& id) const {
-  return id.path.find("attention") != std::string::npos ? head_ : 0;
 }
 
 void Judge::compare_operand(const Match& match,
@@ -648,7 +644,8 @@ void Judge::compare_parts(const Match& match,
   }
   const Slices slices = sum_slices(pair);
   if (bound) {
-    comparison.slice = worst_slice(pair, slices, {*bound, match.candidate, head_of(match.id)});
+    comparison.slice =
+        worst_slice(pair, slices, {*bound, match.candidate, heads_.size_in(match.id)});
   }
   if (slices.all.reference_squared > 0.0) {
     comparison.factor_in_noise =

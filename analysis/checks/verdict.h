@@ -4,6 +4,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
+#include "analysis/align/model_vocabulary.h"
 #include "analysis/bounds/bounds.h"
 #include "analysis/bounds/tolerance.h"
 #include "analysis/checks/cause.h"
@@ -38,19 +39,18 @@ struct OtherPasses {
 class Judge {
  public:
   // Keeps references. `same_precision`: element types must then be equal on both sides.
-  // `head`: size of an attention head, 0 where it is not known.
   Judge(std::span<const Match> matches,
         const Bounds& bounds,
         bool same_precision,
         Interruptions interruptions = {},
-        std::int64_t head = 0,
+        Heads heads = {},
         const OtherPasses& others = {})
       : matches_(matches),
         bounds_(bounds),
         self_check_(matches, interruptions.candidate),
         same_precision_(same_precision),
         interruptions_(std::move(interruptions)),
-        head_(head),
+        heads_(std::move(heads)),
         others_(others) {}
 
   // Whether a tensor gets a verdict; see self_check.h for those that do not.
@@ -106,8 +106,6 @@ class Judge {
                            const MergeResult& candidate,
                            TensorVerdict& verdict,
                            std::vector<Observation>& observations) const;
-  // Indices of the last dimension that make up a head; 0 where there are none.
-  [[nodiscard]] std::int64_t head_of(const TensorId& id) const;
   // The same in its slices and its factor. Requires: the tensor's bound came from noise.
   void compare_parts(const Match& match,
                      const Judged& judged,
@@ -119,7 +117,7 @@ class Judge {
   SelfCheck self_check_;
   bool same_precision_;
   Interruptions interruptions_;
-  std::int64_t head_;
+  Heads heads_;
   OtherPasses others_;
 };
 
