@@ -3,8 +3,8 @@
 // Thread-safety: one thread at a time.
 #pragma once
 
-#include "analysis/rename/rename.h"
 #include "analysis/rename/rename_noise.h"
+#include "analysis/rename/rename_options.h"
 #include "analysis/rename/rename_plan.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"

@@ -233,8 +233,8 @@ Pass forced_pass(const CheckOptions& options,
 // here costs sharpness, not the comparison.
 void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
   const std::string native = read_manifest(run.reference()).precision;
-  const Precision* const precision = find_precision(native);
-  if (!options.forced || precision == nullptr || precision->wider.empty()) {
+  const Precision* const computed = find_precision(native);
+  if (!options.forced || computed == nullptr || computed->wider.empty()) {
     return;
   }
   if (options.rerun.empty()) {
@@ -250,7 +250,7 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
   course.passes += 2;
   const std::string side = reference_side(options, run);
   try {
-    pass(std::string(precision->wider), "forced-wide", forced_wide(side));
+    pass(std::string(computed->wider), "forced-wide", forced_wide(side));
     pass(native, "forced-native", forced_native(side));
     if (options.rename) {
       rename_pass(options, forced_wide(side), forced_wide(run.path()), {}, course);
