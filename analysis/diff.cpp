@@ -16,6 +16,7 @@
 #include "analysis/checks/routing_check.h"
 #include "analysis/findings/wording.h"
 #include "analysis/rename/rename.h"
+#include "trace/base/precision.h"
 #include "trace/file/noise_table.h"
 
 #include <ttrace/error.h>
@@ -35,16 +36,18 @@
 namespace ttrace {
 namespace {
 
-ElementType precision_of(const Trace& trace) {
-  try {
-    return coarsest_type(trace.manifest().precision);
-  } catch (const FormatError&) {
-    TTRACE_THROW(UsageError,
-                 trace.directory(),
-                 ": precision `",
-                 trace.manifest().precision,
-                 "` is none of f64, f32, bf16, f16, fp8; correct it in the manifest");
-  }
+ElementType coarsest_type(const Trace& trace) {
+  const std::string& text = trace.manifest().precision;
+  const Precision* const precision = find_precision(text);
+  TTRACE_CHECK(precision != nullptr,
+               UsageError,
+               trace.directory(),
+               ": precision `",
+               text,
+               "` is unknown; write one of ",
+               precision_names(),
+               " into the manifest");
+  return precision->coarsest;
 }
 
 // The first three names of the reference, each with the nearest one of the candidate.
@@ -431,7 +434,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   const bool same_precision = reference.manifest().precision == candidate.manifest().precision;
   const Limits limits = options.calibration ? options.calibration->limits() : Limits();
   const Bounds bounds(
-      noise, coarser(precision_of(reference), precision_of(candidate)), same_precision, limits);
+      noise, coarser(coarsest_type(reference), coarsest_type(candidate)), same_precision, limits);
   Interruptions interruptions;
   interruptions.reference =
       interrupted_steps("reference", reference, options.selection, report.lacking);
@@ -442,7 +445,8 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
                     bounds,
                     {.same_precision = same_precision,
                      .interruptions = std::move(interruptions),
-                     .head = head_size(reference.manifest().model),
+                     .heads = {head_size(reference.manifest().model),
+                               ModelVocabulary(candidate.manifest().roles)},
                      .others = checks.passes(),
                      .shuffle = options.shuffle});
   const std::vector<Task> tasks = plan(matches, judge, options, report.warnings);

@@ -2,6 +2,7 @@
 
 #include <ttrace/error.h>
 
+#include <regex>
 #include <utility>
 
 namespace ttrace {
@@ -23,17 +24,25 @@ std::regex compile(const std::string& option, const std::string& text) {
 
 }  // namespace
 
+struct IdPattern::Expression {
+  explicit Expression(std::regex compiled) : regex(std::move(compiled)) {}
+
+  std::regex regex;
+};
+
 IdPattern::IdPattern(std::string option, std::string text)
-    : option_(std::move(option)), text_(std::move(text)), regex_(compile(option_, text_)) {}
+    : option_(std::move(option)),
+      text_(std::move(text)),
+      expression_(std::make_shared<Expression>(compile(option_, text_))) {}
 
 bool IdPattern::found_in(const std::string& id) {
-  const bool found = std::regex_search(id, regex_);
+  const bool found = std::regex_search(id, expression_->regex);
   used_ = used_ || found;
   return found;
 }
 
 bool IdPattern::matches(const std::string& id) {
-  const bool found = std::regex_match(id, regex_);
+  const bool found = std::regex_match(id, expression_->regex);
   used_ = used_ || found;
   return found;
 }

@@ -5,7 +5,7 @@
 // Thread-safety: one thread at a time.
 #pragma once
 
-#include <regex>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,9 +28,11 @@ class IdPattern {
   [[nodiscard]] std::string text() const { return option_ + " '" + text_ + "'"; }
 
  private:
+  struct Expression;
+
   std::string option_;
   std::string text_;
-  std::regex regex_;
+  std::shared_ptr<const Expression> expression_;
   bool used_ = false;
 };
 

@@ -2,6 +2,7 @@
 
 #include "analysis/findings/wording.h"
 #include "trace/base/edit_distance.h"
+#include "trace/base/kind.h"
 
 #include <algorithm>
 #include <map>

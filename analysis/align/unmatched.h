@@ -4,7 +4,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
-#include "analysis/rename/rename_map.h"
+#include "analysis/findings/names.h"
 
 #include <ttrace/tensor_id.h>
 

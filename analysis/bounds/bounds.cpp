@@ -1,6 +1,7 @@
 #include "analysis/bounds/bounds.h"
 
 #include "analysis/findings/wording.h"
+#include "trace/base/kind.h"
 
 #include <algorithm>
 #include <cmath>
@@ -119,15 +120,8 @@ Bound Bounds::of_flips(const TensorId& margins, std::int64_t tokens, double larg
 // By how much the squared noise of a parameter's accumulated gradient grows where micro-batches err
 // partly alike; what the optimizer makes of it grows by the same.
 double Bounds::common_growth(const TensorId& id) const {
-  switch (id.kind) {
-    case Kind::kMainGrad:
-    case Kind::kExpAvg:
-    case Kind::kExpAvgSq:
-    case Kind::kMaster:
-    case Kind::kParamNext:
-      break;
-    default:
-      return 1.0;
+  if (!traits_of(id.kind).of_update) {
+    return 1.0;
   }
   const TensorNoise* gradient =
       noise_.find({.step = id.step, .kind = Kind::kMainGrad, .path = id.path, .slot = id.slot});

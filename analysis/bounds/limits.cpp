@@ -1,5 +1,9 @@
 #include "analysis/bounds/limits.h"
 
+#include "trace/base/kind.h"
+
+#include <ttrace/error.h>
+
 #include <boost/math/distributions/fisher_f.hpp>
 
 #include <array>
@@ -61,15 +65,15 @@ constexpr std::array kRows = {
     Row{TensorClass::kScalar, "scalar", 40.0, {10.0, 0.0, 0.0, 0.0}},
 };
 
-constexpr std::array<std::string_view, kStatistics.size()> kStatisticNames = {"T2 q",
-                                                                              "T2 slice",
-                                                                              "T2 group",
-                                                                              "T2 factor",
-                                                                              "T1 r",
-                                                                              "T1 slice",
-                                                                              "T1 row",
-                                                                              "T1 group",
-                                                                              "T1 factor"};
+// A row stands at its class's number.
+static_assert([] {
+  for (std::size_t number = 0; number < kRows.size(); ++number) {
+    if (static_cast<std::size_t>(kRows[number].tensor_class) != number) {
+      return false;
+    }
+  }
+  return kRows.size() == kTensorClasses.size();
+}());
 
 const Row& row_of(TensorClass tensor_class) {
   return kRows[static_cast<std::size_t>(tensor_class)];
@@ -81,41 +85,27 @@ bool is_exact(const TensorId& id, ElementType type) {
   if (!is_floating(type)) {
     return true;
   }
-  switch (id.kind) {
-    case Kind::kData:
-    case Kind::kMask:
-      return true;
-    case Kind::kParam:
-      return id.step == 0;  // later ones have passed through updates
-    default:
-      return false;
-  }
+  // Later parameters have passed through updates.
+  return must_be_equal(id.kind) || (id.kind == Kind::kParam && id.step == 0);
 }
 
 TensorClass class_of(const TensorId& id, std::size_t dimensions) {
-  constexpr int kGradientSlot = 2;  // of operands
-  switch (id.kind) {
-    case Kind::kOperand:
-      return id.slot == kGradientSlot ? TensorClass::kActivationGradient : TensorClass::kActivation;
-    case Kind::kGradOutput:
-      return TensorClass::kActivationGradient;
-    case Kind::kGradInput:
-      return TensorClass::kInputGradient;
-    case Kind::kParamGrad:
-    case Kind::kMainGrad:
-    case Kind::kExpAvg:
-    case Kind::kExpAvgSq:
+  switch (family_of(id.kind)) {
+    case KindFamily::kActivationGradient:
+      return id.kind == Kind::kGradInput ? TensorClass::kInputGradient
+                                         : TensorClass::kActivationGradient;
+    case KindFamily::kParameterGradient:
+    case KindFamily::kMoment:
       return dimensions > 1 ? TensorClass::kWeightGradient : TensorClass::kVector;
-    case Kind::kParam:
-    case Kind::kMaster:
-    case Kind::kParamNext:
+    case KindFamily::kParameter:
       return dimensions > 1 ? TensorClass::kOptimizerMatrix : TensorClass::kOptimizerVector;
-    case Kind::kScale:
-    case Kind::kAmaxHistory:
-      return TensorClass::kScale;
-    case Kind::kLoss:
+    case KindFamily::kQuantisation:
+      return id.kind != Kind::kOperand                    ? TensorClass::kScale
+             : is_of_quantised_gradient(id.kind, id.slot) ? TensorClass::kActivationGradient
+                                                          : TensorClass::kActivation;
+    case KindFamily::kLoss:
       return TensorClass::kLoss;
-    case Kind::kScalar:
+    case KindFamily::kScalar:
       return TensorClass::kScalar;
     default:
       return TensorClass::kActivation;
@@ -146,7 +136,27 @@ std::string_view name_of(TensorClass tensor_class) {
 }
 
 std::string_view name_of(Statistic statistic) {
-  return kStatisticNames[static_cast<std::size_t>(statistic)];
+  switch (statistic) {
+    case Statistic::kWhole:
+      return "T2 q";
+    case Statistic::kSlice:
+      return "T2 slice";
+    case Statistic::kGroup:
+      return "T2 group";
+    case Statistic::kFactor:
+      return "T2 factor";
+    case Statistic::kOperator:
+      return "T1 r";
+    case Statistic::kOperatorSlice:
+      return "T1 slice";
+    case Statistic::kOperatorRow:
+      return "T1 row";
+    case Statistic::kOperatorGroup:
+      return "T1 group";
+    case Statistic::kOperatorFactor:
+      return "T1 factor";
+  }
+  TTRACE_THROW(InternalError, "statistic ", static_cast<int>(statistic), " has no name");
 }
 
 std::string to_string(const LimitKey& key) {

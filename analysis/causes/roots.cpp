@@ -3,6 +3,7 @@
 #include "analysis/align/module_path.h"
 #include "analysis/causes/common/evidence.h"
 #include "analysis/causes/where_to_look.h"
+#include "trace/base/kind.h"
 
 #include <algorithm>
 #include <map>
@@ -69,12 +70,6 @@ using Place = std::pair<Kind, std::string>;
 
 Place place_of(const TensorVerdict& tensor) {
   return {tensor.id.kind, tensor.id.path};
-}
-
-// What the optimizer does it does to all parameters: two of a kind stand for the others.
-bool is_of_optimizer(Kind kind) {
-  return kind == Kind::kMainGrad || kind == Kind::kMaster || kind == Kind::kExpAvg ||
-         kind == Kind::kExpAvgSq || kind == Kind::kParamNext || kind == Kind::kParam;
 }
 
 // A wrong scale stands for the operand that it quantises, and a wrong scale or operand for what its

@@ -2,6 +2,7 @@
 
 #include "analysis/checks/gradient_factor.h"
 #include "trace/base/dyadic_inputs.h"
+#include "trace/base/kind.h"
 #include "trace/sums/statistics.h"
 
 #include <algorithm>
@@ -10,15 +11,6 @@
 
 namespace ttrace {
 namespace {
-
-bool is_gradient(Kind kind) {
-  return kind == Kind::kGradOutput || kind == Kind::kGradInput || kind == Kind::kParamGrad ||
-         kind == Kind::kMainGrad;
-}
-
-bool is_judged_exactly(Kind kind) {
-  return kind == Kind::kInput || kind == Kind::kOutput || is_gradient(kind);
-}
 
 bool is_rounded_multiple(const Match& match) {
   return is_gradient(match.id.kind) && !match.reference.empty() && !match.candidate.empty() &&
@@ -39,7 +31,7 @@ ExactCheck::ExactCheck(const Trace& golden, std::span<const Match> matches)
 
 bool ExactCheck::must_be_equal(const TensorId& id, const MergeResult& reference) const {
   const std::span<const Shard> shards = shards_.of(id);
-  if (shards.empty() || !is_judged_exactly(id.kind) || (is_gradient(id.kind) && !gradients_) ||
+  if (shards.empty() || !is_of_graph(id.kind) || (is_gradient(id.kind) && !gradients_) ||
       (id.kind == Kind::kMainGrad && without_addends_.contains(id.path))) {
     return false;
   }

@@ -2,6 +2,8 @@
 
 #include "analysis/bounds/limits.h"
 #include "analysis/findings/wording.h"
+#include "trace/base/kind.h"
+#include "trace/base/precision.h"
 #include "trace/sums/statistics.h"
 
 #include <ttrace/manifest.h>
@@ -23,18 +25,7 @@ constexpr double kRoundings = 2.0;   // by which r must be off, where c may be t
 
 // Values of the graph, not what an optimizer makes of them.
 bool is_judged_in_fp64(Kind kind) {
-  switch (kind) {
-    case Kind::kInput:
-    case Kind::kOutput:
-    case Kind::kGradOutput:
-    case Kind::kGradInput:
-    case Kind::kParamGrad:
-    case Kind::kMainGrad:
-    case Kind::kLoss:
-      return true;
-    default:
-      return false;
-  }
+  return is_of_graph(kind) || kind == Kind::kLoss;
 }
 
 double distance(const MergeResult& from, const MergeResult& golden) {
@@ -110,9 +101,9 @@ Check coarseness_check(const GoldenComparison& golden, const std::string& precis
 
 GoldenCheck::GoldenCheck(const Trace& golden, std::string precision)
     : precision_(std::move(precision)),
-      of_sums_(stored_type(precision_) == ElementType::kF32),
-      unit_(rounding_error(stored_type(precision_))),
-      order_unit_(default_unit(stored_type(precision_))),
+      of_sums_(precision_of(precision_).stored == ElementType::kF32),
+      unit_(rounding_error(precision_of(precision_).stored)),
+      order_unit_(default_unit(precision_of(precision_).stored)),
       shards_(golden) {
   first_step_ = golden.steps().empty() ? 0 : golden.steps().front().step;
 }

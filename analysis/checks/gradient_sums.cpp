@@ -1,5 +1,6 @@
 #include "analysis/checks/gradient_sums.h"
 
+#include "analysis/align/model_vocabulary.h"
 #include "analysis/bounds/limits.h"
 
 #include <algorithm>
@@ -7,9 +8,11 @@
 namespace ttrace {
 
 GradientSums::GradientSums(const Trace& candidate) {
+  const ModelVocabulary vocabulary(candidate.manifest().roles);
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
-      data_parallel_ = std::max(data_parallel_, file.layout().size("dp"));
+      data_parallel_ =
+          std::max(data_parallel_, vocabulary.axis_size(Role::kDataParallel, file.layout()));
       for (const Record& record : file.records()) {
         if (record.id.kind == Kind::kParam) {
           parameters_.emplace(record.id.path, record.type);

@@ -376,7 +376,7 @@ void Judge::ask_parts(const Subject& subject, TensorVerdict& verdict) const {
                         subject.judged(),
                         pair_of(subject.reference, subject.candidate),
                         subject.match.candidate,
-                        head_of(subject.match.id)),
+                        options_.heads.size_in(subject.match.id)),
             verdict);
   }
 }
@@ -386,7 +386,7 @@ void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const 
     return;
   }
   auto residual = options_.others.operators->compare(
-      subject.match, subject.candidate, subject.rescaled, head_of(subject.match.id));
+      subject.match, subject.candidate, subject.rescaled, options_.heads.size_in(subject.match.id));
   if (!residual) {
     return;
   }
@@ -454,10 +454,6 @@ void Judge::excuse_scale(const Match& match, TensorVerdict& verdict) const {
       judge_pair(matches_[*match.operand], {}).status() == Status::kWithin) {
     verdict.excuse(Excuse::kHarmlessScale);
   }
-}
-
-std::int64_t Judge::head_of(const TensorId& id) const {
-  return id.path.find("attention") != std::string::npos ? options_.head : 0;
 }
 
 }  // namespace ttrace

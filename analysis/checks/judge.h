@@ -7,6 +7,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
+#include "analysis/align/model_vocabulary.h"
 #include "analysis/bounds/bounds.h"
 #include "analysis/bounds/tolerance.h"
 #include "analysis/checks/exact_check.h"
@@ -41,7 +42,7 @@ struct OtherPasses {
 struct JudgeOptions {
   bool same_precision = true;  // element types must then be equal on both sides
   Interruptions interruptions = {};
-  std::int64_t head = 0;  // size of an attention head, 0 where it is not known
+  Heads heads = {};
   OtherPasses others = {};
   std::uint64_t shuffle = 0;  // above 0: questions are asked in an order that follows from this
 };
@@ -97,8 +98,6 @@ class Judge {
   [[nodiscard]] std::vector<Ask> questions(const TensorId& id) const;
   // A scale that differs by a power of two and changes no code is harmless.
   void excuse_scale(const Match& match, TensorVerdict& verdict) const;
-  // Indices of the last dimension that make up a head; 0 where there are none.
-  [[nodiscard]] std::int64_t head_of(const TensorId& id) const;
 
   std::span<const Match> matches_;
   const Bounds& bounds_;

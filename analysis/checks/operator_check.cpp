@@ -1,5 +1,6 @@
 #include "analysis/checks/operator_check.h"
 
+#include "analysis/align/model_vocabulary.h"
 #include "analysis/checks/slices.h"
 #include "trace/sums/slices.h"
 #include "trace/sums/squared.h"
@@ -165,9 +166,11 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
       norms_(candidate, traces.wide),
       gradients_(candidate),
       limits_(limits) {
+  const ModelVocabulary vocabulary(candidate.manifest().roles);
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
-      cuts_sequences_ = cuts_sequences_ || file.layout().size("cp") > 1;
+      cuts_sequences_ =
+          cuts_sequences_ || vocabulary.axis_size(Role::kContextParallel, file.layout()) > 1;
       for (const RoundedSum& sum : file.sums()) {
         sums_[sum.id].push_back(sum);
       }

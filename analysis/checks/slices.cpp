@@ -1,6 +1,7 @@
 #include "analysis/checks/slices.h"
 
 #include "analysis/findings/wording.h"
+#include "trace/place/boxes.h"
 
 #include <algorithm>
 #include <cmath>

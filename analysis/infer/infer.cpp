@@ -4,6 +4,7 @@
 #include "analysis/align/parallel.h"
 #include "analysis/infer/flat_ranges.h"
 #include "analysis/infer/samples.h"
+#include "trace/base/kind.h"
 
 #include <ttrace/error.h>
 
@@ -204,8 +205,7 @@ class Inferrer {
   // What an optimizer keeps in one dimension and in another size than its parameter.
   [[nodiscard]] bool is_flat(const Match& match) const {
     const Kind kind = match.id.kind;
-    if (kind != Kind::kMainGrad && kind != Kind::kMaster && kind != Kind::kParamNext &&
-        kind != Kind::kExpAvg && kind != Kind::kExpAvgSq) {
+    if (!traits_of(kind).of_update) {
       return false;
     }
     bool differs = false;

@@ -1,5 +1,5 @@
-#include "analysis/infer/infer_report.h"
 #include "analysis/findings/json_text.h"
+#include "analysis/infer/infer_report.h"
 
 #include <ostream>
 

@@ -1,5 +1,7 @@
 #include "analysis/infer/vote.h"
 
+#include "trace/base/kind.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -23,11 +25,10 @@ std::string pattern_of(const std::string& path) {
 
 // As Annotations reads an entry.
 std::string field_of(Kind kind) {
+  if (!is_placed(kind)) {
+    return "";
+  }
   switch (kind) {
-    case Kind::kScalar:
-    case Kind::kAmaxHistory:
-    case Kind::kCollectiveInput:
-    case Kind::kCollectiveOutput:
     case Kind::kSent:
     case Kind::kReceived:
       return "";

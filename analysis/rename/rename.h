@@ -6,20 +6,13 @@
 #pragma once
 
 #include "analysis/rename/rename_map.h"
+#include "analysis/rename/rename_options.h"
 
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <vector>
 
 namespace ttrace {
-
-struct RenameOptions {
-  Names to = Names::kCandidate;  // the trace is of the other side
-  // What Manifest::forced_routing of the result is; empty: as it was.
-  std::string forced_routing = {};
-  std::function<void(std::size_t done, std::size_t total)> progress = {};
-};
 
 struct RenameResult {
   std::size_t tensors = 0;            // written

@@ -1,9 +1,12 @@
 #include "analysis/rename/rename_map.h"
 
 #include "trace/base/durable_file.h"
+#include "trace/base/kind.h"
 #include "trace/base/yaml_document.h"
 
 #include <ttrace/error.h>
+
+#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <map>
@@ -56,23 +59,21 @@ std::size_t stars_of(const std::vector<std::string>& parts) {
       parts, [](const std::string& part) { return part.find('*') != std::string::npos; }));
 }
 
-std::set<Kind> activation_kinds() {
-  return {Kind::kInput,
-          Kind::kOutput,
-          Kind::kGradInput,
-          Kind::kGradOutput,
-          Kind::kSent,
-          Kind::kReceived};
-}
-
-std::set<Kind> parameter_kinds() {
+// Of the kinds that `belongs` accepts.
+std::set<Kind> kinds_where(bool (*belongs)(Kind)) {
   std::set<Kind> kinds;
-  for (int kind = 0; kind <= static_cast<int>(Kind::kReceived); ++kind) {
-    if (is_of_parameter(static_cast<Kind>(kind))) {
-      kinds.insert(static_cast<Kind>(kind));
+  for (const KindTraits& traits : kKindTraits) {
+    if (belongs(traits.kind)) {
+      kinds.insert(traits.kind);
     }
   }
   return kinds;
+}
+
+bool is_activation(Kind kind) {
+  const KindFamily family = family_of(kind);
+  return family == KindFamily::kActivation || family == KindFamily::kActivationGradient ||
+         family == KindFamily::kMessage;
 }
 
 // By name; ones are no factors.
@@ -175,9 +176,9 @@ class RenameMapReader {
     const auto add = [&](const YAML::Node& word) {
       document_.require(word.IsScalar(), word, kKindWords);
       if (word.Scalar() == "activations") {
-        kinds.merge(activation_kinds());
+        kinds.merge(kinds_where(is_activation));
       } else if (word.Scalar() == "parameters") {
-        kinds.merge(parameter_kinds());
+        kinds.merge(kinds_where(is_of_parameter));
       } else {
         try {
           kinds.insert(parse_kind(word.Scalar()));
@@ -347,14 +348,6 @@ class RenameMapReader {
   YamlDocument document_;
   RenameMap map_;
 };
-
-std::string_view name_of(Names names) {
-  return names == Names::kReference ? "reference" : "candidate";
-}
-
-bool is_of_parameter(Kind kind) {
-  return kind >= Kind::kParam && kind <= Kind::kExpAvgSq;
-}
 
 RenameMap RenameMap::load(const std::string& file) {
   return parse(read_user_file(file, "rename map"), file);

@@ -25,6 +25,8 @@
 // module that has parts is that of any of them.
 #pragma once
 
+#include "analysis/findings/names.h"
+
 #include <ttrace/dims.h>
 #include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
@@ -34,18 +36,9 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace ttrace {
-
-// Whose names.
-enum class Names : std::uint8_t { kReference, kCandidate };
-
-[[nodiscard]] TTRACE_API std::string_view name_of(Names names);
-[[nodiscard]] constexpr Names other(Names names) {
-  return names == Names::kReference ? Names::kCandidate : Names::kReference;
-}
 
 // How several parts make up one tensor: cut into `groups` equal pieces each, whose i-th ones stand
 // together. The sizes of parts are in this ratio, one number for each.
@@ -135,8 +128,5 @@ class TTRACE_API RenameMap {
   std::string origin_;
   std::string text_;
 };
-
-// Parameters, and what training keeps for each: `param` to `exp_avg_sq`.
-[[nodiscard]] TTRACE_API bool is_of_parameter(Kind kind);
 
 }  // namespace ttrace

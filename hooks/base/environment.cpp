@@ -1,5 +1,7 @@
 #include "hooks/base/environment.h"
 
+#include "trace/base/precision.h"
+
 #include <ttrace/error.h>
 
 #include <charconv>
@@ -175,9 +177,8 @@ std::optional<Environment> read_environment() {
   check_pass(result);
   parse_steps(variable("TTRACE_STEPS"), result);
   result.precision = variable("TTRACE_PRECISION");
-  if (!result.precision.empty() && result.precision != "f64" && result.precision != "f32" &&
-      result.precision != "bf16" && result.precision != "fp8" && result.precision != "fp8_f32") {
-    refuse("TTRACE_PRECISION", result.precision, "f64, f32, bf16, fp8 or fp8_f32");
+  if (!result.precision.empty() && find_precision(result.precision) == nullptr) {
+    refuse("TTRACE_PRECISION", result.precision, precision_names());
   }
   result.own_start = parse_choice("TTRACE_START", "reference", "own");
   result.dyadic = parse_choice("TTRACE_INPUTS", "own", "dyadic");

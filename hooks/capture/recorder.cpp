@@ -1,5 +1,7 @@
 #include "hooks/capture/recorder.h"
 
+#include "trace/base/kind.h"
+
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 
@@ -9,33 +11,8 @@
 namespace ttrace {
 namespace {
 
-constexpr int kWeightSlot = 1;  // of scales, histories and operands
-constexpr int kGradientSlot = 2;
-
 bool has_gradient_scale(const TensorId& id) {
-  const bool is_quantised =
-      id.kind == Kind::kScale || id.kind == Kind::kAmaxHistory || id.kind == Kind::kOperand;
-  return id.kind == Kind::kGradOutput || id.kind == Kind::kGradInput ||
-         id.kind == Kind::kParamGrad || (is_quantised && id.slot == kGradientSlot);
-}
-
-// Kinds whose tensors may have a dimension of samples.
-bool holds_samples(Kind kind) {
-  switch (kind) {
-    case Kind::kData:
-    case Kind::kInput:
-    case Kind::kOutput:
-    case Kind::kGradOutput:
-    case Kind::kGradInput:
-    case Kind::kLoss:
-    case Kind::kMask:
-    case Kind::kRouting:
-    case Kind::kScale:
-    case Kind::kOperand:
-      return true;
-    default:
-      return false;
-  }
+  return traits_of(id.kind).has_gradient_scale || is_of_quantised_gradient(id.kind, id.slot);
 }
 
 }  // namespace
@@ -189,7 +166,7 @@ bool Recorder::unscramble(const TensorId& id,
                           const std::vector<std::int64_t>& shape,
                           const MicrobatchState& microbatch,
                           Placement& placement) const {
-  if (microbatch.order.empty() || !holds_samples(id.kind)) {
+  if (microbatch.order.empty() || !traits_of(id.kind).holds_samples) {
     return true;
   }
   const auto dims = annotations_.find(id.kind, id.path, id.slot);

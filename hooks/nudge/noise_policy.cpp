@@ -1,6 +1,7 @@
 #include "hooks/nudge/noise_policy.h"
 
 #include "hooks/base/tensor_copy.h"
+#include "trace/base/random.h"
 
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -20,7 +21,7 @@ bool overlaps(const at::Tensor& tensor) {
 }  // namespace
 
 void NoisePolicy::begin_step(std::int64_t step) {
-  step_seed_ = mix(seed_, static_cast<std::uint64_t>(step));
+  step_seed_ = random_bits(seed_, static_cast<std::uint64_t>(step));
   ordinal_ = 0;
   training_thread_ = std::this_thread::get_id();
 }
@@ -38,7 +39,7 @@ bool NoisePolicy::apply(const at::Tensor& tensor, NoiseClass noise) {
   if (!is_floating(type)) {
     return false;
   }
-  const std::uint64_t seed = mix(step_seed_, ordinal_++);
+  const std::uint64_t seed = random_bits(step_seed_, ordinal_++);
   if (tensor.is_cpu() && tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense()) {
     perturb(type, noise, seed, tensor.numel(), tensor.mutable_data_ptr());
     return true;
@@ -52,7 +53,8 @@ bool NoisePolicy::apply(const at::Tensor& tensor, NoiseClass noise) {
 std::vector<std::int64_t> NoisePolicy::order(std::int64_t samples, std::int64_t microbatch) const {
   // Apart from the operators' counters, which start at 0.
   constexpr std::uint64_t kOrders = std::uint64_t{1} << 63;
-  return sample_order(samples, mix(step_seed_, kOrders + static_cast<std::uint64_t>(microbatch)));
+  return sample_order(samples,
+                      random_bits(step_seed_, kOrders + static_cast<std::uint64_t>(microbatch)));
 }
 
 }  // namespace ttrace

@@ -1,6 +1,7 @@
 #include "hooks/nudge/perturbation.h"
 
 #include "trace/base/instruction_set.h"
+#include "trace/base/random.h"
 
 #include <ttrace/error.h>
 
@@ -107,7 +108,7 @@ template <class Bits, class Signed, Bits infinity>
   auto* elements = static_cast<Bits*>(values);
   for (std::int64_t first = 0; first < count; first += kChunk) {
     const std::int64_t size = std::min(kChunk, count - first);
-    const std::uint64_t key = mix(seed, static_cast<std::uint64_t>(first / kChunk));
+    const std::uint64_t key = random_bits(seed, static_cast<std::uint64_t>(first / kChunk));
     if (reduction) {
       move_chunk<Bits, Signed, infinity, std::uint16_t>(elements + first, size, key);
     } else {
@@ -160,13 +161,6 @@ void move_baseline(const Elements& all) {
 
 }  // namespace
 
-std::uint64_t mix(std::uint64_t seed, std::uint64_t counter) {
-  std::uint64_t x = seed + (counter + 1) * 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
 void perturb(
     ElementType type, NoiseClass noise, std::uint64_t seed, std::int64_t count, void* values) {
   if (noise == NoiseClass::kNone) {
@@ -182,7 +176,7 @@ std::vector<std::int64_t> sample_order(std::int64_t samples, std::uint64_t seed)
   std::uint64_t counter = 0;
   while (samples > 1 && std::is_sorted(order.begin(), order.end())) {
     for (std::size_t i = order.size() - 1; i > 0; --i) {
-      std::swap(order[i], order[mix(seed, counter++) % (i + 1)]);
+      std::swap(order[i], order[random_bits(seed, counter++) % (i + 1)]);
     }
   }
   return order;

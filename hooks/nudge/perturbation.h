@@ -27,9 +27,6 @@ enum class NoiseClass : std::uint8_t {
 // Largest move of a reduction's element, in units of the last place.
 inline constexpr int kReductionUlps = 6;
 
-// Mixes a seed with a counter; neighbouring inputs give unrelated results.
-[[nodiscard]] std::uint64_t mix(std::uint64_t seed, std::uint64_t counter);
-
 // Moves each non-zero finite element of a floating type: by one unit of its last place up or down
 // with probability 1/8 each, or (F32 and F64 reductions) uniformly by -6 to +6 units. Zeros,
 // infinities, NaN, and what would leave the finite range or reach zero stay as they are. E8M0 stays

@@ -1,6 +1,7 @@
 #include "hooks/replace/dyadic_values.h"
 
 #include "hooks/replace/overlay.h"
+#include "trace/base/kind.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
 #include "trace/place/fill.h"
@@ -18,18 +19,7 @@ constexpr int kParameterExponent = -4;  // so that scores of attention stay mode
 
 // Values of the graph; the optimizer's state follows from them.
 bool is_replaced(Kind kind) {
-  switch (kind) {
-    case Kind::kParam:
-    case Kind::kInput:
-    case Kind::kOutput:
-    case Kind::kGradOutput:
-    case Kind::kGradInput:
-    case Kind::kParamGrad:
-    case Kind::kMainGrad:
-      return true;
-    default:
-      return false;
-  }
+  return kind == Kind::kParam || is_of_graph(kind);
 }
 
 TensorId first_forward(TensorId id) {

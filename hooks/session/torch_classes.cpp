@@ -133,7 +133,7 @@ struct SessionObject : torch::CustomClassHolder {
                       .untraced = untraced});
   }
   // Placement: see docs of python/ttrace; `annotations` is the text of an annotation file that
-  // `origin` names, `derived` are (path, field, slot, dims).
+  // `origin` names, `derived` are (path, field, slot, dims), `roles` (role, patterns).
   void attach(
       const Strings& paths,
       const Tensors& parameters,
@@ -143,7 +143,8 @@ struct SessionObject : torch::CustomClassHolder {
       const std::vector<std::tuple<std::string, std::int64_t, std::int64_t, std::string>>& axes,
       const std::string& annotations,
       const std::string& origin,
-      const std::vector<std::tuple<std::string, std::string, std::int64_t, std::string>>& derived) {
+      const std::vector<std::tuple<std::string, std::string, std::int64_t, std::string>>& derived,
+      const std::vector<std::tuple<std::string, std::string>>& roles) {
     check_lengths("Session.attach", paths.size(), parameters);
     Layout layout;
     layout.rank = static_cast<int>(rank);
@@ -154,6 +155,9 @@ struct SessionObject : torch::CustomClassHolder {
     Annotations all = Annotations::parse(annotations, origin);
     for (const auto& [path, field, slot, dims] : derived) {
       all.derive(path, field, static_cast<int>(slot), dims);
+    }
+    for (const auto& [role, patterns] : roles) {
+      all.role(role, patterns);
     }
     std::vector<NamedTensor> named;
     for (std::size_t i = 0; i < paths.size(); ++i) {

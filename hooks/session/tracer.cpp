@@ -5,6 +5,7 @@
 #include "hooks/replace/forced_values.h"
 #include "hooks/session/consistent_start.h"
 #include "trace/base/dyadic_inputs.h"
+#include "trace/base/precision.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_writer.h"
 
@@ -180,16 +181,17 @@ void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
     const ElementType type = element_type_of(parameter.tensor).value();
     // What takes no gradient may be state of a higher precision, like the biases of a router.
     const bool is_state = !parameter.tensor.requires_grad();
-    TTRACE_CHECK(asked.empty() || !is_floating(type) || is_state || type == stored_type(asked),
-                 UsageError,
-                 "parameter ",
-                 parameter.path,
-                 " is ",
-                 name_of(type),
-                 ", but TTRACE_PRECISION asks for ",
-                 asked,
-                 "; start the program with that precision, or let it follow "
-                 "Session::precision().");
+    TTRACE_CHECK(
+        asked.empty() || !is_floating(type) || is_state || type == precision_of(asked).stored,
+        UsageError,
+        "parameter ",
+        parameter.path,
+        " is ",
+        name_of(type),
+        ", but TTRACE_PRECISION asks for ",
+        asked,
+        "; start the program with that precision, or let it follow "
+        "Session::precision().");
   }
 }
 
@@ -218,6 +220,7 @@ void Tracer::publish_manifest() const {
   }
   manifest.versions = description_.versions;
   manifest.untraced = description_.untraced;
+  manifest.roles = annotations_.roles();
   manifest.versions["ttrace"] = TTRACE_VERSION;
   manifest.versions["torch"] = TORCH_VERSION;
   manifest.forced_routing = forced_routing_;

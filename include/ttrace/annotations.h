@@ -1,6 +1,7 @@
 // The file in which a user says how tensors are placed (`gpt.ttrace.yaml`).
 //
 //   sizes: {v: 257}                       # true size of a padded dimension; a program may set more
+//   roles: {attention: "h.*.attn*"}       # what the program calls things, see docs/parallelism.md
 //   tensors:                              # first match wins; `*` one path part, `**` any number
 //     - path: embedding.word_embeddings.weight
 //       value: "v[tp] h"                  # param, main_grad, master, param_next, moments
@@ -63,7 +64,12 @@ class TTRACE_API Annotations {
                       std::string_view field,
                       int slot,
                       std::string_view dims);
+  // What plays a role of docs/parallelism.md, "Names of your own": patterns separated by spaces, in
+  // which `*` stands for any letters. Where the file names the role, the file rules. Returns *this.
+  // Throws UsageError for an unknown role or no pattern.
+  Annotations& role(const std::string& name, const std::string& patterns);
   [[nodiscard]] const Sizes& sizes() const { return sizes_; }
+  [[nodiscard]] const std::map<std::string, std::string>& roles() const { return roles_; }
 
   // The dims of a tensor, or nothing where no entry matches (then it is whole).
   [[nodiscard]] std::optional<DimsSpec> find(Kind kind,
@@ -94,6 +100,7 @@ class TTRACE_API Annotations {
   std::map<std::string, Entry, std::less<>> derived_;  // by path
   std::vector<Removal> removals_;
   Sizes sizes_;
+  std::map<std::string, std::string> roles_;  // patterns by role
 };
 
 // Whether a dotted path matches a pattern with `*` (one part) and `**` (any number of parts).

@@ -52,6 +52,7 @@ using Sizes = std::map<std::string, std::int64_t, std::less<>>;
 [[nodiscard]] TTRACE_API DimsSpec parse_dims(std::string_view text);
 // The text in its shortest form; parse_dims reads it back.
 [[nodiscard]] TTRACE_API std::string to_string(const DimsSpec& dims);
+[[nodiscard]] TTRACE_API std::string to_string(const DimFactor& factor);
 
 // Where the local tensor of the rank described by `layout` lies. Axes the layout lacks have size 1.
 // Throws UsageError where the rank counts differ or a size contradicts the local shape.

@@ -43,14 +43,6 @@ struct TTRACE_API FlatRange {
   bool operator==(const FlatRange&) const = default;
 };
 
-// A box of the cross product of the dimensions' segments; all three have one entry per dimension.
-// Local indices are those of the parameter where the placement is a flat range of one.
-struct TTRACE_API Rectangle {
-  std::vector<std::int64_t> local_start;
-  std::vector<std::int64_t> logical_start;
-  std::vector<std::int64_t> extent;
-};
-
 struct TTRACE_API Placement {
   std::vector<DimPlacement> dims;
   // The logical value is the sum of `partial_count` addends, of which this is number
@@ -76,9 +68,6 @@ struct TTRACE_API Placement {
 
 // The placement of a tensor that every rank holds whole.
 [[nodiscard]] TTRACE_API Placement whole(std::span<const std::int64_t> shape);
-
-// All boxes, ordered by local start.
-[[nodiscard]] TTRACE_API std::vector<Rectangle> rectangles(const Placement& placement);
 
 // Throws FormatError where segments overlap locally or logically, leave their dimension, a flat
 // range leaves its tensor, a partial index lies outside its count, or several dimensions are

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ttrace/export.h>
+#include <ttrace/kind.h>
 
 #include <compare>
 #include <cstdint>
@@ -9,37 +10,6 @@
 #include <string_view>
 
 namespace ttrace {
-
-// What a tensor is. The names are the enumerators without the k, in snake_case ("grad_output").
-enum class Kind : std::uint8_t {
-  kData,        // tokens, labels, masks: must be equal
-  kInput,       // input of a module without a traced producer
-  kOutput,      // output of a module
-  kGradOutput,  // gradient of the loss with respect to an output, summed over its consumers
-  kGradInput,   // the same for an input without a traced producer
-  kParam,       // parameter at the start of the step
-  kParamGrad,   // one micro-batch's parameter gradient, before any reduction between ranks
-  kMainGrad,    // accumulated and reduced gradient, before clipping
-  kMaster,      // high-precision copy after the optimizer step
-  kParamNext,   // parameter after the optimizer step
-  kExpAvg,      // AdamW first moment after the step
-  kExpAvgSq,    // AdamW second moment after the step
-  kLoss,        // loss per token, not averaged
-  kScalar,      // gradient norm, mean loss, learning rate
-  kRouting,
-  kMask,
-  kScale,
-  kAmaxHistory,
-  kOperand,  // what a product consumes of a quantised tensor: codes times scale
-  kCollectiveInput,
-  kCollectiveOutput,
-  kSent,
-  kReceived,
-};
-
-[[nodiscard]] TTRACE_API std::string_view name_of(Kind kind);
-// Throws FormatError for a name that is no kind.
-[[nodiscard]] TTRACE_API Kind parse_kind(std::string_view name);
 
 inline constexpr std::int64_t kNoMicrobatch = -1;
 

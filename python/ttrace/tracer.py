@@ -173,6 +173,7 @@ class Tracer:
             Path(annotations).read_text(encoding="utf-8") if annotations else "",
             str(annotations or "annotations"),
             list(_derivations(parameters)),
+            list(description.roles.items()),
         )
         if self._session.load_parameters():
             program.refresh_masters()

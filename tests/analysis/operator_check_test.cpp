@@ -197,21 +197,26 @@ TEST_F(OperatorCheckTest, SumsOverRanksAddWhatTheyRounded) {
 // A ring adds up rounded parts of the gradients of an attention core's inputs; other layouts do
 // not.
 TEST_F(OperatorCheckTest, GradientsOfInputsAreGrantedMoreWhereSequencesAreCut) {
-  const auto limit = [&](const std::string& name, int ranks, const std::string& axis) {
-    const Tensor tensor{"s0/m0/grad_input/attention/0", second_, kType};
-    TraceBuilder builder(folder_ / name, "candidate", ranks, axis);
-    for (int rank = 0; rank < ranks; ++rank) {
-      builder.add(rank, tensor);
-    }
-    const Trace candidate = builder.write();
-    TraceBuilder wide(folder_ / (name + "-wide"), "forced");
-    TraceBuilder native(folder_ / (name + "-native"), "forced");
-    const ForcedTraces forced{wide.add(0, tensor).write(), native.add(0, tensor).write()};
-    const Match both = match(forced.wide, candidate).at(0);
-    return OperatorCheck(forced, candidate).compare(both, merge(both.candidate))->limit;
-  };
+  const auto limit =
+      [&](const std::string& name, int ranks, const std::string& axis, const Section& roles = {}) {
+        const Tensor tensor{"s0/m0/grad_input/attention/0", second_, kType};
+        TraceBuilder builder(folder_ / name, "candidate", ranks, axis);
+        builder.manifest.roles = roles;
+        for (int rank = 0; rank < ranks; ++rank) {
+          builder.add(rank, tensor);
+        }
+        const Trace candidate = builder.write();
+        TraceBuilder wide(folder_ / (name + "-wide"), "forced");
+        TraceBuilder native(folder_ / (name + "-native"), "forced");
+        const ForcedTraces forced{wide.add(0, tensor).write(), native.add(0, tensor).write()};
+        const Match both = match(forced.wide, candidate).at(0);
+        return OperatorCheck(forced, candidate).compare(both, merge(both.candidate))->limit;
+      };
   EXPECT_EQ(limit("tensor-parallel", 2, "tp"), 2.0);
   EXPECT_EQ(limit("ring", 2, "cp"), 4.0);
+  // Symptom: a program that called the axis otherwise was held to the limit of the other layouts.
+  EXPECT_EQ(limit("named-otherwise", 2, "ring", {{"context_parallel", "ring"}}), 4.0);
+  EXPECT_EQ(limit("no-longer-usual", 2, "cp", {{"context_parallel", "ring"}}), 2.0);
 }
 
 // Symptom: 0.3 % too much weight decay, 3e-7 of a weight, was within what sums in another order may

@@ -125,6 +125,18 @@ TEST_F(Check, OperatorThatErrsIsToldByTheForcedPasses) {
               AllOf(HasSubstr("TTRACE_PASS=forced\n"), HasSubstr("TTRACE_PRECISION=f32\n")));
 }
 
+// A program that computes in F16 was compared without its operators, because its forced pass
+// refused TTRACE_PRECISION=f16, which that pass itself had set.
+TEST_F(Check, OperatorsOfAnF16ProgramAreCheckedOnTheirOwn) {
+  const ProcessResult result =
+      ttrace(check(trainer("--precision f16"), trainer("--precision f16 --ranks 2 --differ")));
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, Not(HasSubstr("operators are not checked one by one")));
+  EXPECT_THAT(result.out, HasSubstr("operators: 3 checked on their own, 1 wrong"));
+  EXPECT_THAT(file("run/logs/forced-wide.log"), HasSubstr("TTRACE_PRECISION=f32\n"));
+  EXPECT_THAT(file("run/logs/forced-native.log"), HasSubstr("TTRACE_PRECISION=f16\n"));
+}
+
 TEST_F(Check, ForcedPassThatFailsLeavesTheComparisonOfTheRunsThemselves) {
   const ProcessResult result =
       ttrace(check(trainer("--only forced --exit-before 3"), trainer("--ranks 2 --differ")));

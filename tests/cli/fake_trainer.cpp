@@ -25,7 +25,9 @@
 //   them
 //   --margin X            of the choices (default 0.001, what noise passes move them by)
 //   --own-route           exits where another run's choices are to be gone on with
+//   --precision P         what it says it computes in where nothing else is asked for (default f32)
 //   --tag TEXT            ignored: makes the process findable
+#include "hooks/base/environment.h"
 #include "trace/base/dyadic_inputs.h"
 #include "trace/file/capture_counts.h"
 #include "trace/file/noise_table.h"
@@ -152,7 +154,7 @@ class Trainer {
       manifest.steps.push_back(step);
     }
     const std::string precision = variable("TTRACE_PRECISION");
-    manifest.precision = precision.empty() ? "f32" : precision;
+    manifest.precision = precision.empty() ? values_["precision"].as<std::string>() : precision;
     if (ranks_ > 1) {
       manifest.layout["tp"] = std::to_string(ranks_);
     }
@@ -335,8 +337,8 @@ po::variables_map parse(int argc, char** argv) {
       "exit-before", po::value<int>())("kill-after", po::value<int>())(
       "exit-after", po::value<int>())("crash", "")("hang", "")("linger", "")("linger-daemon", "")(
       "route", po::value<std::string>())("margin", po::value<float>()->default_value(0.001F))(
-      "own-route", "")("ignore-sigterm", "")("never-attach", "")("fail-step", "")(
-      "tag", po::value<std::string>());
+      "own-route", "")("precision", po::value<std::string>()->default_value("f32"))(
+      "ignore-sigterm", "")("never-attach", "")("fail-step", "")("tag", po::value<std::string>());
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, options), values);
   return values;
@@ -360,6 +362,8 @@ int train(const po::variables_map& values) {
   const bool applies = values.count("only") == 0 || values["only"].as<std::string>() == pass;
   const auto asked = [&](const char* name) { return applies && values.count(name) != 0; };
   print_environment();
+  // Throws where a session would refuse its variables.
+  static_cast<void>(ttrace::read_environment());
   if (asked("ignore-sigterm")) {
     std::signal(SIGTERM, SIG_IGN);
   }

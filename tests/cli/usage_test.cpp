@@ -99,8 +99,9 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"StepsOfLetters", {"--steps", "a:b"}, "--steps is 'a:b'"},
                       BadValue{"StepsWithTail", {"--steps", "0:1x"}, "--steps is '0:1x'"},
                       BadValue{"NegativeStep", {"--steps=-1:1"}, "--steps is '-1:1'"},
-                      BadValue{
-                          "Precision", {"--precision", "f16"}, "it must be one of f64, f32, bf16"},
+                      BadValue{"Precision",
+                               {"--precision", "fp8_f32"},
+                               "it must be one of f64, f32, bf16, f16, fp8"},
                       BadValue{"Start", {"--start", "random"}, "it must be one of reference, own"},
                       BadValue{"Format", {"--format", "xml"}, "it must be text, json or junit"},
                       BadValue{"NegativeThreads", {"--threads=-1"}, "--threads is -1"},

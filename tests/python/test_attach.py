@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -62,6 +63,21 @@ def test_what_is_no_model_is_named(tmp_path):
     result = run("ttrace.attach('gpt')", tmp_path)
     assert result.returncode != 0
     assert "TypeError: ttrace.attach was given str" in result.stderr
+
+
+def test_the_manifest_says_what_models_of_other_names_call_things(tmp_path):
+    """Heads, layers and tokens of a Hugging Face model were not found, because only Megatron's names were."""
+    result = run(
+        "model = nn.Linear(2, 2)\n"
+        "tracer = ttrace.attach(model)\n"
+        "with tracer.step(0) as step:\n"
+        "    step.loss(model(torch.ones(1, 2)).sum())\n",
+        tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    roles = json.loads((tmp_path / "manifest.json").read_text())["roles"]
+    assert roles["tokens"] == "tokens input_ids"
+    assert "*attn*" in roles["attention"]
 
 
 def test_an_unknown_option_is_named(tmp_path):

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,6 +91,31 @@ TEST(Annotations, WhatAProgramDerivesHoldsWhereNoEntryRules) {
   EXPECT_EQ(found(annotations, Kind::kOutput, "head"), "whole");
   annotations.derive("head", "value", 1, "s b v");
   EXPECT_EQ(found(annotations, Kind::kOutput, "head", 1), "s b v");
+}
+
+TEST(Annotations, RolesOfTheFileRuleThoseOfTheProgram) {
+  Annotations annotations =
+      Annotations::parse("roles:\n  attention: [h.*.attn, h.*.attn.*]\n  context_parallel: ring\n");
+  annotations.role("attention", "other").role("tokens", "input_ids");
+  const std::map<std::string, std::string> expected = {
+      {"attention", "h.*.attn h.*.attn.*"}, {"context_parallel", "ring"}, {"tokens", "input_ids"}};
+  EXPECT_EQ(annotations.roles(), expected);
+}
+
+TEST(Annotations, RolesThatMeanNothingAreNamed) {
+  const auto message = [](const std::string& text) {
+    try {
+      static_cast<void>(Annotations::parse(text, "gpt.yaml"));
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message("roles:\n  attentoin: a\n"),
+              HasSubstr("gpt.yaml:2: \"attentoin\" is no role of a name; known are attention, "));
+  EXPECT_THAT(message("roles: {layers: ''}\n"), HasSubstr("the role layers has no pattern"));
+  EXPECT_THAT(message("roles: {layers: [{a: b}]}\n"), HasSubstr("expected a pattern of names"));
+  EXPECT_THAT(message("roles: {layers: {a: b}}\n"), HasSubstr("or a list of them"));
 }
 
 TEST(Annotations, WhatCannotBeDerivedIsNamed) {

@@ -1,3 +1,5 @@
+#include "trace/place/boxes.h"
+
 #include <ttrace/dims.h>
 #include <ttrace/error.h>
 

@@ -30,6 +30,7 @@ Manifest example() {
   manifest.model = {{"hidden", "128"}};
   manifest.data = {{"seed", "1"}, {"file", "wörter.txt"}};
   manifest.versions = {{"ttrace", "0.1.0"}};
+  manifest.roles = {{"attention", "h.*.attn*"}};
   return manifest;
 }
 
@@ -58,6 +59,7 @@ TEST(Manifest, RoundTrips) {
   EXPECT_EQ(read.model, example().model);
   EXPECT_EQ(read.data, example().data);
   EXPECT_EQ(read.versions, example().versions);
+  EXPECT_EQ(read.roles, example().roles);
 }
 
 TEST(Manifest, LeavesNoTemporaryFileAndReplacesAnOlderOne) {

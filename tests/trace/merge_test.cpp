@@ -17,6 +17,8 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace ttrace {
@@ -150,6 +152,29 @@ TEST(Merge, ScalarsAndEmptyTensorsMerge) {
   const MergeResult result = empty.merge();
   EXPECT_TRUE(result.has_tensor());
   EXPECT_TRUE(result.findings.empty());
+}
+
+// Ranks that contradicted each other about a tensor without elements were said to have it.
+TEST(Merge, ContradictingShardsWithoutElementsAreNoTensor) {
+  Ranks ranks;
+  ranks.add(whole(std::vector<std::int64_t>{0, 4}), ElementType::kF32, {});
+  ranks.add(whole(std::vector<std::int64_t>{0, 3}), ElementType::kF32, {});
+  const MergeResult result = ranks.merge();
+  EXPECT_FALSE(result.has_tensor());
+  EXPECT_EQ(result.findings.at(0).defect, MergeDefect::kShapesContradict);
+}
+
+// A copy of a merged tensor pointed into the storage of the one that it was copied from.
+TEST(Merge, ResultMovesWithItsStorageAndIsNotCopied) {
+  static_assert(!std::is_copy_constructible_v<MergeResult>);
+  static_assert(!std::is_copy_assignable_v<MergeResult>);
+  Ranks ranks;
+  ranks.add(piece(0, 4), ElementType::kF32, {1, 2, 3, 4});
+  ranks.add(piece(4, 4), ElementType::kF32, {5, 6, 7, 8});
+  MergeResult result = ranks.merge();
+  const MergeResult moved = std::move(result);
+  EXPECT_EQ(moved.bytes.data(), moved.storage.data());
+  EXPECT_EQ(values_of(moved), (std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
 TEST(Merge, RankWithoutElementsIsNoGap) {

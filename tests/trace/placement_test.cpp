@@ -1,3 +1,5 @@
+#include "trace/place/boxes.h"
+
 #include <ttrace/error.h>
 #include <ttrace/placement.h>
 

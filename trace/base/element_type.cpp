@@ -12,23 +12,35 @@ namespace ttrace {
 namespace {
 
 struct TypeInfo {
+  ElementType type;
   std::string_view name;
   std::size_t size;
   bool floating;
 };
 
-// Indexed by the enumerator's number.
-constexpr std::array<TypeInfo, 11> kTypes = {{{"f64", 8, true},
-                                              {"f32", 4, true},
-                                              {"f16", 2, true},
-                                              {"bf16", 2, true},
-                                              {"i64", 8, false},
-                                              {"i32", 4, false},
-                                              {"u8", 1, false},
-                                              {"bool", 1, false},
-                                              {"e4m3", 1, true},
-                                              {"e5m2", 1, true},
-                                              {"e8m0", 1, true}}};
+constexpr std::array kTypes = {
+    TypeInfo{ElementType::kF64, "f64", 8, true},
+    TypeInfo{ElementType::kF32, "f32", 4, true},
+    TypeInfo{ElementType::kF16, "f16", 2, true},
+    TypeInfo{ElementType::kBF16, "bf16", 2, true},
+    TypeInfo{ElementType::kI64, "i64", 8, false},
+    TypeInfo{ElementType::kI32, "i32", 4, false},
+    TypeInfo{ElementType::kU8, "u8", 1, false},
+    TypeInfo{ElementType::kBool, "bool", 1, false},
+    TypeInfo{ElementType::kE4M3, "e4m3", 1, true},
+    TypeInfo{ElementType::kE5M2, "e5m2", 1, true},
+    TypeInfo{ElementType::kE8M0, "e8m0", 1, true},
+};
+
+// A row stands at its type's number.
+static_assert([] {
+  for (std::size_t number = 0; number < kTypes.size(); ++number) {
+    if (static_cast<std::size_t>(kTypes[number].type) != number) {
+      return false;
+    }
+  }
+  return true;
+}());
 
 const TypeInfo& info(ElementType type) {
   const auto number = static_cast<std::size_t>(type);

@@ -15,7 +15,11 @@
 
 #if defined(__x86_64__)
 #define TTRACE_AVX2 [[gnu::target("avx2")]]
+#if defined(__clang__)  // knows no preferred width here
+#define TTRACE_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]]
+#else
 #define TTRACE_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]]
+#endif
 #else
 #define TTRACE_AVX2
 #define TTRACE_AVX512

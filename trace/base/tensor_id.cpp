@@ -1,48 +1,19 @@
+#include "trace/base/kind.h"
 #include "trace/base/parse_integer.h"
 
 #include <ttrace/error.h>
 #include <ttrace/tensor_id.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <optional>
 
 namespace ttrace {
 namespace {
 
-// Indexed by the enumerator's number.
-constexpr std::array<std::string_view, 23> kKinds = {"data",
-                                                     "input",
-                                                     "output",
-                                                     "grad_output",
-                                                     "grad_input",
-                                                     "param",
-                                                     "param_grad",
-                                                     "main_grad",
-                                                     "master",
-                                                     "param_next",
-                                                     "exp_avg",
-                                                     "exp_avg_sq",
-                                                     "loss",
-                                                     "scalar",
-                                                     "routing",
-                                                     "mask",
-                                                     "scale",
-                                                     "amax_history",
-                                                     "operand",
-                                                     "collective_input",
-                                                     "collective_output",
-                                                     "sent",
-                                                     "received"};
-static_assert(kKinds.size() == static_cast<std::size_t>(Kind::kReceived) + 1);
-
 std::optional<Kind> find_kind(std::string_view name) {
-  const auto* const found = std::find(kKinds.begin(), kKinds.end(), name);
-  if (found == kKinds.end()) {
-    return std::nullopt;
-  }
-  return static_cast<Kind>(found - kKinds.begin());
+  const auto* const found = std::ranges::find(kKindTraits, name, &KindTraits::name);
+  return found == kKindTraits.end() ? std::nullopt : std::optional(found->kind);
 }
 
 // Walks over the id's text. Every complaint quotes the whole text and says what was expected.
@@ -131,8 +102,8 @@ bool is_path_character(char c) {
 
 std::string_view name_of(Kind kind) {
   const auto number = static_cast<std::size_t>(kind);
-  TTRACE_CHECK(number < kKinds.size(), InternalError, "kind number ", number, " is unknown");
-  return kKinds[number];
+  TTRACE_CHECK(number < kKindTraits.size(), InternalError, "kind number ", number, " is unknown");
+  return kKindTraits[number].name;
 }
 
 Kind parse_kind(std::string_view name) {

@@ -2,6 +2,8 @@
 
 #include <ttrace/error.h>
 
+#include <yaml-cpp/yaml.h>
+
 #include <algorithm>
 #include <fstream>
 #include <set>

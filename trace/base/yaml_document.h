@@ -3,12 +3,15 @@
 // Thread-safety: values.
 #pragma once
 
-#include <yaml-cpp/yaml.h>
-
 #include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+
+namespace YAML {
+class Node;
+struct Mark;
+}  // namespace YAML
 
 namespace ttrace {
 

@@ -1,6 +1,6 @@
 #include "trace/file/hdf5_input.h"
 
-#include "trace/file/trace_schema.h"
+#include "trace/file/hdf5_format.h"
 
 #include <ttrace/manifest.h>
 

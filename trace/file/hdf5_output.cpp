@@ -1,6 +1,6 @@
 #include "trace/file/hdf5_output.h"
 
-#include "trace/file/trace_schema.h"
+#include "trace/file/hdf5_format.h"
 
 #include <algorithm>
 #include <cerrno>

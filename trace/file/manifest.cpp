@@ -14,8 +14,6 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormatName = "ttrace";
-constexpr const char* kFp8 = "fp8";
-constexpr const char* kFp8Wide = "fp8_f32";
 
 std::string manifest_file(const std::string& directory) {
   return (std::filesystem::path(directory) / "manifest.json").string();
@@ -146,17 +144,6 @@ json parse_file(const std::string& path) {
 
 }  // namespace
 
-ElementType stored_type(const std::string& precision) {
-  return precision == kFp8       ? ElementType::kBF16
-         : precision == kFp8Wide ? ElementType::kF32
-                                 : parse_element_type(precision);
-}
-
-ElementType coarsest_type(const std::string& precision) {
-  return precision == kFp8 || precision == kFp8Wide ? ElementType::kE4M3
-                                                    : parse_element_type(precision);
-}
-
 void write_manifest(const std::string& directory, const Manifest& manifest) {
   // nlohmann's ordered_json keeps the order in which a person wants to read the keys.
   nlohmann::ordered_json root;
@@ -172,6 +159,9 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   root["versions"] = manifest.versions;
   if (!manifest.untraced.empty()) {
     root["untraced"] = manifest.untraced;
+  }
+  if (!manifest.roles.empty()) {
+    root["roles"] = manifest.roles;
   }
   if (!manifest.forced_routing.empty()) {
     root["forced_routing"] = manifest.forced_routing;
@@ -207,6 +197,9 @@ Manifest read_manifest(const std::string& directory) {
   manifest.data = reader.section("data");
   manifest.versions = reader.section("versions");
   manifest.untraced = reader.texts("untraced");
+  if (reader.has("roles")) {
+    manifest.roles = reader.section("roles");
+  }
   if (reader.has("forced_routing")) {
     manifest.forced_routing = reader.text("forced_routing");
   }

@@ -1,5 +1,6 @@
 #include "trace/file/noise_table.h"
 
+#include "trace/file/hdf5_format.h"
 #include "trace/file/hdf5_input.h"
 #include "trace/file/hdf5_output.h"
 #include "trace/file/hdf5_table.h"
@@ -79,7 +80,7 @@ void check_slices(const NoiseRow& row) {
 
 // Runs `parse`, whose complaints know neither file nor row.
 template <class Parse>
-void parse_part(const Hdf5Input& file, std::size_t row, Parse parse) {
+void parse_noise_row(const Hdf5Input& file, std::size_t row, Parse parse) {
   try {
     parse();
   } catch (const FormatError& error) {
@@ -104,7 +105,7 @@ void read_ids(const Hdf5Input& file, const Table& table, std::vector<NoiseRow>& 
   ids.reserve(table.rows());
   for (std::size_t row = 0; row < table.rows(); ++row) {
     const std::string_view id = table.text(row, kId);
-    parse_part(file, row, [&] { rows[row].id = parse_tensor_id(id); });
+    parse_noise_row(file, row, [&] { rows[row].id = parse_tensor_id(id); });
     if (!ids.insert(id).second) {
       throw_damaged_row(file, row, std::string(id) + " was there before");
     }
@@ -116,7 +117,7 @@ void read_values(const Hdf5Input& file, const Table& table, std::vector<NoiseRow
     rows[row].sum_squared = table.f64(row, kSumSquared);
     rows[row].max_abs = table.f64(row, kMaxAbs);
     rows[row].nonfinite = table.u64(row, kNonfinite);
-    parse_part(file, row, [&] { check_values(rows[row]); });
+    parse_noise_row(file, row, [&] { check_values(rows[row]); });
   }
 }
 
@@ -163,7 +164,7 @@ void read_slices(const Hdf5Input& file, std::vector<NoiseRow>& rows) {
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first);
     rows[row].along_reference = table.f64(row, kAlongReference);
     rows[row].slices.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
-    parse_part(file, row, [&] { check_slices(rows[row]); });
+    parse_noise_row(file, row, [&] { check_slices(rows[row]); });
   }
 }
 

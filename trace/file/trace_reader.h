@@ -1,55 +1,16 @@
-// Reads traces: one rank's file through mmap, and a whole trace directory.
+// Reads a whole trace: the files of all ranks and steps of one folder.
 #pragma once
 
-#include "trace/file/edge.h"
-#include "trace/file/record.h"
-#include "trace/file/rounded_sum.h"
+#include "trace/file/rank_file.h"
 
 #include <ttrace/export.h>
-#include <ttrace/layout.h>
 #include <ttrace/manifest.h>
 
-#include <cstddef>
-#include <memory>
-#include <span>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace ttrace {
-
-// One rank's file. Immutable after construction; read from any number of threads.
-class TTRACE_API RankFile {
- public:
-  // Throws FormatError for a missing, truncated, foreign or newer file; the message names path and
-  // cause.
-  explicit RankFile(const std::string& path);
-  // What the last flush left of a file that was never finished (`.tmp`); records whose bytes did
-  // not reach the disk are left out. Throws FormatError where nothing can be read, or while another
-  // process writes the file.
-  static RankFile unfinished(const std::string& path);
-  ~RankFile();
-  RankFile(RankFile&&) noexcept;
-  RankFile& operator=(RankFile&&) noexcept;
-  RankFile(const RankFile&) = delete;  // owns a mapping
-  RankFile& operator=(const RankFile&) = delete;
-
-  [[nodiscard]] const std::string& path() const;
-  [[nodiscard]] const Layout& layout() const;                // rank, world size, coordinates
-  [[nodiscard]] const std::vector<Record>& records() const;  // in the order they were written
-  [[nodiscard]] const std::vector<std::string>& notes() const;
-  // In the order in which they were written; of an unfinished file none.
-  [[nodiscard]] const std::vector<RoundedSum>& sums() const;
-  [[nodiscard]] const std::vector<Edge>& edges() const;  // in the order in which modules ran
-  // The bytes of one of records(), in the mapping; valid as long as this object.
-  [[nodiscard]] std::span<const std::byte> bytes(const Record& record) const;
-  // Whether the bytes still have the digest that they had when they were written.
-  [[nodiscard]] bool intact(const Record& record) const;
-
- private:
-  struct Impl;
-  explicit RankFile(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-};
 
 // One step of a trace.
 struct TTRACE_API StepTrace {

@@ -9,8 +9,7 @@
 
 namespace ttrace {
 
-// Attributes of the root group.
-inline constexpr const char* kFormatAttribute = "ttrace_format";
+// Attributes of the root group, next to kFormatAttribute.
 inline constexpr const char* kRankAttribute = "rank";
 inline constexpr const char* kWorldSizeAttribute = "world_size";
 inline constexpr const char* kLayoutAttribute = "layout";
@@ -22,7 +21,6 @@ inline constexpr std::size_t kOwnDatasetBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kDatasetAlignment = 4096;  // of datasets of kOwnDatasetBytes and more
 inline constexpr std::size_t kBlobBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kBlobAlignment = 64;  // of a tensor within its blob
-inline constexpr std::size_t kMetadataBlockBytes = std::size_t{1} << 20;
 
 inline constexpr const char* kBlobGroup = "/blob";
 inline constexpr const char* kIndexTable = "/index";

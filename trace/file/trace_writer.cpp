@@ -1,5 +1,6 @@
 #include "trace/file/trace_writer.h"
 
+#include "trace/file/hdf5_format.h"
 #include "trace/file/hdf5_output.h"
 #include "trace/file/hdf5_tensor.h"
 #include "trace/file/trace_schema.h"

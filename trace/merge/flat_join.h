@@ -1,14 +1,15 @@
 // From the flat ranges that ranks hold of one local tensor to that tensor, or to what there is of
 // it.
 //
-// Side by side, ranges are simply bytes one after another: joining them leaves an ordinary shard,
-// which is then merged like any other. Where something lacks, what is there falls into boxes.
+// Ranges that follow each other are simply bytes one after another: joining them leaves an ordinary
+// shard, which is then merged like any other. Where a range is missing, the rest falls into boxes.
 //
 // Thread-safety: values and free functions without shared state; call from any thread.
 #pragma once
 
 #include "trace/merge/copies.h"
-#include "trace/merge/merge.h"
+#include "trace/merge/merge_finding.h"
+#include "trace/merge/shard.h"
 
 #include <deque>
 #include <span>

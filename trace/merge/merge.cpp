@@ -1,51 +1,19 @@
 #include "trace/merge/merge.h"
 
-#include "trace/merge/copies.h"
-#include "trace/merge/flat_join.h"
+#include "trace/merge/contradictions.h"
+#include "trace/merge/part_findings.h"
+#include "trace/merge/parts.h"
 #include "trace/place/boxes.h"
-#include "trace/place/coverage.h"
 
 #include <ttrace/error.h>
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
-#include <map>
 #include <optional>
 #include <utility>
 
 namespace ttrace {
 namespace {
-
-// Gaps and overlaps that a message lists one by one.
-constexpr std::size_t kMostListed = 4;
-
-// The copies of one region of one addend; that of the lowest rank first.
-struct Part {
-  Region region;
-  std::vector<const Copy*> copies;
-};
-
-// By partial index.
-using Addends = std::map<int, std::vector<Part>>;
-
-std::vector<int> ranks_of(std::span<const Copy* const> copies) {
-  std::vector<int> ranks;
-  for (const Copy* const copy : copies) {
-    ranks.insert(ranks.end(), copy->ranks.begin(), copy->ranks.end());
-  }
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  return ranks;
-}
-
-std::vector<int> ranks_of(std::span<const Part> parts) {
-  std::vector<const Copy*> copies;
-  for (const Part& part : parts) {
-    copies.insert(copies.end(), part.copies.begin(), part.copies.end());
-  }
-  return ranks_of(copies);
-}
 
 bool has_shape(const Placement& placement, std::span<const std::int64_t> shape) {
   if (placement.flat) {
@@ -89,286 +57,6 @@ void check_record(const Shard& shard) {
   }
 }
 
-std::optional<std::size_t> sparse_dim(const Placement& placement) {
-  for (std::size_t dim = 0; dim < placement.dims.size(); ++dim) {
-    if (placement.dims[dim].sparse) {
-      return dim;
-    }
-  }
-  return std::nullopt;
-}
-
-// A finding where the shards do not all say the same. `ranks` are the lowest one and those that
-// contradict it.
-void find_contradiction(std::span<const Shard> shards,
-                        std::string_view subject,
-                        const std::function<std::string(const Record&)>& claim,
-                        std::vector<MergeFinding>& findings) {
-  std::map<std::string, std::vector<int>> ranks_by_claim;
-  MergeFinding finding{MergeDefect::kShapesContradict, {shards.front().rank}, "", 0.0};
-  const std::string first_claim = claim(*shards.front().record);
-  for (const Shard& shard : shards) {
-    const std::string text = claim(*shard.record);
-    ranks_by_claim[text].push_back(shard.rank);
-    if (text != first_claim) {
-      finding.ranks.push_back(shard.rank);
-    }
-  }
-  if (ranks_by_claim.size() == 1) {
-    return;
-  }
-  std::string claims;
-  for (const auto& [text, ranks] : ranks_by_claim) {
-    claims += (claims.empty() ? "" : ", ") + text + " on " + rank_list(ranks);
-  }
-  finding.message = std::string(subject) + " is not the same everywhere: " + claims;
-  findings.push_back(std::move(finding));
-}
-
-// "none", "0".
-std::string sparse_text(const Placement& placement) {
-  const std::optional<std::size_t> dim = sparse_dim(placement);
-  return dim ? std::to_string(*dim) : "none";
-}
-
-std::vector<MergeFinding> find_contradictions(std::span<const Shard> shards) {
-  std::vector<MergeFinding> findings;
-  const Record& first = *shards.front().record;
-  const std::vector<std::int64_t> shape = first.placement.logical_shape();
-  const bool agree = std::all_of(shards.begin(), shards.end(), [&](const Shard& shard) {
-    const Placement& placement = shard.record->placement;
-    return shard.record->type == first.type && placement.logical_shape() == shape &&
-           sparse_dim(placement) == sparse_dim(first.placement) &&
-           placement.partial_count == first.placement.partial_count;
-  });
-  if (agree) {
-    return findings;
-  }
-  find_contradiction(
-      shards,
-      "the logical shape",
-      [](const Record& record) { return list_text(record.placement.logical_shape()); },
-      findings);
-  find_contradiction(
-      shards,
-      "the sparse dimension",
-      [](const Record& record) { return sparse_text(record.placement); },
-      findings);
-  find_contradiction(
-      shards,
-      "the element type",
-      [](const Record& record) { return std::string(name_of(record.type)); },
-      findings);
-  find_contradiction(
-      shards,
-      "the number of addends",
-      [](const Record& record) { return std::to_string(record.placement.partial_count); },
-      findings);
-  return findings;
-}
-
-// "addend 1 of 2 over tp: ", or nothing where nothing is summed.
-std::string addend_prefix(int partial_index, const Placement& placement) {
-  if (placement.partial_count == 1) {
-    return "";
-  }
-  return "addend " + std::to_string(partial_index) + " of " +
-         std::to_string(placement.partial_count) +
-         (placement.partial_over.empty() ? "" : " over " + placement.partial_over) + ": ";
-}
-
-// Flat ranges of one local tensor are joined; all else is a copy as it is. Ordered by lowest rank.
-Copies copies_of(std::span<const Shard> shards) {
-  Copies copies;
-  std::vector<std::vector<const Shard*>> flat;  // by partial index and dims
-  for (const Shard& shard : shards) {
-    const Placement& placement = shard.record->placement;
-    if (!placement.flat) {
-      copies.list.push_back({{shard.rank},
-                             placement.dims,
-                             placement.partial_index,
-                             shard.record->type,
-                             placement.scale,
-                             shard.bytes});
-      continue;
-    }
-    const auto group = std::find_if(flat.begin(), flat.end(), [&](const auto& members) {
-      const Placement& other = members.front()->record->placement;
-      return other.partial_index == placement.partial_index && other.dims == placement.dims;
-    });
-    (group == flat.end() ? flat.emplace_back() : *group).push_back(&shard);
-  }
-  for (const std::vector<const Shard*>& group : flat) {
-    const Placement& placement = group.front()->record->placement;
-    join_flat(group, addend_prefix(placement.partial_index, placement), copies);
-  }
-  std::stable_sort(copies.list.begin(), copies.list.end(), [](const Copy& left, const Copy& right) {
-    return left.ranks.front() < right.ranks.front();
-  });
-  return copies;
-}
-
-// Copies that hold nothing but padding add no part.
-Addends group_by_region(std::span<const Shard> shards, const Copies& copies) {
-  Addends addends;
-  for (const Shard& shard : shards) {
-    addends[shard.record->placement.partial_index];  // it is there, even where it is empty
-  }
-  std::map<std::pair<int, Region>, std::size_t> number_of;
-  for (const Copy& copy : copies.list) {
-    Region region = region_of(copy.dims);
-    if (element_count(region) == 0) {
-      continue;
-    }
-    std::vector<Part>& parts = addends[copy.partial_index];
-    const auto [entry, is_new] = number_of.try_emplace({copy.partial_index, region}, parts.size());
-    if (is_new) {
-      parts.push_back({std::move(region), {}});
-    }
-    parts[entry->second].copies.push_back(&copy);
-  }
-  return addends;
-}
-
-// What the parts of every addend must tile: all of the tensor, but of a sparse dimension what is
-// held of any addend.
-Region space_of(std::span<const std::int64_t> shape,
-                std::optional<std::size_t> sparse,
-                const Addends& addends) {
-  Region space;
-  for (const std::int64_t size : shape) {
-    space.push_back({{0, size}});
-  }
-  if (sparse) {
-    std::vector<Interval> rows;
-    for (const auto& [index, parts] : addends) {
-      for (const Part& part : parts) {
-        const IndexSet& held = part.region[*sparse];
-        rows.insert(rows.end(), held.begin(), held.end());
-      }
-    }
-    space[*sparse] = normalised(std::move(rows));
-  }
-  return space;
-}
-
-void find_missing_addends(const Addends& addends,
-                          const Placement& placement,
-                          std::vector<MergeFinding>& findings) {
-  std::string missing;
-  std::size_t count = 0;
-  for (int index = 0; index < placement.partial_count; ++index) {
-    if (!addends.contains(index)) {
-      missing += (missing.empty() ? "" : ",") + std::to_string(index);
-      ++count;
-    }
-  }
-  if (count == 0) {
-    return;
-  }
-  MergeFinding finding{MergeDefect::kAddendsMissing, {}, "", 0.0};
-  for (const auto& [index, parts] : addends) {
-    const std::vector<int> ranks = ranks_of(parts);
-    finding.ranks.insert(finding.ranks.end(), ranks.begin(), ranks.end());
-  }
-  std::sort(finding.ranks.begin(), finding.ranks.end());
-  finding.message = (count == 1 ? "addend " : "addends ") + missing + " of " +
-                    std::to_string(placement.partial_count) +
-                    (placement.partial_over.empty() ? "" : " over " + placement.partial_over) +
-                    (count == 1 ? " is" : " are") + " missing (counted from 0)" +
-                    (finding.ranks.empty() ? "" : "; the rest is on " + rank_list(finding.ranks));
-  findings.push_back(std::move(finding));
-}
-
-void find_overlap(const std::vector<Part>& parts,
-                  const std::vector<Overlap>& overlaps,
-                  const std::string& prefix,
-                  std::vector<MergeFinding>& findings) {
-  std::vector<Part> involved;
-  std::string list;
-  for (std::size_t i = 0; i < overlaps.size(); ++i) {
-    const Part& first = parts[overlaps[i].first];
-    const Part& second = parts[overlaps[i].second];
-    involved.push_back(first);
-    involved.push_back(second);
-    if (i < kMostListed) {
-      list += (i == 0 ? "" : "; ") + to_string(overlaps[i].common) + " is held by " +
-              rank_list(ranks_of(first.copies)) + " as part of " + to_string(first.region) +
-              " and by " + rank_list(ranks_of(second.copies)) + " as part of " +
-              to_string(second.region);
-    } else if (i == kMostListed) {
-      list += "; and " + std::to_string(overlaps.size() - kMostListed) + " more";
-    }
-  }
-  std::vector<int> ranks = ranks_of(std::span<const Part>(involved));
-  findings.push_back({MergeDefect::kOverlap, std::move(ranks), prefix + list, 0.0});
-}
-
-void find_gap(const std::vector<Part>& parts,
-              const std::vector<Region>& gaps,
-              const std::string& prefix,
-              std::vector<MergeFinding>& findings) {
-  std::string list;
-  for (std::size_t i = 0; i < gaps.size() && i <= kMostListed; ++i) {
-    list += (i == 0 ? "" : " ") +
-            (i < kMostListed ? to_string(gaps[i])
-                             : "and " + std::to_string(gaps.size() - kMostListed) + " more");
-  }
-  std::vector<int> ranks = ranks_of(parts);
-  const std::string others = ranks.empty() ? "" : "; the rest is on " + rank_list(ranks);
-  findings.push_back(
-      {MergeDefect::kGap, std::move(ranks), prefix + "no rank holds " + list + others, 0.0});
-}
-
-void find_disagreement(const Part& part,
-                       const std::string& prefix,
-                       std::vector<MergeFinding>& findings) {
-  const Copy& lowest = *part.copies.front();
-  std::vector<std::vector<const Copy*>> groups{{&lowest}};
-  Differences shown;  // between the first two groups
-  double largest = 0.0;
-  for (std::size_t i = 1; i < part.copies.size(); ++i) {
-    const Copy* const copy = part.copies[i];
-    const auto group = std::find_if(groups.begin(), groups.end(), [copy](const auto& members) {
-      return compare_copies(*members.front(), *copy).count == 0;
-    });
-    if (group != groups.end()) {
-      group->push_back(copy);
-      continue;
-    }
-    const Differences differences = compare_copies(lowest, *copy);
-    largest = std::max(largest, differences.largest);
-    if (groups.size() == 1) {
-      shown = differences;
-    }
-    groups.push_back({copy});
-  }
-  if (groups.size() == 1) {
-    return;
-  }
-  MergeFinding finding{MergeDefect::kReplicasDisagree, lowest.ranks, prefix, largest};
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    const std::vector<int> ranks = ranks_of(groups[i]);
-    finding.message += (i == 0 ? "" : i + 1 == groups.size() ? " and " : ", ") + rank_list(ranks);
-    if (i > 0) {
-      finding.ranks.insert(finding.ranks.end(), ranks.begin(), ranks.end());
-    }
-  }
-  std::sort(finding.ranks.begin(), finding.ranks.end());
-  std::vector<std::int64_t> shape;
-  for (const DimPlacement& dim : lowest.dims) {
-    shape.push_back(dim.logical_size);
-  }
-  finding.message += " hold different values" +
-                     (shape.empty() ? "" : " in " + to_string(part.region)) + ": " +
-                     differences_text(shown,
-                                      element_count(part.region),
-                                      {lowest.ranks.front(), groups[1].front()->ranks.front()},
-                                      shape,
-                                      largest);
-  findings.push_back(std::move(finding));
-}
-
 // Requires: parts that tile the tensor, or what is held of it, in every addend. The lowest rank's
 // copy of each counts.
 // `type` is that of the records.
@@ -407,22 +95,6 @@ void assemble(const Addends& addends, ElementType type, std::int64_t count, Merg
 
 }  // namespace
 
-std::string_view name_of(MergeDefect defect) {
-  switch (defect) {
-    case MergeDefect::kShapesContradict:
-      return "shapes_contradict";
-    case MergeDefect::kGap:
-      return "gap";
-    case MergeDefect::kOverlap:
-      return "overlap";
-    case MergeDefect::kReplicasDisagree:
-      return "replicas_disagree";
-    case MergeDefect::kAddendsMissing:
-      return "addends_missing";
-  }
-  TTRACE_THROW(InternalError, "merge defect ", static_cast<int>(defect), " has no name");
-}
-
 MergeResult merge(std::span<const Shard> shards) {
   TTRACE_CHECK(!shards.empty(), UsageError, "there is nothing to merge; pass at least one shard");
   std::for_each(shards.begin(), shards.end(), check_record);
@@ -448,18 +120,7 @@ MergeResult merge(std::span<const Shard> shards) {
   }
   find_missing_addends(addends, first.placement, result.findings);
   for (const auto& [index, parts] : addends) {
-    const std::string prefix = addend_prefix(index, first.placement);
-    std::vector<Region> regions;
-    for (const Part& part : parts) {
-      regions.push_back(part.region);
-    }
-    const Coverage coverage = cover(space, regions);
-    if (!coverage.overlaps.empty()) {
-      find_overlap(parts, coverage.overlaps, prefix, result.findings);
-    }
-    if (!coverage.gaps.empty()) {
-      find_gap(parts, coverage.gaps, prefix, result.findings);
-    }
+    find_gaps_and_overlaps(parts, space, addend_prefix(index, first.placement), result.findings);
   }
   const bool tiles = result.findings.empty();
   result.findings.insert(

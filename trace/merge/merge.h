@@ -4,45 +4,20 @@
 #pragma once
 
 #include "trace/base/index_set.h"
-#include "trace/file/record.h"
+#include "trace/merge/merge_finding.h"
+#include "trace/merge/shard.h"
 
 #include <ttrace/element_type.h>
 #include <ttrace/export.h>
+#include <ttrace/placement.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace ttrace {
-
-// One rank's piece of a tensor.
-struct TTRACE_API Shard {
-  int rank = 0;
-  const Record* record = nullptr;
-  std::span<const std::byte> bytes;
-};
-
-enum class MergeDefect : std::uint8_t {
-  kShapesContradict,  // ranks claim different logical shapes, sparse dimensions, partial counts or
-                      // element types
-  kGap,               // logical elements that no rank holds
-  kOverlap,           // elements held by several ranks in different regions
-  kReplicasDisagree,  // copies that must be equal are not
-  kAddendsMissing,    // fewer partial sums than declared
-};
-
-[[nodiscard]] TTRACE_API std::string_view name_of(MergeDefect defect);
-
-// A finding: a value, never an exception.
-struct TTRACE_API MergeFinding {
-  MergeDefect defect = MergeDefect::kGap;
-  std::vector<int> ranks;   // ascending; those that contradict, disagree or are missing
-  std::string message;      // one sentence with ranks, logical ranges `[0:64, 3]` and values
-  double difference = 0.0;  // kReplicasDisagree: largest |difference| between two copies
-};
 
 // Rows of a sparse dimension that at least one rank holds; the others are zero.
 struct TTRACE_API HeldRows {
@@ -53,6 +28,13 @@ struct TTRACE_API HeldRows {
 };
 
 struct TTRACE_API MergeResult {
+  MergeResult() = default;
+  MergeResult(const MergeResult&) = delete;  // `bytes` of the copy would lie in the other's storage
+  MergeResult& operator=(const MergeResult&) = delete;
+  MergeResult(MergeResult&&) = default;
+  MergeResult& operator=(MergeResult&&) = default;
+  ~MergeResult() = default;
+
   ElementType type = ElementType::kF32;  // of `bytes`; kF64 where partial sums were added or scaled
   std::vector<std::int64_t> shape;       // logical
   std::span<const std::byte> bytes;  // whole tensor, row-major; empty where `findings` prevents it
@@ -60,8 +42,11 @@ struct TTRACE_API MergeResult {
   std::optional<HeldRows> held;      // nothing where no dimension is sparse: all rows are there
   std::vector<MergeFinding> findings;
 
-  // A tensor can be there beside findings: replicas that disagree leave the lowest rank's value.
-  [[nodiscard]] bool has_tensor() const { return !bytes.empty() || element_count(shape) == 0; }
+  // There can be both findings and a tensor: replicas that disagree leave the lowest rank's value.
+  // A tensor without elements has no bytes, and is there unless its shards contradict each other.
+  [[nodiscard]] bool has_tensor() const {
+    return !bytes.empty() || (element_count(shape) == 0 && findings.empty());
+  }
 };
 
 // Partial sums are added in double in the order of partial_index; scales are applied in double.

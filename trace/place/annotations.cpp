@@ -1,7 +1,11 @@
+#include "trace/base/kind.h"
+#include "trace/base/role.h"
 #include "trace/base/yaml_document.h"
 
 #include <ttrace/annotations.h>
 #include <ttrace/error.h>
+
+#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 
@@ -29,6 +33,20 @@ std::vector<std::optional<DimsSpec>> read_slots(const YamlDocument& document,
     slots.push_back(read_dims(document, item));
   }
   return slots;
+}
+
+// A single pattern or a list of them, separated by spaces.
+std::string read_patterns(const YamlDocument& document, const YAML::Node& node) {
+  if (node.IsScalar()) {
+    return node.Scalar();
+  }
+  document.require(node.IsSequence(), node, "expected a pattern of names or a list of them");
+  std::string patterns;
+  for (const YAML::Node& item : node) {
+    document.require(item.IsScalar(), item, "expected a pattern of names such as h.*.attn*");
+    patterns += (patterns.empty() ? "" : " ") + item.Scalar();
+  }
+  return patterns;
 }
 
 // The part before the first dot; `path` becomes what follows, nothing at the end.
@@ -120,10 +138,19 @@ Annotations Annotations::parse(const std::string& text, const std::string& origi
     document.require(!entry.path.empty(), node, "an entry of tensors needs a path");
     annotations.entries_.push_back(std::move(entry));
   };
+  const auto read_role = [&](const std::string& name, const YAML::Node& node) {
+    try {
+      annotations.role(name, read_patterns(document, node));
+    } catch (const UsageError& error) {
+      document.fail(node.Mark(), error.message());
+    }
+  };
   document.for_each(
-      root, {"sizes", "tensors"}, [&](const std::string& key, const YAML::Node& node) {
+      root, {"sizes", "roles", "tensors"}, [&](const std::string& key, const YAML::Node& node) {
         if (key == "sizes") {
           document.for_each(node, {}, read_size);
+        } else if (key == "roles") {
+          document.for_each(node, {}, read_role);
         } else {
           document.require(node.IsSequence(), node, "tensors must be a list of entries");
           for (const YAML::Node& entry : node) {
@@ -155,6 +182,23 @@ Annotations& Annotations::without(const std::string& axis, const std::string& pa
                path,
                "\"; give an axis, and a path with parts [A-Za-z0-9_-], * or ** joined by dots");
   removals_.push_back({axis, path});
+  return *this;
+}
+
+Annotations& Annotations::role(const std::string& name, const std::string& patterns) {
+  if (find_role(name) == nullptr) {
+    std::string known;
+    for (const RoleTraits& traits : kRoles) {
+      known.append(known.empty() ? "" : ", ").append(traits.name);
+    }
+    TTRACE_THROW(UsageError, "\"", name, "\" is no role of a name; known are ", known);
+  }
+  TTRACE_CHECK(patterns.find_first_not_of(' ') != std::string::npos,
+               UsageError,
+               "the role ",
+               name,
+               " has no pattern; give one such as h.*.attn*, or leave the role out");
+  roles_.emplace(name, patterns);
   return *this;
 }
 
@@ -217,8 +261,7 @@ std::optional<DimsSpec> Annotations::find_in(const Entry& entry, Kind kind, int 
 }
 
 std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, int slot) const {
-  if (kind == Kind::kScalar || kind == Kind::kAmaxHistory || kind == Kind::kCollectiveInput ||
-      kind == Kind::kCollectiveOutput) {
+  if (!is_placed(kind)) {
     return std::nullopt;  // each rank's own, or the same on all: nothing to place
   }
   std::optional<DimsSpec> dims;
@@ -234,9 +277,9 @@ std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, in
   }
   if (!dims && kind == Kind::kOperand) {
     // Of an input, a weight or a gradient of the output.
-    return slot == 0   ? find(Kind::kInput, path)
-           : slot == 1 ? find(Kind::kParam, path + ".weight")
-                       : find(Kind::kGradOutput, path);
+    return slot == 0             ? find(Kind::kInput, path)
+           : slot == kWeightSlot ? find(Kind::kParam, path + ".weight")
+                                 : find(Kind::kGradOutput, path);
   }
   if (!dims) {
     return std::nullopt;

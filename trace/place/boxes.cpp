@@ -79,6 +79,24 @@ class Splitter {
   std::vector<std::vector<DimPlacement>> boxes_;
 };
 
+std::vector<Rectangle> cross_product(std::span<const DimPlacement> dims) {
+  // One box without dimensions is the scalar's; each dimension splits every box by its segments.
+  std::vector<Rectangle> boxes(1);
+  for (const DimPlacement& dim : dims) {
+    std::vector<Rectangle> finer;
+    for (const Rectangle& box : boxes) {
+      for (const Segment& segment : dim.segments) {
+        Rectangle& piece = finer.emplace_back(box);
+        piece.local_start.push_back(segment.local);
+        piece.logical_start.push_back(segment.logical);
+        piece.extent.push_back(segment.extent);
+      }
+    }
+    boxes = std::move(finer);
+  }
+  return boxes;
+}
+
 }  // namespace
 
 std::vector<std::vector<DimPlacement>> boxes_of(std::span<const DimPlacement> dims,
@@ -94,6 +112,18 @@ std::int64_t local_elements(std::span<const DimPlacement> dims) {
     count *= dim.local_size;
   }
   return count;
+}
+
+std::vector<Rectangle> rectangles(const Placement& placement) {
+  if (!placement.flat) {
+    return cross_product(placement.dims);
+  }
+  std::vector<Rectangle> all;
+  for (const std::vector<DimPlacement>& box : boxes_of(placement.dims, *placement.flat)) {
+    const std::vector<Rectangle> parts = cross_product(box);
+    all.insert(all.end(), parts.begin(), parts.end());
+  }
+  return all;
 }
 
 }  // namespace ttrace

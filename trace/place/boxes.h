@@ -8,6 +8,7 @@
 // Thread-safety: free functions without shared state; call from any thread.
 #pragma once
 
+#include <ttrace/export.h>
 #include <ttrace/placement.h>
 
 #include <algorithm>
@@ -21,6 +22,17 @@ namespace ttrace {
 // keeps its sizes; its segments are cut. Boxes that hold nothing but padding are left out.
 [[nodiscard]] std::vector<std::vector<DimPlacement>> boxes_of(std::span<const DimPlacement> dims,
                                                               FlatRange range);
+
+// A box of the cross product of the dimensions' segments; all three have one entry per dimension.
+// Local indices are those of the parameter where the placement is a flat range of one.
+struct TTRACE_API Rectangle {
+  std::vector<std::int64_t> local_start;
+  std::vector<std::int64_t> logical_start;
+  std::vector<std::int64_t> extent;
+};
+
+// All boxes, ordered by local start.
+[[nodiscard]] TTRACE_API std::vector<Rectangle> rectangles(const Placement& placement);
 
 // Number of local elements of valid dimensions.
 [[nodiscard]] std::int64_t local_elements(std::span<const DimPlacement> dims);

@@ -1,5 +1,8 @@
 #include "trace/place/fill.h"
 
+#include "trace/base/random.h"
+#include "trace/place/boxes.h"
+
 #include <ttrace/error.h>
 
 #include <xxhash.h>
@@ -12,22 +15,13 @@
 namespace ttrace {
 namespace {
 
-constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15u;  // 2^64 / golden ratio, splitmix64's step
-
-// Output function of splitmix64: a bijection in which every input bit moves every output bit.
-std::uint64_t mix(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 // Every (path, seed) has a splitmix64 sequence of its own, whose element `index` is found directly.
 std::uint64_t stream_of(std::string_view path, std::uint64_t seed) {
-  return mix(XXH3_64bits(path.data(), path.size()) ^ mix(seed + kGolden));
+  return scramble(XXH3_64bits(path.data(), path.size()) ^ random_bits(seed));
 }
 
 double value_at(std::uint64_t stream, std::uint64_t index, const FillRule& rule) {
-  const std::uint64_t random = mix(stream + (index + 1) * kGolden) >> 32;
+  const std::uint64_t random = random_bits(stream, index) >> 32;
   const auto choices = 2 * static_cast<std::uint64_t>(rule.range) + 1;
   const auto k = static_cast<std::int64_t>(random * choices >> 32) - rule.range;
   return rule.center + std::ldexp(static_cast<double>(k), rule.exponent);

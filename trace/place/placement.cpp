@@ -1,5 +1,4 @@
 #include "trace/base/parse_integer.h"
-#include "trace/place/boxes.h"
 
 #include <ttrace/error.h>
 #include <ttrace/placement.h>
@@ -174,25 +173,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-std::vector<Rectangle> cross_product(std::span<const DimPlacement> dims) {
-  // One box without dimensions is the scalar's; each dimension splits every box by its segments.
-  std::vector<Rectangle> boxes(1);
-  for (const DimPlacement& dim : dims) {
-    std::vector<Rectangle> finer;
-    for (const Rectangle& box : boxes) {
-      for (const Segment& segment : dim.segments) {
-        Rectangle& piece = finer.emplace_back(box);
-        piece.local_start.push_back(segment.local);
-        piece.logical_start.push_back(segment.logical);
-        piece.extent.push_back(segment.extent);
-      }
-    }
-    boxes = std::move(finer);
-  }
-  return boxes;
-}
-
-// Of thousands of rows, the beginning.
+// The beginning of a text that may have thousands of rows.
 std::string quoted(std::string_view text) {
   constexpr std::size_t kMostQuoted = 256;
   return "\"" + std::string(text.substr(0, kMostQuoted)) +
@@ -357,18 +338,6 @@ Placement whole(std::span<const std::int64_t> shape) {
     placement.dims.push_back(whole_dim(size));
   }
   return placement;
-}
-
-std::vector<Rectangle> rectangles(const Placement& placement) {
-  if (!placement.flat) {
-    return cross_product(placement.dims);
-  }
-  std::vector<Rectangle> all;
-  for (const std::vector<DimPlacement>& box : boxes_of(placement.dims, *placement.flat)) {
-    const std::vector<Rectangle> parts = cross_product(box);
-    all.insert(all.end(), parts.begin(), parts.end());
-  }
-  return all;
 }
 
 void validate(const Placement& placement) {

@@ -13,6 +13,10 @@
 #include <optional>
 
 namespace ttrace {
+
+static_assert(kKernelBlock == kStatisticsBlock);
+static_assert(kKernelTypes == static_cast<int>(ElementType::kBool) + 1);
+
 namespace {
 
 // One block's part of Statistics; positions are relative to the block.

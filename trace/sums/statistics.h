@@ -15,6 +15,7 @@
 #include <ttrace/element_type.h>
 #include <ttrace/export.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -69,5 +70,19 @@ struct TTRACE_API Statistics {
                                             const void* candidate,
                                             std::int64_t count,
                                             std::int64_t first = 0);
+
+struct StatisticsKernel;
+
+struct TensorBytes {
+  ElementType type;
+  const std::byte* bytes;  // contiguous, at any alignment
+};
+
+// What ttrace::compare returns, computed by `kernel`.
+[[nodiscard]] Statistics compare_with(const StatisticsKernel& kernel,
+                                      const TensorBytes& reference,
+                                      const TensorBytes& candidate,
+                                      std::int64_t count,
+                                      std::int64_t first = 0);
 
 }  // namespace ttrace

@@ -4,12 +4,8 @@
 
 namespace ttrace {
 
-static_assert(kKernelBlock == kStatisticsBlock);
-static_assert(kKernelTypes == static_cast<int>(ElementType::kBool) + 1);
-
 std::vector<const StatisticsKernel*> available_kernels() {
   std::vector<const StatisticsKernel*> kernels{&kBaselineKernel};
-#ifdef TTRACE_X86_KERNELS
   const InstructionSet best = best_instruction_set();
   if (best >= InstructionSet::kAvx2) {
     kernels.push_back(&kAvx2Kernel);
@@ -17,7 +13,6 @@ std::vector<const StatisticsKernel*> available_kernels() {
   if (best >= InstructionSet::kAvx512) {
     kernels.push_back(&kAvx512Kernel);
   }
-#endif
   return kernels;
 }
 

@@ -1,6 +1,6 @@
-// Compiled once per instruction set; TTRACE_KERNEL is the table's name, TTRACE_KERNEL_NAME its
-// text. See the header for what may be included here.
 #include "trace/sums/statistics_kernel.h"
+
+#include "trace/base/instruction_set.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,18 +14,10 @@ constexpr std::size_t kLanes = 16;
 // additions per lane, so that a sum of f32 squares is off by 1e-6 at worst.
 constexpr std::size_t kStretch = 256;
 
-#if defined(__AVX512F__)
-constexpr std::size_t kRegisterBytes = 64;
-#elif defined(__AVX2__)
-constexpr std::size_t kRegisterBytes = 32;
-#else
-constexpr std::size_t kRegisterBytes = 16;
-#endif
-
 // A register's worth of lanes is summed at a time (a tile), so that the accumulators stay in
 // registers; lanes are independent of each other, so their number in a tile changes no bit.
-template <class Value>
-constexpr std::size_t kTile = kRegisterBytes / sizeof(Value);
+template <class Value, std::size_t kRegister>
+constexpr std::size_t kTile = kRegister / sizeof(Value);
 
 template <class Element, std::size_t kCount>
 struct VectorOf {
@@ -35,11 +27,12 @@ template <class Element, std::size_t kCount>
 using Vector = typename VectorOf<Element, kCount>::Type;
 
 // How the elements of a type are read: a tile of words at a time, kPerWord elements each. `get`
-// gives one element of every word.
+// gives one element of every word. kRegister is the width of a register in bytes.
+template <std::size_t kRegister>
 struct DoubleSource {
   using Value = double;
   using Word = double;
-  using Words = Vector<double, kTile<double>>;
+  using Words = Vector<double, kTile<double, kRegister>>;
   static constexpr int kPerWord = 1;
   template <int kPart>
   [[gnu::always_inline]] static Words get(Words words) {
@@ -47,10 +40,11 @@ struct DoubleSource {
   }
 };
 
+template <std::size_t kRegister>
 struct FloatSource {
   using Value = float;
   using Word = float;
-  using Words = Vector<float, kTile<float>>;
+  using Words = Vector<float, kTile<float, kRegister>>;
   static constexpr int kPerWord = 1;
   template <int kPart>
   [[gnu::always_inline]] static Words get(Words words) {
@@ -58,20 +52,27 @@ struct FloatSource {
   }
 };
 
-using Floats = Vector<float, kTile<float>>;
-using Bits = Vector<std::uint32_t, kTile<float>>;
-using SignedBits = Vector<std::int32_t, kTile<float>>;
+// A tile of 32-bit words, and the ways to look at it.
+template <std::size_t kRegister>
+struct Tile {
+  using Floats = Vector<float, kTile<float, kRegister>>;
+  using Bits = Vector<std::uint32_t, kTile<float, kRegister>>;
+  using SignedBits = Vector<std::int32_t, kTile<float, kRegister>>;
 
-[[gnu::always_inline]] inline Floats as_floats(Bits bits) {
-  return __builtin_bit_cast(Floats, bits);
-}
-
-[[gnu::always_inline]] inline Bits as_bits(SignedBits mask) {
-  return __builtin_bit_cast(Bits, mask);
-}
+  [[gnu::always_inline]] static Floats as_floats(Bits bits) {
+    return __builtin_bit_cast(Floats, bits);
+  }
+  [[gnu::always_inline]] static Bits as_bits(SignedBits mask) {
+    return __builtin_bit_cast(Bits, mask);
+  }
+};
 
 // Widening is one shift for the first and one mask for the second.
-struct Bfloat16Source {
+template <std::size_t kRegister>
+struct Bfloat16Source : Tile<kRegister> {
+  using typename Tile<kRegister>::Floats;
+  using typename Tile<kRegister>::Bits;
+  using Tile<kRegister>::as_floats;
   using Value = float;
   using Word = std::uint32_t;
   using Words = Bits;
@@ -84,7 +85,12 @@ struct Bfloat16Source {
 
 // In integers and one exact subtraction, so that no instruction set is needed and a processor that
 // flushes subnormal numbers changes nothing.
-struct HalfSource {
+template <std::size_t kRegister>
+struct HalfSource : Tile<kRegister> {
+  using typename Tile<kRegister>::Floats;
+  using typename Tile<kRegister>::Bits;
+  using Tile<kRegister>::as_floats;
+  using Tile<kRegister>::as_bits;
   using Value = float;
   using Word = std::uint32_t;
   using Words = Bits;
@@ -107,8 +113,12 @@ struct HalfSource {
 };
 
 // f32 holds all sums of a stretch exactly: 16 squares of at most 255.
-template <bool kIsBool>
-struct ByteSource {
+template <std::size_t kRegister, bool kIsBool>
+struct ByteSource : Tile<kRegister> {
+  using typename Tile<kRegister>::Floats;
+  using typename Tile<kRegister>::Bits;
+  using typename Tile<kRegister>::SignedBits;
+  using Tile<kRegister>::as_bits;
   using Value = float;
   using Word = std::uint32_t;
   using Words = Bits;
@@ -121,15 +131,16 @@ struct ByteSource {
   }
 };
 
-template <class Integer>
+template <std::size_t kRegister, class Integer>
 struct IntegerSource {
   using Value = double;
+  using Doubles = Vector<double, kTile<double, kRegister>>;
   using Word = Integer;
-  using Words = Vector<Integer, kTile<double>>;
+  using Words = Vector<Integer, kTile<double, kRegister>>;
   static constexpr int kPerWord = 1;
   template <int kPart>
-  [[gnu::always_inline]] static Vector<double, kTile<double>> get(Words words) {
-    return __builtin_convertvector(words, Vector<double, kTile<double>>);
+  [[gnu::always_inline]] static Doubles get(Words words) {
+    return __builtin_convertvector(words, Doubles);
   }
 };
 
@@ -175,13 +186,12 @@ template <class Lane>
   extremes.different += reference != candidate;
 }
 
-// One stretch of one tile of lanes. A function of its own, so that nothing else competes for the
-// registers of its loop.
+// One stretch of one tile of lanes.
 template <class Source, class Lane>
-[[gnu::noinline]] void sum_stretch(const unsigned char* reference,
-                                   const unsigned char* candidate,
-                                   Sums<Lane>& result,
-                                   Extremes<Lane>& extremes) {
+[[gnu::always_inline]] inline void sum_lanes(const unsigned char* reference,
+                                             const unsigned char* candidate,
+                                             Sums<Lane>& result,
+                                             Extremes<Lane>& extremes) {
   constexpr std::size_t kRowBytes = kLanes * sizeof(typename Source::Word);
   Sums<Lane> sums{};
   Extremes<Lane> largest = extremes;
@@ -212,10 +222,10 @@ template <class From, class To>
   to.difference += __builtin_convertvector(from.difference, To);
 }
 
-template <class Source>
-BlockFigures sum_block(const void* reference, const void* candidate) {
+template <class Set, class Source>
+[[gnu::always_inline]] inline BlockFigures sum_in(const void* reference, const void* candidate) {
   using Value = typename Source::Value;
-  constexpr std::size_t kCount = kTile<Value>;
+  constexpr std::size_t kCount = kTile<Value, Set::kRegister>;
   constexpr std::size_t kWordBytes = sizeof(typename Source::Word);
   constexpr std::size_t kStretchBytes = kStretch / Source::kPerWord * kWordBytes;
   const auto* const r = static_cast<const unsigned char*>(reference);
@@ -229,7 +239,7 @@ BlockFigures sum_block(const void* reference, const void* candidate) {
     Extremes<Vector<Value, kCount>> extremes{};
     for (std::size_t stretch = 0; stretch < kKernelBlock / kStretch; ++stretch) {
       const std::size_t offset = stretch * kStretchBytes + tile * kWordBytes;
-      sum_stretch<Source>(r + offset, c + offset, sums, extremes);
+      Set::template sum_stretch<Source>(r + offset, c + offset, sums, extremes);
       flush(sums, total);
     }
     for (std::size_t lane = 0; lane < kCount; ++lane) {
@@ -251,17 +261,71 @@ BlockFigures sum_block(const void* reference, const void* candidate) {
   return block;
 }
 
-}  // namespace
+// The instruction sets. sum_stretch() is a function of its own, so that nothing else competes for
+// the registers of its loop.
+struct Baseline {
+  static constexpr std::size_t kRegister = 16;
+  template <class Source, class Lane>
+  [[gnu::noinline]] static void sum_stretch(const unsigned char* reference,
+                                            const unsigned char* candidate,
+                                            Sums<Lane>& result,
+                                            Extremes<Lane>& extremes) {
+    sum_lanes<Source>(reference, candidate, result, extremes);
+  }
+  template <class Source>
+  static BlockFigures sum_block(const void* reference, const void* candidate) {
+    return sum_in<Baseline, Source>(reference, candidate);
+  }
+};
+
+struct Avx2 {
+  static constexpr std::size_t kRegister = 32;
+  template <class Source, class Lane>
+  TTRACE_AVX2 [[gnu::noinline]] static void sum_stretch(const unsigned char* reference,
+                                                        const unsigned char* candidate,
+                                                        Sums<Lane>& result,
+                                                        Extremes<Lane>& extremes) {
+    sum_lanes<Source>(reference, candidate, result, extremes);
+  }
+  template <class Source>
+  TTRACE_AVX2 static BlockFigures sum_block(const void* reference, const void* candidate) {
+    return sum_in<Avx2, Source>(reference, candidate);
+  }
+};
+
+struct Avx512 {
+  static constexpr std::size_t kRegister = 64;
+  template <class Source, class Lane>
+  TTRACE_AVX512 [[gnu::noinline]] static void sum_stretch(const unsigned char* reference,
+                                                          const unsigned char* candidate,
+                                                          Sums<Lane>& result,
+                                                          Extremes<Lane>& extremes) {
+    sum_lanes<Source>(reference, candidate, result, extremes);
+  }
+  template <class Source>
+  TTRACE_AVX512 static BlockFigures sum_block(const void* reference, const void* candidate) {
+    return sum_in<Avx512, Source>(reference, candidate);
+  }
+};
 
 // In the order of the element types' numbers.
-const StatisticsKernel TTRACE_KERNEL = {TTRACE_KERNEL_NAME,
-                                        {sum_block<DoubleSource>,
-                                         sum_block<FloatSource>,
-                                         sum_block<HalfSource>,
-                                         sum_block<Bfloat16Source>,
-                                         sum_block<IntegerSource<std::int64_t>>,
-                                         sum_block<IntegerSource<std::int32_t>>,
-                                         sum_block<ByteSource<false>>,
-                                         sum_block<ByteSource<true>>}};
+template <class Set, std::size_t kRegister = Set::kRegister>
+constexpr StatisticsKernel kernel(const char* name) {
+  return {name,
+          {Set::template sum_block<DoubleSource<kRegister>>,
+           Set::template sum_block<FloatSource<kRegister>>,
+           Set::template sum_block<HalfSource<kRegister>>,
+           Set::template sum_block<Bfloat16Source<kRegister>>,
+           Set::template sum_block<IntegerSource<kRegister, std::int64_t>>,
+           Set::template sum_block<IntegerSource<kRegister, std::int32_t>>,
+           Set::template sum_block<ByteSource<kRegister, false>>,
+           Set::template sum_block<ByteSource<kRegister, true>>}};
+}
+
+}  // namespace
+
+constinit const StatisticsKernel kBaselineKernel = kernel<Baseline>("Baseline");
+constinit const StatisticsKernel kAvx2Kernel = kernel<Avx2>("Avx2");
+constinit const StatisticsKernel kAvx512Kernel = kernel<Avx512>("Avx512");
 
 }  // namespace ttrace

@@ -1,11 +1,7 @@
-// The sums over one block of a pair of tensors, compiled once per instruction set.
+// The sums over one block of a pair of tensors, for each instruction set (instruction_set.h).
 //
 // Every set works in the same lanes and in the same order and rounds every product before it is
 // added, so all give the same bits; wider registers only hold more of the lanes at a time.
-//
-// This header and the kernel's source use nothing of the standard library but fixed-width integers:
-// an inline function of it, compiled for a newer processor, might be the copy that the linker keeps
-// for the whole program.
 //
 // Thread-safety: immutable tables of free functions; call from any thread.
 #pragma once
@@ -40,7 +36,7 @@ struct StatisticsKernel {
 
 // What every processor of this architecture runs.
 extern const StatisticsKernel kBaselineKernel;
-// Defined where TTRACE_X86_KERNELS is, on x86-64; the processor may be unable to run them.
+// The processor may be unable to run these.
 extern const StatisticsKernel kAvx2Kernel;
 extern const StatisticsKernel kAvx512Kernel;
 

@@ -25,7 +25,10 @@ bool copies_differ(const Match& match) {
 Evidence::Evidence(std::span<const Match> matches,
                    const TensorVerdict& finding,
                    const Trace& candidate)
-    : matches_(matches), finding_(finding), manifest_(candidate.manifest()) {
+    : matches_(matches),
+      finding_(finding),
+      manifest_(candidate.manifest()),
+      vocabulary_(candidate.manifest().roles) {
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
       layouts_.emplace(file.layout().rank, &file.layout());
@@ -115,6 +118,14 @@ int Evidence::microbatches() const {
     }
   }
   return static_cast<int>(numbers.size());
+}
+
+const Match* Evidence::data(Role role, std::int64_t microbatch) const {
+  const auto found = std::ranges::find_if(matches_, [&](const Match& match) {
+    return match.id.kind == Kind::kData && match.id.step == finding_.id.step &&
+           match.id.microbatch == microbatch && vocabulary_.is(role, match.id.path);
+  });
+  return found == matches_.end() ? nullptr : &*found;
 }
 
 std::optional<double> Evidence::model_number(const std::string& key) const {

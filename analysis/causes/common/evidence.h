@@ -6,6 +6,7 @@
 
 #include "analysis/align/matching.h"
 #include "analysis/align/values.h"
+#include "analysis/align/model_vocabulary.h"
 #include "analysis/findings/report.h"
 #include "trace/file/trace_reader.h"
 
@@ -65,6 +66,10 @@ class Evidence {
   [[nodiscard]] int axis_size(const std::string& axis) const;
   // Number of micro-batches of the finding's step, over all ranks.
   [[nodiscard]] int microbatches() const;
+  // How the candidate calls things.
+  [[nodiscard]] const ModelVocabulary& vocabulary() const { return vocabulary_; }
+  // What the finding's step has of this role, `microbatch` of the data; null where there is none.
+  [[nodiscard]] const Match* data(Role role, std::int64_t microbatch) const;
   // What the programs say of their model under `key`; nothing where that is absent or no number.
   [[nodiscard]] std::optional<double> model_number(const std::string& key) const;
 
@@ -73,7 +78,8 @@ class Evidence {
 
   std::span<const Match> matches_;
   const TensorVerdict& finding_;
-  const Manifest& manifest_;              // of the candidate; the model is the reference's too
+  const Manifest& manifest_;  // of the candidate; the model is the reference's too
+  ModelVocabulary vocabulary_;
   std::map<int, const Layout*> layouts_;  // of the candidate's ranks
   std::map<TensorId, const Match*> by_id_;
   const Match* match_ = nullptr;

@@ -24,7 +24,7 @@ Tokens tokens_of(const Evidence& evidence) {
   Tokens tokens;
   for (const Match& match : evidence.matches()) {
     if (match.id.step != finding.step || match.id.kind != Kind::kData ||
-        match.id.path.find("mask") == std::string::npos) {
+        !evidence.vocabulary().is(Role::kLossMask, match.id.path)) {
       continue;
     }
     if (const auto mask = evidence.reference(match)) {

@@ -1,6 +1,7 @@
 #include "analysis/causes/common/slices.h"
 
 #include "analysis/findings/wording.h"
+#include "trace/place/boxes.h"
 
 #include <algorithm>
 #include <set>

@@ -356,7 +356,7 @@ std::optional<Diagnosis> find_elsewhere(const Attention& candidate,
 std::optional<Diagnosis> find_attention(const Evidence& evidence) {
   constexpr double kKnown = 0.05;  // of its norm: else it is not this that the reference computes
   const TensorId& id = evidence.finding().id;
-  if (id.kind != Kind::kOutput || id.path.find("attention") == std::string::npos ||
+  if (id.kind != Kind::kOutput || !evidence.vocabulary().is(Role::kAttention, id.path) ||
       evidence.sides() == nullptr) {
     return std::nullopt;
   }

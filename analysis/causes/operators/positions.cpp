@@ -139,7 +139,7 @@ std::optional<Heads> heads_of(const Evidence& evidence) {
   const Match& match = evidence.match();
   const Sides* sides = evidence.sides();
   const bool fits = sides != nullptr && match.id.kind == Kind::kInput &&
-                    match.id.path.find("attention") != std::string::npos &&
+                    evidence.vocabulary().is(Role::kAttention, match.id.path) &&
                     sides->reference.shape.size() == 4 && sides->reference.shape[3] % 2 == 0 &&
                     sides->reference.shape[2] > 1;
   if (!fits) {

@@ -1,5 +1,6 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
+#include "trace/base/kind.h"
 
 #include <algorithm>
 #include <cstring>
@@ -25,7 +26,7 @@ bool is_constant(const Values& values) {
 }
 
 bool is_parameter(Kind kind) {
-  return kind == Kind::kParam || kind == Kind::kParamNext || kind == Kind::kMaster;
+  return family_of(kind) == KindFamily::kParameter;
 }
 
 // A master copy beside the parameter it began as: equal values in different types.

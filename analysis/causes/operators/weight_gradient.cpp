@@ -140,7 +140,8 @@ std::optional<Diagnosis> from_other_record(const Evidence& evidence,
         match.id == right.id ||
         (same_path ? match.id.microbatch == right.id.microbatch
                    : match.id.microbatch != right.id.microbatch ||
-                         !is_same_in_other_layer(match.id.path, right.id.path))) {
+                         !evidence.vocabulary().differ_in_number(
+                             Role::kLayers, match.id.path, right.id.path))) {
       continue;
     }
     const auto input = evidence.candidate(match);

@@ -61,14 +61,13 @@ bool zero_in_candidate(const Sides& sides,
 // Tokens [b, s] or [s, b] of the finding's micro-batch, in the order of its rows [s, b].
 std::optional<std::vector<std::int64_t>> tokens_by_row(const Evidence& evidence,
                                                        const Values& output) {
-  TensorId id = evidence.finding().id;
+  const TensorId& id = evidence.finding().id;
   if (id.kind == Kind::kParamGrad || output.shape.size() != 3) {
     return std::nullopt;
   }
   const std::int64_t s = output.shape[0];
   const std::int64_t b = output.shape[1];
-  id = {.step = id.step, .microbatch = id.microbatch, .kind = Kind::kData, .path = "tokens"};
-  const Match* match = evidence.find(id);
+  const Match* match = evidence.data(Role::kTokens, id.microbatch);
   const auto tokens = match == nullptr ? std::nullopt : evidence.reference(*match);
   if (!tokens || tokens->shape != std::vector<std::int64_t>{b, s}) {
     return std::nullopt;

@@ -5,6 +5,7 @@
 #include "analysis/causes/common/slices.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
+#include "trace/base/random.h"
 
 #include <algorithm>
 #include <array>
@@ -21,21 +22,13 @@ constexpr std::int64_t kMost = 4096;
 
 using Projection = std::array<double, kProjections>;
 
-// Bits as random as they need to be: splitmix64.
-std::uint64_t mixed(std::uint64_t value) {
-  value += 0x9e3779b97f4a7c15U;
-  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
-  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
-  return value ^ (value >> 31U);
-}
-
 std::vector<Projection> project(const std::vector<double>& data, const View& view) {
   std::vector<Projection> result(static_cast<std::size_t>(view.size));
   for (std::size_t i = 0; i < data.size(); ++i) {
     const auto position = static_cast<std::int64_t>(i);
     const std::int64_t within =
         position / (view.inner * view.size) * view.inner + position % view.inner;
-    const std::uint64_t signs = mixed(static_cast<std::uint64_t>(within));
+    const std::uint64_t signs = random_bits(static_cast<std::uint64_t>(within));
     Projection& of_slice = result[static_cast<std::size_t>(view.slice_of(i))];
     for (std::size_t k = 0; k < kProjections; ++k) {
       of_slice[k] += (signs >> k & 1U) != 0 ? data[i] : -data[i];

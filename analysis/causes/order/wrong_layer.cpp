@@ -30,11 +30,11 @@ std::optional<int> holder(const Match& match, const Values& reference) {
 // the layer may tell.
 std::optional<Diagnosis> find_under_other_number(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
-  const auto path = layer_path(id.path);
+  const auto path = evidence.vocabulary().numbered(Role::kLayers, id.path);
   if (!path || id.kind != Kind::kParam) {
     return std::nullopt;
   }
-  const std::string prefix = path->before + std::to_string(path->layer) + ".";
+  const std::string prefix = path->before + std::to_string(path->number) + ".";
   for (const Match& missing : evidence.matches()) {
     if (missing.id.kind != Kind::kParam || missing.id.step != id.step ||
         !missing.id.path.starts_with(prefix) || !missing.candidate.empty()) {
@@ -43,14 +43,14 @@ std::optional<Diagnosis> find_under_other_number(const Evidence& evidence) {
     const auto value = evidence.reference(missing);
     for (const Match& other : evidence.matches()) {
       if (!value || other.id.kind != Kind::kParam || other.id.step != id.step ||
-          !is_same_in_other_layer(other.id.path, missing.id.path)) {
+          !evidence.vocabulary().differ_in_number(Role::kLayers, other.id.path, missing.id.path)) {
         continue;
       }
       const auto own = evidence.reference(other);
       const auto rank = holder(other, *value);
       if (rank && own && own->data != value->data) {
         return Diagnosis{Signature::kWrongLayer,
-                         "no rank has layer " + std::to_string(path->layer) +
+                         "no rank has layer " + std::to_string(path->number) +
                              "; what it is in the "
                              "reference, rank " +
                              std::to_string(*rank) + " holds as " + to_string(other.id) +
@@ -65,24 +65,24 @@ std::optional<Diagnosis> find_under_other_number(const Evidence& evidence) {
 // only: two stages number their layers alike.
 std::optional<Diagnosis> find_claimed_twice(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
-  const auto lacking = layer_path(id.path);
+  const auto lacking = evidence.vocabulary().numbered(Role::kLayers, id.path);
   for (const std::string& axis : evidence.axes()) {
     std::map<std::int64_t, std::set<int>> places;  // by layer
     for (const Match& match : evidence.matches()) {
-      const auto path = layer_path(match.id.path);
+      const auto path = evidence.vocabulary().numbered(Role::kLayers, match.id.path);
       if (!lacking || match.id.kind != Kind::kParam || match.id.step != id.step || !path ||
           path->before != lacking->before) {
         continue;
       }
       for (const Shard& shard : match.candidate) {
-        places[path->layer].insert(evidence.layout(shard.rank).coordinate(axis));
+        places[path->number].insert(evidence.layout(shard.rank).coordinate(axis));
       }
     }
     const auto is_twice = [](const auto& layer) { return layer.second.size() > 1; };
     const auto twice = std::find_if(places.begin(), places.end(), is_twice);
     if (twice != places.end() && !std::all_of(places.begin(), places.end(), is_twice)) {
       return Diagnosis{Signature::kWrongLayer,
-                       "no rank has layer " + std::to_string(lacking->layer) + ", and layer " +
+                       "no rank has layer " + std::to_string(lacking->number) + ", and layer " +
                            std::to_string(twice->first) + " is claimed by ranks at " +
                            std::to_string(twice->second.size()) + " places of " + axis +
                            ": layers are numbered from another offset on some stages"};
@@ -99,7 +99,7 @@ std::optional<Diagnosis> find_wrong_layer(const Evidence& evidence) {
     return found ? std::move(found) : find_claimed_twice(evidence);
   }
   const Sides* sides = evidence.sides();
-  const auto path = layer_path(evidence.finding().id.path);
+  const auto path = evidence.vocabulary().numbered(Role::kLayers, evidence.finding().id.path);
   if (sides == nullptr || !path) {
     return std::nullopt;
   }
@@ -110,11 +110,11 @@ std::optional<Diagnosis> find_wrong_layer(const Evidence& evidence) {
     const Match* match = evidence.find(other);
     missing += match == nullptr ? 1 : 0;
     const auto value =
-        match == nullptr || layer == path->layer ? std::nullopt : evidence.reference(*match);
+        match == nullptr || layer == path->number ? std::nullopt : evidence.reference(*match);
     const double rest = value ? distance(sides->candidate, *value) : 0.0;
     if (value && rest <= evidence.tolerance(sides->error)) {
       return Diagnosis{Signature::kWrongLayer,
-                       "layer " + std::to_string(path->layer) + " holds what layer " +
+                       "layer " + std::to_string(path->number) + " holds what layer " +
                            std::to_string(layer) + " has in the reference (difference " +
                            short_number(rest) + ", from its own " + short_number(sides->error) +
                            "): layers are given to stages in another order"};

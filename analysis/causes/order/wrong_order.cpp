@@ -68,7 +68,7 @@ double error_after(const Sides& sides, const View& view, const Order& order) {
 
 // What `count` equal blocks of the finding are: heads, query groups, experts, or just blocks.
 std::string unit_of(const Evidence& evidence, std::size_t count) {
-  const bool attention = evidence.finding().id.path.find("attention") != std::string::npos;
+  const bool attention = evidence.vocabulary().is(Role::kAttention, evidence.finding().id.path);
   for (const auto& [key, unit] : {std::pair("heads", "heads"), {"query_groups", "query groups"}}) {
     if (attention && evidence.model_number(key) == static_cast<double>(count)) {
       return unit;

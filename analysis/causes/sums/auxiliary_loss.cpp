@@ -37,7 +37,7 @@ struct Routed {
 std::vector<double> counted_rows(const Evidence& evidence, const Values& scores) {
   std::vector<double> counts(scores.data.size() / static_cast<std::size_t>(scores.shape.back()),
                              1.0);
-  const Match* match = record_of(evidence, Kind::kData, "loss_mask");
+  const Match* match = evidence.data(Role::kLossMask, evidence.finding().id.microbatch);
   const auto mask = match == nullptr ? std::nullopt : evidence.reference(*match);
   if (!mask || mask->data.size() != counts.size() || mask->shape.size() != 2) {
     return counts;

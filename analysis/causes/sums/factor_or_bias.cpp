@@ -109,7 +109,8 @@ std::string norm_ratio(const Evidence& evidence, double factor) {
   const TensorId& id = evidence.finding().id;
   for (const Match& match : evidence.matches()) {
     if ((id.kind != Kind::kExpAvg && id.kind != Kind::kExpAvgSq) || match.id.step != id.step ||
-        match.id.kind != Kind::kScalar || match.id.path.find("norm") == std::string::npos) {
+        match.id.kind != Kind::kScalar ||
+        !evidence.vocabulary().is(Role::kGradientNorm, match.id.path)) {
       continue;
     }
     const auto reference = evidence.reference(match);

@@ -40,10 +40,10 @@ bool same_region(const Shard& left, const Shard& right) {
          left.record->placement.partial_index == right.record->placement.partial_index;
 }
 
-Gradient gradient_of(const Match& match) {
+Gradient gradient_of(const Match& match, const ModelVocabulary& vocabulary) {
   const std::vector<Shard>& shards = match.candidate;
   Gradient gradient{.parts = {},
-                    .is_of_expert = match.id.path.find(".experts.") != std::string::npos,
+                    .is_of_expert = vocabulary.is_below(Role::kExperts, match.id.path),
                     .is_vector = !shards.empty() && shards[0].record->placement.dims.size() == 1};
   for (const Shard& shard : shards) {
     const auto first = std::find_if(shards.begin(), shards.end(), [&](const Shard& earlier) {
@@ -61,7 +61,7 @@ MainGradients gradients_of(const Evidence& evidence) {
   MainGradients gradients;
   for (const Match& match : evidence.matches()) {
     if (match.id.step == evidence.finding().id.step && match.id.kind == Kind::kMainGrad) {
-      gradients.push_back(gradient_of(match));
+      gradients.push_back(gradient_of(match, evidence.vocabulary()));
     }
   }
   return gradients;
@@ -246,8 +246,9 @@ std::optional<Diagnosis> parameters_left_out(const Match& match,
 std::optional<Diagnosis> find_local_norm(const Evidence& evidence) {
   const Match& match = evidence.match();
   const auto reference = evidence.reference(match);
-  if (match.id.kind != Kind::kScalar || match.id.path.find("norm") == std::string::npos ||
-      !reference || reference->data.size() != 1 || match.candidate.empty()) {
+  if (match.id.kind != Kind::kScalar ||
+      !evidence.vocabulary().is(Role::kGradientNorm, match.id.path) || !reference ||
+      reference->data.size() != 1 || match.candidate.empty()) {
     return std::nullopt;
   }
   const MainGradients gradients = gradients_of(evidence);

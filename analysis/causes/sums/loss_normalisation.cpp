@@ -42,10 +42,7 @@ std::vector<LossPart> parts_of(const Evidence& evidence, bool candidate) {
       continue;
     }
     const auto loss = candidate ? evidence.candidate(match) : evidence.reference(match);
-    const Match* mask = evidence.find({.step = match.id.step,
-                                       .microbatch = match.id.microbatch,
-                                       .kind = Kind::kData,
-                                       .path = "loss_mask"});
+    const Match* mask = evidence.data(Role::kLossMask, match.id.microbatch);
     if (!loss) {
       return {};
     }
@@ -113,8 +110,8 @@ bool is_near(double value, double expected) {
 std::optional<Diagnosis> find_loss_normalisation(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
   const Sides* sides = evidence.sides();
-  if (id.kind != Kind::kScalar || id.path.find("loss") == std::string::npos || sides == nullptr ||
-      sides->reference.data.size() != 1) {
+  if (id.kind != Kind::kScalar || !evidence.vocabulary().is(Role::kLoss, id.path) ||
+      sides == nullptr || sides->reference.data.size() != 1) {
     return std::nullopt;
   }
   const auto reference = parts_of(evidence, false);

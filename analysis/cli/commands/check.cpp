@@ -6,6 +6,7 @@
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/temporary_folder.h"
 #include "analysis/reports/report_writers.h"
+#include "trace/base/precision.h"
 #include "trace/file/noise_table.h"
 
 #include <ttrace/error.h>
@@ -44,7 +45,7 @@ po::options_description named_options() {
       "rename",
       text("FILE"),
       "which names are the same, for programs whose modules have different ones; docs/rename.md")(
-      "precision", text("f64|f32|bf16|fp8"), "precision that both programs must compute in")(
+      "precision", text("f64|f32|bf16|f16|fp8"), "precision that both programs must compute in")(
       "start",
       text("reference|own")->default_value("reference"),
       "parameters the candidate starts from: the reference's, or its own")(
@@ -179,7 +180,7 @@ CheckOptions read_options(const po::variables_map& values) {
   }
   if (values.count("precision") != 0) {
     options.precision = values["precision"].as<std::string>();
-    check_word("precision", options.precision, {"f64", "f32", "bf16", "fp8"});
+    check_word("precision", options.precision, precisions_on_request());
   }
   if (values.count("rename") != 0) {
     options.rename = RenameMap::load(values["rename"].as<std::string>());

@@ -5,6 +5,7 @@
 #include "analysis/cli/run/estimate.h"
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/rename/rename.h"
+#include "trace/base/precision.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/routing.h"
@@ -202,15 +203,6 @@ void run_rerouted_passes(const CheckOptions& options, const RunDirectory& run, C
   }
 }
 
-// What a forced pass computes in so that its own errors do not count: empty where there is nothing
-// higher.
-std::string wider_than(const std::string& precision) {
-  static const std::map<std::string, std::string> kWider = {
-      {"f32", "f64"}, {"bf16", "f32"}, {"f16", "f32"}, {"fp8", "fp8_f32"}};
-  const auto found = kWider.find(precision);
-  return found == kWider.end() ? "" : found->second;
-}
-
 // Sets a variable that the passes of this check have in common to what this one alone has.
 void replace_variable(Variables& variables, const std::string& name, const std::string& value) {
   std::erase_if(variables, [&](const auto& variable) { return variable.first == name; });
@@ -241,8 +233,8 @@ Pass forced_pass(const CheckOptions& options,
 // here costs sharpness, not the comparison.
 void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
   const std::string native = read_manifest(run.reference()).precision;
-  const std::string wide = wider_than(native);
-  if (!options.forced || wide.empty()) {
+  const Precision* const computed = find_precision(native);
+  if (!options.forced || computed == nullptr || computed->wider.empty()) {
     return;
   }
   if (options.rerun.empty()) {
@@ -258,7 +250,7 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
   course.passes += 2;
   const std::string side = reference_side(options, run);
   try {
-    pass(wide, "forced-wide", forced_wide(side));
+    pass(std::string(computed->wider), "forced-wide", forced_wide(side));
     pass(native, "forced-native", forced_native(side));
     if (options.rename) {
       rename_pass(options, forced_wide(side), forced_wide(run.path()), {}, course);

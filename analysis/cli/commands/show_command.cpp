@@ -6,6 +6,7 @@
 #include "analysis/findings/wording.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
+#include "trace/place/boxes.h"
 
 #include <ttrace/error.h>
 

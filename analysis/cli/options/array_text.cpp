@@ -63,12 +63,12 @@ Slice parse_slice(const std::string& word, std::int64_t extent, const std::strin
     if (index < 0 || index >= extent) {
       refuse("index " + word + " lies outside a dimension of " + std::to_string(extent));
     }
-    return {index, index + 1, 1, true};
+    return {{index, index + 1}, 1, true};
   }
-  Slice slice{clipped(numbers[0].value_or(0), extent),
-              clipped(numbers[1].value_or(extent), extent),
-              parts.size() > 2 ? numbers[2].value_or(1) : 1,
-              false};
+  Slice slice{
+      {clipped(numbers[0].value_or(0), extent), clipped(numbers[1].value_or(extent), extent)},
+      parts.size() > 2 ? numbers[2].value_or(1) : 1,
+      false};
   if (parts.size() > 3 || slice.step < 1) {
     refuse("'" + word + "' must be FIRST:LAST:STEP with STEP from 1");
   }
@@ -142,7 +142,7 @@ class Printer {
         each(-1);
         i = count - kEdge;
       }
-      each(offset + (slice.start + i * slice.step) * strides_[dim]);
+      each(offset + (slice.indices.begin + i * slice.step) * strides_[dim]);
     }
   }
 
@@ -218,7 +218,8 @@ class Printer {
 }  // namespace
 
 std::int64_t Slice::count() const {
-  return start < stop ? (stop - start + step - 1) / step : 0;
+  const auto [begin, end] = indices;
+  return begin < end ? (end - begin + step - 1) / step : 0;
 }
 
 std::vector<Slice> parse_slices(const std::string& text, std::span<const std::int64_t> shape) {
@@ -236,7 +237,7 @@ std::vector<Slice> parse_slices(const std::string& text, std::span<const std::in
     }
   }
   while (slices.size() < shape.size()) {
-    slices.push_back({0, shape[slices.size()], 1, false});
+    slices.push_back({{0, shape[slices.size()]}, 1, false});
   }
   return slices;
 }

@@ -3,6 +3,8 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "trace/base/index_set.h"
+
 #include <ttrace/element_type.h>
 
 #include <cstddef>
@@ -14,10 +16,9 @@
 
 namespace ttrace::cli {
 
-// The indices start, start + step, ... below stop of one dimension.
+// Of one dimension, every `step`-th of the indices.
 struct Slice {
-  std::int64_t start = 0;
-  std::int64_t stop = 0;
+  Interval indices;
   std::int64_t step = 1;  // positive
   bool single = false;    // given as a number: the dimension is not printed
 

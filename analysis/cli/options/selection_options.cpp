@@ -1,6 +1,7 @@
 #include "analysis/cli/options/selection_options.h"
 
 #include "analysis/cli/options/command_line.h"
+#include "trace/base/kind.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
@@ -42,11 +43,11 @@ Texts split(const std::string& text) {
 
 Kind parse_kind_option(const std::string& word) {
   Texts known;
-  for (int kind = 0; kind <= static_cast<int>(Kind::kReceived); ++kind) {
-    known.emplace_back(name_of(static_cast<Kind>(kind)));
-    if (known.back() == word) {
-      return static_cast<Kind>(kind);
+  for (const KindTraits& traits : kKindTraits) {
+    if (traits.name == word) {
+      return traits.kind;
     }
+    known.emplace_back(traits.name);
   }
   TTRACE_THROW(UsageError,
                "--kinds names '",

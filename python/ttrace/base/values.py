@@ -83,6 +83,9 @@ class Description:
     data: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     untraced: list[str] = field(default_factory=list)  # regular expressions of ids that it cannot record
+    # Names that the program has for roles of docs/parallelism.md, "Names of your own": patterns separated by
+    # spaces, by role.
+    roles: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -207,6 +207,7 @@ class MegatronProgram(Program):
             model=model,
             versions={"megatron-core": megatron.core.__version__},
             untraced=self._untraced(),
+            roles={"tokens": "tokens input_ids"},
         )
 
     def _untraced(self) -> list[str]:

@@ -35,6 +35,13 @@ from ..base.values import (
 
 ROOT = "model"  # path of the model's own call
 
+# Names that models of Hugging Face and others have next to the usual ones.
+ROLES = {
+    "attention": "*attention* *attn*",
+    "layers": "*layers *layer *blocks h *.h",
+    "tokens": "tokens input_ids",
+}
+
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -77,7 +84,7 @@ class PlainProgram(Program):
     def description(self) -> Description:
         model = {"class": class_name(self.model)}
         model.update({key: str(value) for key, value in self.describe.items()})
-        return Description(precision=precision_of(self.model.parameters()), model=model)
+        return Description(precision=precision_of(self.model.parameters()), model=model, roles=ROLES)
 
     def parameters(self) -> list[Parameter]:
         return [

@@ -1,0 +1,64 @@
+// How the programs of a comparison call the parts of their model and the axes of their layout.
+//
+// Thread-safety: immutable; read from any number of threads.
+#pragma once
+
+#include "trace/base/role.h"
+
+#include <ttrace/layout.h>
+#include <ttrace/manifest.h>
+#include <ttrace/tensor_id.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ttrace {
+
+// "decoder.layers.", 2, ".mlp" of "decoder.layers.2.mlp".
+struct NumberedPath {
+  std::string before;
+  std::int64_t number = 0;
+  std::string after;
+};
+
+class ModelVocabulary {
+ public:
+  // The usual names.
+  ModelVocabulary();
+  // `roles` of a manifest: patterns by role, separated by spaces. The other roles have the usual
+  // names. A role that this version does not know is ignored.
+  explicit ModelVocabulary(const Section& roles);
+
+  // Whether `name`, of a module, a record or an axis, is one of the role.
+  [[nodiscard]] bool is(Role role, std::string_view name) const;
+  // Whether a module above `path` is one of the role.
+  [[nodiscard]] bool is_below(Role role, std::string_view path) const;
+  // The first number in `path` that follows a module of the role.
+  [[nodiscard]] std::optional<NumberedPath> numbered(Role role, std::string_view path) const;
+  // Whether the paths are the same but for that number.
+  [[nodiscard]] bool differ_in_number(Role role,
+                                      std::string_view left,
+                                      std::string_view right) const;
+  // Size of the layout's largest axis of the role; 1 where it has none.
+  [[nodiscard]] int axis_size(Role role, const Layout& layout) const;
+
+ private:
+  std::array<std::vector<std::string>, kRoles.size()> patterns_;  // by role
+};
+
+// The heads of attention modules.
+struct Heads {
+  std::int64_t size = 0;  // indices of the last dimension that make up a head; 0: not known
+  ModelVocabulary vocabulary = {};
+
+  // 0 where the tensor has no heads.
+  [[nodiscard]] std::int64_t size_in(const TensorId& id) const {
+    return vocabulary.is(Role::kAttention, id.path) ? size : 0;
+  }
+};
+
+}  // namespace ttrace

@@ -1,0 +1,179 @@
+// What is known about every kind of tensor, in one table. A new kind is one row.
+//
+// Thread-safety: constants.
+#pragma once
+
+#include <ttrace/kind.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace ttrace {
+
+enum class KindFamily : std::uint8_t {
+  kData,                // given to the model: must be equal on both sides
+  kActivation,          // values that modules take and return
+  kActivationGradient,  // gradients of these
+  kParameter,           // parameters and their copies
+  kParameterGradient,
+  kMoment,  // what an optimizer keeps of gradients
+  kLoss,
+  kScalar,
+  kRouting,
+  kQuantisation,  // scales, their histories, and what products consume
+  kCollective,    // what ranks give to a collective call and get from it
+  kMessage,       // what one rank sends to another
+};
+
+struct KindTraits {
+  Kind kind = Kind::kData;
+  std::string_view name;
+  KindFamily family = KindFamily::kData;
+  bool holds_samples = false;       // its tensors may have a dimension of samples
+  bool has_gradient_scale = false;  // is multiplied by the micro-batch's gradient scale
+  bool of_module_input = false;     // a module that consists of parts has one for all of them
+  bool of_update = false;           // exists once per step, after the reduction of gradients
+};
+
+inline constexpr std::array kKindTraits = {
+    KindTraits{
+        .kind = Kind::kData, .name = "data", .family = KindFamily::kData, .holds_samples = true},
+    KindTraits{.kind = Kind::kInput,
+               .name = "input",
+               .family = KindFamily::kActivation,
+               .holds_samples = true,
+               .of_module_input = true},
+    KindTraits{.kind = Kind::kOutput,
+               .name = "output",
+               .family = KindFamily::kActivation,
+               .holds_samples = true},
+    KindTraits{.kind = Kind::kGradOutput,
+               .name = "grad_output",
+               .family = KindFamily::kActivationGradient,
+               .holds_samples = true,
+               .has_gradient_scale = true},
+    KindTraits{.kind = Kind::kGradInput,
+               .name = "grad_input",
+               .family = KindFamily::kActivationGradient,
+               .holds_samples = true,
+               .has_gradient_scale = true,
+               .of_module_input = true},
+    KindTraits{.kind = Kind::kParam, .name = "param", .family = KindFamily::kParameter},
+    KindTraits{.kind = Kind::kParamGrad,
+               .name = "param_grad",
+               .family = KindFamily::kParameterGradient,
+               .has_gradient_scale = true},
+    KindTraits{.kind = Kind::kMainGrad,
+               .name = "main_grad",
+               .family = KindFamily::kParameterGradient,
+               .of_update = true},
+    KindTraits{.kind = Kind::kMaster,
+               .name = "master",
+               .family = KindFamily::kParameter,
+               .of_update = true},
+    KindTraits{.kind = Kind::kParamNext,
+               .name = "param_next",
+               .family = KindFamily::kParameter,
+               .of_update = true},
+    KindTraits{
+        .kind = Kind::kExpAvg, .name = "exp_avg", .family = KindFamily::kMoment, .of_update = true},
+    KindTraits{.kind = Kind::kExpAvgSq,
+               .name = "exp_avg_sq",
+               .family = KindFamily::kMoment,
+               .of_update = true},
+    KindTraits{
+        .kind = Kind::kLoss, .name = "loss", .family = KindFamily::kLoss, .holds_samples = true},
+    KindTraits{.kind = Kind::kScalar, .name = "scalar", .family = KindFamily::kScalar},
+    KindTraits{.kind = Kind::kRouting,
+               .name = "routing",
+               .family = KindFamily::kRouting,
+               .holds_samples = true},
+    KindTraits{
+        .kind = Kind::kMask, .name = "mask", .family = KindFamily::kData, .holds_samples = true},
+    KindTraits{.kind = Kind::kScale,
+               .name = "scale",
+               .family = KindFamily::kQuantisation,
+               .holds_samples = true},
+    KindTraits{
+        .kind = Kind::kAmaxHistory, .name = "amax_history", .family = KindFamily::kQuantisation},
+    KindTraits{.kind = Kind::kOperand,
+               .name = "operand",
+               .family = KindFamily::kQuantisation,
+               .holds_samples = true},
+    KindTraits{.kind = Kind::kCollectiveInput,
+               .name = "collective_input",
+               .family = KindFamily::kCollective},
+    KindTraits{.kind = Kind::kCollectiveOutput,
+               .name = "collective_output",
+               .family = KindFamily::kCollective},
+    KindTraits{.kind = Kind::kSent, .name = "sent", .family = KindFamily::kMessage},
+    KindTraits{.kind = Kind::kReceived, .name = "received", .family = KindFamily::kMessage},
+};
+
+// A row stands at its enumerator's number.
+static_assert([] {
+  for (std::size_t number = 0; number < kKindTraits.size(); ++number) {
+    if (static_cast<std::size_t>(kKindTraits[number].kind) != number) {
+      return false;
+    }
+  }
+  return kKindTraits.size() == static_cast<std::size_t>(Kind::kReceived) + 1;
+}());
+
+[[nodiscard]] constexpr const KindTraits& traits_of(Kind kind) {
+  return kKindTraits.at(static_cast<std::size_t>(kind));
+}
+
+[[nodiscard]] constexpr KindFamily family_of(Kind kind) {
+  return traits_of(kind).family;
+}
+
+// Whether both sides must have the same values, whatever the precision.
+[[nodiscard]] constexpr bool must_be_equal(Kind kind) {
+  return family_of(kind) == KindFamily::kData;
+}
+
+[[nodiscard]] constexpr bool is_gradient(Kind kind) {
+  return family_of(kind) == KindFamily::kActivationGradient ||
+         family_of(kind) == KindFamily::kParameterGradient;
+}
+
+// Values of the graph between data and loss, and their gradients.
+[[nodiscard]] constexpr bool is_of_graph(Kind kind) {
+  return family_of(kind) == KindFamily::kActivation || is_gradient(kind);
+}
+
+// Parameters, and what training keeps for each: `param` to `exp_avg_sq`.
+[[nodiscard]] constexpr bool is_of_parameter(Kind kind) {
+  return family_of(kind) == KindFamily::kParameter ||
+         family_of(kind) == KindFamily::kParameterGradient ||
+         family_of(kind) == KindFamily::kMoment;
+}
+
+// What an optimizer takes and makes, once per step.
+[[nodiscard]] constexpr bool is_of_optimizer(Kind kind) {
+  return traits_of(kind).of_update || kind == Kind::kParam;
+}
+
+[[nodiscard]] constexpr bool is_collective(Kind kind) {
+  return family_of(kind) == KindFamily::kCollective;
+}
+
+// Whether annotations can say where its tensors lie. The others are each rank's own, or the same on
+// all ranks.
+[[nodiscard]] constexpr bool is_placed(Kind kind) {
+  return family_of(kind) != KindFamily::kScalar && kind != Kind::kAmaxHistory &&
+         !is_collective(kind);
+}
+
+// Which tensor of a product a scale, a history or an operand belongs to: slot 0 is the input.
+inline constexpr int kWeightSlot = 1;
+inline constexpr int kGradientSlot = 2;
+
+[[nodiscard]] constexpr bool is_of_quantised_gradient(Kind kind, int slot) {
+  return family_of(kind) == KindFamily::kQuantisation && slot == kGradientSlot;
+}
+
+}  // namespace ttrace

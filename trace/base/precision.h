@@ -1,0 +1,34 @@
+// What programs compute in: one row for each precision that a manifest, --precision or
+// TTRACE_PRECISION can name.
+//
+// Thread-safety: constants and free functions without shared state.
+#pragma once
+
+#include <ttrace/element_type.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ttrace {
+
+struct Precision {
+  std::string_view text;   // "bf16"
+  ElementType stored;      // what parameters and activations are kept in
+  ElementType coarsest;    // the coarsest type that values are rounded to
+  std::string_view wider;  // in which a pass checks operators, so that its own errors do not count;
+                           // empty where there is nothing wider
+  bool on_request;         // --precision takes it; the others are for the passes of a check alone
+};
+
+// Null for a name that is none.
+[[nodiscard]] const Precision* find_precision(std::string_view text);
+// Throws FormatError that lists all names.
+[[nodiscard]] const Precision& precision_of(std::string_view text);
+
+// "f64, f32, bf16, f16, fp8 or fp8_f32".
+[[nodiscard]] std::string precision_names();
+// Those that --precision takes.
+[[nodiscard]] std::vector<std::string> precisions_on_request();
+
+}  // namespace ttrace

@@ -1,0 +1,13 @@
+// What all HDF5 files of ours have in common.
+#pragma once
+
+#include <cstddef>
+
+namespace ttrace {
+
+// Attribute of the root group: the version of the format.
+inline constexpr const char* kFormatAttribute = "ttrace_format";
+
+inline constexpr std::size_t kMetadataBlockBytes = std::size_t{1} << 20;
+
+}  // namespace ttrace

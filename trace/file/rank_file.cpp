@@ -1,0 +1,421 @@
+#include "trace/file/rank_file.h"
+
+#include "trace/base/durable_file.h"
+#include "trace/base/parse_integer.h"
+#include "trace/file/hdf5_input.h"
+#include "trace/file/mapping.h"
+#include "trace/file/trace_schema.h"
+
+#include <ttrace/error.h>
+
+#include <nlohmann/json.hpp>
+#include <xxhash.h>
+
+#include <charconv>
+#include <limits>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+std::vector<std::int64_t> parse_shape(std::string_view text) {
+  std::vector<std::int64_t> shape;
+  if (text == kScalarShape) {
+    return shape;
+  }
+  const char* position = text.data();
+  const char* const end = position + text.size();
+  while (true) {
+    std::int64_t extent = 0;
+    const auto [next, error] = std::from_chars(position, end, extent);
+    TTRACE_CHECK(error == std::errc() && extent >= 0 && (next == end || *next == 'x'),
+                 FormatError,
+                 "shape '",
+                 text,
+                 "' is no list of extents like 4x128");
+    shape.push_back(extent);
+    if (next == end) {
+      return shape;
+    }
+    position = next + 1;
+  }
+}
+
+// What the bytes of a record of this shape must number.
+std::uint64_t bytes_needed(const Record& record) {
+  std::int64_t bytes = 0;
+  TTRACE_CHECK(!__builtin_mul_overflow(element_count(record.shape),
+                                       static_cast<std::int64_t>(element_size(record.type)),
+                                       &bytes),
+               FormatError,
+               "the tensor has more bytes than 64 bits can count");
+  return static_cast<std::uint64_t>(bytes);
+}
+
+// "@BLOB+OFFSET+BYTES".
+struct PlacementElsewhere {
+  std::string dataset;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+PlacementElsewhere parse_elsewhere(std::string_view text) {
+  const std::size_t last = text.rfind('+');
+  const std::size_t first = last == std::string_view::npos ? last : text.rfind('+', last - 1);
+  TTRACE_CHECK(first != std::string_view::npos && first < last,
+               FormatError,
+               "placement '",
+               text,
+               "' does not say where it is");
+  const auto offset = parse_integer(text.substr(first + 1, last - first - 1));
+  const auto bytes = parse_integer(text.substr(last + 1));
+  TTRACE_CHECK(offset && bytes, FormatError, "placement '", text, "' does not say where it is");
+  return {std::string(text.substr(1, first - 1)),
+          static_cast<std::uint64_t>(*offset),
+          static_cast<std::uint64_t>(*bytes)};
+}
+
+// `alike`: a record of the same placement, which need not be parsed again; or null.
+Record parse_row(const Table& index,
+                 std::size_t row,
+                 std::string_view placement,
+                 const Record* alike) {
+  namespace column = index_column;
+  Record record;
+  record.id = parse_tensor_id(index.text(row, column::kId));
+  record.type = parse_element_type(index.text(row, column::kDtype));
+  record.shape = parse_shape(index.text(row, column::kShape));
+  record.placement = alike == nullptr ? parse_placement(placement) : alike->placement;
+  record.order = index.u64(row, column::kOrder);
+  TTRACE_CHECK(index.u8(row, column::kInferred) <= 1, FormatError, "'inferred' is not 0 or 1");
+  record.inferred = index.u8(row, column::kInferred) == 1;
+  record.dataset = index.text(row, column::kDataset);
+  record.offset = index.u64(row, column::kOffset);
+  record.bytes = index.u64(row, column::kBytes);
+  record.digest = index.u64(row, column::kDigest);
+  record.norm = index.f64(row, column::kNorm);
+  record.max_abs = index.f64(row, column::kMaxAbs);
+  record.nonfinite = index.u64(row, column::kNonfinite);
+  const bool agrees = alike == nullptr ? record.placement.local_shape() == record.shape
+                                       : alike->shape == record.shape;
+  TTRACE_CHECK(agrees,
+               FormatError,
+               "shape ",
+               index.text(row, column::kShape),
+               " contradicts placement '",
+               index.text(row, column::kPlacement),
+               "'");
+  const std::uint64_t needed = bytes_needed(record);
+  TTRACE_CHECK(record.bytes == needed,
+               FormatError,
+               name_of(record.type),
+               " of shape ",
+               index.text(row, column::kShape),
+               " has ",
+               needed,
+               " bytes, not ",
+               record.bytes);
+  TTRACE_CHECK((record.dataset == kNoDataset) == (record.bytes == 0),
+               FormatError,
+               "dataset '",
+               record.dataset,
+               "' does not fit ",
+               record.bytes,
+               " bytes");
+  return record;
+}
+
+void check_range(const Record& record, const Extent& extent) {
+  TTRACE_CHECK(record.offset <= extent.bytes && record.bytes <= extent.bytes - record.offset,
+               FormatError,
+               "bytes ",
+               record.offset,
+               " to ",
+               record.offset,
+               "+",
+               record.bytes,
+               " lie outside dataset '",
+               record.dataset,
+               "' of ",
+               extent.bytes,
+               " bytes");
+  TTRACE_CHECK((extent.offset + record.offset) % element_size(record.type) == 0,
+               FormatError,
+               "offset ",
+               record.offset,
+               " is not aligned for ",
+               name_of(record.type));
+}
+
+// A place within a file, put into words only where something is wrong there.
+struct Row {
+  std::size_t row = 0;
+  const char* table = nullptr;
+};
+
+std::string to_text(const Row& place) {
+  return "row " + std::to_string(place.row) + " of " + place.table;
+}
+
+std::string to_text(const char* place) {
+  return place;
+}
+
+// Runs `parse`, whose complaints know neither file nor place.
+template <class Place, class Parse>
+void parse_part(const Hdf5Input& file, const Place& place, Parse parse) {
+  try {
+    parse();
+  } catch (const Error& error) {
+    file.throw_damaged(to_text(place) + ": " + error.message());
+  } catch (const nlohmann::json::exception& error) {
+    file.throw_damaged(to_text(place) + ": " + error.what());
+  }
+}
+
+int to_int(const Hdf5Input& file, const char* attribute, std::int64_t lowest) {
+  const std::int64_t value = file.integer_attribute(attribute);
+  if (value < lowest || value > std::numeric_limits<int>::max()) {
+    file.throw_damaged(std::string(attribute) + " is " + std::to_string(value));
+  }
+  return static_cast<int>(value);
+}
+
+Layout read_layout(const Hdf5Input& file) {
+  Layout layout;
+  layout.rank = to_int(file, kRankAttribute, 0);
+  layout.world_size = to_int(file, kWorldSizeAttribute, 1);
+  if (layout.rank >= layout.world_size) {
+    file.throw_damaged("rank " + std::to_string(layout.rank) + " of " +
+                       std::to_string(layout.world_size));
+  }
+  const std::string text = file.text_attribute(kLayoutAttribute);
+  parse_part(file, "attribute 'layout'", [&] {
+    for (const auto& axis : nlohmann::json::parse(text)) {
+      layout.add(axis.at("name").get<std::string>(),
+                 axis.at("size").get<int>(),
+                 axis.at("coordinate").get<int>(),
+                 axis.at("follows").get<std::string>());
+    }
+  });
+  return layout;
+}
+
+std::vector<Edge> read_edges(const Hdf5Input& file) {
+  std::vector<Edge> edges;
+  if (!file.has_dataset(kEdgeTable)) {
+    return edges;
+  }
+  const Table table(file, kEdgeTable, kEdgeColumns);
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    parse_part(file, Row{row, "the edges"}, [&] {
+      edges.push_back({parse_tensor_id(table.text(row, edge_column::kConsumer)),
+                       parse_tensor_id(table.text(row, edge_column::kProducer)),
+                       table.u64(row, edge_column::kOrder)});
+    });
+  }
+  return edges;
+}
+
+std::vector<RoundedSum> read_sums(const Hdf5Input& file) {
+  std::vector<RoundedSum> sums;
+  if (!file.has_dataset(kSumTable)) {
+    return sums;
+  }
+  const Table table(file, kSumTable, kSumColumns);
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    parse_part(file, Row{row, "the sums"}, [&] {
+      const std::uint64_t addends = table.u64(row, sum_column::kAddends);
+      const double squared = table.f64(row, sum_column::kSquared);
+      TTRACE_CHECK(addends > 1 && addends <= std::numeric_limits<int>::max() && squared >= 0.0,
+                   FormatError,
+                   "a sum of ",
+                   addends,
+                   " addends with the squared norm ",
+                   squared,
+                   " is none");
+      sums.push_back({parse_tensor_id(table.text(row, sum_column::kId)),
+                      parse_element_type(std::string(table.text(row, sum_column::kDtype))),
+                      static_cast<int>(addends),
+                      squared});
+    });
+  }
+  return sums;
+}
+
+std::vector<std::string> read_notes(const Hdf5Input& file) {
+  const std::string text = file.text_attribute(kNotesAttribute);
+  std::vector<std::string> notes;
+  parse_part(file, "attribute 'notes'", [&] {
+    notes = nlohmann::json::parse(text).get<std::vector<std::string>>();
+  });
+  return notes;
+}
+
+}  // namespace
+
+struct RankFile::Impl {
+  explicit Impl(const Hdf5Input& file)
+      : path(file.path()), layout(read_layout(file)), mapping(file) {}
+
+  void read_finished(const Hdf5Input& file) {
+    if (!file.has_dataset(kIndexTable)) {
+      file.throw_damaged("there is no index, so the writer did not finish it");
+    }
+    const Table index(file, kIndexTable, kIndexColumns);
+    if (file.integer_attribute(kRecordsAttribute) != static_cast<std::int64_t>(index.rows())) {
+      file.throw_damaged("the index has " + std::to_string(index.rows()) + " rows, not " +
+                         std::to_string(file.integer_attribute(kRecordsAttribute)));
+    }
+    read_index(file, index);
+    notes = read_notes(file);
+    sums = read_sums(file);
+    edges = read_edges(file);
+  }
+
+  // A writer that was stopped within commit() may have got as far as the final index.
+  void read_unfinished(const Hdf5Input& file) {
+    const char* table = file.has_dataset(kIndexTable) ? kIndexTable : kPartialIndexTable;
+    if (!file.has_dataset(table)) {
+      file.throw_damaged("nothing was flushed before the writer was stopped");
+    }
+    read_index(file, Table(file, table, kIndexColumns));
+  }
+
+  void read_index(const Hdf5Input& file, const Table& index) {
+    std::unordered_set<std::string_view> ids;  // an id has one spelling
+    ids.reserve(index.rows());
+    std::unordered_map<std::string_view, std::size_t> placements;  // in which record
+    records.reserve(index.rows());
+    for (std::size_t row = 0; row < index.rows(); ++row) {
+      const Row place{row, "the index"};
+      std::string_view placement = index.text(row, index_column::kPlacement);
+      if (placement.starts_with(kPlacementElsewhere)) {
+        placement = text_elsewhere(file, place, placement);
+      }
+      parse_part(file, place, [&] {
+        const auto [known, is_new] = placements.try_emplace(placement, records.size());
+        records.push_back(
+            parse_row(index, row, placement, is_new ? nullptr : &records[known->second]));
+        TTRACE_CHECK(ids.insert(index.text(row, index_column::kId)).second,
+                     FormatError,
+                     to_string(records.back().id),
+                     " was there before");
+      });
+      const Record& record = records.back();
+      if (record.bytes > 0) {
+        const Extent extent = locate(file, record.dataset);
+        parse_part(file, place, [&] { check_range(record, extent); });
+      }
+    }
+  }
+
+  // A long placement.
+  std::string_view text_elsewhere(const Hdf5Input& file, const Row& place, std::string_view cell) {
+    PlacementElsewhere where;
+    parse_part(file, place, [&] { where = parse_elsewhere(cell); });
+    const Extent extent = locate(file, where.dataset);
+    parse_part(file, place, [&] {
+      TTRACE_CHECK(where.offset <= extent.bytes && where.bytes <= extent.bytes - where.offset,
+                   FormatError,
+                   "placement '",
+                   cell,
+                   "' lies outside its dataset of ",
+                   extent.bytes,
+                   " bytes");
+    });
+    const std::byte* const text = mapping.begin() + extent.offset + where.offset;
+    return {reinterpret_cast<const char*>(text), where.bytes};
+  }
+
+  // Looks a dataset up once, however many records it holds.
+  Extent locate(const Hdf5Input& file, const std::string& name) {
+    const auto known = datasets.find(name);
+    if (known != datasets.end()) {
+      return known->second;
+    }
+    const Hdf5Id dataset = file.open_dataset(name);
+    return datasets.emplace(name, file.extent_of(dataset, name)).first->second;
+  }
+
+  std::string path;
+  Layout layout;
+  Mapping mapping;
+  std::vector<Record> records;
+  std::vector<std::string> notes;
+  std::vector<RoundedSum> sums;
+  std::vector<Edge> edges;
+  std::unordered_map<std::string, Extent> datasets;
+};
+
+RankFile::RankFile(const std::string& path) {
+  const QuietHdf5 quiet;
+  const Hdf5Input file(path);
+  impl_ = std::make_unique<Impl>(file);
+  impl_->read_finished(file);
+}
+
+RankFile::RankFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+RankFile RankFile::unfinished(const std::string& path) {
+  const QuietHdf5 quiet;
+  TTRACE_CHECK(!is_being_written(path),
+               FormatError,
+               path,
+               ": is being written by another process; wait for it or end it");
+  const Hdf5Input file(path);
+  auto impl = std::make_unique<Impl>(file);
+  impl->read_unfinished(file);
+  RankFile opened(std::move(impl));
+  std::erase_if(opened.impl_->records,
+                [&opened](const Record& record) { return !opened.intact(record); });
+  return opened;
+}
+
+RankFile::~RankFile() = default;
+RankFile::RankFile(RankFile&&) noexcept = default;
+RankFile& RankFile::operator=(RankFile&&) noexcept = default;
+
+const std::string& RankFile::path() const {
+  return impl_->path;
+}
+const Layout& RankFile::layout() const {
+  return impl_->layout;
+}
+const std::vector<Record>& RankFile::records() const {
+  return impl_->records;
+}
+const std::vector<std::string>& RankFile::notes() const {
+  return impl_->notes;
+}
+
+const std::vector<Edge>& RankFile::edges() const {
+  return impl_->edges;
+}
+
+const std::vector<RoundedSum>& RankFile::sums() const {
+  return impl_->sums;
+}
+
+std::span<const std::byte> RankFile::bytes(const Record& record) const {
+  if (record.bytes == 0) {
+    return {};
+  }
+  const auto found = impl_->datasets.find(record.dataset);
+  TTRACE_CHECK(found != impl_->datasets.end(),
+               InternalError,
+               to_string(record.id),
+               " is no record of ",
+               impl_->path);
+  check_range(record, found->second);
+  return {impl_->mapping.begin() + found->second.offset + record.offset, record.bytes};
+}
+
+bool RankFile::intact(const Record& record) const {
+  const std::span<const std::byte> data = bytes(record);
+  return XXH3_64bits(data.data(), data.size()) == record.digest;
+}
+
+}  // namespace ttrace
