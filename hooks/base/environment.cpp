@@ -51,6 +51,15 @@ void parse_steps(const std::string& value, Environment& result) {
   result.last_step = colon == std::string::npos ? *first + 1 : *last;
 }
 
+std::string parse_precision(std::string value) {
+  for (const std::string_view known : {"", "f64", "f32", "bf16", "f16", "fp8", "fp8_f32"}) {
+    if (value == known) {
+      return value;
+    }
+  }
+  refuse("TTRACE_PRECISION", value, "f64, f32, bf16, f16, fp8 or fp8_f32");
+}
+
 // The value of a variable that has two words; `other` is what `chosen` is not.
 bool parse_choice(const char* name, const char* other, const char* chosen) {
   const std::string value = variable(name);
@@ -98,7 +107,7 @@ void check_pass(Environment& result) {
     require("TTRACE_CANDIDATE",
             result.candidate,
             result.pass,
-            "the trace whose values the reference goes on with");
+            "the trace whose values replace the reference's own");
   }
   if (result.pass == Pass::kGolden) {
     require("TTRACE_REFERENCE",
@@ -174,11 +183,7 @@ std::optional<Environment> read_environment() {
   result.candidate = variable("TTRACE_CANDIDATE");
   check_pass(result);
   parse_steps(variable("TTRACE_STEPS"), result);
-  result.precision = variable("TTRACE_PRECISION");
-  if (!result.precision.empty() && result.precision != "f64" && result.precision != "f32" &&
-      result.precision != "bf16" && result.precision != "fp8" && result.precision != "fp8_f32") {
-    refuse("TTRACE_PRECISION", result.precision, "f64, f32, bf16, fp8 or fp8_f32");
-  }
+  result.precision = parse_precision(variable("TTRACE_PRECISION"));
   result.own_start = parse_choice("TTRACE_START", "reference", "own");
   result.dyadic = parse_choice("TTRACE_INPUTS", "own", "dyadic");
   check_dyadic(result);

@@ -62,7 +62,7 @@ TEST(EnvironmentVariables, BadValuesAreNamedWithWhatWasExpected) {
         << steps;
   }
   EXPECT_THAT(complaint(with(reference, "TTRACE_PRECISION", "f8")),
-              HasSubstr("expected f64, f32, bf16, fp8 or fp8_f32"));
+              HasSubstr("expected f64, f32, bf16, f16, fp8 or fp8_f32"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_START", "mine")), HasSubstr("reference or own"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_ON_ERROR", "die")), HasSubstr("warn or raise"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_NAMED", "yes")), HasSubstr("0 or 1"));
@@ -70,6 +70,15 @@ TEST(EnvironmentVariables, BadValuesAreNamedWithWhatWasExpected) {
   EXPECT_THAT(complaint(with(noise_pass("r", 1), "TTRACE_COUNT", "1")),
               HasSubstr("TTRACE_COUNT=1 counts what a reference or candidate pass would write"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_FILTER", "(")), HasSubstr("regular expression"));
+}
+
+// Operators of programs in F16 were not checked: `ttrace check` runs the reference once more in the
+// candidate's precision, and that pass failed with "TTRACE_PRECISION='f16' is not understood".
+TEST(EnvironmentVariables, EveryPrecisionThatAProgramCanHaveIsUnderstood) {
+  for (const char* precision : {"f64", "f32", "bf16", "f16", "fp8", "fp8_f32"}) {
+    const PassEnvironment environment(with(reference_pass("t"), "TTRACE_PRECISION", precision));
+    EXPECT_EQ(read_environment()->precision, precision);
+  }
 }
 
 TEST(EnvironmentVariables, NoisePassesNeedAReferenceAndASeed) {
