@@ -1,9 +1,8 @@
 #include "analysis/checks/golden_check.h"
 
 #include "analysis/bounds/limits.h"
+#include "trace/file/manifest.h"
 #include "trace/sums/statistics.h"
-
-#include <ttrace/manifest.h>
 
 #include <algorithm>
 #include <cmath>

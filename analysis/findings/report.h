@@ -7,9 +7,9 @@
 #include "analysis/bounds/limits.h"
 #include "analysis/bounds/tolerance.h"
 #include "analysis/causes/diagnosis.h"
+#include "trace/file/manifest.h"
 
 #include <ttrace/element_type.h>
-#include <ttrace/manifest.h>
 #include <ttrace/tensor_id.h>
 
 #include <cstddef>

@@ -5,13 +5,13 @@
 #include "analysis/rename/rearrange.h"
 #include "analysis/rename/rename_noise.h"
 #include "trace/base/tensor_id_hash.h"
+#include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
 #include "trace/file/trace_writer.h"
 #include "trace/merge/merge.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 
 #include <algorithm>
 #include <filesystem>

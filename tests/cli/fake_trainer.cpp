@@ -28,6 +28,7 @@
 //   --tag TEXT            ignored: makes the process findable
 #include "trace/base/dyadic_inputs.h"
 #include "trace/file/capture_counts.h"
+#include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_writer.h"
 #include "trace/merge/routing.h"
@@ -35,7 +36,6 @@
 
 #include <ttrace/dims.h>
 #include <ttrace/layout.h>
-#include <ttrace/manifest.h>
 
 #include <boost/program_options.hpp>
 

@@ -1,8 +1,7 @@
 #include "trace/file/hdf5_input.h"
 
+#include "trace/file/manifest.h"
 #include "trace/file/trace_schema.h"
-
-#include <ttrace/manifest.h>
 
 #include <cerrno>
 #include <cstdlib>

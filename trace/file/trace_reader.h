@@ -2,12 +2,12 @@
 #pragma once
 
 #include "trace/file/edge.h"
+#include "trace/file/manifest.h"
 #include "trace/file/record.h"
 #include "trace/file/rounded_sum.h"
 
 #include <ttrace/export.h>
 #include <ttrace/layout.h>
-#include <ttrace/manifest.h>
 
 #include <cstddef>
 #include <memory>

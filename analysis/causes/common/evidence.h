@@ -6,11 +6,11 @@
 
 #include "analysis/align/matching.h"
 #include "analysis/findings/report.h"
+#include "trace/file/manifest.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
 
 #include <ttrace/layout.h>
-#include <ttrace/manifest.h>
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>

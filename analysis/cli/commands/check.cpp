@@ -5,11 +5,11 @@
 #include "analysis/cli/run/estimate.h"
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/temporary_folder.h"
+#include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
-#include <ttrace/manifest.h>
 
 #include <chrono>
 #include <filesystem>
