@@ -19,7 +19,7 @@
 //     inputs: ["s b n[tp] d"]           # input, by slot
 //     input_grads: ["s b n[tp] d"]      # grad_input; default: as inputs
 //     routing: ["s b k", "s b"]         # choices of experts and margins; default: as value
-//     scales: [""]                      # scale, by slot; one without dimensions is whole
+//     scales: ["s b k", "r k"]          # scale, by slot; default: whole
 //     operands: ["s b n[tp] d"]         # operand, by slot; default: inputs, value of the
 //                                       # parameter `weight` below the path, grad
 // ```

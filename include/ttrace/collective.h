@@ -9,9 +9,9 @@
 //   report.finished(tensor);            // after the program has waited for it
 // clang-format on
 //
-// Recorded as `s0/collective_input/tp-0.17/0` and `s0/collective_output/tp-0.17/0`: the 17th call
-// in that group within the step. REQUIRES: the ranks of a group start their calls in the same
-// order.
+// Recorded as `s0/collective_input/tp-0.17/0` and `s0/collective_output/tp-0.17/0`: call number 17,
+// counted from 0, of that group within the step. REQUIRES: the ranks of a group start their calls
+// in the same order.
 //
 // Inputs and outputs are recorded only within traced steps and if TTRACE_COLLECTIVES=1, because
 // they take half as much space as everything else. The rounding of a sum over ranks (RoundedSum) is

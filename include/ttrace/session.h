@@ -31,7 +31,7 @@
 // FormatError for what the user can mend. Everything else, including scopes, callbacks and gradient
 // hooks, never throws while it records: TTrace keeps the first error, logs it, stops tracing and
 // marks the step as failed, and training continues untraced. Under TTRACE_ON_ERROR=raise the next
-// call of Session, Step or Microbatch throws the kept error.
+// call of Session::step, Step or Microbatch throws the kept error.
 //
 // Thread-safety: one Session per process. Call it, its steps and its micro-batches from the thread
 // that trains. Gradient hooks and scopes may run on any thread.
