@@ -10,10 +10,10 @@
 #include "analysis/checks/edge_check.h"
 #include "analysis/checks/exact_check.h"
 #include "analysis/checks/golden_check.h"
+#include "analysis/checks/judge.h"
 #include "analysis/checks/loss_check.h"
 #include "analysis/checks/norm_check.h"
 #include "analysis/checks/routing_check.h"
-#include "analysis/checks/verdict.h"
 #include "analysis/findings/wording.h"
 #include "analysis/rename/rename.h"
 #include "trace/file/noise_table.h"
@@ -22,9 +22,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <set>
 #include <sstream>
 #include <string>
@@ -155,9 +157,9 @@ void mark_untraced(Report& report) {
   }
   std::size_t count = 0;
   for (TensorVerdict& tensor : report.tensors) {
-    if (tensor.status == Status::kMissingInCandidate &&
+    if (tensor.status() == Status::kMissingInCandidate &&
         any_found_in(untraced, to_string(tensor.id))) {
-      tensor.allowed = true;
+      tensor.excuse(Excuse::kUntraced);
       ++count;
     }
   }
@@ -180,8 +182,8 @@ void mark_declared(Report& report) {
   const Names has = is_reference ? Names::kCandidate : Names::kReference;
   std::size_t count = 0;
   for (TensorVerdict& tensor : report.tensors) {
-    if (tensor.status == missing && map.find(has, tensor.id).of(other(has)).empty()) {
-      tensor.allowed = true;
+    if (tensor.status() == missing && map.find(has, tensor.id).of(other(has)).empty()) {
+      tensor.excuse(Excuse::kDeclared);
       ++count;
     }
   }
@@ -197,10 +199,12 @@ void mark_weak(Report& report) {
   std::size_t count = 0;
   const TensorVerdict* worst = nullptr;
   const auto share = [](const TensorVerdict& tensor) {
-    return tensor.residual->native / tensor.residual->norm;
+    const Check& operators = *tensor.find(Question::kOperator);
+    return operators.term("native") / operators.term("norm");
   };
   for (const TensorVerdict& tensor : report.tensors) {
-    if (tensor.residual && tensor.residual->norm > 0.0 && tensor.residual->is_weak()) {
+    const Check* const operators = tensor.find(Question::kOperator);
+    if (operators != nullptr && operators->term("norm") > 0.0 && is_weak(*operators)) {
       ++count;
       worst = worst == nullptr || share(tensor) > share(*worst) ? &tensor : worst;
     }
@@ -217,8 +221,9 @@ void mark_weak(Report& report) {
 
 // Scales that differ and change nothing.
 void note_harmless_scales(Report& report) {
-  const auto count = std::ranges::count_if(
-      report.tensors, [](const TensorVerdict& tensor) { return tensor.is_harmless_scale(); });
+  const auto count = std::ranges::count_if(report.tensors, [](const TensorVerdict& tensor) {
+    return tensor.has(Excuse::kHarmlessScale);
+  });
   if (count > 0) {
     report.notes.push_back("candidate: " + counted(count, "scale", "scales") + " of FP8 operands " +
                            (count == 1 ? "is" : "are") +
@@ -233,8 +238,10 @@ void mark_allowed(const DiffOptions& options, Report& report) {
   std::vector<IdPattern> failed = options.allow_failed;
   for (TensorVerdict& tensor : report.tensors) {
     if (tensor.is_finding()) {
-      auto& patterns = tensor.status == Status::kDiverged ? failed : missing;
-      tensor.allowed = any_found_in(patterns, to_string(tensor.id));
+      auto& patterns = tensor.status() == Status::kDiverged ? failed : missing;
+      if (any_found_in(patterns, to_string(tensor.id))) {
+        tensor.excuse(Excuse::kAllowed);
+      }
     }
   }
   add_unused(missing, "missing tensor", report.warnings);
@@ -327,8 +334,8 @@ class Checks {
 void list_unmatched(std::span<const Match> matches, Report& report) {
   std::set<TensorId> missing;
   for (const TensorVerdict& tensor : report.tensors) {
-    if (!tensor.allowed && (tensor.status == Status::kMissingInCandidate ||
-                            tensor.status == Status::kMissingInReference)) {
+    if (!tensor.allowed() && (tensor.status() == Status::kMissingInCandidate ||
+                              tensor.status() == Status::kMissingInReference)) {
       missing.insert(tensor.id);
     }
   }
@@ -346,16 +353,35 @@ void list_unmatched(std::span<const Match> matches, Report& report) {
   }
 }
 
-// What follows from the verdicts on single tensors.
-void connect(const Trace& reference,
-             const Trace& candidate,
-             std::span<const Match> matches,
-             const DiffOptions& options,
-             Report& report) {
+// Checks that need several tensors. Each reads what was found of single tensors, none what another
+// one of these adds, so that their order is free.
+void add_joint_checks(const Trace& reference,
+                      const Trace& candidate,
+                      std::span<const Match> matches,
+                      const DiffOptions& options,
+                      Report& report) {
+  std::vector<std::function<void()>> checks = {
+      [&] {
+        if (!report.is_dyadic) {
+          report.edges = check_edges(reference, candidate, matches, report.tensors);
+        }
+      },
+      [&] { check_norms(report.tensors); },
+      [&] { check_losses(matches, report.tensors); }};
+  if (options.shuffle > 0) {
+    std::mt19937_64 random(options.shuffle);
+    std::ranges::shuffle(checks, random);
+  }
+  for (const auto& check : checks) {
+    check();
+  }
+}
+
+// What excuses findings. Permission comes last: it is asked for what no other excuse covers, and an
+// error is inherited only where it is not behind a flip.
+void add_excuses(const Trace& reference, const DiffOptions& options, Report& report) {
   if (report.is_dyadic) {
     mark_copied_inputs(reference, report.tensors);
-  } else {
-    report.edges = check_edges(reference, candidate, matches, report.tensors);
   }
   if (!report.follows_candidate()) {
     mark_behind_flips(report.tensors);
@@ -363,13 +389,21 @@ void connect(const Trace& reference,
   if (report.has_residuals) {
     mark_inherited(report.tensors);
   }
-  mark_weak(report);
-  note_harmless_scales(report);
-  check_norms(report.tensors);
-  check_losses(matches, report.tensors);
   mark_untraced(report);
   mark_declared(report);
   mark_allowed(options, report);
+}
+
+// What follows from the verdicts on single tensors.
+void connect(const Trace& reference,
+             const Trace& candidate,
+             std::span<const Match> matches,
+             const DiffOptions& options,
+             Report& report) {
+  add_joint_checks(reference, candidate, matches, options, report);
+  add_excuses(reference, options, report);
+  mark_weak(report);
+  note_harmless_scales(report);
   if (options.calibration) {
     note_calibration(*options.calibration, report);
   }
@@ -406,10 +440,11 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   const Checks checks(report, options, candidate, matches, limits);
   const Judge judge(matches,
                     bounds,
-                    same_precision,
-                    std::move(interruptions),
-                    head_size(reference.manifest().model),
-                    checks.passes());
+                    {.same_precision = same_precision,
+                     .interruptions = std::move(interruptions),
+                     .head = head_size(reference.manifest().model),
+                     .others = checks.passes(),
+                     .shuffle = options.shuffle});
   const std::vector<Task> tasks = plan(matches, judge, options, report.warnings);
   report.left_out = judge.count() - tasks.size();
   report.tensors = judge_all(judge, tasks, options);

@@ -12,6 +12,7 @@
 #include "trace/file/trace_reader.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -30,6 +31,8 @@ struct DiffOptions {
   // Findings whose id one of these is found in are listed as allowed and decide nothing.
   std::vector<IdPattern> allow_missing = {};
   std::vector<IdPattern> allow_failed = {};
+  // Above 0: checks run in an order that follows from this. The report does not depend on it.
+  std::uint64_t shuffle = 0;
 };
 
 // Whatever is wrong with the candidate is in the report. Throws UsageError or FormatError where no

@@ -253,4 +253,13 @@ Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
           terms};
 }
 
+double NoiseTerms::squared_without_flips() const {
+  return std::max(mean_squared * growth + optimizer + inherited + of_scales + of_scalars, least);
+}
+
+double FactorComparison::needed_limit() const {
+  const double beyond = std::abs(deviation) - granted;
+  return beyond <= least ? 0.0 : beyond / scale;
+}
+
 }  // namespace ttrace

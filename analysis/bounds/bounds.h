@@ -55,7 +55,7 @@
 
 #include "analysis/bounds/limits.h"
 #include "analysis/bounds/noise.h"
-#include "analysis/findings/report.h"
+#include "analysis/findings/check.h"
 #include "trace/sums/statistics.h"
 
 #include <ttrace/element_type.h>
@@ -67,6 +67,45 @@
 #include <vector>
 
 namespace ttrace {
+
+// What a bound from noise is made of, so that a report can show it; bounds.h says why. `growth`
+// multiplies s^2, `limit` the scale, `largest_pass` is max_k ||m_k - r||; all others are squares.
+struct NoiseTerms {
+  double mean_squared = 0.0;  // s^2
+  double growth = 1.0;        // where micro-batches err partly alike
+  double optimizer = 0.0;     // flips of an update's sign
+  double inherited = 0.0;     // from parameters that an update has changed
+  double of_scales = 0.0;     // of quantised operands
+  double of_scalars = 0.0;    // one more rounding of a scalar
+  double least = 0.0;         // of the sum so far, where the candidate computed a multiple
+  double flips = 0.0;         // (2 ulp(max |r|))^2
+  double limit = 0.0;
+  double largest_pass = 0.0;
+  double pass_margin = 0.0;  // the bound is at least this times the largest pass
+  int passes = 0;
+
+  [[nodiscard]] double squared_without_flips() const;
+};
+
+// The same of a bound without noise: factor x unit x ||r||.
+struct DefaultTerms {
+  double factor = 0.0;
+  double unit = 0.0;
+};
+
+// alpha - 1 against what it is in noise passes; see Bounds::of_factor.
+struct FactorComparison {
+  double deviation = 0.0;  // <c - r, r> / <r, r>
+  double scale = 0.0;      // its noise
+  double bound = 0.0;      // the larger of limit x scale and `least`, and what is granted
+  double least = 0.0;      // what the candidate's own spread asks for, whatever the limit
+  double granted = 0.0;    // by no noise: see operator_check.h
+  std::string where = {};  // of which part, "the addend of rank 3"; empty: of the whole tensor
+
+  [[nodiscard]] bool beyond() const { return deviation > bound || deviation < -bound; }
+  // The limit that it takes to be within bound; 0 where none is needed.
+  [[nodiscard]] double needed_limit() const;
+};
 
 struct Bound {
   double value = 0.0;           // absolute, on ||c - r||; 0: must be equal

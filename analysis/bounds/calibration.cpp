@@ -9,12 +9,14 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <ostream>
 #include <sstream>
+#include <string_view>
 
 namespace ttrace {
 namespace {
@@ -34,41 +36,27 @@ void raise(RunMaxima& maxima, TensorClass tensor_class, Statistic statistic, dou
   }
 }
 
-void add_comparison(const TensorVerdict& tensor, RunMaxima& maxima) {
-  const Comparison& comparison = *tensor.comparison;
-  if (tensor.origin != BoundOrigin::kNoise || !comparison.q || comparison.bound == 0.0) {
-    return;  // no limit decides
-  }
-  const auto add = [&](Statistic statistic, double value) {
-    raise(maxima, tensor.tensor_class, statistic, value);
-  };
-  add(Statistic::kWhole, *comparison.q);
-  if (comparison.slice) {
-    add(Statistic::kSlice, comparison.slice->slice_q);
-    add(Statistic::kGroup, comparison.slice->group_q);
-  }
-  if (comparison.factor_in_noise) {
-    add(Statistic::kFactor, comparison.factor_in_noise->needed_limit());
-  }
-}
+// Which statistic the terms of a check are values of.
+struct StatisticTerm {
+  Question question;
+  std::string_view term;  // empty: the value of the check
+  Statistic statistic;
+};
+constexpr auto kStatisticTerms = std::to_array<StatisticTerm>({
+    {Question::kWhole, "q", Statistic::kWhole},
+    {Question::kPart, "slice_q", Statistic::kSlice},
+    {Question::kPart, "group_q", Statistic::kGroup},
+    {Question::kFactor, "needed_limit", Statistic::kFactor},
+    {Question::kOperator, "", Statistic::kOperator},
+    {Question::kOperatorPart, "slice_q", Statistic::kOperatorSlice},
+    {Question::kOperatorPart, "row_q", Statistic::kOperatorRow},
+    {Question::kOperatorPart, "group_q", Statistic::kOperatorGroup},
+    {Question::kOperatorFactor, "needed_limit", Statistic::kOperatorFactor},
+});
 
-void add_residual(const TensorVerdict& tensor, RunMaxima& maxima) {
-  const OperatorResidual& residual = *tensor.residual;
-  if (!std::isfinite(residual.limit)) {
-    return;  // nothing but noise, whatever its operators are
-  }
-  const auto add = [&](Statistic statistic, double value) {
-    raise(maxima, tensor.tensor_class, statistic, value);
-  };
-  add(Statistic::kOperator, residual.residual());
-  if (residual.slice) {
-    add(Statistic::kOperatorSlice, residual.slice->slice_q);
-    add(Statistic::kOperatorRow, residual.slice->row_q);
-    add(Statistic::kOperatorGroup, residual.slice->group_q);
-  }
-  if (residual.in_noise) {
-    add(Statistic::kOperatorFactor, residual.in_noise->needed_limit());
-  }
+// Where no limit decides: equality, class defaults, and a tensor that is nothing but noise.
+bool has_limit(const Check& check) {
+  return check.origin == BoundOrigin::kNoise && check.bound != 0.0 && std::isfinite(check.bound);
 }
 
 double square(double value) {
@@ -161,14 +149,17 @@ std::string text_of(const std::string& file) {
 RunMaxima run_maxima(const Report& report) {
   RunMaxima maxima;
   for (const TensorVerdict& tensor : report.tensors) {
-    if (tensor.is_harmless_scale()) {
+    if (tensor.has(Excuse::kHarmlessScale)) {
       continue;  // far beyond any limit, and passed for another reason
     }
-    if (tensor.comparison) {
-      add_comparison(tensor, maxima);
-    }
-    if (tensor.residual) {
-      add_residual(tensor, maxima);
+    for (const StatisticTerm& entry : kStatisticTerms) {
+      const Check* const check = tensor.find(entry.question);
+      if (check != nullptr && has_limit(*check)) {
+        raise(maxima,
+              tensor.tensor_class,
+              entry.statistic,
+              entry.term.empty() ? check->value : check->term(entry.term));
+      }
     }
   }
   return maxima;

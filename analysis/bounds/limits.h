@@ -32,6 +32,8 @@
 // Thread-safety: free functions without shared state; Limits is a plain value.
 #pragma once
 
+#include "analysis/findings/tensor_class.h"
+
 #include <ttrace/element_type.h>
 #include <ttrace/tensor_id.h>
 
@@ -44,19 +46,6 @@
 #include <string_view>
 
 namespace ttrace {
-
-enum class TensorClass : std::uint8_t {
-  kActivation,
-  kActivationGradient,  // of outputs
-  kInputGradient,       // of inputs without a producer that is traced
-  kWeightGradient,      // gradients and moments of matrices
-  kVector,              // gradients and moments of norms and biases: sums over all tokens
-  kOptimizerMatrix,     // parameters after (or, past the first step, before) an update
-  kOptimizerVector,
-  kLoss,   // per token
-  kScale,  // of quantised operands, and the histories they follow from: largest magnitudes
-  kScalar,
-};
 
 // What is held against a limit.
 enum class Statistic : std::uint8_t {

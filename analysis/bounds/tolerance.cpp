@@ -1,6 +1,6 @@
 #include "analysis/bounds/tolerance.h"
 
-#include "analysis/checks/cause.h"
+#include "analysis/align/tensor_pair.h"
 #include "analysis/findings/wording.h"
 #include "trace/file/record.h"
 

@@ -1,5 +1,6 @@
 #include "analysis/causes/roots.h"
 
+#include "analysis/align/module_path.h"
 #include "analysis/causes/common/evidence.h"
 #include "analysis/causes/where_to_look.h"
 
@@ -28,13 +29,14 @@ class Diagnoser {
       : matches_(matches), forced_(forced), candidate_(candidate) {}
 
   [[nodiscard]] std::optional<Diagnosis> operator()(const TensorVerdict& finding) {
-    if (finding.told || finding.symptom == Symptom::kSource) {
-      return finding.told;  // a source: its id is a place where a module reads, not always a record
+    if (finding.known_cause() || finding.symptom() == Symptom::kSource) {
+      return finding
+          .known_cause();  // a source: its id is a place where a module reads, not always a record
     }
-    if (finding.tier == Tier::kGolden) {
+    if (finding.tier() == Tier::kGolden) {
       return std::nullopt;  // another precision, which its sentence says
     }
-    const bool own = finding.tier == Tier::kT1 && forced_ != nullptr;
+    const bool own = finding.tier() == Tier::kT1 && forced_ != nullptr;
     return diagnose(
         Evidence(own ? std::span(of_operators(finding.id)) : matches_, finding, candidate_));
   }
@@ -89,7 +91,7 @@ class WrongOperands {
     }
   }
   [[nodiscard]] bool stand_for(const TensorId& id) const {
-    const std::string owner = id.path.substr(0, id.path.rfind('.'));
+    const std::string owner = module_of(id.path);
     const bool of_scale = scales_.contains(id.path) || scales_.contains(owner);
     const bool of_operand = operands_.contains(id.path) || operands_.contains(owner);
     return id.kind != Kind::kScale && (of_scale || (id.kind != Kind::kOperand && of_operand));
@@ -125,7 +127,7 @@ std::vector<std::size_t> further_roots(const Report& report,
     if (differing.contains(tensor.id)) {
       break;
     }
-    if (i == first || wrong.stand_for(tensor.id) || tensor.tier != Tier::kT1 ||
+    if (i == first || wrong.stand_for(tensor.id) || tensor.tier() != Tier::kT1 ||
         !seen.insert(place_of(tensor)).second) {
       continue;
     }

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "analysis/causes/common/evidence.h"
-#include "analysis/causes/diagnosis.h"
+#include "analysis/findings/diagnosis.h"
 
 #include <optional>
 

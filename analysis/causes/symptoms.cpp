@@ -23,7 +23,7 @@ struct NonFinite {
 NonFinite non_finite(const std::vector<Shard>& shards) {
   NonFinite found;
   for (const Shard& shard : shards) {
-    const Values values = Evidence::local(shard);
+    const Values values = local_values(shard);
     found.elements += std::ssize(values.data);
     const auto infinite = std::count_if(
         values.data.begin(), values.data.end(), [](double value) { return std::isinf(value); });
@@ -67,7 +67,7 @@ bool is_first_step(const Evidence& evidence) {
 }  // namespace
 
 std::optional<Diagnosis> find_non_finite(const Evidence& evidence) {
-  if (evidence.finding().symptom != Symptom::kNonFinite || evidence.match().candidate.empty()) {
+  if (evidence.finding().symptom() != Symptom::kNonFinite || evidence.match().candidate.empty()) {
     return std::nullopt;
   }
   const NonFinite candidate = non_finite(evidence.match().candidate);
@@ -90,20 +90,13 @@ std::optional<Diagnosis> find_non_finite(const Evidence& evidence) {
 }
 
 std::optional<Diagnosis> find_routing_flip(const Evidence& evidence) {
-  const auto& flips = evidence.finding().flips;
-  if (evidence.finding().symptom != Symptom::kIllegalFlip || !flips) {
+  const Check* const routing = evidence.finding().find(Question::kRouting);
+  if (evidence.finding().symptom() != Symptom::kIllegalFlip || routing == nullptr) {
     return std::nullopt;
   }
-  std::string text = std::to_string(flips->illegal) + " of " + std::to_string(flips->tokens) +
-                     " tokens go to experts that round-off does not explain (" +
-                     std::to_string(flips->flips) + " flipped in all; scores moved by " +
-                     short_number(flips->largest_move) + ", explained are " +
-                     short_number(flips->bound) + ")";
-  if (flips->worst_token >= 0) {
-    text += "; token " + std::to_string(flips->worst_token) + " goes to experts " +
-            index_text(flips->candidate_experts) + " instead of " +
-            index_text(flips->reference_experts);
-  }
+  const std::string text = routing->sentence + " (" +
+                           std::to_string(static_cast<std::int64_t>(routing->term("flips"))) +
+                           " of all choices differ)";
   return Diagnosis{Signature::kRoutingFlip,
                    text +
                        ": the router's weight, input, bias or its choice of the largest scores "
@@ -111,8 +104,8 @@ std::optional<Diagnosis> find_routing_flip(const Evidence& evidence) {
 }
 
 std::optional<Diagnosis> find_recompute(const Evidence& evidence) {
-  const bool copies = evidence.finding().symptom == Symptom::kReplicasDisagree;
-  if (evidence.finding().symptom != Symptom::kRecompute &&
+  const bool copies = evidence.finding().symptom() == Symptom::kReplicasDisagree;
+  if (evidence.finding().symptom() != Symptom::kRecompute &&
       !(copies && evidence.finding().id.recompute)) {
     return std::nullopt;
   }
@@ -129,7 +122,7 @@ std::optional<Diagnosis> find_recompute(const Evidence& evidence) {
   }
   return Diagnosis{Signature::kRecompute,
                    "the forward that ran again in backward does not repeat the first one on " +
-                       ranks_text(evidence.finding().ranks) + ": " + state};
+                       ranks_text(evidence.finding().ranks()) + ": " + state};
 }
 
 std::optional<Diagnosis> find_source(const Evidence& evidence) {

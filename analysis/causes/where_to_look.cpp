@@ -1,5 +1,6 @@
 #include "analysis/causes/where_to_look.h"
 
+#include "analysis/align/module_path.h"
 #include "analysis/findings/wording.h"
 
 #include <ttrace/error.h>
@@ -20,20 +21,14 @@ bool same_microbatch(const TensorId& left, const TensorId& right) {
   return left.step == right.step && left.microbatch == right.microbatch;
 }
 
-// "decoder.layers.1.mlp.linear_fc2" of "decoder.layers.1.mlp.linear_fc2.weight".
-std::string owner_of(const std::string& parameter) {
-  const std::size_t dot = parameter.rfind('.');
-  return dot == std::string::npos ? parameter : parameter.substr(0, dot);
-}
-
 // What is known of the tensors of the same parameter and step that have another kind.
 std::string state_of(std::span<const TensorVerdict> tensors, const TensorId& id, Kind kind) {
   std::int64_t within = 0;
   std::int64_t beyond = 0;
   for (const TensorVerdict& tensor : tensors) {
-    if (tensor.status != Status::kIncomplete && tensor.status != Status::kBehindFlip &&
+    if (tensor.status() != Status::kIncomplete && tensor.status() != Status::kBehindFlip &&
         tensor.id.step == id.step && tensor.id.kind == kind && tensor.id.path == id.path) {
-      (tensor.status == Status::kWithin ? within : beyond) += 1;
+      (tensor.status() == Status::kWithin ? within : beyond) += 1;
     }
   }
   const std::string name = std::string(name_of(kind)) + " of " + id.path;
@@ -126,9 +121,10 @@ std::string operand_of(const TensorId& id) {
 }
 
 std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate) {
-  std::string who = ranks_text(tensor.ranks) + " should hold the same values";
-  if (tensor.ranks.size() > 1) {
-    const Neighbours two = nearest(tensor.ranks, tensor.id.step, candidate);
+  const std::vector<int> ranks = tensor.ranks();
+  std::string who = ranks_text(ranks) + " should hold the same values";
+  if (ranks.size() > 1) {
+    const Neighbours two = nearest(ranks, tensor.id.step, candidate);
     for (std::size_t i = 0; i < two.axes.size(); ++i) {
       who +=
           (i == 0 ? ", and ranks " + std::to_string(two.left) + " and " +
@@ -163,9 +159,10 @@ std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate
 }
 
 std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidate) {
-  switch (tensor.symptom) {
+  const std::vector<int> ranks = tensor.ranks();
+  switch (tensor.symptom()) {
     case Symptom::kMissing:
-      return tensor.status == Status::kMissingInCandidate
+      return tensor.status() == Status::kMissingInCandidate
                  ? "whether the candidate runs " + tensor.id.path +
                        " in this micro-batch, under this name, and the notes of its ranks"
                  : "whether the reference has " + tensor.id.path +
@@ -184,8 +181,7 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
       return "where the ranks' pieces of " + tensor.id.path +
              " lie, by its annotation (dims) or the rows (tokens) that its program names; then "
              "what " +
-             ranks_text(tensor.ranks) + (tensor.ranks.size() == 1 ? " computes" : " compute") +
-             " there";
+             ranks_text(ranks) + (ranks.size() == 1 ? " computes" : " compute") + " there";
     case Symptom::kReplicasDisagree:
       return look_at_replicas(tensor, candidate);
     case Symptom::kTypesDiffer:
@@ -200,7 +196,7 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
              " between pipeline stages: their order, buffers that are used again too early, and "
              "whether they are waited for";
     case Symptom::kCollective:
-      return "the communication itself: the call's arguments on " + ranks_text(tensor.ranks) +
+      return "the communication itself: the call's arguments on " + ranks_text(ranks) +
              ", buffers changed before it was waited for, and calls that a rank leaves out";
     case Symptom::kSource:
       return "what lies between " + tensor.id.path +
@@ -261,7 +257,7 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
     case Kind::kGradInput:
       return "the backward of " + id.path + " with respect to its input";
     case Kind::kParamGrad:
-      return "the backward of " + owner_of(id.path) + " with respect to " + id.path;
+      return "the backward of " + module_of(id.path) + " with respect to " + id.path;
     case Kind::kMainGrad:
     case Kind::kExpAvg:
     case Kind::kExpAvgSq:

@@ -1,7 +1,6 @@
 #include "analysis/checks/addend_check.h"
 
 #include "analysis/bounds/limits.h"
-#include "analysis/causes/common/evidence.h"
 #include "analysis/checks/normalisation.h"
 #include "analysis/findings/wording.h"
 #include "trace/file/edge.h"
@@ -227,7 +226,7 @@ void keep_worst(const std::optional<FactorComparison>& factor,
 }
 
 // Some ranks' addends are multiples of what they should be, those of others are right.
-std::optional<Diagnosis> told(const std::vector<AddendError>& wrong, std::size_t addends) {
+std::optional<Diagnosis> cause_of(const std::vector<AddendError>& wrong, std::size_t addends) {
   constexpr double kLeft = 0.5;  // of the error, at most
   const bool are_multiples = std::all_of(wrong.begin(), wrong.end(), [](const AddendError& each) {
     return each.beside_factor <= kLeft * each.error;
@@ -293,13 +292,13 @@ std::vector<RankAddend::Call> AddendCheck::calls_of(const TensorId& parameter,
     if (gradient == nullptr) {
       return calls;
     }
-    Call call{Evidence::local(*gradient), std::nullopt};
+    Call call{local_values(*gradient), std::nullopt};
     if (!has_rows_of(call.gradient, width)) {
       return {};
     }
     id.kind = Kind::kInput;
     if (const Shard* const input = input_of(rank, id)) {
-      call.input = Evidence::local(*input);
+      call.input = local_values(*input);
       if (!has_rows_of(*call.input, width) ||
           call.input->data.size() != call.gradient.data.size()) {
         call.input.reset();
@@ -317,7 +316,7 @@ std::optional<std::vector<RankAddend>> AddendCheck::addends_of(const Match& matc
   }
   std::vector<RankAddend> addends;
   for (const Shard& shard : match.candidate) {
-    RankAddend addend{&shard, Evidence::local(shard).data, {}};
+    RankAddend addend{&shard, local_values(shard).data, {}};
     addend.calls = calls_of(match.id, shard.rank, addend.found.size());
     if (addend.calls.empty()) {
       return std::nullopt;
@@ -369,7 +368,7 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
     keep_worst(of_factor, result.factor);
   }
   result.part = *std::move(part);
-  result.told = told(wrong, addends->size());
+  result.known_cause = cause_of(wrong, addends->size());
   return result;
 }
 

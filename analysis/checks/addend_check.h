@@ -37,9 +37,9 @@
 #pragma once
 
 #include "analysis/align/matching.h"
-#include "analysis/causes/common/evidence.h"
-#include "analysis/causes/diagnosis.h"
-#include "analysis/findings/report.h"
+#include "analysis/align/values.h"
+#include "analysis/checks/operator_residual.h"
+#include "analysis/findings/diagnosis.h"
 #include "trace/base/tensor_id_hash.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
@@ -58,7 +58,7 @@ namespace ttrace {
 struct AddendResidual {
   SliceComparison part;                    // the addend nearest to its bound, or farthest beyond
   std::optional<FactorComparison> factor;  // the same of factors; of vectors long enough
-  std::optional<Diagnosis> told;           // where the addends beyond are factors of what is right
+  std::optional<Diagnosis> known_cause;    // where the addends beyond are factors of what is right
 };
 
 // What one rank recorded.

@@ -21,7 +21,8 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include "analysis/findings/report.h"
+#include "analysis/findings/check.h"
+#include "analysis/findings/codes.h"
 #include "trace/merge/merge.h"
 
 #include <ttrace/element_type.h>
@@ -54,10 +55,7 @@ struct Quantised {
 // of 1000 elements.
 [[nodiscard]] bool keep_codes(const CodesComparison& codes);
 
-// "E4M3", "E5M2".
-[[nodiscard]] std::string format_text(ElementType format);
-
-// "E4M3 codes: 3 of 4096 saturated and 10 zero, in the reference 1 and 10; 99.2 % equal in bits".
-[[nodiscard]] std::string codes_text(const CodesComparison& codes);
+// Fails where the two sides hold numbers of different formats.
+[[nodiscard]] Check format_check(const CodesComparison& codes);
 
 }  // namespace ttrace

@@ -1,6 +1,6 @@
 #include "analysis/checks/edge_check.h"
 
-#include "analysis/causes/common/modules.h"
+#include "analysis/align/module_path.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/tensor_id_hash.h"
 #include "trace/file/edge.h"
@@ -72,6 +72,11 @@ std::string difference_text(const Statistics& statistics) {
          short_number(statistics.relative_error()) + " of its norm";
 }
 
+// Where the bound comes from.
+std::string source_text(const Edge& edge) {
+  return "exact (" + to_string(edge.producer) + ")";
+}
+
 class EdgeCheck {
  public:
   EdgeCheck(const Trace& candidate,
@@ -128,22 +133,25 @@ class EdgeCheck {
   bool judge_copy(const Edge& edge, const Match& source) {
     const Match* const own = matched(edge.consumer);
     TensorVerdict& verdict = tensors_[judged_.at(edge.consumer)];
-    if (own == nullptr || own->candidate.empty() || verdict.status != Status::kMissingInReference) {
+    if (own == nullptr || own->candidate.empty() ||
+        verdict.status() != Status::kMissingInReference) {
       return false;
     }
     const auto statistics = between(source.candidate, own->candidate);
     if (!statistics) {
       return false;
     }
-    verdict.tier = Tier::kT0;
-    verdict.origin = BoundOrigin::kExact;
-    verdict.bound_source = "exact (" + to_string(edge.producer) + ")";
-    verdict.status = statistics->different == 0 ? Status::kWithin : Status::kDiverged;
-    verdict.symptom = statistics->different == 0 ? Symptom::kNone : Symptom::kSource;
-    verdict.cause = statistics->different == 0
-                        ? ""
-                        : "not what " + to_string(edge.producer) +
-                              " is in the same run: " + difference_text(*statistics);
+    verdict.excuse(Excuse::kCopied);
+    Check check;
+    check.question = Question::kSource;
+    if (statistics->different > 0) {
+      check = failed(Question::kSource,
+                     Symptom::kSource,
+                     "not what " + to_string(edge.producer) +
+                         " is in the same run: " + difference_text(*statistics));
+    }
+    check.source = source_text(edge);
+    verdict.add(std::move(check));
     return true;
   }
 
@@ -179,22 +187,22 @@ class EdgeCheck {
     verdict.id = edge.consumer;
     const auto before = judged_.find(edge.producer);
     verdict.order = before == judged_.end() ? edge.order : tensors_[before->second].order;
-    verdict.tier = Tier::kT0;
-    verdict.bound_source = "exact (" + to_string(edge.producer) + ")";
-    verdict.status = Status::kDiverged;
-    verdict.symptom = Symptom::kSource;
-    verdict.cause = "is " + to_string(taken.id) + ", where the reference takes " +
-                    to_string(edge.producer) + ": " +
-                    (statistics ? difference_text(*statistics) : "they have different shapes");
     for (const Shard& shard : taken.candidate) {
-      verdict.ranks.push_back(shard.rank);
+      verdict.holders.push_back(shard.rank);
     }
-    verdict.told = told(edge, taken.id);
+    Check check = failed(
+        Question::kSource,
+        Symptom::kSource,
+        "is " + to_string(taken.id) + ", where the reference takes " + to_string(edge.producer) +
+            ": " + (statistics ? difference_text(*statistics) : "they have different shapes"));
+    check.source = source_text(edge);
+    check.known_cause = cause_of(edge, taken.id);
+    verdict.add(std::move(check));
     added_.push_back(std::move(verdict));
   }
 
   // What it takes is an older value of its source, or what another layer takes in its place.
-  [[nodiscard]] std::optional<Diagnosis> told(const Edge& edge, const TensorId& taken) const {
+  [[nodiscard]] std::optional<Diagnosis> cause_of(const Edge& edge, const TensorId& taken) const {
     if (taken.path == edge.producer.path && taken.kind == edge.producer.kind) {
       return Diagnosis{Signature::kStale,
                        "it takes " + to_string(taken) + ", an older value of its source " +

@@ -69,10 +69,8 @@ void mark_copied_inputs(const Trace& reference, std::span<TensorVerdict> tensors
     }
   }
   for (TensorVerdict& tensor : tensors) {
-    if (tensor.status == Status::kMissingInReference && consumers.contains(tensor.id)) {
-      tensor.status = Status::kNotJudged;
-      tensor.symptom = Symptom::kNone;
-      tensor.cause.clear();
+    if (tensor.status() == Status::kMissingInReference && consumers.contains(tensor.id)) {
+      tensor.excuse(Excuse::kReplaced);
     }
   }
 }

@@ -17,7 +17,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
-#include "analysis/findings/report.h"
+#include "analysis/findings/verdict.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
 #include "trace/merge/shard_index.h"

@@ -1,11 +1,13 @@
 #include "analysis/checks/golden_check.h"
 
 #include "analysis/bounds/limits.h"
+#include "analysis/findings/wording.h"
 #include "trace/file/manifest.h"
 #include "trace/sums/statistics.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -43,6 +45,66 @@ double distance(const MergeResult& from, const MergeResult& golden) {
       .error_norm();
 }
 
+// Candidate and reference against the same in FP64, g; see golden_check.h. Frobenius norms.
+struct GoldenComparison {
+  double candidate_error = 0.0;  // ||c - g||
+  double reference_error = 0.0;  // ||r - g||, above 0
+  double scale = 0.0;            // the same, or what a rounding does to g where that is more
+  double least = 0.0;            // smallest rho that passes; 0: not judged
+  double limit = 0.0;            // largest candidate_error / scale that passes; 0: not judged
+
+  [[nodiscard]] double rho() const { return candidate_error / reference_error; }
+  [[nodiscard]] bool is_too_accurate() const { return rho() < least; }
+  [[nodiscard]] bool is_too_coarse() const {
+    return limit > 0.0 && candidate_error > limit * scale;
+  }
+};
+
+Check accuracy_check(const GoldenComparison& golden, const std::string& precision) {
+  Check check;
+  check.question = Question::kTooAccurate;
+  check.value = golden.rho();
+  check.bound = golden.least;
+  check.holds = !golden.is_too_accurate();
+  check.origin = BoundOrigin::kNoise;
+  check.source = "golden pass, the least that round-off leaves";
+  if (!check.holds) {
+    const std::string recipe = precision == "fp8"   ? "is FP8 active here?"
+                               : precision == "f32" ? "does it compute in FP64 here?"
+                                                    : "is autocast active here?";
+    check.symptom = Symptom::kTooAccurate;
+    check.sentence = "computes in higher precision than " + precision + ": against FP64 it errs " +
+                     short_number(golden.rho()) +
+                     "x as much as the reference, where round-off leaves " +
+                     short_number(golden.least) + "x at least; " + recipe;
+  }
+  return check;
+}
+
+Check coarseness_check(const GoldenComparison& golden, const std::string& precision) {
+  Check check;
+  check.question = Question::kTooCoarse;
+  check.value = golden.candidate_error / golden.scale;
+  check.bound = golden.limit > 0.0 ? golden.limit : std::numeric_limits<double>::infinity();
+  check.holds = !golden.is_too_coarse();
+  check.origin = BoundOrigin::kNoise;
+  check.source = "golden pass, the most that round-off explains";
+  check.terms = {{"rho", golden.rho()},
+                 {"candidate_error", golden.candidate_error},
+                 {"reference_error", golden.reference_error},
+                 {"scale", golden.scale},
+                 {"least", golden.least},
+                 {"limit", golden.limit}};
+  if (!check.holds) {
+    check.symptom = Symptom::kTooCoarse;
+    check.sentence = "computes in lower precision than " + precision +
+                     ", or wrongly: against FP64 it errs " + short_number(check.value) +
+                     "x as much as round-off makes the reference err, where " +
+                     short_number(golden.limit) + "x passes";
+  }
+  return check;
+}
+
 }  // namespace
 
 GoldenCheck::GoldenCheck(const Trace& golden, std::string precision)
@@ -54,18 +116,18 @@ GoldenCheck::GoldenCheck(const Trace& golden, std::string precision)
   first_step_ = golden.steps().empty() ? 0 : golden.steps().front().step;
 }
 
-std::optional<GoldenComparison> GoldenCheck::compare(const Match& match,
-                                                     const MergeResult& reference,
-                                                     const MergeResult& candidate) const {
+std::vector<Check> GoldenCheck::compare(const Match& match,
+                                        const MergeResult& reference,
+                                        const MergeResult& candidate) const {
   const std::span<const Shard> shards = shards_.of(match.id);
   if (shards.empty() || !is_judged_in_fp64(match.id.kind) || !is_floating(reference.type) ||
       !is_floating(candidate.type) || element_count(reference.shape) < kLeastGoldenElements) {
-    return std::nullopt;
+    return {};
   }
   const MergeResult golden = merge(shards);
   if (!golden.has_tensor() || golden.shape != reference.shape || golden.held != reference.held ||
       golden.held != candidate.held) {
-    return std::nullopt;
+    return {};
   }
   const Statistics of_reference = ttrace::compare(golden.type,
                                                   golden.bytes.data(),
@@ -79,18 +141,17 @@ std::optional<GoldenComparison> GoldenCheck::compare(const Match& match,
   // NaN and Inf are told by others.
   if (!(result.reference_error > 0.0) || of_reference.candidate_nonfinite > 0 ||
       of_reference.reference_nonfinite > 0) {
-    return std::nullopt;
+    return {};
   }
   const TensorClass tensor_class = class_of(match.id, golden.shape.size());
   result.scale = std::max(result.reference_error, order_unit_ * norm);
-  if (match.id.step != first_step_) {
-    return result;
+  if (match.id.step == first_step_) {
+    result.limit = largest_rho(tensor_class);
+    if (result.reference_error > kRoundings * unit_ * norm) {
+      result.least = least_rho(tensor_class) * (of_sums_ ? kLeastInF32 : 1.0);
+    }
   }
-  result.limit = largest_rho(tensor_class);
-  if (result.reference_error > kRoundings * unit_ * norm) {
-    result.least = least_rho(tensor_class) * (of_sums_ ? kLeastInF32 : 1.0);
-  }
-  return result;
+  return {accuracy_check(result, precision_), coarseness_check(result, precision_)};
 }
 
 }  // namespace ttrace

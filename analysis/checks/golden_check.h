@@ -27,7 +27,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
-#include "analysis/findings/report.h"
+#include "analysis/findings/check.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
 #include "trace/merge/shard_index.h"
@@ -35,8 +35,8 @@
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <vector>
 
 namespace ttrace {
 
@@ -45,14 +45,11 @@ class GoldenCheck {
   // Keeps a reference to the trace of the golden pass. `precision`: that of the reference.
   GoldenCheck(const Trace& golden, std::string precision);
 
-  // Nothing where the golden pass lacks the tensor or has it in another shape, where it is not
-  // judged so, and where reference and golden pass are equal.
-  [[nodiscard]] std::optional<GoldenComparison> compare(const Match& match,
-                                                        const MergeResult& reference,
-                                                        const MergeResult& candidate) const;
-
-  // "bf16"
-  [[nodiscard]] const std::string& precision() const { return precision_; }
+  // kTooAccurate and kTooCoarse. Nothing where the golden pass has no such tensor or has it in
+  // another shape, where it is not judged so, and where reference and golden pass are equal.
+  [[nodiscard]] std::vector<Check> compare(const Match& match,
+                                           const MergeResult& reference,
+                                           const MergeResult& candidate) const;
 
  private:
   std::string precision_;

@@ -124,26 +124,31 @@ std::map<std::int64_t, StepLosses> losses_by_step(std::span<const Match> matches
 }
 
 bool is_judged_loss(const TensorVerdict& tensor) {
-  return tensor.id.kind == Kind::kScalar && tensor.status == Status::kWithin &&
+  return tensor.id.kind == Kind::kScalar && tensor.status() == Status::kWithin &&
          tensor.id.path.find("loss") != std::string::npos && tensor.comparison &&
-         !tensor.comparison->asked && tensor.comparison->elements == 1;
+         tensor.find(Question::kTolerance) == nullptr && tensor.comparison->elements == 1;
 }
 
 bool equal(double value, double mean) {
   return std::abs(value - mean) <= kOfMean * std::abs(mean);
 }
 
-void accuse(TensorVerdict& tensor, double candidate, double own) {
-  tensor.status = Status::kDiverged;
-  tensor.symptom = Symptom::kMean;
-  tensor.tier = Tier::kT0;
-  tensor.origin = BoundOrigin::kExact;
-  tensor.bound_source = "exact (mean of the losses per token, up to 0.01 %)";
-  tensor.comparison->bound = kOfMean * tensor.comparison->reference_norm;
-  tensor.comparison->detectable = kOfMean;
-  tensor.cause = "it is " + short_number(std::abs(candidate / own - 1.0)) +
-                 " away from the mean of the candidate's own losses per token, " +
-                 short_number(own) + "; in the reference it is that mean";
+// `own` is the mean of the candidate's own losses.
+Check check_of_mean(double candidate, double own, bool holds) {
+  Check check;
+  check.question = Question::kMean;
+  check.value = std::abs(candidate - own);
+  check.bound = kOfMean * std::abs(own);
+  check.detectable = kOfMean;
+  check.holds = holds;
+  check.source = "exact (mean of the losses per token, up to 0.01 %)";
+  if (!check.holds) {
+    check.symptom = Symptom::kMean;
+    check.sentence = "it is " + short_number(std::abs(candidate / own - 1.0)) +
+                     " away from the mean of the candidate's own losses per token, " +
+                     short_number(own) + "; in the reference it is that mean";
+  }
+  return check;
 }
 
 }  // namespace
@@ -154,7 +159,8 @@ void check_losses(std::span<const Match> matches, std::span<TensorVerdict> tenso
   }
   std::map<std::int64_t, StepLosses> steps = losses_by_step(matches);
   for (const TensorVerdict& tensor : tensors) {
-    if ((tensor.id.kind == Kind::kLoss || is_mask(tensor.id)) && tensor.status != Status::kWithin) {
+    if ((tensor.id.kind == Kind::kLoss || is_mask(tensor.id)) &&
+        tensor.status() != Status::kWithin) {
       steps.erase(tensor.id.step);
     }
   }
@@ -171,8 +177,9 @@ void check_losses(std::span<const Match> matches, std::span<TensorVerdict> tenso
     const bool over_microbatches = equal(expected, reference.over_microbatches());
     const bool right = (over_tokens && equal(found, candidate.over_tokens())) ||
                        (over_microbatches && equal(found, candidate.over_microbatches()));
-    if ((over_tokens || over_microbatches) && !right) {
-      accuse(tensor, found, over_tokens ? candidate.over_tokens() : candidate.over_microbatches());
+    if (over_tokens || over_microbatches) {
+      const double own = over_tokens ? candidate.over_tokens() : candidate.over_microbatches();
+      tensor.add(check_of_mean(found, own, right));
     }
   }
 }

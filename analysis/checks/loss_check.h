@@ -9,15 +9,16 @@
 #pragma once
 
 #include "analysis/align/matching.h"
-#include "analysis/findings/report.h"
+#include "analysis/findings/verdict.h"
 
 #include <span>
 
 namespace ttrace {
 
-// Turns scalars named *loss* that are within bound and contradict the candidate's own losses into
-// findings. Steps of which a loss per token or a mask is not within bound are left alone, as are
-// scalars that are another number in the reference, such as one that routers' losses were added to.
+// Adds the check kMean to scalars named *loss* that are within bound and are, in the reference, the
+// mean of its losses: it fails where the candidate's is not the mean of its own. Steps of which a
+// loss per token or a mask is not within bound are left alone, as are scalars that are another
+// number in the reference, such as one that routers' losses were added to.
 void check_losses(std::span<const Match> matches, std::span<TensorVerdict> tensors);
 
 }  // namespace ttrace

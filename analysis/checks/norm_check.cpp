@@ -35,7 +35,7 @@ std::map<std::int64_t, Norms> norms_by_step(std::span<const TensorVerdict> tenso
       continue;
     }
     Norms& norms = steps[tensor.id.step];
-    norms.within = norms.within && tensor.status == Status::kWithin && tensor.comparison;
+    norms.within = norms.within && tensor.status() == Status::kWithin && tensor.comparison;
     if (tensor.comparison) {
       norms.reference += std::pow(tensor.comparison->reference_norm, 2);
       norms.candidate += candidate_squared(*tensor.comparison);
@@ -49,8 +49,26 @@ bool is_root(double value, double squared) {
 }
 
 bool is_judged_norm(const TensorVerdict& tensor) {
-  return is_norm(tensor.id) && tensor.status == Status::kWithin && tensor.comparison &&
-         !tensor.comparison->asked && tensor.comparison->elements == 1;
+  return is_norm(tensor.id) && tensor.status() == Status::kWithin && tensor.comparison &&
+         tensor.find(Question::kTolerance) == nullptr && tensor.comparison->elements == 1;
+}
+
+// `own` is the norm of the candidate's own main gradients.
+Check check_of_norm(double candidate, double own) {
+  Check check;
+  check.question = Question::kNorm;
+  check.value = std::abs(candidate - own);
+  check.bound = kOfNorm * own;
+  check.detectable = kOfNorm;
+  check.holds = own > 0.0 && check.value <= check.bound;
+  check.source = "exact (norm of the main gradients, up to 0.1 %)";
+  if (!check.holds) {
+    check.symptom = Symptom::kNorm;
+    check.sentence = "it is " + short_number(std::abs(candidate / own - 1.0)) +
+                     " away from the norm of the candidate's own main gradients, " +
+                     short_number(own) + "; in the reference it is that norm";
+  }
+  return check;
 }
 
 }  // namespace
@@ -69,20 +87,9 @@ void check_norms(std::span<TensorVerdict> tensors) {
     const Norms& norms = found->second;
     const double reference = tensor.comparison->reference_norm;
     const double candidate = tensor.comparison->factor * reference;
-    if (!is_root(reference, norms.reference) || is_root(candidate, norms.candidate)) {
-      continue;
+    if (is_root(reference, norms.reference)) {
+      tensor.add(check_of_norm(candidate, std::sqrt(norms.candidate)));
     }
-    tensor.status = Status::kDiverged;
-    tensor.symptom = Symptom::kNorm;
-    tensor.tier = Tier::kT0;
-    tensor.origin = BoundOrigin::kExact;
-    tensor.bound_source = "exact (norm of the main gradients, up to 0.1 %)";
-    tensor.comparison->bound = kOfNorm * reference;
-    tensor.comparison->detectable = kOfNorm;
-    const double own = std::sqrt(norms.candidate);
-    tensor.cause = "it is " + short_number(std::abs(candidate / own - 1.0)) +
-                   " away from the norm of the candidate's own main gradients, " +
-                   short_number(own) + "; in the reference it is that norm";
   }
 }
 

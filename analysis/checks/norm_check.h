@@ -7,7 +7,7 @@
 // Thread-safety: a free function without shared state.
 #pragma once
 
-#include "analysis/findings/report.h"
+#include "analysis/findings/verdict.h"
 
 #include <ttrace/tensor_id.h>
 
@@ -18,9 +18,9 @@ namespace ttrace {
 // Whether the record is a scalar named *norm*.
 [[nodiscard]] bool is_norm(const TensorId& id);
 
-// Turns scalars named *norm* that are within bound and contradict the candidate's main gradients
-// into findings. Steps of which a main gradient is not within bound are left alone, as are scalars
-// that are another norm in the reference.
+// Adds the check kNorm to scalars named *norm* that are within bound and are, in the reference, the
+// norm of all main gradients: it fails where the candidate's is not the norm of its own. Steps of
+// which a main gradient is not within bound are left alone.
 void check_norms(std::span<TensorVerdict> tensors);
 
 }  // namespace ttrace

@@ -144,6 +144,16 @@ double squared_addends(const Match& match) {
   return sum;
 }
 
+// Whether its own operators are right, and all that is wrong is the size of the error against
+// noise.
+bool is_of_size_alone(const TensorVerdict& tensor) {
+  const bool are_right =
+      tensor.find(Question::kOperator) != nullptr && !tensor.fails(Question::kOperator) &&
+      !tensor.fails(Question::kOperatorPart) && !tensor.fails(Question::kOperatorFactor);
+  return are_right && tensor.status() == Status::kDiverged &&
+         (tensor.tier() == Tier::kT2 || tensor.symptom() == Symptom::kTooCoarse);
+}
+
 }  // namespace
 
 OperatorCheck::OperatorCheck(const ForcedTraces& traces,
@@ -293,7 +303,7 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                                       limit(Statistic::kOperatorFactor))) {
     result.slice = std::move(addends->part);
     result.in_noise = std::move(addends->factor);
-    result.told = std::move(addends->told);
+    result.known_cause = std::move(addends->known_cause);
   }
   return result;
 }
@@ -303,17 +313,14 @@ void mark_inherited(std::span<TensorVerdict> tensors) {
   bool wrong = false;   // something before is
   bool unseen = false;  // something before could not be checked on its own
   for (TensorVerdict& tensor : tensors) {
-    const bool right = tensor.residual && tensor.residual->is_within();
-    const bool of_size = tensor.status == Status::kDiverged &&
-                         (tensor.tier == Tier::kT2 || tensor.symptom == Symptom::kTooCoarse);
-    if (right && of_size &&
-        (wrong ||
-         (!unseen && tensor.comparison && tensor.comparison->ratio() <= kMostThatAddsUp))) {
-      tensor.status = Status::kInherited;
+    if (is_of_size_alone(tensor) &&
+        (wrong || (!unseen && tensor.comparison && tensor.ratio() <= kMostThatAddsUp))) {
+      tensor.excuse(Excuse::kInherited);
     }
-    wrong = wrong || tensor.is_finding();
-    unseen = unseen || (!tensor.residual && tensor.origin != BoundOrigin::kExact &&
-                        tensor.id.kind != Kind::kScalar && tensor.id.kind != Kind::kRouting);
+    wrong = wrong || tensor.is_wrong();
+    unseen = unseen || (tensor.find(Question::kOperator) == nullptr &&
+                        tensor.origin() != BoundOrigin::kExact && tensor.id.kind != Kind::kScalar &&
+                        tensor.id.kind != Kind::kRouting);
   }
 }
 

@@ -25,9 +25,22 @@ std::size_t choices_per_token(std::span<const std::int64_t> shape) {
   return shape.empty() ? 1 : static_cast<std::size_t>(std::max<std::int64_t>(1, shape.back()));
 }
 
+// Tokens that go to another set of experts than in the reference; see routing_check.h.
+struct RoutingFlips {
+  std::int64_t tokens = 0;
+  std::int64_t flips = 0;
+  std::int64_t illegal = 0;   // of them, those that round-off does not explain
+  double largest_move = 0.0;  // by how much scores moved at least, over all flips
+  double bound = 0.0;         // what round-off explains of that
+  bool margins_known = false;
+  std::int64_t worst_token = -1;  // the illegal one whose scores moved most, and its experts
+  std::vector<std::int64_t> reference_experts;
+  std::vector<std::int64_t> candidate_experts;
+};
+
 // Whether a flip may have led to this finding.
 bool may_follow_from_flip(const TensorVerdict& tensor) {
-  switch (tensor.symptom) {
+  switch (tensor.symptom()) {
     case Symptom::kRowsDiffer:
     case Symptom::kIllegalFlip:
       return true;
@@ -36,13 +49,12 @@ bool may_follow_from_flip(const TensorVerdict& tensor) {
     case Symptom::kSlice:
     case Symptom::kOutOfBound:
     case Symptom::kTooCoarse:
-      return tensor.origin == BoundOrigin::kNoise || tensor.origin == BoundOrigin::kClassDefault;
+      return tensor.origin() == BoundOrigin::kNoise ||
+             tensor.origin() == BoundOrigin::kClassDefault;
     default:
       return false;
   }
 }
-
-}  // namespace
 
 RoutingFlips compare_choices(const MergeResult& reference,
                              const MergeResult& candidate,
@@ -76,11 +88,7 @@ RoutingFlips compare_choices(const MergeResult& reference,
   return flips;
 }
 
-std::optional<Observation> illegal_flips(const RoutingFlips& flips,
-                                         std::span<const std::int64_t> shape) {
-  if (flips.illegal == 0) {
-    return std::nullopt;
-  }
+std::string sentence_of(const RoutingFlips& flips, std::span<const std::int64_t> shape) {
   const std::span<const std::int64_t> tokens = shape.first(shape.size() - (shape.empty() ? 0 : 1));
   std::string sentence =
       std::to_string(flips.illegal) + " of " + counted(flips.tokens, "token", "tokens") +
@@ -89,10 +97,33 @@ std::optional<Observation> illegal_flips(const RoutingFlips& flips,
                                         short_number(flips.largest_move) + ", it explains " +
                                         short_number(flips.bound)
                                   : "cannot be judged because no margins were recorded";
-  sentence += "; token " + index_text(unravel(flips.worst_token, tokens)) + " goes to experts " +
-              index_text(flips.candidate_experts) + " instead of " +
-              index_text(flips.reference_experts);
-  return Observation{Symptom::kIllegalFlip, std::move(sentence), {}};
+  return sentence + "; token " + index_text(unravel(flips.worst_token, tokens)) +
+         " goes to experts " + index_text(flips.candidate_experts) + " instead of " +
+         index_text(flips.reference_experts);
+}
+
+}  // namespace
+
+Check routing_check(const MergeResult& reference,
+                    const MergeResult& candidate,
+                    const Margins& margins,
+                    const Bound& bound) {
+  const RoutingFlips flips = compare_choices(reference, candidate, margins, bound);
+  Check check;
+  check.question = Question::kRouting;
+  check.value = flips.largest_move;
+  check.bound = flips.bound;
+  check.holds = flips.illegal == 0;
+  check.origin = bound.origin;
+  check.source = bound.source;
+  check.terms = {{"tokens", static_cast<double>(flips.tokens)},
+                 {"flips", static_cast<double>(flips.flips)},
+                 {"illegal", static_cast<double>(flips.illegal)}};
+  if (!check.holds) {
+    check.symptom = Symptom::kIllegalFlip;
+    check.sentence = sentence_of(flips, reference.shape);
+  }
+  return check;
 }
 
 bool has_flips(const Routing& reference, const Routing& candidate) {
@@ -126,12 +157,13 @@ void mark_behind_flips(std::vector<TensorVerdict>& tensors) {
     } else if (first && (tensor.id.microbatch == kNoMicrobatch || tensor.id.step > first->step)) {
       flip = &*first;
     }
-    if (flip != nullptr && tensor.is_finding() && may_follow_from_flip(tensor)) {
-      tensor.status = Status::kBehindFlip;
-      tensor.cause = "not sharply judged: tokens go to other experts from " + to_string(*flip) +
-                     " on; " + tensor.cause;
+    if (flip != nullptr && tensor.is_wrong() && may_follow_from_flip(tensor)) {
+      tensor.excuse(
+          Excuse::kBehindFlip,
+          "not sharply judged: tokens go to other experts from " + to_string(*flip) + " on");
     }
-    if (tensor.flips && tensor.flips->flips > 0) {
+    const Check* const routing = tensor.find(Question::kRouting);
+    if (routing != nullptr && routing->term("flips") > 0.0) {
       flipped.emplace(place, tensor.id);
       first = first ? first : std::optional(tensor.id);
     }

@@ -21,8 +21,7 @@
 #pragma once
 
 #include "analysis/bounds/bounds.h"
-#include "analysis/checks/cause.h"
-#include "analysis/findings/report.h"
+#include "analysis/findings/verdict.h"
 #include "trace/merge/merge.h"
 #include "trace/merge/routing.h"
 
@@ -39,24 +38,20 @@ struct Margins {
   std::vector<double> candidate;
 };
 
-// `reference` and `candidate` are whole choices [..., k] of one shape. Order among the k does not
-// count. Where margins lack, every flip counts as illegal.
-[[nodiscard]] RoutingFlips compare_choices(const MergeResult& reference,
-                                           const MergeResult& candidate,
-                                           const Margins& margins,
-                                           const Bound& bound);
-
-// Nothing where all flips are legal.
-[[nodiscard]] std::optional<Observation> illegal_flips(const RoutingFlips& flips,
-                                                       std::span<const std::int64_t> shape);
+// Whole choices [..., k] of one shape; the order among the k does not count. Where margins are
+// missing every token that goes to other experts fails the check.
+[[nodiscard]] Check routing_check(const MergeResult& reference,
+                                  const MergeResult& candidate,
+                                  const Margins& margins,
+                                  const Bound& bound);
 
 // Whether some token of `candidate` has another set of experts than in `reference`. False as well
 // where they do not have the same routers, micro-batches and shapes, so that nobody can follow.
 [[nodiscard]] bool has_flips(const Routing& reference, const Routing& candidate);
 
-// Takes back findings that a flip before them may explain: errors of the flip's micro-batch, and
-// from the optimizer on of everything, that are beyond a bound which knows of no flip. Requires:
-// tensors in the reference's order.
+// Excuses findings that a flip before them may explain: errors of the flip's micro-batch, and from
+// the optimizer on all errors, that are beyond a bound which knows of no flip. Requires: tensors in
+// the reference's order.
 void mark_behind_flips(std::vector<TensorVerdict>& tensors);
 
 }  // namespace ttrace

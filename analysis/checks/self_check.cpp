@@ -1,6 +1,7 @@
 #include "analysis/checks/self_check.h"
 
 #include "analysis/checks/collective_values.h"
+#include "analysis/checks/structure.h"
 #include "analysis/findings/wording.h"
 #include "trace/merge/merge.h"
 #include "trace/sums/statistics.h"
@@ -17,21 +18,6 @@ namespace ttrace {
 namespace {
 
 constexpr int kTensorSlot = 0;
-
-std::vector<int> ranks_of(std::span<const Shard> shards) {
-  std::vector<int> ranks;
-  for (const Shard& shard : shards) {
-    ranks.push_back(shard.rank);
-  }
-  return ranks;
-}
-
-void accuse(TensorVerdict& verdict, Symptom symptom, std::string sentence, std::vector<int> ranks) {
-  verdict.status = Status::kDiverged;
-  verdict.symptom = symptom;
-  verdict.cause = std::move(sentence);
-  verdict.ranks = std::move(ranks);
-}
 
 // Sent and received tensors of one id, merged. Nothing where they are equal in every bit.
 std::optional<std::string> difference(std::span<const Shard> sent,
@@ -139,46 +125,50 @@ TensorVerdict SelfCheck::judge(std::size_t index) const {
   TensorVerdict verdict;
   verdict.id = match.id;
   verdict.order = match.order;
-  verdict.tier = Tier::kT0;
-  verdict.bound_source = "exact (within the candidate)";
-  verdict.ranks = ranks_of(match.candidate);
-  if (match.id.kind == Kind::kCollectiveOutput) {
-    judge_collective(match, verdict);
-  } else {
-    judge_message(match, verdict);
+  verdict.holders = ranks_of(match.candidate);
+  verdict.is_in_reference = false;
+  Check check =
+      match.id.kind == Kind::kCollectiveOutput ? check_collective(match) : check_message(match);
+  check.source = "exact (within the candidate)";
+  if (!check.holds && interrupted_.contains(match.id.step)) {
+    verdict.excuse(Excuse::kInterrupted, std::move(check.sentence));
+    check.holds = true;
+    check.symptom = Symptom::kNone;
+    check.sentence.clear();
   }
-  if (verdict.status == Status::kDiverged && interrupted_.contains(match.id.step)) {
-    verdict.status = Status::kIncomplete;
-    verdict.symptom = Symptom::kNone;
-  }
+  verdict.add(std::move(check));
   return verdict;
 }
 
-void SelfCheck::judge_message(const Match& match, TensorVerdict& verdict) const {
+Check SelfCheck::check_message(const Match& match) const {
+  const std::vector<int> ranks = ranks_of(match.candidate);
+  const auto wrong = [&](std::string sentence) {
+    return failed(Question::kMessage, Symptom::kMessage, std::move(sentence), ranks);
+  };
   if (match.id.kind == Kind::kSent) {
-    accuse(verdict,
-           Symptom::kMessage,
-           "sent by " + ranks_text(verdict.ranks) + " and received by nobody",
-           verdict.ranks);
-    return;
+    return wrong("sent by " + ranks_text(ranks) + " and received by nobody");
   }
   const Match* sent = beside(match, Kind::kSent, match.id.slot);
   if (sent == nullptr) {
-    accuse(verdict,
-           Symptom::kMessage,
-           "received by " + ranks_text(verdict.ranks) + " and sent by nobody",
-           verdict.ranks);
-  } else if (auto sentence = difference(sent->candidate, match.candidate)) {
-    accuse(verdict, Symptom::kMessage, *std::move(sentence), verdict.ranks);
+    return wrong("received by " + ranks_text(ranks) + " and sent by nobody");
   }
+  if (auto sentence = difference(sent->candidate, match.candidate)) {
+    return wrong(*std::move(sentence));
+  }
+  Check check;
+  check.question = Question::kMessage;
+  return check;
 }
 
-void SelfCheck::judge_collective(const Match& output, TensorVerdict& verdict) const {
+Check SelfCheck::check_collective(const Match& output) const {
+  const auto wrong = [](std::string sentence, std::vector<int> ranks) {
+    return failed(
+        Question::kCollective, Symptom::kCollective, std::move(sentence), std::move(ranks));
+  };
   const Match* input = beside(output, Kind::kCollectiveInput, kTensorSlot);
   const Match* calls = beside(output, Kind::kCollectiveInput, kCollectiveCallSlot);
   if (input == nullptr || calls == nullptr) {
-    accuse(verdict, Symptom::kCollective, "its input was not recorded", verdict.ranks);
-    return;
+    return wrong("its input was not recorded", ranks_of(output.candidate));
   }
   std::vector<Member> members;
   std::vector<int> unfinished;
@@ -196,21 +186,22 @@ void SelfCheck::judge_collective(const Match& output, TensorVerdict& verdict) co
   const std::string name = name_of_call(members.front().call, output.id.path);
   const std::vector<int> all = ranks_of(calls->candidate);
   if (auto sentence = disagreement(members)) {
-    accuse(verdict, Symptom::kCollective, name + ": " + *sentence, all);
-  } else if (std::ssize(members) != members.front().call.size) {
-    accuse(verdict,
-           Symptom::kCollective,
-           name + ": only " + ranks_text(all) + " of " + std::to_string(members.front().call.size) +
-               " made a call of this number",
-           all);
-  } else if (!unfinished.empty()) {
-    accuse(verdict,
-           Symptom::kCollective,
-           name + ": never finished on " + ranks_text(unfinished),
-           unfinished);
-  } else if (auto fault = check_values(members)) {
-    accuse(verdict, Symptom::kCollective, name + ": " + fault->sentence, fault->ranks);
+    return wrong(name + ": " + *sentence, all);
   }
+  if (std::ssize(members) != members.front().call.size) {
+    return wrong(name + ": only " + ranks_text(all) + " of " +
+                     std::to_string(members.front().call.size) + " made a call of this number",
+                 all);
+  }
+  if (!unfinished.empty()) {
+    return wrong(name + ": never finished on " + ranks_text(unfinished), unfinished);
+  }
+  if (auto fault = check_values(members)) {
+    return wrong(name + ": " + fault->sentence, fault->ranks);
+  }
+  Check check;
+  check.question = Question::kCollective;
+  return check;
 }
 
 }  // namespace ttrace

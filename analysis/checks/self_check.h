@@ -16,7 +16,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
-#include "analysis/findings/report.h"
+#include "analysis/findings/verdict.h"
 
 #include <ttrace/tensor_id.h>
 
@@ -31,7 +31,7 @@ namespace ttrace {
 
 class SelfCheck {
  public:
-  // Keeps a reference. In steps of `interrupted` what lacks is no finding.
+  // Keeps a reference. In steps of `interrupted` what is missing is not a finding.
   SelfCheck(std::span<const Match> matches, std::set<std::int64_t> interrupted);
 
   // Whether tensors of this kind are judged here: the layout decides which there are, so that no
@@ -45,8 +45,8 @@ class SelfCheck {
  private:
   // The candidate's records of the same id with another kind and slot; null where there are none.
   [[nodiscard]] const Match* beside(const Match& match, Kind kind, int slot) const;
-  void judge_message(const Match& match, TensorVerdict& verdict) const;
-  void judge_collective(const Match& output, TensorVerdict& verdict) const;
+  [[nodiscard]] Check check_message(const Match& match) const;
+  [[nodiscard]] Check check_collective(const Match& output) const;
 
   std::span<const Match> matches_;
   std::set<std::int64_t> interrupted_;

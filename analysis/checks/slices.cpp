@@ -337,4 +337,39 @@ std::optional<SliceComparison> worst_slice(const TensorPair& pair,
   return Search(pair, slices, context).run();
 }
 
+Check check_of(const SliceComparison& slice, Question question) {
+  Check check;
+  check.question = question;
+  check.value = slice.error;
+  check.bound = slice.bound;
+  check.holds = !slice.beyond();
+  check.origin = BoundOrigin::kNoise;
+  check.place = {slice.where, slice.ranks};
+  check.terms = {{"q", slice.q},
+                 {"slice_q", slice.slice_q},
+                 {"row_q", slice.row_q},
+                 {"group_q", slice.group_q},
+                 {"is_addend", slice.is_addend ? 1.0 : 0.0}};
+  return check;
+}
+
+Check check_of(const FactorComparison& factor, Question question) {
+  Check check;
+  check.question = question;
+  check.value = factor.deviation;
+  check.bound = factor.bound;
+  check.holds = !factor.beyond();
+  check.detectable = factor.bound;
+  check.origin = BoundOrigin::kNoise;
+  check.place.where = factor.where;
+  check.terms = {{"scale", factor.scale}, {"needed_limit", factor.needed_limit()}};
+  return check;
+}
+
+std::string held_by(const SliceComparison& slice) {
+  return slice.ranks.empty() || slice.where.find("rank") != std::string::npos
+             ? ""
+             : ", held by " + ranks_text(slice.ranks) + ",";
+}
+
 }  // namespace ttrace

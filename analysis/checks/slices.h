@@ -18,9 +18,8 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "analysis/align/tensor_pair.h"
 #include "analysis/bounds/bounds.h"
-#include "analysis/checks/cause.h"
-#include "analysis/findings/report.h"
 #include "trace/merge/merge.h"
 #include "trace/sums/slices.h"
 
@@ -29,9 +28,34 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace ttrace {
+
+// The part of a tensor that is farthest beyond the noise there, or nearest to its bound; see
+// slices.h.
+struct SliceComparison {
+  std::string where;       // "rows 17:18 of dimension 0"
+  std::vector<int> ranks;  // candidate's, that hold it
+  double error = 0.0;      // ||c - r|| over it
+  double q = 0.0;          // error over its own noise scale
+  double bound = 0.0;
+  double slice_q = 0.0;    // largest of any row or index of a dimension
+  double row_q = 0.0;      // largest of any row, where rows have a limit of their own
+  double group_q = 0.0;    // largest of any head, shard or addend
+  bool is_addend = false;  // of a sum over ranks, against what the rank's own rows give
+
+  [[nodiscard]] bool beyond() const { return error > bound; }
+};
+
+// The check of a part or of a factor with its numbers and place; symptom and sentence are the
+// caller's.
+[[nodiscard]] Check check_of(const SliceComparison& slice, Question question);
+[[nodiscard]] Check check_of(const FactorComparison& factor, Question question);
+
+// ", held by ranks 0, 1,"; empty where the part's name says it.
+[[nodiscard]] std::string held_by(const SliceComparison& slice);
 
 [[nodiscard]] Slices sum_slices(const TensorPair& pair);
 

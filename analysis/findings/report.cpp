@@ -1,171 +1,84 @@
 #include "analysis/findings/report.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 namespace ttrace {
+namespace {
 
-std::string_view name_of(Tier tier) {
-  switch (tier) {
-    case Tier::kT0:
-      return "T0";
-    case Tier::kT1:
-      return "T1";
-    case Tier::kT2:
-      return "T2";
-    case Tier::kT3:
-      return "T3";
-    case Tier::kGolden:
-      return "golden";
+void count_status(const TensorVerdict& tensor, Counts& counts) {
+  const Status status = tensor.status();
+  if (tensor.allowed()) {
+    ++(status == Status::kDiverged ? counts.allowed_failed : counts.allowed_missing);
+    return;
   }
-  return "";
-}
-
-std::string_view name_of(Status status) {
   switch (status) {
     case Status::kWithin:
-      return "within";
+      ++counts.within_bound;
+      break;
     case Status::kDiverged:
-      return "diverged";
+      ++counts.out_of_bound;
+      break;
     case Status::kMissingInCandidate:
-      return "missing_in_candidate";
+      ++counts.missing_in_candidate;
+      break;
     case Status::kMissingInReference:
-      return "missing_in_reference";
+      ++counts.missing_in_reference;
+      break;
     case Status::kIncomplete:
-      return "incomplete";
+      ++counts.incomplete;
+      break;
     case Status::kBehindFlip:
-      return "behind_flip";
+      ++counts.behind_flip;
+      break;
     case Status::kInherited:
-      return "inherited";
+      ++counts.inherited;
+      break;
     case Status::kNotJudged:
-      return "not_judged";
+      ++counts.not_judged;
+      break;
   }
-  return "";
 }
 
-std::string_view name_of(Symptom symptom) {
-  switch (symptom) {
-    case Symptom::kNone:
-      return "none";
-    case Symptom::kMissing:
-      return "missing";
-    case Symptom::kRanksContradict:
-      return "ranks_contradict";
-    case Symptom::kGap:
-      return "gap";
-    case Symptom::kOverlap:
-      return "overlap";
-    case Symptom::kReplicasDisagree:
-      return "replicas_disagree";
-    case Symptom::kAddendsMissing:
-      return "addends_missing";
-    case Symptom::kShapesDiffer:
-      return "shapes_differ";
-    case Symptom::kTypesDiffer:
-      return "types_differ";
-    case Symptom::kRowsDiffer:
-      return "rows_differ";
-    case Symptom::kNonFinite:
-      return "non_finite";
-    case Symptom::kNotEqual:
-      return "not_equal";
-    case Symptom::kIllegalFlip:
-      return "illegal_flip";
-    case Symptom::kRecompute:
-      return "recompute_differs";
-    case Symptom::kMessage:
-      return "message_differs";
-    case Symptom::kCollective:
-      return "collective_wrong";
-    case Symptom::kNorm:
-      return "norm_wrong";
-    case Symptom::kMean:
-      return "mean_wrong";
-    case Symptom::kFactor:
-      return "factor";
-    case Symptom::kSlice:
-      return "slice_out_of_bound";
-    case Symptom::kOutOfBound:
-      return "out_of_bound";
-    case Symptom::kOperator:
-      return "operator";
-    case Symptom::kSource:
-      return "other_source";
-    case Symptom::kNotExact:
-      return "not_exact";
-    case Symptom::kTooAccurate:
-      return "too_accurate";
-    case Symptom::kTooCoarse:
-      return "too_coarse";
+void count_origin(BoundOrigin origin, Counts& counts) {
+  switch (origin) {
+    case BoundOrigin::kExact:
+      ++counts.bounds_exact;
+      break;
+    case BoundOrigin::kNoise:
+      ++counts.bounds_from_noise;
+      break;
+    case BoundOrigin::kClassDefault:
+      ++counts.bounds_class_default;
+      break;
+    case BoundOrigin::kAsked:
+      ++counts.bounds_asked;
+      break;
   }
-  return "";
 }
 
-double NoiseTerms::squared_without_flips() const {
-  return std::max(mean_squared * growth + optimizer + inherited + of_scales + of_scalars, least);
+void count_checks(const TensorVerdict& tensor, Counts& counts) {
+  const auto count = [](bool is, std::size_t& number) { number += is ? 1 : 0; };
+  const bool operator_wrong = tensor.fails(Question::kOperator) ||
+                              tensor.fails(Question::kOperatorPart) ||
+                              tensor.fails(Question::kOperatorFactor);
+  count(tensor.find(Question::kOperator) != nullptr, counts.operators);
+  count(operator_wrong && (tensor.allowed() || tensor.status() != Status::kWithin),
+        counts.operators_wrong);
+  count(tensor.tier() == Tier::kT3, counts.must_be_equal);
+  count(tensor.find(Question::kTooCoarse) != nullptr, counts.golden);
+  count(tensor.fails(Question::kTooAccurate), counts.too_accurate);
+  count(tensor.fails(Question::kTooCoarse), counts.too_coarse);
 }
 
-double FactorComparison::needed_limit() const {
-  const double beyond = std::abs(deviation) - granted;
-  return beyond <= least ? 0.0 : beyond / scale;
-}
-
-double OperatorResidual::scale() const {
-  return std::hypot(std::max(native, rounding), structure);
-}
-
-double OperatorResidual::residual() const {
-  if (error == 0.0) {
-    return 0.0;
-  }
-  return scale() == 0.0 ? std::numeric_limits<double>::infinity() : error / scale();
-}
-
-void OperatorResidual::leave_unjudged() {
-  limit = std::numeric_limits<double>::infinity();
-  slice.reset();
-  in_noise.reset();
-  told.reset();
-}
-
-double Comparison::ratio() const {
-  if (asked) {
-    return asked->worst;
-  }
-  if (error == 0.0) {
-    return 0.0;
-  }
-  return bound == 0.0 ? std::numeric_limits<double>::infinity() : error / bound;
-}
+}  // namespace
 
 Counts Report::counts() const {
   Counts counts;
   counts.tensors = tensors.size();
   for (const TensorVerdict& tensor : tensors) {
-    if (tensor.allowed) {
-      ++(tensor.status == Status::kDiverged ? counts.allowed_failed : counts.allowed_missing);
-    }
-    const auto has = [&](Status status) { return !tensor.allowed && tensor.status == status; };
-    counts.within_bound += has(Status::kWithin) ? 1 : 0;
-    counts.out_of_bound += has(Status::kDiverged) ? 1 : 0;
-    counts.missing_in_candidate += has(Status::kMissingInCandidate) ? 1 : 0;
-    counts.missing_in_reference += has(Status::kMissingInReference) ? 1 : 0;
-    counts.incomplete += has(Status::kIncomplete) ? 1 : 0;
-    counts.behind_flip += has(Status::kBehindFlip) ? 1 : 0;
-    counts.bounds_from_noise += tensor.origin == BoundOrigin::kNoise ? 1 : 0;
-    counts.bounds_exact += tensor.origin == BoundOrigin::kExact ? 1 : 0;
-    counts.bounds_class_default += tensor.origin == BoundOrigin::kClassDefault ? 1 : 0;
-    counts.bounds_asked += tensor.origin == BoundOrigin::kAsked ? 1 : 0;
-    counts.operators += tensor.residual ? 1 : 0;
-    counts.operators_wrong +=
-        tensor.residual && !tensor.residual->is_within() && !has(Status::kWithin) ? 1 : 0;
-    counts.inherited += has(Status::kInherited) ? 1 : 0;
-    counts.must_be_equal += tensor.tier == Tier::kT3 ? 1 : 0;
-    counts.not_judged += has(Status::kNotJudged) ? 1 : 0;
-    counts.golden += tensor.golden ? 1 : 0;
-    counts.too_accurate += tensor.golden && tensor.golden->is_too_accurate() ? 1 : 0;
-    counts.too_coarse += tensor.golden && tensor.golden->is_too_coarse() ? 1 : 0;
+    count_status(tensor, counts);
+    count_origin(tensor.origin(), counts);
+    count_checks(tensor, counts);
   }
   return counts;
 }
@@ -173,25 +86,26 @@ Counts Report::counts() const {
 bool Report::undecided() const {
   return !diverged() &&
          std::any_of(tensors.begin(), tensors.end(), [](const TensorVerdict& tensor) {
-           return tensor.status == Status::kBehindFlip;
+           return tensor.status() == Status::kBehindFlip;
          });
 }
 
-std::optional<RoutingFlips> Report::flips() const {
-  std::optional<RoutingFlips> all;
+std::optional<RoutingTotals> Report::flips() const {
+  std::optional<RoutingTotals> all;
   for (const TensorVerdict& tensor : tensors) {
-    if (!tensor.flips) {
+    const Check* const routing = tensor.find(Question::kRouting);
+    if (routing == nullptr) {
       continue;
     }
-    all = all ? all : std::optional(RoutingFlips{});
-    all->tokens += tensor.flips->tokens;
-    all->flips += tensor.flips->flips;
-    all->illegal += tensor.flips->illegal;
+    all = all ? all : std::optional(RoutingTotals{});
+    const auto flips = static_cast<std::int64_t>(routing->term("flips"));
+    all->tokens += static_cast<std::int64_t>(routing->term("tokens"));
+    all->flips += flips;
+    all->illegal += static_cast<std::int64_t>(routing->term("illegal"));
     // a / b > c / d without dividing by zero
-    if (tensor.flips->flips > 0 &&
-        tensor.flips->largest_move * all->bound >= all->largest_move * tensor.flips->bound) {
-      all->largest_move = tensor.flips->largest_move;
-      all->bound = tensor.flips->bound;
+    if (flips > 0 && routing->value * all->bound >= all->largest_move * routing->bound) {
+      all->largest_move = routing->value;
+      all->bound = routing->bound;
     }
   }
   return all;

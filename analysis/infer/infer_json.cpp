@@ -1,5 +1,5 @@
 #include "analysis/infer/infer_report.h"
-#include "analysis/reports/tensor_json.h"
+#include "analysis/findings/json_text.h"
 
 #include <ostream>
 

@@ -13,155 +13,47 @@ namespace {
 
 constexpr std::size_t kNamed = 3;  // tensors of each relation
 
-double share_of(double value, double bound) {
-  if (value == 0.0) {
-    return 0.0;
+// In the order in which they decide a verdict. What says nothing about the tensor is left out: a
+// golden pass that is not judged.
+std::vector<Check> checks_in_order(const TensorVerdict& tensor) {
+  std::vector<Check> checks;
+  for (const Check& check : tensor.checks) {
+    const bool is_judged = check.question != Question::kTooCoarse || std::isfinite(check.bound);
+    const bool is_shown = check.question != Question::kTooAccurate || !check.holds;
+    if (is_judged && is_shown) {
+      checks.push_back(check);
+    }
   }
-  return bound == 0.0 ? std::numeric_limits<double>::infinity() : std::abs(value) / bound;
-}
-
-// What a bound on numbers does not decide.
-bool is_structural(Symptom symptom) {
-  switch (symptom) {
-    case Symptom::kNone:
-    case Symptom::kNotEqual:
-    case Symptom::kIllegalFlip:
-    case Symptom::kFactor:
-    case Symptom::kSlice:
-    case Symptom::kOutOfBound:
-    case Symptom::kOperator:
-    case Symptom::kNotExact:
-    case Symptom::kTooAccurate:
-    case Symptom::kTooCoarse:
-      return false;
-    default:
-      return true;
-  }
-}
-
-// A wrong operator is told first, but what is wrong with the structure decides the tier.
-bool breaks_structure(const TensorVerdict& tensor) {
-  return is_structural(tensor.symptom) ||
-         (tensor.status == Status::kDiverged && tensor.tier == Tier::kT0 &&
-          tensor.origin != BoundOrigin::kExact);
-}
-
-BoundCheck numbers(CheckKind kind, Tier tier, double value, double bound, std::string source) {
-  BoundCheck check;
-  check.kind = kind;
-  check.tier = tier;
-  check.value = value;
-  check.bound = bound;
-  check.share = share_of(value, bound);
-  check.holds = std::abs(value) <= bound;
-  check.source = std::move(source);
-  return check;
-}
-
-BoundCheck part(CheckKind kind, Tier tier, const SliceComparison& slice, std::string source) {
-  BoundCheck check = numbers(kind, tier, slice.error, slice.bound, std::move(source));
-  check.where = slice.where;
-  check.ranks = slice.ranks;
-  return check;
-}
-
-void add_operator_checks(const OperatorResidual& residual, std::vector<BoundCheck>& checks) {
-  checks.push_back(numbers(
-      CheckKind::kOperator, Tier::kT1, residual.residual(), residual.limit, "forced passes"));
-  if (residual.slice) {
-    checks.push_back(part(CheckKind::kOperatorSlice,
-                          Tier::kT1,
-                          *residual.slice,
-                          residual.slice->is_addend ? "the rank's own rows, computed again"
-                                                    : "what forced passes differ by in the part"));
-  }
-  if (residual.in_noise) {
-    checks.push_back(numbers(CheckKind::kOperatorFactor,
-                             Tier::kT1,
-                             residual.in_noise->deviation,
-                             residual.in_noise->bound,
-                             residual.in_noise->where.empty()
-                                 ? "the factor between forced passes"
-                                 : "the rank's own rows, computed again"));
-    checks.back().where = residual.in_noise->where;
-  }
-}
-
-void add_value_checks(const TensorVerdict& tensor, std::vector<BoundCheck>& checks) {
-  const Comparison& comparison = *tensor.comparison;
-  if (comparison.asked) {
-    checks.push_back(numbers(
-        CheckKind::kTolerance, Tier::kT2, comparison.asked->worst, 1.0, tensor.bound_source));
-    return;
-  }
-  const bool exact = tensor.origin == BoundOrigin::kExact;
-  if (tensor.status == Status::kNotJudged || (exact && is_structural(tensor.symptom))) {
-    return;  // the comparison is not with the reference, or its bound is not on the error
-  }
-  BoundCheck whole = numbers(exact ? CheckKind::kExact : CheckKind::kWhole,
-                             tensor.tier == Tier::kT3 ? Tier::kT3
-                             : exact                  ? Tier::kT0
-                                                      : Tier::kT2,
-                             comparison.error,
-                             comparison.bound,
-                             tensor.bound_source);
-  if (comparison.bound == 0.0 && comparison.max_difference > 0.0) {
-    whole.share =
-        std::numeric_limits<double>::infinity();  // squares of tiny differences may vanish
-    whole.holds = false;
-  }
-  checks.push_back(std::move(whole));
-  if (comparison.slice) {
-    checks.push_back(
-        part(CheckKind::kSlice, Tier::kT2, *comparison.slice, "noise passes, in the part"));
-  }
-  if (comparison.factor_in_noise) {
-    checks.push_back(numbers(CheckKind::kFactor,
-                             Tier::kT2,
-                             comparison.factor_in_noise->deviation,
-                             comparison.factor_in_noise->bound,
-                             "noise passes, along the reference"));
-  }
-}
-
-// From both sides: 1 is as inaccurate as the reference.
-BoundCheck golden_check(const GoldenComparison& golden) {
-  const bool low = golden.is_too_accurate();
-  BoundCheck check = numbers(CheckKind::kGolden,
-                             Tier::kGolden,
-                             low ? golden.rho() : golden.candidate_error / golden.scale,
-                             low ? golden.least : golden.limit,
-                             low ? "golden pass, the least that round-off leaves"
-                                 : "golden pass, the most that round-off explains");
-  check.holds = golden.is_within();
-  if (low) {
-    check.share =
-        golden.rho() > 0.0 ? golden.least / golden.rho() : std::numeric_limits<double>::infinity();
-  }
-  return check;
+  const auto rank = [](const Check& check) {
+    return check.tier() == Tier::kT3 ? Tier::kT0 : check.tier();
+  };
+  std::ranges::stable_sort(checks, {}, rank);
+  return checks;
 }
 
 // A ratio of two errors is near 1 wherever all is well: it is no distance from a bound.
-bool is_nearness(const BoundCheck& check) {
-  return check.kind != CheckKind::kGolden || !check.holds;
+bool is_nearness(const Check& check) {
+  return check.tier() != Tier::kGolden || !check.holds;
 }
 
-// Which check decided: what failed first in the tier of the finding; of a tensor that is no
-// finding, what came nearest to its bound. An inherited one is none because its operators are
-// right.
-BoundCheck* ruling(const TensorVerdict& tensor, std::vector<BoundCheck>& checks) {
-  BoundCheck* found = nullptr;
-  if (tensor.is_harmless_scale()) {
+// Which check decided: what failed first in the tier of the finding; for a tensor that is not a
+// finding, what came nearest to its bound. An inherited one is not a finding because its operators
+// are right.
+std::optional<std::size_t> ruling(const TensorVerdict& tensor, const std::vector<Check>& checks) {
+  std::optional<std::size_t> found;
+  if (tensor.has(Excuse::kHarmlessScale)) {
     return found;  // beyond its bounds, which is made good by its codes
   }
-  const bool judged = tensor.status == Status::kWithin || tensor.status == Status::kInherited;
-  for (BoundCheck& check : checks) {
+  const Status status = tensor.status();
+  const bool judged = status == Status::kWithin || status == Status::kInherited;
+  for (std::size_t i = 0; i < checks.size(); ++i) {
+    const Check& check = checks[i];
     if (judged) {
       const bool counts =
-          (tensor.status == Status::kWithin && is_nearness(check)) || check.tier == Tier::kT1;
-      found = counts && (found == nullptr || check.share > found->share) ? &check : found;
-    } else if (!check.holds && check.tier == tensor.tier) {
-      return &check;
+          (status == Status::kWithin && is_nearness(check)) || check.tier() == Tier::kT1;
+      found = counts && (!found || check.share() > checks[*found].share()) ? i : found;
+    } else if (!check.holds && check.tier() == tensor.tier()) {
+      return i;
     }
   }
   return found;
@@ -169,217 +61,190 @@ BoundCheck* ruling(const TensorVerdict& tensor, std::vector<BoundCheck>& checks)
 
 double largest_share(const TensorVerdict& tensor) {
   double largest = 0.0;
-  if (tensor.is_harmless_scale()) {
+  if (tensor.has(Excuse::kHarmlessScale)) {
     return largest;
   }
-  for (const BoundCheck& check : checks_of(tensor)) {
-    largest = is_nearness(check) ? std::max(largest, check.share) : largest;
+  for (const Check& check : tensor.checks) {
+    largest = is_nearness(check) ? std::max(largest, check.share()) : largest;
   }
   return largest;
 }
 
-void add_operator_steps(const OperatorResidual& residual, std::vector<ArithmeticStep>& steps) {
-  steps.push_back({CheckKind::kOperator,
+void add_operator_steps(const Check& check, std::vector<ArithmeticStep>& steps) {
+  steps.push_back({Question::kOperator,
                    "scale",
                    "sqrt(max(||n - f||, u ||c||)^2 + e^2)",
-                   "sqrt(max(" + long_number(residual.native) + ", " +
-                       long_number(residual.rounding) + ")^2 + " + long_number(residual.structure) +
-                       "^2)",
-                   residual.scale()});
-  steps.push_back({CheckKind::kOperator,
+                   "sqrt(max(" + long_number(check.term("native")) + ", " +
+                       long_number(check.term("rounding")) + ")^2 + " +
+                       long_number(check.term("structure")) + "^2)",
+                   check.term("scale")});
+  steps.push_back({Question::kOperator,
                    "R",
                    "||c - f|| / scale",
-                   long_number(residual.error) + " / " + long_number(residual.scale()),
-                   residual.residual()});
+                   long_number(check.term("error")) + " / " + long_number(check.term("scale")),
+                   check.value});
 }
 
-void add_part_steps(CheckKind kind,
-                    const SliceComparison& slice,
-                    std::vector<ArithmeticStep>& steps) {
-  if (!(slice.error > 0.0) || !(slice.q > 0.0) || !std::isfinite(slice.q)) {
+void add_part_steps(const Check& part, std::vector<ArithmeticStep>& steps) {
+  const double q = part.term("q");
+  if (!(part.value > 0.0) || !(q > 0.0) || !std::isfinite(q)) {
     return;  // nothing differs there
   }
-  const double scale = slice.error / slice.q;
-  const std::string difference = slice.is_addend             ? "||c - p||"
-                                 : kind == CheckKind::kSlice ? "||c - r||"
-                                                             : "||c - f||";
-  steps.push_back({kind,
-                   kind == CheckKind::kSlice ? "Q there" : "R there",
+  const double scale = part.value / q;
+  const bool of_noise = part.question == Question::kPart;
+  const std::string difference = part.term("is_addend") > 0.0 ? "||c - p||"
+                                 : of_noise                   ? "||c - r||"
+                                                              : "||c - f||";
+  steps.push_back({part.question,
+                   of_noise ? "Q there" : "R there",
                    difference + " there / scale there",
-                   long_number(slice.error) + " / " + long_number(scale),
-                   slice.q});
-  steps.push_back({kind,
+                   long_number(part.value) + " / " + long_number(scale),
+                   q});
+  steps.push_back({part.question,
                    "bound there",
-                   long_number(slice.bound / scale) + " x scale there",
-                   long_number(slice.bound / scale) + " x " + long_number(scale),
-                   slice.bound});
+                   long_number(part.bound / scale) + " x scale there",
+                   long_number(part.bound / scale) + " x " + long_number(scale),
+                   part.bound});
 }
 
-void add_factor_steps(CheckKind kind,
-                      const FactorComparison& factor,
-                      std::vector<ArithmeticStep>& steps) {
-  const bool of_operator = kind == CheckKind::kOperatorFactor;
-  steps.push_back({kind,
+void add_factor_steps(const Check& factor, std::vector<ArithmeticStep>& steps) {
+  const bool of_operator = factor.question == Question::kOperatorFactor;
+  const double scale = factor.term("scale");
+  steps.push_back({factor.question,
                    "a",
-                   !factor.where.empty() ? "<c - p, p> / <p, p>"
-                   : of_operator         ? "<c - f, f> / <f, f>"
-                                         : "<c - r, r> / <r, r>",
+                   !factor.place.where.empty() ? "<c - p, p> / <p, p>"
+                   : of_operator               ? "<c - f, f> / <f, f>"
+                                               : "<c - r, r> / <r, r>",
                    "",
-                   factor.deviation});
-  steps.push_back({kind,
+                   factor.value});
+  steps.push_back({factor.question,
                    "bound of |a|",
-                   long_number(factor.bound / factor.scale) + " x scale of a",
-                   long_number(factor.bound / factor.scale) + " x " + long_number(factor.scale),
+                   long_number(factor.bound / scale) + " x scale of a",
+                   long_number(factor.bound / scale) + " x " + long_number(scale),
                    factor.bound});
 }
 
 // scale^2 with those of its terms that this tensor has.
-ArithmeticStep squared_scale(const NoiseTerms& terms) {
+ArithmeticStep squared_scale(const Check& whole) {
   std::string formula = "s^2";
-  std::string numbers = long_number(terms.mean_squared);
-  if (terms.growth != 1.0) {
+  std::string numbers = long_number(whole.term("mean_squared"));
+  if (whole.term("growth") != 1.0) {
     formula += " x (what micro-batches err alike)";
-    numbers += " x " + long_number(terms.growth);
+    numbers += " x " + long_number(whole.term("growth"));
   }
-  const auto add = [&](double term, const char* name) {
-    if (term != 0.0) {
+  const auto add = [&](std::string_view term, const char* name) {
+    if (whole.term(term) != 0.0) {
       formula += std::string(" + ") + name;
-      numbers += " + " + long_number(term);
+      numbers += " + " + long_number(whole.term(term));
     }
   };
-  add(terms.optimizer, "(flips of an update's sign)");
-  add(terms.inherited, "(inherited from updated parameters)");
-  add(terms.of_scales, "(moves of the scale)");
-  add(terms.of_scalars, "(a rounding of |r|)^2");
-  if (terms.least != 0.0) {
+  add("optimizer", "(flips of an update's sign)");
+  add("inherited", "(inherited from updated parameters)");
+  add("of_scales", "(moves of the scale)");
+  add("of_scalars", "(a rounding of |r|)^2");
+  if (whole.term("least") != 0.0) {
     formula = "max(" + formula + ", (a rounding of the multiple)^2)";
-    numbers = "max(" + numbers + ", " + long_number(terms.least) + ")";
+    numbers = "max(" + numbers + ", " + long_number(whole.term("least")) + ")";
   }
-  add(terms.flips, "(2 ulp(max |r|))^2");
-  return {
-      CheckKind::kWhole, "scale^2", formula, numbers, terms.squared_without_flips() + terms.flips};
+  add("flips", "(2 ulp(max |r|))^2");
+  return {Question::kWhole, "scale^2", formula, numbers, std::pow(whole.term("noise_scale"), 2)};
 }
 
-void add_noise_steps(const Comparison& comparison, std::vector<ArithmeticStep>& steps) {
-  const NoiseTerms& terms = *comparison.noise_terms;
-  const double scale = std::sqrt(terms.squared_without_flips() + terms.flips);
+void add_noise_steps(const Check& whole, std::vector<ArithmeticStep>& steps) {
+  const double scale = whole.term("noise_scale");
   steps.push_back(
-      {CheckKind::kWhole,
+      {Question::kWhole,
        "s^2",
-       "mean of ||m - r||^2 over " + counted(terms.passes, "noise pass", "noise passes"),
+       "mean of ||m - r||^2 over " +
+           counted(static_cast<std::int64_t>(whole.term("passes")), "noise pass", "noise passes"),
        "",
-       terms.mean_squared});
-  steps.push_back(squared_scale(terms));
-  steps.push_back({CheckKind::kWhole,
+       whole.term("mean_squared")});
+  steps.push_back(squared_scale(whole));
+  const std::string margin = long_number(whole.term("pass_margin"));
+  steps.push_back({Question::kWhole,
                    "bound",
-                   "max(limit x scale, " + long_number(terms.pass_margin) + " x the largest pass)",
-                   "max(" + long_number(terms.limit) + " x " + long_number(scale) + ", " +
-                       long_number(terms.pass_margin) + " x " + long_number(terms.largest_pass) +
-                       ")",
-                   comparison.bound});
-  if (comparison.q) {
-    steps.push_back({CheckKind::kWhole,
+                   "max(limit x scale, " + margin + " x the largest pass)",
+                   "max(" + long_number(whole.term("limit")) + " x " + long_number(scale) + ", " +
+                       margin + " x " + long_number(whole.term("largest_pass")) + ")",
+                   whole.bound});
+  if (whole.term("scale") > 0.0) {
+    steps.push_back({Question::kWhole,
                      "Q",
                      "||c - r|| / scale",
-                     long_number(comparison.error) + " / " + long_number(scale),
-                     *comparison.q});
+                     long_number(whole.value) + " / " + long_number(scale),
+                     whole.term("q")});
   }
 }
 
-void add_value_steps(const Comparison& comparison, std::vector<ArithmeticStep>& steps) {
-  if (comparison.asked) {
-    steps.push_back({CheckKind::kTolerance,
-                     "worst element",
-                     "max |c - r| / (atol + rtol |r|)",
-                     "",
-                     comparison.asked->worst});
-    return;
+void add_whole_steps(const Check& whole,
+                     const Comparison& comparison,
+                     std::vector<ArithmeticStep>& steps) {
+  if (whole.term("passes") > 0.0) {
+    add_noise_steps(whole, steps);
   }
-  if (comparison.noise_terms) {
-    add_noise_steps(comparison, steps);
-  }
-  if (comparison.default_terms) {
-    const DefaultTerms& terms = *comparison.default_terms;
-    steps.push_back({CheckKind::kWhole,
+  if (whole.term("class_factor") > 0.0) {
+    steps.push_back({Question::kWhole,
                      "bound",
                      "factor of the class x a rounding x ||r||",
-                     long_number(terms.factor) + " x " + long_number(terms.unit) + " x " +
+                     long_number(whole.term("class_factor")) + " x " +
+                         long_number(whole.term("unit")) + " x " +
                          long_number(comparison.reference_norm),
-                     comparison.bound});
+                     whole.bound});
   }
-  if (comparison.slice) {
-    add_part_steps(CheckKind::kSlice, *comparison.slice, steps);
-  }
-  if (comparison.factor_in_noise) {
-    add_factor_steps(CheckKind::kFactor, *comparison.factor_in_noise, steps);
-  }
-}
-
-// Only where the comparison is the one that its bound is for.
-bool has_value_check(const std::vector<BoundCheck>& checks) {
-  return std::any_of(checks.begin(), checks.end(), [](const BoundCheck& check) {
-    return check.kind == CheckKind::kWhole || check.kind == CheckKind::kTolerance;
-  });
 }
 
 std::vector<ArithmeticStep> arithmetic_of(const TensorVerdict& tensor,
-                                          const std::vector<BoundCheck>& checks) {
+                                          const std::vector<Check>& checks) {
   std::vector<ArithmeticStep> steps;
-  if (tensor.residual) {
-    add_operator_steps(*tensor.residual, steps);
-    if (tensor.residual->slice) {
-      add_part_steps(CheckKind::kOperatorSlice, *tensor.residual->slice, steps);
-    }
-    if (tensor.residual->in_noise) {
-      add_factor_steps(CheckKind::kOperatorFactor, *tensor.residual->in_noise, steps);
+  for (const Check& check : checks) {
+    switch (check.question) {
+      case Question::kOperator:
+        add_operator_steps(check, steps);
+        break;
+      case Question::kOperatorPart:
+      case Question::kPart:
+        add_part_steps(check, steps);
+        break;
+      case Question::kOperatorFactor:
+      case Question::kFactor:
+        add_factor_steps(check, steps);
+        break;
+      case Question::kWhole:
+        add_whole_steps(check, *tensor.comparison, steps);
+        break;
+      case Question::kTolerance:
+        steps.push_back({Question::kTolerance,
+                         "worst element",
+                         "max |c - r| / (atol + rtol |r|)",
+                         "",
+                         check.value});
+        break;
+      default:
+        break;
     }
   }
-  if (has_value_check(checks)) {
-    add_value_steps(*tensor.comparison, steps);
-  }
-  if (tensor.golden) {
-    const GoldenComparison& golden = *tensor.golden;
-    steps.push_back(
-        {CheckKind::kGolden,
-         "rho",
-         "||c - g|| / ||r - g||",
-         long_number(golden.candidate_error) + " / " + long_number(golden.reference_error),
-         golden.rho()});
+  if (const Check* const golden = tensor.find(Question::kTooCoarse)) {
+    steps.push_back({Question::kTooCoarse,
+                     "rho",
+                     "||c - g|| / ||r - g||",
+                     long_number(golden->term("candidate_error")) + " / " +
+                         long_number(golden->term("reference_error")),
+                     golden->term("rho")});
   }
   return steps;
 }
 
+// An error that a question about size would have seen.
 std::vector<SmallestSeen> smallest_seen(const TensorVerdict& tensor,
-                                        const std::vector<BoundCheck>& checks) {
+                                        const std::vector<Check>& checks) {
   std::vector<SmallestSeen> seen;
-  if (!tensor.comparison || tensor.comparison->asked) {
+  if (!tensor.comparison || tensor.find(Question::kTolerance) != nullptr) {
     return seen;
   }
-  const double norm = tensor.comparison->candidate_norm;
-  for (const BoundCheck& check : checks) {
-    double relative = 0.0;
-    switch (check.kind) {
-      case CheckKind::kWhole:
-        relative = tensor.comparison->detectable;
-        break;
-      case CheckKind::kSlice:
-        relative = check.bound / tensor.comparison->reference_norm;
-        break;
-      case CheckKind::kOperator:
-        relative = check.bound * tensor.residual->scale() / norm;
-        break;
-      case CheckKind::kOperatorSlice:
-        relative = check.bound / norm;
-        break;
-      case CheckKind::kFactor:
-      case CheckKind::kOperatorFactor:
-        relative = check.bound;
-        break;
-      default:
-        continue;
-    }
-    if (std::isfinite(relative) && relative > 0.0) {
-      seen.push_back({check.kind, relative, check.where});
+  for (const Check& check : checks) {
+    if (is_about_size(check.question) && std::isfinite(check.detectable) &&
+        check.detectable > 0.0) {
+      seen.push_back({check.question, check.detectable, check.place.where});
     }
   }
   return seen;
@@ -426,7 +291,7 @@ class UpstreamList {
     }
     const TensorVerdict& tensor = tensors_[index];
     indices_.push_back(index);
-    list_.push_back({to_string(tensor.id), tensor.status, largest_share(tensor), relation});
+    list_.push_back({to_string(tensor.id), tensor.status(), largest_share(tensor), relation});
   }
   [[nodiscard]] std::vector<Upstream> take() { return std::move(list_); }
 
@@ -496,29 +361,29 @@ std::vector<Upstream> upstream_of(const Report& report, std::size_t index) {
   return list.take();
 }
 
-std::string within_sentence(const TensorVerdict& tensor, const std::vector<BoundCheck>& checks) {
-  if (tensor.is_harmless_scale()) {
+std::string within_sentence(const Explanation& explanation) {
+  const TensorVerdict& tensor = explanation.tensor;
+  if (tensor.has(Excuse::kHarmlessScale)) {
     return "within bound: another scale than the reference's, but a power of two times it, and the "
            "operand is within its bound: codes keep their bits, and what they stand for is the "
            "same";
   }
-  const auto rules = std::find_if(
-      checks.begin(), checks.end(), [](const BoundCheck& check) { return check.rules; });
   if (tensor.comparison && tensor.comparison->different == 0) {
     return "within bound: equal in every element";
   }
-  if (rules == checks.end() || rules->share == 0.0) {
+  const double share = explanation.ruling ? explanation.checks[*explanation.ruling].share() : 0.0;
+  if (share == 0.0) {
     return "within bound: nothing is wrong with it";
   }
-  return "within bound: at most " + short_number(rules->share) + " of any bound that applies";
+  return "within bound: at most " + short_number(share) + " of any bound that applies";
 }
 
 std::string inherited_sentence(const Explanation& explanation) {
   const TensorVerdict& tensor = explanation.tensor;
   std::string text = "inherited: " + short_number(largest_share(tensor)) +
                      "x what round-off explains, but its own operators are right (R " +
-                     short_number(tensor.residual->residual()) + ", limit " +
-                     short_number(tensor.residual->limit) + ")";
+                     short_number(tensor.find(Question::kOperator)->value) + ", limit " +
+                     short_number(tensor.find(Question::kOperator)->bound) + ")";
   const auto source = std::find_if(
       explanation.upstream.begin(), explanation.upstream.end(), [](const Upstream& before) {
         return before.relation.find("wrong") != std::string::npos;
@@ -530,41 +395,44 @@ std::string inherited_sentence(const Explanation& explanation) {
 
 std::string finding_sentence(const Explanation& explanation, const Report& report) {
   const TensorVerdict& tensor = explanation.tensor;
-  if (tensor.allowed) {
-    return "would be a finding, but is allowed: " + tensor.cause;
+  if (tensor.allowed()) {
+    return "would be a finding, but is allowed: " + tensor.cause();
   }
   if (explanation.is_first_divergence) {
-    return "DIVERGED, the first divergence: " + tensor.cause;
+    return "DIVERGED, the first divergence: " + tensor.cause();
   }
   return "DIVERGED, after the first divergence " +
-         to_string(report.tensors[*report.first_divergence].id) + ": " + tensor.cause;
+         to_string(report.tensors[*report.first_divergence].id) + ": " + tensor.cause();
 }
 
 // ||c - r|| <= (1 + rho) ||r - g||: what is as accurate as the reference cannot be farther from it
 // than that, so a bound that this breaks was too small.
 std::string noise_sentence(const TensorVerdict& tensor) {
   constexpr double kAsAccurate = 2.0;
-  const bool beyond_noise = tensor.comparison && tensor.origin == BoundOrigin::kNoise &&
-                            tensor.comparison->error > tensor.comparison->bound;
-  if (!tensor.golden || !tensor.golden->is_within() || tensor.golden->rho() > kAsAccurate ||
-      !beyond_noise) {
+  const Check* const golden = tensor.find(Question::kTooCoarse);
+  const Check* const whole = tensor.find(Question::kWhole);
+  const bool beyond_noise = whole != nullptr && whole->origin == BoundOrigin::kNoise &&
+                            !whole->holds && whole->bound > 0.0;
+  const bool is_right = golden != nullptr && golden->holds &&
+                        !tensor.fails(Question::kTooAccurate) && golden->term("rho") <= kAsAccurate;
+  if (!is_right || !beyond_noise) {
     return "";
   }
-  return "; against FP64 it errs " + short_number(tensor.golden->rho()) +
+  return "; against FP64 it errs " + short_number(golden->term("rho")) +
          "x as much as the reference, which is as its precision makes it: noise passes moved this "
          "tensor too little, and the bound that follows from them is too small here";
 }
 
 // Requires: everything else is filled in.
 std::string sentence_of(const Explanation& explanation, const Report& report) {
-  switch (explanation.tensor.status) {
+  switch (explanation.tensor.status()) {
     case Status::kWithin:
-      return within_sentence(explanation.tensor, explanation.checks);
+      return within_sentence(explanation);
     case Status::kInherited:
       return inherited_sentence(explanation);
     case Status::kIncomplete:
     case Status::kBehindFlip:
-      return "not judged: " + explanation.tensor.cause;
+      return "not judged: " + explanation.tensor.cause();
     case Status::kNotJudged:
       return "not judged: with dyadic inputs only what the reference computes without a rounding "
              "is";
@@ -575,72 +443,12 @@ std::string sentence_of(const Explanation& explanation, const Report& report) {
 
 }  // namespace
 
-std::string_view name_of(CheckKind kind) {
-  switch (kind) {
-    case CheckKind::kStructure:
-      return "structure";
-    case CheckKind::kExact:
-      return "exact";
-    case CheckKind::kOperator:
-      return "operator";
-    case CheckKind::kOperatorSlice:
-      return "operator_slice";
-    case CheckKind::kOperatorFactor:
-      return "operator_factor";
-    case CheckKind::kTolerance:
-      return "tolerance";
-    case CheckKind::kFlips:
-      return "flips";
-    case CheckKind::kWhole:
-      return "whole";
-    case CheckKind::kSlice:
-      return "slice";
-    case CheckKind::kFactor:
-      return "factor";
-    case CheckKind::kGolden:
-      return "golden";
-  }
-  return "";
-}
-
-std::vector<BoundCheck> checks_of(const TensorVerdict& tensor) {
-  std::vector<BoundCheck> checks;
-  if (tensor.status == Status::kIncomplete) {
-    return checks;
-  }
-  BoundCheck structure;
-  structure.holds = !breaks_structure(tensor);
-  structure.share = structure.holds ? 0.0 : std::numeric_limits<double>::infinity();
-  structure.source = is_structural(tensor.symptom) ? tensor.bound_source : "exact (structure)";
-  checks.push_back(structure);
-  if (tensor.residual) {
-    add_operator_checks(*tensor.residual, checks);
-  }
-  if (tensor.flips) {
-    checks.push_back(numbers(CheckKind::kFlips,
-                             Tier::kT2,
-                             tensor.flips->largest_move,
-                             tensor.flips->bound,
-                             tensor.bound_source));
-    checks.back().holds = tensor.flips->illegal == 0;
-  }
-  if (tensor.comparison) {
-    add_value_checks(tensor, checks);
-  }
-  if (tensor.golden && tensor.golden->limit > 0.0) {
-    checks.push_back(golden_check(*tensor.golden));
-  }
-  return checks;
-}
-
 Explanation explain(const Report& report, std::size_t index) {
   Explanation explanation;
   explanation.tensor = report.tensors[index];
   explanation.is_first_divergence = report.first_divergence == index;
-  explanation.checks = checks_of(explanation.tensor);
-  if (BoundCheck* rules = ruling(explanation.tensor, explanation.checks)) {
-    rules->rules = true;
-  }
+  explanation.checks = checks_in_order(explanation.tensor);
+  explanation.ruling = ruling(explanation.tensor, explanation.checks);
   explanation.arithmetic = arithmetic_of(explanation.tensor, explanation.checks);
   if (explanation.is_first_divergence) {
     explanation.diagnosis = report.diagnosis;
@@ -667,8 +475,9 @@ int exit_code(const Explanation& explanation) {
   if (tensor.is_finding()) {
     return 1;
   }
-  return tensor.status == Status::kIncomplete || tensor.status == Status::kBehindFlip ||
-                 tensor.status == Status::kNotJudged
+  const Status status = tensor.status();
+  return status == Status::kIncomplete || status == Status::kBehindFlip ||
+                 status == Status::kNotJudged
              ? 2
              : 0;
 }

@@ -6,22 +6,8 @@
 namespace ttrace {
 namespace {
 
-Json check_json(const BoundCheck& check) {
-  const bool has_numbers = check.kind != CheckKind::kStructure;
-  return {{"check", name_of(check.kind)},
-          {"tier", name_of(check.tier)},
-          {"value", has_numbers ? number_json(check.value) : Json()},
-          {"bound", has_numbers ? number_json(check.bound) : Json()},
-          {"share", has_numbers ? number_json(check.share) : Json()},
-          {"holds", check.holds},
-          {"rules", check.rules},
-          {"where", check.where},
-          {"ranks", check.ranks},
-          {"source", check.source}};
-}
-
 Json step_json(const ArithmeticStep& step) {
-  return {{"check", name_of(step.kind)},
+  return {{"check", name_of(step.question)},
           {"what", step.what},
           {"formula", step.formula},
           {"numbers", step.numbers},
@@ -36,7 +22,7 @@ Json upstream_json(const Upstream& before) {
 }
 
 Json seen_json(const SmallestSeen& seen) {
-  return {{"check", name_of(seen.kind)},
+  return {{"check", name_of(seen.question)},
           {"relative", number_json(seen.relative)},
           {"where", seen.where}};
 }
@@ -57,7 +43,11 @@ void write_json(std::ostream& out, const Explanation& explanation) {
   const bool first = explanation.is_first_divergence;
   json["sentence"] = explanation.sentence;
   json["is_first_divergence"] = first;
-  json["checks"] = list_json(explanation.checks, check_json);
+  json["checks"] = Json::array();
+  for (std::size_t i = 0; i < explanation.checks.size(); ++i) {
+    json["checks"].push_back(check_json(explanation.checks[i]));
+    json["checks"].back()["rules"] = explanation.ruling == i;
+  }
   json["arithmetic"] = list_json(explanation.arithmetic, step_json);
   json["signature"] =
       explanation.diagnosis ? Json(name_of(explanation.diagnosis->signature)) : Json();

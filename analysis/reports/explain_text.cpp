@@ -1,4 +1,4 @@
-#include "analysis/checks/codes_check.h"
+#include "analysis/findings/codes.h"
 #include "analysis/findings/wording.h"
 #include "analysis/reports/explain.h"
 
@@ -12,32 +12,34 @@ namespace ttrace {
 namespace {
 
 // "T1 one part"
-std::string title_of(CheckKind kind) {
-  switch (kind) {
-    case CheckKind::kStructure:
-      return "T0 structure";
-    case CheckKind::kExact:
-      return "T0 equal values";
-    case CheckKind::kOperator:
-      return "T1 its own operators, R";
-    case CheckKind::kOperatorSlice:
-      return "T1 the worst part";
-    case CheckKind::kOperatorFactor:
-      return "T1 a factor";
-    case CheckKind::kTolerance:
-      return "T2 tolerance asked for";
-    case CheckKind::kFlips:
-      return "T2 choices of experts";
-    case CheckKind::kWhole:
-      return "T2 the whole tensor";
-    case CheckKind::kSlice:
-      return "T2 the worst part";
-    case CheckKind::kFactor:
-      return "T2 a factor";
-    case CheckKind::kGolden:
+std::string title_of(Question question) {
+  const auto with_tier = [&](const char* what) {
+    return std::string(name_of(tier_of(question))) + " " + what;
+  };
+  switch (question) {
+    case Question::kExact:
+    case Question::kDyadic:
+      return with_tier("equal values");
+    case Question::kOperator:
+      return with_tier("its own operators, R");
+    case Question::kTolerance:
+      return with_tier("tolerance asked for");
+    case Question::kRouting:
+      return with_tier("choices of experts");
+    case Question::kWhole:
+      return with_tier("the whole tensor");
+    case Question::kPart:
+    case Question::kOperatorPart:
+      return with_tier("the worst part");
+    case Question::kFactor:
+    case Question::kOperatorFactor:
+      return with_tier("a factor");
+    case Question::kTooAccurate:
+    case Question::kTooCoarse:
       return "golden rho";
+    default:
+      return with_tier(std::string(name_of(question)).c_str());
   }
-  return "";
 }
 
 std::string spaced(std::string text) {
@@ -72,7 +74,7 @@ void write_error(std::ostream& out, const TensorVerdict& tensor) {
     return;
   }
   const Comparison& comparison = *tensor.comparison;
-  const bool recompute = tensor.symptom == Symptom::kRecompute;
+  const bool recompute = tensor.symptom() == Symptom::kRecompute;
   out << "error: ||c - r|| " << long_number(comparison.error) << ", "
       << short_number(comparison.relative_error)
       << (recompute ? " of the first forward's norm " : " of the reference's norm ")
@@ -93,24 +95,22 @@ void write_checks(std::ostream& out, const Explanation& explanation) {
   if (explanation.checks.empty()) {
     return;
   }
-  const bool ruled = std::any_of(explanation.checks.begin(),
-                                 explanation.checks.end(),
-                                 [](const BoundCheck& check) { return check.rules; });
-  out << "\nbounds" << (ruled ? "; the one that rules is marked *:\n" : ":\n");
+  out << "\nbounds" << (explanation.ruling ? "; the one that rules is marked *:\n" : ":\n");
   std::vector<std::array<std::string, 6>> rows{
       {" ", "check", "value", "bound", "value/bound", "from"}};
-  for (const BoundCheck& check : explanation.checks) {
-    const bool has_numbers = check.kind != CheckKind::kStructure;
+  for (std::size_t i = 0; i < explanation.checks.size(); ++i) {
+    const Check& check = explanation.checks[i];
+    const bool has_numbers = check.has_numbers();
     std::string from = check.source;
-    if (!check.where.empty()) {
-      from += ": " + check.where;
-      from += check.ranks.empty() ? "" : ", held by " + ranks_text(check.ranks);
+    if (!check.place.where.empty()) {
+      from += ": " + check.place.where;
+      from += check.place.ranks.empty() ? "" : ", held by " + ranks_text(check.place.ranks);
     }
-    rows.push_back({check.rules ? "*" : " ",
-                    title_of(check.kind),
+    rows.push_back({explanation.ruling == i ? "*" : " ",
+                    title_of(check.question),
                     has_numbers ? long_number(check.value) : (check.holds ? "right" : "wrong"),
                     has_numbers ? long_number(check.bound) : "-",
-                    has_numbers ? short_number(check.share) : "-",
+                    has_numbers ? short_number(check.share()) : "-",
                     from});
   }
   write_columns(out, rows);
@@ -120,27 +120,29 @@ void write_arithmetic(std::ostream& out, const std::vector<ArithmeticStep>& step
   if (steps.empty()) {
     return;
   }
-  out << "\narithmetic, by docs/verdict.md (r reference, c candidate, m noise pass, f and n forced "
+  out << "\narithmetic, by docs/verdict_reference.md (r reference, c candidate, m noise pass, f "
+         "and n forced "
          "passes, g golden pass, p addend computed again):\n";
   std::vector<std::array<std::string, 2>> rows;
-  CheckKind last = CheckKind::kStructure;
+  Question last = Question::kStructure;
   for (const ArithmeticStep& step : steps) {
-    rows.push_back({step.kind == last ? "" : title_of(step.kind),
+    rows.push_back({step.question == last ? "" : title_of(step.question),
                     step.what + " = " + step.formula +
                         (step.numbers.empty() ? "" : " = " + step.numbers) + " = " +
                         long_number(step.value)});
-    last = step.kind;
+    last = step.question;
   }
   write_columns(out, rows);
 }
 
 void write_flips(std::ostream& out, const TensorVerdict& tensor) {
-  if (!tensor.flips) {
+  const Check* const routing = tensor.find(Question::kRouting);
+  if (routing == nullptr) {
     return;
   }
-  out << "choices: " << tensor.flips->flips << " of "
-      << counted(tensor.flips->tokens, "token", "tokens") << " to other experts, "
-      << tensor.flips->illegal << " of them beyond round-off\n";
+  out << "choices: " << routing->term("flips") << " of "
+      << counted(static_cast<std::int64_t>(routing->term("tokens")), "token", "tokens")
+      << " to other experts, " << routing->term("illegal") << " of them beyond round-off\n";
 }
 
 void write_codes(std::ostream& out, const TensorVerdict& tensor) {
@@ -192,7 +194,7 @@ void write_smallest_seen(std::ostream& out, const std::vector<SmallestSeen>& see
   out << "\nsmallest error that would have been seen, of the tensor's norm:\n";
   std::vector<std::array<std::string, 3>> rows;
   for (const SmallestSeen& each : seen) {
-    rows.push_back({title_of(each.kind),
+    rows.push_back({title_of(each.question),
                     short_number(each.relative),
                     each.where.empty() ? "" : "if it lies in " + each.where + " alone"});
   }
@@ -207,8 +209,8 @@ void write_text(std::ostream& out, const Explanation& explanation) {
   write_error(out, tensor);
   write_flips(out, tensor);
   write_codes(out, tensor);
-  if (!tensor.ranks.empty()) {
-    out << "ranks: " << ranks_text(tensor.ranks)
+  if (const std::vector<int> ranks = tensor.ranks(); !ranks.empty()) {
+    out << "ranks: " << ranks_text(ranks)
         << (tensor.is_finding() ? ", concerned\n" : ", hold it\n");
   }
   write_checks(out, explanation);

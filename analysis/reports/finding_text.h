@@ -3,7 +3,7 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include "analysis/causes/diagnosis.h"
+#include "analysis/findings/diagnosis.h"
 #include "analysis/findings/report.h"
 
 #include <iosfwd>

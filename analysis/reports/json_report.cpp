@@ -1,4 +1,4 @@
-#include "analysis/findings/report.h"
+#include "analysis/reports/report_writers.h"
 #include "analysis/reports/tensor_json.h"
 
 #include <cmath>
@@ -58,13 +58,13 @@ Json first_divergence_json(const Report& report) {
   const TensorVerdict& tensor = report.tensors[*report.first_divergence];
   const auto& comparison = tensor.comparison;
   return {{"id", to_string(tensor.id)},
-          {"tier", name_of(tensor.tier)},
-          {"symptom", name_of(tensor.symptom)},
+          {"tier", name_of(tensor.tier())},
+          {"symptom", name_of(tensor.symptom())},
           {"error", comparison ? number_json(comparison->error) : Json()},
-          {"bound", comparison ? number_json(comparison->bound) : Json()},
-          {"bound_source", tensor.bound_source},
-          {"ranks", tensor.ranks},
-          {"cause", tensor.cause},
+          {"bound", comparison ? number_json(tensor.bound()) : Json()},
+          {"bound_source", tensor.bound_source()},
+          {"ranks", tensor.ranks()},
+          {"cause", tensor.cause()},
           {"signature", report.diagnosis ? Json(name_of(report.diagnosis->signature)) : Json()},
           {"probable_cause", report.diagnosis ? Json(report.diagnosis->sentence) : Json()},
           {"where_to_look", report.where_to_look}};
@@ -76,9 +76,9 @@ Json diagnoses_json(const Report& report) {
   const auto add = [&](std::size_t index, const std::optional<Diagnosis>& diagnosis) {
     const TensorVerdict& tensor = report.tensors[index];
     json.push_back({{"id", to_string(tensor.id)},
-                    {"tier", name_of(tensor.tier)},
-                    {"symptom", name_of(tensor.symptom)},
-                    {"cause", tensor.cause},
+                    {"tier", name_of(tensor.tier())},
+                    {"symptom", name_of(tensor.symptom())},
+                    {"cause", tensor.cause()},
                     {"signature", diagnosis ? Json(name_of(diagnosis->signature)) : Json()},
                     {"probable_cause", diagnosis ? Json(diagnosis->sentence) : Json()}});
   };
@@ -91,39 +91,38 @@ Json diagnoses_json(const Report& report) {
   return json;
 }
 
-Json tolerance_json(const Comparison* comparison) {
-  if (comparison == nullptr || !comparison->asked) {
+Json tolerance_json(const Check* asked) {
+  if (asked == nullptr) {
     return nullptr;
   }
-  const ToleranceCheck& check = *comparison->asked;
-  return {{"rtol", number_json(check.tolerance.rtol)},
-          {"atol", number_json(check.tolerance.atol)},
-          {"beyond", check.beyond},
-          {"worst", number_json(check.worst)}};
+  return {{"rtol", number_json(asked->term("rtol"))},
+          {"atol", number_json(asked->term("atol"))},
+          {"beyond", static_cast<std::int64_t>(asked->term("beyond"))},
+          {"worst", number_json(asked->value)}};
 }
 
-Json slice_json(const std::optional<SliceComparison>& slice) {
-  if (!slice) {
+Json slice_json(const Check* part) {
+  if (part == nullptr) {
     return nullptr;
   }
-  return {{"where", slice->where},
-          {"ranks", slice->ranks},
-          {"error", number_json(slice->error)},
-          {"q", number_json(slice->q)},
-          {"bound", number_json(slice->bound)}};
+  return {{"where", part->place.where},
+          {"ranks", part->place.ranks},
+          {"error", number_json(part->value)},
+          {"q", number_json(part->term("q"))},
+          {"bound", number_json(part->bound)}};
 }
 
-Json factor_json(const std::optional<FactorComparison>& factor) {
-  if (!factor) {
+Json factor_json(const Check* factor) {
+  if (factor == nullptr) {
     return nullptr;
   }
-  return {{"where", factor->where.empty() ? Json() : Json(factor->where)},
-          {"deviation", number_json(factor->deviation)},
-          {"scale", number_json(factor->scale)},
+  return {{"where", factor->place.where.empty() ? Json() : Json(factor->place.where)},
+          {"deviation", number_json(factor->value)},
+          {"scale", number_json(factor->term("scale"))},
           {"bound", number_json(factor->bound)}};
 }
 
-Json flips_json(const RoutingFlips& flips) {
+Json flips_json(const RoutingTotals& flips) {
   return {{"tokens", flips.tokens},
           {"flips", flips.flips},
           {"illegal", flips.illegal},
@@ -131,49 +130,73 @@ Json flips_json(const RoutingFlips& flips) {
           {"bound", number_json(flips.bound)}};
 }
 
-Json residual_json(const TensorVerdict& tensor) {
-  if (!tensor.residual) {
-    return nullptr;
-  }
-  const OperatorResidual& residual = *tensor.residual;
-  return {{"r", number_json(residual.residual())},
-          {"limit", number_json(residual.limit)},
-          {"error", number_json(residual.error)},
-          {"native", number_json(residual.native)},
-          {"rounding", number_json(residual.rounding)},
-          {"structure", number_json(residual.structure)},
-          {"weak", residual.is_weak()},
-          {"bit_equal", number_json(residual.bit_equal)},
-          {"factor", number_json(residual.factor)},
-          {"native_factor", number_json(residual.native_factor)},
-          {"slice", slice_json(residual.slice)},
-          {"factor_in_noise", factor_json(residual.in_noise)}};
+Json flips_json(const Check& routing) {
+  return flips_json({static_cast<std::int64_t>(routing.term("tokens")),
+                     static_cast<std::int64_t>(routing.term("flips")),
+                     static_cast<std::int64_t>(routing.term("illegal")),
+                     routing.value,
+                     routing.bound});
 }
 
-Json golden_json(const std::optional<GoldenComparison>& golden) {
-  if (!golden) {
+Json operator_json(const TensorVerdict& tensor) {
+  const Check* const whole = tensor.find(Question::kOperator);
+  if (whole == nullptr) {
     return nullptr;
   }
-  return {{"rho", number_json(golden->rho())},
-          {"candidate_error", number_json(golden->candidate_error)},
-          {"reference_error", number_json(golden->reference_error)},
-          {"scale", number_json(golden->scale)},
-          {"least", number_json(golden->least)},
-          {"limit", number_json(golden->limit)}};
+  return {{"r", number_json(whole->value)},
+          {"limit", number_json(whole->bound)},
+          {"error", number_json(whole->term("error"))},
+          {"native", number_json(whole->term("native"))},
+          {"rounding", number_json(whole->term("rounding"))},
+          {"structure", number_json(whole->term("structure"))},
+          {"weak", is_weak(*whole)},
+          {"bit_equal", number_json(whole->term("bit_equal"))},
+          {"factor", number_json(whole->term("factor"))},
+          {"native_factor", number_json(whole->term("native_factor"))},
+          {"slice", slice_json(tensor.find(Question::kOperatorPart))},
+          {"factor_in_noise", factor_json(tensor.find(Question::kOperatorFactor))}};
+}
+
+Json golden_json(const Check* golden) {
+  if (golden == nullptr) {
+    return nullptr;
+  }
+  return {{"rho", number_json(golden->term("rho"))},
+          {"candidate_error", number_json(golden->term("candidate_error"))},
+          {"reference_error", number_json(golden->term("reference_error"))},
+          {"scale", number_json(golden->term("scale"))},
+          {"least", number_json(golden->term("least"))},
+          {"limit", number_json(golden->term("limit"))}};
+}
+
+Json checks_json(const TensorVerdict& tensor) {
+  Json list = Json::array();
+  for (const Check& check : tensor.checks) {
+    list.push_back(check_json(check));
+  }
+  return list;
+}
+
+Json excuses_json(const TensorVerdict& tensor) {
+  Json list = Json::array();
+  for (const Excused& excused : tensor.excuses) {
+    list.push_back(name_of(excused.excuse));
+  }
+  return list;
 }
 
 Json side_codes_json(const SideCodes& side) {
   return {{"format", name_of(side.format)}, {"saturated", side.saturated}, {"zero", side.zero}};
 }
 
-Json codes_json(const CodesComparison& codes) {
+Json codes_json(const CodesComparison& codes, bool harmless) {
   return {{"elements", codes.elements},
           {"equal", codes.equal},
           {"reference", side_codes_json(codes.reference)},
           {"candidate", side_codes_json(codes.candidate)},
           {"scales", codes.scales},
           {"power_of_two_multiples", codes.multiples},
-          {"harmless", codes.harmless}};
+          {"harmless", harmless}};
 }
 
 Json calibration_json(const Report& report) {
@@ -223,54 +246,65 @@ const char* verdict_word(const Report& report) {
 
 }  // namespace
 
-Json number_json(double value) {
-  if (std::isnan(value)) {
-    return "NaN";
+Json check_json(const Check& check) {
+  Json json = {{"question", name_of(check.question)},
+               {"tier", name_of(check.tier())},
+               {"value", check.has_numbers() ? number_json(check.value) : Json()},
+               {"bound", check.has_numbers() ? number_json(check.bound) : Json()},
+               {"share", number_json(check.share())},
+               {"holds", check.holds},
+               {"source", check.source}};
+  if (!check.place.where.empty()) {
+    json["where"] = check.place.where;
   }
-  if (std::isinf(value)) {
-    return value > 0 ? "Inf" : "-Inf";
+  if (!check.place.ranks.empty()) {
+    json["ranks"] = check.place.ranks;
   }
-  return value;
+  if (!check.holds) {
+    json["symptom"] = name_of(check.symptom);
+    json["sentence"] = check.sentence;
+  }
+  return json;
 }
 
 Json tensor_json(const TensorVerdict& tensor) {
   Json json = {{"id", to_string(tensor.id)},
                {"order", tensor.order},
-               {"tier", name_of(tensor.tier)},
-               {"status", name_of(tensor.status)},
-               {"allowed", tensor.allowed},
-               {"symptom", name_of(tensor.symptom)}};
+               {"tier", name_of(tensor.tier())},
+               {"status", name_of(tensor.status())},
+               {"allowed", tensor.allowed()},
+               {"symptom", name_of(tensor.symptom())}};
   const Comparison* c = tensor.comparison ? &*tensor.comparison : nullptr;
+  const Check* const whole = tensor.find(Question::kWhole);
+  const bool has_q = whole != nullptr && whole->has_term("q");
   json["error"] = c != nullptr ? number_json(c->error) : Json();
   json["reference_norm"] = c != nullptr ? number_json(c->reference_norm) : Json();
   json["relative_error"] = c != nullptr ? number_json(c->relative_error) : Json();
-  json["bound"] = c != nullptr ? number_json(c->bound) : Json();
-  json["bound_source"] = tensor.bound_source;
-  json["detectable"] = c != nullptr ? number_json(c->detectable) : Json();
-  json["tolerance"] = tolerance_json(c);
-  json["q"] = c != nullptr && c->q ? number_json(*c->q) : Json();
+  json["bound"] = c != nullptr ? number_json(tensor.bound()) : Json();
+  json["bound_source"] = tensor.bound_source();
+  json["detectable"] = c != nullptr ? number_json(tensor.detectable()) : Json();
+  json["tolerance"] = tolerance_json(tensor.find(Question::kTolerance));
+  json["q"] = has_q ? number_json(whole->term("q")) : Json();
   json["factor"] = c != nullptr ? number_json(c->factor) : Json();
-  json["factor_in_noise"] = c != nullptr ? factor_json(c->factor_in_noise) : Json();
-  json["slice"] = c != nullptr ? slice_json(c->slice) : Json();
+  json["factor_in_noise"] = factor_json(tensor.find(Question::kFactor));
+  json["slice"] = slice_json(tensor.find(Question::kPart));
   json["max_difference"] = c != nullptr ? number_json(c->max_difference) : Json();
   json["max_index"] = c != nullptr && c->different > 0 ? Json(c->max_index) : Json();
   json["different"] = c != nullptr ? Json(c->different) : Json();
   json["elements"] = c != nullptr ? Json(c->elements) : Json();
-  json["operator"] = residual_json(tensor);
-  json["golden"] = golden_json(tensor.golden);
-  if (tensor.flips) {
-    json["flips"] = flips_json(*tensor.flips);
+  json["operator"] = operator_json(tensor);
+  json["golden"] = golden_json(tensor.find(Question::kTooCoarse));
+  if (const Check* const routing = tensor.find(Question::kRouting)) {
+    json["flips"] = flips_json(*routing);
   }
   if (tensor.codes) {
-    json["codes"] = codes_json(*tensor.codes);
+    json["codes"] = codes_json(*tensor.codes, tensor.has(Excuse::kHarmlessScale));
   }
-  json["ranks"] = tensor.ranks;
-  json["cause"] = tensor.cause;
+  json["ranks"] = tensor.ranks();
+  json["cause"] = tensor.cause();
+  json["checks"] = checks_json(tensor);
+  json["excuses"] = excuses_json(tensor);
   return json;
-}
-
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 void write_json(std::ostream& out, const Report& report) {

@@ -1,6 +1,6 @@
-#include "analysis/findings/report.h"
 #include "analysis/findings/wording.h"
 #include "analysis/reports/finding_text.h"
+#include "analysis/reports/report_writers.h"
 #include "analysis/reports/tensor_json.h"
 
 #include <algorithm>
@@ -108,10 +108,12 @@ std::string message_of(const Report& report, std::size_t index) {
   const TensorVerdict& tensor = report.tensors[index];
   const FindingNumbers numbers = numbers_of(tensor);
   std::string text = report.first_divergence == index ? "first divergence: " : "";
-  text += tensor.cause.substr(0, tensor.cause.find("; "));
+  const std::string cause = tensor.cause();
+  text += cause.substr(0, cause.find("; "));
   if (numbers.error != "-") {
     text += "; error " + numbers.error + ", bound " + numbers.bound;
-    text += tensor.ranks.empty() ? "" : "; " + ranks_text(tensor.ranks);
+    const std::vector<int> ranks = tensor.ranks();
+    text += ranks.empty() ? "" : "; " + ranks_text(ranks);
   }
   if (const auto& diagnosis = diagnosis_of(report, index)) {
     text += "; probable cause: " + signature_text(diagnosis->signature);
@@ -128,17 +130,17 @@ void write_failure(pugi::xml_node test, const Report& report, std::size_t index)
     body << "  where to look: " << report.where_to_look << '\n';
   }
   pugi::xml_node failure = test.append_child("failure");
-  set(failure, "type", std::string(name_of(tensor.symptom)));
+  set(failure, "type", std::string(name_of(tensor.symptom())));
   set(failure, "message", message_of(report, index));
   failure.text().set(valid(body.str()).c_str());
 }
 
 // Why a tensor neither passes nor fails; empty where it does.
 std::string reason_to_skip(const TensorVerdict& tensor) {
-  if (tensor.allowed) {
+  if (tensor.allowed()) {
     return "allowed: " + short_cause(tensor);
   }
-  switch (tensor.status) {
+  switch (tensor.status()) {
     case Status::kInherited:
       return "inherited: beyond what noise explains, but its own operators are right";
     case Status::kBehindFlip:

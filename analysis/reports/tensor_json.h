@@ -3,23 +3,12 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include "analysis/findings/report.h"
-
-#include <nlohmann/json.hpp>
-
-#include <string>
+#include "analysis/findings/json_text.h"
+#include "analysis/findings/verdict.h"
 
 namespace ttrace {
 
-using Json = nlohmann::ordered_json;
-
-// JSON has no NaN and Inf: these are strings.
-[[nodiscard]] Json number_json(double value);
-
+[[nodiscard]] Json check_json(const Check& check);
 [[nodiscard]] Json tensor_json(const TensorVerdict& tensor);
-
-// In one line. Doubles are written with the fewest digits that read back equal; foreign bytes of
-// paths and notes are replaced rather than refused.
-[[nodiscard]] std::string dump(const Json& json);
 
 }  // namespace ttrace

@@ -1,6 +1,6 @@
-#include "analysis/findings/report.h"
 #include "analysis/findings/wording.h"
 #include "analysis/reports/finding_text.h"
+#include "analysis/reports/report_writers.h"
 
 #include <algorithm>
 #include <array>
@@ -63,7 +63,7 @@ void write_further_roots(std::ostream& out, const Report& report) {
   out << "also wrong by their own operators, whatever came before:\n";
   for (const Root& root : report.further_roots) {
     const TensorVerdict& tensor = report.tensors[root.tensor];
-    out << "  " << to_string(tensor.id) << ": " << tensor.cause << '\n';
+    out << "  " << to_string(tensor.id) << ": " << tensor.cause() << '\n';
     write_diagnosis(out, "    ", root.diagnosis);
   }
   if (report.roots_left_out > 0) {
@@ -87,7 +87,7 @@ Row row_of(const TensorVerdict& tensor) {
 
 // What the user permits to differ; what is permitted to be missing has no numbers to list.
 bool is_allowed_difference(const TensorVerdict& tensor) {
-  return tensor.allowed && tensor.status == Status::kDiverged;
+  return tensor.allowed() && tensor.status() == Status::kDiverged;
 }
 
 // The tensors that are findings, or those that would be were they not allowed; nothing for none.
@@ -130,17 +130,16 @@ void write_table(std::ostream& out, const Report& report, bool allowed, std::siz
 void write_closest(std::ostream& out, const Report& report) {
   const TensorVerdict* closest = nullptr;
   for (const TensorVerdict& tensor : report.tensors) {
-    if (tensor.status == Status::kWithin && !tensor.is_harmless_scale() && tensor.comparison &&
-        tensor.comparison->bound > 0.0 &&
-        (closest == nullptr || tensor.comparison->ratio() > closest->comparison->ratio())) {
+    if (tensor.status() == Status::kWithin && !tensor.has(Excuse::kHarmlessScale) &&
+        tensor.comparison && tensor.bound() > 0.0 &&
+        (closest == nullptr || tensor.ratio() > closest->ratio())) {
       closest = &tensor;
     }
   }
   if (closest != nullptr) {
     out << "closest to its bound: " << to_string(closest->id) << ", error "
-        << short_number(closest->comparison->error) << ", bound "
-        << short_number(closest->comparison->bound) << " ("
-        << short_number(closest->comparison->ratio()) << " of it)\n";
+        << short_number(closest->comparison->error) << ", bound " << short_number(closest->bound())
+        << " (" << short_number(closest->ratio()) << " of it)\n";
   }
 }
 

@@ -1,7 +1,6 @@
 #include "attention.h"
 
-#include "faulty_positions.h"
-#include "ring_attention.h"
+#include "recompute.h"
 
 #include <ttrace/scope.h>
 
@@ -38,10 +37,7 @@ at::Tensor hidden_keys(std::int64_t s, const at::Tensor& documents) {
 
 }  // namespace
 
-at::Tensor rotate(const at::Tensor& heads,
-                  const at::Tensor& positions,
-                  std::int64_t base,
-                  RotaryPairs pairs) {
+at::Tensor rotate(const at::Tensor& heads, const at::Tensor& positions, std::int64_t base) {
   const auto size = heads.size(-1);
   const auto options = heads.options().dtype(wide_type(heads));
   const at::Tensor exponent = at::arange(0, size, 2, options) / static_cast<double>(size);
@@ -51,12 +47,13 @@ at::Tensor rotate(const at::Tensor& heads,
   const at::Tensor cosine = angle.cos();
   const at::Tensor sine = angle.sin();
   const at::Tensor wide = heads.to(options.dtype());
-  const bool of_halves = pairs == RotaryPairs::kOfHalves;
-  const auto parts = of_halves ? wide.chunk(2, -1) : wide.unflatten(-1, {size / 2, 2}).unbind(-1);
-  const std::vector<at::Tensor> turned = {parts[0] * cosine - parts[1] * sine,
-                                          parts[1] * cosine + parts[0] * sine};
-  return (of_halves ? at::cat(turned, -1) : at::stack(turned, -1).flatten(-2))
+  const auto halves = wide.chunk(2, -1);
+  return at::cat({halves[0] * cosine - halves[1] * sine, halves[1] * cosine + halves[0] * sine}, -1)
       .to(heads.scalar_type());
+}
+
+double CoreAttention::scale_of_scores(const at::Tensor& query) const {
+  return 1.0 / std::sqrt(static_cast<double>(query.size(3)));
 }
 
 at::Tensor CoreAttention::forward(const at::Tensor& query,
@@ -67,11 +64,7 @@ at::Tensor CoreAttention::forward(const at::Tensor& query,
   const at::Tensor q = scope.in(query, 0);
   const at::Tensor k = scope.in(key, 1);
   const at::Tensor v = scope.in(value, 2);
-  double scale = scale_factor_ / std::sqrt(static_cast<double>(query.size(3)));
-  if (scales_in_place_) {
-    q.variable_data().mul_(scale);  // unseen by autograd
-    scale = 1.0;
-  }
+  const double scale = scale_of_scores(q);
   const auto n = query.size(2);
   const at::Tensor kept = kept_weights(n, places);
   if (cp_.size > 1) {
@@ -83,8 +76,7 @@ at::Tensor CoreAttention::forward(const at::Tensor& query,
                                      .documents = places.documents,
                                      .kept = kept,
                                      .dropped = dropout_.probability,
-                                     .shifts_backward = dropout_.shifts_backward,
-                                     .bug = ring_bug_}));
+                                     .steps = ring_steps_}));
   }
   const at::Tensor scores = at::matmul(by_head(q, n), by_head(k, n).transpose(-2, -1));
   const at::Tensor masked =
@@ -115,17 +107,6 @@ at::Tensor CoreAttention::kept_weights(std::int64_t n, const TokenPlaces& places
                      {.size = dropout_.sequence, .indices = at::arange(dropout_.sequence)}}));
 }
 
-namespace {
-
-// What the scale of an attention's scores is multiplied by. With the bug: (0.1 ln 40 + 1)^2, the
-// factor of a context that YaRN made 40 times as long.
-double softmax_scale_factor(const Bugs& bugs, const std::string& path) {
-  const bool wrong = bugs.on("softmax-scale") && path == "decoder.layers.1.self_attention";
-  return wrong ? bugs.size(1.87) : 1.0;
-}
-
-}  // namespace
-
 SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path)
     : parallel_(blueprint.parallel),
       groups_(std::max<std::int64_t>(1, blueprint.model.query_groups / parallel_.parts())),
@@ -133,36 +114,21 @@ SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path
       shared_heads_(blueprint.model.heads / blueprint.model.query_groups),
       head_size_(blueprint.model.head_size()),
       rotary_base_(blueprint.model.rotary_base),
-      rotary_pairs_(blueprint.bugs.on("rotary-interleaved") ? RotaryPairs::kNeighbours
-                                                            : RotaryPairs::kOfHalves),
-      bugs_(blueprint.bugs),
       recomputes_core_(blueprint.recompute.parts == RecomputedParts::kSelective) {
   const auto& model = blueprint.model;
+  const Parts& parts = *blueprint.parts;
+  const std::int64_t features = model.query_groups * (shared_heads_ + 2) * head_size_;
   linear_qkv_ = register_module(
-      "linear_qkv",
-      std::make_shared<ColumnParallelLinear>(model.hidden,
-                                             model.query_groups * (shared_heads_ + 2) * head_size_,
-                                             blueprint,
-                                             path + ".linear_qkv"));
+      "linear_qkv", parts.column(model.hidden, features, blueprint, path + ".linear_qkv"));
+  const WeightDropout dropout{.probability = model.attention_dropout,
+                              .path = path + ".core_attention.dropout",
+                              .first_head = parallel_.part() * groups_ * heads_per_group_,
+                              .heads = model.heads,
+                              .sequence = model.sequence};
   core_attention_ = register_module(
-      "core_attention",
-      std::make_shared<CoreAttention>(
-          blueprint.parallel.cp,
-          softmax_scale_factor(blueprint.bugs, path) * blueprint.mutant.softmax_factor(path),
-          WeightDropout{.probability = model.attention_dropout,
-                        .shifts_backward = blueprint.bugs.on("ring-dropout-mask"),
-                        .path = path + ".core_attention.dropout",
-                        .first_head = parallel_.part() * groups_ * heads_per_group_,
-                        .heads = model.heads,
-                        .sequence = model.sequence}));
-  if (blueprint.bugs.on("recompute-repeats-in-place") &&
-      path == "decoder.layers.1.self_attention") {
-    core_attention_->scale_in_place();
-  }
-  core_attention_->plant(ring_bug(blueprint.bugs, path));
-  linear_proj_ = register_module("linear_proj",
-                                 std::make_shared<RowParallelLinear>(
-                                     model.hidden, model.hidden, blueprint, path + ".linear_proj"));
+      "core_attention", parts.core_attention(dropout, blueprint, path + ".core_attention"));
+  linear_proj_ = register_module(
+      "linear_proj", parts.row(model.hidden, model.hidden, blueprint, path + ".linear_proj"));
 }
 
 std::vector<at::Tensor> SelfAttention::split(const at::Tensor& mixed) const {
@@ -183,11 +149,19 @@ std::vector<at::Tensor> SelfAttention::split(const at::Tensor& mixed) const {
           features.select(3, shared_heads_ + 1)};
 }
 
+at::Tensor SelfAttention::positions(const TokenPlaces& places) const {
+  return places.positions;
+}
+
+at::Tensor SelfAttention::turn(const at::Tensor& heads, const at::Tensor& positions) const {
+  return rotate(heads, positions, rotary_base_);
+}
+
 at::Tensor SelfAttention::forward(const at::Tensor& input, const TokenPlaces& places) {
   std::vector<at::Tensor> inputs = split(linear_qkv_->forward(input));
-  const at::Tensor positions = rotary_positions(places, parallel_.cp, bugs_);
-  inputs[0] = rotate(inputs[0], positions, rotary_base_, rotary_pairs_);
-  inputs[1] = rotate(inputs[1], positions, rotary_base_, rotary_pairs_);
+  const at::Tensor turned_by = positions(places);
+  inputs[0] = turn(inputs[0], turned_by);
+  inputs[1] = turn(inputs[1], turned_by);
   const auto attend = [core = core_attention_.get(), places](const std::vector<at::Tensor>& qkv) {
     return core->forward(qkv[0], qkv[1], qkv[2], places);
   };

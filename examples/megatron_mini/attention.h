@@ -5,9 +5,10 @@
 // size.
 #pragma once
 
+#include "blueprint.h"
 #include "dropout.h"
-#include "faulty_ring.h"
 #include "layers.h"
+#include "ring_attention.h"
 #include "token_places.h"
 
 #include <cstdint>
@@ -21,30 +22,22 @@ namespace megatron_mini {
 // Dropout of attention weights.
 struct WeightDropout {
   double probability = 0.0;
-  bool shifts_backward = false;  // planted bug: a ring step's backward has the next one's mask
-  std::string path;              // of the dropout
-  std::int64_t first_head = 0;   // logical number of this rank's first query head
-  std::int64_t heads = 0;        // of all ranks
-  std::int64_t sequence = 0;     // tokens of all cp ranks
+  std::string path;             // of the dropout
+  std::int64_t first_head = 0;  // logical number of this rank's first query head
+  std::int64_t heads = 0;       // of all ranks
+  std::int64_t sequence = 0;    // tokens of all cp ranks
 };
-
-// Which elements of a head rotary embedding turns with each other: i and i + d/2, or 2i and 2i + 1,
-// which is a planted bug.
-enum class RotaryPairs : std::uint8_t { kOfHalves, kNeighbours };
 
 // Scores and weighted sums, without parameters.
 class CoreAttention : public torch::nn::Module {
  public:
-  // Scores are scaled by scale_factor / sqrt(d); another factor than 1 is a planted bug.
-  explicit CoreAttention(const Group& cp = {},
-                         double scale_factor = 1.0,
-                         WeightDropout dropout = {})
-      : cp_(cp), scale_factor_(scale_factor), dropout_(std::move(dropout)) {}
-
-  // A planted bug: writes the scaled query over the query.
-  void scale_in_place() { scales_in_place_ = true; }
-  // A planted bug of the ring.
-  void plant(const RingBug& bug) { ring_bug_ = bug; }
+  explicit CoreAttention(
+      const Group& cp = {},
+      WeightDropout dropout = {},
+      std::shared_ptr<const RingSteps> ring_steps = std::make_shared<RingSteps>())
+      : cp_(cp), dropout_(std::move(dropout)), ring_steps_(std::move(ring_steps)) {}
+  CoreAttention(WeightDropout dropout, const Blueprint& blueprint, const std::string& path)
+      : CoreAttention(blueprint.parallel.cp, std::move(dropout), blueprint.parts->ring(path)) {}
 
   // query [s, b, n, d], key and value [s, b, g, d] -> [s, b, n * d]
   [[nodiscard]] at::Tensor forward(const at::Tensor& query,
@@ -52,15 +45,17 @@ class CoreAttention : public torch::nn::Module {
                                    const at::Tensor& value,
                                    const TokenPlaces& places = {});
 
+ protected:
+  // What the scores of this query [s, b, n, d] are multiplied by: 1 / sqrt(d).
+  [[nodiscard]] virtual double scale_of_scores(const at::Tensor& query) const;
+
  private:
   // [b, n, s, tokens of all cp ranks] bool: which weights of n heads are kept; undefined: all.
   [[nodiscard]] at::Tensor kept_weights(std::int64_t n, const TokenPlaces& places) const;
 
   Group cp_;
-  double scale_factor_;
   WeightDropout dropout_;
-  bool scales_in_place_ = false;
-  RingBug ring_bug_{};
+  std::shared_ptr<const RingSteps> ring_steps_;
 };
 
 class SelfAttention : public torch::nn::Module {
@@ -68,6 +63,13 @@ class SelfAttention : public torch::nn::Module {
   SelfAttention(const Blueprint& blueprint, const std::string& path);
   // [rows, b, h] -> [rows, b, h]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input, const TokenPlaces& places);
+
+ protected:
+  // By which rotary embedding turns this rank's queries and keys, [s, b].
+  [[nodiscard]] virtual at::Tensor positions(const TokenPlaces& places) const;
+  // heads [s, b, n, d] -> the same, turned by positions [s, b].
+  [[nodiscard]] virtual at::Tensor turn(const at::Tensor& heads, const at::Tensor& positions) const;
+  [[nodiscard]] const Parallel& parallel() const { return parallel_; }
 
  private:
   // The output of linear_qkv -> this rank's queries [s, b, n, d], keys and values [s, b, g, d].
@@ -79,8 +81,6 @@ class SelfAttention : public torch::nn::Module {
   std::int64_t shared_heads_;     // of all ranks, that share a key and a value
   std::int64_t head_size_;
   std::int64_t rotary_base_;
-  RotaryPairs rotary_pairs_;
-  Bugs bugs_;
   bool recomputes_core_;
   std::shared_ptr<ColumnParallelLinear> linear_qkv_;
   std::shared_ptr<CoreAttention> core_attention_;
@@ -92,7 +92,6 @@ class SelfAttention : public torch::nn::Module {
 // Source: Su et al., "RoFormer" (2021), with the pairing of halves that GPT-NeoX uses.
 [[nodiscard]] at::Tensor rotate(const at::Tensor& heads,
                                 const at::Tensor& positions,
-                                std::int64_t base,
-                                RotaryPairs pairs = RotaryPairs::kOfHalves);
+                                std::int64_t base);
 
 }  // namespace megatron_mini

@@ -96,14 +96,11 @@ Batch reordered(const Batch& batch, const at::Tensor& order) {
                  .microbatch = batch.places.microbatch}};
 }
 
-Batch part_of_rank(const Batch& batch, const Group& cp, const Bugs& bugs) {
+Batch part_of_rank(const Batch& batch, const Group& cp) {
   const at::Tensor rows = zigzag_rows(batch.tokens.size(1), cp.size, cp.rank);
-  const bool is_contiguous = bugs.on("zigzag-loss-mask-contiguous");
-  const at::Tensor rows_of_mask =
-      is_contiguous ? at::arange(rows.size(0)) + rows.size(0) * cp.rank : rows;
   return {.tokens = batch.tokens.index_select(1, rows),
           .labels = batch.labels.index_select(1, rows),
-          .loss_mask = batch.loss_mask.index_select(1, rows_of_mask),
+          .loss_mask = batch.loss_mask.index_select(1, rows),
           .places = {.positions = batch.places.positions.index_select(0, rows),
                      .documents = batch.places.documents,
                      .rows = batch.places.rows.index_select(0, rows),

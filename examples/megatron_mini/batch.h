@@ -6,7 +6,6 @@
 // Thread-safety: values and free functions without shared state.
 #pragma once
 
-#include "bugs.h"
 #include "config.h"
 #include "parallel.h"
 #include "text_data.h"
@@ -30,6 +29,6 @@ struct Batch {
 [[nodiscard]] Batch reordered(const Batch& batch, const at::Tensor& order);
 
 // The tokens of a context-parallel rank; what all ranks have to know stays whole.
-[[nodiscard]] Batch part_of_rank(const Batch& batch, const Group& cp, const Bugs& bugs = {});
+[[nodiscard]] Batch part_of_rank(const Batch& batch, const Group& cp);
 
 }  // namespace megatron_mini

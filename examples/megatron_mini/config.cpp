@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include <ttrace/error.h>
+#include "error.h"
 
 #include <yaml-cpp/yaml.h>
 
@@ -21,25 +21,24 @@ class Section {
  public:
   Section(std::string file, std::string name, YAML::Node node)
       : file_(std::move(file)), name_(std::move(name)), node_(std::move(node)) {
-    TTRACE_CHECK(node_.IsMap(), UsageError, file_, ": `", name_, "` must be a mapping");
+    require<UsageError>(node_.IsMap(), file_, ": `", name_, "` must be a mapping");
   }
 
   template <class T>
   [[nodiscard]] T get(const std::string& key) {
     asked_.insert(key);
     const YAML::Node value = std::as_const(node_)[key];
-    TTRACE_CHECK(value, UsageError, file_, ": `", name_, ".", key, "` is missing");
+    require<UsageError>(value.IsDefined(), file_, ": `", name_, ".", key, "` is missing");
     try {
       return value.as<T>();
     } catch (const YAML::Exception&) {
-      TTRACE_THROW(UsageError,
-                   file_,
-                   ": `",
-                   name_,
-                   ".",
-                   key,
-                   "` has a bad value: ",
-                   value.IsScalar() ? value.Scalar() : "not a plain value");
+      fail<UsageError>(file_,
+                       ": `",
+                       name_,
+                       ".",
+                       key,
+                       "` has a bad value: ",
+                       value.IsScalar() ? value.Scalar() : "not a plain value");
     }
   }
 
@@ -58,15 +57,14 @@ class Section {
       }
       names += (names.empty() ? "" : ", ") + name_of(candidate);
     }
-    TTRACE_THROW(
-        UsageError, file_, ": `", name_, ".", key, "` is ", asked, ", which is none of ", names);
+    fail<UsageError>(file_, ": `", name_, ".", key, "` is ", asked, ", which is none of ", names);
   }
 
   template <class T>
   [[nodiscard]] T positive(const std::string& key) {
     const T value = get<T>(key);
-    TTRACE_CHECK(
-        value > T{0}, UsageError, file_, ": `", name_, ".", key, "` must be above 0, not ", value);
+    require<UsageError>(
+        value > T{0}, file_, ": `", name_, ".", key, "` must be above 0, not ", value);
     return value;
   }
 
@@ -80,15 +78,14 @@ class Section {
   // Of [0, 1), 0 where the file does not say.
   [[nodiscard]] double fraction(const std::string& key) {
     const auto value = optional<double>(key, 0.0);
-    TTRACE_CHECK(value >= 0.0 && value < 1.0,
-                 UsageError,
-                 file_,
-                 ": `",
-                 name_,
-                 ".",
-                 key,
-                 "` must be at least 0 and below 1, not ",
-                 value);
+    require<UsageError>(value >= 0.0 && value < 1.0,
+                        file_,
+                        ": `",
+                        name_,
+                        ".",
+                        key,
+                        "` must be at least 0 and below 1, not ",
+                        value);
     return value;
   }
 
@@ -96,25 +93,23 @@ class Section {
   template <class T>
   [[nodiscard]] T at_least(const std::string& key, T least, T otherwise) {
     const T value = optional(key, otherwise);
-    TTRACE_CHECK(value >= least,
-                 UsageError,
-                 file_,
-                 ": `",
-                 name_,
-                 ".",
-                 key,
-                 "` must be at least ",
-                 least,
-                 ", not ",
-                 value);
+    require<UsageError>(value >= least,
+                        file_,
+                        ": `",
+                        name_,
+                        ".",
+                        key,
+                        "` must be at least ",
+                        least,
+                        ", not ",
+                        value);
     return value;
   }
 
   void refuse_others() const {
     for (const auto& item : node_) {
       const auto key = item.first.as<std::string>();
-      TTRACE_CHECK(
-          asked_.contains(key), UsageError, file_, ": unknown key `", name_, ".", key, "`");
+      require<UsageError>(asked_.contains(key), file_, ": unknown key `", name_, ".", key, "`");
     }
   }
 
@@ -129,7 +124,7 @@ Activation parse_activation(const std::string& name) {
   if (name == "gelu") {
     return Activation::kGelu;
   }
-  TTRACE_CHECK(name == "swiglu", UsageError, "activation `", name, "` is none of gelu, swiglu");
+  require<UsageError>(name == "swiglu", "activation `", name, "` is none of gelu, swiglu");
   return Activation::kSwiglu;
 }
 
@@ -197,53 +192,48 @@ Fp8Config read_fp8(Section section) {
 }
 
 void check_model(const std::string& file, const ModelConfig& model) {
-  TTRACE_CHECK(model.hidden % (2 * model.heads) == 0,
-               UsageError,
-               file,
-               ": hidden ",
-               model.hidden,
-               " must be an even multiple of heads ",
-               model.heads,
-               ", because rotary embedding turns pairs of a head's elements");
-  TTRACE_CHECK(model.heads % model.query_groups == 0,
-               UsageError,
-               file,
-               ": heads ",
-               model.heads,
-               " must be a multiple of query_groups ",
-               model.query_groups);
+  require<UsageError>(model.hidden % (2 * model.heads) == 0,
+                      file,
+                      ": hidden ",
+                      model.hidden,
+                      " must be an even multiple of heads ",
+                      model.heads,
+                      ", because rotary embedding turns pairs of a head's elements");
+  require<UsageError>(model.heads % model.query_groups == 0,
+                      file,
+                      ": heads ",
+                      model.heads,
+                      " must be a multiple of query_groups ",
+                      model.query_groups);
   constexpr std::int64_t kBytesAndBeginning = 257;
-  TTRACE_CHECK(model.vocabulary >= kBytesAndBeginning,
-               UsageError,
-               file,
-               ": vocabulary ",
-               model.vocabulary,
-               " must be at least ",
-               kBytesAndBeginning,
-               ": 256 bytes and the beginning of a sample");
+  require<UsageError>(model.vocabulary >= kBytesAndBeginning,
+                      file,
+                      ": vocabulary ",
+                      model.vocabulary,
+                      " must be at least ",
+                      kBytesAndBeginning,
+                      ": 256 bytes and the beginning of a sample");
   for (const auto number : model.frozen) {
-    TTRACE_CHECK(number >= 0 && number < model.layers,
-                 UsageError,
-                 file,
-                 ": frozen has layer ",
-                 number,
-                 ", but the model has layers 0 to ",
-                 model.layers - 1);
+    require<UsageError>(number >= 0 && number < model.layers,
+                        file,
+                        ": frozen has layer ",
+                        number,
+                        ", but the model has layers 0 to ",
+                        model.layers - 1);
   }
-  TTRACE_CHECK(model.top_k <= model.experts,
-               UsageError,
-               file,
-               ": top_k ",
-               model.top_k,
-               " must not be above experts ",
-               model.experts);
+  require<UsageError>(model.top_k <= model.experts,
+                      file,
+                      ": top_k ",
+                      model.top_k,
+                      " must not be above experts ",
+                      model.experts);
   const bool wants_experts = model.shared_expert > 0 || model.aux_loss > 0.0 ||
                              model.z_loss > 0.0 || model.expert_bias > 0.0;
-  TTRACE_CHECK(model.experts > 1 || !wants_experts,
-               UsageError,
-               file,
-               ": shared_expert, aux_loss, z_loss and expert_bias need experts of at least 2, not ",
-               model.experts);
+  require<UsageError>(
+      model.experts > 1 || !wants_experts,
+      file,
+      ": shared_expert, aux_loss, z_loss and expert_bias need experts of at least 2, not ",
+      model.experts);
 }
 
 }  // namespace
@@ -253,11 +243,11 @@ Config load_config(const std::string& file) {
   try {
     root = YAML::LoadFile(file);
   } catch (const YAML::BadFile&) {
-    TTRACE_THROW(UsageError, "cannot read configuration ", file);
+    fail<UsageError>("cannot read configuration ", file);
   } catch (const YAML::Exception& error) {
-    TTRACE_THROW(UsageError, file, ":", error.mark.line + 1, ": ", error.msg);
+    fail<UsageError>(file, ":", error.mark.line + 1, ": ", error.msg);
   }
-  TTRACE_CHECK(root.IsMap(), UsageError, file, ": no mapping at the top");
+  require<UsageError>(root.IsMap(), file, ": no mapping at the top");
   Section top(file, "top", root);
   const auto section = [&](const std::string& name) {
     return Section(file, name, top.get<YAML::Node>(name));
@@ -276,9 +266,8 @@ Config load_config(const std::string& file) {
   }
   top.refuse_others();
   check_model(file, config.model);
-  TTRACE_CHECK(
+  require<UsageError>(
       config.data.documents == Documents::kSingle || config.model.sequence >= kShortestPacked,
-      UsageError,
       file,
       ": packed documents need a sequence of at least ",
       kShortestPacked,
@@ -298,7 +287,7 @@ std::string name_of(Precision precision) {
     case Precision::kFP8:
       return "fp8";
   }
-  TTRACE_THROW(InternalError, "a precision without a name");
+  fail<InternalError>("a precision without a name");
 }
 
 Precision parse_precision(const std::string& name) {
@@ -308,7 +297,7 @@ Precision parse_precision(const std::string& name) {
       return precision;
     }
   }
-  TTRACE_THROW(UsageError, "precision `", name, "` is none of f64, f32, bf16, fp8");
+  fail<UsageError>("precision `", name, "` is none of f64, f32, bf16, fp8");
 }
 
 std::string name_of(Activation activation) {
@@ -338,7 +327,7 @@ std::string name_of(Fp8Recipe recipe) {
     case Fp8Recipe::kMxfp8:
       return "mxfp8";
   }
-  TTRACE_THROW(InternalError, "an FP8 recipe without a name");
+  fail<InternalError>("an FP8 recipe without a name");
 }
 
 }  // namespace megatron_mini

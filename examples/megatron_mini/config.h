@@ -86,11 +86,11 @@ struct Config {
   std::string start{};
 };
 
-// Throws ttrace::UsageError naming file and key for what is missing, unknown, of the wrong type or
+// Throws UsageError naming file and key for what is missing, unknown, of the wrong type or
 // contradictory.
 [[nodiscard]] Config load_config(const std::string& file);
 
-// "f64", "f32", "bf16", "fp8"; the second throws ttrace::UsageError for any other name.
+// "f64", "f32", "bf16", "fp8"; the second throws UsageError for any other name.
 [[nodiscard]] std::string name_of(Precision precision);
 [[nodiscard]] Precision parse_precision(const std::string& name);
 

@@ -20,7 +20,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
                             const at::Tensor& labels,
                             const VocabularyPart& part,
                             const Group& group,
-                            LossFault fault) {
+                            DenominatorSum denominators) {
     const auto columns = logits.size(-1);
     const auto wide = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const at::Tensor index = at::arange(part.first, part.first + columns);
@@ -34,13 +34,9 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
         all_reduce(x.gather(-1, column).squeeze(-1).masked_fill(elsewhere, 0.0), group);
 
     const at::Tensor exponentials = x.exp();
-    at::Tensor sum = all_reduce(exponentials.sum(-1), group);
-    if (fault == LossFault::kDenominatorSummedAgain) {
-      sum = all_reduce(sum, group);
-    }
+    const at::Tensor sum = denominators(exponentials.sum(-1), group);
     context->save_for_backward({exponentials / sum.unsqueeze(-1), column, elsewhere});
     context->saved_data["type"] = logits.scalar_type();
-    context->saved_data["of_first_token"] = fault == LossFault::kGradientOfFirstToken;
     context->saved_data["share"] = 0.0;
     const at::Tensor loss = sum.log() - target;
     if (part.smoothing == 0.0) {
@@ -64,28 +60,22 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
       slope = slope - context->saved_data["uniform"].toTensor() * share;
     }
     const auto type = context->saved_data["type"].toScalarType();
-    const bool of_first_token = context->saved_data["of_first_token"].toBool();
-    const at::Tensor incoming = of_first_token ? gradients[0][0][0] : gradients[0].unsqueeze(-1);
-    return {(slope * incoming).to(type), {}, {}, {}, {}};
+    return {(slope * gradients[0].unsqueeze(-1)).to(type), {}, {}, {}, {}};
   }
 };
 
 }  // namespace
 
-LossFault loss_fault(const Bugs& bugs) {
-  if (bugs.on("full-logits-into-split-loss")) {
-    return LossFault::kDenominatorSummedAgain;
-  }
-  return bugs.on("loss-gradient-of-first-token") ? LossFault::kGradientOfFirstToken
-                                                 : LossFault::kNone;
+at::Tensor sum_of_denominators(const at::Tensor& addends, const Group& group) {
+  return all_reduce(addends, group);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits,
                          const at::Tensor& labels,
                          const VocabularyPart& part,
                          const Group& group,
-                         LossFault fault) {
-  return CrossEntropy::apply(logits, labels, part, group, fault);
+                         DenominatorSum denominators) {
+  return CrossEntropy::apply(logits, labels, part, group, denominators);
 }
 
 }  // namespace megatron_mini

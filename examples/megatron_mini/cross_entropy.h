@@ -1,7 +1,6 @@
 // Cross entropy over a vocabulary that is spread over tensor-parallel ranks.
 #pragma once
 
-#include "bugs.h"
 #include "collectives.h"
 
 #include <ATen/core/Tensor.h>
@@ -17,10 +16,9 @@ struct VocabularyPart {
   double smoothing = 0.0;    // of labels: probability that is spread over all other tokens
 };
 
-// Planted bugs: the whole denominator is summed over ranks once more; backward takes the incoming
-// gradient of this rank's first token for those of all its tokens.
-enum class LossFault : std::uint8_t { kNone, kDenominatorSummedAgain, kGradientOfFirstToken };
-[[nodiscard]] LossFault loss_fault(const Bugs& bugs);
+// The denominators [s, b] from this rank's addends [s, b]: their sum over the ranks.
+[[nodiscard]] at::Tensor sum_of_denominators(const at::Tensor& addends, const Group& group);
+using DenominatorSum = at::Tensor (*)(const at::Tensor&, const Group&);
 
 // loss = log(sum_j exp(x_j - m)) - (x_label - m) with m = max_j x_j, in f32 (f64 for f64 logits).
 // With smoothing e of K tokens and c = e K / (K - 1): (1 - c) loss - c mean_j log p_j, which is the
@@ -31,6 +29,6 @@ enum class LossFault : std::uint8_t { kNone, kDenominatorSummedAgain, kGradientO
                                        const at::Tensor& labels,
                                        const VocabularyPart& part,
                                        const Group& group,
-                                       LossFault fault = LossFault::kNone);
+                                       DenominatorSum denominators = sum_of_denominators);
 
 }  // namespace megatron_mini

@@ -40,7 +40,6 @@ ResidualDropout::ResidualDropout(const Blueprint& blueprint, std::string path)
     : probability_(blueprint.model.dropout),
       sequence_(blueprint.model.sequence),
       parallel_(blueprint.parallel),
-      redraws_(blueprint.bugs.on("recompute-dropout-mask")),
       path_(std::move(path)) {}
 
 at::Tensor ResidualDropout::forward(const at::Tensor& input, const TokenPlaces& places) {
@@ -51,11 +50,10 @@ at::Tensor ResidualDropout::forward(const at::Tensor& input, const TokenPlaces& 
   const at::Tensor x = scope.in(input);
   const auto rows = x.size(0);
   const std::int64_t first = parallel_.sequence_parallel ? parallel_.tp.rank * rows : 0;
-  const std::uint64_t draw = places.draw + (redraws_ && is_recomputing() ? 1 : 0);
   const at::Tensor kept =
       scope.mask(kept_elements(path_,
                                probability_,
-                               draw,
+                               draw_of(places),
                                {{.size = sequence_, .indices = places.rows.narrow(0, first, rows)},
                                 {.size = x.size(1), .indices = places.samples},
                                 {.size = x.size(2), .indices = at::arange(x.size(2))}}));

@@ -12,10 +12,11 @@
 // Thread-safety: values and free functions without shared state; modules: one training thread.
 #pragma once
 
-#include "layers.h"
+#include "blueprint.h"
 #include "token_places.h"
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
 #include <cstdint>
 #include <string>
@@ -46,11 +47,16 @@ class ResidualDropout : public torch::nn::Module {
   // [rows, b, h] -> the same
   [[nodiscard]] at::Tensor forward(const at::Tensor& input, const TokenPlaces& places);
 
+ protected:
+  // What the mask follows from.
+  [[nodiscard]] virtual std::uint64_t draw_of(const TokenPlaces& places) const {
+    return places.draw;
+  }
+
  private:
   double probability_;
   std::int64_t sequence_;
   Parallel parallel_;
-  bool redraws_;  // a planted bug
   std::string path_;
 };
 

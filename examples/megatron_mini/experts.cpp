@@ -1,6 +1,6 @@
 #include "experts.h"
 
-#include "gpt_model.h"
+#include "mlp.h"
 
 #include <ATen/ATen.h>
 
@@ -30,14 +30,14 @@ Expert::Expert(const Blueprint& blueprint)
   linear_fc2_ = register_module("linear_fc2", std::make_shared<ExpertLinear>(width, model.hidden));
 }
 
-at::Tensor Expert::forward(const at::Tensor& rows, const ttrace::Rows& places, bool adds_bias) {
+at::Tensor Expert::forward(const at::Tensor& rows, const ttrace::Rows& places) {
   const at::Tensor wide = linear_fc1_->forward(rows, places, true);  // [m, gates * f/etp]
   at::Tensor active;                                                 // [m, f/etp]
   {
     ttrace::Scope scope(*this, "activation");
     active = scope.out(activate(scope.in(wide, places), activation_), places);
   }
-  return linear_fc2_->forward(active, places, adds_bias && is_first_);
+  return linear_fc2_->forward(active, places, adds_output_bias());
 }
 
 }  // namespace megatron_mini

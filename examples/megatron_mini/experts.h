@@ -5,9 +5,11 @@
 // over etp, to which the first rank of etp adds the bias.
 #pragma once
 
-#include "layers.h"
+#include "blueprint.h"
 
 #include <ttrace/scope.h>
+
+#include <torch/nn/module.h>
 
 #include <cstdint>
 #include <memory>
@@ -32,12 +34,14 @@ class ExpertLinear : public torch::nn::Module {
 class Expert : public torch::nn::Module {
  public:
   explicit Expert(const Blueprint& blueprint);
-  // [m, h] -> addends [m, h]; `adds_bias`: that of linear_fc2, on the first rank of etp.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& rows,
-                                   const ttrace::Rows& places,
-                                   bool adds_bias);
+  // [m, h] -> addends [m, h].
+  [[nodiscard]] at::Tensor forward(const at::Tensor& rows, const ttrace::Rows& places);
   // [h] of linear_fc2.
   [[nodiscard]] const at::Tensor& output_bias() const { return linear_fc2_->bias(); }
+
+ protected:
+  // Whether this rank adds the bias of linear_fc2: the first one of etp does.
+  [[nodiscard]] virtual bool adds_output_bias() const { return is_first_; }
 
  private:
   Activation activation_;

@@ -22,14 +22,13 @@ bool stays_alone(const ModelParameter& parameter) {
 std::vector<FlatBucket> flat_buckets(std::span<const ModelParameter> parameters,
                                      const Group& group,
                                      bool divided,
-                                     bool aligns_tied,
                                      const Group& of_experts) {
   std::vector<FlatBucket> buckets;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::int64_t elements = parameters[i].tensor.numel();
     const bool of_expert = is_of_expert(parameters[i].role);
-    const bool alone = divided && aligns_tied && i > 0 &&
-                       (stays_alone(parameters[i - 1]) || stays_alone(parameters[i]));
+    const bool alone =
+        divided && i > 0 && (stays_alone(parameters[i - 1]) || stays_alone(parameters[i]));
     const bool ends = alone || (i > 0 && is_of_expert(parameters[i - 1].role) != of_expert);
     if (buckets.empty() || ends || buckets.back().used + elements > kBucketElements) {
       buckets.push_back({.group = of_expert ? of_experts : group, .members = {}});

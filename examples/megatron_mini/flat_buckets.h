@@ -8,7 +8,7 @@
 #pragma once
 
 #include "collectives.h"
-#include "gpt_model.h"
+#include "model_parameter.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -37,12 +37,11 @@ struct FlatBucket {
   [[nodiscard]] std::int64_t part() const { return size / group.size; }
 };
 
-// In the order of the parameters; padded where `divided`, and then with `aligns_tied` the
-// embedding's weight has a bucket of its own. Experts have others than the rest.
+// In the order of the parameters; padded where `divided`, and then the embedding's weight has a
+// bucket of its own. Experts have others than the rest.
 [[nodiscard]] std::vector<FlatBucket> flat_buckets(std::span<const ModelParameter> parameters,
                                                    const Group& group,
                                                    bool divided,
-                                                   bool aligns_tied = true,
                                                    const Group& of_experts = {});
 
 // What a rank keeps of a parameter.

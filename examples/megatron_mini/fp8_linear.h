@@ -6,78 +6,83 @@
 // Thread-safety: none; one training thread.
 #pragma once
 
-#include "bugs.h"
+#include "blueprint.h"
 #include "fp8_quantiser.h"
-#include "parallel.h"
 
 #include <ttrace/scope.h>
 
 #include <torch/nn/module.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace megatron_mini {
-
-struct Blueprint;
 
 // Whether tensor-parallel ranks hold other features of a linear's outputs, or of its inputs.
 enum class LinearSplit : std::uint8_t { kOutputs, kInputs };
 
+// Whether layer `number` is none of the first or last layers that stay BF16.
+[[nodiscard]] bool computes_in_fp8(const Blueprint& blueprint, std::int64_t number);
+// The same for the layer of the linear with this path.
+[[nodiscard]] bool computes_in_fp8(const Blueprint& blueprint, const std::string& path);
+// N of "decoder.layers.N.mlp.linear_fc1".
+[[nodiscard]] std::int64_t layer_number(std::string_view path);
+
 class Fp8Linear {
  public:
-  // Null for a linear that stays as it is: in another precision, or where `path` is in one of the
-  // first or last layers that stay BF16.
-  [[nodiscard]] static std::unique_ptr<Fp8Linear> make(const Blueprint& blueprint,
-                                                       const std::string& path,
-                                                       LinearSplit split);
+  enum Slot : int { kInput, kWeight, kGradient };
+  using Operands = std::array<Fp8Operand, 3>;  // by slot
+
+  // How a linear's operands are quantised.
+  [[nodiscard]] static Operands operands_of(LinearSplit split, const Parallel& parallel);
+
+  Fp8Linear(LinearSplit split, const Blueprint& blueprint)
+      : Fp8Linear(operands_of(split, blueprint.parallel), blueprint) {}
+  Fp8Linear(const Operands& operands, const Blueprint& blueprint);
+  virtual ~Fp8Linear() = default;
+  Fp8Linear(const Fp8Linear&) = delete;  // hooks of the graph point to it
+  Fp8Linear& operator=(const Fp8Linear&) = delete;
 
   // Quantises what this rank holds of the input; backward the gradient passes unchanged.
-  [[nodiscard]] at::Tensor input(const at::Tensor& tensor, ttrace::Scope& scope);
+  [[nodiscard]] virtual at::Tensor input(const at::Tensor& tensor, ttrace::Scope& scope);
   // The same for the weight.
-  [[nodiscard]] at::Tensor weight(const at::Tensor& tensor, ttrace::Scope& scope);
+  [[nodiscard]] virtual at::Tensor weight(const at::Tensor& tensor, ttrace::Scope& scope);
   // Hands the product of both on; its gradient will be quantised. `owner` is the linear.
   [[nodiscard]] at::Tensor product(const at::Tensor& tensor, const torch::nn::Module& owner);
 
-  // What the product takes for its input, `whole` if nobody planted a bug, and records it. `mine`
-  // is what this rank gave to it, the same where no rows are gathered.
+  // Records what the product takes for its input and returns it. `mine` is what this rank gave to
+  // `whole`, the same where no rows are gathered.
   [[nodiscard]] at::Tensor consumed(const at::Tensor& whole,
                                     const at::Tensor& mine,
                                     ttrace::Scope& scope) const;
 
   // Of input, weight and gradient.
-  [[nodiscard]] std::span<Fp8Quantiser> quantisers() { return quantisers_; }
+  [[nodiscard]] std::span<const std::shared_ptr<Fp8Quantiser>> quantisers() const {
+    return quantisers_;
+  }
+
+ protected:
+  // Quantises and records history and scale.
+  [[nodiscard]] virtual Fp8Values quantise(Slot slot,
+                                           const at::Tensor& tensor,
+                                           ttrace::Scope& scope);
+  virtual void record_operand(Slot slot, const at::Tensor& values, ttrace::Scope& scope) const;
+  // What the product takes for `whole`.
+  [[nodiscard]] virtual at::Tensor gathered(const at::Tensor& whole, const at::Tensor& mine) const;
 
  private:
-  Fp8Linear(const Blueprint& blueprint, const std::string& path, LinearSplit split);
-  // Quantises and records history and scale.
-  [[nodiscard]] Fp8Values quantise(int slot, const at::Tensor& tensor, ttrace::Scope& scope);
   // The same with the values, which go into a product as they are.
-  [[nodiscard]] at::Tensor quantise_whole(int slot, const at::Tensor& tensor, ttrace::Scope& scope);
-  void record_operand(int slot, const at::Tensor& values, ttrace::Scope& scope) const;
-  // Not in a recomputed forward of a planted bug.
-  [[nodiscard]] bool is_active() const;
-  [[nodiscard]] at::Tensor gathered(const at::Tensor& whole, const at::Tensor& mine) const;
+  [[nodiscard]] at::Tensor quantise_whole(Slot slot,
+                                          const at::Tensor& tensor,
+                                          ttrace::Scope& scope);
 
-  std::vector<Fp8Quantiser> quantisers_;
-  Group rows_;              // with sequence parallelism: ranks with other rows of the input
-  at::Tensor input_scale_;  // of the latest forward
-  // Planted bugs.
-  bool repeats_own_rows_;        // takes its own rows for those of the others
-  bool shares_no_amax_;          // of rows that are gathered
-  bool recomputes_with_newest_;  // delayed scales
-  bool recomputes_in_bf16_;
-  bool turns_back_with_newest_;  // delayed scale, of the saved input
+  std::array<std::shared_ptr<Fp8Quantiser>, 3> quantisers_;  // by slot
 };
 
-// Ends a step: shares the amaxes that all linears of the model collected and rolls their
-// histories. All ranks with the same part of the model call.
-void roll_fp8_histories(const torch::nn::Module& model, const Parallel& parallel, const Bugs& bugs);
-
-// Throws ttrace::UsageError where tensor parallelism would cut a block that has one scale.
+// Throws UsageError where tensor parallelism would cut a block that has one scale.
 void check_fp8(const Blueprint& blueprint);
 
 }  // namespace megatron_mini

@@ -57,7 +57,7 @@ std::int64_t fp8_block(Fp8Recipe recipe) {
   }
 }
 
-Fp8Quantiser::Fp8Quantiser(const Fp8Config& config, Operand operand)
+Fp8Quantiser::Fp8Quantiser(const Fp8Config& config, Fp8Operand operand)
     : config_(config), operand_(std::move(operand)) {
   if (config_.recipe == Fp8Recipe::kDelayed) {
     history_ = at::zeros({config_.history}, at::kFloat);
@@ -65,12 +65,12 @@ Fp8Quantiser::Fp8Quantiser(const Fp8Config& config, Operand operand)
   }
 }
 
-Fp8Values Fp8Quantiser::quantise(const at::Tensor& tensor, bool with_newest) {
+Fp8Values Fp8Quantiser::quantise(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   const at::Tensor wide = tensor.to(at::kFloat);
   Fp8Values result;
   if (fp8_block(config_.recipe) == 0) {
-    result.scale = tensor_scale(wide, with_newest);
+    result.scale = tensor_scale(wide);
     result.values = round_trip(wide, result.scale);
   } else {
     result = by_block(wide);
@@ -80,9 +80,7 @@ Fp8Values Fp8Quantiser::quantise(const at::Tensor& tensor, bool with_newest) {
 }
 
 at::Tensor Fp8Quantiser::magnitudes(const at::Tensor& wide) const {
-  return at::where(wide.isfinite(),
-                   operand_.is_signed ? wide.clamp_min(0.0) : wide.abs(),
-                   at::zeros({}, wide.options()));
+  return at::where(wide.isfinite(), wide.abs(), at::zeros({}, wide.options()));
 }
 
 at::Tensor Fp8Quantiser::shared_amax(const at::Tensor& tensor) const {
@@ -93,22 +91,19 @@ at::Tensor Fp8Quantiser::shared_amax(const at::Tensor& tensor) const {
   return amax;
 }
 
-at::Tensor Fp8Quantiser::tensor_scale(const at::Tensor& wide, bool with_newest) {
+at::Tensor Fp8Quantiser::tensor_scale(const at::Tensor& wide) {
   const at::Tensor amax = magnitudes(wide).max();
   if (config_.recipe == Fp8Recipe::kCurrent) {
     return scale_of(shared_amax(amax));
   }
   collected_ = at::maximum(collected_, amax);
-  if (with_newest) {
-    return newest_scale();
-  }
+  return delayed_scale(amax);
+}
+
+at::Tensor Fp8Quantiser::delayed_scale(const at::Tensor& amax) const {
   const at::Tensor past = history_.max();
   const bool fresh = past.item<float>() == 0.0F;
   return scale_of(fresh && operand_.is_gradient ? shared_amax(amax) : past);
-}
-
-at::Tensor Fp8Quantiser::newest_scale() const {
-  return scale_of(at::maximum(history_.max(), collected_));
 }
 
 Fp8Values Fp8Quantiser::by_block(const at::Tensor& wide) const {
@@ -146,11 +141,14 @@ at::Tensor Fp8Quantiser::round_trip(const at::Tensor& wide, const at::Tensor& sc
 }
 
 void Fp8Quantiser::roll(const at::Tensor& amax) {
-  history_ = operand_.is_immovable ? history_.clone() : history_.roll(1);
-  const std::int64_t newest =
-      operand_.is_immovable ? std::max<std::int64_t>(0, config_.history - 2) : 0;
-  history_.select(0, newest).copy_(amax);
+  history_ = next_history(amax);
   collected_ = at::zeros({}, at::kFloat);
+}
+
+at::Tensor Fp8Quantiser::next_history(const at::Tensor& amax) const {
+  at::Tensor next = history_.roll(1);
+  next.select(0, 0).copy_(amax);
+  return next;
 }
 
 }  // namespace megatron_mini

@@ -33,24 +33,22 @@ struct Fp8Values {
   at::Tensor scale;   // [] f32, or E8M0 powers of two, one per block: features last
 };
 
+struct Fp8Operand {
+  at::ScalarType format = at::kFloat8_e4m3fn;  // or kFloat8_e5m2
+  bool is_weight = false;
+  bool is_gradient = false;
+  std::vector<Group> holders;  // ranks of these groups hold other parts of the same tensor
+};
+
 class Fp8Quantiser {
  public:
-  struct Operand {
-    at::ScalarType format = at::kFloat8_e4m3fn;  // or kFloat8_e5m2
-    bool is_weight = false;
-    bool is_gradient = false;
-    std::vector<Group> holders;  // ranks of these groups hold other parts of the same tensor
-    // Planted bugs.
-    bool is_signed = false;     // the largest number counts, not the largest magnitude
-    bool is_immovable = false;  // the history has one place for all steps, the oldest but one
-  };
-  Fp8Quantiser(const Fp8Config& config, Operand operand);
+  Fp8Quantiser(const Fp8Config& config, Fp8Operand operand);
+  virtual ~Fp8Quantiser() = default;
 
-  // [..., features]. Where a scale is shared all ranks of the holders call. `with_newest`: delayed
-  // scales follow from this step as well, a planted bug.
-  [[nodiscard]] Fp8Values quantise(const at::Tensor& tensor, bool with_newest = false);
-  // Delayed scaling: the scale that would follow from this step as well.
-  [[nodiscard]] at::Tensor newest_scale() const;
+  // [..., features]. Where a scale is shared all ranks of the holders call.
+  [[nodiscard]] Fp8Values quantise(const at::Tensor& tensor);
+  // The scale that follows from the largest magnitude.
+  [[nodiscard]] at::Tensor scale_of(const at::Tensor& amax) const;
 
   // Delayed scaling: [history] f32, latest step first; else undefined.
   [[nodiscard]] const at::Tensor& history() const { return history_; }
@@ -59,16 +57,23 @@ class Fp8Quantiser {
   // Ends a step whose largest magnitude over all ranks was `amax`, [] f32.
   void roll(const at::Tensor& amax);
 
+ protected:
+  // What counts in an amax of `wide`, of its shape.
+  [[nodiscard]] virtual at::Tensor magnitudes(const at::Tensor& wide) const;
+  // Delayed scaling: the scale of a tensor with this amax, which is collected already.
+  [[nodiscard]] virtual at::Tensor delayed_scale(const at::Tensor& amax) const;
+  // Delayed scaling: the history of the steps behind this one, whose amax this is.
+  [[nodiscard]] virtual at::Tensor next_history(const at::Tensor& amax) const;
+  [[nodiscard]] const Fp8Operand& operand() const { return operand_; }
+
  private:
   [[nodiscard]] at::Tensor shared_amax(const at::Tensor& tensor) const;
-  [[nodiscard]] at::Tensor magnitudes(const at::Tensor& wide) const;
-  [[nodiscard]] at::Tensor tensor_scale(const at::Tensor& wide, bool with_newest);
+  [[nodiscard]] at::Tensor tensor_scale(const at::Tensor& wide);
   [[nodiscard]] Fp8Values by_block(const at::Tensor& wide) const;
-  [[nodiscard]] at::Tensor scale_of(const at::Tensor& amax) const;
   [[nodiscard]] at::Tensor round_trip(const at::Tensor& wide, const at::Tensor& scale) const;
 
   Fp8Config config_;
-  Operand operand_;
+  Fp8Operand operand_;
   at::Tensor history_;
   at::Tensor collected_;
 };

@@ -1,6 +1,6 @@
 #include "gpt_model.h"
 
-#include "moe_layer.h"
+#include "router.h"
 
 #include <ttrace/scope.h>
 
@@ -12,12 +12,6 @@ namespace megatron_mini {
 
 namespace {
 
-// Of the weights of input_layernorm; another one than 1 is a planted bug.
-double norm_gradient_factor(const Blueprint& blueprint) {
-  const bool scaled = blueprint.bugs.on("fp8-norm-grad-times-tp");
-  return scaled ? blueprint.bugs.size(blueprint.parallel.tp.size) : 1.0;
-}
-
 void freeze(torch::nn::Module& module) {
   for (auto& parameter : module.parameters()) {
     parameter.requires_grad_(false);
@@ -26,56 +20,22 @@ void freeze(torch::nn::Module& module) {
 
 }  // namespace
 
-at::Tensor activate(const at::Tensor& input, Activation kind) {
-  if (kind == Activation::kGelu) {
-    return at::gelu(input);
-  }
-  const auto halves = input.chunk(2, -1);  // this rank's gate and up
-  return at::silu(halves[0]) * halves[1];
-}
-
-at::Tensor ActivationFunction::forward(const at::Tensor& input) {
-  ttrace::Scope scope(*this);
-  return scope.out(activate(scope.in(input), kind_));
-}
-
-Mlp::Mlp(const Blueprint& blueprint, std::int64_t ffn, const std::string& path) {
-  const auto& model = blueprint.model;
-  linear_fc1_ =
-      register_module("linear_fc1",
-                      std::make_shared<ColumnParallelLinear>(
-                          model.hidden, model.gates() * ffn, blueprint, path + ".linear_fc1"));
-  activation_ =
-      register_module("activation", std::make_shared<ActivationFunction>(model.activation));
-  linear_fc2_ = register_module(
-      "linear_fc2",
-      std::make_shared<RowParallelLinear>(ffn, model.hidden, blueprint, path + ".linear_fc2"));
-}
-
-at::Tensor Mlp::forward(const at::Tensor& input) {
-  return linear_fc2_->forward(activation_->forward(linear_fc1_->forward(input)));
-}
-
 TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
     : path_(path),
       before_forward_(blueprint.before_forward),
       input_layernorm_(register_module(
-          "input_layernorm",
-          std::make_shared<LayerNorm>(
-              blueprint,
-              norm_gradient_factor(blueprint) *
-                  blueprint.mutant.norm_gradient_factor(path, blueprint.parallel.tp)))),
+          "input_layernorm", blueprint.parts->norm(blueprint, path + ".input_layernorm"))),
       self_attention_(register_module(
-          "self_attention", std::make_shared<SelfAttention>(blueprint, path + ".self_attention"))),
-      self_attention_dropout_(register_module(
-          "self_attention_dropout",
-          std::make_shared<ResidualDropout>(blueprint, path + ".self_attention_dropout"))),
-      pre_mlp_layernorm_(
-          register_module("pre_mlp_layernorm", std::make_shared<LayerNorm>(blueprint))),
-      mlp_dropout_(register_module(
-          "mlp_dropout", std::make_shared<ResidualDropout>(blueprint, path + ".mlp_dropout"))) {
+          "self_attention", blueprint.parts->attention(blueprint, path + ".self_attention"))),
+      self_attention_dropout_(
+          register_module("self_attention_dropout",
+                          blueprint.parts->dropout(blueprint, path + ".self_attention_dropout"))),
+      pre_mlp_layernorm_(register_module(
+          "pre_mlp_layernorm", blueprint.parts->norm(blueprint, path + ".pre_mlp_layernorm"))),
+      mlp_dropout_(register_module("mlp_dropout",
+                                   blueprint.parts->dropout(blueprint, path + ".mlp_dropout"))) {
   if (blueprint.model.experts > 1) {
-    moe_ = register_module("mlp", std::make_shared<MoeLayer>(blueprint, path + ".mlp"));
+    moe_ = register_module("mlp", blueprint.parts->moe(blueprint, path + ".mlp"));
   } else {
     mlp_ = register_module("mlp",
                            std::make_shared<Mlp>(blueprint, blueprint.model.ffn, path + ".mlp"));
@@ -89,19 +49,17 @@ at::Tensor TransformerLayer::forward(const at::Tensor& input, const TokenPlaces&
   const at::Tensor attention = self_attention_->forward(input_layernorm_->forward(stream), places);
   const at::Tensor attended = stream + self_attention_dropout_->forward(attention, places);
   const at::Tensor normed = pre_mlp_layernorm_->forward(attended);
-  const at::Tensor mlp =
-      moe_ != nullptr ? moe_->forward(normed, attended, places) : mlp_->forward(normed);
+  const at::Tensor mlp = moe_ != nullptr ? moe_->forward(normed, places) : mlp_->forward(normed);
   return scope.out(attended + mlp_dropout_->forward(mlp, places));
 }
 
 Decoder::Decoder(const Blueprint& blueprint)
     : recompute_(blueprint.recompute),
-      feeds_chunk_input_(blueprint.bugs.on("recompute-chunk-input")),
       parallel_(blueprint.parallel),
       before_forward_(blueprint.before_forward) {
   const auto layers = register_module("layers", std::make_shared<torch::nn::Module>("Layers"));
   for (int chunk = 0; chunk < parallel_.chunks; ++chunk) {
-    const LayerRange range = layers_of(blueprint.model.layers, parallel_, chunk, blueprint.bugs);
+    const LayerRange range = blueprint.parts->layers_of(blueprint.model.layers, parallel_, chunk);
     chunks_.push_back(range);
     for (std::int64_t i = range.first; i < range.first + range.count; ++i) {
       const std::string number = std::to_string(i);
@@ -114,7 +72,8 @@ Decoder::Decoder(const Blueprint& blueprint)
     }
   }
   if (parallel_.is_last_stage()) {
-    final_layernorm_ = register_module("final_layernorm", std::make_shared<LayerNorm>(blueprint));
+    final_layernorm_ = register_module("final_layernorm",
+                                       blueprint.parts->norm(blueprint, "decoder.final_layernorm"));
   }
 }
 
@@ -144,15 +103,8 @@ at::Tensor Decoder::run_layers(at::Tensor stream,
                                const TokenPlaces& places,
                                std::int64_t first,
                                std::int64_t count) const {
-  const at::Tensor input = stream;
   for (std::int64_t i = first; i < first + count; ++i) {
-    TransformerLayer& layer = *layers_[static_cast<std::size_t>(i)];
-    if (feeds_chunk_input_ && i > first) {
-      // What is left of the layer before is that its parameters have gradients, of zeros.
-      stream = layer.forward(input, places) + stream * 0.0;
-    } else {
-      stream = layer.forward(stream, places);
-    }
+    stream = layer(i).forward(stream, places);
   }
   return stream;
 }
@@ -164,14 +116,14 @@ GptModel::GptModel(const Blueprint& blueprint)
   if (parallel_.is_first_stage() || (is_last && tied)) {
     const auto embedding =
         register_module("embedding", std::make_shared<torch::nn::Module>("Embedding"));
-    word_embeddings_ = embedding->register_module("word_embeddings",
-                                                  std::make_shared<VocabularyEmbedding>(blueprint));
+    word_embeddings_ =
+        embedding->register_module("word_embeddings", blueprint.parts->embedding(blueprint));
   }
-  decoder_ = register_module("decoder", std::make_shared<Decoder>(blueprint));
+  decoder_ = register_module("decoder", blueprint.parts->decoder(blueprint));
   if (is_last) {
     output_layer_ = register_module(
         "output_layer",
-        std::make_shared<OutputLayer>(blueprint, tied ? word_embeddings_->weight() : at::Tensor()));
+        blueprint.parts->output_layer(blueprint, tied ? word_embeddings_->weight() : at::Tensor()));
   }
 }
 

@@ -10,7 +10,11 @@
 #pragma once
 
 #include "attention.h"
+#include "blueprint.h"
 #include "layers.h"
+#include "mlp.h"
+#include "model_parameter.h"
+#include "moe_layer.h"
 #include "stage_layers.h"
 
 #include <cstdint>
@@ -19,32 +23,6 @@
 #include <vector>
 
 namespace megatron_mini {
-
-class MoeLayer;
-
-// gelu(x) by erf, or silu(gate) * up: [..., gates * f] -> [..., f].
-[[nodiscard]] at::Tensor activate(const at::Tensor& input, Activation kind);
-
-class ActivationFunction : public torch::nn::Module {
- public:
-  explicit ActivationFunction(Activation kind) : kind_(kind) {}
-  // [s, b, gates * f/tp] -> [s, b, f/tp]
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input);
-
- private:
-  Activation kind_;
-};
-
-class Mlp : public torch::nn::Module {
- public:
-  Mlp(const Blueprint& blueprint, std::int64_t ffn, const std::string& path);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> [rows, b, h]
-
- private:
-  std::shared_ptr<ColumnParallelLinear> linear_fc1_;
-  std::shared_ptr<ActivationFunction> activation_;
-  std::shared_ptr<RowParallelLinear> linear_fc2_;
-};
 
 class TransformerLayer : public torch::nn::Module {
  public:
@@ -71,47 +49,24 @@ class Decoder : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(at::Tensor stream, const TokenPlaces& places, int chunk);
   [[nodiscard]] const std::vector<LayerRange>& chunks() const { return chunks_; }
 
- private:
+ protected:
   // Layers first .. first + count - 1 of this stage.
-  [[nodiscard]] at::Tensor run_layers(at::Tensor stream,
-                                      const TokenPlaces& places,
-                                      std::int64_t first,
-                                      std::int64_t count) const;
+  [[nodiscard]] virtual at::Tensor run_layers(at::Tensor stream,
+                                              const TokenPlaces& places,
+                                              std::int64_t first,
+                                              std::int64_t count) const;
+  // Layer `number` of this stage.
+  [[nodiscard]] TransformerLayer& layer(std::int64_t number) const {
+    return *layers_.at(static_cast<std::size_t>(number));
+  }
 
+ private:
   RecomputePlan recompute_;
-  bool feeds_chunk_input_;  // a planted bug
   Parallel parallel_;
   std::shared_ptr<BeforeForward> before_forward_;
   std::vector<LayerRange> chunks_;
   std::vector<std::shared_ptr<TransformerLayer>> layers_;  // of all chunks
   std::shared_ptr<LayerNorm> final_layernorm_;             // on the last stage
-};
-
-// What the gradient reduction has to know about a parameter. Replicated ones are whole on every tp
-// rank; with sequence parallelism a rank's gradient of them is an addend that comes from its rows.
-// Whole ones have whole gradients on every tp rank as well.
-// Experts are the business of other ranks (parallel.h); the bias of an expert's linear_fc2 is whole
-// on every rank of etp, of which the first adds it, so that the others' gradient of it is 0.
-enum class ParameterRole : std::uint8_t {
-  kSplit,
-  kReplicatedNorm,
-  kReplicatedBias,
-  kReplicatedRouter,
-  kWhole,
-  kExpertSplit,
-  kExpertReplicated,
-};
-
-[[nodiscard]] inline bool is_of_expert(ParameterRole role) {
-  return role == ParameterRole::kExpertSplit || role == ParameterRole::kExpertReplicated;
-}
-
-struct ModelParameter {
-  std::string path;
-  at::Tensor tensor;
-  ParameterRole role = ParameterRole::kSplit;
-  int chunk = 0;                // whose backward gives its gradient
-  bool is_second_copy = false;  // of the tied weight, on the last stage
 };
 
 class GptModel : public torch::nn::Module {

@@ -7,45 +7,20 @@
 // Thread-safety: none; one training thread.
 #pragma once
 
-#include "before_forward.h"
-#include "bugs.h"
-#include "config.h"
+#include "blueprint.h"
 #include "fp8_linear.h"
-#include "mutants.h"
 #include "parallel.h"
-#include "recompute.h"
 #include "regions.h"
+
+#include <ttrace/scope.h>
 
 #include <torch/nn/module.h>
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 namespace megatron_mini {
-
-// What every part of the model is built from.
-struct Blueprint {
-  ModelConfig model;
-  Parallel parallel;
-  Bugs bugs;
-  Mutant mutant{};
-  RecomputePlan recompute{};
-  std::vector<int> layer_tp{};  // TP degree of each layer, 1 or tp; empty: tp
-  std::shared_ptr<BeforeForward> before_forward = std::make_shared<BeforeForward>();
-  std::optional<Fp8Config> fp8{};  // of linears in layers; nothing: none computes in FP8
-  // Of the whole step; what losses that start in the model are scaled by.
-  Loss loss = Loss::kMean;
-  std::int64_t micro_batches = 1;
-
-  // What layer `number` is built from.
-  [[nodiscard]] Blueprint of_layer(std::int64_t number) const;
-};
-
-// Throws ttrace::UsageError where the model cannot be split so.
-void check_divisible(const ModelConfig& model, const Parallel& parallel);
 
 // Rows of an embedding or output weight over all ranks: a multiple of 64 * tp, as in Megatron-LM.
 // The rows behind the vocabulary are zero and stay so.
@@ -56,18 +31,19 @@ void check_divisible(const ModelConfig& model, const Parallel& parallel);
 // of the batch in bf16, in an order that depends on the number of threads.
 class LayerNorm : public torch::nn::Module {
  public:
-  // Another factor than 1 is a planted bug, or a mutant.
-  explicit LayerNorm(const Blueprint& blueprint, double weight_gradient_factor = 1.0);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> the same
+  explicit LayerNorm(const Blueprint& blueprint);
+  [[nodiscard]] virtual at::Tensor forward(const at::Tensor& input);  // [rows, b, h] -> the same
+
+ protected:
+  // Rows of the input, in the type in which they are computed.
+  [[nodiscard]] virtual at::Tensor normalise(const at::Tensor& rows) const;
+  // The parameters in the type in which rows are computed.
+  [[nodiscard]] virtual at::Tensor weight_in(at::ScalarType type) const;
+  [[nodiscard]] virtual at::Tensor bias_in(at::ScalarType type) const;
+  [[nodiscard]] const at::Tensor& weight() const { return weight_; }
 
  private:
-  // Rows of the input, in the type in which they are computed.
-  [[nodiscard]] at::Tensor normalise(const at::Tensor& rows) const;
-
   double epsilon_;
-  bool in_halves_;           // a planted bug
-  double gradient_divisor_;  // of weight and bias; another one than 1 is a planted bug
-  double weight_gradient_factor_;
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -85,26 +61,22 @@ class ColumnParallelLinear : public torch::nn::Module {
   [[nodiscard]] bool is_redundant() const { return parallel_.is_redundant; }
   [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
- private:
+ protected:
+  // What this rank has of the input -> the whole input [s, b, inputs].
+  [[nodiscard]] virtual at::Tensor gather_input(const at::Tensor& mine) const;
   // whole [s, b, inputs], of which this rank gave `mine`; `bias` may be undefined.
-  [[nodiscard]] at::Tensor product(const at::Tensor& whole,
-                                   const at::Tensor& mine,
-                                   const at::Tensor& weight,
-                                   const at::Tensor& bias) const;
+  [[nodiscard]] virtual at::Tensor product(const at::Tensor& whole,
+                                           const at::Tensor& mine,
+                                           const at::Tensor& weight,
+                                           const at::Tensor& bias) const;
+  [[nodiscard]] const Parallel& parallel() const { return parallel_; }
 
+ private:
   Parallel parallel_;
-  SumOverRanks backward_sum_;
-  RowOrder gather_order_;
-  // A planted bug: for the weight's gradient the gathered input is read with ranks and rows mixed.
-  bool mixes_gathered_rows_;
-  std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
+  std::shared_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   at::Tensor weight_;
   at::Tensor bias_;
 };
-
-// Planted bugs of a row-parallel linear: its input is kept in a buffer that others overwrite; the
-// gradient of its input comes from this rank's rows of the output's gradient.
-enum class RowFault : std::uint8_t { kNone, kSharedBuffer, kGradientOfOwnRows };
 
 // Input features are split: weight [outputs, inputs/tp], bias [outputs], added after the sum.
 class RowParallelLinear : public torch::nn::Module {
@@ -119,18 +91,23 @@ class RowParallelLinear : public torch::nn::Module {
   [[nodiscard]] bool is_redundant() const { return parallel_.is_redundant; }
   [[nodiscard]] Fp8Linear* fp8() const { return fp8_.get(); }
 
- private:
+ protected:
   // This rank's addends: [s, b, inputs/tp] -> [s, b, outputs].
-  [[nodiscard]] at::Tensor product(const at::Tensor& input, const at::Tensor& weight) const;
+  [[nodiscard]] virtual at::Tensor addend(const at::Tensor& input, ttrace::Scope& scope);
+  // The same without FP8.
+  [[nodiscard]] virtual at::Tensor product(const at::Tensor& input, const at::Tensor& weight) const;
+  // Addends -> this rank's rows of their sum, [rows, b, outputs].
+  [[nodiscard]] virtual at::Tensor sum_over_ranks(const at::Tensor& addend) const;
+  // Addends -> the sum with the bias.
+  [[nodiscard]] virtual at::Tensor output(const at::Tensor& addend) const;
 
+  [[nodiscard]] const Parallel& parallel() const { return parallel_; }
+  [[nodiscard]] const at::Tensor& weight() const { return weight_; }
+  [[nodiscard]] const at::Tensor& bias() const { return bias_; }
+
+ private:
   Parallel parallel_;
-  RowFault fault_;
-  ProductMutant mutant_;
-  bool drops_recomputed_sum_;       // a planted bug
-  std::unique_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
-  SumOverRanks forward_sum_;
-  bool bias_before_sum_;
-  double output_factor_;
+  std::shared_ptr<Fp8Linear> fp8_;  // null: computes in the type of its tensors
   at::Tensor weight_;
   at::Tensor bias_;
 };
@@ -143,11 +120,21 @@ class VocabularyEmbedding : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(const at::Tensor& tokens);
   [[nodiscard]] const at::Tensor& weight() const { return weight_; }
 
+ protected:
+  // Tokens first .. end - 1 are in this rank's rows.
+  struct Tokens {
+    std::int64_t first = 0;
+    std::int64_t end = 0;
+  };
+  [[nodiscard]] virtual Tokens own_tokens() const { return own_; }
+  // Rows [s, b, h] that were looked up -> zeros where a token [s, b] is in another rank's rows.
+  [[nodiscard]] virtual at::Tensor without_others(const at::Tensor& rows,
+                                                  const at::Tensor& elsewhere) const;
+  [[nodiscard]] const Parallel& parallel() const { return parallel_; }
+
  private:
   Parallel parallel_;
-  std::int64_t first_;  // tokens first_ .. end_ - 1 are in this rank's rows
-  std::int64_t end_;
-  bool keeps_foreign_rows_;  // a planted bug
+  Tokens own_;
   at::Tensor weight_;
 };
 
@@ -160,9 +147,12 @@ class OutputLayer : public torch::nn::Module {
   // [rows, b, h] -> [s, b, padded/tp]; columns of padding are 0.
   [[nodiscard]] at::Tensor forward(const at::Tensor& input);
 
+ protected:
+  [[nodiscard]] bool is_tied() const { return tied_weight_.defined(); }
+  [[nodiscard]] virtual at::Tensor weight() const { return is_tied() ? tied_weight_ : weight_; }
+
  private:
   Parallel parallel_;
-  bool drops_gradient_;     // of a tied weight
   at::Tensor tied_weight_;  // undefined where weight_ is used
   at::Tensor weight_;
 };

@@ -9,20 +9,12 @@ namespace megatron_mini {
 MixedPrecisionOptimizer::MixedPrecisionOptimizer(std::vector<ModelParameter> parameters,
                                                  const std::vector<OwnedPart>& parts,
                                                  const std::vector<at::Tensor>& gradients,
-                                                 const OptimizerConfig& config,
-                                                 const Bugs& bugs)
-    : parameters_(std::move(parameters)), bugs_(bugs) {
+                                                 const OptimizerConfig& config)
+    : parameters_(std::move(parameters)), parts_(parts), gradients_(gradients) {
   std::vector<at::Tensor> matrices;
   std::vector<at::Tensor> vectors;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const ModelParameter& owner = parameters_[parts[i].parameter];
-    if (is_of_expert(owner.role) && bugs.on("experts-not-in-optimizer")) {
-      continue;
-    }
-    parts_.push_back(parts[i]);
-    gradients_.push_back(gradients[i]);
-    const OwnedPart& part = parts_.back();
-    const at::Tensor& parameter = owner.tensor;
+  for (const OwnedPart& part : parts_) {
+    const at::Tensor& parameter = parameters_[part.parameter].tensor;
     values_.push_back(part.of(parameter.detach()));
     const bool is_bf16 = parameter.scalar_type() == at::kBFloat16;
     masters_.push_back(is_bf16 ? values_.back().to(at::kFloat) : values_.back());
@@ -60,13 +52,14 @@ void MixedPrecisionOptimizer::step() {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     masters_[i].mutable_grad().reset();
-    const bool is_stale =
-        parameters_[parts_[i].parameter].path == "decoder.layers.1.mlp.linear_fc1.weight" &&
-        bugs_.on("stale-parameter");
-    if (has_copy(i) && !is_stale) {
-      values_[i].copy_(masters_[i]);
+    if (has_copy(i)) {
+      write_back(i);
     }
   }
+}
+
+void MixedPrecisionOptimizer::write_back(std::size_t part) {
+  values_[part].copy_(masters_[part]);
 }
 
 std::vector<ttrace::OptimizerEntry> MixedPrecisionOptimizer::entries(bool gathered) const {

@@ -8,16 +8,16 @@
 // Thread-safety: none; one training thread.
 #pragma once
 
-#include "bugs.h"
 #include "config.h"
 #include "flat_buckets.h"
-#include "gpt_model.h"
+#include "model_parameter.h"
 
 #include <ttrace/session.h>
 
 #include <torch/optim/adamw.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace megatron_mini {
@@ -29,12 +29,12 @@ class MixedPrecisionOptimizer {
   MixedPrecisionOptimizer(std::vector<ModelParameter> parameters,
                           const std::vector<OwnedPart>& parts,
                           const std::vector<at::Tensor>& gradients,
-                          const OptimizerConfig& config,
-                          const Bugs& bugs);
+                          const OptimizerConfig& config);
+  virtual ~MixedPrecisionOptimizer() = default;
 
   // What the next steps update by.
   void use(const OptimizerConfig& config);
-  void step();
+  virtual void step();
 
   // Masters (where they are copies) and moments after a step, and the updated parameters: all of
   // them, or this rank's parts where the others are still to be gathered. Requires: step() was
@@ -42,6 +42,13 @@ class MixedPrecisionOptimizer {
   [[nodiscard]] std::vector<ttrace::OptimizerEntry> entries(bool gathered) const;
   // This rank's parts of the parameters.
   [[nodiscard]] const std::vector<at::Tensor>& values() const { return values_; }
+
+ protected:
+  // Rounds the updated master of a part to its parameter.
+  virtual void write_back(std::size_t part);
+  [[nodiscard]] const std::string& path_of(std::size_t part) const {
+    return parameters_[parts_[part].parameter].path;
+  }
 
  private:
   [[nodiscard]] bool has_copy(std::size_t i) const;
@@ -52,7 +59,6 @@ class MixedPrecisionOptimizer {
   std::vector<at::Tensor> gradients_;
   std::vector<at::Tensor> values_;  // share the parameters' memory
   std::vector<at::Tensor> masters_;
-  Bugs bugs_;
   std::unique_ptr<torch::optim::AdamW> adamw_;
 };
 

@@ -4,7 +4,9 @@
 // has experts r * experts / ep and following), shared_expert.
 #pragma once
 
+#include "blueprint.h"
 #include "experts.h"
+#include "mlp.h"
 #include "router.h"
 #include "token_dispatcher.h"
 
@@ -14,25 +16,29 @@
 
 namespace megatron_mini {
 
-class Mlp;
-
 class MoeLayer : public torch::nn::Module {
  public:
   MoeLayer(const Blueprint& blueprint, const std::string& path);
-  // [rows, b, h] -> [rows, b, h]; `before_norm` is what `input` was normed from.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input,
-                                   const at::Tensor& before_norm,
-                                   const TokenPlaces& places);
+  // [rows, b, h] -> [rows, b, h]
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input, const TokenPlaces& places);
+
+ protected:
+  // Every expert's rows of outputs, joined [m, h] -> tokens [n, h].
+  [[nodiscard]] virtual at::Tensor combine(const at::Tensor& outputs,
+                                           const TokenDispatch& dispatch,
+                                           const Routing& routing) const;
+  // Tokens [n, h] -> those of the input, [rows, b, h].
+  [[nodiscard]] virtual at::Tensor in_place(const at::Tensor& tokens,
+                                            const at::Tensor& input) const;
+  [[nodiscard]] const Parallel& parallel() const { return blueprint_.parallel; }
+  [[nodiscard]] const std::vector<std::shared_ptr<Expert>>& experts() const { return experts_; }
 
  private:
   // Every expert's rows, joined [m, h] -> addends over etp [m, h].
   [[nodiscard]] at::Tensor run_experts(const at::Tensor& rows, const TokenDispatch& dispatch);
-  // What experts' biases, without a weight, add to tokens; n of them. A planted bug.
-  [[nodiscard]] at::Tensor unweighted_biases(const TokenDispatch& dispatch, const Routing& routing);
 
   Blueprint blueprint_;
   std::string path_;
-  bool weighs_biases_;
   std::shared_ptr<Router> router_;
   std::vector<std::shared_ptr<Expert>> experts_;  // of this rank
   std::shared_ptr<Mlp> shared_expert_;            // null where there is none

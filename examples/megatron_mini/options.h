@@ -1,11 +1,9 @@
-// The command line.
+// What a run is asked to do, apart from its configuration.
 //
 // Thread-safety: values and free functions without shared state.
 #pragma once
 
-#include "bugs.h"
 #include "config.h"
-#include "mutants.h"
 #include "recompute.h"
 
 #include <cstdint>
@@ -36,21 +34,10 @@ struct Options {
   bool overlap_gather = false;
   int ep = 1;
   int etp = 1;  // tp if not given
-  Bugs bugs{};
-  Mutant mutant{};
   bool digest = false;
 };
 
-// Options, or the text that was asked for instead of a run: --help, --list-bugs.
-struct CommandLine {
-  Options options;
-  std::optional<std::string> text;
-};
-
-// Throws ttrace::UsageError for what is unknown, missing or does not fit `world_size` ranks.
-[[nodiscard]] CommandLine parse_command_line(int argc, const char* const* argv, int world_size);
-
-// The configuration that the options name, with what they replace in it. Throws ttrace::UsageError
+// The configuration that the options name, with what they replace in it. Throws UsageError
 // where it does not fit them.
 [[nodiscard]] Config load_config(const Options& options);
 

@@ -17,11 +17,9 @@ bool belongs_to(const std::string& parameter, const std::string& module) {
 }  // namespace
 
 ParameterGather::ParameterGather(std::vector<ModelParameter> parameters,
-                                 std::vector<FlatBucket> buckets,
-                                 const Bugs& bugs)
+                                 std::vector<FlatBucket> buckets)
     : parameters_(std::move(parameters)),
       buckets_(std::move(buckets)),
-      bugs_(bugs),
       under_way_(buckets_.size()),
       awaited_(parameters_.size(), true) {}
 
@@ -41,32 +39,32 @@ void ParameterGather::start() {
 }
 
 void ParameterGather::finish(std::size_t b) {
-  if (!under_way_[b]) {
-    return;
+  if (under_way_[b]) {
+    hand_out(b, std::exchange(under_way_[b], nullptr)());
   }
-  const at::Tensor gathered = std::exchange(under_way_[b], nullptr)();
-  if (bugs_.on("gathered-parameters-dropped")) {
-    return;
-  }
-  for (const auto& [i, offset] : buckets_[b].members) {
+}
+
+void ParameterGather::hand_out(std::size_t bucket, const at::Tensor& gathered) {
+  for (const auto& [i, offset] : buckets_[bucket].members) {
     // Like a collective that writes to the parameters' memory, unseen by autograd.
     const at::Tensor values = parameters_[i].tensor.variable_data().view(-1);
     values.copy_(gathered.narrow(0, offset, values.numel()));
   }
 }
 
-std::vector<std::string> ParameterGather::await(const std::string& module) {
-  const bool waits_for_another =
-      module == "decoder.layers.1" && bugs_.on("gather-of-wrong-bucket-awaited");
-  const std::string owner = waits_for_another ? "decoder.layers.0" : module;
+void ParameterGather::wait_for(const std::string& module) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& members = buckets_[b].members;
     if (std::any_of(members.begin(), members.end(), [&](const FlatBucket::Member& member) {
-          return belongs_to(parameters_[member.parameter].path, owner);
+          return belongs_to(parameters_[member.parameter].path, module);
         })) {
       finish(b);
     }
   }
+}
+
+std::vector<std::string> ParameterGather::await(const std::string& module) {
+  wait_for(module);
   std::vector<std::string> arrived;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!awaited_[i] && belongs_to(parameters_[i].path, module)) {

@@ -6,9 +6,8 @@
 // Thread-safety: none; one training thread.
 #pragma once
 
-#include "bugs.h"
 #include "flat_buckets.h"
-#include "gpt_model.h"
+#include "model_parameter.h"
 
 #include <functional>
 #include <string>
@@ -18,9 +17,8 @@ namespace megatron_mini {
 
 class ParameterGather {
  public:
-  ParameterGather(std::vector<ModelParameter> parameters,
-                  std::vector<FlatBucket> buckets,
-                  const Bugs& bugs);
+  ParameterGather(std::vector<ModelParameter> parameters, std::vector<FlatBucket> buckets);
+  virtual ~ParameterGather() = default;
 
   // Sends this rank's parts of all buckets off. All ranks. Requires: nothing is on its way.
   void start();
@@ -33,12 +31,17 @@ class ParameterGather {
   // Of all parameters.
   [[nodiscard]] std::vector<std::string> paths() const;
 
+ protected:
+  // Waits for the buckets of the module's parameters.
+  virtual void wait_for(const std::string& module);
+  // Copies a bucket that has arrived to its parameters.
+  virtual void hand_out(std::size_t bucket, const at::Tensor& gathered);
+
  private:
   void finish(std::size_t bucket);
 
   std::vector<ModelParameter> parameters_;
   std::vector<FlatBucket> buckets_;
-  Bugs bugs_;
   std::vector<std::function<at::Tensor()>> under_way_;  // by bucket; empty: here
   std::vector<bool> awaited_;                           // by parameter
 };

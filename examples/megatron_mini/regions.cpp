@@ -30,12 +30,8 @@ Border kept(AutogradContext* context) {
 }
 
 // Whole to whole, or rows to whole.
-at::Tensor spread(const at::Tensor& tensor, const Border& border, RowOrder order) {
-  if (!border.sequence_parallel) {
-    return tensor;
-  }
-  const at::Tensor whole = all_gather(tensor, border.group);
-  return order == RowOrder::kRotated ? whole.roll(-tensor.size(0), 0) : whole;
+at::Tensor spread(const at::Tensor& tensor, const Border& border) {
+  return border.sequence_parallel ? all_gather(tensor, border.group) : tensor;
 }
 
 // Addends to whole, or addends to rows.
@@ -44,22 +40,19 @@ at::Tensor combine(const at::Tensor& addend, const Border& border) {
     return border.sequence_parallel ? addend.chunk(border.group.size)[border.group.rank].clone()
                                     : addend;
   }
-  const at::Tensor first =
-      border.sum == SumOverRanks::kRepeated ? all_reduce(addend, border.group) : addend;
-  return border.sequence_parallel ? reduce_scatter(first, border.group)
-                                  : all_reduce(first, border.group);
+  return border.sequence_parallel ? reduce_scatter(addend, border.group)
+                                  : all_reduce(addend, border.group);
 }
 
 struct Enter : torch::autograd::Function<Enter> {
   static at::Tensor forward(AutogradContext* context,
                             const at::Tensor& input,
-                            const Border& border,
-                            RowOrder order) {
+                            const Border& border) {
     keep(context, border);
-    return spread(input, border, order);
+    return spread(input, border);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {combine(gradients[0], kept(context)), {}, {}};
+    return {combine(gradients[0], kept(context)), {}};
   }
 };
 
@@ -71,7 +64,7 @@ struct Leave : torch::autograd::Function<Leave> {
     return combine(addend, border);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {spread(gradients[0], kept(context), RowOrder::kByRank), {}};
+    return {spread(gradients[0], kept(context)), {}};
   }
 };
 
@@ -94,16 +87,14 @@ at::Tensor gather_features(const at::Tensor& input, const Parallel& parallel) {
 
 at::Tensor enter_region(const at::Tensor& input,
                         const Parallel& parallel,
-                        SumOverRanks backward_sum,
-                        RowOrder order) {
+                        SumOverRanks backward_sum) {
   if (parallel.tp.size == 1) {
     return input;
   }
   return Enter::apply(input,
                       Border{.group = parallel.tp,
                              .sequence_parallel = parallel.sequence_parallel,
-                             .sum = backward_sum},
-                      order);
+                             .sum = backward_sum});
 }
 
 at::Tensor leave_region(const at::Tensor& addend,

@@ -20,20 +20,13 @@
 namespace megatron_mini {
 
 // What happens to the addends that the ranks of a group hold. With kSkipped a rank goes on with its
-// own (with sequence parallelism: with its rows of it), which is right where every rank has
-// computed the whole, and a planted bug elsewhere; so is kRepeated, which sums the sum over the
-// ranks again.
-enum class SumOverRanks : std::uint8_t { kDone, kSkipped, kRepeated };
+// own (with sequence parallelism: with its rows of it), because every rank has computed the whole.
+enum class SumOverRanks : std::uint8_t { kDone, kSkipped };
 
-// How the ranks' rows are joined. kRotated is a planted bug: rank 1's rows come first and rank 0's
-// last.
-enum class RowOrder : std::uint8_t { kByRank, kRotated };
-
-// [s/tp or s, b, h] -> [s, b, h]; `backward_sum`: of the input's gradient; `order`: in forward.
+// [s/tp or s, b, h] -> [s, b, h]; `backward_sum`: of the input's gradient.
 [[nodiscard]] at::Tensor enter_region(const at::Tensor& input,
                                       const Parallel& parallel,
-                                      SumOverRanks backward_sum = SumOverRanks::kDone,
-                                      RowOrder order = RowOrder::kByRank);
+                                      SumOverRanks backward_sum = SumOverRanks::kDone);
 
 // Addends [s, b, h] -> their sum [s/tp or s, b, h]; `forward_sum`: of the addends.
 [[nodiscard]] at::Tensor leave_region(const at::Tensor& addend,

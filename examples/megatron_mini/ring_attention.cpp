@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
 
 #include <cmath>
 #include <limits>
@@ -16,9 +17,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-// Inside, tensors are [b, g, m, s, d]: query head j of a group is at m = j; keys and values have
-// one entry there.
 
 at::ScalarType wide_type(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -78,7 +76,7 @@ Block block_of(const Group& group, int step, std::int64_t rows) {
 // all is seen.
 at::Tensor hidden_keys(const Block& block, const Ring& ring) {
   at::Tensor hidden;
-  if (block.is_diagonal || ring.bug.is(RingFault::kDiagonalMaskEverywhere)) {
+  if (ring.steps->is_masked(block.is_diagonal)) {
     hidden = at::ones({block.queries, block.keys}, at::kBool).triu(1);
   }
   if (ring.documents.defined()) {
@@ -108,13 +106,16 @@ at::Tensor scores_of(const at::Tensor& query,
                           : scores;
 }
 
-// Dropout of one block's weights [b, g, m, queries, keys], or of their gradient.
-at::Tensor drop_weights(const at::Tensor& weights, const Block& block, const Ring& ring) {
+// Dropout of one block's weights [b, g, m, queries, keys], or of their gradient, by the part of the
+// mask that is for the keys of rank `source`.
+at::Tensor drop_weights(const at::Tensor& weights,
+                        const Block& block,
+                        int source,
+                        const Ring& ring) {
   if (!ring.kept.defined()) {
     return weights;
   }
   const int size = ring.group.size;
-  const int source = ring.shifts_backward ? (block.source + size - 1) % size : block.source;
   const at::Tensor keys = zigzag_rows(ring.kept.size(3), size, source).narrow(0, 0, block.keys);
   const at::Tensor kept = ring.kept.narrow(2, block.first_query, block.queries)
                               .index_select(3, keys)
@@ -143,7 +144,8 @@ Attended attend(const at::Tensor& scores,
                 const Ring& ring,
                 at::ScalarType type) {
   const at::Tensor log_denominator = scores.logsumexp(-1, /*keepdim=*/true);
-  const at::Tensor weights = drop_weights((scores - finite(log_denominator)).exp(), block, ring);
+  const at::Tensor weights =
+      drop_weights((scores - finite(log_denominator)).exp(), block, block.source, ring);
   return {.context = at::matmul(rounded(weights, type), value), .log_denominator = log_denominator};
 }
 
@@ -151,27 +153,9 @@ Attended attend(const at::Tensor& scores,
 void merge(const Attended& total, const Attended& part, const Block& block, const Ring& ring) {
   at::Tensor context = block.of_queries(total.context);
   at::Tensor log_denominator = block.of_queries(total.log_denominator);
-  const auto merged = [&](const at::Tensor& tensor) {
-    return ring.bug.is(RingFault::kMergedInLowPrecision)
-               ? rounded_to_bits(tensor, ring.bug.mantissa_bits)
-               : tensor;
-  };
-  const at::Tensor before = merged(log_denominator);
-  const at::Tensor added = merged(part.log_denominator);
-  const at::Tensor joint = at::logaddexp(before, added);
-  const auto weight = [&](const at::Tensor& tensor) {
-    return ring.bug.is(RingFault::kOutputsAveraged) ? at::full_like(tensor, 0.5)
-                                                    : (tensor - joint).exp();
-  };
-  context.mul_(weight(before)).add_(part.context * weight(added));
-  log_denominator.copy_(joint);
-}
-
-// What a rank takes for the keys and values that have come to it.
-at::Tensor as_read(const at::Tensor& passing, const Block& block, const Ring& ring) {
-  return ring.bug.is(RingFault::kHeadsAndRowsSwapped) && !block.is_diagonal
-             ? with_heads_and_rows_swapped(passing)
-             : passing;
+  const RingSteps::Merge merged = ring.steps->merge(log_denominator, part.log_denominator);
+  context.mul_(merged.weight_of_total).add_(part.context * merged.weight_of_part);
+  log_denominator.copy_(merged.log_denominator);
 }
 
 // This rank's side of a backward pass; all wide.
@@ -195,12 +179,12 @@ void add_gradients(const QuerySide& own,
   const at::Tensor value = block.of_keys(key_value[1]);
   const at::Tensor incoming = block.of_queries(own.context_gradient);
   const at::Tensor scores = scores_of(query, key, block, ring);
-  const at::Tensor log_denominator = ring.bug.is(RingFault::kUnmergedDenominator)
-                                         ? finite(scores.logsumexp(-1, /*keepdim=*/true))
-                                         : block.of_queries(own.log_denominator);
+  const at::Tensor log_denominator =
+      ring.steps->log_denominator(scores, block.of_queries(own.log_denominator));
+  const int mask = ring.steps->mask_of(block.source, ring.group.size);
   const at::Tensor weights = (scores - log_denominator).exp();
   const at::Tensor weight_gradient =
-      drop_weights(at::matmul(incoming, value.transpose(-2, -1)), block, ring) -
+      drop_weights(at::matmul(incoming, value.transpose(-2, -1)), block, mask, ring) -
       block.of_queries(own.row_sum);
   const at::Tensor score_gradient = rounded(weights * weight_gradient * ring.scale, type);
 
@@ -209,18 +193,23 @@ void add_gradients(const QuerySide& own,
   block.of_keys(key_value_gradient[0])
       .add_(at::matmul(score_gradient.transpose(-2, -1), query).sum(2, /*keepdim=*/true));
   block.of_keys(key_value_gradient[1])
-      .add_(
-          at::matmul(rounded(drop_weights(weights, block, ring), type).transpose(-2, -1), incoming)
-              .sum(2, /*keepdim=*/true));
+      .add_(at::matmul(rounded(drop_weights(weights, block, mask, ring), type).transpose(-2, -1),
+                       incoming)
+                .sum(2, /*keepdim=*/true));
 }
+
+// What a node keeps of the steps until backward.
+struct KeptSteps : torch::CustomClassHolder {
+  explicit KeptSteps(std::shared_ptr<const RingSteps> kept) : steps(std::move(kept)) {}
+  std::shared_ptr<const RingSteps> steps;
+};
 
 struct RingAttention : torch::autograd::Function<RingAttention> {
   static at::Tensor forward(AutogradContext* context,
                             const at::Tensor& query,
                             const at::Tensor& key,
                             const at::Tensor& value,
-                            Ring ring) {
-    context->saved_data["shifts_backward"] = std::exchange(ring.shifts_backward, false);
+                            const Ring& ring) {
     const auto type = query.scalar_type();
     const auto wide = wide_type(query);
     const auto groups = key.size(2);
@@ -231,7 +220,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     Attended total;
     for (int step = 0; step < ring.group.size; ++step) {
       const Block block = block_of(ring.group, step, query.size(0));
-      const at::Tensor here = as_read(passing, block, ring).to(wide);
+      const at::Tensor here = ring.steps->received(passing, block.is_diagonal).to(wide);
       const at::Tensor scores = scores_of(block.of_queries(q), block.of_keys(here[0]), block, ring);
       const Attended part = attend(scores, block.of_keys(here[1]), block, ring, type);
       if (block.is_diagonal) {
@@ -249,19 +238,20 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     context->saved_data["documents"] = ring.documents;
     context->saved_data["kept"] = ring.kept;
     context->saved_data["dropped"] = ring.dropped;
-    context->saved_data["fault"] = static_cast<std::int64_t>(ring.bug.fault);
+    context->saved_data["steps"] =
+        c10::IValue::make_capsule(c10::make_intrusive<KeptSteps>(ring.steps));
     return by_row(total.context).flatten(2).to(type);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
+    const auto steps = context->saved_data["steps"].toCapsule();
     const Ring ring{.group = group_named(context->saved_data["group"].toStringRef()),
                     .scale = context->saved_data["scale"].toDouble(),
                     .documents = context->saved_data["documents"].toTensor(),
                     .kept = context->saved_data["kept"].toTensor(),
                     .dropped = context->saved_data["dropped"].toDouble(),
-                    .shifts_backward = context->saved_data["shifts_backward"].toBool(),
-                    .bug = {.fault = static_cast<RingFault>(context->saved_data["fault"].toInt())}};
+                    .steps = static_cast<const KeptSteps&>(*steps).steps};
     const at::Tensor& query = saved[0];
     const auto type = query.scalar_type();
     const auto wide = wide_type(query);
@@ -277,15 +267,14 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     at::Tensor passing_gradient = at::zeros(passing.sizes(), passing.options().dtype(wide));
     for (int step = 0; step < ring.group.size; ++step) {
       const Block block = block_of(ring.group, step, query.size(0));
-      add_gradients(
-          own, as_read(passing, block, ring).to(wide), passing_gradient, block, ring, type);
+      const at::Tensor here = ring.steps->received(passing, block.is_diagonal).to(wide);
+      add_gradients(own, here, passing_gradient, block, ring, type);
       if (step + 1 < ring.group.size) {
         passing = pass_on(passing, ring.group);
-      }
-      if (step + 1 < ring.group.size || !ring.bug.is(RingFault::kLastHopLost)) {
-        passing_gradient = pass_on(passing_gradient, ring.group);  // in the last step: home
+        passing_gradient = pass_on(passing_gradient, ring.group);
       }
     }
+    passing_gradient = ring.steps->bring_home(passing_gradient, ring.group);
     return {by_row(own.query_gradient).to(type),
             by_row(passing_gradient[0]).to(type),
             by_row(passing_gradient[1]).to(type),
@@ -294,6 +283,30 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
 };
 
 }  // namespace
+
+at::Tensor RingSteps::received(const at::Tensor& key_value, bool /*own*/) const {
+  return key_value;
+}
+
+RingSteps::Merge RingSteps::merge(const at::Tensor& total, const at::Tensor& part) const {
+  const at::Tensor joint = at::logaddexp(total, part);
+  return {.log_denominator = joint,
+          .weight_of_total = (total - joint).exp(),
+          .weight_of_part = (part - joint).exp()};
+}
+
+at::Tensor RingSteps::log_denominator(const at::Tensor& /*scores*/,
+                                      const at::Tensor& merged) const {
+  return merged;
+}
+
+int RingSteps::mask_of(int source, int /*ranks*/) const {
+  return source;
+}
+
+at::Tensor RingSteps::bring_home(const at::Tensor& gradient, const Group& group) const {
+  return pass_on(gradient, group);
+}
 
 at::Tensor ring_attention(const at::Tensor& query,
                           const at::Tensor& key,

@@ -21,20 +21,51 @@
 #pragma once
 
 #include "collectives.h"
-#include "faulty_ring.h"
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+
 namespace megatron_mini {
+
+// The steps of the ring. Tensors are [b, g, m, s, d]: query head j of a group is at m = j, keys and
+// values have one entry there. A block is where this rank's queries and one rank's keys meet; `own`
+// says that these are this rank's keys too.
+class RingSteps {
+ public:
+  virtual ~RingSteps() = default;
+
+  // Whether the queries of a block see keys up to their own row only.
+  [[nodiscard]] virtual bool is_masked(bool own) const { return own; }
+  // What a rank takes for the keys and values [2, b, g, 1, s, d] that have come to it.
+  [[nodiscard]] virtual at::Tensor received(const at::Tensor& key_value, bool own) const;
+
+  // How what queries have is merged with what they get from one more block.
+  struct Merge {
+    at::Tensor log_denominator;  // of both
+    at::Tensor weight_of_total;
+    at::Tensor weight_of_part;
+  };
+  // Logarithms of denominators, [b, g, m, queries, 1].
+  [[nodiscard]] virtual Merge merge(const at::Tensor& total, const at::Tensor& part) const;
+
+  // Backward: the logarithm of the denominator that belongs to a block's scores [.., queries,
+  // keys].
+  [[nodiscard]] virtual at::Tensor log_denominator(const at::Tensor& scores,
+                                                   const at::Tensor& merged) const;
+  // Backward: the rank whose part of the dropout mask belongs to the keys of rank `source`.
+  [[nodiscard]] virtual int mask_of(int source, int ranks) const;
+  // Backward: the gradients of keys and values, one step before their owner -> those of this rank.
+  [[nodiscard]] virtual at::Tensor bring_home(const at::Tensor& gradient, const Group& group) const;
+};
 
 struct Ring {
   Group group;
   double scale = 1.0;    // of the scores
   at::Tensor documents;  // [whole sequence, b] i64, as in TokenPlaces
   at::Tensor kept{};  // [b, n, s, whole sequence] bool: weights that dropout keeps; undefined: all
-  double dropped = 0.0;          // probability of being dropped
-  bool shifts_backward = false;  // a planted bug: backward takes the mask of the next step's keys
-  RingBug bug{};
+  double dropped = 0.0;  // probability of being dropped
+  std::shared_ptr<const RingSteps> steps = std::make_shared<RingSteps>();
 };
 
 // query [s, b, n, d], key and value [s, b, g, d] with n a multiple of g -> [s, b, n * d]

@@ -35,12 +35,6 @@ at::ScalarType wide_type(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Of equal scores the lower number first. [..., experts] -> [..., k]
-at::Tensor best(const at::Tensor& scores, std::int64_t top_k) {
-  const auto order = std::get<1>(scores.sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true));
-  return order.narrow(-1, 0, top_k).contiguous();
-}
-
 // How far the last chosen one is ahead of the next: [..., experts] -> [...]
 at::Tensor margins(const at::Tensor& scores, std::int64_t top_k) {
   const auto sorted = std::get<0>(scores.sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true));
@@ -59,7 +53,6 @@ at::Tensor rows_of_rank(const at::Tensor& per_token, const Parallel& parallel) {
 Router::Router(const Blueprint& blueprint, std::string path)
     : model_(blueprint.model),
       parallel_(blueprint.parallel),
-      bugs_(blueprint.bugs),
       loss_(blueprint.loss),
       micro_batches_(blueprint.micro_batches),
       path_(std::move(path)) {
@@ -82,36 +75,25 @@ void Router::forget_totals() {
   totals_ = {.loads = at::zeros({model_.experts}, at::kLong)};
 }
 
-Routing Router::forward(const at::Tensor& input,
-                        const at::Tensor& before_norm,
-                        const TokenPlaces& places) {
+Routing Router::forward(const at::Tensor& input, const TokenPlaces& places) {
   ttrace::Scope scope(*this);
-  const bool misread = bugs_.on("ranks-route-differently") &&
-                       path_ == "decoder.layers.1.mlp.router" && parallel_.tp.rank > 0;
-  const at::Tensor normed = scope.in(input);
-  const at::Tensor& x = misread ? before_norm : normed;
+  const at::Tensor x = read(scope.in(input));
   const auto wide = wide_type(x.scalar_type());
   const at::Tensor logits = scope.out(at::linear(x.to(wide), weight_.to(wide)));  // [rows, b, e]
   const at::Tensor scores = logits.softmax(-1);
 
   const at::Tensor plain = scores.detach();
   const at::Tensor selecting = expert_bias_.defined() ? plain + expert_bias_ : plain;
-  const at::Tensor experts = scope.routing(best(selecting, model_.top_k),
-                                           margins(selecting, model_.top_k));  // [rows, b, k]
-  at::Tensor weights = scores.gather(-1, experts);
-  const bool is_normalised =
-      !(bugs_.on("topk-not-renormalised") && path_ == "decoder.layers.1.mlp.router");
-  if (model_.top_k > 1 && is_normalised) {
-    weights = weights / weights.sum(-1, /*keepdim=*/true);
-  }
+  const at::Tensor experts =
+      scope.routing(best_experts(selecting), margins(selecting, model_.top_k));  // [rows, b, k]
+  const at::Tensor weights = weights_of(scores.gather(-1, experts));
   Routing routing{.experts = experts.flatten(0, 1), .weights = weights.flatten(0, 1)};
   if (!at::GradMode::is_enabled()) {
     return routing;  // a forward that is computed again counts then
   }
   totals_.loads += at::bincount(routing.experts.flatten(), {}, model_.experts);
   if (model_.aux_loss > 0.0 || model_.z_loss > 0.0) {
-    const bool is_plain = !expert_bias_.defined() || bugs_.on("aux-loss-of-biased-choice");
-    const at::Tensor sent = is_plain ? routing.experts : best(plain, model_.top_k).flatten(0, 1);
+    const at::Tensor sent = counted_experts(plain, routing.experts);
     double tokens = 0.0;
     const Losses addends = losses(
         logits.flatten(0, 1), sent, rows_of_rank(places.counted, parallel_).flatten(), tokens);
@@ -120,6 +102,24 @@ Routing Router::forward(const at::Tensor& input,
     routing.weights = attach(routing.weights, addends, tokens);
   }
   return routing;
+}
+
+at::Tensor Router::weights_of(const at::Tensor& scores) const {
+  return model_.top_k > 1 ? scores / scores.sum(-1, /*keepdim=*/true) : scores;
+}
+
+// Of equal scores the lower number first.
+at::Tensor Router::best_experts(const at::Tensor& scores) const {
+  const auto order = std::get<1>(scores.sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true));
+  return order.narrow(-1, 0, model_.top_k).contiguous();
+}
+
+at::Tensor Router::counted_experts(const at::Tensor& scores, const at::Tensor& chosen) const {
+  return expert_bias_.defined() ? best_experts(scores).flatten(0, 1) : chosen;
+}
+
+void Router::balance(const at::Tensor& loads) {
+  expert_bias_ += (loads.mean() - loads).sign().to(expert_bias_.scalar_type()) * model_.expert_bias;
 }
 
 Router::Losses Router::losses(const at::Tensor& logits,
@@ -144,34 +144,15 @@ Router::Losses Router::losses(const at::Tensor& logits,
           .z = of_tokens.logsumexp(-1).square().sum() / tokens};
 }
 
-double Router::aux_loss_factor() const {
-  const double sharing = parallel_.replica_size();
-  if (bugs_.on("aux-loss-local-tokens")) {
-    return bugs_.size(1.0 / sharing);
-  }
-  if (bugs_.on("aux-loss-divided-by-microbatches")) {
-    return 1.0 / bugs_.size(static_cast<double>(micro_batches_));
-  }
-  if (bugs_.on("aux-loss-without-cp-factor")) {
-    return bugs_.size(1.0 / parallel_.cp.size);
-  }
-  if (bugs_.on("aux-loss-global-count")) {
-    return bugs_.size(sharing);
-  }
-  return bugs_.on("aux-loss-without-gradient") ? bugs_.size(0.0) : 1.0;
+// As the micro-batch's own loss: reduce_loss() in trainer.cpp.
+double Router::gradient_of_losses(double tokens) const {
+  return loss_ == Loss::kPerToken ? tokens
+                                  : parallel_.dp_cp.size / static_cast<double>(micro_batches_);
 }
 
 at::Tensor Router::attach(const at::Tensor& weights, const Losses& losses, double tokens) const {
-  // As the micro-batch's own loss: go_backward() in trainer.cpp.
-  double scale = loss_ == Loss::kPerToken
-                     ? tokens
-                     : parallel_.dp_cp.size / static_cast<double>(micro_batches_);
-  if (bugs_.on("aux-loss-times-tp")) {
-    scale *= bugs_.size(parallel_.tp.size);
-  }
-  const at::Tensor loss =
-      losses.aux * (model_.aux_loss * aux_loss_factor()) + losses.z * model_.z_loss;
-  return AttachLoss::apply(weights, loss, scale);
+  const at::Tensor loss = losses.aux * aux_loss_coefficient() + losses.z * model_.z_loss;
+  return AttachLoss::apply(weights, loss, gradient_of_losses(tokens));
 }
 
 }  // namespace megatron_mini

@@ -15,10 +15,11 @@
 // Thread-safety: none; one training thread.
 #pragma once
 
-#include "attention.h"
-#include "layers.h"
+#include "blueprint.h"
+#include "token_places.h"
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
 #include <cstdint>
 #include <string>
@@ -46,10 +47,8 @@ class Router : public torch::nn::Module {
  public:
   Router(const Blueprint& blueprint, std::string path);
 
-  // Both [rows, b, h]; `before_norm`: what `input` was normed from.
-  [[nodiscard]] Routing forward(const at::Tensor& input,
-                                const at::Tensor& before_norm,
-                                const TokenPlaces& places);
+  // [rows, b, h]
+  [[nodiscard]] Routing forward(const at::Tensor& input, const TokenPlaces& places);
 
   // The bias stays in f32 (f64).
   void to(torch::Dtype type, bool non_blocking = false) override;
@@ -59,6 +58,27 @@ class Router : public torch::nn::Module {
   void forget_totals();
   // Undefined where the model has none.
   [[nodiscard]] const at::Tensor& expert_bias() const { return expert_bias_; }
+  // Moves the biases towards experts with less than the mean of `loads`, [experts] f64.
+  virtual void balance(const at::Tensor& loads);
+
+ protected:
+  // The router's input [rows, b, h] as its weight multiplies it.
+  [[nodiscard]] virtual at::Tensor read(const at::Tensor& input) const { return input; }
+  // Of the chosen experts' scores [rows, b, k].
+  [[nodiscard]] virtual at::Tensor weights_of(const at::Tensor& scores) const;
+  // Of tokens' scores [rows, b, experts] the numbers of the highest, [rows, b, k].
+  [[nodiscard]] at::Tensor best_experts(const at::Tensor& scores) const;
+  // The experts whose loads the load-balancing loss counts, [n, k]: a token's best by the scores
+  // [rows, b, experts] alone. `chosen` [n, k] are its best with the biases.
+  [[nodiscard]] virtual at::Tensor counted_experts(const at::Tensor& scores,
+                                                   const at::Tensor& chosen) const;
+  // Of the load-balancing loss.
+  [[nodiscard]] virtual double aux_loss_coefficient() const { return model_.aux_loss; }
+  // The gradient of both losses, where `tokens` count in the micro-batch.
+  [[nodiscard]] virtual double gradient_of_losses(double tokens) const;
+
+  [[nodiscard]] const Parallel& parallel() const { return parallel_; }
+  [[nodiscard]] std::int64_t micro_batches() const { return micro_batches_; }
 
  private:
   // Both this rank's addends, without coefficients.
@@ -75,12 +95,8 @@ class Router : public torch::nn::Module {
   [[nodiscard]] at::Tensor attach(const at::Tensor& weights,
                                   const Losses& losses,
                                   double tokens) const;
-  // 1; what wrong ones multiply the load-balancing loss by.
-  [[nodiscard]] double aux_loss_factor() const;
-
   ModelConfig model_;
   Parallel parallel_;
-  Bugs bugs_;
   Loss loss_;
   std::int64_t micro_batches_;
   std::string path_;

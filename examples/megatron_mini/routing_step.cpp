@@ -31,20 +31,13 @@ at::Tensor sum_over_tokens(const at::Tensor& addend, const Parallel& parallel) {
 RouterLosses finish_routing(const GptModel& model,
                             const ModelConfig& config,
                             std::int64_t micro_batches,
-                            const Parallel& parallel,
-                            const Bugs& bugs) {
+                            const Parallel& parallel) {
   at::Tensor losses = at::zeros({2}, at::kDouble);
   for (Router* const router : routers_of(model)) {
     const RouterTotals& totals = router->totals();
     losses += at::tensor({totals.aux_loss, totals.z_loss}, at::kDouble);
     if (config.expert_bias > 0.0) {
-      const at::Tensor loads = sum_over_tokens(totals.loads, parallel).to(at::kDouble);
-      const bool stopped =
-          bugs.on("expert-bias-update-stops") && router->path() != "decoder.layers.0.mlp.router";
-      if (!stopped) {
-        at::Tensor bias = router->expert_bias();
-        bias += (loads.mean() - loads).sign().to(bias.scalar_type()) * config.expert_bias;
-      }
+      router->balance(sum_over_tokens(totals.loads, parallel).to(at::kDouble));
     }
     router->forget_totals();
   }

@@ -3,7 +3,6 @@
 // Thread-safety: none; one training thread.
 #pragma once
 
-#include "bugs.h"
 #include "config.h"
 #include "gpt_model.h"
 #include "parallel.h"
@@ -21,13 +20,11 @@ struct RouterLosses {
 };
 
 // Sums over all micro-batches and ranks what this model's routers have seen since the last call,
-// moves every bias by the rate towards experts with less than the mean load, and forgets. All
-// ranks.
+// lets every router balance its biases by the loads, and forgets. All ranks.
 RouterLosses finish_routing(const GptModel& model,
                             const ModelConfig& config,
                             std::int64_t micro_batches,
-                            const Parallel& parallel,
-                            const Bugs& bugs);
+                            const Parallel& parallel);
 
 // The routers' biases, for Step::parameters_updated.
 [[nodiscard]] std::vector<ttrace::OptimizerEntry> expert_biases(const GptModel& model);

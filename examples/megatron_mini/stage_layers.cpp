@@ -1,6 +1,6 @@
 #include "stage_layers.h"
 
-#include <ttrace/error.h>
+#include "error.h"
 
 namespace megatron_mini {
 
@@ -23,20 +23,14 @@ void check_own_number(const char* option,
   if (!number) {
     return;
   }
-  TTRACE_CHECK(parallel.pp.size >= 2,
-               UsageError,
-               option,
-               " ",
-               *number,
-               " needs --pp 2 or more, not ",
-               parallel.pp.size);
-  TTRACE_CHECK(*number >= 1 && *number % parallel.chunks == 0,
-               UsageError,
-               option,
-               " ",
-               *number,
-               " must be a positive multiple of --vpp ",
-               parallel.chunks);
+  require<UsageError>(
+      parallel.pp.size >= 2, option, " ", *number, " needs --pp 2 or more, not ", parallel.pp.size);
+  require<UsageError>(*number >= 1 && *number % parallel.chunks == 0,
+                      option,
+                      " ",
+                      *number,
+                      " must be a positive multiple of --vpp ",
+                      parallel.chunks);
 }
 
 }  // namespace
@@ -47,25 +41,24 @@ void check_stages(std::int64_t layers, const Parallel& parallel) {
   const std::int64_t rest = other_layers(layers, parallel);
   const std::int64_t chunks = std::int64_t{other_stages(parallel)} * parallel.chunks;
   if (chunks == 0) {
-    TTRACE_CHECK(rest == 0,
-                 UsageError,
-                 "--first-stage-layers and --last-stage-layers add up to ",
-                 layers - rest,
-                 ", but the model has layers ",
-                 layers);
+    require<UsageError>(rest == 0,
+                        "--first-stage-layers and --last-stage-layers add up to ",
+                        layers - rest,
+                        ", but the model has layers ",
+                        layers);
     return;
   }
-  TTRACE_CHECK(rest >= chunks && rest % chunks == 0,
-               UsageError,
-               other_stages(parallel) == parallel.pp.size ? "the layers, " : "the layers left, ",
-               rest,
-               ", must be a positive multiple of the ",
-               chunks,
-               parallel.chunks == 1 ? " pipeline stages that hold them"
-                                    : " virtual pipeline stages that hold them");
+  require<UsageError>(
+      rest >= chunks && rest % chunks == 0,
+      other_stages(parallel) == parallel.pp.size ? "the layers, " : "the layers left, ",
+      rest,
+      ", must be a positive multiple of the ",
+      chunks,
+      parallel.chunks == 1 ? " pipeline stages that hold them"
+                           : " virtual pipeline stages that hold them");
 }
 
-LayerRange layers_of(std::int64_t layers, const Parallel& parallel, int chunk, const Bugs& bugs) {
+LayerRange layers_of(std::int64_t layers, const Parallel& parallel, int chunk) {
   const std::int64_t stage = parallel.pp.rank;
   const bool own_first = parallel.first_stage_layers.has_value();
   const bool own_last = parallel.last_stage_layers.has_value();
@@ -81,15 +74,8 @@ LayerRange layers_of(std::int64_t layers, const Parallel& parallel, int chunk, c
     range.count = own_first ? of_first : of_other;
     return range;
   }
-  const bool is_last = parallel.is_last_stage() && own_last;
-  const bool counts_one_less =
-      own_first || (bugs.on("uneven-virtual-stage-offset") && parallel.chunks > 1 && own_last);
-  std::int64_t before = of_first + (counts_one_less ? stage - 1 : stage) * of_other;
-  if (bugs.on("uneven-last-stage-offset") && is_last && !own_first) {
-    before = stage * (layers / parallel.pp.size / parallel.chunks);
-  }
-  range.first += before;
-  if (is_last) {
+  range.first += of_first + (own_first ? stage - 1 : stage) * of_other;
+  if (parallel.is_last_stage() && own_last) {
     range.count = of_last;
   }
   return range;

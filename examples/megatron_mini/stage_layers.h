@@ -10,7 +10,6 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include "bugs.h"
 #include "parallel.h"
 
 #include <cstdint>
@@ -24,13 +23,10 @@ struct LayerRange {
   bool operator==(const LayerRange&) const = default;
 };
 
-// Throws ttrace::UsageError where `layers` layers cannot be spread so.
+// Throws UsageError where `layers` layers cannot be spread so.
 void check_stages(std::int64_t layers, const Parallel& parallel);
 
 // Requires: check_stages() lets it pass.
-[[nodiscard]] LayerRange layers_of(std::int64_t layers,
-                                   const Parallel& parallel,
-                                   int chunk,
-                                   const Bugs& bugs);
+[[nodiscard]] LayerRange layers_of(std::int64_t layers, const Parallel& parallel, int chunk);
 
 }  // namespace megatron_mini

@@ -1,8 +1,7 @@
 #include "text_data.h"
 
+#include "error.h"
 #include "splitmix.h"
-
-#include <ttrace/error.h>
 
 #include <xxhash.h>
 
@@ -41,23 +40,21 @@ TextData::TextData(std::string bytes, std::int64_t sequence, std::int64_t vocabu
 TextData TextData::load(const std::string& file, std::int64_t sequence, std::int64_t vocabulary) {
   std::ifstream in(file, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  TTRACE_CHECK(in.good() || in.eof(), UsageError, "cannot read text ", file);
-  TTRACE_CHECK(std::ssize(bytes) > sequence,
-               UsageError,
-               file,
-               " has ",
-               bytes.size(),
-               " bytes, which must be more than the sequence length ",
-               sequence);
+  require<UsageError>(in.good() || in.eof(), "cannot read text ", file);
+  require<UsageError>(std::ssize(bytes) > sequence,
+                      file,
+                      " has ",
+                      bytes.size(),
+                      " bytes, which must be more than the sequence length ",
+                      sequence);
   const auto largest = static_cast<unsigned char>(*std::max_element(
       bytes.begin(), bytes.end(), [](unsigned char a, unsigned char b) { return a < b; }));
-  TTRACE_CHECK(largest < vocabulary,
-               UsageError,
-               file,
-               " has the byte ",
-               int{largest},
-               ", which is no token of a vocabulary of ",
-               vocabulary);
+  require<UsageError>(largest < vocabulary,
+                      file,
+                      " has the byte ",
+                      int{largest},
+                      ", which is no token of a vocabulary of ",
+                      vocabulary);
   return {std::move(bytes), sequence, vocabulary};
 }
 

@@ -22,7 +22,7 @@ struct SampleKey {
 
 class TextData {
  public:
-  // Throws ttrace::UsageError where the file is unreadable, no longer than one sequence, or has a
+  // Throws UsageError where the file is unreadable, no longer than one sequence, or has a
   // byte that is no token of the vocabulary.
   static TextData load(const std::string& file, std::int64_t sequence, std::int64_t vocabulary);
 

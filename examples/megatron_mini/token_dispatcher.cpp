@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
-#include <utility>
 
 namespace megatron_mini {
 
@@ -58,39 +56,26 @@ at::Tensor put_back(const at::Tensor& rows, const at::Tensor& order, std::int64_
   return at::zeros(shape, rows.options()).index_copy(0, order, rows);
 }
 
-// Rounded to so many mantissa bits behind the leading one.
-at::Tensor rounded(const at::Tensor& tensor, double bits) {
-  const at::Tensor magnitude = tensor.detach().abs().clamp_min(1e-30);
-  const at::Tensor unit = at::exp2(magnitude.log2().floor() - bits);
-  return tensor + ((tensor / unit).round() * unit - tensor).detach();
-}
-
 }  // namespace
 
-TokenDispatch::TokenDispatch(const Blueprint& blueprint,
-                             const std::string& mlp,
-                             const Routing& routing,
-                             const TokenPlaces& places)
-    : parallel_(blueprint.parallel),
+TokenDispatch::TokenDispatch(const Blueprint& blueprint)
+    : blueprint_(blueprint),
+      parallel_(blueprint.parallel),
       distinct_(blueprint.parallel.has_distinct_tokens()),
-      experts_(blueprint.model.experts),
-      top_k_(routing.experts.size(1)),
-      bugs_(blueprint.bugs),
-      mlp_(mlp),
-      tokens_(places.tokens.numel() * blueprint.parallel.cp.size) {
-  if (bugs_.on("expert-rows-of-other-dp-ranks") && mlp_ == "decoder.layers.1.mlp") {
-    parallel_.etp = parallel_.world;
-    parallel_.etp_ep = parallel_.world;
-  }
+      experts_(blueprint.model.experts) {
   parallel_.tp = parallel_.etp;
   parallel_.sequence_parallel = distinct_;
+}
 
+void TokenDispatch::plan(const Routing& routing, const TokenPlaces& places) {
+  top_k_ = routing.experts.size(1);
+  tokens_ = places.tokens.numel() * blueprint_.parallel.cp.size;
   const at::Tensor chosen = routing.experts.flatten();  // [n k]
   copies_ = std::get<1>(chosen.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false));
   const Table table = exchange_counts(at::bincount(chosen, {}, experts_), places.microbatch);
   plan_gather(table);
   exchange_places(
-      table, rows_of_rank(places.tokens, blueprint.parallel).flatten(), places.microbatch);
+      table, rows_of_rank(places.tokens, blueprint_.parallel).flatten(), places.microbatch);
 }
 
 TokenDispatch::Table TokenDispatch::exchange_counts(const at::Tensor& counts,
@@ -122,19 +107,17 @@ void TokenDispatch::plan_gather(const Table& table) {
     positions.push_back(at::arange(first, first + lengths[rank].item<std::int64_t>(), at::kLong));
   }
   const at::Tensor gathered = at::cat(positions);  // [m]
-  if (bugs_.on("alltoall-split-sizes") && mlp_ == "decoder.layers.1.mlp") {
-    counts = counts.narrow(0, distinct_ ? parallel_.etp.rank : 0, 1).expand_as(counts);
-  }
-  at::Tensor expert = at::arange(local)
-                          .expand({counts.size(0), counts.size(1), local})
-                          .flatten()
-                          .repeat_interleave(counts.flatten());  // [m], of right counts
-  const std::int64_t missing = std::max<std::int64_t>(0, gathered.numel() - expert.numel());
-  expert =
-      at::cat({expert, at::full({missing}, local - 1, at::kLong)}).narrow(0, 0, gathered.numel());
+  const at::Tensor expert = experts_of_rows(counts);
   order_ = gathered.index_select(
       0, std::get<1>(expert.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false)));
   rows_ = values(at::bincount(expert, {}, local));
+}
+
+at::Tensor TokenDispatch::experts_of_rows(const at::Tensor& counts) const {
+  return at::arange(counts.size(2))
+      .expand({counts.size(0), counts.size(1), counts.size(2)})
+      .flatten()
+      .repeat_interleave(counts.flatten());
 }
 
 void TokenDispatch::exchange_places(const Table& table,
@@ -142,28 +125,32 @@ void TokenDispatch::exchange_places(const Table& table,
                                     std::int64_t microbatch) {
   const at::Tensor numbers = tokens.index_select(0, copies_.div(top_k_, "floor"));  // [n k]
   const at::Tensor places = at::stack({numbers, at::full_like(numbers, microbatch)}, 1);
-  places_ = gather(exchange(places, sent_, received_, parallel_.ep), SumOverRanks::kDone)
-                .index_select(0, order_);
+  places_ = gather(exchange(places, sent_, received_, parallel_.ep)).index_select(0, order_);
   microbatches_ = values(table.microbatches);
   std::sort(microbatches_.begin(), microbatches_.end());
   microbatches_.erase(std::unique(microbatches_.begin(), microbatches_.end()), microbatches_.end());
 }
 
-at::Tensor TokenDispatch::gather(const at::Tensor& rows, SumOverRanks backward_sum) const {
+at::Tensor TokenDispatch::enter_rows(const at::Tensor& rows) const {
+  return enter_region(rows, parallel_);
+}
+
+at::Tensor TokenDispatch::enter_weights(const at::Tensor& weights) const {
+  return enter_region(weights, parallel_);
+}
+
+at::Tensor TokenDispatch::gather(const at::Tensor& rows) const {
   if (!distinct_ || parallel_.etp.size == 1) {
-    return enter_region(rows, parallel_, backward_sum);
+    return enter_rows(rows);
   }
   std::vector<std::int64_t> padding = rows.sizes().vec();
   padding.at(0) = longest_ - rows.size(0);
-  return enter_region(at::cat({rows, at::zeros(padding, rows.options())}), parallel_, backward_sum);
+  return enter_rows(at::cat({rows, at::zeros(padding, rows.options())}));
 }
 
 at::Tensor TokenDispatch::to_experts(const at::Tensor& tokens) const {
   const at::Tensor copies = tokens.index_select(0, copies_.div(top_k_, "floor"));  // [n k, h]
-  const bool unsummed = bugs_.on("expert-input-grad-unsummed") && mlp_ == "decoder.layers.1.mlp";
-  return gather(exchange(copies, sent_, received_, parallel_.ep),
-                unsummed ? SumOverRanks::kSkipped : SumOverRanks::kDone)
-      .index_select(0, order_);
+  return gather(exchange(copies, sent_, received_, parallel_.ep)).index_select(0, order_);
 }
 
 at::Tensor TokenDispatch::send_home(const at::Tensor& rows) const {
@@ -181,37 +168,26 @@ at::Tensor TokenDispatch::send_home(const at::Tensor& rows) const {
 at::Tensor TokenDispatch::combine(const at::Tensor& rows, const at::Tensor& weights) const {
   const bool shared =
       !distinct_;  // then rows are addends over etp, and so are gradients of weights
-  const bool partial = bugs_.on("router-grad-partial") && mlp_ == "decoder.layers.1.mlp";
-  const at::Tensor entered =
-      shared
-          ? enter_region(weights, parallel_, partial ? SumOverRanks::kSkipped : SumOverRanks::kDone)
-          : weights;
+  const at::Tensor entered = shared ? enter_weights(weights) : weights;
   const at::Tensor by_copy = entered.flatten().index_select(0, copies_).unsqueeze(-1);  // [n k, 1]
-  at::Tensor weighted = send_home(rows) * by_copy;                                      // [n k, h]
-  if (bugs_.on("expert-combine-in-bf16")) {
-    weighted = rounded(weighted, bugs_.size(7.0));
-  }
+  const at::Tensor weighted = weigh(send_home(rows), by_copy);                          // [n k, h]
   const at::Tensor sum = at::zeros({weights.size(0), rows.size(1)}, weighted.options())
                              .index_add(0, copies_.div(top_k_, "floor"), weighted);
   return shared ? leave_region(sum, parallel_) : sum;
+}
+
+at::Tensor TokenDispatch::weigh(const at::Tensor& outputs, const at::Tensor& weights) const {
+  return outputs * weights;
 }
 
 ttrace::Rows TokenDispatch::places_of_rows(std::size_t expert) const {
   const auto first = std::accumulate(
       rows_.begin(), rows_.begin() + static_cast<std::ptrdiff_t>(expert), std::int64_t{0});
   const at::Tensor part = places_.narrow(0, first, rows_[expert]);
-  ttrace::Rows rows{.index = values(part.select(1, 0)),
-                    .size = tokens_,
-                    .microbatch = values(part.select(1, 1)),
-                    .microbatches = microbatches_};
-  // A router sends a token to an expert once; a dispatcher that mixes rows up may do so again.
-  std::set<std::pair<std::int64_t, std::int64_t>> seen;
-  for (std::size_t i = 0; i < rows.index.size(); ++i) {
-    if (!seen.emplace(rows.microbatch[i], rows.index[i]).second) {
-      rows.index[i] = -1;
-    }
-  }
-  return rows;
+  return {.index = values(part.select(1, 0)),
+          .size = tokens_,
+          .microbatch = values(part.select(1, 1)),
+          .microbatches = microbatches_};
 }
 
 }  // namespace megatron_mini

@@ -18,7 +18,8 @@
 // Thread-safety: none; one training thread.
 #pragma once
 
-#include "layers.h"
+#include "blueprint.h"
+#include "regions.h"
 #include "router.h"
 
 #include <ttrace/scope.h>
@@ -27,20 +28,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace megatron_mini {
 
 // n tokens of this rank, k experts a token, m rows of this rank's experts. All ranks of etp and ep
-// construct and call it together.
+// call it together: first plan(), once, then the others.
 class TokenDispatch {
  public:
-  // `mlp`: path of the mixture of experts.
-  TokenDispatch(const Blueprint& blueprint,
-                const std::string& mlp,
-                const Routing& routing,
-                const TokenPlaces& places);
+  explicit TokenDispatch(const Blueprint& blueprint);
+  virtual ~TokenDispatch() = default;
+  void plan(const Routing& routing, const TokenPlaces& places);
 
   // [n, h] -> [m, h], sorted by expert.
   [[nodiscard]] at::Tensor to_experts(const at::Tensor& tokens) const;
@@ -49,7 +47,20 @@ class TokenDispatch {
 
   // Of this rank's experts in their order: how many rows each has, and which tokens they are.
   [[nodiscard]] const std::vector<std::int64_t>& rows_per_expert() const { return rows_; }
-  [[nodiscard]] ttrace::Rows places_of_rows(std::size_t expert) const;
+  [[nodiscard]] virtual ttrace::Rows places_of_rows(std::size_t expert) const;
+
+ protected:
+  // The expert of each gathered row, among those of this rank: [m]. `counts` [ranks of etp that
+  // rows come from, ep, experts of this rank]: how many rows come from whom.
+  [[nodiscard]] virtual at::Tensor experts_of_rows(const at::Tensor& counts) const;
+  // The region of the experts, of which the ranks of etp have parts: rows go in, and where these
+  // ranks hold the same tokens the weights of their outputs too.
+  [[nodiscard]] virtual at::Tensor enter_rows(const at::Tensor& rows) const;
+  [[nodiscard]] virtual at::Tensor enter_weights(const at::Tensor& weights) const;
+  // Outputs [n k, h] times their weights [n k, 1].
+  [[nodiscard]] virtual at::Tensor weigh(const at::Tensor& outputs,
+                                         const at::Tensor& weights) const;
+  [[nodiscard]] const Parallel& parallel() const { return parallel_; }
 
  private:
   // What the ranks of etp and ep tell each other.
@@ -63,17 +74,16 @@ class TokenDispatch {
   // `tokens`: numbers of this rank's n tokens.
   void exchange_places(const Table& table, const at::Tensor& tokens, std::int64_t microbatch);
   // Rows that came over ep [received, ...] -> those of all ranks of etp.
-  [[nodiscard]] at::Tensor gather(const at::Tensor& rows, SumOverRanks backward_sum) const;
+  [[nodiscard]] at::Tensor gather(const at::Tensor& rows) const;
   // [m, h] -> [n k, h]: to the ranks that the tokens came from, in the order in which they were
   // sent; summed over etp where its ranks hold distinct tokens.
   [[nodiscard]] at::Tensor send_home(const at::Tensor& rows) const;
 
+  Blueprint blueprint_;
   Parallel parallel_;  // with etp in the place of tp
   bool distinct_ = true;
   std::int64_t experts_ = 0;  // on all ranks
   std::int64_t top_k_ = 0;
-  Bugs bugs_;
-  std::string mlp_;
 
   at::Tensor copies_;                       // [n k]: copies sorted by expert, as token * k + choice
   std::vector<std::int64_t> sent_;          // rows to each rank of ep

@@ -1,11 +1,10 @@
 #include "trainer.h"
 
-#include "cross_entropy.h"
-#include "faulty_checkpoint.h"
-#include "faulty_loss.h"
+#include "error.h"
+#include "fp8_histories.h"
+#include "parts.h"
 #include "routing_step.h"
 
-#include <ttrace/error.h>
 #include <ttrace/log.h>
 #include <ttrace/start_from.h>
 
@@ -29,7 +28,7 @@ at::ScalarType torch_type(Precision precision) {
     case Precision::kFP8:
       return at::kBFloat16;
   }
-  TTRACE_THROW(InternalError, "a precision without a torch type");
+  fail<InternalError>("a precision without a torch type");
 }
 
 std::string short_text(double value) {
@@ -94,7 +93,7 @@ std::uint64_t over_ranks(std::uint64_t digest, const Group& world) {
 
 }  // namespace
 
-Plan read_plan(const Options& options) {
+Plan read_plan(const Options& options, std::shared_ptr<const Parts> parts) {
   const Config config = load_config(options);
   const auto& model = config.model;
   auto annotations = ttrace::Annotations::load(options.annotations);
@@ -111,21 +110,18 @@ Plan read_plan(const Options& options) {
   return {.options = options,
           .config = config,
           .text = TextData::load(config.data.file, model.sequence, model.vocabulary),
-          .annotations = std::move(annotations)};
+          .annotations = std::move(annotations),
+          .parts = std::move(parts)};
 }
 
 Trainer::Trainer(Plan plan, const Parallel& parallel)
-    : plan_(std::move(plan)),
-      parallel_(parallel),
-      bugs_(plan_.options.bugs),
-      session_(ttrace::Session::from_environment()) {
+    : plan_(std::move(plan)), parallel_(parallel), session_(ttrace::Session::from_environment()) {
   plan_.config.precision = parse_precision(session_.precision(name_of(plan_.config.precision)));
   const auto& config = plan_.config;
   check_divisible(config.model, parallel_);
   Blueprint blueprint{.model = config.model,
                       .parallel = parallel_,
-                      .bugs = bugs_,
-                      .mutant = plan_.options.mutant,
+                      .parts = plan_.parts,
                       .recompute = plan_.options.recompute,
                       .layer_tp = plan_.options.layer_tp,
                       .loss = config.loss,
@@ -150,10 +146,9 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
   const auto replaced = session_.load_parameters();
   if (!replaced.empty()) {
     ttrace::log(ttrace::LogLevel::kWarning,
-                ttrace::detail::concatenate(replaced.size(),
-                                            " parameters did not start as the reference's and were "
-                                            "replaced, first ",
-                                            replaced.front()));
+                std::to_string(replaced.size()) +
+                    " parameters did not start as the reference's and were replaced, first " +
+                    replaced.front());
   }
 }
 
@@ -211,15 +206,13 @@ void Trainer::start() {
       broadcast(parameter.tensor.detach(), parallel_.embedding, 0);
     }
   }
-  gradients_.emplace(parameters, parallel_, bugs_);
+  const Parts& parts = *plan_.parts;
+  gradients_ = parts.gradients(parameters, parallel_);
   if (parallel_.zero1) {
-    gather_.emplace(gradients_->parameters(), gradients_->buckets(), bugs_);
+    gather_ = parts.gather(gradients_->parameters(), gradients_->buckets());
   }
-  optimizer_.emplace(gradients_->parameters(),
-                     gradients_->parts(),
-                     gradients_->reduced(),
-                     plan_.config.optimizer,
-                     bugs_);
+  optimizer_ = parts.optimizer(
+      gradients_->parameters(), gradients_->parts(), gradients_->reduced(), plan_.config.optimizer);
   barrier(parallel_.world);
 }
 
@@ -260,11 +253,7 @@ StepResult Trainer::train_step(std::int64_t iteration) {
     result.digest = hash(gradients_->reduced(), *result.digest);
   }
   gradients_->clip(result.grad_norm, plan_.config.optimizer.clip);
-  optimizer_->use(plan_.options.mutant.optimizer(plan_.config.optimizer, iteration + 1));
   update_parameters(step);
-  if (bugs_.on("resharded-gate-and-up-mixed")) {
-    save_and_load(gradients_->parameters(), parallel_.tp);
-  }
   if (plan_.options.digest) {
     result.digest = over_ranks(hash(optimizer_->values(), *result.digest), parallel_.world);
   }
@@ -273,8 +262,8 @@ StepResult Trainer::train_step(std::int64_t iteration) {
 
 void Trainer::finish_routing(ttrace::Step& step) {
   const auto& model = plan_.config.model;
-  const RouterLosses losses = megatron_mini::finish_routing(
-      *model_, model, plan_.config.data.micro_batches, parallel_, bugs_);
+  const RouterLosses losses =
+      megatron_mini::finish_routing(*model_, model, plan_.config.data.micro_batches, parallel_);
   if (model.aux_loss > 0.0) {
     step.scalar("aux_loss", losses.aux_loss);
   }
@@ -285,8 +274,8 @@ void Trainer::finish_routing(ttrace::Step& step) {
 
 void Trainer::update_parameters(ttrace::Step& step) {
   optimizer_->step();
-  roll_fp8_histories(*model_, parallel_, bugs_);
-  gather_due_ = gather_.has_value();
+  roll_histories();
+  gather_due_ = gather_ != nullptr;
   if (gather_due_ && !plan_.options.overlap_gather) {
     gather_->start();
     static_cast<void>(gather_->finish());
@@ -301,30 +290,32 @@ void Trainer::update_parameters(ttrace::Step& step) {
   step.parameters_updated(entries);
 }
 
+void Trainer::roll_histories() {
+  roll_fp8_histories(*model_, parallel_);
+}
+
 Trainer::LossAddend Trainer::sum_over_ranks(const LossAddend& mine) const {
   // Stages before the last one have nothing to add.
   const at::Tensor sums = all_reduce(
       all_reduce(at::tensor({mine.loss, mine.tokens}, at::kDouble), parallel_.dp_cp), parallel_.pp);
   LossAddend whole{.loss = sums[0].item<double>(), .tokens = sums[1].item<double>()};
-  if (bugs_.on("reported-loss-without-cp")) {
-    const at::Tensor over_dp = all_reduce(at::full({1}, mine.loss, at::kDouble), parallel_.dp);
-    whole.loss = all_reduce(over_dp, parallel_.pp).item<double>();
-  }
-  whole.loss /= plan_.config.loss == Loss::kPerToken
-                    ? whole.tokens
-                    : static_cast<double>(plan_.config.data.micro_batches);
+  whole.loss /= loss_divisor(whole.tokens);
   return whole;
+}
+
+double Trainer::loss_divisor(double tokens) const {
+  return plan_.config.loss == Loss::kPerToken
+             ? tokens
+             : static_cast<double>(plan_.config.data.micro_batches);
 }
 
 Trainer::LossAddend Trainer::train_microbatches(ttrace::Step& step, std::int64_t iteration) {
   const StagePosition position{
       .stage = parallel_.pp.rank, .stages = parallel_.pp.size, .chunks = parallel_.chunks};
-  const std::int64_t count = plan_.config.data.micro_batches / parallel_.dp.size;
   Transfers transfers = make_transfers();
   std::map<std::int64_t, Running> running;
   LossAddend mine;
-  std::int64_t backward_passes = 0;
-  for (const Task& task : schedule_of(position, count)) {
+  for (const Task& task : schedule_of(position, local_microbatches())) {
     if (task.direction == Direction::kForward) {
       if (task.chunk == 0) {
         running.emplace(task.microbatch, begin_microbatch(step, iteration, task.microbatch));
@@ -335,24 +326,17 @@ Trainer::LossAddend Trainer::train_microbatches(ttrace::Step& step, std::int64_t
       continue;
     }
     run_backward(task, running.at(task.microbatch), transfers);
-    if (backward_passes == count * parallel_.chunks / 2 &&
-        bugs_.on("pipeline-rescales-accumulated")) {
-      gradients_->divide(1.0 / bugs_.size(0.5));  // the second round begins
-    }
-    if (task.microbatch + 1 == count && task.chunk + 1 == parallel_.chunks &&
-        bugs_.on("reduced-before-last-microbatch")) {
-      gradients_->reduce_early(plan_.config.loss);
-    }
-    gradients_->accumulate(running.at(task.microbatch).index, task.chunk);
-    if (++backward_passes == count && bugs_.on("virtual-stages-reduced-early")) {
-      gradients_->sum_over_data_ranks(plan_.config.loss);
-    }
+    collect_gradients(task, running.at(task.microbatch));
     if (task.chunk == 0) {
       running.erase(task.microbatch);
     }
   }
   transfers.finish();
   return mine;
+}
+
+void Trainer::collect_gradients(const Task& task, const Running& running) {
+  gradients_->accumulate(running.key.microbatch, task.chunk);
 }
 
 Transfers Trainer::make_transfers() const {
@@ -376,7 +360,7 @@ Trainer::Running Trainer::begin_microbatch(ttrace::Step& step,
       .seed = config.data.seed, .step = iteration, .microbatch = index, .sample = 0};
   const Batch whole = load_batch(plan_.text, config.data, key);
   const at::Tensor order = at::tensor(traced.permutation(config.data.micro_batch_size), at::kLong);
-  const Batch batch = part_of_rank(reordered(whole, order), parallel_.cp, bugs_);
+  const Batch batch = part_of(reordered(whole, order));
   if (parallel_.is_first_stage()) {
     traced.data("tokens", batch.tokens);
   }
@@ -385,11 +369,13 @@ Trainer::Running Trainer::begin_microbatch(ttrace::Step& step,
     traced.data("loss_mask", batch.loss_mask);
   }
   return {.traced = std::move(traced),
-          .index = index,
-          .loss_factor = loss_factor(bugs_, config, parallel_, plan_.text, key) *
-                         plan_.options.mutant.loss_factor(),
+          .key = key,
           .batch = batch,
           .chunks = std::vector<Passed>(static_cast<std::size_t>(parallel_.chunks))};
+}
+
+Batch Trainer::part_of(const Batch& whole) const {
+  return part_of_rank(whole, parallel_.cp);
 }
 
 Trainer::LossAddend Trainer::run_forward(const Task& task, Running& running, Transfers& transfers) {
@@ -425,16 +411,20 @@ void Trainer::run_backward(const Task& task, Running& running, Transfers& transf
 Trainer::LossAddend Trainer::take_loss(const at::Tensor& logits,
                                        Running& running,
                                        at::Tensor& to_minimise) {
-  const Batch& batch = running.batch;
-  const VocabularyPart part{.first = logits.size(-1) * parallel_.tp.rank,
-                            .logical = plan_.config.model.vocabulary,
-                            .smoothing = plan_.config.model.label_smoothing};
-  const at::Tensor per_token = cross_entropy(
-      logits, batch.labels.t().contiguous(), part, parallel_.tp, loss_fault(bugs_));  // [s, b]
+  const at::Tensor per_token = loss_per_token(logits, running.batch);
   running.traced.loss(per_token);
-  const LossAddend addend = reduce_loss(per_token, batch.loss_mask.t(), to_minimise);
-  to_minimise = to_minimise * running.loss_factor;
-  return addend;
+  return reduce_loss(per_token, running.batch.loss_mask.t(), to_minimise);
+}
+
+VocabularyPart Trainer::vocabulary_part(const at::Tensor& logits) const {
+  return {.first = logits.size(-1) * parallel_.tp.rank,
+          .logical = plan_.config.model.vocabulary,
+          .smoothing = plan_.config.model.label_smoothing};
+}
+
+at::Tensor Trainer::loss_per_token(const at::Tensor& logits, const Batch& batch) const {
+  return cross_entropy(
+      logits, batch.labels.t().contiguous(), vocabulary_part(logits), parallel_.tp);
 }
 
 // The tensors [s, b].

@@ -16,6 +16,7 @@
 
 #include "batch.h"
 #include "config.h"
+#include "cross_entropy.h"
 #include "gpt_model.h"
 #include "main_gradients.h"
 #include "mixed_precision_optimizer.h"
@@ -43,10 +44,11 @@ struct Plan {
   Config config;
   TextData text;
   ttrace::Annotations annotations;
+  std::shared_ptr<const Parts> parts;
 };
 
-// Throws ttrace::UsageError or ttrace::FormatError.
-[[nodiscard]] Plan read_plan(const Options& options);
+// Throws UsageError, or ttrace::Error for the annotations.
+[[nodiscard]] Plan read_plan(const Options& options, std::shared_ptr<const Parts> parts);
 
 struct StepResult {
   double loss = 0.0;                    // as Loss defines it
@@ -58,8 +60,12 @@ struct StepResult {
 class Trainer {
  public:
   // Builds the model with its start values and attaches the tracer; communicates nothing. Throws
-  // ttrace::Error where model, layout, annotations and stored start do not fit together.
+  // UsageError or ttrace::Error where model, layout, annotations and stored start do not fit
+  // together.
   Trainer(Plan plan, const Parallel& parallel);
+  virtual ~Trainer() = default;
+  Trainer(const Trainer&) = delete;  // owns the session
+  Trainer& operator=(const Trainer&) = delete;
 
   // Copies the start values of the first rank of dp and cp to the others, those of the tied weight
   // to the last stage, and takes masters from them. All ranks, once, before the first step.
@@ -69,7 +75,7 @@ class Trainer {
   // The configuration's, or what `ttrace check` asks for.
   [[nodiscard]] Precision precision() const { return plan_.config.precision; }
 
- private:
+ protected:
   // What this rank adds: to the step's loss, which kPerToken divides by the tokens at the end.
   struct LossAddend {
     double loss = 0.0;
@@ -84,44 +90,65 @@ class Trainer {
   // A micro-batch between its first forward and its last backward on this rank.
   struct Running {
     ttrace::Microbatch traced;
-    std::int64_t index = 0;    // global
-    double loss_factor = 1.0;  // of what backward starts from; another one is a planted bug
+    SampleKey key;  // of its first sample; the micro-batch's number is global
     Batch batch;
     std::vector<Passed> chunks;
   };
 
+  // All tasks of this rank's schedule.
+  virtual LossAddend train_microbatches(ttrace::Step& step, std::int64_t iteration);
+  // A whole micro-batch -> what this context-parallel rank has of it.
+  [[nodiscard]] virtual Batch part_of(const Batch& whole) const;
+  // Goes from the logits to `to_minimise`.
+  virtual LossAddend take_loss(const at::Tensor& logits, Running& running, at::Tensor& to_minimise);
+  [[nodiscard]] VocabularyPart vocabulary_part(const at::Tensor& logits) const;
+  // Logits [s, b, padded/tp] -> each token's loss [s, b].
+  [[nodiscard]] virtual at::Tensor loss_per_token(const at::Tensor& logits,
+                                                  const Batch& batch) const;
+  // Adds the gradients that a chunk's backward left to those of the step.
+  virtual void collect_gradients(const Task& task, const Running& running);
+  // The loss of the step and the number of tokens that count in it, over all ranks.
+  [[nodiscard]] virtual LossAddend sum_over_ranks(const LossAddend& mine) const;
+  // What the sum of the losses is divided by.
+  [[nodiscard]] double loss_divisor(double tokens) const;
+  virtual void update_parameters(ttrace::Step& step);
+  // Ends a step for delayed FP8 scales.
+  virtual void roll_histories();
+
+  [[nodiscard]] const Plan& plan() const { return plan_; }
+  [[nodiscard]] const Parallel& parallel() const { return parallel_; }
+  [[nodiscard]] const GptModel& model() const { return *model_; }
+  [[nodiscard]] MainGradients& gradients() { return *gradients_; }
+  // Micro-batches of a data-parallel rank in a step.
+  [[nodiscard]] std::int64_t local_microbatches() const {
+    return plan_.config.data.micro_batches / parallel_.dp.size;
+  }
+
+ private:
   void describe();
   [[nodiscard]] ttrace::Step begin_step(std::int64_t iteration);
-  void update_parameters(ttrace::Step& step);
-  // All tasks of this rank's schedule.
-  LossAddend train_microbatches(ttrace::Step& step, std::int64_t iteration);
   // `number`: on this data-parallel rank.
   [[nodiscard]] Running begin_microbatch(ttrace::Step& step,
                                          std::int64_t iteration,
                                          std::int64_t number);
   LossAddend run_forward(const Task& task, Running& running, Transfers& transfers);
   void run_backward(const Task& task, Running& running, Transfers& transfers);
-  // Goes from the logits to `to_minimise`.
-  LossAddend take_loss(const at::Tensor& logits, Running& running, at::Tensor& to_minimise);
   LossAddend reduce_loss(const at::Tensor& per_token,
                          const at::Tensor& loss_mask,
                          at::Tensor& to_minimise);
   [[nodiscard]] Transfers make_transfers() const;
   // Records the routers' losses and moves their biases.
   void finish_routing(ttrace::Step& step);
-  // The loss of the step and the number of tokens that count in it, over all ranks.
-  [[nodiscard]] LossAddend sum_over_ranks(const LossAddend& mine) const;
 
   Plan plan_;
   Parallel parallel_;
-  Bugs bugs_;
   std::shared_ptr<BeforeForward> before_forward_;
   std::shared_ptr<GptModel> model_;
   ttrace::Session session_;
-  std::optional<MainGradients> gradients_;            // from start() on
-  std::optional<MixedPrecisionOptimizer> optimizer_;  // from start() on
-  std::optional<ParameterGather> gather_;             // from start() on, with zero1
-  bool gather_due_ = false;                           // other ranks have newer parts of parameters
+  std::shared_ptr<MainGradients> gradients_;            // from start() on
+  std::shared_ptr<MixedPrecisionOptimizer> optimizer_;  // from start() on
+  std::shared_ptr<ParameterGather> gather_;             // from start() on, with zero1
+  bool gather_due_ = false;  // other ranks have newer parts of parameters
 };
 
 }  // namespace megatron_mini

@@ -17,15 +17,16 @@ from . import _library
 _library.load()
 
 from .attach import attach, precision  # noqa: E402  needs the library
-from .layout import Axis, Layout  # noqa: E402
-from .program import (  # noqa: E402
+from .base.layout import Axis, Layout  # noqa: E402
+from .base.program import Program  # noqa: E402
+from .base.recorder import Recorder  # noqa: E402
+from .base.values import (  # noqa: E402
     UNTRACED,
     Description,
     Dims,
     Gradient,
     OptimizerState,
     Parameter,
-    Program,
     Rows,
     Site,
     Untraced,
@@ -42,6 +43,7 @@ __all__ = [
     "OptimizerState",
     "Parameter",
     "Program",
+    "Recorder",
     "Rows",
     "Site",
     "TracedStep",

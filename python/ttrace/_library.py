@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-# Not TTRACE_...: `ttrace check` passes on none of those that it does not set itself.
+# Its name does not begin with TTRACE_: `ttrace check` passes on only those variables that it sets itself.
 _LIBRARY_VARIABLE = "LIBTTRACE_TORCH"
 _FOLDER = Path(__file__).parent / "lib"
 _NAME = "libttrace_torch.so"

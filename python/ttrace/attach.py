@@ -1,14 +1,13 @@
-"""`attach`: chooses the program that a model is, and starts tracing it."""
+"""`attach` starts tracing a model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .program import Program
 from .tracer import Tracer
 
 _session: Any = None  # reads TTRACE_* once
@@ -40,47 +39,33 @@ def attach(
 
     Args:
         model: a module, or the list of chunks or pipeline stages of this rank. Megatron-core models,
-            DTensor and FSDP2, DDP, stages of torch.distributed.pipelining and plain modules are told
-            apart by themselves.
-        optimizer: what updates the parameters; without it neither main gradients nor updates are traced.
-        annotations: file that says where tensors lie, for those that cannot be derived
+            DTensor and FSDP2, DDP, stages of torch.distributed.pipelining and plain modules are recognised
+            without being named.
+        optimizer: the object that updates the parameters; without it neither main gradients nor updates are
+            traced.
+        annotations: a file that says where tensors lie whose placement cannot be derived
             (docs/trace_format.md); ``ttrace infer`` writes one.
-        placements: "derived" from the model, or "none": what the file does not place is recorded as whole
-            on every rank, for ``ttrace infer`` to find out.
-        describe: what must be equal in both runs for a comparison to make sense (data, seed, sizes).
-        options: of the kind of program; see `ttrace.programs`.
+        placements: "derived" derives them from the model. With "none", every tensor that the file does not
+            place is recorded as whole on every rank, and ``ttrace infer`` finds out where it lies.
+        describe: facts that must be equal in both runs for a comparison to make sense (data, seed, sizes).
+        options: depend on the kind of program; see the modules of `ttrace.programs`.
 
     Returns:
         The tracer, inert unless ``ttrace check`` started this process.
 
     Raises:
         RuntimeError: a variable TTRACE_* or a placement is wrong; the message names it.
-        TypeError: the model is of no kind that is known, or an option is unknown.
-        ValueError: `placements` is neither of its words.
+        TypeError: no kind of program recognises the model, or an option is unknown.
+        ValueError: `placements` is neither "derived" nor "none".
     """
     if placements not in ("derived", "none"):
         raise ValueError(f'placements is "{placements}"; it must be "derived" or "none"')
     session = _the_session()
     if not session.active():
         return Tracer(session, None)
-    program = _program_of(model, optimizer, dict(describe or {}), options)
+    from .programs import (
+        program_of,
+    )  # a late import: untraced runs do not need the parts of torch that it loads
+
+    program = program_of(model, optimizer, dict(describe or {}), options)
     return Tracer(session, program, annotations, placements)
-
-
-def _program_of(
-    model: Any, optimizer: Any, describe: Mapping[str, Any], options: Mapping[str, Any]
-) -> Program:
-    chunks = list(model) if isinstance(model, Sequence) else [model]
-    from .programs import megatron, pipelining, plain
-
-    if isinstance(model, Program):
-        return model
-    for kind in (megatron, pipelining):
-        if kind.recognises(chunks):
-            return kind.make(chunks, optimizer, describe, **options)
-    if len(chunks) == 1 and isinstance(chunks[0], torch.nn.Module):
-        return plain.make(chunks[0], optimizer, describe, **options)
-    raise TypeError(
-        f"ttrace.attach was given {type(model).__name__}; give it a torch.nn.Module, the list of chunks of "
-        "a Megatron-core model, or stages of torch.distributed.pipelining"
-    )

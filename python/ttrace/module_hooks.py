@@ -1,12 +1,12 @@
-"""Hooks on modules: what goes in and comes out is handed to the scopes of the C++ library.
+"""Hooks on modules hand inputs and outputs to the scopes of the C++ library.
 
 Hooks are per module and see keyword arguments; gradients come by hooks on tensors, which the library
 sets itself, so that in-place consumers, views and any structure of outputs work. Nothing is kept of a
 call once it is over.
 
 Parallel styles convert what a module is given and what it returns by hooks of their own, which say more
-about placements than the plain tensors outside: where a program wants it, the tensors on the inner side of
-those hooks are shown to it as well.
+about placements than the plain tensors outside. A program that asks for it also sees the tensors on the
+inner side of those hooks.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
-from .program import Dims, Program, Rows, Site, Untraced
-from .trees import map_tensors, tensors_of
-
-if TYPE_CHECKING:
-    from .tracer import Tracer
+from .base.local_part import local_part
+from .base.program import Program
+from .base.recorder import Recorder
+from .base.trees import map_tensors, tensors_of
+from .base.values import Dims, Rows, Site, Untraced
 
 _FIELDS = {"output": ("value", "grad"), "input": ("inputs", "input_grads")}
 
 
 def is_traced(tensor: torch.Tensor) -> bool:
-    """Activations: not masks and numbers of tokens, and not weights that are handed over."""
+    """Whether this is an activation, and not a mask, a number of tokens or a weight."""
     return (
         tensor.is_floating_point()
         and tensor.dim() > 0
@@ -48,7 +48,7 @@ class _Call:
 
 
 class ModuleHooks:
-    """There only while a step is traced: other steps run as without them."""
+    """Installed only while a step is traced: other steps run as without them."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ModuleHooks:
         self._placed: dict[tuple[str, str, int], Dims] = {}
         self._installed: list[RemovableHandle] = []
 
-    def install(self, tracer: Tracer) -> None:
+    def install(self, recorder: Recorder) -> None:
         inner = self._program.looks_inside
         keep = self._installed.append
         for site in self._sites:
@@ -75,19 +75,19 @@ class ModuleHooks:
             if inner:
                 keep(before(self._converted(site), with_kwargs=True))
                 keep(after(self._returned(), prepend=True))
-            # Called as well where the forward throws, be it only to stop a recomputation early.
+            # It also runs when the forward throws, as it does to stop a recomputation early.
             keep(after(self._after(site), with_kwargs=True, always_call=True))
-        self._installed.extend(self._program.hook_models(tracer))
+        self._installed.extend(self._program.hook_models(recorder))
 
     def remove(self) -> None:
-        """Nothing is open any more, whatever has thrown."""
+        """Removes all hooks and closes all calls, whatever has thrown."""
         for handle in self._installed:
             handle.remove()
         self._installed.clear()
         self._open = threading.local()
 
     def routing(self, choices: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
-        """Of the innermost module that is running; returns the choices to go on with."""
+        """Records the innermost running module's choices; returns those to continue with."""
         return self._scopes.routing(choices, margins) if self._calls() else choices
 
     def _calls(self) -> list[_Call]:
@@ -141,7 +141,7 @@ class ModuleHooks:
         return after
 
     def _hand_on(self, site: Site, role: str, tree: Any, inside: Any) -> Any:
-        """`inside`: the same on the inner side of the module's own hooks; None where nothing is known."""
+        """`inside`: the same tensors on the inner side of the module's own hooks; None if unknown."""
         converted = list(tensors_of(inside)) if inside is not None else []
         if len(converted) != sum(1 for _ in tensors_of(tree)):
             converted = []
@@ -176,8 +176,8 @@ class ModuleHooks:
         return hand_on(tensor, slot)
 
     def _record_local(self, path: str, role: str, slot: int, tensor: torch.Tensor) -> None:
-        """The library cannot look into what Python wraps: it gets this rank's part, and later that of
-        the gradient."""
+        """The library cannot read tensors that Python wraps: it gets this rank's part of the tensor, and
+        later of the gradient."""
         record = self._scopes.input_local if role == "input" else self._scopes.output_local
         has_gradient = tensor.requires_grad and torch.is_grad_enabled()
         expected = record(local_part(tensor), slot, has_gradient)
@@ -200,14 +200,3 @@ class ModuleHooks:
         value, grad = _FIELDS[role]
         self._derive(path, value, slot, dims.value)
         self._derive(path, grad, slot, dims.grad or dims.value)
-
-
-def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a DTensor, as a plain tensor outside of autograd; other tensors as they are.
-
-    Waits for a collective that is still under way.
-    """
-    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
-    if isinstance(local, AsyncCollectiveTensor):
-        local = local.trigger_wait()
-    return local if local is tensor else local.detach()

@@ -1,4 +1,4 @@
-"""`attach` and what it returns: the session of one traced training program."""
+"""What `attach` returns: the session of one traced training program."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
+from .base.program import Program
+from .base.values import Gradient, OptimizerState, Parameter
 from .module_hooks import ModuleHooks
-from .program import Gradient, OptimizerState, Parameter, Program
 
 
 class TracedStep:
-    """One iteration, as `Tracer.step` yields it. Inert where the iteration is not traced."""
+    """One iteration, as `Tracer.step` yields it. Inert if the iteration is not traced."""
 
     def __init__(self, tracer: Tracer | None):
         self._tracer = tracer
@@ -22,13 +23,13 @@ class TracedStep:
     def loss(self, per_token: torch.Tensor) -> None:
         """Records the loss of the current micro-batch, before any averaging (any shape), and its gradient.
 
-        Needed only where the model does not return it.
+        Only models that do not return their loss need this call.
         """
         if self._tracer is not None:
             self._tracer.loss(per_token)
 
     def data(self, name: str, tensor: torch.Tensor) -> None:
-        """Records what the current micro-batch is fed (any shape and type); compared exactly."""
+        """Records an input of the current micro-batch (any shape and type), which is compared exactly."""
         if self._tracer is not None:
             self._tracer.data(name, tensor)
 
@@ -69,12 +70,12 @@ class Tracer:
 
     @property
     def module_calls(self) -> int:
-        """Calls of modules that were traced so far."""
+        """How many calls of modules were traced so far."""
         return self._hooks.calls if self._hooks else 0
 
     @contextlib.contextmanager
     def step(self, iteration: int) -> Iterator[TracedStep]:
-        """Around everything of one iteration, from the first forward to the optimizer's step."""
+        """Wraps one iteration, from the first forward to the optimizer's step."""
         if not self.active or not self._begin(iteration):
             yield TracedStep(None)
             return
@@ -85,13 +86,9 @@ class Tracer:
             raise
         self._end(None)
 
-    # --- what programs call ------------------------------------------------------------------------
+    # --- what programs call: see Recorder ----------------------------------------------------------
 
     def microbatch(self, index: int, gradient_scale: float = 1.0) -> bool:
-        """What follows is of this micro-batch (global number). Returns whether it has just begun.
-
-        `gradient_scale` is the factor from this rank's gradients to the reference's.
-        """
         known = self._microbatches.get(index)
         if known is not None:
             known.resume()
@@ -115,7 +112,6 @@ class Tracer:
             self._current.sent(path, tensor, slot)
 
     def derive(self, path: str, field: str, slot: int, dims: str) -> None:
-        """See Annotations::derive() in <ttrace/annotations.h>."""
         if self._derives:
             self._session.derive(path, field, slot, dims)
 
@@ -124,7 +120,6 @@ class Tracer:
             self._current.received(path, tensor, slot)
 
     def routing(self, choices: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
-        """Of the module that is running: see Scope::routing() in <ttrace/scope.h>."""
         return self._hooks.routing(choices, margins)
 
     def scalar(self, name: str, value: float) -> None:
@@ -132,11 +127,9 @@ class Tracer:
             self._step.scalar(name, float(value))
 
     def parameters_gathered(self, paths: Sequence[str]) -> None:
-        """Of Program.gathered_later(): these are whole now."""
         self._step.parameters_gathered(list(paths))
 
     def gradients_reduced(self, gradients: Sequence[Gradient]) -> None:
-        """All gradients of the step are accumulated and reduced, and not clipped."""
         self._step.gradients_reduced(
             [gradient.path for gradient in gradients],
             [gradient.tensor.detach() for gradient in gradients],
@@ -144,8 +137,6 @@ class Tracer:
         )
 
     def parameters_updated(self, states: Sequence[OptimizerState]) -> None:
-        """The optimizer's step is done."""
-
         def detached(tensor: torch.Tensor | None) -> torch.Tensor | None:
             return None if tensor is None else tensor.detach()
 
@@ -195,11 +186,11 @@ class Tracer:
         program.watch(self)
 
     def _undeclared(self, annotations: str | Path | None) -> dict[str, str]:
-        """Tells `ttrace infer` that "whole" was nobody's claim."""
+        """A mark for `ttrace infer`: nobody claimed that these tensors are whole."""
         return {} if self._derives or annotations else {"placements": "none"}
 
     def _forget(self, parameters: Sequence[Parameter]) -> None:
-        """Where parameters lie was needed to load them, and is not recorded."""
+        """Loading needed the placements of parameters; they are not recorded."""
         for parameter in parameters:
             dims = " ".join("acdefgh"[: parameter.tensor.dim()])
             if dims and parameter.dims is not None:

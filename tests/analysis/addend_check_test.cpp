@@ -2,6 +2,7 @@
 
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
+#include "analysis/verdict_terms.h"
 #include "support/temporary_directory.h"
 
 #include <gmock/gmock.h>
@@ -14,6 +15,8 @@
 
 namespace ttrace {
 namespace {
+
+using testing::check_of;
 
 using ::testing::HasSubstr;
 using testing::off;
@@ -169,8 +172,8 @@ class AddendCheckTest : public ::testing::Test {
     throw std::logic_error(id_ + " was not judged");
   }
 
-  [[nodiscard]] const OperatorResidual& residual(const Report& report) const {
-    return verdict(report).residual.value();
+  [[nodiscard]] const Check* found(const Report& report, Question question) const {
+    return verdict(report).find(question);
   }
 
   // Rank 3's addend is `factor` times what it should be.
@@ -197,23 +200,23 @@ class AddendCheckTest : public ::testing::Test {
 TEST_F(AddendCheckTest, RightAddendsErrByTheirRounding) {
   const Report report = compare(right_);
   EXPECT_FALSE(report.diverged());
-  ASSERT_TRUE(residual(report).slice);
-  EXPECT_NEAR(residual(report).slice->q, 1.0, 0.3);
-  EXPECT_FALSE(residual(report).told);
+  ASSERT_NE(found(report, Question::kOperatorPart), nullptr);
+  EXPECT_NEAR(found(report, Question::kOperatorPart)->term("q"), 1.0, 0.3);
+  EXPECT_FALSE(verdict(report).known_cause());
 }
 
 // Symptom: 1 % of a rank's addend to a norm's gradient could be missing and all was within bound,
 // because it is 0.4 % of the whole gradient where rounding makes 0.2 %.
 TEST_F(AddendCheckTest, PercentMissingInOneAddendIsFoundThoughTheWholeIsWithin) {
   const Report report = compare(with_factor(0.99));
-  EXPECT_LT(residual(report).residual(), residual(report).limit);
+  EXPECT_TRUE(found(report, Question::kOperator)->holds);
   ASSERT_TRUE(report.diverged());
   const TensorVerdict& tensor = verdict(report);
-  EXPECT_EQ(tensor.tier, Tier::kT1);
-  EXPECT_EQ(tensor.symptom, Symptom::kOperator);
-  EXPECT_EQ(residual(report).slice->where, "the addend of rank 3");
-  EXPECT_EQ(tensor.ranks, std::vector<int>{3});
-  EXPECT_THAT(tensor.cause,
+  EXPECT_EQ(tensor.tier(), Tier::kT1);
+  EXPECT_EQ(tensor.symptom(), Symptom::kOperator);
+  EXPECT_EQ(found(report, Question::kOperatorPart)->place.where, "the addend of rank 3");
+  EXPECT_EQ(tensor.ranks(), std::vector<int>{3});
+  EXPECT_THAT(tensor.cause(),
               HasSubstr("the addend of rank 3 is not what the rank's own rows give: it errs"));
   ASSERT_TRUE(report.diagnosis);
   EXPECT_EQ(report.diagnosis->signature, Signature::kWrongAddends);
@@ -224,17 +227,17 @@ TEST_F(AddendCheckTest, PercentMissingInOneAddendIsFoundThoughTheWholeIsWithin) 
 
 TEST_F(AddendCheckTest, SmallerFactorOfOneAddendIsSeenAsAFactor) {
   const Report report = compare(with_factor(0.997));
-  EXPECT_FALSE(residual(report).slice->beyond());
-  ASSERT_TRUE(residual(report).in_noise);
-  EXPECT_TRUE(residual(report).in_noise->beyond());
-  EXPECT_NEAR(residual(report).in_noise->deviation, -0.003, 0.0005);
-  EXPECT_THAT(verdict(report).cause, HasSubstr("the addend of rank 3 is (1 - 0.00"));
+  EXPECT_TRUE(found(report, Question::kOperatorPart)->holds);
+  ASSERT_NE(found(report, Question::kOperatorFactor), nullptr);
+  EXPECT_FALSE(found(report, Question::kOperatorFactor)->holds);
+  EXPECT_NEAR(found(report, Question::kOperatorFactor)->value, -0.003, 0.0005);
+  EXPECT_THAT(verdict(report).cause(), HasSubstr("the addend of rank 3 is (1 - 0.00"));
 }
 
 TEST_F(AddendCheckTest, AddendThatIsMissingIsBeyondAFiniteBound) {
   const Report report = compare(with_factor(0.0));
-  ASSERT_TRUE(residual(report).slice->beyond());
-  EXPECT_TRUE(std::isfinite(residual(report).slice->q));
+  ASSERT_FALSE(found(report, Question::kOperatorPart)->holds);
+  EXPECT_TRUE(std::isfinite(found(report, Question::kOperatorPart)->term("q")));
 }
 
 // All wrong alike: the gradient as a whole tells more than its addends do.
@@ -244,8 +247,8 @@ TEST_F(AddendCheckTest, FactorOfAllAddendsIsNotToldAsOneOfSome) {
     addends.push_back(scaled(each, 0.25));
   }
   const Report report = compare(addends);
-  EXPECT_TRUE(residual(report).slice->beyond());
-  EXPECT_FALSE(residual(report).told);
+  EXPECT_FALSE(found(report, Question::kOperatorPart)->holds);
+  EXPECT_FALSE(verdict(report).known_cause());
 }
 
 TEST_F(AddendCheckTest, InputTakenFromAnotherModuleIsReadThroughTheEdge) {
@@ -258,7 +261,7 @@ TEST_F(AddendCheckTest, RmsNormIsKnownByItsGradient) {
   for (std::size_t rank = 0; rank < kAddendRanks; ++rank) {
     right_[rank] = gradient_of_weight(x_[rank], g_[rank], 1e-5, false);
   }
-  EXPECT_NEAR(residual(compare(right_)).slice->q, 1.0, 0.3);
+  EXPECT_NEAR(check_of(verdict(compare(right_)), Question::kOperatorPart).term("q"), 1.0, 0.3);
   EXPECT_TRUE(compare(with_factor(0.99)).diverged());
 }
 
@@ -268,7 +271,7 @@ TEST_F(AddendCheckTest, EpsilonIsTheOneThatMakesTheGradient) {
   for (std::size_t rank = 0; rank < kAddendRanks; ++rank) {
     right_[rank] = gradient_of_weight(x_[rank], g_[rank], 1e-6, true);
   }
-  EXPECT_NEAR(residual(compare(right_)).slice->q, 1.0, 0.3);
+  EXPECT_NEAR(check_of(verdict(compare(right_)), Question::kOperatorPart).term("q"), 1.0, 0.3);
   EXPECT_TRUE(compare(with_factor(0.99)).diverged());
 }
 
@@ -278,7 +281,7 @@ TEST_F(AddendCheckTest, BiasNeedsNoInputs) {
   for (std::size_t rank = 0; rank < kAddendRanks; ++rank) {
     right_[rank] = sum_of_rows(g_[rank]);
   }
-  EXPECT_NEAR(residual(compare(right_)).slice->q, 1.0, 0.3);
+  EXPECT_NEAR(check_of(verdict(compare(right_)), Question::kOperatorPart).term("q"), 1.0, 0.3);
   EXPECT_TRUE(compare(with_factor(0.99)).diverged());
 }
 
@@ -290,9 +293,9 @@ TEST_F(AddendCheckTest, KernelThatAccumulatesCoarselyIsCheckedWeakly) {
     addends[rank] = off(right_[rank], 0.03, 3.0 + static_cast<double>(rank));
   }
   const Report report = compare(addends);
-  EXPECT_TRUE(residual(report).is_weak());
-  ASSERT_TRUE(residual(report).slice);
-  EXPECT_FALSE(residual(report).slice->beyond());
+  EXPECT_TRUE(is_weak(*found(report, Question::kOperator)));
+  ASSERT_NE(found(report, Question::kOperatorPart), nullptr);
+  EXPECT_TRUE(found(report, Question::kOperatorPart)->holds);
   EXPECT_FALSE(report.diverged());
   EXPECT_THAT(report.notes.at(0), HasSubstr("operators of 1 tensor are checked weakly"));
   EXPECT_TRUE(compare(with_factor(0.5)).diverged());
@@ -313,8 +316,8 @@ TEST_F(AddendCheckTest, WhatFewElementsTellOfAKernelsErrorsIsNotTakenForMore) {
 TEST_F(AddendCheckTest, WithoutGradientsOfTheOutputThereIsNoCheckOfAddends) {
   has_gradients_ = false;
   const Report report = compare(with_factor(0.99));
-  EXPECT_FALSE(residual(report).slice);
-  EXPECT_FALSE(residual(report).in_noise);
+  EXPECT_EQ(found(report, Question::kOperatorPart), nullptr);
+  EXPECT_EQ(found(report, Question::kOperatorFactor), nullptr);
   EXPECT_FALSE(report.diverged());
 }
 
@@ -322,7 +325,7 @@ TEST_F(AddendCheckTest, GradientOfAnUnknownOperatorHasNoCheckOfAddends) {
   for (std::size_t rank = 0; rank < kAddendRanks; ++rank) {
     right_[rank] = wavy(kAddendWidth, 5.0 + static_cast<double>(rank));
   }
-  EXPECT_FALSE(residual(compare(with_factor(0.99))).slice);
+  EXPECT_EQ(found(compare(with_factor(0.99)), Question::kOperatorPart), nullptr);
 }
 
 }  // namespace

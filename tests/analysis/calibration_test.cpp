@@ -1,6 +1,7 @@
 #include "analysis/bounds/calibration.h"
 
 #include "analysis/diff.h"
+#include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 
@@ -131,14 +132,14 @@ TEST_F(CalibrationTest, PartsOfATensorGiveTheirLargestQWhicheverIsNearestToItsBo
   noise.slices.insert(noise.slices.end(), kColumns, kNoise * kNoise * kRows);
   testing::write_noise_passes(folder_ / "reference", {noise});
   const Report report = diff(trusted, candidate.write());
-  ASSERT_TRUE(report.tensors[0].comparison && report.tensors[0].comparison->factor_in_noise);
-  const FactorComparison& factor = *report.tensors[0].comparison->factor_in_noise;
+  const Check* const factor = report.tensors[0].find(Question::kFactor);
+  ASSERT_NE(factor, nullptr);
   const RunMaxima maxima = run_maxima(report);
   EXPECT_NEAR(maxima.at({TensorClass::kActivation, Statistic::kSlice}), 4.0, 0.01);
   EXPECT_NEAR(maxima.at({TensorClass::kActivation, Statistic::kGroup}), 0.5, 0.01);
   EXPECT_NEAR(maxima.at(kActivationQ), 0.5, 0.01);
   EXPECT_DOUBLE_EQ(maxima.at({TensorClass::kActivation, Statistic::kFactor}),
-                   std::abs(factor.deviation) / factor.scale);
+                   std::abs(factor->value) / factor->term("scale"));
 }
 
 // What another grid may add to a factor is granted whatever the limit, and so is what the
@@ -236,7 +237,7 @@ TEST_F(CalibrationTest, ACalibratedLimitDecidesBothWays) {
   EXPECT_FALSE(run(0.0, 1.8, 0.0).diverged());
   const Report tight = run(0.0, 1.8, 0.0, calibration_of(kActivationQ, 1.5));
   ASSERT_TRUE(tight.diverged());
-  EXPECT_EQ(tight.tensors[*tight.first_divergence].bound_source,
+  EXPECT_EQ(tight.tensors[*tight.first_divergence].bound_source(),
             "5 noise passes x 1.5 (calibrated limit)");
 
   EXPECT_TRUE(run(0.0, 2.5, 0.0).diverged());
@@ -277,7 +278,8 @@ TEST_F(CalibrationTest, RunsThatAreNotKnownToBeRightAreRefused) {
             "runs/3 diverged, first at " + kSecond +
                 "; a calibration is made of runs that are known to be right: leave it out");
   report = run(0.0, 0.5, 0.0);
-  report.tensors[0].status = Status::kBehindFlip;
+  report.tensors[0].add(failed(Question::kShape, Symptom::kShapesDiffer, "made up"));
+  report.tensors[0].excuse(Excuse::kBehindFlip);
   EXPECT_THAT(message_of([&] { static_cast<void>(clean_run(report, "runs/3")); }),
               HasSubstr("runs/3 is undecided"));
   report = run(0.0, 0.5, 0.0);

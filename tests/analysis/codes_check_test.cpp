@@ -2,6 +2,7 @@
 
 #include "analysis/diff.h"
 #include "analysis/reports/explain.h"
+#include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 
@@ -317,9 +318,9 @@ TEST_F(QuantisedInput, EqualOnesHaveCodesOnTheOperandAlone) {
 TEST_F(QuantisedInput, AScaleThatIsTwiceTheReferencesIsHarmlessAndSaidOnce) {
   compare({kRight}, {2.0 * kRight});
   EXPECT_FALSE(report_.diverged());
-  EXPECT_EQ(verdict(kScale).status, Status::kWithin);
-  EXPECT_EQ(verdict(kScale).symptom, Symptom::kNone);
-  EXPECT_THAT(verdict(kScale).cause, IsEmpty());
+  EXPECT_EQ(verdict(kScale).status(), Status::kWithin);
+  EXPECT_EQ(verdict(kScale).symptom(), Symptom::kNone);
+  EXPECT_THAT(verdict(kScale).cause(), IsEmpty());
   EXPECT_EQ(report_.counts().operators_wrong, 0U);
   EXPECT_THAT(report_.notes,
               ElementsAre(AllOf(HasSubstr("1 scale of FP8 operands is"),
@@ -344,7 +345,7 @@ TEST_F(QuantisedInput, HalfTheScaleSaturatesAndIsAFindingWithItsCounts) {
   ASSERT_TRUE(report_.diverged());
   EXPECT_EQ(to_string(report_.tensors[*report_.first_divergence].id), kScale);
   const CodesComparison& codes = *verdict(kScale).codes;
-  EXPECT_FALSE(codes.harmless);
+  EXPECT_FALSE(verdict(kScale).has(Excuse::kHarmlessScale));
   EXPECT_GT(codes.candidate.saturated, 1000);
   EXPECT_EQ(codes.reference.saturated, 1);
   EXPECT_TRUE(verdict(kOperand).is_finding());
@@ -368,8 +369,9 @@ TEST_F(QuantisedInput, AnotherFormatIsAFindingWithASentence) {
   compare({kRight}, {3.5 / 57344.0, ElementType::kE5M2});
   EXPECT_TRUE(verdict(kScale).is_finding());
   const TensorVerdict& operand = verdict(kOperand);
-  EXPECT_EQ(operand.tier, Tier::kT0);
-  EXPECT_THAT(operand.cause, HasSubstr("its codes are numbers of E5M2, of E4M3 in the reference"));
+  EXPECT_EQ(operand.tier(), Tier::kT0);
+  EXPECT_THAT(operand.cause(),
+              HasSubstr("its codes are numbers of E5M2, of E4M3 in the reference"));
   ASSERT_TRUE(report_.diagnosis.has_value());
   EXPECT_EQ(report_.diagnosis->signature, Signature::kFp8Scale);
 }

@@ -1,6 +1,7 @@
 #include "analysis/checks/edge_check.h"
 
 #include "analysis/diff.h"
+#include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 
@@ -62,9 +63,9 @@ TEST_F(EdgeCheckTest, AnotherModulesOutputIsNamedWithBoth) {
   ASSERT_TRUE(report.diverged());
   const TensorVerdict& found = report.tensors[*report.first_divergence];
   EXPECT_EQ(to_string(found.id), kInput);
-  EXPECT_EQ(found.tier, Tier::kT0);
-  EXPECT_EQ(found.symptom, Symptom::kSource);
-  EXPECT_THAT(found.cause,
+  EXPECT_EQ(found.tier(), Tier::kT0);
+  EXPECT_EQ(found.symptom(), Symptom::kSource);
+  EXPECT_THAT(found.cause(),
               HasSubstr("is " + kOther + ", where the reference takes " + kNorm + ": 8 of 8"));
   EXPECT_THAT(report.where_to_look, HasSubstr("what lies between linear and the module before it"));
 }
@@ -114,8 +115,8 @@ TEST_F(EdgeCheckTest, ACopyThatIsNoneIsFoundHoweverLittleItDiffers) {
   ASSERT_TRUE(report.diverged());
   const TensorVerdict& found = report.tensors[*report.first_divergence];
   EXPECT_EQ(to_string(found.id), kInput);
-  EXPECT_EQ(found.symptom, Symptom::kSource);
-  EXPECT_THAT(found.cause, HasSubstr("not what " + kNorm + " is in the same run: 1 of 8"));
+  EXPECT_EQ(found.symptom(), Symptom::kSource);
+  EXPECT_THAT(found.cause(), HasSubstr("not what " + kNorm + " is in the same run: 1 of 8"));
 }
 
 TEST_F(EdgeCheckTest, WhatAStageReceivedIsTheOutputThatAnotherOneSent) {

@@ -1,5 +1,5 @@
 #include "analysis/diff.h"
-#include "analysis/findings/report.h"
+#include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 
@@ -139,7 +139,7 @@ TEST_F(JunitReport, FirstDivergenceIsTheFirstFailure) {
                "first divergence: differs 44.2x more than round-off explains; error 0.691, bound "
                "0.0156; ranks 0, 1; "
                "probable cause: wrong factor");
-  EXPECT_THAT(failure.text().get(), HasSubstr("what: " + report.tensors[1].cause));
+  EXPECT_THAT(failure.text().get(), HasSubstr("what: " + report.tensors[1].cause()));
   EXPECT_THAT(failure.text().get(), HasSubstr(report.diagnosis.value().sentence));
   EXPECT_THAT(failure.text().get(), HasSubstr("where to look: " + report.where_to_look));
   const pugi::xml_node second = test(root, "s0/main_grad/a.weight/0").child("failure");
@@ -195,9 +195,12 @@ TEST_F(JunitReport, PartialVerdictIsAnError) {
 TEST_F(JunitReport, UndecidedVerdictIsAnErrorAndInheritedErrorsAreSkipped) {
   add_model(1.0);
   Report report = run();
-  report.tensors[1].status = Status::kBehindFlip;
-  report.tensors[2].status = Status::kInherited;
-  report.tensors[3].status = Status::kNotJudged;
+  for (std::size_t i = 1; i < 3; ++i) {
+    report.tensors[i].add(failed(Question::kShape, Symptom::kShapesDiffer, "made up"));
+  }
+  report.tensors[1].excuse(Excuse::kBehindFlip);
+  report.tensors[2].excuse(Excuse::kInherited);
+  report.tensors[3].excuse(Excuse::kRounds);
   const pugi::xml_node root = parse(report);
   expect_counts_of_json(root, report);
   EXPECT_EQ(root.attribute("skipped").as_int(), 3);
@@ -207,7 +210,9 @@ TEST_F(JunitReport, UndecidedVerdictIsAnErrorAndInheritedErrorsAreSkipped) {
 TEST_F(JunitReport, EveryTextIsEscapedAndForeignBytesAreReplaced) {
   add_model(0.5);
   Report report = run();
-  report.tensors[1].cause = "<a> & \"b\" 'c' ]]> \x1b[1m \xff \xc3\xa4";
+  for (Check& check : report.tensors[1].checks) {
+    check.sentence = check.holds ? "" : "<a> & \"b\" 'c' ]]> \x1b[1m \xff \xc3\xa4";
+  }
   const pugi::xml_node root = parse(report);
   EXPECT_THAT(root.select_node("//failure").node().text().get(),
               HasSubstr("<a> & \"b\" 'c' ]]> [1m \xef\xbf\xbd \xc3\xa4"));

@@ -66,9 +66,9 @@ TEST_F(LossCheck, AMeanWithinNoiseThatItsOwnLossesDoNotMakeIsAFinding) {
   ASSERT_TRUE(report.first_divergence.has_value());
   const TensorVerdict& tensor = report.tensors[*report.first_divergence];
   EXPECT_EQ(to_string(tensor.id), "s0/scalar/loss/0");
-  EXPECT_EQ(tensor.symptom, Symptom::kMean);
-  EXPECT_EQ(tensor.tier, Tier::kT0);
-  EXPECT_THAT(tensor.cause, HasSubstr("0.01 away from the mean of the candidate's own losses"));
+  EXPECT_EQ(tensor.symptom(), Symptom::kMean);
+  EXPECT_EQ(tensor.tier(), Tier::kT0);
+  EXPECT_THAT(tensor.cause(), HasSubstr("0.01 away from the mean of the candidate's own losses"));
 }
 
 TEST_F(LossCheck, AMeanThatMovedWithItsLossesIsRight) {
@@ -86,7 +86,7 @@ TEST_F(LossCheck, MaskedTokensDoNotCount) {
 TEST_F(LossCheck, MeanOfMaskedLossesThatIsWrongIsNamed) {
   const Report report = judge(kMasked, 12.0, kMasked * 1.01, kMask);
   ASSERT_TRUE(report.first_divergence.has_value());
-  EXPECT_EQ(report.tensors[*report.first_divergence].symptom, Symptom::kMean);
+  EXPECT_EQ(report.tensors[*report.first_divergence].symptom(), Symptom::kMean);
 }
 
 TEST_F(LossCheck, WhereTheReferencesScalarIsAnotherNumberNothingIsSaid) {
@@ -96,7 +96,7 @@ TEST_F(LossCheck, WhereTheReferencesScalarIsAnotherNumberNothingIsSaid) {
 TEST_F(LossCheck, StepsWhoseLossesDivergeAreLeftAlone) {
   const Report report = judge(kMean, 15.0, kMean);
   for (const TensorVerdict& tensor : report.tensors) {
-    EXPECT_NE(tensor.symptom, Symptom::kMean);
+    EXPECT_NE(tensor.symptom(), Symptom::kMean);
   }
 }
 

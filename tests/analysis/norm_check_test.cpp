@@ -51,9 +51,9 @@ TEST_F(NormCheck, ANormWithinNoiseThatItsOwnGradientsDoNotMakeIsAFinding) {
   ASSERT_TRUE(report.first_divergence.has_value());
   const TensorVerdict& tensor = report.tensors[*report.first_divergence];
   EXPECT_EQ(to_string(tensor.id), "s0/scalar/grad_norm/0");
-  EXPECT_EQ(tensor.symptom, Symptom::kNorm);
-  EXPECT_EQ(tensor.tier, Tier::kT0);
-  EXPECT_THAT(tensor.cause, HasSubstr("0.0024 away"));
+  EXPECT_EQ(tensor.symptom(), Symptom::kNorm);
+  EXPECT_EQ(tensor.tier(), Tier::kT0);
+  EXPECT_THAT(tensor.cause(), HasSubstr("0.0024 away"));
 }
 
 TEST_F(NormCheck, ANormThatMovedWithItsGradientsIsRight) {
@@ -68,7 +68,7 @@ TEST_F(NormCheck, GradientsOutOfBoundAreWhatIsReported) {
   const Report report = judge(reference(5.0), 5.0, 5.0);
   ASSERT_TRUE(report.first_divergence.has_value());
   EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), "s0/main_grad/b/0");
-  EXPECT_EQ(report.tensors.back().status, Status::kWithin);
+  EXPECT_EQ(report.tensors.back().status(), Status::kWithin);
 }
 
 }  // namespace

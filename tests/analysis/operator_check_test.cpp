@@ -1,8 +1,9 @@
 #include "analysis/checks/operator_check.h"
 
-#include "analysis/checks/cause.h"
+#include "analysis/checks/values_check.h"
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
+#include "analysis/verdict_terms.h"
 #include "support/temporary_directory.h"
 
 #include <gmock/gmock.h>
@@ -16,6 +17,10 @@
 
 namespace ttrace {
 namespace {
+
+using testing::all_hold;
+using testing::check_of;
+using testing::first_sentence;
 
 using ::testing::HasSubstr;
 using testing::noise_row;
@@ -67,8 +72,8 @@ class OperatorCheckTest : public ::testing::Test {
 
 TEST_F(OperatorCheckTest, ErrorOfAnOperatorsOwnRoundingPasses) {
   const Report report = compare(first_, off(second_, 0.0020, 3.0));
-  ASSERT_TRUE(report.tensors[1].residual);
-  EXPECT_NEAR(report.tensors[1].residual->residual(), 0.0020 / 0.0016, 0.01);
+  ASSERT_NE(report.tensors[1].find(Question::kOperator), nullptr);
+  EXPECT_NEAR(report.tensors[1].find(Question::kOperator)->value, 0.0020 / 0.0016, 0.01);
   EXPECT_FALSE(report.diverged());
   EXPECT_EQ(report.counts().operators, 2U);
 }
@@ -79,9 +84,9 @@ TEST_F(OperatorCheckTest, OperatorThatErrsThreeTimesAsMuchIsTheFirstDivergence) 
   ASSERT_TRUE(report.diverged());
   const TensorVerdict& tensor = report.tensors[*report.first_divergence];
   EXPECT_EQ(to_string(tensor.id), kSecond);
-  EXPECT_EQ(tensor.tier, Tier::kT1);
-  EXPECT_EQ(tensor.symptom, Symptom::kOperator);
-  EXPECT_THAT(tensor.cause, HasSubstr("err 3x as much as in the reference"));
+  EXPECT_EQ(tensor.tier(), Tier::kT1);
+  EXPECT_EQ(tensor.symptom(), Symptom::kOperator);
+  EXPECT_THAT(tensor.cause(), HasSubstr("err 3x as much as in the reference"));
 }
 
 // Symptom: gradients of keys' biases, which are zero but for roundings, alarmed in clean F32 runs
@@ -105,11 +110,12 @@ TEST_F(OperatorCheckTest, OperatorsOfATensorThatIsNothingButNoiseAreNotJudged) {
     }
     return report;
   };
-  EXPECT_EQ(with_noise(0.9).tensors[1].tier, Tier::kT1);
+  EXPECT_EQ(with_noise(0.9).tensors[1].tier(), Tier::kT1);
   const Report report = with_noise(1.1);
   EXPECT_FALSE(report.diverged());
-  ASSERT_TRUE(report.tensors[1].residual);
-  EXPECT_GT(report.tensors[1].residual->residual(), 2.9) << "what it would be judged by";
+  ASSERT_NE(report.tensors[1].find(Question::kOperator), nullptr);
+  EXPECT_GT(report.tensors[1].find(Question::kOperator)->value, 2.9)
+      << "what it would be judged by";
 }
 
 // Symptom: clean runs alarmed in BF16, 1.05 times what five noise passes explain, though every
@@ -118,7 +124,7 @@ TEST_F(OperatorCheckTest, RoundingsThatAddedUpAreInherited) {
   second_given_ = scaled(second_, 1.05);  // class default: 2 % of the norm
   const Report report = compare(first_, off(second_given_, 0.0018, 3.0));
   EXPECT_FALSE(report.diverged());
-  EXPECT_EQ(report.tensors[1].status, Status::kInherited);
+  EXPECT_EQ(report.tensors[1].status(), Status::kInherited);
   EXPECT_EQ(report.counts().inherited, 1U);
 }
 
@@ -141,7 +147,7 @@ TEST_F(OperatorCheckTest, WhatFollowsFromAWrongTensorIsInherited) {
   const Report report = diff(reference, candidate, options);
   ASSERT_TRUE(report.diverged());
   EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), kFirst);
-  EXPECT_EQ(report.tensors[1].status, Status::kInherited);
+  EXPECT_EQ(report.tensors[1].status(), Status::kInherited);
 }
 
 TEST_F(OperatorCheckTest, InaccurateReferenceIsSaidToCheckWeakly) {
@@ -152,9 +158,9 @@ TEST_F(OperatorCheckTest, InaccurateReferenceIsSaidToCheckWeakly) {
   DiffOptions options;
   options.forced = &forced;
   const Report report = diff(reference, candidate, options);
-  EXPECT_FALSE(report.tensors[0].residual->is_weak());
-  EXPECT_TRUE(report.tensors[1].residual->is_weak());
-  EXPECT_TRUE(report.tensors[1].residual->is_within());
+  EXPECT_FALSE(is_weak(check_of(report.tensors[0], Question::kOperator)));
+  EXPECT_TRUE(is_weak(check_of(report.tensors[1], Question::kOperator)));
+  EXPECT_TRUE(check_of(report.tensors[1], Question::kOperator).holds);
   ASSERT_EQ(report.notes.size(), 1U);
   EXPECT_THAT(report.notes[0],
               HasSubstr("operators of 1 tensor are checked weakly, because the reference itself is "
@@ -337,7 +343,7 @@ TEST_F(OperatorCheckTest, ACalibratedLimitOfOperatorsDecidesBothWays) {
   };
   const Report tight = compare_with(1.7 * 0.0016, 1.5);
   ASSERT_TRUE(tight.diverged());
-  EXPECT_EQ(tight.tensors[*tight.first_divergence].symptom, Symptom::kOperator);
+  EXPECT_EQ(tight.tensors[*tight.first_divergence].symptom(), Symptom::kOperator);
   EXPECT_NEAR(run_maxima(tight).at({TensorClass::kActivation, Statistic::kOperator}), 1.7, 0.02);
   EXPECT_FALSE(compare_with(2.5 * 0.0016, 3.0).diverged());
 }
@@ -386,7 +392,7 @@ class OperatorPartsTest : public OperatorCheckTest {
 
 TEST_F(OperatorPartsTest, RoundingsAreWithinTheirBoundsInEveryPart) {
   const OperatorResidual clean = residual(rounded(values_, 0.3));
-  EXPECT_TRUE(clean.is_within());
+  EXPECT_TRUE(all_hold(checks_of(clean, 1.0)));
   ASSERT_TRUE(clean.slice && clean.in_noise);
   EXPECT_LT(clean.slice->q, 1.5);
   EXPECT_LT(std::abs(clean.in_noise->deviation), 3.0 * clean.in_noise->scale);
@@ -399,9 +405,9 @@ TEST_F(OperatorPartsTest, OneWrongRowIsNamedThoughTheOperatorsErrLittleAsAWhole)
   }
   const OperatorResidual found = residual(wrong);
   EXPECT_LT(found.residual(), found.limit);
-  EXPECT_FALSE(found.is_within());
+  EXPECT_FALSE(all_hold(checks_of(found, 1.0)));
   EXPECT_EQ(found.slice->where, "rows 5:6 of dimension 0");
-  EXPECT_THAT(operator_error(found).sentence,
+  EXPECT_THAT(first_sentence(checks_of(found, 1.0)),
               HasSubstr("rows 5:6 of dimension 0, held by rank 0,"));
 }
 
@@ -434,9 +440,9 @@ TEST_F(OperatorPartsTest, AFactorBelowOneRoundingIsFound) {
   const OperatorResidual found = residual(scaled(rounded(values_, 0.3), 1.0005));
   EXPECT_LT(found.residual(), found.limit);
   EXPECT_FALSE(found.slice->beyond());
-  ASSERT_FALSE(found.is_within());
+  ASSERT_FALSE(all_hold(checks_of(found, 1.0)));
   EXPECT_NEAR(found.in_noise->deviation, 5e-4, 1e-4);
-  EXPECT_THAT(operator_error(found).sentence, HasSubstr("its operators make (1 + 0.0005"));
+  EXPECT_THAT(first_sentence(checks_of(found, 1.0)), HasSubstr("its operators make (1 + 0.0005"));
 }
 
 // Symptom: outputs of row-parallel linears alarmed in BF16, a factor of 1 + 0.0002: the product was
@@ -498,7 +504,8 @@ TEST_F(OperatorPartsTest, MomentsMayCarryWhatTheClippingNormIsOffBy) {
         write_step("candidate", 4.0 * (1.0 + norm_error), scaled(values_, 1.0 + error));
     for (const Match& pair : match(forced.wide, candidate)) {
       if (pair.id.kind == Kind::kExpAvgSq) {
-        return OperatorCheck(forced, candidate).compare(pair, merge(pair.candidate))->is_within();
+        return all_hold(
+            checks_of(*OperatorCheck(forced, candidate).compare(pair, merge(pair.candidate)), 1.0));
       }
     }
     throw std::logic_error("no moment among the matches");
@@ -517,8 +524,8 @@ TEST_F(OperatorPartsTest, MultiplesThatRoundOnAnotherGridMayHaveTheLargestErrorO
   const std::vector<Match> matches = match(forced.wide, candidate);
   const OperatorCheck check(forced, candidate);
   const MergeResult merged = merge(matches.at(0).candidate);
-  EXPECT_FALSE(check.compare(matches.at(0), merged)->is_within());
-  EXPECT_TRUE(check.compare(matches.at(0), merged, true)->is_within());
+  EXPECT_FALSE(all_hold(checks_of(*check.compare(matches.at(0), merged), 1.0)));
+  EXPECT_TRUE(all_hold(checks_of(*check.compare(matches.at(0), merged, true), 1.0)));
 }
 
 }  // namespace

@@ -81,8 +81,8 @@ TEST_F(PartialTest, FlushedPartsMakeWholeTensors) {
   const Report report = run();
   EXPECT_TRUE(report.partial());
   EXPECT_FALSE(report.diverged());
-  EXPECT_EQ(report.tensors[0].status, Status::kWithin);
-  EXPECT_EQ(report.tensors[1].status, Status::kIncomplete);
+  EXPECT_EQ(report.tensors[0].status(), Status::kWithin);
+  EXPECT_EQ(report.tensors[1].status(), Status::kIncomplete);
   EXPECT_THAT(report.lacking, ElementsAre(HasSubstr("candidate: rank 1 was stopped while")));
 }
 
@@ -107,7 +107,7 @@ TEST_F(PartialTest, GapInAStepThatIsWholeStaysAFinding) {
   const Report report = run();
   EXPECT_FALSE(report.partial());
   ASSERT_TRUE(report.diverged());
-  EXPECT_EQ(report.tensors[*report.first_divergence].symptom, Symptom::kGap);
+  EXPECT_EQ(report.tensors[*report.first_divergence].symptom(), Symptom::kGap);
 }
 
 TEST_F(PartialTest, MissingTensorOfAWholeReferenceIsFoundInAWholeStepOnly) {
@@ -117,7 +117,7 @@ TEST_F(PartialTest, MissingTensorOfAWholeReferenceIsFoundInAWholeStepOnly) {
   const Report report =
       diff(Trace::open_partial(folder_ / "reference"), Trace::open_partial(folder_ / "whole"));
   EXPECT_THAT(report.lacking, IsEmpty());
-  EXPECT_EQ(report.tensors[1].status, Status::kMissingInCandidate);
+  EXPECT_EQ(report.tensors[1].status(), Status::kMissingInCandidate);
 }
 
 TEST_F(PartialTest, FinishedButDamagedRankIsNamed) {

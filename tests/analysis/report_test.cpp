@@ -1,6 +1,5 @@
-#include "analysis/findings/report.h"
-
 #include "analysis/diff.h"
+#include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 
@@ -146,7 +145,7 @@ TEST_F(ReportTest, JsonOfADivergedRun) {
   EXPECT_EQ(first["ranks"], nlohmann::json({0, 1}));
   EXPECT_EQ(first["bound_source"], "5 noise passes x 2 (default limit)");
   EXPECT_EQ(first["where_to_look"], report.where_to_look);
-  EXPECT_EQ(first["cause"], report.tensors[2].cause);
+  EXPECT_EQ(first["cause"], report.tensors[2].cause());
   EXPECT_EQ(first["signature"], "wrong_factor");
   EXPECT_EQ(first["probable_cause"], report.diagnosis.value().sentence);
   EXPECT_EQ(json["counts"]["out_of_bound"], 2);
@@ -161,8 +160,8 @@ TEST_F(ReportTest, JsonOfADivergedRun) {
   EXPECT_EQ(tensor["factor"], 0.5);
   // Numbers read back bit for bit.
   EXPECT_EQ(tensor["error"].get<double>(), report.tensors[2].comparison->error);
-  EXPECT_EQ(tensor["bound"].get<double>(), report.tensors[2].comparison->bound);
-  EXPECT_EQ(tensor["q"].get<double>(), report.tensors[2].comparison->q.value());
+  EXPECT_EQ(tensor["bound"].get<double>(), report.tensors[2].bound());
+  EXPECT_EQ(tensor["q"].get<double>(), report.tensors[2].find(Question::kWhole)->term("q"));
   EXPECT_TRUE(json["tensors"][0]["q"].is_null());
 }
 

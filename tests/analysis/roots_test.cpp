@@ -3,6 +3,7 @@
 
 #include "analysis/diff.h"
 #include "analysis/reports/explain.h"
+#include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 

@@ -1,5 +1,6 @@
 // Choices of experts: legal flips, illegal ones, and what comes after a flip.
 #include "analysis/diff.h"
+#include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 #include "trace/merge/routing.h"
@@ -110,11 +111,11 @@ TEST_F(RoutingCheck, AFlipWhereScoresNearlyTieIsLegal) {
   EXPECT_FALSE(report.diverged());
   EXPECT_FALSE(report.undecided());
   const TensorVerdict& tensor = verdict(report, kChoices);
-  EXPECT_EQ(tensor.status, Status::kWithin);
-  EXPECT_EQ(tensor.flips->flips, 1);
-  EXPECT_EQ(tensor.flips->illegal, 0);
-  EXPECT_NEAR(tensor.flips->largest_move, 0.007, 1e-6);
-  EXPECT_NEAR(tensor.flips->bound, 0.032, 1e-6);
+  EXPECT_EQ(tensor.status(), Status::kWithin);
+  EXPECT_EQ(tensor.find(Question::kRouting)->term("flips"), 1.0);
+  EXPECT_EQ(tensor.find(Question::kRouting)->term("illegal"), 0.0);
+  EXPECT_NEAR(tensor.find(Question::kRouting)->value, 0.007, 1e-6);
+  EXPECT_NEAR(tensor.find(Question::kRouting)->bound, 0.032, 1e-6);
   EXPECT_THAT(text(report), HasSubstr("routing: 1 of 4 tokens goes to other experts"));
 }
 
@@ -125,11 +126,11 @@ TEST_F(RoutingCheck, AFlipAgainstAClearMarginOfEitherSideIsAFinding) {
   ASSERT_TRUE(report.diverged());
   const TensorVerdict& tensor = report.tensors[*report.first_divergence];
   EXPECT_EQ(to_string(tensor.id), kChoices);
-  EXPECT_EQ(tensor.symptom, Symptom::kIllegalFlip);
-  EXPECT_EQ(tensor.tier, Tier::kT2);
-  EXPECT_EQ(tensor.flips->illegal, 1);
-  EXPECT_THAT(tensor.cause, HasSubstr("scores moved by up to 0.304, it explains 0.032"));
-  EXPECT_THAT(tensor.cause, HasSubstr("token [1] goes to experts [2, 7] instead of [2, 3]"));
+  EXPECT_EQ(tensor.symptom(), Symptom::kIllegalFlip);
+  EXPECT_EQ(tensor.tier(), Tier::kT2);
+  EXPECT_EQ(tensor.find(Question::kRouting)->term("illegal"), 1.0);
+  EXPECT_THAT(tensor.cause(), HasSubstr("scores moved by up to 0.304, it explains 0.032"));
+  EXPECT_THAT(tensor.cause(), HasSubstr("token [1] goes to experts [2, 7] instead of [2, 3]"));
   EXPECT_THAT(report.where_to_look, HasSubstr(kRouter));
 }
 
@@ -138,7 +139,7 @@ TEST_F(RoutingCheck, WithoutMarginsNoFlipIsLegal) {
   candidate_.add(0, choices({0, 1, 2, 7, 4, 5, 6, 7}));
   const Report report = diff(reference_.write(), candidate_.write());
   ASSERT_TRUE(report.diverged());
-  EXPECT_THAT(report.tensors[0].cause, HasSubstr("no margins were recorded"));
+  EXPECT_THAT(report.tensors[0].cause(), HasSubstr("no margins were recorded"));
 }
 
 TEST_F(RoutingCheck, WithoutNoiseTheBoundIsAClassDefault) {
@@ -146,8 +147,8 @@ TEST_F(RoutingCheck, WithoutNoiseTheBoundIsAClassDefault) {
   candidate_.add(0, choices({0, 1, 2, 7, 4, 5, 6, 7})).add(0, margins({0.5, 0.003, 0.5, 0.5}));
   const Report report = diff(reference_.write(), candidate_.write());
   const TensorVerdict& tensor = verdict(report, kChoices);
-  EXPECT_EQ(tensor.origin, BoundOrigin::kClassDefault);
-  EXPECT_EQ(tensor.symptom, Symptom::kIllegalFlip) << "0.007 is more than f32 rounding explains";
+  EXPECT_EQ(tensor.origin(), BoundOrigin::kClassDefault);
+  EXPECT_EQ(tensor.symptom(), Symptom::kIllegalFlip) << "0.007 is more than f32 rounding explains";
 }
 
 TEST_F(RoutingCheck, WhatComesAfterALegalFlipIsNotJudgedSharply) {
@@ -157,9 +158,9 @@ TEST_F(RoutingCheck, WhatComesAfterALegalFlipIsNotJudgedSharply) {
   EXPECT_FALSE(report.diverged());
   EXPECT_TRUE(report.undecided());
   EXPECT_EQ(report.counts().behind_flip, 2U);
-  EXPECT_EQ(verdict(report, kAfter).status, Status::kBehindFlip);
-  EXPECT_EQ(verdict(report, kLater).status, Status::kBehindFlip);
-  EXPECT_THAT(verdict(report, kAfter).cause,
+  EXPECT_EQ(verdict(report, kAfter).status(), Status::kBehindFlip);
+  EXPECT_EQ(verdict(report, kLater).status(), Status::kBehindFlip);
+  EXPECT_THAT(verdict(report, kAfter).cause(),
               HasSubstr("tokens go to other experts from " + std::string(kChoices) + " on"));
   EXPECT_THAT(text(report), HasSubstr("UNDECIDED"));
   EXPECT_THAT(json(report), HasSubstr("\"verdict\":\"undecided\""));
@@ -186,7 +187,7 @@ TEST_F(RoutingCheck, ReferenceThatFollowedTheCandidateJudgesAllSharply) {
   const Report report = run();
   ASSERT_TRUE(report.diverged());
   EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), kAfter);
-  EXPECT_EQ(verdict(report, kChoices).status, Status::kWithin);
+  EXPECT_EQ(verdict(report, kChoices).status(), Status::kWithin);
   EXPECT_THAT(text(report), HasSubstr("went on with the candidate's choices"));
 }
 

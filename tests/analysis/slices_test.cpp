@@ -2,6 +2,7 @@
 
 #include "analysis/bounds/limits.h"
 #include "analysis/diff.h"
+#include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 
@@ -199,10 +200,10 @@ class SliceVerdict : public ::testing::Test {
 
 TEST_F(SliceVerdict, RoundingErrorsEverywhereAreWithinBound) {
   const TensorVerdict tensor = verdict(nothing());
-  EXPECT_EQ(tensor.status, Status::kWithin);
-  ASSERT_TRUE(tensor.comparison->slice.has_value());
-  EXPECT_NEAR(tensor.comparison->slice->q, 0.5, 0.01);
-  EXPECT_FALSE(tensor.comparison->slice->beyond());
+  EXPECT_EQ(tensor.status(), Status::kWithin);
+  ASSERT_NE(tensor.find(Question::kPart), nullptr);
+  EXPECT_NEAR(tensor.find(Question::kPart)->term("q"), 0.5, 0.01);
+  EXPECT_TRUE(tensor.find(Question::kPart)->holds);
 }
 
 TEST_F(SliceVerdict, OneWrongRowIsFoundThoughTheTensorIsWithinBound) {
@@ -211,14 +212,14 @@ TEST_F(SliceVerdict, OneWrongRowIsFoundThoughTheTensorIsWithinBound) {
     wrong[static_cast<std::size_t>(5 * kH + column)] = 1.15 * limit() * kNoise;
   }
   const TensorVerdict tensor = verdict(wrong);
-  EXPECT_LT(tensor.comparison->error, tensor.comparison->bound);
-  EXPECT_EQ(tensor.status, Status::kDiverged);
-  EXPECT_EQ(tensor.tier, Tier::kT2);
-  EXPECT_EQ(tensor.symptom, Symptom::kSlice);
-  EXPECT_THAT(tensor.cause,
+  EXPECT_LT(tensor.comparison->error, tensor.bound());
+  EXPECT_EQ(tensor.status(), Status::kDiverged);
+  EXPECT_EQ(tensor.tier(), Tier::kT2);
+  EXPECT_EQ(tensor.symptom(), Symptom::kSlice);
+  EXPECT_THAT(tensor.cause(),
               AllOf(HasSubstr("rows 5:6 of dimension 0, held by ranks 0-7, differs 1."),
                     HasSubstr("within its bound")));
-  EXPECT_NEAR(tensor.comparison->slice->q, 1.15 * limit(), 0.3);
+  EXPECT_NEAR(tensor.find(Question::kPart)->term("q"), 1.15 * limit(), 0.3);
 
   std::ostringstream text;
   write_text(text, report_, {});
@@ -238,19 +239,19 @@ TEST_F(SliceVerdict, NeighbouringSlicesAreNamedTogetherWithTheRankThatHoldsThem)
     wrong[static_cast<std::size_t>(row * kH + 69)] = -1.2 * limit() * kNoise;
   }
   const TensorVerdict tensor = verdict(wrong);
-  EXPECT_EQ(tensor.symptom, Symptom::kSlice);
-  EXPECT_EQ(tensor.comparison->slice->where, "rows 68:70 of dimension 1");
-  EXPECT_THAT(tensor.ranks, ElementsAre(4));
+  EXPECT_EQ(tensor.symptom(), Symptom::kSlice);
+  EXPECT_EQ(tensor.find(Question::kPart)->place.where, "rows 68:70 of dimension 1");
+  EXPECT_THAT(tensor.ranks(), ElementsAre(4));
 }
 
 TEST_F(SliceVerdict, AShardIsNamedWhereTheErrorIsSpreadOverIt) {
   std::vector<double> wrong = nothing();
   add_to_columns(wrong, 112, 128, 1.1 * group_limit());
   const TensorVerdict tensor = verdict(wrong);
-  EXPECT_LT(tensor.comparison->error, tensor.comparison->bound);
-  EXPECT_EQ(tensor.symptom, Symptom::kSlice);
-  EXPECT_THAT(tensor.cause, HasSubstr("the shard of rank 7 differs 1.1"));
-  EXPECT_THAT(tensor.ranks, ElementsAre(7));
+  EXPECT_LT(tensor.comparison->error, tensor.bound());
+  EXPECT_EQ(tensor.symptom(), Symptom::kSlice);
+  EXPECT_THAT(tensor.cause(), HasSubstr("the shard of rank 7 differs 1.1"));
+  EXPECT_THAT(tensor.ranks(), ElementsAre(7));
 }
 
 // Noise tables of before slices were stored.
@@ -261,9 +262,9 @@ TEST_F(SliceVerdict, WithoutNoiseOfSlicesNoneIsJudged) {
     wrong[static_cast<std::size_t>(5 * kH + column)] = 1.15 * limit() * kNoise;
   }
   const TensorVerdict tensor = verdict(wrong);
-  EXPECT_EQ(tensor.status, Status::kWithin);
-  EXPECT_FALSE(tensor.comparison->slice.has_value());
-  EXPECT_FALSE(tensor.comparison->factor_in_noise.has_value());
+  EXPECT_EQ(tensor.status(), Status::kWithin);
+  EXPECT_EQ(tensor.find(Question::kPart), nullptr);
+  EXPECT_EQ(tensor.find(Question::kFactor), nullptr);
 }
 
 TEST_F(SliceVerdict, AFactorThatNoPassMovesIsFoundThoughTheTensorIsWithinBound) {
@@ -272,10 +273,10 @@ TEST_F(SliceVerdict, AFactorThatNoPassMovesIsFoundThoughTheTensorIsWithinBound) 
     value *= 1.5e-3;
   }
   const TensorVerdict tensor = verdict(wrong);
-  EXPECT_LT(tensor.comparison->error, tensor.comparison->bound);
-  EXPECT_EQ(tensor.symptom, Symptom::kFactor);
-  EXPECT_NEAR(tensor.comparison->factor_in_noise->deviation, 1.5e-3, 1e-4);
-  EXPECT_THAT(tensor.cause, HasSubstr("candidate = (1 + 0.0015"));
+  EXPECT_LT(tensor.comparison->error, tensor.bound());
+  EXPECT_EQ(tensor.symptom(), Symptom::kFactor);
+  EXPECT_NEAR(tensor.find(Question::kFactor)->value, 1.5e-3, 1e-4);
+  EXPECT_THAT(tensor.cause(), HasSubstr("candidate = (1 + 0.0015"));
 }
 
 TEST_F(SliceVerdict, AFactorThatPassesHadAsWellIsWithinBound) {
@@ -288,7 +289,7 @@ TEST_F(SliceVerdict, AFactorThatPassesHadAsWellIsWithinBound) {
   for (double& value : wrong) {
     value *= 1.5e-3;
   }
-  EXPECT_EQ(verdict(wrong).status, Status::kWithin);
+  EXPECT_EQ(verdict(wrong).status(), Status::kWithin);
 }
 
 class HeadVerdict : public SliceVerdict {
@@ -300,10 +301,10 @@ TEST_F(HeadVerdict, AHeadIsNamedWhereTheErrorIsSpreadOverIt) {
   std::vector<double> wrong = nothing();
   add_to_columns(wrong, 8, 10, 1.15 * group_limit());
   const TensorVerdict tensor = verdict(wrong);
-  EXPECT_LT(tensor.comparison->error, tensor.comparison->bound);
-  EXPECT_EQ(tensor.symptom, Symptom::kSlice);
-  EXPECT_EQ(tensor.comparison->slice->where, "head 4, 8:10 of dimension 1");
-  EXPECT_THAT(tensor.ranks, ElementsAre(0));
+  EXPECT_LT(tensor.comparison->error, tensor.bound());
+  EXPECT_EQ(tensor.symptom(), Symptom::kSlice);
+  EXPECT_EQ(tensor.find(Question::kPart)->place.where, "head 4, 8:10 of dimension 1");
+  EXPECT_THAT(tensor.ranks(), ElementsAre(0));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "analysis/diff.h"
 #include "analysis/rename/rename.h"
+#include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 

@@ -1,5 +1,5 @@
 // The programs as a user runs them: `ttrace check` with ttrace_reference and megatron_mini, in real
-// processes. Line numbers of what the first slice must show stand beside the tests.
+// processes.
 #include "end_to_end/checks.h"
 #include "end_to_end/small_run.h"
 #include "fuzz_layouts/judge.h"
@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <iostream>
 #include <map>
 #include <regex>
 #include <set>
@@ -20,6 +19,8 @@ namespace ttrace::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::Pair;
 
 struct ParallelLayout {
   std::string name;
@@ -124,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(EndToEnd,
                          ::testing::ValuesIn(clean_cases()),
                          [](const auto& parameter) { return parameter.param.name; });
 
-// Line 2: in FP64 every tensor within 1e-12 x max(its norm, 1e-3 x the largest norm of its kind).
+// Every tensor is within 1e-12 x max(its norm, 1e-3 x the largest norm of its kind).
 void expect_twelve_digits(const std::string& config, const std::vector<ParallelLayout>& layouts) {
   Checks checks(training("f64", config));
   for (const auto& layout : layouts) {
@@ -206,27 +207,9 @@ std::map<std::string, json> declared_bugs() {
   return bugs;
 }
 
-bool matches(const std::string& text, const json& pattern) {
-  return std::regex_search(text, std::regex(pattern.get<std::string>()));
-}
-
-// At least 9 of the 12 bugs that are not there to measure sensitivity get the hint that their table
-// declares. `named` has what was named, by bug.
-void expect_declared_hints(const std::map<std::string, std::string>& named,
-                           const std::map<std::string, json>& declared) {
-  std::size_t right = 0;
-  std::string wrong;
-  for (const auto& [name, signature] : named) {
-    const json& hint = declared.at(name).at("hint");
-    if (matches(signature, "^(" + hint.get<std::string>() + ")$")) {
-      ++right;
-    } else {
-      wrong += "\n  " + name + ": " + signature + " instead of " + hint.get<std::string>();
-    }
-  }
-  EXPECT_EQ(named.size(), 12U);
-  EXPECT_GE(right, 9U) << "wrong hints:" << wrong;
-  std::cout << right << " of " << named.size() << " hints are right" << wrong << "\n";
+// Whether the declared pattern `key` of a bug is the whole of `text`.
+bool matches(const std::string& text, const json& bug, const char* key) {
+  return std::regex_match(text, std::regex(bug.at(key).get<std::string>()));
 }
 
 // Symptom: within every bound up to 30 % of the addend.
@@ -241,15 +224,16 @@ TEST(EndToEnd, PercentOfOneRanksAddendToTheGradientOfANormIsFound) {
   EXPECT_THAT(first["cause"], ::testing::HasSubstr("the addend of rank 1"));
 }
 
-// All of them found in BF16 with the limits of the clean runs, and at least 11 of the 12 that are
-// not there to measure sensitivity at the declared tensor. softmax-scale is the twelfth: with the
-// weights of a fresh start the softmax is nearly uniform, and its output stays within bound; the
-// gradient of the same attention's key does not.
+// All of them in BF16 with the limits of the clean runs; all but the first without forced passes,
+// for a stored reference without --rerun is not run again. The scoreboard has the rates; here no
+// bug may be lost. With the weights of a fresh start the softmax is nearly uniform and the declared
+// output of softmax-scale stays within the bound of T2; the gradient of the same attention's key
+// does not.
 TEST(EndToEnd, PlantedBugsAreFoundAtTheDeclaredTensor) {
   Checks checks(training("bf16"));
   const auto declared = declared_bugs();
-  std::set<std::string> missed;
-  std::map<std::string, std::string> named;  // signatures
+  std::map<std::string, std::string> elsewhere;  // first divergence by bug
+  std::map<std::string, std::string> unlike;  // signature by bug, where it is not the declared one
   for (const auto& bug : kPlantedBugs) {
     SCOPED_TRACE(bug.name + " under " + bug.layout.name);
     const ProcessResult result = run(checks, bug.layout, bug.name);
@@ -257,23 +241,23 @@ TEST(EndToEnd, PlantedBugsAreFoundAtTheDeclaredTensor) {
     EXPECT_THAT(result.out, ::testing::HasSubstr("\nfirst divergence: "));
     const json report = checks.report();
     const std::string id = first_divergence(report);
-    if (bug.name != "scaled-linear") {
-      const json& signature = report.at("first_divergence").at("signature");
-      named.emplace(bug.name, signature.is_null() ? "none" : signature.get<std::string>());
+    if (!matches(id, declared.at(bug.name), "expected")) {
+      elsewhere.emplace(bug.name, id);
     }
-    if (bug.name == "softmax-scale") {
-      EXPECT_THAT(id, ::testing::HasSubstr("/decoder.layers.1.self_attention.core_attention/"));
-    }
-    if (!matches(id, declared.at(bug.name).at("expected"))) {
-      missed.insert(bug.name);
-      EXPECT_EQ(bug.name, "softmax-scale") << result.out;
+    const json& signature = report.at("first_divergence").at("signature");
+    const std::string named = signature.is_null() ? "none" : signature.get<std::string>();
+    if (!matches(named, declared.at(bug.name), "hint")) {
+      unlike.emplace(bug.name, named);
     }
   }
-  EXPECT_LE(missed.size(), 1U) << ::testing::PrintToString(missed);
-  expect_declared_hints(named, declared);
+  EXPECT_THAT(
+      elsewhere,
+      ElementsAre(Pair("softmax-scale",
+                       "s0/m0/grad_input/decoder.layers.1.self_attention.core_attention/1")));
+  EXPECT_THAT(unlike, ElementsAre(Pair("softmax-scale", "wrong_factor")));
 }
 
-// Line 4: tracing does not change a bit.
+// Tracing does not change a bit.
 TEST(EndToEnd, TracedRunsGiveTheSameBitsAsUntracedOnes) {
   const TrainingRun two_steps = training("bf16", "tiny", 2);
   const TemporaryDirectory directory;
@@ -294,7 +278,7 @@ TEST(EndToEnd, TracedRunsGiveTheSameBitsAsUntracedOnes) {
   }
 }
 
-// Line 5: stored traces give the same verdict, byte by byte for any number of threads.
+// The report is the same byte by byte, whatever the number of threads.
 TEST(EndToEnd, DiffOfStoredTracesRepeatsTheVerdictOfCheckForAnyNumberOfThreads) {
   Checks checks(training("bf16"));
   for (const std::string bug : {"", "tp-backward-allreduce"}) {

@@ -1,4 +1,5 @@
 // The optimizer divided over real ranks: same parameters as the undivided one.
+#include "faults/planted.h"
 #include "flat_buckets.h"
 #include "main_gradients.h"
 #include "mixed_precision_optimizer.h"
@@ -15,12 +16,12 @@
 
 namespace {
 
-using megatron_mini::Bugs;
 using megatron_mini::MainGradients;
 using megatron_mini::MixedPrecisionOptimizer;
 using megatron_mini::ModelParameter;
 using megatron_mini::Parallel;
 using megatron_mini::ParameterGather;
+using megatron_mini::faults::parts_with_bug;
 using megatron_mini::testing::world;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -72,10 +73,9 @@ void train_step(std::int64_t iteration,
 
 std::vector<ModelParameter> trained(at::ScalarType type, bool zero1) {
   auto parameters = start(type);
-  MainGradients gradients(parameters, all_data_parallel(zero1), Bugs());
-  MixedPrecisionOptimizer optimizer(
-      parameters, gradients.parts(), gradients.reduced(), kOptimizer, Bugs());
-  ParameterGather gather(parameters, gradients.buckets(), Bugs());
+  MainGradients gradients(parameters, all_data_parallel(zero1));
+  MixedPrecisionOptimizer optimizer(parameters, gradients.parts(), gradients.reduced(), kOptimizer);
+  ParameterGather gather(parameters, gradients.buckets());
   for (std::int64_t iteration = 0; iteration < 3; ++iteration) {
     train_step(iteration, parameters, gradients, optimizer);
     if (zero1) {
@@ -99,9 +99,8 @@ TEST(DistributedOptimizer, UpdatesParametersAsTheUndividedOne) {
 
 TEST(DistributedOptimizer, RankHasStateOfItsPartsAlone) {
   auto parameters = start(at::kBFloat16);
-  MainGradients gradients(parameters, all_data_parallel(true), Bugs());
-  MixedPrecisionOptimizer optimizer(
-      parameters, gradients.parts(), gradients.reduced(), kOptimizer, Bugs());
+  MainGradients gradients(parameters, all_data_parallel(true));
+  MixedPrecisionOptimizer optimizer(parameters, gradients.parts(), gradients.reduced(), kOptimizer);
   train_step(0, parameters, gradients, optimizer);
   std::int64_t state = 0;
   for (const auto& entry : optimizer.entries(false)) {
@@ -142,7 +141,7 @@ bool is_there(const ModelParameter& parameter) {
 TEST(ParameterGather, ModuleWaitsForTheBucketsOfItsParametersAndForNoOther) {
   const auto buckets = flat_buckets(start(at::kFloat), world(), true);
   const auto parameters = marked(buckets);
-  ParameterGather gather(parameters, buckets, Bugs());
+  ParameterGather gather(parameters, buckets);
   gather.start();
   EXPECT_FALSE(is_there(parameters[1]));
   EXPECT_THAT(gather.await("decoder.layers.0"),
@@ -161,35 +160,36 @@ TEST(ParameterGather, ModuleWaitsForTheBucketsOfItsParametersAndForNoOther) {
 TEST(ParameterGather, DroppedResultLeavesOtherRanksPartsAsTheyWere) {
   const auto buckets = flat_buckets(start(at::kFloat), world(), true);
   const auto parameters = marked(buckets);
-  ParameterGather gather(parameters, buckets, Bugs("gathered-parameters-dropped"));
-  gather.start();
-  EXPECT_EQ(gather.finish().size(), parameters.size());
+  const auto gather = parts_with_bug("gathered-parameters-dropped").gather(parameters, buckets);
+  gather->start();
+  EXPECT_EQ(gather->finish().size(), parameters.size());
   EXPECT_FALSE(is_there(parameters[1]));
 }
 
 TEST(ParameterGather, WrongBucketAwaitedLeavesLayer1Stale) {
   const auto buckets = flat_buckets(start(at::kFloat), world(), true);
   const auto parameters = marked(buckets);
-  ParameterGather gather(parameters, buckets, Bugs("gather-of-wrong-bucket-awaited"));
-  gather.start();
-  EXPECT_EQ(gather.await("decoder.layers.1").size(), 2U);
+  const auto gather = parts_with_bug("gather-of-wrong-bucket-awaited").gather(parameters, buckets);
+  gather->start();
+  EXPECT_EQ(gather->await("decoder.layers.1").size(), 2U);
   EXPECT_FALSE(is_there(parameters[3]));
   EXPECT_TRUE(is_there(parameters[1]));
-  static_cast<void>(gather.finish());
+  static_cast<void>(gather->finish());
   EXPECT_TRUE(is_there(parameters[3]));
 }
 
 TEST(GradientBuckets, EndThatIsNotReducedKeepsTheOwnersAddend) {
   std::vector<ModelParameter> parameters = {
       {.path = "p", .tensor = at::zeros({64 * world().size + 1}).requires_grad_(true)}};
-  MainGradients gradients(parameters, all_data_parallel(true), Bugs("bucket-end-not-reduced"));
+  const auto gradients =
+      parts_with_bug("bucket-end-not-reduced").gradients(parameters, all_data_parallel(true));
   (parameters[0].tensor * (1.0 + world().rank)).sum().backward();
-  gradients.accumulate(0);
-  gradients.reduce(megatron_mini::Loss::kPerToken);
+  gradients->accumulate(0);
+  gradients->reduce(megatron_mini::Loss::kPerToken);
   const int size = world().size;
-  for (std::size_t i = 0; i < gradients.parts().size(); ++i) {
-    const auto& part = gradients.parts()[i];
-    const at::Tensor reduced = gradients.reduced()[i];
+  for (std::size_t i = 0; i < gradients->parts().size(); ++i) {
+    const auto& part = gradients->parts()[i];
+    const at::Tensor reduced = gradients->reduced()[i];
     const std::int64_t right = std::min(part.count, 64 * size - *part.first);
     EXPECT_TRUE(reduced.narrow(0, 0, right).eq(size * (size + 1) / 2).all().item<bool>());
     EXPECT_TRUE(

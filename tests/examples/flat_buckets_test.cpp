@@ -1,7 +1,7 @@
 // How parameters lie in flat buckets and what a rank has of them, without communication.
 #include "flat_buckets.h"
 
-#include "bugs.h"
+#include "faults/planted.h"
 #include "main_gradients.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +13,6 @@
 
 namespace {
 
-using megatron_mini::Bugs;
 using megatron_mini::flat_buckets;
 using megatron_mini::FlatBucket;
 using megatron_mini::Group;
@@ -21,6 +20,7 @@ using megatron_mini::MainGradients;
 using megatron_mini::ModelParameter;
 using megatron_mini::owned_parts;
 using megatron_mini::OwnedPart;
+using megatron_mini::faults::parts_with_bug;
 using ::testing::ElementsAre;
 
 Group rank_of(int rank, int size) {
@@ -98,20 +98,20 @@ at::Tensor gradient_of(MainGradients& gradients, const at::Tensor& parameter) {
 
 TEST(GradientBuckets, ThoseNotZeroedKeepTheLastStepsGradients) {
   const auto list = parameters({{2, 3}});
-  MainGradients gradients(list, {}, Bugs("grads-not-zeroed"));
-  EXPECT_TRUE(gradient_of(gradients, list[0].tensor).equal(at::full({2, 3}, 2.0)));
-  gradients.zero(1);
-  EXPECT_TRUE(gradient_of(gradients, list[0].tensor).equal(at::full({2, 3}, 4.0)));
+  const auto gradients = parts_with_bug("grads-not-zeroed").gradients(list, {});
+  EXPECT_TRUE(gradient_of(*gradients, list[0].tensor).equal(at::full({2, 3}, 2.0)));
+  gradients->zero(1);
+  EXPECT_TRUE(gradient_of(*gradients, list[0].tensor).equal(at::full({2, 3}, 4.0)));
 }
 
 TEST(GradientBuckets, ThoseThatParametersWereGatheredInBeginWithThemFromTheSecondStepOn) {
   auto list = parameters({{2, 3}});
   list[0].tensor.detach().fill_(7.0);
-  MainGradients gradients(list, {}, Bugs("gathered-parameters-left-in-grads"));
-  gradients.zero(0);
-  EXPECT_TRUE(gradient_of(gradients, list[0].tensor).equal(at::full({2, 3}, 2.0)));
-  gradients.zero(1);
-  EXPECT_TRUE(gradient_of(gradients, list[0].tensor).equal(at::full({2, 3}, 9.0)));
+  const auto gradients = parts_with_bug("gathered-parameters-left-in-grads").gradients(list, {});
+  gradients->zero(0);
+  EXPECT_TRUE(gradient_of(*gradients, list[0].tensor).equal(at::full({2, 3}, 2.0)));
+  gradients->zero(1);
+  EXPECT_TRUE(gradient_of(*gradients, list[0].tensor).equal(at::full({2, 3}, 9.0)));
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 // FP8 linears that several ranks share, against the same linear on one rank.
+#include "error.h"
+#include "fp8_histories.h"
 #include "fp8_linear.h"
 #include "layers.h"
+#include "plain_parts.h"
 #include "ranks.h"
-
-#include <ttrace/error.h>
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -19,7 +20,6 @@ namespace {
 using megatron_mini::Blueprint;
 using megatron_mini::ColumnParallelLinear;
 using megatron_mini::Fp8Config;
-using megatron_mini::Fp8Linear;
 using megatron_mini::Fp8Quantiser;
 using megatron_mini::Fp8Recipe;
 using megatron_mini::Parallel;
@@ -41,6 +41,7 @@ Blueprint blueprint(Fp8Recipe recipe, const Parallel& parallel, std::int64_t bf1
   Blueprint result;
   result.model.layers = 4;
   result.parallel = parallel;
+  result.parts = std::make_shared<const megatron_mini::Parts>(megatron_mini::plain_parts());
   result.fp8 = Fp8Config{.recipe = recipe, .history = 2, .bf16_ends = bf16_ends};
   return result;
 }
@@ -83,7 +84,7 @@ class Model : public torch::nn::Module {
     weight().mutable_grad().reset();
     const at::Tensor output = linear->forward(leaf);
     output.backward(gradient);
-    roll_fp8_histories(*this, parallel_, {});
+    roll_fp8_histories(*this, parallel_);
     return {output.detach(), leaf.grad(), weight().grad()};
   }
 
@@ -191,7 +192,7 @@ TEST(Fp8Quantiser, HistoriesHoldTheLargestMagnitudeOfAllRanksAndSteps) {
   Model<RowParallelLinear> model(Fp8Recipe::kDelayed,
                                  tensor_parallel(false),
                                  at::ones({kFeatures, own(at::ones(kFeatures), 0).size(0)}));
-  auto& input = model.linear->fp8()->quantisers()[0];
+  auto& input = *model.linear->fp8()->quantisers()[0];
   const auto largest = static_cast<float>(world().size);
   for (const float factor : {1.0F, 3.0F, 2.0F}) {
     const at::Tensor mine = at::full({kRows, 1, kFeatures / world().size},
@@ -208,9 +209,8 @@ TEST(Fp8Quantiser, HistoriesHoldTheLargestMagnitudeOfAllRanksAndSteps) {
 TEST(Fp8Linear, FirstAndLastLayersMayStayAsTheyAre) {
   const auto is_fp8 = [](int layer) {
     const std::string path = "decoder.layers." + std::to_string(layer) + ".mlp.linear_fc1";
-    return Fp8Linear::make(blueprint(Fp8Recipe::kCurrent, {}, 1),
-                           path,
-                           megatron_mini::LinearSplit::kOutputs) != nullptr;
+    const Blueprint plan = blueprint(Fp8Recipe::kCurrent, {}, 1);
+    return plan.parts->fp8(megatron_mini::LinearSplit::kOutputs, plan, path) != nullptr;
   };
   EXPECT_FALSE(is_fp8(0));
   EXPECT_TRUE(is_fp8(1));
@@ -225,8 +225,8 @@ TEST(Fp8Linear, BlocksThatTensorParallelismWouldCutAreRefused) {
   try {
     check_fp8(cut);
     FAIL() << "accepted";
-  } catch (const ttrace::UsageError& error) {
-    EXPECT_THAT(error.message(),
+  } catch (const megatron_mini::UsageError& error) {
+    EXPECT_THAT(std::string(error.what()),
                 ::testing::AllOf(
                     ::testing::HasSubstr(std::to_string(128 / world().size) + " of hidden 128"),
                     ::testing::HasSubstr("blocks of 128")));

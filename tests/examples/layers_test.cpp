@@ -1,6 +1,7 @@
 // Layers with planted bugs between real ranks.
 #include "layers.h"
 
+#include "parts_of.h"
 #include "ranks.h"
 
 #include <ATen/ATen.h>
@@ -12,31 +13,30 @@
 namespace {
 
 using megatron_mini::Blueprint;
-using megatron_mini::Bugs;
 using megatron_mini::ColumnParallelLinear;
 using megatron_mini::RowParallelLinear;
-using megatron_mini::VocabularyEmbedding;
+using megatron_mini::testing::parts_of;
 using megatron_mini::testing::world;
 
 constexpr std::int64_t kVocabulary = 257;
 constexpr std::int64_t kHidden = 2;
 
-Blueprint blueprint(const std::string& bug, bool sequence_parallel) {
+Blueprint blueprint(bool sequence_parallel) {
   Blueprint result;
   result.model.hidden = kHidden;
   result.model.vocabulary = kVocabulary;
   result.parallel = {
       .world = world(), .tp = world(), .dp = {}, .sequence_parallel = sequence_parallel};
-  result.bugs = Bugs(bug);
   return result;
 }
 
 // [rows, 1, h] of a linear with weight 0 and bias (1, 2), so that only the bias is left.
 at::Tensor bias_in_output(const std::string& bug, const std::string& path, bool sequence_parallel) {
   const at::NoGradGuard no_grad;
-  RowParallelLinear linear(4 * world().size, kHidden, blueprint(bug, sequence_parallel), path);
-  linear.named_parameters()["bias"].copy_(at::arange(1, kHidden + 1));
-  return linear.forward(at::ones({world().size, 1, 4}));
+  const auto linear =
+      parts_of(bug).row(4 * world().size, kHidden, blueprint(sequence_parallel), path);
+  linear->named_parameters()["bias"].copy_(at::arange(1, kHidden + 1));
+  return linear->forward(at::ones({world().size, 1, 4}));
 }
 
 TEST(RowParallelLinear, RepeatedBiasCountsOncePerRankAtItsSpotOnly) {
@@ -55,14 +55,69 @@ TEST(RowParallelLinear, RepeatedBiasCountsOncePerRankAtItsSpotOnly) {
   }
 }
 
+// Two rows a rank, [2 * ranks, 1, h].
+at::Tensor gradient_of_rank(int rank) {
+  const auto elements = std::int64_t{4} * world().size;
+  return (at::arange(elements).to(at::kFloat) + 100.0 * rank).view({-1, 1, kHidden});
+}
+
+at::Tensor two_rows_of_rank(const at::Tensor& whole) {
+  return whole.narrow(0, std::int64_t{2} * world().rank, 2);
+}
+
+at::Tensor sum_of_all_gradients() {
+  at::Tensor sum = at::zeros_like(gradient_of_rank(0));
+  for (int rank = 0; rank < world().size; ++rank) {
+    sum += gradient_of_rank(rank);
+  }
+  return sum;
+}
+
+struct LinearPass {
+  at::Tensor output;
+  at::Tensor gradient;  // of the input
+};
+
+// A column-parallel linear_qkv of layer 1 that multiplies by 1 on every rank; the gradient of its
+// output is gradient_of_rank(rank).
+LinearPass pass_with(const std::string& bug, const at::Tensor& input, bool sequence_parallel) {
+  const auto linear = parts_of(bug).column(kHidden,
+                                           kHidden * world().size,
+                                           blueprint(sequence_parallel),
+                                           "decoder.layers.1.self_attention.linear_qkv");
+  linear->named_parameters()["weight"].detach().copy_(at::eye(kHidden));
+  const at::Tensor leaf = input.clone().requires_grad_(true);
+  const at::Tensor output = linear->forward(leaf);
+  output.backward(gradient_of_rank(world().rank));
+  return {.output = output.detach(), .gradient = leaf.grad()};
+}
+
+TEST(ColumnParallelLinear, DoubleReductionMultipliesTheGradientByTheNumberOfRanks) {
+  const at::Tensor sum = sum_of_all_gradients();
+  EXPECT_TRUE(pass_with("", gradient_of_rank(0), false).gradient.equal(sum));
+  const auto passed = pass_with("double-reduction", gradient_of_rank(0), false);
+  EXPECT_TRUE(passed.output.equal(gradient_of_rank(0)));
+  EXPECT_TRUE(passed.gradient.equal(sum * world().size));
+  EXPECT_TRUE(pass_with("double-reduction", two_rows_of_rank(gradient_of_rank(0)), true)
+                  .gradient.equal(two_rows_of_rank(sum * world().size)));
+}
+
+TEST(ColumnParallelLinear, GatherOrderPutsTheFirstRanksRowsLastAndLeavesTheGradient) {
+  const at::Tensor whole = gradient_of_rank(0);
+  const auto passed = pass_with("gather-order", two_rows_of_rank(whole), true);
+  EXPECT_TRUE(passed.output.equal(whole.roll(-2, 0)));
+  EXPECT_TRUE(passed.gradient.equal(two_rows_of_rank(sum_of_all_gradients())));
+  EXPECT_TRUE(pass_with("", two_rows_of_rank(whole), true).output.equal(whole));
+}
+
 // Whether each of these tokens comes out as its row, whose values are token + 1, and not as zeros.
 bool looks_up(const std::string& bug, std::int64_t token) {
   const at::NoGradGuard no_grad;
-  VocabularyEmbedding embedding(blueprint(bug, false));
-  const std::int64_t rows = embedding.weight().size(0);
+  const auto embedding = parts_of(bug).embedding(blueprint(false));
+  const std::int64_t rows = embedding->weight().size(0);
   const at::Tensor values = at::arange(rows * world().rank + 1, rows * (world().rank + 1) + 1);
-  embedding.weight().copy_(values.unsqueeze(-1).expand({rows, kHidden}));
-  const at::Tensor output = embedding.forward(at::full({1, 1}, token, at::kLong));
+  embedding->weight().copy_(values.unsqueeze(-1).expand({rows, kHidden}));
+  const at::Tensor output = embedding->forward(at::full({1, 1}, token, at::kLong));
   const double value = output[0][0][0].item<double>();
   EXPECT_TRUE(value == 0.0 || value == static_cast<double>(token + 1)) << value;
   return value != 0.0;
@@ -84,7 +139,7 @@ TEST(VocabularyEmbedding, MaskOffByOneLosesTheLastTokenOfEveryShard) {
 // y = A x on every rank as a whole, where rows of x and y are spread: values and gradients of the
 // rows are those of one rank, the weight's gradient is whole.
 TEST(RedundantLayer, GathersRowsAndHandsOutItsOwn) {
-  Blueprint plan = blueprint({}, true);
+  Blueprint plan = blueprint(true);
   plan.parallel.is_redundant = true;
   RowParallelLinear down(3, kHidden, plan, "down");
   ColumnParallelLinear up(kHidden, 3, plan, "up");

@@ -1,24 +1,29 @@
 // Graded mutants: exact where they act, and nothing where they do not.
-#include "mutants.h"
+#include "faults/mutants.h"
 
+#include "error.h"
+#include "faults/attention_faults.h"
+#include "layers.h"
 #include "mini_program.h"
-
-#include <ttrace/error.h>
+#include "plain_parts.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 namespace {
 
 using megatron_mini::Group;
-using megatron_mini::Mutant;
 using megatron_mini::OptimizerConfig;
-using megatron_mini::ProductMutant;
+using megatron_mini::Parts;
+using megatron_mini::faults::Mutant;
+using megatron_mini::faults::ProductMutant;
 using megatron_mini::testing::kBadInput;
 using megatron_mini::testing::MiniProgram;
 using megatron_mini::testing::steps_of;
@@ -70,20 +75,63 @@ TEST(Mutant, ActsInItsLayerAndOnItsRank) {
   EXPECT_FALSE(mutant.of_linear("decoder.layers.1.mlp.linear_fc2", kFirst).acts());
   EXPECT_FALSE(mutant.of_linear("decoder.layers.11.mlp.linear_fc2", kLast).acts());
   EXPECT_FALSE(mutant.of_linear("decoder.layers.1.self_attention.linear_proj", kLast).acts());
-  EXPECT_EQ(
-      Mutant::named("softmax_scale", 0.25, 0).softmax_factor("decoder.layers.0.self_attention"),
-      1.25);
-  EXPECT_EQ(
-      Mutant::named("norm_grad_shard", 0.25, 0).norm_gradient_factor("decoder.layers.0", kLast),
-      0.75);
 }
 
-TEST(Mutant, OffIsExactlyNothing) {
-  const Mutant off;
-  EXPECT_FALSE(off.of_linear("decoder.layers.0.mlp.linear_fc2", kLast).acts());
-  EXPECT_EQ(off.softmax_factor("decoder.layers.0.self_attention"), 1.0);
-  EXPECT_EQ(off.norm_gradient_factor("decoder.layers.0", kLast), 1.0);
-  EXPECT_EQ(off.loss_factor(), 1.0);
+Parts parts_with(const Mutant& mutant) {
+  Parts parts = megatron_mini::plain_parts();
+  mutant.plant(parts);
+  return parts;
+}
+
+// The context of fixed queries, keys and values.
+at::Tensor attended(megatron_mini::CoreAttention& attention) {
+  const at::Tensor all = at::arange(18.0, at::kDouble).sin().view({3, 3, 1, 1, 2});
+  return attention.forward(all[0], all[1], all[2]);
+}
+
+TEST(Mutant, ScalesTheScoresOfItsLayer) {
+  const Parts parts = parts_with(Mutant::named("softmax_scale", 0.25, 1));
+  megatron_mini::Blueprint blueprint;
+  blueprint.parts = std::make_shared<const Parts>(parts);
+  const auto context = [&](const std::string& layer) {
+    const std::string path = "decoder.layers." + layer + ".self_attention.core_attention";
+    return attended(*parts.core_attention({}, blueprint, path));
+  };
+  megatron_mini::CoreAttention right;
+  megatron_mini::faults::ScalesScores wrong(1.25);
+  EXPECT_TRUE(context("0").equal(attended(right)));
+  EXPECT_TRUE(context("1").equal(attended(wrong)));
+  EXPECT_FALSE(attended(right).equal(attended(wrong)));
+}
+
+// The gradient of the norm's weight.
+at::Tensor norm_gradient(const Parts& parts, const Group& tp, const std::string& path) {
+  megatron_mini::Blueprint blueprint;
+  blueprint.parallel.tp = tp;
+  blueprint.model.hidden = 4;
+  blueprint.model.norm_epsilon = 1e-5;
+  const auto norm = parts.norm(blueprint, path);
+  norm->forward(at::arange(24.0).sin().view({6, 1, 4})).square().sum().backward();
+  return norm->parameters()[0].grad();
+}
+
+TEST(Mutant, LeavesAShareOfTheLastRanksNormGradientOut) {
+  const Parts parts = parts_with(Mutant::named("norm_grad_shard", 0.25, 0));
+  const std::string path = "decoder.layers.0.input_layernorm";
+  const at::Tensor right = norm_gradient(megatron_mini::plain_parts(), kLast, path);
+  EXPECT_TRUE(norm_gradient(parts, kLast, path).equal(right * 0.75));
+  EXPECT_TRUE(norm_gradient(parts, kFirst, path).equal(right));
+  EXPECT_TRUE(norm_gradient(parts, kLast, "decoder.layers.0.pre_mlp_layernorm").equal(right));
+}
+
+TEST(Mutant, OffReplacesNothing) {
+  EXPECT_FALSE(Mutant().of_linear("decoder.layers.0.mlp.linear_fc2", kLast).acts());
+  const Parts parts = parts_with(Mutant());
+  const auto row = parts.row(2, 2, {}, "decoder.layers.0.mlp.linear_fc2");
+  EXPECT_TRUE(typeid(*row) == typeid(megatron_mini::RowParallelLinear));
+  const std::string path = "decoder.layers.0.input_layernorm";
+  EXPECT_TRUE(norm_gradient(parts, kLast, path)
+                  .equal(norm_gradient(megatron_mini::plain_parts(), kLast, path)));
 }
 
 // One AdamW update of one element, after its moments' own step.
@@ -109,15 +157,20 @@ TEST(Mutant, BiasCorrectionIsThatOfAnotherStep) {
 }
 
 TEST(Mutant, IsRefusedWhereItCannotBe) {
-  EXPECT_THROW(static_cast<void>(Mutant::named("operator-scale", 0.1, 0)), ttrace::UsageError);
-  EXPECT_THROW(static_cast<void>(Mutant::named("partial_sum", 1.5, 0)), ttrace::UsageError);
-  EXPECT_THROW(static_cast<void>(Mutant::named("row", -0.1, 0)), ttrace::UsageError);
+  EXPECT_THROW(static_cast<void>(Mutant::named("operator-scale", 0.1, 0)),
+               megatron_mini::UsageError);
+  EXPECT_THROW(static_cast<void>(Mutant::named("partial_sum", 1.5, 0)), megatron_mini::UsageError);
+  EXPECT_THROW(static_cast<void>(Mutant::named("row", -0.1, 0)), megatron_mini::UsageError);
   const MiniProgram program;
   const auto no_layer = program.run(1, "--mutant row --mutant-size 0.1 --mutant-layer 2");
   EXPECT_EQ(no_layer.exit_code, kBadInput);
   EXPECT_THAT(no_layer.err, HasSubstr("0 to 1"));
   EXPECT_EQ(program.run(1, "--mutant row").exit_code, kBadInput);
   EXPECT_THAT(program.run(1, "--mutant norm_grad_shard --mutant-size 0.1").err, HasSubstr("--sp"));
+  // Both would replace the same linear.
+  const auto two = program.run(1, "--bug scaled-linear --mutant row --mutant-size 0.1");
+  EXPECT_EQ(two.exit_code, kBadInput);
+  EXPECT_THAT(two.err, HasSubstr("--bug scaled-linear and --mutant cannot be planted in one run"));
 }
 
 // Every mutant changes the two ranks' results, and a size of 0 changes none of their bits.

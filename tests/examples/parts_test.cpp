@@ -1,17 +1,18 @@
 // Parts of megatron_mini that need no other rank.
 #include "attention.h"
 #include "batch.h"
-#include "bug_needs.h"
-#include "bugs.h"
 #include "config.h"
+#include "error.h"
+#include "faults/attention_faults.h"
+#include "faults/conditions.h"
+#include "faults/planted.h"
 #include "gpt_model.h"
 #include "main_gradients.h"
 #include "mini_program.h"
 #include "mixed_precision_optimizer.h"
+#include "plain_parts.h"
 #include "text_data.h"
 #include "trainer.h"
-
-#include <ttrace/error.h>
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -27,23 +28,24 @@
 namespace {
 
 using megatron_mini::Blueprint;
-using megatron_mini::Bugs;
 using megatron_mini::GptModel;
 using megatron_mini::Parallel;
 using megatron_mini::ParameterRole;
+using megatron_mini::plain_parts;
 using megatron_mini::TextData;
+using megatron_mini::faults::parts_with_bug;
 using megatron_mini::testing::MiniProgram;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ttrace::Kind;
 
-// The message of the ttrace::UsageError that `action` throws.
+// The message of the UsageError that `action` throws.
 template <class Action>
 std::string usage_error(const Action& action) {
   try {
     action();
-  } catch (const ttrace::UsageError& error) {
-    return error.message();
+  } catch (const megatron_mini::UsageError& error) {
+    return error.what();
   }
   return "no error";
 }
@@ -251,17 +253,14 @@ TEST(CoreAttention, TokensDoNotSeeOtherDocuments) {
   EXPECT_TRUE(at::allclose(context, expected.view({4, 2, 1}), 1e-15, 1e-15)) << context;
 }
 
-TEST(Bugs, AreOffUnlessNamed) {
-  EXPECT_FALSE(Bugs().on("dp-divisor"));
-  EXPECT_TRUE(Bugs("dp-divisor").on("dp-divisor"));
-  EXPECT_FALSE(Bugs("dp-divisor").on("sp-norm-grad"));
-  EXPECT_EQ(Bugs("dp-divisor").size(1.0), 1.0);
-  EXPECT_EQ(Bugs("dp-divisor", 3.0).size(1.0), 3.0);
+TEST(Bugs, HaveTheirOwnSizeUnlessAnotherIsAskedFor) {
+  EXPECT_EQ(megatron_mini::faults::Size()(1.0), 1.0);
+  EXPECT_EQ(megatron_mini::faults::Size(3.0)(1.0), 3.0);
 }
 
 TEST(Bugs, NeedsAreConditionsOverTheRun) {
-  using megatron_mini::holds;
-  const megatron_mini::RunFacts run = {
+  using megatron_mini::faults::holds;
+  const megatron_mini::faults::RunFacts run = {
       {"tp", 2}, {"dp", 4}, {"sp", 0}, {"micro_batches", 8}, {"precision", 7}, {"bf16", 7}};
   EXPECT_TRUE(holds("always", run));
   EXPECT_TRUE(holds("tp >= 2", run));
@@ -274,29 +273,37 @@ TEST(Bugs, NeedsAreConditionsOverTheRun) {
 }
 
 TEST(Bugs, NeedsThatAreNoConditionAreRefused) {
-  using megatron_mini::holds;
-  const megatron_mini::RunFacts run = {{"tp", 2}};
+  using megatron_mini::faults::holds;
+  const megatron_mini::faults::RunFacts run = {{"tp", 2}};
   for (const char* text : {"", "tp >=", "pp >= 2", "tp 2", "(tp", "tp >= 2 and"}) {
-    EXPECT_THROW((void)holds(text, run), ttrace::InternalError) << text;
+    EXPECT_THROW((void)holds(text, run), megatron_mini::InternalError) << text;
   }
 }
 
-TEST(CoreAttention, ScaleFactorMultipliesTheScores) {
+TEST(ScalesScores, MultipliesThemByItsSize) {
   const at::Tensor query = at::arange(12).to(at::kDouble).sin().view({3, 1, 2, 2});
   const at::Tensor key = at::arange(6).to(at::kDouble).cos().view({3, 1, 1, 2});
   const at::Tensor value = at::arange(6).to(at::kDouble).view({3, 1, 1, 2});
   const auto context = [&](const at::Tensor& q, double factor) {
-    return megatron_mini::CoreAttention({}, factor).forward(q, key, value);
+    return megatron_mini::faults::ScalesScores(factor).forward(q, key, value);
   };
   EXPECT_TRUE(context(query, 2.0).equal(context(query * 2.0, 1.0)));
   EXPECT_FALSE(at::allclose(context(query, 2.0), context(query, 1.0)));
+  EXPECT_TRUE(context(query, 1.0).equal(megatron_mini::CoreAttention().forward(query, key, value)));
+}
+
+std::shared_ptr<GptModel> plain_model(const megatron_mini::ModelConfig& model,
+                                      const Parallel& parallel) {
+  return std::make_shared<GptModel>(
+      Blueprint{.model = model,
+                .parallel = parallel,
+                .parts = std::make_shared<const megatron_mini::Parts>(plain_parts())});
 }
 
 TEST(GptModel, ParametersAreNamedAsMegatrons) {
   const MiniProgram program({{"model.layers", "1"}});
   const auto config = megatron_mini::load_config(program.config());
-  const auto model =
-      std::make_shared<GptModel>(Blueprint{config.model, split(1, 0, false), Bugs()});
+  const auto model = plain_model(config.model, split(1, 0, false));
   std::vector<std::string> names;
   for (const auto& parameter : model->model_parameters()) {
     names.push_back(parameter.path);
@@ -333,9 +340,9 @@ TEST(Annotations, FitEveryParameterOfEveryRank) {
     megatron_mini::Options options;
     options.config = program.config();
     options.annotations = std::string(MEGATRON_MINI_FOLDER) + "/gpt.ttrace.yaml";
-    const auto plan = megatron_mini::read_plan(options);
+    const auto plan = megatron_mini::read_plan(options, nullptr);
     const Parallel parallel = split(2, 1, true);
-    const auto model = std::make_shared<GptModel>(Blueprint{plan.config.model, parallel, Bugs()});
+    const auto model = plain_model(plan.config.model, parallel);
     const auto layout = layout_of(parallel, plan.config.model.query_groups);
     for (const auto& parameter : model->model_parameters()) {
       const auto& [path, tensor, role, chunk, is_second_copy] = parameter;
@@ -359,7 +366,7 @@ TEST(Annotations, PutTheVocabularysPaddingBehindItsEnd) {
   megatron_mini::Options options;
   options.config = program.config();
   options.annotations = std::string(MEGATRON_MINI_FOLDER) + "/gpt.ttrace.yaml";
-  const auto plan = megatron_mini::read_plan(options);
+  const auto plan = megatron_mini::read_plan(options, nullptr);
   const std::vector<std::int64_t> shape = {192, 64};  // of 384 rows in all
   const auto placement = plan.annotations.placement(
       Kind::kParam, "embedding.word_embeddings.weight", 0, shape, layout_of(split(2, 1, false), 4));
@@ -371,9 +378,7 @@ TEST(Annotations, PutTheVocabularysPaddingBehindItsEnd) {
 TEST(MainGradients, CollectMicroBatchesInF32AndClip) {
   const at::Tensor parameter = at::zeros({2, 2}, at::kBFloat16).requires_grad_(true);
   megatron_mini::MainGradients gradients(
-      {{.path = "p", .tensor = parameter, .role = ParameterRole::kSplit}},
-      split(1, 0, false),
-      Bugs());
+      {{.path = "p", .tensor = parameter, .role = ParameterRole::kSplit}}, split(1, 0, false));
   for (int microbatch = 0; microbatch < 2; ++microbatch) {
     (parameter * 1.5).sum().backward();
     gradients.accumulate(microbatch);
@@ -398,37 +403,37 @@ TEST(MainGradients, ParameterWithoutGradientIsAnError) {
   const at::Tensor parameter = at::zeros({2}).requires_grad_(true);
   megatron_mini::MainGradients gradients(
       {{.path = "decoder.lost", .tensor = parameter, .role = ParameterRole::kSplit}},
-      split(1, 0, false),
-      Bugs());
-  EXPECT_THROW(gradients.accumulate(0), ttrace::InternalError);
+      split(1, 0, false));
+  EXPECT_THROW(gradients.accumulate(0), megatron_mini::InternalError);
 }
 
 TEST(MainGradients, DroppedMicrobatchIsTakenAwayAndNotAdded) {
   const at::Tensor parameter = at::zeros({2}).requires_grad_(true);
-  megatron_mini::MainGradients gradients(
-      {{.path = "p", .tensor = parameter, .role = ParameterRole::kSplit}},
-      split(1, 0, false),
-      Bugs("dropped-microbatch"));
+  const auto gradients =
+      parts_with_bug("dropped-microbatch")
+          .gradients({{.path = "p", .tensor = parameter, .role = ParameterRole::kSplit}},
+                     split(1, 0, false));
   for (int microbatch = 0; microbatch < 4; ++microbatch) {
     (parameter * std::pow(10.0, microbatch)).sum().backward();
-    gradients.accumulate(microbatch);
+    gradients->accumulate(microbatch);
     EXPECT_FALSE(parameter.grad().defined());
   }
-  EXPECT_TRUE(gradients.reduced()[0].equal(at::full({2}, 1101.0)));
+  EXPECT_TRUE(gradients->reduced()[0].equal(at::full({2}, 1101.0)));
 }
 
 // Without communication: the groups of split() do not exist.
 TEST(MainGradients, LocalNormCountsEveryTensorOfThisRankAndNoOther) {
   const at::Tensor shard = at::zeros({2}).requires_grad_(true);
   const at::Tensor replicated = at::zeros({1}).requires_grad_(true);
-  megatron_mini::MainGradients gradients(
-      {{.path = "shard", .tensor = shard, .role = ParameterRole::kSplit},
-       {.path = "replicated", .tensor = replicated, .role = ParameterRole::kReplicatedNorm}},
-      split(2, 1, false),
-      Bugs("local-clip-norm"));
+  const auto gradients = parts_with_bug("local-clip-norm")
+                             .gradients({{.path = "shard", .tensor = shard},
+                                         {.path = "replicated",
+                                          .tensor = replicated,
+                                          .role = ParameterRole::kReplicatedNorm}},
+                                        split(2, 1, false));
   (shard.sum() * 2.0 + replicated.sum()).backward();
-  gradients.accumulate(0);
-  EXPECT_EQ(gradients.norm(), 3.0);  // 2^2 + 2^2 + 1^2
+  gradients->accumulate(0);
+  EXPECT_EQ(gradients->norm(), 3.0);  // 2^2 + 2^2 + 1^2
 }
 
 TEST(MixedPrecisionOptimizer, StaleParameterKeepsItsValueBesideAnUpdatedMaster) {
@@ -442,15 +447,14 @@ TEST(MixedPrecisionOptimizer, StaleParameterKeepsItsValueBesideAnUpdatedMaster) 
   const megatron_mini::OptimizerConfig config{
       .learning_rate = 0.25, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
   const auto buckets = flat_buckets(parameters, {}, false);
-  megatron_mini::MixedPrecisionOptimizer optimizer(parameters,
-                                                   owned_parts(parameters, buckets, false),
-                                                   {gradient, gradient},
-                                                   config,
-                                                   Bugs("stale-parameter"));
-  optimizer.step();
+  const auto optimizer =
+      parts_with_bug("stale-parameter")
+          .optimizer(
+              parameters, owned_parts(parameters, buckets, false), {gradient, gradient}, config);
+  optimizer->step();
   EXPECT_TRUE(parameters[0].tensor.equal(at::ones({2, 2}, at::kBFloat16)));
   EXPECT_TRUE(parameters[1].tensor.equal(at::full({2, 2}, 0.75, at::kBFloat16)));
-  for (const auto& entry : optimizer.entries(true)) {
+  for (const auto& entry : optimizer->entries(true)) {
     EXPECT_TRUE(at::allclose(entry.master, at::full({2, 2}, 0.75))) << entry.path;
   }
 }

@@ -14,7 +14,6 @@
 namespace {
 
 using megatron_mini::Parallel;
-using megatron_mini::RowOrder;
 using megatron_mini::SumOverRanks;
 using megatron_mini::testing::world;
 
@@ -84,27 +83,6 @@ TEST(EnterRegion, SkippedSumLeavesTheRanksOwnGradient) {
   EXPECT_TRUE(enter(values(0), mine, parallel(false), SumOverRanks::kSkipped).gradient.equal(mine));
   EXPECT_TRUE(enter(own_rows(values(0)), mine, parallel(true), SumOverRanks::kSkipped)
                   .gradient.equal(own_rows(mine)));
-}
-
-TEST(EnterRegion, RepeatedSumMultipliesTheGradientByTheNumberOfRanks) {
-  const at::Tensor mine = values(world().rank);
-  const at::Tensor expected = sum_of_all_values() * world().size;
-  EXPECT_TRUE(
-      enter(values(0), mine, parallel(false), SumOverRanks::kRepeated).gradient.equal(expected));
-  EXPECT_TRUE(enter(own_rows(values(0)), mine, parallel(true), SumOverRanks::kRepeated)
-                  .gradient.equal(own_rows(expected)));
-}
-
-TEST(EnterRegion, RotatedOrderPutsTheFirstRanksRowsLastAndLeavesTheGradient) {
-  const auto region = [](const at::Tensor& rows) {
-    return enter_region(rows, parallel(true), SumOverRanks::kDone, RowOrder::kRotated);
-  };
-  const at::Tensor whole = values(0);
-  const auto passed = pass(region, own_rows(whole), values(world().rank));
-  EXPECT_TRUE(passed.output.narrow(0, whole.size(0) - 2, 2).equal(whole.narrow(0, 0, 2)));
-  EXPECT_TRUE(
-      passed.output.narrow(0, 0, whole.size(0) - 2).equal(whole.narrow(0, 2, whole.size(0) - 2)));
-  EXPECT_TRUE(passed.gradient.equal(own_rows(sum_of_all_values())));
 }
 
 TEST(LeaveRegion, SumsValuesAndKeepsGradients) {

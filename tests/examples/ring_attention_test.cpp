@@ -152,7 +152,7 @@ TEST(RingAttention, DropsTheWeightsThatOneRankDrops) {
     return [cp, at_places = places(rows)](
                const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
       CoreAttention attention(
-          cp, 1.0, {.probability = 0.3, .path = "dropout", .heads = kHeads, .sequence = kSequence});
+          cp, {.probability = 0.3, .path = "dropout", .heads = kHeads, .sequence = kSequence});
       return attention.forward(query, key, value, at_places);
     };
   };

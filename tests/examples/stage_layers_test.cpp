@@ -1,7 +1,7 @@
 // Which layers a pipeline stage holds, without any rank.
 #include "stage_layers.h"
 
-#include <ttrace/error.h>
+#include "error.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,6 @@
 
 namespace {
 
-using megatron_mini::Bugs;
 using megatron_mini::LayerRange;
 using megatron_mini::Parallel;
 using ::testing::ElementsAre;
@@ -37,12 +36,12 @@ Parallel stage_of(const Cut& cut, int stage) {
 }
 
 // Of all virtual stages in the order in which a micro-batch goes through them.
-std::vector<LayerRange> ranges(std::int64_t layers, const Cut& cut, const Bugs& bugs = {}) {
+std::vector<LayerRange> ranges(std::int64_t layers, const Cut& cut) {
   std::vector<LayerRange> result;
   check_stages(layers, stage_of(cut, 0));
   for (int chunk = 0; chunk < cut.chunks; ++chunk) {
     for (int stage = 0; stage < cut.stages; ++stage) {
-      result.push_back(layers_of(layers, stage_of(cut, stage), chunk, bugs));
+      result.push_back(layers_of(layers, stage_of(cut, stage), chunk));
     }
   }
   return result;
@@ -81,8 +80,8 @@ TEST(StageLayers, UnevenStagesHaveTheirOwnNumbers) {
 std::string refusal(std::int64_t layers, const Cut& cut) {
   try {
     check_stages(layers, stage_of(cut, 0));
-  } catch (const ttrace::UsageError& error) {
-    return error.message();
+  } catch (const megatron_mini::UsageError& error) {
+    return error.what();
   }
   return "accepted";
 }

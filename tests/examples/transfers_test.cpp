@@ -15,7 +15,6 @@
 
 namespace {
 
-using megatron_mini::Bugs;
 using megatron_mini::LayerRange;
 using megatron_mini::MainGradients;
 using megatron_mini::Parallel;
@@ -94,7 +93,7 @@ TEST(MainGradients, TiedWeightIsSummedOverItsStagesAndCountedOnce) {
                                                 .is_second_copy = world().rank == last};
     parameters.push_back(copy);
   }
-  MainGradients gradients(parameters, parallel, Bugs());
+  MainGradients gradients(parameters, parallel);
   (own * 2.0 + tied * (world().rank == 0 ? 3.0 : 4.0)).sum().backward();
   gradients.accumulate(0);
   gradients.reduce(megatron_mini::Loss::kMean);

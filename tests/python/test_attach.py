@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -37,6 +38,16 @@ def test_an_exception_in_an_inert_step_passes_through():
 
 def test_precision_is_the_programs_own_without_variables():
     assert ttrace.precision("bf16") == "bf16"
+
+
+def test_a_tracer_has_all_that_a_recorder_promises():
+    promised = {name: value for name, value in vars(ttrace.Recorder).items() if not name.startswith("_")}
+    assert {"in_step", "microbatch", "gradients_reduced", "parameters_updated"} <= promised.keys()
+    for name, value in promised.items():
+        own = inspect.getattr_static(ttrace.Tracer, name)
+        assert type(own) is type(value), name
+        if callable(value):
+            assert inspect.signature(own) == inspect.signature(value), name
 
 
 def run(code: str, tmp_path: Path, **variables: str) -> subprocess.CompletedProcess:

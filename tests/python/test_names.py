@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from ttrace.names import canonical, traced_modules
+from ttrace.base.names import canonical, traced_modules
 
 
 def test_what_wrappers_insert_is_left_out():

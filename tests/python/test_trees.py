@@ -4,7 +4,7 @@ from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 
 import torch
-from ttrace.trees import map_tensors, tensors_of
+from ttrace.base.trees import map_tensors, tensors_of
 
 Pair = namedtuple("Pair", "first second")
 

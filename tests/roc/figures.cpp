@@ -49,15 +49,24 @@ OrderedJson clean_json(const Setting& setting,
           {"flagged", clean.flagged}};
 }
 
-bool is_rule(const std::string& detector) {
-  return std::any_of(testing::kRuleTexts.begin(),
-                     testing::kRuleTexts.end(),
-                     [&](const testing::RuleText& rule) { return rule.name == detector; });
+OrderedJson alarms_json(const CleanScore& score) {
+  return {{"false_alarm_runs", score.alarms},
+          {"false_alarm_references", score.alarming_references}};
+}
+
+std::optional<double> worst_of_key(const Key& key,
+                                   const std::string& detector,
+                                   const Plan& plan,
+                                   const Outcomes& outcomes) {
+  return worst(plan, outcomes, detector, [&](const Series& series) {
+    return series.precision == key.precision &&
+           std::find(key.mutants.begin(), key.mutants.end(), series.mutant) != key.mutants.end();
+  });
 }
 
 bool is_met(const Key& key, const Plan& plan, const Outcomes& outcomes) {
   const auto figure = figure_of(key, plan, outcomes);
-  return figure && (!plan.magnitudes.empty() || *figure <= key.goal);
+  return figure && *figure <= key.goal;
 }
 
 }  // namespace
@@ -82,10 +91,13 @@ std::optional<double> worst(const Plan& plan,
 }
 
 std::optional<double> figure_of(const Key& key, const Plan& plan, const Outcomes& outcomes) {
-  return worst(plan, outcomes, key.detector, [&](const Series& series) {
-    return series.precision == key.precision &&
-           std::find(key.mutants.begin(), key.mutants.end(), series.mutant) != key.mutants.end();
-  });
+  return worst_of_key(key, key.detector, plan, outcomes);
+}
+
+std::optional<double> figure_at_operator(const Key& key,
+                                         const Plan& plan,
+                                         const Outcomes& outcomes) {
+  return worst_of_key(key, at_operator(key.detector), plan, outcomes);
 }
 
 CleanScore clean_score(const Plan& plan,
@@ -93,14 +105,23 @@ CleanScore clean_score(const Plan& plan,
                        const std::string& detector,
                        const std::string& precision) {
   CleanScore score;
+  std::set<std::size_t> references;
+  std::set<std::size_t> alarming;
   for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
     const Observation& clean = outcomes.cleans[i];
     const Setting& setting = plan.settings[plan.cleans[i].setting];
-    if (clean.problem.empty() && (precision.empty() || setting.precision == precision)) {
-      ++score.runs;
-      score.alarms += clean.flagged.contains(detector) ? 1 : 0;
+    if (!clean.problem.empty() || (!precision.empty() && setting.precision != precision)) {
+      continue;
+    }
+    ++score.runs;
+    references.insert(plan.cleans[i].setting);
+    if (clean.flagged.contains(detector)) {
+      ++score.alarms;
+      alarming.insert(plan.cleans[i].setting);
     }
   }
+  score.references = static_cast<int>(references.size());
+  score.alarming_references = static_cast<int>(alarming.size());
   return score;
 }
 
@@ -111,12 +132,12 @@ std::vector<std::string> detectors_of(const Outcomes& outcomes) {
   }
   std::vector<std::string> result;
   for (const std::string& detector : present) {
-    if (!is_rule(detector) && detector != kAnyTier) {
+    if (detector == "T0" || detector == "T1") {
       result.push_back(detector);
     }
   }
   if (!present.empty()) {
-    result.emplace_back(kAnyTier);
+    result.insert(result.end(), {kAnyTier, at_operator(kAnyTier), kWithoutForced});
   }
   for (const testing::RuleText& rule : testing::kRuleTexts) {
     if (present.contains(std::string(rule.name))) {
@@ -155,9 +176,15 @@ OrderedJson json_of(const Plan& plan, const Outcomes& outcomes, const std::strin
   for (const Key& key : plan.keys) {
     json[key.name] = number_or_null(figure_of(key, plan, outcomes));
   }
+  for (const Key& key : plan.keys) {
+    json["at_operator"][key.name] = number_or_null(figure_at_operator(key, plan, outcomes));
+  }
   const CleanScore clean = clean_score(plan, outcomes, kAnyTier);
   json["false_alarm_runs"] = clean.alarms;
   json["clean_runs"] = clean.runs;
+  json["false_alarm_references"] = clean.alarming_references;
+  json["clean_references"] = clean.references;
+  json["without_forced"] = alarms_json(clean_score(plan, outcomes, kWithoutForced));
   json["command"] = command;
   json["layout"] = plan.layout;
   json["config"] = plan.config;

@@ -22,13 +22,21 @@ namespace ttrace::roc {
                                           const std::string& detector,
                                           const std::function<bool(const Series&)>& wanted);
 
+// At the mutant's own tensor; and where any tensor of its operator counts.
 [[nodiscard]] std::optional<double> figure_of(const Key& key,
                                               const Plan& plan,
                                               const Outcomes& outcomes);
+[[nodiscard]] std::optional<double> figure_at_operator(const Key& key,
+                                                       const Plan& plan,
+                                                       const Outcomes& outcomes);
 
+// Runs on one reference and its noise passes share what these happened to be, so that a reference
+// counts as one case: it alarms where any of its runs does.
 struct CleanScore {
   int runs = 0;    // with a verdict
   int alarms = 0;  // of a detector
+  int references = 0;
+  int alarming_references = 0;
 };
 
 // Of one precision, or of all.
@@ -37,14 +45,15 @@ struct CleanScore {
                                      const std::string& detector,
                                      const std::string& precision = "");
 
-// Tiers and rules that any clean run has had: T1, T2 and the like before kAnyTier before rules.
+// Tiers and rules that any clean run has had: T0, T1, then those of the whole
+// report, then rules.
 [[nodiscard]] std::vector<std::string> detectors_of(const Outcomes& outcomes);
 
 // Why runs have no verdict, one line each.
 [[nodiscard]] std::vector<std::string> problems_of(const Plan& plan, const Outcomes& outcomes);
 
 // Every run has a verdict, at most 1 % of the clean ones raise an alarm, and every figure is there
-// and meets its goal (of a quick plan, which has two magnitudes only: is there).
+// and meets its goal.
 [[nodiscard]] bool goals_are_met(const Plan& plan, const Outcomes& outcomes);
 
 // Keys of the plan at the top, null where something is not found at all; then every series.

@@ -1,9 +1,8 @@
 #include "roc/observe.h"
 
-#include "roc/plan.h"
-
 #include <cmath>
 #include <limits>
+#include <regex>
 #include <set>
 
 namespace ttrace::roc {
@@ -11,76 +10,97 @@ namespace {
 
 using Json = nlohmann::json;
 
+bool is_at(const std::string& id, const std::string& place) {
+  return place.empty() || std::regex_match(id, std::regex(place));
+}
+
 // Reports write numbers that are not finite as text.
 double number(const Json& value) {
   return value.is_number() ? value.get<double>() : std::numeric_limits<double>::infinity();
-}
-
-bool is_finding(const Json& tensor) {
-  static const std::set<std::string> harmless = {
-      "within", "incomplete", "behind_flip", "inherited"};
-  return !tensor.at("allowed").get<bool>() &&
-         !harmless.contains(tensor.at("status").get<std::string>());
 }
 
 bool has(const Json& object, const char* key) {
   return object.contains(key) && !object.at(key).is_null();
 }
 
-bool part_is_beyond(const Json& judged) {
-  return (has(judged, "slice") &&
-          number(judged.at("slice").at("error")) > number(judged.at("slice").at("bound"))) ||
-         (has(judged, "factor_in_noise") &&
-          std::abs(number(judged.at("factor_in_noise").at("deviation"))) >
-              number(judged.at("factor_in_noise").at("bound")));
+bool is_finding(const Json& tensor) {
+  static const std::set<std::string> findings = {
+      "diverged", "missing_in_candidate", "missing_in_reference"};
+  return findings.contains(tensor.at("status").get<std::string>()) &&
+         !tensor.at("allowed").get<bool>();
 }
 
-// A tier by its own figures, whatever another one says of the same tensor.
-void add_operators(const Json& tensor, Observation& observation) {
+// T1 by its own figures: a tensor that is beyond its bound as well has T2 for its tier.
+bool operators_are_wrong(const Json& tensor) {
   if (!has(tensor, "operator")) {
-    return;
+    return false;
   }
   const Json& judged = tensor.at("operator");
-  observation.present.insert("T1");
-  if (number(judged.at("r")) > number(judged.at("limit")) || part_is_beyond(judged)) {
-    observation.flagged.insert("T1");
-  }
+  const auto beyond = [&](const char* part, const char* value) {
+    return has(judged, part) &&
+           std::abs(number(judged.at(part).at(value))) > number(judged.at(part).at("bound"));
+  };
+  return number(judged.at("r")) > number(judged.at("limit")) || beyond("slice", "error") ||
+         beyond("factor_in_noise", "deviation");
 }
 
-void add_noise(const Json& tensor, Observation& observation) {
-  if (!has(tensor, "bound") || number(tensor.at("bound")) == 0.0) {
-    return;
+bool found_by(const Json& tensor, const std::string& tier) {
+  return (is_finding(tensor) && tensor.at("tier") == tier) ||
+         (tier == "T1" && operators_are_wrong(tensor));
+}
+
+void add_presence(const std::string& detector, Observation& observation) {
+  observation.present.insert({detector, at_operator(detector)});
+}
+
+// What `detector` has found, at `tensor`.
+void flag(const std::string& detector,
+          const Json& tensor,
+          const Places& places,
+          Observation& observation) {
+  const std::string id = tensor.at("id").get<std::string>();
+  if (is_at(id, places.own)) {
+    observation.flagged.insert(detector);
   }
-  observation.present.insert("T2");
-  if (number(tensor.at("error")) > number(tensor.at("bound")) || part_is_beyond(tensor)) {
-    observation.flagged.insert("T2");
+  if (is_at(id, places.operator_)) {
+    observation.flagged.insert(at_operator(detector));
   }
 }
 
 }  // namespace
 
-void add_tiers(const Json& report, Observation& observation) {
-  observation.present.insert(kAnyTier);
+void add_check(const Json& report, const Places& places, Observation& observation) {
+  add_presence(kAnyTier, observation);
+  if (const Json& first = report.at("first_divergence"); !first.is_null()) {
+    flag(kAnyTier, first, places, observation);
+  }
+  add_presence("T0", observation);
   for (const Json& tensor : report.at("tensors")) {
-    add_operators(tensor, observation);
-    add_noise(tensor, observation);
-    if (is_finding(tensor)) {
-      observation.flagged.insert(kAnyTier);
-      if (tensor.at("tier") == "T0") {
-        observation.flagged.insert("T0");
-      }
+    if (has(tensor, "operator")) {
+      add_presence("T1", observation);
     }
-    if (tensor.at("tier") == "T0") {
-      observation.present.insert("T0");
+    for (const char* tier : {"T0", "T1"}) {
+      if (found_by(tensor, tier)) {
+        flag(tier, tensor, places, observation);
+      }
     }
   }
 }
 
-void add_rules(const testing::RuleHits& hits, Observation& observation) {
+void add_without_forced(const Json& report, const Places& places, Observation& observation) {
+  add_presence(kWithoutForced, observation);
+  for (const Json& tensor : report.at("tensors")) {
+    if (is_finding(tensor)) {
+      flag(kWithoutForced, tensor, places, observation);
+    }
+  }
+}
+
+void add_rules(const testing::RuleHits& hits, const Places& places, Observation& observation) {
   for (std::size_t rule = 0; rule < testing::kRules; ++rule) {
     const std::string name(testing::kRuleTexts[rule].name);
     observation.present.insert(name);
-    if (!hits[rule].empty()) {
+    if (!hits[rule].empty() && is_at(hits[rule], places.own)) {
       observation.flagged.insert(name);
     }
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -55,15 +56,27 @@ std::vector<std::string> columns_of(const Outcomes& outcomes) {
 }
 
 std::string title_of(const std::string& detector) {
-  return detector == kAnyTier ? "any tier" : detector;
+  static const std::map<std::string, std::string> titles = {
+      {kAnyTier, "any tier"},
+      {at_operator(kAnyTier), "any tier, its operator"},
+      {kWithoutForced, "T2 alone"}};
+  const auto title = titles.find(detector);
+  return title == titles.end() ? detector : title->second;
+}
+
+// The 95 % bound of the rate of alarms, over independent references.
+std::string rate_below(const CleanScore& score) {
+  const double rate = testing::clopper_pearson_upper(score.alarming_references, score.references);
+  return number(std::round(1000.0 * rate) / 10.0) + " %";
 }
 
 void write_keys(std::ostream& out, const Plan& plan, const Outcomes& outcomes) {
-  out << "| key | goal | smallest found | |\n|---|---|---|---|\n";
+  out << "| key | goal | smallest found | | at its operator |\n|---|---|---|---|---|\n";
   for (const Key& key : plan.keys) {
     const auto figure = figure_of(key, plan, outcomes);
     out << "| `" << key.name << "` | " << number(key.goal) << " | " << number(figure) << " | "
-        << (figure && *figure <= key.goal ? "met" : "missed") << " |\n";
+        << (figure && *figure <= key.goal ? "met" : "missed") << " | "
+        << number(figure_at_operator(key, plan, outcomes)) << " |\n";
   }
 }
 
@@ -95,6 +108,13 @@ void write_detectors(std::ostream& out, const Plan& plan, const Outcomes& outcom
   }
 }
 
+// "0 of 512 runs, 0 of 92 references; the rate of references is below 3.9 % (95 % confidence)"
+std::string alarms_text(const CleanScore& score) {
+  return std::to_string(score.alarms) + " of " + std::to_string(score.runs) + " runs, " +
+         std::to_string(score.alarming_references) + " of " + std::to_string(score.references) +
+         " references; the rate of references is below " + rate_below(score) + " (95 % confidence)";
+}
+
 std::vector<std::string> precisions_of(const Plan& plan) {
   std::vector<std::string> result;
   for (const Setting& setting : plan.settings) {
@@ -116,11 +136,14 @@ void write_alarms(std::ostream& out, const Plan& plan, const Outcomes& outcomes)
     out << "---|";
   }
   out << "\n";
-  for (const std::string& detector : detectors_of(outcomes)) {
+  std::vector<std::string> detectors = detectors_of(outcomes);
+  std::erase(detectors, at_operator(kAnyTier));  // the same as any tier where every finding counts
+  for (const std::string& detector : detectors) {
     out << "| " << title_of(detector) << " |";
     for (const std::string& precision : precisions) {
       const CleanScore score = clean_score(plan, outcomes, detector, precision);
-      out << " " << score.alarms << " of " << score.runs << " |";
+      out << " " << score.alarms << " of " << score.runs << "; " << score.alarming_references
+          << " of " << score.references << ", below " << rate_below(score) << " |";
     }
     out << "\n";
   }
@@ -266,27 +289,31 @@ std::string page_of(const Plan& plan,
          "that is found in all of "
       << plan.seeds.size()
       << " fresh batches, the worst over first, middle and last layer; a dash: not at any "
-         "magnitude, or\nthe clean runs raise an alarm as well, so that nobody could tell. "
-         "Layout `"
+         "magnitude, or\nthe clean runs raise an alarm as well, so that nobody could tell. A find "
+         "counts only at the mutant's own tensor: the first\ndivergence of the check (any tier) or "
+         "the first pair that fails a rule is that tensor, or the tier in question flags it. \"Its "
+         "operator\":\nthe gradient of the weight or of the input of the linear whose output is "
+         "mutated counts as well.\nLayout `"
       << plan.layout << "`.\n\nMade by `" << command << "`: " << outcomes.runs
       << " runs of mutants and " << clean.runs << " clean ones in " << std::lround(outcomes.seconds)
       << " seconds.\n\n## Goals\n\n";
   write_keys(out, plan, outcomes);
   out << "\n## Who finds what\n\n"
-      << "Tiers of TTrace ([verdict.md](verdict.md)), then the rules that people use today on the "
-         "same traces.\n\n";
+      << "Tiers of TTrace ([verdict.md](verdict.md)), then T2 alone, which is what `--no-forced` "
+         "leaves, then the rules that people use today\non the same traces.\n\n";
   if (!plot.empty()) {
     out << "![smallest error found](" << plot << ")\n\n";
   }
   write_detectors(out, plan, outcomes);
   write_rounded_away(out, plan, outcomes);
-  out << "\n## False alarms\n\nClean runs that are flagged: beside every mutant's batch, and of "
-         "other batches and layouts. " +
-             std::to_string(clean.alarms) + " of " + std::to_string(clean.runs) +
-             " raise an alarm of TTrace (at most "
-      << number(std::round(1000.0 * testing::clopper_pearson_upper(clean.alarms, clean.runs)) /
-                10.0)
-      << " %, 95 % confidence).\n\n";
+  const CleanScore without_forced = clean_score(plan, outcomes, kWithoutForced);
+  out << "\n## False alarms\n\nClean runs that are flagged, of every mutant's batch and of other "
+         "batches and layouts. Runs that share a reference share its noise\npasses, so they are no "
+         "independent cases: a reference counts as one, and as an alarm where any of its runs "
+         "raises one.\n\n"
+      << "- TTrace: " << alarms_text(clean)
+      << ".\n- T2 alone, which is what `--no-forced` leaves: " << alarms_text(without_forced)
+      << ".\n\nEach cell: runs, then references and the bound of their rate.\n\n";
   write_alarms(out, plan, outcomes);
   const auto problems = problems_of(plan, outcomes);
   if (!problems.empty()) {
@@ -305,9 +332,10 @@ std::string summary_of(const Plan& plan, const Outcomes& outcomes) {
         << number(key.goal) << ")\n";
   }
   const CleanScore clean = clean_score(plan, outcomes, kAnyTier);
-  out << "false alarms " << clean.alarms << " of " << clean.runs << " clean runs; " << outcomes.runs
-      << " runs of mutants, " << problems_of(plan, outcomes).size() << " runs without a verdict, "
-      << std::lround(outcomes.seconds) << " s\n";
+  out << "false alarms: " << alarms_text(clean)
+      << "\nwith --no-forced: " << alarms_text(clean_score(plan, outcomes, kWithoutForced)) << "\n"
+      << outcomes.runs << " runs of mutants, " << problems_of(plan, outcomes).size()
+      << " runs without a verdict, " << std::lround(outcomes.seconds) << " s\n";
   return out.str();
 }
 

@@ -3,7 +3,6 @@
 #include <ttrace/error.h>
 
 #include <algorithm>
-#include <cmath>
 #include <regex>
 #include <set>
 
@@ -53,8 +52,11 @@ bool has_layer(const std::string& mutant) {
 std::vector<Key> chosen_keys(const Choice& choice) {
   std::vector<Key> keys = all_keys();
   if (choice.quick) {
-    std::erase_if(keys, [](const Key& key) { return key.name != "bf16_t2_operator_scale"; });
-    keys.front().mutants.resize(1);
+    std::erase_if(keys, [](const Key& key) { return key.quick == 0.0; });
+    for (Key& key : keys) {
+      key.mutants.resize(1);
+      key.goal = key.quick;
+    }
   }
   if (choice.keys) {
     try {
@@ -70,21 +72,46 @@ std::vector<Key> chosen_keys(const Choice& choice) {
   return keys;
 }
 
+// What the keys of a quick plan have to find.
+std::map<std::string, std::vector<double>> quick_magnitudes(const std::vector<Key>& keys) {
+  std::map<std::string, std::vector<double>> magnitudes;
+  for (const Key& key : keys) {
+    std::vector<double>& list = magnitudes[key.mutants.front()];
+    list.push_back(key.quick);
+    std::sort(list.begin(), list.end());
+  }
+  return magnitudes;
+}
+
+// In a module of layer `layer`; kinds of a micro-batch.
+std::string in_layer(const std::string& kind, int layer, const std::string& part) {
+  return "s0/m0/" + kind + R"(/decoder\.layers\.)" + std::to_string(layer) + R"(\.)" + part;
+}
+
+// The places of a linear whose product is mutated: its output; and of the operator also the
+// gradients of its weight and of what `before` feeds it.
+Places linear_places(int layer, const std::string& linear, const std::string& before) {
+  const std::string own = in_layer("output", layer, linear + "/0");
+  return {own,
+          own + "|" + in_layer("param_grad", layer, linear + R"(\.weight/0)") + "|" +
+              in_layer("grad_output", layer, before + "/0")};
+}
+
 }  // namespace
 
 const std::vector<Key>& all_keys() {
   static const std::vector<std::string> scale = {"operator_scale", "operator_scale_proj"};
   static const std::vector<Key> keys = {
-      {"bf16_t1_operator_scale", "bf16", "T1", scale, 0.003},
+      {"bf16_t1_operator_scale", "bf16", "T1", scale, 0.003, 0.001},
       {"bf16_t1_partial_sum", "bf16", "T1", {"partial_sum"}, 0.01},
       {"bf16_t1_softmax_scale", "bf16", "T1", {"softmax_scale"}, 0.01},
       {"bf16_t1_row", "bf16", "T1", {"row"}, 0.01},
       {"bf16_t1_weight_grad", "bf16", "T1", {"weight_grad"}, 0.003},
       {"bf16_t1_common_grad_factor", "bf16", "T1", {"common_grad_factor"}, 0.001},
-      {"bf16_t1_norm_grad_shard", "bf16", "T1", {"norm_grad_shard"}, 0.01},
-      {"bf16_t2_operator_scale", "bf16", "T2", scale, 0.01},
-      {"bf16_t2_partial_sum", "bf16", "T2", {"partial_sum"}, 0.03},
-      {"bf16_t2_weight_grad", "bf16", "T2", {"weight_grad"}, 0.03},
+      {"bf16_t1_norm_grad_shard", "bf16", "T1", {"norm_grad_shard"}, 0.01, 0.01},
+      {"bf16_t2_operator_scale", "bf16", kWithoutForced, scale, 0.01, 0.002},
+      {"bf16_t2_partial_sum", "bf16", kWithoutForced, {"partial_sum"}, 0.03},
+      {"bf16_t2_weight_grad", "bf16", kWithoutForced, {"weight_grad"}, 0.03},
       {"fp8_t1_operator_scale", "fp8", "T1", {"operator_scale"}, 0.01},
       {"fp32_t1_operator_scale", "f32", "T1", {"operator_scale"}, 1e-5},
       {"fp64_logic_operator_scale", "f64", kAnyTier, {"operator_scale"}, 1e-9},
@@ -98,6 +125,37 @@ const std::vector<Key>& all_keys() {
         "optimizer_bias_correction"},
        1e-3}};
   return keys;
+}
+
+std::string at_operator(const std::string& detector) {
+  return detector + "@operator";
+}
+
+Places places_of(const Series& series) {
+  const int layer = series.layer.value_or(0);
+  const auto alone = [](const std::string& own) { return Places{own, own}; };
+  if (series.mutant == "softmax_scale") {
+    return alone(in_layer("(output|grad_input)", layer, R"(self_attention\.core_attention/\d)"));
+  }
+  if (series.mutant == "weight_grad") {
+    return alone(in_layer("param_grad", layer, R"(mlp\.linear_fc2\.weight/0)"));
+  }
+  if (series.mutant == "norm_grad_shard") {
+    return alone(in_layer("param_grad", layer, R"(input_layernorm\.weight/0)"));
+  }
+  if (series.mutant == "common_grad_factor") {
+    return alone("s0/m0/grad_output/loss/0");
+  }
+  if (series.mutant == "optimizer_beta1" || series.mutant == "optimizer_beta2") {
+    return alone(series.mutant == "optimizer_beta1" ? "s0/exp_avg/.*" : "s0/exp_avg_sq/.*");
+  }
+  if (series.mutant.starts_with("optimizer_")) {
+    return alone("s0/(master|param_next)/.*");
+  }
+  return series.mutant == "operator_scale_proj"
+             ? linear_places(
+                   layer, R"(self_attention\.linear_proj)", R"(self_attention\.core_attention)")
+             : linear_places(layer, R"(mlp\.linear_fc2)", R"(mlp\.activation)");
 }
 
 std::string name_of(Weights weights) {
@@ -124,7 +182,7 @@ Plan make_plan(const Choice& choice) {
     layers = {kLayers / 2};
     weights = {Weights::kInit};
     seeds = 1;
-    plan.magnitudes = {1e-3, 1e-1};
+    plan.magnitudes = quick_magnitudes(plan.keys);
     plan.noise = 3;
   }
   for (int seed = 1; seed <= seeds; ++seed) {
@@ -168,7 +226,8 @@ std::vector<double> half_decades(const std::string& precision) {
 }
 
 std::vector<double> magnitudes_of(const Plan& plan, const Series& series) {
-  return plan.magnitudes.empty() ? half_decades(series.precision) : plan.magnitudes;
+  const auto chosen = plan.magnitudes.find(series.mutant);
+  return chosen == plan.magnitudes.end() ? half_decades(series.precision) : chosen->second;
 }
 
 std::string describe(const Series& series) {

@@ -8,23 +8,31 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace ttrace::roc {
 
-// Who finds: a tier of TTrace by its name in a report, or any of them.
+// Who finds, in addition to the tiers by their names in a report: all of them together, and the
+// bound from noise passes without forced passes, which is what --no-forced leaves.
 inline constexpr const char* kAnyTier = "any";
+inline constexpr const char* kWithoutForced = "T2";
+// The same detector where any tensor of the mutated operator counts: "T1@operator".
+[[nodiscard]] std::string at_operator(const std::string& detector);
 
 // A figure: the smallest magnitude found in all fresh batches, the worst over its mutants, over
 // layers and over weights.
 struct Key {
   std::string name;  // "bf16_t1_operator_scale"
   std::string precision;
-  std::string detector;              // "T1", "T2", kAnyTier
+  std::string detector;              // "T1", kWithoutForced, kAnyTier
   std::vector<std::string> mutants;  // of megatron_mini --mutant
   double goal = 0.0;                 // the figure should be this or less
+  // What the quick plan asks for of its first mutant, instead of the goal: the bound there is 1.5
+  // to 2.5 times smaller, so that a bound that grows by half a decade fails. 0: not in that plan.
+  double quick = 0.0;
 };
 
 [[nodiscard]] const std::vector<Key>& all_keys();
@@ -42,6 +50,13 @@ struct Series {
 
   auto operator<=>(const Series&) const = default;
 };
+
+// Where a find counts: regular expressions for whole ids. Both empty: everywhere, for clean runs.
+struct Places {
+  std::string own;        // what the mutant multiplies; of a scale inside an operator all it makes
+  std::string operator_;  // what the operator makes that it is in, gradients included
+};
+[[nodiscard]] Places places_of(const Series& series);
 
 // What a reference depends on.
 struct Setting {
@@ -64,17 +79,18 @@ struct Plan {
   std::vector<Setting> settings = {};  // those of mutants, then more
   std::vector<CleanRun> cleans = {};  // first those of `layout`, one for every setting, then others
   std::vector<int> seeds = {};        // of every series
-  std::vector<double> magnitudes = {};  // of all series where not empty
-  testing::ConfigChanges config = {};   // what differs from examples/tiny.yaml
-  std::string layout = {};              // options of megatron_mini
-  int noise = 5;                        // passes
-  int training_steps = 300;             // of the trained weights
+  // By mutant, ascending; half decades where a mutant is not here.
+  std::map<std::string, std::vector<double>> magnitudes = {};
+  testing::ConfigChanges config = {};  // what differs from examples/tiny.yaml
+  std::string layout = {};             // options of megatron_mini
+  int noise = 5;                       // passes
+  int training_steps = 300;            // of the trained weights
 
   [[nodiscard]] bool needs_training() const;
 };
 
 struct Choice {
-  bool quick = false;                    // one key, one place, one batch, two magnitudes
+  bool quick = false;                    // the keys that have a quick figure, one place, one batch
   std::optional<std::string> keys = {};  // regular expression found in a key's name
   int seeds = 4;
 };

@@ -160,7 +160,7 @@ class Runner {
     }
     const auto request = request_for(run.setting, "clean-" + std::to_string(index), run.layout);
     testing::Digests digests;
-    clean = judge(request, digests);
+    clean = judge(request, {}, digests);
     if (!makes_reference) {
       remove(request.folder);
       return;
@@ -210,7 +210,7 @@ class Runner {
                     plan_.layout + " --mutant " + series.mutant + " --mutant-size " + size +
                         (series.layer ? " --mutant-layer " + std::to_string(*series.layer) : ""));
     testing::Digests digests;
-    Observation observation = judge(request, digests);
+    Observation observation = judge(request, places_of(series), digests);
     observation.changed = digests != clean_digests_[setting];
     remove(request.folder);
     const std::lock_guard lock(mutex_);
@@ -218,16 +218,23 @@ class Runner {
     return observation;
   }
 
-  Observation judge(const testing::CheckRequest& request, testing::Digests& digests) {
+  // `places`: where a find counts.
+  Observation judge(const testing::CheckRequest& request,
+                    const Places& places,
+                    testing::Digests& digests) {
     const testing::CheckResult result = testing::run_check(request);
-    Observation observation{.problem = result.problem};
-    if (!result.problem.empty()) {
+    const testing::CheckResult without_forced =
+        result.problem.empty() ? testing::judge_without_forced(request) : testing::CheckResult{};
+    Observation observation{.problem =
+                                result.problem.empty() ? without_forced.problem : result.problem};
+    if (!observation.problem.empty()) {
       return observation;
     }
-    add_tiers(result.report, observation);
+    add_check(result.report, places, observation);
+    add_without_forced(without_forced.report, places, observation);
     const auto [reference, candidate] = open(request);
     digests = testing::digests_of(candidate);
-    add_rules(testing::apply_rules(reference, candidate), observation);
+    add_rules(testing::apply_rules(reference, candidate), places, observation);
     return observation;
   }
 

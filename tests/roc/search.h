@@ -19,7 +19,8 @@ namespace ttrace::roc {
 struct Observation {
   std::string problem = {};  // why there is no verdict; else empty
   bool changed = false;      // some bit differs from the clean run's; else it was rounded away
-  std::set<std::string> flagged = {};  // detectors that raised a finding
+  // Detectors that raised a finding: of a clean run any, of a mutant one at its own tensors.
+  std::set<std::string> flagged = {};
   std::set<std::string> present = {};  // detectors that looked at anything
 };
 

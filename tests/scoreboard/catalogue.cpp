@@ -16,6 +16,34 @@ std::string text_of(const YAML::Node& node) {
   return out.c_str();
 }
 
+// A key that may be left away.
+template <class Value>
+Value value_or(const YAML::Node& node, const char* key, Value otherwise) {
+  return node[key] ? node[key].as<Value>() : otherwise;
+}
+
+std::optional<Redeclaration> redeclaration_of(const YAML::Node& node) {
+  if (!node) {
+    return std::nullopt;
+  }
+  return Redeclaration{.date = node["date"].as<std::string>(),
+                       .reason = node["reason"].as<std::string>(),
+                       .expected = value_or<std::string>(node, "expected", ""),
+                       .hint = value_or<std::string>(node, "hint", "")};
+}
+
+void read_named_terms(const YAML::Node& node, CataloguedBug& bug) {
+  for (const auto& axis : value_or(node, "axis", std::vector<std::string>{})) {
+    bug.axis.insert(axis);
+  }
+  if (node["factor"]) {
+    bug.factor = node["factor"].as<double>();
+  }
+  for (const int rank : value_or(node, "ranks", std::vector<int>{})) {
+    bug.ranks.insert(rank);
+  }
+}
+
 CataloguedBug bug_of(const YAML::Node& node) {
   CataloguedBug bug;
   bug.name = node["name"].as<std::string>();
@@ -30,14 +58,28 @@ CataloguedBug bug_of(const YAML::Node& node) {
   bug.precisions = node["precisions"].as<std::vector<std::string>>();
   bug.expected = node["expected"].as<std::string>();
   bug.hint = node["hint"].as<std::string>();
-  if (node["cause"]) {
-    bug.cause = node["cause"].as<std::vector<std::string>>();
-  }
-  if (node["unlocated"]) {
-    bug.unlocated = node["unlocated"].as<std::map<std::string, std::string>>();
-  }
+  bug.cause = value_or(node, "cause", bug.cause);
+  bug.redeclared = redeclaration_of(node["redeclared"]);
+  read_named_terms(node, bug);
+  bug.difficulty = node["difficulty"].as<std::string>();
+  bug.unlocated = value_or(node, "unlocated", bug.unlocated);
   bug.pending = node["code"] && node["code"].as<std::string>() == "pending";
   return bug;
+}
+
+Catalogue catalogue_of(const YAML::Node& root) {
+  Catalogue catalogue;
+  for (const auto& chapter : root["chapters"]) {
+    catalogue.chapters[chapter.first.as<std::string>()] = chapter.second.as<std::string>();
+  }
+  for (const auto& row : root["paper"]) {
+    catalogue.paper[row.first.as<std::string>()] = {row.second["known"].as<std::string>(),
+                                                    row.second["why"].as<std::string>()};
+  }
+  for (const auto& node : root["bugs"]) {
+    catalogue.bugs.push_back(bug_of(node));
+  }
+  return catalogue;
 }
 
 }  // namespace
@@ -45,13 +87,7 @@ CataloguedBug bug_of(const YAML::Node& node) {
 Catalogue read_catalogue(const std::string& file) {
   Catalogue catalogue;
   try {
-    const YAML::Node root = YAML::LoadFile(file);
-    for (const auto& chapter : root["chapters"]) {
-      catalogue.chapters[chapter.first.as<std::string>()] = chapter.second.as<std::string>();
-    }
-    for (const auto& node : root["bugs"]) {
-      catalogue.bugs.push_back(bug_of(node));
-    }
+    catalogue = catalogue_of(YAML::LoadFile(file));
   } catch (const YAML::Exception& error) {
     TTRACE_THROW(UsageError, "cannot read the list of bugs ", file, ": ", error.what());
   }

@@ -6,10 +6,20 @@
 #include "support/derived_config.h"
 
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace ttrace::scoreboard {
+
+// What a declaration became after the first run of its bug.
+struct Redeclaration {
+  std::string date;
+  std::string reason;
+  std::string expected;  // empty where it stayed
+  std::string hint;
+};
 
 struct CataloguedBug {
   std::string name;
@@ -20,16 +30,30 @@ struct CataloguedBug {
   testing::ConfigChanges config;
   int steps = 1;
   std::vector<std::string> precisions;
-  std::string expected;  // regular expression found in the id of the first divergence
+  std::string expected;  // regular expression for the whole id of the first divergence
   std::string hint;      // regular expression for the whole signature
-  std::vector<std::string> cause = {};  // signatures that name the mechanism; empty: none does
-  bool pending = false;                 // declared, but not in the program
+  // Signatures that name the mechanism, the most exact one first; empty: none does.
+  std::vector<std::string> cause = {};
+  std::optional<Redeclaration> redeclared = {};
+  // What a probable cause should name; empty where the mechanism has none.
+  std::set<std::string> axis = {};  // names of one group of ranks
+  std::optional<double> factor = {};
+  std::set<int> ranks = {};
+  std::string difficulty = "obvious";  // "medium", "subtle"
+  bool pending = false;                // declared, but not in the program
   // By precision: the measured reason why the first divergence is not the declared one.
   std::map<std::string, std::string> unlocated = {};
 };
 
+// How well a row of the TTrace paper is known.
+struct PaperRow {
+  std::string known;  // "confirmed", "high", "medium", "low"
+  std::string why;
+};
+
 struct Catalogue {
   std::map<std::string, std::string> chapters;  // title by chapter
+  std::map<std::string, PaperRow> paper = {};   // by row, "T01"
   std::vector<CataloguedBug> bugs;
 };
 

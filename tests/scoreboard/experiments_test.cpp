@@ -2,6 +2,7 @@
 #include "support/check_run.h"
 #include "support/clopper_pearson.h"
 #include "support/derived_config.h"
+#include "support/named_terms.h"
 #include "support/run_process.h"
 #include "support/task_list.h"
 #include "support/temporary_directory.h"
@@ -75,6 +76,92 @@ TEST(CheckRun, WithoutAVerdictSaysWhy) {
   EXPECT_THAT(result.problem, HasSubstr("..."));
   EXPECT_FALSE(result.diverged);
   EXPECT_TRUE(result.report.is_null());
+}
+
+// Scoreboard and ROC give its alarms and finds as those of users of --no-forced.
+TEST(CheckRun, JudgedWithoutForcedPassesIsWhatNoForcedSays) {
+  const TemporaryDirectory folder;
+  const TrainingRun training{.config = TTRACE_SOURCE "/examples/tiny.yaml", .precision = "bf16"};
+  CheckRequest request{
+      .program = TTRACE_BIN "/ttrace",
+      .reference = reference_command(TTRACE_BIN, training),
+      .candidate = candidate_command(TTRACE_BIN, "", training, "") + " --bug softmax-scale",
+      .folder = folder / "whole",
+      .noise = 2};
+  const CheckResult whole = run_check(request);
+  ASSERT_EQ(whole.problem, "");
+  const CheckResult judged = judge_without_forced(request);
+  ASSERT_EQ(judged.problem, "");
+  request.rerun = request.reference;
+  request.reference = request.folder + "/reference";
+  request.folder = folder / "without";
+  request.options = {"--no-forced"};
+  const CheckResult without = run_check(request);
+  ASSERT_EQ(without.problem, "");
+  EXPECT_EQ(judged.report.at("tensors"), without.report.at("tensors"));
+  EXPECT_EQ(judged.report.at("first_divergence"), without.report.at("first_divergence"));
+  EXPECT_NE(judged.report.at("tensors"), whole.report.at("tensors")) << "forced passes say more";
+}
+
+// --- what a probable cause names ---------------------------------------------------------------
+
+TEST(NamedTerms, AreReadFromAMissingReduction) {
+  const NamedTerms terms = terms_of_sentence(
+      "every rank holds its own addend: the sum over tp is missing; on rank 0 it is 1.000, 0.000 "
+      "(+- 0.000145) x the addends of ranks 0, 2; ranks 1, 3");
+  EXPECT_EQ(terms, (NamedTerms{.axes = {"tp"}, .factor = 0.0, .ranks = {0, 1, 2, 3}}));
+}
+
+TEST(NamedTerms, AreReadFromAFactor) {
+  EXPECT_EQ(terms_of_sentence("candidate = a x reference, a = 0.5000 +- 0.0003 = 1/tp or 1/dp"),
+            (NamedTerms{.axes = {"dp", "tp"}, .factor = 0.5}));
+  EXPECT_EQ(terms_of_sentence("candidate = 0 x reference").factor, 0.0);
+  EXPECT_EQ(terms_of_sentence("all addends have the coefficient 2.000 +- 1e-05 = tp").factor, 2.0);
+  EXPECT_EQ(terms_of_sentence("candidate = a x reference, a = 3.052e-05 +- 0").factor, 3.052e-05);
+  EXPECT_EQ(
+      terms_of_sentence("candidate = reference + -0.0025 x the gradient of the load-balancing "
+                        "loss (it is not in the sum)")
+          .factor,
+      0.0);
+  EXPECT_EQ(
+      terms_of_sentence("candidate = reference + 0.01 x the gradient of the z loss (it counts "
+                        "2.000 +- 0 = tp times)")
+          .factor,
+      2.0);
+}
+
+TEST(NamedTerms, AreReadFromTheOneCoefficientThatIsNotWhole) {
+  EXPECT_EQ(
+      terms_of_sentence("a sum in which not every addend has the coefficient 1: on rank 1 it is "
+                        "0.500, 0.500, 1.000, 1.000 (+- 1e-05) x the addends "
+                        "of micro-batch 0; ...")
+          .factor,
+      0.5);
+  EXPECT_EQ(terms_of_sentence("on rank 0 it is 8.000, 4.000, 2.000, 1.000 (+- 1e-05) x the addends "
+                              "of micro-batch 0; ...")
+                .factor,
+            std::nullopt);
+}
+
+TEST(NamedTerms, AreTheRanksThatAreWrong) {
+  EXPECT_EQ(terms_of_sentence("rank 1 has a x the reference's, a = 4.533 +- 1e-05; ranks 0, 2-4 as "
+                              "it is: clipping"),
+            (NamedTerms{.factor = 4.533, .ranks = {1}}));
+  EXPECT_EQ(terms_of_sentence("only 8 of 256 slices along dimension 0, held by rank 3 (tp rank 1)"),
+            (NamedTerms{.ranks = {3}}));
+  EXPECT_EQ(terms_of_sentence("copies on ranks 0-2, 5 differ").ranks, (std::set<int>{0, 1, 2, 5}));
+}
+
+TEST(NamedTerms, OfAReportAreItsOwnWhereItHasThem) {
+  const nlohmann::json sentence = {{"probable_cause", "the sum over tp is missing"}};
+  EXPECT_EQ(named_terms({{"diagnoses", {sentence}}}), (NamedTerms{.axes = {"tp"}}));
+  nlohmann::json named = sentence;
+  named["named"] = {{"axes", {"dp"}}, {"factor", nullptr}, {"ranks", {1, 2}}};
+  EXPECT_EQ(named_terms({{"diagnoses", {named}}}), (NamedTerms{.axes = {"dp"}, .ranks = {1, 2}}));
+  named["named"]["factor"] = 0.5;
+  EXPECT_EQ(named_terms({{"diagnoses", {named, sentence}}}).factor, 0.5);
+  EXPECT_EQ(named_terms({{"diagnoses", {{{"probable_cause", nullptr}}}}}), NamedTerms{});
+  EXPECT_EQ(named_terms({{"diagnoses", nlohmann::json::array()}}), NamedTerms{});
 }
 
 TEST(TaskList, RunsEveryTaskOnceAndBehindTheOneItWaitsFor) {

@@ -1,31 +1,95 @@
 #include "scoreboard/outcome.h"
 
+#include <algorithm>
+#include <cmath>
 #include <regex>
+#include <set>
 
 namespace ttrace::scoreboard {
 namespace {
+
+constexpr double kSameFactor = 0.005;  // relative, and of 1 for a factor of 0
 
 bool is_of(const Plan& plan, const CleanCase& run, const std::string& precision) {
   return precision.empty() || plan.settings[run.setting].precision == precision;
 }
 
+bool is_same_factor(double declared, const std::optional<double>& named) {
+  const double scale = declared == 0.0 ? 1.0 : std::abs(declared);
+  return named && std::abs(*named - declared) <= kSameFactor * scale;
+}
+
+void add(const BugOutcome& bug, Score& score) {
+  const auto count = [](bool holds) { return holds ? 1 : 0; };
+  ++score.runs;
+  score.failed += count(!bug.problem.empty());
+  score.triggered += count(bug.triggered);
+  score.found += count(bug.found);
+  score.located += count(bug.located);
+  score.found_without_forced += count(bug.without_forced.found);
+  score.located_without_forced += count(bug.without_forced.located);
+  score.hints_right += count(bug.hint_right);
+  score.hints_of_nothing += count(bug.hint_right && bug.signature == "none");
+  score.causes_exact += count(bug.cause_exact);
+  score.causes_right += count(bug.cause_right);
+  score.with_terms += count(bug.terms_right.has_value());
+  score.terms_right += count(bug.terms_right.value_or(false));
+}
+
 }  // namespace
 
-Score score_of(const Plan& plan, const Outcomes& outcomes, const std::string& precision) {
+bool is_located(const CataloguedBug& bug, const std::string& id) {
+  return !bug.redeclared && std::regex_match(id, std::regex(bug.expected));
+}
+
+std::optional<bool> terms_right(const CataloguedBug& bug, const testing::NamedTerms& named) {
+  if (bug.axis.empty() && !bug.factor && bug.ranks.empty()) {
+    return std::nullopt;
+  }
+  const bool axis =
+      bug.axis.empty() || (!named.axes.empty() && std::ranges::includes(bug.axis, named.axes));
+  const bool factor = !bug.factor || is_same_factor(*bug.factor, named.factor);
+  return axis && factor && (bug.ranks.empty() || bug.ranks == named.ranks);
+}
+
+BugOutcome outcome_of(const CataloguedBug& bug,
+                      const CleanOutcome& clean,
+                      const testing::CheckResult& result,
+                      const testing::CheckResult& without_forced) {
+  BugOutcome outcome;
+  outcome.seconds = result.seconds;
+  outcome.problem = result.problem.empty() ? without_forced.problem : result.problem;
+  outcome.first_id = result.first_id;
+  outcome.signature = result.signature;
+  outcome.probable_cause = result.probable_cause;
+  outcome.error_over_bound = result.error_over_bound;
+  outcome.found = result.diverged && !clean.alarm;
+  outcome.located = outcome.found && is_located(bug, result.first_id);
+  outcome.without_forced.first_id = without_forced.first_id;
+  outcome.without_forced.found = without_forced.diverged && !clean.alarm_without_forced;
+  outcome.without_forced.located =
+      outcome.without_forced.found && is_located(bug, without_forced.first_id);
+  if (outcome.found) {
+    outcome.named = testing::named_terms(result.report);
+    outcome.hint_right = std::regex_match(result.signature, std::regex(bug.hint));
+    outcome.cause_exact = !bug.cause.empty() && bug.cause.front() == result.signature;
+    outcome.cause_right = std::ranges::find(bug.cause, result.signature) != bug.cause.end();
+    outcome.terms_right = terms_right(bug, outcome.named);
+  }
+  return outcome;
+}
+
+Score score_of(const Catalogue& catalogue,
+               const Plan& plan,
+               const Outcomes& outcomes,
+               const Part& part) {
   Score score;
   for (std::size_t i = 0; i < plan.bugs.size(); ++i) {
-    if (!is_of(plan, plan.cleans[plan.bugs[i].clean], precision)) {
-      continue;
+    const CataloguedBug& bug = catalogue.bugs[plan.bugs[i].bug];
+    if (is_of(plan, plan.cleans[plan.bugs[i].clean], part.precision) &&
+        (part.difficulty.empty() || bug.difficulty == part.difficulty)) {
+      add(outcomes.bugs[i], score);
     }
-    const BugOutcome& bug = outcomes.bugs[i];
-    ++score.runs;
-    score.failed += bug.problem.empty() ? 0 : 1;
-    score.triggered += bug.triggered ? 1 : 0;
-    score.found += bug.found ? 1 : 0;
-    score.located += bug.located ? 1 : 0;
-    score.hints_right += bug.hint_right ? 1 : 0;
-    score.with_cause += bug.cause_right ? 1 : 0;
-    score.causes_right += bug.cause_right.value_or(false) ? 1 : 0;
   }
   return score;
 }
@@ -34,16 +98,34 @@ CleanScore clean_score_of(const Plan& plan,
                           const Outcomes& outcomes,
                           const std::string& precision) {
   CleanScore score;
+  std::set<std::size_t> references;
+  std::set<std::size_t> alarming;
+  std::set<std::size_t> without_forced;
   for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
     if (!is_of(plan, plan.cleans[i], precision)) {
       continue;
     }
     const CleanOutcome& clean = outcomes.cleans[i];
-    score.runs += clean.problem.empty() ? 1 : 0;
-    score.failed += clean.problem.empty() ? 0 : 1;
-    score.alarms += clean.alarm ? 1 : 0;
+    const std::size_t reference = plan.cleans[i].setting;
     score.diagnoses += clean.diagnoses;
+    if (!clean.problem.empty()) {
+      ++score.failed;
+      continue;
+    }
+    ++score.runs;
+    references.insert(reference);
+    if (clean.alarm) {
+      ++score.alarms.runs;
+      alarming.insert(reference);
+    }
+    if (clean.alarm_without_forced) {
+      ++score.without_forced.runs;
+      without_forced.insert(reference);
+    }
   }
+  score.references = static_cast<int>(references.size());
+  score.alarms.references = static_cast<int>(alarming.size());
+  score.without_forced.references = static_cast<int>(without_forced.size());
   return score;
 }
 
@@ -59,7 +141,7 @@ RuleScore rule_score_of(const Catalogue& catalogue,
         !first.empty()) {
       ++score.found;
       score.told_apart += outcomes.cleans[plan.bugs[i].clean].rules[rule].empty() ? 1 : 0;
-      score.located += is_expected(catalogue.bugs[plan.bugs[i].bug], first) ? 1 : 0;
+      score.located += is_located(catalogue.bugs[plan.bugs[i].bug], first) ? 1 : 0;
     }
   }
   for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
@@ -69,15 +151,16 @@ RuleScore rule_score_of(const Catalogue& catalogue,
   return score;
 }
 
-bool is_expected(const CataloguedBug& bug, const std::string& id) {
-  return std::regex_search(id, std::regex(bug.expected));
-}
-
-bool goals_are_met(const Plan& plan, const Outcomes& outcomes) {
-  const Score bugs = score_of(plan, outcomes);
+bool goals_are_met(const Catalogue& catalogue,
+                   const Plan& plan,
+                   const Outcomes& outcomes,
+                   const Goals& goals) {
+  const Score bugs = score_of(catalogue, plan, outcomes);
   const CleanScore clean = clean_score_of(plan, outcomes);
-  return bugs.failed == 0 && clean.failed == 0 && 10 * bugs.found >= 9 * bugs.triggered &&
-         10 * bugs.located >= 9 * bugs.found && 100 * clean.alarms <= clean.runs;
+  return bugs.failed == 0 && clean.failed == 0 && bugs.triggered == bugs.runs &&
+         100 * bugs.found >= goals.found * bugs.triggered &&
+         100 * bugs.located >= goals.located * bugs.found &&
+         100 * clean.alarms.runs <= goals.alarms * clean.runs;
 }
 
 }  // namespace ttrace::scoreboard

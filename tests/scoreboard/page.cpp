@@ -1,223 +1,109 @@
 #include "scoreboard/page.h"
 
-#include "support/clopper_pearson.h"
+#include "scoreboard/summary_tables.h"
+#include "scoreboard/text.h"
 
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
 #include <map>
-#include <set>
 #include <sstream>
 #include <utility>
 
 namespace ttrace::scoreboard {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using testing::kRules;
 using testing::kRuleTexts;
-using testing::RuleHits;
 
-const Setting& setting_of(const Plan& plan, const CleanCase& run) {
-  return plan.settings[run.setting];
-}
+// Rows of the TTrace paper that the runs stand for.
+struct PaperRuns {
+  std::map<std::pair<std::string, std::size_t>, std::string> verdicts;  // by row and bug
+  std::map<std::string, bool> found;  // by row: whether every run of its bugs found it
+};
 
-// "located", "found elsewhere" ...: the row of a bug in one word or two.
-std::string verdict_word(const BugOutcome& bug) {
-  if (!bug.problem.empty()) {
-    return "no verdict";
+PaperRuns paper_runs(const Catalogue& catalogue, const Plan& plan, const Outcomes& outcomes) {
+  PaperRuns runs;
+  for (std::size_t i = 0; i < plan.bugs.size(); ++i) {
+    const BugCase& run = plan.bugs[i];
+    const CataloguedBug& bug = catalogue.bugs[run.bug];
+    for (const std::string& row : bug.rows) {
+      if (row.starts_with("T")) {
+        std::string& text = runs.verdicts[{row, run.bug}];
+        text += text.empty() ? "" : ", ";
+        text += setting_of(plan, plan.cleans[run.clean]).precision + ": " +
+                verdict_word(bug, outcomes.bugs[i]);
+        runs.found.emplace(row, true).first->second &= outcomes.bugs[i].found;
+      }
+    }
   }
-  if (!bug.triggered) {
-    return "not triggered";
+  return runs;
+}
+
+// "2 confirmed, 5 high", of the rows that were run.
+std::string known_text(const Catalogue& catalogue, const PaperRuns& runs) {
+  std::string text;
+  for (const std::string known : {"confirmed", "high", "medium", "low"}) {
+    const auto count = std::count_if(runs.found.begin(), runs.found.end(), [&](const auto& row) {
+      const auto entry = catalogue.paper.find(row.first);
+      return entry != catalogue.paper.end() && entry->second.known == known;
+    });
+    text += count == 0 ? "" : (text.empty() ? "" : ", ") + std::to_string(count) + " " + known;
   }
-  return bug.located ? "located" : bug.found ? "found elsewhere" : "missed";
+  return text;
 }
 
-std::string number(double value, int digits) {
-  std::ostringstream out;
-  out << std::setprecision(digits) << value;
-  return out.str();
-}
-
-std::string seconds(double value) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(1) << value;
-  return out.str();
-}
-
-// "12 of 13 (92 %)"
-std::string share(int part, int whole) {
-  std::string text = std::to_string(part) + " of " + std::to_string(whole);
-  return whole == 0 ? text
-                    : text + " (" + number(std::round(1000.0 * part / whole) / 10.0, 4) + " %)";
-}
-
-// Text in a cell of a table.
-std::string cell(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    result += c == '|' ? "\\|" : c == '\n' ? " " : std::string(1, c);
-  }
-  return result;
-}
-
-std::string code(const std::string& text) {
-  return text.empty() ? "" : "`" + cell(text) + "`";
-}
-
-bool is_located(const BugOutcome& outcome) {
-  return outcome.triggered && outcome.located;
-}
-
-// Why a run is not located, as the list of bugs tells; empty where it does not.
-std::string reason_for(const CataloguedBug& bug, const std::string& precision) {
-  const auto found = bug.unlocated.find(precision);
-  return found == bug.unlocated.end() ? "" : found->second;
-}
-
-std::vector<std::string> precisions_of(const Plan& plan) {
-  std::set<std::string> all;
-  for (const Setting& setting : plan.settings) {
-    all.insert(setting.precision);
-  }
-  return {all.begin(), all.end()};
-}
-
-// Clean runs that differ in the seed alone, by layout and precision.
-std::map<std::pair<std::string, std::string>, CleanScore> clean_matrix(const Plan& plan,
-                                                                       const Outcomes& outcomes) {
-  std::map<std::pair<std::string, std::string>, CleanScore> matrix;
-  for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
-    const Setting& setting = setting_of(plan, plan.cleans[i]);
-    CleanScore& entry = matrix[{describe(plan.cleans[i].layout, setting), setting.precision}];
-    entry.runs += outcomes.cleans[i].problem.empty() ? 1 : 0;
-    entry.failed += outcomes.cleans[i].problem.empty() ? 0 : 1;
-    entry.alarms += outcomes.cleans[i].alarm ? 1 : 0;
-    entry.diagnoses += outcomes.cleans[i].diagnoses;
-  }
-  return matrix;
-}
-
-Json rules_json(const RuleHits& hits) {
-  Json json = Json::object();
-  for (std::size_t rule = 0; rule < kRules; ++rule) {
-    json[std::string(kRuleTexts[rule].name)] = hits[rule].empty() ? Json() : Json(hits[rule]);
-  }
-  return json;
-}
-
-Json bug_json(const Catalogue& catalogue,
-              const Plan& plan,
-              const Outcomes& outcomes,
-              std::size_t index) {
-  const BugCase& run = plan.bugs[index];
-  const CataloguedBug& bug = catalogue.bugs[run.bug];
-  const BugOutcome& outcome = outcomes.bugs[index];
-  const CleanCase& clean = plan.cleans[run.clean];
-  const Setting& setting = setting_of(plan, clean);
-  const std::string reason = reason_for(bug, setting.precision);
-  return {{"bug", bug.name},
-          {"chapter", bug.chapter},
-          {"source", bug.source},
-          {"layout", describe(clean.layout, setting)},
-          {"precision", setting.precision},
-          {"expected", bug.expected},
-          {"triggered", outcome.triggered},
-          {"found", outcome.found},
-          {"located", outcome.located},
-          {"hint_right", outcome.hint_right},
-          {"seconds", std::round(outcome.seconds * 100.0) / 100.0},
-          {"first_divergence", outcome.first_id.empty() ? Json() : Json(outcome.first_id)},
-          {"error_over_bound",
-           std::isfinite(outcome.error_over_bound) ? Json(outcome.error_over_bound) : Json("Inf")},
-          {"hint", bug.hint},
-          {"cause", bug.cause},
-          {"cause_right", outcome.cause_right ? Json(*outcome.cause_right) : Json()},
-          {"signature", outcome.signature},
-          {"problem", outcome.problem.empty() ? Json() : Json(outcome.problem)},
-          {"reason", is_located(outcome) ? Json() : Json(reason_for(bug, setting.precision))},
-          {"first_failing_by_rule", rules_json(outcome.rules)}};
-}
-
-Json rule_json(const Catalogue& catalogue,
-               const Plan& plan,
-               const Outcomes& outcomes,
-               std::size_t rule,
-               const std::string& precision) {
-  const RuleScore score = rule_score_of(catalogue, plan, outcomes, rule, precision);
-  return {{"rule", kRuleTexts[rule].name},
-          {"precision", precision},
-          {"triggered", score_of(plan, outcomes, precision).triggered},
-          {"found", score.found},
-          {"told_apart", score.told_apart},
-          {"located", score.located},
-          {"clean_runs", clean_score_of(plan, outcomes, precision).runs},
-          {"false_alarms", score.false_alarms}};
-}
-
-// --- the page ----------------------------------------------------------------------------------
-
-void write_summary(std::ostream& out, const Plan& plan, const Outcomes& outcomes) {
-  out << "| precision | bugs run | triggered | found, of those | at the declared tensor, of those "
-         "| "
-         "hint as declared | named cause right | clean runs | alarms | rate of alarms below "
-         "(95 %) | diagnoses in clean runs |\n"
-         "|---|---|---|---|---|---|---|---|---|---|---|\n";
-  std::vector<std::string> rows = precisions_of(plan);
-  rows.emplace_back();  // all
-  for (const std::string& precision : rows) {
-    const Score bugs = score_of(plan, outcomes, precision);
-    const CleanScore clean = clean_score_of(plan, outcomes, precision);
-    out << "| " << (precision.empty() ? "all" : precision) << " | " << bugs.runs << " | "
-        << bugs.triggered << " | " << share(bugs.found, bugs.triggered) << " | "
-        << share(bugs.located, bugs.found) << " | " << share(bugs.hints_right, bugs.found) << " | "
-        << share(bugs.causes_right, bugs.with_cause) << " | " << clean.runs << " | " << clean.alarms
-        << " | " << number(100.0 * testing::clopper_pearson_upper(clean.alarms, clean.runs), 2)
-        << " % | " << clean.diagnoses << " |\n";
-  }
-}
-
-// Rows of the TTrace paper: every bug that stands for one, and how its runs ended.
 void write_paper(std::ostream& out,
                  const Catalogue& catalogue,
                  const Plan& plan,
                  const Outcomes& outcomes) {
-  std::map<std::pair<std::string, std::size_t>, std::string> verdicts;  // by row and bug
-  std::map<std::string, bool> found;  // whether every run of a row's bugs found it
-  for (std::size_t i = 0; i < plan.bugs.size(); ++i) {
-    const BugCase& run = plan.bugs[i];
-    for (const std::string& row : catalogue.bugs[run.bug].rows) {
-      if (row.starts_with("T")) {
-        std::string& text = verdicts[{row, run.bug}];
-        text += text.empty() ? "" : ", ";
-        text += setting_of(plan, plan.cleans[run.clean]).precision + ": " +
-                verdict_word(outcomes.bugs[i]);
-        found.emplace(row, true).first->second &= outcomes.bugs[i].found;
-      }
-    }
-  }
-  if (verdicts.empty()) {
+  const PaperRuns runs = paper_runs(catalogue, plan, outcomes);
+  if (runs.verdicts.empty()) {
     return;
   }
-  const auto all =
-      std::count_if(found.begin(), found.end(), [](const auto& r) { return r.second; });
+  const auto all = std::count_if(
+      runs.found.begin(), runs.found.end(), [](const auto& row) { return row.second; });
   out << "\n## The bugs of the TTrace paper\n\n"
-      << share(static_cast<int>(all), static_cast<int>(found.size()))
-      << " found, in every run of every bug that stands for one.\n\n"
-         "| row | bug | verdicts |\n|---|---|---|\n";
-  for (const auto& [key, text] : verdicts) {
-    out << "| " << key.first << " | `" << catalogue.bugs[key.second].name << "` | " << text
-        << " |\n";
+      << share(static_cast<int>(all), static_cast<int>(runs.found.size()))
+      << " rows found, in every run of every bug that stands for one. The rows follow short "
+         "descriptions of the paper's table;\nwhich public bug a row stands for was inferred, and "
+         "[bugs.md](bugs.md#the-rows-of-the-ttrace-paper) says for each how certain that is: "
+      << known_text(catalogue, runs) << ".\n\n"
+      << "| row | known | bug | verdicts |\n|---|---|---|---|\n";
+  for (const auto& [key, text] : runs.verdicts) {
+    const auto entry = catalogue.paper.find(key.first);
+    out << "| " << key.first << " | " << (entry == catalogue.paper.end() ? "" : entry->second.known)
+        << " | `" << catalogue.bugs[key.second].name << "` | " << text << " |\n";
   }
 }
 
-// "missing_reduction, wrong_addends"
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
+// "axis tp, factor 2"
+std::string terms_text(const CataloguedBug& bug) {
+  std::vector<std::string> terms;
+  if (!bug.axis.empty()) {
+    terms.push_back("axis " + *bug.axis.rbegin());
   }
-  return text;
+  if (bug.factor) {
+    terms.push_back("factor " + number(*bug.factor, 3));
+  }
+  for (const int rank : bug.ranks) {
+    terms.push_back("rank " + std::to_string(rank));
+  }
+  return joined(terms);
+}
+
+// What is declared, behind a signature that is another one.
+std::string doubts_of(const CataloguedBug& bug, const BugOutcome& outcome) {
+  if (!outcome.found) {
+    return "";
+  }
+  std::string text = outcome.hint_right ? "" : " (declared: " + cell(bug.hint) + ")";
+  if (!outcome.cause_exact) {
+    text += " (exact: " + (bug.cause.empty() ? "no signature" : bug.cause.front()) + ")";
+  }
+  if (!outcome.cause_right && !bug.cause.empty()) {
+    text += " (accepted: " + joined(bug.cause) + ")";
+  }
+  return outcome.terms_right.value_or(true) ? text : text + " (" + terms_text(bug) + " not named)";
 }
 
 void write_chapter(std::ostream& out,
@@ -235,17 +121,17 @@ void write_chapter(std::ostream& out,
     const CleanCase& clean = plan.cleans[plan.bugs[i].clean];
     const Setting& setting = setting_of(plan, clean);
     table << "| `" << bug.name << "` | " << cell(describe(clean.layout, setting)) << " | "
-          << setting.precision << " | " << verdict_word(outcome) << " | " << code(outcome.first_id)
-          << " | " << (outcome.error_over_bound > 0.0 ? number(outcome.error_over_bound, 3) : "")
-          << " | " << (outcome.found ? outcome.signature : "")
-          << (outcome.found && !outcome.hint_right ? " (declared: " + cell(bug.hint) + ")" : "")
-          << (!outcome.cause_right.value_or(true) ? " (cause: " + joined(bug.cause) + ")" : "")
-          << " | " << seconds(outcome.seconds) << " |\n";
+          << setting.precision << " | " << verdict_word(bug, outcome) << " | "
+          << code(outcome.first_id) << " | "
+          << (outcome.error_over_bound > 0.0 ? number(outcome.error_over_bound, 3) : "") << " | "
+          << (outcome.found ? outcome.signature : "") << doubts_of(bug, outcome) << " | "
+          << (outcome.without_forced.found ? code(outcome.without_forced.first_id) : "") << " | "
+          << seconds(outcome.seconds) << " |\n";
   }
   if (!table.str().empty()) {
     out << "\n## " << chapter << " " << catalogue.chapters.at(chapter)
         << "\n\n| bug | run | precision | verdict | first divergence | error / bound | signature | "
-           "seconds |\n|---|---|---|---|---|---|---|---|\n"
+           "with `--no-forced` | seconds |\n|---|---|---|---|---|---|---|---|---|\n"
         << table.str();
   }
 }
@@ -271,7 +157,7 @@ void write_misses(std::ostream& out,
   for (std::size_t i = 0; i < plan.bugs.size(); ++i) {
     const BugOutcome& outcome = outcomes.bugs[i];
     const CataloguedBug& bug = catalogue.bugs[plan.bugs[i].bug];
-    if (is_located(outcome)) {
+    if (outcome.triggered && outcome.located) {
       continue;
     }
     const std::string& alarm = outcomes.cleans[plan.bugs[i].clean].first_id;
@@ -283,8 +169,8 @@ void write_misses(std::ostream& out,
     }
     const std::string& precision = setting_of(plan, plan.cleans[plan.bugs[i].clean]).precision;
     const std::string reason = reason_for(bug, precision);
-    table << "| `" << bug.name << "` | " << precision << " | " << verdict_word(outcome) << " | "
-          << code(bug.expected) << " | " << instead << " | "
+    table << "| `" << bug.name << "` | " << precision << " | " << verdict_word(bug, outcome)
+          << " | " << code(bug.expected) << " | " << instead << " | "
           << (reason.empty() ? "not explained" : cell(reason)) << " |\n";
   }
   out << (table.str().empty() ? "Everything was.\n"
@@ -317,11 +203,11 @@ void write_rules(std::ostream& out,
          "| rule | precision | found | told from the clean run | located | false alarms "
          "|\n|---|---|---|---|---|---|\n";
   for (const std::string& precision : precisions_of(plan)) {
-    const Score bugs = score_of(plan, outcomes, precision);
+    const Score bugs = score_of(catalogue, plan, outcomes, {.precision = precision});
     const CleanScore clean = clean_score_of(plan, outcomes, precision);
     out << "| **TTrace** | " << precision << " | " << share(bugs.found, bugs.triggered) << " | "
         << share(bugs.found, bugs.triggered) << " | " << share(bugs.located, bugs.triggered)
-        << " | " << share(clean.alarms, clean.runs) << " |\n";
+        << " | " << share(clean.alarms.runs, clean.runs) << " |\n";
     for (std::size_t rule = 0; rule < kRules; ++rule) {
       const RuleScore score = rule_score_of(catalogue, plan, outcomes, rule, precision);
       out << "| " << kRuleTexts[rule].threshold << " | " << precision << " | "
@@ -333,11 +219,11 @@ void write_rules(std::ostream& out,
 }
 
 void write_clean(std::ostream& out, const Plan& plan, const Outcomes& outcomes) {
-  out << "\n## Clean runs\n\n| run | precision | runs | alarms | diagnoses "
-         "|\n|---|---|---|---|---|\n";
-  for (const auto& [key, score] : clean_matrix(plan, outcomes)) {
-    out << "| " << cell(key.first) << " | " << key.second << " | " << score.runs << " | "
-        << score.alarms << " | " << score.diagnoses << " |\n";
+  out << "\n## Clean runs\n\n| run | precision | runs | alarms | alarms with `--no-forced` | "
+         "diagnoses |\n|---|---|---|---|---|---|\n";
+  for (const auto& [key, row] : clean_matrix(plan, outcomes)) {
+    out << "| " << cell(key.first) << " | " << key.second << " | " << row.runs << " | "
+        << row.alarms << " | " << row.alarms_without_forced << " | " << row.diagnoses << " |\n";
   }
   for (std::size_t i = 0; i < plan.cleans.size(); ++i) {
     const CleanOutcome& clean = outcomes.cleans[i];
@@ -347,74 +233,80 @@ void write_clean(std::ostream& out, const Plan& plan, const Outcomes& outcomes) 
     if (clean.alarm) {
       out << "\nAlarm: " << run << ": " << code(clean.first_id) << ".\n";
     }
+    if (clean.alarm_without_forced) {
+      out << "\nAlarm with `--no-forced`: " << run << ": " << code(clean.first_id_without_forced)
+          << ".\n";
+    }
     if (!clean.problem.empty()) {
       out << "\nNo verdict: " << run << ": " << clean.problem << "\n";
     }
   }
 }
 
-}  // namespace
-
-nlohmann::ordered_json json_of(const Catalogue& catalogue,
-                               const Plan& plan,
-                               const Outcomes& outcomes,
-                               const std::string& command) {
-  Json json = {{"bugs", Json::array()}, {"clean", Json::array()}, {"rules", Json::array()}};
-  for (std::size_t i = 0; i < plan.bugs.size(); ++i) {
-    json["bugs"].push_back(bug_json(catalogue, plan, outcomes, i));
-  }
-  for (const auto& [key, score] : clean_matrix(plan, outcomes)) {
-    json["clean"].push_back({{"layout", key.first},
-                             {"precision", key.second},
-                             {"runs", score.runs},
-                             {"alarms", score.alarms},
-                             {"diagnoses", score.diagnoses},
-                             {"failed", score.failed}});
-  }
-  for (const std::string& precision : precisions_of(plan)) {
-    for (std::size_t rule = 0; rule < kRules; ++rule) {
-      json["rules"].push_back(rule_json(catalogue, plan, outcomes, rule, precision));
-    }
-  }
-  json["not_built"] = Json::array();
-  for (const std::size_t bug : plan.not_built) {
-    json["not_built"].push_back(catalogue.bugs[bug].name);
-  }
-  const Score score = score_of(plan, outcomes);
-  json["cause_declared"] = score.with_cause;
-  json["cause_right"] = score.causes_right;
-  json["seconds"] = std::round(outcomes.seconds);
-  json["command"] = command;
-  return json;
-}
-
-std::string page_of(const Catalogue& catalogue,
-                    const Plan& plan,
-                    const Outcomes& outcomes,
-                    const std::string& command) {
-  std::ostringstream out;
+void write_head(std::ostream& out,
+                const Plan& plan,
+                const Outcomes& outcomes,
+                const std::string& command) {
   out << "# Scoreboard\n\n"
          "Every silent bug of [bugs.yaml](../examples/megatron_mini/bugs.yaml) that the example "
          "trainer has ([what they are](bugs.md)), in the\ncheapest layout that triggers it, judged "
-         "by `ttrace check` against a stored single-device reference with its noise passes; "
-         "beside\n"
-         "it the same run without the bug, which must not raise an alarm.\n\n"
+         "by `ttrace check` against a stored single-device reference with its noise passes.\n"
+         "The same run without the bug must not raise an alarm.\n\n"
          "- Triggered: bits of some record differ from the clean run's.\n"
          "- Found: the verdict is DIVERGED, and that of the clean run is not.\n"
-         "- At the declared tensor, or located: the first divergence matches the pattern that was "
-         "declared before the bug's first run.\n"
-         "- Hint as declared: the [probable cause](verdict.md#the-probable-cause) that the report "
-         "names, or that it names none, is the declared one.\n"
-         "- Named cause right: of the found runs whose bug has a mechanism that a signature "
-         "describes (`cause` in bugs.yaml), those whose\n  probable cause is one of these "
-         "signatures.\n"
+         "- At the declared tensor, or located: the whole id of the first divergence matches the "
+         "pattern that was declared before the bug's first\n  run. A bug whose declaration was "
+         "changed later counts as not located. Step and micro-batch of all patterns were added on "
+         "2026-11-23,\n  after the runs.\n"
+         "- With `--no-forced`: the same passes judged again without the forced ones, so that the "
+         "bound from noise passes (T2) decides alone.\n"
          "- Error / bound: of the first divergence; below 1 where copies on several ranks differ "
          "although all are near the reference, empty\n  where nothing could be compared.\n\n"
          "Made by `"
       << command << "`: " << plan.bugs.size() << " runs of bugs and " << plan.cleans.size()
       << " clean ones in " << std::llround(outcomes.seconds)
       << " seconds; [scoreboard.json](scoreboard.json) has the same for programs.\n\n";
-  write_summary(out, plan, outcomes);
+}
+
+const char* const kCauses =
+    "\n## Is the probable cause right?\n\n"
+    "Four measures, each of all found runs:\n\n"
+    "- Hint as declared: the [probable cause](verdict.md#the-probable-cause) that the report names "
+    "is the one that was declared before the bug's first\n  run; many declarations allow that none "
+    "is named.\n"
+    "- Most exact signature: it is the one that describes the mechanism best. These lists were "
+    "written after the runs.\n"
+    "- Any accepted signature: it is one of those that describe the mechanism. A bug that no "
+    "signature describes counts as not right in both.\n"
+    "- Axis, factor and ranks: of the found runs whose mechanism has them, those whose probable "
+    "cause names all of them and no other. They were\n  declared on 2026-11-23, after the runs.\n";
+
+const char* const kDifficulties =
+    "\n## By size of the error\n\n"
+    "As declared: where the error begins it is at least 0.1 of the tensor's norm (obvious), at "
+    "least "
+    "0.01 (medium) or less (subtle).\n";
+
+const char* const kAlarms =
+    "\n## Alarms in clean runs\n\n"
+    "Clean runs that share a reference share its noise passes, so they are no independent cases. A "
+    "reference counts as one case and as an\nalarm where any of its runs raises one.\n";
+
+}  // namespace
+
+std::string page_of(const Catalogue& catalogue,
+                    const Plan& plan,
+                    const Outcomes& outcomes,
+                    const std::string& command) {
+  std::ostringstream out;
+  write_head(out, plan, outcomes, command);
+  write_found(out, catalogue, plan, outcomes);
+  out << kCauses;
+  write_causes(out, catalogue, plan, outcomes);
+  out << kDifficulties;
+  write_difficulties(out, catalogue, plan, outcomes);
+  out << kAlarms;
+  write_alarms(out, plan, outcomes);
   write_misses(out, catalogue, plan, outcomes);
   write_paper(out, catalogue, plan, outcomes);
   write_rules(out, catalogue, plan, outcomes);
@@ -426,20 +318,26 @@ std::string page_of(const Catalogue& catalogue,
   return out.str();
 }
 
-std::string summary_of(const Plan& plan, const Outcomes& outcomes) {
-  const Score bugs = score_of(plan, outcomes);
+std::string summary_of(const Catalogue& catalogue, const Plan& plan, const Outcomes& outcomes) {
+  const Score bugs = score_of(catalogue, plan, outcomes);
   const CleanScore clean = clean_score_of(plan, outcomes);
   std::ostringstream out;
   out << bugs.runs << " runs of bugs: " << bugs.triggered << " triggered, "
       << share(bugs.found, bugs.triggered) << " found, " << share(bugs.located, bugs.found)
-      << " of those at the declared tensor, " << share(bugs.hints_right, bugs.found)
-      << " with the declared hint, " << share(bugs.causes_right, bugs.with_cause)
-      << " with a right cause, " << bugs.failed << " without a verdict; " << plan.not_built.size()
-      << " declared bugs are not in the program yet\n"
-      << clean.runs << " clean runs: " << clean.alarms << " alarms and " << clean.diagnoses
+      << " of those at the declared tensor, " << bugs.failed << " without a verdict; "
+      << plan.not_built.size() << " declared bugs are not in the program yet\n"
+      << "with --no-forced: " << share(bugs.found_without_forced, bugs.triggered) << " found, "
+      << share(bugs.located_without_forced, bugs.found_without_forced)
+      << " of those at the declared tensor\n"
+      << "causes: " << share(bugs.hints_right, bugs.found) << " as declared, "
+      << share(bugs.causes_exact, bugs.found) << " most exact, "
+      << share(bugs.causes_right, bugs.found) << " accepted, "
+      << share(bugs.terms_right, bugs.with_terms) << " with axis, factor and ranks\n"
+      << clean.runs << " clean runs on " << clean.references << " references: " << clean.alarms.runs
+      << " alarms (" << clean.without_forced.runs << " with --no-forced) and " << clean.diagnoses
       << " diagnoses, rate of alarms below "
-      << number(100.0 * testing::clopper_pearson_upper(clean.alarms, clean.runs), 2)
-      << " % (95 %), " << clean.failed << " without a verdict\n"
+      << rate_below(clean.alarms.references, clean.references) << " of references (95 %), "
+      << clean.failed << " without a verdict\n"
       << number(std::round(outcomes.seconds / 6.0) / 10.0, 4) << " minutes\n";
   return out.str();
 }

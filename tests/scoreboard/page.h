@@ -13,7 +13,7 @@
 
 namespace ttrace::scoreboard {
 
-// {"bugs": [...], "clean": [...], "command": ..., ...}
+// {"bugs": [...], "clean": [...], "scores": {...}, "command": ..., ...}
 [[nodiscard]] nlohmann::ordered_json json_of(const Catalogue& catalogue,
                                              const Plan& plan,
                                              const Outcomes& outcomes,
@@ -26,6 +26,8 @@ namespace ttrace::scoreboard {
                                   const std::string& command);
 
 // A few lines for the terminal.
-[[nodiscard]] std::string summary_of(const Plan& plan, const Outcomes& outcomes);
+[[nodiscard]] std::string summary_of(const Catalogue& catalogue,
+                                     const Plan& plan,
+                                     const Outcomes& outcomes);
 
 }  // namespace ttrace::scoreboard

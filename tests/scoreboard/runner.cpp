@@ -14,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <regex>
 #include <utility>
 
 namespace fs = std::filesystem;
@@ -121,10 +120,13 @@ class Runner {
     }
     const auto request = request_for(clean, "clean-" + std::to_string(clean), "");
     const testing::CheckResult result = testing::run_check(request);
+    const testing::CheckResult without_forced = judged_without_forced(request, result);
     outcome.seconds = result.seconds;
-    outcome.problem = result.problem;
+    outcome.problem = result.problem.empty() ? without_forced.problem : result.problem;
     outcome.alarm = result.diverged;
     outcome.first_id = result.first_id;
+    outcome.alarm_without_forced = without_forced.diverged;
+    outcome.first_id_without_forced = without_forced.first_id;
     outcome.diagnoses = result.diagnoses;
     // A reference with all its noise stands even where the candidate failed.
     if (makes_reference && fs::exists(request.folder + "/logs/candidate.log")) {
@@ -151,7 +153,9 @@ class Runner {
     }
     const auto request =
         request_for(run.clean, bug.name + "-" + std::to_string(run.clean), " --bug " + bug.name);
-    judge(bug, outcomes_.cleans[run.clean], testing::run_check(request), outcome);
+    const testing::CheckResult result = testing::run_check(request);
+    outcome = outcome_of(
+        bug, outcomes_.cleans[run.clean], result, judged_without_forced(request, result));
     if (outcome.problem.empty()) {
       const auto [r, c] = open(request.folder);
       outcome.triggered = testing::digests_of(c) != *digests_[run.clean];
@@ -160,21 +164,10 @@ class Runner {
     done_with(request.folder, setting);
   }
 
-  static void judge(const CataloguedBug& bug,
-                    const CleanOutcome& clean,
-                    const testing::CheckResult& result,
-                    BugOutcome& outcome) {
-    outcome.seconds = result.seconds;
-    outcome.problem = result.problem;
-    outcome.first_id = result.first_id;
-    outcome.signature = result.signature;
-    outcome.error_over_bound = result.error_over_bound;
-    outcome.found = result.diverged && !clean.alarm;
-    outcome.located = outcome.found && is_expected(bug, result.first_id);
-    outcome.hint_right = outcome.found && std::regex_match(result.signature, std::regex(bug.hint));
-    if (outcome.found && !bug.cause.empty()) {
-      outcome.cause_right = std::ranges::find(bug.cause, result.signature) != bug.cause.end();
-    }
+  // Nothing where the check itself has no verdict.
+  static testing::CheckResult judged_without_forced(const testing::CheckRequest& request,
+                                                    const testing::CheckResult& result) {
+    return result.problem.empty() ? testing::judge_without_forced(request) : testing::CheckResult{};
   }
 
   // HDF5 bears one thread at a time; what is read afterwards lies in memory.

@@ -25,6 +25,7 @@ namespace {
 constexpr int kGoalsMissed = 1;
 
 // Of every chapter bugs that say much in little time, without those that end_to_end_test plants.
+// They are all located, so that one that no longer is fails the test; they measure nothing.
 const std::set<std::string> kSubset = {"second-step-not-reduced",
                                        "cp-left-out-of-divisor",
                                        "topk-not-renormalised",
@@ -35,7 +36,7 @@ const std::set<std::string> kSubset = {"second-step-not-reduced",
                                        "recompute-without-collectives",
                                        "tied-grads-not-summed",
                                        "bucket-end-not-reduced",
-                                       "fp8-amax-not-shared",
+                                       "fp8-signed-amax",
                                        "ring-last-hop-lost",
                                        "saved-input-overwritten",
                                        "grads-not-zeroed"};
@@ -133,11 +134,12 @@ int score(const Options& asked, const std::string& command) {
   if (asked.page.empty()) {
     std::cout << page_of(catalogue, plan, outcomes, command) << '\n';
   }
-  std::cout << summary_of(plan, outcomes);
+  std::cout << summary_of(catalogue, plan, outcomes);
   if (asked.run.keep) {
     std::cout << "traces and logs lie in " << work.path() << '\n';
   }
-  return goals_are_met(plan, outcomes) ? 0 : kGoalsMissed;
+  const Goals goals = asked.subset ? kAllOfThem : Goals{};
+  return goals_are_met(catalogue, plan, outcomes, goals) ? 0 : kGoalsMissed;
 }
 
 int run(int argc, char** argv) {
@@ -152,9 +154,11 @@ int run(int argc, char** argv) {
     std::cout
         << "usage: ttrace_scoreboard [options]\n\n"
         << known
-        << "\nExit code: 0 where every run has a verdict, at least 90 % of the triggered bugs "
-           "are found and 90 %\nof those at the declared tensor, and at most 1 % of the clean "
-           "runs raise an alarm; else 1; 2 for\nbad usage.\n";
+        << "\nExit code: 0 where every run has a verdict, every bug changes some bit, at least 90 "
+           "% "
+           "of the bugs are\nfound and 90 % of those at the declared tensor, and at most 1 % of "
+           "the clean runs raise an alarm\n(with --subset: all are found and located, and no "
+           "clean run raises one); else 1; 2 for bad usage.\n";
     return 0;
   }
   return score(read_options(values, options, filter, precision),

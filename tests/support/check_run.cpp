@@ -3,10 +3,13 @@
 #include "support/run_process.h"
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <regex>
 #include <sstream>
 #include <vector>
+
+namespace fs = std::filesystem;
 
 namespace ttrace::testing {
 namespace {
@@ -16,10 +19,10 @@ std::string options_of(const TrainingRun& run) {
          std::to_string(run.seed) + " --steps " + std::to_string(run.steps);
 }
 
-// First and last line of what the check complained about: the summary, and the end of the log.
-std::string complaint(const ProcessResult& result) {
+// First and last line of what `command` complained about: the summary, and the end of the log.
+std::string complaint(const ProcessResult& result, const std::string& command) {
   if (result.timed_out) {
-    return "ttrace check itself did not end";
+    return command + " itself did not end";
   }
   std::string first;
   std::string last;
@@ -32,7 +35,7 @@ std::string complaint(const ProcessResult& result) {
     }
   }
   if (first.empty()) {
-    return "ttrace check ended with status " + std::to_string(result.exit_code) + " and signal " +
+    return command + " ended with status " + std::to_string(result.exit_code) + " and signal " +
            std::to_string(result.signal) + " without a word";
   }
   return first == last ? first : first + " ... " + last;
@@ -49,10 +52,24 @@ void read_report(const std::string& file, CheckResult& result) {
   result.first_id = first.at("id");
   if (first.at("signature").is_string()) {
     result.signature = first.at("signature");
+    result.probable_cause = first.at("probable_cause");
   }
   if (!first.at("bound").is_null() && number_of(first.at("bound")) > 0.0) {
     result.error_over_bound = number_of(first.at("error")) / number_of(first.at("bound"));
   }
+}
+
+CheckResult result_of(const ProcessResult& process,
+                      const std::string& command,
+                      const std::string& report) {
+  CheckResult result;
+  result.seconds = process.seconds;
+  if (process.exit_code == 0 || process.exit_code == 1) {
+    read_report(report, result);
+  } else {
+    result.problem = complaint(process, command);
+  }
+  return result;
 }
 
 }  // namespace
@@ -110,15 +127,29 @@ CheckResult run_check(const CheckRequest& request) {
   // twice, the second time with the candidate's experts.
   const int passes = 2 * (request.noise + 1) + 1;
   options.timeout = std::chrono::seconds(passes * (request.timeout_s + 10) + 60);
-  const ProcessResult process = run_process(options);
-  CheckResult result;
-  result.seconds = process.seconds;
-  if (process.exit_code == 0 || process.exit_code == 1) {
-    read_report(request.folder + "/report.json", result);
-  } else {
-    result.problem = complaint(process);
+  return result_of(run_process(options), "ttrace check", request.folder + "/report.json");
+}
+
+CheckResult judge_without_forced(const CheckRequest& request) {
+  const std::string folder = request.folder + "/without-forced";
+  fs::create_directories(folder);
+  for (const char* pass : {"reference", "candidate", "rerouted"}) {
+    const fs::path stored = fs::path(request.folder) / pass;
+    if (fs::exists(stored)) {
+      fs::create_directory_symlink(fs::canonical(stored), folder + "/" + pass);
+    }
   }
-  return result;
+  ProcessOptions options;
+  options.arguments = {request.program,
+                       "diff",
+                       folder,
+                       "--threads",
+                       "1",
+                       "--format",
+                       "json=" + folder + "/report.json"};
+  options.environment = {{"OMP_NUM_THREADS", "1"}};
+  options.timeout = std::chrono::seconds(request.timeout_s);
+  return result_of(run_process(options), "ttrace diff", folder + "/report.json");
 }
 
 double number_of(const nlohmann::json& value) {

@@ -47,6 +47,7 @@ struct CheckResult {
   bool diverged = false;
   std::string first_id;             // of the first divergence
   std::string signature = "none";   // of its diagnosis
+  std::string probable_cause;       // the sentence of that
   int diagnoses = 0;                // that the report names
   double error_over_bound = 0.0;    // of the first divergence; 0 where it has no number
   nlohmann::json report = nullptr;  // all of it, where there is a verdict
@@ -54,6 +55,10 @@ struct CheckResult {
 };
 
 [[nodiscard]] CheckResult run_check(const CheckRequest& request);
+
+// What the finished check of `request` would have said with --no-forced: `ttrace diff` judges a
+// folder again that links to all its passes but the forced ones.
+[[nodiscard]] CheckResult judge_without_forced(const CheckRequest& request);
 
 // Numbers of a report: NaN and Inf stand there as text.
 [[nodiscard]] double number_of(const nlohmann::json& value);

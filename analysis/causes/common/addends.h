@@ -5,7 +5,7 @@
 
 #include "analysis/causes/common/evidence.h"
 #include "analysis/causes/common/least_squares.h"
-#include "analysis/causes/diagnosis.h"
+#include "analysis/findings/diagnosis.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,50 +1,14 @@
 #include "analysis/causes/common/evidence.h"
 
-#include <ttrace/element_type.h>
 #include <ttrace/error.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <set>
 #include <utility>
 
 namespace ttrace {
-namespace {
-
-bool finite(const Values& values) {
-  return std::all_of(
-      values.data.begin(), values.data.end(), [](double value) { return std::isfinite(value); });
-}
-
-Values widen(ElementType type, const std::vector<std::int64_t>& shape, const void* bytes) {
-  Values values{shape, std::vector<double>(static_cast<std::size_t>(element_count(shape)))};
-  to_double(type, bytes, std::ssize(values.data), values.data.data());
-  return values;
-}
-
-}  // namespace
-
-double Values::norm() const {
-  double squared = 0.0;
-  for (const double value : data) {
-    squared += value * value;
-  }
-  return std::sqrt(squared);
-}
-
-double distance(const Values& left, const Values& right) {
-  if (left.shape != right.shape) {
-    return std::numeric_limits<double>::infinity();
-  }
-  double squared = 0.0;
-  for (std::size_t i = 0; i < left.data.size(); ++i) {
-    squared += (left.data[i] - right.data[i]) * (left.data[i] - right.data[i]);
-  }
-  return std::sqrt(squared);
-}
-
 bool copies_differ(const Match& match) {
   const auto& shards = match.candidate;
   for (auto left = shards.begin(); left != shards.end(); ++left) {
@@ -80,62 +44,25 @@ const Match* Evidence::find(const TensorId& id) const {
   return found == by_id_.end() ? nullptr : found->second;
 }
 
-std::optional<Values> Evidence::merged(std::span<const Shard> shards) {
-  if (shards.empty()) {
-    return std::nullopt;
-  }
-  const MergeResult result = merge(shards);
-  if (!result.has_tensor()) {
-    return std::nullopt;
-  }
-  Values values = widen(result.type, result.shape, result.bytes.data());
-  return finite(values) ? std::optional(std::move(values)) : std::nullopt;
-}
-
 std::optional<Values> Evidence::reference(const Match& match) const {
-  return merged(match.reference);
+  return merged_values(match.reference);
 }
 
 std::optional<Values> Evidence::candidate(const Match& match) const {
-  return merged(match.candidate);
-}
-
-Values Evidence::local(const Shard& shard) {
-  const Record& record = *shard.record;
-  Values values = widen(record.type, record.shape, shard.bytes.data());
-  for (double& value : values.data) {
-    value *= record.placement.scale;
-  }
-  return values;
-}
-
-bool Evidence::holds_all(const Shard& shard) {
-  Placement placement = shard.record->placement;
-  placement.scale = 1.0;
-  return placement.is_whole();
-}
-
-std::vector<double> Evidence::part(const Values& whole, const Shard& shard) {
-  Placement placement = shard.record->placement;
-  placement.scale = 1.0;
-  placement.partial_index = 0;
-  placement.partial_count = 1;
-  std::vector<double> values(static_cast<std::size_t>(element_count(shard.record->shape)));
-  extract(placement, ElementType::kF64, whole.data.data(), values.data());
-  return values;
+  return merged_values(match.candidate);
 }
 
 std::optional<Sides> Evidence::lay_side_by_side() const {
-  auto reference = merged(match_->reference);
-  auto candidate = merged(match_->candidate);
+  auto reference = merged_values(match_->reference);
+  auto candidate = merged_values(match_->candidate);
   if (!reference || !candidate) {
     return std::nullopt;
   }
   double error = distance(*candidate, *reference);
   if (copies_differ()) {
     for (const Shard& shard : match_->candidate) {
-      Values copy = local(shard);
-      if (!holds_all(shard) || !finite(copy)) {
+      Values copy = local_values(shard);
+      if (!holds_all(shard) || !is_finite(copy)) {
         continue;
       }
       if (const double other = distance(copy, *reference); other > error) {
@@ -155,10 +82,11 @@ double Evidence::tolerance(double error) const {
 }
 
 double Evidence::bound() const {
-  if (finding_.tier == Tier::kT1 && finding_.residual) {
-    return finding_.residual->limit * finding_.residual->scale();
+  const Check* const operators = finding_.find(Question::kOperator);
+  if (finding_.tier() == Tier::kT1 && operators != nullptr) {
+    return operators->bound * operators->term("scale");
   }
-  return finding_.comparison ? finding_.comparison->bound : 0.0;
+  return finding_.comparison ? finding_.bound() : 0.0;
 }
 
 std::vector<std::string> Evidence::axes() const {

@@ -5,10 +5,10 @@
 #pragma once
 
 #include "analysis/align/matching.h"
+#include "analysis/align/values.h"
 #include "analysis/findings/report.h"
 #include "trace/file/manifest.h"
 #include "trace/file/trace_reader.h"
-#include "trace/merge/merge.h"
 
 #include <ttrace/layout.h>
 #include <ttrace/tensor_id.h>
@@ -21,17 +21,6 @@
 #include <vector>
 
 namespace ttrace {
-
-// A tensor in double, row-major, its scale applied.
-struct Values {
-  std::vector<std::int64_t> shape;
-  std::vector<double> data;
-
-  [[nodiscard]] double norm() const;
-};
-
-// ||left - right||; Inf where the shapes differ.
-[[nodiscard]] double distance(const Values& left, const Values& right);
 
 // The two sides of the finding, whole and finite.
 struct Sides {
@@ -62,13 +51,6 @@ class Evidence {
   // Logical tensors; nothing where a side lacks it, has no whole tensor, or NaN and Inf are in it.
   [[nodiscard]] std::optional<Values> reference(const Match& match) const;
   [[nodiscard]] std::optional<Values> candidate(const Match& match) const;
-  [[nodiscard]] static std::optional<Values> merged(std::span<const Shard> shards);
-  // One rank's local tensor, its scale applied, padding included.
-  [[nodiscard]] static Values local(const Shard& shard);
-  // Whether that is the logical tensor: nothing of it is cut off or summed.
-  [[nodiscard]] static bool holds_all(const Shard& shard);
-  // What a whole tensor has where one rank's part of it lies.
-  [[nodiscard]] static std::vector<double> part(const Values& whole, const Shard& shard);
 
   // Null where the finding cannot be laid side by side, or is within its bound there. Of copies
   // that disagree, the one farthest from the reference.

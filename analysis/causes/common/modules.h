@@ -1,31 +1,16 @@
-// Records of the modules around a finding: what a module returned, what may have been its input,
-// what another layer has in the same place.
+// Records of the modules around a finding: what a module returned, what may have been its input.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "analysis/align/module_path.h"
 #include "analysis/causes/common/evidence.h"
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace ttrace {
-
-// "decoder.layers.", 2, ".mlp" of "decoder.layers.2.mlp".
-struct LayerPath {
-  std::string before;
-  std::int64_t layer = 0;
-  std::string after;
-};
-
-[[nodiscard]] std::optional<LayerPath> layer_path(const std::string& path);
-
-// The same place in two different layers.
-[[nodiscard]] bool is_same_in_other_layer(const std::string& left, const std::string& right);
-
-[[nodiscard]] TensorId weight_id(std::int64_t step, const std::string& module);
 
 // Slot 0 of `module` in the finding's micro-batch.
 [[nodiscard]] const Match* record_of(const Evidence& evidence,

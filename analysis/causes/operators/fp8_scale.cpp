@@ -1,5 +1,6 @@
 // Scales of FP8 operands: which magnitude a scale was made from, and what another one does to the
 // numbers it quantises. scale = amax / largest number of the format: 448 (E4M3) or 57344 (E5M2).
+#include "analysis/align/module_path.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/checks/codes_check.h"
 #include "analysis/findings/wording.h"
@@ -52,8 +53,7 @@ std::vector<const Match*> operands(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
   std::vector<const Match*> list;
   if (id.slot == 1) {
-    const Match* weight =
-        evidence.find({.step = id.step, .kind = Kind::kParam, .path = id.path + ".weight"});
+    const Match* weight = evidence.find(weight_id(id.step, id.path));
     return weight == nullptr ? list : std::vector<const Match*>{weight};
   }
   for (const Match& match : evidence.matches()) {
@@ -147,7 +147,7 @@ std::optional<Diagnosis> from_operand(const Evidence& evidence,
   const auto candidate = evidence.candidate(operand);
   // A forced pass makes its scale of the candidate's own values.
   const auto reference =
-      evidence.finding().tier == Tier::kT1 ? candidate : evidence.reference(operand);
+      evidence.finding().tier() == Tier::kT1 ? candidate : evidence.reference(operand);
   if (!reference || !candidate) {
     return std::nullopt;
   }
@@ -157,7 +157,7 @@ std::optional<Diagnosis> from_operand(const Evidence& evidence,
   add_magnitudes(*reference, name, of_reference);
   add_magnitudes(*candidate, name, of_candidate);
   for (const Shard& shard : operand.candidate) {
-    add_magnitudes(Evidence::local(shard),
+    add_magnitudes(local_values(shard),
                    name + " on rank " + std::to_string(shard.rank) + " alone",
                    of_candidate);
   }
@@ -183,12 +183,12 @@ std::optional<Diagnosis> from_operand(const Evidence& evidence,
 
 // A scale that one side lacks: there the operand keeps the precision that it had.
 std::optional<Diagnosis> on_one_side(const TensorVerdict& finding) {
-  if (finding.status == Status::kMissingInCandidate) {
+  if (finding.status() == Status::kMissingInCandidate) {
     return Diagnosis{Signature::kHigherPrecision,
                      "the candidate has no scale for " + finding.id.path +
                          ": its operands are not quantised there, FP8 was not active"};
   }
-  if (finding.status == Status::kMissingInReference) {
+  if (finding.status() == Status::kMissingInReference) {
     return Diagnosis{Signature::kExtraRounding,
                      "the reference has no scale for " + finding.id.path +
                          ": only the candidate quantises its operands there"};
@@ -207,12 +207,12 @@ std::optional<Diagnosis> of_own_parts(const Evidence& evidence) {
   std::vector<double> largest(reference->data.size());
   bool differ = false;
   for (const Shard& shard : shards) {
-    const Values own = Evidence::local(shard);
+    const Values own = local_values(shard);
     if (own.data.size() != largest.size()) {
       return std::nullopt;
     }
     for (std::size_t i = 0; i < largest.size(); ++i) {
-      differ = differ || own.data[i] != Evidence::local(shards.front()).data[i];
+      differ = differ || own.data[i] != local_values(shards.front()).data[i];
       largest[i] = std::max(largest[i], own.data[i]);
     }
   }

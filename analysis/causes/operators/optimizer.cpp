@@ -278,7 +278,7 @@ std::optional<Diagnosis> find_not_stepped(const Evidence& evidence) {
 }  // namespace
 
 std::optional<Diagnosis> find_optimizer(const Evidence& evidence) {
-  if (evidence.finding().status == Status::kMissingInCandidate) {
+  if (evidence.finding().status() == Status::kMissingInCandidate) {
     return find_not_stepped(evidence);
   }
   if (evidence.sides() == nullptr) {

@@ -31,7 +31,7 @@ bool is_parameter(Kind kind) {
 // A master copy beside the parameter it began as: equal values in different types.
 bool same_values(const Shard& left, const Shard& right) {
   return left.record->shape == right.record->shape &&
-         Evidence::local(left).data == Evidence::local(right).data;
+         local_values(left).data == local_values(right).data;
 }
 
 struct Earlier {
@@ -79,7 +79,7 @@ std::vector<int> stale_ranks(const Match& now, const Match& then) {
     if (old != nullptr && shard.record->norm > 0.0 &&
         (same_bytes(shard, *old) ||
          (shard.record->type != old->record->type && same_values(shard, *old))) &&
-        (is_parameter(now.id.kind) || !is_constant(Evidence::local(shard)))) {
+        (is_parameter(now.id.kind) || !is_constant(local_values(shard)))) {
       ranks.push_back(shard.rank);
     }
   }
@@ -102,9 +102,9 @@ std::vector<int> partly_stale_ranks(const Match& now,
         placement.partial_count != 1 || placement.dims.size() != reference.shape.size()) {
       continue;
     }
-    const Values held = Evidence::local(shard);
-    const Values before = Evidence::local(*old);
-    const std::vector<double> right = Evidence::part(reference, shard);
+    const Values held = local_values(shard);
+    const Values before = local_values(*old);
+    const std::vector<double> right = values_at(reference, shard);
     double error = 0.0;
     double kept = 0.0;
     for (std::size_t i = 0; i < right.size(); ++i) {

@@ -8,7 +8,7 @@ namespace ttrace {
 namespace {
 
 bool is_constant(const Shard& shard) {
-  const std::vector<double> values = Evidence::local(shard).data;
+  const std::vector<double> values = local_values(shard).data;
   return std::ranges::adjacent_find(values, std::ranges::not_equal_to{}) == values.end();
 }
 
@@ -23,7 +23,7 @@ bool is_duplicate(const Shard& left, const Shard& right, const Values& reference
   const Placement& two = right.record->placement;
   return one.partial_count == 1 && two.partial_count == 1 && one != two &&
          same_bytes(left, right) && !is_constant(left) &&
-         Evidence::part(reference, left) != Evidence::part(reference, right);
+         values_at(reference, left) != values_at(reference, right);
 }
 
 }  // namespace

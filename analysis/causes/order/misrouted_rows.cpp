@@ -54,7 +54,7 @@ bool is_of_other_expert(const std::string& left, const std::string& right) {
 
 std::optional<Diagnosis> find_misrouted_rows(const Evidence& evidence) {
   const Match& match = evidence.match();
-  const Symptom symptom = evidence.finding().symptom;
+  const Symptom symptom = evidence.finding().symptom();
   if ((symptom != Symptom::kRanksContradict && symptom != Symptom::kRowsDiffer &&
        symptom != Symptom::kOverlap) ||
       match.reference.empty()) {

@@ -18,7 +18,7 @@ std::optional<int> holder(const Match& match, const Values& reference) {
   for (const Shard& shard : match.candidate) {
     const Placement& placement = shard.record->placement;
     if (placement.dims.size() == reference.shape.size() &&
-        Evidence::local(shard).data == Evidence::part(reference, shard)) {
+        local_values(shard).data == values_at(reference, shard)) {
       return shard.rank;
     }
   }
@@ -94,7 +94,7 @@ std::optional<Diagnosis> find_claimed_twice(const Evidence& evidence) {
 }  // namespace
 
 std::optional<Diagnosis> find_wrong_layer(const Evidence& evidence) {
-  if (evidence.finding().status == Status::kMissingInCandidate) {
+  if (evidence.finding().status() == Status::kMissingInCandidate) {
     auto found = find_under_other_number(evidence);
     return found ? std::move(found) : find_claimed_twice(evidence);
   }

@@ -103,11 +103,11 @@ std::vector<Held> held_of(const Evidence& evidence) {
   std::vector<Held> list;
   for (const Shard& shard : evidence.match().candidate) {
     const Placement& placement = shard.record->placement;
-    Values own = Evidence::local(shard);
+    Values own = local_values(shard);
     if (placement.partial_count != 1 || placement.dims.size() != reference.shape.size()) {
       return {};
     }
-    Values right{own.shape, Evidence::part(reference, shard)};
+    Values right{own.shape, values_at(reference, shard)};
     const double error = distance(own, right);
     list.push_back({shard.rank, Sides{std::move(right), std::move(own), error}, {}});
   }

@@ -54,7 +54,7 @@ std::optional<Diagnosis> find_wrong_view(const Evidence& evidence) {
   const auto reference = evidence.reference(evidence.match());
   auto candidate = evidence.candidate(evidence.match());
   const bool differs =
-      evidence.sides() != nullptr || evidence.finding().symptom == Symptom::kShapesDiffer;
+      evidence.sides() != nullptr || evidence.finding().symptom() == Symptom::kShapesDiffer;
   if (!differs || !reference || !candidate || reference->data.size() != candidate->data.size() ||
       reference->shape.size() < 2 || reference->shape.size() > kMostDimensions) {
     return std::nullopt;

@@ -1,3 +1,4 @@
+#include "analysis/align/module_path.h"
 #include "analysis/causes/common/factors.h"
 #include "analysis/causes/common/least_squares.h"
 #include "analysis/causes/signatures.h"
@@ -17,7 +18,7 @@ std::optional<std::vector<double>> bias_like(const Evidence& evidence, const Val
   if (id.kind != Kind::kOutput || output.shape.empty()) {
     return std::nullopt;
   }
-  id = {.step = id.step, .kind = Kind::kParam, .path = id.path + ".bias"};
+  id = bias_id(id.step, id.path);
   const Match* match = evidence.find(id);
   const auto bias = match == nullptr ? std::nullopt : evidence.reference(*match);
   if (!bias || bias->shape != std::vector<std::int64_t>{output.shape.back()}) {
@@ -195,7 +196,7 @@ bool is_of_one_copy(const Evidence& evidence, const Fit& factor) {
   const double near = std::max(evidence.bound(), kNear * sides.error);
   const std::vector<Shard>& shards = evidence.match().candidate;
   const bool one_is_right = std::any_of(shards.begin(), shards.end(), [&](const Shard& shard) {
-    return distance(Evidence::local(shard), sides.reference) <= near;
+    return distance(local_values(shard), sides.reference) <= near;
   });
   return one_is_right &&
          explain_factor(evidence, 1.0 + factor.coefficients[0], factor.deviations[0]).find('=') ==

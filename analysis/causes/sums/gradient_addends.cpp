@@ -32,7 +32,7 @@ std::optional<Values> merge_addend(std::span<const Shard> shards) {
   for (std::size_t i = 0; i < alone.size(); ++i) {
     alone[i].record = &records[i];
   }
-  return Evidence::merged(alone);
+  return merged_values(alone);
 }
 
 bool add_microbatch(const Match& match, Addends& addends) {
@@ -143,9 +143,9 @@ std::optional<PartFit> fit_part(int rank, const AddendPart& part, Fit whole, dou
 }
 
 AddendPart part_of(const Shard& shard, const Addends& addends, const Values& reference) {
-  AddendPart part{{}, Evidence::local(shard).data, Evidence::part(reference, shard)};
+  AddendPart part{{}, local_values(shard).data, values_at(reference, shard)};
   for (const Values& values : addends.values) {
-    part.addends.push_back(Evidence::part(values, shard));
+    part.addends.push_back(values_at(values, shard));
   }
   return part;
 }

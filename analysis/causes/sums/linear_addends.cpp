@@ -1,3 +1,4 @@
+#include "analysis/align/module_path.h"
 #include "analysis/causes/common/addends.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
@@ -61,8 +62,7 @@ std::optional<Product> product_of(const Evidence& evidence,
                                   const std::string& module,
                                   const Match& left,
                                   bool backward) {
-  const Match* weight = evidence.find(
-      {.step = evidence.finding().id.step, .kind = Kind::kParam, .path = module + ".weight"});
+  const Match* weight = evidence.find(weight_id(evidence.finding().id.step, module));
   if (weight == nullptr || weight->candidate.empty()) {
     return std::nullopt;
   }
@@ -202,7 +202,7 @@ std::optional<Diagnosis> read_product(const Evidence& evidence,
     if (placement.partial_count != 1 || !makes_reference(columns, places, reference)) {
       return std::nullopt;
     }
-    const Values held = Evidence::local(shard);
+    const Values held = local_values(shard);
     std::vector<double> target;
     double squared = 0.0;
     for (const Place& place : places) {
@@ -249,8 +249,7 @@ std::vector<const Match*> possible_inputs(const Evidence& evidence) {
 
 std::optional<Values> bias_of(const Evidence& evidence, const Values& output) {
   const TensorId& id = evidence.finding().id;
-  const Match* match =
-      evidence.find({.step = id.step, .kind = Kind::kParam, .path = id.path + ".bias"});
+  const Match* match = evidence.find(bias_id(id.step, id.path));
   auto bias = match == nullptr ? std::nullopt : evidence.candidate(*match);
   return bias && std::ssize(bias->data) == output.shape.back() ? std::move(bias) : std::nullopt;
 }

@@ -150,7 +150,7 @@ bool is_norm_of_group(const Evidence& evidence,
                       const MainGradients& gradients,
                       const Shard& scalar,
                       const Axes& axes) {
-  const double value = Evidence::local(scalar).data.at(0);
+  const double value = local_values(scalar).data.at(0);
   const std::array ways = {CopyCount::kOnce, CopyCount::kEach, CopyCount::kNone};
   return std::any_of(ways.begin(), ways.end(), [&](CopyCount copies) {
     return is_norm(value, squared_norm_of_group(evidence, gradients, scalar.rank, axes, copies));
@@ -230,7 +230,7 @@ std::optional<Diagnosis> parameters_left_out(const Match& match,
     const bool tells = norm - rest > 3.0 * kFine * norm;
     const bool is =
         std::all_of(match.candidate.begin(), match.candidate.end(), [&](const Shard& shard) {
-          return std::abs(Evidence::local(shard).data.at(0) - rest) <= kFine * norm;
+          return std::abs(local_values(shard).data.at(0) - rest) <= kFine * norm;
         });
     if (tells && is) {
       return Diagnosis{
@@ -260,7 +260,7 @@ std::optional<Diagnosis> find_local_norm(const Evidence& evidence) {
   bool wrong = true;
   bool repeated = true;
   for (const Shard& shard : match.candidate) {
-    const double value = Evidence::local(shard).data.at(0);
+    const double value = local_values(shard).data.at(0);
     wrong = wrong && !is_norm(value, whole);
     repeated = repeated && value * value / whole > 1.0 + kRelative &&
                value <= std::sqrt(with_copies) * (1.0 + kRelative);

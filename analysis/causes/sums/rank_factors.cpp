@@ -48,8 +48,8 @@ std::vector<RankFactor> factors_of(const Match& match, const Values& reference) 
     if (placement.partial_count != 1 || placement.dims.size() != reference.shape.size()) {
       return {};
     }
-    const Values held = Evidence::local(shard);
-    const std::vector<double> right = Evidence::part(reference, shard);
+    const Values held = local_values(shard);
+    const std::vector<double> right = values_at(reference, shard);
     const auto found = fit(std::span(&right, 1), held.data);
     if (!found) {
       continue;  // nothing there
@@ -138,7 +138,7 @@ std::optional<Diagnosis> by_rank(const Evidence& evidence) {
 }  // namespace
 
 std::optional<Diagnosis> find_rank_factors(const Evidence& evidence) {
-  if (evidence.sides() == nullptr && evidence.finding().tier != Tier::kT1) {
+  if (evidence.sides() == nullptr && evidence.finding().tier() != Tier::kT1) {
     return std::nullopt;
   }
   const Kind kind = evidence.finding().id.kind;

@@ -95,8 +95,7 @@ std::vector<Common> commons_of(const Evidence& evidence, const Values& expected)
   const TensorId& id = evidence.finding().id;
   std::vector<Common> list = {{}};
   if (id.kind == Kind::kOutput) {
-    const Match* match =
-        evidence.find({.step = id.step, .kind = Kind::kParam, .path = id.path + ".bias"});
+    const Match* match = evidence.find(bias_id(id.step, id.path));
     auto bias = match == nullptr ? std::nullopt : evidence.reference(*match);
     if (bias && !expected.shape.empty() && std::ssize(bias->data) == expected.shape.back()) {
       list = {{"the bias", *std::move(bias)}};
@@ -134,7 +133,7 @@ double distance_of_sum(const std::vector<Copies>& groups,
                        const Common& common) {
   Values sum{reference.shape, std::vector<double>(reference.data.size())};
   for (const Copies& group : groups) {
-    const Values copy = Evidence::local(*group.front());
+    const Values copy = local_values(*group.front());
     if (copy.shape != reference.shape) {
       return distance(copy, reference);
     }
@@ -170,8 +169,7 @@ std::optional<Values> expected_of(const Evidence& evidence) {
 
 std::optional<Diagnosis> find_unsummed_replicas(const Evidence& evidence) {
   const Match& match = evidence.match();
-  const bool whole =
-      std::all_of(match.candidate.begin(), match.candidate.end(), Evidence::holds_all);
+  const bool whole = std::all_of(match.candidate.begin(), match.candidate.end(), holds_all);
   const auto expected = expected_of(evidence);
   const std::vector<Copies> groups = distinct_copies(match);
   if (groups.size() < 2 || !expected || !whole) {
@@ -181,7 +179,7 @@ std::optional<Diagnosis> find_unsummed_replicas(const Evidence& evidence) {
   double nearest = std::numeric_limits<double>::infinity();
   double error = 0.0;
   for (const Copies& group : groups) {
-    const double apart = distance(Evidence::local(*group.front()), *expected);
+    const double apart = distance(local_values(*group.front()), *expected);
     nearest = std::min(nearest, apart);
     error = std::max(error, apart);
   }

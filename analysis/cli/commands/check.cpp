@@ -5,6 +5,7 @@
 #include "analysis/cli/run/estimate.h"
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/temporary_folder.h"
+#include "analysis/reports/report_writers.h"
 #include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 

@@ -4,6 +4,7 @@
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/run/progress.h"
 #include "analysis/cli/run/run_directory.h"
+#include "analysis/reports/report_writers.h"
 #include "trace/file/trace_reader.h"
 
 #include <ttrace/error.h>

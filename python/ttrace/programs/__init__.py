@@ -1,1 +1,43 @@
-"""One module for every way of building a training program; see `ttrace.program.Program`."""
+"""One module for every way of building a training program; `program_of` chooses among them.
+
+Each module says by `recognises(chunks)` whether a model is of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..base.program import Program
+from . import dtensor, megatron, pipelining, plain
+
+
+def program_of(
+    model: Any, optimizer: Any, describe: Mapping[str, Any], options: Mapping[str, Any]
+) -> Program:
+    """The program of the first kind that recognises the model. Raises TypeError where none does."""
+    if isinstance(model, Program):
+        return model
+    chunks = list(model) if isinstance(model, Sequence) else [model]
+    for kind, make in _KINDS:
+        if chunks and kind.recognises(chunks):
+            return make(chunks, optimizer, describe, **options)
+    raise TypeError(
+        f"ttrace.attach was given {type(model).__name__}; give it a torch.nn.Module, the list of chunks of "
+        "a Megatron-core model, or stages of torch.distributed.pipelining"
+    )
+
+
+def _of_stages(stages: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any) -> Program:
+    """Each stage gets the program of its module, which is a plain one or one of DTensor."""
+    programs = []
+    for stage in stages:
+        module = [stage.submod]
+        make = next(make for kind, make in _OF_MODULES if kind.recognises(module))
+        programs.append(make(module, None, describe, **options))
+    return pipelining.PipeliningProgram(stages, optimizer, programs)
+
+
+# Order matters: a module of DTensor is also a plain module.
+_OF_MODULES = ((dtensor, dtensor.make), (plain, plain.make))
+_KINDS = ((megatron, megatron.make), (pipelining, _of_stages), *_OF_MODULES)

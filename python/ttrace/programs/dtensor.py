@@ -1,18 +1,18 @@
 """Programs of DTensor: FSDP2 (`fully_shard`), tensor parallelism by `parallelize_module`, HSDP, and both.
 
-Parameters say themselves where they lie. Activations are plain tensors most of the time; where they lie is
-told, in this order, by the DTensor that a parallel style makes of them on the inner side of the module (its
-global shape against the local one), by the module that made them, by an input of the same shape, and by
-the latest activation of the same local shape (a sum of two of them).
+A DTensor parameter says where it lies. Activations are plain tensors most of the time. Their placement is
+derived from the first of these that exists: the DTensor that a parallel style makes of them on the inner side
+of the module (its global shape against the local one), the module that made them, an input of the same shape,
+and the latest activation of the same local shape (for a sum of two activations).
 Samples (dimension `batch_dim`) are cut over the axes that FSDP shards and replicates over.
 
-Autograd's gradient of a DTensor parameter per micro-batch is not recorded: FSDP2 reduces it before anyone
-sees it. The accumulated gradient is.
+Autograd's gradient of a DTensor parameter per micro-batch is not recorded, because FSDP2 reduces it before
+anyone sees it. The accumulated gradient is recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,21 +20,25 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ..module_hooks import local_part
-from ..names import canonical
-from ..program import UNTRACED, Description, Dims, Gradient, OptimizerState, Parameter, Site, Untraced
-from ..tracer import Tracer
+from ..base.local_part import local_part
+from ..base.names import canonical
+from ..base.recorder import Recorder
+from ..base.values import UNTRACED, Description, Dims, Gradient, OptimizerState, Parameter, Site, Untraced
+from . import plain
 from .plain import PlainProgram, dims_text
 
 Cuts = dict[int, list[str]]  # by dimension the axes that cut it, in the order of cutting
 
 
-def recognises(model: torch.nn.Module) -> bool:
-    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+def recognises(chunks: Sequence[Any]) -> bool:
+    """Whether this is one module with a parameter that is a DTensor."""
+    return plain.recognises(chunks) and any(
+        isinstance(parameter, DTensor) for parameter in chunks[0].parameters()
+    )
 
 
 def axis_names(mesh: DeviceMesh, unnamed: str) -> list[str]:
-    """Of the mesh's dimensions."""
+    """The names of the mesh's dimensions."""
     names = mesh.mesh_dim_names
     if names is not None:
         return [canonical(name) for name in names]
@@ -42,7 +46,7 @@ def axis_names(mesh: DeviceMesh, unnamed: str) -> list[str]:
 
 
 def cuts_of(tensor: DTensor, names: list[str]) -> tuple[Cuts, list[str]]:
-    """What cuts its dimensions, and over what it is still to be summed."""
+    """The axes that cut its dimensions, and those over which it is still to be summed."""
     cuts: Cuts = {}
     strided: Cuts = {}
     partial = []
@@ -50,7 +54,7 @@ def cuts_of(tensor: DTensor, names: list[str]) -> tuple[Cuts, list[str]]:
         if placement.is_partial():
             partial.append(name)
         elif type(placement).__name__ == "_StridedShard":
-            # Cut by this axis last, though it stands first in the mesh: FSDP of what TP has cut.
+            # This axis cuts last although it is first in the mesh: FSDP cuts what TP has cut.
             strided.setdefault(placement.dim % tensor.dim(), []).append(name)
         elif placement.is_shard():
             cuts.setdefault(placement.dim % tensor.dim(), []).append(name)
@@ -60,7 +64,7 @@ def cuts_of(tensor: DTensor, names: list[str]) -> tuple[Cuts, list[str]]:
 
 
 def text_of(shape: tuple[int, ...], local: tuple[int, ...], cuts: Cuts, partial: list[str]) -> str:
-    """Dims of a tensor of global `shape`; sizes are named where they do not divide evenly."""
+    """Dims of a tensor of global `shape`; they name sizes that do not divide evenly."""
     words = []
     for dim in range(len(shape)):
         axes = list(cuts.get(dim, []))
@@ -101,7 +105,7 @@ class DTensorProgram(PlainProgram):
         if self.layout.size("dp") > 1 and not self.batch_axes:
             self.batch_axes = ["dp"]  # DistributedDataParallel over parallel modules
         self._known: WeakIdKeyDictionary = WeakIdKeyDictionary()  # dims of activations that are alive
-        # What was said of a call with tensors of these shapes and layouts.
+        # Answers to earlier calls with tensors of the same shapes and layouts.
         self._answers: dict[tuple, tuple[Cuts, Dims]] = {}
         self._parameters = [
             self._parameter(canonical(name), parameter) for name, parameter in self.model.named_parameters()
@@ -136,7 +140,7 @@ class DTensorProgram(PlainProgram):
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
     ) -> Dims | Untraced | None:
         if role == "input" and isinstance(tensor, DTensor) and tensor not in self._known:
-            # A style of a module around has made it of what was recorded already.
+            # A style of an outer module made it from a tensor that is recorded already.
             return UNTRACED
         call = (site.path, role, slot, *_layout_key(tensor), *_layout_key(inside), *sorted(self._batches))
         found = self._answers.get(call)
@@ -157,7 +161,7 @@ class DTensorProgram(PlainProgram):
             _, partial = cuts_of(tensor, axis_names(tensor.device_mesh, self._unnamed))
         whole = self._whole(local, cuts)
         value = text_of(whole, local, cuts, partial)
-        # What all ranks have alike gets gradients from different samples.
+        # A tensor that all ranks hold alike gets gradients from different samples.
         addends = [] if self.has_batch(local) else self._sample_axes()
         return Dims(value, text_of(whole, local, cuts, addends) if addends else value)
 
@@ -181,7 +185,7 @@ class DTensorProgram(PlainProgram):
         return axis_names(tensor.device_mesh, self._unnamed)
 
     def _by_shape(self, tensor: torch.Tensor, inside: DTensor) -> Cuts:
-        """A style's DTensor has the global shape; what is smaller in the plain tensor is cut."""
+        """A style's DTensor has the global shape; a dimension is cut if the plain tensor is smaller there."""
         if tensor.dim() != inside.dim():
             return {}
         names = [name for name in self._names(inside) if name not in self.batch_axes]
@@ -225,8 +229,8 @@ class DTensorProgram(PlainProgram):
 
     # --- when things happen ------------------------------------------------------------------------
 
-    def step_begins(self, tracer: Tracer) -> None:
-        super().step_begins(tracer)
+    def step_begins(self, recorder: Recorder) -> None:
+        super().step_begins(recorder)
         self._by_local_shape: dict[tuple[int, ...], Cuts] = {}  # of the latest activation
         self._inputs: dict[str, dict[int, tuple[tuple[int, ...], Cuts]]] = {}
 
@@ -267,7 +271,7 @@ def _layout_key(tensor: torch.Tensor | None) -> tuple:
 
 
 def _placed_as(parameter: Any) -> torch.Tensor:
-    """The gradient, where its parameter lies: what the optimizer makes of it."""
+    """The gradient, redistributed to its parameter's placements as the optimizer does."""
     gradient = parameter.grad
     if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
         with torch.no_grad():
@@ -276,7 +280,7 @@ def _placed_as(parameter: Any) -> torch.Tensor:
 
 
 def _fsdp_axes(model: torch.nn.Module) -> list[str]:
-    """Mesh dimensions that FSDP2 shards (and, as HSDP, replicates) over: ranks with different samples."""
+    """Mesh dimensions over which FSDP2 shards (and HSDP replicates): their ranks have different samples."""
     from torch.distributed.fsdp import FSDPModule
 
     for module in model.modules():
@@ -287,3 +291,9 @@ def _fsdp_axes(model: torch.nn.Module) -> list[str]:
             mesh = group.mesh_info.mesh
             return axis_names(mesh, "dp")
     return []
+
+
+def make(
+    chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any
+) -> DTensorProgram:
+    return DTensorProgram(chunks[0], optimizer, describe, **options)

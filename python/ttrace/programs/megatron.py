@@ -1,17 +1,18 @@
 """Megatron-core: models built of its layers, in its DistributedDataParallel, with its optimizers.
 
-Nothing is annotated by hand. Where parameters lie comes from ``sharded_state_dict``, whose entries are
-matched with parameters by their memory; where activations lie comes from the class of the module and its
-configuration; layer and expert numbers are made global; micro-batches are the forwards of a chunk within
-a step; main gradients and optimizer shards are read where the optimizer keeps them.
+Nobody annotates anything by hand. ``sharded_state_dict`` says where parameters lie; its entries are matched
+with parameters by their memory. The class of a module and its configuration say where activations lie. Layer
+and expert numbers are made global. Micro-batches are the forwards of a chunk within a step. Main gradients
+and optimizer shards are read where the optimizer keeps them.
 
-Left out, because a run cannot give them or because they are the same as others: transformer blocks (their
-output is the last layer's, or the final norm's), identities, everything inside of an expert (which tokens
-it gets depends on the routing; the MoE layer's output is traced), and the word embeddings' own output where
-they reduce-scatter it (``[s, b, h]`` instead of ``[b, s, h]``; the embedding's output is traced).
+Some modules are not traced, because a run cannot record them or because others have the same tensors:
+transformer blocks (their output is that of the last layer or the final norm), identities, everything inside
+of an expert (the routing decides which tokens it gets; the MoE layer's output is traced), and the output of
+word embeddings that reduce-scatter it (``[s, b, h]`` instead of ``[b, s, h]``; the output of the embedding
+around them is traced).
 
 Options of `ttrace.attach`:
-    vocab_size: true size of the vocabulary, where it is padded for some layouts.
+    vocab_size: true size of the vocabulary, if some layouts pad it.
 """
 
 from __future__ import annotations
@@ -23,21 +24,22 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from ..layout import Layout
-from ..names import canonical, traced_modules
-from ..program import (
+from ..base.layout import Layout
+from ..base.names import canonical, traced_modules
+from ..base.program import Program
+from ..base.recorder import Recorder
+from ..base.values import (
     Description,
     Dims,
     Gradient,
     OptimizerState,
     Parameter,
-    Program,
     Site,
     Untraced,
     precision_of,
 )
-from ..tracer import Tracer
 from .megatron_activations import SHARED, activation_dims, is_left_out
+from .megatron_optimizer import distributed_parameters, flat_ranges, gathering_groups, optimizer_states
 from .megatron_parameters import parameter_dims
 from .megatron_routing import is_router, watch_routing
 
@@ -91,7 +93,7 @@ class Chunk:
         self._renamed = list(_renamed(self.model))
 
     def path_of(self, name: str) -> str:
-        """`name` within the chunk, made global."""
+        """The global path of `name`, which is a name within the chunk."""
         path = canonical(name)
         for local, globally in self._renamed:
             if path == local or path.startswith(local + "."):
@@ -100,7 +102,7 @@ class Chunk:
         return _expert_path(self.model, path)
 
     def layer_path(self, index: int) -> str | None:
-        """Of the first (0) or last (-1) layer of the decoder; None where the chunk has none."""
+        """Path of the first (0) or last (-1) layer of the decoder; None if the chunk has no layers."""
         layers = getattr(getattr(self.model, "decoder", None), "layers", None)
         if not layers:
             return None
@@ -128,7 +130,7 @@ def _expert_path(model: Any, path: str) -> str:
 
 
 def _parallel(name: str, default: int = 1, **arguments: Any) -> int:
-    """A size or rank of megatron.core.parallel_state; `default` where this version has no such axis."""
+    """A size or rank of megatron.core.parallel_state; `default` if this version has no such axis."""
     from megatron.core import parallel_state
 
     getter = getattr(parallel_state, "get_" + name, None)
@@ -139,7 +141,8 @@ def _parallel(name: str, default: int = 1, **arguments: Any) -> int:
 
 
 def layout_of(chunk: Chunk) -> Layout:
-    """Axes tp, sp, cp, dp, pp, ep and etp, kv for fewer query groups than tp, tied for tied embeddings."""
+    """Axes tp, sp, cp, dp, pp, ep and etp; kv if there are fewer query groups than tp ranks; tied for tied
+    embeddings."""
     layout = Layout()
     if torch.distributed.is_initialized():
         layout.rank = torch.distributed.get_rank()
@@ -256,20 +259,20 @@ class MegatronProgram(Program):
 
     # --- when things happen ------------------------------------------------------------------------
 
-    def watch(self, tracer: Tracer) -> None:
+    def watch(self, recorder: Recorder) -> None:
         for site in self.sites():
             if is_router(site.module):
-                self._watch_router(tracer, site)
-        self._watch_gathering(tracer)
+                self._watch_router(recorder, site)
+        self._watch_gathering(recorder)
         if self.optimizer is not None:
-            self._watch_optimizer(tracer)
+            self._watch_optimizer(recorder)
 
-    def hook_models(self, tracer: Tracer) -> Iterator[RemovableHandle]:
+    def hook_models(self, recorder: Recorder) -> Iterator[RemovableHandle]:
         for chunk in self.chunks:
             yield chunk.model.register_forward_pre_hook(
-                self._forward_begins(tracer, chunk), with_kwargs=True, prepend=True
+                self._forward_begins(recorder, chunk), with_kwargs=True, prepend=True
             )
-            yield chunk.model.register_forward_hook(self._forward_ends(tracer, chunk), with_kwargs=True)
+            yield chunk.model.register_forward_hook(self._forward_ends(recorder, chunk), with_kwargs=True)
 
     def gathered_later(self) -> list[str]:
         return [parameter.path for parameter in self._parameters if id(parameter.object) in self._gathered]
@@ -278,7 +281,7 @@ class MegatronProgram(Program):
         if self.optimizer is not None:
             self.optimizer.reload_model_params()
 
-    def step_begins(self, tracer: Tracer) -> None:
+    def step_begins(self, recorder: Recorder) -> None:
         self._reduced = False
         for chunk in self.chunks:
             chunk.forwards = 0
@@ -288,14 +291,14 @@ class MegatronProgram(Program):
 
         def finalized(*args: Any, **kwargs: Any) -> Any:
             result = finalize(*args, **kwargs)
-            self._gradients_are_final(tracer)
+            self._gradients_are_final(recorder)
             return result
 
         finalized._ttrace = True  # type: ignore[attr-defined]
         for chunk in self.chunks:
             chunk.config.finalize_model_grads_func = finalized
 
-    def _forward_begins(self, tracer: Tracer, chunk: Chunk) -> Callable[..., None]:
+    def _forward_begins(self, recorder: Recorder, chunk: Chunk) -> Callable[..., None]:
         def begins(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
             del module
             if not torch.is_grad_enabled():
@@ -304,28 +307,28 @@ class MegatronProgram(Program):
             index = chunk.forwards * dp + self.layout.coordinate("dp")
             chunk.forwards += 1
             per_token = getattr(self.config, "calculate_per_token_loss", False)
-            is_new = tracer.microbatch(index, 1.0 if per_token else 1.0 / dp)
+            is_new = recorder.microbatch(index, 1.0 if per_token else 1.0 / dp)
             if is_new:
-                record_data(tracer, args, kwargs)
+                record_data(recorder, args, kwargs)
             if not chunk.pre_process:
-                self._receive(tracer, chunk)
+                self._receive(recorder, chunk)
 
         return begins
 
-    def _forward_ends(self, tracer: Tracer, chunk: Chunk) -> Callable[..., None]:
+    def _forward_ends(self, recorder: Recorder, chunk: Chunk) -> Callable[..., None]:
         def ends(module: torch.nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
             del module, args
             if not torch.is_grad_enabled():
                 return
             if not chunk.post_process:
-                self._send(tracer, chunk, output)
+                self._send(recorder, chunk, output)
             elif kwargs.get("labels") is not None and isinstance(output, torch.Tensor):
-                tracer.loss(output)
+                recorder.loss(output)
 
         return ends
 
-    def _receive(self, tracer: Tracer, chunk: Chunk) -> None:
-        """The input comes from the stage that has the layer before: what that layer gave."""
+    def _receive(self, recorder: Recorder, chunk: Chunk) -> None:
+        """The input is the output of the layer before, which another stage has."""
         decoder = getattr(chunk.model, "decoder", None)
         tensor = getattr(decoder, "input_tensor", None)
         first = chunk.layer_path(0)
@@ -335,21 +338,21 @@ class MegatronProgram(Program):
         if before < 0:
             return
         path = f"decoder.layers.{before}"
-        self._place_transfer(tracer, path, tensor)
-        tracer.received(path, tensor)
+        self._place_transfer(recorder, path, tensor)
+        recorder.received(path, tensor)
 
-    def _send(self, tracer: Tracer, chunk: Chunk, output: Any) -> None:
+    def _send(self, recorder: Recorder, chunk: Chunk, output: Any) -> None:
         last = chunk.layer_path(-1)
         if isinstance(output, torch.Tensor) and last is not None:
-            self._place_transfer(tracer, last, output)
-            tracer.sent(last, output)
+            self._place_transfer(recorder, last, output)
+            recorder.sent(last, output)
 
-    def _place_transfer(self, tracer: Tracer, path: str, tensor: torch.Tensor) -> None:
+    def _place_transfer(self, recorder: Recorder, path: str, tensor: torch.Tensor) -> None:
         if tensor.dim() == 3:
-            tracer.derive(path, "value", 0, "s[cp:zigzag,sp] b h")
+            recorder.derive(path, "value", 0, "s[cp:zigzag,sp] b h")
 
-    def _watch_gathering(self, tracer: Tracer) -> None:
-        """With overlap_param_gather parameters come back bucket by bucket in the next forward."""
+    def _watch_gathering(self, recorder: Recorder) -> None:
+        """With overlap_param_gather the next forward gathers parameters bucket by bucket."""
         paths = {id(parameter.object): parameter.path for parameter in self._parameters}
 
         def watch(group: Any, parameters: list[str]) -> None:
@@ -357,46 +360,46 @@ class MegatronProgram(Program):
 
             def finished(*args: Any, **kwargs: Any) -> Any:
                 result = finish(*args, **kwargs)
-                if tracer.in_step:
-                    tracer.parameters_gathered(parameters)
+                if recorder.in_step:
+                    recorder.parameters_gathered(parameters)
                 return result
 
             group.finish_param_sync = finished
 
         for chunk in self.chunks:
-            for group, parameters in _gathering_groups(chunk.wrapped):
+            for group, parameters in gathering_groups(chunk.wrapped):
                 watch(group, [paths[id(parameter)] for parameter in parameters])
                 self._gathered.update(id(parameter) for parameter in parameters)
 
-    def _watch_router(self, tracer: Tracer, site: Site) -> None:
+    def _watch_router(self, recorder: Recorder, site: Site) -> None:
         def follow(choices: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
             if margins.dim() == 2:
-                tracer.derive(site.path, "routing", 0, f"{SHARED} b k")
-                tracer.derive(site.path, "routing", 1, f"{SHARED} b")
-            return tracer.routing(choices, margins)
+                recorder.derive(site.path, "routing", 0, f"{SHARED} b k")
+                recorder.derive(site.path, "routing", 1, f"{SHARED} b")
+            return recorder.routing(choices, margins)
 
-        watch_routing(site.module, site.path, lambda: tracer.in_step, follow)
+        watch_routing(site.module, site.path, lambda: recorder.in_step, follow)
 
-    def _watch_optimizer(self, tracer: Tracer) -> None:
+    def _watch_optimizer(self, recorder: Recorder) -> None:
         step = self.optimizer.step
 
         def stepped(*args: Any, **kwargs: Any) -> Any:
-            if tracer.in_step and not self._reduced:
-                self._gradients_are_final(tracer)
+            if recorder.in_step and not self._reduced:
+                self._gradients_are_final(recorder)
             result = step(*args, **kwargs)
-            if tracer.in_step:
-                self._updated(tracer, result)
+            if recorder.in_step:
+                self._updated(recorder, result)
             return result
 
         self.optimizer.step = stepped
 
     # --- gradients and the optimizer ---------------------------------------------------------------
 
-    def _gradients_are_final(self, tracer: Tracer) -> None:
-        if not tracer.in_step or self._reduced:
+    def _gradients_are_final(self, recorder: Recorder) -> None:
+        if not recorder.in_step or self._reduced:
             return
         self._reduced = True
-        ranges = {id(parameter): part for parameter, part in _flat_ranges(self.optimizer)}
+        ranges = {id(parameter): part for parameter, part in flat_ranges(self.optimizer)}
         gradients = []
         for parameter in self._parameters:
             tensor = getattr(parameter.object, "main_grad", None)
@@ -405,19 +408,19 @@ class MegatronProgram(Program):
             if tensor is None:
                 continue
             part = ranges.get(id(parameter.object))
-            if part is None and ranges and id(parameter.object) in _distributed(self.optimizer):
+            if part is None and ranges and id(parameter.object) in distributed_parameters(self.optimizer):
                 continue  # other ranks reduce and keep all of it
             if part is None:
                 gradients.append(Gradient(parameter.path, tensor))
             else:
                 first, end = part
                 gradients.append(Gradient(parameter.path, tensor.view(-1)[first:end], first))
-        tracer.gradients_reduced(gradients)
+        recorder.gradients_reduced(gradients)
 
-    def _updated(self, tracer: Tracer, result: Any) -> None:
+    def _updated(self, recorder: Recorder, result: Any) -> None:
         if isinstance(result, tuple) and len(result) >= 2 and result[1] is not None:
-            tracer.scalar("grad_norm", float(result[1]))
-        states = {id(model): state for model, state in _optimizer_states(self.optimizer)}
+            recorder.scalar("grad_norm", float(result[1]))
+        states = {id(model): state for model, state in optimizer_states(self.optimizer)}
         entries = []
         for parameter in self._parameters:
             state = states.get(id(parameter.object))
@@ -434,87 +437,22 @@ class MegatronProgram(Program):
                     -1 if part is None else part[0],
                 )
             )
-        tracer.parameters_updated(entries)
+        recorder.parameters_updated(entries)
 
     def _updated_part(self, parameter: Parameter, part: tuple[int, int] | None) -> torch.Tensor | None:
-        """All of this rank's, or what it has before it is gathered."""
+        """All of this rank's parameter, or the part that it has before gathering."""
         if id(parameter.object) not in self._gathered:
             return parameter.tensor
         return None if part is None else parameter.tensor.view(-1)[part[0] : part[1]]
 
 
-def _leaf_optimizers(optimizer: Any) -> Iterator[Any]:
-    for part in getattr(optimizer, "chained_optimizers", None) or ([optimizer] if optimizer else []):
-        if part is not optimizer:
-            yield from _leaf_optimizers(part)
-        else:
-            yield part
-
-
-def _is_distributed(optimizer: Any) -> bool:
-    return hasattr(optimizer, "model_param_gbuf_map")
-
-
-def _distributed(optimizer: Any) -> set[int]:
-    """Parameters that a distributed optimizer cuts over data-parallel ranks, by id."""
-    found: set[int] = set()
-    for leaf in _leaf_optimizers(optimizer):
-        if _is_distributed(leaf):
-            for buffer in leaf.buffers:
-                found.update(id(parameter) for parameter in buffer.params)
-    return found
-
-
-def _gathering_groups(wrapped: Any) -> Iterator[tuple[Any, list[torch.nn.Parameter]]]:
-    """Groups of buckets that DistributedDataParallel gathers in the next forward, and what is in them."""
-    config: Any = getattr(wrapped, "ddp_config", None)
-    if config is None or not (config.use_distributed_optimizer and config.overlap_param_gather):
-        return
-    groups: dict[int, tuple[Any, list[torch.nn.Parameter]]] = {}
-    for parameter, group in getattr(wrapped, "param_to_bucket_group", {}).items():
-        groups.setdefault(id(group), (group, []))[1].append(parameter)
-    yield from groups.values()
-
-
-def _flat_ranges(optimizer: Any) -> Iterator[tuple[torch.nn.Parameter, tuple[int, int]]]:
-    """The part of each parameter, flattened, that this rank reduces and updates."""
-    for leaf in _leaf_optimizers(optimizer):
-        if _is_distributed(leaf):
-            for parameter in leaf.model_param_gbuf_map:
-                part = leaf._get_model_param_range_map(parameter)["param"]
-                if part.end > part.start:
-                    yield parameter, (part.start, part.end)
-
-
-def _optimizer_states(optimizer: Any) -> Iterator[tuple[torch.nn.Parameter, tuple]]:
-    """Per model parameter: master copy, state of the inner optimizer, flat range or None."""
-    for leaf in _leaf_optimizers(optimizer):
-        inner = getattr(leaf, "optimizer", None)
-        if inner is None:
-            continue
-        if _is_distributed(leaf):
-            for parameter, part in _flat_ranges(leaf):
-                group, order = leaf.model_param_group_index_map[parameter]
-                master = inner.param_groups[group]["params"][order]
-                yield parameter, (master, inner.state.get(master, {}), part)
-        elif hasattr(leaf, "fp32_from_float16_groups"):
-            pairs = zip(leaf.float16_groups, leaf.fp32_from_float16_groups)
-            for models, masters in [*pairs, *((g, g) for g in leaf.fp32_from_fp32_groups)]:
-                for parameter, master in zip(models, masters):
-                    yield parameter, (master, inner.state.get(master, {}), None)
-        else:
-            for group in inner.param_groups:
-                for parameter in group["params"]:
-                    yield parameter, (None, inner.state.get(parameter, {}), None)
-
-
-def record_data(tracer: Tracer, args: tuple, kwargs: Mapping[str, Any]) -> None:
-    """Tokens and labels of the micro-batch."""
+def record_data(recorder: Recorder, args: tuple, kwargs: Mapping[str, Any]) -> None:
+    """Records tokens and labels of the micro-batch."""
     named = {**dict(zip(("input_ids", "position_ids"), args)), **kwargs}
     for name in ("input_ids", "labels"):
         tensor = named.get(name)
         if isinstance(tensor, torch.Tensor):
-            tracer.data(name, tensor)
+            recorder.data(name, tensor)
 
 
 def make(

@@ -1,7 +1,7 @@
-"""Where activations of Megatron-core's modules lie: told by the class of the module and its configuration.
+"""Where activations of Megatron-core's modules lie, by the class of the module and its configuration.
 
-Activations are ``[s, b, h]``. Context parallelism cuts s in zig-zag order, sequence parallelism (axis sp,
-which is tp) what that leaves, outside of attention and MLP; inside of them tp cuts features or heads.
+Activations are ``[s, b, h]``. Context parallelism cuts s in zig-zag order. Outside of attention and MLP,
+sequence parallelism (axis sp, which is tp) cuts the rest of s; inside of them tp cuts features or heads.
 Gradients of activations lie as the activations do, because each region communicates in its own backward;
 only those of key and value heads that several ranks share are addends.
 """
@@ -15,13 +15,13 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from ..layout import Layout
-from ..program import UNTRACED, Dims, Site, Untraced
+from ..base.layout import Layout
+from ..base.values import UNTRACED, Dims, Site, Untraced
 
 SEQUENCE = "s[cp:zigzag]"  # of a tensor that every tp rank has all positions of
 SHARED = "s[cp:zigzag,sp]"  # between blocks
 
-# Modules that hand on what they are given, and those whose tensors are others' under another name.
+# Modules that return their input, and those whose tensors another module records under its name.
 _NOT_TRACED = {
     "IdentityOp",
     "IdentityFuncOp",
@@ -31,14 +31,14 @@ _NOT_TRACED = {
     "ModuleList",
     "ModuleDict",
 }
-# What is inside of an expert, or of their container: rows depend on the routing.
+# Modules inside of an expert or of the experts' container: their rows depend on the routing.
 _EXPERTS = re.compile(r"(^|\.)mlp\.experts(\.|$)")
 
 _NORMS = ("LayerNorm", "RMSNorm", "FusedLayerNorm", "WrappedTorchNorm", "TorchNorm", "L2Norm")
 
 
 def is_left_out(name: str, module: torch.nn.Module) -> bool:
-    """`name` within its chunk."""
+    """Whether a module is not traced; `name` is its name within the chunk."""
     if _EXPERTS.search(name) or type(module).__name__ in _NOT_TRACED:
         return True
     return bool(getattr(module, "reduce_scatter_embeddings", False)) and not any(
@@ -49,7 +49,7 @@ def is_left_out(name: str, module: torch.nn.Module) -> bool:
 def activation_dims(
     site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout
 ) -> Dims | Untraced | None:
-    """Of a module's input or output; None where nothing is known, and it is taken as whole."""
+    """Where a module's input or output lies; None if nothing is known, and it is taken to be whole."""
     if role == "input" and type(site.module).__name__ == "FusedScaleMaskSoftmax":
         return UNTRACED  # it masks its input, which is a view, in place: no gradient arrives there
     for cls in type(site.module).__mro__:
@@ -63,7 +63,7 @@ def activation_dims(
 
 
 def _gradient_dims(text: str) -> str | None:
-    """Ranks that share a key head have other queries each: addends of its gradient."""
+    """Ranks that share a key head have different queries: each holds an addend of its gradient."""
     return re.sub(r" d$", " d[kv_copy:partial]", text) if "[kv]" in text else None
 
 
@@ -135,7 +135,7 @@ def _word_embeddings(site: Site, role: str, slot: int, tensor: torch.Tensor, *un
     return f"b {SEQUENCE} h" if tensor.dim() == 3 else None
 
 
-# Samples of the micro-batch that a router is at: it flattens them with the positions.
+# How many samples a router's current micro-batch has: the router flattens them with the positions.
 _samples: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
 
 

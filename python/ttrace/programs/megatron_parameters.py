@@ -1,9 +1,9 @@
-"""Where Megatron-core's parameters lie: from sharded_state_dict, matched with parameters by their memory.
+"""Where Megatron-core's parameters lie, by sharded_state_dict, matched with parameters by their memory.
 
-A shard says the global shape and this rank's offset. Its keys are those of checkpoints, which differ from
-the names of modules, and layers and experts of the same kind are stacked in one of them; so only what it
-says of a parameter's own dimensions is used. Models without ``sharded_state_dict`` are read by the
-attributes that tensor-parallel layers set on their parameters.
+A shard has the global shape and this rank's offset. Its keys are those of checkpoints, which differ from
+the names of modules, and one key stacks layers or experts of the same kind; so we use only what the shard
+says about the parameter's own dimensions. For models without ``sharded_state_dict`` we use the attributes
+that tensor-parallel layers set on their parameters.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from ..layout import Layout
-from ..names import log
-from ..program import Dims
+from ..base.layout import Layout
+from ..base.names import log
+from ..base.values import Dims
 
 _NAMES = "hijklm"
 
@@ -34,7 +34,7 @@ class Shard:
 def parameter_dims(
     model: torch.nn.Module, layout: Layout, vocab_size: int | None
 ) -> Callable[[str, torch.nn.Parameter, bool], Dims | None]:
-    """A function from name, parameter, and whether it is tied over stages, to its dims."""
+    """Returns a function that maps name, parameter, and whether stages tie it, to its dims."""
     shards = _shards_by_memory(model)
 
     def dims_of(name: str, parameter: torch.nn.Parameter, is_tied: bool) -> Dims:
@@ -57,7 +57,7 @@ def _shards_by_memory(model: Any) -> dict[int, list[Shard]]:
         return {}
     try:
         entries = list(_entries(model.sharded_state_dict(prefix="", **_metadata())))
-    except Exception as error:  # a model's own code; attributes are the way out
+    except Exception as error:  # the model's own code failed; attributes are the fallback
         log.warning(
             "ttrace: sharded_state_dict of %s failed (%s); parameters are placed by their attributes",
             type(model).__name__,
@@ -71,7 +71,7 @@ def _shards_by_memory(model: Any) -> dict[int, list[Shard]]:
 
 
 def _metadata() -> dict[str, Any]:
-    """Newer versions want to be told the group that parameters are replicated over."""
+    """Newer versions expect the group over which parameters are replicated."""
     from megatron.core import parallel_state
 
     try:
@@ -147,7 +147,7 @@ def _is_norm_of_heads(model: torch.nn.Module, name: str) -> bool:
 
 
 def _with_addends(texts: list[str], layout: Layout, is_summed: bool, is_tied: bool) -> list[str]:
-    """Of a micro-batch's gradient: ranks that saw other tokens, or other heads, have addends."""
+    """Dims of a micro-batch's gradient: ranks that saw other tokens or other heads hold addends."""
     axes = []
     if layout.size("cp") > 1:
         axes.append("cp")

@@ -1,12 +1,12 @@
-"""Choices of experts in Megatron-core's TopKRouter, 0.9 to 0.16: recorded, and replaced where a pass follows
-another run's.
+"""Records choices of experts in Megatron-core's TopKRouter, 0.9 to 0.16, and replaces them in a pass that
+follows another run.
 
-Every version ends in one call of ``torch.topk`` over the experts, of logits, of scores, or of scores with a
-bias, with or without groups of experts; what is around that call has other names in each. So it is the
-call that is caught, within `routing` of the router alone. Where other choices are followed, it gives their
-scores.
+Every version ends in one call of ``torch.topk`` over the experts: of logits, of scores, or of scores with a
+bias, with or without groups of experts. The code around that call has other names in each version, so we
+intercept the call itself, within `routing` of the router alone. In a pass that follows other choices, the
+call returns their scores.
 
-The auxiliary loss counts choices by a call of its own. It follows wherever it would have chosen the same.
+The auxiliary loss counts choices by a second call. It follows wherever it would have chosen the same.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..names import log
+from ..base.names import log
 
-# From choices, int64 [..., k], best first, and margins [...] to the choices to go on with.
+# Maps choices, int64 [..., k], best first, and margins [...] to the choices to continue with.
 Follow = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -28,7 +28,7 @@ def is_router(module: torch.nn.Module) -> bool:
 
 
 def watch_routing(router: Any, path: str, is_traced: Callable[[], bool], follow: Follow) -> None:
-    """Has `follow` asked in every forward of a router for which `is_traced`."""
+    """Calls `follow` in every forward of a router while `is_traced` returns true."""
     own = router.routing
     is_warned = False
 
@@ -51,7 +51,7 @@ def watch_routing(router: Any, path: str, is_traced: Callable[[], bool], follow:
 
 
 class _Routing(TorchFunctionMode):
-    """One call of `routing`, of logits [..., experts]."""
+    """One call of `routing` on logits [..., experts]."""
 
     def __init__(self, count: int, shape: tuple[int, ...], follow: Follow):
         super().__init__()
@@ -111,7 +111,7 @@ class _Routing(TorchFunctionMode):
 
 
 def _margins(scores: torch.Tensor, count: int) -> torch.Tensor:
-    """Of scores [n, m]: by how much the last of `count` choices beats the next one [n]."""
+    """By how much the last of `count` choices beats the next one [n], given scores [n, m]."""
     with torch.no_grad():
         values = scores.detach()
         best = values.to(torch.promote_types(values.dtype, torch.float32)).sort(1, descending=True)[0]

@@ -1,35 +1,26 @@
 """Stages of torch.distributed.pipelining: give `ttrace.attach` the stage, or the list of stages, of a rank.
 
-A stage's module is a plain one, or one of DTensor and FSDP2, and is traced as such; its modules need the
-names that they have in the whole model. Micro-batch i is the i-th forward of every stage. Schedules divide
-gradients by the number of micro-batches after all of them (``scale_grads``), so those of a micro-batch are
-that many times a reference's, which divides its loss; `loss="sum"` for a schedule that does not.
+A stage's module is traced as a plain one, or as one of DTensor and FSDP2; its modules need the names that
+they have in the whole model. Micro-batch i is the i-th forward of every stage. Schedules divide gradients by
+the number of micro-batches at the end (``scale_grads``). So the gradients of one micro-batch are that many
+times those of a reference that divides its loss. Pass `loss="sum"` for a schedule that does not divide.
 
-What one stage sends is what the next one received, tensor by tensor: that is checked as well.
+`ttrace` also checks that each stage receives what the stage before sent, tensor by tensor.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from ..program import (
-    UNTRACED,
-    Description,
-    Dims,
-    Parameter,
-    Program,
-    Rows,
-    Site,
-    Untraced,
-)
-from ..tracer import Tracer
+from ..base.program import Program
+from ..base.recorder import Recorder
+from ..base.values import UNTRACED, Description, Dims, Parameter, Rows, Site, Untraced
 from .plain import ROOT, PlainProgram, watch_optimizer
-from .plain import make as make_plain
 
 
 def recognises(chunks: Sequence[Any]) -> bool:
@@ -40,12 +31,11 @@ def recognises(chunks: Sequence[Any]) -> bool:
 class PipeliningProgram(Program):
     """See the head of this file."""
 
-    def __init__(self, stages: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any):
+    def __init__(self, stages: Sequence[Any], optimizer: Any, programs: Sequence[PlainProgram]):
+        """`programs` has one program for the module of each stage."""
         self.stages = list(stages)
         self.optimizer = optimizer
-        self.programs: list[PlainProgram] = [
-            make_plain(stage.submod, None, describe, **options) for stage in self.stages
-        ]
+        self.programs = list(programs)
         for program in self.programs:
             program.optimizer = optimizer
         first = self.stages[0]
@@ -89,54 +79,50 @@ class PipeliningProgram(Program):
 
     # --- when things happen ------------------------------------------------------------------------
 
-    def watch(self, tracer: Tracer) -> None:
-        watch_optimizer(tracer, self.optimizer, self.programs)
+    def watch(self, recorder: Recorder) -> None:
+        watch_optimizer(recorder, self.optimizer, self.programs)
 
-    def hook_models(self, tracer: Tracer) -> Iterator[RemovableHandle]:
+    def hook_models(self, recorder: Recorder) -> Iterator[RemovableHandle]:
         for stage, program in zip(self.stages, self.programs):
             yield stage.submod.register_forward_pre_hook(
-                self._begins(tracer, stage, program), with_kwargs=True, prepend=True
+                self._begins(recorder, stage, program), with_kwargs=True, prepend=True
             )
-            yield stage.submod.register_forward_hook(self._ends(tracer, stage))
+            yield stage.submod.register_forward_hook(self._ends(recorder, stage))
 
-    def step_begins(self, tracer: Tracer) -> None:
+    def step_begins(self, recorder: Recorder) -> None:
         for program in self.programs:
-            program.step_begins(tracer)
+            program.step_begins(recorder)
 
-    def _begins(self, tracer: Tracer, stage: Any, program: PlainProgram) -> Any:
+    def _begins(self, recorder: Recorder, stage: Any, program: PlainProgram) -> Any:
         def begins(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
             del module
-            # Without a number of micro-batches it is a trial run that finds out shapes.
+            # A run without a number of micro-batches only finds out shapes.
             if not torch.is_grad_enabled() or not stage.chunks:
                 return
             program.accumulated = stage.chunks if program.loss == "mean" else 1
-            program.forward_begins(tracer, args, kwargs)
+            program.forward_begins(recorder, args, kwargs)
             if not stage.is_first and args:
-                self._transfer(tracer, tracer.received, stage.stage_index, program, args[0])
+                self._transfer(recorder, recorder.received, stage.stage_index, program, args[0])
 
         return begins
 
-    def _ends(self, tracer: Tracer, stage: Any) -> Any:
+    def _ends(self, recorder: Recorder, stage: Any) -> Any:
         program = self.programs[self.stages.index(stage)]
 
         def ends(module: torch.nn.Module, args: tuple, output: Any) -> None:
             del module, args
             if torch.is_grad_enabled() and stage.chunks and not stage.is_last:
                 first = output[0] if isinstance(output, (tuple, list)) else output
-                self._transfer(tracer, tracer.sent, stage.stage_index + 1, program, first)
+                self._transfer(recorder, recorder.sent, stage.stage_index + 1, program, first)
 
         return ends
 
-    def _transfer(self, tracer: Tracer, record: Any, to: int, program: PlainProgram, tensor: Any) -> None:
-        """`to`: the stage that receives it."""
+    def _transfer(self, recorder: Recorder, record: Any, to: int, program: PlainProgram, tensor: Any) -> None:
+        """`to` is the number of the stage that receives it."""
         if not isinstance(tensor, torch.Tensor):
             return
         path = f"to_stage_{to}"
         dims = program.data_dims(path, tensor)
         if dims is not None:
-            tracer.derive(path, "value", 0, dims)
+            recorder.derive(path, "value", 0, dims)
         record(path, tensor)
-
-
-def make(chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any) -> Program:
-    return PipeliningProgram(chunks, optimizer, describe, **options)

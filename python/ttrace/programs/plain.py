@@ -1,10 +1,10 @@
 """Programs of plain torch: one module on one device, or in DistributedDataParallel.
 
-Every forward of the model begins a micro-batch. With DDP all ranks' forwards with the same number are
-one micro-batch of the reference, whose samples the ranks share: rank r has the r-th part of dimension
-`batch_dim` of every activation that has as many elements there as the model's first argument has samples,
-or samples x positions; what has other sizes (a table of positions) is whole. The loss is taken to be a mean
-over samples, so that gradients are 1/ranks of this rank's (`loss="sum"`: it is a sum).
+Every forward of the model begins a micro-batch. With DDP the forwards of all ranks with the same number are
+one micro-batch of the reference, whose samples the ranks share. An activation is cut along `batch_dim` if it
+has as many elements there as the model's first argument has samples, or samples x positions: rank r has the
+r-th part. Activations of other sizes (a table of positions) are whole. The loss is taken to be a mean over
+samples, so that the reference's gradients are 1/ranks of this rank's. Pass `loss="sum"` if it is a sum.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
-from ..layout import Layout
-from ..names import canonical, traced_modules
-from ..program import (
+from ..base.layout import Layout
+from ..base.names import canonical, traced_modules
+from ..base.program import Program
+from ..base.recorder import Recorder
+from ..base.trees import tensors_of
+from ..base.values import (
     Description,
     Dims,
     Gradient,
     OptimizerState,
     Parameter,
-    Program,
     Site,
     Untraced,
     precision_of,
 )
-from ..tracer import Tracer
-from ..trees import tensors_of
 
 ROOT = "model"  # path of the model's own call
 
@@ -62,7 +62,7 @@ class PlainProgram(Program):
         self.batch_dim = batch_dim
         self.loss = loss
         self.layout = Layout()
-        self.accumulated = 1  # micro-batches that gradients are divided by only at the end
+        self.accumulated = 1  # gradients are divided by this number of micro-batches only at the end
         self._forwards = 0
         self._batches: set[int] = set()  # sizes that a dimension of samples may have
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -86,7 +86,7 @@ class PlainProgram(Program):
         ]
 
     def parameter_dims(self, parameter: torch.Tensor) -> Dims | None:
-        """Whole; gradients of a micro-batch are addends of the ranks that share it."""
+        """The parameter is whole; in a micro-batch's gradient each rank that shares it holds an addend."""
         if self.layout.size("dp") == 1 or parameter.dim() == 0:
             return None
         whole = dims_text(parameter.dim(), {})
@@ -114,36 +114,36 @@ class PlainProgram(Program):
         if self.layout.size("dp") == 1 or tensor.dim() == 0:
             return None
         if not self.has_batch(tuple(tensor.shape)):
-            # The same on all ranks, whose gradients come from other samples.
+            # It is the same on all ranks, and their gradients come from different samples.
             return Dims(dims_text(tensor.dim(), {}), dims_text(tensor.dim(), {0: "dp:partial"}))
         return Dims(dims_text(tensor.dim(), {self.batch_dim: "dp"}))
 
     # --- when things happen ------------------------------------------------------------------------
 
-    def watch(self, tracer: Tracer) -> None:
-        watch_optimizer(tracer, self.optimizer, [self])
+    def watch(self, recorder: Recorder) -> None:
+        watch_optimizer(recorder, self.optimizer, [self])
 
-    def hook_models(self, tracer: Tracer) -> Iterator[RemovableHandle]:
+    def hook_models(self, recorder: Recorder) -> Iterator[RemovableHandle]:
         yield self.model.register_forward_pre_hook(
-            lambda module, args, kwargs: self.forward_begins(tracer, args, kwargs),
+            lambda module, args, kwargs: self.forward_begins(recorder, args, kwargs),
             with_kwargs=True,
             prepend=True,
         )
 
-    def step_begins(self, tracer: Tracer) -> None:
-        del tracer
+    def step_begins(self, recorder: Recorder) -> None:
+        del recorder
         self._forwards = 0
 
-    def forward_begins(self, tracer: Tracer, args: tuple, kwargs: Mapping) -> None:
+    def forward_begins(self, recorder: Recorder, args: tuple, kwargs: Mapping) -> None:
         if not torch.is_grad_enabled():
             return
-        tracer.microbatch(self._forwards, self.gradient_scale())
+        recorder.microbatch(self._forwards, self.gradient_scale())
         self._forwards += 1
         first = next(tensors_of((args, kwargs)), None)
         if first is not None and first.dim() > self.batch_dim:
             sizes = first.shape[self.batch_dim :]
             self._batches = {sizes[0], sizes[0] * sizes[1]} if len(sizes) > 1 else {sizes[0]}
-        record_data(tracer, self.model, args, kwargs)
+        record_data(recorder, self.model, args, kwargs)
 
     def gradient_scale(self) -> float:
         ranks = self.layout.size("dp") if self.loss == "mean" else 1
@@ -170,50 +170,46 @@ class PlainProgram(Program):
         )
 
 
-def watch_optimizer(tracer: Tracer, optimizer: Any, programs: Sequence[PlainProgram]) -> None:
+def watch_optimizer(recorder: Recorder, optimizer: Any, programs: Sequence[PlainProgram]) -> None:
     """Gradients are final when a torch optimizer's step begins, parameters when it is done."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         return
 
     def begins(*unused: Any) -> None:
-        if tracer.in_step:
-            tracer.gradients_reduced([entry for program in programs for entry in program.gradients()])
+        if recorder.in_step:
+            recorder.gradients_reduced([entry for program in programs for entry in program.gradients()])
 
     def done(*unused: Any) -> None:
-        if tracer.in_step:
-            tracer.parameters_updated([entry for program in programs for entry in program.states()])
+        if recorder.in_step:
+            recorder.parameters_updated([entry for program in programs for entry in program.states()])
 
     optimizer.register_step_pre_hook(begins)
     optimizer.register_step_post_hook(done)
 
 
 def class_name(model: torch.nn.Module) -> str:
-    """Of the class that the user wrote: FSDP2 derives one of its own from it."""
+    """Name of the class that the user wrote, from which FSDP2 derives its own."""
     for cls in type(model).__mro__:
         if not any(base.__name__ == "FSDPModule" for base in cls.__mro__):
             return cls.__name__
     return type(model).__name__
 
 
-def record_data(tracer: Tracer, model: torch.nn.Module, args: tuple, kwargs: Mapping) -> None:
-    """Integers and masks that the model is given, under the names of its parameters."""
+def record_data(recorder: Recorder, model: torch.nn.Module, args: tuple, kwargs: Mapping) -> None:
+    """Records integers and masks that the model gets, under the names of its arguments."""
     try:
         named: Mapping[str, Any] = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
-    except (TypeError, ValueError):  # its own error is better than ours
+    except (TypeError, ValueError):  # the call itself raises a better error
         named = kwargs
     for name, value in named.items():
         if isinstance(value, torch.Tensor) and not value.is_floating_point():
-            tracer.data(canonical(name), value)
+            recorder.data(canonical(name), value)
 
 
-def make(
-    model: torch.nn.Module,
-    optimizer: Any,
-    describe: Mapping[str, Any],
-    **options: Any,
-) -> Program:
-    from . import dtensor
+def recognises(chunks: Sequence[Any]) -> bool:
+    """Whether this is one module, of any kind."""
+    return len(chunks) == 1 and isinstance(chunks[0], torch.nn.Module)
 
-    if dtensor.recognises(model):
-        return dtensor.DTensorProgram(model, optimizer, describe, **options)
-    return PlainProgram(model, optimizer, describe, **options)
+
+def make(chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any) -> PlainProgram:
+    return PlainProgram(chunks[0], optimizer, describe, **options)

@@ -1,7 +1,7 @@
 // A candidate with one planted cause beside its reference, and what the report names.
 #pragma once
 
-#include "analysis/causes/diagnosis.h"
+#include "analysis/causes/diagnose.h"
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
@@ -99,7 +99,7 @@ class DiagnosisTest : public ::testing::Test {
     const Report report = report_of_run();
     EXPECT_TRUE(report.diverged());
     EXPECT_EQ(to_string(report.tensors.at(report.first_divergence.value_or(0)).id), id);
-    EXPECT_TRUE(report.diagnosis.has_value()) << report.tensors.front().cause;
+    EXPECT_TRUE(report.diagnosis.has_value()) << report.tensors.front().cause();
     return report.diagnosis.value_or(Diagnosis{});
   }
   Report report_of_run() {

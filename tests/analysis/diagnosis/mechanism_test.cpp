@@ -246,7 +246,7 @@ TEST_F(DiagnosisTest, ALayerUnderAnotherNumberIsFoundByAnyOfItsParameters) {
         return to_string(tensor.id) == "s0/param/layers.1.norm.weight/0";
       });
   ASSERT_NE(missing, report.tensors.end());
-  EXPECT_EQ(missing->status, Status::kMissingInCandidate);
+  EXPECT_EQ(missing->status(), Status::kMissingInCandidate);
   ASSERT_TRUE(report.diagnosis.has_value());
   EXPECT_EQ(report.diagnosis->signature, Signature::kWrongLayer);
 }

@@ -39,7 +39,7 @@ TEST_F(SymptomDiagnosis, AnIllegalFlipNamesTheTokenAndItsExperts) {
   const Diagnosis found = diagnosis(choices);
   EXPECT_EQ(found.signature, Signature::kRoutingFlip);
   EXPECT_THAT(found.sentence,
-              AllOf(HasSubstr("1 of 4 tokens"), HasSubstr("token 1 goes to experts [2, 7]")));
+              AllOf(HasSubstr("1 of 4 tokens"), HasSubstr("token [1] goes to experts [2, 7]")));
 }
 
 TEST_F(SymptomDiagnosis, ARecomputedMaskThatDiffersAccusesTheRandomNumbers) {

@@ -1,0 +1,32 @@
+// Two whole tensors of one logical shape, laid next to each other.
+#pragma once
+
+#include "trace/merge/merge.h"
+
+#include <ttrace/element_type.h>
+
+#include <cstdint>
+#include <span>
+
+namespace ttrace {
+
+// Row-major tensors of one logical shape.
+struct TensorPair {
+  std::span<const std::int64_t> shape;
+  ElementType reference_type = ElementType::kF32;
+  const void* reference = nullptr;
+  ElementType candidate_type = ElementType::kF32;
+  const void* candidate = nullptr;
+};
+
+// Points into both. Requires: whole tensors of one shape.
+[[nodiscard]] inline TensorPair pair_of(const MergeResult& reference,
+                                        const MergeResult& candidate) {
+  return {reference.shape,
+          reference.type,
+          reference.bytes.data(),
+          candidate.type,
+          candidate.bytes.data()};
+}
+
+}  // namespace ttrace

@@ -1,0 +1,83 @@
+#include "analysis/align/values.h"
+
+#include <ttrace/element_type.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+Values widen(ElementType type, const std::vector<std::int64_t>& shape, const void* bytes) {
+  Values values{shape, std::vector<double>(static_cast<std::size_t>(element_count(shape)))};
+  to_double(type, bytes, std::ssize(values.data), values.data.data());
+  return values;
+}
+
+}  // namespace
+
+double Values::norm() const {
+  double squared = 0.0;
+  for (const double value : data) {
+    squared += value * value;
+  }
+  return std::sqrt(squared);
+}
+
+double distance(const Values& left, const Values& right) {
+  if (left.shape != right.shape) {
+    return std::numeric_limits<double>::infinity();
+  }
+  double squared = 0.0;
+  for (std::size_t i = 0; i < left.data.size(); ++i) {
+    squared += (left.data[i] - right.data[i]) * (left.data[i] - right.data[i]);
+  }
+  return std::sqrt(squared);
+}
+
+bool is_finite(const Values& values) {
+  return std::all_of(
+      values.data.begin(), values.data.end(), [](double value) { return std::isfinite(value); });
+}
+
+std::optional<Values> merged_values(std::span<const Shard> shards) {
+  if (shards.empty()) {
+    return std::nullopt;
+  }
+  const MergeResult result = merge(shards);
+  if (!result.has_tensor()) {
+    return std::nullopt;
+  }
+  Values values = widen(result.type, result.shape, result.bytes.data());
+  return is_finite(values) ? std::optional(std::move(values)) : std::nullopt;
+}
+
+Values local_values(const Shard& shard) {
+  const Record& record = *shard.record;
+  Values values = widen(record.type, record.shape, shard.bytes.data());
+  for (double& value : values.data) {
+    value *= record.placement.scale;
+  }
+  return values;
+}
+
+bool holds_all(const Shard& shard) {
+  Placement placement = shard.record->placement;
+  placement.scale = 1.0;
+  return placement.is_whole();
+}
+
+std::vector<double> values_at(const Values& whole, const Shard& shard) {
+  Placement placement = shard.record->placement;
+  placement.scale = 1.0;
+  placement.partial_index = 0;
+  placement.partial_count = 1;
+  std::vector<double> values(static_cast<std::size_t>(element_count(shard.record->shape)));
+  extract(placement, ElementType::kF64, whole.data.data(), values.data());
+  return values;
+}
+
+}  // namespace ttrace

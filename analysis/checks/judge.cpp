@@ -1,0 +1,463 @@
+#include "analysis/checks/judge.h"
+
+#include "analysis/checks/codes_check.h"
+#include "analysis/checks/gradient_factor.h"
+#include "analysis/checks/routing_check.h"
+#include "analysis/checks/structure.h"
+#include "analysis/checks/values_check.h"
+#include "analysis/findings/wording.h"
+#include "trace/merge/merge.h"
+#include "trace/merge/routing.h"
+#include "trace/sums/statistics.h"
+
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <string>
+
+namespace ttrace {
+namespace {
+
+TensorVerdict verdict_for(const Match& match) {
+  TensorVerdict verdict;
+  verdict.id = match.id;
+  verdict.order = match.order;
+  verdict.holders = ranks_of(match.candidate);
+  verdict.is_in_reference = !match.reference.empty();
+  return verdict;
+}
+
+void add_all(std::vector<Check> checks, TensorVerdict& verdict) {
+  for (Check& check : checks) {
+    verdict.add(std::move(check));
+  }
+}
+
+// A question about structure that found nothing wrong.
+Check passed(Question question, const std::string& source) {
+  Check check;
+  check.question = question;
+  check.source = source;
+  return check;
+}
+
+void excuse_interruption(TensorVerdict& verdict) {
+  verdict.excuse(Excuse::kInterrupted, "not all of it was written before the step was interrupted");
+}
+
+// Takes out what an interrupted step explains; returns whether there was any.
+bool drop_part_missing(std::vector<Check>& checks) {
+  return std::erase_if(checks, is_part_missing) > 0;
+}
+
+// Choices of experts, as numbers that can be compared.
+bool is_choices(const TensorId& id, const MergeResult& reference, const MergeResult& candidate) {
+  return id.kind == Kind::kRouting && id.slot == kChoicesSlot &&
+         reference.type == ElementType::kI64 && candidate.type == ElementType::kI64;
+}
+
+// As doubles; empty where there is no tensor of `tokens` elements.
+std::vector<double> margins_of(std::span<const Shard> shards, std::size_t tokens) {
+  if (shards.empty()) {
+    return {};
+  }
+  const MergeResult merged = merge(shards);
+  const auto count = static_cast<std::size_t>(element_count(merged.shape));
+  if (!merged.has_tensor() || count != tokens) {
+    return {};
+  }
+  std::vector<double> margins(count);
+  to_double(merged.type, merged.bytes.data(), static_cast<std::int64_t>(count), margins.data());
+  return margins;
+}
+
+// The codes of an operand's values; nothing where a side has no scale, or no codes.
+std::optional<CodesComparison> codes_of(const MergeResult& reference,
+                                        const MergeResult& candidate,
+                                        const Match& scale) {
+  if (scale.reference.empty() || scale.candidate.empty()) {
+    return std::nullopt;
+  }
+  const MergeResult of_reference = merge(scale.reference);
+  const MergeResult of_candidate = merge(scale.candidate);
+  return compare_codes({reference, of_reference}, {candidate, of_candidate});
+}
+
+// Whether a tensor is a multiple of the reference's that rounding notices.
+bool is_rescaled(const Match& match) {
+  return !is_power_of_two(factor_between(match.reference, match.candidate)) &&
+         !are_powers_of_two(match.reference, match.candidate);
+}
+
+// Noise alone makes such a tensor: the gradient of a key's bias, say, is zero in exact arithmetic.
+// What its operators leave of it follows from how their roundings cancel, of which one native pass
+// is no measure.
+bool is_nothing_but_noise(const Comparison& comparison, const Bound& bound) {
+  return bound.scale && *bound.scale > 0.0 && comparison.error > 0.0 &&
+         *bound.scale >= comparison.reference_norm;
+}
+
+// Whether the shards, merged, are bit for bit what the first forward made on the same side.
+struct RecomputeResult {
+  std::optional<Comparison> comparison;
+  std::vector<Check> checks;
+};
+
+RecomputeResult check_recompute(std::span<const Shard> first, std::span<const Shard> again) {
+  constexpr auto kWhere = "first forward";
+  RecomputeResult result;
+  const auto add = [&](std::vector<Check> checks) {
+    std::ranges::move(checks, std::back_inserter(result.checks));
+  };
+  MergeResult value = merge(again);
+  add(structure_checks(value));
+  MergeResult expected = merge(first);  // its own verdict says what is wrong with it
+  add(type_checks(storage_type(first), storage_type(again), kWhere));
+  if (!expected.has_tensor() || !have_one_shape(expected, value)) {
+    add(shape_checks(expected, value, kWhere));
+    return result;
+  }
+  add(row_checks(expected, value, kWhere, "recomputed value"));
+  const Statistics statistics = statistics_of(expected, value);
+  result.comparison = comparison_of(statistics, expected.shape);
+  if (statistics.different > 0) {
+    result.checks.push_back(
+        failed(Question::kRecompute,
+               Symptom::kRecompute,
+               std::to_string(statistics.different) + " of " +
+                   counted(statistics.count, "element", "elements") +
+                   " of the recomputed value differ from its own first forward, error " +
+                   short_number(statistics.relative_error()) + " of that one's norm"));
+  }
+  return result;
+}
+
+}  // namespace
+
+// Both sides, laid next to each other.
+struct Judge::Subject {
+  const Match& match;
+  const std::optional<Tolerance>& tolerance;
+  MergeResult reference;
+  MergeResult candidate;
+  bool is_choices = false;
+  bool is_dyadic = false;
+  Statistics statistics = {};
+  Comparison comparison = {};
+  Bound bound = {};
+  bool rescaled = false;
+  bool are_powers_of_two = false;
+
+  [[nodiscard]] bool has_bound() const { return !is_choices && !is_dyadic && !tolerance; }
+  [[nodiscard]] ElementType type() const {
+    return coarser(storage_type(match.reference), storage_type(match.candidate));
+  }
+  [[nodiscard]] Judged judged() const {
+    return {match.id, reference.shape.size(), type(), statistics, rescaled};
+  }
+};
+
+std::size_t Judge::count() const {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < matches_.size(); ++i) {
+    count += judges(i) ? 1 : 0;
+  }
+  return count;
+}
+
+TensorVerdict Judge::judge(std::size_t index, const std::optional<Tolerance>& tolerance) const {
+  const Match& match = matches_[index];
+  if (SelfCheck::concerns(match.id.kind)) {
+    return self_check_.judge(index);
+  }
+  if (!match.reference.empty() && !match.candidate.empty()) {
+    return judge_pair(match, tolerance);
+  }
+  const bool on_candidate = match.reference.empty();
+  if (match.first_forward) {
+    const Match& first = matches_[*match.first_forward];
+    if (!(on_candidate ? first.candidate : first.reference).empty()) {
+      return judge_recomputed(match);
+    }
+  }
+  return missing(match);
+}
+
+TensorVerdict Judge::missing(const Match& match) const {
+  TensorVerdict verdict = verdict_for(match);
+  constexpr auto kSource = "exact (present on both sides)";
+  const bool in_candidate = match.candidate.empty();
+  const auto& interrupted = options_.interruptions;
+  if ((in_candidate ? interrupted.candidate : interrupted.reference).contains(match.id.step)) {
+    verdict.add(passed(Question::kPresence, kSource));
+    excuse_interruption(verdict);
+    return verdict;
+  }
+  Check check = failed(Question::kPresence,
+                       Symptom::kMissing,
+                       in_candidate ? "no rank of the candidate recorded it"
+                                    : "the reference did not record it, the candidate did on " +
+                                          ranks_text(verdict.holders));
+  check.source = kSource;
+  verdict.add(std::move(check));
+  return verdict;
+}
+
+TensorVerdict Judge::judge_recomputed(const Match& match) const {
+  const Match& first = matches_[*match.first_forward];
+  const bool on_candidate = match.reference.empty();
+  RecomputeResult result = on_candidate ? check_recompute(first.candidate, match.candidate)
+                                        : check_recompute(first.reference, match.reference);
+  const auto& interrupted = options_.interruptions;
+  const bool part_missing =
+      (on_candidate ? interrupted.candidate : interrupted.reference).contains(match.id.step) &&
+      drop_part_missing(result.checks);
+  if (!on_candidate && !result.checks.empty()) {
+    TTRACE_THROW(UsageError,
+                 "the reference is broken at ",
+                 to_string(match.id),
+                 ": ",
+                 result.checks.front().sentence,
+                 "; make the reference deterministic");
+  }
+  TensorVerdict verdict = verdict_for(match);
+  constexpr auto kSource = "exact (its own first forward)";
+  verdict.comparison = result.comparison;
+  if (part_missing && result.checks.empty()) {
+    excuse_interruption(verdict);
+  }
+  add_all(std::move(result.checks), verdict);
+  if (verdict.find(Question::kRecompute) == nullptr) {
+    verdict.add(passed(Question::kRecompute, kSource));
+  }
+  for (Check& check : verdict.checks) {
+    check.source = kSource;
+  }
+  return verdict;
+}
+
+TensorVerdict Judge::judge_pair(const Match& match,
+                                const std::optional<Tolerance>& tolerance) const {
+  TensorVerdict verdict = verdict_for(match);
+  const auto subject = prepare(match, tolerance, verdict);
+  if (!subject) {
+    return verdict;
+  }
+  for (const Ask ask : questions(match.id)) {
+    (this->*ask)(*subject, verdict);
+  }
+  if (match.operand && !tolerance) {
+    excuse_scale(match, verdict);
+  }
+  return verdict;
+}
+
+void Judge::ask_recompute(const Match& match, TensorVerdict& verdict) const {
+  if (!match.first_forward || matches_[*match.first_forward].candidate.empty()) {
+    return;
+  }
+  const std::vector<Shard>& first = matches_[*match.first_forward].candidate;
+  for (Check& check : check_recompute(first, match.candidate).checks) {
+    if (check.question == Question::kRecompute || check.question == Question::kRows) {
+      check.question = Question::kRecompute;
+      verdict.add(std::move(check));
+    }
+  }
+}
+
+std::optional<Judge::Subject> Judge::prepare(const Match& match,
+                                             const std::optional<Tolerance>& tolerance,
+                                             TensorVerdict& verdict) const {
+  const std::int64_t step = match.id.step;
+  Subject subject{
+      match,
+      tolerance,
+      merge_reference(match.id, match.reference, options_.interruptions.reference.contains(step)),
+      merge(match.candidate)};
+  MergeResult& reference = subject.reference;
+  MergeResult& candidate = subject.candidate;
+  std::vector<Check> structure = structure_checks(candidate);
+  const bool part_missing =
+      options_.interruptions.candidate.contains(step) && drop_part_missing(structure);
+  if (structure.empty()) {
+    structure.push_back(passed(Question::kStructure, "exact (structure)"));
+  }
+  add_all(std::move(structure), verdict);
+  if (options_.same_precision) {
+    add_all(type_checks(storage_type(match.reference), storage_type(match.candidate), "reference"),
+            verdict);
+  }
+  ask_recompute(match, verdict);
+  verdict.tensor_class = class_of(match.id, reference.shape.size());
+  if (!reference.has_tensor() || part_missing) {
+    excuse_interruption(verdict);
+    return std::nullopt;
+  }
+  add_all(shape_checks(reference, candidate, "reference"), verdict);
+  if (!have_one_shape(reference, candidate)) {
+    return std::nullopt;
+  }
+  add_all(row_checks(reference, candidate, "reference", "candidate"), verdict);
+  subject.is_choices = is_choices(match.id, reference, candidate);
+  if (subject.is_choices) {
+    return subject;
+  }
+  subject.is_dyadic = options_.others.exact != nullptr && !is_exact(match.id, subject.type());
+  subject.are_powers_of_two = are_powers_of_two(match.reference, match.candidate);
+  subject.rescaled = is_rescaled(match);
+  if (subject.has_bound() && subject.are_powers_of_two) {
+    take_out_factor(factor_between(match.reference, match.candidate), reference, candidate);
+  }
+  subject.statistics = statistics_of(reference, candidate);
+  subject.comparison = comparison_of(subject.statistics, reference.shape);
+  verdict.comparison = subject.comparison;
+  if (subject.has_bound()) {
+    subject.bound = bounds_.of(subject.judged());
+  }
+  return subject;
+}
+
+std::vector<Judge::Ask> Judge::questions(const TensorId& id) const {
+  std::vector<Ask> questions = {&Judge::ask_routing,
+                                &Judge::ask_finite,
+                                &Judge::ask_dyadic,
+                                &Judge::ask_tolerance,
+                                &Judge::ask_whole,
+                                &Judge::ask_parts,
+                                &Judge::ask_operators,
+                                &Judge::ask_golden,
+                                &Judge::ask_codes};
+  if (options_.shuffle > 0) {
+    std::mt19937_64 random(options_.shuffle + std::hash<std::string>()(to_string(id)));
+    std::ranges::shuffle(questions, random);
+  }
+  return questions;
+}
+
+void Judge::ask_finite(const Subject& subject, TensorVerdict& verdict) const {
+  if (!subject.is_choices) {
+    add_all(finite_checks(pair_of(subject.reference, subject.candidate),
+                          subject.statistics,
+                          subject.match.candidate),
+            verdict);
+  }
+}
+
+void Judge::ask_dyadic(const Subject& subject, TensorVerdict& verdict) const {
+  if (!subject.is_dyadic) {
+    return;
+  }
+  if (options_.others.exact->must_be_equal(subject.match.id, subject.reference)) {
+    verdict.add(dyadic_check(subject.match.id, subject.comparison));
+  } else {
+    verdict.excuse(Excuse::kRounds);
+  }
+}
+
+void Judge::ask_tolerance(const Subject& subject, TensorVerdict& verdict) const {
+  if (subject.tolerance && !subject.is_choices && !subject.is_dyadic) {
+    verdict.add(tolerance_check(
+        *subject.tolerance, pair_of(subject.reference, subject.candidate), subject.comparison));
+  }
+}
+
+void Judge::ask_whole(const Subject& subject, TensorVerdict& verdict) const {
+  if (subject.has_bound()) {
+    verdict.add(whole_check(subject.comparison, subject.bound));
+  }
+}
+
+void Judge::ask_parts(const Subject& subject, TensorVerdict& verdict) const {
+  if (subject.has_bound() && subject.bound.origin == BoundOrigin::kNoise &&
+      subject.bound.value > 0.0) {
+    add_all(part_checks(bounds_,
+                        subject.judged(),
+                        pair_of(subject.reference, subject.candidate),
+                        subject.match.candidate,
+                        head_of(subject.match.id)),
+            verdict);
+  }
+}
+
+void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const {
+  if (!subject.has_bound() || options_.others.operators == nullptr || subject.are_powers_of_two) {
+    return;
+  }
+  auto residual = options_.others.operators->compare(
+      subject.match, subject.candidate, subject.rescaled, head_of(subject.match.id));
+  if (!residual) {
+    return;
+  }
+  if (is_nothing_but_noise(subject.comparison, subject.bound)) {
+    residual->leave_unjudged();
+  }
+  add_all(checks_of(*residual, subject.comparison.candidate_norm), verdict);
+}
+
+void Judge::ask_golden(const Subject& subject, TensorVerdict& verdict) const {
+  if (options_.others.golden != nullptr && subject.has_bound() &&
+      subject.bound.origin != BoundOrigin::kExact) {
+    add_all(options_.others.golden->compare(subject.match, subject.reference, subject.candidate),
+            verdict);
+  }
+}
+
+void Judge::ask_routing(const Subject& subject, TensorVerdict& verdict) const {
+  if (!subject.is_choices) {
+    return;
+  }
+  const std::vector<std::int64_t>& shape = subject.reference.shape;
+  const std::int64_t choices = shape.empty() ? 1 : shape.back();
+  const std::int64_t tokens = choices == 0 ? 0 : element_count(shape) / choices;
+  Margins margins;
+  if (subject.match.margins) {
+    const Match& both = matches_[*subject.match.margins];
+    margins.reference = margins_of(both.reference, static_cast<std::size_t>(tokens));
+    margins.candidate = margins_of(both.candidate, static_cast<std::size_t>(tokens));
+  }
+  const auto largest = std::max_element(margins.reference.begin(), margins.reference.end());
+  TensorId id = subject.match.id;
+  id.slot = kMarginsSlot;
+  const Bound bound =
+      bounds_.of_flips(id, tokens, largest == margins.reference.end() ? 0.0 : *largest);
+  verdict.add(routing_check(subject.reference, subject.candidate, margins, bound));
+}
+
+// Of an operand whose scale was recorded, or of a scale that differs.
+void Judge::ask_codes(const Subject& subject, TensorVerdict& verdict) const {
+  const Match& match = subject.match;
+  if (subject.is_choices) {
+    return;
+  }
+  if (match.scale) {
+    verdict.codes = codes_of(subject.reference, subject.candidate, matches_[*match.scale]);
+    if (verdict.codes) {
+      verdict.add(format_check(*verdict.codes));
+    }
+  } else if (match.operand && !subject.tolerance && subject.comparison.different > 0) {
+    const Match& operand = matches_[*match.operand];
+    if (!operand.reference.empty() && !operand.candidate.empty()) {
+      verdict.codes = codes_of(merge(operand.reference), merge(operand.candidate), match);
+    }
+  }
+}
+
+void Judge::excuse_scale(const Match& match, TensorVerdict& verdict) const {
+  const auto fails_in_structure = [](const Check& check) {
+    return !check.holds && !is_about_size(check.question);
+  };
+  const bool differs = std::ranges::any_of(verdict.checks, std::logical_not<>(), &Check::holds);
+  if (differs && std::ranges::none_of(verdict.checks, fails_in_structure) && verdict.codes &&
+      keep_codes(*verdict.codes) &&
+      judge_pair(matches_[*match.operand], {}).status() == Status::kWithin) {
+    verdict.excuse(Excuse::kHarmlessScale);
+  }
+}
+
+std::int64_t Judge::head_of(const TensorId& id) const {
+  return id.path.find("attention") != std::string::npos ? options_.head : 0;
+}
+
+}  // namespace ttrace

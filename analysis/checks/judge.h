@@ -1,0 +1,109 @@
+// Asks every question of a tensor that the traces at hand can answer.
+//
+// Each question returns checks (analysis/findings/check.h); none of them looks at what another one
+// found, so that they may be asked in any order.
+//
+// Thread-safety: Judge is immutable; judge() may run in any number of threads.
+#pragma once
+
+#include "analysis/align/matching.h"
+#include "analysis/bounds/bounds.h"
+#include "analysis/bounds/tolerance.h"
+#include "analysis/checks/exact_check.h"
+#include "analysis/checks/golden_check.h"
+#include "analysis/checks/operator_check.h"
+#include "analysis/checks/self_check.h"
+#include "analysis/findings/verdict.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+
+// Steps that were interrupted while they were written: what is missing there is not a finding.
+struct Interruptions {
+  std::set<std::int64_t> reference;
+  std::set<std::int64_t> candidate;
+};
+
+// What other passes say of a tensor; null where there are none.
+struct OtherPasses {
+  const OperatorCheck* operators = nullptr;
+  const GoldenCheck* golden = nullptr;
+  const ExactCheck* exact = nullptr;  // takes the place of bounds
+};
+
+struct JudgeOptions {
+  bool same_precision = true;  // element types must then be equal on both sides
+  Interruptions interruptions = {};
+  std::int64_t head = 0;  // size of an attention head, 0 where it is not known
+  OtherPasses others = {};
+  std::uint64_t shuffle = 0;  // above 0: questions are asked in an order that follows from this
+};
+
+class Judge {
+ public:
+  // Keeps references.
+  Judge(std::span<const Match> matches, const Bounds& bounds, JudgeOptions options)
+      : matches_(matches),
+        bounds_(bounds),
+        self_check_(matches, options.interruptions.candidate),
+        options_(std::move(options)) {}
+
+  // Whether a tensor gets a verdict; see self_check.h for those that do not.
+  [[nodiscard]] bool judges(std::size_t index) const {
+    return !SelfCheck::concerns(matches_[index].id.kind) || self_check_.is_subject(index);
+  }
+  // Number of tensors that get one.
+  [[nodiscard]] std::size_t count() const;
+  // Requires: judges(index). `tolerance`, where the user asked for one, replaces the bound. Throws
+  // UsageError where the reference contradicts itself, because the candidate is measured by it.
+  [[nodiscard]] TensorVerdict judge(std::size_t index,
+                                    const std::optional<Tolerance>& tolerance = {}) const;
+
+ private:
+  struct Subject;
+  using Ask = void (Judge::*)(const Subject&, TensorVerdict&) const;
+
+  [[nodiscard]] TensorVerdict judge_pair(const Match& match,
+                                         const std::optional<Tolerance>& tolerance) const;
+  [[nodiscard]] TensorVerdict judge_recomputed(const Match& match) const;
+  // A tensor that one side did not record.
+  [[nodiscard]] TensorVerdict missing(const Match& match) const;
+
+  // Merges both sides and asks for their structure. Nothing where they cannot be laid next to each
+  // other; `verdict` says why.
+  [[nodiscard]] std::optional<Subject> prepare(const Match& match,
+                                               const std::optional<Tolerance>& tolerance,
+                                               TensorVerdict& verdict) const;
+  void ask_recompute(const Match& match, TensorVerdict& verdict) const;
+
+  // Questions about values. Each adds its checks to the verdict.
+  void ask_routing(const Subject& subject, TensorVerdict& verdict) const;
+  void ask_finite(const Subject& subject, TensorVerdict& verdict) const;
+  void ask_dyadic(const Subject& subject, TensorVerdict& verdict) const;
+  void ask_tolerance(const Subject& subject, TensorVerdict& verdict) const;
+  void ask_whole(const Subject& subject, TensorVerdict& verdict) const;
+  void ask_parts(const Subject& subject, TensorVerdict& verdict) const;
+  void ask_operators(const Subject& subject, TensorVerdict& verdict) const;
+  void ask_golden(const Subject& subject, TensorVerdict& verdict) const;
+  void ask_codes(const Subject& subject, TensorVerdict& verdict) const;
+
+  [[nodiscard]] std::vector<Ask> questions(const TensorId& id) const;
+  // A scale that differs by a power of two and changes no code is harmless.
+  void excuse_scale(const Match& match, TensorVerdict& verdict) const;
+  // Indices of the last dimension that make up a head; 0 where there are none.
+  [[nodiscard]] std::int64_t head_of(const TensorId& id) const;
+
+  std::span<const Match> matches_;
+  const Bounds& bounds_;
+  SelfCheck self_check_;
+  JudgeOptions options_;
+};
+
+}  // namespace ttrace

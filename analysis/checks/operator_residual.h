@@ -1,0 +1,39 @@
+// What a tensor's own operators got wrong; see operator_check.h for the formulas.
+#pragma once
+
+#include "analysis/bounds/bounds.h"
+#include "analysis/checks/slices.h"
+#include "analysis/findings/check.h"
+
+#include <optional>
+#include <vector>
+
+namespace ttrace {
+
+// What a tensor's own operators got wrong; see operator_check.h. Norms are Frobenius norms.
+struct OperatorResidual {
+  double error = 0.0;          // ||c - f||
+  double native = 0.0;         // ||n - f||
+  double rounding = 0.0;       // u ||c||
+  double structure = 0.0;      // e
+  double norm = 0.0;           // ||f||
+  double bit_equal = 0.0;      // part of the elements in which c is n
+  double limit = 0.0;          // largest R that passes; Inf: any
+  double factor = 0.0;         // <c, f> / <f, f>
+  double native_factor = 0.0;  // <n, f> / <f, f>
+  // Of a tensor that has slices, or of a vector that is a sum of ranks' addends.
+  std::optional<SliceComparison> slice = {};
+  std::optional<FactorComparison> in_noise = {};
+  std::optional<Diagnosis> known_cause = {};  // where the check of addends knows it
+
+  [[nodiscard]] double scale() const;
+  // R; 0 where the error is 0, Inf where only the scale is.
+  [[nodiscard]] double residual() const;
+  // Keeps the figures of the whole, any of which is within bound.
+  void leave_unjudged();
+};
+
+// The checks of the whole tensor, of its worst part and of a factor. `candidate_norm` is ||c||.
+[[nodiscard]] std::vector<Check> checks_of(const OperatorResidual& residual, double candidate_norm);
+
+}  // namespace ttrace

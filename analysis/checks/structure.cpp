@@ -1,0 +1,143 @@
+#include "analysis/checks/structure.h"
+
+#include "analysis/findings/wording.h"
+#include "trace/base/index_set.h"
+
+#include <ttrace/error.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+Symptom symptom_of(MergeDefect defect) {
+  switch (defect) {
+    case MergeDefect::kShapesContradict:
+      return Symptom::kRanksContradict;
+    case MergeDefect::kGap:
+      return Symptom::kGap;
+    case MergeDefect::kOverlap:
+      return Symptom::kOverlap;
+    case MergeDefect::kReplicasDisagree:
+      return Symptom::kReplicasDisagree;
+    case MergeDefect::kAddendsMissing:
+      return Symptom::kAddendsMissing;
+  }
+  return Symptom::kNone;
+}
+
+// Of a sparse dimension; a side without one holds all rows.
+IndexSet rows_of(const MergeResult& side, std::size_t dim) {
+  return side.held ? side.held->rows : IndexSet{{0, side.shape[dim]}};
+}
+
+// "4 rows (3+17:20) held by the candidate alone", or nothing.
+std::string rows_text(const IndexSet& rows, const std::string& holder) {
+  if (rows.empty()) {
+    return "";
+  }
+  return counted(size_of(rows), "row", "rows") + " (" + to_string(rows) + ") held by the " +
+         holder + " alone";
+}
+
+}  // namespace
+
+std::vector<int> ranks_of(std::span<const Shard> shards) {
+  std::vector<int> ranks;
+  for (const Shard& shard : shards) {
+    ranks.push_back(shard.rank);
+  }
+  return ranks;
+}
+
+ElementType storage_type(std::span<const Shard> shards) {
+  return shards.front().record->type;
+}
+
+std::vector<Check> structure_checks(const MergeResult& merged) {
+  std::vector<Check> checks;
+  for (const MergeFinding& finding : merged.findings) {
+    checks.push_back(
+        failed(Question::kStructure, symptom_of(finding.defect), finding.message, finding.ranks));
+  }
+  return checks;
+}
+
+bool is_part_missing(const Check& check) {
+  return check.symptom == Symptom::kGap || check.symptom == Symptom::kAddendsMissing;
+}
+
+MergeResult merge_reference(const TensorId& id, std::span<const Shard> shards, bool interrupted) {
+  MergeResult result = merge(shards);
+  if (interrupted) {
+    std::erase_if(result.findings, [](const MergeFinding& finding) {
+      return finding.defect == MergeDefect::kGap || finding.defect == MergeDefect::kAddendsMissing;
+    });
+  }
+  if (!result.findings.empty()) {
+    TTRACE_THROW(UsageError,
+                 "the reference is broken at ",
+                 to_string(id),
+                 ": ",
+                 result.findings.front().message,
+                 "; run the reference on one device, or correct its annotations");
+  }
+  return result;
+}
+
+std::vector<Check> type_checks(ElementType expected, ElementType found, const std::string& where) {
+  if (expected == found) {
+    return {};
+  }
+  return {failed(Question::kType,
+                 Symptom::kTypesDiffer,
+                 "element type " + std::string(name_of(found)) + ", " +
+                     std::string(name_of(expected)) + " in the " + where)};
+}
+
+std::vector<Check> shape_checks(const MergeResult& expected,
+                                const MergeResult& found,
+                                const std::string& where) {
+  if (!found.has_tensor() || have_one_shape(expected, found)) {
+    return {};
+  }
+  std::string sentence = "logical shape " + shape_text(found.shape) + ", " +
+                         shape_text(expected.shape) + " in the " + where;
+  if (expected.shape == found.shape) {
+    sentence = "rows lie along dimension " + std::to_string(found.held->dim) + ", along " +
+               std::to_string(expected.held->dim) + " in the " + where;
+  }
+  return {failed(Question::kShape, Symptom::kShapesDiffer, std::move(sentence))};
+}
+
+bool have_one_shape(const MergeResult& expected, const MergeResult& found) {
+  const bool have_rows = expected.held && found.held;
+  return found.has_tensor() && expected.shape == found.shape &&
+         (!have_rows || expected.held->dim == found.held->dim);
+}
+
+std::vector<Check> row_checks(MergeResult& expected,
+                              MergeResult& found,
+                              const std::string& where,
+                              const std::string& what) {
+  if (expected.held == found.held) {
+    return {};
+  }
+  const std::size_t dim = expected.held ? expected.held->dim : found.held->dim;
+  const IndexSet in_expected = rows_of(expected, dim);
+  const IndexSet in_found = rows_of(found, dim);
+  const std::string expected_only = rows_text(difference(in_expected, in_found), where);
+  const std::string found_only = rows_text(difference(in_found, in_expected), what);
+  keep_common_rows(expected, found);
+  if (expected_only.empty() && found_only.empty()) {
+    return {};
+  }
+  return {failed(Question::kRows,
+                 Symptom::kRowsDiffer,
+                 "dimension " + std::to_string(dim) + " has " + expected_only +
+                     (expected_only.empty() || found_only.empty() ? "" : " and ") + found_only)};
+}
+
+}  // namespace ttrace

@@ -1,0 +1,53 @@
+// T0: do the two sides record one tensor, of one shape and type, held by the ranks without gaps?
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "analysis/findings/check.h"
+#include "trace/merge/merge.h"
+
+#include <ttrace/element_type.h>
+#include <ttrace/tensor_id.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+[[nodiscard]] std::vector<int> ranks_of(std::span<const Shard> shards);
+
+// Element type of the records: merging widens partial sums to f64.
+[[nodiscard]] ElementType storage_type(std::span<const Shard> shards);
+
+// What is wrong between the ranks' parts of one tensor.
+[[nodiscard]] std::vector<Check> structure_checks(const MergeResult& merged);
+
+// Whether a failed check only says that a part is missing, which an interrupted step explains.
+[[nodiscard]] bool is_part_missing(const Check& check);
+
+// Merges the reference's parts. Throws UsageError where they contradict each other, since there is
+// nothing to compare with then; in an `interrupted` step parts may be missing.
+[[nodiscard]] MergeResult merge_reference(const TensorId& id,
+                                          std::span<const Shard> shards,
+                                          bool interrupted);
+
+// `where` names what the other side is: "reference", "first forward". Nothing where both are equal.
+[[nodiscard]] std::vector<Check> type_checks(ElementType expected,
+                                             ElementType found,
+                                             const std::string& where);
+// Nothing where the two can be laid next to each other, or where `found` is no tensor at all, which
+// structure_checks() says.
+[[nodiscard]] std::vector<Check> shape_checks(const MergeResult& expected,
+                                              const MergeResult& found,
+                                              const std::string& where);
+[[nodiscard]] bool have_one_shape(const MergeResult& expected, const MergeResult& found);
+
+// Rows of a sparse dimension that one side alone holds; leaves those that both hold in the two
+// tensors. `where` and `what` name the sides. Requires: have_one_shape().
+[[nodiscard]] std::vector<Check> row_checks(MergeResult& expected,
+                                            MergeResult& found,
+                                            const std::string& where,
+                                            const std::string& what);
+
+}  // namespace ttrace

@@ -1,0 +1,340 @@
+#include "analysis/checks/values_check.h"
+
+#include "analysis/findings/wording.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+// NaN, Inf and -Inf are three values; everything finite is one.
+int finiteness(double value) {
+  if (std::isfinite(value)) {
+    return 0;
+  }
+  return std::isnan(value) ? 1 : (value > 0 ? 2 : 3);
+}
+
+struct NonfiniteCount {
+  std::int64_t candidate_only = 0;
+  std::int64_t reference_only = 0;
+  std::int64_t unlike = 0;  // non-finite on both sides, but not the same
+  std::int64_t first = -1;
+
+  void add(double reference, double candidate, std::int64_t position) {
+    const int r = finiteness(reference);
+    const int c = finiteness(candidate);
+    if (r == c) {
+      return;
+    }
+    first = first < 0 ? position : first;
+    candidate_only += r == 0 ? 1 : 0;
+    reference_only += c == 0 ? 1 : 0;
+    unlike += r != 0 && c != 0 ? 1 : 0;
+  }
+};
+
+const void* position_in(const void* data, ElementType type, std::int64_t elements) {
+  return static_cast<const std::byte*>(data) +
+         static_cast<std::size_t>(elements) * element_size(type);
+}
+
+// Empty where both sides have them at the same places.
+std::string nonfinite_difference(const TensorPair& pair) {
+  constexpr std::int64_t kBlock = 1024;
+  const std::int64_t count =
+      element_count(std::vector<std::int64_t>(pair.shape.begin(), pair.shape.end()));
+  std::vector<double> reference(kBlock);
+  std::vector<double> candidate(kBlock);
+  NonfiniteCount found;
+  for (std::int64_t start = 0; start < count; start += kBlock) {
+    const std::int64_t block = std::min(kBlock, count - start);
+    to_double(pair.reference_type,
+              position_in(pair.reference, pair.reference_type, start),
+              block,
+              reference.data());
+    to_double(pair.candidate_type,
+              position_in(pair.candidate, pair.candidate_type, start),
+              block,
+              candidate.data());
+    for (std::int64_t i = 0; i < block; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      found.add(reference[at], candidate[at], start + i);
+    }
+  }
+  if (found.first < 0) {
+    return "";
+  }
+  std::string sentence;
+  const auto append = [&sentence](std::int64_t elements, const std::string& what) {
+    if (elements > 0) {
+      sentence += (sentence.empty() ? "" : ", ") + counted(elements, "element", "elements") + what;
+    }
+  };
+  append(found.candidate_only, " NaN or Inf where the reference is finite");
+  append(found.reference_only, " finite where the reference is NaN or Inf");
+  append(found.unlike, " NaN or Inf unlike the reference's");
+  return sentence + ", first at " + index_text(unravel(found.first, pair.shape));
+}
+
+std::vector<int> holders_of_nonfinite(std::span<const Shard> shards) {
+  std::vector<int> ranks;
+  for (const Shard& shard : shards) {
+    if (shard.record->nonfinite > 0) {
+      ranks.push_back(shard.rank);
+    }
+  }
+  return ranks;
+}
+
+// ||c - alpha r||: d = (alpha - 1) r + e with e orthogonal to r, so nothing cancels but what is the
+// factor's share of ||d||.
+double error_beside_factor(const Comparison& comparison) {
+  const double share = (comparison.factor - 1.0) * comparison.reference_norm;
+  return std::sqrt(std::max(0.0, comparison.error * comparison.error - share * share));
+}
+
+bool is_explained_by_factor(const Comparison& comparison, double bound) {
+  constexpr double kSmallShare = 0.05;
+  if (!std::isfinite(comparison.factor) || comparison.elements < 2) {
+    return false;
+  }
+  const double rest = error_beside_factor(comparison);
+  return rest <= bound || rest <= kSmallShare * comparison.error;
+}
+
+std::string differing(const Comparison& comparison) {
+  return std::to_string(comparison.different) + " of " +
+         counted(comparison.elements, "element", "elements") + " differ";
+}
+
+// Unequal where equality was demanded, a factor where candidate = alpha x reference explains the
+// error, else its size.
+void describe(const Comparison& comparison, const Bound& bound, double ratio, Check& check) {
+  const std::string size = size_of_error(comparison, bound.value);
+  if (bound.value == 0.0 && bound.origin != BoundOrigin::kClassDefault) {
+    const std::string why = bound.origin == BoundOrigin::kExact
+                                ? ", which must be equal"
+                                : ", and the reference was " + bound.source;
+    check.symptom = Symptom::kNotEqual;
+    check.sentence = differing(comparison) + why + "; " + size;
+    return;
+  }
+  const std::string times =
+      bound.value == 0.0 ? "differs from a reference that is zero"
+                         : "differs " + short_number(ratio) + "x more than round-off explains";
+  if (is_explained_by_factor(comparison, bound.value)) {
+    check.symptom = Symptom::kFactor;
+    check.sentence = times + "; candidate = " + factor_text(comparison.factor) + " x reference";
+    return;
+  }
+  check.symptom = Symptom::kOutOfBound;
+  check.sentence = times + "; " + size;
+}
+
+void add_terms(const Bound& bound, Check& check) {
+  if (bound.scale) {
+    check.terms.push_back({"scale", *bound.scale});
+    check.terms.push_back({"q",
+                           *bound.scale > 0.0   ? check.value / *bound.scale
+                           : check.value == 0.0 ? 0.0
+                                                : std::numeric_limits<double>::infinity()});
+  }
+  if (bound.noise_terms) {
+    const NoiseTerms& noise = *bound.noise_terms;
+    check.terms.insert(check.terms.end(),
+                       {{"mean_squared", noise.mean_squared},
+                        {"growth", noise.growth},
+                        {"optimizer", noise.optimizer},
+                        {"inherited", noise.inherited},
+                        {"of_scales", noise.of_scales},
+                        {"of_scalars", noise.of_scalars},
+                        {"least", noise.least},
+                        {"flips", noise.flips},
+                        {"limit", noise.limit},
+                        {"largest_pass", noise.largest_pass},
+                        {"pass_margin", noise.pass_margin},
+                        {"passes", static_cast<double>(noise.passes)},
+                        {"noise_scale", std::sqrt(noise.squared_without_flips() + noise.flips)}});
+  }
+  if (bound.default_terms) {
+    check.terms.push_back({"class_factor", bound.default_terms->factor});
+    check.terms.push_back({"unit", bound.default_terms->unit});
+  }
+}
+
+Check worst_part_check(const SliceComparison& slice, double reference_norm) {
+  Check check = check_of(slice, Question::kPart);
+  check.source = "noise passes, in the part";
+  check.detectable = slice.bound / reference_norm;
+  if (!check.holds) {
+    check.symptom = Symptom::kSlice;
+    check.sentence = slice.where + held_by(slice) + " differs " +
+                     short_number(slice.error / slice.bound) +
+                     "x more than round-off explains there, while the whole tensor is within its "
+                     "bound";
+  }
+  return check;
+}
+
+Check common_factor_check(const FactorComparison& factor) {
+  Check check = check_of(factor, Question::kFactor);
+  check.source = "noise passes, along the reference";
+  if (!check.holds) {
+    const std::string deviation =
+        (factor.deviation < 0.0 ? "- " : "+ ") + short_number(std::abs(factor.deviation));
+    check.symptom = Symptom::kFactor;
+    check.sentence = "candidate = (1 " + deviation +
+                     ") x reference, where round-off explains up to " + short_number(factor.bound) +
+                     "; the error as a whole is within its bound";
+  }
+  return check;
+}
+
+}  // namespace
+
+Statistics statistics_of(const MergeResult& reference, const MergeResult& candidate) {
+  return compare(reference.type,
+                 reference.bytes.data(),
+                 candidate.type,
+                 candidate.bytes.data(),
+                 element_count(reference.shape));
+}
+
+Comparison comparison_of(const Statistics& statistics, std::span<const std::int64_t> shape) {
+  Comparison comparison;
+  comparison.error = statistics.error_norm();
+  comparison.reference_norm = statistics.reference_norm();
+  comparison.candidate_norm = std::sqrt(statistics.candidate_squared);
+  comparison.relative_error = statistics.relative_error();
+  comparison.factor = statistics.factor();
+  comparison.max_difference = statistics.max_difference;
+  if (statistics.max_index >= 0) {
+    comparison.max_index = unravel(statistics.max_index, shape);
+  }
+  comparison.different = statistics.different;
+  comparison.elements = statistics.count;
+  return comparison;
+}
+
+std::vector<Check> finite_checks(const TensorPair& pair,
+                                 const Statistics& statistics,
+                                 std::span<const Shard> candidate) {
+  if (statistics.reference_nonfinite == 0 && statistics.candidate_nonfinite == 0) {
+    return {};
+  }
+  std::string sentence = nonfinite_difference(pair);
+  if (sentence.empty()) {
+    return {};
+  }
+  return {failed(Question::kFinite,
+                 Symptom::kNonFinite,
+                 std::move(sentence),
+                 holders_of_nonfinite(candidate))};
+}
+
+Check whole_check(const Comparison& comparison, const Bound& bound) {
+  Check check;
+  check.question = bound.origin == BoundOrigin::kExact ? Question::kExact : Question::kWhole;
+  check.value = comparison.error;
+  check.bound = bound.value;
+  check.origin = bound.origin;
+  check.source = bound.source;
+  // Squares of tiny differences may vanish: equality is judged by the largest one.
+  check.holds =
+      bound.value == 0.0 ? !(comparison.max_difference > 0.0) : !(comparison.error > bound.value);
+  if (bound.value > 0.0) {
+    check.detectable = comparison.reference_norm > 0.0 ? bound.value / comparison.reference_norm
+                                                       : std::numeric_limits<double>::infinity();
+  }
+  add_terms(bound, check);
+  if (!check.holds) {
+    describe(comparison, bound, check.share(), check);
+  }
+  return check;
+}
+
+std::vector<Check> part_checks(const Bounds& bounds,
+                               const Judged& judged,
+                               const TensorPair& pair,
+                               std::span<const Shard> candidate,
+                               std::int64_t head) {
+  std::vector<Check> checks;
+  if (judged.statistics.difference_squared == 0.0 || judged.id.kind == Kind::kRouting) {
+    return checks;
+  }
+  const std::optional<SliceBound> bound = bounds.of_slices(judged);
+  const Slices slices = sum_slices(pair);
+  if (bound) {
+    if (const auto worst = worst_slice(pair, slices, {*bound, candidate, head})) {
+      checks.push_back(worst_part_check(*worst, judged.statistics.reference_norm()));
+    }
+  }
+  if (slices.all.reference_squared > 0.0) {
+    if (const auto factor =
+            bounds.of_factor(judged, slices.all.along_reference / slices.all.reference_squared)) {
+      checks.push_back(common_factor_check(*factor));
+    }
+  }
+  return checks;
+}
+
+Check tolerance_check(const Tolerance& tolerance,
+                      const TensorPair& pair,
+                      const Comparison& comparison) {
+  const ToleranceCheck measured = check_tolerance(tolerance, pair);
+  Check check;
+  check.question = Question::kTolerance;
+  check.value = measured.worst;
+  check.bound = 1.0;
+  check.holds = measured.beyond == 0;
+  check.origin = BoundOrigin::kAsked;
+  check.source = to_string(tolerance) + " (asked for)";
+  check.detectable = measured.norm > 0.0 && comparison.reference_norm > 0.0
+                         ? measured.norm / comparison.reference_norm
+                         : 0.0;
+  check.terms = {{"rtol", tolerance.rtol},
+                 {"atol", tolerance.atol},
+                 {"beyond", static_cast<double>(measured.beyond)},
+                 {"norm", measured.norm}};
+  if (!check.holds) {
+    check.symptom = Symptom::kOutOfBound;
+    check.sentence = std::to_string(measured.beyond) + " of " +
+                     counted(comparison.elements, "element", "elements") + " beyond " +
+                     to_string(tolerance) + "; the worst, at " +
+                     index_text(unravel(measured.worst_index, pair.shape)) + ", by a factor of " +
+                     short_number(measured.worst);
+  }
+  return check;
+}
+
+Check dyadic_check(const TensorId& id, const Comparison& comparison) {
+  Check check;
+  check.question = Question::kDyadic;
+  check.value = comparison.error;
+  check.holds = !(comparison.max_difference > 0.0);
+  check.source = "exact (small integers add up exactly)";
+  if (!check.holds) {
+    check.symptom = Symptom::kNotExact;
+    check.sentence = differing(comparison) + ", although what makes " + id.path +
+                     " adds up small integers, which is exact in any order; " +
+                     size_of_error(comparison, 0.0);
+  }
+  return check;
+}
+
+std::string size_of_error(const Comparison& comparison, double bound) {
+  if (comparison.reference_norm == 0.0) {
+    return "error " + short_number(comparison.error) + " where the reference is zero, bound " +
+           short_number(bound);
+  }
+  return "error " + short_number(comparison.relative_error) + " of the reference's norm, bound " +
+         short_number(bound / comparison.reference_norm);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,54 @@
+// T2, and T0 where values must be equal: is the error within its bound, as a whole, in every part
+// and along the reference?
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "analysis/align/tensor_pair.h"
+#include "analysis/bounds/bounds.h"
+#include "analysis/bounds/tolerance.h"
+#include "analysis/checks/slices.h"
+#include "analysis/findings/verdict.h"
+#include "trace/merge/merge.h"
+#include "trace/sums/statistics.h"
+
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace ttrace {
+
+// Requires: whole tensors of one shape.
+[[nodiscard]] Statistics statistics_of(const MergeResult& reference, const MergeResult& candidate);
+
+[[nodiscard]] Comparison comparison_of(const Statistics& statistics,
+                                       std::span<const std::int64_t> shape);
+
+// NaN and Inf that the two sides do not have at the same places, in the same sign. `candidate` are
+// the shards that the candidate's side was merged from.
+[[nodiscard]] std::vector<Check> finite_checks(const TensorPair& pair,
+                                               const Statistics& statistics,
+                                               std::span<const Shard> candidate);
+
+// The error of the whole tensor against its bound: kExact where it must be equal, else kWhole.
+[[nodiscard]] Check whole_check(const Comparison& comparison, const Bound& bound);
+
+// Its worst part and its factor, where their noise is known. Requires: `bound` came from noise.
+[[nodiscard]] std::vector<Check> part_checks(const Bounds& bounds,
+                                             const Judged& judged,
+                                             const TensorPair& pair,
+                                             std::span<const Shard> candidate,
+                                             std::int64_t head);
+
+// Element by element under a tolerance that the user asked for.
+[[nodiscard]] Check tolerance_check(const Tolerance& tolerance,
+                                    const TensorPair& pair,
+                                    const Comparison& comparison);
+
+// Values that small integers make without a rounding; T3.
+[[nodiscard]] Check dyadic_check(const TensorId& id, const Comparison& comparison);
+
+// "error 0.5 of the reference's norm, bound 0.0115"
+[[nodiscard]] std::string size_of_error(const Comparison& comparison, double bound);
+
+}  // namespace ttrace

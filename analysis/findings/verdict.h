@@ -1,0 +1,128 @@
+// The verdict on one tensor: its checks, and what excuses those that failed. Tier, status, symptom
+// and cause are functions of the two lists, so that the order in which checks ran cannot matter.
+//
+// Thread-safety: plain values.
+#pragma once
+
+#include "analysis/findings/check.h"
+#include "analysis/findings/codes.h"
+#include "analysis/findings/tensor_class.h"
+
+#include <ttrace/tensor_id.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ttrace {
+
+enum class Status : std::uint8_t {
+  kWithin,
+  kDiverged,
+  kMissingInCandidate,
+  kMissingInReference,
+  kIncomplete,  // a step of the trace was interrupted before all of it was written; not judged
+  kBehindFlip,  // differs, but behind a choice of experts that differs: no bound knows of that
+  kInherited,   // beyond what noise explains, but what its own operators make of their inputs
+  kNotJudged,   // with dyadic inputs: the reference itself rounds here
+};
+
+// "within", "missing_in_candidate".
+[[nodiscard]] std::string_view name_of(Status status);
+
+// Why a failed check is not a finding, or why a tensor is not judged.
+enum class Excuse : std::uint8_t {
+  kInterrupted,  // not all of it was written
+  kRounds,       // with dyadic inputs: the reference itself rounds here
+  kCopied,       // the candidate alone recorded it, because it copies what a module returned
+  kReplaced,     // the same in a pass whose values were replaced: no record shows what it should be
+  kHarmlessScale,  // another scale of an FP8 operand, by a power of two that changes no code
+  kBehindFlip,     // tokens before it go to other experts
+  kInherited,      // its own operators are right, and the error came with their inputs
+  kAllowed,        // the user permits it
+  kUntraced,       // the candidate's program declares that it cannot give it
+  kDeclared,       // the rename map lets it be missing
+};
+
+// "behind_flip"
+[[nodiscard]] std::string_view name_of(Excuse excuse);
+
+struct Excused {
+  Excuse excuse = Excuse::kAllowed;
+  std::string sentence;  // empty where the name says it all
+};
+
+// Candidate c next to reference r, both whole logical tensors. Norms are Frobenius norms over the
+// elements that are finite on both sides.
+struct Comparison {
+  double error = 0.0;                   // ||c - r||
+  double reference_norm = 0.0;          // ||r||
+  double candidate_norm = 0.0;          // ||c||
+  double relative_error = 0.0;          // error / ||r||; 0 if both are 0, Inf if only ||r|| is
+  double factor = 0.0;                  // alpha = <c, r> / <r, r>; NaN where ||r|| is 0
+  double max_difference = 0.0;          // max |c - r|
+  std::vector<std::int64_t> max_index;  // its logical index; empty for scalars and equal tensors
+  std::int64_t different = 0;           // elements that are not equal
+  std::int64_t elements = 0;
+};
+
+struct TensorVerdict {
+  TensorId id;
+  // Order number of the reference's record. A tensor that only the candidate has carries the number
+  // of the next one of its rank that the reference has too, and stands before it.
+  std::uint64_t order = 0;
+  std::vector<int> holders;   // candidate's ranks that hold it
+  std::vector<Check> checks;  // sorted, see sort_checks()
+  std::vector<Excused> excuses;
+  TensorClass tensor_class = TensorClass::kActivation;  // whose limits it was judged by
+  bool is_in_reference = true;                          // the reference recorded it
+  std::optional<Comparison> comparison;  // absent where no two tensors could be laid side by side
+  // Of operands, and of scales that differ, where both were recorded.
+  std::optional<CodesComparison> codes = {};
+
+  void add(Check check);
+  void excuse(Excuse excuse, std::string sentence = "");
+
+  // Null where the question was not asked; of several checks of one question the first.
+  [[nodiscard]] const Check* find(Question question) const;
+  [[nodiscard]] bool has(Excuse excuse) const;
+  [[nodiscard]] bool fails(Question question) const;
+
+  [[nodiscard]] Tier tier() const;
+  [[nodiscard]] Status status() const;
+  [[nodiscard]] Symptom symptom() const;
+  [[nodiscard]] std::string cause() const;  // one sentence for what failed, else empty
+  // Candidate's ranks concerned: those that the first failed check names, else all that hold it.
+  [[nodiscard]] std::vector<int> ranks() const;
+  // Where the check that found it knows the cause.
+  [[nodiscard]] std::optional<Diagnosis> known_cause() const;
+  // A difference that is permitted; never a finding.
+  [[nodiscard]] bool allowed() const;
+  [[nodiscard]] bool is_finding() const;
+  // Whether something failed that no excuse but permission covers.
+  [[nodiscard]] bool is_wrong() const;
+
+  // The check that the tensor's own bound belongs to; null for a tensor that was not judged.
+  [[nodiscard]] const Check* principal() const;
+  [[nodiscard]] BoundOrigin origin() const;
+  [[nodiscard]] std::string bound_source() const;
+  [[nodiscard]] double bound() const;       // on ||c - r||; 0: equal
+  [[nodiscard]] double detectable() const;  // bound() / ||r||
+  // error / bound(), or the worst element's under a tolerance asked for.
+  [[nodiscard]] double ratio() const;
+
+  // The failed check that decided, in the tier of the verdict; null where nothing failed.
+  [[nodiscard]] const Check* deciding() const;
+
+ private:
+  // Failed checks that speak, but those of a presence that is explained by a copy.
+  [[nodiscard]] std::vector<const Check*> failures() const;
+};
+
+// Whether the reference's own operators are more than 1 % off in their precision, because a kernel
+// reduces in it: smaller errors of the candidate go unseen. `operators` is a check kOperator.
+[[nodiscard]] bool is_weak(const Check& operators);
+
+}  // namespace ttrace

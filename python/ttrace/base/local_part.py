@@ -1,0 +1,18 @@
+"""The part of a DTensor that this rank holds."""
+
+from __future__ import annotations
+
+import torch
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.tensor import DTensor
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a DTensor, as a plain tensor outside of autograd; other tensors as they are.
+
+    Waits for a collective that is still under way.
+    """
+    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    if isinstance(local, AsyncCollectiveTensor):
+        local = local.trigger_wait()
+    return local if local is tensor else local.detach()

@@ -1,0 +1,82 @@
+"""What a tracer must know of a training program, whatever it is built with.
+
+`ttrace.programs` holds one `Program` for every way of building one: plain modules and DDP, DTensor and
+FSDP2, stages of torch.distributed.pipelining, Megatron-core. A program names modules and parameters by
+canonical paths (global layer numbers, no wrappers), says where their tensors lie in the single-device
+layout, and finds the moments at which gradients and parameters are final.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from .layout import Layout
+from .recorder import Recorder
+from .values import Description, Dims, Parameter, Rows, Site, Untraced
+
+
+class Program(ABC):
+    """See the head of this file. All methods run on the training thread, after the model is built."""
+
+    layout: Layout
+
+    @abstractmethod
+    def description(self) -> Description: ...
+
+    @abstractmethod
+    def parameters(self) -> list[Parameter]: ...
+
+    @abstractmethod
+    def sites(self) -> list[Site]: ...
+
+    looks_inside = False  # whether placement() is shown tensors inside of the module's own hooks
+
+    def placement(
+        self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
+    ) -> Dims | Rows | Untraced | None:
+        """Where a running module's input or output (`role`) lies. None: it is whole on every rank.
+
+        `inside` is the tensor on the inner side of the module's own hooks: what they made of the input, or
+        what they made the output from.
+        """
+        del site, role, slot, tensor, inside
+        return None
+
+    def gradient_dims(self, gradient: torch.Tensor) -> str | None:
+        """Where a gradient lies that is a DTensor; None for any other."""
+        del gradient
+        return None
+
+    def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
+        """Where tokens, labels, masks and the loss lie."""
+        del name, tensor
+        return None
+
+    @abstractmethod
+    def watch(self, recorder: Recorder) -> None:
+        """Sets up what tells the recorder that gradients and parameters are final."""
+
+    @abstractmethod
+    def hook_models(self, recorder: Recorder) -> Iterator[RemovableHandle]:
+        """Installs hooks that tell the recorder when a micro-batch begins and what a whole model returns.
+
+        They exist while a step is traced, outside of the hooks on modules.
+        """
+
+    def refresh_masters(self) -> None:
+        """The parameters were changed in place: the optimizer must copy its masters again."""
+
+    def gathered_later(self) -> list[str]:
+        """Paths of parameters that are not yet whole when a step begins; the program calls
+        `Recorder.parameters_gathered` once they are."""
+        return []
+
+    def step_begins(self, recorder: Recorder) -> None:
+        """A traced step begins."""
+
+    def step_ends(self, recorder: Recorder) -> None:
+        """A traced step ends. Records made in this call still belong to it."""

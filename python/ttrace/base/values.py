@@ -1,0 +1,110 @@
+"""Values by which a program describes its modules, parameters and gradients, and where they lie.
+
+Dims are strings of the grammar of docs/trace_format.md, such as ``"s[sp] b h"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import torch
+
+
+@dataclass(frozen=True)
+class Dims:
+    """Where a tensor lies, and where its gradient lies if that differs."""
+
+    value: str
+    grad: str | None = None
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """This rank's part of one parameter."""
+
+    path: str
+    tensor: torch.Tensor  # local, plain
+    dims: Dims | None  # None: whole on every rank
+    object: torch.Tensor  # what the model holds: the same tensor, or the DTensor around it
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A reduced gradient; `flat_first` as in OptimizerState."""
+
+    path: str
+    tensor: torch.Tensor
+    flat_first: int = -1
+
+
+@dataclass(frozen=True)
+class OptimizerState:
+    """A parameter after the optimizer's step; a field is None if the optimizer has no such tensor.
+
+    A distributed optimizer may cut master and moments at any element. Then they are one-dimensional and hold
+    the elements of this rank's parameter from `flat_first` on. -1: they are shaped like the parameter.
+    """
+
+    path: str
+    param: torch.Tensor | None = None
+    master: torch.Tensor | None = None
+    exp_avg: torch.Tensor | None = None
+    exp_avg_sq: torch.Tensor | None = None
+    flat_first: int = -1
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which logical rows a tensor's rows are, if that depends on the data (tokens of an expert)."""
+
+    index: torch.Tensor  # int64 [rows]; -1: padding
+    size: int  # logical rows
+    dim: int = 0
+    sparse: bool = True  # rows that no rank holds are legitimate
+
+
+class Untraced(Enum):
+    """UNTRACED stands in place of a placement for a tensor that is not recorded."""
+
+    UNTRACED = 0
+
+
+UNTRACED = Untraced.UNTRACED
+
+
+@dataclass
+class Description:
+    """Written to the manifest; `model` and `data` must be equal on both sides of a comparison."""
+
+    precision: str  # "f64", "f32", "bf16"
+    model: dict[str, str] = field(default_factory=dict)
+    data: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    untraced: list[str] = field(default_factory=list)  # regular expressions of ids that it cannot record
+
+
+@dataclass(frozen=True)
+class Site:
+    """A module that is traced."""
+
+    path: str
+    module: torch.nn.Module
+
+
+def precision_of(tensors: Iterable[torch.Tensor]) -> str:
+    """The element type of activations, taken to be that of most elements of the parameters."""
+    counts: dict[torch.dtype, int] = {}
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            counts[tensor.dtype] = counts.get(tensor.dtype, 0) + tensor.numel()
+    names = {
+        torch.float64: "f64",
+        torch.float32: "f32",
+        torch.bfloat16: "bf16",
+        torch.float16: "f16",
+    }
+    if not counts:
+        raise ValueError("the model has no floating-point parameter; attach the model that is trained")
+    return names[max(counts, key=lambda dtype: counts[dtype])]
