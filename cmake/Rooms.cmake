@@ -1,24 +1,44 @@
-# ttrace_room(NAME name SOURCES file... [USES room...] [LINK library...] [SYSTEM folder...] [COLD])
+# ttrace_room(NAME name [SOURCES file...] [TORCH file...] [USES room...] [LINK library...] [SYSTEM folder...] [COLD])
 #
-# One folder of the tree as a library of objects, `ttrace_<name>`. USES names the rooms below it, and nothing else is
-# within its reach: tests/rooms links every room with those alone and fails where a symbol comes from elsewhere.
-# The files of a room are compiled as one, which parses the headers that they share once. COLD: a room that is not worth
-# the optimiser's time.
+# One folder of the tree as one or two libraries of objects. SOURCES become `ttrace_<name>`, which is compiled without
+# LibTorch's include folders, so that tests and the thread sanitizer can link it without LibTorch. TORCH files include
+# LibTorch and become `ttrace_<name>_torch`. A file belongs to SOURCES if and only if it compiles there.
+#
+# USES names the rooms that this room may use, directly or through another one. tests/rooms links every room with those
+# alone and fails where a symbol comes from elsewhere. LINK names further libraries. The files of a room are compiled
+# together, which parses the headers that they share once. COLD: a room that is not worth the optimiser's time.
 function(ttrace_room)
-  cmake_parse_arguments(arg "COLD" "NAME" "SOURCES;USES;LINK;SYSTEM" ${ARGN})
-  set(target ttrace_${arg_NAME})
-  add_library(${target} OBJECT ${arg_SOURCES})
-  # Included by its path from the top, as "trace/base/index_set.h".
-  target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
-  target_include_directories(${target} SYSTEM PRIVATE ${arg_SYSTEM})
-  target_link_libraries(${target} PRIVATE ttrace_flags ${arg_LINK})
-  target_compile_definitions(${target} PRIVATE TTRACE_VERSION="${PROJECT_VERSION}")
-  if(arg_COLD)
-    target_compile_options(${target} PRIVATE -O1)
+  cmake_parse_arguments(arg "COLD" "NAME" "SOURCES;TORCH;USES;LINK;SYSTEM" ${ARGN})
+  set(targets)
+  if(arg_SOURCES)
+    set(target ttrace_${arg_NAME})
+    ttrace_room_objects(${target} "${arg_SOURCES}" "${arg_LINK}")
+    target_include_directories(${target} SYSTEM PRIVATE ${arg_SYSTEM})
+    if(arg_COLD)
+      target_compile_options(${target} PRIVATE -O1)
+    endif()
+    ttrace_unite_by_folder(${target} ${arg_SOURCES})
+    list(APPEND targets ${target})
   endif()
-  ttrace_unite_by_folder(${target} ${arg_SOURCES})
-  set_target_properties(${target} PROPERTIES TTRACE_USES "${arg_USES}" TTRACE_LINK "${arg_LINK}")
+  if(arg_TORCH)
+    set(target ttrace_${arg_NAME}_torch)
+    ttrace_room_objects(${target} "${arg_TORCH}" "ttrace::torch;${arg_LINK}")
+    ttrace_torch_sources(${target})
+    list(APPEND targets ${target})
+  endif()
   set_property(GLOBAL APPEND PROPERTY TTRACE_ROOMS ${arg_NAME})
+  set_property(GLOBAL PROPERTY TTRACE_TARGETS_${arg_NAME} ${targets})
+  set_property(GLOBAL PROPERTY TTRACE_USES_${arg_NAME} ${arg_USES})
+  set_property(GLOBAL PROPERTY TTRACE_LINK_${arg_NAME} ${arg_LINK})
+endfunction()
+
+# ttrace_room_objects(target files libraries): what both kinds of libraries have in common.
+function(ttrace_room_objects target files libraries)
+  add_library(${target} OBJECT ${files})
+  # Headers are included by their path from the top, as "trace/base/index_set.h".
+  target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
+  target_link_libraries(${target} PRIVATE ttrace_flags ${libraries})
+  target_compile_definitions(${target} PRIVATE TTRACE_VERSION="${PROJECT_VERSION}")
 endfunction()
 
 # ttrace_unite_by_folder(target file...): files of one folder are compiled as one.
@@ -33,7 +53,7 @@ endfunction()
 
 # ttrace_rooms_below(result name): the rooms that `name` uses, and those that they use.
 function(ttrace_rooms_below result name)
-  get_target_property(uses ttrace_${name} TTRACE_USES)
+  get_property(uses GLOBAL PROPERTY TTRACE_USES_${name})
   set(below ${uses})
   foreach(room IN LISTS uses)
     ttrace_rooms_below(further ${room})

@@ -1,9 +1,9 @@
 #include "analysis/align/compatibility.h"
 
+#include "trace/file/manifest.h"
 #include "trace/merge/routing.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 
 #include <set>
 #include <utility>

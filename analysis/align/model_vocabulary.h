@@ -6,7 +6,7 @@
 #include "trace/base/role.h"
 
 #include <ttrace/layout.h>
-#include <ttrace/manifest.h>
+#include "trace/file/manifest.h"
 #include <ttrace/tensor_id.h>
 
 #include <array>

@@ -34,8 +34,7 @@
 #pragma once
 
 #include "analysis/bounds/limits.h"
-
-#include <ttrace/manifest.h>
+#include "trace/file/manifest.h"
 
 #include <iosfwd>
 #include <map>

@@ -4,9 +4,8 @@
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
 #include "trace/base/precision.h"
+#include "trace/file/manifest.h"
 #include "trace/sums/statistics.h"
-
-#include <ttrace/manifest.h>
 
 #include <algorithm>
 #include <cmath>

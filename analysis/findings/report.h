@@ -5,8 +5,7 @@
 
 #include "analysis/align/unmatched.h"
 #include "analysis/findings/verdict.h"
-
-#include <ttrace/manifest.h>
+#include "trace/file/manifest.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -5,11 +5,11 @@
 #include "analysis/rename/rename_plan.h"
 #include "analysis/rename/renaming.h"
 #include "trace/base/kind.h"
+#include "trace/file/manifest.h"
 #include "trace/file/trace_reader.h"
 #include "trace/file/trace_writer.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -1,7 +1,5 @@
 #include "hooks/base/byte_buffers.h"
 
-#include "hooks/write/writer_thread.h"
-
 #include <utility>
 
 namespace ttrace {

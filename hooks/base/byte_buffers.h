@@ -12,14 +12,20 @@
 
 namespace ttrace {
 
+// How many bytes of copied tensors the writer's queue may hold. That is several micro-batches of a
+// small model, or about a second of a disk's work, and little compared with the memory that a model
+// with larger tensors needs for itself.
+inline constexpr std::size_t kQueueBytes = std::size_t{256} << 20;
+
 class ByteBuffers {
  public:
-  // Of the process: copies are made where no session is at hand. Outlives every static object.
+  // The one object of the process, because copies are made where no session is at hand. It outlives
+  // every static object.
   [[nodiscard]] static ByteBuffers& of_process();
 
   // `size` bytes of any value.
   [[nodiscard]] std::vector<std::byte> take(std::size_t size);
-  // Keeps no more than the writer's queue may hold, kQueueBytes.
+  // Keeps at most kQueueBytes.
   void give_back(std::vector<std::byte> buffer);
   // Frees what is kept.
   void clear();

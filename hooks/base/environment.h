@@ -17,7 +17,7 @@ enum class Pass : std::uint8_t {
   kReference,
   kCandidate,
   kNoise,
-  kForced,  // the reference, going on with the candidate's values after every module
+  kForced,  // the reference, with the candidate's values in place of its own after every module
   kGolden,  // the reference in FP64, from the reference's parameters
 };
 
@@ -27,8 +27,8 @@ struct Environment {
   Pass pass = Pass::kReference;
   std::string directory;        // TTRACE_DIR; may be empty in a noise pass
   std::string reference;        // TTRACE_REFERENCE; may be empty except in a noise pass
-  std::string candidate;        // TTRACE_CANDIDATE; empty: nobody's routing is followed, nobody's
-                                // values are taken
+  std::string candidate;        // TTRACE_CANDIDATE: the trace whose routing or values are used;
+                                // empty: the program uses its own
   int noise_seed = 0;           // TTRACE_NOISE_SEED, from 1; 0 outside noise passes
   std::int64_t first_step = 0;  // TTRACE_STEPS, half-open
   std::int64_t last_step = 1;

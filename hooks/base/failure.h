@@ -1,5 +1,6 @@
-// The first error inside callbacks, hooks and the writer thread: kept, logged once, told to `check`
-// through a `.failed` file, and thrown at the next call of the program where it asked for that.
+// The first error inside callbacks, hooks and the writer thread. It is kept, logged once, reported
+// to `ttrace check` through a `.failed` file, and thrown at the next call of the program if the
+// user asked for that.
 //
 // Thread-safety: keep(), failed() and message() from any thread; the others from the training
 // thread.
@@ -22,7 +23,7 @@ class Failure {
   [[nodiscard]] bool has_file() const;
   // The first call counts; later ones are consequences. Never throws.
   void keep(const std::exception_ptr& error) noexcept;
-  // Relaxed and cheap: asked at every hook.
+  // Cheap: every hook asks.
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   [[nodiscard]] std::string message() const;
   // Rethrows what was kept, under TTRACE_ON_ERROR=raise.

@@ -1,6 +1,6 @@
 #include "hooks/base/parameter_map.h"
 
-#include "hooks/base/tensor_copy.h"
+#include "hooks/base/tensor_access.h"
 
 #include <utility>
 

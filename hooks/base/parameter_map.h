@@ -6,7 +6,7 @@
 // Thread-safety: refresh() on the training thread while no operator runs; find() from any thread.
 #pragma once
 
-#include <ttrace/session.h>
+#include <ttrace/named_tensor.h>
 
 #include <c10/util/SmallVector.h>
 

@@ -10,7 +10,7 @@
 #include "hooks/base/tensor_copy.h"
 
 #include <ttrace/placement.h>
-#include <ttrace/scope.h>
+#include <ttrace/rows.h>
 #include <ttrace/tensor_id.h>
 
 #include <cstddef>

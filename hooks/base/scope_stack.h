@@ -1,4 +1,6 @@
 // The scopes that are open on this thread.
+//
+// Thread-safety: every thread has a stack of its own.
 #pragma once
 
 #include <string>
@@ -13,5 +15,7 @@ struct OpenScope {
 
 // Null where none is open.
 [[nodiscard]] const OpenScope* innermost_scope();
+// `scope` stays valid until another one takes its place; null where none is open.
+void set_innermost_scope(const OpenScope* scope);
 
 }  // namespace ttrace

@@ -1,83 +1,20 @@
-// From a torch tensor to bytes and back, and the small questions that capture asks of a tensor.
+// A tensor's values, taken out of torch.
 //
-// Thread-safety: free functions without shared state. They disable gradient recording and operator
-// observation around what they call, so that looking at a tensor leaves no trace in the program.
+// Thread-safety: plain values.
 #pragma once
 
 #include <ttrace/element_type.h>
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/StorageImpl.h>
-#include <c10/util/intrusive_ptr.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <vector>
 
 namespace ttrace {
 
-// Operators called on this thread in its lifetime are passed over by the operator callback. A flag
-// of ours: torch's own guard makes it look for callbacks anew at every other operator.
-class Unobserved {
- public:
-  Unobserved() { ++depth; }
-  ~Unobserved() { --depth; }
-  Unobserved(const Unobserved&) = delete;  // counts
-  Unobserved& operator=(const Unobserved&) = delete;
-
-  [[nodiscard]] static bool here() { return depth > 0; }
-
- private:
-  static thread_local int depth;
-};
-
-// Keeps a storage's address from being reused without keeping its memory.
-using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
-
-[[nodiscard]] WeakStorage weak_storage(const at::Tensor& tensor);
-[[nodiscard]] const c10::StorageImpl* storage_of(const at::Tensor& tensor);
-
-// Nothing for types that a trace cannot hold.
-[[nodiscard]] std::optional<ElementType> element_type_of(const at::Tensor& tensor);
-
-// Why a tensor has no plain values to copy ("is a tensor subclass"), or empty.
-[[nodiscard]] std::string unreadable(const at::Tensor& tensor);
-
-[[nodiscard]] std::vector<std::int64_t> shape_of(const at::Tensor& tensor);
-
 struct TensorCopy {
   ElementType type = ElementType::kF32;
   std::vector<std::int64_t> shape;
-  std::vector<std::byte> bytes;  // contiguous
+  std::vector<std::byte> bytes;  // row-major and contiguous
 };
-
-// Requires: unreadable(tensor) is empty and the element type is known. Copies at once: the program
-// may overwrite the tensor right after. From an accelerator it waits for all that runs there first.
-[[nodiscard]] TensorCopy copy_tensor(const at::Tensor& tensor);
-
-// Replaces the values of a tensor of any layout and device, without telling autograd. `bytes` are
-// contiguous and of the tensor's own type. Its version is bumped as by any in-place operator.
-void overwrite_tensor(const at::Tensor& tensor, const std::vector<std::byte>& bytes);
-
-// The identity of a value handed from one module to the next: the same bytes seen in the same
-// way, not overwritten since.
-struct TensorIdentity {
-  WeakStorage storage;
-  std::int64_t offset = 0;
-  std::vector<std::int64_t> sizes;
-  std::vector<std::int64_t> strides;
-  std::int64_t version = 0;
-
-  explicit TensorIdentity(const at::Tensor& tensor);
-  // Whether `tensor` is seen in the same way; its values may have changed.
-  [[nodiscard]] bool same_place(const at::Tensor& tensor) const;
-  // The same, and nothing wrote to it since.
-  [[nodiscard]] bool same_value(const at::Tensor& tensor) const;
-};
-
-// 0 for tensors that do not count their versions.
-[[nodiscard]] std::int64_t version_of(const at::Tensor& tensor);
 
 }  // namespace ttrace

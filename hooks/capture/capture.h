@@ -1,10 +1,9 @@
 // What a traced step records: the observer, scopes and gradient hooks report here.
 //
 // An operator's result belongs to the innermost open scope if that scope is a leaf (the scope
-// records it itself), else to the leaf module whose parameters the outermost operator took. A leaf
-// module may use its parameters in several operators (a 3-D C++ nn::Linear multiplies, then adds
-// its bias in place): the copy of its latest result is pending until something else happens, and
-// only the last one is its output.
+// records it itself), else to the leaf module whose parameters the outermost operator took
+// (LeafOutputs). Capture holds the lock, the step and its micro-batches, and passes every event on
+// to the parts that own the state: LeafOutputs, Producers, GradientWaits, OpenSums and Replacement.
 //
 // Thread-safety: every public function may be called from any thread; one lock. No public function
 // throws, except those marked: the first error stops the tracing (see Failure).
@@ -12,24 +11,28 @@
 
 #include "hooks/base/environment.h"
 #include "hooks/base/failure.h"
-#include "hooks/base/microbatch_state.h"
 #include "hooks/base/module_index.h"
 #include "hooks/base/parameter_map.h"
-#include "hooks/base/row_parts.h"
 #include "hooks/base/scope_stack.h"
+#include "hooks/base/tensor_access.h"
 #include "hooks/capture/dispatched_sums.h"
+#include "hooks/capture/gradient_waits.h"
+#include "hooks/capture/leaf_outputs.h"
+#include "hooks/capture/microbatches.h"
+#include "hooks/capture/open_sums.h"
+#include "hooks/capture/producers.h"
 #include "hooks/capture/recorder.h"
+#include "hooks/capture/replacement.h"
 #include "hooks/nudge/noise_policy.h"
 #include "hooks/replace/forced_routing.h"
 #include "hooks/replace/given_values.h"
-#include "trace/file/rounded_sum.h"
 
 #include <ttrace/collective_call.h>
-#include <ttrace/session.h>
+#include <ttrace/named_tensor.h>
+#include <ttrace/rows.h>
 
 #include <ATen/core/ivalue.h>
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,18 +40,10 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace ttrace {
-
-// What an outermost operator was given.
-struct OperatorInputs {
-  c10::SmallVector<const c10::StorageImpl*, 8> storages;  // alive until the operator is finished
-  ParameterIndices parameters;       // that inputs are, or were computed from alone
-  std::optional<TensorId> producer;  // of the first input that a module has returned
-  bool only_parameters = false;      // no other tensor among the inputs
-};
 
 class Capture : public std::enable_shared_from_this<Capture> {
  public:
@@ -78,22 +73,22 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void watch_parameters();
   void release_parameters();
 
-  void begin_step(std::int64_t step, WriterThread* writer, const StepOptions& options);
+  // `gathered_later`: see StepOptions.
+  void begin_step(std::int64_t step,
+                  WriterThread* writer,
+                  const std::vector<std::string>& gathered_later);
   void end_step();
 
-  [[nodiscard]] std::shared_ptr<MicrobatchState> open_microbatch(std::int64_t index,
-                                                                 double gradient_scale);
-  void close_microbatch(const std::shared_ptr<MicrobatchState>& microbatch);
-  void use_microbatch(const std::shared_ptr<MicrobatchState>& microbatch);
-  void data(const std::shared_ptr<MicrobatchState>& microbatch,
-            const std::string& name,
-            const at::Tensor& tensor);
-  void loss(const std::shared_ptr<MicrobatchState>& microbatch, const at::Tensor& per_token);
-  void sent(const std::shared_ptr<MicrobatchState>& microbatch,
+  [[nodiscard]] MicrobatchPtr open_microbatch(std::int64_t index, double gradient_scale);
+  void close_microbatch(const MicrobatchPtr& microbatch);
+  void use_microbatch(const MicrobatchPtr& microbatch);
+  void data(const MicrobatchPtr& microbatch, const std::string& name, const at::Tensor& tensor);
+  void loss(const MicrobatchPtr& microbatch, const at::Tensor& per_token);
+  void sent(const MicrobatchPtr& microbatch,
             const std::string& path,
             int slot,
             const at::Tensor& tensor);
-  void received(const std::shared_ptr<MicrobatchState>& microbatch,
+  void received(const MicrobatchPtr& microbatch,
                 const std::string& path,
                 int slot,
                 const at::Tensor& tensor);
@@ -111,8 +106,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // See Annotations::derive().
   void derive(const std::string& path, const std::string& field, int slot, const std::string& dims);
   void scope_event();  // a scope opens or closes: what is pending is complete
-  // `rows`: null where annotations say all. Return what to go on with: the tensor itself, or a copy
-  // that holds the values that are given in its place.
+  // `rows`: null where annotations say all. Both return the tensor that the program uses from here
+  // on: the given one, or a copy that holds the values that replace it.
   [[nodiscard]] at::Tensor scope_input(const std::string& path,
                                        int slot,
                                        const at::Tensor& tensor,
@@ -127,7 +122,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void local_gradient(std::int64_t expected, const at::Tensor& gradient);
   void scope_state(Spot spot, const at::Tensor& tensor);  // no value of the graph: has no gradient
 
-  // The choices to use.
+  // Returns the choices that the program uses: its own, or those of the run that it follows.
   [[nodiscard]] at::Tensor scope_routing(const std::string& path,
                                          const at::Tensor& choices,
                                          const at::Tensor& margins);
@@ -145,168 +140,74 @@ class Capture : public std::enable_shared_from_this<Capture> {
                          const std::vector<c10::IValue>& outputs);
 
  private:
-  using Microbatch = std::shared_ptr<MicrobatchState>;
-
-  // One gradient that is expected.
-  struct GradientSlot {
-    TensorId id;     // of the gradient
-    TensorId value;  // of the tensor
-    Microbatch microbatch;
-    bool inferred = false;
-    bool discarded = false;  // belongs to an operator that was not the module's last
-    bool recorded = false;
-    bool transparent = true;    // in-place operators since then handed the gradient on unchanged
-    std::vector<RowPart> rows;  // where the program has placed them, else empty
-    std::optional<TensorCopy> fallback;  // what the in-place operator that followed was given
-    std::uint64_t fallback_order = 0;
-  };
-  using Slot = std::shared_ptr<GradientSlot>;
-
-  // The latest result of a leaf module that may not have finished its call.
-  struct Pending {
-    std::string module;
-    ParameterIndices used;  // in this call
-    at::Tensor result;      // where values are given, which are written to it; else undefined
-    TensorIdentity identity;
-    TensorCopy copy;
-    Microbatch microbatch;
-    bool recompute = false;
-    Slot gradient;                     // null where none is expected
-    std::optional<TensorId> producer;  // of what its first operator took
-  };
-
-  struct Produced {
-    std::vector<TensorId> parts;  // one, or of every micro-batch whose rows it has
-    TensorIdentity identity;
-    Microbatch microbatch;
-    Slot gradient;
-  };
-
-  struct Derived {
-    WeakStorage storage;
-    ParameterIndices parameters;
-  };
-
-  [[nodiscard]] Microbatch current_microbatch() const;
+  // The micro-batch that the code on this thread belongs to, and whether it runs backward.
+  [[nodiscard]] MicrobatchPtr current_microbatch() const;
+  [[nodiscard]] Moment now() const;
   [[nodiscard]] bool in_microbatch() const { return !reduced_ && current_microbatch() != nullptr; }
 
-  [[nodiscard]] std::optional<TensorId> producer_among(c10::ArrayRef<c10::IValue> inputs) const;
-  // The leaf module that these parameters belong to.
-  [[nodiscard]] std::optional<std::string> owner_of(const ParameterIndices& parameters) const;
-  void remember_derived(const ParameterIndices& parameters,
-                        const std::vector<c10::IValue>& outputs);
-  void follow_in_place(std::string_view name, const at::Tensor& output);
-  void offer_output(const std::string& module,
-                    const OperatorInputs& inputs,
-                    const at::Tensor& output);
-  // Whether this operator continues the pending call of `module`.
-  [[nodiscard]] bool continues(const std::string& module,
-                               const OperatorInputs& inputs,
-                               const Microbatch& microbatch,
-                               bool recompute) const;
-  void commit_pending();
-
-  // Registers a gradient hook; null where no gradient will come.
-  [[nodiscard]] Slot watch(const at::Tensor& tensor, const Microbatch& microbatch, bool inferred);
-  void hook(const at::Tensor& tensor, const Slot& slot, bool fallback);
-  void expect(const Slot& slot, const TensorId& value, Kind gradient_kind);
-  void record_edges(const Spot& spot,
-                    const std::vector<std::int64_t>& shape,
-                    const Rows* rows,
-                    const Produced& source);
-  // What goes into a module comes from another one: true, and recorded as an edge.
-  [[nodiscard]] bool is_produced(const Spot& spot, const at::Tensor& tensor, const Rows* rows);
-  // Returns what to go on with.
-  [[nodiscard]] at::Tensor record_value(const Spot& spot,
-                                        const at::Tensor& tensor,
-                                        Kind gradient_kind,
-                                        const Rows* rows);
-  // A tensor whose rows the program has placed; `kind` is the value's or its gradient's.
-  void record_rows(const std::vector<RowPart>& parts,
-                   Kind kind,
-                   const TensorCopy& copy,
-                   std::uint64_t order);
-  void remember_produced(std::vector<TensorId> parts,
-                         TensorIdentity identity,
-                         const Microbatch& microbatch,
-                         Slot gradient);
-  // The module whose result `tensor` still is, in the current micro-batch; of several the last one
-  // to return it. Null where there is none.
-  [[nodiscard]] const Produced* producer_of(const at::Tensor& tensor) const;
+  // A record of a micro-batch that has no place in the graph.
+  void record_in(const MicrobatchPtr& microbatch, const Spot& spot, const at::Tensor& tensor);
   void record_whole_step(Kind kind,
                          const std::string& path,
                          const at::Tensor& tensor,
                          const std::optional<std::int64_t>& flat_first = {});
-  // Both return what backward goes on with, undefined for the given gradient.
-  [[nodiscard]] at::Tensor gradient_arrived(const Slot& slot,
+  void record_flat(const TensorId& id, const at::Tensor& tensor, std::int64_t first);
+  void record_updated(const OptimizerEntry& entry);
+  // A scope's input or output. Returns the tensor that the program uses from here on.
+  [[nodiscard]] at::Tensor record_value(const Spot& spot,
+                                        const at::Tensor& tensor,
+                                        Kind gradient_kind,
+                                        const Rows* rows);
+  // As record_value(), of a tensor that only wraps `local`; null where no gradient is expected.
+  void record_local(const Spot& spot, const at::Tensor& local, const GradientSlotPtr& gradient);
+  void follow_in_place(std::string_view name, const at::Tensor& output);
+  // Whether the output of an operator with these inputs was offered to LeafOutputs.
+  [[nodiscard]] bool offer_output(const OperatorInputs& inputs, const at::Tensor& output);
+
+  // Registers a gradient hook; null where no gradient will come.
+  [[nodiscard]] GradientSlotPtr watch(const at::Tensor& tensor,
+                                      const MicrobatchPtr& microbatch,
+                                      bool inferred);
+  void hook(const at::Tensor& tensor, const GradientSlotPtr& slot, bool fallback);
+  // All three return the gradient that backward uses from here on, undefined for the given one.
+  [[nodiscard]] at::Tensor gradient_arrived(const GradientSlotPtr& slot,
                                             const at::Tensor& gradient,
                                             bool fallback);
+  [[nodiscard]] at::Tensor fallback_arrived(GradientSlot& slot, const at::Tensor& gradient);
   [[nodiscard]] at::Tensor parameter_gradient_arrived(int index, const at::Tensor& gradient);
+  // What takes the gradient's place; nothing where the program keeps it.
+  [[nodiscard]] std::optional<std::vector<std::byte>> replaced(const GradientSlot& slot,
+                                                               const TensorCopy& own);
+  void settle_gradients();
 
-  // What takes the place of the tensor whose own values are in `copy`; nothing where none are
-  // given.
-  [[nodiscard]] std::optional<std::vector<std::byte>> given(const TensorId& id,
-                                                            const TensorCopy& copy,
-                                                            const Recorder::Options& options);
-  // The same for a tensor of which `parts` are recorded; `kind` is the value's or its gradient's.
-  [[nodiscard]] std::optional<std::vector<std::byte>> given(const std::vector<RowPart>& parts,
-                                                            Kind kind,
-                                                            const TensorCopy& copy);
-  // The tensor itself, or a copy that holds the given values.
-  [[nodiscard]] at::Tensor forced_copy(const TensorId& id,
-                                       const std::vector<RowPart>& parts,
-                                       Kind kind,
-                                       const at::Tensor& tensor);
-  // Undefined: `gradient` stays.
-  [[nodiscard]] at::Tensor forced_gradient(const GradientSlot& slot,
-                                           const TensorCopy& own,
-                                           const at::Tensor& gradient);
-  void count_unforced(const TensorId& id);
-
-  // A sum over ranks that has begun and that no record holds yet.
-  struct OpenSum {
-    bool backward = false;
-    std::string module;         // of the innermost scope; empty in backward and outside of scopes
-    std::int64_t elements = 0;  // of this rank's part of the result
-    RoundedSum sum;             // without id
-    bool announced = false;     // by the program; no operator was seen to start it yet
-
-    // Whether the program has announced by this what now starts as `other`.
-    [[nodiscard]] bool announces(const OpenSum& other) const;
-  };
   // Nothing where no record can hold it: integers and codes, outside of micro-batches.
   [[nodiscard]] std::optional<OpenSum> open_sum(const DispatchedSum& sum) const;
-  void sum_begins(const DispatchedSum& sum);
   void announce_sum(const CollectiveCall& call, const at::Tensor& input);
-  // Gives the open sums of this direction that went into a record of `elements` elements its id.
+  // Records the call itself and its input. Returns the id that its output will have.
+  [[nodiscard]] TensorId record_collective(const CollectiveCall& call, const at::Tensor& input);
+  // The open sums of this direction that went into a record of `elements` elements get its id.
   void settle_sums(const TensorId& id, const std::string& module, std::int64_t elements);
-  void settle_gradients();
 
   const Environment environment_;
   const std::shared_ptr<Failure> failure_;
-  ModuleIndex modules_;
+  const ModuleIndex modules_;
   ParameterMap parameters_;
   std::optional<NoisePolicy> noise_;
   const std::optional<ForcedRouting> forced_routing_;
-  const std::unique_ptr<const GivenValues> given_values_;
   std::vector<std::pair<at::Tensor, unsigned>> parameter_hooks_;
 
   std::mutex mutex_;  // guards what follows
   Recorder recorder_;
+  Replacement replacement_;
+  OpenSums sums_;
+  Producers producers_;
+  GradientWaits gradients_;
+  LeafOutputs leaves_;
+  Microbatches microbatches_;
   std::int64_t step_ = 0;
   bool reduced_ = false;  // gradients_reduced() was called: the optimizer's phase
-  std::vector<Microbatch> open_;
-  std::unordered_map<int, Microbatch> by_graph_task_;  // which micro-batch a backward belongs to
-  std::optional<Pending> pending_;
-  std::unordered_map<const void*, std::vector<Produced>> produced_;  // by storage
-  std::unordered_map<const void*, Derived> derived_;                 // by storage
-  std::vector<Slot> slots_;
-  std::vector<Slot> local_slots_;                    // by what scope_local() has returned
-  std::set<TensorId> gradients_;                     // recorded
   std::map<std::string, std::int64_t> collectives_;  // begun in this step, by group
   std::set<std::string> being_gathered_;             // parameters that are not recorded yet
-  std::vector<OpenSum> sums_;
-  std::uint64_t unforced_ = 0;  // values that the candidate does not have, in a forced pass
 };
 
 // Whether this thread runs autograd's backward.

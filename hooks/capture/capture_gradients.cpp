@@ -1,19 +1,47 @@
-// The part of Capture that waits for gradients and records them.
+// The part of Capture that gradient hooks report to.
 #include "hooks/capture/capture.h"
+#include "hooks/capture/record_tensor.h"
 
 #include <ttrace/log.h>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <set>
 #include <utility>
 
 namespace ttrace {
 
-Capture::Slot Capture::watch(const at::Tensor& tensor,
-                             const Microbatch& microbatch,
-                             bool inferred) {
+void Capture::watch_parameters() {
+  std::set<const c10::TensorImpl*> seen;
+  for (std::size_t i = 0; i < parameters_.all().size(); ++i) {
+    const at::Tensor& tensor = parameters_.all()[i].tensor;
+    // A weight registered under two names gets one gradient: the first name has it.
+    if (!tensor.requires_grad() || !seen.insert(tensor.unsafeGetTensorImpl()).second) {
+      continue;
+    }
+    const unsigned position = tensor.register_hook(
+        [weak = weak_from_this(), index = static_cast<int>(i)](const at::Tensor& gradient) {
+          at::Tensor result;  // undefined: the given one
+          if (const auto self = weak.lock()) {
+            self->contain([&] { result = self->parameter_gradient_arrived(index, gradient); });
+          }
+          return result;
+        });
+    parameter_hooks_.emplace_back(tensor, position);
+  }
+}
+
+void Capture::release_parameters() {
+  for (const auto& [tensor, position] : parameter_hooks_) {
+    tensor.remove_hook(position);
+  }
+  parameter_hooks_.clear();
+}
+
+GradientSlotPtr Capture::watch(const at::Tensor& tensor,
+                               const MicrobatchPtr& microbatch,
+                               bool inferred) {
   if (!tensor.defined() || !tensor.requires_grad() || !at::GradMode::is_enabled()) {
     return nullptr;
   }
@@ -24,7 +52,7 @@ Capture::Slot Capture::watch(const at::Tensor& tensor,
   return slot;
 }
 
-void Capture::hook(const at::Tensor& tensor, const Slot& slot, bool fallback) {
+void Capture::hook(const at::Tensor& tensor, const GradientSlotPtr& slot, bool fallback) {
   static_cast<void>(
       tensor.register_hook([weak = weak_from_this(), slot, fallback](const at::Tensor& gradient) {
         at::Tensor result;  // undefined: the given one
@@ -35,104 +63,68 @@ void Capture::hook(const at::Tensor& tensor, const Slot& slot, bool fallback) {
       }));
 }
 
-void Capture::expect(const Slot& slot, const TensorId& value, Kind gradient_kind) {
-  if (slot == nullptr) {
-    return;
-  }
-  slot->value = value;
-  slot->id = value;
-  slot->id.kind = gradient_kind;
-  slot->id.recompute = false;  // wherever the hook sits, a gradient comes once
-  slots_.push_back(slot);
-}
-
-at::Tensor Capture::gradient_arrived(const Slot& slot, const at::Tensor& gradient, bool fallback) {
-  commit_pending();  // may be what gives the slot its id
-  if (!gradient.defined() || reduced_ || slot->discarded || slot->recorded ||
-      slot->id.path.empty() || slot->id.step != step_) {
+at::Tensor Capture::gradient_arrived(const GradientSlotPtr& slot,
+                                     const at::Tensor& gradient,
+                                     bool fallback) {
+  leaves_.commit();  // may be what gives the slot its id
+  if (!gradient.defined() || reduced_ || !GradientWaits::is_awaited(*slot, step_)) {
     return {};
   }
   if (in_backward()) {  // parameters' gradients and recomputed forwards follow in this task
-    by_graph_task_[torch::autograd::get_current_graph_task_id()] = slot->microbatch;
+    microbatches_.bind(torch::autograd::get_current_graph_task_id(), slot->microbatch);
   }
-  const bool readable = unreadable(gradient).empty();
   if (fallback) {
-    if (!readable || !recorder_.wants(slot->id)) {
-      return {};
-    }
-    slot->fallback = copy_tensor(gradient);
-    slot->fallback_order = recorder_.take_order();
-    return forced_gradient(*slot, *slot->fallback, gradient);
+    return fallback_arrived(*slot, gradient);
   }
-  // In a forced pass what arrives after a fallback is the candidate's already.
-  std::optional<TensorCopy> own =
-      given_values_ != nullptr ? std::move(slot->fallback) : std::nullopt;
-  slot->recorded = true;
-  slot->fallback.reset();
-  if (!readable) {
-    if (gradients_.insert(slot->id).second) {
-      recorder_.record(slot->id, gradient, {slot->microbatch.get(), slot->inferred});
-    }
+  std::optional<TensorCopy> earlier = gradients_.arrive(*slot);
+  const std::string reason = unreadable(gradient);
+  if (!reason.empty()) {
+    gradients_.note_unreadable(*slot, reason);
     return {};
   }
   settle_sums(slot->id, "", gradient.numel());
-  TensorCopy copy = own ? *std::move(own) : copy_tensor(gradient);
-  at::Tensor result = forced_gradient(*slot, copy, gradient);
-  if (!gradients_.insert(slot->id).second) {
-    return result;
-  }
-  if (slot->rows.empty()) {
-    recorder_.record(slot->id, std::move(copy), {slot->microbatch.get(), slot->inferred});
-  } else {
-    record_rows(slot->rows, slot->id.kind, copy, 0);
-  }
+  // In a forced pass what arrives after a fallback is the candidate's already.
+  TensorCopy copy = replacement_.active() && earlier ? *std::move(earlier) : copy_tensor(gradient);
+  at::Tensor result = replaced_gradient(gradient, replaced(*slot, copy));
+  gradients_.record(*slot, std::move(copy));
   return result;
 }
 
+at::Tensor Capture::fallback_arrived(GradientSlot& slot, const at::Tensor& gradient) {
+  if (!unreadable(gradient).empty() || !recorder_.wants(slot.id)) {
+    return {};
+  }
+  gradients_.keep_fallback(slot, copy_tensor(gradient));
+  return replaced_gradient(gradient, replaced(slot, *slot.fallback));
+}
+
+std::optional<std::vector<std::byte>> Capture::replaced(const GradientSlot& slot,
+                                                        const TensorCopy& own) {
+  return slot.rows.empty() ? replacement_.of(slot.id, own, {slot.microbatch.get(), slot.inferred})
+                           : replacement_.of(slot.rows, slot.id.kind, own);
+}
+
 at::Tensor Capture::parameter_gradient_arrived(int index, const at::Tensor& gradient) {
-  commit_pending();
-  const Microbatch microbatch = current_microbatch();
+  leaves_.commit();
+  const MicrobatchPtr microbatch = current_microbatch();
   if (!gradient.defined() || reduced_ || microbatch == nullptr) {
     return {};
   }
   const std::string& path = parameters_.all()[static_cast<std::size_t>(index)].path;
   const TensorId id = recorder_.next_id({Kind::kParamGrad, path}, microbatch.get());
-  if (given_values_ == nullptr || !unreadable(gradient).empty()) {
-    recorder_.record(id, gradient, {microbatch.get()});
+  if (!replacement_.active() || !unreadable(gradient).empty()) {
+    record_tensor(recorder_, id, gradient, {microbatch.get()});
     return {};
   }
   TensorCopy copy = copy_tensor(gradient);
-  const auto bytes = given(id, copy, {microbatch.get()});
+  const auto bytes = replacement_.of(id, copy, {microbatch.get()});
   recorder_.record(id, std::move(copy), {microbatch.get()});
-  if (!bytes) {
-    return {};
-  }
-  at::Tensor result = at::empty_like(gradient);
-  overwrite_tensor(result, *bytes);
-  return result;
+  return replaced_gradient(gradient, bytes);
 }
 
 void Capture::settle_gradients() {
-  commit_pending();
-  std::size_t missing = 0;
-  for (const Slot& slot : slots_) {
-    if (slot->recorded || slot->discarded || gradients_.contains(slot->id)) {
-      continue;
-    }
-    if (slot->fallback && !slot->rows.empty()) {
-      gradients_.insert(slot->id);
-      record_rows(slot->rows, slot->id.kind, *slot->fallback, slot->fallback_order);
-    } else if (slot->fallback) {
-      gradients_.insert(slot->id);
-      recorder_.record(slot->id,
-                       std::move(*slot->fallback),
-                       {slot->microbatch.get(), slot->inferred, slot->fallback_order});
-    } else if (recorder_.wants(slot->id)) {
-      ++missing;
-      recorder_.note("no gradient arrived for " + to_string(slot->value));
-    }
-  }
-  slots_.clear();
+  leaves_.commit();
+  const std::size_t missing = gradients_.settle();
   if (missing > 0) {
     log(LogLevel::kWarning,
         "no gradient arrived for " + std::to_string(missing) + " tensors of step " +

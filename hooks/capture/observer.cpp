@@ -1,7 +1,7 @@
 #include "hooks/capture/observer.h"
 
 #include "hooks/base/ivalue_tensors.h"
-#include "hooks/base/tensor_copy.h"
+#include "hooks/base/tensor_access.h"
 #include "hooks/capture/capture.h"
 #include "hooks/nudge/noise_class.h"
 

@@ -58,18 +58,6 @@ TensorId Recorder::next_id(const Spot& spot, const MicrobatchState* microbatch) 
   return id;
 }
 
-void Recorder::record(const TensorId& id, const at::Tensor& tensor, const Options& options) {
-  if (!wants(id)) {
-    return;
-  }
-  const std::string reason = unreadable(tensor);
-  if (!reason.empty()) {
-    note(to_string(id) + " " + reason + " and was not recorded.");
-    return;
-  }
-  record(id, copy_tensor(tensor), options);
-}
-
 void Recorder::record(const TensorId& id, TensorCopy copy, const Options& options) {
   if (!wants(id)) {
     return;
@@ -89,6 +77,27 @@ void Recorder::record(const TensorId& id, TensorCopy copy, const Options& option
   record.order = options.order == 0 ? take_order() : options.order;
   record.inferred = options.inferred;
   writer_->append(std::move(record), std::move(copy.bytes));
+}
+
+void Recorder::record_rows(const std::vector<RowPart>& parts,
+                           Kind kind,
+                           const TensorCopy& copy,
+                           std::uint64_t order) {
+  for (const RowPart& part : parts) {
+    TensorId id = part.value;
+    id.kind = kind;
+    id.recompute = id.recompute && (kind == Kind::kInput || kind == Kind::kOutput);
+    record(id,
+           select_rows(copy, part),
+           {.microbatch = part.microbatch.get(), .order = order, .rows = &part});
+    order = 0;  // the first has the place that was kept
+  }
+}
+
+void Recorder::note_unreadable(const TensorId& id, const std::string& reason) {
+  if (wants(id)) {
+    note(to_string(id) + " " + reason + " and was not recorded.");
+  }
 }
 
 void Recorder::record_scalar(const std::string& name, double value) {

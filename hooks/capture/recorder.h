@@ -68,10 +68,17 @@ class Recorder {
     const RowPart* rows = nullptr;    // where the program has placed them
     const FlatShard* flat = nullptr;  // not the annotated tensor, but a part of it
   };
-  // Copies the tensor now. One that cannot be read becomes a note. Throws UsageError that names
-  // the id where the annotation does not fit.
-  void record(const TensorId& id, const at::Tensor& tensor, const Options& options);
+  // Does nothing for an id that is not wanted. Throws UsageError that names the id where the
+  // annotation does not fit.
   void record(const TensorId& id, TensorCopy copy, const Options& options);
+  // Records every part of a tensor whose rows the program has placed; `kind` is the value's or its
+  // gradient's. `order` as in Options, for the first part.
+  void record_rows(const std::vector<RowPart>& parts,
+                   Kind kind,
+                   const TensorCopy& copy,
+                   std::uint64_t order);
+  // Notes that a tensor was not recorded; `reason` as unreadable() says it.
+  void note_unreadable(const TensorId& id, const std::string& reason);
   void record_scalar(const std::string& name, double value);
   // Where a tensor lies. Nothing where permuted samples cannot be put back, because no dimension of
   // samples is annotated.

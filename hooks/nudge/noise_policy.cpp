@@ -1,6 +1,6 @@
 #include "hooks/nudge/noise_policy.h"
 
-#include "hooks/base/tensor_copy.h"
+#include "hooks/base/tensor_access.h"
 #include "trace/base/random.h"
 
 #include <torch/csrc/autograd/graph_task.h>

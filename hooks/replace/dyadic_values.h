@@ -3,7 +3,7 @@
 // operators and collectives must give the same bits however a layout cuts them.
 //
 // A value follows from the tensor's id and the element's logical index, on every layout alike. A
-// candidate goes on with such values only where the reference did, as the reference's trace says:
+// candidate uses such values only where the reference did, as the reference's trace says:
 // what the reference does not record it has not replaced. Of a sum over ranks the first addend
 // holds the values, the others are zero.
 #pragma once

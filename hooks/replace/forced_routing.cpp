@@ -1,11 +1,11 @@
 #include "hooks/replace/forced_routing.h"
 
-#include "hooks/base/tensor_copy.h"
+#include "hooks/base/tensor_access.h"
+#include "trace/file/manifest.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 
 #include <ATen/ops/empty.h>
 

@@ -24,7 +24,7 @@ namespace ttrace {
 
 class ForcedRouting {
  public:
-  // Of a trace. Throws UsageError or FormatError where its choices cannot be read.
+  // Reads a trace. Throws UsageError or FormatError where its choices cannot be read.
   explicit ForcedRouting(const std::string& directory);
 
   // What the variables ask for, or nothing. Throws UsageError also for a noise pass whose reference
@@ -32,7 +32,7 @@ class ForcedRouting {
   [[nodiscard]] static std::optional<ForcedRouting> of(const Environment& environment);
 
   // The part of the choices that `placement` describes, on the device of `own`. Throws UsageError
-  // where the trace lacks the id or has it in another shape.
+  // where the trace does not have the id, or has it in another shape.
   [[nodiscard]] at::Tensor choices(const TensorId& id,
                                    const Placement& placement,
                                    const at::Tensor& own) const;

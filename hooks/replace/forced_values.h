@@ -1,4 +1,4 @@
-// What a candidate's tensors were: a forced pass goes on with these after it has recorded its own.
+// A candidate's tensors: a forced pass uses their values after it has recorded its own.
 //
 // What such a pass computes for a tensor differs from the candidate's only by what the operators
 // before it got wrong.

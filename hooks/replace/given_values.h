@@ -1,4 +1,4 @@
-// What a program goes on with in place of its own values, once these are recorded.
+// The values that replace a program's own, once these are recorded.
 //
 // What it computes for a tensor is then what the operators since the last record make of values
 // that are known, and nothing is inherited from further up.
@@ -25,8 +25,7 @@ class GivenValues {
   GivenValues(const GivenValues&) = delete;  // used through its base
   GivenValues& operator=(const GivenValues&) = delete;
 
-  // What takes the place of `own`, which lies at `placement`. Nothing: the program goes on with its
-  // own.
+  // What takes the place of `own`, which lies at `placement`. Nothing: the program keeps its own.
   [[nodiscard]] virtual std::optional<std::vector<std::byte>> value(
       const TensorId& id, const Placement& placement, const TensorCopy& own) const = 0;
   // Whether a floating-point tensor that nothing is given for is worth a note.

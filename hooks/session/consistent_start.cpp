@@ -1,14 +1,14 @@
 #include "hooks/session/consistent_start.h"
 
-#include "hooks/base/tensor_copy.h"
+#include "hooks/base/tensor_access.h"
 #include "hooks/replace/overlay.h"
 #include "trace/base/edit_distance.h"
+#include "trace/file/manifest.h"
 #include "trace/file/trace_reader.h"
 #include "trace/file/trace_writer.h"
 #include "trace/merge/merge.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 #include <ttrace/start_from.h>
 
 #include <algorithm>

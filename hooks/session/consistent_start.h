@@ -21,7 +21,7 @@ void store_start(const std::string& directory,
 
 // Overwrites the parameters by this rank's shards of the reference's, padding untouched. Returns
 // the paths of those whose bits differed. Throws UsageError for a parameter that the reference
-// lacks (with the nearest name) and for shapes that clash.
+// does not have (with the nearest name) and for shapes that clash.
 [[nodiscard]] std::vector<std::string> load_start(const std::string& reference,
                                                   const std::vector<Parameter>& parameters,
                                                   const Layout& layout,

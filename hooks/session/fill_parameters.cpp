@@ -1,4 +1,4 @@
-#include "hooks/base/tensor_copy.h"
+#include "hooks/base/tensor_access.h"
 #include "trace/place/fill.h"
 
 #include <ttrace/error.h>

@@ -6,15 +6,6 @@
 #include <utility>
 
 namespace ttrace {
-namespace {
-
-thread_local const OpenScope* innermost = nullptr;
-
-}  // namespace
-
-const OpenScope* innermost_scope() {
-  return innermost;
-}
 
 struct Scope::Impl {
   OpenScope open;
@@ -28,8 +19,8 @@ struct Scope::Impl {
       capture->scope_event();
       capture->contain([&] {
         result = std::make_unique<Impl>(Impl{capture->scope(path_of(*capture))});
-        result->open.parent = innermost;
-        innermost = &result->open;
+        result->open.parent = innermost_scope();
+        set_innermost_scope(&result->open);
       });
     }
     return result;
@@ -49,7 +40,7 @@ Scope::~Scope() {
   if (Capture* capture = active_capture()) {
     capture->scope_event();
   }
-  innermost = impl_->open.parent;
+  set_innermost_scope(impl_->open.parent);
 }
 
 at::Tensor Scope::in(const at::Tensor& tensor, int slot) {
@@ -82,70 +73,54 @@ void Scope::local_gradient(std::int64_t expected, const at::Tensor& gradient) {
   }
 }
 
+static_assert(Scope::kNoGradient == kNoLocalGradient);
+
 std::int64_t Scope::local(Kind kind, const at::Tensor& tensor, int slot, bool has_gradient) {
-  Capture* capture = impl_ == nullptr ? nullptr : active_capture();
+  Capture* const capture = tracing();
   return capture == nullptr
              ? kNoGradient
              : capture->scope_local(kind, impl_->open.path, slot, tensor, has_gradient);
 }
 
 at::Tensor Scope::routing(const at::Tensor& choices, const at::Tensor& margins) {
-  if (impl_ != nullptr) {
-    if (Capture* capture = active_capture()) {
-      return capture->scope_routing(impl_->open.path, choices, margins);
-    }
-  }
-  return choices;
+  Capture* const capture = tracing();
+  return capture == nullptr ? choices : capture->scope_routing(impl_->open.path, choices, margins);
 }
 
 at::Tensor Scope::input(const at::Tensor& tensor, int slot, const Rows* rows) {
-  if (impl_ != nullptr) {
-    if (Capture* capture = active_capture()) {
-      return capture->scope_input(impl_->open.path, slot, tensor, rows);
-    }
-  }
-  return tensor;
+  Capture* const capture = tracing();
+  return capture == nullptr ? tensor : capture->scope_input(impl_->open.path, slot, tensor, rows);
 }
 
 at::Tensor Scope::output(const at::Tensor& tensor, int slot, const Rows* rows) {
-  if (impl_ != nullptr) {
-    if (Capture* capture = active_capture()) {
-      return capture->scope_output(impl_->open.path, slot, tensor, rows);
-    }
-  }
-  return tensor;
+  Capture* const capture = tracing();
+  return capture == nullptr ? tensor : capture->scope_output(impl_->open.path, slot, tensor, rows);
 }
 
 at::Tensor Scope::mask(const at::Tensor& tensor, int slot) {
-  if (impl_ != nullptr) {
-    if (Capture* capture = active_capture()) {
-      capture->scope_state({Kind::kMask, impl_->open.path, slot}, tensor);
-    }
-  }
+  state(Kind::kMask, tensor, slot);
   return tensor;
 }
 
 void Scope::scale(const at::Tensor& tensor, int slot) {
-  if (impl_ != nullptr) {
-    if (Capture* capture = active_capture()) {
-      capture->scope_state({Kind::kScale, impl_->open.path, slot}, tensor);
-    }
-  }
+  state(Kind::kScale, tensor, slot);
 }
 
 void Scope::operand(const at::Tensor& values, int slot) {
-  if (impl_ != nullptr) {
-    if (Capture* capture = active_capture()) {
-      capture->scope_state({Kind::kOperand, impl_->open.path, slot}, values);
-    }
-  }
+  state(Kind::kOperand, values, slot);
 }
 
 void Scope::amax_history(const at::Tensor& tensor, int slot) {
-  if (impl_ != nullptr) {
-    if (Capture* capture = active_capture()) {
-      capture->scope_state({Kind::kAmaxHistory, impl_->open.path, slot}, tensor);
-    }
+  state(Kind::kAmaxHistory, tensor, slot);
+}
+
+Capture* Scope::tracing() const {
+  return impl_ == nullptr ? nullptr : active_capture();
+}
+
+void Scope::state(Kind kind, const at::Tensor& tensor, int slot) {
+  if (Capture* const capture = tracing()) {
+    capture->scope_state({kind, impl_->open.path, slot}, tensor);
   }
 }
 

@@ -7,6 +7,18 @@
 #include <utility>
 
 namespace ttrace {
+namespace {
+
+// Calls body(capture) in a traced step. Throws a kept error first where the user asked for that.
+template <class Body>
+void when_traced(const Tracer* tracer, Body&& body) {
+  if (tracer != nullptr) {
+    tracer->raise_if_asked();
+    body(tracer->capture());
+  }
+}
+
+}  // namespace
 
 // --- Session -----------------------------------------------------------------------------------
 
@@ -54,7 +66,8 @@ std::vector<std::string> Session::load_parameters() {
 }
 
 Step Session::step(std::int64_t iteration, const StepOptions& options) {
-  return Step(active() && tracer_->begin_step(iteration, options) ? tracer_.get() : nullptr);
+  return Step(active() && tracer_->begin_step(iteration, options.gathered_later) ? tracer_.get()
+                                                                                 : nullptr);
 }
 
 // --- Step --------------------------------------------------------------------------------------
@@ -75,39 +88,27 @@ void Step::fail(const std::string& reason) {
 }
 
 Microbatch Step::microbatch(std::int64_t index, const MicrobatchOptions& options) {
-  if (tracer_ == nullptr) {
-    return {nullptr, nullptr};
-  }
-  tracer_->raise_if_asked();
-  return {tracer_, tracer_->capture().open_microbatch(index, options.gradient_scale)};
+  std::shared_ptr<MicrobatchState> state;
+  when_traced(tracer_, [&](Capture& capture) {
+    state = capture.open_microbatch(index, options.gradient_scale);
+  });
+  return {tracer_, std::move(state)};
 }
 
 void Step::parameters_gathered(const std::vector<std::string>& paths) {
-  if (tracer_ != nullptr) {
-    tracer_->raise_if_asked();
-    tracer_->capture().parameters_gathered(paths);
-  }
+  when_traced(tracer_, [&](Capture& capture) { capture.parameters_gathered(paths); });
 }
 
 void Step::gradients_reduced(const std::vector<NamedTensor>& main_grads) {
-  if (tracer_ != nullptr) {
-    tracer_->raise_if_asked();
-    tracer_->capture().gradients_reduced(main_grads);
-  }
+  when_traced(tracer_, [&](Capture& capture) { capture.gradients_reduced(main_grads); });
 }
 
 void Step::scalar(const std::string& name, double value) {
-  if (tracer_ != nullptr) {
-    tracer_->raise_if_asked();
-    tracer_->capture().scalar(name, value);
-  }
+  when_traced(tracer_, [&](Capture& capture) { capture.scalar(name, value); });
 }
 
 void Step::parameters_updated(const std::vector<OptimizerEntry>& entries) {
-  if (tracer_ != nullptr) {
-    tracer_->raise_if_asked();
-    tracer_->capture().parameters_updated(entries);
-  }
+  when_traced(tracer_, [&](Capture& capture) { capture.parameters_updated(entries); });
 }
 
 // --- Microbatch --------------------------------------------------------------------------------
@@ -130,53 +131,41 @@ std::vector<std::int64_t> Microbatch::permutation(std::int64_t samples) {
                "Microbatch::permutation was asked for an order of ",
                samples,
                " samples.");
-  if (tracer_ != nullptr) {
-    tracer_->raise_if_asked();
-    if (NoisePolicy* noise = tracer_->capture().noise()) {
-      state_->order = noise->order(samples, state_->index);
-      return state_->order;
-    }
-  }
   std::vector<std::int64_t> order(static_cast<std::size_t>(samples));
   std::iota(order.begin(), order.end(), 0);
+  when_traced(tracer_, [&](Capture& capture) {
+    if (const NoisePolicy* const noise = capture.noise()) {
+      order = noise->order(samples, state_->index);
+      state_->order = order;
+    }
+  });
   return order;
 }
 
 void Microbatch::resume() {
-  if (tracer_ != nullptr) {
-    tracer_->raise_if_asked();
-    tracer_->capture().use_microbatch(state_);
-  }
+  when_traced(tracer_, [&](Capture& capture) { capture.use_microbatch(state_); });
 }
 
 void Microbatch::data(const std::string& name, const at::Tensor& tensor) {
-  if (tracer_ != nullptr) {
-    tracer_->raise_if_asked();
-    tracer_->capture().use_microbatch(state_);
-    tracer_->capture().data(state_, name, tensor);
-  }
+  when_traced(tracer_, [&](Capture& capture) {
+    capture.use_microbatch(state_);
+    capture.data(state_, name, tensor);
+  });
 }
 
 void Microbatch::loss(const at::Tensor& per_token) {
-  if (tracer_ != nullptr) {
-    tracer_->raise_if_asked();
-    tracer_->capture().use_microbatch(state_);
-    tracer_->capture().loss(state_, per_token);
-  }
+  when_traced(tracer_, [&](Capture& capture) {
+    capture.use_microbatch(state_);
+    capture.loss(state_, per_token);
+  });
 }
 
 void Microbatch::sent(const std::string& path, const at::Tensor& tensor, int slot) {
-  if (tracer_ != nullptr) {
-    tracer_->raise_if_asked();
-    tracer_->capture().sent(state_, path, slot, tensor);
-  }
+  when_traced(tracer_, [&](Capture& capture) { capture.sent(state_, path, slot, tensor); });
 }
 
 void Microbatch::received(const std::string& path, const at::Tensor& tensor, int slot) {
-  if (tracer_ != nullptr) {
-    tracer_->raise_if_asked();
-    tracer_->capture().received(state_, path, slot, tensor);
-  }
+  when_traced(tracer_, [&](Capture& capture) { capture.received(state_, path, slot, tensor); });
 }
 
 }  // namespace ttrace

@@ -1,8 +1,9 @@
 // The library's API as TorchScript classes: what python/ttrace calls after
 // torch.ops.load_library(). Classes and methods forward; their names are those of
 // <ttrace/session.h>. Needs no Python at build time, and serves any version of it.
+#include "hooks/session/torch_scopes.h"
+
 #include <ttrace/error.h>
-#include <ttrace/scope.h>
 #include <ttrace/session.h>
 
 #include <torch/custom_class.h>
@@ -18,6 +19,7 @@
 namespace ttrace {
 namespace {
 
+using c10::intrusive_ptr;
 using Strings = std::vector<std::string>;
 using Integers = std::vector<std::int64_t>;
 using Tensors = std::vector<at::Tensor>;
@@ -46,18 +48,11 @@ void check_lengths(const char* function, std::size_t expected, const Lists&... l
                " was given lists of different lengths; all are by entry.");
 }
 
-Integers integers_of(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.to(at::kCPU, at::kLong).contiguous();
-  const auto* const first = flat.const_data_ptr<std::int64_t>();
-  return {first, first + flat.numel()};
-}
-
-// Scopes that are open on this thread, innermost last: Python cannot promise to close them in
-// order, where a forward throws.
-std::vector<std::unique_ptr<Scope>>& open_scopes() {
-  thread_local std::vector<std::unique_ptr<Scope>> scopes;
-  return scopes;
-}
+// (name, size, coordinate, follows) of an axis: see Layout.
+using AxisTuple = std::tuple<std::string, std::int64_t, std::int64_t, std::string>;
+// (path, field, slot, dims) of a placement that the program has derived: see Annotations::derive().
+using RoleTuple = std::tuple<std::string, std::string>;
+using DerivedTuple = std::tuple<std::string, std::string, std::int64_t, std::string>;
 
 struct MicrobatchObject : torch::CustomClassHolder {
   explicit MicrobatchObject(Microbatch&& begun) : microbatch(std::move(begun)) {}
@@ -132,33 +127,31 @@ struct SessionObject : torch::CustomClassHolder {
                       .precision = precision,
                       .untraced = untraced});
   }
-  // Placement: see docs of python/ttrace; `annotations` is the text of an annotation file that
-  // `origin` names, `derived` are (path, field, slot, dims), `roles` (role, patterns).
-  void attach(
-      const Strings& paths,
-      const Tensors& parameters,
-      const Strings& module_paths,
-      std::int64_t rank,
-      std::int64_t world_size,
-      const std::vector<std::tuple<std::string, std::int64_t, std::int64_t, std::string>>& axes,
-      const std::string& annotations,
-      const std::string& origin,
-      const std::vector<std::tuple<std::string, std::string, std::int64_t, std::string>>& derived,
-      const std::vector<std::tuple<std::string, std::string>>& roles) {
-    check_lengths("Session.attach", paths.size(), parameters);
-    Layout layout;
+  // Before attach().
+  void set_layout(std::int64_t rank, std::int64_t world_size, const std::vector<AxisTuple>& axes) {
+    layout = {};
     layout.rank = static_cast<int>(rank);
     layout.world_size = static_cast<int>(world_size);
     for (const auto& [name, size, coordinate, follows] : axes) {
       layout.add(name, static_cast<int>(size), static_cast<int>(coordinate), follows);
     }
-    Annotations all = Annotations::parse(annotations, origin);
+  }
+  // Before attach(). `text` is that of an annotation file, which messages call `origin`; `roles`
+  // are (role, patterns).
+  void set_annotations(const std::string& text,
+                       const std::string& origin,
+                       const std::vector<DerivedTuple>& derived,
+                       const std::vector<RoleTuple>& roles) {
+    annotations = Annotations::parse(text, origin);
     for (const auto& [path, field, slot, dims] : derived) {
-      all.derive(path, field, static_cast<int>(slot), dims);
+      annotations.derive(path, field, static_cast<int>(slot), dims);
     }
     for (const auto& [role, patterns] : roles) {
-      all.role(role, patterns);
+      annotations.role(role, patterns);
     }
+  }
+  void attach(const Strings& paths, const Tensors& parameters, const Strings& module_paths) {
+    check_lengths("Session.attach", paths.size(), parameters);
     std::vector<NamedTensor> named;
     for (std::size_t i = 0; i < paths.size(); ++i) {
       named.push_back({paths[i], parameters[i]});
@@ -167,78 +160,15 @@ struct SessionObject : torch::CustomClassHolder {
     for (const std::string& path : module_paths) {
       modules.emplace_back(path, nullptr);
     }
-    session.attach(std::move(named), std::move(modules), layout, all);
+    session.attach(std::move(named), std::move(modules), layout, annotations);
   }
 
+  Layout layout;
+  Annotations annotations;
   Session session;
 };
 
-// What is done with the scopes of this thread; nothing outside of traced steps. Methods of an
-// object that has no state: a call of one costs less than a look-up of an operator by name, and
-// operators would be seen by the observer.
-struct ScopesObject : torch::CustomClassHolder {};
-
-std::int64_t enter(const std::string& path) {
-  auto& scopes = open_scopes();
-  scopes.push_back(std::make_unique<Scope>(ModulePath{path}));
-  return static_cast<std::int64_t>(scopes.size());
-}
-
-// Closes the scope that enter() returned `depth` for, and what is open inside it.
-void leave(std::int64_t depth) {
-  auto& scopes = open_scopes();
-  while (static_cast<std::int64_t>(scopes.size()) >= depth && !scopes.empty()) {
-    scopes.pop_back();
-  }
-}
-
-Scope& innermost_open() {
-  TTRACE_CHECK(!open_scopes().empty(), UsageError, "no scope is open on this thread.");
-  return *open_scopes().back();
-}
-
-// Rows of a micro-batch, or of several: see Rows.
-Rows rows_of(const at::Tensor& index, std::int64_t size, std::int64_t dim, bool sparse) {
-  Rows rows;
-  rows.index = integers_of(index);
-  rows.size = size;
-  rows.dim = static_cast<std::size_t>(dim);
-  rows.sparse = sparse;
-  return rows;
-}
-
-// Methods of the innermost scope, as functions of what TorchScript can pass.
-auto hand_on(at::Tensor (Scope::*method)(const at::Tensor&, int)) {
-  return [method](
-             const c10::intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
-    return (innermost_open().*method)(tensor, static_cast<int>(slot));
-  };
-}
-
-auto hand_on_rows(at::Tensor (Scope::*method)(const at::Tensor&, const Rows&, int)) {
-  return [method](const c10::intrusive_ptr<ScopesObject>&,
-                  const at::Tensor& tensor,
-                  std::int64_t slot,
-                  const at::Tensor& index,
-                  std::int64_t size,
-                  std::int64_t dim,
-                  bool sparse) {
-    return (innermost_open().*method)(
-        tensor, rows_of(index, size, dim, sparse), static_cast<int>(slot));
-  };
-}
-
-auto record_local(std::int64_t (Scope::*method)(const at::Tensor&, int, bool)) {
-  return [method](const c10::intrusive_ptr<ScopesObject>&,
-                  const at::Tensor& local,
-                  std::int64_t slot,
-                  bool has_gradient) {
-    return (innermost_open().*method)(local, static_cast<int>(slot), has_gradient);
-  };
-}
-
-TORCH_LIBRARY(ttrace, library) {
-  using c10::intrusive_ptr;
+void register_microbatch(torch::Library& library) {
   library.class_<MicrobatchObject>("Microbatch")
       .def("permutation",
            [](const intrusive_ptr<MicrobatchObject>& self, std::int64_t samples) {
@@ -264,7 +194,9 @@ TORCH_LIBRARY(ttrace, library) {
               const at::Tensor& tensor,
               std::int64_t slot) { self->get().received(path, tensor, static_cast<int>(slot)); })
       .def("end", [](const intrusive_ptr<MicrobatchObject>& self) { self->microbatch.reset(); });
+}
 
+void register_step(torch::Library& library) {
   library.class_<StepObject>("Step")
       .def("microbatch",
            [](const intrusive_ptr<StepObject>& self, std::int64_t index, double gradient_scale) {
@@ -287,10 +219,12 @@ TORCH_LIBRARY(ttrace, library) {
            })
       .def("parameters_updated", &StepObject::parameters_updated)
       .def("end", [](const intrusive_ptr<StepObject>& self) {
-        leave(0);
+        close_scopes();
         self->step.reset();
       });
+}
 
+void register_session(torch::Library& library) {
   library.class_<SessionObject>("Session")
       .def(torch::init<>())
       .def("active",
@@ -300,6 +234,8 @@ TORCH_LIBRARY(ttrace, library) {
              return self->session.precision(own);
            })
       .def("describe", &SessionObject::describe)
+      .def("set_layout", &SessionObject::set_layout)
+      .def("set_annotations", &SessionObject::set_annotations)
       .def("attach", &SessionObject::attach)
       .def("derive",
            [](const intrusive_ptr<SessionObject>& self,
@@ -318,30 +254,13 @@ TORCH_LIBRARY(ttrace, library) {
              return c10::make_intrusive<StepObject>(
                  self->session.step(iteration, {.gathered_later = gathered_later}));
            });
+}
 
-  library.class_<ScopesObject>("Scopes")
-      .def(torch::init<>())
-      .def("enter",
-           [](const intrusive_ptr<ScopesObject>&, const std::string& path) { return enter(path); })
-      .def("leave", [](const intrusive_ptr<ScopesObject>&, std::int64_t depth) { leave(depth); })
-      .def("input", hand_on(&Scope::in))
-      .def("output", hand_on(&Scope::out))
-      .def("input_rows", hand_on_rows(&Scope::in))
-      .def("output_rows", hand_on_rows(&Scope::out))
-      .def("input_local", record_local(&Scope::in_local))
-      .def("output_local", record_local(&Scope::out_local))
-      .def("local_gradient",
-           [](const intrusive_ptr<ScopesObject>&,
-              std::int64_t expected,
-              const at::Tensor& gradient) { Scope::local_gradient(expected, gradient); })
-      .def("routing",
-           [](const intrusive_ptr<ScopesObject>&,
-              const at::Tensor& choices,
-              const at::Tensor& margins) { return innermost_open().routing(choices, margins); })
-      .def("mask",
-           [](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
-             return innermost_open().mask(tensor, static_cast<int>(slot));
-           });
+TORCH_LIBRARY(ttrace, library) {
+  register_microbatch(library);
+  register_step(library);
+  register_session(library);
+  register_scopes(library);
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ void stop_at_exit() {
   now.writer->abandon();
 }
 
-// Requires: HDF5 is initialised if the sink uses it, since what is registered last runs first.
+// Requires: HDF5 is already initialised. Functions that are registered at exit run in reverse
+// order, so ours must be registered after HDF5's.
 void set_running(WriterThread* writer, Failure* failure) {
   static const bool registered = std::atexit(stop_at_exit) == 0;
   TTRACE_CHECK(registered, InternalError, "no function can be registered for the exit");
@@ -285,7 +286,7 @@ std::vector<std::string> Tracer::load_parameters() {
 
 // --- steps -------------------------------------------------------------------------------------
 
-bool Tracer::begin_step(std::int64_t iteration, const StepOptions& options) {
+bool Tracer::begin_step(std::int64_t iteration, const std::vector<std::string>& gathered_later) {
   raise_if_asked();
   if (!environment_.traces(iteration)) {
     return false;
@@ -318,7 +319,7 @@ bool Tracer::begin_step(std::int64_t iteration, const StepOptions& options) {
     return false;
   }
   in_step_ = true;
-  capture_->begin_step(iteration, &*writer_, options);
+  capture_->begin_step(iteration, &*writer_, gathered_later);
   set_active_capture(capture_.get());
   observer_->enable();
   return true;
@@ -388,7 +389,7 @@ std::string Tracer::failed_path(std::int64_t step) const {
   if (environment_.pass != Pass::kNoise) {
     return failed_file(environment_.directory, step, layout_.rank);
   }
-  // Beside the noise table that is not written.
+  // Next to the noise table, which is not written.
   return std::filesystem::path(noise_file(environment_.reference, environment_.noise_seed))
       .replace_extension(".failed")
       .string();

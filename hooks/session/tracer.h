@@ -9,7 +9,10 @@
 #include "hooks/capture/observer.h"
 #include "hooks/write/writer_thread.h"
 
-#include <ttrace/session.h>
+#include <ttrace/annotations.h>
+#include <ttrace/layout.h>
+#include <ttrace/named_tensor.h>
+#include <ttrace/run_description.h>
 
 #include <memory>
 #include <optional>
@@ -37,17 +40,17 @@ class Tracer {
               const Annotations& annotations);
   std::vector<std::string> load_parameters();
 
-  // Whether this iteration is traced; if so, the step has begun.
-  bool begin_step(std::int64_t iteration, const StepOptions& options);
+  // Whether this iteration is traced; if so, the step has begun. `gathered_later`: see StepOptions.
+  bool begin_step(std::int64_t iteration, const std::vector<std::string>& gathered_later);
   void fail_step(const std::string& reason) noexcept;
   void end_step() noexcept;
 
-  [[nodiscard]] Capture& capture() { return *capture_; }
+  [[nodiscard]] Capture& capture() const { return *capture_; }
   // Throws a kept error under TTRACE_ON_ERROR=raise.
   void raise_if_asked() const { failure_->raise_if_asked(); }
 
  private:
-  // What the variables ask the program to go on with; null: its own values.
+  // The values that replace the program's own in this pass; null: none do.
   [[nodiscard]] std::unique_ptr<const GivenValues> given_values() const;
   void check_precision(const std::vector<NamedTensor>& parameters) const;
   void check_placements() const;

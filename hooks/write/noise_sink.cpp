@@ -58,7 +58,7 @@ class NoiseSink : public Sink {
   std::map<TensorId, ReferenceRecord> by_id_;
   std::mutex mutex_;  // guards what follows
   NoisePass pass_;
-  std::uint64_t unknown_ = 0;  // ids that the reference lacks
+  std::uint64_t unknown_ = 0;  // ids that the reference does not have
   std::string first_unknown_;
 };
 

@@ -33,7 +33,7 @@ class Sink {
   virtual void begin_step(std::int64_t step) = 0;
   virtual void append(Record record, std::span<const std::byte> bytes) = 0;
   virtual void note(std::string remark) = 0;
-  // Of what is kept, where that is a trace.
+  // Notes of the records that were kept. Sinks that write no trace ignore them.
   virtual void sum(const RoundedSum& /*sum*/) {}
   virtual void edge(const Edge& /*edge*/) {}
   // A micro-batch is over: what was appended should survive a crash.

@@ -71,7 +71,7 @@ void WriterThread::flush() {
 }
 
 void WriterThread::end_step(const std::function<bool()>& whole) {
-  wait_until_idle();  // the end must not run beside an append()
+  wait_until_idle();  // the end must not run at the same time as an append()
   push({0, [whole](Sink& sink) { sink.end_step(whole()); }});
   wait_until_idle();
 }

@@ -8,6 +8,7 @@
 // Thread-safety: call from any thread, except that steps begin and end on the training thread.
 #pragma once
 
+#include "hooks/base/byte_buffers.h"
 #include "hooks/write/sink.h"
 #include "trace/file/edge.h"
 #include "trace/file/record.h"
@@ -27,10 +28,6 @@
 #include <vector>
 
 namespace ttrace {
-
-// Holds several micro-batches of a small model, or about a second of a disk's work, and is small
-// beside what a model with larger tensors needs for itself.
-inline constexpr std::size_t kQueueBytes = std::size_t{256} << 20;
 
 class WriterThread {
  public:
@@ -63,7 +60,7 @@ class WriterThread {
   struct Task {
     std::size_t bytes = 0;
     std::function<void(Sink&)> run;
-    bool anywhere = false;  // any thread may run it, beside others
+    bool anywhere = false;  // any thread may run it, at the same time as others
   };
   void push(Task task);
   // Requires: lock held, a queue that is not empty.

@@ -1,26 +1,38 @@
-// The file in which a user says how tensors are placed (`gpt.ttrace.yaml`).
+// The annotation file, in which a user says how tensors are placed (`gpt.ttrace.yaml`).
 //
-//   sizes: {v: 257}                       # true size of a padded dimension; a program may set more
-//   roles: {attention: "h.*.attn*"}       # what the program calls things, see docs/parallelism.md
-//   tensors:                              # first match wins; `*` one path part, `**` any number
-//     - path: embedding.word_embeddings.weight
-//       value: "v[tp] h"                  # param, main_grad, master, param_next, moments
-//       grad: "v[tp] h"                   # param_grad of one micro-batch; default: as value
-//     - path: decoder.layers.*.self_attention.core_attention
-//       value: "s b a[tp]"                # output (a list where there are several slots)
-//       grad: "s b a[tp]"                 # grad_output; default: as value
-//       inputs: ["s b n[tp] d", ...]      # input, by slot
-//       input_grads: [...]                # grad_input; default: as inputs
-//       routing: ["s b k", "s b"]         # choices of experts and margins; default: as value
-//       scales: [...]                     # scale, by slot; one without dimensions is whole
-//       operands: [...]                   # operand, by slot; default: inputs, value of the
-//                                         # parameter `weight` below the path, grad
+// clang-format off
+//   const auto annotations = ttrace::Annotations::load("gpt.ttrace.yaml").size("v", 257);
+// clang-format on
 //
-// A single string stands for slot 0. The first entry whose path matches decides, even where a later
-// one matches as well. What it does not say, and what no entry matches, lies where the program has
-// derived it (Annotations::derive), else it is taken as whole on every rank, so that its replicas
-// must agree.
-// A dimension named `b` holds samples; it is put back in order in noise passes.
+// A file has three sections, `sizes`, `roles` and `tensors`:
+//
+// clang-format off
+// ```yaml
+// sizes: {v: 257}                       # true size of a padded dimension; a program may set more
+// roles: {attention: "h.*.attn*"}       # what the program calls things, see docs/parallelism.md
+// tensors:                              # the first match decides; `*` is one part of a path, `**` any number
+//   - path: embedding.word_embeddings.weight
+//     value: "v[tp] h"                  # param, main_grad, master, param_next and moments
+//     grad: "v[tp] h"                   # param_grad of one micro-batch; default: as value
+//   - path: decoder.layers.*.self_attention.core_attention
+//     value: "s b a[tp]"                # output (a list where there are several slots)
+//     grad: "s b a[tp]"                 # grad_output; default: as value
+//     inputs: ["s b n[tp] d"]           # input, by slot
+//     input_grads: ["s b n[tp] d"]      # grad_input; default: as inputs
+//     routing: ["s b k", "s b"]         # choices of experts and margins; default: as value
+//     scales: ["s b k", "r k"]          # scale, by slot; default: whole
+//     operands: ["s b n[tp] d"]         # operand, by slot; default: inputs, value of the
+//                                       # parameter `weight` below the path, grad
+// ```
+// clang-format on
+//
+// dims.h explains the strings. A single string stands for slot 0. The first entry whose path
+// matches decides, even if a later one matches as well. A tensor that this entry says nothing
+// about, or that no entry matches, lies where the program has derived it (Annotations::derive). If
+// the program has not, every rank holds it whole, and TTrace checks that these replicas agree. A
+// dimension named `b` holds samples; noise passes permute them and put the records back in order.
+//
+// Thread-safety: values. Any number of threads may call the const functions of one object.
 #pragma once
 
 #include <ttrace/dims.h>
@@ -42,24 +54,24 @@ namespace ttrace {
 
 class TTRACE_API Annotations {
  public:
-  // No entries: every tensor is whole.
+  // Without entries every tensor is whole.
   Annotations() = default;
 
-  // Throws UsageError with path and line for an unreadable file, an unknown key or a bad dims
-  // string.
+  // Reads a file. Throws UsageError with path and line where the file cannot be read, a key is
+  // unknown, or a dims string is wrong.
   static Annotations load(const std::string& file);
-  // The same from text; `origin` stands for the path in messages.
+  // The same for the text of a file; messages call it `origin`.
   static Annotations parse(const std::string& text, const std::string& origin = "annotations");
 
-  // Sets a dimension's logical size; returns *this, so that it chains after load().
+  // Sets the logical size of a dimension. Returns *this, so that it chains after load().
   Annotations& size(const std::string& name, std::int64_t value);
-  // Tensors whose path matches `path` do not use `axis`, whatever their entries say: a layer that
-  // every rank of the axis computes as a whole. Returns *this.
+  // Tensors whose path matches the pattern `path` do not use `axis`, whatever their entries say: a
+  // layer that every rank of the axis computes as a whole. Returns *this.
   Annotations& without(const std::string& axis, const std::string& path);
-  // What a program knows of one tensor by itself: `field` is a key of an entry ("value", "grad",
-  // "inputs", ...), `path` no pattern. Where an entry of the file says where that tensor lies, the
-  // entry rules. Replaces what was derived before. Returns *this. Throws UsageError for an unknown
-  // field, a path that is none, or bad dims.
+  // Adds what the program itself knows of one tensor. `field` is a key of an entry ("value",
+  // "grad", "inputs", ...), `path` is no pattern. If an entry of the file says where that tensor
+  // lies, the entry decides. A second call for the same tensor replaces the first. Returns *this.
+  // Throws UsageError for an unknown field, a path that is none, or wrong dims.
   Annotations& derive(const std::string& path,
                       std::string_view field,
                       int slot,
@@ -68,15 +80,18 @@ class TTRACE_API Annotations {
   // which `*` stands for any letters. Where the file names the role, the file rules. Returns *this.
   // Throws UsageError for an unknown role or no pattern.
   Annotations& role(const std::string& name, const std::string& patterns);
+  // The sizes of the file and of size().
   [[nodiscard]] const Sizes& sizes() const { return sizes_; }
   [[nodiscard]] const std::map<std::string, std::string>& roles() const { return roles_; }
 
-  // The dims of a tensor, or nothing where no entry matches (then it is whole).
+  // What is known of a tensor's dimensions, from an entry or else derived. Nothing: it is whole.
   [[nodiscard]] std::optional<DimsSpec> find(Kind kind,
                                              const std::string& path,
                                              int slot = 0) const;
 
-  // Placement of a rank's tensor: find() and place(), or whole(). Errors name path and kind.
+  // Where the tensor of the rank that `layout` describes lies: place() of what find() returns, or
+  // whole(). Throws UsageError that names path and kind where the annotation does not fit the
+  // shape.
   [[nodiscard]] Placement placement(Kind kind,
                                     const std::string& path,
                                     int slot,
@@ -103,7 +118,8 @@ class TTRACE_API Annotations {
   std::map<std::string, std::string> roles_;  // patterns by role
 };
 
-// Whether a dotted path matches a pattern with `*` (one part) and `**` (any number of parts).
+// Whether a dotted path matches a pattern, in which `*` stands for one part and `**` for any
+// number.
 [[nodiscard]] TTRACE_API bool path_matches(std::string_view pattern, std::string_view path);
 
 }  // namespace ttrace

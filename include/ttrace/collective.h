@@ -1,22 +1,28 @@
-// Reports a communication between ranks, so that `ttrace check --collectives` can tell whether its
-// outputs are what the ranks' inputs make, without any reference.
+// Reports a communication between ranks, so that `ttrace check --collectives` can tell, without any
+// reference, whether its outputs follow from the ranks' inputs.
 //
+// clang-format off
 //   ttrace::Collective report({.operation = ttrace::CollectiveOperation::kAllReduce,
-//                              .group = "tp-0", .rank = group->getRank(), .size =
-//                              group->getSize()},
-//                             tensor);                 // before it starts: it may be in place
-//   group->allreduce(tensors)->wait();
-//   report.finished(tensor);                           // after it was waited for
+//                              .group = "tp-0", .rank = rank, .size = size},
+//                             tensor);  // before it starts: it may be in place
+//   all_reduce(tensor);
+//   report.finished(tensor);            // after the program has waited for it
+// clang-format on
 //
-// Recorded as `s0/collective_input/tp-0.17/0` and `.../collective_output/...`: the 17th call in
-// that group within the step, counted from 0 in the order in which calls start, which must be the
-// same on all ranks of a group. Inert outside traced steps, and unless TTRACE_COLLECTIVES=1,
-// because inputs and outputs of all communication together are half as much as all else.
+// Recorded as `s0/collective_input/tp-0.17/0` and `s0/collective_output/tp-0.17/0`: call number 17,
+// counted from 0, of that group within the step. REQUIRES: the ranks of a group start their calls
+// in the same order.
 //
-// What a sum over ranks rounds (RoundedSum) is noted in any traced step, of c10d's operators even
-// if nobody reports them: reports serve that purpose where ranks communicate in another way.
+// Inputs and outputs are recorded only within traced steps and if TTRACE_COLLECTIVES=1, because
+// they take half as much space as everything else. The rounding of a sum over ranks (RoundedSum) is
+// noted in every traced step. For operators of c10d it is noted even if nobody reports them; a
+// program that communicates in another way needs the report.
 //
-// Point-to-point messages are records of kind `sent` and `received` under one path.
+// Point-to-point messages are reported by Microbatch::sent() and Microbatch::received().
+//
+// Errors: nothing here throws. In a traced step the first error stops the tracing, see session.h.
+//
+// Thread-safety: one object belongs to one thread at a time; objects are independent of each other.
 #pragma once
 
 #include <ttrace/collective_call.h>
@@ -30,10 +36,13 @@
 namespace ttrace {
 
 // Lives from before the call until after its end, on any thread. One that ends in another step than
-// it began, or never, leaves only its input.
+// it began, or for which finished() is never called, leaves only its input.
 class TTRACE_API Collective {
  public:
+  // Records a copy of `input`, in the order of the calls of the group.
   Collective(const CollectiveCall& call, const at::Tensor& input);
+  // Records a copy of `output`. REQUIRES: the program has waited for the communication. A second
+  // call has no effect.
   void finished(const at::Tensor& output);
 
  private:

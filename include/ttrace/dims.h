@@ -1,7 +1,14 @@
-// The `dims` grammar in which people write placements: `s[cp:zigzag,sp] b h[tp]`, `h[tp:partial]`,
-// `(2*f[tp]) h`, `s b h # ep:replicated`. Grammar and meaning: docs/trace_format.md.
+// The `dims` strings in which people write how a tensor is cut: one word for each dimension, with
+// the axes that cut it in brackets.
 //
-// Source: the grammar was established by SGLang's dump comparator; axis names are free here.
+//   const ttrace::DimsSpec dims = ttrace::parse_dims("s[cp:zigzag,sp] b h[tp]");
+//   const ttrace::Placement placement = ttrace::place(dims, local_shape, layout);
+//
+// Other examples: `h[tp:partial]` (addends of a sum over tp), `(2*f[tp]) h` (a gated weight),
+// `s b h # ep:replicated`. docs/trace_format.md has the grammar and its meaning. Source: SGLang's
+// dump comparator established the grammar; here a program chooses the names of the axes.
+//
+// Thread-safety: plain values and free functions without shared state.
 #pragma once
 
 #include <ttrace/export.h>
@@ -18,24 +25,27 @@
 
 namespace ttrace {
 
+// How an axis of n ranks cuts a dimension.
 enum class Sharding : std::uint8_t {
-  kContiguous,  // rank r of n holds the r-th chunk (default)
-  kZigzag,      // of 2n chunks rank r holds r and 2n-1-r
-  kPartial,     // not cut: values are addends, summed over the axis
+  kContiguous,  // rank r of n holds the r-th of n chunks (default)
+  kZigzag,      // rank r of n holds the chunks r and 2n-1-r of 2n
+  kPartial,     // not cut: the ranks hold addends, and the tensor is their sum over the axis
 };
 
+// One name within brackets: "cp:zigzag".
 struct TTRACE_API AxisUse {
   std::string axis;
   Sharding sharding = Sharding::kContiguous;
 };
 
-// One factor of a dimension; a plain dimension has one factor, `(a*b)` two.
+// One factor of a dimension. A plain dimension has one factor, `(a*b)` has two.
 struct TTRACE_API DimFactor {
   std::string name;                  // empty for a bare number
   std::optional<std::int64_t> size;  // logical size, from `2` or `v=257`
   std::vector<AxisUse> axes;         // cut from left to right
 };
 
+// A parsed string.
 struct TTRACE_API DimsSpec {
   std::vector<std::vector<DimFactor>> dims;
   std::vector<std::string> replicated;  // axes declared after `#`
@@ -44,18 +54,19 @@ struct TTRACE_API DimsSpec {
   [[nodiscard]] std::optional<std::size_t> index_of(std::string_view name) const;
 };
 
-// Logical sizes of named dimensions, where local sizes alone do not tell them (padding, uneven
-// shards).
+// Logical sizes of named dimensions. Needed for padded dimensions and uneven shards, whose local
+// sizes do not determine the logical one.
 using Sizes = std::map<std::string, std::int64_t, std::less<>>;
 
 // Throws UsageError that quotes the text and points at the offending word.
 [[nodiscard]] TTRACE_API DimsSpec parse_dims(std::string_view text);
-// The text in its shortest form; parse_dims reads it back.
+// The shortest text that parse_dims() reads as the same value.
 [[nodiscard]] TTRACE_API std::string to_string(const DimsSpec& dims);
 [[nodiscard]] TTRACE_API std::string to_string(const DimFactor& factor);
 
-// Where the local tensor of the rank described by `layout` lies. Axes the layout lacks have size 1.
-// Throws UsageError where the rank counts differ or a size contradicts the local shape.
+// Where the local tensor of the rank that `layout` describes lies. An axis that the layout does not
+// have is of size 1. Throws UsageError where `dims` and `local_shape` have different numbers of
+// dimensions, or a size contradicts the local shape.
 [[nodiscard]] TTRACE_API Placement place(const DimsSpec& dims,
                                          std::span<const std::int64_t> local_shape,
                                          const Layout& layout,

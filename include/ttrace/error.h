@@ -1,8 +1,16 @@
-// The failures TTrace reports by exception.
+// The failures that TTrace reports by exception.
 //
-// Three things can go wrong and they are kept apart: the user gave us something wrong (UsageError,
-// FormatError), we are broken (InternalError), or the candidate differs from the reference. The
-// last one is a finding, a value, and never an exception.
+//   try {
+//     const auto trace = ttrace::StoredTrace::open("runs/1/candidate");
+//   } catch (const ttrace::Error& error) {
+//     std::fprintf(stderr, "%s\n", error.message().c_str());
+//   }
+//
+// UsageError and FormatError: the user gave TTrace something wrong. InternalError: TTrace is
+// broken. A candidate that differs from its reference is neither; that is a result, never an
+// exception.
+//
+// Thread-safety: plain values.
 #pragma once
 
 #include <ttrace/export.h>
@@ -13,8 +21,9 @@
 
 namespace ttrace {
 
-// Base of all exceptions thrown by TTrace. what() is the message with the place it was thrown from;
-// message() is one sentence for the user: path or name, the values that clash, the remedy.
+// Base of all exceptions that TTrace throws. message() is one sentence for the user: it names the
+// path or name, the values that clash, and the remedy. what() is that sentence with the source line
+// that threw it.
 class TTRACE_API Error : public std::runtime_error {
  public:
   Error(const std::string& message, const char* file, int line);
@@ -24,19 +33,19 @@ class TTRACE_API Error : public std::runtime_error {
   std::string message_;
 };
 
-// The caller's argument, configuration or environment is wrong.
+// An argument, the configuration or an environment variable is wrong.
 class TTRACE_API UsageError : public Error {
  public:
   using Error::Error;
 };
 
-// A file is damaged, foreign, incomplete or of a newer format; also failed reads and writes.
+// A file is damaged, foreign, incomplete or of a newer format, or reading or writing it failed.
 class TTRACE_API FormatError : public Error {
  public:
   using Error::Error;
 };
 
-// A promise inside TTrace is broken: a defect of ours.
+// A defect of TTrace.
 class TTRACE_API InternalError : public Error {
  public:
   using Error::Error;
@@ -53,11 +62,13 @@ std::string concatenate(const Parts&... parts) {
 
 }  // namespace ttrace
 
-// TTRACE_THROW(UsageError, "no annotation file at ", path, "; pass ...")
+// Throws an error whose message is the concatenation of the parts:
+//   TTRACE_THROW(UsageError, "there is no annotation file at ", path, "; pass its path.");
 #define TTRACE_THROW(Type, ...) \
   throw ::ttrace::Type(::ttrace::detail::concatenate(__VA_ARGS__), __FILE__, __LINE__)
 
-// TTRACE_CHECK(offset < size, FormatError, path, ": ...")
+// The same if `condition` does not hold:
+//   TTRACE_CHECK(offset < size, FormatError, path, " ends within its table; write it again.");
 #define TTRACE_CHECK(condition, Type, ...) \
   do {                                     \
     if (!(condition)) {                    \

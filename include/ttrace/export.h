@@ -1,4 +1,4 @@
-// Marks what libttrace_torch.so exports; everything else in it is hidden.
+// TTRACE_API marks what libttrace_torch.so exports. All other symbols in it are hidden.
 #pragma once
 
 #define TTRACE_API __attribute__((visibility("default")))

@@ -1,6 +1,8 @@
-// One log for the library and the program, on stderr, never on stdout.
+// One log for the library and the program. It goes to stderr, never to stdout.
 //
-// Thread-safety: call from any thread.
+//   ttrace::log(ttrace::LogLevel::kWarning, "the learning rate is 0");
+//
+// Thread-safety: any thread may call these functions.
 #pragma once
 
 #include <ttrace/export.h>
@@ -11,9 +13,11 @@ namespace ttrace {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
+// Writes one line, unless `level` is below the current one. Does not throw.
 TTRACE_API void log(LogLevel level, const std::string& message);
 
-// Messages below `level` are dropped. Default: kWarning, or TTRACE_LOG=debug|info|warning|error.
+// From now on messages below `level` are dropped. Without a call the level is kWarning, or what
+// TTRACE_LOG=debug|info|warning|error says.
 TTRACE_API void set_log_level(LogLevel level);
 
 }  // namespace ttrace

@@ -1,11 +1,27 @@
-// Marks a module boundary inside a `forward`: `x = scope.in(x); ... return scope.out(y);`.
+// Marks a module boundary inside a `forward`.
 //
-// Needed for modules that communicate or compute without parameters (an attention core, a
-// column-parallel linear). A leaf module whose last operation uses its own parameter needs none.
-// Costs one pointer test where nothing is traced. A scope never adds an autograd node.
+// clang-format off
+//   at::Tensor forward(const at::Tensor& input) {
+//     ttrace::Scope scope(*this, "core_attention");
+//     const at::Tensor x = scope.in(input);
+//     return scope.out(x.tanh());
+//   }
+// clang-format on
+//
+// Needed for modules that communicate, or that compute without parameters of their own: an
+// attention core, a column-parallel linear. A leaf module whose last operation uses its own
+// parameter needs none, because TTrace finds its output by the parameters that its operators take.
+//
+// A scope adds no node to the autograd graph. If nothing is traced it costs one pointer test.
+//
+// Errors: no function of a Scope throws. In a traced step the first error stops the tracing, see
+// session.h.
+//
+// Thread-safety: a scope belongs to the thread that opens it.
 #pragma once
 
 #include <ttrace/export.h>
+#include <ttrace/rows.h>
 #include <ttrace/tensor_id.h>
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +30,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace torch::nn {
 class Module;
@@ -22,32 +37,19 @@ class Module;
 
 namespace ttrace {
 
-// Which logical rows a tensor's rows are, where no annotation can tell: tokens that a router sent
-// to an expert, packed sequences. Overrides what the annotation says of dimension `dim`. Where
-// samples were permuted (Microbatch::permutation), rows are those of the order before.
-struct TTRACE_API Rows {
-  std::vector<std::int64_t> index;  // by local row: its logical row; -1: padding
-  std::int64_t size = 0;            // number of logical rows, of one micro-batch
-  std::size_t dim = 0;
-  // Rows that no rank holds are legitimate; reference and candidate must hold the same.
-  bool sparse = true;
-  // Where rows come from micro-batches of other ranks as well (experts that data-parallel ranks
-  // share): by local row its global micro-batch, and all that rows may come from. Every one of
-  // those gets a record, be it without rows. Empty: all rows are of the current micro-batch.
-  std::vector<std::int64_t> microbatch = {};
-  std::vector<std::int64_t> microbatches = {};
-};
+class Capture;  // private: what a traced step records
 
 // The canonical path of a module that is no C++ object, such as one of Python.
 struct TTRACE_API ModulePath {
   std::string path;
 };
 
-// Opens on construction, closes on destruction; lives on the stack of one thread.
+// Opens on construction and closes on destruction. REQUIRES: scopes of a thread close in the
+// opposite order of opening, as local variables do; a step is not ended inside a scope.
 class TTRACE_API Scope {
  public:
-  // `module` is a descendant of the module given to Session::attach (or that module itself).
-  // `child` names a boundary that is no module of its own: Scope(*this, "core_attention").
+  // `module` is the module given to Session::attach() or one of its descendants; any other one is
+  // an error. `child` names a boundary that is not a module: Scope(*this, "core_attention").
   template <class Module>
   explicit Scope(const Module& module, std::string_view child = {})
       : Scope(static_cast<const torch::nn::Module*>(&module), child) {}
@@ -57,48 +59,60 @@ class TTRACE_API Scope {
   Scope(const Scope&) = delete;  // bound to a position on the scope stack
   Scope& operator=(const Scope&) = delete;
 
-  // Hands the tensor on; in a forced pass a copy with the candidate's values. Recorded as `input`
-  // (and `grad_input`) only where no traced module produced it. `slot` counts the module's inputs
-  // from 0.
+  // Record a tensor that goes into the module or comes out of it. `slot` counts the module's inputs
+  // or outputs from 0.
+  //
+  // in(): recorded as `input`, its gradient as `grad_input`, unless a traced module has returned
+  // this very tensor; then TTrace records an edge between the two modules.
+  // out(): recorded as `output`, its gradient as `grad_output`.
+  //
+  // REQUIRES: the program uses the returned tensor from here on. It is the given one, except in
+  // passes that replace values (forced passes, TTRACE_INPUTS=dyadic), where it is a copy with other
+  // values.
   [[nodiscard]] at::Tensor in(const at::Tensor& tensor, int slot = 0);
-  // The same, recorded as `output`, its gradient as `grad_output`.
   [[nodiscard]] at::Tensor out(const at::Tensor& tensor, int slot = 0);
-  // The same for a tensor whose rows lie where `rows` say, and so do its gradient's.
+  // The same for a tensor whose rows, and those of its gradient, lie where `rows` says.
   [[nodiscard]] at::Tensor in(const at::Tensor& tensor, const Rows& rows, int slot = 0);
   [[nodiscard]] at::Tensor out(const at::Tensor& tensor, const Rows& rows, int slot = 0);
-  // For a tensor that only wraps this rank's part, such as a DTensor of Python: records `local`,
-  // that part. Returns what to hand to local_gradient() when the wrapper's gradient arrives;
-  // kNoGradient where none is expected. Values are not replaced in forced passes, which run on one
-  // device.
+
+  // The same for a tensor that only wraps this rank's part, such as a DTensor of Python: they
+  // record `local`, that part. If `has_gradient`, they return a number. REQUIRES: when the
+  // wrapper's gradient arrives, the program passes that number and the gradient's local part to
+  // local_gradient(), once and within the same step. kNoGradient: TTrace expects no gradient.
+  // Values are not replaced.
   static constexpr std::int64_t kNoGradient = -1;
   [[nodiscard]] std::int64_t in_local(const at::Tensor& local, int slot, bool has_gradient);
   [[nodiscard]] std::int64_t out_local(const at::Tensor& local, int slot, bool has_gradient);
   static void local_gradient(std::int64_t expected, const at::Tensor& gradient);
 
-  // Hands a dropout mask on and records it as `mask`: compared exactly.
+  // Records a dropout mask and returns it. A comparison demands that masks are equal.
   [[nodiscard]] at::Tensor mask(const at::Tensor& tensor, int slot = 0);
 
-  // The experts that this module chose for every token: `choices` int64 [..., k], best first, and
-  // `margins` [...], by how much the k-th choice beat the next expert in the scores that select.
-  // Records both (kind `routing`, slots 0 and 1) and returns the choices to go on with: the given
-  // ones, or in a pass that follows another run's routing (TTRACE_CANDIDATE, noise passes) those.
+  // Records the experts that this module chose for every token: `choices` int64 [..., k], best
+  // first, and `margins` [...], by how much the k-th choice beat the next expert in the scores that
+  // select (kind `routing`, slots 0 and 1). REQUIRES: the program uses the returned choices: its
+  // own, or those of the run whose routing this pass follows (TTRACE_CANDIDATE, noise passes).
   [[nodiscard]] at::Tensor routing(const at::Tensor& choices, const at::Tensor& margins);
-  // Records a scale of a quantised operand, or the history of largest magnitudes that it follows
-  // from. Slots: 0 input, 1 weight, 2 gradient of the output (MicrobatchOptions::gradient_scale
-  // applies to it), for which a scope is opened within backward. A scale has no dimension, or the
-  // dims that `scales` in the annotation file give its slot.
+
+  // Record a scale of a quantised operand, and the history of largest magnitudes that it follows
+  // from. Slots: 0 is the input, 1 the weight, 2 the gradient of the output; the program opens a
+  // scope within backward for the last one, and MicrobatchOptions::gradient_scale applies to it. A
+  // scale has no dimension, or those that `scales` in the annotation file gives its slot.
   void scale(const at::Tensor& tensor, int slot);
   void amax_history(const at::Tensor& tensor, int slot);
   // Records what the product consumes of a quantised operand: codes times scale, in the tensor's
-  // own type. Slots as above; called after scale(), with the tensor that goes into the product
-  // (where rows are gathered, the gathered one). Its dims are those that `operands` in the
-  // annotation file give its slot.
+  // own type. Slots are as above. `values` is the tensor that goes into the product; where rows are
+  // gathered, it is the gathered one. REQUIRES: called after scale() of the same slot. Its
+  // dimensions are those that `operands` in the annotation file gives its slot.
   void operand(const at::Tensor& values, int slot);
 
  private:
+  // Null where nothing is traced.
+  [[nodiscard]] Capture* tracing() const;
   at::Tensor input(const at::Tensor& tensor, int slot, const Rows* rows);
   at::Tensor output(const at::Tensor& tensor, int slot, const Rows* rows);
   std::int64_t local(Kind kind, const at::Tensor& tensor, int slot, bool has_gradient);
+  void state(Kind kind, const at::Tensor& tensor, int slot);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;  // null where nothing is traced

@@ -1,100 +1,79 @@
 // Begin here: what a training program calls.
 //
-//   auto tracer = ttrace::Session::from_environment();        // inert without TTRACE_PASS
-//   tracer.describe({...});
-//   tracer.attach(*model, layout, ttrace::Annotations::load("gpt.ttrace.yaml"));
-//   tracer.load_parameters();                                  // before the optimizer copies
-//   masters for (...) {
-//     auto step = tracer.step(iteration);
-//     for (...) {
-//       auto microbatch = step.microbatch(global_index, {.gradient_scale = 1.0 / dp});
+// clang-format off
+//   auto session = ttrace::Session::from_environment();  // inert without TTRACE_PASS
+//   session.describe({.model = {{"hidden", "32"}}, .precision = session.precision("f32")});
+//   session.attach(*model, layout, ttrace::Annotations::load("gpt.ttrace.yaml"));
+//   session.load_parameters();  // before the optimizer copies masters
+//   for (std::int64_t iteration = 0; iteration < iterations; ++iteration) {
+//     auto step = session.step(iteration);
+//     for (std::int64_t i = 0; i < microbatches; ++i) {
+//       auto microbatch = step.microbatch(i * dp + dp_rank, {.gradient_scale = 1.0 / dp});
 //       microbatch.data("tokens", tokens);
-//       ... forward ...; microbatch.loss(per_token); ... backward ...
+//       const at::Tensor per_token = model->forward(tokens);
+//       microbatch.loss(per_token);
+//       per_token.mean().backward();
 //     }
-//     step.gradients_reduced(main_grads);                      // final, before clipping
+//     step.gradients_reduced(main_gradients);  // final, before clipping
 //     optimizer.step();
 //     step.scalar("grad_norm", norm);
-//     step.parameters_updated(optimizer_view);
+//     step.parameters_updated(optimizer_entries);
 //   }
+// clang-format on
 //
-// Everything is inert unless TTRACE_PASS is set: no callback, no thread, no file, and no change of
-// a bit either way. Inside callbacks and hooks nothing throws: the first error is kept, tracing
-// stops, the step is marked failed; TTRACE_ON_ERROR=raise throws it at the next call here. The
-// environment variables are listed in docs/architecture.md.
+// The order of calls is: from_environment, describe, attach, load_parameters, then steps. Within a
+// step: micro-batches, gradients_reduced, scalar and parameters_updated.
 //
-// Thread-safety: one Session per process; its calls come from the training thread. Hooks may run on
-// any thread.
+// Everything is inert unless TTRACE_PASS is set: there is no callback, no thread, no file, and no
+// bit of the training changes. docs/architecture.md lists the environment variables.
+//
+// Errors: from_environment, describe, attach, load_parameters and step throw UsageError or
+// FormatError for what the user can mend. Everything else, including scopes, callbacks and gradient
+// hooks, never throws while it records: TTrace keeps the first error, logs it, stops tracing and
+// marks the step as failed, and training continues untraced. Under TTRACE_ON_ERROR=raise the next
+// call of Session::step, Step or Microbatch throws the kept error.
+//
+// Thread-safety: one Session per process. Call it, its steps and its micro-batches from the thread
+// that trains. Gradient hooks and scopes may run on any thread.
 #pragma once
 
 #include <ttrace/annotations.h>
 #include <ttrace/export.h>
 #include <ttrace/layout.h>
-#include <ttrace/manifest.h>
+#include <ttrace/named_tensor.h>
+#include <ttrace/run_description.h>
 #include <ttrace/scope.h>
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace ttrace {
 
-struct TTRACE_API NamedTensor {
-  std::string path;   // canonical: "decoder.layers.0.mlp.linear_fc1.weight"
-  at::Tensor tensor;  // this rank's part
-  // Of gradients that a distributed optimizer has cut anywhere: `tensor` is one-dimensional and
-  // holds the elements from this one on of this rank's parameter `path`, in row-major order. Such a
-  // parameter must be attached. A rank that holds none of it may leave the entry out.
-  std::optional<std::int64_t> flat_first = {};
-};
-
-// State of one parameter after the optimizer step; leave undefined what a program does not have.
-struct TTRACE_API OptimizerEntry {
-  std::string path;
-  at::Tensor param;       // what the next forward uses
-  at::Tensor master;      // high-precision copy
-  at::Tensor exp_avg;     // AdamW first moment
-  at::Tensor exp_avg_sq;  // AdamW second moment
-  // As in NamedTensor, for master, exp_avg and exp_avg_sq. `param` is all of this rank's part, or
-  // the same range where all of it is gathered only later (StepOptions::gathered_later).
-  std::optional<std::int64_t> flat_first = {};
-};
-
-// What a program says about itself; goes to the manifest.
-struct TTRACE_API RunDescription {
-  Section model;          // sizes and choices of the model: equal on both sides or no comparison
-  Section data;           // data set, seed, batch sizes: equal on both sides or no comparison
-  Section versions;       // of the program
-  std::string precision;  // "f64", "f32", "bf16": element type of activations; "fp8": quantised
-                          // products of bf16 ones; "fp8_f32": of f32 ones
-  // Regular expressions of ids that this run cannot give, such as a gradient that holds several
-  // micro-batches. What one of them is found in is not recorded, and a comparison lists it as
-  // allowed to be missing.
-  std::vector<std::string> untraced = {};
-};
-
 struct TTRACE_API MicrobatchOptions {
-  // Factor from this rank's gradients to the reference's: 1/dp where the loss is averaged over
-  // data-parallel ranks only later. Applies to grad_output, grad_input and param_grad.
+  // Factor from this rank's gradients to the reference's: 1/dp where the program averages the loss
+  // over the data-parallel ranks only later. It applies to grad_output, grad_input and param_grad.
   double gradient_scale = 1.0;
 };
 
 struct TTRACE_API StepOptions {
-  // Paths of parameters whose values the last optimizer step changed and that are still being
-  // gathered: `param` of these is recorded when parameters_gathered() names them.
+  // Paths of the parameters that the last optimizer step changed and that the program is still
+  // gathering. TTrace records their `param` when parameters_gathered() names them, and that of all
+  // other parameters when the step begins. REQUIRES: the paths of attached parameters.
   std::vector<std::string> gathered_later = {};
 };
 
-class Tracer;            // hooks/: what a live session consists of
-struct MicrobatchState;  // hooks/: what gradient hooks keep of a micro-batch
+class Tracer;            // private: a live session
+struct MicrobatchState;  // private: what gradient hooks keep of a micro-batch
 
-// One micro-batch: forward, loss, backward. Ends on destruction. Several may be open at a time, as
-// in a pipeline, which runs other micro-batches between the parts of one.
+// One micro-batch: forward, loss, backward. It ends on destruction; gradients that arrive later
+// still belong to it. Several may be open at a time, as in a pipeline, which runs other
+// micro-batches between forward and backward of one. The calls of a micro-batch whose step is not
+// traced do nothing. REQUIRES of all calls: the step is alive.
 class TTRACE_API Microbatch {
  public:
   ~Microbatch();
@@ -103,23 +82,27 @@ class TTRACE_API Microbatch {
   Microbatch& operator=(const Microbatch&) = delete;
   Microbatch& operator=(Microbatch&&) = delete;
 
-  // Order in which to feed `samples` samples: the identity except in noise passes, where records of
-  // dimensions named `b` are put back. Call once, before data(). tokens = tokens.index_select(0,
-  // order).
+  // The order in which the program must feed `samples` samples:
+  //   tokens = tokens.index_select(0, at::tensor(microbatch.permutation(tokens.size(0))));
+  // It is the identity except in noise passes. There TTrace puts the records back in order, along
+  // dimensions that annotations name `b`. REQUIRES: called at most once, before data(). Throws
+  // UsageError for a negative number.
   [[nodiscard]] std::vector<std::int64_t> permutation(std::int64_t samples);
 
-  // Where several micro-batches are open: what follows, forward or backward, is of this one. A new
-  // micro-batch needs no call.
+  // Where several micro-batches are open: what runs from here on, forward or backward, belongs to
+  // this one. A new micro-batch is the current one without this call; data() and loss() also make
+  // theirs the current one.
   void resume();
 
-  // Tokens, labels, masks: compared exactly.
+  // Records tokens, labels or masks under `name`. A comparison demands that they are equal.
   void data(const std::string& name, const at::Tensor& tensor);
-  // Loss per token, before any averaging; its gradient is recorded as well.
+  // Records the loss per token, before any averaging (any shape), and its gradient. REQUIRES:
+  // called before backward; otherwise the gradient is missing and a note in the trace says so.
   void loss(const at::Tensor& per_token);
 
-  // What goes to another pipeline stage, and what has come from one: slot 0 is the output of the
-  // module `path`, slot 1 its gradient. Both ends give the same path. A scope takes a received
-  // output as what that module produced.
+  // Record what this stage sends to another pipeline stage, and what it has received from one:
+  // slot 0 is the output of the module `path`, slot 1 its gradient. Both ends give the same path.
+  // A scope that takes a received output treats it as what that module returned.
   void sent(const std::string& path, const at::Tensor& tensor, int slot = 0);
   void received(const std::string& path, const at::Tensor& tensor, int slot = 0);
 
@@ -130,7 +113,9 @@ class TTRACE_API Microbatch {
   std::shared_ptr<MicrobatchState> state_;  // gradients may arrive after this object is gone
 };
 
-// One iteration. On destruction its file is completed and renamed.
+// One iteration. On destruction TTrace completes the step's file and gives it its final name. If an
+// exception is leaving the step, the file is marked failed instead. The calls of a step that is not
+// traced do nothing. REQUIRES of all calls: the Session is alive.
 class TTRACE_API Step {
  public:
   ~Step();
@@ -141,19 +126,25 @@ class TTRACE_API Step {
 
   // Whether this iteration is traced.
   [[nodiscard]] bool traced() const { return tracer_ != nullptr; }
-  // The program cannot go on with this step: its file is marked failed, with this reason. For
-  // callers whose own exceptions C++ does not see.
+  // The program cannot finish this step: TTrace marks its file failed, with this reason. Only
+  // callers whose exceptions C++ does not see need it. The first failure counts.
   void fail(const std::string& reason);
 
-  // `index` is global: i * dp + dp_rank for the i-th local micro-batch.
+  // Begins a micro-batch. `index` is global: i * dp + dp_rank for the i-th local micro-batch.
+  // REQUIRES: before gradients_reduced(). What runs after it is no longer part of a micro-batch.
   [[nodiscard]] Microbatch microbatch(std::int64_t index, const MicrobatchOptions& options = {});
 
-  // Of StepOptions::gathered_later: these are there now, and not used before. The first call
-  // counts.
+  // These parameters of StepOptions::gathered_later are complete now. REQUIRES: called before their
+  // first use. A path that is not awaited, or not any more, has no effect.
   void parameters_gathered(const std::vector<std::string>& paths);
-  // Accumulated, reduced gradients before clipping. A gradient is compared as given.
+  // The final gradients: accumulated and reduced, not yet clipped. TTrace compares the values as
+  // passed in. REQUIRES: called once, after all backward passes and before the optimizer's step.
+  // Expected gradients that have not arrived by now are noted as missing.
   void gradients_reduced(const std::vector<NamedTensor>& main_grads);
+  // Records a number of the whole step, such as the gradient norm.
   void scalar(const std::string& name, double value);
+  // The parameters and the optimizer's state after the optimizer's step. REQUIRES: called once,
+  // after gradients_reduced().
   void parameters_updated(const std::vector<OptimizerEntry>& entries);
 
  private:
@@ -162,9 +153,11 @@ class TTRACE_API Step {
   Tracer* tracer_;  // null: this iteration is not traced
 };
 
+// The traced program. Keep one for as long as the program trains; its destruction ends the tracing.
 class TTRACE_API Session {
  public:
-  // Reads TTRACE_*. Throws UsageError for a variable with a bad value.
+  // Reads the TTRACE_* variables. The session is inert if TTRACE_PASS is not set. Throws UsageError
+  // that names the variable, for a bad value or a missing one.
   static Session from_environment();
   ~Session();
   Session(Session&&) noexcept;
@@ -175,18 +168,20 @@ class TTRACE_API Session {
   // Whether this process is traced at all.
   [[nodiscard]] bool active() const { return tracer_ != nullptr; }
 
-  // The precision to compute in: TTRACE_PRECISION where it is set, else `own`. `ttrace check` sets
-  // it where it runs the reference in a higher precision than the candidate's; a program that does
-  // not follow it is refused by attach().
+  // The precision to compute in: TTRACE_PRECISION if it is set, else `own`. `ttrace check` sets it
+  // for the passes that run the reference in another precision. A program that does not follow it
+  // is refused by attach().
   [[nodiscard]] std::string precision(const std::string& own) const;
 
-  // Before attach(). Throws UsageError for a pattern that is no regular expression.
+  // Says what the program is. REQUIRES: before attach(); a later call has no effect on the
+  // manifest. Throws UsageError for an entry of `untraced` that is no regular expression.
   void describe(RunDescription description);
 
-  // Takes the model's parameters and modules by their names, which are the canonical paths; a
-  // module that is no C++ object is null. Rank 0 writes the manifest. Throws UsageError where a
-  // parameter's dtype contradicts TTRACE_PRECISION, its annotation does not fit its shape, or a
-  // session is already attached in this process.
+  // Takes the model's parameters and modules by their names, which are the canonical paths. Rank 0
+  // writes the manifest. The session keeps the parameters alive, and knows modules only by address:
+  // REQUIRES that the modules outlive the session. Throws UsageError where a parameter's element
+  // type contradicts TTRACE_PRECISION, its annotation does not fit its shape, or the process has
+  // attached a session before.
   template <class Module>
   void attach(const Module& root, const Layout& layout, const Annotations& annotations) {
     if (!active()) {
@@ -204,22 +199,30 @@ class TTRACE_API Session {
     modules.emplace_back("", static_cast<const torch::nn::Module*>(&root));
     attach(std::move(parameters), std::move(modules), layout, annotations);
   }
+  // The same for names that differ from those of the C++ modules. A module that is no C++ object is
+  // null; it needs a Scope with its ModulePath.
   void attach(std::vector<NamedTensor> parameters,
               std::vector<std::pair<std::string, const torch::nn::Module*>> modules,
               const Layout& layout,
               const Annotations& annotations);
 
-  // What is found out of a tensor's placement only while the model runs, in a traced step; see
-  // Annotations::derive().
+  // Adds to the annotations what the program learns of a tensor's placement only while the model
+  // runs; see Annotations::derive(). It has an effect within traced steps only, from the next
+  // record on.
   void derive(const std::string& path, const std::string& field, int slot, const std::string& dims);
 
-  // Consistent start. In the reference pass: stores the parameters as `start/`. In every other
-  // pass: overwrites the attached parameters in place by the reference's shards (padding
-  // untouched), unless TTRACE_START=own. Returns the paths of those that differed. Call before the
-  // optimizer or a data-parallel wrapper copies parameters.
+  // Makes all passes start from the same parameters. The reference pass stores its parameters as
+  // `start/`. Every other pass overwrites the attached parameters in place by the reference's
+  // shards and leaves padding alone, unless TTRACE_START=own. Returns the paths of those that
+  // differed. REQUIRES: after attach(), before the first traced step, and before an optimizer or a
+  // data-parallel wrapper copies parameters. Throws UsageError where the order is wrong, the
+  // reference has no such parameter, or shapes differ, and FormatError for a trace that it cannot
+  // read.
   std::vector<std::string> load_parameters();
 
-  // Iterations outside TTRACE_STEPS yield an inert Step.
+  // Begins an iteration. One that TTRACE_STEPS does not name yields an inert Step. Throws
+  // UsageError for a traced iteration before attach(), inside another traced Step, or with a number
+  // that was traced before.
   [[nodiscard]] Step step(std::int64_t iteration, const StepOptions& options = {});
 
  private:
@@ -227,8 +230,9 @@ class TTRACE_API Session {
   std::unique_ptr<Tracer> tracer_;  // null: not traced
 };
 
-// Fills every tensor in place by ttrace::fill under its annotated placement, so that programs with
-// different layouts start equal. Works without a session.
+// Fills every tensor in place with values that follow from `seed`, its path and the logical index
+// of each element, so that programs with different layouts start equal. Needs no session. Throws
+// UsageError for a tensor that has no dense memory, or that is a flat shard.
 TTRACE_API void fill_parameters(const std::vector<NamedTensor>& parameters,
                                 const Layout& layout,
                                 const Annotations& annotations,

@@ -163,17 +163,21 @@ class Tracer:
         parameters = program.parameters()
         sites = program.sites()
         layout = program.layout
-        self._session.attach(
-            [parameter.path for parameter in parameters],
-            [parameter.tensor for parameter in parameters],
-            [site.path for site in sites],
+        self._session.set_layout(
             layout.rank,
             layout.world_size,
             [(axis.name, axis.size, axis.coordinate, axis.follows) for axis in layout.axes],
+        )
+        self._session.set_annotations(
             Path(annotations).read_text(encoding="utf-8") if annotations else "",
             str(annotations or "annotations"),
             list(_derivations(parameters)),
             list(description.roles.items()),
+        )
+        self._session.attach(
+            [parameter.path for parameter in parameters],
+            [parameter.tensor for parameter in parameters],
+            [site.path for site in sites],
         )
         if self._session.load_parameters():
             program.refresh_masters()

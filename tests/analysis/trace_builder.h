@@ -1,13 +1,13 @@
 // Writes small real traces for the tests of the comparison.
 #pragma once
 
+#include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
 #include "trace/file/trace_writer.h"
 
 #include <ttrace/element_type.h>
 #include <ttrace/layout.h>
-#include <ttrace/manifest.h>
 #include <ttrace/placement.h>
 #include <ttrace/tensor_id.h>
 

@@ -2,13 +2,13 @@
 #include "bench/figures.h"
 #include "bench/measure.h"
 #include "support/temporary_directory.h"
+#include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
 #include "trace/file/trace_writer.h"
 #include "trace/merge/merge.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 
 #include <array>
 #include <cstddef>

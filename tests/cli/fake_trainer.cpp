@@ -30,6 +30,7 @@
 #include "hooks/base/environment.h"
 #include "trace/base/dyadic_inputs.h"
 #include "trace/file/capture_counts.h"
+#include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_writer.h"
 #include "trace/merge/routing.h"
@@ -37,7 +38,6 @@
 
 #include <ttrace/dims.h>
 #include <ttrace/layout.h>
-#include <ttrace/manifest.h>
 
 #include <boost/program_options.hpp>
 

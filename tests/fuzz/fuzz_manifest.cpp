@@ -1,7 +1,6 @@
 #include "property.h"
 #include "scratch.h"
-
-#include <ttrace/manifest.h>
+#include "trace/file/manifest.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace ttrace;

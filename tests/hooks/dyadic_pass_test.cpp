@@ -1,9 +1,9 @@
 // Golden passes, and passes whose modules are given small integers (TTRACE_INPUTS=dyadic).
 #include "hooks/training.h"
 #include "trace/base/dyadic_inputs.h"
+#include "trace/file/manifest.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 
 #include <gmock/gmock.h>
 
@@ -131,7 +131,7 @@ TEST_F(DyadicPass, CandidateIsGivenTheSameValuesAndDiffersOnlyWhereItsOperatorDo
   EXPECT_SAME(captured.tensor("s0/m0/output/fc2/0"), reference.tensor("s0/m0/output/fc2/0"));
 }
 
-// Else the two would go on with different values from there.
+// Otherwise the two would compute with different values from there on.
 TEST_F(DyadicPass, CandidateKeepsItsOwnValuesWhereTheReferenceRecordedNone) {
   run(with(dyadic_reference(), "TTRACE_FILTER", "fc|param"));
   const Captured captured =

@@ -72,6 +72,15 @@ TEST(EnvironmentVariables, BadValuesAreNamedWithWhatWasExpected) {
   EXPECT_THAT(complaint(with(reference, "TTRACE_FILTER", "(")), HasSubstr("regular expression"));
 }
 
+// Operators of programs in F16 were not checked: `ttrace check` runs the reference once more in the
+// candidate's precision, and that pass failed with "TTRACE_PRECISION='f16' is not understood".
+TEST(EnvironmentVariables, EveryPrecisionThatAProgramCanHaveIsUnderstood) {
+  for (const char* precision : {"f64", "f32", "bf16", "f16", "fp8", "fp8_f32"}) {
+    const PassEnvironment environment(with(reference_pass("t"), "TTRACE_PRECISION", precision));
+    EXPECT_EQ(read_environment()->precision, precision);
+  }
+}
+
 TEST(EnvironmentVariables, NoisePassesNeedAReferenceAndASeed) {
   EXPECT_THAT(complaint({{"TTRACE_PASS", "noise"}}), HasSubstr("needs TTRACE_REFERENCE"));
   for (const char* seed : {"", "0", "-1", "x"}) {

@@ -1,8 +1,8 @@
 // Forced passes: what every operator makes of another run's values.
 #include "hooks/training.h"
+#include "trace/file/manifest.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 
 #include <gmock/gmock.h>
 

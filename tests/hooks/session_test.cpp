@@ -1,11 +1,11 @@
 // The session's life: what it leaves alone, what it writes, and what happens when it fails.
 #include "hooks/training.h"
 #include "trace/file/capture_counts.h"
+#include "trace/file/manifest.h"
 #include "trace/file/trace_reader.h"
 #include "trace/file/trace_writer.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 
 #include <gmock/gmock.h>
 
@@ -197,6 +197,21 @@ TEST(Session, ParametersOfAnotherPrecisionAreRefused) {
   }
   model.to(at::kBFloat16);
   EXPECT_NO_THROW(session.attach(model, Layout(), Annotations()));
+}
+
+// The pass that repeats the reference in the candidate's precision failed for programs in F16,
+// before it attached: "TTRACE_PRECISION='f16' is not understood".
+TEST(Session, HalfPrecisionProgramIsTracedWhereF16IsAskedFor) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(
+      with(reference_pass(directory.path()), "TTRACE_PRECISION", "f16"));
+  Model model;
+  model.to(at::kHalf);
+  auto session = Session::from_environment();
+  EXPECT_EQ(session.precision("f32"), "f16");
+  session.describe({.precision = "f16"});
+  EXPECT_NO_THROW(session.attach(model, Layout(), Annotations()));
+  EXPECT_EQ(read_manifest(directory.path()).precision, "f16");
 }
 
 TEST(Session, AnnotationThatDoesNotFitAParameterIsRefusedAtAttach) {

@@ -107,7 +107,7 @@ TEST(FlatShards, BucketsThatCutParametersAnywhereMergeToParameters) {
         hand_over("fc.weight", shard.narrow(0, 0, 2), 10);
         hand_over("fc.bias", shard.narrow(0, 2, 4), 0);
       }
-      entries.back().param = model.fc->bias;  // all of it, beside flat shards of the rest
+      entries.back().param = model.fc->bias;  // all of it, next to flat shards of the rest
       step.gradients_reduced(gradients);
       step.parameters_updated(entries);
     });

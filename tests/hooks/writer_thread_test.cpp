@@ -18,7 +18,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Not;
 
-// What the sink was told, in order; outlives the sink.
+// What the sink was given, in order; outlives the sink.
 struct Log {
   std::mutex mutex;
   std::vector<std::string> lines;
@@ -104,7 +104,7 @@ TEST(WriterThread, AFullQueueBlocksTheCallerUntilThereIsRoom) {
   while (queued < 1) {
     std::this_thread::yield();
   }
-  // The first is being written and counts until it is; the second does not fit beside it.
+  // The first is being written and counts until it is; the second does not fit next to it.
   for (int i = 0; i < 1000; ++i) {
     std::this_thread::yield();
     ASSERT_EQ(queued, 1);

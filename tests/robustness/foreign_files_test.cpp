@@ -1,10 +1,9 @@
 // Files that are absent, of somebody else, of a newer format, or of runs that do not belong
 // together.
 #include "stored_traces.h"
+#include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_writer.h"
-
-#include <ttrace/manifest.h>
 
 #include <hdf5.h>
 

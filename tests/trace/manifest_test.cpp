@@ -1,8 +1,9 @@
+#include "trace/file/manifest.h"
+
 #include "support/temporary_directory.h"
 #include "trace/file_helpers.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,7 @@
 #include "trace/file/hdf5_input.h"
 
 #include "trace/file/hdf5_format.h"
-
-#include <ttrace/manifest.h>
+#include "trace/file/manifest.h"
 
 #include <cerrno>
 #include <cstdlib>

@@ -1,7 +1,8 @@
+#include "trace/file/manifest.h"
+
 #include "trace/base/durable_file.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 
 #include <nlohmann/json.hpp>
 

@@ -5,10 +5,10 @@
 #include "trace/file/hdf5_output.h"
 #include "trace/file/hdf5_table.h"
 #include "trace/file/hdf5_tensor.h"
+#include "trace/file/manifest.h"
 #include "trace/file/trace_schema.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 
 #include <algorithm>
 #include <array>

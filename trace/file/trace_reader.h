@@ -1,10 +1,10 @@
 // Reads a whole trace: the files of all ranks and steps of one folder.
 #pragma once
 
+#include "trace/file/manifest.h"
 #include "trace/file/rank_file.h"
 
 #include <ttrace/export.h>
-#include <ttrace/manifest.h>
 
 #include <cstdint>
 #include <string>

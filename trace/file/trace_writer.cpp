@@ -3,10 +3,10 @@
 #include "trace/file/hdf5_format.h"
 #include "trace/file/hdf5_output.h"
 #include "trace/file/hdf5_tensor.h"
+#include "trace/file/manifest.h"
 #include "trace/file/trace_schema.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 
 #include <nlohmann/json.hpp>
 #include <xxhash.h>

@@ -5,13 +5,13 @@
 #pragma once
 
 #include "analysis/align/matching.h"
-#include "analysis/align/values.h"
 #include "analysis/align/model_vocabulary.h"
+#include "analysis/align/values.h"
 #include "analysis/findings/report.h"
+#include "trace/file/manifest.h"
 #include "trace/file/trace_reader.h"
 
 #include <ttrace/layout.h>
-#include <ttrace/manifest.h>
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>

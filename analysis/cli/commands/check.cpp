@@ -7,11 +7,11 @@
 #include "analysis/cli/run/temporary_folder.h"
 #include "analysis/reports/report_writers.h"
 #include "trace/base/precision.h"
+#include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
-#include <ttrace/manifest.h>
 
 #include <chrono>
 #include <filesystem>

@@ -6,13 +6,13 @@
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/rename/rename.h"
 #include "trace/base/precision.h"
+#include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/routing.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
-#include <ttrace/manifest.h>
 
 #include <filesystem>
 #include <map>

@@ -5,11 +5,11 @@
 #include "analysis/cli/run/run_directory.h"
 #include "analysis/cli/run/temporary_folder.h"
 #include "analysis/rename/rename.h"
+#include "trace/file/manifest.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/routing.h"
 
 #include <ttrace/error.h>
-#include <ttrace/manifest.h>
 
 #include <filesystem>
 #include <utility>

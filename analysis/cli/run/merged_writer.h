@@ -3,11 +3,11 @@
 // Thread-safety: one thread at a time; HDF5 has one lock per process.
 #pragma once
 
+#include "trace/file/manifest.h"
 #include "trace/merge/merge.h"
 
 #include <ttrace/element_type.h>
 #include <ttrace/export.h>
-#include <ttrace/manifest.h>
 #include <ttrace/tensor_id.h>
 
 #include <memory>

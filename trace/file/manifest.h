@@ -2,18 +2,15 @@
 #pragma once
 
 #include <ttrace/export.h>
+#include <ttrace/run_description.h>
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 namespace ttrace {
 
 inline constexpr int kFormatVersion = 1;
-
-// section -> key -> value, for what a program says about itself.
-using Section = std::map<std::string, std::string>;
 
 struct TTRACE_API Manifest {
   int format_version = kFormatVersion;

@@ -1,0 +1,210 @@
+// The part of Capture that scopes report to.
+#include "hooks/capture/capture.h"
+#include "hooks/capture/record_tensor.h"
+#include "trace/merge/routing.h"
+
+#include <ttrace/error.h>
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace ttrace {
+
+OpenScope Capture::scope(std::string path) const {
+  const bool is_leaf = modules_.is_leaf(path);
+  return {.path = std::move(path), .leaf = is_leaf};
+}
+
+void Capture::derive(const std::string& path,
+                     const std::string& field,
+                     int slot,
+                     const std::string& dims) {
+  contain([&] { recorder_.derive(path, field, slot, dims); });
+}
+
+void Capture::scope_event() {
+  contain([&] { leaves_.commit(); });
+}
+
+at::Tensor Capture::scope_input(const std::string& path,
+                                int slot,
+                                const at::Tensor& tensor,
+                                const Rows* rows) {
+  at::Tensor result = tensor;
+  contain([&] {
+    leaves_.commit();
+    if (!in_microbatch()) {
+      return;
+    }
+    const Spot spot{Kind::kInput, path, slot, in_backward()};
+    if (!producers_.join(spot, tensor, rows, current_microbatch())) {
+      result = record_value(spot, tensor, Kind::kGradInput, rows);
+    }
+  });
+  return result;
+}
+
+at::Tensor Capture::scope_output(const std::string& path,
+                                 int slot,
+                                 const at::Tensor& tensor,
+                                 const Rows* rows) {
+  at::Tensor result = tensor;
+  contain([&] {
+    leaves_.commit();
+    if (in_microbatch()) {
+      result =
+          record_value({Kind::kOutput, path, slot, in_backward()}, tensor, Kind::kGradOutput, rows);
+    }
+  });
+  return result;
+}
+
+at::Tensor Capture::record_value(const Spot& spot,
+                                 const at::Tensor& tensor,
+                                 Kind gradient_kind,
+                                 const Rows* rows) {
+  const MicrobatchPtr microbatch = current_microbatch();
+  const bool readable = unreadable(tensor).empty();
+  std::vector<TensorId> ids;
+  std::vector<RowPart> parts;
+  if (rows == nullptr || !readable) {
+    ids.push_back(recorder_.next_id(spot, microbatch.get()));
+  } else {
+    parts = split_rows(*rows, shape_of(tensor), microbatch);
+    for (RowPart& part : parts) {
+      part.value = recorder_.next_id(spot, part.microbatch.get());
+      ids.push_back(part.value);
+    }
+  }
+  const TensorId id = ids.front();
+  at::Tensor result = tensor;
+  if (replacement_.active() && readable) {
+    const TensorCopy own = copy_tensor(tensor);
+    result =
+        replaced_tensor(tensor,
+                        parts.empty() ? replacement_.of(id, own, {.microbatch = microbatch.get()})
+                                      : replacement_.of(parts, spot.kind, own));
+  }
+  // The gradient of an input is the sum over all its consumers, this one included.
+  const GradientSlotPtr slot =
+      watch(spot.kind == Kind::kInput ? tensor : result, microbatch, false);
+  gradients_.expect(slot, id, gradient_kind);
+  if (spot.kind == Kind::kOutput) {
+    if (readable) {
+      producers_.remember({std::move(ids), TensorIdentity(result), microbatch, slot});
+    }
+    settle_sums(id, spot.path, tensor.numel());
+  }
+  if (parts.empty()) {
+    record_tensor(recorder_, id, tensor, {microbatch.get()});
+    return result;
+  }
+  recorder_.record_rows(parts, spot.kind, copy_tensor(tensor), 0);
+  if (slot != nullptr) {
+    slot->rows = std::move(parts);
+  }
+  return result;
+}
+
+// --- tensors that only wrap this rank's part -----------------------------------------------------
+
+std::int64_t Capture::scope_local(
+    Kind kind, const std::string& path, int slot, const at::Tensor& local, bool has_gradient) {
+  std::int64_t expected = kNoLocalGradient;
+  contain([&] {
+    leaves_.commit();
+    const Spot spot{kind, path, slot, in_backward()};
+    if (!in_microbatch() ||
+        (kind != Kind::kOutput && producers_.join(spot, local, nullptr, current_microbatch()))) {
+      return;
+    }
+    GradientSlotPtr gradient;
+    if (has_gradient) {
+      gradient = std::make_shared<GradientSlot>();
+      gradient->microbatch = current_microbatch();
+    }
+    record_local(spot, local, gradient);
+    if (gradient != nullptr) {
+      expected = gradients_.add_local(gradient);
+    }
+  });
+  return expected;
+}
+
+void Capture::record_local(const Spot& spot,
+                           const at::Tensor& local,
+                           const GradientSlotPtr& gradient) {
+  const MicrobatchPtr microbatch = current_microbatch();
+  const TensorId id = recorder_.next_id(spot, microbatch.get());
+  const bool is_output = spot.kind == Kind::kOutput;
+  gradients_.expect(gradient, id, is_output ? Kind::kGradOutput : Kind::kGradInput);
+  if (is_output) {
+    settle_sums(id, spot.path, local.numel());
+    if (unreadable(local).empty()) {
+      producers_.remember({{id}, TensorIdentity(local), microbatch, gradient});
+    }
+  }
+  record_tensor(recorder_, id, local, {microbatch.get()});
+}
+
+void Capture::local_gradient(std::int64_t expected, const at::Tensor& gradient) {
+  contain([&] {
+    if (const GradientSlotPtr slot = gradients_.local(expected)) {
+      static_cast<void>(gradient_arrived(slot, gradient, false));
+    }
+  });
+}
+
+// --- state of a module ---------------------------------------------------------------------------
+
+at::Tensor Capture::scope_routing(const std::string& path,
+                                  const at::Tensor& choices,
+                                  const at::Tensor& margins) {
+  at::Tensor result = choices;
+  contain([&] {
+    leaves_.commit();
+    if (!in_microbatch()) {
+      return;
+    }
+    TTRACE_CHECK(choices.scalar_type() == at::kLong && choices.dim() == margins.dim() + 1 &&
+                     choices.sizes().slice(0, margins.sizes().size()) == margins.sizes(),
+                 UsageError,
+                 "Scope::routing of ",
+                 path,
+                 " was given choices that are no int64 tensor with one more dimension than the "
+                 "margins; pass int64 [s, b, k] and [s, b].");
+    const MicrobatchPtr microbatch = current_microbatch();
+    const TensorId id =
+        recorder_.next_id({Kind::kRouting, path, kChoicesSlot, in_backward()}, microbatch.get());
+    record_tensor(recorder_, id, choices, {microbatch.get()});
+    record_in(microbatch, {Kind::kRouting, path, kMarginsSlot, in_backward()}, margins);
+    if (forced_routing_) {
+      const auto placement = recorder_.place(id, shape_of(choices), {microbatch.get()});
+      TTRACE_CHECK(placement,
+                   UsageError,
+                   "the samples of ",
+                   to_string(id),
+                   " were permuted and cannot be put back; annotate its `routing` with a dimension "
+                   "b, for example \"s b k\".");
+      result = forced_routing_->choices(id, *placement, choices);
+    }
+  });
+  return result;
+}
+
+void Capture::scope_state(Spot spot, const at::Tensor& tensor) {
+  contain([&] {
+    leaves_.commit();
+    if (!in_microbatch()) {
+      return;
+    }
+    // Backward itself runs with gradients off; with gradients on, a forward runs again.
+    spot.recompute = in_backward() && at::GradMode::is_enabled();
+    record_in(current_microbatch(), spot, tensor);
+  });
+}
+
+}  // namespace ttrace

@@ -1,0 +1,87 @@
+#include "hooks/capture/gradient_waits.h"
+
+#include <utility>
+
+namespace ttrace {
+
+void GradientWaits::expect(const GradientSlotPtr& slot, const TensorId& value, Kind gradient_kind) {
+  if (slot == nullptr) {
+    return;
+  }
+  slot->value = value;
+  slot->id = value;
+  slot->id.kind = gradient_kind;
+  slot->id.recompute = false;  // wherever the hook sits, a gradient comes once
+  slots_.push_back(slot);
+}
+
+std::int64_t GradientWaits::add_local(GradientSlotPtr slot) {
+  local_slots_.push_back(std::move(slot));
+  return std::ssize(local_slots_) - 1;
+}
+
+GradientSlotPtr GradientWaits::local(std::int64_t number) const {
+  return number >= 0 && number < std::ssize(local_slots_)
+             ? local_slots_[static_cast<std::size_t>(number)]
+             : nullptr;
+}
+
+bool GradientWaits::is_awaited(const GradientSlot& slot, std::int64_t step) {
+  return !slot.discarded && !slot.recorded && !slot.id.path.empty() && slot.id.step == step;
+}
+
+void GradientWaits::keep_fallback(GradientSlot& slot, TensorCopy gradient) {
+  slot.fallback = std::move(gradient);
+  slot.fallback_order = recorder_.take_order();
+}
+
+std::optional<TensorCopy> GradientWaits::arrive(GradientSlot& slot) {
+  slot.recorded = true;
+  return std::exchange(slot.fallback, std::nullopt);
+}
+
+void GradientWaits::record(const GradientSlot& slot, TensorCopy gradient) {
+  if (recorded_.insert(slot.id).second) {
+    record(slot, std::move(gradient), 0);
+  }
+}
+
+void GradientWaits::note_unreadable(const GradientSlot& slot, const std::string& reason) {
+  if (recorded_.insert(slot.id).second) {
+    recorder_.note_unreadable(slot.id, reason);
+  }
+}
+
+void GradientWaits::record(const GradientSlot& slot, TensorCopy gradient, std::uint64_t order) {
+  if (slot.rows.empty()) {
+    recorder_.record(slot.id, std::move(gradient), {slot.microbatch.get(), slot.inferred, order});
+  } else {
+    recorder_.record_rows(slot.rows, slot.id.kind, gradient, order);
+  }
+}
+
+std::size_t GradientWaits::settle() {
+  std::size_t missing = 0;
+  for (const GradientSlotPtr& slot : slots_) {
+    if (slot->recorded || slot->discarded || recorded_.contains(slot->id)) {
+      continue;
+    }
+    if (slot->fallback) {
+      recorded_.insert(slot->id);
+      record(*slot, std::move(*slot->fallback), slot->fallback_order);
+    } else if (recorder_.wants(slot->id)) {
+      ++missing;
+      recorder_.note("no gradient arrived for " + to_string(slot->value));
+    }
+  }
+  slots_.clear();
+  return missing;
+}
+
+void GradientWaits::clear() {
+  slots_.clear();
+  local_slots_.clear();
+  recorded_.clear();
+}
+
+}  // namespace ttrace

@@ -1,0 +1,46 @@
+#include "hooks/capture/record_tensor.h"
+
+#include "hooks/base/tensor_access.h"
+
+#include <ATen/ops/empty_like.h>
+
+#include <string>
+
+namespace ttrace {
+
+void record_tensor(Recorder& recorder,
+                   const TensorId& id,
+                   const at::Tensor& tensor,
+                   const Recorder::Options& options) {
+  if (!recorder.wants(id)) {
+    return;
+  }
+  const std::string reason = unreadable(tensor);
+  if (!reason.empty()) {
+    recorder.note_unreadable(id, reason);
+    return;
+  }
+  recorder.record(id, copy_tensor(tensor), options);
+}
+
+at::Tensor replaced_tensor(const at::Tensor& tensor,
+                           const std::optional<std::vector<std::byte>>& bytes) {
+  if (!bytes) {
+    return tensor;
+  }
+  at::Tensor result = tensor.clone();
+  overwrite_tensor(result.variable_data(), *bytes);
+  return result;
+}
+
+at::Tensor replaced_gradient(const at::Tensor& gradient,
+                             const std::optional<std::vector<std::byte>>& bytes) {
+  if (!bytes) {
+    return {};
+  }
+  at::Tensor result = at::empty_like(gradient);
+  overwrite_tensor(result, *bytes);
+  return result;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,34 @@
+// What capture does with torch tensors: records them, and builds the tensors that replace them.
+//
+// Thread-safety: one thread at a time; Capture holds its lock around every call.
+#pragma once
+
+#include "hooks/capture/recorder.h"
+
+#include <ttrace/tensor_id.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace ttrace {
+
+// Copies the tensor now and records it. One that cannot be read becomes a note.
+void record_tensor(Recorder& recorder,
+                   const TensorId& id,
+                   const at::Tensor& tensor,
+                   const Recorder::Options& options);
+
+// A copy of `tensor` that holds `bytes` and is part of the graph: gradients go through it. The
+// tensor itself where there are no bytes.
+[[nodiscard]] at::Tensor replaced_tensor(const at::Tensor& tensor,
+                                         const std::optional<std::vector<std::byte>>& bytes);
+
+// What a gradient hook returns: a tensor like `gradient` that holds `bytes`, or an undefined one,
+// for which backward keeps `gradient`, where there are no bytes.
+[[nodiscard]] at::Tensor replaced_gradient(const at::Tensor& gradient,
+                                           const std::optional<std::vector<std::byte>>& bytes);
+
+}  // namespace ttrace

@@ -1,0 +1,126 @@
+#include "hooks/session/torch_scopes.h"
+
+#include <ttrace/error.h>
+#include <ttrace/scope.h>
+
+#include <torch/custom_class.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using c10::intrusive_ptr;
+
+std::vector<std::int64_t> integers_of(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.to(at::kCPU, at::kLong).contiguous();
+  const auto* const first = flat.const_data_ptr<std::int64_t>();
+  return {first, first + flat.numel()};
+}
+
+// Scopes that are open on this thread, innermost last: Python cannot promise to close them in
+// order, where a forward throws.
+std::vector<std::unique_ptr<Scope>>& open_scopes() {
+  thread_local std::vector<std::unique_ptr<Scope>> scopes;
+  return scopes;
+}
+
+// What is done with the scopes of this thread; nothing outside of traced steps. Methods of an
+// object that has no state: a call of one costs less than a look-up of an operator by name, and
+// operators would be seen by the observer.
+struct ScopesObject : torch::CustomClassHolder {};
+
+std::int64_t enter(const std::string& path) {
+  auto& scopes = open_scopes();
+  scopes.push_back(std::make_unique<Scope>(ModulePath{path}));
+  return static_cast<std::int64_t>(scopes.size());
+}
+
+// Closes the scope that enter() returned `depth` for, and what is open inside it.
+void leave(std::int64_t depth) {
+  auto& scopes = open_scopes();
+  while (static_cast<std::int64_t>(scopes.size()) >= depth && !scopes.empty()) {
+    scopes.pop_back();
+  }
+}
+
+Scope& innermost_open() {
+  TTRACE_CHECK(!open_scopes().empty(), UsageError, "no scope is open on this thread.");
+  return *open_scopes().back();
+}
+
+// Rows of a micro-batch, or of several: see Rows.
+Rows rows_of(const at::Tensor& index, std::int64_t size, std::int64_t dim, bool sparse) {
+  Rows rows;
+  rows.index = integers_of(index);
+  rows.size = size;
+  rows.dim = static_cast<std::size_t>(dim);
+  rows.sparse = sparse;
+  return rows;
+}
+
+// Methods of the innermost scope, as functions of what TorchScript can pass.
+auto pass_to(at::Tensor (Scope::*method)(const at::Tensor&, int)) {
+  return [method](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
+    return (innermost_open().*method)(tensor, static_cast<int>(slot));
+  };
+}
+
+auto pass_rows_to(at::Tensor (Scope::*method)(const at::Tensor&, const Rows&, int)) {
+  return [method](const intrusive_ptr<ScopesObject>&,
+                  const at::Tensor& tensor,
+                  std::int64_t slot,
+                  const at::Tensor& index,
+                  std::int64_t size,
+                  std::int64_t dim,
+                  bool sparse) {
+    return (innermost_open().*method)(
+        tensor, rows_of(index, size, dim, sparse), static_cast<int>(slot));
+  };
+}
+
+auto record_local(std::int64_t (Scope::*method)(const at::Tensor&, int, bool)) {
+  return [method](const intrusive_ptr<ScopesObject>&,
+                  const at::Tensor& local,
+                  std::int64_t slot,
+                  bool has_gradient) {
+    return (innermost_open().*method)(local, static_cast<int>(slot), has_gradient);
+  };
+}
+
+}  // namespace
+
+void close_scopes() {
+  leave(0);
+}
+
+void register_scopes(torch::Library& library) {
+  library.class_<ScopesObject>("Scopes")
+      .def(torch::init<>())
+      .def("enter",
+           [](const intrusive_ptr<ScopesObject>&, const std::string& path) { return enter(path); })
+      .def("leave", [](const intrusive_ptr<ScopesObject>&, std::int64_t depth) { leave(depth); })
+      .def("input", pass_to(&Scope::in))
+      .def("output", pass_to(&Scope::out))
+      .def("input_rows", pass_rows_to(&Scope::in))
+      .def("output_rows", pass_rows_to(&Scope::out))
+      .def("input_local", record_local(&Scope::in_local))
+      .def("output_local", record_local(&Scope::out_local))
+      .def("local_gradient",
+           [](const intrusive_ptr<ScopesObject>&,
+              std::int64_t expected,
+              const at::Tensor& gradient) { Scope::local_gradient(expected, gradient); })
+      .def("routing",
+           [](const intrusive_ptr<ScopesObject>&,
+              const at::Tensor& choices,
+              const at::Tensor& margins) { return innermost_open().routing(choices, margins); })
+      .def("mask",
+           [](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
+             return innermost_open().mask(tensor, static_cast<int>(slot));
+           });
+}
+
+}  // namespace ttrace

@@ -1,0 +1,42 @@
+// Tensors that a program passes under the names of its parameters.
+//
+// Thread-safety: plain values. An at::Tensor shares its memory with the program; TTrace copies the
+// values before the call returns and keeps no reference to gradients and optimizer state.
+#pragma once
+
+#include <ttrace/export.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace ttrace {
+
+// A parameter or its gradient.
+struct TTRACE_API NamedTensor {
+  std::string path;   // canonical: "decoder.layers.0.mlp.linear_fc1.weight"
+  at::Tensor tensor;  // this rank's part
+  // Only for gradients that a distributed optimizer has cut at an arbitrary element. Then `tensor`
+  // is one-dimensional and holds consecutive elements, in row-major order, of this rank's part of
+  // the parameter `path`; `flat_first` is the index of the first one. REQUIRES: the parameter is
+  // attached. A rank that holds no element of a parameter may leave its entry out.
+  std::optional<std::int64_t> flat_first = {};
+};
+
+// The state of one parameter after the optimizer step. A program leaves those tensors undefined
+// that its optimizer does not have.
+struct TTRACE_API OptimizerEntry {
+  std::string path;
+  at::Tensor param;       // what the next forward uses
+  at::Tensor master;      // high-precision copy
+  at::Tensor exp_avg;     // AdamW first moment
+  at::Tensor exp_avg_sq;  // AdamW second moment
+  // As in NamedTensor; applies to master, exp_avg and exp_avg_sq. `param` is this rank's whole part
+  // of the parameter. It may also be the same flat range, if the optimizer gathers the whole
+  // parameter only later (StepOptions::gathered_later).
+  std::optional<std::int64_t> flat_first = {};
+};
+
+}  // namespace ttrace
