@@ -58,14 +58,14 @@ TEST(ModelVocabulary, TakesTheLargestAxisOfARole) {
   Layout layout;
   layout.world_size = 8;
   layout.add("dp", 2, 0).add("ring", 4, 0);
-  const ModelVocabulary own({{"context_parallel", "cp ring"}});
+  const ModelVocabulary own(Section{{"context_parallel", "cp ring"}});
   EXPECT_EQ(own.axis_size(Role::kContextParallel, layout), 4);
   EXPECT_EQ(own.axis_size(Role::kDataParallel, layout), 2);
   EXPECT_EQ(ModelVocabulary().axis_size(Role::kContextParallel, layout), 1);
 }
 
 TEST(Heads, AreThoseOfAttentionModules) {
-  const Heads heads{16, ModelVocabulary({{"attention", "*.attn"}})};
+  const Heads heads{16, ModelVocabulary(Section{{"attention", "*.attn"}})};
   EXPECT_EQ(heads.size_in({.path = "h.0.attn"}), 16);
   EXPECT_EQ(heads.size_in({.path = "h.0.mlp"}), 0);
 }
