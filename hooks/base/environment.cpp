@@ -53,15 +53,6 @@ void parse_steps(const std::string& value, Environment& result) {
   result.last_step = colon == std::string::npos ? *first + 1 : *last;
 }
 
-std::string parse_precision(std::string value) {
-  for (const std::string_view known : {"", "f64", "f32", "bf16", "f16", "fp8", "fp8_f32"}) {
-    if (value == known) {
-      return value;
-    }
-  }
-  refuse("TTRACE_PRECISION", value, "f64, f32, bf16, f16, fp8 or fp8_f32");
-}
-
 // The value of a variable that has two words; `other` is what `chosen` is not.
 bool parse_choice(const char* name, const char* other, const char* chosen) {
   const std::string value = variable(name);
