@@ -235,10 +235,16 @@ std::optional<double> OperatorCheck::step_of(const Match& match,
   return default_unit(type) * step->error_norm() / std::sqrt(step->candidate_squared);
 }
 
-std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
-                                                       const MergeResult& candidate,
-                                                       bool other_grid,
-                                                       std::int64_t head) const {
+// What both forced passes made of the tensor, laid next to the candidate's.
+struct OperatorCheck::Sides {
+  MergeResult expected;  // f
+  MergeResult twin;      // n
+  Statistics own;        // of n against f
+  Statistics error;      // of c against f
+};
+
+std::optional<OperatorCheck::Sides> OperatorCheck::sides_of(const Match& match,
+                                                            const MergeResult& candidate) const {
   const std::span<const Shard> native = native_.of(match.id);
   std::span<const Shard> wide = wide_.of(match.id);
   if (wide.empty() && match.id.kind == Kind::kMaster) {
@@ -249,61 +255,96 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
       match.id.kind == Kind::kScalar) {  // judged through the tensors that it summarises
     return std::nullopt;
   }
-  const MergeResult expected = merge(wide);
-  const MergeResult twin = merge(native);
-  const auto own = statistics_where_alike(expected, twin);
-  const auto error = statistics_where_alike(expected, candidate);
+  Sides sides{merge(wide), merge(native), {}, {}};
+  const auto own = statistics_where_alike(sides.expected, sides.twin);
+  const auto error = statistics_where_alike(sides.expected, candidate);
   if (!own || !error) {
     return std::nullopt;
   }
-  OperatorResidual result;
-  result.error = error->error_norm();
-  result.native = own->error_norm();
-  result.norm = error->reference_norm();
-  result.bit_equal = equal_part(twin, candidate);
+  sides.own = *own;
+  sides.error = *error;
+  return sides;
+}
+
+double OperatorCheck::limit_for(const OperatorResidual& residual,
+                                TensorClass tensor_class,
+                                std::int64_t elements) const {
+  const double limit = limit_of_whole(tensor_class);
+  return is_estimate(residual) && !limits_.is_calibrated({tensor_class, Statistic::kOperator})
+             ? std::max(limit, limit_of_estimate(elements))
+             : limit;
+}
+
+void OperatorCheck::compare_parts(const Match& match,
+                                  const Sides& sides,
+                                  const TensorPair& pair,
+                                  const PartTerms& terms,
+                                  OperatorResidual& residual) const {
+  const auto limit = [&](Statistic statistic) {
+    return limits_.of({terms.tensor_class, statistic});
+  };
+  const Parts parts{pair, sum_slices(pair), sum_slices(pair_of(sides.expected, sides.twin))};
+  SliceBound of_parts;
+  of_parts.limit = limit(Statistic::kOperatorSlice);
+  of_parts.row_limit = limit(Statistic::kOperatorRow);
+  of_parts.group_limit = limit(Statistic::kOperatorGroup);
+  if (of_parts.limit > 0.0) {
+    residual.slice = compare_slices(residual, parts, of_parts, match, terms.head);
+  }
+  residual.in_noise = compare_factor(residual,
+                                     parts,
+                                     terms.step,
+                                     factor_rounding(match.id.kind),
+                                     limit(Statistic::kOperatorFactor));
+  if (residual.in_noise) {
+    residual.in_noise->granted = terms.granted;
+    residual.in_noise->bound += terms.granted;
+  }
+}
+
+std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
+                                                       const MergeResult& candidate,
+                                                       bool other_grid,
+                                                       std::int64_t head) const {
+  const auto sides = sides_of(match, candidate);
+  if (!sides) {
+    return std::nullopt;
+  }
   const ElementType type = match.candidate.front().record->type;
+  const double squared_norm = sides->error.candidate_squared;
   const double coarser = other_grid ? kLargestOverUsualRounding : 1.0;
   const double unit = default_unit(type);
   const std::optional<double> step = step_of(match, candidate);
   const double relative = step ? std::hypot(std::sqrt(2.0) * rounding_error(type), *step) : unit;
-  result.rounding = coarser * relative * std::sqrt(error->candidate_squared);
   const double clipping = clipped_factors(match.id.kind) * norms_.rounding(match.id.step);
-  result.structure =
-      std::sqrt(squared_addends(match) + squared_sums(match, *error) +
-                gradients_.squared_rounding(match.id, type, error->candidate_squared) +
-                squared(clipping) * error->candidate_squared +
-                (other_grid ? squared_other_grid(match, *error) : 0.0));
-  result.factor = error->factor();
-  result.native_factor = own->factor();
-  const TensorClass tensor_class = class_of(match.id, expected.shape.size());
-  const auto limit = [&](Statistic statistic) { return limits_.of({tensor_class, statistic}); };
-  result.limit = limit_of_whole(tensor_class);
-  if (is_estimate(result) && !limits_.is_calibrated({tensor_class, Statistic::kOperator})) {
-    result.limit = std::max(result.limit, limit_of_estimate(element_count(expected.shape)));
-  }
+  OperatorResidual result;
+  result.error = sides->error.error_norm();
+  result.native = sides->own.error_norm();
+  result.norm = sides->error.reference_norm();
+  result.bit_equal = equal_part(sides->twin, candidate);
+  result.rounding = coarser * relative * std::sqrt(squared_norm);
+  result.structure = std::sqrt(squared_addends(match) + squared_sums(match, sides->error) +
+                               gradients_.squared_rounding(match.id, type, squared_norm) +
+                               squared(clipping) * squared_norm +
+                               (other_grid ? squared_other_grid(match, sides->error) : 0.0));
+  result.factor = sides->error.factor();
+  result.native_factor = sides->own.factor();
+  const TensorClass tensor_class = class_of(match.id, sides->expected.shape.size());
+  result.limit = limit_for(result, tensor_class, element_count(sides->expected.shape));
   // FP8 codes that flip on another grid change a few rows only, and by a few large steps.
   if (result.error > 0.0 && !(other_grid && quantises_)) {
-    const TensorPair pair = pair_of(expected, candidate);
-    const Parts parts{pair, sum_slices(pair), sum_slices(pair_of(expected, twin))};
-    SliceBound of_parts;
-    of_parts.limit = limit(Statistic::kOperatorSlice);
-    of_parts.row_limit = limit(Statistic::kOperatorRow);
-    of_parts.group_limit = limit(Statistic::kOperatorGroup);
-    if (of_parts.limit > 0.0) {
-      result.slice = compare_slices(result, parts, of_parts, match, head);
-    }
-    result.in_noise = compare_factor(
-        result, parts, step, factor_rounding(match.id.kind), limit(Statistic::kOperatorFactor));
-    if (result.in_noise) {
-      result.in_noise->granted = clipping + (other_grid ? coarser * unit : 0.0);
-      result.in_noise->bound += result.in_noise->granted;
-    }
+    const double granted = clipping + (other_grid ? coarser * unit : 0.0);
+    compare_parts(match,
+                  *sides,
+                  pair_of(sides->expected, candidate),
+                  {tensor_class, head, step, granted},
+                  result);
   }
   if (auto addends = addends_.compare(match,
-                                      expected,
+                                      sides->expected,
                                       result,
-                                      limit(Statistic::kOperatorGroup),
-                                      limit(Statistic::kOperatorFactor))) {
+                                      limits_.of({tensor_class, Statistic::kOperatorGroup}),
+                                      limits_.of({tensor_class, Statistic::kOperatorFactor}))) {
     result.slice = std::move(addends->part);
     result.in_noise = std::move(addends->factor);
     result.known_cause = std::move(addends->known_cause);

@@ -106,6 +106,25 @@ class OperatorCheck {
                                                         std::int64_t head = 0) const;
 
  private:
+  struct Sides;
+  // What the parts of a tensor are judged with besides its residual.
+  struct PartTerms {
+    TensorClass tensor_class;
+    std::int64_t head = 0;
+    std::optional<double> step;  // of what an optimizer has updated
+    double granted = 0.0;        // to the factor
+  };
+  // Nothing where a forced pass did not record the tensor or has it in another shape.
+  [[nodiscard]] std::optional<Sides> sides_of(const Match& match,
+                                              const MergeResult& candidate) const;
+  [[nodiscard]] double limit_for(const OperatorResidual& residual,
+                                 TensorClass tensor_class,
+                                 std::int64_t elements) const;
+  void compare_parts(const Match& match,
+                     const Sides& sides,
+                     const TensorPair& pair,
+                     const PartTerms& terms,
+                     OperatorResidual& residual) const;
   [[nodiscard]] double limit_of_whole(TensorClass tensor_class) const;
   // Of what an optimizer has updated, in a type whose u is more than one rounding: u ||c - p|| over
   // ||c||.

@@ -2,72 +2,53 @@
 
 #include <ttrace/error.h>
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 namespace ttrace {
+namespace {
+
+using SignatureName = std::pair<Signature, std::string_view>;
+constexpr auto kSignatureNames = std::to_array<SignatureName>({
+    {Signature::kStale, "stale"},
+    {Signature::kLocalNorm, "local_norm"},
+    {Signature::kMissingReduction, "missing_reduction"},
+    {Signature::kRepeatedReduction, "repeated_reduction"},
+    {Signature::kMissingMicrobatch, "missing_microbatch"},
+    {Signature::kWrongAddends, "wrong_addends"},
+    {Signature::kRepeatedBias, "repeated_bias"},
+    {Signature::kWrongFactor, "wrong_factor"},
+    {Signature::kWrongOrder, "wrong_order"},
+    {Signature::kLocalised, "localised"},
+    {Signature::kReplicasDiverge, "replicas_diverge"},
+    {Signature::kShifted, "shifted"},
+    {Signature::kWrongView, "wrong_view"},
+    {Signature::kZeroBlock, "zero_block"},
+    {Signature::kDuplicatedBlock, "duplicated_block"},
+    {Signature::kBoundary, "boundary"},
+    {Signature::kConstantBias, "constant_bias"},
+    {Signature::kExtraRounding, "extra_rounding"},
+    {Signature::kHigherPrecision, "higher_precision"},
+    {Signature::kPositions, "positions"},
+    {Signature::kAttention, "attention"},
+    {Signature::kOtherVariant, "other_variant"},
+    {Signature::kFp8Scale, "fp8_scale"},
+    {Signature::kOptimizer, "optimizer"},
+    {Signature::kLossNormalisation, "loss_normalisation"},
+    {Signature::kWrongLayer, "wrong_layer"},
+    {Signature::kNonFinite, "non_finite"},
+    {Signature::kRoutingFlip, "routing_flip"},
+    {Signature::kRecompute, "recompute"},
+    {Signature::kSource, "source"},
+});
+
+}  // namespace
 
 std::string_view name_of(Signature signature) {
-  switch (signature) {
-    case Signature::kStale:
-      return "stale";
-    case Signature::kLocalNorm:
-      return "local_norm";
-    case Signature::kMissingReduction:
-      return "missing_reduction";
-    case Signature::kRepeatedReduction:
-      return "repeated_reduction";
-    case Signature::kMissingMicrobatch:
-      return "missing_microbatch";
-    case Signature::kWrongAddends:
-      return "wrong_addends";
-    case Signature::kRepeatedBias:
-      return "repeated_bias";
-    case Signature::kWrongFactor:
-      return "wrong_factor";
-    case Signature::kWrongOrder:
-      return "wrong_order";
-    case Signature::kLocalised:
-      return "localised";
-    case Signature::kReplicasDiverge:
-      return "replicas_diverge";
-    case Signature::kShifted:
-      return "shifted";
-    case Signature::kWrongView:
-      return "wrong_view";
-    case Signature::kZeroBlock:
-      return "zero_block";
-    case Signature::kDuplicatedBlock:
-      return "duplicated_block";
-    case Signature::kBoundary:
-      return "boundary";
-    case Signature::kConstantBias:
-      return "constant_bias";
-    case Signature::kExtraRounding:
-      return "extra_rounding";
-    case Signature::kHigherPrecision:
-      return "higher_precision";
-    case Signature::kPositions:
-      return "positions";
-    case Signature::kAttention:
-      return "attention";
-    case Signature::kOtherVariant:
-      return "other_variant";
-    case Signature::kFp8Scale:
-      return "fp8_scale";
-    case Signature::kOptimizer:
-      return "optimizer";
-    case Signature::kLossNormalisation:
-      return "loss_normalisation";
-    case Signature::kWrongLayer:
-      return "wrong_layer";
-    case Signature::kNonFinite:
-      return "non_finite";
-    case Signature::kRoutingFlip:
-      return "routing_flip";
-    case Signature::kRecompute:
-      return "recompute";
-    case Signature::kSource:
-      return "source";
-  }
-  TTRACE_THROW(InternalError, "no signature has the number ", static_cast<int>(signature));
+  const auto found = std::ranges::find(kSignatureNames, signature, &SignatureName::first);
+  TTRACE_CHECK(found != kSignatureNames.end(), InternalError, "a signature has no name");
+  return found->second;
 }
 
 }  // namespace ttrace

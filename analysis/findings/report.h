@@ -3,7 +3,7 @@
 // Thread-safety: plain values.
 #pragma once
 
-#include "analysis/align/unmatched.h"
+#include "analysis/findings/unmatched_name.h"
 #include "analysis/findings/verdict.h"
 #include "trace/file/manifest.h"
 
