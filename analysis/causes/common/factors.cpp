@@ -149,6 +149,17 @@ std::string explain_factor(const Evidence& evidence, double value, double deviat
          (meaning.empty() ? "" : " = " + meaning);
 }
 
+std::vector<std::string> axes_in(const Evidence& evidence, double value) {
+  std::vector<std::string> axes;
+  for (const std::string& axis : evidence.axes()) {
+    const double size = evidence.axis_size(axis);
+    if (is_near(value, size, 0.0) || is_near(value, 1.0 / size, 0.0)) {
+      axes.push_back(axis);
+    }
+  }
+  return axes;
+}
+
 std::string axis_of_size(const Evidence& evidence, double value) {
   for (const std::string& axis : evidence.axes()) {
     const double size = evidence.axis_size(axis);
