@@ -241,8 +241,8 @@ std::optional<Hypothesis> read_coefficients(const Evidence& evidence,
                           axis.empty() ? "" : ": they were summed over " + axis + " twice"));
     found.named.axes = axes_in(evidence, *all);
     found.named.factors = {*all};
-    found.coefficients = 1.0;
-    found.bits = bits_of_choice(2.0);  // of the tensor itself, or of the addends
+    // The factor, and the choice between the tensor itself and its addends.
+    found.bits = bits_of_choice(2.0) + bits_of_factor(evidence, *all, largest_deviation(ranks));
     return found;
   }
   if (addends.size() == 1) {

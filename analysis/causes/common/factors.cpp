@@ -11,6 +11,8 @@
 namespace ttrace {
 namespace {
 
+constexpr double kZero = 1e-12;  // what fitting in double leaves of 0
+
 // Tokens that count, in one micro-batch and over all of a step.
 struct Tokens {
   double all = 0.0;      // of the step, padding and prompts included
@@ -139,14 +141,23 @@ std::vector<Factor> meaningful_factors(const Evidence& evidence) {
 }
 
 std::string explain_factor(const Evidence& evidence, double value, double deviation) {
-  constexpr double kRounding = 1e-12;  // what fitting in double leaves of 0
-  if (std::abs(value) < kRounding) {
+  if (std::abs(value) < kZero) {
     return "0";
   }
   const std::string meaning = meaning_of(evidence, value, deviation);
-  const double known = deviation < kRounding * std::abs(value) ? 0.0 : deviation;
+  const double known = deviation < kZero * std::abs(value) ? 0.0 : deviation;
   return factor_text(value) + " +- " + short_number(known) +
          (meaning.empty() ? "" : " = " + meaning);
+}
+
+double bits_of_factor(const Evidence& evidence, double value, double deviation) {
+  constexpr double kMost = 24.0;  // of a number of F32
+  const auto meanings = static_cast<double>(meaningful_factors(evidence).size());
+  if (std::abs(value) < kZero || !meaning_of(evidence, value, deviation).empty()) {
+    return std::log2(meanings + 1.0);
+  }
+  const double known = std::abs(value - 1.0) / std::max(deviation, std::exp2(-kMost));
+  return std::clamp(std::log2(known), std::log2(meanings + 1.0), kMost);
 }
 
 std::vector<std::string> axes_in(const Evidence& evidence, double value) {

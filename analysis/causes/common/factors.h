@@ -28,6 +28,10 @@ struct Factor {
 // nearest are named.
 [[nodiscard]] std::string explain_factor(const Evidence& evidence, double value, double deviation);
 
+// The bits that a factor costs in a description: the choice among the numbers that mean something;
+// for a number that means nothing, the digits that are known of it.
+[[nodiscard]] double bits_of_factor(const Evidence& evidence, double value, double deviation);
+
 // The axes whose size, or one over whose size, `value` is; empty where it is none.
 [[nodiscard]] std::vector<std::string> axes_in(const Evidence& evidence, double value);
 

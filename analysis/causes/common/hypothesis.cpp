@@ -31,19 +31,25 @@ double bits_of_choice(double count) {
 double description_length(const Evidence& evidence, const Hypothesis& hypothesis) {
   const Sides* sides = evidence.sides();
   const double elements =
-      sides == nullptr ? 1.0 : static_cast<double>(sides->reference.data.size());
-  const double independent = std::min(kIndependent, sides == nullptr ? kIndependent : elements);
+      sides == nullptr ? kIndependent : static_cast<double>(sides->reference.data.size());
+  const double independent = std::min(kIndependent, elements);
   // Errors are those of the whole tensor; a hypothesis may have looked at a sample of it.
   const double left = hypothesis.error > 0.0 ? hypothesis.residual / hypothesis.error : 0.0;
   const double error = sides == nullptr || evidence.bound() <= 0.0
                            ? 1.0 / kResolution
                            : sides->error / evidence.bound();
-  // A free number costs what BIC asks for, but never more than the numbers that it stands for.
-  const double fitted = hypothesis.coefficients * 0.5 * std::log2(std::max(2.0, independent));
-  const double as_numbers =
-      bits_of_numbers(independent * hypothesis.coefficients / elements, error);
+  // A free number costs what BIC asks for. Many cost at most a part of what it costs to explain
+  // nothing: the root of the share of the tensor that they stand for. The share itself would make
+  // one number for every row of a wide tensor nearly free.
+  const double each = 0.5 * std::log2(std::max(2.0, independent));
+  const double share = std::sqrt(hypothesis.coefficients / elements);
   return bits_of_numbers(independent, left * error) +
-         (sides == nullptr ? fitted : std::min(fitted, as_numbers)) + hypothesis.bits;
+         std::min(hypothesis.coefficients * each, share * bits_of_numbers(independent, error)) +
+         hypothesis.bits;
+}
+
+double beyond_replay(double rest, double clean) {
+  return std::sqrt(std::max(0.0, rest * rest - clean * clean));
 }
 
 std::optional<Hypothesis> shortest(const Evidence& evidence, std::vector<Hypothesis> hypotheses) {

@@ -37,6 +37,10 @@ struct Hypothesis {
 // The length of the description in bits.
 [[nodiscard]] double description_length(const Evidence& evidence, const Hypothesis& hypothesis);
 
+// What a replay of the candidate's own records leaves beyond `clean`, what the same replay leaves
+// of the reference: that is the round-off of the replay itself.
+[[nodiscard]] double beyond_replay(double rest, double clean);
+
 // The one with the shortest description; of equally short ones that whose signature and sentence
 // come first. Nothing of none.
 [[nodiscard]] std::optional<Hypothesis> shortest(const Evidence& evidence,

@@ -285,6 +285,7 @@ struct Replay {
   Attention candidate;
   std::vector<Place> places;
   double usual = 0.0;   // scale
+  double clean = 0.0;   // what the rule leaves of the reference's own output
   double scale = 0.0;   // of the reference
   double before = 0.0;  // what the reference's rule leaves of the candidate's output
   double allowed = 0.0;
@@ -306,16 +307,17 @@ std::optional<Replay> replay_of(const Evidence& evidence) {
   Replay replay{*std::move(candidate), sample_places(*reference)};
   replay.usual = 1.0 / std::sqrt(static_cast<double>(reference->width()));
   replay.scale = best_scale(*reference, replay.places, replay.usual);
-  const double clean = rest_of(*reference, replay.places, {replay.scale, 0});
+  replay.clean = rest_of(*reference, replay.places, {replay.scale, 0});
   replay.before = replay.rest({replay.scale, 0});
   const double share = static_cast<double>(std::ssize(replay.places) * reference->width()) /
                        static_cast<double>(reference->output.data.size());
   // Its own round-off is what the reference's own replay leaves, or what its bound grants where the
   // reference is a wide one.
-  const double rounding = std::max(clean, std::sqrt(share) * evidence.bound());
+  const double rounding = std::max(replay.clean, std::sqrt(share) * evidence.bound());
   replay.allowed = allowed_rest(replay.before, rounding);
-  const bool known = reproduces(clean, std::sqrt(share) * reference->output.norm());
-  return known && replay.before >= 2.0 * clean ? std::optional(std::move(replay)) : std::nullopt;
+  const bool known = reproduces(replay.clean, std::sqrt(share) * reference->output.norm());
+  return known && replay.before >= 2.0 * replay.clean ? std::optional(std::move(replay))
+                                                      : std::nullopt;
 }
 
 Hypothesis of_attention(const Replay& replay,
@@ -330,7 +332,7 @@ Hypothesis of_attention(const Replay& replay,
                               short_number(rest),
                               short_number(replay.before)),
       .error = replay.before,
-      .residual = rest};
+      .residual = beyond_replay(rest, replay.clean)};
 }
 
 struct OtherRule {

@@ -248,7 +248,7 @@ std::optional<Hypothesis> other_variant(const Evidence& evidence,
                         short_number(made->rest),
                         short_number(before)),
                     .error = before,
-                    .residual = made->rest,
+                    .residual = beyond_replay(made->rest, right.rest),
                     .bits = bits_of_choice(static_cast<double>(variants.size()))};
 }
 

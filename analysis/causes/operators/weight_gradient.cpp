@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -20,20 +19,22 @@ namespace {
 
 constexpr std::size_t kOutputs = 64;  // looked at, of so many
 
-using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-using Strided = Eigen::Map<const Matrix, 0, Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>;
-
 // Every stride'th row of the gradient [out, in] from its operands [rows, out] and [rows, in].
 std::vector<double> product(const Values& gradient, const Values& input, std::size_t stride) {
-  const std::int64_t out = gradient.shape.back();
-  const std::int64_t in = input.shape.back();
-  const std::int64_t rows = std::ssize(input.data) / in;
-  const auto step = static_cast<std::int64_t>(stride);
-  const std::int64_t sampled = (out + step - 1) / step;
-  const Strided g(gradient.data.data(), rows, sampled, {out, step});
-  const Eigen::Map<const Matrix> x(input.data.data(), rows, in);
-  std::vector<double> result(static_cast<std::size_t>(sampled * in));
-  Eigen::Map<Matrix>(result.data(), sampled, in).noalias() = g.transpose() * x;
+  const auto out = static_cast<std::size_t>(gradient.shape.back());
+  const auto in = static_cast<std::size_t>(input.shape.back());
+  const std::size_t rows = input.data.size() / in;
+  std::vector<double> result((out + stride - 1) / stride * in);
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t o = 0; o < out; o += stride) {
+      const double g = gradient.data[row * out + o];
+      double* const sum = result.data() + o / stride * in;
+      const double* const x = input.data.data() + row * in;
+      for (std::size_t i = 0; i < in; ++i) {
+        sum[i] += g * x[i];
+      }
+    }
+  }
   return result;
 }
 
@@ -65,6 +66,7 @@ struct Weight {
   std::size_t stride = 1;
   double bound = 0.0;  // of the sampled part
   std::int64_t inputs = 0;
+  double clean = 0.0;  // what the right input leaves of the reference's gradient
 
   [[nodiscard]] double error() const { return apart(candidate, reference); }
   [[nodiscard]] std::vector<double> with(const Values& input) const {
@@ -145,8 +147,11 @@ std::optional<Known> known_of(const Evidence& evidence) {
   output.path = weight->module;
   for (const Match* input : inputs_of(evidence, output)) {
     auto values = evidence.candidate(*input);
-    if (values && weight->fits(*values) &&
-        reproduces(apart(weight->with(*values), weight->reference), norm_of(weight->reference))) {
+    if (!values || !weight->fits(*values)) {
+      continue;
+    }
+    weight->clean = apart(weight->with(*values), weight->reference);
+    if (reproduces(weight->clean, norm_of(weight->reference))) {
       return Known{*std::move(weight), input, *std::move(values)};
     }
   }
@@ -162,7 +167,7 @@ Hypothesis from(const Weight& weight, Signature signature, const std::string& wh
                                   short_number(rest),
                                   short_number(weight.error())),
           .error = weight.error(),
-          .residual = rest};
+          .residual = beyond_replay(rest, weight.clean)};
 }
 
 }  // namespace

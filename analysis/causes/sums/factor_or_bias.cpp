@@ -134,7 +134,7 @@ Hypothesis wrong_factor(const Evidence& evidence, const Fit& fitted) {
       .named = {.axes = axes_in(evidence, factor), .factors = {factor}},
       .error = evidence.sides()->error,
       .residual = fitted.residual,
-      .coefficients = 1.0};
+      .bits = bits_of_factor(evidence, factor, fitted.deviations[0])};
 }
 
 // The bias of the module's output, and how often it is in the error.
@@ -229,8 +229,7 @@ std::optional<Hypothesis> find_repeated_sum(const Evidence& evidence) {
       .named = {.axes = axes_in(evidence, 1.0 + a), .factors = {1.0 + a}},
       .error = sides.error,
       .residual = both->residual,
-      .coefficients = 1.0,
-      .bits = bits_of_choice(2.0)};
+      .bits = bits_of_choice(2.0) + bits_of_factor(evidence, 1.0 + a, both->deviations[0])};
 }
 
 }  // namespace ttrace

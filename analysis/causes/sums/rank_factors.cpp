@@ -89,7 +89,9 @@ bool any_wrong(const std::vector<RankFactor>& factors) {
 }
 
 // The hypothesis that every wrong part is such a multiple.
-Hypothesis of_parts(const std::vector<RankFactor>& factors, std::string sentence) {
+Hypothesis of_parts(const Evidence& evidence,
+                    const std::vector<RankFactor>& factors,
+                    std::string sentence) {
   Hypothesis found{.signature = Signature::kWrongFactor, .sentence = std::move(sentence)};
   double left = 0.0;
   double moved = 0.0;
@@ -101,10 +103,10 @@ Hypothesis of_parts(const std::vector<RankFactor>& factors, std::string sentence
     moved += factor.moved * factor.moved;
     found.named.factors.push_back(factor.value);
     found.named.ranks.push_back(factor.rank);
+    found.bits += bits_of_factor(evidence, factor.value, factor.deviation);
   }
   found.error = std::sqrt(moved);
   found.residual = std::sqrt(left);
-  found.coefficients = static_cast<double>(found.named.factors.size());
   return found;
 }
 
@@ -124,7 +126,8 @@ std::optional<Hypothesis> find_factor_of_moment(const Evidence& evidence) {
   if (!any_wrong(factors)) {
     return std::nullopt;
   }
-  return of_parts(factors,
+  return of_parts(evidence,
+                  factors,
                   fmt::format("its gradient enters the optimizer with another factor, which {} "
                               "shows: {}. Check clipping, and the scale that is divided out",
                               to_string(id),
@@ -150,7 +153,7 @@ std::optional<Hypothesis> find_rank_factors(const Evidence& evidence) {
   if (!any_wrong(factors) || (evidence.copies_differ() && some_right && !known)) {
     return std::nullopt;
   }
-  return of_parts(factors, factors_text(evidence, factors));
+  return of_parts(evidence, factors, factors_text(evidence, factors));
 }
 
 std::optional<Hypothesis> find_row_factors(const Evidence& evidence) {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <vector>
@@ -108,6 +109,7 @@ TEST_F(ScoreTest, AxesAreThoseOfTheFindingsStep) {
   TraceBuilder second(directory_ / "candidate", "candidate", 2, "dp");
   second.add_everywhere({"s1/main_grad/w/0", scaled(values, 2.0), ElementType::kF32, {8, 8}});
   static_cast<void>(second.write());
+  std::filesystem::remove_all(directory_ / "candidate/step000000");
   add_candidate("s0/main_grad/w/0", values, {8, 8});
   static_cast<void>(candidate_.write());
   candidate_.manifest.steps = {0, 1};
