@@ -1,5 +1,6 @@
 #include "analysis/causes/common/factors.h"
 
+#include "analysis/causes/common/hypothesis.h"
 #include "analysis/findings/wording.h"
 
 #include <algorithm>
@@ -151,13 +152,13 @@ std::string explain_factor(const Evidence& evidence, double value, double deviat
 }
 
 double bits_of_factor(const Evidence& evidence, double value, double deviation) {
-  constexpr double kMost = 24.0;  // of a number of F32
-  const auto meanings = static_cast<double>(meaningful_factors(evidence).size());
-  if (std::abs(value) < kZero || !meaning_of(evidence, value, deviation).empty()) {
-    return std::log2(meanings + 1.0);
+  if (std::abs(value) < kZero) {
+    return 1.0;
   }
-  const double known = std::abs(value - 1.0) / std::max(deviation, std::exp2(-kMost));
-  return std::clamp(std::log2(known), std::log2(meanings + 1.0), kMost);
+  const auto meanings = static_cast<double>(meaningful_factors(evidence).size());
+  return meaning_of(evidence, value, deviation).empty()
+             ? bits_of_number(evidence)
+             : std::min(bits_of_choice(meanings + 1.0), bits_of_number(evidence));
 }
 
 std::vector<std::string> axes_in(const Evidence& evidence, double value) {

@@ -28,8 +28,8 @@ struct Factor {
 // nearest are named.
 [[nodiscard]] std::string explain_factor(const Evidence& evidence, double value, double deviation);
 
-// The bits that a factor costs in a description: the choice among the numbers that mean something;
-// for a number that means nothing, the digits that are known of it.
+// The bits that a factor costs in a description: the choice among the numbers that mean something,
+// or those of a fitted number.
 [[nodiscard]] double bits_of_factor(const Evidence& evidence, double value, double deviation);
 
 // The axes whose size, or one over whose size, `value` is; empty where it is none.

@@ -17,6 +17,11 @@ constexpr double kIndependent = 32.0;
 // The least of an error that can be told from nothing, where no bound is known.
 constexpr double kResolution = 1e-3;
 
+double elements_of(const Evidence& evidence) {
+  const Sides* sides = evidence.sides();
+  return sides == nullptr ? kIndependent : static_cast<double>(sides->reference.data.size());
+}
+
 // Bits that `count` independent numbers take if their norm is `ratio` times that of round-off.
 double bits_of_numbers(double count, double ratio) {
   return 0.5 * count * std::log2(1.0 + ratio * ratio);
@@ -28,10 +33,13 @@ double bits_of_choice(double count) {
   return count > 1.0 ? std::log2(count) : 0.0;
 }
 
+double bits_of_number(const Evidence& evidence) {
+  return 0.5 * std::log2(std::max(2.0, elements_of(evidence)));
+}
+
 double description_length(const Evidence& evidence, const Hypothesis& hypothesis) {
   const Sides* sides = evidence.sides();
-  const double elements =
-      sides == nullptr ? kIndependent : static_cast<double>(sides->reference.data.size());
+  const double elements = elements_of(evidence);
   const double independent = std::min(kIndependent, elements);
   // Errors are those of the whole tensor; a hypothesis may have looked at a sample of it.
   const double left = hypothesis.error > 0.0 ? hypothesis.residual / hypothesis.error : 0.0;
@@ -41,10 +49,10 @@ double description_length(const Evidence& evidence, const Hypothesis& hypothesis
   // A free number costs what BIC asks for. Many cost at most a part of what it costs to explain
   // nothing: the root of the share of the tensor that they stand for. The share itself would make
   // one number for every row of a wide tensor nearly free.
-  const double each = 0.5 * std::log2(std::max(2.0, independent));
   const double share = std::sqrt(hypothesis.coefficients / elements);
   return bits_of_numbers(independent, left * error) +
-         std::min(hypothesis.coefficients * each, share * bits_of_numbers(independent, error)) +
+         std::min(hypothesis.coefficients * bits_of_number(evidence),
+                  share * bits_of_numbers(independent, error)) +
          hypothesis.bits;
 }
 

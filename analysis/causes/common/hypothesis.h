@@ -34,6 +34,9 @@ struct Hypothesis {
 // Bits that say which of `count` equally simple claims is meant; 0 for one.
 [[nodiscard]] double bits_of_choice(double count);
 
+// Bits of one fitted number: 1/2 log2 n for n elements, the price of BIC.
+[[nodiscard]] double bits_of_number(const Evidence& evidence);
+
 // The length of the description in bits.
 [[nodiscard]] double description_length(const Evidence& evidence, const Hypothesis& hypothesis);
 

@@ -29,8 +29,10 @@ std::vector<ElementType> below(ElementType type) {
   return formats;
 }
 
-// Share of the elements that are neither zero nor a number of `format`.
-double share_beyond(const std::vector<double>& values, ElementType format) {
+// Share of the different values that are neither zero nor a number of `format`.
+double share_beyond(std::vector<double> values, ElementType format) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
   const auto count = static_cast<std::int64_t>(values.size());
   std::vector<std::byte> narrow(values.size() * element_size(format));
   std::vector<double> rounded(values.size());
@@ -42,7 +44,7 @@ double share_beyond(const std::vector<double>& values, ElementType format) {
     all += values[i] != 0.0 ? 1.0 : 0.0;
     beyond += values[i] != rounded[i] ? 1.0 : 0.0;
   }
-  constexpr double kFewest = 16.0;  // of so many elements none is a number of a format by chance
+  constexpr double kFewest = 16.0;  // of so many values none is a number of a format by chance
   return all < kFewest ? 0.5 : beyond / all;
 }
 

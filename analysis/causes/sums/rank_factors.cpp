@@ -101,9 +101,13 @@ Hypothesis of_parts(const Evidence& evidence,
     }
     left += factor.residual * factor.residual;
     moved += factor.moved * factor.moved;
+    const bool known =
+        std::any_of(found.named.factors.begin(), found.named.factors.end(), [&](double other) {
+          return std::abs(other - factor.value) <= kSame * std::abs(factor.value);
+        });
+    found.bits += known ? 1.0 : bits_of_factor(evidence, factor.value, factor.deviation);
     found.named.factors.push_back(factor.value);
     found.named.ranks.push_back(factor.rank);
-    found.bits += bits_of_factor(evidence, factor.value, factor.deviation);
   }
   found.error = std::sqrt(moved);
   found.residual = std::sqrt(left);
