@@ -5,10 +5,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -89,6 +91,19 @@ TEST_F(ScoreTest, ACauseThatIsNearlyAsGoodIsNamedToo) {
   ASSERT_TRUE(found.runner_up.has_value());
   EXPECT_EQ(found.runner_up->signature, Signature::kRepeatedReduction);
   EXPECT_THAT(found.runner_up->sentence, HasSubstr("summed over tp twice"));
+}
+
+TEST_F(ScoreTest, TheRunnerUpStandsInTheTextAndInTheJson) {
+  add_doubled_gradient();
+  const Report report = report_of_run();
+  std::ostringstream text;
+  write_text(text, report, {});
+  EXPECT_THAT(text.str(), HasSubstr("\n  or: repeated reduction: all addends have"));
+  std::ostringstream out;
+  write_json(out, report);
+  const auto json = nlohmann::json::parse(out.str()).at("diagnoses").at(0);
+  EXPECT_EQ(json.at("runner_up").at("signature"), "repeated_reduction");
+  EXPECT_EQ(json.at("named").at("axes").at(0), "tp");
 }
 
 TEST_F(ScoreTest, ACauseThatExplainsLessIsNoRunnerUp) {
