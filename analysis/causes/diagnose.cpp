@@ -3,27 +3,113 @@
 #include "analysis/causes/common/evidence.h"
 #include "analysis/causes/signatures.h"
 
+#include <algorithm>
 #include <array>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace ttrace {
+namespace {
 
-std::optional<Diagnosis> diagnose(const Evidence& evidence) {
-  constexpr std::array kHypotheses = {
-      find_local_norm,         find_stale,          find_fp8_scale,        find_unsummed_replicas,
-      find_other_variant,      find_factor_or_bias, find_rank_factors,     find_gradient_addends,
-      find_linear_addends,     find_leftover,       find_auxiliary_loss,   find_weight_gradient,
-      find_wrong_order,        find_routing_flip,   find_misrouted_rows,   find_wrong_layer,
-      find_row_order,          find_wrong_view,     find_duplicated_block, find_precision,
-      find_untouched_block,    find_boundary,       find_constant_bias,    find_row_factors,
-      find_loss_normalisation, find_optimizer,      find_positions,        find_attention,
-      find_localised,          find_non_finite,     find_recompute,        find_source,
-      find_diverged_replicas};
-  for (const auto hypothesis : kHypotheses) {
-    if (auto diagnosis = hypothesis(evidence)) {
-      return diagnosis;
+// A description that is longer by so many bits is 1/8 as probable.
+constexpr double kNear = 3.0;
+
+struct Scored {
+  Hypothesis hypothesis;
+  double bits = 0.0;
+};
+
+// The order of hypotheses of equal length depends on what they say alone.
+bool shorter(const Scored& left, const Scored& right) {
+  return std::tie(left.bits, left.hypothesis.signature, left.hypothesis.sentence) <
+         std::tie(right.bits, right.hypothesis.signature, right.hypothesis.sentence);
+}
+
+}  // namespace
+
+std::span<const Finder> all_finders() {
+  static constexpr std::array kFinders = std::to_array<Finder>({find_attention,
+                                                                find_auxiliary_gradient,
+                                                                find_boundary,
+                                                                find_constant_bias,
+                                                                find_diverged_copies,
+                                                                find_duplicated_part,
+                                                                find_factor,
+                                                                find_factor_of_moment,
+                                                                find_fp8_amax,
+                                                                find_fp8_format,
+                                                                find_fp8_own_parts,
+                                                                find_gradient_addends,
+                                                                find_kept_elements,
+                                                                find_layer_number,
+                                                                find_leftover,
+                                                                find_linear_addends,
+                                                                find_localised,
+                                                                find_loss_rule,
+                                                                find_misrouted_rows,
+                                                                find_missing_scale,
+                                                                find_moment,
+                                                                find_non_finite,
+                                                                find_norm_of_part,
+                                                                find_norm_without,
+                                                                find_not_stepped,
+                                                                find_order_of_blocks,
+                                                                find_order_of_parts,
+                                                                find_order_of_rows,
+                                                                find_other_activation,
+                                                                find_other_layer,
+                                                                find_other_microbatch,
+                                                                find_other_norm,
+                                                                find_other_operand,
+                                                                find_other_positions,
+                                                                find_other_reading,
+                                                                find_other_rotation,
+                                                                find_other_use,
+                                                                find_precision,
+                                                                find_rank_factors,
+                                                                find_recompute,
+                                                                find_repeated_bias,
+                                                                find_repeated_sum,
+                                                                find_routing_flip,
+                                                                find_row_factors,
+                                                                find_shift,
+                                                                find_source,
+                                                                find_stale,
+                                                                find_transposed,
+                                                                find_truncation,
+                                                                find_unsummed_copies,
+                                                                find_untouched_block,
+                                                                find_update});
+  return kFinders;
+}
+
+std::optional<Diagnosis> diagnose(const Evidence& evidence, std::span<const Finder> finders) {
+  std::vector<Scored> found;
+  for (const Finder find : finders) {
+    if (auto hypothesis = find(evidence)) {
+      const double bits = description_length(evidence, *hypothesis);
+      found.push_back({*std::move(hypothesis), bits});
     }
   }
-  return std::nullopt;
+  if (found.empty()) {
+    return std::nullopt;
+  }
+  std::sort(found.begin(), found.end(), shorter);
+  Hypothesis& best = found.front().hypothesis;
+  Diagnosis diagnosis{best.signature, std::move(best.sentence), std::move(best.named), {}};
+  const auto other = std::find_if(found.begin(), found.end(), [&](const Scored& each) {
+    return each.hypothesis.signature != diagnosis.signature;
+  });
+  if (other != found.end() && other->bits <= found.front().bits + kNear) {
+    diagnosis.runner_up =
+        Alternative{other->hypothesis.signature, std::move(other->hypothesis.sentence)};
+  }
+  return diagnosis;
+}
+
+std::optional<Diagnosis> diagnose(const Evidence& evidence) {
+  return diagnose(evidence, all_finders());
 }
 
 }  // namespace ttrace

@@ -5,6 +5,8 @@
 
 #include <ttrace/element_type.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -64,54 +66,69 @@ bool is_first_step(const Evidence& evidence) {
       });
 }
 
+// What only names whom to ask leaves the numbers as they are.
+Hypothesis named_by_symptom(Signature signature, std::string sentence, Named named = {}) {
+  return {.signature = signature,
+          .sentence = std::move(sentence),
+          .named = std::move(named),
+          .error = 1.0,
+          .residual = 1.0};
+}
+
 }  // namespace
 
-std::optional<Diagnosis> find_non_finite(const Evidence& evidence) {
+std::optional<Hypothesis> find_non_finite(const Evidence& evidence) {
   if (evidence.finding().symptom() != Symptom::kNonFinite || evidence.match().candidate.empty()) {
     return std::nullopt;
   }
   const NonFinite candidate = non_finite(evidence.match().candidate);
   const NonFinite reference = non_finite(evidence.match().reference);
-  const std::string counts =
-      std::to_string(candidate.infinite) + " Inf and " + std::to_string(candidate.nan) +
-      " NaN of " + std::to_string(candidate.elements) + " elements on " +
-      ranks_text(candidate.ranks) + ", the reference has " + std::to_string(reference.infinite) +
-      " and " + std::to_string(reference.nan);
+  const std::string counts = fmt::format(
+      "the candidate has {} Inf and {} NaN of {} elements on {}, the reference has {} and {}",
+      candidate.infinite,
+      candidate.nan,
+      candidate.elements,
+      ranks_text(candidate.ranks),
+      reference.infinite,
+      reference.nan);
   if (candidate.ranks.empty()) {
-    return Diagnosis{Signature::kNonFinite,
-                     counts + ": the candidate replaced or masked what overflows in the reference"};
+    return named_by_symptom(
+        Signature::kNonFinite,
+        counts + ": the candidate replaced or masked what overflows in the reference");
   }
-  return Diagnosis{Signature::kNonFinite,
-                   counts +
-                       (candidate.nan == 0 ? ": an overflow"
-                                           : ": an overflow, or an operation that "
-                                             "has no result, such as 0 / 0") +
-                       range_text(evidence.match())};
+  return named_by_symptom(
+      Signature::kNonFinite,
+      counts +
+          (candidate.nan == 0
+               ? ": an overflow"
+               : ": an overflow, or an operation that has no result, such as 0 / 0") +
+          range_text(evidence.match()),
+      {.ranks = candidate.ranks});
 }
 
-std::optional<Diagnosis> find_routing_flip(const Evidence& evidence) {
+std::optional<Hypothesis> find_routing_flip(const Evidence& evidence) {
   const Check* const routing = evidence.finding().find(Question::kRouting);
   if (evidence.finding().symptom() != Symptom::kIllegalFlip || routing == nullptr) {
     return std::nullopt;
   }
-  const std::string text = routing->sentence + " (" +
-                           std::to_string(static_cast<std::int64_t>(routing->term("flips"))) +
-                           " of all choices differ)";
-  return Diagnosis{Signature::kRoutingFlip,
-                   text +
-                       ": the router's weight, input, bias or its choice of the largest scores "
-                       "differs, not its round-off"};
+  const std::string text =
+      fmt::format("{} ({} of all choices differ)", routing->sentence, routing->term("flips"));
+  return named_by_symptom(Signature::kRoutingFlip,
+                          text +
+                              ": the router's weight, its input, its bias or its choice of the "
+                              "largest scores differs");
 }
 
-std::optional<Diagnosis> find_recompute(const Evidence& evidence) {
+std::optional<Hypothesis> find_recompute(const Evidence& evidence) {
   const bool copies = evidence.finding().symptom() == Symptom::kReplicasDisagree;
   if (evidence.finding().symptom() != Symptom::kRecompute &&
       !(copies && evidence.finding().id.recompute)) {
     return std::nullopt;
   }
   std::string state =
-      "state that the first forward changed or that is not restored: random "
-      "numbers, autocast, buffers written in place";
+      "some state that the first forward changed is not restored: random numbers, autocast, "
+      "buffers "
+      "written in place";
   if (evidence.finding().id.kind == Kind::kMask) {
     state = "the state of the random numbers is not restored";
   } else if (evidence.finding().id.kind == Kind::kScale ||
@@ -120,29 +137,34 @@ std::optional<Diagnosis> find_recompute(const Evidence& evidence) {
   } else if (with_kind(evidence, Kind::kScale) != nullptr) {
     state += ", scales of FP8";
   }
-  return Diagnosis{Signature::kRecompute,
-                   "the forward that ran again in backward does not repeat the first one on " +
-                       ranks_text(evidence.finding().ranks()) + ": " + state};
+  return named_by_symptom(
+      Signature::kRecompute,
+      fmt::format("the forward that ran again in backward does not repeat the first one on {}: {}",
+                  ranks_text(evidence.finding().ranks()),
+                  state),
+      {.ranks = evidence.finding().ranks()});
 }
 
-std::optional<Diagnosis> find_source(const Evidence& evidence) {
+std::optional<Hypothesis> find_source(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
   const bool data = id.kind == Kind::kData;
   const bool start = id.kind == Kind::kParam && is_first_step(evidence);
   if ((!data && !start) || evidence.sides() == nullptr) {
     return std::nullopt;
   }
-  return Diagnosis{
+  const auto& comparison = evidence.finding().comparison;
+  return named_by_symptom(
       Signature::kSource,
-      (data ? "the programs do not read the same " + id.path +
-                  ": order of samples, cut of the batch or tokeniser"
-            : "the programs do not start from the same " + id.path +
-                  ": initialisation, or how a checkpoint was cut into shards") +
-          "; " +
-          std::to_string(evidence.finding().comparison ? evidence.finding().comparison->different
-                                                       : 0) +
-          " of " + std::to_string(evidence.sides()->reference.data.size()) +
-          " elements differ; everything that follows inherits it"};
+      fmt::format("the programs do not {}; {} of {} elements differ, and everything that follows "
+                  "inherits the difference",
+                  data ? fmt::format("read the same {}: check the order of samples, the cut of the "
+                                     "batch, the tokeniser",
+                                     id.path)
+                       : fmt::format("start from the same {}: check the initialisation, and how a "
+                                     "checkpoint was cut into shards",
+                                     id.path),
+                  comparison ? comparison->different : 0,
+                  evidence.sides()->reference.data.size()));
 }
 
 }  // namespace ttrace

@@ -6,7 +6,10 @@
 #include <ttrace/error.h>
 #include <ttrace/layout.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 namespace ttrace {
@@ -42,11 +45,33 @@ std::string state_of(std::span<const TensorVerdict> tensors, const TensorId& id,
          (within == 1 ? " is" : " are") + " within bound";
 }
 
+// What is known of a tensor before the first divergence, which need not be within its bound.
+std::string_view standing_of(const TensorVerdict& tensor) {
+  if (tensor.allowed() && tensor.status() != Status::kWithin) {
+    return "is not judged, because the user allowed it to differ";
+  }
+  switch (tensor.status()) {
+    case Status::kWithin:
+      return "is within bound";
+    case Status::kInherited:
+      return "is beyond its bound, but its own operators are right: it inherited the error";
+    case Status::kBehindFlip:
+      return "differs behind another choice of experts, where no bound applies";
+    case Status::kIncomplete:
+    case Status::kNotJudged:
+      return "is not judged";
+    default:
+      return "is wrong as well";
+  }
+}
+
 // The forward tensor recorded just before, in the same micro-batch.
 std::string predecessor(std::span<const TensorVerdict> tensors, std::size_t index) {
   for (std::size_t i = index; i-- > 0;) {
     if (is_forward(tensors[i]) && same_microbatch(tensors[i].id, tensors[index].id)) {
-      return "; the forward record before it, " + to_string(tensors[i].id) + ", is within bound";
+      return fmt::format("; the forward record before it, {}, {}",
+                         to_string(tensors[i].id),
+                         standing_of(tensors[i]));
     }
   }
   return "; no forward record of its micro-batch comes before it";
@@ -146,8 +171,7 @@ std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate
     case Kind::kGradOutput:
       return "the backward of what consumes " + tensor.id.path + "'s output: " + who;
     case Kind::kOperand:
-      return "what the ranks take for " + operand_of(tensor.id) +
-             ": whose codes, times whose scale; " + who;
+      return "which codes and which scale each rank uses for " + operand_of(tensor.id) + "; " + who;
     case Kind::kScale:
     case Kind::kAmaxHistory:
       return "how ranks share the largest magnitude that the scale of " + operand_of(tensor.id) +
@@ -164,7 +188,9 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
     case Symptom::kMissing:
       return tensor.status() == Status::kMissingInCandidate
                  ? "whether the candidate runs " + tensor.id.path +
-                       " in this micro-batch, under this name, and the notes of its ranks"
+                       " in this micro-batch and under this name; the notes of its ranks may say "
+                       "why "
+                       "it is missing"
                  : "whether the reference has " + tensor.id.path +
                        " under another name, step or micro-batch";
     case Symptom::kShapesDiffer:
@@ -193,21 +219,22 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
              ": the router, and the exchange of tokens";
     case Symptom::kMessage:
       return "the messages of " + tensor.id.path +
-             " between pipeline stages: their order, buffers that are used again too early, and "
-             "whether they are waited for";
+             " between pipeline stages: their order, buffers that are reused too early, and "
+             "whether "
+             "the ranks wait for them";
     case Symptom::kCollective:
       return "the communication itself: the call's arguments on " + ranks_text(ranks) +
-             ", buffers changed before it was waited for, and calls that a rank leaves out";
+             ", buffers that change before the wait, and ranks that leave out a call";
     case Symptom::kSource:
       return "what lies between " + tensor.id.path +
-             " and the module before it: copies, gathers, buffers that are used again, values "
+             " and the module before it: copies, gathers, buffers that are reused, values "
              "overwritten in place";
     case Symptom::kTooAccurate:
       return "the precision recipe of " + tensor.id.path +
-             ": whether autocast or FP8 is active there, and in all that feeds it";
+             ": whether autocast or FP8 is active there, and in everything that feeds it";
     case Symptom::kTooCoarse:
       return "the precision in which " + tensor.id.path +
-             " and all that feeds it compute, add up and communicate";
+             " and everything that feeds it compute, add up and communicate";
     case Symptom::kRecompute:
       return "what differs when " + tensor.id.path +
              " runs again in backward: random state, casts, values overwritten in place";
@@ -271,7 +298,7 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
              predecessor(tensors, index);
     case Kind::kScalar:
       return "how the candidate computes " + id.path +
-             "; the tensors that go into it are within bound as far as they are recorded";
+             "; no tensor that was recorded before it diverges";
     case Kind::kScale:
     case Kind::kAmaxHistory:
       return "how the scale of " + operand_of(id) +

@@ -50,10 +50,10 @@ enum class Signature : std::uint8_t {
 // What a diagnosis claims, for programs; the sentence says the same for people. Each list is empty
 // where the claim concerns none of the kind.
 struct Named {
-  std::vector<std::string> axes;           // of the candidate's layout: "tp"
-  std::vector<double> factors;             // what was fitted: coefficients of addends, a factor
-  std::vector<int> ranks;                  // of the candidate, that are wrong
-  std::vector<std::int64_t> microbatches;  // that are absent, or taken for another one
+  std::vector<std::string> axes = {};  // of the candidate's layout: "tp"
+  std::vector<double> factors = {};    // what was fitted: coefficients of addends, a factor
+  std::vector<int> ranks = {};         // of the candidate, that are wrong
+  std::vector<std::int64_t> microbatches = {};  // that are absent, or taken for another one
 };
 
 // Another hypothesis that explains the finding nearly as well.

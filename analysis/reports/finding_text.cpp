@@ -123,6 +123,10 @@ void write_diagnosis(std::ostream& out,
   if (diagnosis) {
     out << indent << "probable cause: " << signature_text(diagnosis->signature) << ": "
         << diagnosis->sentence << '\n';
+    if (const auto& other = diagnosis->runner_up) {
+      out << indent << "or: " << signature_text(other->signature) << ": " << other->sentence
+          << '\n';
+    }
   }
 }
 

@@ -70,6 +70,21 @@ Json first_divergence_json(const Report& report) {
           {"where_to_look", report.where_to_look}};
 }
 
+Json named_json(const Named& named) {
+  return {{"axes", named.axes},
+          {"factors", named.factors},
+          {"ranks", named.ranks},
+          {"microbatches", named.microbatches}};
+}
+
+Json runner_up_json(const std::optional<Diagnosis>& diagnosis) {
+  if (!diagnosis || !diagnosis->runner_up) {
+    return {};
+  }
+  return {{"signature", name_of(diagnosis->runner_up->signature)},
+          {"probable_cause", diagnosis->runner_up->sentence}};
+}
+
 // The first divergence first; its signature stands in `first_divergence` too.
 Json diagnoses_json(const Report& report) {
   Json json = Json::array();
@@ -80,7 +95,9 @@ Json diagnoses_json(const Report& report) {
                     {"symptom", name_of(tensor.symptom())},
                     {"cause", tensor.cause()},
                     {"signature", diagnosis ? Json(name_of(diagnosis->signature)) : Json()},
-                    {"probable_cause", diagnosis ? Json(diagnosis->sentence) : Json()}});
+                    {"probable_cause", diagnosis ? Json(diagnosis->sentence) : Json()},
+                    {"named", diagnosis ? named_json(diagnosis->named) : Json()},
+                    {"runner_up", runner_up_json(diagnosis)}});
   };
   if (report.diverged()) {
     add(*report.first_divergence, report.diagnosis);

@@ -13,12 +13,15 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::noise_row;
 using ::testing::Not;
+using testing::off;
 using testing::scaled;
 using testing::TemporaryDirectory;
 using testing::Tensor;
 using testing::TraceBuilder;
 using testing::wavy;
+using testing::write_noise_passes;
 
 // One step of a two-module model in the order in which a reference runs it.
 const std::vector<std::string> kStep = {"s0/m0/data/tokens/0",
@@ -74,6 +77,38 @@ TEST_F(WhereToLook, AnOutputAccusesItsModuleAndNamesThePredecessor) {
   EXPECT_EQ(
       when_wrong("s0/m0/output/fc2/0"),
       "the forward of fc2; the forward record before it, s0/m0/output/act/0, is within bound");
+}
+
+// Symptom: a predecessor that had inherited an error far beyond its bound was said to be within it.
+TEST_F(WhereToLook, APredecessorThatInheritedItsErrorIsNotSaidToBeWithinBound) {
+  const auto values = wavy(64, 0.1);
+  const auto wrong = off(values, 7e-4, 0.9);  // an error of 4e-3 against a bound of 2e-3
+  TraceBuilder wide(directory_ / "wide", "forced");
+  TraceBuilder native(directory_ / "native", "forced");
+  const auto add = [&](const std::string& id,
+                       const std::vector<double>& candidate,
+                       const std::vector<double>& given) {
+    reference_.add(0, {id, values});
+    candidate_.add_everywhere({id, candidate});
+    wide.add(0, {id, given});
+    native.add(0, {id, given});
+  };
+  add("s0/m0/output/a/0", wrong, wrong);
+  add("s0/m0/output/b/0", scaled(values, 3.0), values);
+  static_cast<void>(reference_.write());
+  write_noise_passes(
+      directory_ / "reference",
+      {noise_row("s0/m0/output/a/0", 1e-3, 1e-4), noise_row("s0/m0/output/b/0", 1e-3, 1e-4)});
+  const ForcedTraces forced{wide.write(), native.write()};
+  DiffOptions options;
+  options.forced = &forced;
+  const Report report = diff(Trace::open(directory_ / "reference"), candidate_.write(), options);
+  ASSERT_TRUE(report.first_divergence.has_value());
+  ASSERT_EQ(to_string(report.tensors[*report.first_divergence].id), "s0/m0/output/b/0");
+  EXPECT_EQ(
+      report.where_to_look,
+      "the forward of b; the forward record before it, s0/m0/output/a/0, is beyond its bound, "
+      "but its own operators are right: it inherited the error");
 }
 
 TEST_F(WhereToLook, AnInputAccusesWhatFeedsIt) {

@@ -1,12 +1,16 @@
 #include "analysis/causes/common/addends.h"
 
 #include "analysis/causes/common/factors.h"
+#include "analysis/causes/common/modules.h"
 #include "analysis/findings/wording.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
+#include <set>
 
 namespace ttrace {
 namespace {
@@ -23,9 +27,7 @@ bool is_clear(const Fit& fit, std::size_t addends) {
 }
 
 std::string coefficient_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f", std::abs(value) < 0.0005 ? 0.0 : value);
-  return text;
+  return fmt::format("{:.3f}", std::abs(value) < 0.0005 ? 0.0 : value);
 }
 
 // "1.000, 0.000 (+- 0.002)"
@@ -94,29 +96,36 @@ bool has_own_only(const Evidence& evidence,
   return any_missing;
 }
 
-std::optional<Diagnosis> missing_reduction(const Evidence& evidence,
-                                           std::span<const Addend> addends,
-                                           std::span<const RankFit> ranks) {
-  const std::vector<std::string> axes = evidence.axes();
-  const std::size_t subsets = std::size_t{1} << axes.size();
-  std::vector<std::vector<std::string>> tried;
-  for (std::size_t subset = 1; subset < subsets; ++subset) {
-    std::vector<std::string> chosen;
-    for (std::size_t i = 0; i < axes.size(); ++i) {
-      if ((subset >> i & 1U) != 0) {
-        chosen.push_back(axes[i]);
-      }
-    }
-    tried.push_back(std::move(chosen));
+// A hypothesis about the coefficients on all ranks.
+Hypothesis about(std::span<const RankFit> ranks, Signature signature, std::string sentence) {
+  Hypothesis found{.signature = signature, .sentence = std::move(sentence)};
+  double left = 0.0;
+  double error = 0.0;
+  for (const RankFit& rank : ranks) {
+    left += rank.fit.residual * rank.fit.residual;
+    error += rank.error * rank.error;
+    found.named.ranks.push_back(rank.rank);
   }
-  std::stable_sort(tried.begin(), tried.end(), [](const auto& left, const auto& right) {
-    return left.size() < right.size();
-  });
-  for (const auto& chosen : tried) {
+  found.residual = std::sqrt(left);
+  found.error = std::max(std::sqrt(error), found.residual);
+  return found;
+}
+
+std::optional<Hypothesis> missing_reduction(const Evidence& evidence,
+                                            std::span<const Addend> addends,
+                                            std::span<const RankFit> ranks) {
+  const auto subsets = subsets_of(evidence.axes());
+  for (const auto& chosen : subsets) {
     if (has_own_only(evidence, addends, ranks, chosen)) {
-      return Diagnosis{Signature::kMissingReduction,
-                       "every rank holds its own addend: the sum over " + and_text(chosen) +
-                           " is missing; " + fitted(addends, ranks.front())};
+      Hypothesis found = about(ranks,
+                               Signature::kMissingReduction,
+                               fmt::format("the sum over {} is missing; every rank holds only its "
+                                           "own addend: {}",
+                                           and_text(chosen),
+                                           fitted(addends, ranks.front())));
+      found.named.axes = chosen;
+      found.bits = bits_of_choice(static_cast<double>(subsets.size()));
+      return found;
     }
   }
   return std::nullopt;
@@ -152,38 +161,38 @@ double largest_deviation(std::span<const RankFit> ranks) {
   return largest;
 }
 
-std::optional<Diagnosis> missing_microbatches(const Evidence& evidence,
-                                              std::span<const Addend> addends,
-                                              std::span<const RankFit> ranks) {
-  std::vector<std::int64_t> missing;
+std::optional<Hypothesis> missing_microbatches(const Evidence& evidence,
+                                               std::span<const Addend> addends,
+                                               std::span<const RankFit> ranks) {
+  std::set<std::int64_t> missing;
   for (std::size_t i = 0; i < addends.size(); ++i) {
     const bool absent = std::all_of(
         ranks.begin(), ranks.end(), [i](const RankFit& rank) { return is_near(rank.fit, i, 0.0); });
     if (absent && addends[i].microbatch != kNoMicrobatch) {
-      missing.push_back(addends[i].microbatch);
+      missing.insert(addends[i].microbatch);
     }
   }
-  std::sort(missing.begin(), missing.end());
-  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-  const auto is_missing = [&](const Addend& addend) {
-    return std::binary_search(missing.begin(), missing.end(), addend.microbatch);
-  };
+  const auto is_missing = [&](const Addend& addend) { return missing.contains(addend.microbatch); };
   const auto absent = common(addends, ranks, is_missing);
   const auto others =
       common(addends, ranks, [&](const Addend& addend) { return !is_missing(addend); });
   if (missing.empty() || !absent || !others || std::abs(*absent) > 0.1 || *others < 0.1) {
     return std::nullopt;
   }
-  std::string numbers;
-  for (const std::int64_t number : missing) {
-    numbers += (numbers.empty() ? "" : ", ") + std::to_string(number);
-  }
-  return Diagnosis{Signature::kMissingMicrobatch,
-                   std::string("micro-batch") + (missing.size() > 1 ? "es " : " ") + numbers +
-                       (missing.size() > 1 ? " are" : " is") +
-                       " not in the sum, the others have the factor " +
-                       explain_factor(evidence, *others, largest_deviation(ranks)) + "; " +
-                       fitted(addends, ranks.front())};
+  Hypothesis found = about(ranks,
+                           Signature::kMissingMicrobatch,
+                           fmt::format("micro-batch{} {} {} not in the sum, the others have the "
+                                       "factor {}; {}",
+                                       missing.size() > 1 ? "es" : "",
+                                       fmt::join(missing, ", "),
+                                       missing.size() > 1 ? "are" : "is",
+                                       explain_factor(evidence, *others, largest_deviation(ranks)),
+                                       fitted(addends, ranks.front())));
+  found.named.microbatches = {missing.begin(), missing.end()};
+  found.named.factors = {*others};
+  found.bits =
+      static_cast<double>(missing.size()) * bits_of_choice(static_cast<double>(addends.size()));
+  return found;
 }
 
 // The rank with the coefficient that is farthest from 1.
@@ -203,9 +212,9 @@ const RankFit& worst(std::span<const RankFit> ranks, std::size_t addends) {
 
 }  // namespace
 
-std::optional<Diagnosis> read_coefficients(const Evidence& evidence,
-                                           std::span<const Addend> addends,
-                                           std::span<const RankFit> ranks) {
+std::optional<Hypothesis> read_coefficients(const Evidence& evidence,
+                                            std::span<const Addend> addends,
+                                            std::span<const RankFit> ranks) {
   const bool clear =
       !ranks.empty() && std::all_of(ranks.begin(), ranks.end(), [&](const auto& rank) {
         return is_clear(rank.fit, addends.size());
@@ -224,18 +233,43 @@ std::optional<Diagnosis> read_coefficients(const Evidence& evidence,
       return std::nullopt;  // nothing is wrong with this sum
     }
     const std::string axis = axis_of_size(evidence, *all);
-    const std::string what = "all addends have the coefficient " +
-                             explain_factor(evidence, *all, largest_deviation(ranks));
-    return axis.empty() ? Diagnosis{Signature::kWrongFactor, what}
-                        : Diagnosis{Signature::kRepeatedReduction,
-                                    what + ": summed over " + axis + " twice"};
+    Hypothesis found =
+        about(ranks,
+              axis.empty() ? Signature::kWrongFactor : Signature::kRepeatedReduction,
+              fmt::format("all addends have the coefficient {}{}",
+                          explain_factor(evidence, *all, largest_deviation(ranks)),
+                          axis.empty() ? "" : ": they were summed over " + axis + " twice"));
+    found.named.axes = axes_in(evidence, *all);
+    found.named.factors = {*all};
+    // The factor, and the choice between the tensor itself and its addends.
+    found.bits = bits_of_choice(2.0) + bits_of_factor(evidence, *all, largest_deviation(ranks));
+    return found;
   }
   if (addends.size() == 1) {
     return std::nullopt;  // no sum: it is the ranks that differ
   }
-  return Diagnosis{Signature::kWrongAddends,
-                   "a sum in which not every addend has the coefficient 1: " +
-                       fitted(addends, worst(ranks, addends.size()))};
+  const RankFit& farthest = worst(ranks, addends.size());
+  Hypothesis found =
+      about(ranks,
+            Signature::kWrongAddends,
+            "not every addend of the sum has the coefficient 1: " + fitted(addends, farthest));
+  const auto& all = farthest.fit.coefficients;
+  found.named.factors.assign(all.begin(),
+                             all.begin() + static_cast<std::ptrdiff_t>(addends.size()));
+  found.coefficients = static_cast<double>(addends.size() * ranks.size());
+  return found;
+}
+
+double error_of_sum(std::span<const std::vector<double>> columns, std::span<const double> target) {
+  double squared = 0.0;
+  for (std::size_t at = 0; at < target.size(); ++at) {
+    double rest = target[at];
+    for (const std::vector<double>& column : columns) {
+      rest -= column[at];
+    }
+    squared += rest * rest;
+  }
+  return std::sqrt(squared);
 }
 
 }  // namespace ttrace

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "analysis/causes/common/evidence.h"
+#include "analysis/causes/common/hypothesis.h"
 #include "analysis/causes/common/least_squares.h"
-#include "analysis/findings/diagnosis.h"
 
 #include <cstdint>
 #include <optional>
@@ -24,12 +24,17 @@ struct Addend {
 // The coefficients fitted to what one rank holds.
 struct RankFit {
   int rank = 0;
-  Fit fit;  // of the addends, in their order; further coefficients are ignored here
+  Fit fit;             // of the addends, in their order; further coefficients are ignored here
+  double error = 0.0;  // norm of what the rank holds less the sum with all coefficients 1
 };
 
 // Nothing where all coefficients are 1, or fit no pattern that can be named.
-[[nodiscard]] std::optional<Diagnosis> read_coefficients(const Evidence& evidence,
-                                                         std::span<const Addend> addends,
-                                                         std::span<const RankFit> ranks);
+[[nodiscard]] std::optional<Hypothesis> read_coefficients(const Evidence& evidence,
+                                                          std::span<const Addend> addends,
+                                                          std::span<const RankFit> ranks);
+
+// ||target - sum of the columns||
+[[nodiscard]] double error_of_sum(std::span<const std::vector<double>> columns,
+                                  std::span<const double> target);
 
 }  // namespace ttrace

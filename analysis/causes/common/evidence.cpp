@@ -1,5 +1,7 @@
 #include "analysis/causes/common/evidence.h"
 
+#include "trace/file/edge.h"
+
 #include <ttrace/error.h>
 
 #include <algorithm>
@@ -9,6 +11,23 @@
 #include <utility>
 
 namespace ttrace {
+std::vector<double> Sides::difference() const {
+  std::vector<double> result = candidate.data;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    result[i] -= reference.data[i];
+  }
+  return result;
+}
+
+double allowed_rest(double error, double bound) {
+  return std::max(std::min(2.0 * bound, 0.5 * error), 0.05 * error);
+}
+
+bool reproduces(double rest, double norm) {
+  constexpr double kReproduced = 0.1;
+  return rest <= kReproduced * norm;
+}
+
 bool copies_differ(const Match& match) {
   const auto& shards = match.candidate;
   for (auto left = shards.begin(); left != shards.end(); ++left) {
@@ -31,7 +50,12 @@ Evidence::Evidence(std::span<const Match> matches,
       vocabulary_(candidate.manifest().roles) {
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
-      layouts_.emplace(file.layout().rank, &file.layout());
+      if (step.step == finding.id.step) {
+        layouts_.emplace(file.layout().rank, &file.layout());
+      }
+      for (const Edge& edge : file.edges()) {
+        producers_.emplace(edge.consumer, edge.producer);
+      }
     }
   }
   for (const Match& match : matches) {
@@ -45,6 +69,15 @@ Evidence::Evidence(std::span<const Match> matches,
 const Match* Evidence::find(const TensorId& id) const {
   const auto found = by_id_.find(id);
   return found == by_id_.end() ? nullptr : found->second;
+}
+
+std::optional<Values> Evidence::value(const Match& match, Run run) const {
+  return merged_values(run == Run::kCandidate ? match.candidate : match.reference);
+}
+
+std::optional<Values> Evidence::value(const TensorId& id, Run run) const {
+  const Match* const match = find(id);
+  return match == nullptr ? std::nullopt : value(*match, run);
 }
 
 std::optional<Values> Evidence::reference(const Match& match) const {
@@ -80,8 +113,15 @@ std::optional<Sides> Evidence::lay_side_by_side() const {
   return Sides{*std::move(reference), *std::move(candidate), error};
 }
 
+const TensorId* Evidence::producer_of(const TensorId& input) const {
+  const auto found = producers_.find(input);
+  return found == producers_.end() ? nullptr : &found->second;
+}
+
 double Evidence::tolerance(double error) const {
-  return std::max(std::min(2.0 * bound(), 0.5 * error), 0.05 * error);
+  constexpr double kRounding = 1e-9;  // what fitting in double leaves
+  const double own = sides_ ? std::min(error, sides_->candidate.norm()) : error;
+  return std::max(allowed_rest(own, bound()), kRounding * error);
 }
 
 double Evidence::bound() const {
@@ -94,6 +134,9 @@ double Evidence::bound() const {
 
 std::vector<std::string> Evidence::axes() const {
   std::vector<std::string> names;
+  if (layouts_.empty()) {
+    return names;
+  }
   for (const Axis& axis : layouts_.begin()->second->axes) {
     if (axis.size > 1 && axis.follows.empty()) {
       names.push_back(axis.name);
@@ -107,7 +150,7 @@ const Layout& Evidence::layout(int rank) const {
 }
 
 int Evidence::axis_size(const std::string& axis) const {
-  return layouts_.begin()->second->size(axis);
+  return layouts_.empty() ? 1 : layouts_.begin()->second->size(axis);
 }
 
 int Evidence::microbatches() const {

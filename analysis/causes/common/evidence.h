@@ -23,12 +23,27 @@
 
 namespace ttrace {
 
+// Which of the two runs a value is taken from.
+enum class Run : std::uint8_t { kReference, kCandidate };
+
 // The two sides of the finding, whole and finite.
 struct Sides {
   Values reference;
   Values candidate;
   double error = 0.0;  // ||c - r||
+
+  [[nodiscard]] std::vector<double> difference() const;  // c - r
 };
+
+// What an explanation may leave of `error` where round-off explains `bound`: twice the bound,
+// because an explanation from values that went through an error carries noise of its own, but at
+// most half of the error; or 5 % of the error.
+[[nodiscard]] double allowed_rest(double error, double bound);
+
+// Whether a formula is what a program computes, by what its result, of norm `norm`, differs from
+// the record. Two operands that are rounded to E4M3 (2^-4 / sqrt(3) each) leave 5 % of a product;
+// values that have nothing to do with each other leave 140 %.
+[[nodiscard]] bool reproduces(double rest, double norm);
 
 // Whether ranks of the candidate hold copies of one part that are not equal. A finding may have
 // been found by its operators first; its symptom says nothing of its copies then.
@@ -49,18 +64,27 @@ class Evidence {
   // All of the finding's step, in the reference's order.
   [[nodiscard]] std::span<const Match> matches() const { return matches_; }
 
-  // Logical tensors; nothing where a side lacks it, has no whole tensor, or NaN and Inf are in it.
+  // Logical tensors; nothing where a side did not record it, where it is not whole, or where NaN
+  // and Inf are in it.
+  [[nodiscard]] std::optional<Values> value(const Match& match, Run run) const;
+  [[nodiscard]] std::optional<Values> value(const TensorId& id, Run run) const;
   [[nodiscard]] std::optional<Values> reference(const Match& match) const;
   [[nodiscard]] std::optional<Values> candidate(const Match& match) const;
+
+  // The output that some rank's module took as `input`, as the candidate recorded it; null where
+  // nothing is known of that.
+  [[nodiscard]] const TensorId* producer_of(const TensorId& input) const;
 
   // Null where the finding cannot be laid side by side, or is within its bound there. Of copies
   // that disagree, the one farthest from the reference.
   [[nodiscard]] const Sides* sides() const { return sides_ ? &*sides_ : nullptr; }
-  // What an explanation may leave of an error: twice the bound, because an explanation of values
-  // that went through an error carries noise of its own, or 5 % of the error.
+  // What an explanation may leave of an error: allowed_rest(), of the error or of the candidate's
+  // own norm, whichever is smaller, because a candidate near zero is near a small multiple of
+  // everything.
   [[nodiscard]] double tolerance(double error) const;
 
-  // Of the candidate. Axes that follow another are left out, and axes of size 1.
+  // Of the candidate in the finding's step, whose ranks all have the same axes; none where no rank
+  // recorded that step. Axes that follow another are left out, and axes of size 1.
   [[nodiscard]] std::vector<std::string> axes() const;
   [[nodiscard]] const Layout& layout(int rank) const;
   [[nodiscard]] int axis_size(const std::string& axis) const;
@@ -80,8 +104,9 @@ class Evidence {
   const TensorVerdict& finding_;
   const Manifest& manifest_;  // of the candidate; the model is the reference's too
   ModelVocabulary vocabulary_;
-  std::map<int, const Layout*> layouts_;  // of the candidate's ranks
+  std::map<int, const Layout*> layouts_;  // of the candidate's ranks in that step
   std::map<TensorId, const Match*> by_id_;
+  std::map<TensorId, TensorId> producers_;  // by consumer
   const Match* match_ = nullptr;
   std::optional<Sides> sides_;
 };

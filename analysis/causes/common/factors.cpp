@@ -1,5 +1,6 @@
 #include "analysis/causes/common/factors.h"
 
+#include "analysis/causes/common/hypothesis.h"
 #include "analysis/findings/wording.h"
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 
 namespace ttrace {
 namespace {
+
+constexpr double kZero = 1e-12;  // what fitting in double leaves of 0
 
 // Tokens that count, in one micro-batch and over all of a step.
 struct Tokens {
@@ -139,14 +142,34 @@ std::vector<Factor> meaningful_factors(const Evidence& evidence) {
 }
 
 std::string explain_factor(const Evidence& evidence, double value, double deviation) {
-  constexpr double kRounding = 1e-12;  // what fitting in double leaves of 0
-  if (std::abs(value) < kRounding) {
+  if (std::abs(value) < kZero) {
     return "0";
   }
   const std::string meaning = meaning_of(evidence, value, deviation);
-  const double known = deviation < kRounding * std::abs(value) ? 0.0 : deviation;
+  const double known = deviation < kZero * std::abs(value) ? 0.0 : deviation;
   return factor_text(value) + " +- " + short_number(known) +
          (meaning.empty() ? "" : " = " + meaning);
+}
+
+double bits_of_factor(const Evidence& evidence, double value, double deviation) {
+  if (std::abs(value) < kZero) {
+    return 1.0;
+  }
+  const auto meanings = static_cast<double>(meaningful_factors(evidence).size());
+  return meaning_of(evidence, value, deviation).empty()
+             ? bits_of_number(evidence)
+             : std::min(bits_of_choice(meanings + 1.0), bits_of_number(evidence));
+}
+
+std::vector<std::string> axes_in(const Evidence& evidence, double value) {
+  std::vector<std::string> axes;
+  for (const std::string& axis : evidence.axes()) {
+    const double size = evidence.axis_size(axis);
+    if (is_near(value, size, 0.0) || is_near(value, 1.0 / size, 0.0)) {
+      axes.push_back(axis);
+    }
+  }
+  return axes;
 }
 
 std::string axis_of_size(const Evidence& evidence, double value) {

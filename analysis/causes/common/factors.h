@@ -28,6 +28,13 @@ struct Factor {
 // nearest are named.
 [[nodiscard]] std::string explain_factor(const Evidence& evidence, double value, double deviation);
 
+// The bits that a factor costs in a description: the choice among the numbers that mean something,
+// or those of a fitted number.
+[[nodiscard]] double bits_of_factor(const Evidence& evidence, double value, double deviation);
+
+// The axes whose size, or one over whose size, `value` is; empty where it is none.
+[[nodiscard]] std::vector<std::string> axes_in(const Evidence& evidence, double value);
+
 // The axis whose size `value` is, within 1 %; empty where there is none.
 [[nodiscard]] std::string axis_of_size(const Evidence& evidence, double value);
 

@@ -20,9 +20,18 @@ namespace ttrace {
                                                  Kind kind,
                                                  const std::string& module);
 
-// Forward tensors of the same micro-batch that the candidate recorded before `output`, latest
-// first: what may have been the input of the module that returned it. At most eight.
-[[nodiscard]] std::vector<const Match*> forward_before(const Evidence& evidence,
-                                                       const TensorId& output);
+// What may have been the input of the module that returned `output`, the likeliest first: what it
+// recorded as its inputs, the outputs that it is known to have taken, and then forward tensors of
+// the same micro-batch that were recorded before, latest first. At most eight.
+[[nodiscard]] std::vector<const Match*> inputs_of(const Evidence& evidence, const TensorId& output);
+
+// Forward tensors of the same micro-batch that were recorded after `output`: what may have consumed
+// it. At most eight.
+[[nodiscard]] std::vector<const Match*> outputs_after(const Evidence& evidence,
+                                                      const TensorId& output);
+
+// All subsets of `axes` with one element or more, the smallest first.
+[[nodiscard]] std::vector<std::vector<std::string>> subsets_of(
+    const std::vector<std::string>& axes);
 
 }  // namespace ttrace

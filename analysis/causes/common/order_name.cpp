@@ -69,9 +69,9 @@ std::string exchanges(const std::vector<Order>& cycles, const std::string& unit)
   return text;
 }
 
-std::string name_of_permutation(const Order& order, const std::string& unit) {
-  const std::vector<Order> cycles = cycles_of(order);
-  if (auto text = exchanges(cycles, unit); !text.empty()) {
+// In a few words; empty where these do not say all.
+std::string short_name(const Order& order, const std::string& unit) {
+  if (auto text = exchanges(cycles_of(order), unit); !text.empty()) {
     return text;
   }
   const std::int64_t count = std::ssize(order);
@@ -89,6 +89,14 @@ std::string name_of_permutation(const Order& order, const std::string& unit) {
     return "interleaved: " + std::to_string(rows) + " x " + std::to_string(count / rows) + " " +
            unit + " read as " + std::to_string(count / rows) + " x " + std::to_string(rows);
   }
+  return "";
+}
+
+std::string name_of_permutation(const Order& order, const std::string& unit) {
+  if (auto text = short_name(order, unit); !text.empty()) {
+    return text;
+  }
+  const std::vector<Order> cycles = cycles_of(order);
   const auto longest =
       std::max_element(cycles.begin(), cycles.end(), [](const Order& left, const Order& right) {
         return left.size() < right.size();
@@ -155,6 +163,10 @@ std::int64_t interleaved_by(const Order& order) {
     }
   }
   return 0;
+}
+
+bool has_name(const Order& order) {
+  return is_permutation(order) && !short_name(order, "").empty();
 }
 
 std::string order_name(const Order& order, const std::string& unit) {

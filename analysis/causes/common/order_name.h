@@ -27,6 +27,10 @@ using Order = std::vector<std::int64_t>;
 // "blocks 0 <-> 1", "turned by 2 blocks", "reversed", "in the order of zig-zag chunks of 2 ranks";
 // "permuted in 3 cycles, the longest of 4" or "blocks put in the place of others" where there is no
 // better name. `unit` is the plural of what the slices are.
+// Whether a few words say all of it: an exchange, a turn, chunks in zig-zag, a reversal, an
+// interleaving.
+[[nodiscard]] bool has_name(const Order& order);
+
 [[nodiscard]] std::string order_name(const Order& order, const std::string& unit);
 
 }  // namespace ttrace

@@ -4,6 +4,7 @@
 #include "trace/place/boxes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 namespace ttrace {
@@ -61,6 +62,29 @@ Energies slice_energies(const Sides& sides, const View& view) {
   return energies;
 }
 
+double error_outside(const Energies& energies, const std::vector<std::int64_t>& slices) {
+  double squared = 0.0;
+  for (std::size_t i = 0; i < energies.error.size(); ++i) {
+    if (!std::binary_search(slices.begin(), slices.end(), static_cast<std::int64_t>(i))) {
+      squared += energies.error[i];
+    }
+  }
+  return std::sqrt(squared);
+}
+
+double rest_elsewhere(const Evidence& evidence) {
+  const double error = evidence.sides()->error;
+  return std::min(std::max(evidence.bound(), 0.05 * error), 0.3 * error);
+}
+
+std::int64_t runs_of(const std::vector<std::int64_t>& numbers) {
+  std::int64_t runs = 0;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    runs += i == 0 || numbers[i] != numbers[i - 1] + 1 ? 1 : 0;
+  }
+  return runs;
+}
+
 SliceRun run_of_error(std::span<const double> energies, double rest) {
   SliceRun run{0, energies.size()};
   double left_out = 0.0;
@@ -99,9 +123,9 @@ std::string ranges_text(const std::vector<std::int64_t>& numbers) {
   return text;
 }
 
-std::string holders_text(const Evidence& evidence,
-                         std::size_t dim,
-                         const std::vector<std::int64_t>& slices) {
+std::vector<int> holders_of(const Evidence& evidence,
+                            std::size_t dim,
+                            const std::vector<std::int64_t>& slices) {
   std::vector<int> ranks;
   for (const Shard& shard : evidence.match().candidate) {
     const std::vector<Rectangle> boxes = rectangles(shard.record->placement);
@@ -114,6 +138,13 @@ std::string holders_text(const Evidence& evidence,
       ranks.push_back(shard.rank);
     }
   }
+  return ranks;
+}
+
+std::string holders_text(const Evidence& evidence,
+                         std::size_t dim,
+                         const std::vector<std::int64_t>& slices) {
+  const std::vector<int> ranks = holders_of(evidence, dim, slices);
   return ranks.size() == evidence.match().candidate.size()
              ? ""
              : ", held by " + ranks_text(ranks) + places_text(evidence, ranks);

@@ -45,6 +45,17 @@ struct Energies {
 };
 [[nodiscard]] Energies slice_energies(const Sides& sides, const View& view);
 
+// The norm of the error outside of the ascending `slices`.
+[[nodiscard]] double error_outside(const Energies& energies,
+                                   const std::vector<std::int64_t>& slices);
+
+// What a place may leave of the error elsewhere: at most 9 % of its energy, however near it is to
+// its bound.
+[[nodiscard]] double rest_elsewhere(const Evidence& evidence);
+
+// Runs of neighbours among ascending numbers.
+[[nodiscard]] std::int64_t runs_of(const std::vector<std::int64_t>& numbers);
+
 // Neighbours [first, last).
 struct SliceRun {
   std::size_t first = 0;
@@ -57,6 +68,11 @@ struct SliceRun {
 
 // "3, 8-15, 40 and 4 more" of ascending numbers.
 [[nodiscard]] std::string ranges_text(const std::vector<std::int64_t>& numbers);
+
+// The candidate's ranks that hold any of the ascending `slices` along `dim`.
+[[nodiscard]] std::vector<int> holders_of(const Evidence& evidence,
+                                          std::size_t dim,
+                                          const std::vector<std::int64_t>& slices);
 
 // ", held by ranks 0, 2 (cp rank 0)": the candidate's ranks that hold any of the ascending `slices`
 // along `dim`, and their place on axes that tells them from the others; empty where all ranks that

@@ -4,10 +4,14 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <boost/math/tools/minima.hpp>
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -108,41 +112,34 @@ std::int64_t groups_of_a_rank(const Match& key, std::int64_t groups) {
   return held > 0 && groups % held == 0 ? held : groups;
 }
 
-std::optional<Attention> attention_of(const Evidence& evidence, bool candidate) {
-  std::array<std::optional<Values>, 4> found;
-  for (int slot = 0; slot < 4; ++slot) {
-    TensorId id = evidence.finding().id;
-    if (slot < 3) {
-      id.kind = Kind::kInput;
-      id.slot = slot;
-    }
-    const Match* match = evidence.find(id);
-    found[static_cast<std::size_t>(slot)] =
-        match == nullptr ? std::nullopt
-                         : (candidate ? evidence.candidate(*match) : evidence.reference(*match));
-  }
-  if (!found[0] || !found[1] || !found[2] || !found[3]) {
+std::optional<Attention> attention_of(const Evidence& evidence, Run run) {
+  TensorId query = evidence.finding().id;
+  query.kind = Kind::kInput;
+  TensorId key = query;
+  key.slot = 1;
+  TensorId value = query;
+  value.slot = 2;
+  auto queries = evidence.value(query, run);
+  auto keys = evidence.value(key, run);
+  auto values = evidence.value(value, run);
+  auto output = evidence.value(evidence.match(), run);
+  if (!queries || !keys || !values || !output) {
     return std::nullopt;
   }
-  const auto& q = found[0]->shape;
-  const auto& k = found[1]->shape;
-  const auto& out = found[3]->shape;
-  const bool fits = q.size() == 4 && k.size() == 4 && found[2]->shape == k && q[0] == k[0] &&
+  const auto& q = queries->shape;
+  const auto& k = keys->shape;
+  const bool fits = q.size() == 4 && k.size() == 4 && values->shape == k && q[0] == k[0] &&
                     q[1] == k[1] && q[3] == k[3] && k[2] > 0 && q[2] % k[2] == 0 &&
-                    out == std::vector<std::int64_t>{q[0], q[1], q[2] * q[3]};
+                    output->shape == std::vector<std::int64_t>{q[0], q[1], q[2] * q[3]};
   if (!fits) {
     return std::nullopt;
   }
-  TensorId query = evidence.finding().id;
-  query.kind = Kind::kInput;
   Parts parts = parts_of(*evidence.find(query), q[0]);
-  TensorId key = query;
-  key.slot = 1;
   const std::int64_t groups = groups_of_a_rank(*evidence.find(key), k[2]);
-  return Attention{*std::move(found[0]),
-                   *std::move(found[1]),
-                   *std::move(found[2]),
-                   *std::move(found[3]),
+  return Attention{*std::move(queries),
+                   *std::move(keys),
+                   *std::move(values),
+                   *std::move(output),
                    std::move(parts),
                    groups};
 }
@@ -255,35 +252,13 @@ double rest_of(const Attention& attention, const std::vector<Place>& places, con
   return std::sqrt(squared);
 }
 
-// By golden section over factors of `start` from 1/16 to 16.
+// Over factors of `start` from 1/16 to 16.
 double best_scale(const Attention& attention, const std::vector<Place>& places, double start) {
-  constexpr int kHalvings = 36;
-  const double golden = (std::sqrt(5.0) - 1.0) / 2.0;
+  constexpr int kBits = 26;  // of the factor's logarithm
   const auto rest = [&](double log2) {
     return rest_of(attention, places, {start * std::exp2(log2), 0});
   };
-  double low = -4.0;
-  double high = 4.0;
-  double left = high - golden * (high - low);
-  double right = low + golden * (high - low);
-  double of_left = rest(left);
-  double of_right = rest(right);
-  for (int i = 0; i < kHalvings; ++i) {
-    if (of_left < of_right) {
-      high = right;
-      right = left;
-      of_right = of_left;
-      left = high - golden * (high - low);
-      of_left = rest(left);
-    } else {
-      low = left;
-      left = right;
-      of_left = of_right;
-      right = low + golden * (high - low);
-      of_right = rest(right);
-    }
-  }
-  return start * std::exp2((low + high) / 2.0);
+  return start * std::exp2(boost::math::tools::brent_find_minima(rest, -4.0, 4.0, kBits).first);
 }
 
 // Standard error of the factor: residual per number over the slope of the output.
@@ -305,99 +280,123 @@ double deviation_of(const Attention& attention,
   return slope > 0.0 ? rest / std::sqrt(numbers) / std::sqrt(slope) : 0.0;
 }
 
-Diagnosis diagnosis(const std::string& what, double rest, double before) {
-  return {Signature::kAttention,
-          what +
-              "; computed again from the candidate's own query, key and value at sampled places, "
-              "which leaves " +
-              short_number(rest) + " of " + short_number(before)};
-}
+// Both sides at the same places, and what the reference's rule leaves of each.
+struct Replay {
+  Attention candidate;
+  std::vector<Place> places;
+  double usual = 0.0;   // scale
+  double clean = 0.0;   // what the rule leaves of the reference's own output
+  double scale = 0.0;   // of the reference
+  double before = 0.0;  // what the reference's rule leaves of the candidate's output
+  double allowed = 0.0;
 
-struct Errors {
-  double before = 0.0;
-  double tolerance = 0.0;
+  [[nodiscard]] double rest(const Rule& rule) const { return rest_of(candidate, places, rule); }
 };
 
-std::optional<Diagnosis> find_elsewhere(const Attention& candidate,
-                                        const std::vector<Place>& places,
-                                        double scale,
-                                        const Errors& errors) {
-  struct Tried {
-    Elsewhere rule;
-    Signature signature;
-    const char* what;
-  };
-  constexpr std::array kTried = {
-      Tried{Elsewhere::kUnseen,
-            Signature::kAttention,
-            "no token sees those of another rank's part of the sequence"},
-      Tried{Elsewhere::kRowNumbers,
-            Signature::kAttention,
-            "keys of another rank's part are masked like a rank's own, by their number within the "
-            "part"},
-      Tried{Elsewhere::kExchanged,
-            Signature::kWrongView,
-            "keys and values of another rank's part, [rows, groups], are read as [groups, rows]"}};
-  for (const Tried& tried : kTried) {
-    const double rest = candidate.parts.is_cut()
-                            ? rest_of(candidate, places, {scale, 0, tried.rule})
-                            : errors.before;
-    if (rest <= errors.tolerance) {
-      Diagnosis found = diagnosis(tried.what, rest, errors.before);
-      found.signature = tried.signature;
-      return found;
-    }
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
-std::optional<Diagnosis> find_attention(const Evidence& evidence) {
-  constexpr double kKnown = 0.05;  // of its norm: else it is not this that the reference computes
+std::optional<Replay> replay_of(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
   if (id.kind != Kind::kOutput || !evidence.vocabulary().is(Role::kAttention, id.path) ||
       evidence.sides() == nullptr) {
     return std::nullopt;
   }
-  const auto reference = attention_of(evidence, false);
-  const auto candidate = attention_of(evidence, true);
+  const auto reference = attention_of(evidence, Run::kReference);
+  auto candidate = attention_of(evidence, Run::kCandidate);
   if (!reference || !candidate || reference->query.shape != candidate->query.shape) {
     return std::nullopt;
   }
-  const std::vector<Place> places = sample_places(*reference);
-  const double usual = 1.0 / std::sqrt(static_cast<double>(reference->width()));
-  const double scale = best_scale(*reference, places, usual);
-  const double clean = rest_of(*reference, places, {scale, 0});
-  const double before = rest_of(*candidate, places, {scale, 0});
-  const double share =
-      static_cast<double>(static_cast<std::int64_t>(places.size()) * reference->width()) /
-      static_cast<double>(reference->output.data.size());
-  if (clean > kKnown * std::sqrt(share) * reference->output.norm() || before < 2.0 * clean) {
-    return std::nullopt;
-  }
+  Replay replay{*std::move(candidate), sample_places(*reference)};
+  replay.usual = 1.0 / std::sqrt(static_cast<double>(reference->width()));
+  replay.scale = best_scale(*reference, replay.places, replay.usual);
+  replay.clean = rest_of(*reference, replay.places, {replay.scale, 0});
+  replay.before = replay.rest({replay.scale, 0});
+  const double share = static_cast<double>(std::ssize(replay.places) * reference->width()) /
+                       static_cast<double>(reference->output.data.size());
   // Its own round-off is what the reference's own replay leaves, or what its bound grants where the
   // reference is a wide one.
-  const double rounding = std::max(clean, std::sqrt(share) * evidence.bound());
-  const double tolerance = std::max(std::min(2.0 * rounding, 0.5 * before), 0.05 * before);
-  const double other = best_scale(*candidate, places, usual);
-  if (const double rest = rest_of(*candidate, places, {other, 0}); rest <= tolerance) {
-    return diagnosis(
-        "scores are scaled by a x the reference's scale, a = " +
-            explain_factor(evidence, other / scale, deviation_of(*candidate, places, other, rest)),
-        rest,
-        before);
+  const double rounding = std::max(replay.clean, std::sqrt(share) * evidence.bound());
+  replay.allowed = allowed_rest(replay.before, rounding);
+  const bool known = reproduces(replay.clean, std::sqrt(share) * reference->output.norm());
+  return known && replay.before >= 2.0 * replay.clean ? std::optional(std::move(replay))
+                                                      : std::nullopt;
+}
+
+Hypothesis of_attention(const Replay& replay,
+                        Signature signature,
+                        const std::string& what,
+                        double rest) {
+  return {
+      .signature = signature,
+      .sentence = fmt::format("{}; computed again from the candidate's own query, key and value "
+                              "at sampled places, which leaves {} of {}",
+                              what,
+                              short_number(rest),
+                              short_number(replay.before)),
+      .error = replay.before,
+      .residual = beyond_replay(rest, replay.clean)};
+}
+
+struct OtherRule {
+  Rule rule;
+  Signature signature;
+  const char* what;
+};
+
+// Masks, and what becomes of keys of other ranks' parts.
+std::vector<OtherRule> other_rules(const Replay& replay) {
+  const double scale = replay.scale;
+  std::vector<OtherRule> rules = {
+      {{scale, 1},
+       Signature::kAttention,
+       "every token sees the next one: the causal mask is one off"},
+      {{scale, -1}, Signature::kAttention, "no token sees itself: the causal mask is one off"},
+      {{scale, replay.candidate.tokens()},
+       Signature::kAttention,
+       "every token sees all others: there is no causal mask"}};
+  if (replay.candidate.parts.is_cut()) {
+    rules.push_back({{scale, 0, Elsewhere::kUnseen},
+                     Signature::kAttention,
+                     "no token sees those of another rank's part of the sequence"});
+    rules.push_back({{scale, 0, Elsewhere::kRowNumbers},
+                     Signature::kAttention,
+                     "keys of another rank's part are masked like a rank's own, by their number "
+                     "within the part"});
+    rules.push_back({{scale, 0, Elsewhere::kExchanged},
+                     Signature::kWrongView,
+                     "keys and values of another rank's part, [rows, groups], are read as [groups, "
+                     "rows]"});
   }
-  for (const std::int64_t ahead : {std::int64_t{1}, std::int64_t{-1}, reference->tokens()}) {
-    if (const double rest = rest_of(*candidate, places, {scale, ahead}); rest <= tolerance) {
-      return diagnosis(ahead == 1    ? "every token sees the next one: the causal mask is one off"
-                       : ahead == -1 ? "no token sees itself: the causal mask is one off"
-                                     : "every token sees all others: there is no causal mask",
-                       rest,
-                       before);
+  return rules;
+}
+
+}  // namespace
+
+std::optional<Hypothesis> find_attention(const Evidence& evidence) {
+  const auto replay = replay_of(evidence);
+  if (!replay) {
+    return std::nullopt;
+  }
+  std::vector<Hypothesis> found;
+  const double other = best_scale(replay->candidate, replay->places, replay->usual);
+  if (const double rest = replay->rest({other, 0}); rest <= replay->allowed) {
+    const double factor = other / replay->scale;
+    found.push_back(of_attention(
+        *replay,
+        Signature::kAttention,
+        "scores are scaled by a x the reference's scale, a = " +
+            explain_factor(
+                evidence, factor, deviation_of(replay->candidate, replay->places, other, rest)),
+        rest));
+    found.back().named = {.axes = axes_in(evidence, factor), .factors = {factor}};
+    found.back().coefficients = 1.0;
+  }
+  const std::vector<OtherRule> rules = other_rules(*replay);
+  for (const OtherRule& tried : rules) {
+    if (const double rest = replay->rest(tried.rule); rest <= replay->allowed) {
+      found.push_back(of_attention(*replay, tried.signature, tried.what, rest));
+      found.back().bits = bits_of_choice(static_cast<double>(rules.size()));
     }
   }
-  return find_elsewhere(*candidate, places, scale, {before, tolerance});
+  return shortest(evidence, std::move(found));
 }
 
 }  // namespace ttrace

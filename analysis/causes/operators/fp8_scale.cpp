@@ -1,9 +1,11 @@
 // Scales of FP8 operands: which magnitude a scale was made from, and what another one does to the
 // numbers it quantises. scale = amax / largest number of the format: 448 (E4M3) or 57344 (E5M2).
-#include "analysis/align/module_path.h"
+#include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/checks/codes_check.h"
 #include "analysis/findings/wording.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -47,10 +49,15 @@ void add_magnitudes(const Values& values, const std::string& name, std::vector<A
 }
 
 // The operand that slot 0 (input), 1 (weight) or 2 (gradient of the output) quantises may be: the
-// weight, or one of the tensors recorded before the scale.
-std::vector<const Match*> operands(const Evidence& evidence) {
-  constexpr std::size_t kTried = 6;
+// weight, an input of the module, or a gradient that was recorded before the scale.
+std::vector<const Match*> operands_of(const Evidence& evidence) {
+  constexpr std::size_t kTried = 8;
   const TensorId& id = evidence.finding().id;
+  if (id.slot == 0) {
+    TensorId output = id;
+    output.kind = Kind::kOutput;
+    return inputs_of(evidence, evidence.find(output) == nullptr ? id : output);
+  }
   std::vector<const Match*> list;
   if (id.slot == 1) {
     const Match* weight = evidence.find(weight_id(id.step, id.path));
@@ -60,10 +67,8 @@ std::vector<const Match*> operands(const Evidence& evidence) {
     if (&match == &evidence.match()) {
       break;
     }
-    const bool forward = match.id.kind == Kind::kOutput || match.id.kind == Kind::kInput;
-    const bool backward = match.id.kind == Kind::kGradOutput || match.id.kind == Kind::kGradInput;
     if (match.id.step == id.step && match.id.microbatch == id.microbatch &&
-        (id.slot == 2 ? backward : forward)) {
+        (match.id.kind == Kind::kGradOutput || match.id.kind == Kind::kGradInput)) {
       list.push_back(&match);
     }
   }
@@ -89,13 +94,10 @@ std::optional<ScaleOrigin> made_from(double scale, const std::vector<Amax>& list
 }
 
 // With the history of the same operand: its entries and the largest of them.
-void add_history(const Evidence& evidence, bool candidate, std::vector<Amax>& list) {
+void add_history(const Evidence& evidence, Run run, std::vector<Amax>& list) {
   TensorId id = evidence.finding().id;
   id.kind = Kind::kAmaxHistory;
-  const Match* match = evidence.find(id);
-  const auto history = match == nullptr
-                           ? std::nullopt
-                           : (candidate ? evidence.candidate(*match) : evidence.reference(*match));
+  const auto history = evidence.value(id, run);
   if (!history || history->data.empty()) {
     return;
   }
@@ -141,9 +143,9 @@ std::string made_text(const ScaleOrigin& made) {
   return made.amax.name + " over the largest number of " + made.format.name;
 }
 
-std::optional<Diagnosis> from_operand(const Evidence& evidence,
-                                      const Match& operand,
-                                      const Scales& scales) {
+std::optional<Hypothesis> from_operand(const Evidence& evidence,
+                                       const Match& operand,
+                                       const Scales& scales) {
   const auto candidate = evidence.candidate(operand);
   // A forced pass makes its scale of the candidate's own values.
   const auto reference =
@@ -161,106 +163,132 @@ std::optional<Diagnosis> from_operand(const Evidence& evidence,
                    name + " on rank " + std::to_string(shard.rank) + " alone",
                    of_candidate);
   }
-  add_history(evidence, false, of_reference);
-  add_history(evidence, true, of_candidate);
+  add_history(evidence, Run::kReference, of_reference);
+  add_history(evidence, Run::kCandidate, of_candidate);
   const auto& codes = evidence.finding().codes;
   const auto right = made_from(scales.reference, of_reference);
   const auto wrong = made_from(scales.candidate, of_candidate);
   if (!right || !wrong || made_text(*right) == made_text(*wrong)) {
     return std::nullopt;
   }
-  return Diagnosis{
-      Signature::kFp8Scale,
-      "the scale is " +
-          ratio_text(scales.candidate / scales.reference,
-                     right->format.name == wrong->format.name) +
-          "; it is " + made_text(*wrong) + ", in the reference " + made_text(*right) + "; " +
-          (codes ? codes_text(*codes)
-                 : "quantised so, " + losses_text(*candidate, scales.candidate, wrong->format) +
-                       ", in the reference " +
-                       losses_text(*reference, scales.reference, right->format))};
+  return Hypothesis{
+      .signature = Signature::kFp8Scale,
+      .sentence = fmt::format(
+          "the scale is {}; it is {}, in the reference {}; {}",
+          ratio_text(scales.candidate / scales.reference, right->format.name == wrong->format.name),
+          made_text(*wrong),
+          made_text(*right),
+          codes ? codes_text(*codes)
+                : fmt::format("in the candidate {}, in the reference {}",
+                              losses_text(*candidate, scales.candidate, wrong->format),
+                              losses_text(*reference, scales.reference, right->format))),
+      .named = {.factors = {scales.candidate / scales.reference}},
+      .bits = bits_of_choice(static_cast<double>(of_candidate.size() * formats().size()))};
 }
 
-// A scale that one side lacks: there the operand keeps the precision that it had.
-std::optional<Diagnosis> on_one_side(const TensorVerdict& finding) {
+// The two scales, where each is one number that all ranks share.
+std::optional<Scales> scales_of(const Evidence& evidence) {
+  const Sides* sides = evidence.sides();
+  const bool fits = evidence.finding().id.kind == Kind::kScale && sides != nullptr &&
+                    !evidence.copies_differ() && sides->reference.data.size() == 1 &&
+                    sides->reference.data[0] > 0.0 && sides->candidate.data[0] > 0.0;
+  return fits ? std::optional(Scales{sides->reference.data[0], sides->candidate.data[0]})
+              : std::nullopt;
+}
+
+bool is_of_scale(const Evidence& evidence) {
+  const Kind kind = evidence.finding().id.kind;
+  return kind == Kind::kScale || kind == Kind::kAmaxHistory;
+}
+
+}  // namespace
+
+// A scale that only one side has: on the other one the operand keeps the precision that it had.
+std::optional<Hypothesis> find_missing_scale(const Evidence& evidence) {
+  const TensorVerdict& finding = evidence.finding();
+  if (!is_of_scale(evidence)) {
+    return std::nullopt;
+  }
   if (finding.status() == Status::kMissingInCandidate) {
-    return Diagnosis{Signature::kHigherPrecision,
-                     "the candidate has no scale for " + finding.id.path +
-                         ": its operands are not quantised there, FP8 was not active"};
+    return Hypothesis{.signature = Signature::kHigherPrecision,
+                      .sentence = fmt::format(
+                          "the candidate has no scale for {}: it does not quantise the operands "
+                          "there, so FP8 was not active",
+                          finding.id.path)};
   }
   if (finding.status() == Status::kMissingInReference) {
-    return Diagnosis{Signature::kExtraRounding,
-                     "the reference has no scale for " + finding.id.path +
-                         ": only the candidate quantises its operands there"};
+    return Hypothesis{.signature = Signature::kExtraRounding,
+                      .sentence = fmt::format("the reference has no scale for {}: only the "
+                                              "candidate quantises its operands there",
+                                              finding.id.path)};
   }
   return std::nullopt;
 }
 
 // Every rank's scale or history is made from its own part: the largest of them, entry by entry, is
 // the reference's.
-std::optional<Diagnosis> of_own_parts(const Evidence& evidence) {
-  const auto reference = evidence.reference(evidence.match());
+std::optional<Hypothesis> find_fp8_own_parts(const Evidence& evidence) {
+  const auto reference =
+      is_of_scale(evidence) ? evidence.reference(evidence.match()) : std::nullopt;
   const std::vector<Shard>& shards = evidence.match().candidate;
-  if (!reference || shards.size() < 2) {
+  if (!reference || shards.size() < 2 || !evidence.copies_differ()) {
     return std::nullopt;
   }
-  std::vector<double> largest(reference->data.size());
-  bool differ = false;
+  Values largest{reference->shape, std::vector<double>(reference->data.size())};
+  std::vector<int> ranks;
   for (const Shard& shard : shards) {
     const Values own = local_values(shard);
-    if (own.data.size() != largest.size()) {
+    if (own.data.size() != largest.data.size()) {
       return std::nullopt;
     }
-    for (std::size_t i = 0; i < largest.size(); ++i) {
-      differ = differ || own.data[i] != local_values(shards.front()).data[i];
-      largest[i] = std::max(largest[i], own.data[i]);
-    }
+    ranks.push_back(shard.rank);
+    std::transform(own.data.begin(),
+                   own.data.end(),
+                   largest.data.begin(),
+                   largest.data.begin(),
+                   [](double left, double right) { return std::max(left, right); });
   }
-  const double allowed = std::max(2.0 * evidence.bound(), 1e-3 * reference->norm());
-  const double rest = distance({reference->shape, largest}, *reference);
-  if (!differ || rest > allowed) {
+  const double rest = distance(largest, *reference);
+  if (rest > std::max(2.0 * evidence.bound(), 1e-3 * reference->norm())) {
     return std::nullopt;
   }
-  return Diagnosis{Signature::kFp8Scale,
-                   "ranks have their own, and the largest of them is the reference's up to " +
-                       short_number(rest) +
-                       ": every rank took the amax of its own part, which was not reduced over the "
-                       "ranks that share the tensor"};
+  return Hypothesis{
+      .signature = Signature::kFp8Scale,
+      .sentence = fmt::format("ranks have values of their own, and the largest of them is the "
+                              "reference's up to {}: every rank took the amax of its own part, and "
+                              "the amax was not reduced over the ranks that share the tensor",
+                              short_number(rest)),
+      .named = {.ranks = std::move(ranks)}};
 }
 
-}  // namespace
-
-std::optional<Diagnosis> find_fp8_scale(const Evidence& evidence) {
-  const Kind kind = evidence.finding().id.kind;
-  if (kind == Kind::kScale || kind == Kind::kAmaxHistory) {
-    if (auto found = on_one_side(evidence.finding())) {
+// Another magnitude made the scale.
+std::optional<Hypothesis> find_fp8_amax(const Evidence& evidence) {
+  const auto scales = scales_of(evidence);
+  const auto operands = scales ? operands_of(evidence) : std::vector<const Match*>();
+  for (const Match* operand : operands) {
+    if (auto found = from_operand(evidence, *operand, *scales)) {
+      found->bits += bits_of_choice(static_cast<double>(operands.size()));
       return found;
     }
-    if (auto found = of_own_parts(evidence)) {
-      return found;
-    }
-  }
-  const Sides* sides = evidence.sides();
-  const bool fits = evidence.finding().id.kind == Kind::kScale && sides != nullptr &&
-                    !evidence.copies_differ() && sides->reference.data.size() == 1 &&
-                    sides->reference.data[0] > 0.0 && sides->candidate.data[0] > 0.0;
-  if (!fits) {
-    return std::nullopt;
-  }
-  const Scales scales{sides->reference.data[0], sides->candidate.data[0]};
-  for (const Match* operand : operands(evidence)) {
-    if (auto found = from_operand(evidence, *operand, scales)) {
-      return found;
-    }
-  }
-  const double ratio = scales.candidate / scales.reference;
-  const double formats_ratio = formats()[1].largest / formats()[0].largest;
-  if (is_near(ratio, formats_ratio) || is_near(ratio, 1.0 / formats_ratio)) {
-    return Diagnosis{Signature::kFp8Scale,
-                     "the scale is " + ratio_text(ratio, false) +
-                         "; that is the largest numbers of E5M2 and E4M3 exchanged"};
   }
   return std::nullopt;
+}
+
+// The other format made the scale; which magnitude both were made from is not known.
+std::optional<Hypothesis> find_fp8_format(const Evidence& evidence) {
+  const auto scales = scales_of(evidence);
+  const double ratio = scales ? scales->candidate / scales->reference : 1.0;
+  const double formats_ratio = formats()[1].largest / formats()[0].largest;
+  if (!is_near(ratio, formats_ratio) && !is_near(ratio, 1.0 / formats_ratio)) {
+    return std::nullopt;
+  }
+  return Hypothesis{.signature = Signature::kFp8Scale,
+                    .sentence = fmt::format("the scale is {}; that is the ratio of the largest "
+                                            "numbers of E5M2 and E4M3",
+                                            ratio_text(ratio, false)),
+                    .named = {.factors = {ratio}},
+                    // The magnitude itself, a number of F32, stays unknown.
+                    .bits = 24.0};
 }
 
 }  // namespace ttrace

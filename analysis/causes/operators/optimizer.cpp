@@ -8,10 +8,16 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <boost/math/tools/minima.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -21,16 +27,11 @@ using Column = std::vector<double>;
 constexpr double kExplained = 0.02;  // of the update's norm may be left: masters are rounded
 constexpr double kEqual = 1e-3;      // relative, on top of three standard errors
 
-std::optional<Values> value_of(const Evidence& evidence,
-                               Kind kind,
-                               std::int64_t step,
-                               bool candidate) {
+std::optional<Values> value_of(const Evidence& evidence, Kind kind, std::int64_t step, Run run) {
   TensorId id = evidence.finding().id;
   id.kind = kind;
   id.step = step;
-  const Match* match = evidence.find(id);
-  return match == nullptr ? std::nullopt
-                          : (candidate ? evidence.candidate(*match) : evidence.reference(*match));
+  return evidence.value(id, run);
 }
 
 // Where the denominator's epsilon stands.
@@ -57,15 +58,15 @@ struct Update {
   [[nodiscard]] double norm() const { return Values{{}, change}.norm(); }
 };
 
-std::optional<Update> update_of(const Evidence& evidence, bool candidate) {
+std::optional<Update> update_of(const Evidence& evidence, Run run) {
   const std::int64_t step = evidence.finding().id.step;
-  auto before = value_of(evidence, Kind::kMaster, step - 1, candidate);
+  auto before = value_of(evidence, Kind::kMaster, step - 1, run);
   if (!before) {
-    before = value_of(evidence, Kind::kParam, step, candidate);
+    before = value_of(evidence, Kind::kParam, step, run);
   }
-  const auto after = value_of(evidence, evidence.finding().id.kind, step, candidate);
-  auto m = value_of(evidence, Kind::kExpAvg, step, candidate);
-  auto v = value_of(evidence, Kind::kExpAvgSq, step, candidate);
+  const auto after = value_of(evidence, evidence.finding().id.kind, step, run);
+  auto m = value_of(evidence, Kind::kExpAvg, step, run);
+  auto v = value_of(evidence, Kind::kExpAvgSq, step, run);
   if (!before || !after || !m || !v || before->shape != after->shape || m->shape != before->shape ||
       v->shape != before->shape) {
     return std::nullopt;
@@ -84,36 +85,34 @@ std::optional<Update> update_of(const Evidence& evidence, bool candidate) {
 
 struct Reading {
   Fit fit;  // of weight decay and of the step along m / sqrt(v)
-  double epsilon = 0.0;
+  std::vector<Column> columns;
 };
 
 std::optional<Reading> read_with(const Update& update, double epsilon, Epsilon where) {
-  const std::array columns = {update.before.data, direction(update.m, update.v, epsilon, where)};
+  std::vector<Column> columns = {update.before.data, direction(update.m, update.v, epsilon, where)};
   auto found = fit(columns, update.change);
-  return found ? std::optional(Reading{*std::move(found), epsilon}) : std::nullopt;
+  return found ? std::optional(Reading{*std::move(found), std::move(columns)}) : std::nullopt;
 }
 
-// The epsilon that leaves least, to a few per cent; decay and step with it. An epsilon that is
-// nothing beside sqrt(v) reads as 0.
+// With the epsilon that leaves least. An epsilon that is nothing next to sqrt(v) reads as 0.
 std::optional<Reading> read(const Update& update, Epsilon where) {
-  constexpr double kSmallest = 1e-14;
-  constexpr double kLargest = 1e-2;
-  constexpr double kStep = 2.0;
-  constexpr double kFine = 1.05;
+  constexpr double kSmallest = -14.0;  // powers of ten
+  constexpr double kLargest = -2.0;
+  constexpr int kStarts = 6;
+  constexpr int kBits = 12;  // of an exponent
   std::optional<Reading> best = read_with(update, 0.0, where);
-  const auto try_one = [&](double epsilon) {
-    auto found = read_with(update, epsilon, where);
-    if (found && best && found->fit.residual < 0.99 * best->fit.residual) {
-      best = std::move(found);
-    }
+  const auto rest = [&](double exponent) {
+    const auto found = read_with(update, std::pow(10.0, exponent), where);
+    return found ? found->fit.residual : std::numeric_limits<double>::infinity();
   };
-  for (double epsilon = kSmallest; epsilon < kLargest; epsilon *= kStep) {
-    try_one(epsilon);
-  }
-  const double centre = best ? best->epsilon : 0.0;
-  for (double epsilon = centre / kStep; centre > 0.0 && epsilon < centre * kStep;
-       epsilon *= kFine) {
-    try_one(epsilon);
+  for (int start = 0; best && start < kStarts; ++start) {
+    const double width = (kLargest - kSmallest) / kStarts;
+    const double low = kSmallest + start * width;
+    const auto [exponent, left] =
+        boost::math::tools::brent_find_minima(rest, low, low + width, kBits);
+    if (left < 0.99 * best->fit.residual) {
+      best = read_with(update, std::pow(10.0, exponent), where);
+    }
   }
   return best;
 }
@@ -182,45 +181,23 @@ std::string step_text(const Evidence& evidence, const Fit& candidate, const Fit&
                           : factor_text(ratio) + " +- " + short_number(deviation) + meaning);
 }
 
-std::optional<Diagnosis> find_in_update(const Evidence& evidence) {
-  const auto reference = update_of(evidence, false);
-  const auto candidate = update_of(evidence, true);
-  if (!reference || !candidate) {
-    return std::nullopt;
+// What the candidate would have been with the reference's coefficients.
+double error_of(const Reading& candidate, const Update& update, const Fit& reference) {
+  double squared = 0.0;
+  for (std::size_t i = 0; i < update.change.size(); ++i) {
+    squared += std::pow(update.change[i] - reference.coefficients[0] * candidate.columns[0][i] -
+                            reference.coefficients[1] * candidate.columns[1][i],
+                        2);
   }
-  const auto right = read(*reference, Epsilon::kOutside);
-  auto found = read(*candidate, Epsilon::kOutside);
-  if (!right || !found || right->fit.residual > kExplained * reference->norm()) {
-    return std::nullopt;
-  }
-  std::string text;
-  if (found->fit.residual > kExplained * candidate->norm()) {
-    found = read(*candidate, Epsilon::kInside);
-    if (!found || found->fit.residual > kExplained * candidate->norm()) {
-      return std::nullopt;
-    }
-    text = "epsilon stands inside the root of the denominator";
-  }
-  const auto append = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
-  if (!same(found->fit, right->fit, 0)) {
-    append(decay_text(found->fit, right->fit));
-  }
-  if (!same(found->fit, right->fit, 1)) {
-    append(step_text(evidence, found->fit, right->fit));
-  }
-  if (text.empty()) {
-    return std::nullopt;
-  }
-  return Diagnosis{Signature::kOptimizer,
-                   "AdamW's update, read back from each side's own moments: " + text};
+  return std::sqrt(squared);
 }
 
 // A moment from its value before and the gradient, or its square.
-std::optional<Fit> read_moment(const Evidence& evidence, bool candidate) {
+std::optional<Fit> read_moment(const Evidence& evidence, Run run) {
   const TensorId& id = evidence.finding().id;
-  const auto after = value_of(evidence, id.kind, id.step, candidate);
-  const auto before = value_of(evidence, id.kind, id.step - 1, candidate);
-  auto gradient = value_of(evidence, Kind::kMainGrad, id.step, candidate);
+  const auto after = value_of(evidence, id.kind, id.step, run);
+  const auto before = value_of(evidence, id.kind, id.step - 1, run);
+  auto gradient = value_of(evidence, Kind::kMainGrad, id.step, run);
   if (!after || !before || !gradient || before->shape != after->shape ||
       gradient->shape != after->shape) {
     return std::nullopt;
@@ -235,65 +212,105 @@ std::optional<Fit> read_moment(const Evidence& evidence, bool candidate) {
   return found && found->residual <= kExplained * after->norm() ? std::move(found) : std::nullopt;
 }
 
-std::optional<Diagnosis> find_in_moment(const Evidence& evidence) {
-  const auto right = read_moment(evidence, false);
-  const auto found = read_moment(evidence, true);
+}  // namespace
+
+std::optional<Hypothesis> find_update(const Evidence& evidence) {
+  const Kind kind = evidence.finding().id.kind;
+  if ((kind != Kind::kMaster && kind != Kind::kParamNext) || evidence.sides() == nullptr) {
+    return std::nullopt;
+  }
+  const auto reference = update_of(evidence, Run::kReference);
+  const auto candidate = update_of(evidence, Run::kCandidate);
+  if (!reference || !candidate) {
+    return std::nullopt;
+  }
+  const auto right = read(*reference, Epsilon::kOutside);
+  auto found = read(*candidate, Epsilon::kOutside);
+  if (!right || !found || right->fit.residual > kExplained * reference->norm()) {
+    return std::nullopt;
+  }
+  std::vector<std::string> said;
+  if (found->fit.residual > kExplained * candidate->norm()) {
+    found = read(*candidate, Epsilon::kInside);
+    if (!found || found->fit.residual > kExplained * candidate->norm()) {
+      return std::nullopt;
+    }
+    said.emplace_back("epsilon stands inside the root of the denominator");
+  }
+  if (!same(found->fit, right->fit, 0)) {
+    said.push_back(decay_text(found->fit, right->fit));
+  }
+  if (!same(found->fit, right->fit, 1)) {
+    said.push_back(step_text(evidence, found->fit, right->fit));
+  }
+  if (said.empty()) {
+    return std::nullopt;
+  }
+  return Hypothesis{
+      .signature = Signature::kOptimizer,
+      .sentence = fmt::format("AdamW's update, read back from each side's own moments: {}",
+                              fmt::join(said, "; ")),
+      .named = {.factors = found->fit.coefficients},
+      .error = std::max(found->fit.residual, error_of(*found, *candidate, right->fit)),
+      .residual = found->fit.residual,
+      .coefficients = static_cast<double>(said.size())};
+}
+
+std::optional<Hypothesis> find_moment(const Evidence& evidence) {
+  const Kind kind = evidence.finding().id.kind;
+  if ((kind != Kind::kExpAvg && kind != Kind::kExpAvgSq) || evidence.sides() == nullptr) {
+    return std::nullopt;
+  }
+  const auto right = read_moment(evidence, Run::kReference);
+  const auto found = read_moment(evidence, Run::kCandidate);
   if (!right || !found) {
     return std::nullopt;
   }
-  const std::string beta = evidence.finding().id.kind == Kind::kExpAvg ? "beta1" : "beta2";
-  std::string text;
+  const std::string beta = kind == Kind::kExpAvg ? "beta1" : "beta2";
+  std::vector<std::string> said;
   if (!same(*found, *right, 0)) {
-    text = beta + " is " + fitted(*found, 0) + " and " + fitted(*right, 0) + " in the reference";
+    said.push_back(fmt::format(
+        "{} is {} and {} in the reference", beta, fitted(*found, 0), fitted(*right, 0)));
   }
   if (!same(*found, *right, 1)) {
-    text += (text.empty() ? "" : "; ") + std::string("the gradient enters with ") +
-            fitted(*found, 1) + " and with " + fitted(*right, 1) + " in the reference: 1 - " +
-            beta + ", or the factor of clipping";
+    said.push_back(
+        fmt::format("the gradient enters with {} and with {} in the reference: 1 - {}, "
+                    "or the factor of clipping",
+                    fitted(*found, 1),
+                    fitted(*right, 1),
+                    beta));
   }
-  return text.empty()
-             ? std::nullopt
-             : std::optional(Diagnosis{
-                   Signature::kOptimizer,
-                   "the moment, read back from its value before and the gradient: " + text});
-}
-
-// State of the optimizer that the candidate lacks, of a parameter that keeps its value.
-std::optional<Diagnosis> find_not_stepped(const Evidence& evidence) {
-  const TensorId& id = evidence.finding().id;
-  if (id.kind != Kind::kMaster && id.kind != Kind::kExpAvg && id.kind != Kind::kExpAvgSq) {
+  if (said.empty()) {
     return std::nullopt;
   }
-  const auto before = value_of(evidence, Kind::kParam, id.step, true);
-  const auto after = value_of(evidence, Kind::kParamNext, id.step, true);
+  return Hypothesis{
+      .signature = Signature::kOptimizer,
+      .sentence = fmt::format("the moment, read back from its value before and the gradient: {}",
+                              fmt::join(said, "; ")),
+      .named = {.factors = found->coefficients},
+      .error = std::max(evidence.sides()->error, found->residual),
+      .residual = found->residual,
+      .coefficients = static_cast<double>(said.size())};
+}
+
+// State of the optimizer that the candidate does not have, for a parameter that keeps its value.
+std::optional<Hypothesis> find_not_stepped(const Evidence& evidence) {
+  const TensorId& id = evidence.finding().id;
+  if (evidence.finding().status() != Status::kMissingInCandidate ||
+      (id.kind != Kind::kMaster && id.kind != Kind::kExpAvg && id.kind != Kind::kExpAvgSq)) {
+    return std::nullopt;
+  }
+  const auto before = value_of(evidence, Kind::kParam, id.step, Run::kCandidate);
+  const auto after = value_of(evidence, Kind::kParamNext, id.step, Run::kCandidate);
   if (!before || !after || before->data != after->data) {
     return std::nullopt;
   }
-  return Diagnosis{Signature::kOptimizer,
-                   "the candidate has no " + std::string(name_of(id.kind)) + " for " + id.path +
-                       ", which keeps its value in every bit: it is not among the parameters that "
-                       "the optimizer steps"};
-}
-
-}  // namespace
-
-std::optional<Diagnosis> find_optimizer(const Evidence& evidence) {
-  if (evidence.finding().status() == Status::kMissingInCandidate) {
-    return find_not_stepped(evidence);
-  }
-  if (evidence.sides() == nullptr) {
-    return std::nullopt;
-  }
-  switch (evidence.finding().id.kind) {
-    case Kind::kMaster:
-    case Kind::kParamNext:
-      return find_in_update(evidence);
-    case Kind::kExpAvg:
-    case Kind::kExpAvgSq:
-      return find_in_moment(evidence);
-    default:
-      return std::nullopt;
-  }
+  return Hypothesis{.signature = Signature::kOptimizer,
+                    .sentence = fmt::format(
+                        "the candidate has no {} for {}, and the parameter keeps its value in "
+                        "every bit: the optimizer does not step it",
+                        name_of(id.kind),
+                        id.path)};
 }
 
 }  // namespace ttrace

@@ -1,9 +1,12 @@
 // Activations and norms computed again from recorded inputs. The variant that makes the reference's
 // output from the reference's input says which tensor is the input and what is right; the variant
 // that makes the candidate's output from the candidate's input says what it did instead.
+#include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/checks/normalisation.h"
 #include "analysis/findings/wording.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -125,16 +128,9 @@ std::vector<Variant> norms() {
   return variants;
 }
 
-std::optional<Values> value_of(const Evidence& evidence, const Match* match, bool candidate) {
-  if (match == nullptr) {
-    return std::nullopt;
-  }
-  return candidate ? evidence.candidate(*match) : evidence.reference(*match);
-}
-
-const Match* parameter(const Evidence& evidence, const std::string& name) {
+TensorId parameter_of(const Evidence& evidence, const std::string& name) {
   const TensorId& id = evidence.finding().id;
-  return evidence.find({.step = id.step, .kind = Kind::kParam, .path = id.path + "." + name});
+  return {.step = id.step, .kind = Kind::kParam, .path = id.path + "." + name};
 }
 
 // Rows that are looked at, of so many.
@@ -156,16 +152,16 @@ Values sampled(const Values& values) {
   return result;
 }
 
-std::optional<Operands> operands_of(const Evidence& evidence, const Match& input, bool candidate) {
-  auto values = value_of(evidence, &input, candidate);
+std::optional<Operands> operands_of(const Evidence& evidence, const Match& input, Run run) {
+  auto values = evidence.value(input, run);
   if (!values || values->shape.empty() || values->shape.back() < 2) {
     return std::nullopt;
   }
   Operands operands{sampled(*values), {}, {}};
-  if (auto weight = value_of(evidence, parameter(evidence, "weight"), candidate)) {
+  if (auto weight = evidence.value(parameter_of(evidence, "weight"), run)) {
     operands.weight = std::move(weight->data);
   }
-  if (auto bias = value_of(evidence, parameter(evidence, "bias"), candidate)) {
+  if (auto bias = evidence.value(parameter_of(evidence, "bias"), run)) {
     operands.bias = std::move(bias->data);
   }
   return operands;
@@ -174,26 +170,6 @@ std::optional<Operands> operands_of(const Evidence& evidence, const Match& input
 bool is_norm_of(const Operands& operands) {
   return operands.weight.size() == operands.width() &&
          (operands.bias.empty() || operands.bias.size() == operands.width());
-}
-
-// Forward tensors of the micro-batch recorded before the finding, latest first.
-std::vector<const Match*> inputs_of(const Evidence& evidence) {
-  constexpr std::size_t kTried = 8;
-  const TensorId& id = evidence.finding().id;
-  std::vector<const Match*> list;
-  for (const Match& match : evidence.matches()) {
-    if (&match == &evidence.match()) {
-      break;
-    }
-    if ((match.id.kind == Kind::kOutput || match.id.kind == Kind::kInput) &&
-        match.id.step == id.step && match.id.microbatch == id.microbatch &&
-        match.id.recompute == id.recompute) {
-      list.push_back(&match);
-    }
-  }
-  std::reverse(list.begin(), list.end());
-  list.resize(std::min(list.size(), kTried));
-  return list;
 }
 
 struct Made {
@@ -215,46 +191,85 @@ std::optional<Made> nearest(const std::vector<Variant>& variants,
   return best;
 }
 
-}  // namespace
+// The input from which a variant makes the reference's output best, and that variant.
+struct Reproduction {
+  const Match* input = nullptr;
+  Operands candidate;
+  Made right;
+};
 
-std::optional<Diagnosis> find_other_variant(const Evidence& evidence) {
-  constexpr double kKnown = 0.02;  // of its norm: else it is not this that the reference computes
-  const Sides* sides = evidence.sides();
-  if (sides == nullptr || evidence.finding().id.kind != Kind::kOutput ||
-      sides->reference.shape.empty() || sides->reference.shape.back() == 0) {
+std::optional<Reproduction> reproduce(const Evidence& evidence,
+                                      const std::vector<Variant>& variants,
+                                      const Values& rows,
+                                      bool is_norm) {
+  std::optional<Reproduction> best;
+  for (const Match* input : inputs_of(evidence, evidence.finding().id)) {
+    const auto reference = operands_of(evidence, *input, Run::kReference);
+    auto candidate = operands_of(evidence, *input, Run::kCandidate);
+    if (!reference || !candidate || reference->input.shape != candidate->input.shape ||
+        reference->input.shape[0] != rows.shape[0] ||
+        (is_norm && !(is_norm_of(*reference) && is_norm_of(*candidate)))) {
+      continue;
+    }
+    const auto right = nearest(variants, *reference, rows);
+    if (right && reproduces(right->rest, rows.norm()) &&
+        (!best || right->rest < best->right.rest)) {
+      best = Reproduction{input, *std::move(candidate), *right};
+    }
+  }
+  return best;
+}
+
+std::optional<Hypothesis> other_variant(const Evidence& evidence,
+                                        const std::vector<Variant>& variants,
+                                        bool is_norm) {
+  const Sides& sides = *evidence.sides();
+  const Sides rows = {sampled(sides.reference), sampled(sides.candidate), 0.0};
+  const double share = std::sqrt(static_cast<double>(rows.reference.data.size()) /
+                                 static_cast<double>(sides.reference.data.size()));
+  const auto known = reproduce(evidence, variants, rows.reference, is_norm);
+  if (!known) {
     return std::nullopt;
   }
-  const Match* weight = parameter(evidence, "weight");
-  const std::vector<Variant> variants = weight != nullptr ? norms() : activations();
-  const Sides rows = {sampled(sides->reference), sampled(sides->candidate), 0.0};
-  const double share = std::sqrt(static_cast<double>(rows.reference.data.size()) /
-                                 static_cast<double>(sides->reference.data.size()));
-  const double bound = evidence.bound();
-  for (const Match* input : inputs_of(evidence)) {
-    const auto reference = operands_of(evidence, *input, false);
-    const auto candidate = operands_of(evidence, *input, true);
-    if (!reference || !candidate || reference->input.shape != candidate->input.shape ||
-        reference->input.shape[0] != rows.reference.shape[0] ||
-        (weight != nullptr && !(is_norm_of(*reference) && is_norm_of(*candidate)))) {
-      continue;
-    }
-    const auto right = nearest(variants, *reference, rows.reference);
-    if (!right || right->rest > kKnown * rows.reference.norm()) {
-      continue;
-    }
-    const auto made = nearest(variants, *candidate, rows.candidate);
-    const double before = distance(right->variant->compute(*candidate), rows.candidate);
-    const double tolerance = std::max(std::min(2.0 * share * bound, 0.5 * before), 0.05 * before);
-    if (made && made->variant != right->variant && made->rest <= tolerance &&
-        before > 2.0 * right->rest) {
-      return Diagnosis{Signature::kOtherVariant,
-                       "the candidate computes " + made->variant->name + ", the reference " +
-                           right->variant->name + "; computed again from the candidate's own " +
-                           to_string(input->id) + " that leaves " + short_number(made->rest) +
-                           ", the reference's variant " + short_number(before)};
-    }
+  const auto made = nearest(variants, known->candidate, rows.candidate);
+  const Made& right = known->right;
+  const double before = distance(right.variant->compute(known->candidate), rows.candidate);
+  if (!made || made->variant == right.variant || before <= 2.0 * right.rest ||
+      made->rest > allowed_rest(before, share * evidence.bound())) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  return Hypothesis{.signature = Signature::kOtherVariant,
+                    .sentence = fmt::format(
+                        "the candidate computes {}, the reference {}; computed again from the "
+                        "candidate's own {} that leaves {}, the reference's variant {}",
+                        made->variant->name,
+                        right.variant->name,
+                        to_string(known->input->id),
+                        short_number(made->rest),
+                        short_number(before)),
+                    .error = before,
+                    .residual = beyond_replay(made->rest, right.rest),
+                    .bits = bits_of_choice(static_cast<double>(variants.size()))};
+}
+
+bool may_be_variant(const Evidence& evidence) {
+  const Sides* sides = evidence.sides();
+  return sides != nullptr && evidence.finding().id.kind == Kind::kOutput &&
+         !sides->reference.shape.empty() && sides->reference.shape.back() != 0;
+}
+
+}  // namespace
+
+std::optional<Hypothesis> find_other_norm(const Evidence& evidence) {
+  const bool has_weight = evidence.find(parameter_of(evidence, "weight")) != nullptr;
+  return may_be_variant(evidence) && has_weight ? other_variant(evidence, norms(), true)
+                                                : std::nullopt;
+}
+
+std::optional<Hypothesis> find_other_activation(const Evidence& evidence) {
+  const bool has_weight = evidence.find(parameter_of(evidence, "weight")) != nullptr;
+  return may_be_variant(evidence) && !has_weight ? other_variant(evidence, activations(), false)
+                                                 : std::nullopt;
 }
 
 }  // namespace ttrace

@@ -5,6 +5,8 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -207,10 +209,30 @@ std::string offsets_text(const Evidence& evidence,
          holders_text(evidence, 0, wrong);
 }
 
-Diagnosis rotary_diagnosis(const std::string& what, double rest, double error) {
-  return {Signature::kPositions,
-          what + "; turned back, the error falls from " + short_number(error) + " to " +
-              short_number(rest)};
+Hypothesis turned_by(const Evidence& evidence,
+                     const std::string& what,
+                     double rest,
+                     double bits,
+                     double coefficients = 0.0) {
+  const double error = evidence.sides()->error;
+  return {.signature = Signature::kPositions,
+          .sentence = fmt::format("{}; turned back, the error falls from {} to {}",
+                                  what,
+                                  short_number(error),
+                                  short_number(rest)),
+          .error = error,
+          .residual = rest,
+          .coefficients = coefficients,
+          .bits = bits};
+}
+
+// Places along the tokens where the offset changes.
+double changes_of(const std::vector<double>& offsets) {
+  double changes = 1.0;
+  for (std::size_t i = 1; i < offsets.size(); ++i) {
+    changes += offsets[i] != offsets[i - 1] ? 1.0 : 0.0;
+  }
+  return changes;
 }
 
 // Whether a few rows are turned as a whole: all of them are looked at only then.
@@ -230,9 +252,9 @@ bool may_be_turned(const Sides& sides, const Heads& heads, const RotaryRule& rul
   return agreed >= kMostly * most;
 }
 
-std::optional<Diagnosis> other_positions(const Evidence& evidence,
-                                         const Heads& heads,
-                                         const RotaryRule& rule) {
+std::optional<Hypothesis> other_positions(const Evidence& evidence,
+                                          const Heads& heads,
+                                          const RotaryRule& rule) {
   const Sides& sides = *evidence.sides();
   if (!may_be_turned(sides, heads, rule)) {
     return std::nullopt;
@@ -243,18 +265,21 @@ std::optional<Diagnosis> other_positions(const Evidence& evidence,
   if (rest > evidence.tolerance(sides.error)) {
     return std::nullopt;
   }
-  const bool never = offsets == negative(plain_positions(heads));
-  return rotary_diagnosis(
-      never ? "rotary positions were not applied"
-            : "rotary positions are off: " + offsets_text(evidence, heads, offsets),
-      rest,
-      sides.error);
+  if (offsets == negative(plain_positions(heads))) {
+    return turned_by(evidence, "rotary positions were not applied", rest, 1.0);
+  }
+  return turned_by(evidence,
+                   "rotary positions are off: " + offsets_text(evidence, heads, offsets),
+                   rest,
+                   0.0,
+                   changes_of(offsets));
 }
 
-std::optional<Diagnosis> other_rule(const Evidence& evidence,
-                                    const Heads& heads,
-                                    const RotaryRule& from,
-                                    const RotaryRule& to) {
+std::optional<Hypothesis> other_rule(const Evidence& evidence,
+                                     const Heads& heads,
+                                     const RotaryRule& from,
+                                     const RotaryRule& to,
+                                     double bits) {
   const Sides& sides = *evidence.sides();
   const std::vector<double> positions = plain_positions(heads);
   const std::vector<double> plain = turned(sides.reference.data, heads, from, negative(positions));
@@ -263,33 +288,50 @@ std::optional<Diagnosis> other_rule(const Evidence& evidence,
   if (rest > evidence.tolerance(sides.error)) {
     return std::nullopt;
   }
-  return rotary_diagnosis(
-      "rotary positions with " + name_of(to) + " where the reference has " + name_of(from),
+  return turned_by(
+      evidence,
+      fmt::format("the candidate uses rotary positions with {} where the reference has {}",
+                  name_of(to),
+                  name_of(from)),
       rest,
-      sides.error);
+      bits);
 }
+
+double base_of(const Evidence& evidence) {
+  constexpr double kUsualBase = 10000.0;
+  return evidence.model_number("rotary_base").value_or(kUsualBase);
+}
+
+constexpr std::array kAllPairs = {Pairs::kHalves, Pairs::kNeighbours};
 
 }  // namespace
 
-std::optional<Diagnosis> find_positions(const Evidence& evidence) {
-  constexpr double kUsualBase = 10000.0;
-  constexpr std::array kBases = {100.0, 500.0, 1e3, 5e3, 1e4, 2e4, 5e4, 1e5, 5e5, 1e6, 1e7};
+std::optional<Hypothesis> find_other_positions(const Evidence& evidence) {
   const auto heads = heads_of(evidence);
-  if (!heads) {
-    return std::nullopt;
+  for (const Pairs pairs : kAllPairs) {
+    auto found =
+        heads ? other_positions(evidence, *heads, {pairs, base_of(evidence)}) : std::nullopt;
+    if (found) {
+      return found;
+    }
   }
-  const double base = evidence.model_number("rotary_base").value_or(kUsualBase);
-  for (const Pairs pairs : {Pairs::kHalves, Pairs::kNeighbours}) {
-    const RotaryRule rule{pairs, base};
-    if (auto found = other_positions(evidence, *heads, rule)) {
-      return found;
+  return std::nullopt;
+}
+
+std::optional<Hypothesis> find_other_rotation(const Evidence& evidence) {
+  constexpr std::array kBases = {100.0, 500.0, 1e3, 5e3, 1e4, 2e4, 5e4, 1e5, 5e5, 1e6, 1e7};
+  const double bits = bits_of_choice(2.0 * static_cast<double>(kBases.size() + 1));
+  const auto heads = heads_of(evidence);
+  for (const Pairs pairs : kAllPairs) {
+    const RotaryRule rule{pairs, base_of(evidence)};
+    std::vector<RotaryRule> others = {
+        {pairs == Pairs::kHalves ? Pairs::kNeighbours : Pairs::kHalves, rule.base}};
+    for (const double base : kBases) {
+      others.push_back({pairs, base});
     }
-    const RotaryRule other{pairs == Pairs::kHalves ? Pairs::kNeighbours : Pairs::kHalves, base};
-    if (auto found = other_rule(evidence, *heads, rule, other)) {
-      return found;
-    }
-    for (const double tried : kBases) {
-      if (auto found = other_rule(evidence, *heads, rule, {pairs, tried})) {
+    for (const RotaryRule& other : others) {
+      auto found = heads ? other_rule(evidence, *heads, rule, other, bits) : std::nullopt;
+      if (found) {
         return found;
       }
     }

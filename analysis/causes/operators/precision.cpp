@@ -3,6 +3,8 @@
 
 #include <ttrace/element_type.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -27,8 +29,10 @@ std::vector<ElementType> below(ElementType type) {
   return formats;
 }
 
-// Share of the elements that are neither zero nor a number of `format`.
-double share_beyond(const std::vector<double>& values, ElementType format) {
+// Share of the different values that are neither zero nor a number of `format`.
+double share_beyond(std::vector<double> values, ElementType format) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
   const auto count = static_cast<std::int64_t>(values.size());
   std::vector<std::byte> narrow(values.size() * element_size(format));
   std::vector<double> rounded(values.size());
@@ -40,7 +44,7 @@ double share_beyond(const std::vector<double>& values, ElementType format) {
     all += values[i] != 0.0 ? 1.0 : 0.0;
     beyond += values[i] != rounded[i] ? 1.0 : 0.0;
   }
-  constexpr double kFewest = 16.0;  // of so many elements none is a number of a format by chance
+  constexpr double kFewest = 16.0;  // of so many values none is a number of a format by chance
   return all < kFewest ? 0.5 : beyond / all;
 }
 
@@ -66,7 +70,7 @@ bool explained(const Sides& sides, ElementType format) {
 
 }  // namespace
 
-std::optional<Diagnosis> find_precision(const Evidence& evidence) {
+std::optional<Hypothesis> find_precision(const Evidence& evidence) {
   const Sides* sides = evidence.sides();
   if (sides == nullptr) {
     return std::nullopt;
@@ -75,23 +79,31 @@ std::optional<Diagnosis> find_precision(const Evidence& evidence) {
   if (!is_floating(type) || !is_floating(evidence.match().reference.front().record->type)) {
     return std::nullopt;
   }
-  const std::string error = "the error, " + short_number(sides->error / sides->reference.norm()) +
-                            " of the reference's norm, is that of ";
+  const std::string error = short_number(sides->error / sides->reference.norm());
+  const double bits = bits_of_choice(static_cast<double>(2 * below(type).size()));
   const auto coarse = held_in(sides->candidate.data, sides->reference.data, type);
   if (coarse && explained(*sides, *coarse)) {
-    const std::string name(name_of(*coarse));
-    return Diagnosis{Signature::kExtraRounding,
-                     "all of the candidate's " + std::string(name_of(type)) + " numbers are " +
-                         name + " numbers, the reference's are not; " + error + "roundings to " +
-                         name};
+    return Hypothesis{
+        .signature = Signature::kExtraRounding,
+        .sentence = fmt::format("all of the candidate's {0} numbers are {1} numbers, the "
+                                "reference's are not; the error, {2} of the reference's norm, is "
+                                "that of roundings to {1}",
+                                name_of(type),
+                                name_of(*coarse),
+                                error),
+        .bits = bits};
   }
   const auto fine = held_in(sides->reference.data, sides->candidate.data, type);
   if (fine && explained(*sides, *fine)) {
-    const std::string name(name_of(*fine));
-    return Diagnosis{Signature::kHigherPrecision,
-                     "all of the reference's numbers are " + name +
-                         " numbers, the candidate's are not; " + error + "roundings to " + name +
-                         " that the candidate left out: autocast or FP8 was not active here"};
+    return Hypothesis{
+        .signature = Signature::kHigherPrecision,
+        .sentence = fmt::format("all of the reference's numbers are {0} numbers, the candidate's "
+                                "are not; the error, {1} of the reference's norm, is that of "
+                                "roundings to {0} that the candidate left out: autocast or FP8 was "
+                                "not active here",
+                                name_of(*fine),
+                                error),
+        .bits = bits};
   }
   return std::nullopt;
 }

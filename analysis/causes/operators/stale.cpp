@@ -2,6 +2,8 @@
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -66,6 +68,10 @@ std::vector<Earlier> earlier_values(const Evidence& evidence) {
   return earlier;
 }
 
+std::vector<std::int64_t> microbatch_of(const TensorId& id) {
+  return id.microbatch == kNoMicrobatch ? std::vector<std::int64_t>() : std::vector{id.microbatch};
+}
+
 // Whether the reference has two different values there, so that equal ones mean something.
 bool reference_moves(const Match& now, const Match& then) {
   const std::vector<Shard>& before = then.reference.empty() ? then.candidate : then.reference;
@@ -121,58 +127,85 @@ std::vector<int> partly_stale_ranks(const Match& now,
   return ranks;
 }
 
-// Another micro-batch's value of the reference, on whatever ranks the candidate computed it.
-std::optional<Diagnosis> find_other_microbatch(const Evidence& evidence) {
-  const Sides* sides = evidence.sides();
-  TensorId other = evidence.finding().id;
-  if (sides == nullptr || other.microbatch == kNoMicrobatch || is_constant(sides->candidate)) {
-    return std::nullopt;
-  }
-  const double within = evidence.bound();
-  for (other.microbatch = 0; other.microbatch < evidence.microbatches(); ++other.microbatch) {
-    const Match* match = evidence.find(other);
-    const auto value =
-        match == nullptr || match == &evidence.match() ? std::nullopt : evidence.reference(*match);
-    if (value && distance(sides->candidate, *value) <= within) {
-      return Diagnosis{Signature::kStale,
-                       "it holds what the reference has for micro-batch " +
-                           std::to_string(other.microbatch) + " (difference " +
-                           short_number(distance(sides->candidate, *value)) + ", bound " +
-                           short_number(within) + ")"};
+}  // namespace
+
+// A record that equals, in every bit, what the same rank recorded earlier.
+std::optional<Hypothesis> find_stale(const Evidence& evidence) {
+  const auto earlier = earlier_values(evidence);
+  for (const auto& [id, name] : earlier) {
+    const Match& then = *evidence.find(id);
+    const auto ranks = reference_moves(evidence.match(), then) ? stale_ranks(evidence.match(), then)
+                                                               : std::vector<int>();
+    if (!ranks.empty()) {
+      return Hypothesis{
+          .signature = Signature::kStale,
+          .sentence = fmt::format("on {} the tensor equals {}, {}, in every bit; in the reference "
+                                  "the two differ",
+                                  ranks_text(ranks),
+                                  name,
+                                  to_string(id)),
+          .named = {.ranks = ranks, .microbatches = microbatch_of(id)},
+          .bits = bits_of_choice(static_cast<double>(earlier.size()))};
     }
   }
   return std::nullopt;
 }
 
-}  // namespace
-
-std::optional<Diagnosis> find_stale(const Evidence& evidence) {
+// A parameter of which some elements kept their old values. The sides do not matter: of copies that
+// differ some may be within the bound.
+std::optional<Hypothesis> find_kept_elements(const Evidence& evidence) {
+  const auto reference = is_parameter(evidence.finding().id.kind)
+                             ? evidence.reference(evidence.match())
+                             : std::nullopt;
   for (const auto& [id, name] : earlier_values(evidence)) {
     const Match& then = *evidence.find(id);
-    if (!reference_moves(evidence.match(), then)) {
-      continue;
-    }
-    if (const std::vector<int> ranks = stale_ranks(evidence.match(), then); !ranks.empty()) {
-      return Diagnosis{Signature::kStale,
-                       "on " + ranks_text(ranks) + " it equals " + name + ", " + to_string(id) +
-                           ", in every bit; in the reference the two differ"};
-    }
-    // Not of its sides: of copies that differ some may be within the bound.
-    const auto reference = is_parameter(evidence.finding().id.kind)
-                               ? evidence.reference(evidence.match())
-                               : std::nullopt;
-    if (!reference) {
-      continue;
-    }
-    if (const auto ranks = partly_stale_ranks(evidence.match(), then, *reference, evidence.bound());
-        !ranks.empty()) {
-      return Diagnosis{Signature::kStale,
-                       "on " + ranks_text(ranks) +
-                           " nearly all of its error lies in elements that " + "equal " + name +
-                           ", " + to_string(id) + ", in every bit"};
+    const auto ranks =
+        reference && reference_moves(evidence.match(), then)
+            ? partly_stale_ranks(evidence.match(), then, *reference, evidence.bound())
+            : std::vector<int>();
+    if (!ranks.empty()) {
+      return Hypothesis{
+          .signature = Signature::kStale,
+          .sentence = fmt::format("on {} nearly all of its error lies in elements that equal {}, "
+                                  "{}, in every bit",
+                                  ranks_text(ranks),
+                                  name,
+                                  to_string(id)),
+          .named = {.ranks = ranks},
+          .coefficients = 2.0};
     }
   }
-  return find_other_microbatch(evidence);
+  return std::nullopt;
+}
+
+// Another micro-batch's value of the reference, on whatever ranks the candidate computed it.
+std::optional<Hypothesis> find_other_microbatch(const Evidence& evidence) {
+  const Sides* sides = evidence.sides();
+  TensorId other = evidence.finding().id;
+  if (sides == nullptr || other.microbatch == kNoMicrobatch || is_constant(sides->candidate)) {
+    return std::nullopt;
+  }
+  const std::int64_t count = evidence.microbatches();
+  for (other.microbatch = 0; other.microbatch < count; ++other.microbatch) {
+    const auto value =
+        other == evidence.finding().id ? std::nullopt : evidence.value(other, Run::kReference);
+    const double rest = value ? distance(sides->candidate, *value) : 0.0;
+    if (value && rest <= evidence.bound()) {
+      return Hypothesis{
+          .signature = Signature::kStale,
+          .sentence = fmt::format(
+              "it holds what the reference has for micro-batch {} (difference {}, bound {})",
+              other.microbatch,
+              short_number(rest),
+              short_number(evidence.bound())),
+          .named = {.microbatches = {other.microbatch}},
+          .error = sides->error,
+          .residual = rest,
+          // One bit more than find_stale(): the values are equal, but not in every bit.
+          .bits = 1.0 + bits_of_choice(static_cast<double>(count))};
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace ttrace

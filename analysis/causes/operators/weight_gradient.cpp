@@ -1,15 +1,17 @@
 // The gradient of a linear module's weight computed again, g' x at sampled outputs, from the
 // candidate's own gradient of the output and from what may have stood in for its input: what
 // another layer or micro-batch has there, or the same numbers read in another order.
-#include "analysis/causes/common/least_squares.h"
+#include "analysis/causes/common/extra_addend.h"
 #include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ttrace {
@@ -64,7 +66,9 @@ struct Weight {
   std::size_t stride = 1;
   double bound = 0.0;  // of the sampled part
   std::int64_t inputs = 0;
+  double clean = 0.0;  // what the right input leaves of the reference's gradient
 
+  [[nodiscard]] double error() const { return apart(candidate, reference); }
   [[nodiscard]] std::vector<double> with(const Values& input) const {
     return product(gradient, input, stride);
   }
@@ -96,15 +100,13 @@ std::optional<Weight> weight_of(const Evidence& evidence, const std::string& mod
   return weight;
 }
 
-// Whether the candidate's gradient is what `input` makes of it.
+// What `input` leaves of the candidate's gradient; nothing where that is too much.
 std::optional<double> made_by(const Weight& weight, const Values& input) {
   if (!weight.fits(input)) {
     return std::nullopt;
   }
-  const double before = apart(weight.candidate, weight.reference);
-  const double tolerance = std::max(std::min(2.0 * weight.bound, 0.5 * before), 0.05 * before);
   const double rest = apart(weight.candidate, weight.with(input));
-  return rest <= tolerance ? std::optional(rest) : std::nullopt;
+  return rest <= allowed_rest(weight.error(), weight.bound) ? std::optional(rest) : std::nullopt;
 }
 
 // The numbers of `input` [rows, in] as they are read by one who takes the parts of `parts` ranks,
@@ -123,132 +125,156 @@ Values exchanged(const Values& input, std::size_t parts) {
   return result;
 }
 
-Diagnosis told(Signature signature, const Weight& weight, const std::string& what, double rest) {
-  return {signature,
-          what + "; computed again from the candidate's own gradient of " + weight.module +
-              "'s output, which leaves " + short_number(rest) + " of " +
-              short_number(apart(weight.candidate, weight.reference))};
-}
+// The gradient of the finding, and the input that the reference's is made from.
+struct Known {
+  Weight weight;
+  const Match* input = nullptr;
+  Values values;  // of the input
+};
 
-std::optional<Diagnosis> from_other_record(const Evidence& evidence,
-                                           const Weight& weight,
-                                           const Match& right) {
-  for (const Match& match : evidence.matches()) {
-    const bool same_path = match.id.path == right.id.path;
-    if (match.id.kind != right.id.kind || match.id.slot != right.id.slot ||
-        match.id.step != right.id.step || match.id.recompute != right.id.recompute ||
-        match.id == right.id ||
-        (same_path ? match.id.microbatch == right.id.microbatch
-                   : match.id.microbatch != right.id.microbatch ||
-                         !evidence.vocabulary().differ_in_number(
-                             Role::kLayers, match.id.path, right.id.path))) {
+std::optional<Known> known_of(const Evidence& evidence) {
+  constexpr std::string_view kWeight = ".weight";
+  const TensorId& id = evidence.finding().id;
+  if (id.kind != Kind::kParamGrad || !id.path.ends_with(kWeight) || evidence.sides() == nullptr) {
+    return std::nullopt;
+  }
+  auto weight = weight_of(evidence, module_of(id.path));
+  if (!weight) {
+    return std::nullopt;
+  }
+  TensorId output = id;
+  output.kind = Kind::kOutput;
+  output.path = weight->module;
+  for (const Match* input : inputs_of(evidence, output)) {
+    auto values = evidence.candidate(*input);
+    if (!values || !weight->fits(*values)) {
       continue;
     }
-    const auto input = evidence.candidate(match);
-    const auto rest = input ? made_by(weight, *input) : std::nullopt;
-    if (rest) {
-      return told(same_path ? Signature::kStale : Signature::kWrongLayer,
-                  weight,
-                  "backward multiplied by " + to_string(match.id) + " instead of " +
-                      to_string(right.id) +
-                      ": what was saved for backward has been written over, or is another's",
-                  *rest);
+    weight->clean = apart(weight->with(*values), weight->reference);
+    if (reproduces(weight->clean, norm_of(weight->reference))) {
+      return Known{*std::move(weight), input, *std::move(values)};
     }
   }
   return std::nullopt;
 }
 
-std::optional<Diagnosis> from_other_reading(const Evidence& evidence,
-                                            const Weight& weight,
-                                            const Match& right,
-                                            const Values& input) {
-  const std::size_t rows = input.data.size() / static_cast<std::size_t>(weight.inputs);
-  for (const std::string& axis : evidence.axes()) {
-    const auto parts = static_cast<std::size_t>(evidence.axis_size(axis));
-    if (rows % parts != 0) {
+Hypothesis from(const Weight& weight, Signature signature, const std::string& what, double rest) {
+  return {.signature = signature,
+          .sentence = fmt::format("{}; computed again from the candidate's own gradient of {}'s "
+                                  "output, which leaves {} of {}",
+                                  what,
+                                  weight.module,
+                                  short_number(rest),
+                                  short_number(weight.error())),
+          .error = weight.error(),
+          .residual = beyond_replay(rest, weight.clean)};
+}
+
+}  // namespace
+
+// What another layer or micro-batch has in the input's place.
+std::optional<Hypothesis> find_other_operand(const Evidence& evidence) {
+  const auto known = known_of(evidence);
+  double tried = 0.0;
+  for (const Match& match : evidence.matches()) {
+    if (!known || match.id == known->input->id) {
       continue;
     }
-    if (const auto rest = made_by(weight, exchanged(input, parts))) {
-      return told(Signature::kWrongView,
-                  weight,
-                  "backward multiplied by " + to_string(right.id) + " with the parts of the " +
-                      std::to_string(parts) + " ranks of " + axis +
-                      " stored as [features, rows] each and read as one [features, rows]",
-                  *rest);
+    const TensorId& right = known->input->id;
+    const bool same_path = match.id.path == right.path;
+    if (match.id.kind != right.kind || match.id.slot != right.slot || match.id.step != right.step ||
+        match.id.recompute != right.recompute ||
+        (same_path ? match.id.microbatch == right.microbatch
+                   : match.id.microbatch != right.microbatch ||
+                         !evidence.vocabulary().differ_in_number(
+                             Role::kLayers, match.id.path, right.path))) {
+      continue;
+    }
+    ++tried;
+    const auto input = evidence.candidate(match);
+    if (const auto rest = input ? made_by(known->weight, *input) : std::nullopt) {
+      Hypothesis found =
+          from(known->weight,
+               same_path ? Signature::kStale : Signature::kWrongLayer,
+               fmt::format("backward multiplied by {} instead of {}: what was saved for backward "
+                           "has been overwritten, or belongs to another call",
+                           to_string(match.id),
+                           to_string(right)),
+               *rest);
+      if (same_path) {
+        found.named.microbatches = {match.id.microbatch};
+      }
+      found.bits = bits_of_choice(tried);
+      return found;
+    }
+  }
+  return std::nullopt;
+}
+
+// The same numbers, read in another order.
+std::optional<Hypothesis> find_other_reading(const Evidence& evidence) {
+  const auto known = known_of(evidence);
+  const std::vector<std::string> axes = known ? evidence.axes() : std::vector<std::string>();
+  for (const std::string& axis : axes) {
+    const auto parts = static_cast<std::size_t>(evidence.axis_size(axis));
+    const std::size_t rows =
+        known->values.data.size() / static_cast<std::size_t>(known->weight.inputs);
+    const auto rest =
+        rows % parts == 0 ? made_by(known->weight, exchanged(known->values, parts)) : std::nullopt;
+    if (rest) {
+      Hypothesis found =
+          from(known->weight,
+               Signature::kWrongView,
+               fmt::format("backward multiplied by {} after its parts on the {} ranks of {}, "
+                           "stored as [features, rows] each, were read as one [features, rows]",
+                           to_string(known->input->id),
+                           parts,
+                           axis),
+               *rest);
+      found.named.axes = {axis};
+      found.bits = bits_of_choice(static_cast<double>(axes.size()));
+      return found;
     }
   }
   return std::nullopt;
 }
 
 // A weight that several modules use: the gradient of one use is not in the sum, or is there twice.
-std::optional<Diagnosis> from_other_use(const Evidence& evidence) {
-  const Sides* sides = evidence.sides();
+std::optional<Hypothesis> find_other_use(const Evidence& evidence) {
+  const TensorId& finding = evidence.finding().id;
+  if (finding.kind != Kind::kParamGrad || evidence.sides() == nullptr) {
+    return std::nullopt;
+  }
   for (const Match& match : evidence.matches()) {
-    const TensorId& finding = evidence.finding().id;
     if (match.id.kind != Kind::kOutput || match.id.step != finding.step ||
         match.id.microbatch != finding.microbatch || match.id.recompute != finding.recompute ||
         evidence.find(weight_id(finding.step, match.id.path)) != nullptr) {
       continue;
     }
     const auto weight = weight_of(evidence, match.id.path);
-    if (!weight) {
-      continue;
-    }
-    for (const Match* before : forward_before(evidence, match.id)) {
+    for (const Match* before :
+         weight ? inputs_of(evidence, match.id) : std::vector<const Match*>()) {
       const auto input = evidence.candidate(*before);
       if (!input || !weight->fits(*input)) {
         continue;
       }
-      const std::vector<double> use = weight->with(*input);
-      std::vector<double> target = weight->candidate;
-      for (std::size_t i = 0; i < target.size(); ++i) {
-        target[i] -= weight->reference[i];
+      const std::vector<ExtraAddend> use = {
+          {weight->with(*input),
+           "the gradient of the weight's use by " + match.id.path,
+           [](double a, double) {
+             return std::string(a < 0.0 ? ": the gradient of this use is not in the sum" : "");
+           }}};
+      std::vector<double> difference = weight->candidate;
+      for (std::size_t i = 0; i < difference.size(); ++i) {
+        difference[i] -= weight->reference[i];
       }
-      const auto found = fit(std::span(&use, 1), target);
-      if (found && found->residual <= 0.1 * norm_of(target)) {
-        return Diagnosis{Signature::kWrongAddends,
-                         "candidate = reference + a x the gradient of the weight's use by " +
-                             match.id.path + ", a = " + factor_text(found->coefficients[0]) +
-                             " +- " + short_number(found->deviations[0]) +
-                             (sides->candidate.norm() > 0.0 && found->coefficients[0] < 0.0
-                                  ? ": the gradient of this use is not in the sum"
-                                  : "")};
+      if (auto found = read_extra_addends(
+              use, difference, allowed_rest(norm_of(difference), weight->bound))) {
+        return found;
       }
     }
   }
   return std::nullopt;
-}
-
-}  // namespace
-
-std::optional<Diagnosis> find_weight_gradient(const Evidence& evidence) {
-  constexpr double kKnown = 0.1;  // of its norm: else it is not this that the reference computes
-  constexpr std::string_view kWeight = ".weight";
-  const TensorId& id = evidence.finding().id;
-  if (id.kind != Kind::kParamGrad || !id.path.ends_with(kWeight) || evidence.sides() == nullptr) {
-    return std::nullopt;
-  }
-  const auto weight = weight_of(evidence, id.path.substr(0, id.path.size() - kWeight.size()));
-  if (!weight) {
-    return from_other_use(evidence);
-  }
-  TensorId output = id;
-  output.kind = Kind::kOutput;
-  output.path = weight->module;
-  for (const Match* right : forward_before(evidence, output)) {
-    const auto input = evidence.candidate(*right);
-    if (!input || !weight->fits(*input) ||
-        apart(weight->with(*input), weight->reference) > kKnown * norm_of(weight->reference)) {
-      continue;
-    }
-    if (auto found = from_other_record(evidence, *weight, *right)) {
-      return found;
-    }
-    if (auto found = from_other_reading(evidence, *weight, *right, *input)) {
-      return found;
-    }
-  }
-  return from_other_use(evidence);
 }
 
 }  // namespace ttrace

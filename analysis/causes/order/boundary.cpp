@@ -3,6 +3,8 @@
 #include "analysis/findings/wording.h"
 #include "trace/place/boxes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -62,13 +64,13 @@ Edges edges_of(const Energies& energies, const std::set<std::int64_t>& starts, s
 
 }  // namespace
 
-std::optional<Diagnosis> find_boundary(const Evidence& evidence) {
+std::optional<Hypothesis> find_boundary(const Evidence& evidence) {
   constexpr std::int64_t kWidest = 4;
   const Sides* sides = evidence.sides();
   if (sides == nullptr) {
     return std::nullopt;
   }
-  const double tolerance = std::min(evidence.tolerance(sides->error), 0.3 * sides->error);
+  const double tolerance = std::min(evidence.tolerance(sides->error), rest_elsewhere(evidence));
   for (const NamedSlicing& slicing : named_slicings(sides->reference.shape)) {
     const auto starts = slicing.rows ? std::set<std::int64_t>()
                                      : chunk_starts(evidence, slicing.dim, slicing.view.size);
@@ -82,12 +84,21 @@ std::optional<Diagnosis> find_boundary(const Evidence& evidence) {
         break;  // what lies at edges is no small part
       }
       if (edges.all_touched && edges.rest <= tolerance) {
-        return Diagnosis{Signature::kBoundary,
-                         "only slices within " + std::to_string(width) +
-                             " of the edges between ranks' parts " + "along " + slicing.name +
-                             " carry the error: edges at " +
-                             ranges_text({starts.begin(), starts.end()}) + "; elsewhere it is " +
-                             short_number(edges.rest) + " of " + short_number(sides->error)};
+        return Hypothesis{
+            .signature = Signature::kBoundary,
+            .sentence = fmt::format(
+                "only slices within {} of the edges between ranks' parts along {} carry the error: "
+                "edges at {}; elsewhere it is {} of {}",
+                width,
+                slicing.name,
+                ranges_text({starts.begin(), starts.end()}),
+                short_number(edges.rest),
+                short_number(sides->error)),
+            .error = sides->error,
+            .residual = edges.rest,
+            .coefficients =
+                static_cast<double>(std::ssize(edges.slices) * slicing.view.slice_elements()),
+            .bits = bits_of_choice(static_cast<double>(kWidest))};
       }
     }
   }

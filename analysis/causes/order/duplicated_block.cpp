@@ -1,6 +1,8 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 
@@ -17,6 +19,12 @@ bool same_bytes(const Shard& left, const Shard& right) {
          left.record->shape == right.record->shape;
 }
 
+// What a rank's part is off from the reference's.
+double part_error(const Shard& shard, const Values& reference) {
+  const Values held = local_values(shard);
+  return distance(held, {held.shape, values_at(reference, shard)});
+}
+
 // Parts of one tensor that are equal where the reference's are not.
 bool is_duplicate(const Shard& left, const Shard& right, const Values& reference) {
   const Placement& one = left.record->placement;
@@ -28,7 +36,7 @@ bool is_duplicate(const Shard& left, const Shard& right, const Values& reference
 
 }  // namespace
 
-std::optional<Diagnosis> find_duplicated_block(const Evidence& evidence) {
+std::optional<Hypothesis> find_duplicated_part(const Evidence& evidence) {
   const Sides* sides = evidence.sides();
   if (sides == nullptr) {
     return std::nullopt;
@@ -36,16 +44,25 @@ std::optional<Diagnosis> find_duplicated_block(const Evidence& evidence) {
   const std::vector<Shard>& shards = evidence.match().candidate;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     std::vector<int> ranks = {shards[i].rank};
+    double nearest = part_error(shards[i], sides->reference);
     for (std::size_t j = i + 1; j < shards.size(); ++j) {
       if (is_duplicate(shards[i], shards[j], sides->reference)) {
         ranks.push_back(shards[j].rank);
+        nearest = std::min(nearest, part_error(shards[j], sides->reference));
       }
     }
     if (ranks.size() > 1) {
-      return Diagnosis{Signature::kDuplicatedBlock,
-                       ranks_text(ranks) +
-                           " hold different parts of it, equal in every bit; in the reference "
-                           "these parts differ: one rank's data, seed or shard on all of them"};
+      return Hypothesis{
+          .signature = Signature::kDuplicatedBlock,
+          .sentence = fmt::format("{} hold different parts of it, equal in every bit; in the "
+                                  "reference these parts differ: one rank's data, seed or shard is "
+                                  "on all of them",
+                                  ranks_text(ranks)),
+          .named = {.ranks = ranks},
+          .error = sides->error,
+          // What the part is that they all hold is explained where one of them should hold it.
+          .residual = std::min(nearest, sides->error),
+          .bits = bits_of_choice(static_cast<double>(ranks.size()))};
     }
   }
   return std::nullopt;

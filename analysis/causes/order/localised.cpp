@@ -1,6 +1,8 @@
 #include "analysis/causes/common/slices.h"
 #include "analysis/causes/signatures.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -104,14 +106,12 @@ std::string tokens_text(const Evidence& evidence, const std::vector<std::int64_t
 
 }  // namespace
 
-std::optional<Diagnosis> find_localised(const Evidence& evidence) {
+std::optional<Hypothesis> find_localised(const Evidence& evidence) {
   const Sides* sides = evidence.sides();
   if (sides == nullptr) {
     return std::nullopt;
   }
-  const double bound = evidence.bound();
-  // At most 9 % of the error's energy may lie elsewhere, however near it is to its bound.
-  const double rest = std::min(std::max(bound, 0.05 * sides->error), 0.3 * sides->error);
+  const double rest = rest_elsewhere(evidence);
   std::vector<std::int64_t> best;
   NamedSlicing slicing;
   double share = 1.0;
@@ -119,7 +119,7 @@ std::optional<Diagnosis> find_localised(const Evidence& evidence) {
     const Energies energies = slice_energies(*sides, tried.view);
     auto slices = carriers(energies.error, rest);
     const double part = static_cast<double>(slices.size()) / static_cast<double>(tried.view.size);
-    // Rows come last and win a draw: they can be told by their tokens.
+    // Rows come last and win a draw: they can be named by their tokens.
     if ((part < share || (tried.rows && part == share)) && part <= most_slices(tried) &&
         !hold_the_tensor(slices, energies.reference)) {
       share = part;
@@ -130,20 +130,26 @@ std::optional<Diagnosis> find_localised(const Evidence& evidence) {
   if (best.empty()) {
     return std::nullopt;
   }
-  std::string text = "only " + std::to_string(best.size()) + " of " +
-                     std::to_string(slicing.view.size) +
-                     (slicing.rows ? " rows" : " slices along " + slicing.name) +
-                     " carry the error: " + ranges_text(best);
-  if (!slicing.rows) {
-    text += holders_text(evidence, slicing.dim, best);
-  }
-  if (zero_in_candidate(*sides, slicing, best)) {
-    text += "; the candidate is zero there";
-  }
-  if (slicing.rows) {
-    text += tokens_text(evidence, best);
-  }
-  return Diagnosis{Signature::kLocalised, text};
+  const bool zero = zero_in_candidate(*sides, slicing, best);
+  return Hypothesis{
+      .signature = Signature::kLocalised,
+      .sentence = fmt::format("only {} of {} {} carry the error: {}{}{}{}",
+                              best.size(),
+                              slicing.view.size,
+                              slicing.rows ? "rows" : "slices along " + slicing.name,
+                              ranges_text(best),
+                              slicing.rows ? "" : holders_text(evidence, slicing.dim, best),
+                              zero ? "; the candidate is zero there" : "",
+                              slicing.rows ? tokens_text(evidence, best) : ""),
+      .named = {.ranks =
+                    slicing.rows ? std::vector<int>() : holders_of(evidence, slicing.dim, best)},
+      .error = sides->error,
+      .residual = error_outside(slice_energies(*sides, slicing.view), best),
+      // What the elements there are is not explained, and every run of slices begins and ends
+      // somewhere.
+      .coefficients = share * static_cast<double>(sides->reference.data.size()),
+      .bits = 2.0 * static_cast<double>(runs_of(best)) *
+              bits_of_choice(static_cast<double>(slicing.view.size))};
 }
 
 }  // namespace ttrace

@@ -2,6 +2,8 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <set>
@@ -52,7 +54,7 @@ bool is_of_other_expert(const std::string& left, const std::string& right) {
 
 }  // namespace
 
-std::optional<Diagnosis> find_misrouted_rows(const Evidence& evidence) {
+std::optional<Hypothesis> find_misrouted_rows(const Evidence& evidence) {
   const Match& match = evidence.match();
   const Symptom symptom = evidence.finding().symptom();
   if ((symptom != Symptom::kRanksContradict && symptom != Symptom::kRowsDiffer &&
@@ -81,12 +83,16 @@ std::optional<Diagnosis> find_misrouted_rows(const Evidence& evidence) {
       const auto there = std::count_if(
           strange.begin(), strange.end(), [&](std::int64_t row) { return theirs.contains(row); });
       if (there > 0) {
-        return Diagnosis{Signature::kWrongOrder,
-                         "rank " + std::to_string(shard.rank) + " has rows " +
-                             ranges_text(strange) + " here, which the reference does not; " +
-                             std::to_string(there) + " of them are those of " +
-                             to_string(other.id) +
-                             ": tokens were given to experts by counts that are not these rows'"};
+        return Hypothesis{
+            .signature = Signature::kWrongOrder,
+            .sentence = fmt::format(
+                "rank {} has rows {} here, which the reference does not; {} of them are those of "
+                "{}: tokens were given to experts by counts that belong to other rows",
+                shard.rank,
+                ranges_text(strange),
+                there,
+                to_string(other.id)),
+            .named = {.ranks = {shard.rank}}};
       }
     }
   }

@@ -7,11 +7,14 @@
 #include "analysis/findings/wording.h"
 #include "trace/base/random.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -119,9 +122,9 @@ std::string name_of(const Evidence& evidence, const NamedSlicing& slicing) {
   return tokens ? "sequence" : slicing.rows ? "rows" : slicing.name;
 }
 
-std::optional<Diagnosis> shifted(const Evidence& evidence,
-                                 const NamedSlicing& slicing,
-                                 const Projected& projected) {
+std::optional<Hypothesis> shifted(const Evidence& evidence,
+                                  const NamedSlicing& slicing,
+                                  const Projected& projected) {
   constexpr double kMuch = 0.5;  // of the error within the overlap must go
   const Sides& sides = *evidence.sides();
   const std::int64_t count = slicing.view.size;
@@ -139,17 +142,28 @@ std::optional<Diagnosis> shifted(const Evidence& evidence,
     return std::nullopt;
   }
   const std::int64_t by = std::abs(lag);
-  return Diagnosis{Signature::kShifted,
-                   name_of(evidence, slicing) + " shifted by " + std::to_string(by) +
-                       ": the candidate's slice i is the reference's i " + (lag > 0 ? "+ " : "- ") +
-                       std::to_string(by) + " for " + std::to_string(end - begin) + " of " +
-                       std::to_string(count) + " slices; there the error falls from " +
-                       short_number(error) + " to " + short_number(rest)};
+  return Hypothesis{.signature = Signature::kShifted,
+                    .sentence = fmt::format(
+                        "{} shifted by {}: the candidate's slice i is the reference's i {} {} "
+                        "for {} of {} slices; there the error falls from {} to {}",
+                        name_of(evidence, slicing),
+                        by,
+                        lag > 0 ? "+" : "-",
+                        by,
+                        end - begin,
+                        count,
+                        short_number(error),
+                        short_number(rest)),
+                    .error = error,
+                    .residual = rest,
+                    // What came in at the other end is not explained.
+                    .coefficients = static_cast<double>(by * slicing.view.slice_elements()),
+                    .bits = bits_of_choice(static_cast<double>(count))};
 }
 
-std::optional<Diagnosis> reordered(const Evidence& evidence,
-                                   const NamedSlicing& slicing,
-                                   const Projected& projected) {
+std::optional<Hypothesis> reordered(const Evidence& evidence,
+                                    const NamedSlicing& slicing,
+                                    const Projected& projected) {
   // Among many short slices one is near to any by chance.
   constexpr std::int64_t kLong = 16;
   const Sides& sides = *evidence.sides();
@@ -169,35 +183,52 @@ std::optional<Diagnosis> reordered(const Evidence& evidence,
   const bool view = is_permutation(blocks) && interleaved_by(blocks) != 0;
   const std::string unit =
       blocks.size() == order.size() ? (slicing.rows ? "rows" : "slices") : "blocks";
-  return Diagnosis{view ? Signature::kWrongView : Signature::kWrongOrder,
-                   name_of(evidence, slicing) + ": the candidate's " +
-                       std::to_string(blocks.size()) + " " + unit + " are the reference's, " +
-                       order_name(blocks, unit) + "; so laid the error falls from " +
-                       short_number(sides.error) + " to " + short_number(rest)};
+  return Hypothesis{.signature = view ? Signature::kWrongView : Signature::kWrongOrder,
+                    .sentence = fmt::format(
+                        "{}: the candidate's {} {} are the reference's, {}; in this order the "
+                        "error falls from {} to {}",
+                        name_of(evidence, slicing),
+                        blocks.size(),
+                        unit,
+                        order_name(blocks, unit),
+                        short_number(sides.error),
+                        short_number(rest)),
+                    .error = sides.error,
+                    .residual = rest,
+                    .coefficients = has_name(blocks) ? 0.0 : static_cast<double>(blocks.size()),
+                    .bits = bits_of_choice(static_cast<double>(slicing.view.size))};
 }
 
-}  // namespace
-
-std::optional<Diagnosis> find_row_order(const Evidence& evidence) {
+// The shortest of all slicings that have enough slices, and not too many.
+std::optional<Hypothesis> find_in_slices(const Evidence& evidence,
+                                         std::optional<Hypothesis> (*find)(const Evidence&,
+                                                                           const NamedSlicing&,
+                                                                           const Projected&)) {
   const Sides* sides = evidence.sides();
-  if (sides == nullptr) {
-    return std::nullopt;
-  }
-  for (const NamedSlicing& slicing : named_slicings(sides->reference.shape)) {
+  std::vector<Hypothesis> found;
+  for (const NamedSlicing& slicing :
+       sides == nullptr ? std::vector<NamedSlicing>() : named_slicings(sides->reference.shape)) {
     const View& view = slicing.view;
     if (view.size < kFewestRows || view.size > kMost) {
       continue;
     }
     const Projected projected{project(sides->candidate.data, view),
                               project(sides->reference.data, view)};
-    if (auto found = shifted(evidence, slicing, projected)) {
-      return found;
-    }
-    if (auto found = reordered(evidence, slicing, projected)) {
-      return found;
+    if (auto one = find(evidence, slicing, projected)) {
+      found.push_back(*std::move(one));
     }
   }
-  return std::nullopt;
+  return shortest(evidence, std::move(found));
+}
+
+}  // namespace
+
+std::optional<Hypothesis> find_shift(const Evidence& evidence) {
+  return find_in_slices(evidence, shifted);
+}
+
+std::optional<Hypothesis> find_order_of_rows(const Evidence& evidence) {
+  return find_in_slices(evidence, reordered);
 }
 
 }  // namespace ttrace

@@ -2,6 +2,8 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -65,37 +67,36 @@ bool is_block(const std::vector<std::int64_t>& slices, const View& view) {
          slices.back() - slices.front() + 1 == std::ssize(slices);
 }
 
-double error_outside(const Energies& energies, const std::vector<std::int64_t>& slices) {
-  double squared = 0.0;
-  for (std::size_t i = 0; i < energies.error.size(); ++i) {
-    if (!std::binary_search(slices.begin(), slices.end(), static_cast<std::int64_t>(i))) {
-      squared += energies.error[i];
-    }
-  }
-  return std::sqrt(squared);
-}
-
 }  // namespace
 
-std::optional<Diagnosis> find_untouched_block(const Evidence& evidence) {
+std::optional<Hypothesis> find_untouched_block(const Evidence& evidence) {
   const Sides* sides = evidence.sides();
   if (sides == nullptr) {
     return std::nullopt;
   }
-  const double tolerance = std::min(evidence.tolerance(sides->error), 0.3 * sides->error);
-  for (const Filling& filling : fillings(evidence)) {
+  const double tolerance = std::min(evidence.tolerance(sides->error), rest_elsewhere(evidence));
+  const std::vector<Filling> fills = fillings(evidence);
+  for (const Filling& filling : fills) {
     for (const NamedSlicing& slicing : named_slicings(sides->reference.shape)) {
       const auto slices = untouched(*sides, slicing.view, filling);
-      if (slicing.rows || !is_block(slices, slicing.view) ||
-          error_outside(slice_energies(*sides, slicing.view), slices) > tolerance) {
+      const double rest = error_outside(slice_energies(*sides, slicing.view), slices);
+      if (slicing.rows || !is_block(slices, slicing.view) || rest > tolerance) {
         continue;
       }
-      return Diagnosis{Signature::kZeroBlock,
-                       "slices " + ranges_text(slices) + " of " +
-                           std::to_string(slicing.view.size) + " along " + slicing.name +
-                           holders_text(evidence, slicing.dim, slices) + ", are " + filling.name +
-                           " in the candidate and not in the reference: nothing was written "
-                           "there"};
+      return Hypothesis{
+          .signature = Signature::kZeroBlock,
+          .sentence = fmt::format("slices {} of {} along {}{}, are {} in the candidate and not in "
+                                  "the reference: nothing was written there",
+                                  ranges_text(slices),
+                                  slicing.view.size,
+                                  slicing.name,
+                                  holders_text(evidence, slicing.dim, slices),
+                                  filling.name),
+          .named = {.ranks = holders_of(evidence, slicing.dim, slices)},
+          .error = sides->error,
+          .residual = rest,
+          .coefficients = 2.0,  // where it begins and ends
+          .bits = bits_of_choice(static_cast<double>(fills.size()))};
     }
   }
   return std::nullopt;

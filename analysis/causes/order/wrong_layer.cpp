@@ -2,6 +2,8 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -28,7 +30,7 @@ std::optional<int> holder(const Match& match, const Values& reference) {
 // A parameter that the candidate lacks, with all of its layer: another layer of the candidate may
 // hold these values under its own number. All layers' norms begin alike, so that any parameter of
 // the layer may tell.
-std::optional<Diagnosis> find_under_other_number(const Evidence& evidence) {
+std::optional<Hypothesis> under_other_number(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
   const auto path = evidence.vocabulary().numbered(Role::kLayers, id.path);
   if (!path || id.kind != Kind::kParam) {
@@ -49,12 +51,14 @@ std::optional<Diagnosis> find_under_other_number(const Evidence& evidence) {
       const auto own = evidence.reference(other);
       const auto rank = holder(other, *value);
       if (rank && own && own->data != value->data) {
-        return Diagnosis{Signature::kWrongLayer,
-                         "no rank has layer " + std::to_string(path->number) +
-                             "; what it is in the "
-                             "reference, rank " +
-                             std::to_string(*rank) + " holds as " + to_string(other.id) +
-                             ": layers are numbered from another offset on some stages"};
+        return Hypothesis{.signature = Signature::kWrongLayer,
+                          .sentence = fmt::format("no rank has layer {}; what it is in the "
+                                                  "reference, rank {} holds as {}: some stages "
+                                                  "number their layers from another offset",
+                                                  path->number,
+                                                  *rank,
+                                                  to_string(other.id)),
+                          .named = {.ranks = {*rank}}};
       }
     }
   }
@@ -63,7 +67,7 @@ std::optional<Diagnosis> find_under_other_number(const Evidence& evidence) {
 
 // Layers' numbers that ranks at several places of an axis claim, where other layers have one place
 // only: two stages number their layers alike.
-std::optional<Diagnosis> find_claimed_twice(const Evidence& evidence) {
+std::optional<Hypothesis> claimed_twice(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
   const auto lacking = evidence.vocabulary().numbered(Role::kLayers, id.path);
   for (const std::string& axis : evidence.axes()) {
@@ -81,11 +85,15 @@ std::optional<Diagnosis> find_claimed_twice(const Evidence& evidence) {
     const auto is_twice = [](const auto& layer) { return layer.second.size() > 1; };
     const auto twice = std::find_if(places.begin(), places.end(), is_twice);
     if (twice != places.end() && !std::all_of(places.begin(), places.end(), is_twice)) {
-      return Diagnosis{Signature::kWrongLayer,
-                       "no rank has layer " + std::to_string(lacking->number) + ", and layer " +
-                           std::to_string(twice->first) + " is claimed by ranks at " +
-                           std::to_string(twice->second.size()) + " places of " + axis +
-                           ": layers are numbered from another offset on some stages"};
+      return Hypothesis{.signature = Signature::kWrongLayer,
+                        .sentence = fmt::format("no rank has layer {}, and layer {} is claimed by "
+                                                "ranks at {} places of {}: some stages "
+                                                "number their layers from another offset",
+                                                lacking->number,
+                                                twice->first,
+                                                twice->second.size(),
+                                                axis),
+                        .named = {.axes = {axis}}};
     }
   }
   return std::nullopt;
@@ -93,34 +101,49 @@ std::optional<Diagnosis> find_claimed_twice(const Evidence& evidence) {
 
 }  // namespace
 
-std::optional<Diagnosis> find_wrong_layer(const Evidence& evidence) {
-  if (evidence.finding().status() == Status::kMissingInCandidate) {
-    auto found = find_under_other_number(evidence);
-    return found ? std::move(found) : find_claimed_twice(evidence);
+std::optional<Hypothesis> find_layer_number(const Evidence& evidence) {
+  if (evidence.finding().status() != Status::kMissingInCandidate) {
+    return std::nullopt;
   }
+  auto found = under_other_number(evidence);
+  return found ? std::move(found) : claimed_twice(evidence);
+}
+
+std::optional<Hypothesis> find_other_layer(const Evidence& evidence) {
   const Sides* sides = evidence.sides();
   const auto path = evidence.vocabulary().numbered(Role::kLayers, evidence.finding().id.path);
   if (sides == nullptr || !path) {
     return std::nullopt;
   }
-  TensorId other = evidence.finding().id;
-  std::int64_t missing = 0;
-  for (std::int64_t layer = 0; missing < 2; ++layer) {
-    other.path = path->before + std::to_string(layer) + path->after;
-    const Match* match = evidence.find(other);
-    missing += match == nullptr ? 1 : 0;
-    const auto value =
-        match == nullptr || layer == path->number ? std::nullopt : evidence.reference(*match);
+  std::vector<Hypothesis> found;
+  double tried = 0.0;
+  for (const Match& match : evidence.matches()) {
+    TensorId same = match.id;
+    same.path = evidence.finding().id.path;
+    if (same != evidence.finding().id ||
+        !evidence.vocabulary().differ_in_number(Role::kLayers, match.id.path, same.path)) {
+      continue;
+    }
+    ++tried;
+    const auto value = evidence.reference(match);
     const double rest = value ? distance(sides->candidate, *value) : 0.0;
     if (value && rest <= evidence.tolerance(sides->error)) {
-      return Diagnosis{Signature::kWrongLayer,
-                       "layer " + std::to_string(path->number) + " holds what layer " +
-                           std::to_string(layer) + " has in the reference (difference " +
-                           short_number(rest) + ", from its own " + short_number(sides->error) +
-                           "): layers are given to stages in another order"};
+      found.push_back({.signature = Signature::kWrongLayer,
+                       .sentence = fmt::format(
+                           "layer {} holds what layer {} has in the reference (difference {}, from "
+                           "its own {}): stages take the layers in another order",
+                           path->number,
+                           evidence.vocabulary().numbered(Role::kLayers, match.id.path)->number,
+                           short_number(rest),
+                           short_number(sides->error)),
+                       .error = sides->error,
+                       .residual = rest});
     }
   }
-  return std::nullopt;
+  for (Hypothesis& each : found) {
+    each.bits = bits_of_choice(tried);
+  }
+  return shortest(evidence, std::move(found));
 }
 
 }  // namespace ttrace

@@ -4,6 +4,8 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -77,18 +79,32 @@ std::string unit_of(const Evidence& evidence, std::size_t count) {
   return "blocks";
 }
 
-Diagnosis describe(const Evidence& evidence, std::size_t dim, const Order& order, double rest) {
+// Of an order of blocks: none where a few words say it.
+double free_numbers(const Order& order) {
+  return has_name(order) ? 0.0 : static_cast<double>(order.size());
+}
+
+Hypothesis describe(const Evidence& evidence, std::size_t dim, const Order& order, double rest) {
+  const Sides& sides = *evidence.sides();
   const std::string axis = axis_of_size(evidence, static_cast<double>(order.size()));
-  const std::string count = std::to_string(order.size());
-  return {Signature::kWrongOrder,
-          "along dimension " + std::to_string(dim) + " its " + count +
-              " equal blocks are the reference's blocks " + index_text(order) +
-              (axis.empty() ? "" : ", as many as " + axis + " has ranks") +
-              (is_permutation(order) ? ": the right shards in the wrong order, " +
-                                           order_name(order, unit_of(evidence, order.size()))
-                                     : ": shards put in the place of others") +
-              "; so laid the error falls from " + short_number(evidence.sides()->error) + " to " +
-              short_number(rest)};
+  return {.signature = Signature::kWrongOrder,
+          .sentence = fmt::format(
+              "along dimension {} its {} equal blocks are the reference's blocks {}{}: {}; in this "
+              "order the error falls from {} to {}",
+              dim,
+              order.size(),
+              index_text(order),
+              axis.empty() ? "" : ", as many as " + axis + " has ranks",
+              is_permutation(order) ? "the right shards are in the wrong order, " +
+                                          order_name(order, unit_of(evidence, order.size()))
+                                    : "shards were put in the place of others",
+              short_number(sides.error),
+              short_number(rest)),
+          .named = {.axes = axis.empty() ? std::vector<std::string>() : std::vector{axis}},
+          .error = sides.error,
+          .residual = rest,
+          .coefficients = free_numbers(order),
+          .bits = bits_of_choice(static_cast<double>(order.size() * sides.reference.shape.size()))};
 }
 
 // What one rank holds beside what the reference has there.
@@ -127,11 +143,11 @@ std::string orders_text(const std::vector<Held>& list) {
 
 // Every rank has blocks of its own part in an order of its own: what was gathered, or sent, came
 // from elsewhere than it should.
-std::optional<Diagnosis> by_rank(const Evidence& evidence,
-                                 std::vector<Held>& list,
-                                 std::size_t dim,
-                                 std::int64_t blocks,
-                                 const std::string& axis) {
+std::optional<Hypothesis> by_rank(const Evidence& evidence,
+                                  std::vector<Held>& list,
+                                  std::size_t dim,
+                                  std::int64_t blocks,
+                                  const std::string& axis) {
   double rest = 0.0;
   double error = 0.0;
   bool any = false;
@@ -148,41 +164,53 @@ std::optional<Diagnosis> by_rank(const Evidence& evidence,
   if (!any || std::sqrt(rest) > evidence.tolerance(std::sqrt(error))) {
     return std::nullopt;
   }
-  return Diagnosis{Signature::kWrongOrder,
-                   "along dimension " + std::to_string(dim) + " of what a rank holds, cut into " +
-                       std::to_string(blocks) + " blocks, as many as " + axis + " has ranks, " +
-                       orders_text(list) +
-                       " of the reference: every rank put its own, or another's, where all belong; "
-                       "so laid the error falls from " +
-                       short_number(std::sqrt(error)) + " to " + short_number(std::sqrt(rest))};
-}
-
-std::optional<Diagnosis> find_by_rank(const Evidence& evidence) {
-  std::vector<Held> list = held_of(evidence);
-  if (list.size() < 2) {
-    return std::nullopt;
+  Hypothesis found{
+      .signature = Signature::kWrongOrder,
+      .sentence = fmt::format(
+          "along dimension {} of what a rank holds, cut into {} blocks, as many as {} has ranks, "
+          "{} "
+          "of the reference: every rank put its own, or another's, where all belong; in this order "
+          "the error falls from {} to {}",
+          dim,
+          blocks,
+          axis,
+          orders_text(list),
+          short_number(std::sqrt(error)),
+          short_number(std::sqrt(rest))),
+      .named = {.axes = {axis}},
+      .error = std::sqrt(error),
+      .residual = std::sqrt(rest)};
+  for (const Held& held : list) {
+    found.coefficients += free_numbers(held.order);
   }
-  for (const std::string& axis : evidence.axes()) {
-    const std::int64_t blocks = evidence.axis_size(axis);
-    for (std::size_t dim = 0;
-         blocks <= kMostBlocks && dim < evidence.sides()->reference.shape.size();
-         ++dim) {
-      if (auto found = by_rank(evidence, list, dim, blocks, axis)) {
-        return found;
-      }
-    }
-  }
-  return std::nullopt;
+  return found;
 }
 
 }  // namespace
 
-std::optional<Diagnosis> find_wrong_order(const Evidence& evidence) {
+std::optional<Hypothesis> find_order_of_parts(const Evidence& evidence) {
+  std::vector<Held> list = evidence.sides() == nullptr ? std::vector<Held>() : held_of(evidence);
+  std::vector<Hypothesis> found;
+  for (const std::string& axis : list.size() < 2 ? std::vector<std::string>() : evidence.axes()) {
+    const std::int64_t blocks = evidence.axis_size(axis);
+    for (std::size_t dim = 0;
+         blocks <= kMostBlocks && dim < evidence.sides()->reference.shape.size();
+         ++dim) {
+      if (auto one = by_rank(evidence, list, dim, blocks, axis)) {
+        found.push_back(*std::move(one));
+      }
+    }
+  }
+  return shortest(evidence, std::move(found));
+}
+
+std::optional<Hypothesis> find_order_of_blocks(const Evidence& evidence) {
   const Sides* sides = evidence.sides();
   if (sides == nullptr) {
     return std::nullopt;
   }
   const double tolerance = evidence.tolerance(sides->error);
+  std::vector<Hypothesis> found;
   for (std::int64_t blocks = 2; blocks <= kMostBlocks; ++blocks) {
     for (std::size_t dim = 0; dim < sides->reference.shape.size(); ++dim) {
       const View view = around(sides->reference.shape, dim);
@@ -190,15 +218,13 @@ std::optional<Diagnosis> find_wrong_order(const Evidence& evidence) {
         continue;
       }
       const auto order = nearest_blocks(*sides, view, blocks);
-      if (is_identity(order)) {
-        continue;
-      }
-      if (const double rest = error_after(*sides, view, order); rest <= tolerance) {
-        return describe(evidence, dim, order, rest);
+      const double rest = is_identity(order) ? tolerance + 1.0 : error_after(*sides, view, order);
+      if (!is_identity(order) && rest <= tolerance) {
+        found.push_back(describe(evidence, dim, order, rest));
       }
     }
   }
-  return find_by_rank(evidence);
+  return shortest(evidence, std::move(found));
 }
 
 }  // namespace ttrace

@@ -1,6 +1,8 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -49,7 +51,7 @@ double tolerance(const Evidence& evidence, const Values& reference) {
 
 }  // namespace
 
-std::optional<Diagnosis> find_wrong_view(const Evidence& evidence) {
+std::optional<Hypothesis> find_transposed(const Evidence& evidence) {
   constexpr std::size_t kMostDimensions = 4;
   const auto reference = evidence.reference(evidence.match());
   auto candidate = evidence.candidate(evidence.match());
@@ -62,20 +64,32 @@ std::optional<Diagnosis> find_wrong_view(const Evidence& evidence) {
   const std::string claimed = shape_text(candidate->shape);
   Axes axes(reference->shape.size());
   std::iota(axes.begin(), axes.end(), 0U);
+  double orders = 0.0;
+  std::vector<Hypothesis> found;
   do {
+    ++orders;
     const Values other = transposed(*reference, axes);
     candidate->shape = other.shape;  // the bytes decide, whatever shape they were given
     const double rest = distance(*candidate, other);
     const bool same = std::is_sorted(axes.begin(), axes.end()) && evidence.sides() != nullptr;
     if (!same && rest <= tolerance(evidence, *reference)) {
-      return Diagnosis{Signature::kWrongView,
-                       "the candidate's " + claimed + " is the reference's " +
-                           shape_text(reference->shape) + " with its dimensions in the order " +
-                           axes_text(axes) + ", read as if they were not (difference " +
-                           short_number(rest) + ")"};
+      found.push_back(
+          {.signature = Signature::kWrongView,
+           .sentence =
+               fmt::format("the candidate's {} is the reference's {} with its dimensions in the "
+                           "order {}, read as if they were not (difference {})",
+                           claimed,
+                           shape_text(reference->shape),
+                           axes_text(axes),
+                           short_number(rest)),
+           .error = evidence.sides() != nullptr ? evidence.sides()->error : reference->norm(),
+           .residual = rest});
     }
   } while (std::next_permutation(axes.begin(), axes.end()));
-  return std::nullopt;
+  for (Hypothesis& each : found) {
+    each.bits = bits_of_choice(orders);
+  }
+  return shortest(evidence, std::move(found));
 }
 
 }  // namespace ttrace

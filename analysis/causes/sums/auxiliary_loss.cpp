@@ -6,11 +6,13 @@
 //   z loss: L = mean_t (log sum_e exp s_te)^2,  dL/ds_te = 2 / T p_te log sum_j exp s_tj
 // Source: Switch Transformers (arXiv 2101.03961) for the first, ST-MoE (arXiv 2202.08906) for the
 // second.
+#include "analysis/causes/common/extra_addend.h"
 #include "analysis/causes/common/factors.h"
-#include "analysis/causes/common/least_squares.h"
 #include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -141,7 +143,7 @@ std::string counted_text(const Evidence& evidence,
 
 }  // namespace
 
-std::optional<Diagnosis> find_auxiliary_loss(const Evidence& evidence) {
+std::optional<Hypothesis> find_auxiliary_gradient(const Evidence& evidence) {
   const Sides* sides = evidence.sides();
   if (sides == nullptr || evidence.finding().id.kind != Kind::kGradOutput ||
       record_of(evidence, Kind::kRouting, evidence.finding().id.path) == nullptr) {
@@ -151,34 +153,23 @@ std::optional<Diagnosis> find_auxiliary_loss(const Evidence& evidence) {
   if (!scores) {
     return std::nullopt;
   }
-  std::vector<double> target = sides->candidate.data;
-  for (std::size_t i = 0; i < target.size(); ++i) {
-    target[i] -= sides->reference.data[i];
-  }
-  const ScoreGradients gradients = gradients_of(*scores);
-  struct Tried {
-    std::vector<std::vector<double>> columns;
-    std::vector<std::string> names;
-    std::vector<std::string> keys;
+  const auto addend = [&](const std::vector<double>& gradient, const char* loss, const char* key) {
+    return ExtraAddend{gradient,
+                       fmt::format("the gradient of the {} loss", loss),
+                       [&evidence, tokens = scores->tokens, key](double a, double deviation) {
+                         return counted_text(evidence, tokens, a, deviation, key);
+                       }};
   };
-  const std::string balance = "the gradient of the load-balancing loss";
-  const std::string z = "the gradient of the z loss";
-  const std::vector<Tried> tried = {
-      {{gradients.balance}, {balance}, {"aux_loss"}},
-      {{gradients.z}, {z}, {"z_loss"}},
-      {{gradients.balance, gradients.z}, {balance, z}, {"aux_loss", "z_loss"}}};
-  for (const auto& [columns, names, keys] : tried) {
-    const auto found = fit(columns, target);
-    if (!found || found->residual > evidence.tolerance(sides->error)) {
-      continue;
+  const ScoreGradients gradients = gradients_of(*scores);
+  const ExtraAddend balance = addend(gradients.balance, "load-balancing", "aux_loss");
+  const ExtraAddend z = addend(gradients.z, "z", "z_loss");
+  const std::vector<std::vector<ExtraAddend>> sums = {{balance}, {z}, {balance, z}};
+  for (const std::vector<ExtraAddend>& sum : sums) {
+    auto found = read_extra_addends(sum, sides->difference(), evidence.tolerance(sides->error));
+    if (found) {
+      found->bits = bits_of_choice(static_cast<double>(sums.size()));
+      return found;
     }
-    std::string text = "candidate = reference";
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      const double a = found->coefficients[i];
-      text += " + " + short_number(a) + " x " + names[i] +
-              counted_text(evidence, scores->tokens, a, found->deviations[i], keys[i]);
-    }
-    return Diagnosis{Signature::kWrongFactor, text};
   }
   return std::nullopt;
 }

@@ -4,6 +4,8 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -29,14 +31,6 @@ std::optional<std::vector<double>> bias_like(const Evidence& evidence, const Val
     rows[i] = bias->data[i % bias->data.size()];
   }
   return rows;
-}
-
-std::vector<double> difference(const Sides& sides) {
-  std::vector<double> rest = sides.candidate.data;
-  for (std::size_t i = 0; i < rest.size(); ++i) {
-    rest[i] -= sides.reference.data[i];
-  }
-  return rest;
 }
 
 // The record before the finding, of the same micro-batch and direction, with the factor it has.
@@ -122,7 +116,7 @@ std::string norm_ratio(const Evidence& evidence, double factor) {
         std::pow(reference->data[0] / candidate->data[0], id.kind == Kind::kExpAvg ? 1.0 : 2.0);
     if (std::abs(ratio - 1.0) > kSameFactor &&
         std::abs(factor - ratio) <= kSameFactor * std::abs(ratio)) {
-      return "; it is what clipping by another norm makes of it: " + match.id.path + " is " +
+      return "; this is the factor that clipping by another norm gives: " + match.id.path + " is " +
              short_number(candidate->data[0]) + " and " + short_number(reference->data[0]) +
              " in the reference";
     }
@@ -130,115 +124,113 @@ std::string norm_ratio(const Evidence& evidence, double factor) {
   return "";
 }
 
-Diagnosis wrong_factor(const Evidence& evidence, double factor, double deviation) {
-  const std::string fitted = explain_factor(evidence, factor, deviation);
+Hypothesis wrong_factor(const Evidence& evidence, const Fit& fitted) {
+  const double factor = 1.0 + fitted.coefficients[0];
+  const std::string text = explain_factor(evidence, factor, fitted.deviations[0]);
   return {
-      Signature::kWrongFactor,
-      (fitted == "0" ? "candidate = 0 x reference" : "candidate = a x reference, a = " + fitted) +
-          factor_before(evidence) + common_factor(evidence, factor) + norm_ratio(evidence, factor)};
+      .signature = Signature::kWrongFactor,
+      .sentence =
+          (text == "0" ? "candidate = 0 x reference" : "candidate = a x reference, a = " + text) +
+          factor_before(evidence) + common_factor(evidence, factor) + norm_ratio(evidence, factor),
+      .named = {.axes = axes_in(evidence, factor), .factors = {factor}},
+      .error = evidence.sides()->error,
+      .residual = fitted.residual,
+      .bits = bits_of_factor(evidence, factor, fitted.deviations[0])};
 }
 
-std::optional<Diagnosis> repeated_bias(const Evidence& evidence, double times, double deviation) {
-  const double whole = std::round(times);
-  if (std::abs(times + 1.0) <= std::max(0.05, 3.0 * deviation)) {
-    return Diagnosis{Signature::kConstantBias,
-                     "the module's bias is missing: candidate = reference - b x bias, b = " +
-                         factor_text(-times) + " +- " + short_number(deviation)};
-  }
-  if (whole < 1.0 || std::abs(times - whole) > std::max(0.05, 3.0 * deviation)) {
-    return std::nullopt;
-  }
-  const std::string axis = axis_of_size(evidence, whole + 1.0);
-  return Diagnosis{
-      Signature::kRepeatedBias,
-      "the bias is in it " + factor_text(times + 1.0) + " times instead of once (fitted +- " +
-          short_number(deviation) + ")" +
-          (axis.empty() ? "" : ": added on every rank of " + axis + " before the sum over it")};
-}
+// The bias of the module's output, and how often it is in the error.
+struct BiasFit {
+  std::vector<double> rows;
+  Fit fit;
+};
 
-// d = a (r - bias): what the ranks sum up before the bias is added has the factor 1 + a.
-std::optional<Diagnosis> factor_before_bias(const Evidence& evidence, const Fit& both) {
-  const double a = both.coefficients[0];
-  const double deviation = both.deviations[0];
-  if (std::abs(both.coefficients[1] + a) > std::max(0.05 * std::abs(a), 3.0 * both.deviations[1])) {
-    return std::nullopt;
-  }
-  const std::string axis = axis_of_size(evidence, 1.0 + a);
-  const std::string text = "without its bias it is a x the reference, a = " +
-                           explain_factor(evidence, 1.0 + a, deviation);
-  if (!axis.empty()) {
-    return Diagnosis{Signature::kRepeatedReduction, text + ": summed over " + axis + " twice"};
-  }
-  return Diagnosis{Signature::kWrongFactor, text};
-}
-
-// Whether d = (a - 1) r tells anything: a candidate near zero is near a small multiple of every
-// reference, and where all elements are nearly equal a number added to them looks like a factor.
-bool is_telling(const Fit& factor, const Sides& sides, std::span<const double> target) {
-  constexpr double kMuch = 0.5;
-  constexpr double kRounding = 1e-12;
-  if (factor.residual >
-      std::max(kMuch * sides.candidate.norm(), kRounding * sides.reference.norm())) {
-    return false;
-  }
-  const std::array ones = {std::vector<double>(target.size(), 1.0)};
-  const auto offset = fit(ones, target);
-  return !offset || offset->residual >= kMuch * factor.residual;
-}
-
-// Of copies that disagree one is right and another is a multiple by a number without meaning: that
-// ranks compute different things says more.
-bool is_of_one_copy(const Evidence& evidence, const Fit& factor) {
-  constexpr double kNear = 0.1;  // of the error
-  if (!evidence.copies_differ()) {
-    return false;
-  }
-  const Sides& sides = *evidence.sides();
-  const double near = std::max(evidence.bound(), kNear * sides.error);
-  const std::vector<Shard>& shards = evidence.match().candidate;
-  const bool one_is_right = std::any_of(shards.begin(), shards.end(), [&](const Shard& shard) {
-    return distance(local_values(shard), sides.reference) <= near;
-  });
-  return one_is_right &&
-         explain_factor(evidence, 1.0 + factor.coefficients[0], factor.deviations[0]).find('=') ==
-             std::string::npos;
+std::optional<BiasFit> fit_bias(const Evidence& evidence) {
+  const Sides* sides = evidence.sides();
+  auto rows = sides == nullptr ? std::nullopt : bias_like(evidence, sides->reference);
+  auto found = rows ? fit(std::span(&*rows, 1), sides->difference()) : std::nullopt;
+  return found ? std::optional(BiasFit{*std::move(rows), *std::move(found)}) : std::nullopt;
 }
 
 }  // namespace
 
-std::optional<Diagnosis> find_factor_or_bias(const Evidence& evidence) {
+// A factor that only one of several copies has explains no more than that copy: see
+// find_rank_factors().
+std::optional<Hypothesis> find_factor(const Evidence& evidence) {
   const Sides* sides = evidence.sides();
-  if (sides == nullptr || sides->reference.data.size() < 2) {
+  if (sides == nullptr || sides->reference.data.size() < 2 || evidence.copies_differ()) {
     return std::nullopt;
   }
-  const double tolerance = evidence.tolerance(sides->error);
-  const std::vector<double> target = difference(*sides);
-  std::vector<std::vector<double>> columns = {sides->reference.data};
-  const auto factor = fit(columns, target);
-  auto bias = bias_like(evidence, sides->reference);
-  const auto repeats = bias ? fit(std::span(&*bias, 1), target) : std::nullopt;
-  if (repeats && repeats->residual <= tolerance &&
-      (!factor || repeats->residual < factor->residual)) {
-    if (auto found = repeated_bias(evidence, repeats->coefficients[0], repeats->deviations[0])) {
-      return found;
-    }
+  const auto found = fit(std::span(&sides->reference.data, 1), sides->difference());
+  return found && found->residual <= evidence.tolerance(sides->error)
+             ? std::optional(wrong_factor(evidence, *found))
+             : std::nullopt;
+}
+
+std::optional<Hypothesis> find_repeated_bias(const Evidence& evidence) {
+  const auto bias = fit_bias(evidence);
+  if (!bias || bias->fit.residual > evidence.tolerance(evidence.sides()->error)) {
+    return std::nullopt;
   }
-  if (bias) {
-    columns.push_back(*std::move(bias));
-    const auto both = fit(columns, target);
-    const bool needs_both =
-        both && both->residual <= tolerance && (!factor || both->residual < 0.5 * factor->residual);
-    if (needs_both) {
-      if (auto found = factor_before_bias(evidence, *both)) {
-        return found;
-      }
-    }
+  const double times = bias->fit.coefficients[0];
+  const double deviation = bias->fit.deviations[0];
+  const double whole = std::round(times);
+  if (whole == 0.0 || whole < -1.0 || std::abs(times - whole) > std::max(0.05, 3.0 * deviation)) {
+    return std::nullopt;
   }
-  if (factor && factor->residual <= tolerance && is_telling(*factor, *sides, target) &&
-      !is_of_one_copy(evidence, *factor)) {
-    return wrong_factor(evidence, 1.0 + factor->coefficients[0], factor->deviations[0]);
+  Hypothesis found{.named = {.factors = {times + 1.0}},
+                   .error = evidence.sides()->error,
+                   .residual = bias->fit.residual,
+                   .bits = bits_of_choice(2.0)};
+  if (whole < 0.0) {
+    found.signature = Signature::kConstantBias;
+    found.sentence =
+        fmt::format("the module's bias is missing: candidate = reference - b x bias, b = {} +- {}",
+                    factor_text(-times),
+                    short_number(deviation));
+    return found;
   }
-  return std::nullopt;
+  const std::string axis = axis_of_size(evidence, whole + 1.0);
+  found.signature = Signature::kRepeatedBias;
+  found.sentence = fmt::format("the candidate adds the bias {} times instead of once (+- {}){}",
+                               factor_text(times + 1.0),
+                               short_number(deviation),
+                               axis.empty() ? ""
+                                            : fmt::format(": every rank of {0} adds it before the "
+                                                          "sum over {0}",
+                                                          axis));
+  if (!axis.empty()) {
+    found.named.axes = {axis};
+  }
+  return found;
+}
+
+// d = a (r - bias): what the ranks sum up before the bias is added has the factor 1 + a.
+std::optional<Hypothesis> find_repeated_sum(const Evidence& evidence) {
+  const auto bias = fit_bias(evidence);
+  if (!bias) {
+    return std::nullopt;
+  }
+  const Sides& sides = *evidence.sides();
+  const std::array columns = {sides.reference.data, bias->rows};
+  const auto both = fit(columns, sides.difference());
+  if (!both || both->residual > evidence.tolerance(sides.error)) {
+    return std::nullopt;
+  }
+  const double a = both->coefficients[0];
+  if (std::abs(both->coefficients[1] + a) >
+      std::max(0.05 * std::abs(a), 3.0 * both->deviations[1])) {
+    return std::nullopt;
+  }
+  const std::string axis = axis_of_size(evidence, 1.0 + a);
+  const std::string text = "without its bias the candidate is a x the reference, a = " +
+                           explain_factor(evidence, 1.0 + a, both->deviations[0]);
+  return Hypothesis{
+      .signature = axis.empty() ? Signature::kWrongFactor : Signature::kRepeatedReduction,
+      .sentence = axis.empty() ? text : text + ": it was summed over " + axis + " twice",
+      .named = {.axes = axes_in(evidence, 1.0 + a), .factors = {1.0 + a}},
+      .error = sides.error,
+      .residual = both->residual,
+      .bits = bits_of_choice(2.0) + bits_of_factor(evidence, 1.0 + a, both->deviations[0])};
 }
 
 }  // namespace ttrace

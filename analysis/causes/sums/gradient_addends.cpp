@@ -2,6 +2,8 @@
 #include "analysis/causes/common/slices.h"
 #include "analysis/causes/signatures.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -71,7 +73,6 @@ std::optional<Addends> addends_of(const Evidence& evidence) {
 
 // Whether the reference's gradient is their sum: else they are not what was accumulated.
 bool add_up(const Addends& addends, const Values& reference) {
-  constexpr double kRoughly = 0.2;
   Values sum{reference.shape, std::vector<double>(reference.data.size())};
   for (const Values& values : addends.values) {
     if (values.shape != reference.shape) {
@@ -81,7 +82,7 @@ bool add_up(const Addends& addends, const Values& reference) {
       sum.data[i] += values.data[i];
     }
   }
-  return distance(sum, reference) <= kRoughly * reference.norm();
+  return reproduces(distance(sum, reference), reference.norm());
 }
 
 // What a rank holds of the sum, beside its part of every addend.
@@ -101,8 +102,7 @@ double norm(std::span<const double> values) {
 }
 
 bool explains(const Fit& fit, std::span<const double> held) {
-  constexpr double kUnexplained = 0.2;  // of the norm of what is held
-  return fit.residual <= kUnexplained * norm(held);
+  return reproduces(fit.residual, norm(held));
 }
 
 std::optional<Fit> fit_run(const AddendPart& part, const SliceRun& run) {
@@ -135,11 +135,13 @@ std::optional<SliceRun> damaged_run(const AddendPart& part, double bound) {
 // the rank holds.
 std::optional<PartFit> fit_part(int rank, const AddendPart& part, Fit whole, double bound) {
   if (explains(whole, part.held)) {
-    return PartFit{{rank, std::move(whole)}, std::nullopt};
+    return PartFit{{rank, std::move(whole), error_of_sum(part.addends, part.held)}, std::nullopt};
   }
   const auto run = damaged_run(part, bound);
   auto found = run ? fit_run(part, *run) : std::nullopt;
-  return found ? std::optional(PartFit{{rank, *std::move(found)}, run}) : std::nullopt;
+  return found ? std::optional(
+                     PartFit{{rank, *std::move(found), error_of_sum(part.addends, part.held)}, run})
+               : std::nullopt;
 }
 
 AddendPart part_of(const Shard& shard, const Addends& addends, const Values& reference) {
@@ -152,15 +154,16 @@ AddendPart part_of(const Shard& shard, const Addends& addends, const Values& ref
 
 // The elements that were fitted; empty where these are all.
 std::string where_text(const PartFit& part) {
-  return part.run ? " in elements " + std::to_string(part.run->first) + "-" +
-                        std::to_string(part.run->last - 1) + " of rank " +
-                        std::to_string(part.rank.rank) + "'s part"
+  return part.run ? fmt::format(" in elements {}-{} of rank {}'s part",
+                                part.run->first,
+                                part.run->last - 1,
+                                part.rank.rank)
                   : "";
 }
 
 }  // namespace
 
-std::optional<Diagnosis> find_gradient_addends(const Evidence& evidence) {
+std::optional<Hypothesis> find_gradient_addends(const Evidence& evidence) {
   const Match& match = evidence.match();
   const auto reference = evidence.reference(match);
   if (match.id.kind != Kind::kMainGrad || !reference) {
@@ -192,6 +195,7 @@ std::optional<Diagnosis> find_gradient_addends(const Evidence& evidence) {
   auto found = read_coefficients(evidence, addends->list, cut.empty() ? whole : cut);
   if (found) {
     found->sentence += where;
+    found->coefficients += where.empty() ? 0.0 : 2.0;  // where it begins and ends
   }
   return found;
 }

@@ -1,10 +1,7 @@
 // A sum with an addend too many: what its buffer held before.
-#include "analysis/causes/common/least_squares.h"
+#include "analysis/causes/common/extra_addend.h"
 #include "analysis/causes/signatures.h"
-#include "analysis/findings/wording.h"
 
-#include <cmath>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -16,9 +13,13 @@ struct Content {
   std::string name;
 };
 
-// What the buffer of the finding may have held when the sum began.
+// What the buffer of the finding may have held when the sum began. A moment of the optimizer is a
+// sum with its value one step earlier: find_moment() looks at that.
 std::vector<Content> contents(const TensorId& id) {
   std::vector<Content> list;
+  if (id.kind == Kind::kExpAvg || id.kind == Kind::kExpAvgSq) {
+    return list;
+  }
   TensorId other = id;
   other.step = id.step - 1;
   list.push_back({other, "its value one step earlier"});
@@ -38,29 +39,25 @@ std::vector<Content> contents(const TensorId& id) {
 
 }  // namespace
 
-std::optional<Diagnosis> find_leftover(const Evidence& evidence) {
+std::optional<Hypothesis> find_leftover(const Evidence& evidence) {
   const Sides* sides = evidence.sides();
   if (sides == nullptr || sides->reference.data.size() < 8) {
     return std::nullopt;
   }
-  std::vector<double> target = sides->candidate.data;
-  for (std::size_t i = 0; i < target.size(); ++i) {
-    target[i] -= sides->reference.data[i];
-  }
-  for (const Content& content : contents(evidence.finding().id)) {
-    const Match* match = evidence.find(content.id);
-    const auto value = match == nullptr ? std::nullopt : evidence.candidate(*match);
+  const std::vector<Content> list = contents(evidence.finding().id);
+  for (const Content& content : list) {
+    auto value = evidence.value(content.id, Run::kCandidate);
     if (!value || value->shape != sides->reference.shape) {
       continue;
     }
-    const auto found = fit(std::span(&value->data, 1), target);
-    if (found && found->residual <= evidence.tolerance(sides->error) &&
-        found->coefficients[0] > 0.0) {
-      return Diagnosis{Signature::kWrongAddends,
-                       "candidate = reference + a x " + to_string(content.id) + ", " +
-                           content.name + ", a = " + factor_text(found->coefficients[0]) + " +- " +
-                           short_number(found->deviations[0]) +
-                           ": the buffer was not set to zero before the sum began"};
+    const std::vector<ExtraAddend> addend = {
+        {std::move(value->data), to_string(content.id) + ", " + content.name, [](double, double) {
+           return std::string(": the buffer was not set to zero before the sum began");
+         }}};
+    auto found = read_extra_addends(addend, sides->difference(), evidence.tolerance(sides->error));
+    if (found && found->named.factors.front() > 0.0) {
+      found->bits = bits_of_choice(static_cast<double>(list.size()));
+      return found;
     }
   }
   return std::nullopt;

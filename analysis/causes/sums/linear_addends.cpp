@@ -1,7 +1,9 @@
-#include "analysis/align/module_path.h"
 #include "analysis/causes/common/addends.h"
+#include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -172,7 +174,6 @@ std::vector<std::vector<double>> columns_at(const Product& product,
 bool makes_reference(const std::vector<std::vector<double>>& columns,
                      const std::vector<Place>& places,
                      const Values& reference) {
-  constexpr double kRoughly = 0.1;
   const std::int64_t width = reference.shape.back();
   double rest = 0.0;
   double norm = 0.0;
@@ -186,14 +187,13 @@ bool makes_reference(const std::vector<std::vector<double>>& columns,
     rest += (sum - expected) * (sum - expected);
     norm += expected * expected;
   }
-  return rest <= kRoughly * kRoughly * norm;
+  return reproduces(std::sqrt(rest), std::sqrt(norm));
 }
 
-std::optional<Diagnosis> read_product(const Evidence& evidence,
-                                      const Product& product,
-                                      const Values& reference,
-                                      const std::optional<Values>& bias) {
-  constexpr double kUnexplained = 0.1;
+std::optional<Hypothesis> read_product(const Evidence& evidence,
+                                       const Product& product,
+                                       const Values& reference,
+                                       const std::optional<Values>& bias) {
   std::vector<RankFit> ranks;
   for (const Shard& shard : evidence.match().candidate) {
     const Placement& placement = shard.record->placement;
@@ -210,41 +210,19 @@ std::optional<Diagnosis> read_product(const Evidence& evidence,
       squared += target.back() * target.back();
     }
     auto found = fit(columns, target);
-    if (!found || found->residual > kUnexplained * std::sqrt(squared)) {
+    if (!found || !reproduces(found->residual, std::sqrt(squared))) {
       return std::nullopt;
     }
-    ranks.push_back({shard.rank, *std::move(found)});
+    ranks.push_back({shard.rank, *std::move(found), error_of_sum(columns, target)});
   }
   auto found = read_coefficients(evidence, product.addends, ranks);
   if (found) {
-    found->sentence +=
-        "; fitted to " + product.name +
-        " computed again from the candidate's own input and weight at sampled places";
+    found->sentence += fmt::format(
+        "; these are the coefficients of {}, computed again from the candidate's own input and "
+        "weight at sampled places",
+        product.name);
   }
   return found;
-}
-
-bool same_place(const Match& match, const TensorId& id) {
-  return match.id.step == id.step && match.id.microbatch == id.microbatch &&
-         match.id.recompute == id.recompute && !match.candidate.empty();
-}
-
-// What may have been the module's input: forward tensors recorded before its output, latest first.
-std::vector<const Match*> possible_inputs(const Evidence& evidence) {
-  constexpr std::size_t kTried = 4;
-  std::vector<const Match*> before;
-  for (const Match& match : evidence.matches()) {
-    if (&match == &evidence.match()) {
-      break;
-    }
-    if ((match.id.kind == Kind::kOutput || match.id.kind == Kind::kInput) &&
-        same_place(match, evidence.finding().id)) {
-      before.push_back(&match);
-    }
-  }
-  std::reverse(before.begin(), before.end());
-  before.resize(std::min(before.size(), kTried));
-  return before;
 }
 
 std::optional<Values> bias_of(const Evidence& evidence, const Values& output) {
@@ -254,9 +232,9 @@ std::optional<Values> bias_of(const Evidence& evidence, const Values& output) {
   return bias && std::ssize(bias->data) == output.shape.back() ? std::move(bias) : std::nullopt;
 }
 
-std::optional<Diagnosis> find_in_forward(const Evidence& evidence, const Values& reference) {
+std::optional<Hypothesis> find_in_forward(const Evidence& evidence, const Values& reference) {
   const auto bias = bias_of(evidence, reference);
-  for (const Match* input : possible_inputs(evidence)) {
+  for (const Match* input : inputs_of(evidence, evidence.finding().id)) {
     const auto product = product_of(evidence, evidence.finding().id.path, *input, false);
     if (product && rows_of(product->left) == rows_of(reference) &&
         product->weight.shape[0] == reference.shape.back()) {
@@ -269,27 +247,17 @@ std::optional<Diagnosis> find_in_forward(const Evidence& evidence, const Values&
 }
 
 // The gradient of an output comes from the modules that consume it: those recorded after it.
-std::optional<Diagnosis> find_in_backward(const Evidence& evidence, const Values& reference) {
-  constexpr std::size_t kTried = 4;
+std::optional<Hypothesis> find_in_backward(const Evidence& evidence, const Values& reference) {
   TensorId id = evidence.finding().id;
   id.kind = Kind::kOutput;
-  bool after = false;
-  std::size_t tried = 0;
-  for (const Match& match : evidence.matches()) {
-    if (match.id == id) {
-      after = true;
-    } else if (after && match.id.kind == Kind::kOutput && same_place(match, id) &&
-               tried++ < kTried) {
-      TensorId gradient = match.id;
-      gradient.kind = Kind::kGradOutput;
-      const Match* left = evidence.find(gradient);
-      const auto product =
-          left == nullptr ? std::nullopt : product_of(evidence, match.id.path, *left, true);
-      if (product && rows_of(product->left) == rows_of(reference) &&
-          product->weight.shape[1] == reference.shape.back()) {
-        if (auto found = read_product(evidence, *product, reference, std::nullopt)) {
-          return found;
-        }
+  for (const Match* consumer : outputs_after(evidence, id)) {
+    const Match* left = record_of(evidence, Kind::kGradOutput, consumer->id.path);
+    const auto product =
+        left == nullptr ? std::nullopt : product_of(evidence, consumer->id.path, *left, true);
+    if (product && rows_of(product->left) == rows_of(reference) &&
+        product->weight.shape[1] == reference.shape.back()) {
+      if (auto found = read_product(evidence, *product, reference, std::nullopt)) {
+        return found;
       }
     }
   }
@@ -298,7 +266,7 @@ std::optional<Diagnosis> find_in_backward(const Evidence& evidence, const Values
 
 }  // namespace
 
-std::optional<Diagnosis> find_linear_addends(const Evidence& evidence) {
+std::optional<Hypothesis> find_linear_addends(const Evidence& evidence) {
   const auto reference = evidence.reference(evidence.match());
   if (!reference || reference->shape.size() < 2 || evidence.sides() == nullptr) {
     return std::nullopt;

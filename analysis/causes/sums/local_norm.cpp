@@ -1,5 +1,8 @@
+#include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -182,16 +185,9 @@ std::optional<Axes> axes_left_out(const Evidence& evidence,
                                   const Axes& axes,
                                   const Axes& of_the_model) {
   std::optional<Axes> most;
-  for (std::size_t subset = 1; subset < std::size_t{1} << of_the_model.size(); ++subset) {
-    Axes left_out;
-    for (std::size_t i = 0; i < of_the_model.size(); ++i) {
-      if ((subset >> i & 1) != 0) {
-        left_out.push_back(of_the_model[i]);
-      }
-    }
-    // CopyCount on the other axes do not count twice.
-    const Axes summed = without(of_the_model, left_out);
-    const Axes kept = without(axes, summed);
+  for (const Axes& left_out : subsets_of(of_the_model)) {
+    // Copies on the other axes do not count twice.
+    const Axes kept = without(axes, without(of_the_model, left_out));
     const bool explains =
         std::all_of(scalar.candidate.begin(), scalar.candidate.end(), [&](const Shard& shard) {
           return is_norm_of_group(evidence, gradients, shard, kept);
@@ -203,47 +199,40 @@ std::optional<Axes> axes_left_out(const Evidence& evidence,
   return most;
 }
 
-// One value on all ranks that is the norm without some of the parameters, or without any.
-std::optional<Diagnosis> parameters_left_out(const Match& match,
-                                             const MainGradients& gradients,
-                                             const std::string& values) {
-  struct Group {
-    const char* what;
-    double squared = 0.0;
-  };
-  Group all{"a norm of no gradients at all"};
-  Group experts{"a norm that leaves the parameters of experts out"};
-  Group parts{"a norm that counts one rank's part of the parameters of experts"};
-  Group vectors{"a norm that leaves parameters with one dimension out"};
-  for (const Gradient& gradient : gradients) {
-    const double squared = squared_norm(gradient, CopyCount::kOnce, any_rank);
-    all.squared += squared;
-    vectors.squared += gradient.is_vector ? squared : 0.0;
-    if (gradient.is_of_expert) {
-      experts.squared += squared;
-      parts.squared += squared - gradient.parts.front().squared;
-    }
-  }
-  const double norm = std::sqrt(all.squared);
-  for (const Group& group : {all, experts, parts, vectors}) {
-    const double rest = std::sqrt(std::max(0.0, all.squared - group.squared));
-    const bool tells = norm - rest > 3.0 * kFine * norm;
-    const bool is =
-        std::all_of(match.candidate.begin(), match.candidate.end(), [&](const Shard& shard) {
-          return std::abs(local_values(shard).data.at(0) - rest) <= kFine * norm;
-        });
-    if (tells && is) {
-      return Diagnosis{
-          Signature::kLocalNorm,
-          std::string(group.what) + " (" + values + "); with all it is " + short_number(norm)};
-    }
-  }
-  return std::nullopt;
-}
+// Gradients that a norm may leave out, by what they have in common.
+struct Group {
+  const char* what;
+  double (*squared)(const Gradient& gradient);  // of what is left out
+};
 
-}  // namespace
+constexpr std::array kGroups = {
+    Group{"it counts no gradients at all",
+          [](const Gradient& gradient) {
+            return squared_norm(gradient, CopyCount::kOnce, any_rank);
+          }},
+    Group{"it leaves the parameters of experts out",
+          [](const Gradient& gradient) {
+            return gradient.is_of_expert ? squared_norm(gradient, CopyCount::kOnce, any_rank) : 0.0;
+          }},
+    Group{"it counts only one rank's part of the parameters of experts",
+          [](const Gradient& gradient) {
+            return gradient.is_of_expert ? squared_norm(gradient, CopyCount::kOnce, any_rank) -
+                                               gradient.parts.front().squared
+                                         : 0.0;
+          }},
+    Group{"it leaves parameters with one dimension out", [](const Gradient& gradient) {
+            return gradient.is_vector ? squared_norm(gradient, CopyCount::kOnce, any_rank) : 0.0;
+          }}};
 
-std::optional<Diagnosis> find_local_norm(const Evidence& evidence) {
+// The scalar of the finding, where the reference's is the norm of all main gradients.
+struct NormScalar {
+  const Match& match;
+  MainGradients gradients;
+  double whole = 0.0;  // squared
+  std::string values;  // "rank 0 has 1.2, rank 1 has 3"
+};
+
+std::optional<NormScalar> norm_of(const Evidence& evidence) {
   const Match& match = evidence.match();
   const auto reference = evidence.reference(match);
   if (match.id.kind != Kind::kScalar ||
@@ -251,43 +240,86 @@ std::optional<Diagnosis> find_local_norm(const Evidence& evidence) {
       reference->data.size() != 1 || match.candidate.empty()) {
     return std::nullopt;
   }
-  const MainGradients gradients = gradients_of(evidence);
-  const double whole = whole_squared_norm(gradients);
-  if (!is_norm(reference->data[0], whole)) {
+  NormScalar norm{match, gradients_of(evidence), 0.0, ""};
+  norm.whole = whole_squared_norm(norm.gradients);
+  if (!is_norm(reference->data[0], norm.whole)) {
     return std::nullopt;  // the scalar is another norm, or the gradients differ as well
   }
-  const double with_copies = whole_squared_norm(gradients, CopyCount::kEach);
-  std::string values;
-  bool wrong = true;
-  bool repeated = true;
   for (const Shard& shard : match.candidate) {
-    const double value = local_values(shard).data.at(0);
-    wrong = wrong && !is_norm(value, whole);
-    repeated = repeated && value * value / whole > 1.0 + kRelative &&
-               value <= std::sqrt(with_copies) * (1.0 + kRelative);
-    values += (values.empty() ? "rank " : ", rank ") + std::to_string(shard.rank) + " has " +
-              short_number(value);
+    norm.values += fmt::format("{}rank {} has {}",
+                               norm.values.empty() ? "" : ", ",
+                               shard.rank,
+                               short_number(local_values(shard).data.at(0)));
   }
-  if (auto lacking = parameters_left_out(match, gradients, values)) {
-    return lacking;
+  return norm;
+}
+
+Hypothesis local_norm(const NormScalar& norm, const std::string& what, double bits) {
+  return {.signature = Signature::kLocalNorm,
+          .sentence = fmt::format("the norm is wrong because {} ({}); over all gradients it is {}",
+                                  what,
+                                  norm.values,
+                                  short_number(std::sqrt(norm.whole))),
+          .bits = bits};
+}
+
+}  // namespace
+
+std::optional<Hypothesis> find_norm_without(const Evidence& evidence) {
+  const auto norm = norm_of(evidence);
+  if (!norm) {
+    return std::nullopt;
   }
-  const std::string over_all = "; over all ranks it is " + short_number(std::sqrt(whole));
-  const Axes axes = main_axes(evidence, match);
-  const Axes of_the_model = axes_of_the_model(evidence, gradients, match, axes);
-  const auto left_out = axes_left_out(evidence, gradients, match, axes, of_the_model);
-  if (wrong && left_out) {
-    const bool own = left_out->size() == of_the_model.size();
-    return Diagnosis{Signature::kLocalNorm,
-                     (own ? "a norm over each rank's own gradients ("
-                          : "a norm over a part of the gradients (") +
-                         values + "), not summed over " + and_text(*left_out) + over_all};
-  }
-  if (repeated) {
-    return Diagnosis{Signature::kLocalNorm,
-                     "a norm that counts tensors which several ranks hold more than once (" +
-                         values + ")" + over_all};
+  const double whole = std::sqrt(norm->whole);
+  for (const Group& group : kGroups) {
+    double left_out = 0.0;
+    for (const Gradient& gradient : norm->gradients) {
+      left_out += group.squared(gradient);
+    }
+    const double rest = std::sqrt(std::max(0.0, norm->whole - left_out));
+    const std::vector<Shard>& scalars = norm->match.candidate;
+    const bool is = std::all_of(scalars.begin(), scalars.end(), [&](const Shard& shard) {
+      return std::abs(local_values(shard).data.at(0) - rest) <= kFine * whole;
+    });
+    if (is && whole - rest > 3.0 * kFine * whole) {
+      return local_norm(*norm, group.what, bits_of_choice(static_cast<double>(kGroups.size())));
+    }
   }
   return std::nullopt;
+}
+
+std::optional<Hypothesis> find_norm_of_part(const Evidence& evidence) {
+  const auto norm = norm_of(evidence);
+  if (!norm) {
+    return std::nullopt;
+  }
+  const double with_copies = whole_squared_norm(norm->gradients, CopyCount::kEach);
+  bool wrong = true;
+  bool repeated = true;
+  for (const Shard& shard : norm->match.candidate) {
+    const double value = local_values(shard).data.at(0);
+    wrong = wrong && !is_norm(value, norm->whole);
+    repeated = repeated && value * value / norm->whole > 1.0 + kRelative &&
+               value <= std::sqrt(with_copies) * (1.0 + kRelative);
+  }
+  const Axes axes = main_axes(evidence, norm->match);
+  const Axes of_the_model = axes_of_the_model(evidence, norm->gradients, norm->match, axes);
+  const auto left_out = axes_left_out(evidence, norm->gradients, norm->match, axes, of_the_model);
+  const double bits = bits_of_choice(static_cast<double>(subsets_of(axes).size()));
+  if (wrong && left_out) {
+    const bool own = left_out->size() == of_the_model.size();
+    Hypothesis found =
+        local_norm(*norm,
+                   fmt::format("it covers only {} and is not summed over {}",
+                               own ? "each rank's own gradients" : "a part of the gradients",
+                               and_text(*left_out)),
+                   bits);
+    found.named.axes = *left_out;
+    return found;
+  }
+  return repeated ? std::optional(local_norm(
+                        *norm, "it counts tensors which several ranks hold more than once", bits))
+                  : std::nullopt;
 }
 
 }  // namespace ttrace

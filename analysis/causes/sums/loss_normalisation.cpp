@@ -2,6 +2,8 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -35,13 +37,13 @@ LossPart part_of(const Values& loss, const std::optional<Values>& mask) {
   return part;
 }
 
-std::vector<LossPart> parts_of(const Evidence& evidence, bool candidate) {
+std::vector<LossPart> parts_of(const Evidence& evidence, Run run) {
   std::vector<LossPart> parts;
   for (const Match& match : evidence.matches()) {
     if (match.id.kind != Kind::kLoss || match.id.step != evidence.finding().id.step) {
       continue;
     }
-    const auto loss = candidate ? evidence.candidate(match) : evidence.reference(match);
+    const auto loss = evidence.value(match, run);
     const Match* mask = evidence.data(Role::kLossMask, match.id.microbatch);
     if (!loss) {
       return {};
@@ -107,15 +109,15 @@ bool is_near(double value, double expected) {
 
 }  // namespace
 
-std::optional<Diagnosis> find_loss_normalisation(const Evidence& evidence) {
+std::optional<Hypothesis> find_loss_rule(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
   const Sides* sides = evidence.sides();
   if (id.kind != Kind::kScalar || !evidence.vocabulary().is(Role::kLoss, id.path) ||
       sides == nullptr || sides->reference.data.size() != 1) {
     return std::nullopt;
   }
-  const auto reference = parts_of(evidence, false);
-  const auto candidate = parts_of(evidence, true);
+  const auto reference = parts_of(evidence, Run::kReference);
+  const auto candidate = parts_of(evidence, Run::kCandidate);
   if (reference.empty() || candidate.size() != reference.size()) {
     return std::nullopt;
   }
@@ -140,10 +142,22 @@ std::optional<Diagnosis> find_loss_normalisation(const Evidence& evidence) {
   }
   const std::string made =
       wrong != all.end() ? wrong->name : "a x " + right->name + ", a = " + factor;
-  return Diagnosis{Signature::kLossNormalisation,
-                   "from its own losses of tokens the candidate makes " + made +
-                       "; the reference's is " + right->name + ", which of these losses is " +
-                       short_number(clean) + " and not " + short_number(c)};
+  Hypothesis found{.signature = Signature::kLossNormalisation,
+                   .sentence = fmt::format(
+                       "from its own losses of tokens the candidate makes {}; the reference's is "
+                       "{}, which of these losses is {} and not {}",
+                       made,
+                       right->name,
+                       short_number(clean),
+                       short_number(c)),
+                   .error = std::abs(c - clean),
+                   .residual = wrong != all.end() ? std::abs(c - wrong->value(candidate)) : 0.0,
+                   .bits = bits_of_choice(static_cast<double>(all.size()))};
+  if (wrong == all.end()) {
+    found.named = {.axes = axes_in(evidence, ratio), .factors = {ratio}};
+    found.coefficients = 1.0;
+  }
+  return found;
 }
 
 }  // namespace ttrace

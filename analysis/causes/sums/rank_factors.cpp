@@ -7,9 +7,11 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,21 +26,10 @@ struct RankFactor {
   int rank = 0;
   double value = 1.0;
   double deviation = 0.0;
-  bool equal = true;  // to the reference, as far as a factor is concerned
+  bool equal = true;      // to the reference, as far as a factor is concerned
+  double moved = 0.0;     // norm of the error that the factor explains
+  double residual = 0.0;  // and of what it leaves
 };
-
-// Where all elements are nearly equal a number added to them looks like a factor.
-bool is_offset(const std::vector<double>& reference,
-               const std::vector<double>& held,
-               const Fit& factor) {
-  std::vector<double> added = held;
-  for (std::size_t i = 0; i < added.size(); ++i) {
-    added[i] -= reference[i];
-  }
-  const std::vector<double> ones(added.size(), 1.0);
-  const auto offset = fit(std::span(&ones, 1), added);
-  return offset && offset->residual < 0.5 * factor.residual;
-}
 
 // The factor of every rank's part; nothing where a part is no multiple of the reference's.
 std::vector<RankFactor> factors_of(const Match& match, const Values& reference) {
@@ -60,15 +51,15 @@ std::vector<RankFactor> factors_of(const Match& match, const Values& reference) 
     }
     const bool equal = std::abs(factor - 1.0) <= kSame;
     const double moved = std::abs(factor - 1.0) * Values{{}, right}.norm();
-    if (!equal && (found->residual > kLeft * moved || is_offset(right, held.data, *found))) {
+    if (!equal && found->residual > kLeft * moved) {
       return {};
     }
-    factors.push_back({shard.rank, factor, found->deviations[0], equal});
+    factors.push_back({shard.rank, factor, found->deviations[0], equal, moved, found->residual});
   }
   return factors;
 }
 
-// "rank 1 has a x the reference's, a = 4.533 +- 1e-05; ranks 0, 2 have it as it is"
+// "rank 1 has a x the reference's, a = 4.533 +- 1e-05; ranks 0, 2 have the reference's values"
 std::string factors_text(const Evidence& evidence, const std::vector<RankFactor>& factors) {
   constexpr int kShown = 4;
   std::string text;
@@ -84,71 +75,92 @@ std::string factors_text(const Evidence& evidence, const std::vector<RankFactor>
     }
   }
   text += shown > kShown ? "; ..." : "";
-  return equal.empty() ? text : text + "; " + ranks_text(equal) + " as it is";
+  return equal.empty() ? text
+                       : text + "; " + ranks_text(equal) + (equal.size() > 1 ? " have" : " has") +
+                             " the reference's values";
 }
 
-// One factor of the whole is find_factor_or_bias's to tell.
-bool all_alike(const std::vector<RankFactor>& factors) {
-  return std::all_of(factors.begin(), factors.end(), [&](const RankFactor& each) {
-    return std::abs(each.value - factors.front().value) <= kSame * std::abs(each.value);
-  });
+bool is_judged_by_value(const Evidence& evidence) {
+  return evidence.sides() != nullptr || evidence.finding().tier() == Tier::kT1;
 }
 
 bool any_wrong(const std::vector<RankFactor>& factors) {
   return std::any_of(factors.begin(), factors.end(), [](const auto& each) { return !each.equal; });
 }
 
-std::optional<Diagnosis> in_moment(const Evidence& evidence) {
-  TensorId id = evidence.finding().id;
-  id.kind = Kind::kExpAvg;
-  const Match* moment = evidence.find(id);
-  const auto reference = moment == nullptr ? std::nullopt : evidence.reference(*moment);
-  if (!reference) {
-    return std::nullopt;
+// The hypothesis that every wrong part is such a multiple.
+Hypothesis of_parts(const Evidence& evidence,
+                    const std::vector<RankFactor>& factors,
+                    std::string sentence) {
+  Hypothesis found{.signature = Signature::kWrongFactor, .sentence = std::move(sentence)};
+  double left = 0.0;
+  double moved = 0.0;
+  for (const RankFactor& factor : factors) {
+    if (factor.equal) {
+      continue;
+    }
+    left += factor.residual * factor.residual;
+    moved += factor.moved * factor.moved;
+    const bool known =
+        std::any_of(found.named.factors.begin(), found.named.factors.end(), [&](double other) {
+          return std::abs(other - factor.value) <= kSame * std::abs(factor.value);
+        });
+    found.bits += known ? 1.0 : bits_of_factor(evidence, factor.value, factor.deviation);
+    found.named.factors.push_back(factor.value);
+    found.named.ranks.push_back(factor.rank);
   }
-  const auto factors = factors_of(*moment, *reference);
-  if (!any_wrong(factors)) {
-    return std::nullopt;
-  }
-  return Diagnosis{Signature::kWrongFactor,
-                   "its gradient enters the optimizer with another factor, which " + to_string(id) +
-                       " shows: " + factors_text(evidence, factors) +
-                       ": clipping, or a scale that is taken off"};
-}
-
-std::optional<Diagnosis> by_rank(const Evidence& evidence) {
-  const auto reference = evidence.reference(evidence.match());
-  if (!reference || evidence.match().candidate.size() < 2) {
-    return std::nullopt;
-  }
-  const auto factors = factors_of(evidence.match(), *reference);
-  const auto known = [&](const RankFactor& factor) {
-    return factor.equal ||
-           explain_factor(evidence, factor.value, factor.deviation).find('=') != std::string::npos;
-  };
-  // Copies that differ by a number without meaning are told as copies that differ.
-  const bool copies = evidence.copies_differ();
-  if (!any_wrong(factors) || all_alike(factors) ||
-      (copies && !std::all_of(factors.begin(), factors.end(), known))) {
-    return std::nullopt;
-  }
-  return Diagnosis{Signature::kWrongFactor, factors_text(evidence, factors)};
+  found.error = std::sqrt(moved);
+  found.residual = std::sqrt(left);
+  return found;
 }
 
 }  // namespace
 
-std::optional<Diagnosis> find_rank_factors(const Evidence& evidence) {
-  if (evidence.sides() == nullptr && evidence.finding().tier() != Tier::kT1) {
+// A master or a parameter after the step shows by its first moment with which factor its gradient
+// has entered the optimizer.
+std::optional<Hypothesis> find_factor_of_moment(const Evidence& evidence) {
+  TensorId id = evidence.finding().id;
+  if ((id.kind != Kind::kMaster && id.kind != Kind::kParamNext) || !is_judged_by_value(evidence)) {
     return std::nullopt;
   }
-  const Kind kind = evidence.finding().id.kind;
-  if (kind == Kind::kMaster || kind == Kind::kParamNext) {
-    return in_moment(evidence);
+  id.kind = Kind::kExpAvg;
+  const Match* moment = evidence.find(id);
+  const auto reference = moment == nullptr ? std::nullopt : evidence.reference(*moment);
+  const auto factors = reference ? factors_of(*moment, *reference) : std::vector<RankFactor>();
+  if (!any_wrong(factors)) {
+    return std::nullopt;
   }
-  return by_rank(evidence);
+  return of_parts(evidence,
+                  factors,
+                  fmt::format("its gradient enters the optimizer with another factor, which {} "
+                              "shows: {}. Check clipping, and the scale that is divided out",
+                              to_string(id),
+                              factors_text(evidence, factors)));
 }
 
-std::optional<Diagnosis> find_row_factors(const Evidence& evidence) {
+// Ranks run one program: where some copies are right, a factor explains the others only if it is a
+// number of this run.
+std::optional<Hypothesis> find_rank_factors(const Evidence& evidence) {
+  const Kind kind = evidence.finding().id.kind;
+  const auto reference = evidence.reference(evidence.match());
+  if (!is_judged_by_value(evidence) || kind == Kind::kMaster || kind == Kind::kParamNext ||
+      !reference || evidence.match().candidate.size() < 2) {
+    return std::nullopt;
+  }
+  const auto factors = factors_of(evidence.match(), *reference);
+  const bool known = std::all_of(factors.begin(), factors.end(), [&](const RankFactor& factor) {
+    return factor.equal ||
+           explain_factor(evidence, factor.value, factor.deviation).find('=') != std::string::npos;
+  });
+  const bool some_right = std::any_of(
+      factors.begin(), factors.end(), [](const RankFactor& factor) { return factor.equal; });
+  if (!any_wrong(factors) || (evidence.copies_differ() && some_right && !known)) {
+    return std::nullopt;
+  }
+  return of_parts(evidence, factors, factors_text(evidence, factors));
+}
+
+std::optional<Hypothesis> find_row_factors(const Evidence& evidence) {
   constexpr std::int64_t kFewest = 8;
   const Sides* sides = evidence.sides();
   if (sides == nullptr || sides->reference.shape.size() < 2) {
@@ -160,40 +172,39 @@ std::optional<Diagnosis> find_row_factors(const Evidence& evidence) {
   }
   const auto width = static_cast<std::size_t>(last.size);
   double left = 0.0;
-  double least = std::numeric_limits<double>::infinity();
-  double most = -least;
-  std::int64_t moved = 0;
+  std::vector<double> factors;
   for (std::size_t start = 0; start < sides->reference.data.size(); start += width) {
     const std::span r = std::span(sides->reference.data).subspan(start, width);
     const std::span c = std::span(sides->candidate.data).subspan(start, width);
-    double both = 0.0;
-    double squared = 0.0;
-    for (std::size_t i = 0; i < width; ++i) {
-      both += r[i] * c[i];
-      squared += r[i] * r[i];
-    }
-    const double factor = squared > 0.0 ? both / squared : 1.0;
-    if (squared > 0.0 && std::abs(factor) <= kSame) {
+    const double both = std::inner_product(r.begin(), r.end(), c.begin(), 0.0);
+    const double squared = std::inner_product(r.begin(), r.end(), r.begin(), 0.0);
+    factors.push_back(squared > 0.0 ? both / squared : 1.0);
+    if (squared > 0.0 && std::abs(factors.back()) <= kSame) {
       return std::nullopt;  // nothing was written there
     }
-    moved += std::abs(factor - 1.0) > kSame ? 1 : 0;
-    least = std::min(least, factor);
-    most = std::max(most, factor);
     for (std::size_t i = 0; i < width; ++i) {
-      left += std::pow(c[i] - factor * r[i], 2);
+      left += std::pow(c[i] - factors.back() * r[i], 2);
     }
   }
-  // A few rows are told as such, with their tokens; one factor of all is find_factor_or_bias's; and
-  // a candidate near zero is near a small multiple of everything.
-  const double rest = std::sqrt(left);
-  if (2 * moved < last.outer || most - least <= kSame || rest > 0.5 * sides->candidate.norm() ||
-      rest > evidence.tolerance(sides->error)) {
+  const auto moved = std::count_if(
+      factors.begin(), factors.end(), [](double factor) { return std::abs(factor - 1.0) > kSame; });
+  const auto [least, most] = std::minmax_element(factors.begin(), factors.end());
+  // One factor for all rows is not this hypothesis.
+  if (2 * moved < last.outer || *most - *least <= kSame ||
+      std::sqrt(left) > evidence.tolerance(sides->error)) {
     return std::nullopt;
   }
-  return Diagnosis{Signature::kWrongFactor,
-                   "every row of the candidate is a multiple of the reference's, by factors from " +
-                       factor_text(least) + " to " + factor_text(most) +
-                       ": weights or a norm per row that are not normalised, or not alike"};
+  return Hypothesis{
+      .signature = Signature::kWrongFactor,
+      .sentence =
+          fmt::format("every row of the candidate is a multiple of the reference's row, by factors "
+                      "from {} to {}: weights or a norm per row are not normalised, or differ",
+                      factor_text(*least),
+                      factor_text(*most)),
+      .named = {.factors = {*least, *most}},
+      .error = sides->error,
+      .residual = std::sqrt(left),
+      .coefficients = static_cast<double>(factors.size())};
 }
 
 }  // namespace ttrace

@@ -2,6 +2,8 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -35,7 +37,7 @@ std::vector<Copies> distinct_copies(const Match& match) {
 }
 
 // Axes on which every group has a place of its own.
-std::string axes_apart(const Evidence& evidence, const std::vector<Copies>& groups) {
+std::vector<std::string> axes_apart(const Evidence& evidence, const std::vector<Copies>& groups) {
   std::vector<std::string> names;
   for (const std::string& axis : evidence.axes()) {
     std::set<int> places;
@@ -51,7 +53,15 @@ std::string axes_apart(const Evidence& evidence, const std::vector<Copies>& grou
       names.push_back(axis);
     }
   }
-  return names.empty() ? "ranks" : and_text(names);
+  return names;
+}
+
+std::vector<int> ranks_of(const Match& match) {
+  std::vector<int> ranks;
+  for (const Shard& shard : match.candidate) {
+    ranks.push_back(shard.rank);
+  }
+  return ranks;
 }
 
 // What every copy carries whole, beside its addend.
@@ -90,7 +100,6 @@ std::optional<Values> gradient_through(const Evidence& evidence, const Match& ou
 
 // The bias of a module's output; the gradients through small modules that read an output.
 std::vector<Common> commons_of(const Evidence& evidence, const Values& expected) {
-  constexpr std::size_t kTried = 8;
   constexpr std::int64_t kSmall = 1024;  // outputs of a module that all ranks compute whole
   const TensorId& id = evidence.finding().id;
   std::vector<Common> list = {{}};
@@ -104,24 +113,17 @@ std::vector<Common> commons_of(const Evidence& evidence, const Values& expected)
   }
   TensorId output = id;
   output.kind = Kind::kOutput;
-  bool after = false;
-  std::size_t tried = 0;
-  for (const Match& match : evidence.matches()) {
-    const bool readable = after && id.kind == Kind::kGradOutput && match.id.kind == Kind::kOutput &&
-                          match.id.step == id.step && match.id.microbatch == id.microbatch &&
-                          tried < kTried;
-    after = after || match.id == output;
-    if (!readable) {
-      continue;
-    }
-    ++tried;
-    const auto own = evidence.candidate(match);
+  if (id.kind != Kind::kGradOutput) {
+    return list;
+  }
+  for (const Match* match : outputs_after(evidence, output)) {
+    const auto own = evidence.candidate(*match);
     if (!own || own->shape.empty() || own->shape.back() > kSmall) {
       continue;
     }
-    auto through = gradient_through(evidence, match);
+    auto through = gradient_through(evidence, *match);
     if (through && through->shape == expected.shape) {
-      list.push_back({"the gradient through " + match.id.path, *std::move(through)});
+      list.push_back({"the gradient through " + match->id.path, *std::move(through)});
     }
   }
   return list;
@@ -167,7 +169,7 @@ std::optional<Values> expected_of(const Evidence& evidence) {
 
 }  // namespace
 
-std::optional<Diagnosis> find_unsummed_replicas(const Evidence& evidence) {
+std::optional<Hypothesis> find_unsummed_copies(const Evidence& evidence) {
   const Match& match = evidence.match();
   const bool whole = std::all_of(match.candidate.begin(), match.candidate.end(), holds_all);
   const auto expected = expected_of(evidence);
@@ -178,10 +180,12 @@ std::optional<Diagnosis> find_unsummed_replicas(const Evidence& evidence) {
   // A copy that is right already is no addend, however small the others are.
   double nearest = std::numeric_limits<double>::infinity();
   double error = 0.0;
+  std::vector<int> ranks;
   for (const Copies& group : groups) {
     const double apart = distance(local_values(*group.front()), *expected);
     nearest = std::min(nearest, apart);
     error = std::max(error, apart);
+    ranks.push_back(group.front()->rank);
   }
   const std::vector<Common> commons = commons_of(evidence, *expected);
   double rest = 0.0;
@@ -192,41 +196,44 @@ std::optional<Diagnosis> find_unsummed_replicas(const Evidence& evidence) {
   if (common == commons.end()) {
     return std::nullopt;
   }
-  std::vector<int> ranks;
-  for (const Copies& group : groups) {
-    ranks.push_back(group.front()->rank);
-  }
-  return Diagnosis{Signature::kMissingReduction,
-                   "every rank holds its own addend: the sum over " + axes_apart(evidence, groups) +
-                       " is missing; added up, what " + ranks_text(ranks) + " hold is " +
-                       (evidence.sides() == nullptr ? "the first forward's" : "the reference") +
-                       (common->name.empty() ? "" : ", " + common->name + " counted once,") +
-                       " up to " + short_number(rest) + ", each alone is off by up to " +
-                       short_number(error)};
+  const std::vector<std::string> axes = axes_apart(evidence, groups);
+  return Hypothesis{
+      .signature = Signature::kMissingReduction,
+      .sentence = fmt::format(
+          "the sum over {} is missing; every rank holds only its own addend. The sum of what {} "
+          "hold is {}{} up to {}; each of them alone is off by up to {}",
+          axes.empty() ? "ranks" : and_text(axes),
+          ranks_text(ranks),
+          evidence.sides() == nullptr ? "the first forward's value" : "the reference",
+          common->name.empty() ? "" : " (with " + common->name + " counted once)",
+          short_number(rest),
+          short_number(error)),
+      .named = {.axes = axes, .ranks = ranks_of(match)},
+      .error = error,
+      .residual = rest,
+      .bits = bits_of_choice(static_cast<double>(commons.size()))};
 }
 
-namespace {
-
-std::vector<int> ranks_of(const Match& match) {
-  std::vector<int> ranks;
-  for (const Shard& shard : match.candidate) {
-    ranks.push_back(shard.rank);
-  }
-  return ranks;
-}
-
-}  // namespace
-
-std::optional<Diagnosis> find_diverged_replicas(const Evidence& evidence) {
+std::optional<Hypothesis> find_diverged_copies(const Evidence& evidence) {
   if (!evidence.copies_differ()) {
     return std::nullopt;
   }
+  // Nothing is explained, and every further value must be described on its own.
+  const auto further = static_cast<double>(distinct_copies(evidence.match()).size() - 1);
   const Sides* sides = evidence.sides();
-  return Diagnosis{
-      Signature::kReplicasDiverge,
-      ranks_text(ranks_of(evidence.match())) +
-          " should hold equal copies and do not; no factor, sum or order found between them" +
-          (sides == nullptr ? ", and all of them are within the bound of the reference" : "")};
+  const double elements =
+      sides == nullptr ? 1.0 : static_cast<double>(sides->reference.data.size());
+  return Hypothesis{
+      .signature = Signature::kReplicasDiverge,
+      .sentence = fmt::format(
+          "{} should hold equal copies, but their copies differ; no factor, sum or "
+          "order relates them{}",
+          ranks_text(ranks_of(evidence.match())),
+          sides == nullptr ? ". All of them are within the bound of the reference" : ""),
+      .named = {.ranks = ranks_of(evidence.match())},
+      .error = 1.0,
+      .residual = 1.0,
+      .coefficients = further * elements};
 }
 
 }  // namespace ttrace

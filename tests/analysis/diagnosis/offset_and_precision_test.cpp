@@ -73,7 +73,7 @@ TEST_F(OffsetDiagnosis, TruncationLeavesErrorsOfOneSign) {
   candidate_.add_everywhere({kOutput, cut, ElementType::kBF16, {8, 64}});
   const Diagnosis found = diagnosis(kOutput);
   EXPECT_EQ(found.signature, Signature::kConstantBias);
-  EXPECT_THAT(found.sentence, HasSubstr("rounded toward zero"));
+  EXPECT_THAT(found.sentence, HasSubstr("rounds toward zero"));
 }
 
 TEST_F(OffsetDiagnosis, NumbersOfALowerFormatAreAnExtraRounding) {

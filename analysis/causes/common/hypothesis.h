@@ -1,0 +1,52 @@
+// One explanation of a finding, and what it costs to believe it.
+//
+// Every explanation is measured as a description of the candidate's tensor, given the reference's:
+// in bits, as a minimum description length. It pays for what it leaves of the error, for every free
+// number that was fitted, and for the choice among claims that are equally simple. The shortest
+// description is the best explanation, whatever the order in which they were found.
+//
+// Thread-safety: plain values and free functions without shared state.
+// Source: J. Rissanen, "Modeling by shortest data description", Automatica 14 (1978); two-part
+// codes with 1/2 log2 n bits for a fitted number, which is Schwarz's criterion (BIC) in bits.
+#pragma once
+
+#include "analysis/causes/common/evidence.h"
+#include "analysis/findings/diagnosis.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+struct Hypothesis {
+  Signature signature = Signature::kReplicasDiverge;
+  std::string sentence = {};
+  Named named = {};
+  // Norms over what was looked at: of the error, and of what the hypothesis leaves of it. Equal
+  // where it explains nothing of the numbers and only names who is to be asked.
+  double error = 1.0;
+  double residual = 0.0;
+  double coefficients = 0.0;  // free numbers; an element that is only located counts as one
+  double bits = 0.0;          // of the choice among claims that are equally simple
+};
+
+// Bits that say which of `count` equally simple claims is meant; 0 for one.
+[[nodiscard]] double bits_of_choice(double count);
+
+// Bits of one fitted number: 1/2 log2 n for n elements, the price of BIC.
+[[nodiscard]] double bits_of_number(const Evidence& evidence);
+
+// The length of the description in bits.
+[[nodiscard]] double description_length(const Evidence& evidence, const Hypothesis& hypothesis);
+
+// What a replay of the candidate's own records leaves beyond `clean`, what the same replay leaves
+// of the reference: that is the round-off of the replay itself.
+[[nodiscard]] double beyond_replay(double rest, double clean);
+
+// The one with the shortest description; of equally short ones that whose signature and sentence
+// come first. Nothing of none.
+[[nodiscard]] std::optional<Hypothesis> shortest(const Evidence& evidence,
+                                                 std::vector<Hypothesis> hypotheses);
+
+}  // namespace ttrace
