@@ -71,11 +71,11 @@ const Match* Evidence::find(const TensorId& id) const {
   return found == by_id_.end() ? nullptr : found->second;
 }
 
-std::optional<Values> Evidence::value(const Match& match, Run run) const {
-  return merged_values(run == Run::kCandidate ? match.candidate : match.reference);
+std::optional<Values> Evidence::value(const Match& match, WhichRun run) const {
+  return merged_values(run == WhichRun::kCandidate ? match.candidate : match.reference);
 }
 
-std::optional<Values> Evidence::value(const TensorId& id, Run run) const {
+std::optional<Values> Evidence::value(const TensorId& id, WhichRun run) const {
   const Match* const match = find(id);
   return match == nullptr ? std::nullopt : value(*match, run);
 }

@@ -24,7 +24,7 @@
 namespace ttrace {
 
 // Which of the two runs a value is taken from.
-enum class Run : std::uint8_t { kReference, kCandidate };
+enum class WhichRun : std::uint8_t { kReference, kCandidate };
 
 // The two sides of the finding, whole and finite.
 struct Sides {
@@ -66,8 +66,8 @@ class Evidence {
 
   // Logical tensors; nothing where a side did not record it, where it is not whole, or where NaN
   // and Inf are in it.
-  [[nodiscard]] std::optional<Values> value(const Match& match, Run run) const;
-  [[nodiscard]] std::optional<Values> value(const TensorId& id, Run run) const;
+  [[nodiscard]] std::optional<Values> value(const Match& match, WhichRun run) const;
+  [[nodiscard]] std::optional<Values> value(const TensorId& id, WhichRun run) const;
   [[nodiscard]] std::optional<Values> reference(const Match& match) const;
   [[nodiscard]] std::optional<Values> candidate(const Match& match) const;
 

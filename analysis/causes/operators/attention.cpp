@@ -112,7 +112,7 @@ std::int64_t groups_of_a_rank(const Match& key, std::int64_t groups) {
   return held > 0 && groups % held == 0 ? held : groups;
 }
 
-std::optional<Attention> attention_of(const Evidence& evidence, Run run) {
+std::optional<Attention> attention_of(const Evidence& evidence, WhichRun run) {
   TensorId query = evidence.finding().id;
   query.kind = Kind::kInput;
   TensorId key = query;
@@ -299,8 +299,8 @@ std::optional<Replay> replay_of(const Evidence& evidence) {
       evidence.sides() == nullptr) {
     return std::nullopt;
   }
-  const auto reference = attention_of(evidence, Run::kReference);
-  auto candidate = attention_of(evidence, Run::kCandidate);
+  const auto reference = attention_of(evidence, WhichRun::kReference);
+  auto candidate = attention_of(evidence, WhichRun::kCandidate);
   if (!reference || !candidate || reference->query.shape != candidate->query.shape) {
     return std::nullopt;
   }

@@ -94,7 +94,7 @@ std::optional<ScaleOrigin> made_from(double scale, const std::vector<Amax>& list
 }
 
 // With the history of the same operand: its entries and the largest of them.
-void add_history(const Evidence& evidence, Run run, std::vector<Amax>& list) {
+void add_history(const Evidence& evidence, WhichRun run, std::vector<Amax>& list) {
   TensorId id = evidence.finding().id;
   id.kind = Kind::kAmaxHistory;
   const auto history = evidence.value(id, run);
@@ -163,8 +163,8 @@ std::optional<Hypothesis> from_operand(const Evidence& evidence,
                    name + " on rank " + std::to_string(shard.rank) + " alone",
                    of_candidate);
   }
-  add_history(evidence, Run::kReference, of_reference);
-  add_history(evidence, Run::kCandidate, of_candidate);
+  add_history(evidence, WhichRun::kReference, of_reference);
+  add_history(evidence, WhichRun::kCandidate, of_candidate);
   const auto& codes = evidence.finding().codes;
   const auto right = made_from(scales.reference, of_reference);
   const auto wrong = made_from(scales.candidate, of_candidate);

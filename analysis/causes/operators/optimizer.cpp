@@ -27,7 +27,10 @@ using Column = std::vector<double>;
 constexpr double kExplained = 0.02;  // of the update's norm may be left: masters are rounded
 constexpr double kEqual = 1e-3;      // relative, on top of three standard errors
 
-std::optional<Values> value_of(const Evidence& evidence, Kind kind, std::int64_t step, Run run) {
+std::optional<Values> value_of(const Evidence& evidence,
+                               Kind kind,
+                               std::int64_t step,
+                               WhichRun run) {
   TensorId id = evidence.finding().id;
   id.kind = kind;
   id.step = step;
@@ -58,7 +61,7 @@ struct Update {
   [[nodiscard]] double norm() const { return Values{{}, change}.norm(); }
 };
 
-std::optional<Update> update_of(const Evidence& evidence, Run run) {
+std::optional<Update> update_of(const Evidence& evidence, WhichRun run) {
   const std::int64_t step = evidence.finding().id.step;
   auto before = value_of(evidence, Kind::kMaster, step - 1, run);
   if (!before) {
@@ -193,7 +196,7 @@ double error_of(const Reading& candidate, const Update& update, const Fit& refer
 }
 
 // A moment from its value before and the gradient, or its square.
-std::optional<Fit> read_moment(const Evidence& evidence, Run run) {
+std::optional<Fit> read_moment(const Evidence& evidence, WhichRun run) {
   const TensorId& id = evidence.finding().id;
   const auto after = value_of(evidence, id.kind, id.step, run);
   const auto before = value_of(evidence, id.kind, id.step - 1, run);
@@ -219,8 +222,8 @@ std::optional<Hypothesis> find_update(const Evidence& evidence) {
   if ((kind != Kind::kMaster && kind != Kind::kParamNext) || evidence.sides() == nullptr) {
     return std::nullopt;
   }
-  const auto reference = update_of(evidence, Run::kReference);
-  const auto candidate = update_of(evidence, Run::kCandidate);
+  const auto reference = update_of(evidence, WhichRun::kReference);
+  const auto candidate = update_of(evidence, WhichRun::kCandidate);
   if (!reference || !candidate) {
     return std::nullopt;
   }
@@ -261,8 +264,8 @@ std::optional<Hypothesis> find_moment(const Evidence& evidence) {
   if ((kind != Kind::kExpAvg && kind != Kind::kExpAvgSq) || evidence.sides() == nullptr) {
     return std::nullopt;
   }
-  const auto right = read_moment(evidence, Run::kReference);
-  const auto found = read_moment(evidence, Run::kCandidate);
+  const auto right = read_moment(evidence, WhichRun::kReference);
+  const auto found = read_moment(evidence, WhichRun::kCandidate);
   if (!right || !found) {
     return std::nullopt;
   }
@@ -300,8 +303,8 @@ std::optional<Hypothesis> find_not_stepped(const Evidence& evidence) {
       (id.kind != Kind::kMaster && id.kind != Kind::kExpAvg && id.kind != Kind::kExpAvgSq)) {
     return std::nullopt;
   }
-  const auto before = value_of(evidence, Kind::kParam, id.step, Run::kCandidate);
-  const auto after = value_of(evidence, Kind::kParamNext, id.step, Run::kCandidate);
+  const auto before = value_of(evidence, Kind::kParam, id.step, WhichRun::kCandidate);
+  const auto after = value_of(evidence, Kind::kParamNext, id.step, WhichRun::kCandidate);
   if (!before || !after || before->data != after->data) {
     return std::nullopt;
   }

@@ -152,7 +152,7 @@ Values sampled(const Values& values) {
   return result;
 }
 
-std::optional<Operands> operands_of(const Evidence& evidence, const Match& input, Run run) {
+std::optional<Operands> operands_of(const Evidence& evidence, const Match& input, WhichRun run) {
   auto values = evidence.value(input, run);
   if (!values || values->shape.empty() || values->shape.back() < 2) {
     return std::nullopt;
@@ -204,8 +204,8 @@ std::optional<Reproduction> reproduce(const Evidence& evidence,
                                       bool is_norm) {
   std::optional<Reproduction> best;
   for (const Match* input : inputs_of(evidence, evidence.finding().id)) {
-    const auto reference = operands_of(evidence, *input, Run::kReference);
-    auto candidate = operands_of(evidence, *input, Run::kCandidate);
+    const auto reference = operands_of(evidence, *input, WhichRun::kReference);
+    auto candidate = operands_of(evidence, *input, WhichRun::kCandidate);
     if (!reference || !candidate || reference->input.shape != candidate->input.shape ||
         reference->input.shape[0] != rows.shape[0] ||
         (is_norm && !(is_norm_of(*reference) && is_norm_of(*candidate)))) {

@@ -188,7 +188,7 @@ std::optional<Hypothesis> find_other_microbatch(const Evidence& evidence) {
   const std::int64_t count = evidence.microbatches();
   for (other.microbatch = 0; other.microbatch < count; ++other.microbatch) {
     const auto value =
-        other == evidence.finding().id ? std::nullopt : evidence.value(other, Run::kReference);
+        other == evidence.finding().id ? std::nullopt : evidence.value(other, WhichRun::kReference);
     const double rest = value ? distance(sides->candidate, *value) : 0.0;
     if (value && rest <= evidence.bound()) {
       return Hypothesis{

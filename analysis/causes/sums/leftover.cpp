@@ -46,7 +46,7 @@ std::optional<Hypothesis> find_leftover(const Evidence& evidence) {
   }
   const std::vector<Content> list = contents(evidence.finding().id);
   for (const Content& content : list) {
-    auto value = evidence.value(content.id, Run::kCandidate);
+    auto value = evidence.value(content.id, WhichRun::kCandidate);
     if (!value || value->shape != sides->reference.shape) {
       continue;
     }

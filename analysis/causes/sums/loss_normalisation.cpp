@@ -37,7 +37,7 @@ LossPart part_of(const Values& loss, const std::optional<Values>& mask) {
   return part;
 }
 
-std::vector<LossPart> parts_of(const Evidence& evidence, Run run) {
+std::vector<LossPart> parts_of(const Evidence& evidence, WhichRun run) {
   std::vector<LossPart> parts;
   for (const Match& match : evidence.matches()) {
     if (match.id.kind != Kind::kLoss || match.id.step != evidence.finding().id.step) {
@@ -116,8 +116,8 @@ std::optional<Hypothesis> find_loss_rule(const Evidence& evidence) {
       sides == nullptr || sides->reference.data.size() != 1) {
     return std::nullopt;
   }
-  const auto reference = parts_of(evidence, Run::kReference);
-  const auto candidate = parts_of(evidence, Run::kCandidate);
+  const auto reference = parts_of(evidence, WhichRun::kReference);
+  const auto candidate = parts_of(evidence, WhichRun::kCandidate);
   if (reference.empty() || candidate.size() != reference.size()) {
     return std::nullopt;
   }

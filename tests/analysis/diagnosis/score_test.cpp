@@ -2,6 +2,7 @@
 #include "analysis/align/matching.h"
 #include "analysis/causes/common/evidence.h"
 #include "analysis/diagnosis/diagnosis_fixture.h"
+#include "analysis/reports/report_writers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
