@@ -241,8 +241,11 @@ std::optional<Hypothesis> read_coefficients(const Evidence& evidence,
                           axis.empty() ? "" : ": they were summed over " + axis + " twice"));
     found.named.axes = axes_in(evidence, *all);
     found.named.factors = {*all};
-    // The factor, and the choice between the tensor itself and its addends.
-    found.bits = bits_of_choice(2.0) + bits_of_factor(evidence, *all, largest_deviation(ranks));
+    // The factor, the choice between the tensor itself and its addends, and that of the axis: a
+    // missing divisor makes the same factor and claims less.
+    found.bits =
+        bits_of_choice(2.0) + bits_of_factor(evidence, *all, largest_deviation(ranks)) +
+        (axis.empty() ? 0.0 : bits_of_choice(2.0 * static_cast<double>(evidence.axes().size())));
     return found;
   }
   if (addends.size() == 1) {

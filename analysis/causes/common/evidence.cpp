@@ -132,6 +132,12 @@ double Evidence::bound() const {
   return finding_.comparison ? finding_.bound() : 0.0;
 }
 
+double Evidence::round_off_share() const {
+  const bool of_operators = finding_.tier() == Tier::kT1;
+  const Check* const check = finding_.find(of_operators ? Question::kOperator : Question::kWhole);
+  return check == nullptr || !(bound() > 0.0) ? 0.0 : check->term("scale") / bound();
+}
+
 std::vector<std::string> Evidence::axes() const {
   std::vector<std::string> names;
   if (layouts_.empty()) {

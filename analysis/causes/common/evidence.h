@@ -57,6 +57,8 @@ class Evidence {
   [[nodiscard]] const TensorVerdict& finding() const { return finding_; }
   // Largest error that round-off explains, by the tier that has found it; 0 where none is known.
   [[nodiscard]] double bound() const;
+  // The part of bound() that is one round-off, as noise or forced passes show it; 0: not known.
+  [[nodiscard]] double round_off_share() const;
   [[nodiscard]] const Match& match() const { return *match_; }
   [[nodiscard]] bool copies_differ() const { return ttrace::copies_differ(*match_); }
   // Null where neither side recorded it.

@@ -46,11 +46,14 @@ double description_length(const Evidence& evidence, const Hypothesis& hypothesis
   const double error = sides == nullptr || evidence.bound() <= 0.0
                            ? 1.0 / kResolution
                            : sides->error / evidence.bound();
+  // One round-off is left of any right hypothesis, whatever it was compared with.
+  const double rest = std::sqrt(std::max(
+      0.0, left * error * left * error - evidence.round_off_share() * evidence.round_off_share()));
   // A free number costs what BIC asks for. Many cost at most a part of what it costs to explain
   // nothing: the root of the share of the tensor that they stand for. The share itself would make
   // one number for every row of a wide tensor nearly free.
   const double share = std::sqrt(hypothesis.coefficients / elements);
-  return bits_of_numbers(independent, left * error) +
+  return bits_of_numbers(independent, rest) +
          std::min(hypothesis.coefficients * bits_of_number(evidence),
                   share * bits_of_numbers(independent, error)) +
          hypothesis.bits;
