@@ -4,9 +4,9 @@
 #pragma once
 
 #include "trace/base/role.h"
+#include "trace/file/manifest.h"
 
 #include <ttrace/layout.h>
-#include "trace/file/manifest.h"
 #include <ttrace/tensor_id.h>
 
 #include <array>
