@@ -6,6 +6,7 @@
 #include <ttrace/element_type.h>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 namespace ttrace {
@@ -28,5 +29,12 @@ struct TensorPair {
           candidate.type,
           candidate.bytes.data()};
 }
+
+// Both sides of a run of elements as doubles, the first of which is number `start`.
+using UsePair = std::function<void(
+    std::span<const double> reference, std::span<const double> candidate, std::int64_t start)>;
+
+// In row-major order, block by block.
+void for_each_block(const TensorPair& pair, const UsePair& use);
 
 }  // namespace ttrace

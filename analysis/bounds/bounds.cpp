@@ -2,6 +2,7 @@
 
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
+#include "trace/sums/squared.h"
 
 #include <algorithm>
 #include <cmath>
@@ -31,10 +32,6 @@ FloatFormat format_of(ElementType type) {
     default:
       return {52, -1022};
   }
-}
-
-double squared(double value) {
-  return value * value;
 }
 
 constexpr double kFlipsOfLargestElement = 2.0;  // ulps

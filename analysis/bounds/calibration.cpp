@@ -2,6 +2,7 @@
 
 #include "analysis/findings/report.h"
 #include "analysis/findings/wording.h"
+#include "trace/sums/squared.h"
 
 #include <ttrace/error.h>
 
@@ -57,10 +58,6 @@ constexpr auto kStatisticTerms = std::to_array<StatisticTerm>({
 // Where no limit decides: equality, class defaults, and a tensor that is nothing but noise.
 bool has_limit(const Check& check) {
   return check.origin == BoundOrigin::kNoise && check.bound != 0.0 && std::isfinite(check.bound);
-}
-
-double square(double value) {
-  return value * value;
 }
 
 using Json = nlohmann::ordered_json;
@@ -225,9 +222,9 @@ double calibrated_limit(std::span<const double> maxima, double share, double flo
   for (const double value : maxima) {
     mean += std::log(value) / count;
   }
-  double squares = kUsualWeight * square(kUsualDeviation);
+  double squares = kUsualWeight * squared(kUsualDeviation);
   for (const double value : maxima) {
-    squares += square(std::log(value) - mean);
+    squares += squared(std::log(value) - mean);
   }
   const double degrees = count - 1.0 + kUsualWeight;
   const boost::math::students_t next(degrees);

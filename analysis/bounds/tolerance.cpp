@@ -8,7 +8,6 @@
 #include <ttrace/error.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
@@ -16,8 +15,6 @@
 
 namespace ttrace {
 namespace {
-
-constexpr std::int64_t kBlock = 1024;
 
 std::optional<double> number(std::string_view text) {
   double value = 0.0;
@@ -41,11 +38,6 @@ double used_share(double r, double c, double allowed) {
   return std::abs(c - r) / allowed;
 }
 
-const void* advance(const void* data, ElementType type, std::int64_t elements) {
-  return static_cast<const std::byte*>(data) +
-         static_cast<std::size_t>(elements) * element_size(type);
-}
-
 }  // namespace
 
 std::string to_string(const Tolerance& tolerance) {
@@ -54,33 +46,20 @@ std::string to_string(const Tolerance& tolerance) {
 
 ToleranceCheck check_tolerance(const Tolerance& tolerance, const TensorPair& pair) {
   ToleranceCheck check{.tolerance = tolerance};
-  const std::int64_t count =
-      element_count(std::vector<std::int64_t>(pair.shape.begin(), pair.shape.end()));
-  std::array<double, kBlock> reference{};
-  std::array<double, kBlock> candidate{};
   double norm_squared = 0.0;
-  for (std::int64_t start = 0; start < count; start += kBlock) {
-    const std::int64_t block = std::min(kBlock, count - start);
-    to_double(pair.reference_type,
-              advance(pair.reference, pair.reference_type, start),
-              block,
-              reference.data());
-    to_double(pair.candidate_type,
-              advance(pair.candidate, pair.candidate_type, start),
-              block,
-              candidate.data());
-    for (std::int64_t i = 0; i < block; ++i) {
-      const double r = reference[static_cast<std::size_t>(i)];
+  for_each_block(pair, [&](auto reference, auto candidate, std::int64_t start) {
+    for (std::size_t i = 0; i < reference.size(); ++i) {
+      const double r = reference[i];
       const double allowed = tolerance.atol + tolerance.rtol * std::abs(r);
       norm_squared += std::isfinite(r) ? allowed * allowed : 0.0;
-      const double share = used_share(r, candidate[static_cast<std::size_t>(i)], allowed);
+      const double share = used_share(r, candidate[i], allowed);
       check.beyond += share > 1.0 ? 1 : 0;
       if (share > check.worst) {
         check.worst = share;
-        check.worst_index = start + i;
+        check.worst_index = start + static_cast<std::int64_t>(i);
       }
     }
-  }
+  });
   check.norm = std::sqrt(norm_squared);
   return check;
 }

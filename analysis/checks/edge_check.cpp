@@ -1,6 +1,7 @@
 #include "analysis/checks/edge_check.h"
 
-#include "analysis/align/module_path.h"
+#include "analysis/align/model_vocabulary.h"
+#include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/tensor_id_hash.h"
 #include "trace/file/edge.h"
@@ -53,17 +54,7 @@ void for_each_edge(const Trace& trace, Use&& use) {
 
 // Nothing where one of the two makes no whole, or they cannot be laid side by side.
 std::optional<Statistics> between(std::span<const Shard> source, std::span<const Shard> taken) {
-  const MergeResult expected = merge(source);
-  const MergeResult found = merge(taken);
-  if (!expected.has_tensor() || !found.has_tensor() || expected.shape != found.shape ||
-      expected.held != found.held) {
-    return std::nullopt;
-  }
-  return compare(expected.type,
-                 expected.bytes.data(),
-                 found.type,
-                 found.bytes.data(),
-                 element_count(expected.shape));
+  return statistics_where_alike(merge(source), merge(taken));
 }
 
 std::string difference_text(const Statistics& statistics) {
@@ -83,7 +74,7 @@ class EdgeCheck {
             std::span<const Match> matches,
             std::vector<TensorVerdict>& tensors,
             bool one_program)
-      : tensors_(tensors), one_program_(one_program) {
+      : tensors_(tensors), one_program_(one_program), vocabulary_(candidate.manifest().roles) {
     for_each_edge(candidate, [&](const Edge& edge) { sources_[edge.consumer].push_back(edge); });
     matches_.reserve(matches.size());
     for (const Match& match : matches) {
@@ -210,7 +201,7 @@ class EdgeCheck {
     }
     for (const auto& [consumer, sources] : sources_) {
       const bool in_its_place =
-          is_same_in_other_layer(consumer.path, edge.consumer.path) &&
+          vocabulary_.differ_in_number(Role::kLayers, consumer.path, edge.consumer.path) &&
           consumer.kind == edge.consumer.kind && consumer.slot == edge.consumer.slot &&
           consumer.microbatch == edge.consumer.microbatch && consumer.step == edge.consumer.step;
       const bool takes_it = std::any_of(sources.begin(), sources.end(), [&](const Edge& other) {
@@ -227,6 +218,7 @@ class EdgeCheck {
 
   std::vector<TensorVerdict>& tensors_;
   bool one_program_;
+  ModelVocabulary vocabulary_;
   ById<const Match*> matches_;
   ById<std::size_t> judged_;  // positions in tensors_, which grows only in finish()
   Sources sources_;           // of the candidate

@@ -1,6 +1,7 @@
 #include "analysis/checks/golden_check.h"
 
 #include "analysis/bounds/limits.h"
+#include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
 #include "trace/base/precision.h"
@@ -25,15 +26,6 @@ constexpr double kRoundings = 2.0;   // by which r must be off, where c may be t
 // Values of the graph, not what an optimizer makes of them.
 bool is_judged_in_fp64(Kind kind) {
   return is_of_graph(kind) || kind == Kind::kLoss;
-}
-
-double distance(const MergeResult& from, const MergeResult& golden) {
-  return ttrace::compare(golden.type,
-                         golden.bytes.data(),
-                         from.type,
-                         from.bytes.data(),
-                         element_count(golden.shape))
-      .error_norm();
 }
 
 // Candidate and reference against the same in FP64, g; see golden_check.h. Frobenius norms.
@@ -120,14 +112,10 @@ std::vector<Check> GoldenCheck::compare(const Match& match,
       golden.held != candidate.held) {
     return {};
   }
-  const Statistics of_reference = ttrace::compare(golden.type,
-                                                  golden.bytes.data(),
-                                                  reference.type,
-                                                  reference.bytes.data(),
-                                                  element_count(golden.shape));
+  const Statistics of_reference = statistics_of(golden, reference);
   GoldenComparison result;
   result.reference_error = of_reference.error_norm();
-  result.candidate_error = distance(candidate, golden);
+  result.candidate_error = statistics_of(golden, candidate).error_norm();
   const double norm = of_reference.reference_norm();
   // NaN and Inf are told by others.
   if (!(result.reference_error > 0.0) || of_reference.candidate_nonfinite > 0 ||

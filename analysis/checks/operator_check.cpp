@@ -2,6 +2,7 @@
 
 #include "analysis/align/model_vocabulary.h"
 #include "analysis/checks/slices.h"
+#include "analysis/checks/values_check.h"
 #include "trace/sums/slices.h"
 #include "trace/sums/squared.h"
 #include "trace/sums/statistics.h"
@@ -22,20 +23,6 @@ constexpr std::int64_t kLeastSlices = 32;
 constexpr int kClippingRoundings = 3;  // norms of shards, their sum, the quotient
 constexpr double kLargestOverUsualRounding =
     2.4;  // half a unit in the last place, at a power of two
-
-// Nothing where the two hold different elements.
-std::optional<Statistics> statistics_where_alike(const MergeResult& expected,
-                                                 const MergeResult& found) {
-  if (!expected.has_tensor() || !found.has_tensor() || expected.shape != found.shape ||
-      expected.held != found.held) {
-    return std::nullopt;
-  }
-  return ttrace::compare(expected.type,
-                         expected.bytes.data(),
-                         found.type,
-                         found.bytes.data(),
-                         element_count(expected.shape));
-}
 
 double equal_part(const MergeResult& twin, const MergeResult& candidate) {
   const auto statistics = statistics_where_alike(twin, candidate);

@@ -39,34 +39,14 @@ struct NonfiniteCount {
   }
 };
 
-const void* position_in(const void* data, ElementType type, std::int64_t elements) {
-  return static_cast<const std::byte*>(data) +
-         static_cast<std::size_t>(elements) * element_size(type);
-}
-
 // Empty where both sides have them at the same places.
 std::string nonfinite_difference(const TensorPair& pair) {
-  constexpr std::int64_t kBlock = 1024;
-  const std::int64_t count =
-      element_count(std::vector<std::int64_t>(pair.shape.begin(), pair.shape.end()));
-  std::vector<double> reference(kBlock);
-  std::vector<double> candidate(kBlock);
   NonfiniteCount found;
-  for (std::int64_t start = 0; start < count; start += kBlock) {
-    const std::int64_t block = std::min(kBlock, count - start);
-    to_double(pair.reference_type,
-              position_in(pair.reference, pair.reference_type, start),
-              block,
-              reference.data());
-    to_double(pair.candidate_type,
-              position_in(pair.candidate, pair.candidate_type, start),
-              block,
-              candidate.data());
-    for (std::int64_t i = 0; i < block; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      found.add(reference[at], candidate[at], start + i);
+  for_each_block(pair, [&](auto reference, auto candidate, std::int64_t start) {
+    for (std::size_t i = 0; i < reference.size(); ++i) {
+      found.add(reference[i], candidate[i], start + static_cast<std::int64_t>(i));
     }
-  }
+  });
   if (found.first < 0) {
     return "";
   }
@@ -204,6 +184,15 @@ Statistics statistics_of(const MergeResult& reference, const MergeResult& candid
                  candidate.type,
                  candidate.bytes.data(),
                  element_count(reference.shape));
+}
+
+std::optional<Statistics> statistics_where_alike(const MergeResult& expected,
+                                                 const MergeResult& found) {
+  if (!expected.has_tensor() || !found.has_tensor() || expected.shape != found.shape ||
+      expected.held != found.held) {
+    return std::nullopt;
+  }
+  return statistics_of(expected, found);
 }
 
 Comparison comparison_of(const Statistics& statistics, std::span<const std::int64_t> shape) {

@@ -21,6 +21,10 @@ namespace ttrace {
 // Requires: whole tensors of one shape.
 [[nodiscard]] Statistics statistics_of(const MergeResult& reference, const MergeResult& candidate);
 
+// Nothing where one of the two is no whole tensor, or they hold different elements.
+[[nodiscard]] std::optional<Statistics> statistics_where_alike(const MergeResult& expected,
+                                                               const MergeResult& found);
+
 [[nodiscard]] Comparison comparison_of(const Statistics& statistics,
                                        std::span<const std::int64_t> shape);
 
