@@ -41,7 +41,7 @@ function(ttrace_test)
     ttrace_torch_sources(${arg_NAME})
   else()
     target_compile_options(${arg_NAME} PRIVATE -O0)
-    ttrace_joined_sources(${arg_NAME} 8)
+    ttrace_joined_sources(${arg_NAME} 24)
   endif()
   # Threads that wait for each other's turn beside another test take ten times as long.
   set(properties TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS}

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, python, torchrun
-from dtensor_bugs import BUGS  # next to this file
 
-TRAIN = str(ROOT / "examples" / "dtensor" / "train.py")
+EXAMPLE = ROOT / "examples" / "dtensor"
+sys.path.insert(0, str(EXAMPLE))
 
-PATCHED = str(Path(__file__).parent / "dtensor_bugs.py")
+from planted_bug import BUGS  # noqa: E402
+
+TRAIN = str(EXAMPLE / "train.py")
+PATCHED = str(EXAMPLE / "planted_bug.py")
 
 LAYOUTS = {
     "ddp": (2, "--ddp"),

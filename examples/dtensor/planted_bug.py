@@ -1,6 +1,6 @@
-"""Silent bugs of programs in torch's own parallelism, put into examples/dtensor from outside.
+"""Runs train.py with one silent bug, which is put into it from outside.
 
-torchrun --nproc-per-node 2 dtensor_bugs.py NAME [options of examples/dtensor/train.py]
+torchrun --nproc-per-node 2 planted_bug.py NAME [options of train.py]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "dtensor"))
+sys.path.insert(0, str(Path(__file__).parent))  # train.py
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,9 @@ BUGS: dict[str, Bug] = {
 
 
 def main() -> None:
-    name = sys.argv.pop(1)
+    name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
+    if name not in BUGS:
+        sys.exit(f"planted_bug.py: there is no bug {name!r}; name one of {', '.join(BUGS)}")
     import train
 
     BUGS[name].apply()
