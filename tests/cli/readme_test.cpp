@@ -88,27 +88,29 @@ TEST_F(Readme, OptionsOfThePageOfCommandsExist) {
   EXPECT_GT(options, 5U);
 }
 
-#ifdef MEGATRON_MINI
+#ifdef TTRACE_TORCH
 TEST_F(Readme, SampleOutputIsWhatTheProgramPrints) {
-  const std::string sample = block("$ build/cpu/bin/ttrace check ");
-  ASSERT_FALSE(sample.empty())
-      << "README.md has no block that begins with `$ build/cpu/bin/ttrace`";
+  const std::string sample = block("$ ttrace check ");
+  ASSERT_FALSE(sample.empty()) << "README.md has no block that begins with `$ ttrace check`";
   const std::string command_line = sample.substr(2, sample.find('\n') - 2);
-  const std::string programs = std::filesystem::path(MEGATRON_MINI).parent_path().string();
-  const auto here = [&](const std::string& text) {
-    return replaced(replaced(text, "/tmp/ttrace-demo", folder_.path()), "build/cpu/bin", programs);
-  };
   // The script's first half: a clean run, whose reference the sample uses.
-  const std::string bug = " --bug tp-forward-allreduce";
+  const std::string bug = "planted_bug.py row-output-not-summed";
   ASSERT_THAT(command_line, HasSubstr(bug));
-  std::string clean = replaced(command_line, bug, "");
+  std::string clean = replaced(command_line, bug, "train.py");
   clean = replaced(clean, "ttrace-demo/bug", "ttrace-demo/clean");
   clean = replaced(clean,
                    "/tmp/ttrace-demo/clean/reference",
-                   "\"build/cpu/bin/ttrace_reference --config examples/tiny.yaml\"");
+                   "\"python examples/dtensor/train.py --precision bf16\"");
+  const std::string programs = std::filesystem::path(TTRACE_PROGRAM).parent_path().string();
+  const std::string source = TTRACE_SOURCE;
   const auto run = [&](const std::string& text) {
-    return run_process({.arguments = {"/bin/sh", "-c", here(text)},
-                        .environment = {},
+    return run_process({.arguments = {"/bin/sh",
+                                      "-c",
+                                      replaced(text, "/tmp/ttrace-demo", folder_.path())},
+                        .environment = {{"PATH", programs + ":" + PYTHON_FOLDER + ":/usr/bin:/bin"},
+                                        {"PYTHONPATH", source + "/python"},
+                                        {"LIBTTRACE_TORCH", TTRACE_TORCH},
+                                        {"OMP_NUM_THREADS", "1"}},
                         .directory = TTRACE_SOURCE,
                         .timeout = std::chrono::seconds(240)});
   };
@@ -118,8 +120,7 @@ TEST_F(Readme, SampleOutputIsWhatTheProgramPrints) {
   ASSERT_THAT(kText, HasSubstr("`--max-report 6`"));
   const ProcessResult second = run(command_line + " --max-report 6");
   EXPECT_EQ(second.exit_code, 1) << second.err;
-  const std::string printed =
-      replaced(replaced(second.out, folder_.path(), "/tmp/ttrace-demo"), programs, "build/cpu/bin");
+  const std::string printed = replaced(second.out, folder_.path(), "/tmp/ttrace-demo");
   EXPECT_EQ(normal_lines(sample.substr(sample.find("\n\n") + 2)), normal_lines(printed))
       << "update README.md with\n"
       << printed;
