@@ -80,4 +80,15 @@ std::vector<double> values_at(const Values& whole, const Shard& shard) {
   return values;
 }
 
+std::vector<int> ranks_holding(std::span<const Shard> shards,
+                               const std::function<bool(const Rectangle&)>& touches) {
+  std::vector<int> ranks;
+  for (const Shard& shard : shards) {
+    if (std::ranges::any_of(rectangles(shard.record->placement), touches)) {
+      ranks.push_back(shard.rank);
+    }
+  }
+  return ranks;
+}
+
 }  // namespace ttrace

@@ -5,8 +5,10 @@
 #pragma once
 
 #include "trace/merge/merge.h"
+#include "trace/place/boxes.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -37,5 +39,9 @@ struct Values {
 
 // What `whole` has where the rank's part of it lies.
 [[nodiscard]] std::vector<double> values_at(const Values& whole, const Shard& shard);
+
+// The ranks that hold a box of the logical tensor for which `touches` is true.
+[[nodiscard]] std::vector<int> ranks_holding(std::span<const Shard> shards,
+                                             const std::function<bool(const Rectangle&)>& touches);
 
 }  // namespace ttrace

@@ -53,12 +53,6 @@ std::string range_text(const Match& match) {
              : text;
 }
 
-const Match* with_kind(const Evidence& evidence, Kind kind) {
-  TensorId id = evidence.finding().id;
-  id.kind = kind;
-  return evidence.find(id);
-}
-
 bool is_first_step(const Evidence& evidence) {
   return std::none_of(
       evidence.matches().begin(), evidence.matches().end(), [&](const Match& match) {
@@ -67,19 +61,21 @@ bool is_first_step(const Evidence& evidence) {
 }
 
 // What only names whom to ask leaves the numbers as they are.
-Hypothesis named_by_symptom(Signature signature, std::string sentence, Named named = {}) {
-  return {.signature = signature,
-          .sentence = std::move(sentence),
-          .named = std::move(named),
-          .error = 1.0,
-          .residual = 1.0};
+Hypotheses named_by_symptom(Signature signature,
+                            std::string sentence,
+                            std::vector<int> ranks = {}) {
+  return {{.signature = signature,
+           .sentence = std::move(sentence),
+           .named = {.ranks = std::move(ranks)},
+           .error = 1.0,
+           .residual = 1.0}};
 }
 
 }  // namespace
 
-std::optional<Hypothesis> find_non_finite(const Evidence& evidence) {
+Hypotheses find_non_finite(const Evidence& evidence) {
   if (evidence.finding().symptom() != Symptom::kNonFinite || evidence.match().candidate.empty()) {
-    return std::nullopt;
+    return {};
   }
   const NonFinite candidate = non_finite(evidence.match().candidate);
   const NonFinite reference = non_finite(evidence.match().reference);
@@ -103,13 +99,13 @@ std::optional<Hypothesis> find_non_finite(const Evidence& evidence) {
                ? ": an overflow"
                : ": an overflow, or an operation that has no result, such as 0 / 0") +
           range_text(evidence.match()),
-      {.ranks = candidate.ranks});
+      candidate.ranks);
 }
 
-std::optional<Hypothesis> find_routing_flip(const Evidence& evidence) {
+Hypotheses find_routing_flip(const Evidence& evidence) {
   const Check* const routing = evidence.finding().find(Question::kRouting);
   if (evidence.finding().symptom() != Symptom::kIllegalFlip || routing == nullptr) {
-    return std::nullopt;
+    return {};
   }
   const std::string text =
       fmt::format("{} ({} of all choices differ)", routing->sentence, routing->term("flips"));
@@ -119,11 +115,11 @@ std::optional<Hypothesis> find_routing_flip(const Evidence& evidence) {
                               "largest scores differs");
 }
 
-std::optional<Hypothesis> find_recompute(const Evidence& evidence) {
+Hypotheses find_recompute(const Evidence& evidence) {
   const bool copies = evidence.finding().symptom() == Symptom::kReplicasDisagree;
   if (evidence.finding().symptom() != Symptom::kRecompute &&
       !(copies && evidence.finding().id.recompute)) {
-    return std::nullopt;
+    return {};
   }
   std::string state =
       "some state that the first forward changed is not restored: random numbers, autocast, "
@@ -134,7 +130,7 @@ std::optional<Hypothesis> find_recompute(const Evidence& evidence) {
   } else if (evidence.finding().id.kind == Kind::kScale ||
              evidence.finding().id.kind == Kind::kAmaxHistory) {
     state = "the recomputed forward quantises with scales of its own instead of the first ones";
-  } else if (with_kind(evidence, Kind::kScale) != nullptr) {
+  } else if (evidence.beside(Kind::kScale) != nullptr) {
     state += ", scales of FP8";
   }
   return named_by_symptom(
@@ -142,15 +138,15 @@ std::optional<Hypothesis> find_recompute(const Evidence& evidence) {
       fmt::format("the forward that ran again in backward does not repeat the first one on {}: {}",
                   ranks_text(evidence.finding().ranks()),
                   state),
-      {.ranks = evidence.finding().ranks()});
+      evidence.finding().ranks());
 }
 
-std::optional<Hypothesis> find_source(const Evidence& evidence) {
+Hypotheses find_source(const Evidence& evidence, const Sides& sides) {
   const TensorId& id = evidence.finding().id;
   const bool data = id.kind == Kind::kData;
   const bool start = id.kind == Kind::kParam && is_first_step(evidence);
-  if ((!data && !start) || evidence.sides() == nullptr) {
-    return std::nullopt;
+  if (!data && !start) {
+    return {};
   }
   const auto& comparison = evidence.finding().comparison;
   return named_by_symptom(
@@ -164,7 +160,7 @@ std::optional<Hypothesis> find_source(const Evidence& evidence) {
                                      "checkpoint was cut into shards",
                                      id.path),
                   comparison ? comparison->different : 0,
-                  evidence.sides()->reference.data.size()));
+                  sides.size()));
 }
 
 }  // namespace ttrace

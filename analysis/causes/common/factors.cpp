@@ -30,7 +30,7 @@ Tokens tokens_of(const Evidence& evidence) {
         !evidence.vocabulary().is(Role::kLossMask, match.id.path)) {
       continue;
     }
-    if (const auto mask = evidence.reference(match)) {
+    if (const auto mask = evidence.reference(&match)) {
       const double counted =
           static_cast<double>(std::count(mask->data.begin(), mask->data.end(), 1.0));
       tokens.all += static_cast<double>(mask->data.size());

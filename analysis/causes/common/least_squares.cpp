@@ -1,60 +1,95 @@
 #include "analysis/causes/common/least_squares.h"
 
-#include <Eigen/Cholesky>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
 
 namespace ttrace {
 namespace {
 
-using Vector = Eigen::VectorXd;
-using Column = Eigen::Map<const Vector>;
-
-Column view_of(std::span<const double> values) {
-  return {values.data(), std::ssize(values)};
+double dot(std::span<const double> left, std::span<const double> right) {
+  return std::inner_product(left.begin(), left.end(), right.begin(), 0.0);
 }
 
-// Whether a column is a combination of those before it: its pivot has lost all but 1e-8 of its
-// square.
-bool is_dependent(const Eigen::MatrixXd& gram, const Eigen::LLT<Eigen::MatrixXd>& factor) {
-  constexpr double kDependent = 1e-8;
-  const Vector pivots = factor.matrixLLT().diagonal().array().square();
-  return factor.info() != Eigen::Success || !pivots.allFinite() ||
-         (pivots.array() <= kDependent * gram.diagonal().array()).any();
-}
+// The lower triangle L of the normal matrix X'X = L L', row by row.
+class Cholesky {
+ public:
+  explicit Cholesky(std::span<const std::vector<double>> columns)
+      : n_(columns.size()), lower_(n_ * n_) {
+    // A column is a combination of those before it where its pivot has lost all but so much.
+    constexpr double kDependent = 1e-8;
+    for (std::size_t i = 0; i < n_; ++i) {
+      for (std::size_t j = 0; j <= i; ++j) {
+        const double product = dot(columns[i], columns[j]);
+        const double left = product - dot(row(i).first(j), row(j).first(j));
+        const bool pivots = left > kDependent * product && std::isfinite(left);
+        is_regular_ = is_regular_ && (i != j || pivots);
+        lower_[i * n_ + j] = i == j ? std::sqrt(left) : left / lower_[j * n_ + j];
+      }
+    }
+  }
+  [[nodiscard]] bool is_regular() const { return is_regular_; }
+
+  // L^-1 b
+  [[nodiscard]] std::vector<double> forward(std::vector<double> b) const {
+    for (std::size_t i = 0; i < n_; ++i) {
+      b[i] = (b[i] - dot(row(i).first(i), std::span(b).first(i))) / row(i)[i];
+    }
+    return b;
+  }
+  // L'^-1 b
+  [[nodiscard]] std::vector<double> backward(std::vector<double> b) const {
+    for (std::size_t i = n_; i-- > 0;) {
+      b[i] /= row(i)[i];
+      for (std::size_t j = 0; j < i; ++j) {
+        b[j] -= row(i)[j] * b[i];
+      }
+    }
+    return b;
+  }
+
+ private:
+  [[nodiscard]] std::span<const double> row(std::size_t i) const {
+    return std::span(lower_).subspan(i * n_, n_);
+  }
+
+  std::size_t n_;
+  std::vector<double> lower_;
+  bool is_regular_ = true;
+};
 
 }  // namespace
 
 std::optional<Fit> fit(std::span<const std::vector<double>> columns,
                        std::span<const double> target) {
-  const auto n = std::ssize(columns);
-  if (n == 0 || std::ssize(target) < 2 * n) {
+  const std::size_t n = columns.size();
+  if (n == 0 || target.size() < 2 * n) {
     return std::nullopt;
   }
-  Eigen::MatrixXd gram(n, n);
-  Vector right(n);
-  for (std::ptrdiff_t i = 0; i < n; ++i) {
-    const Column column = view_of(columns[static_cast<std::size_t>(i)]);
-    right[i] = column.dot(view_of(target));
-    for (std::ptrdiff_t j = 0; j <= i; ++j) {
-      gram(i, j) = gram(j, i) = column.dot(view_of(columns[static_cast<std::size_t>(j)]));
+  const Cholesky factor(columns);
+  if (!factor.is_regular()) {
+    return std::nullopt;
+  }
+  std::vector<double> right;
+  for (const std::vector<double>& column : columns) {
+    right.push_back(dot(column, target));
+  }
+  Fit found{.coefficients = factor.backward(factor.forward(std::move(right))), .deviations = {}};
+  std::vector<double> rest(target.begin(), target.end());
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t at = 0; at < rest.size(); ++at) {
+      rest[at] -= found.coefficients[i] * columns[i][at];
     }
   }
-  const Eigen::LLT<Eigen::MatrixXd> factor(gram);
-  if (is_dependent(gram, factor)) {
-    return std::nullopt;
+  found.residual = std::sqrt(dot(rest, rest));
+  const double deviation = found.residual / std::sqrt(static_cast<double>(target.size() - n));
+  for (std::size_t i = 0; i < n; ++i) {
+    std::vector<double> unit(n);
+    unit[i] = 1.0;
+    const std::vector<double> row = factor.forward(std::move(unit));
+    found.deviations.push_back(deviation * std::sqrt(dot(row, row)));  // of (X'X)^-1
   }
-  const Vector solution = factor.solve(right);
-  Vector rest = view_of(target);
-  for (std::ptrdiff_t i = 0; i < n; ++i) {
-    rest -= solution[i] * view_of(columns[static_cast<std::size_t>(i)]);
-  }
-  const double variance = rest.squaredNorm() / static_cast<double>(std::ssize(target) - n);
-  const Vector deviations =
-      (variance * factor.solve(Eigen::MatrixXd::Identity(n, n)).diagonal()).array().sqrt();
-  return Fit{.coefficients = {solution.begin(), solution.end()},
-             .deviations = {deviations.begin(), deviations.end()},
-             .residual = rest.norm()};
+  return found;
 }
 
 }  // namespace ttrace

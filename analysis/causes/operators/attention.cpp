@@ -1,6 +1,7 @@
 // Attention computed again in double from the recorded queries, keys and values, at sampled places:
 // with another scale of the scores, with a mask that is one token off, without a mask.
 #include "analysis/causes/common/factors.h"
+#include "analysis/causes/common/replay.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
@@ -33,7 +34,7 @@ struct Attention {
   Values key;
   Values value;
   Values output;
-  Parts parts;                   // of the candidate
+  Parts parts = {};              // of the candidate
   std::int64_t rank_groups = 0;  // groups that one rank of it holds
 
   [[nodiscard]] std::int64_t tokens() const { return query.shape[0]; }
@@ -119,29 +120,21 @@ std::optional<Attention> attention_of(const Evidence& evidence, WhichRun run) {
   key.slot = 1;
   TensorId value = query;
   value.slot = 2;
-  auto queries = evidence.value(query, run);
-  auto keys = evidence.value(key, run);
-  auto values = evidence.value(value, run);
-  auto output = evidence.value(evidence.match(), run);
-  if (!queries || !keys || !values || !output) {
-    return std::nullopt;
-  }
-  const auto& q = queries->shape;
-  const auto& k = keys->shape;
-  const bool fits = q.size() == 4 && k.size() == 4 && values->shape == k && q[0] == k[0] &&
+  Attention attention{.query = evidence.value(query, run).value_or(Values()),
+                      .key = evidence.value(key, run).value_or(Values()),
+                      .value = evidence.value(value, run).value_or(Values()),
+                      .output = evidence.value(&evidence.match(), run).value_or(Values())};
+  const auto& q = attention.query.shape;
+  const auto& k = attention.key.shape;
+  const bool fits = q.size() == 4 && k.size() == 4 && attention.value.shape == k && q[0] == k[0] &&
                     q[1] == k[1] && q[3] == k[3] && k[2] > 0 && q[2] % k[2] == 0 &&
-                    output->shape == std::vector<std::int64_t>{q[0], q[1], q[2] * q[3]};
+                    attention.output.shape == std::vector<std::int64_t>{q[0], q[1], q[2] * q[3]};
   if (!fits) {
     return std::nullopt;
   }
-  Parts parts = parts_of(*evidence.find(query), q[0]);
-  const std::int64_t groups = groups_of_a_rank(*evidence.find(key), k[2]);
-  return Attention{*std::move(queries),
-                   *std::move(keys),
-                   *std::move(values),
-                   *std::move(output),
-                   std::move(parts),
-                   groups};
+  attention.parts = parts_of(*evidence.find(query), q[0]);
+  attention.rank_groups = groups_of_a_rank(*evidence.find(key), k[2]);
+  return attention;
 }
 
 const double* row_of(const Values& values,
@@ -236,167 +229,130 @@ std::vector<Place> sample_places(const Attention& attention) {
   return places;
 }
 
-// ||recorded - computed again|| over the places.
-double rest_of(const Attention& attention, const std::vector<Place>& places, const Rule& rule) {
-  double squared = 0.0;
+using Places = std::vector<Place>;
+
+std::vector<double> outputs_at(const Attention& attention, const Places& places, const Rule& rule) {
+  std::vector<double> outputs;
   for (const Place& place : places) {
     const std::vector<double> again = output_at(attention, place, rule);
-    const double* recorded =
+    outputs.insert(outputs.end(), again.begin(), again.end());
+  }
+  return outputs;
+}
+
+std::vector<double> recorded_at(const Attention& attention, const Places& places) {
+  std::vector<double> outputs;
+  for (const Place& place : places) {
+    const double* const first =
         attention.output.data.data() +
         ((place.token * attention.samples() + place.sample) * attention.heads() + place.head) *
             attention.width();
-    for (std::size_t i = 0; i < again.size(); ++i) {
-      squared += (recorded[i] - again[i]) * (recorded[i] - again[i]);
-    }
+    outputs.insert(outputs.end(), first, first + attention.width());
   }
-  return std::sqrt(squared);
+  return outputs;
 }
 
-// Over factors of `start` from 1/16 to 16.
-double best_scale(const Attention& attention, const std::vector<Place>& places, double start) {
+double apart(const std::vector<double>& left, const std::vector<double>& right) {
+  return distance({{}, left}, {{}, right});
+}
+
+// Over factors of the usual scale from 1/16 to 16.
+double best_scale(const Attention& attention, const Places& places) {
   constexpr int kBits = 26;  // of the factor's logarithm
+  const std::vector<double> recorded = recorded_at(attention, places);
+  const double usual = 1.0 / std::sqrt(static_cast<double>(attention.width()));
   const auto rest = [&](double log2) {
-    return rest_of(attention, places, {start * std::exp2(log2), 0});
+    return apart(outputs_at(attention, places, {usual * std::exp2(log2)}), recorded);
   };
-  return start * std::exp2(boost::math::tools::brent_find_minima(rest, -4.0, 4.0, kBits).first);
+  return usual * std::exp2(boost::math::tools::brent_find_minima(rest, -4.0, 4.0, kBits).first);
 }
 
 // Standard error of the factor: residual per number over the slope of the output.
-double deviation_of(const Attention& attention,
-                    const std::vector<Place>& places,
-                    double scale,
-                    double rest) {
+double deviation_of(const Attention& attention, const Places& places, double scale, double rest) {
   constexpr double kStep = 1e-3;
-  double slope = 0.0;
-  for (const Place& place : places) {
-    const auto more = output_at(attention, place, {scale * (1.0 + kStep), 0});
-    const auto less = output_at(attention, place, {scale * (1.0 - kStep), 0});
-    for (std::size_t i = 0; i < more.size(); ++i) {
-      slope += std::pow((more[i] - less[i]) / (2.0 * kStep), 2);
-    }
-  }
-  const auto numbers =
-      static_cast<double>(places.size() * static_cast<std::size_t>(attention.width()));
-  return slope > 0.0 ? rest / std::sqrt(numbers) / std::sqrt(slope) : 0.0;
-}
-
-// Both sides at the same places, and what the reference's rule leaves of each.
-struct Replay {
-  Attention candidate;
-  std::vector<Place> places;
-  double usual = 0.0;   // scale
-  double clean = 0.0;   // what the rule leaves of the reference's own output
-  double scale = 0.0;   // of the reference
-  double before = 0.0;  // what the reference's rule leaves of the candidate's output
-  double allowed = 0.0;
-
-  [[nodiscard]] double rest(const Rule& rule) const { return rest_of(candidate, places, rule); }
-};
-
-std::optional<Replay> replay_of(const Evidence& evidence) {
-  const TensorId& id = evidence.finding().id;
-  if (id.kind != Kind::kOutput || !evidence.vocabulary().is(Role::kAttention, id.path) ||
-      evidence.sides() == nullptr) {
-    return std::nullopt;
-  }
-  const auto reference = attention_of(evidence, WhichRun::kReference);
-  auto candidate = attention_of(evidence, WhichRun::kCandidate);
-  if (!reference || !candidate || reference->query.shape != candidate->query.shape) {
-    return std::nullopt;
-  }
-  Replay replay{*std::move(candidate), sample_places(*reference)};
-  replay.usual = 1.0 / std::sqrt(static_cast<double>(reference->width()));
-  replay.scale = best_scale(*reference, replay.places, replay.usual);
-  replay.clean = rest_of(*reference, replay.places, {replay.scale, 0});
-  replay.before = replay.rest({replay.scale, 0});
-  const double share = static_cast<double>(std::ssize(replay.places) * reference->width()) /
-                       static_cast<double>(reference->output.data.size());
-  // Its own round-off is what the reference's own replay leaves, or what its bound grants where the
-  // reference is a wide one.
-  const double rounding = std::max(replay.clean, std::sqrt(share) * evidence.bound());
-  replay.allowed = allowed_rest(replay.before, rounding);
-  const bool known = reproduces(replay.clean, std::sqrt(share) * reference->output.norm());
-  return known && replay.before >= 2.0 * replay.clean ? std::optional(std::move(replay))
-                                                      : std::nullopt;
-}
-
-Hypothesis of_attention(const Replay& replay,
-                        Signature signature,
-                        const std::string& what,
-                        double rest) {
-  return {
-      .signature = signature,
-      .sentence = fmt::format("{}; computed again from the candidate's own query, key and value "
-                              "at sampled places, which leaves {} of {}",
-                              what,
-                              short_number(rest),
-                              short_number(replay.before)),
-      .error = replay.before,
-      .residual = beyond_replay(rest, replay.clean)};
+  const auto more = outputs_at(attention, places, {scale * (1.0 + kStep)});
+  const auto less = outputs_at(attention, places, {scale * (1.0 - kStep)});
+  const double slope = apart(more, less) / (2.0 * kStep);
+  return slope > 0.0 ? rest / std::sqrt(static_cast<double>(more.size())) / slope : 0.0;
 }
 
 struct OtherRule {
   Rule rule;
-  Signature signature;
   const char* what;
+  Signature signature = Signature::kAttention;
 };
 
-// Masks, and what becomes of keys of other ranks' parts.
-std::vector<OtherRule> other_rules(const Replay& replay) {
-  const double scale = replay.scale;
+constexpr std::size_t kOtherScale = 1;  // among the rules
+
+// The usual one, other scales and masks, and what becomes of keys of other ranks' parts.
+std::vector<OtherRule> rules_of(const Attention& attention, double scale, double other_scale) {
   std::vector<OtherRule> rules = {
-      {{scale, 1},
-       Signature::kAttention,
-       "every token sees the next one: the causal mask is one off"},
-      {{scale, -1}, Signature::kAttention, "no token sees itself: the causal mask is one off"},
-      {{scale, replay.candidate.tokens()},
-       Signature::kAttention,
-       "every token sees all others: there is no causal mask"}};
-  if (replay.candidate.parts.is_cut()) {
+      {{scale}, "every token sees itself and those before it"},
+      {{other_scale}, "scores are scaled by a x the reference's scale, a = "},
+      {{scale, 1}, "every token sees the next one: the causal mask is one off"},
+      {{scale, -1}, "no token sees itself: the causal mask is one off"},
+      {{scale, attention.tokens()}, "every token sees all others: there is no causal mask"}};
+  if (attention.parts.is_cut()) {
     rules.push_back({{scale, 0, Elsewhere::kUnseen},
-                     Signature::kAttention,
                      "no token sees those of another rank's part of the sequence"});
     rules.push_back({{scale, 0, Elsewhere::kRowNumbers},
-                     Signature::kAttention,
                      "keys of another rank's part are masked like a rank's own, by their number "
                      "within the part"});
     rules.push_back({{scale, 0, Elsewhere::kExchanged},
-                     Signature::kWrongView,
                      "keys and values of another rank's part, [rows, groups], are read as [groups, "
-                     "rows]"});
+                     "rows]",
+                     Signature::kWrongView});
   }
   return rules;
 }
 
 }  // namespace
 
-std::optional<Hypothesis> find_attention(const Evidence& evidence) {
-  const auto replay = replay_of(evidence);
-  if (!replay) {
-    return std::nullopt;
+Hypotheses find_attention(const Evidence& evidence, const Sides&) {
+  const TensorId& id = evidence.finding().id;
+  if (id.kind != Kind::kOutput || !evidence.vocabulary().is(Role::kAttention, id.path)) {
+    return {};
   }
-  std::vector<Hypothesis> found;
-  const double other = best_scale(replay->candidate, replay->places, replay->usual);
-  if (const double rest = replay->rest({other, 0}); rest <= replay->allowed) {
-    const double factor = other / replay->scale;
-    found.push_back(of_attention(
-        *replay,
-        Signature::kAttention,
-        "scores are scaled by a x the reference's scale, a = " +
-            explain_factor(
-                evidence, factor, deviation_of(replay->candidate, replay->places, other, rest)),
-        rest));
-    found.back().named = {.axes = axes_in(evidence, factor), .factors = {factor}};
-    found.back().coefficients = 1.0;
+  const auto reference = attention_of(evidence, WhichRun::kReference);
+  const auto candidate = attention_of(evidence, WhichRun::kCandidate);
+  if (!reference || !candidate || reference->query.shape != candidate->query.shape) {
+    return {};
   }
-  const std::vector<OtherRule> rules = other_rules(*replay);
-  for (const OtherRule& tried : rules) {
-    if (const double rest = replay->rest(tried.rule); rest <= replay->allowed) {
-      found.push_back(of_attention(*replay, tried.signature, tried.what, rest));
-      found.back().bits = bits_of_choice(static_cast<double>(rules.size()));
+  const Places places = sample_places(*reference);
+  const double scale = best_scale(*reference, places);
+  const double other_scale = best_scale(*candidate, places);
+  const std::vector<OtherRule> rules = rules_of(*candidate, scale, other_scale);
+  Replay replay{recorded_at(*reference, places), recorded_at(*candidate, places), {}};
+  for (const OtherRule& rule : rules) {
+    replay.variants.push_back(
+        {rule.what, [&](WhichRun run) {
+           return outputs_at(
+               run == WhichRun::kCandidate ? *candidate : *reference, places, rule.rule);
+         }});
+  }
+  Hypotheses found;
+  for (const Replayed& made : other_variants(evidence, replay, reproduce(replay))) {
+    const double factor = other_scale / scale;
+    const bool is_scale = made.other == kOtherScale;
+    std::string what = rules[made.other].what;
+    if (is_scale) {
+      what += explain_factor(
+          evidence, factor, deviation_of(*candidate, places, other_scale, made.rest));
+    }
+    found.push_back(made.hypothesis(
+        rules[made.other].signature,
+        is_scale ? 1 : rules.size(),
+        fmt::format("{}; computed again from the candidate's own query, key and value at sampled "
+                    "places, which leaves {} of {}",
+                    what,
+                    short_number(made.rest),
+                    short_number(made.before))));
+    if (is_scale) {
+      found.back().named = {.axes = axes_in(evidence, factor), .factors = {factor}};
+      found.back().coefficients = 1.0;
     }
   }
-  return shortest(evidence, std::move(found));
+  return found;
 }
 
 }  // namespace ttrace

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <complex>
 #include <string>
@@ -22,7 +21,7 @@ using Pair = std::complex<double>;
 enum class Pairs { kHalves, kNeighbours };
 
 // [s, b, n, d] as pairs: rows are (token, sample), each with n heads of d/2 pairs.
-struct Heads {
+struct Rotary {
   std::int64_t tokens = 0;
   std::int64_t samples = 0;
   std::int64_t heads = 0;
@@ -35,7 +34,7 @@ struct Heads {
 };
 
 Pair pair_at(const std::vector<double>& data,
-             const Heads& heads,
+             const Rotary& heads,
              std::size_t head,
              std::int64_t k,
              Pairs p) {
@@ -54,7 +53,7 @@ std::vector<double> frequencies(double base, std::int64_t pairs) {
 }
 
 // sum over heads of conj(r) c for every pair of a row.
-std::vector<Pair> turns(const Sides& sides, const Heads& heads, std::int64_t row, Pairs pairs) {
+std::vector<Pair> turns(const Sides& sides, const Rotary& heads, std::int64_t row, Pairs pairs) {
   std::vector<Pair> sums(static_cast<std::size_t>(heads.pairs));
   for (std::int64_t head = 0; head < heads.heads; ++head) {
     const std::size_t first = heads.first(row, head);
@@ -114,7 +113,7 @@ std::string name_of(const RotaryRule& rule) {
 
 // Every row turned on by as many positions as it is given.
 std::vector<double> turned(const std::vector<double>& data,
-                           const Heads& heads,
+                           const Rotary& heads,
                            const RotaryRule& rule,
                            const std::vector<double>& positions) {
   const std::vector<double> frequency = frequencies(rule.base, heads.pairs);
@@ -137,18 +136,13 @@ std::vector<double> turned(const std::vector<double>& data,
   return result;
 }
 
-std::optional<Heads> heads_of(const Evidence& evidence) {
-  const Match& match = evidence.match();
-  const Sides* sides = evidence.sides();
-  const bool fits = sides != nullptr && match.id.kind == Kind::kInput &&
-                    evidence.vocabulary().is(Role::kAttention, match.id.path) &&
-                    sides->reference.shape.size() == 4 && sides->reference.shape[3] % 2 == 0 &&
-                    sides->reference.shape[2] > 1;
-  if (!fits) {
-    return std::nullopt;
-  }
-  const auto& shape = sides->reference.shape;
-  return Heads{shape[0], shape[1], shape[2], shape[3] / 2};
+std::optional<Rotary> heads_of(const Evidence& evidence, const Sides& sides) {
+  const TensorId& id = evidence.finding().id;
+  const auto& shape = sides.shape();
+  const bool fits = id.kind == Kind::kInput &&
+                    evidence.vocabulary().is(Role::kAttention, id.path) && shape.size() == 4 &&
+                    shape[3] % 2 == 0 && shape[2] > 1;
+  return fits ? std::optional(Rotary{shape[0], shape[1], shape[2], shape[3] / 2}) : std::nullopt;
 }
 
 std::vector<double> negative(std::vector<double> values) {
@@ -159,7 +153,7 @@ std::vector<double> negative(std::vector<double> values) {
 }
 
 // Where a token stands in its sample; documents that restart them are not known here.
-std::vector<double> plain_positions(const Heads& heads) {
+std::vector<double> plain_positions(const Rotary& heads) {
   std::vector<double> positions;
   for (std::int64_t row = 0; row < heads.rows(); ++row) {
     positions.push_back(static_cast<double>(row / heads.samples));
@@ -167,7 +161,9 @@ std::vector<double> plain_positions(const Heads& heads) {
   return positions;
 }
 
-std::vector<double> fitted_offsets(const Sides& sides, const Heads& heads, const RotaryRule& rule) {
+std::vector<double> fitted_offsets(const Sides& sides,
+                                   const Rotary& heads,
+                                   const RotaryRule& rule) {
   const std::vector<double> frequency = frequencies(rule.base, heads.pairs);
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(heads.rows()));
   for (std::int64_t row = 0; row < heads.rows(); ++row) {
@@ -181,7 +177,7 @@ std::vector<double> fitted_offsets(const Sides& sides, const Heads& heads, const
 
 // "tokens 16-31 by -16, tokens 32-47 by 16 and 3 more ranges", of the first sample with any.
 std::string offsets_text(const Evidence& evidence,
-                         const Heads& heads,
+                         const Rotary& heads,
                          const std::vector<double>& offsets) {
   constexpr int kShown = 4;
   std::string text;
@@ -209,21 +205,9 @@ std::string offsets_text(const Evidence& evidence,
          holders_text(evidence, 0, wrong);
 }
 
-Hypothesis turned_by(const Evidence& evidence,
-                     const std::string& what,
-                     double rest,
-                     double bits,
-                     double coefficients = 0.0) {
-  const double error = evidence.sides()->error;
-  return {.signature = Signature::kPositions,
-          .sentence = fmt::format("{}; turned back, the error falls from {} to {}",
-                                  what,
-                                  short_number(error),
-                                  short_number(rest)),
-          .error = error,
-          .residual = rest,
-          .coefficients = coefficients,
-          .bits = bits};
+Hypothesis turned_by(const Sides& sides, const std::string& what, double rest) {
+  return about(
+      sides, Signature::kPositions, rest, what + "; turned back, " + fall_text(sides.error, rest));
 }
 
 // Places along the tokens where the offset changes.
@@ -236,7 +220,7 @@ double changes_of(const std::vector<double>& offsets) {
 }
 
 // Whether a few rows are turned as a whole: all of them are looked at only then.
-bool may_be_turned(const Sides& sides, const Heads& heads, const RotaryRule& rule) {
+bool may_be_turned(const Sides& sides, const Rotary& heads, const RotaryRule& rule) {
   constexpr std::int64_t kLookedAt = 16;
   constexpr double kMostly = 0.8;
   const std::vector<double> frequency = frequencies(rule.base, heads.pairs);
@@ -253,90 +237,83 @@ bool may_be_turned(const Sides& sides, const Heads& heads, const RotaryRule& rul
 }
 
 std::optional<Hypothesis> other_positions(const Evidence& evidence,
-                                          const Heads& heads,
+                                          const Sides& sides,
+                                          const Rotary& heads,
                                           const RotaryRule& rule) {
-  const Sides& sides = *evidence.sides();
   if (!may_be_turned(sides, heads, rule)) {
     return std::nullopt;
   }
   const std::vector<double> offsets = fitted_offsets(sides, heads, rule);
-  const Values moved{sides.reference.shape, turned(sides.reference.data, heads, rule, offsets)};
+  const Values moved{sides.shape(), turned(sides.reference.data, heads, rule, offsets)};
   const double rest = distance(sides.candidate, moved);
-  if (rest > evidence.tolerance(sides.error)) {
+  if (!evidence.explains(rest)) {
     return std::nullopt;
   }
   if (offsets == negative(plain_positions(heads))) {
-    return turned_by(evidence, "rotary positions were not applied", rest, 1.0);
+    Hypothesis found = turned_by(sides, "rotary positions were not applied", rest);
+    found.bits = 1.0;
+    return found;
   }
-  return turned_by(evidence,
-                   "rotary positions are off: " + offsets_text(evidence, heads, offsets),
-                   rest,
-                   0.0,
-                   changes_of(offsets));
+  Hypothesis found =
+      turned_by(sides, "rotary positions are off: " + offsets_text(evidence, heads, offsets), rest);
+  found.coefficients = changes_of(offsets);
+  return found;
 }
 
 std::optional<Hypothesis> other_rule(const Evidence& evidence,
-                                     const Heads& heads,
+                                     const Sides& sides,
+                                     const Rotary& heads,
                                      const RotaryRule& from,
-                                     const RotaryRule& to,
-                                     double bits) {
-  const Sides& sides = *evidence.sides();
+                                     const RotaryRule& to) {
   const std::vector<double> positions = plain_positions(heads);
   const std::vector<double> plain = turned(sides.reference.data, heads, from, negative(positions));
-  const Values moved{sides.reference.shape, turned(plain, heads, to, positions)};
-  const double rest = distance(sides.candidate, moved);
-  if (rest > evidence.tolerance(sides.error)) {
-    return std::nullopt;
+  const double rest =
+      distance(sides.candidate, {sides.shape(), turned(plain, heads, to, positions)});
+  return evidence.explains(rest)
+             ? std::optional(turned_by(
+                   sides,
+                   fmt::format("the candidate uses rotary positions with {} where the reference "
+                               "has {}",
+                               name_of(to),
+                               name_of(from)),
+                   rest))
+             : std::nullopt;
+}
+
+// The rules of a run's own pairs and base, and those that others use.
+std::vector<RotaryRule> others_of(const RotaryRule& rule) {
+  std::vector<RotaryRule> others = {
+      {rule.pairs == Pairs::kHalves ? Pairs::kNeighbours : Pairs::kHalves, rule.base}};
+  for (const double base : {100.0, 500.0, 1e3, 5e3, 1e4, 2e4, 5e4, 1e5, 5e5, 1e6, 1e7}) {
+    others.push_back({rule.pairs, base});
   }
-  return turned_by(
-      evidence,
-      fmt::format("the candidate uses rotary positions with {} where the reference has {}",
-                  name_of(to),
-                  name_of(from)),
-      rest,
-      bits);
+  return others;
 }
-
-double base_of(const Evidence& evidence) {
-  constexpr double kUsualBase = 10000.0;
-  return evidence.model_number("rotary_base").value_or(kUsualBase);
-}
-
-constexpr std::array kAllPairs = {Pairs::kHalves, Pairs::kNeighbours};
 
 }  // namespace
 
-std::optional<Hypothesis> find_other_positions(const Evidence& evidence) {
-  const auto heads = heads_of(evidence);
-  for (const Pairs pairs : kAllPairs) {
-    auto found =
-        heads ? other_positions(evidence, *heads, {pairs, base_of(evidence)}) : std::nullopt;
-    if (found) {
-      return found;
+Hypotheses find_positions(const Evidence& evidence, const Sides& sides) {
+  constexpr double kUsualBase = 10000.0;
+  const auto heads = heads_of(evidence, sides);
+  Hypotheses positions;
+  Hypotheses rules;
+  std::size_t tried = 0;
+  for (const Pairs pairs : {Pairs::kHalves, Pairs::kNeighbours}) {
+    const RotaryRule rule{pairs, evidence.model_number("rotary_base").value_or(kUsualBase)};
+    if (auto found = heads ? other_positions(evidence, sides, *heads, rule) : std::nullopt) {
+      positions.push_back(*std::move(found));
     }
-  }
-  return std::nullopt;
-}
-
-std::optional<Hypothesis> find_other_rotation(const Evidence& evidence) {
-  constexpr std::array kBases = {100.0, 500.0, 1e3, 5e3, 1e4, 2e4, 5e4, 1e5, 5e5, 1e6, 1e7};
-  const double bits = bits_of_choice(2.0 * static_cast<double>(kBases.size() + 1));
-  const auto heads = heads_of(evidence);
-  for (const Pairs pairs : kAllPairs) {
-    const RotaryRule rule{pairs, base_of(evidence)};
-    std::vector<RotaryRule> others = {
-        {pairs == Pairs::kHalves ? Pairs::kNeighbours : Pairs::kHalves, rule.base}};
-    for (const double base : kBases) {
-      others.push_back({pairs, base});
-    }
+    const std::vector<RotaryRule> others = others_of(rule);
+    tried += others.size();
     for (const RotaryRule& other : others) {
-      auto found = heads ? other_rule(evidence, *heads, rule, other, bits) : std::nullopt;
-      if (found) {
-        return found;
+      if (auto found = heads ? other_rule(evidence, sides, *heads, rule, other) : std::nullopt) {
+        rules.push_back(*std::move(found));
       }
     }
   }
-  return std::nullopt;
+  rules = chosen_of(tried, std::move(rules));
+  positions.insert(positions.end(), rules.begin(), rules.end());
+  return positions;
 }
 
 }  // namespace ttrace

@@ -1,0 +1,66 @@
+#include "analysis/causes/common/replay.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+double apart(const std::vector<double>& left, const std::vector<double>& right) {
+  return left.size() == right.size() ? distance({{}, left}, {{}, right}) : HUGE_VAL;
+}
+
+}  // namespace
+
+Hypothesis Replayed::hypothesis(Signature signature,
+                                std::size_t choices,
+                                std::string sentence) const {
+  return {.signature = signature,
+          .sentence = std::move(sentence),
+          .error = before,
+          .residual = std::sqrt(std::max(0.0, rest * rest - clean * clean)),
+          .bits = bits_of_choice(static_cast<double>(choices))};
+}
+
+std::optional<Reproduced> reproduce(const Replay& replay) {
+  Reproduced best{0, HUGE_VAL};
+  for (std::size_t i = 0; i < replay.variants.size(); ++i) {
+    const double rest = apart(replay.variants[i].compute(WhichRun::kReference), replay.reference);
+    best = rest < best.rest ? Reproduced{i, rest} : best;
+  }
+  return reproduces(best.rest, Values{{}, replay.reference}.norm()) ? std::optional(best)
+                                                                    : std::nullopt;
+}
+
+std::vector<Replayed> other_variants(const Evidence& evidence,
+                                     const Replay& replay,
+                                     const std::optional<Reproduced>& right) {
+  if (!right) {
+    return {};
+  }
+  const auto rest_of = [&](std::size_t i) {
+    return apart(replay.variants[i].compute(WhichRun::kCandidate), replay.candidate);
+  };
+  const double before = rest_of(right->variant);
+  if (before <= 2.0 * right->rest) {
+    return {};
+  }
+  const double share =
+      static_cast<double>(replay.reference.size()) / static_cast<double>(evidence.sides()->size());
+  // The round-off of a replay is what it leaves of the reference, or what the bound grants where
+  // the reference is a wide one.
+  const double allowed =
+      allowed_rest(before, std::max(right->rest, std::sqrt(share) * evidence.bound()));
+  std::vector<Replayed> found;
+  for (std::size_t i = 0; i < replay.variants.size(); ++i) {
+    const double rest = i == right->variant ? HUGE_VAL : rest_of(i);
+    if (rest <= allowed) {
+      found.push_back({right->variant, i, right->rest, before, rest});
+    }
+  }
+  std::ranges::stable_sort(found, {}, &Replayed::rest);
+  return found;
+}
+
+}  // namespace ttrace
