@@ -1,5 +1,6 @@
 #include "analysis/align/unmatched.h"
 
+#include "analysis/align/module_path.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/edit_distance.h"
 #include "trace/base/kind.h"
@@ -17,31 +18,6 @@ constexpr std::size_t kNearest = 3;
 constexpr double kPartAdded = 0.7;     // a part that only one path has; a wrong part costs up to 1
 constexpr double kSameElements = 0.5;  // another shape of as many elements
 constexpr double kOtherShape = 1.5;
-
-std::vector<std::string> pattern_of(const std::string& path) {
-  std::vector<std::string> parts(1);
-  for (const char c : path) {
-    if (c == '.') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  for (std::string& part : parts) {
-    if (std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; })) {
-      part = "*";
-    }
-  }
-  return parts;
-}
-
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) {
-    text.append(text.empty() ? "" : ".").append(part);
-  }
-  return text;
-}
 
 // 0 for equal parts, 1 where every letter differs.
 double part_distance(const std::string& left, const std::string& right) {
@@ -116,8 +92,7 @@ std::vector<UnmatchedName> find_unmatched(std::span<const Match* const> matches)
   for (const Match* match : matches) {
     const Names side = match->candidate.empty() ? Names::kReference : Names::kCandidate;
     const auto& shards = match->candidate.empty() ? match->reference : match->candidate;
-    std::vector<std::string> parts = pattern_of(match->id.path);
-    const std::string path = joined(parts);
+    const std::string path = pattern_of(match->id.path);
     const auto [place, is_new] =
         places.try_emplace({side, path, is_of_parameter(match->id.kind)}, groups.size());
     if (is_new) {
@@ -127,7 +102,7 @@ std::vector<UnmatchedName> find_unmatched(std::span<const Match* const> matches)
                          .tensors = 0,
                          .shape = shards.front().record->placement.logical_shape(),
                          .nearest = {}},
-                        std::move(parts)});
+                        path_parts(path)});
     }
     UnmatchedName& name = groups[place->second].name;
     name.kinds.insert(match->id.kind);

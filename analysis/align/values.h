@@ -15,16 +15,19 @@
 
 namespace ttrace {
 
+[[nodiscard]] double norm(std::span<const double> numbers);
+
 // A tensor in double, row-major, its scale applied.
 struct Values {
   std::vector<std::int64_t> shape;
   std::vector<double> data;
 
-  [[nodiscard]] double norm() const;
+  [[nodiscard]] double norm() const { return ttrace::norm(data); }
 };
 
-// ||left - right||; Inf where the shapes differ.
+// ||left - right||; Inf where the shapes, or the numbers of elements, differ.
 [[nodiscard]] double distance(const Values& left, const Values& right);
+[[nodiscard]] double distance(std::span<const double> left, std::span<const double> right);
 
 [[nodiscard]] bool is_finite(const Values& values);
 

@@ -29,19 +29,15 @@ bool shorter(const Scored& left, const Scored& right) {
 
 std::span<const Finder> all_finders() {
   static const std::vector<Finder> kFinders = {
-      find_attention,       find_auxiliary_gradient, find_boundary,
-      find_constant_bias,   find_diverged_copies,    find_duplicated_part,
-      find_factor,          find_fp8_scale,          find_gradient_addends,
-      find_layer_number,    find_leftover,           find_linear_addends,
-      find_local_norm,      find_localised,          find_loss_rule,
-      find_misrouted_rows,  find_missing_scale,      find_multiple_of_bias,
-      find_non_finite,      find_not_stepped,        find_optimizer,
-      find_order,           find_other_operand,      find_other_place,
-      find_other_use,       find_other_variant,      find_positions,
-      find_precision,       find_rank_factors,       find_recompute,
-      find_routing_flip,    find_row_factors,        find_source,
-      find_stale,           find_transposed,         find_truncation,
-      find_unsummed_copies, find_untouched_block};
+      find_attention,      find_diverged_copies, find_duplicated_part,
+      find_extra_addend,   find_fp8_scale,       find_gradient_addends,
+      find_layer_number,   find_linear_addends,  find_local_norm,
+      find_loss_rule,      find_misrouted_rows,  find_multiple,
+      find_offset,         find_optimizer,       find_order,
+      find_other_record,   find_other_variant,   find_place,
+      find_positions,      find_precision,       find_stale,
+      find_symptom,        find_transposed,      find_unsummed_copies,
+      find_weight_gradient};
   return kFinders;
 }
 

@@ -71,10 +71,8 @@ Hypotheses named_by_symptom(Signature signature,
            .residual = 1.0}};
 }
 
-}  // namespace
-
-Hypotheses find_non_finite(const Evidence& evidence) {
-  if (evidence.finding().symptom() != Symptom::kNonFinite || evidence.match().candidate.empty()) {
+Hypotheses non_finite(const Evidence& evidence) {
+  if (evidence.match().candidate.empty()) {
     return {};
   }
   const NonFinite candidate = non_finite(evidence.match().candidate);
@@ -102,9 +100,9 @@ Hypotheses find_non_finite(const Evidence& evidence) {
       candidate.ranks);
 }
 
-Hypotheses find_routing_flip(const Evidence& evidence) {
+Hypotheses routing_flip(const Evidence& evidence) {
   const Check* const routing = evidence.finding().find(Question::kRouting);
-  if (evidence.finding().symptom() != Symptom::kIllegalFlip || routing == nullptr) {
+  if (routing == nullptr) {
     return {};
   }
   const std::string text =
@@ -115,12 +113,7 @@ Hypotheses find_routing_flip(const Evidence& evidence) {
                               "largest scores differs");
 }
 
-Hypotheses find_recompute(const Evidence& evidence) {
-  const bool copies = evidence.finding().symptom() == Symptom::kReplicasDisagree;
-  if (evidence.finding().symptom() != Symptom::kRecompute &&
-      !(copies && evidence.finding().id.recompute)) {
-    return {};
-  }
+Hypotheses recompute(const Evidence& evidence) {
   std::string state =
       "some state that the first forward changed is not restored: random numbers, autocast, "
       "buffers "
@@ -141,7 +134,7 @@ Hypotheses find_recompute(const Evidence& evidence) {
       evidence.finding().ranks());
 }
 
-Hypotheses find_source(const Evidence& evidence, const Sides& sides) {
+Hypotheses source(const Evidence& evidence, const Sides& sides) {
   const TensorId& id = evidence.finding().id;
   const bool data = id.kind == Kind::kData;
   const bool start = id.kind == Kind::kParam && is_first_step(evidence);
@@ -161,6 +154,24 @@ Hypotheses find_source(const Evidence& evidence, const Sides& sides) {
                                      id.path),
                   comparison ? comparison->different : 0,
                   sides.size()));
+}
+
+}  // namespace
+
+Hypotheses find_symptom(const Evidence& evidence) {
+  const TensorVerdict& finding = evidence.finding();
+  switch (finding.symptom()) {
+    case Symptom::kNonFinite:
+      return non_finite(evidence);
+    case Symptom::kIllegalFlip:
+      return routing_flip(evidence);
+    case Symptom::kRecompute:
+      return recompute(evidence);
+    case Symptom::kReplicasDisagree:
+      return finding.id.recompute ? recompute(evidence) : Hypotheses();
+    default:
+      return evidence.sides() == nullptr ? Hypotheses() : source(evidence, *evidence.sides());
+  }
 }
 
 }  // namespace ttrace

@@ -218,10 +218,6 @@ double error_of_sum(std::span<const std::vector<double>> columns, std::span<cons
   return std::sqrt(squared);
 }
 
-double norm_of(std::span<const double> values) {
-  return Values{{}, {values.begin(), values.end()}}.norm();
-}
-
 }  // namespace
 
 std::optional<RankFit> fit_rank(int rank,
@@ -229,7 +225,7 @@ std::optional<RankFit> fit_rank(int rank,
                                 std::size_t addends,
                                 std::span<const double> held) {
   auto found = fit(columns, held);
-  if (!found || !reproduces(found->residual, norm_of(held))) {
+  if (!found || !reproduces(found->residual, norm(held))) {
     return std::nullopt;
   }
   found->coefficients.resize(addends);
@@ -267,7 +263,7 @@ Hypotheses read_coefficients(const Evidence& evidence,
 }
 
 bool is_sum_of(std::span<const std::vector<double>> columns, std::span<const double> target) {
-  return reproduces(error_of_sum(columns, target), norm_of(target));
+  return reproduces(error_of_sum(columns, target), norm(target));
 }
 
 std::optional<Hypothesis> read_extra_addends(std::span<const ExtraAddend> addends,
@@ -295,7 +291,7 @@ std::optional<Hypothesis> read_extra_addends(std::span<const ExtraAddend> addend
   return Hypothesis{.signature = Signature::kWrongAddends,
                     .sentence = std::move(sentence),
                     .named = {.factors = found->coefficients},
-                    .error = norm_of(difference),
+                    .error = norm(difference),
                     .residual = found->residual,
                     .coefficients = static_cast<double>(addends.size())};
 }

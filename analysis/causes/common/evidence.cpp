@@ -23,8 +23,8 @@ std::vector<double> Sides::difference() const {
   return result;
 }
 
-std::vector<Part> parts_of(const std::vector<Shard>& shards, const Values& reference) {
-  std::vector<Part> parts;
+std::vector<RankPart> rank_parts(const std::vector<Shard>& shards, const Values& reference) {
+  std::vector<RankPart> parts;
   for (const Shard& shard : shards) {
     const Placement& placement = shard.record->placement;
     if (placement.partial_count != 1 || placement.dims.size() != reference.shape.size()) {

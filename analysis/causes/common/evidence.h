@@ -40,7 +40,7 @@ struct Sides {
 };
 
 // What one rank holds, next to what the reference has there.
-struct Part {
+struct RankPart {
   const Shard* shard = nullptr;
   Sides sides;
 
@@ -48,7 +48,8 @@ struct Part {
 };
 
 // Of all shards; nothing where one of them is an addend, or is no part of a tensor like this.
-[[nodiscard]] std::vector<Part> parts_of(const std::vector<Shard>& shards, const Values& reference);
+[[nodiscard]] std::vector<RankPart> rank_parts(const std::vector<Shard>& shards,
+                                               const Values& reference);
 
 // What an explanation may leave of `error` where round-off explains `bound`: twice the bound,
 // because an explanation from values that went through an error carries noise of its own, but at

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 namespace ttrace {
@@ -34,6 +35,16 @@ Hypothesis about(const Sides& sides, Signature signature, double rest, std::stri
           .sentence = std::move(sentence),
           .error = sides.error,
           .residual = rest};
+}
+
+void append(Hypotheses& list, Hypotheses more) {
+  std::ranges::move(more, std::back_inserter(list));
+}
+
+void append(Hypotheses& list, std::optional<Hypothesis> one) {
+  if (one) {
+    list.push_back(*std::move(one));
+  }
 }
 
 std::string fall_text(double error, double rest) {

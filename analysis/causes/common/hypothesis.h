@@ -13,6 +13,8 @@
 #include "analysis/causes/common/evidence.h"
 #include "analysis/findings/diagnosis.h"
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +39,9 @@ using Hypotheses = std::vector<Hypothesis>;
                                Signature signature,
                                double rest,
                                std::string sentence);
+
+void append(Hypotheses& list, Hypotheses more);
+void append(Hypotheses& list, std::optional<Hypothesis> one);
 
 // "the error falls from 2.1 to 0.003"
 [[nodiscard]] std::string fall_text(double error, double rest);

@@ -3,60 +3,45 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 
 namespace ttrace {
 namespace {
+
+using Matrix = std::vector<std::vector<double>>;
 
 double dot(std::span<const double> left, std::span<const double> right) {
   return std::inner_product(left.begin(), left.end(), right.begin(), 0.0);
 }
 
-// The lower triangle L of the normal matrix X'X = L L', row by row.
-class Cholesky {
- public:
-  explicit Cholesky(std::span<const std::vector<double>> columns)
-      : n_(columns.size()), lower_(n_ * n_) {
-    // A column is a combination of those before it where its pivot has lost all but so much.
-    constexpr double kDependent = 1e-8;
-    for (std::size_t i = 0; i < n_; ++i) {
-      for (std::size_t j = 0; j <= i; ++j) {
-        const double product = dot(columns[i], columns[j]);
-        const double left = product - dot(row(i).first(j), row(j).first(j));
-        const bool pivots = left > kDependent * product && std::isfinite(left);
-        is_regular_ = is_regular_ && (i != j || pivots);
-        lower_[i * n_ + j] = i == j ? std::sqrt(left) : left / lower_[j * n_ + j];
+// The inverse of a normal matrix, by elimination: it is positive, so that no rows need to change
+// places. Nothing where a column is a combination of those before it, because then its pivot has
+// lost all but 1e-8 of its square.
+std::optional<Matrix> inverse(Matrix matrix) {
+  constexpr double kDependent = 1e-8;
+  const std::size_t n = matrix.size();
+  std::vector<double> squares;
+  for (std::size_t i = 0; i < n; ++i) {
+    squares.push_back(matrix[i][i]);
+  }
+  for (std::size_t k = 0; k < n; ++k) {
+    const double pivot = matrix[k][k];
+    if (!(pivot > kDependent * squares[k]) || !std::isfinite(pivot)) {
+      return std::nullopt;
+    }
+    matrix[k][k] = 1.0;
+    for (double& number : matrix[k]) {
+      number /= pivot;
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      const double factor = i == k ? 0.0 : std::exchange(matrix[i][k], 0.0);
+      for (std::size_t j = 0; j < n && i != k; ++j) {
+        matrix[i][j] -= factor * matrix[k][j];
       }
     }
   }
-  [[nodiscard]] bool is_regular() const { return is_regular_; }
-
-  // L^-1 b
-  [[nodiscard]] std::vector<double> forward(std::vector<double> b) const {
-    for (std::size_t i = 0; i < n_; ++i) {
-      b[i] = (b[i] - dot(row(i).first(i), std::span(b).first(i))) / row(i)[i];
-    }
-    return b;
-  }
-  // L'^-1 b
-  [[nodiscard]] std::vector<double> backward(std::vector<double> b) const {
-    for (std::size_t i = n_; i-- > 0;) {
-      b[i] /= row(i)[i];
-      for (std::size_t j = 0; j < i; ++j) {
-        b[j] -= row(i)[j] * b[i];
-      }
-    }
-    return b;
-  }
-
- private:
-  [[nodiscard]] std::span<const double> row(std::size_t i) const {
-    return std::span(lower_).subspan(i * n_, n_);
-  }
-
-  std::size_t n_;
-  std::vector<double> lower_;
-  bool is_regular_ = true;
-};
+  return matrix;
+}
 
 }  // namespace
 
@@ -66,28 +51,31 @@ std::optional<Fit> fit(std::span<const std::vector<double>> columns,
   if (n == 0 || target.size() < 2 * n) {
     return std::nullopt;
   }
-  const Cholesky factor(columns);
-  if (!factor.is_regular()) {
+  Matrix gram(n);
+  std::vector<double> right;
+  for (std::size_t i = 0; i < n; ++i) {
+    right.push_back(dot(columns[i], target));
+    for (const std::vector<double>& column : columns) {
+      gram[i].push_back(dot(columns[i], column));
+    }
+  }
+  const auto inverted = inverse(std::move(gram));
+  if (!inverted) {
     return std::nullopt;
   }
-  std::vector<double> right;
-  for (const std::vector<double>& column : columns) {
-    right.push_back(dot(column, target));
-  }
-  Fit found{.coefficients = factor.backward(factor.forward(std::move(right))), .deviations = {}};
+  Fit found;
   std::vector<double> rest(target.begin(), target.end());
   for (std::size_t i = 0; i < n; ++i) {
+    found.coefficients.push_back(dot((*inverted)[i], right));
     for (std::size_t at = 0; at < rest.size(); ++at) {
       rest[at] -= found.coefficients[i] * columns[i][at];
     }
   }
-  found.residual = std::sqrt(dot(rest, rest));
-  const double deviation = found.residual / std::sqrt(static_cast<double>(target.size() - n));
+  const double squared = dot(rest, rest);
+  found.residual = std::sqrt(squared);
   for (std::size_t i = 0; i < n; ++i) {
-    std::vector<double> unit(n);
-    unit[i] = 1.0;
-    const std::vector<double> row = factor.forward(std::move(unit));
-    found.deviations.push_back(deviation * std::sqrt(dot(row, row)));  // of (X'X)^-1
+    found.deviations.push_back(
+        std::sqrt(squared / static_cast<double>(target.size() - n) * (*inverted)[i][i]));
   }
   return found;
 }

@@ -1,23 +1,25 @@
 #include "analysis/causes/common/replay.h"
 
+#include "analysis/findings/wording.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 namespace ttrace {
-namespace {
-
-double apart(const std::vector<double>& left, const std::vector<double>& right) {
-  return left.size() == right.size() ? distance({{}, left}, {{}, right}) : HUGE_VAL;
-}
-
-}  // namespace
 
 Hypothesis Replayed::hypothesis(Signature signature,
                                 std::size_t choices,
-                                std::string sentence) const {
+                                const std::string& what,
+                                const std::string& operands) const {
   return {.signature = signature,
-          .sentence = std::move(sentence),
+          .sentence = fmt::format("{}; computed again from the candidate's own {}, which leaves {} "
+                                  "of {}",
+                                  what,
+                                  operands,
+                                  short_number(rest),
+                                  short_number(before)),
           .error = before,
           .residual = std::sqrt(std::max(0.0, rest * rest - clean * clean)),
           .bits = bits_of_choice(static_cast<double>(choices))};
@@ -26,11 +28,10 @@ Hypothesis Replayed::hypothesis(Signature signature,
 std::optional<Reproduced> reproduce(const Replay& replay) {
   Reproduced best{0, HUGE_VAL};
   for (std::size_t i = 0; i < replay.variants.size(); ++i) {
-    const double rest = apart(replay.variants[i].compute(WhichRun::kReference), replay.reference);
+    const double rest = distance(replay.variants[i](WhichRun::kReference), replay.reference);
     best = rest < best.rest ? Reproduced{i, rest} : best;
   }
-  return reproduces(best.rest, Values{{}, replay.reference}.norm()) ? std::optional(best)
-                                                                    : std::nullopt;
+  return reproduces(best.rest, norm(replay.reference)) ? std::optional(best) : std::nullopt;
 }
 
 std::vector<Replayed> other_variants(const Evidence& evidence,
@@ -40,7 +41,7 @@ std::vector<Replayed> other_variants(const Evidence& evidence,
     return {};
   }
   const auto rest_of = [&](std::size_t i) {
-    return apart(replay.variants[i].compute(WhichRun::kCandidate), replay.candidate);
+    return distance(replay.variants[i](WhichRun::kCandidate), replay.candidate);
   };
   const double before = rest_of(right->variant);
   if (before <= 2.0 * right->rest) {

@@ -18,10 +18,8 @@
 
 namespace ttrace {
 
-struct Variant {
-  std::string name;
-  std::function<std::vector<double>(WhichRun)> compute;  // at the places that are looked at
-};
+// One variant, at the places that are looked at.
+using Variant = std::function<std::vector<double>(WhichRun)>;
 
 // What was recorded at the places that are looked at: all elements, or a sample of them.
 struct Replay {
@@ -38,9 +36,12 @@ struct Replayed {
   double before = 0.0;  // what the right one leaves of the candidate
   double rest = 0.0;    // what the other one leaves of the candidate
 
+  // One of `choices`: "`what`; computed again from the candidate's own `operands`, which leaves
+  // ...".
   [[nodiscard]] Hypothesis hypothesis(Signature signature,
                                       std::size_t choices,
-                                      std::string sentence) const;
+                                      const std::string& what,
+                                      const std::string& operands) const;
 };
 
 // The variant that leaves least of the reference, where it reproduces it, and what it leaves.

@@ -37,12 +37,12 @@ View around(const std::vector<std::int64_t>& shape, std::size_t dim) {
   return view;
 }
 
-std::string Cut::name() const {
+std::string SliceCut::name() const {
   return rows ? "rows" : "dimension " + std::to_string(dim);
 }
 
-std::vector<Cut> cuts_of(const std::vector<std::int64_t>& shape) {
-  std::vector<Cut> cuts;
+std::vector<SliceCut> cuts_of(const std::vector<std::int64_t>& shape) {
+  std::vector<SliceCut> cuts;
   for (std::size_t dim = shape.size(); dim-- > 0;) {
     cuts.push_back({dim, false, around(shape, dim)});
   }

@@ -28,7 +28,7 @@ struct View {
 
 [[nodiscard]] View around(const std::vector<std::int64_t>& shape, std::size_t dim);
 
-struct Cut {
+struct SliceCut {
   std::size_t dim = 0;
   bool rows = false;  // slices are rows [..., h]
   View view;
@@ -38,7 +38,7 @@ struct Cut {
 
 // All of a tensor: its dimensions from the last to the first, then its rows if it has several
 // dimensions.
-[[nodiscard]] std::vector<Cut> cuts_of(const std::vector<std::int64_t>& shape);
+[[nodiscard]] std::vector<SliceCut> cuts_of(const std::vector<std::int64_t>& shape);
 
 // By slice; only the squared norms of the error and of the reference.
 [[nodiscard]] std::vector<SliceSums> sum_slices(const Sides& sides, const View& view);

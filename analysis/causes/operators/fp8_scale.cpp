@@ -218,14 +218,9 @@ std::optional<Hypothesis> from_own_parts(const Evidence& evidence, const Values&
       .residual = rest};
 }
 
-}  // namespace
-
 // A scale that only one side has: on the other one the operand keeps the precision that it had.
-Hypotheses find_missing_scale(const Evidence& evidence) {
+Hypotheses missing_scale(const Evidence& evidence) {
   const TensorVerdict& finding = evidence.finding();
-  if (finding.id.kind != Kind::kScale && finding.id.kind != Kind::kAmaxHistory) {
-    return {};
-  }
   if (finding.status() == Status::kMissingInCandidate) {
     return {{.signature = Signature::kHigherPrecision,
              .sentence =
@@ -242,36 +237,34 @@ Hypotheses find_missing_scale(const Evidence& evidence) {
   return {};
 }
 
+}  // namespace
+
 Hypotheses find_fp8_scale(const Evidence& evidence) {
   const Kind kind = evidence.finding().id.kind;
   const bool is_scale = kind == Kind::kScale;
-  const auto reference =
-      is_scale || kind == Kind::kAmaxHistory ? evidence.reference(&evidence.match()) : std::nullopt;
-  Hypotheses found;
+  if (!is_scale && kind != Kind::kAmaxHistory) {
+    return {};
+  }
+  Hypotheses found = missing_scale(evidence);
+  const auto reference = evidence.reference(&evidence.match());
   if (reference && evidence.copies_differ()) {
-    if (auto parts = from_own_parts(evidence, *reference)) {
-      found.push_back(*std::move(parts));
-    }
+    append(found, from_own_parts(evidence, *reference));
     return found;
   }
   // One number that all ranks share.
   const Sides* const sides = evidence.sides();
   if (!is_scale || sides == nullptr || sides->size() != 1 || !(sides->reference.data[0] > 0.0) ||
       !(sides->candidate.data[0] > 0.0)) {
-    return {};
+    return found;
   }
   const double right = sides->reference.data[0];
   const double wrong = sides->candidate.data[0];
   const std::vector<const Match*> operands = operands_of(evidence);
   for (const Match* operand : operands) {
-    if (auto one = from_operand(evidence, *operand, right, wrong)) {
-      found.push_back(*std::move(one));
-    }
+    append(found, from_operand(evidence, *operand, right, wrong));
   }
   found = chosen_of(operands.size(), std::move(found));
-  if (auto format = from_other_format(wrong / right)) {
-    found.push_back(*std::move(format));
-  }
+  append(found, from_other_format(wrong / right));
   return found;
 }
 

@@ -114,8 +114,7 @@ std::optional<Reading> read(const Update& update, Epsilon where) {
       best = read_with(update, std::pow(10.0, exponent), where);
     }
   }
-  const bool explained =
-      best && best->fit.residual <= kExplained * Values{{}, update.change}.norm();
+  const bool explained = best && best->fit.residual <= kExplained * norm(update.change);
   return explained ? std::move(best) : std::nullopt;
 }
 
@@ -278,18 +277,9 @@ Hypotheses of_moment(const Evidence& evidence, const Sides& sides) {
       "the moment, read back from its value before and the gradient", said, *found, sides.error);
 }
 
-}  // namespace
-
-Hypotheses find_optimizer(const Evidence& evidence, const Sides& sides) {
-  const Kind kind = evidence.finding().id.kind;
-  return kind == Kind::kMaster || kind == Kind::kParamNext  ? of_update(evidence)
-         : kind == Kind::kExpAvg || kind == Kind::kExpAvgSq ? of_moment(evidence, sides)
-                                                            : Hypotheses();
-}
-
 // State of the optimizer that the candidate does not have, for a parameter that keeps its value:
 // the error is what the reference's step changes.
-Hypotheses find_not_stepped(const Evidence& evidence) {
+Hypotheses not_stepped(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
   const Match* const after = evidence.beside(Kind::kParamNext);
   const auto before = evidence.candidate(evidence.beside(Kind::kParam));
@@ -313,6 +303,19 @@ Hypotheses find_not_stepped(const Evidence& evidence) {
                             name_of(id.kind),
                             id.path,
                             rest == 0.0 ? " in every bit" : ""))};
+}
+
+}  // namespace
+
+Hypotheses find_optimizer(const Evidence& evidence) {
+  const Kind kind = evidence.finding().id.kind;
+  const Sides* const sides = evidence.sides();
+  if (sides == nullptr) {
+    return not_stepped(evidence);
+  }
+  return kind == Kind::kMaster || kind == Kind::kParamNext  ? of_update(evidence)
+         : kind == Kind::kExpAvg || kind == Kind::kExpAvgSq ? of_moment(evidence, *sides)
+                                                            : Hypotheses();
 }
 
 }  // namespace ttrace

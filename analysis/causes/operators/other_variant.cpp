@@ -198,11 +198,9 @@ Hypotheses find_other_variant(const Evidence& evidence, const Sides& sides) {
   for (const Attempt& attempt : attempts(evidence, rows.shape[0])) {
     replay.variants.clear();
     for (const Formula& formula : formulas) {
-      replay.variants.push_back({formula.name, [&](WhichRun run) {
-                                   return formula.compute(run == WhichRun::kCandidate
-                                                              ? attempt.candidate
-                                                              : attempt.reference);
-                                 }});
+      replay.variants.emplace_back([&](WhichRun run) {
+        return formula.compute(run == WhichRun::kCandidate ? attempt.candidate : attempt.reference);
+      });
     }
     const auto made = reproduce(replay);
     if (!made || (right && right->rest <= made->rest)) {
@@ -211,16 +209,12 @@ Hypotheses find_other_variant(const Evidence& evidence, const Sides& sides) {
     right = made;
     found.clear();
     for (const Replayed& other : other_variants(evidence, replay, right)) {
-      found.push_back(other.hypothesis(
-          Signature::kOtherVariant,
-          formulas.size(),
-          fmt::format("the candidate computes {}, the reference {}; computed again from the "
-                      "candidate's own {} that leaves {}, the reference's variant {}",
-                      formulas[other.other].name,
-                      formulas[other.right].name,
-                      to_string(attempt.input->id),
-                      short_number(other.rest),
-                      short_number(other.before))));
+      found.push_back(other.hypothesis(Signature::kOtherVariant,
+                                       formulas.size(),
+                                       fmt::format("the candidate computes {}, the reference {}",
+                                                   formulas[other.other].name,
+                                                   formulas[other.right].name),
+                                       to_string(attempt.input->id)));
     }
   }
   return found;

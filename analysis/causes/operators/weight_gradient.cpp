@@ -146,17 +146,12 @@ Hypothesis from(const Evidence& evidence,
                          to_string(right),
                          evidence.axis_size(axis),
                          axis);
-  Hypothesis found = made.hypothesis(
-      !axis.empty() ? Signature::kWrongView
-      : other_call  ? Signature::kStale
-                    : Signature::kWrongLayer,
-      operands.size() - 1,
-      fmt::format("backward multiplied by {}; computed again from the candidate's own gradient of "
-                  "{}'s output, which leaves {} of {}",
-                  what,
-                  weight.module,
-                  short_number(made.rest),
-                  short_number(made.before)));
+  Hypothesis found = made.hypothesis(!axis.empty() ? Signature::kWrongView
+                                     : other_call  ? Signature::kStale
+                                                   : Signature::kWrongLayer,
+                                     operands.size() - 1,
+                                     "backward multiplied by " + what,
+                                     fmt::format("gradient of {}'s output", weight.module));
   if (!axis.empty()) {
     found.named.axes = {axis};
   } else if (other_call) {
@@ -165,9 +160,7 @@ Hypothesis from(const Evidence& evidence,
   return found;
 }
 
-}  // namespace
-
-Hypotheses find_other_operand(const Evidence& evidence, const Sides& sides) {
+Hypotheses other_operand(const Evidence& evidence, const Sides& sides) {
   const TensorId& id = evidence.finding().id;
   const std::string module = module_of(id.path);
   const auto weight = id.path == weight_id(id.step, module).path
@@ -183,7 +176,7 @@ Hypotheses find_other_operand(const Evidence& evidence, const Sides& sides) {
   Hypotheses found;
   for (const Match* input : inputs_of(evidence, output)) {
     // The candidate's own operands make the reference's gradient, too.
-    replay.variants = {{"", [&](WhichRun) { return product_with(evidence, *weight, {input}); }}};
+    replay.variants = {[&](WhichRun) { return product_with(evidence, *weight, {input}); }};
     const auto right = reproduce(replay);
     if (!right) {
       continue;
@@ -191,8 +184,8 @@ Hypotheses find_other_operand(const Evidence& evidence, const Sides& sides) {
     const std::vector<Operand> operands = operands_of(evidence, *input);
     replay.variants.clear();
     for (const Operand& operand : operands) {
-      replay.variants.push_back(
-          {"", [&](WhichRun) { return product_with(evidence, *weight, operand); }});
+      replay.variants.emplace_back(
+          [&](WhichRun) { return product_with(evidence, *weight, operand); });
     }
     for (const Replayed& made : other_variants(evidence, replay, right)) {
       found.push_back(from(evidence, *weight, operands, made));
@@ -203,7 +196,7 @@ Hypotheses find_other_operand(const Evidence& evidence, const Sides& sides) {
 }
 
 // A weight that several modules use: the gradient of one use is not in the sum, or is there twice.
-Hypotheses find_other_use(const Evidence& evidence, const Sides& sides) {
+Hypotheses other_use(const Evidence& evidence, const Sides& sides) {
   const TensorId& finding = evidence.finding().id;
   for (const Match& match : evidence.matches()) {
     if (match.id.kind != Kind::kOutput || match.id.step != finding.step ||
@@ -234,6 +227,14 @@ Hypotheses find_other_use(const Evidence& evidence, const Sides& sides) {
     }
   }
   return {};
+}
+
+}  // namespace
+
+Hypotheses find_weight_gradient(const Evidence& evidence, const Sides& sides) {
+  Hypotheses found = other_operand(evidence, sides);
+  append(found, other_use(evidence, sides));
+  return found;
 }
 
 }  // namespace ttrace

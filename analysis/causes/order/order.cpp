@@ -114,7 +114,7 @@ double free_numbers(const Order& order) {
 }
 
 // "sequence" for the dimension of the tokens of [s, b, h], else "dimension 0".
-std::string name_of(const Evidence& evidence, const Cut& cut) {
+std::string name_of(const Evidence& evidence, const SliceCut& cut) {
   const Kind kind = evidence.finding().id.kind;
   const bool tokens = !cut.rows &&
                       evidence.model_number("sequence") == static_cast<double>(cut.view.size) &&
@@ -123,7 +123,7 @@ std::string name_of(const Evidence& evidence, const Cut& cut) {
 }
 
 // What `count` of the finding's slices are: heads, query groups, blocks of slices, slices.
-std::string unit_of(const Evidence& evidence, const Cut& cut, std::size_t count) {
+std::string unit_of(const Evidence& evidence, const SliceCut& cut, std::size_t count) {
   const bool attention = evidence.vocabulary().is(Role::kAttention, evidence.finding().id.path);
   for (const auto& [key, unit] : {std::pair("heads", "heads"), {"query_groups", "query groups"}}) {
     if (attention && evidence.model_number(key) == static_cast<double>(count)) {
@@ -136,7 +136,7 @@ std::string unit_of(const Evidence& evidence, const Cut& cut, std::size_t count)
 
 std::optional<Hypothesis> reordered(const Evidence& evidence,
                                     const Sides& sides,
-                                    const Cut& cut,
+                                    const SliceCut& cut,
                                     std::int64_t count) {
   // Among many short slices one is near to any by chance.
   constexpr std::int64_t kLong = 16;
@@ -199,7 +199,9 @@ std::int64_t best_lag(const Sides& sides, const View& view) {
   return best;
 }
 
-std::optional<Hypothesis> shifted(const Evidence& evidence, const Sides& sides, const Cut& cut) {
+std::optional<Hypothesis> shifted(const Evidence& evidence,
+                                  const Sides& sides,
+                                  const SliceCut& cut) {
   constexpr double kMuch = 0.5;  // of the error within the overlap must go
   const std::int64_t count = cut.view.size;
   const std::int64_t lag = best_lag(sides, cut.view);
@@ -236,7 +238,7 @@ std::optional<Hypothesis> shifted(const Evidence& evidence, const Sides& sides, 
 }
 
 // "rank 0 has blocks [0, 0], rank 1 has blocks [1, 1]"
-std::string orders_text(const std::vector<Part>& parts, const std::vector<Order>& orders) {
+std::string orders_text(const std::vector<RankPart>& parts, const std::vector<Order>& orders) {
   constexpr std::size_t kShown = 4;
   std::string text;
   for (std::size_t i = 0; i < std::min(parts.size(), kShown); ++i) {
@@ -249,7 +251,7 @@ std::string orders_text(const std::vector<Part>& parts, const std::vector<Order>
 // Every rank has blocks of its own part in an order of its own: what was gathered, or sent, came
 // from elsewhere than it should.
 std::optional<Hypothesis> by_rank(const Evidence& evidence,
-                                  const std::vector<Part>& parts,
+                                  const std::vector<RankPart>& parts,
                                   std::size_t dim,
                                   const std::string& axis) {
   const std::int64_t blocks = evidence.axis_size(axis);
@@ -257,7 +259,7 @@ std::optional<Hypothesis> by_rank(const Evidence& evidence,
   double error = 0.0;
   double coefficients = 0.0;
   std::vector<Order> orders;
-  for (const Part& part : parts) {
+  for (const RankPart& part : parts) {
     const View whole = around(part.sides.shape(), dim);
     if (blocks > kFewSlices || whole.size % blocks != 0) {
       return std::nullopt;
@@ -292,28 +294,23 @@ std::optional<Hypothesis> by_rank(const Evidence& evidence,
 
 Hypotheses find_order(const Evidence& evidence, const Sides& sides) {
   Hypotheses found;
-  const auto add = [&](std::optional<Hypothesis> hypothesis) {
-    if (hypothesis) {
-      found.push_back(*std::move(hypothesis));
-    }
-  };
-  for (const Cut& cut : cuts_of(sides.shape())) {
+  for (const SliceCut& cut : cuts_of(sides.shape())) {
     for (std::int64_t blocks = 2; blocks <= kFewSlices; ++blocks) {
       if (cut.view.size % blocks == 0) {
-        add(reordered(evidence, sides, cut, blocks));
+        append(found, reordered(evidence, sides, cut, blocks));
       }
     }
     if (cut.view.size > kFewSlices && cut.view.size <= kMost) {
-      add(reordered(evidence, sides, cut, cut.view.size));
+      append(found, reordered(evidence, sides, cut, cut.view.size));
     }
     if (cut.view.size >= kFewestShifted && cut.view.size <= kMost) {
-      add(shifted(evidence, sides, cut));
+      append(found, shifted(evidence, sides, cut));
     }
   }
-  const std::vector<Part> parts = parts_of(evidence.match().candidate, sides.reference);
+  const std::vector<RankPart> parts = rank_parts(evidence.match().candidate, sides.reference);
   for (const std::string& axis : parts.size() < 2 ? std::vector<std::string>() : evidence.axes()) {
     for (std::size_t dim = 0; dim < sides.shape().size(); ++dim) {
-      add(by_rank(evidence, parts, dim, axis));
+      append(found, by_rank(evidence, parts, dim, axis));
     }
   }
   return found;

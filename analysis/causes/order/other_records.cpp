@@ -80,7 +80,7 @@ bool is_stale(const Shard& shard, const Shard& old, Kind kind) {
 
 // Whether nearly all of a parameter's error lies in elements that kept their old values: a gather
 // of which only this rank's own part arrived. `rounding`: what round-off alone leaves.
-bool is_partly_stale(const Part& part, const Shard& old, double rounding) {
+bool is_partly_stale(const RankPart& part, const Shard& old, double rounding) {
   constexpr double kNearlyAll = 0.91;  // of the error's energy
   const Values before = local_values(old);
   const std::vector<double> d = part.sides.difference();
@@ -99,9 +99,9 @@ bool is_partly_stale(const Part& part, const Shard& old, double rounding) {
 
 // The rank whose part there is, number by number, that of `reference`.
 std::optional<int> holder(const Match& match, const Values& reference) {
-  const std::vector<Part> parts = parts_of(match.candidate, reference);
+  const std::vector<RankPart> parts = rank_parts(match.candidate, reference);
   const auto found =
-      std::ranges::find(parts, 0.0, [](const Part& part) { return part.sides.error; });
+      std::ranges::find(parts, 0.0, [](const RankPart& part) { return part.sides.error; });
   return found == parts.end() ? std::nullopt : std::optional(found->rank());
 }
 
@@ -180,7 +180,7 @@ Hypotheses find_stale(const Evidence& evidence) {
   const Match& now = evidence.match();
   const Kind kind = now.id.kind;
   const auto reference = is_parameter(kind) ? evidence.reference(&now) : std::nullopt;
-  const auto parts = reference ? parts_of(now.candidate, *reference) : std::vector<Part>();
+  const auto parts = reference ? rank_parts(now.candidate, *reference) : std::vector<RankPart>();
   const auto earlier = earlier_values(evidence);
   Hypotheses found;
   for (const auto& [then, name] : earlier) {
@@ -225,7 +225,7 @@ Hypotheses find_stale(const Evidence& evidence) {
 
 // The reference's value of another micro-batch or layer, on whatever ranks the candidate computed
 // it.
-Hypotheses find_other_place(const Evidence& evidence, const Sides& sides) {
+Hypotheses find_other_record(const Evidence& evidence, const Sides& sides) {
   const TensorId& id = evidence.finding().id;
   const auto layer = evidence.vocabulary().numbered(Role::kLayers, id.path);
   Hypotheses microbatches;
@@ -270,7 +270,7 @@ Hypotheses find_other_place(const Evidence& evidence, const Sides& sides) {
   }
   Hypotheses found =
       chosen_of(static_cast<std::size_t>(evidence.microbatches()), std::move(microbatches));
-  std::ranges::move(chosen_of(tried, std::move(layers)), std::back_inserter(found));
+  append(found, chosen_of(tried, std::move(layers)));
   return found;
 }
 
@@ -286,7 +286,7 @@ Hypotheses find_layer_number(const Evidence& evidence) {
 
 // What the part is that ranks hold is explained where one of them should hold it.
 Hypotheses find_duplicated_part(const Evidence& evidence, const Sides& sides) {
-  const std::vector<Part> parts = parts_of(evidence.match().candidate, sides.reference);
+  const std::vector<RankPart> parts = rank_parts(evidence.match().candidate, sides.reference);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     std::vector<int> ranks = {parts[i].rank()};
     double nearest = parts[i].sides.error;

@@ -112,7 +112,7 @@ std::optional<RowsOfTokens> tokens_of(const Evidence& evidence, const Indices& r
 }
 
 // First slices along a cut of the chunks that the candidate's ranks hold, but for slice 0.
-std::set<std::int64_t> chunk_starts(const Evidence& evidence, const Cut& cut) {
+std::set<std::int64_t> chunk_starts(const Evidence& evidence, const SliceCut& cut) {
   std::set<std::int64_t> starts;
   for (const Shard& shard : evidence.match().candidate) {
     for (const Rectangle& box : rectangles(shard.record->placement)) {
@@ -191,105 +191,120 @@ Indices untouched(const Sides& sides, const View& view, const Filling& filling) 
   return slices;
 }
 
-// One run of neighbours, and not all there is; a single slice is named by find_localised().
+// One run of neighbours, and not all there is; a single slice is named by localised().
 bool is_block(const Indices& slices, const View& view) {
   return slices.size() >= 2 && std::ssize(slices) < view.size && runs_of(slices) == 1;
 }
 
-}  // namespace
-
-Hypotheses find_localised(const Evidence& evidence, const Sides& sides) {
-  Hypotheses found;
-  for (const Cut& cut : cuts_of(sides.shape())) {
-    const auto sums = sum_slices(sides, cut.view);
-    const Indices slices = carriers(sums, rest_elsewhere(evidence, sides));
-    const double share = static_cast<double>(slices.size()) / static_cast<double>(cut.view.size);
-    if (share > most_slices(cut.view) || hold_the_tensor(slices, sums)) {
-      continue;
-    }
-    const auto tokens = cut.rows ? tokens_of(evidence, slices) : std::nullopt;
-    const bool zero = zero_in_candidate(sides, cut.view, slices);
-    found.push_back(about(sides,
-                          Signature::kLocalised,
-                          error_outside(sums, slices),
-                          fmt::format("only {} of {} {} carry the error: {}{}{}{}",
-                                      slices.size(),
-                                      cut.view.size,
-                                      cut.rows ? "rows" : "slices along " + cut.name(),
-                                      ranges_text(slices),
-                                      cut.rows ? "" : holders_text(evidence, cut.dim, slices),
-                                      zero ? "; the candidate is zero there" : "",
-                                      tokens ? tokens->text : "")));
-    if (!cut.rows) {
-      found.back().named.ranks = holders_of(evidence, cut.dim, slices);
-    }
-    // What the elements there are is not explained, and every run of slices begins and ends
-    // somewhere.
-    found.back().coefficients = share * static_cast<double>(sides.size());
-    found.back().bits = tokens ? tokens->bits
-                               : 2.0 * static_cast<double>(runs_of(slices)) *
-                                     bits_of_choice(static_cast<double>(cut.view.size));
+std::optional<Hypothesis> localised(const Evidence& evidence,
+                                    const Sides& sides,
+                                    const SliceCut& cut,
+                                    const std::vector<SliceSums>& sums) {
+  const Indices slices = carriers(sums, rest_elsewhere(evidence, sides));
+  const double share = static_cast<double>(slices.size()) / static_cast<double>(cut.view.size);
+  if (share > most_slices(cut.view) || hold_the_tensor(slices, sums)) {
+    return std::nullopt;
   }
+  const auto tokens = cut.rows ? tokens_of(evidence, slices) : std::nullopt;
+  const bool zero = zero_in_candidate(sides, cut.view, slices);
+  Hypothesis found = about(sides,
+                           Signature::kLocalised,
+                           error_outside(sums, slices),
+                           fmt::format("only {} of {} {} carry the error: {}{}{}{}",
+                                       slices.size(),
+                                       cut.view.size,
+                                       cut.rows ? "rows" : "slices along " + cut.name(),
+                                       ranges_text(slices),
+                                       cut.rows ? "" : holders_text(evidence, cut.dim, slices),
+                                       zero ? "; the candidate is zero there" : "",
+                                       tokens ? tokens->text : ""));
+  if (!cut.rows) {
+    found.named.ranks = holders_of(evidence, cut.dim, slices);
+  }
+  // What the elements there are is not explained, and every run of slices begins and ends
+  // somewhere.
+  found.coefficients = share * static_cast<double>(sides.size());
+  found.bits = tokens ? tokens->bits
+                      : 2.0 * static_cast<double>(runs_of(slices)) *
+                            bits_of_choice(static_cast<double>(cut.view.size));
   return found;
 }
 
-Hypotheses find_boundary(const Evidence& evidence, const Sides& sides) {
+Hypotheses boundary(const Evidence& evidence,
+                    const Sides& sides,
+                    const SliceCut& cut,
+                    const std::vector<SliceSums>& sums) {
   constexpr std::int64_t kWidest = 4;
+  const auto starts = chunk_starts(evidence, cut);
   Hypotheses found;
-  for (const Cut& cut : cuts_of(sides.shape())) {
-    const auto starts = cut.rows ? std::set<std::int64_t>() : chunk_starts(evidence, cut);
-    const auto sums = sum_slices(sides, cut.view);
-    for (std::int64_t width = 1; width <= kWidest; ++width) {
-      const Indices slices = edges_of(sums, starts, width);
-      const double rest = error_outside(sums, slices);
-      // What lies at edges must be a small part.
-      if (4 * std::ssize(slices) > cut.view.size || rest > tolerance(evidence, sides)) {
-        continue;
-      }
-      found.push_back(about(
-          sides,
-          Signature::kBoundary,
-          rest,
-          fmt::format("only slices within {} of the edges between ranks' parts along {} carry the "
-                      "error: edges at {}; elsewhere it is {} of {}",
-                      width,
-                      cut.name(),
-                      ranges_text({starts.begin(), starts.end()}),
-                      short_number(rest),
-                      short_number(sides.error))));
-      found.back().coefficients =
-          static_cast<double>(std::ssize(slices) * cut.view.slice_elements());
+  for (std::int64_t width = 1; width <= kWidest; ++width) {
+    const Indices slices = edges_of(sums, starts, width);
+    const double rest = error_outside(sums, slices);
+    // What lies at edges must be a small part.
+    if (4 * std::ssize(slices) > cut.view.size || rest > tolerance(evidence, sides)) {
+      continue;
     }
+    found.push_back(about(
+        sides,
+        Signature::kBoundary,
+        rest,
+        fmt::format("only slices within {} of the edges between ranks' parts along {} carry the "
+                    "error: edges at {}; elsewhere it is {} of {}",
+                    width,
+                    cut.name(),
+                    ranges_text({starts.begin(), starts.end()}),
+                    short_number(rest),
+                    short_number(sides.error))));
+    found.back().coefficients = static_cast<double>(std::ssize(slices) * cut.view.slice_elements());
   }
   return chosen_of(kWidest, std::move(found));
 }
 
-Hypotheses find_untouched_block(const Evidence& evidence, const Sides& sides) {
+std::optional<Hypothesis> untouched_block(const Evidence& evidence,
+                                          const Sides& sides,
+                                          const SliceCut& cut,
+                                          const std::vector<SliceSums>& sums,
+                                          const Filling& filling) {
+  const Indices slices = untouched(sides, cut.view, filling);
+  const double rest = error_outside(sums, slices);
+  if (!is_block(slices, cut.view) || rest > tolerance(evidence, sides)) {
+    return std::nullopt;
+  }
+  Hypothesis found =
+      about(sides,
+            Signature::kZeroBlock,
+            rest,
+            fmt::format("slices {} of {} along {}{}, are {} in the candidate and not in the "
+                        "reference: nothing was written there",
+                        ranges_text(slices),
+                        cut.view.size,
+                        cut.name(),
+                        holders_text(evidence, cut.dim, slices),
+                        filling.name));
+  found.named.ranks = holders_of(evidence, cut.dim, slices);
+  found.coefficients = 2.0;  // where it begins and ends
+  return found;
+}
+
+}  // namespace
+
+Hypotheses find_place(const Evidence& evidence, const Sides& sides) {
   const std::vector<Filling> fills = fillings(evidence, sides);
   Hypotheses found;
-  for (const Filling& filling : fills) {
-    for (const Cut& cut : cuts_of(sides.shape())) {
-      const Indices slices = untouched(sides, cut.view, filling);
-      const double rest = error_outside(sum_slices(sides, cut.view), slices);
-      if (cut.rows || !is_block(slices, cut.view) || rest > tolerance(evidence, sides)) {
-        continue;
-      }
-      found.push_back(
-          about(sides,
-                Signature::kZeroBlock,
-                rest,
-                fmt::format("slices {} of {} along {}{}, are {} in the candidate and not in the "
-                            "reference: nothing was written there",
-                            ranges_text(slices),
-                            cut.view.size,
-                            cut.name(),
-                            holders_text(evidence, cut.dim, slices),
-                            filling.name)));
-      found.back().named.ranks = holders_of(evidence, cut.dim, slices);
-      found.back().coefficients = 2.0;  // where it begins and ends
+  Hypotheses blocks;
+  for (const SliceCut& cut : cuts_of(sides.shape())) {
+    const auto sums = sum_slices(sides, cut.view);
+    append(found, localised(evidence, sides, cut, sums));
+    if (cut.rows) {
+      continue;
+    }
+    append(found, boundary(evidence, sides, cut, sums));
+    for (const Filling& filling : fills) {
+      append(blocks, untouched_block(evidence, sides, cut, sums, filling));
     }
   }
-  return chosen_of(fills.size(), std::move(found));
+  append(found, chosen_of(fills.size(), std::move(blocks)));
+  return found;
 }
 
 }  // namespace ttrace

@@ -145,17 +145,12 @@ Hypotheses any_of(const Evidence& evidence,
                   const std::vector<std::vector<ExtraAddend>>& sums) {
   Hypotheses found;
   for (const std::vector<ExtraAddend>& sum : sums) {
-    auto one = read_extra_addends(sum, sides.difference(), evidence.tolerance(sides.error));
-    if (one) {
-      found.push_back(*std::move(one));
-    }
+    append(found, read_extra_addends(sum, sides.difference(), evidence.tolerance(sides.error)));
   }
   return chosen_of(sums.size(), std::move(found));
 }
 
-}  // namespace
-
-Hypotheses find_leftover(const Evidence& evidence, const Sides& sides) {
+Hypotheses leftover(const Evidence& evidence, const Sides& sides) {
   constexpr std::size_t kFewest = 8;
   std::vector<std::vector<ExtraAddend>> sums;
   for (const auto& [id, name] : contents(evidence.finding().id)) {
@@ -172,7 +167,7 @@ Hypotheses find_leftover(const Evidence& evidence, const Sides& sides) {
   return found;
 }
 
-Hypotheses find_auxiliary_gradient(const Evidence& evidence, const Sides& sides) {
+Hypotheses auxiliary_gradient(const Evidence& evidence, const Sides& sides) {
   const auto scores = routed(evidence, sides);
   if (!scores) {
     return {};
@@ -188,6 +183,14 @@ Hypotheses find_auxiliary_gradient(const Evidence& evidence, const Sides& sides)
   const ExtraAddend balance = addend(gradients.balance, "load-balancing", "aux_loss");
   const ExtraAddend z = addend(gradients.z, "z", "z_loss");
   return any_of(evidence, sides, {{balance}, {z}, {balance, z}});
+}
+
+}  // namespace
+
+Hypotheses find_extra_addend(const Evidence& evidence, const Sides& sides) {
+  Hypotheses found = leftover(evidence, sides);
+  append(found, auxiliary_gradient(evidence, sides));
+  return found;
 }
 
 }  // namespace ttrace

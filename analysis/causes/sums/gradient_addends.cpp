@@ -105,7 +105,7 @@ Run damaged_run(const Sides& sides, double bound) {
   return run;
 }
 
-std::optional<RankFit> fit_run(const Part& part,
+std::optional<RankFit> fit_run(const RankPart& part,
                                const std::vector<std::vector<double>>& columns,
                                const Run& run) {
   constexpr std::size_t kPerAddend = 4;  // elements
@@ -130,8 +130,8 @@ Hypotheses find_gradient_addends(const Evidence& evidence) {
   std::vector<RankFit> whole;
   std::vector<RankFit> cut;
   std::string where;
-  for (const Part& part :
-       addends.list.empty() ? std::vector<Part>() : parts_of(match.candidate, *reference)) {
+  for (const RankPart& part :
+       addends.list.empty() ? std::vector<RankPart>() : rank_parts(match.candidate, *reference)) {
     std::vector<std::vector<double>> columns;
     for (const Values& values : addends.values) {
       columns.push_back(values_at(values, *part.shard));

@@ -99,7 +99,7 @@ std::vector<std::size_t> sample(const std::vector<std::int64_t>& shape) {
 
 // What a rank holds at sampled places, what the reference has there, and the addends; nothing where
 // the reference is not their sum: then this product is not what was computed.
-std::optional<RankFit> fit_part(const Part& part,
+std::optional<RankFit> fit_part(const RankPart& part,
                                 const Product& product,
                                 const Values& numbers,
                                 const std::optional<Values>& bias) {
@@ -130,7 +130,7 @@ Hypotheses read_product(const Evidence& evidence, const Sides& sides, const Prod
   Values numbers = sides.reference;  // every element's number, from 1
   std::iota(numbers.data.begin(), numbers.data.end(), 1.0);
   std::vector<RankFit> ranks;
-  for (const Part& part : parts_of(evidence.match().candidate, sides.reference)) {
+  for (const RankPart& part : rank_parts(evidence.match().candidate, sides.reference)) {
     auto found = fit_part(part, product, numbers, bias);
     if (!found) {
       return {};

@@ -122,7 +122,7 @@ struct RankFactor {
 std::vector<RankFactor> factors_of(const Match& match, const Values& reference) {
   constexpr double kLeft = 0.05;  // of a part's error may be left
   std::vector<RankFactor> factors;
-  for (const Part& part : parts_of(match.candidate, reference)) {
+  for (const RankPart& part : rank_parts(match.candidate, reference)) {
     const Values& right = part.sides.reference;
     const auto found = fit(std::span(&right.data, 1), part.sides.candidate.data);
     if (!found) {
@@ -184,11 +184,9 @@ Hypothesis of_parts(const Evidence& evidence,
   return found;
 }
 
-}  // namespace
-
 // A factor that only one of several copies has explains no more than that copy: see
-// find_rank_factors().
-Hypotheses find_factor(const Evidence& evidence, const Sides& sides) {
+// of_ranks().
+Hypotheses of_all(const Evidence& evidence, const Sides& sides) {
   const auto fitted = sides.size() < 2 || evidence.copies_differ()
                           ? std::nullopt
                           : fit(std::span(&sides.reference.data, 1), sides.difference());
@@ -211,7 +209,7 @@ Hypotheses find_factor(const Evidence& evidence, const Sides& sides) {
 // Ranks run one program: where some copies are right, a factor explains the others only if it is a
 // number of this run. A master or a parameter after the step shows by its first moment with which
 // factor its gradient has entered the optimizer.
-Hypotheses find_rank_factors(const Evidence& evidence) {
+Hypotheses of_ranks(const Evidence& evidence) {
   const Kind kind = evidence.finding().id.kind;
   const bool after_step = kind == Kind::kMaster || kind == Kind::kParamNext;
   const Match* const judged = after_step ? evidence.beside(Kind::kExpAvg) : &evidence.match();
@@ -243,7 +241,7 @@ Hypotheses find_rank_factors(const Evidence& evidence) {
              : Hypotheses{of_parts(evidence, factors, text)};
 }
 
-Hypotheses find_row_factors(const Evidence& evidence, const Sides& sides) {
+Hypotheses of_rows(const Evidence& evidence, const Sides& sides) {
   constexpr std::int64_t kFewest = 8;
   const View last =
       sides.shape().empty() ? View() : around(sides.shape(), sides.shape().size() - 1);
@@ -284,6 +282,17 @@ Hypotheses find_row_factors(const Evidence& evidence, const Sides& sides) {
   found.named.factors = {least, most};
   found.coefficients = static_cast<double>(factors.size());
   return {std::move(found)};
+}
+
+}  // namespace
+
+Hypotheses find_multiple(const Evidence& evidence) {
+  Hypotheses found = of_ranks(evidence);
+  if (const Sides* const sides = evidence.sides()) {
+    append(found, of_all(evidence, *sides));
+    append(found, of_rows(evidence, *sides));
+  }
+  return found;
 }
 
 }  // namespace ttrace

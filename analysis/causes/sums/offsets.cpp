@@ -133,13 +133,8 @@ Hypothesis repeated_sum(const Evidence& evidence, const Sides& sides, const Fit&
   return found;
 }
 
-}  // namespace
-
-Hypotheses find_constant_bias(const Evidence& evidence, const Sides& sides) {
+Hypotheses constant_bias(const Evidence& evidence, const Sides& sides) {
   constexpr std::int64_t kFewest = 8;
-  if (!may_have_offset(evidence, sides)) {
-    return {};
-  }
   const std::vector<double> d = sides.difference();
   const Rest all = without_means(d, {1, 1, std::ssize(d)});
   if (evidence.explains(all.norm)) {
@@ -168,7 +163,7 @@ Hypotheses find_constant_bias(const Evidence& evidence, const Sides& sides) {
   return found;
 }
 
-Hypotheses find_multiple_of_bias(const Evidence& evidence, const Sides& sides) {
+Hypotheses multiple_of_bias(const Evidence& evidence, const Sides& sides) {
   const auto bias = bias_of(evidence, sides.reference, WhichRun::kReference);
   if (!bias) {
     return {};
@@ -201,12 +196,9 @@ Hypotheses find_multiple_of_bias(const Evidence& evidence, const Sides& sides) {
 
 // Rounding toward zero, or down, leaves errors of one sign below one unit in the last place. Their
 // mean is half of their norm.
-Hypotheses find_truncation(const Evidence& evidence, const Sides& sides) {
+Hypotheses truncation(const Evidence& evidence, const Sides& sides) {
   constexpr double kSigns = 6.0;  // standard deviations of a fair coin
   constexpr double kFewest = 32.0;
-  if (!may_have_offset(evidence, sides)) {
-    return {};
-  }
   const double unit = 5.0 * rounding_error(evidence.match().candidate.front().record->type);
   double smaller = 0.0;
   double different = 0.0;
@@ -232,6 +224,17 @@ Hypotheses find_truncation(const Evidence& evidence, const Sides& sides) {
                             smaller,
                             different,
                             short_number(z)))};
+}
+
+}  // namespace
+
+Hypotheses find_offset(const Evidence& evidence, const Sides& sides) {
+  Hypotheses found = multiple_of_bias(evidence, sides);
+  if (may_have_offset(evidence, sides)) {
+    append(found, constant_bias(evidence, sides));
+    append(found, truncation(evidence, sides));
+  }
+  return found;
 }
 
 }  // namespace ttrace
