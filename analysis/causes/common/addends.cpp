@@ -5,7 +5,6 @@
 #include "analysis/findings/wording.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "analysis/causes/common/order_name.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstddef>

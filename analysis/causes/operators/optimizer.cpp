@@ -10,7 +10,6 @@
 
 #include <boost/math/tools/minima.hpp>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,7 @@
 #include "analysis/checks/normalisation.h"
 #include "analysis/findings/wording.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

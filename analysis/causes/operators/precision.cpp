@@ -3,7 +3,7 @@
 
 #include <ttrace/element_type.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

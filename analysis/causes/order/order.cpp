@@ -12,7 +12,7 @@
 #include "analysis/findings/wording.h"
 #include "trace/base/random.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -6,7 +6,7 @@
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -2,7 +2,7 @@
 #include "analysis/causes/common/addends.h"
 #include "analysis/causes/signatures.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

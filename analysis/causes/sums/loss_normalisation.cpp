@@ -3,7 +3,7 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
