@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -51,10 +50,9 @@ double path_distance(const std::vector<std::string>& left, const std::vector<std
 
 double shape_distance(const std::vector<std::int64_t>& left,
                       const std::vector<std::int64_t>& right) {
-  const auto elements = [](const std::vector<std::int64_t>& shape) {
-    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-  };
-  return left == right ? 0.0 : elements(left) == elements(right) ? kSameElements : kOtherShape;
+  return left == right                                 ? 0.0
+         : element_count(left) == element_count(right) ? kSameElements
+                                                       : kOtherShape;
 }
 
 // Tensors of the names and kinds of one side. Parameters and activations of one path are apart.

@@ -17,11 +17,6 @@ constexpr std::size_t kMostDrawn = 16384;  // elements looked at
 constexpr std::size_t kMostKept = 4096;    // and compared, those that are not zero first
 constexpr std::size_t kMostNonzero = 3072;
 
-std::int64_t product(const std::vector<std::int64_t>& shape) {
-  return std::accumulate(
-      shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<std::int64_t>());
-}
-
 // Positions in a tensor of so many elements, the same on every call.
 std::vector<std::int64_t> draw(std::int64_t elements) {
   std::vector<std::int64_t> drawn;
@@ -112,7 +107,7 @@ Samples::Samples(std::span<const Shard> shards, const MergeResult& reference)
 void Samples::choose(std::span<const Shard> shards) {
   for (std::size_t kind = 0; kind < positions_.size(); ++kind) {
     Positions& positions = positions_[kind];
-    std::vector<std::int64_t> drawn = draw(product(positions.shape));
+    std::vector<std::int64_t> drawn = draw(element_count(positions.shape));
     // A gradient of embeddings is zero almost everywhere: zeros alone would tell nothing.
     const auto zeros = std::stable_partition(drawn.begin(), drawn.end(), [&](std::int64_t at) {
       for (std::size_t holder = 0; holder < shards.size(); ++holder) {
