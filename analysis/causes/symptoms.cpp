@@ -40,7 +40,7 @@ NonFinite non_finite(const std::vector<Shard>& shards) {
   return found;
 }
 
-// Largest finite magnitude of the reference's tensor beside the largest number of F16.
+// Largest finite magnitude of the reference's tensor next to the largest number of F16.
 std::string range_text(const Match& match) {
   constexpr double kLargestF16 = 65504.0;
   double largest = 0.0;
@@ -123,7 +123,7 @@ Hypotheses recompute(const Evidence& evidence) {
   } else if (evidence.finding().id.kind == Kind::kScale ||
              evidence.finding().id.kind == Kind::kAmaxHistory) {
     state = "the recomputed forward quantises with scales of its own instead of the first ones";
-  } else if (evidence.beside(Kind::kScale) != nullptr) {
+  } else if (evidence.with_kind(Kind::kScale) != nullptr) {
     state += ", scales of FP8";
   }
   return named_by_symptom(

@@ -89,7 +89,7 @@ const Match* Evidence::find(const TensorId& id) const {
   return found == by_id_.end() ? nullptr : found->second;
 }
 
-const Match* Evidence::beside(Kind kind) const {
+const Match* Evidence::with_kind(Kind kind) const {
   TensorId id = finding_.id;
   id.kind = kind;
   return find(id);

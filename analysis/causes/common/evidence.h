@@ -1,4 +1,4 @@
-// What a hypothesis may look at: the finding, the records beside it, and the candidate's layout.
+// What a hypothesis may look at: the finding, the records near it, and the candidate's layout.
 //
 // Thread-safety: immutable after construction; read from one thread (tensors are merged on
 // demand).
@@ -83,7 +83,7 @@ class Evidence {
   [[nodiscard]] std::span<const Match> matches() const { return matches_; }
 
   // The record of the finding's place that has another kind.
-  [[nodiscard]] const Match* beside(Kind kind) const;
+  [[nodiscard]] const Match* with_kind(Kind kind) const;
 
   // Logical tensors; nothing where there is no such record, where it is not whole, or where NaN and
   // Inf are in it.

@@ -46,7 +46,7 @@ void add_magnitudes(const Values& values, const std::string& name, std::vector<A
 
 // With the history of the same operand: its entries and the largest of them.
 void add_history(const Evidence& evidence, WhichRun run, std::vector<Amax>& list) {
-  const auto history = evidence.value(evidence.beside(Kind::kAmaxHistory), run);
+  const auto history = evidence.value(evidence.with_kind(Kind::kAmaxHistory), run);
   if (!history || history->data.empty()) {
     return;
   }
@@ -64,7 +64,7 @@ std::vector<const Match*> operands_of(const Evidence& evidence) {
   constexpr std::size_t kTried = 8;
   const TensorId& id = evidence.finding().id;
   if (id.slot == 0) {
-    const Match* const output = evidence.beside(Kind::kOutput);
+    const Match* const output = evidence.with_kind(Kind::kOutput);
     return inputs_of(evidence, output == nullptr ? id : output->id);
   }
   std::vector<const Match*> list;

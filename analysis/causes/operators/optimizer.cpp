@@ -280,8 +280,8 @@ Hypotheses of_moment(const Evidence& evidence, const Sides& sides) {
 // the error is what the reference's step changes.
 Hypotheses not_stepped(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
-  const Match* const after = evidence.beside(Kind::kParamNext);
-  const auto before = evidence.candidate(evidence.beside(Kind::kParam));
+  const Match* const after = evidence.with_kind(Kind::kParamNext);
+  const auto before = evidence.candidate(evidence.with_kind(Kind::kParam));
   const auto kept = evidence.candidate(after);
   const auto stepped = evidence.reference(after);
   if (evidence.finding().status() != Status::kMissingInCandidate ||

@@ -212,7 +212,7 @@ Hypotheses of_all(const Evidence& evidence, const Sides& sides) {
 Hypotheses of_ranks(const Evidence& evidence) {
   const Kind kind = evidence.finding().id.kind;
   const bool after_step = kind == Kind::kMaster || kind == Kind::kParamNext;
-  const Match* const judged = after_step ? evidence.beside(Kind::kExpAvg) : &evidence.match();
+  const Match* const judged = after_step ? evidence.with_kind(Kind::kExpAvg) : &evidence.match();
   const auto reference = evidence.reference(judged);
   if ((evidence.sides() == nullptr && evidence.finding().tier() != Tier::kT1) || !reference ||
       (!after_step && judged->candidate.size() < 2)) {
