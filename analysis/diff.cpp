@@ -363,14 +363,15 @@ void add_joint_checks(const Trace& reference,
                       std::span<const Match> matches,
                       const DiffOptions& options,
                       Report& report) {
+  const ModelVocabulary vocabulary(candidate.manifest().roles);
   std::vector<std::function<void()>> checks = {
       [&] {
         if (!report.is_dyadic) {
           report.edges = check_edges(reference, candidate, matches, report.tensors);
         }
       },
-      [&] { check_norms(report.tensors); },
-      [&] { check_losses(matches, report.tensors); }};
+      [&] { check_norms(report.tensors, vocabulary); },
+      [&] { check_losses(matches, report.tensors, vocabulary); }};
   if (options.shuffle > 0) {
     std::mt19937_64 random(options.shuffle);
     std::ranges::shuffle(checks, random);

@@ -3,59 +3,18 @@
 #include "trace/base/parse_integer.h"
 
 #include <algorithm>
-#include <sstream>
 
 namespace ttrace {
-namespace {
-
-std::vector<std::string> patterns_in(std::string_view text) {
-  std::istringstream words{std::string(text)};
-  std::vector<std::string> patterns;
-  for (std::string word; words >> word;) {
-    patterns.push_back(word);
-  }
-  return patterns;
-}
-
-// `*` stands for any letters, or none.
-bool matches_wildcards(std::string_view pattern, std::string_view text) {
-  std::size_t at = 0;
-  std::size_t next = 0;                       // in `pattern`
-  std::size_t star = std::string_view::npos;  // the last one that was passed
-  std::size_t after_star = 0;                 // where in `text` its letters end
-  while (at < text.size()) {
-    if (next < pattern.size() && pattern[next] == '*') {
-      star = next++;
-      after_star = at;
-    } else if (next < pattern.size() && pattern[next] == text[at]) {
-      ++next;
-      ++at;
-    } else if (star != std::string_view::npos) {
-      next = star + 1;
-      at = ++after_star;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', next) == std::string_view::npos;
-}
-
-}  // namespace
-
 ModelVocabulary::ModelVocabulary() : ModelVocabulary(Section{}) {}
 
 ModelVocabulary::ModelVocabulary(const Section& roles) {
   for (const RoleTraits& traits : kRoles) {
-    const auto given = roles.find(std::string(traits.name));
-    patterns_.at(static_cast<std::size_t>(traits.role)) =
-        patterns_in(given == roles.end() ? traits.usual : std::string_view(given->second));
+    patterns_.at(static_cast<std::size_t>(traits.role)) = patterns_of(traits.role, roles);
   }
 }
 
 bool ModelVocabulary::is(Role role, std::string_view name) const {
-  return std::ranges::any_of(
-      patterns_.at(static_cast<std::size_t>(role)),
-      [&](const std::string& pattern) { return matches_wildcards(pattern, name); });
+  return fits_any(patterns_.at(static_cast<std::size_t>(role)), name);
 }
 
 bool ModelVocabulary::is_below(Role role, std::string_view path) const {

@@ -14,7 +14,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace ttrace {
 
@@ -35,6 +34,10 @@ class ModelVocabulary {
 
   // Whether `name`, of a module, a record or an axis, is one of the role.
   [[nodiscard]] bool is(Role role, std::string_view name) const;
+  // Whether `id` is a scalar of the role.
+  [[nodiscard]] bool is_scalar(Role role, const TensorId& id) const {
+    return id.kind == Kind::kScalar && is(role, id.path);
+  }
   // Whether a module above `path` is one of the role.
   [[nodiscard]] bool is_below(Role role, std::string_view path) const;
   // The first number in `path` that follows a module of the role.
@@ -47,7 +50,7 @@ class ModelVocabulary {
   [[nodiscard]] int axis_size(Role role, const Layout& layout) const;
 
  private:
-  std::array<std::vector<std::string>, kRoles.size()> patterns_;  // by role
+  std::array<std::string, kRoles.size()> patterns_;  // by role
 };
 
 // The heads of attention modules.

@@ -6,6 +6,27 @@ std::string module_of(const std::string& parameter) {
   return parameter.substr(0, parameter.rfind('.'));
 }
 
+std::vector<std::string> path_parts(std::string_view path) {
+  std::vector<std::string> parts(1);
+  for (const char c : path) {
+    if (c == '.') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+std::string pattern_of(std::string_view path) {
+  std::string pattern;
+  for (const std::string& part : path_parts(path)) {
+    const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    pattern.append(pattern.empty() ? "" : ".").append(number ? "*" : part);
+  }
+  return pattern;
+}
+
 TensorId weight_id(std::int64_t step, const std::string& module) {
   return {.step = step, .kind = Kind::kParam, .path = module + ".weight"};
 }

@@ -1,12 +1,12 @@
 #include "analysis/align/unmatched.h"
 
+#include "analysis/align/module_path.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/edit_distance.h"
 #include "trace/base/kind.h"
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -17,31 +17,6 @@ constexpr std::size_t kNearest = 3;
 constexpr double kPartAdded = 0.7;     // a part that only one path has; a wrong part costs up to 1
 constexpr double kSameElements = 0.5;  // another shape of as many elements
 constexpr double kOtherShape = 1.5;
-
-std::vector<std::string> pattern_of(const std::string& path) {
-  std::vector<std::string> parts(1);
-  for (const char c : path) {
-    if (c == '.') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  for (std::string& part : parts) {
-    if (std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; })) {
-      part = "*";
-    }
-  }
-  return parts;
-}
-
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) {
-    text.append(text.empty() ? "" : ".").append(part);
-  }
-  return text;
-}
 
 // 0 for equal parts, 1 where every letter differs.
 double part_distance(const std::string& left, const std::string& right) {
@@ -75,10 +50,9 @@ double path_distance(const std::vector<std::string>& left, const std::vector<std
 
 double shape_distance(const std::vector<std::int64_t>& left,
                       const std::vector<std::int64_t>& right) {
-  const auto elements = [](const std::vector<std::int64_t>& shape) {
-    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-  };
-  return left == right ? 0.0 : elements(left) == elements(right) ? kSameElements : kOtherShape;
+  return left == right                                 ? 0.0
+         : element_count(left) == element_count(right) ? kSameElements
+                                                       : kOtherShape;
 }
 
 // Tensors of the names and kinds of one side. Parameters and activations of one path are apart.
@@ -116,8 +90,7 @@ std::vector<UnmatchedName> find_unmatched(std::span<const Match* const> matches)
   for (const Match* match : matches) {
     const Names side = match->candidate.empty() ? Names::kReference : Names::kCandidate;
     const auto& shards = match->candidate.empty() ? match->reference : match->candidate;
-    std::vector<std::string> parts = pattern_of(match->id.path);
-    const std::string path = joined(parts);
+    const std::string path = pattern_of(match->id.path);
     const auto [place, is_new] =
         places.try_emplace({side, path, is_of_parameter(match->id.kind)}, groups.size());
     if (is_new) {
@@ -127,7 +100,7 @@ std::vector<UnmatchedName> find_unmatched(std::span<const Match* const> matches)
                          .tensors = 0,
                          .shape = shards.front().record->placement.logical_shape(),
                          .nearest = {}},
-                        std::move(parts)});
+                        path_parts(path)});
     }
     UnmatchedName& name = groups[place->second].name;
     name.kinds.insert(match->id.kind);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace ttrace {
@@ -19,23 +20,24 @@ Values widen(ElementType type, const std::vector<std::int64_t>& shape, const voi
 
 }  // namespace
 
-double Values::norm() const {
+double norm(std::span<const double> numbers) {
+  return std::sqrt(std::inner_product(numbers.begin(), numbers.end(), numbers.begin(), 0.0));
+}
+
+double distance(std::span<const double> left, std::span<const double> right) {
+  if (left.size() != right.size()) {
+    return std::numeric_limits<double>::infinity();
+  }
   double squared = 0.0;
-  for (const double value : data) {
-    squared += value * value;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    squared += (left[i] - right[i]) * (left[i] - right[i]);
   }
   return std::sqrt(squared);
 }
 
 double distance(const Values& left, const Values& right) {
-  if (left.shape != right.shape) {
-    return std::numeric_limits<double>::infinity();
-  }
-  double squared = 0.0;
-  for (std::size_t i = 0; i < left.data.size(); ++i) {
-    squared += (left.data[i] - right.data[i]) * (left.data[i] - right.data[i]);
-  }
-  return std::sqrt(squared);
+  return left.shape == right.shape ? distance(left.data, right.data)
+                                   : std::numeric_limits<double>::infinity();
 }
 
 bool is_finite(const Values& values) {
@@ -78,6 +80,17 @@ std::vector<double> values_at(const Values& whole, const Shard& shard) {
   std::vector<double> values(static_cast<std::size_t>(element_count(shard.record->shape)));
   extract(placement, ElementType::kF64, whole.data.data(), values.data());
   return values;
+}
+
+std::vector<int> ranks_holding(std::span<const Shard> shards,
+                               const std::function<bool(const Rectangle&)>& touches) {
+  std::vector<int> ranks;
+  for (const Shard& shard : shards) {
+    if (std::ranges::any_of(rectangles(shard.record->placement), touches)) {
+      ranks.push_back(shard.rank);
+    }
+  }
+  return ranks;
 }
 
 }  // namespace ttrace

@@ -5,24 +5,29 @@
 #pragma once
 
 #include "trace/merge/merge.h"
+#include "trace/place/boxes.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
 namespace ttrace {
 
+[[nodiscard]] double norm(std::span<const double> numbers);
+
 // A tensor in double, row-major, its scale applied.
 struct Values {
   std::vector<std::int64_t> shape;
   std::vector<double> data;
 
-  [[nodiscard]] double norm() const;
+  [[nodiscard]] double norm() const { return ttrace::norm(data); }
 };
 
-// ||left - right||; Inf where the shapes differ.
+// ||left - right||; Inf where the shapes, or the numbers of elements, differ.
 [[nodiscard]] double distance(const Values& left, const Values& right);
+[[nodiscard]] double distance(std::span<const double> left, std::span<const double> right);
 
 [[nodiscard]] bool is_finite(const Values& values);
 
@@ -37,5 +42,9 @@ struct Values {
 
 // What `whole` has where the rank's part of it lies.
 [[nodiscard]] std::vector<double> values_at(const Values& whole, const Shard& shard);
+
+// The ranks that hold a box of the logical tensor for which `touches` is true.
+[[nodiscard]] std::vector<int> ranks_holding(std::span<const Shard> shards,
+                                             const std::function<bool(const Rectangle&)>& touches);
 
 }  // namespace ttrace

@@ -4,7 +4,6 @@
 #include "analysis/causes/signatures.h"
 
 #include <algorithm>
-#include <array>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -29,67 +28,25 @@ bool shorter(const Scored& left, const Scored& right) {
 }  // namespace
 
 std::span<const Finder> all_finders() {
-  static constexpr std::array kFinders = std::to_array<Finder>({find_attention,
-                                                                find_auxiliary_gradient,
-                                                                find_boundary,
-                                                                find_constant_bias,
-                                                                find_diverged_copies,
-                                                                find_duplicated_part,
-                                                                find_factor,
-                                                                find_factor_of_moment,
-                                                                find_fp8_amax,
-                                                                find_fp8_format,
-                                                                find_fp8_own_parts,
-                                                                find_gradient_addends,
-                                                                find_kept_elements,
-                                                                find_layer_number,
-                                                                find_leftover,
-                                                                find_linear_addends,
-                                                                find_localised,
-                                                                find_loss_rule,
-                                                                find_misrouted_rows,
-                                                                find_missing_scale,
-                                                                find_moment,
-                                                                find_non_finite,
-                                                                find_norm_of_part,
-                                                                find_norm_without,
-                                                                find_not_stepped,
-                                                                find_order_of_blocks,
-                                                                find_order_of_parts,
-                                                                find_order_of_rows,
-                                                                find_other_activation,
-                                                                find_other_layer,
-                                                                find_other_microbatch,
-                                                                find_other_norm,
-                                                                find_other_operand,
-                                                                find_other_positions,
-                                                                find_other_reading,
-                                                                find_other_rotation,
-                                                                find_other_use,
-                                                                find_precision,
-                                                                find_rank_factors,
-                                                                find_recompute,
-                                                                find_repeated_bias,
-                                                                find_repeated_sum,
-                                                                find_routing_flip,
-                                                                find_row_factors,
-                                                                find_shift,
-                                                                find_source,
-                                                                find_stale,
-                                                                find_transposed,
-                                                                find_truncation,
-                                                                find_unsummed_copies,
-                                                                find_untouched_block,
-                                                                find_update});
+  static const std::vector<Finder> kFinders = {
+      find_attention,      find_diverged_copies, find_duplicated_part,
+      find_extra_addend,   find_fp8_scale,       find_gradient_addends,
+      find_layer_number,   find_linear_addends,  find_local_norm,
+      find_loss_rule,      find_misrouted_rows,  find_multiple,
+      find_offset,         find_optimizer,       find_order,
+      find_other_record,   find_other_variant,   find_place,
+      find_positions,      find_precision,       find_stale,
+      find_symptom,        find_transposed,      find_unsummed_copies,
+      find_weight_gradient};
   return kFinders;
 }
 
 std::optional<Diagnosis> diagnose(const Evidence& evidence, std::span<const Finder> finders) {
   std::vector<Scored> found;
-  for (const Finder find : finders) {
-    if (auto hypothesis = find(evidence)) {
-      const double bits = description_length(evidence, *hypothesis);
-      found.push_back({*std::move(hypothesis), bits});
+  for (const Finder& finder : finders) {
+    for (Hypothesis& hypothesis : finder(evidence)) {
+      const double bits = description_length(evidence, hypothesis);
+      found.push_back({std::move(hypothesis), bits});
     }
   }
   if (found.empty()) {

@@ -153,7 +153,7 @@ void find_roots(std::span<const Match> matches,
   report.first_divergence = first;
   report.where_to_look = where_to_look(report.tensors, first, candidate);
   if (report.partial()) {
-    return;  // what lacks would be taken for what went wrong
+    return;  // what is missing would be taken for what went wrong
   }
   Diagnoser diagnosis_of(matches, forced, candidate);
   report.diagnosis = diagnosis_of(*found);

@@ -2,7 +2,7 @@
 //
 // The first divergence has one. So has every tensor that is not what its operators make of the
 // candidate's own values (T1): what came before cannot be why. Two bugs in one run are two roots.
-// Behind copies that differ nothing more is told apart, because ranks go on with different values
+// Behind copies that differ no further cause is named, because ranks continue with different values
 // there and the operators are checked on one of them. A tensor counts once, whatever the steps and
 // micro-batches in which it is wrong.
 //

@@ -5,7 +5,7 @@
 
 #include <ttrace/element_type.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -40,7 +40,7 @@ NonFinite non_finite(const std::vector<Shard>& shards) {
   return found;
 }
 
-// Largest finite magnitude of the reference's tensor beside the largest number of F16.
+// Largest finite magnitude of the reference's tensor next to the largest number of F16.
 std::string range_text(const Match& match) {
   constexpr double kLargestF16 = 65504.0;
   double largest = 0.0;
@@ -53,12 +53,6 @@ std::string range_text(const Match& match) {
              : text;
 }
 
-const Match* with_kind(const Evidence& evidence, Kind kind) {
-  TensorId id = evidence.finding().id;
-  id.kind = kind;
-  return evidence.find(id);
-}
-
 bool is_first_step(const Evidence& evidence) {
   return std::none_of(
       evidence.matches().begin(), evidence.matches().end(), [&](const Match& match) {
@@ -67,19 +61,19 @@ bool is_first_step(const Evidence& evidence) {
 }
 
 // What only names whom to ask leaves the numbers as they are.
-Hypothesis named_by_symptom(Signature signature, std::string sentence, Named named = {}) {
-  return {.signature = signature,
-          .sentence = std::move(sentence),
-          .named = std::move(named),
-          .error = 1.0,
-          .residual = 1.0};
+Hypotheses named_by_symptom(Signature signature,
+                            std::string sentence,
+                            std::vector<int> ranks = {}) {
+  return {{.signature = signature,
+           .sentence = std::move(sentence),
+           .named = {.ranks = std::move(ranks)},
+           .error = 1.0,
+           .residual = 1.0}};
 }
 
-}  // namespace
-
-std::optional<Hypothesis> find_non_finite(const Evidence& evidence) {
-  if (evidence.finding().symptom() != Symptom::kNonFinite || evidence.match().candidate.empty()) {
-    return std::nullopt;
+Hypotheses non_finite(const Evidence& evidence) {
+  if (evidence.match().candidate.empty()) {
+    return {};
   }
   const NonFinite candidate = non_finite(evidence.match().candidate);
   const NonFinite reference = non_finite(evidence.match().reference);
@@ -103,13 +97,13 @@ std::optional<Hypothesis> find_non_finite(const Evidence& evidence) {
                ? ": an overflow"
                : ": an overflow, or an operation that has no result, such as 0 / 0") +
           range_text(evidence.match()),
-      {.ranks = candidate.ranks});
+      candidate.ranks);
 }
 
-std::optional<Hypothesis> find_routing_flip(const Evidence& evidence) {
+Hypotheses routing_flip(const Evidence& evidence) {
   const Check* const routing = evidence.finding().find(Question::kRouting);
-  if (evidence.finding().symptom() != Symptom::kIllegalFlip || routing == nullptr) {
-    return std::nullopt;
+  if (routing == nullptr) {
+    return {};
   }
   const std::string text =
       fmt::format("{} ({} of all choices differ)", routing->sentence, routing->term("flips"));
@@ -119,12 +113,7 @@ std::optional<Hypothesis> find_routing_flip(const Evidence& evidence) {
                               "largest scores differs");
 }
 
-std::optional<Hypothesis> find_recompute(const Evidence& evidence) {
-  const bool copies = evidence.finding().symptom() == Symptom::kReplicasDisagree;
-  if (evidence.finding().symptom() != Symptom::kRecompute &&
-      !(copies && evidence.finding().id.recompute)) {
-    return std::nullopt;
-  }
+Hypotheses recompute(const Evidence& evidence) {
   std::string state =
       "some state that the first forward changed is not restored: random numbers, autocast, "
       "buffers "
@@ -134,7 +123,7 @@ std::optional<Hypothesis> find_recompute(const Evidence& evidence) {
   } else if (evidence.finding().id.kind == Kind::kScale ||
              evidence.finding().id.kind == Kind::kAmaxHistory) {
     state = "the recomputed forward quantises with scales of its own instead of the first ones";
-  } else if (with_kind(evidence, Kind::kScale) != nullptr) {
+  } else if (evidence.with_kind(Kind::kScale) != nullptr) {
     state += ", scales of FP8";
   }
   return named_by_symptom(
@@ -142,15 +131,15 @@ std::optional<Hypothesis> find_recompute(const Evidence& evidence) {
       fmt::format("the forward that ran again in backward does not repeat the first one on {}: {}",
                   ranks_text(evidence.finding().ranks()),
                   state),
-      {.ranks = evidence.finding().ranks()});
+      evidence.finding().ranks());
 }
 
-std::optional<Hypothesis> find_source(const Evidence& evidence) {
+Hypotheses source(const Evidence& evidence, const Sides& sides) {
   const TensorId& id = evidence.finding().id;
   const bool data = id.kind == Kind::kData;
   const bool start = id.kind == Kind::kParam && is_first_step(evidence);
-  if ((!data && !start) || evidence.sides() == nullptr) {
-    return std::nullopt;
+  if (!data && !start) {
+    return {};
   }
   const auto& comparison = evidence.finding().comparison;
   return named_by_symptom(
@@ -164,7 +153,25 @@ std::optional<Hypothesis> find_source(const Evidence& evidence) {
                                      "checkpoint was cut into shards",
                                      id.path),
                   comparison ? comparison->different : 0,
-                  evidence.sides()->reference.data.size()));
+                  sides.size()));
+}
+
+}  // namespace
+
+Hypotheses find_symptom(const Evidence& evidence) {
+  const TensorVerdict& finding = evidence.finding();
+  switch (finding.symptom()) {
+    case Symptom::kNonFinite:
+      return non_finite(evidence);
+    case Symptom::kIllegalFlip:
+      return routing_flip(evidence);
+    case Symptom::kRecompute:
+      return recompute(evidence);
+    case Symptom::kReplicasDisagree:
+      return finding.id.recompute ? recompute(evidence) : Hypotheses();
+    default:
+      return evidence.sides() == nullptr ? Hypotheses() : source(evidence, *evidence.sides());
+  }
 }
 
 }  // namespace ttrace

@@ -3,7 +3,7 @@
 // The gradient of a tensor sums over all its consumers, so a wrong one accuses the backward of its
 // consumers; a wrong gradient of a parameter accuses the owner; a wrong main gradient with clean
 // parameter gradients accuses what lies between backward and optimizer. Facts only: what the
-// records beside the finding show.
+// records near the finding show.
 #pragma once
 
 #include "analysis/findings/report.h"

@@ -1,6 +1,6 @@
 #include "analysis/checks/clipping_norms.h"
 
-#include "analysis/checks/norm_check.h"
+#include "analysis/align/model_vocabulary.h"
 
 #include <ttrace/element_type.h>
 #include <ttrace/tensor_id.h>
@@ -22,7 +22,7 @@ struct Step {
   double gradients = 0.0;            // elements
 };
 
-Step read(const StepTrace& trace) {
+Step read(const StepTrace& trace, const ModelVocabulary& vocabulary) {
   Step result;
   std::set<std::string> counted;
   for (const RankFile& file : trace.ranks) {
@@ -31,8 +31,8 @@ Step read(const StepTrace& trace) {
       double value = 0.0;
       if (record.id.kind == Kind::kMainGrad && counted.insert(record.id.path).second) {
         result.gradients += static_cast<double>(element_count(record.placement.logical_shape()));
-      } else if (is_norm(record.id) && record.type == ElementType::kF64 &&
-                 bytes.size() == sizeof value) {
+      } else if (vocabulary.is_scalar(Role::kGradientNorm, record.id) &&
+                 record.type == ElementType::kF64 && bytes.size() == sizeof value) {
         std::memcpy(&value, bytes.data(), sizeof value);
         result.norms.emplace(record.id, value);
       }
@@ -44,12 +44,13 @@ Step read(const StepTrace& trace) {
 }  // namespace
 
 ClippingNorms::ClippingNorms(const Trace& candidate, const Trace& forced) {
+  const ModelVocabulary vocabulary(candidate.manifest().roles);
   std::map<TensorId, double> theirs;
   for (const StepTrace& step : candidate.steps()) {
-    theirs.merge(read(step).norms);
+    theirs.merge(read(step, vocabulary).norms);
   }
   for (const StepTrace& trace : forced.steps()) {
-    const Step step = read(trace);
+    const Step step = read(trace, vocabulary);
     const double most = rounding_error(ElementType::kF32) * std::sqrt(step.gradients / 12.0);
     double& granted = by_step_[trace.step];
     granted = step.norms.empty() ? most : 0.0;

@@ -4,8 +4,8 @@
 // Programs add the squares of all N gradients up in F32, each over its own parts and in its own
 // order: a sum of N squares, one after the other, is off by u sqrt(N / 3) of itself, and the norm
 // by half of that, with u one rounding of F32 (2.5e-8: 1e-5 for two million gradients). Where
-// both sides have recorded a norm, scalars named *norm*, it is known how far they are apart, and
-// only that is granted, as long as it is not more.
+// both sides have recorded a norm, scalars of Role::kGradientNorm, it is known how far they are
+// apart, and only that is granted, as long as it is not more.
 //
 // Thread-safety: immutable.
 #pragma once

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ttrace {
@@ -90,15 +91,16 @@ struct StepLosses {
   Means candidate;
 };
 
-bool is_mask(const TensorId& id) {
-  return id.kind == Kind::kData && id.path == "loss_mask";
+bool is_mask(const TensorId& id, const ModelVocabulary& vocabulary) {
+  return id.kind == Kind::kData && vocabulary.is(Role::kLossMask, id.path);
 }
 
-std::map<std::int64_t, StepLosses> losses_by_step(std::span<const Match> matches) {
-  std::map<TensorId, const Match*> masks;
+std::map<std::int64_t, StepLosses> losses_by_step(std::span<const Match> matches,
+                                                  const ModelVocabulary& vocabulary) {
+  std::map<std::pair<std::int64_t, std::int64_t>, const Match*> masks;
   for (const Match& match : matches) {
-    if (is_mask(match.id)) {
-      masks[match.id] = &match;
+    if (is_mask(match.id, vocabulary)) {
+      masks[{match.id.step, match.id.microbatch}] = &match;
     }
   }
   std::map<std::int64_t, StepLosses> steps;
@@ -106,10 +108,7 @@ std::map<std::int64_t, StepLosses> losses_by_step(std::span<const Match> matches
     if (match.id.kind != Kind::kLoss) {
       continue;
     }
-    const auto found = masks.find({.step = match.id.step,
-                                   .microbatch = match.id.microbatch,
-                                   .kind = Kind::kData,
-                                   .path = "loss_mask"});
+    const auto found = masks.find({match.id.step, match.id.microbatch});
     const Match* mask = found == masks.end() ? nullptr : found->second;
     StepLosses& step = steps[match.id.step];
     const auto add = [&](Means& means, const std::vector<Shard> Match::*side) {
@@ -123,10 +122,10 @@ std::map<std::int64_t, StepLosses> losses_by_step(std::span<const Match> matches
   return steps;
 }
 
-bool is_judged_loss(const TensorVerdict& tensor) {
-  return tensor.id.kind == Kind::kScalar && tensor.status() == Status::kWithin &&
-         tensor.id.path.find("loss") != std::string::npos && tensor.comparison &&
-         tensor.find(Question::kTolerance) == nullptr && tensor.comparison->elements == 1;
+bool is_judged_loss(const TensorVerdict& tensor, const ModelVocabulary& vocabulary) {
+  return vocabulary.is_scalar(Role::kLoss, tensor.id) && tensor.status() == Status::kWithin &&
+         tensor.comparison && tensor.find(Question::kTolerance) == nullptr &&
+         tensor.comparison->elements == 1;
 }
 
 bool equal(double value, double mean) {
@@ -153,20 +152,25 @@ Check check_of_mean(double candidate, double own, bool holds) {
 
 }  // namespace
 
-void check_losses(std::span<const Match> matches, std::span<TensorVerdict> tensors) {
-  if (std::none_of(tensors.begin(), tensors.end(), is_judged_loss)) {
+void check_losses(std::span<const Match> matches,
+                  std::span<TensorVerdict> tensors,
+                  const ModelVocabulary& vocabulary) {
+  const auto is_judged = [&](const TensorVerdict& tensor) {
+    return is_judged_loss(tensor, vocabulary);
+  };
+  if (std::ranges::none_of(tensors, is_judged)) {
     return;
   }
-  std::map<std::int64_t, StepLosses> steps = losses_by_step(matches);
+  std::map<std::int64_t, StepLosses> steps = losses_by_step(matches, vocabulary);
   for (const TensorVerdict& tensor : tensors) {
-    if ((tensor.id.kind == Kind::kLoss || is_mask(tensor.id)) &&
+    if ((tensor.id.kind == Kind::kLoss || is_mask(tensor.id, vocabulary)) &&
         tensor.status() != Status::kWithin) {
       steps.erase(tensor.id.step);
     }
   }
   for (TensorVerdict& tensor : tensors) {
     const auto step = steps.find(tensor.id.step);
-    if (step == steps.end() || !is_judged_loss(tensor) || !step->second.reference.whole ||
+    if (step == steps.end() || !is_judged(tensor) || !step->second.reference.whole ||
         !step->second.candidate.whole) {
       continue;
     }

@@ -48,8 +48,9 @@ bool is_root(double value, double squared) {
   return squared > 0.0 && std::abs(value - std::sqrt(squared)) <= kOfNorm * std::sqrt(squared);
 }
 
-bool is_judged_norm(const TensorVerdict& tensor) {
-  return is_norm(tensor.id) && tensor.status() == Status::kWithin && tensor.comparison &&
+bool is_judged_norm(const TensorVerdict& tensor, const ModelVocabulary& vocabulary) {
+  return vocabulary.is_scalar(Role::kGradientNorm, tensor.id) &&
+         tensor.status() == Status::kWithin && tensor.comparison &&
          tensor.find(Question::kTolerance) == nullptr && tensor.comparison->elements == 1;
 }
 
@@ -73,15 +74,11 @@ Check check_of_norm(double candidate, double own) {
 
 }  // namespace
 
-bool is_norm(const TensorId& id) {
-  return id.kind == Kind::kScalar && id.path.find("norm") != std::string::npos;
-}
-
-void check_norms(std::span<TensorVerdict> tensors) {
+void check_norms(std::span<TensorVerdict> tensors, const ModelVocabulary& vocabulary) {
   const std::map<std::int64_t, Norms> steps = norms_by_step(tensors);
   for (TensorVerdict& tensor : tensors) {
     const auto found = steps.find(tensor.id.step);
-    if (found == steps.end() || !found->second.within || !is_judged_norm(tensor)) {
+    if (found == steps.end() || !found->second.within || !is_judged_norm(tensor, vocabulary)) {
       continue;
     }
     const Norms& norms = found->second;

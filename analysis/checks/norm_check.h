@@ -7,20 +7,16 @@
 // Thread-safety: a free function without shared state.
 #pragma once
 
+#include "analysis/align/model_vocabulary.h"
 #include "analysis/findings/verdict.h"
-
-#include <ttrace/tensor_id.h>
 
 #include <span>
 
 namespace ttrace {
 
-// Whether the record is a scalar named *norm*.
-[[nodiscard]] bool is_norm(const TensorId& id);
-
-// Adds the check kNorm to scalars named *norm* that are within bound and are, in the reference, the
-// norm of all main gradients: it fails where the candidate's is not the norm of its own. Steps of
-// which a main gradient is not within bound are left alone.
-void check_norms(std::span<TensorVerdict> tensors);
+// Adds the check kNorm to scalars of Role::kGradientNorm that are within bound and are, in the
+// reference, the norm of all main gradients: it fails where the candidate's is not the norm of its
+// own. Steps of which a main gradient is not within bound are left alone.
+void check_norms(std::span<TensorVerdict> tensors, const ModelVocabulary& vocabulary);
 
 }  // namespace ttrace

@@ -1,5 +1,6 @@
 #include "analysis/checks/slices.h"
 
+#include "analysis/align/values.h"
 #include "analysis/findings/wording.h"
 #include "trace/place/boxes.h"
 
@@ -80,20 +81,12 @@ std::string range_text(const Range& range) {
 
 // Ranks that hold an element within all of `ranges`.
 std::vector<int> holders(std::span<const Shard> shards, const std::vector<Range>& ranges) {
-  std::vector<int> ranks;
-  for (const Shard& shard : shards) {
-    const std::vector<Rectangle> boxes = rectangles(shard.record->placement);
-    const bool holds = std::any_of(boxes.begin(), boxes.end(), [&](const Rectangle& box) {
-      return std::all_of(ranges.begin(), ranges.end(), [&](const Range& range) {
-        const std::int64_t begin = box.logical_start.at(range.dim);
-        return begin < range.end && range.begin < begin + box.extent.at(range.dim);
-      });
+  return ranks_holding(shards, [&](const Rectangle& box) {
+    return std::all_of(ranges.begin(), ranges.end(), [&](const Range& range) {
+      const std::int64_t begin = box.logical_start.at(range.dim);
+      return begin < range.end && range.begin < begin + box.extent.at(range.dim);
     });
-    if (holds) {
-      ranks.push_back(shard.rank);
-    }
-  }
-  return ranks;
+  });
 }
 
 // Looks for the part that is farthest beyond, or nearest to, its bound.

@@ -164,20 +164,30 @@ Check failed(Question question, Symptom symptom, std::string sentence, std::vect
   return check;
 }
 
-void sort_checks(std::vector<Check>& checks) {
-  std::ranges::stable_sort(checks, {}, &Check::question);
+void insert_check(std::vector<Check>& checks, Check check) {
+  const auto place = std::ranges::upper_bound(checks, check.question, {}, &Check::question);
+  checks.insert(place, std::move(check));
+}
+
+bool speaks(const std::vector<Check>& checks, const Check& check) {
+  if (check.holds) {
+    return false;
+  }
+  for (const Check& other : checks) {
+    if (!other.holds && row_of(other.question).speaker == row_of(check.question).speaker) {
+      return other.question == check.question;
+    }
+    if (!other.holds && check.question == kTooCoarse) {
+      return false;
+    }
+  }
+  return true;
 }
 
 std::vector<const Check*> speaking(const std::vector<Check>& checks) {
   std::vector<const Check*> speakers;
   for (const Check& check : checks) {
-    const auto has_spoken = [&](const Check* other) {
-      return other->question != check.question &&
-             row_of(other->question).speaker == row_of(check.question).speaker;
-    };
-    const bool is_said_already = std::ranges::any_of(speakers, has_spoken);
-    const bool goes_without_saying = check.question == kTooCoarse && !speakers.empty();
-    if (!check.holds && !is_said_already && !goes_without_saying) {
+    if (speaks(checks, check)) {
       speakers.push_back(&check);
     }
   }

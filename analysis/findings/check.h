@@ -133,13 +133,15 @@ struct Check {
                            std::string sentence,
                            std::vector<int> ranks = {});
 
-// Puts checks in the order of their questions; those of one question keep theirs.
-void sort_checks(std::vector<Check>& checks);
+// Puts a check behind those of its question and of earlier ones, so that checks stay sorted.
+void insert_check(std::vector<Check>& checks, Check check);
 
 // What a list of checks says, whatever order it was made in: the sentences of the failed ones that
 // speak, in the order of their questions. Of the whole, a part and a factor the first speaks for
 // the others; that a tensor is too coarse is said where nothing else fails. Requires: sorted
 // checks.
 [[nodiscard]] std::vector<const Check*> speaking(const std::vector<Check>& checks);
+// Whether `check`, one of `checks`, is among them.
+[[nodiscard]] bool speaks(const std::vector<Check>& checks, const Check& check);
 
 }  // namespace ttrace

@@ -75,8 +75,7 @@ std::string_view name_of(Excuse excuse) {
 }
 
 void TensorVerdict::add(Check check) {
-  checks.push_back(std::move(check));
-  sort_checks(checks);
+  insert_check(checks, std::move(check));
 }
 
 void TensorVerdict::excuse(Excuse excuse, std::string sentence) {
@@ -98,19 +97,21 @@ bool TensorVerdict::fails(Question question) const {
       checks, [&](const Check& check) { return check.question == question && !check.holds; });
 }
 
-std::vector<const Check*> TensorVerdict::failures() const {
-  std::vector<const Check*> failures = speaking(checks);
-  if (has(Excuse::kCopied)) {
-    std::erase_if(failures,
-                  [](const Check* check) { return check->question == Question::kPresence; });
-  }
-  return failures;
+bool TensorVerdict::counts_as_failure(const Check& check) const {
+  return speaks(checks, check) && !(check.question == Question::kPresence && has(Excuse::kCopied));
+}
+
+const Check* TensorVerdict::first_failure() const {
+  const auto found =
+      std::ranges::find_if(checks, [&](const Check& check) { return counts_as_failure(check); });
+  return found == checks.end() ? nullptr : &*found;
 }
 
 Tier TensorVerdict::tier() const {
-  const auto failed = failures();
   for (const Tier tier : kTiers) {
-    if (std::ranges::any_of(failed, [&](const Check* check) { return check->tier() == tier; })) {
+    if (std::ranges::any_of(checks, [&](const Check& check) {
+          return check.tier() == tier && counts_as_failure(check);
+        })) {
       return tier;
     }
   }
@@ -119,7 +120,8 @@ Tier TensorVerdict::tier() const {
 }
 
 Status TensorVerdict::status() const {
-  if (failures().empty()) {
+  const Check* const failure = first_failure();
+  if (failure == nullptr) {
     return has(Excuse::kInterrupted) ? Status::kIncomplete
            : has(Excuse::kRounds)    ? Status::kNotJudged
                                      : Status::kWithin;
@@ -136,7 +138,7 @@ Status TensorVerdict::status() const {
   if (has(Excuse::kInherited)) {
     return Status::kInherited;
   }
-  if (failures().front()->question == Question::kPresence) {
+  if (failure->question == Question::kPresence) {
     return is_in_reference ? Status::kMissingInCandidate : Status::kMissingInReference;
   }
   return Status::kDiverged;
@@ -146,8 +148,8 @@ Symptom TensorVerdict::symptom() const {
   if (has(Excuse::kHarmlessScale) || has(Excuse::kReplaced)) {
     return Symptom::kNone;
   }
-  const auto failed = failures();
-  return failed.empty() ? Symptom::kNone : failed.front()->symptom;
+  const Check* const failure = first_failure();
+  return failure == nullptr ? Symptom::kNone : failure->symptom;
 }
 
 std::string TensorVerdict::cause() const {
@@ -155,8 +157,10 @@ std::string TensorVerdict::cause() const {
   if (has(Excuse::kHarmlessScale) || has(Excuse::kReplaced)) {
     return text;
   }
-  for (const Check* check : failures()) {
-    text += (text.empty() ? "" : "; also: ") + check->sentence;
+  for (const Check& check : checks) {
+    if (counts_as_failure(check)) {
+      text += (text.empty() ? "" : "; also: ") + check.sentence;
+    }
   }
   for (const Excused& excused : excuses) {
     if (!excused.sentence.empty()) {
@@ -167,9 +171,8 @@ std::string TensorVerdict::cause() const {
 }
 
 std::vector<int> TensorVerdict::ranks() const {
-  const auto failed = failures();
-  return failed.empty() || failed.front()->place.ranks.empty() ? holders
-                                                               : failed.front()->place.ranks;
+  const Check* const failure = first_failure();
+  return failure == nullptr || failure->place.ranks.empty() ? holders : failure->place.ranks;
 }
 
 std::optional<Diagnosis> TensorVerdict::known_cause() const {

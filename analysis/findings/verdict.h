@@ -74,7 +74,7 @@ struct TensorVerdict {
   // of the next one of its rank that the reference has too, and stands before it.
   std::uint64_t order = 0;
   std::vector<int> holders;   // candidate's ranks that hold it
-  std::vector<Check> checks;  // sorted, see sort_checks()
+  std::vector<Check> checks;  // sorted, see insert_check()
   std::vector<Excused> excuses;
   TensorClass tensor_class = TensorClass::kActivation;  // whose limits it was judged by
   bool is_in_reference = true;                          // the reference recorded it
@@ -117,8 +117,10 @@ struct TensorVerdict {
   [[nodiscard]] const Check* deciding() const;
 
  private:
-  // Failed checks that speak, but those of a presence that is explained by a copy.
-  [[nodiscard]] std::vector<const Check*> failures() const;
+  // Whether it is a failed check that speaks, but of a presence that is explained by a copy.
+  [[nodiscard]] bool counts_as_failure(const Check& check) const;
+  // The first of these; null where nothing failed.
+  [[nodiscard]] const Check* first_failure() const;
 };
 
 // Whether the reference's own operators are more than 1 % off in their precision, because a kernel

@@ -1,5 +1,6 @@
 #include "analysis/infer/flat_ranges.h"
 
+#include "analysis/infer/samples.h"
 #include "trace/file/record.h"
 
 #include <ttrace/element_type.h>
@@ -21,13 +22,6 @@ constexpr std::int64_t kMostSearched = std::int64_t{1} << 24;
 // An error that explains most of the values, as of a right beginning.
 constexpr double kAgrees = 0.5;
 
-double element_at(ElementType type, std::span<const std::byte> bytes, std::int64_t position) {
-  double value = 0.0;
-  const auto offset = static_cast<std::size_t>(position) * element_size(type);
-  to_double(type, bytes.data() + offset, 1, &value);
-  return value;
-}
-
 std::int64_t elements_of(const Placement& parameter) {
   std::int64_t elements = 1;
   for (const DimPlacement& dim : parameter.dims) {
@@ -35,37 +29,6 @@ std::int64_t elements_of(const Placement& parameter) {
   }
   return elements;
 }
-
-// Sums of a comparison: values v, reference r.
-struct Sums {
-  double squared = 0.0;
-  double reference = 0.0;
-  double along = 0.0;
-  double difference = 0.0;
-
-  void add(double value, double expected) {
-    if (std::isfinite(value) && std::isfinite(expected)) {
-      squared += value * value;
-      reference += expected * expected;
-      along += value * expected;
-      difference += (value - expected) * (value - expected);
-    }
-  }
-  [[nodiscard]] double error_as_is() const {
-    return reference > 0.0  ? std::sqrt(difference / reference)
-           : squared == 0.0 ? 0.0
-                            : std::numeric_limits<double>::infinity();
-  }
-  [[nodiscard]] double factor() const { return along > 0.0 ? along / squared : 1.0; }
-  // At the best factor.
-  [[nodiscard]] double error() const {
-    if (along <= 0.0 || reference == 0.0) {
-      return error_as_is();
-    }
-    return std::min(std::sqrt(std::max(0.0, 1.0 - along / squared * along / reference)),
-                    error_as_is());
-  }
-};
 
 // What the reference has at an element of a rank's parameter, in the order of its memory.
 class LocalReference {
@@ -81,16 +44,11 @@ class LocalReference {
       const DimPlacement& placed = parameter_.dims[dim - 1];
       const std::int64_t local = position % placed.local_size;
       position /= placed.local_size;
-      const auto next = std::upper_bound(
-          placed.segments.begin(),
-          placed.segments.end(),
-          local,
-          [](std::int64_t index, const Segment& segment) { return index < segment.local; });
-      if (next == placed.segments.begin() ||
-          local >= std::prev(next)->local + std::prev(next)->extent) {
+      const std::int64_t index = logical_index(placed, local);
+      if (index == kPadding) {
         return std::nullopt;
       }
-      logical += (std::prev(next)->logical + local - std::prev(next)->local) * stride;
+      logical += index * stride;
       stride *= placed.logical_size;
     }
     return element_at(reference_.type, reference_.bytes, logical);
@@ -101,7 +59,10 @@ class LocalReference {
   const MergeResult& reference_;
 };
 
-void compare(const Shard& shard, const LocalReference& local, std::int64_t first, Sums& sums) {
+void compare(const Shard& shard,
+             const LocalReference& local,
+             std::int64_t first,
+             AgreementSums& sums) {
   const std::int64_t count = shard.record->shape.front();
   const std::int64_t step = std::max<std::int64_t>(1, count / kMostCompared);
   for (std::int64_t i = 0; i < count; i += step) {
@@ -168,14 +129,14 @@ std::optional<std::int64_t> search(const Shard& shard,
   std::optional<std::int64_t> best;
   double least = kAgrees;
   for (std::int64_t first = 0; first <= elements - count; ++first) {
-    Sums sums;
+    AgreementSums sums;
     for (const auto& [position, value] : marks) {
       if (const auto expected = local.at(first + position)) {
         sums.add(value, *expected);
       }
     }
-    if (sums.error() < least) {
-      least = sums.error();
+    if (const double error = sums.agreement().error; error < least) {
+      least = error;
       best = first;
     }
   }
@@ -188,17 +149,16 @@ FlatFits find_flat_ranges(std::span<const Shard> shards,
                           std::span<const Placement> parameters,
                           const MergeResult& reference) {
   const auto agreement = [&](const std::vector<FlatRange>& ranges) {
-    Sums sums;
+    AgreementSums sums;
     for (std::size_t i = 0; i < ranges.size(); ++i) {
       compare(shards[i], {parameters[i], reference}, ranges[i].first, sums);
     }
-    return sums;
+    return sums.agreement();
   };
   const auto fits = [&](std::vector<FlatRange> ranges) {
-    const Sums sums = agreement(ranges);
-    const bool as_is = sums.error_as_is() <= 1.1 * sums.error();
-    return FlatFits{
-        std::move(ranges), sums.error(), as_is ? 1.0 : sums.factor(), sums.reference > 0.0};
+    const Agreement found = agreement(ranges);
+    const bool as_is = found.error_as_is <= 1.1 * found.error;
+    return FlatFits{std::move(ranges), found.error, as_is ? 1.0 : found.factor, !found.both_zero};
   };
   const std::vector<FlatRange> expected = consecutive(shards, parameters);
   if (!expected.empty()) {
@@ -222,7 +182,7 @@ double flat_error(std::span<const Shard> shards,
                   std::span<const Placement> parameters,
                   std::span<const FlatRange> ranges,
                   const MergeResult& reference) {
-  Sums sums;
+  AgreementSums sums;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::int64_t elements = elements_of(parameters[i]);
     if (ranges[i].first < 0 || ranges[i].count != shards[i].record->shape.front() ||
@@ -231,7 +191,7 @@ double flat_error(std::span<const Shard> shards,
     }
     compare(shards[i], {parameters[i], reference}, ranges[i].first, sums);
   }
-  return sums.error_as_is();
+  return sums.agreement().error_as_is;
 }
 
 }  // namespace ttrace

@@ -17,33 +17,6 @@ constexpr std::size_t kMostDrawn = 16384;  // elements looked at
 constexpr std::size_t kMostKept = 4096;    // and compared, those that are not zero first
 constexpr std::size_t kMostNonzero = 3072;
 
-double element(ElementType type, std::span<const std::byte> bytes, std::int64_t position) {
-  double value = 0.0;
-  const auto offset = static_cast<std::size_t>(position) * element_size(type);
-  to_double(type, bytes.data() + offset, 1, &value);
-  return value;
-}
-
-// kPadding where there is none.
-std::int64_t logical_index(const DimPlacement& dim, std::int64_t local) {
-  const auto next = std::upper_bound(
-      dim.segments.begin(),
-      dim.segments.end(),
-      local,
-      [](std::int64_t index, const Segment& segment) { return index < segment.local; });
-  if (next == dim.segments.begin()) {
-    return kPadding;
-  }
-  const Segment& segment = *std::prev(next);
-  return local < segment.local + segment.extent ? segment.logical + local - segment.local
-                                                : kPadding;
-}
-
-std::int64_t product(const std::vector<std::int64_t>& shape) {
-  return std::accumulate(
-      shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<std::int64_t>());
-}
-
 // Positions in a tensor of so many elements, the same on every call.
 std::vector<std::int64_t> draw(std::int64_t elements) {
   std::vector<std::int64_t> drawn;
@@ -64,6 +37,58 @@ std::vector<std::int64_t> draw(std::int64_t elements) {
 
 }  // namespace
 
+void AgreementSums::add(double value, double expected) {
+  if (!std::isfinite(value) || !std::isfinite(expected)) {
+    return;
+  }
+  ++points_;
+  squared_ += value * value;
+  reference_squared_ += expected * expected;
+  along_ += value * expected;
+  difference_squared_ += (value - expected) * (value - expected);
+}
+
+Agreement AgreementSums::agreement() const {
+  Agreement agreement;
+  agreement.points = points_;
+  if (reference_squared_ == 0.0) {
+    agreement.both_zero = squared_ == 0.0;
+    agreement.error = agreement.error_as_is = squared_ == 0.0 ? 0.0 : agreement.error;
+    return agreement;
+  }
+  agreement.error_as_is = std::sqrt(difference_squared_ / reference_squared_);
+  if (along_ <= 0.0) {
+    agreement.error = std::min(1.0, agreement.error_as_is);
+    return agreement;
+  }
+  agreement.factor = along_ / squared_;
+  // Loses what is below 1e-8 to cancellation; equal values are told by the difference itself.
+  const double rest = 1.0 - along_ / squared_ * along_ / reference_squared_;
+  agreement.error = std::min(std::sqrt(std::max(0.0, rest)), agreement.error_as_is);
+  return agreement;
+}
+
+double element_at(ElementType type, std::span<const std::byte> bytes, std::int64_t position) {
+  double value = 0.0;
+  const auto offset = static_cast<std::size_t>(position) * element_size(type);
+  to_double(type, bytes.data() + offset, 1, &value);
+  return value;
+}
+
+std::int64_t logical_index(const DimPlacement& dim, std::int64_t local) {
+  const auto next = std::upper_bound(
+      dim.segments.begin(),
+      dim.segments.end(),
+      local,
+      [](std::int64_t index, const Segment& segment) { return index < segment.local; });
+  if (next == dim.segments.begin()) {
+    return kPadding;
+  }
+  const Segment& segment = *std::prev(next);
+  return local < segment.local + segment.extent ? segment.logical + local - segment.local
+                                                : kPadding;
+}
+
 Samples::Samples(std::span<const Shard> shards, const MergeResult& reference)
     : reference_(reference), dims_(reference.shape.size()), values_(shards.size()) {
   for (const Shard& shard : shards) {
@@ -82,12 +107,12 @@ Samples::Samples(std::span<const Shard> shards, const MergeResult& reference)
 void Samples::choose(std::span<const Shard> shards) {
   for (std::size_t kind = 0; kind < positions_.size(); ++kind) {
     Positions& positions = positions_[kind];
-    std::vector<std::int64_t> drawn = draw(product(positions.shape));
+    std::vector<std::int64_t> drawn = draw(element_count(positions.shape));
     // A gradient of embeddings is zero almost everywhere: zeros alone would tell nothing.
     const auto zeros = std::stable_partition(drawn.begin(), drawn.end(), [&](std::int64_t at) {
       for (std::size_t holder = 0; holder < shards.size(); ++holder) {
         if (positions_of_[holder] == kind &&
-            element(shards[holder].record->type, shards[holder].bytes, at) != 0.0) {
+            element_at(shards[holder].record->type, shards[holder].bytes, at) != 0.0) {
           return true;
         }
       }
@@ -112,7 +137,7 @@ void Samples::choose(std::span<const Shard> shards) {
     for (std::size_t holder = 0; holder < shards.size(); ++holder) {
       for (std::size_t i = 0; positions_of_[holder] == kind && i < drawn.size(); ++i) {
         values_[holder].push_back(
-            element(shards[holder].record->type, shards[holder].bytes, drawn[i]));
+            element_at(shards[holder].record->type, shards[holder].bytes, drawn[i]));
       }
     }
   }
@@ -127,11 +152,7 @@ bool Samples::can_add(const std::vector<std::vector<std::size_t>>& groups) const
 }
 
 Agreement Samples::compare(const PlaceClaim& claim, std::size_t limit) const {
-  Agreement agreement;
-  double squared = 0.0;  // of values, of the reference, and their product
-  double reference_squared = 0.0;
-  double along = 0.0;
-  double difference_squared = 0.0;
+  AgreementSums sums;
   for (const std::vector<std::size_t>& group : claim.groups) {
     const std::size_t first = group.front();
     const Positions& positions = positions_[positions_of_[first]];
@@ -146,32 +167,10 @@ Agreement Samples::compare(const PlaceClaim& claim, std::size_t limit) const {
       for (const std::size_t holder : group) {
         value += values_[holder][i] * (claim.scales.empty() ? 1.0 : claim.scales[holder]);
       }
-      const double expected = at == kPadding ? 0.0 : element(reference_.type, reference_.bytes, at);
-      if (!std::isfinite(value) || !std::isfinite(expected)) {
-        continue;
-      }
-      ++agreement.points;
-      squared += value * value;
-      reference_squared += expected * expected;
-      along += value * expected;
-      difference_squared += (value - expected) * (value - expected);
+      sums.add(value, at == kPadding ? 0.0 : element_at(reference_.type, reference_.bytes, at));
     }
   }
-  if (reference_squared == 0.0) {
-    agreement.both_zero = squared == 0.0;
-    agreement.error = agreement.error_as_is = squared == 0.0 ? 0.0 : agreement.error;
-    return agreement;
-  }
-  agreement.error_as_is = std::sqrt(difference_squared / reference_squared);
-  if (along <= 0.0) {
-    agreement.error = std::min(1.0, agreement.error_as_is);
-    return agreement;
-  }
-  agreement.factor = along / squared;
-  // Loses what is below 1e-8 to cancellation; equal values are told by the difference itself.
-  const double rest = 1.0 - along / squared * along / reference_squared;
-  agreement.error = std::min(std::sqrt(std::max(0.0, rest)), agreement.error_as_is);
-  return agreement;
+  return sums.agreement();
 }
 
 }  // namespace ttrace

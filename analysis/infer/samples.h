@@ -10,6 +10,7 @@
 
 #include "trace/merge/merge.h"
 
+#include <ttrace/element_type.h>
 #include <ttrace/placement.h>
 
 #include <cstddef>
@@ -34,6 +35,29 @@ struct Agreement {
   double factor = 1.0;                                           // the best one
   bool both_zero = false;                                        // nothing but zeros was compared
 };
+
+// Values and what the reference has at the places claimed, as they come.
+class AgreementSums {
+ public:
+  // What is not finite is left out.
+  void add(double value, double expected);
+  [[nodiscard]] Agreement agreement() const;
+
+ private:
+  std::int64_t points_ = 0;
+  double squared_ = 0.0;  // of values, of the reference, their product and their difference
+  double reference_squared_ = 0.0;
+  double along_ = 0.0;
+  double difference_squared_ = 0.0;
+};
+
+// The element at row-major `position`.
+[[nodiscard]] double element_at(ElementType type,
+                                std::span<const std::byte> bytes,
+                                std::int64_t position);
+
+// The logical index of a local one; kPadding where there is none.
+[[nodiscard]] std::int64_t logical_index(const DimPlacement& dim, std::int64_t local);
 
 class Samples {
  public:

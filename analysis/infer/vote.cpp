@@ -1,5 +1,6 @@
 #include "analysis/infer/vote.h"
 
+#include "analysis/align/module_path.h"
 #include "trace/base/kind.h"
 
 #include <algorithm>
@@ -9,19 +10,6 @@
 
 namespace ttrace {
 namespace {
-
-std::string pattern_of(const std::string& path) {
-  std::string pattern;
-  std::size_t begin = 0;
-  while (begin <= path.size()) {
-    const std::size_t end = std::min(path.find('.', begin), path.size());
-    const std::string part = path.substr(begin, end - begin);
-    const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
-    pattern += (begin == 0 ? "" : ".") + (number ? std::string("*") : part);
-    begin = end + 1;
-  }
-  return pattern;
-}
 
 // As Annotations reads an entry.
 std::string field_of(Kind kind) {

@@ -1,5 +1,6 @@
 #include "analysis/rename/rename_map.h"
 
+#include "analysis/align/module_path.h"
 #include "trace/base/durable_file.h"
 #include "trace/base/kind.h"
 #include "trace/base/yaml_document.h"
@@ -18,18 +19,6 @@ namespace {
 constexpr std::int64_t kMostGroups = 1'000'000;  // products with sizes of tensors fit 63 bits
 constexpr auto kKindWords =
     "expected activations, parameters, or kinds of tensors such as [output, grad_output]";
-
-std::vector<std::string> parts_of(std::string_view path) {
-  std::vector<std::string> parts;
-  std::size_t begin = 0;
-  for (std::size_t dot = path.find('.'); dot != std::string_view::npos;
-       dot = path.find('.', begin)) {
-    parts.emplace_back(path.substr(begin, dot - begin));
-    begin = dot + 1;
-  }
-  parts.emplace_back(path.substr(begin));
-  return parts;
-}
 
 bool is_part_pattern(const std::string& part) {
   std::string letters = part;
@@ -138,7 +127,7 @@ class RenameMapReader {
       pattern.slot = std::stoi(slot);
       text.resize(slash);
     }
-    pattern.parts = parts_of(text);
+    pattern.parts = path_parts(text);
     document_.require(std::ranges::all_of(pattern.parts, is_part_pattern),
                       node,
                       "\"" + text +
@@ -358,7 +347,7 @@ RenameMap RenameMap::parse(const std::string& text, const std::string& origin) {
 }
 
 std::optional<RenameMap::Captures> RenameMap::matched(const Pattern& pattern, const TensorId& id) {
-  std::vector<std::string> parts = parts_of(id.path);
+  std::vector<std::string> parts = path_parts(id.path);
   const std::size_t count = pattern.parts.size();
   // A slot is one of the module's own tensors.
   if (parts.size() < count ||

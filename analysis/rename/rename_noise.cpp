@@ -44,8 +44,7 @@ Shape indices_of(const Shape& shape, std::size_t dim) {
 std::optional<MergeResult> slices_along(const ShapedNoise& noise, std::size_t dim) {
   Shape shape = indices_of(noise.shape, dim);
   if (noise.row.sum_squared == 0.0) {
-    const auto count = std::accumulate(
-        shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<std::int64_t>());
+    const auto count = element_count(shape);
     return as_tensor(std::vector<double>(static_cast<std::size_t>(count), 0.0), std::move(shape));
   }
   for (const Slicing& slicing : slicings_of(noise.shape)) {

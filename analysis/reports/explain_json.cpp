@@ -52,6 +52,7 @@ void write_json(std::ostream& out, const Explanation& explanation) {
   json["signature"] =
       explanation.diagnosis ? Json(name_of(explanation.diagnosis->signature)) : Json();
   json["probable_cause"] = explanation.diagnosis ? Json(explanation.diagnosis->sentence) : Json();
+  json["runner_up"] = runner_up_json(explanation.diagnosis);
   json["where_to_look"] = first ? Json(explanation.where_to_look) : Json();
   json["before"] = explanation.before;
   json["wrong_before"] = explanation.wrong_before;

@@ -1,6 +1,7 @@
 #include "analysis/findings/codes.h"
 #include "analysis/findings/wording.h"
 #include "analysis/reports/explain.h"
+#include "analysis/reports/finding_text.h"
 
 #include <algorithm>
 #include <array>
@@ -163,8 +164,7 @@ void write_cause(std::ostream& out, const Explanation& explanation) {
   }
   out << '\n';
   if (explanation.diagnosis) {
-    out << "probable cause: " << spaced(std::string(name_of(explanation.diagnosis->signature)))
-        << ": " << explanation.diagnosis->sentence << '\n';
+    write_diagnosis(out, "", explanation.diagnosis);
   } else {
     out << "probable cause: none of the known ones fits\n";
   }

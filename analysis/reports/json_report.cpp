@@ -77,14 +77,6 @@ Json named_json(const Named& named) {
           {"microbatches", named.microbatches}};
 }
 
-Json runner_up_json(const std::optional<Diagnosis>& diagnosis) {
-  if (!diagnosis || !diagnosis->runner_up) {
-    return {};
-  }
-  return {{"signature", name_of(diagnosis->runner_up->signature)},
-          {"probable_cause", diagnosis->runner_up->sentence}};
-}
-
 // The first divergence first; its signature stands in `first_divergence` too.
 Json diagnoses_json(const Report& report) {
   Json json = Json::array();
@@ -282,6 +274,14 @@ Json check_json(const Check& check) {
     json["sentence"] = check.sentence;
   }
   return json;
+}
+
+Json runner_up_json(const std::optional<Diagnosis>& diagnosis) {
+  if (!diagnosis || !diagnosis->runner_up) {
+    return {};
+  }
+  return {{"signature", name_of(diagnosis->runner_up->signature)},
+          {"probable_cause", diagnosis->runner_up->sentence}};
 }
 
 Json tensor_json(const TensorVerdict& tensor) {

@@ -117,6 +117,7 @@ std::string message_of(const Report& report, std::size_t index) {
   }
   if (const auto& diagnosis = diagnosis_of(report, index)) {
     text += "; probable cause: " + signature_text(diagnosis->signature);
+    text += diagnosis->runner_up ? " or " + signature_text(diagnosis->runner_up->signature) : "";
   }
   return text;
 }

@@ -3,12 +3,17 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "analysis/findings/diagnosis.h"
 #include "analysis/findings/json_text.h"
 #include "analysis/findings/verdict.h"
+
+#include <optional>
 
 namespace ttrace {
 
 [[nodiscard]] Json check_json(const Check& check);
 [[nodiscard]] Json tensor_json(const TensorVerdict& tensor);
+// The second best cause; null where there is none.
+[[nodiscard]] Json runner_up_json(const std::optional<Diagnosis>& diagnosis);
 
 }  // namespace ttrace

@@ -24,7 +24,12 @@ void fill_parameters(const std::vector<NamedTensor>& parameters,
         annotations.placement(Kind::kParam, parameter.path, 0, shape, layout);
     std::vector<std::byte> bytes(static_cast<std::size_t>(parameter.tensor.numel()) *
                                  element_size(type));
-    fill(parameter.path, placement, seed, default_fill_rule(parameter.path), type, bytes.data());
+    fill(parameter.path,
+         placement,
+         seed,
+         default_fill_rule(parameter.path, annotations.roles()),
+         type,
+         bytes.data());
     overwrite_tensor(parameter.tensor, bytes);
   }
 }

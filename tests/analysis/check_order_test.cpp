@@ -106,10 +106,10 @@ TEST_F(CheckOrder, ReportsHaveTheSameBytesInWhateverOrderQuestionsAreAsked) {
 }
 
 TEST(SpeakingChecks, OnlyTheFirstOfWholePartAndFactorSpeaks) {
-  std::vector<Check> checks = {failed(Question::kFactor, Symptom::kFactor, "factor"),
-                               failed(Question::kPart, Symptom::kSlice, "part"),
-                               failed(Question::kOperatorPart, Symptom::kOperator, "operators")};
-  sort_checks(checks);
+  std::vector<Check> checks;
+  insert_check(checks, failed(Question::kFactor, Symptom::kFactor, "factor"));
+  insert_check(checks, failed(Question::kPart, Symptom::kSlice, "part"));
+  insert_check(checks, failed(Question::kOperatorPart, Symptom::kOperator, "operators"));
   const auto speakers = speaking(checks);
   ASSERT_EQ(speakers.size(), 2U);
   EXPECT_EQ(speakers[0]->sentence, "operators");
@@ -119,8 +119,7 @@ TEST(SpeakingChecks, OnlyTheFirstOfWholePartAndFactorSpeaks) {
 TEST(SpeakingChecks, ThatATensorIsTooCoarseGoesWithoutSayingWhereAnotherCheckFails) {
   std::vector<Check> checks = {failed(Question::kTooCoarse, Symptom::kTooCoarse, "coarse")};
   EXPECT_EQ(speaking(checks).size(), 1U);
-  checks.push_back(failed(Question::kWhole, Symptom::kOutOfBound, "far"));
-  sort_checks(checks);
+  insert_check(checks, failed(Question::kWhole, Symptom::kOutOfBound, "far"));
   ASSERT_EQ(speaking(checks).size(), 1U);
   EXPECT_EQ(speaking(checks)[0]->sentence, "far");
 }

@@ -22,15 +22,17 @@ using testing::TraceBuilder;
 // Two micro-batches of losses [s 3, b 2]; masks are [b, s]. Noise admits errors of 1 of the scalar.
 class LossCheck : public ::testing::Test {
  protected:
-  static TraceBuilder side(const std::string& folder,
-                           const std::string& pass,
-                           double last,
-                           double mean,
-                           const std::vector<double>& mask) {
+  TraceBuilder side(const std::string& folder,
+                    const std::string& pass,
+                    double last,
+                    double mean,
+                    const std::vector<double>& mask) {
     TraceBuilder builder(folder, pass);
+    builder.manifest.roles = roles_;
     for (const std::string m : {"0", "1"}) {
       if (!mask.empty()) {
-        builder.add(0, {"s0/m" + m + "/data/loss_mask/0", mask, ElementType::kBool, {2, 3}, {}});
+        builder.add(
+            0, {"s0/m" + m + "/data/" + mask_name_ + "/0", mask, ElementType::kBool, {2, 3}, {}});
       }
       builder.add(0,
                   {"s0/m" + m + "/loss/loss/0",
@@ -57,6 +59,8 @@ class LossCheck : public ::testing::Test {
   }
 
   TemporaryDirectory folder_;
+  std::string mask_name_ = "loss_mask";
+  Section roles_;
 };
 
 constexpr double kMean = (21.0 + 27.0) / 12.0;
@@ -98,6 +102,15 @@ TEST_F(LossCheck, StepsWhoseLossesDivergeAreLeftAlone) {
   for (const TensorVerdict& tensor : report.tensors) {
     EXPECT_NE(tensor.symptom(), Symptom::kMean);
   }
+}
+
+// Symptom: losses of a program that calls its mask otherwise were averaged over padding, too.
+TEST_F(LossCheck, TheProgramSaysWhatItsMaskIsCalled) {
+  mask_name_ = "weights";
+  const std::vector<double> mask = {1, 1, 0, 1, 1, 1};  // [b 2, s 3]
+  const double mean = (16.0 + 22.0) / 10.0;             // without the fifth of six losses
+  roles_ = {{"loss_mask", "weights"}};
+  EXPECT_TRUE(judge(mean, 12.0, mean * 1.005, mask).diverged());
 }
 
 }  // namespace

@@ -25,23 +25,26 @@ class NormCheck : public ::testing::Test {
     TraceBuilder candidate(folder_ / "candidate", "candidate");
     candidate.add(0, {"s0/main_grad/a/0", {3.0, 0.0}});
     candidate.add(0, {"s0/main_grad/b/0", {0.0, second}});
-    candidate.add(0, {"s0/scalar/grad_norm/0", {norm}});
+    candidate.add(0, {"s0/scalar/" + name_ + "/0", {norm}});
+    candidate.manifest.roles = roles_;
     static_cast<void>(TraceBuilder(reference).write());
     testing::write_noise_passes(folder_ / "reference",
                                 {noise_row("s0/main_grad/a/0", 0.05, 0.05),
                                  noise_row("s0/main_grad/b/0", 0.05, 0.05),
-                                 noise_row("s0/scalar/grad_norm/0", 0.05, 0.05)});
+                                 noise_row("s0/scalar/" + name_ + "/0", 0.05, 0.05)});
     return diff(Trace::open(folder_ / "reference"), candidate.write());
   }
   [[nodiscard]] TraceBuilder reference(double norm) const {
     TraceBuilder builder(folder_ / "reference", "reference");
     builder.add(0, {"s0/main_grad/a/0", {3.0, 0.0}});
     builder.add(0, {"s0/main_grad/b/0", {0.0, 4.0}});
-    builder.add(0, {"s0/scalar/grad_norm/0", {norm}});
+    builder.add(0, {"s0/scalar/" + name_ + "/0", {norm}});
     return builder;
   }
 
   TemporaryDirectory folder_;
+  std::string name_ = "grad_norm";  // of the scalar
+  Section roles_;
 };
 
 // Seen where the norm counted experts' gradients on the first tensor-parallel rank only: 0.24 %
@@ -54,6 +57,18 @@ TEST_F(NormCheck, ANormWithinNoiseThatItsOwnGradientsDoNotMakeIsAFinding) {
   EXPECT_EQ(tensor.symptom(), Symptom::kNorm);
   EXPECT_EQ(tensor.tier(), Tier::kT0);
   EXPECT_THAT(tensor.cause(), HasSubstr("0.0024 away"));
+}
+
+// Symptom: a program that calls its norm otherwise lost the check.
+TEST_F(NormCheck, TheProgramSaysWhatItsNormIsCalled) {
+  name_ = "grad_size";
+  roles_ = {{"gradient_norm", "grad_size"}};
+  EXPECT_TRUE(judge(reference(5.0), 4.0, 4.988).diverged());
+}
+
+TEST_F(NormCheck, AScalarThatIsCalledOtherwiseIsLeftToNoise) {
+  name_ = "grad_size";
+  EXPECT_FALSE(judge(reference(5.0), 4.0, 4.988).diverged());
 }
 
 TEST_F(NormCheck, ANormThatMovedWithItsGradientsIsRight) {

@@ -63,6 +63,13 @@ TEST(Fill, ValuesAreTheOnesOfFormatVersionOne) {
   }
 }
 
+// Symptom: norms of a model that calls them otherwise began around 0.
+TEST(Fill, TheProgramSaysWhatItsNormsAreCalled) {
+  EXPECT_EQ(default_fill_rule("h.0.ln_1.weight").center, 0.0);
+  EXPECT_EQ(default_fill_rule("h.0.ln_1.weight", {{"norm", "rms* ln_*"}}).center, 1.0);
+  EXPECT_EQ(default_fill_rule("decoder.norm.weight", {{"norm", "rms* ln_*"}}).center, 0.0);
+}
+
 TEST(Fill, NormWeightsLieAroundOneAndAllElseAroundZero) {
   for (const char* path :
        {kNorm, "a.k_norm.weight", "norm.weight", "decoder.input_layernorm.weight"}) {

@@ -9,7 +9,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <string_view>
 
 namespace ttrace {
@@ -18,6 +21,7 @@ enum class Role : std::uint8_t {
   kAttention,        // paths of attention modules and all that is in them
   kExperts,          // path of the module that has a layer's experts below it
   kLayers,           // path of a list of layers, which their numbers follow
+  kNorm,             // name of a norm module, the last part of its path
   kTokens,           // data: the ids of the tokens
   kLossMask,         // data: which tokens count
   kLoss,             // scalar: a mean of the tokens' losses
@@ -36,6 +40,7 @@ inline constexpr std::array kRoles = {
     RoleTraits{Role::kAttention, "attention", "*attention*"},
     RoleTraits{Role::kExperts, "experts", "*.experts"},
     RoleTraits{Role::kLayers, "layers", "*layers"},
+    RoleTraits{Role::kNorm, "norm", "*norm*"},
     RoleTraits{Role::kTokens, "tokens", "tokens"},
     RoleTraits{Role::kLossMask, "loss_mask", "loss_mask"},
     RoleTraits{Role::kLoss, "loss", "*loss*"},
@@ -43,6 +48,49 @@ inline constexpr std::array kRoles = {
     RoleTraits{Role::kDataParallel, "data_parallel", "dp"},
     RoleTraits{Role::kContextParallel, "context_parallel", "cp"},
 };
+
+// Whether `name` fits a pattern, in which `*` stands for any letters, or none.
+[[nodiscard]] constexpr bool fits_pattern(std::string_view pattern, std::string_view name) {
+  std::size_t at = 0;
+  std::size_t next = 0;                       // in `pattern`
+  std::size_t star = std::string_view::npos;  // the last one that was passed
+  std::size_t after_star = 0;                 // where in `name` its letters end
+  while (at < name.size()) {
+    if (next < pattern.size() && pattern[next] == '*') {
+      star = next++;
+      after_star = at;
+    } else if (next < pattern.size() && pattern[next] == name[at]) {
+      ++next;
+      ++at;
+    } else if (star != std::string_view::npos) {
+      next = star + 1;
+      at = ++after_star;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', next) == std::string_view::npos;
+}
+
+// Whether `name` fits one of the patterns, which stand with spaces between them.
+[[nodiscard]] constexpr bool fits_any(std::string_view patterns, std::string_view name) {
+  while (!patterns.empty()) {
+    const std::size_t end = std::min(patterns.find(' '), patterns.size());
+    if (end > 0 && fits_pattern(patterns.substr(0, end), name)) {
+      return true;
+    }
+    patterns.remove_prefix(std::min(end + 1, patterns.size()));
+  }
+  return false;
+}
+
+// The patterns of a role where a program has given `roles`, patterns by name of the role.
+[[nodiscard]] inline std::string_view patterns_of(Role role,
+                                                  const std::map<std::string, std::string>& roles) {
+  const RoleTraits& traits = kRoles.at(static_cast<std::size_t>(role));
+  const auto given = roles.find(std::string(traits.name));
+  return given == roles.end() ? traits.usual : std::string_view(given->second);
+}
 
 // Null for a name that is none.
 [[nodiscard]] constexpr const RoleTraits* find_role(std::string_view name) {

@@ -1,6 +1,7 @@
 #include "trace/place/fill.h"
 
 #include "trace/base/random.h"
+#include "trace/base/role.h"
 #include "trace/place/boxes.h"
 
 #include <ttrace/error.h>
@@ -89,13 +90,13 @@ std::vector<std::int64_t> sum(std::vector<std::int64_t> a, const std::vector<std
 
 }  // namespace
 
-FillRule default_fill_rule(std::string_view path) {
+FillRule default_fill_rule(std::string_view path, const std::map<std::string, std::string>& roles) {
   constexpr std::string_view kWeight = ".weight";
   if (path.ends_with(kWeight)) {
     const std::string_view owner = path.substr(0, path.size() - kWeight.size());
     const std::size_t dot = owner.rfind('.');
     const std::string_view module = owner.substr(dot == std::string_view::npos ? 0 : dot + 1);
-    if (module.find("norm") != std::string_view::npos) {
+    if (fits_any(patterns_of(Role::kNorm, roles), module)) {
       return {1.0, -7, 16};
     }
   }

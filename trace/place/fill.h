@@ -10,6 +10,8 @@
 #include <ttrace/placement.h>
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <string_view>
 
 namespace ttrace {
@@ -21,9 +23,11 @@ struct TTRACE_API FillRule {
   int range = 127;  // at most 128, so that k fits BF16's 8 significant bits
 };
 
-// Norm weights (a path whose last but one part contains "norm", ending in `.weight`) lie around 1;
-// all else around 0 with a standard deviation of 0.018.
-[[nodiscard]] TTRACE_API FillRule default_fill_rule(std::string_view path);
+// Weights of norms (a path that ends in `.weight`, after the name of a module of Role::kNorm) lie
+// around 1; all else around 0 with a standard deviation of 0.018. `roles`: of the program's
+// annotations.
+[[nodiscard]] TTRACE_API FillRule
+default_fill_rule(std::string_view path, const std::map<std::string, std::string>& roles = {});
 
 // Value of one logical element; `index` is its row-major position in the logical tensor.
 [[nodiscard]] TTRACE_API double fill_value(std::string_view path,

@@ -5,7 +5,6 @@
 #include "analysis/findings/wording.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,60 +19,51 @@ bool is_near(const Fit& fit, std::size_t addend, double meaning) {
          std::max(0.1, 3.0 * fit.deviations[addend]);
 }
 
-bool is_clear(const Fit& fit, std::size_t addends) {
-  return std::all_of(fit.deviations.begin(),
-                     fit.deviations.begin() + static_cast<std::ptrdiff_t>(addends),
-                     [](double deviation) { return deviation < 0.15; });
+bool is_clear(const RankFit& rank) {
+  constexpr double kClear = 0.15;
+  return std::ranges::max(rank.fit.deviations) < kClear;
 }
 
-std::string coefficient_text(double value) {
-  return fmt::format("{:.3f}", std::abs(value) < 0.0005 ? 0.0 : value);
-}
-
-// "1.000, 0.000 (+- 0.002)"
-std::string coefficients_text(const Fit& fit, std::size_t addends) {
-  constexpr std::size_t kShown = 8;
-  std::string text;
-  double deviation = 0.0;
-  for (std::size_t i = 0; i < addends; ++i) {
-    if (i < kShown) {
-      text += (i == 0 ? "" : ", ") + coefficient_text(fit.coefficients[i]);
-    }
-    deviation = std::max(deviation, fit.deviations[i]);
-  }
-  return text + (addends > kShown ? ", ..." : "") + " (+- " + short_number(deviation) + ")";
-}
-
-// "micro-batch 2 of ranks 0, 1"
-std::string name_of(const Addend& addend) {
-  const std::string ranks = ranks_text(addend.ranks);
-  return addend.microbatch == kNoMicrobatch
-             ? ranks
-             : "micro-batch " + std::to_string(addend.microbatch) + " of " + ranks;
-}
-
+// "on rank 0 it is 1.000, 0.000 (+- 0.002) x the addends of micro-batch 2 of ranks 0, 1; ..."
 std::string fitted(std::span<const Addend> addends, const RankFit& rank) {
+  constexpr std::size_t kShown = 8;
   constexpr std::size_t kNamed = 4;
-  std::string names;
-  for (std::size_t i = 0; i < std::min(addends.size(), kNamed); ++i) {
-    names += (i == 0 ? "" : "; ") + name_of(addends[i]);
+  const auto more = [&](std::size_t most, const char* text) {
+    return addends.size() > most ? text : "";
+  };
+  std::vector<std::string> numbers;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(addends.size(), kShown); ++i) {
+    const double value = rank.fit.coefficients[i];
+    numbers.push_back(fmt::format("{:.3f}", std::abs(value) < 0.0005 ? 0.0 : value));
   }
-  return "on rank " + std::to_string(rank.rank) + " it is " +
-         coefficients_text(rank.fit, addends.size()) + " x the addends of " + names +
-         (addends.size() > kNamed ? "; ..." : "");
+  for (const Addend& addend : addends.first(std::min(addends.size(), kNamed))) {
+    const std::string ranks = ranks_text(addend.ranks);
+    names.push_back(addend.microbatch == kNoMicrobatch
+                        ? ranks
+                        : fmt::format("micro-batch {} of {}", addend.microbatch, ranks));
+  }
+  return fmt::format("on rank {} it is {}{} (+- {}) x the addends of {}{}",
+                     rank.rank,
+                     fmt::join(numbers, ", "),
+                     more(kShown, ", ..."),
+                     short_number(std::ranges::max(rank.fit.deviations)),
+                     fmt::join(names, "; "),
+                     more(kNamed, "; ..."));
 }
 
-// Whether rank and addend stand at the same place of an axis; an addend whose ranks lie on several
-// is everywhere.
-bool same_coordinate(const Evidence& evidence,
-                     int rank,
-                     const Addend& addend,
-                     const std::string& axis) {
-  const int first = evidence.layout(addend.ranks.front()).coordinate(axis);
-  const bool spread = std::any_of(addend.ranks.begin(), addend.ranks.end(), [&](int other) {
-    return evidence.layout(other).coordinate(axis) != first;
+// Whether rank and addend stand at the same place of all axes; an addend whose ranks lie on several
+// places of an axis is everywhere.
+bool is_own(const Evidence& evidence,
+            int rank,
+            const Addend& addend,
+            const std::vector<std::string>& axes) {
+  return std::ranges::all_of(axes, [&](const std::string& axis) {
+    const auto place = [&](int of) { return evidence.layout(of).coordinate(axis); };
+    const int first = place(addend.ranks.front());
+    return place(rank) == first ||
+           std::ranges::any_of(addend.ranks, [&](int other) { return place(other) != first; });
   });
-  return spread || evidence.layout(rank).coordinate(axis) == first;
 }
 
 // Whether every rank has exactly the addends of those at its own place of `axes`.
@@ -84,9 +74,7 @@ bool has_own_only(const Evidence& evidence,
   bool any_missing = false;
   for (const RankFit& rank : ranks) {
     for (std::size_t i = 0; i < addends.size(); ++i) {
-      const bool own = std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
-        return same_coordinate(evidence, rank.rank, addends[i], axis);
-      });
+      const bool own = is_own(evidence, rank.rank, addends[i], axes);
       if (!is_near(rank.fit, i, own ? 1.0 : 0.0)) {
         return false;
       }
@@ -98,16 +86,13 @@ bool has_own_only(const Evidence& evidence,
 
 // A hypothesis about the coefficients on all ranks.
 Hypothesis about(std::span<const RankFit> ranks, Signature signature, std::string sentence) {
-  Hypothesis found{.signature = signature, .sentence = std::move(sentence)};
-  double left = 0.0;
-  double error = 0.0;
+  Hypothesis found{.signature = signature, .sentence = std::move(sentence), .error = 0.0};
   for (const RankFit& rank : ranks) {
-    left += rank.fit.residual * rank.fit.residual;
-    error += rank.error * rank.error;
+    found.residual = std::hypot(found.residual, rank.fit.residual);
+    found.error = std::hypot(found.error, rank.error);
     found.named.ranks.push_back(rank.rank);
   }
-  found.residual = std::sqrt(left);
-  found.error = std::max(std::sqrt(error), found.residual);
+  found.error = std::max(found.error, found.residual);
   return found;
 }
 
@@ -115,31 +100,31 @@ std::optional<Hypothesis> missing_reduction(const Evidence& evidence,
                                             std::span<const Addend> addends,
                                             std::span<const RankFit> ranks) {
   const auto subsets = subsets_of(evidence.axes());
-  for (const auto& chosen : subsets) {
-    if (has_own_only(evidence, addends, ranks, chosen)) {
-      Hypothesis found = about(ranks,
-                               Signature::kMissingReduction,
-                               fmt::format("the sum over {} is missing; every rank holds only its "
-                                           "own addend: {}",
-                                           and_text(chosen),
-                                           fitted(addends, ranks.front())));
-      found.named.axes = chosen;
-      found.bits = bits_of_choice(static_cast<double>(subsets.size()));
-      return found;
-    }
+  const auto chosen = std::ranges::find_if(
+      subsets, [&](const auto& axes) { return has_own_only(evidence, addends, ranks, axes); });
+  if (chosen == subsets.end()) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  Hypothesis found =
+      about(ranks,
+            Signature::kMissingReduction,
+            fmt::format("the sum over {} is missing; every rank holds only its own addend: {}",
+                        and_text(*chosen),
+                        fitted(addends, ranks.front())));
+  found.named.axes = *chosen;
+  found.bits = bits_of_choice(static_cast<double>(subsets.size()));
+  return found;
 }
 
-// The coefficient that all addends with (or without) a property have on all ranks.
+// The coefficient that all addends with a property have on all ranks.
 template <class Chosen>
 std::optional<double> common(std::span<const Addend> addends,
                              std::span<const RankFit> ranks,
-                             const Chosen& chosen) {
+                             const Chosen& is_chosen) {
   std::optional<double> value;
   for (const RankFit& rank : ranks) {
     for (std::size_t i = 0; i < addends.size(); ++i) {
-      if (!chosen(addends[i])) {
+      if (!is_chosen(addends[i])) {
         continue;
       }
       value = value.value_or(rank.fit.coefficients[i]);
@@ -154,9 +139,7 @@ std::optional<double> common(std::span<const Addend> addends,
 double largest_deviation(std::span<const RankFit> ranks) {
   double largest = 0.0;
   for (const RankFit& rank : ranks) {
-    for (const double deviation : rank.fit.deviations) {
-      largest = std::max(largest, deviation);
-    }
+    largest = std::max(largest, std::ranges::max(rank.fit.deviations));
   }
   return largest;
 }
@@ -166,16 +149,14 @@ std::optional<Hypothesis> missing_microbatches(const Evidence& evidence,
                                                std::span<const RankFit> ranks) {
   std::set<std::int64_t> missing;
   for (std::size_t i = 0; i < addends.size(); ++i) {
-    const bool absent = std::all_of(
-        ranks.begin(), ranks.end(), [i](const RankFit& rank) { return is_near(rank.fit, i, 0.0); });
-    if (absent && addends[i].microbatch != kNoMicrobatch) {
+    if (addends[i].microbatch != kNoMicrobatch &&
+        std::ranges::all_of(ranks, [i](const auto& rank) { return is_near(rank.fit, i, 0.0); })) {
       missing.insert(addends[i].microbatch);
     }
   }
   const auto is_missing = [&](const Addend& addend) { return missing.contains(addend.microbatch); };
   const auto absent = common(addends, ranks, is_missing);
-  const auto others =
-      common(addends, ranks, [&](const Addend& addend) { return !is_missing(addend); });
+  const auto others = common(addends, ranks, std::not_fn(is_missing));
   if (missing.empty() || !absent || !others || std::abs(*absent) > 0.1 || *others < 0.1) {
     return std::nullopt;
   }
@@ -195,74 +176,35 @@ std::optional<Hypothesis> missing_microbatches(const Evidence& evidence,
   return found;
 }
 
-// The rank with the coefficient that is farthest from 1.
-const RankFit& worst(std::span<const RankFit> ranks, std::size_t addends) {
-  const auto distance = [addends](const RankFit& rank) {
-    double largest = 0.0;
-    for (std::size_t i = 0; i < addends; ++i) {
-      largest = std::max(largest, std::abs(rank.fit.coefficients[i] - 1.0));
-    }
-    return largest;
-  };
-  return *std::max_element(
-      ranks.begin(), ranks.end(), [&](const RankFit& left, const RankFit& right) {
-        return distance(left) < distance(right);
-      });
-}
-
-}  // namespace
-
-std::optional<Hypothesis> read_coefficients(const Evidence& evidence,
-                                            std::span<const Addend> addends,
-                                            std::span<const RankFit> ranks) {
-  const bool clear =
-      !ranks.empty() && std::all_of(ranks.begin(), ranks.end(), [&](const auto& rank) {
-        return is_clear(rank.fit, addends.size());
-      });
-  if (!clear) {
-    return std::nullopt;
-  }
-  if (auto found = missing_reduction(evidence, addends, ranks)) {
-    return found;
-  }
-  if (auto found = missing_microbatches(evidence, addends, ranks)) {
-    return found;
-  }
-  if (const auto all = common(addends, ranks, [](const Addend&) { return true; })) {
-    if (std::abs(*all - 1.0) <= 0.02) {
-      return std::nullopt;  // nothing is wrong with this sum
-    }
-    const std::string axis = axis_of_size(evidence, *all);
-    Hypothesis found =
-        about(ranks,
-              axis.empty() ? Signature::kWrongFactor : Signature::kRepeatedReduction,
-              fmt::format("all addends have the coefficient {}{}",
-                          explain_factor(evidence, *all, largest_deviation(ranks)),
-                          axis.empty() ? "" : ": they were summed over " + axis + " twice"));
-    found.named.axes = axes_in(evidence, *all);
-    found.named.factors = {*all};
-    // The factor, the choice between the tensor itself and its addends, and that of the axis: a
-    // missing divisor makes the same factor and claims less.
-    found.bits =
-        bits_of_choice(2.0) + bits_of_factor(evidence, *all, largest_deviation(ranks)) +
-        (axis.empty() ? 0.0 : bits_of_choice(2.0 * static_cast<double>(evidence.axes().size())));
-    return found;
-  }
-  if (addends.size() == 1) {
-    return std::nullopt;  // no sum: it is the ranks that differ
-  }
-  const RankFit& farthest = worst(ranks, addends.size());
+// All addends have the same coefficient, and it is not 1.
+Hypothesis repeated(const Evidence& evidence, std::span<const RankFit> ranks, double coefficient) {
+  const double deviation = largest_deviation(ranks);
+  const std::string axis = axis_of_size(evidence, coefficient);
   Hypothesis found =
       about(ranks,
-            Signature::kWrongAddends,
-            "not every addend of the sum has the coefficient 1: " + fitted(addends, farthest));
-  const auto& all = farthest.fit.coefficients;
-  found.named.factors.assign(all.begin(),
-                             all.begin() + static_cast<std::ptrdiff_t>(addends.size()));
-  found.coefficients = static_cast<double>(addends.size() * ranks.size());
+            axis.empty() ? Signature::kWrongFactor : Signature::kRepeatedReduction,
+            fmt::format("all addends have the coefficient {}{}",
+                        explain_factor(evidence, coefficient, deviation),
+                        axis.empty() ? "" : ": they were summed over " + axis + " twice"));
+  found.named.axes = axes_in(evidence, coefficient);
+  found.named.factors = {coefficient};
+  // The factor, the choice between the tensor itself and its addends, and that of the axis: a
+  // missing divisor makes the same factor and claims less.
+  found.bits =
+      bits_of_choice(2.0) + bits_of_factor(evidence, coefficient, deviation) +
+      (axis.empty() ? 0.0 : bits_of_choice(2.0 * static_cast<double>(evidence.axes().size())));
   return found;
 }
 
+double farthest_from_one(const RankFit& rank) {
+  double largest = 0.0;
+  for (const double coefficient : rank.fit.coefficients) {
+    largest = std::max(largest, std::abs(coefficient - 1.0));
+  }
+  return largest;
+}
+
+// target less the sum of the columns
 double error_of_sum(std::span<const std::vector<double>> columns, std::span<const double> target) {
   double squared = 0.0;
   for (std::size_t at = 0; at < target.size(); ++at) {
@@ -273,6 +215,84 @@ double error_of_sum(std::span<const std::vector<double>> columns, std::span<cons
     squared += rest * rest;
   }
   return std::sqrt(squared);
+}
+
+}  // namespace
+
+std::optional<RankFit> fit_rank(int rank,
+                                std::span<const std::vector<double>> columns,
+                                std::size_t addends,
+                                std::span<const double> held) {
+  auto found = fit(columns, held);
+  if (!found || !reproduces(found->residual, norm(held))) {
+    return std::nullopt;
+  }
+  found->coefficients.resize(addends);
+  found->deviations.resize(addends);
+  return RankFit{rank, *std::move(found), error_of_sum(columns, held)};
+}
+
+Hypotheses read_coefficients(const Evidence& evidence,
+                             std::span<const Addend> addends,
+                             std::span<const RankFit> ranks) {
+  if (ranks.empty() || !std::ranges::all_of(ranks, is_clear)) {
+    return {};
+  }
+  if (auto found = missing_reduction(evidence, addends, ranks)) {
+    return {*std::move(found)};
+  }
+  if (auto found = missing_microbatches(evidence, addends, ranks)) {
+    return {*std::move(found)};
+  }
+  if (const auto all = common(addends, ranks, [](const Addend&) { return true; })) {
+    const bool is_right = std::abs(*all - 1.0) <= 0.02;
+    return is_right ? Hypotheses() : Hypotheses{repeated(evidence, ranks, *all)};
+  }
+  if (addends.size() == 1) {
+    return {};  // no sum: it is the ranks that differ
+  }
+  const RankFit& worst = *std::ranges::max_element(ranks, {}, farthest_from_one);
+  Hypothesis found =
+      about(ranks,
+            Signature::kWrongAddends,
+            "not every addend of the sum has the coefficient 1: " + fitted(addends, worst));
+  found.named.factors = worst.fit.coefficients;
+  found.coefficients = static_cast<double>(addends.size() * ranks.size());
+  return {std::move(found)};
+}
+
+bool is_sum_of(std::span<const std::vector<double>> columns, std::span<const double> target) {
+  return reproduces(error_of_sum(columns, target), norm(target));
+}
+
+std::optional<Hypothesis> read_extra_addends(std::span<const ExtraAddend> addends,
+                                             std::span<const double> difference,
+                                             double allowed) {
+  std::vector<std::vector<double>> columns;
+  for (const ExtraAddend& addend : addends) {
+    columns.push_back(addend.values);
+  }
+  const auto found = fit(columns, difference);
+  if (!found || found->residual > allowed) {
+    return std::nullopt;
+  }
+  std::string sentence = "candidate = reference +";
+  for (std::size_t i = 0; i < addends.size(); ++i) {
+    const double a = found->coefficients[i];
+    const double deviation = found->deviations[i];
+    sentence += fmt::format("{} a x {}, a = {} +- {}{}",
+                            i == 0 ? "" : ", +",
+                            addends[i].name,
+                            factor_text(a),
+                            short_number(deviation),
+                            addends[i].meaning(a, deviation));
+  }
+  return Hypothesis{.signature = Signature::kWrongAddends,
+                    .sentence = std::move(sentence),
+                    .named = {.factors = found->coefficients},
+                    .error = norm(difference),
+                    .residual = found->residual,
+                    .coefficients = static_cast<double>(addends.size())};
 }
 
 }  // namespace ttrace

@@ -1,4 +1,5 @@
-// Reading the coefficients of a sum: which addends every rank has in it, and what that means.
+// Reading the coefficients of a sum: which addends every rank has in it, which do not belong there,
+// and what that means.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -8,6 +9,7 @@
 #include "analysis/causes/common/least_squares.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,17 +26,38 @@ struct Addend {
 // The coefficients fitted to what one rank holds.
 struct RankFit {
   int rank = 0;
-  Fit fit;             // of the addends, in their order; further coefficients are ignored here
+  Fit fit;             // of the addends, in their order
   double error = 0.0;  // norm of what the rank holds less the sum with all coefficients 1
 };
 
-// Nothing where all coefficients are 1, or fit no pattern that can be named.
-[[nodiscard]] std::optional<Hypothesis> read_coefficients(const Evidence& evidence,
-                                                          std::span<const Addend> addends,
-                                                          std::span<const RankFit> ranks);
+// What `rank` holds as a sum of `columns`, the first of which are the `addends`; nothing where it
+// is no such sum.
+[[nodiscard]] std::optional<RankFit> fit_rank(int rank,
+                                              std::span<const std::vector<double>> columns,
+                                              std::size_t addends,
+                                              std::span<const double> held);
 
-// ||target - sum of the columns||
-[[nodiscard]] double error_of_sum(std::span<const std::vector<double>> columns,
-                                  std::span<const double> target);
+// Nothing where all coefficients are 1, or fit no pattern that can be named.
+[[nodiscard]] Hypotheses read_coefficients(const Evidence& evidence,
+                                           std::span<const Addend> addends,
+                                           std::span<const RankFit> ranks);
+
+// Whether `target` is the sum of the columns, as far as a formula is known from its result.
+[[nodiscard]] bool is_sum_of(std::span<const std::vector<double>> columns,
+                             std::span<const double> target);
+
+// Something that may be in a sum and does not belong there, or belongs there and is not in it.
+struct ExtraAddend {
+  std::vector<double> values;  // as long as the difference that it is fitted to
+  std::string name;            // "s0/main_grad/w/0, its value one step earlier"
+  // What a coefficient and its standard error mean, ": ..." or " (...)"; empty for nothing.
+  std::function<std::string(double, double)> meaning;
+};
+
+// candidate = reference + a_1 x_1 + a_2 x_2 + ... for `difference`, c - r at the places where the
+// addends are known; nothing where they leave more than `allowed`.
+[[nodiscard]] std::optional<Hypothesis> read_extra_addends(std::span<const ExtraAddend> addends,
+                                                           std::span<const double> difference,
+                                                           double allowed);
 
 }  // namespace ttrace

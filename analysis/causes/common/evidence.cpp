@@ -11,12 +11,30 @@
 #include <utility>
 
 namespace ttrace {
+
+Sides::Sides(Values r, Values c)
+    : reference(std::move(r)), candidate(std::move(c)), error(distance(candidate, reference)) {}
+
 std::vector<double> Sides::difference() const {
   std::vector<double> result = candidate.data;
   for (std::size_t i = 0; i < result.size(); ++i) {
     result[i] -= reference.data[i];
   }
   return result;
+}
+
+std::vector<RankPart> rank_parts(const std::vector<Shard>& shards, const Values& reference) {
+  std::vector<RankPart> parts;
+  for (const Shard& shard : shards) {
+    const Placement& placement = shard.record->placement;
+    if (placement.partial_count != 1 || placement.dims.size() != reference.shape.size()) {
+      return {};
+    }
+    Values own = local_values(shard);
+    Values right{own.shape, values_at(reference, shard)};
+    parts.push_back({&shard, Sides(std::move(right), std::move(own))});
+  }
+  return parts;
 }
 
 double allowed_rest(double error, double bound) {
@@ -71,21 +89,16 @@ const Match* Evidence::find(const TensorId& id) const {
   return found == by_id_.end() ? nullptr : found->second;
 }
 
-std::optional<Values> Evidence::value(const Match& match, WhichRun run) const {
-  return merged_values(run == WhichRun::kCandidate ? match.candidate : match.reference);
+const Match* Evidence::with_kind(Kind kind) const {
+  TensorId id = finding_.id;
+  id.kind = kind;
+  return find(id);
 }
 
-std::optional<Values> Evidence::value(const TensorId& id, WhichRun run) const {
-  const Match* const match = find(id);
-  return match == nullptr ? std::nullopt : value(*match, run);
-}
-
-std::optional<Values> Evidence::reference(const Match& match) const {
-  return merged_values(match.reference);
-}
-
-std::optional<Values> Evidence::candidate(const Match& match) const {
-  return merged_values(match.candidate);
+std::optional<Values> Evidence::value(const Match* match, WhichRun run) {
+  return match == nullptr
+             ? std::nullopt
+             : merged_values(run == WhichRun::kCandidate ? match->candidate : match->reference);
 }
 
 std::optional<Sides> Evidence::lay_side_by_side() const {
@@ -110,7 +123,7 @@ std::optional<Sides> Evidence::lay_side_by_side() const {
   if (!std::isfinite(error) || error <= bound()) {
     return std::nullopt;
   }
-  return Sides{*std::move(reference), *std::move(candidate), error};
+  return Sides(*std::move(reference), *std::move(candidate));
 }
 
 const TensorId* Evidence::producer_of(const TensorId& input) const {

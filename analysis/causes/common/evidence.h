@@ -1,4 +1,4 @@
-// What a hypothesis may look at: the finding, the records beside it, and the candidate's layout.
+// What a hypothesis may look at: the finding, the records near it, and the candidate's layout.
 //
 // Thread-safety: immutable after construction; read from one thread (tensors are merged on
 // demand).
@@ -26,14 +26,30 @@ namespace ttrace {
 // Which of the two runs a value is taken from.
 enum class WhichRun : std::uint8_t { kReference, kCandidate };
 
-// The two sides of the finding, whole and finite.
+// Two tensors of one shape: the finding's sides, whole and finite, or what a rank holds of them.
 struct Sides {
+  Sides(Values r, Values c);
+
   Values reference;
   Values candidate;
   double error = 0.0;  // ||c - r||
 
   [[nodiscard]] std::vector<double> difference() const;  // c - r
+  [[nodiscard]] const std::vector<std::int64_t>& shape() const { return reference.shape; }
+  [[nodiscard]] std::size_t size() const { return reference.data.size(); }
 };
+
+// What one rank holds, next to what the reference has there.
+struct RankPart {
+  const Shard* shard = nullptr;
+  Sides sides;
+
+  [[nodiscard]] int rank() const { return shard->rank; }
+};
+
+// Of all shards; nothing where one of them is an addend, or is no part of a tensor like this.
+[[nodiscard]] std::vector<RankPart> rank_parts(const std::vector<Shard>& shards,
+                                               const Values& reference);
 
 // What an explanation may leave of `error` where round-off explains `bound`: twice the bound,
 // because an explanation from values that went through an error carries noise of its own, but at
@@ -66,12 +82,21 @@ class Evidence {
   // All of the finding's step, in the reference's order.
   [[nodiscard]] std::span<const Match> matches() const { return matches_; }
 
-  // Logical tensors; nothing where a side did not record it, where it is not whole, or where NaN
-  // and Inf are in it.
-  [[nodiscard]] std::optional<Values> value(const Match& match, WhichRun run) const;
-  [[nodiscard]] std::optional<Values> value(const TensorId& id, WhichRun run) const;
-  [[nodiscard]] std::optional<Values> reference(const Match& match) const;
-  [[nodiscard]] std::optional<Values> candidate(const Match& match) const;
+  // The record of the finding's place that has another kind.
+  [[nodiscard]] const Match* with_kind(Kind kind) const;
+
+  // Logical tensors; nothing where there is no such record, where it is not whole, or where NaN and
+  // Inf are in it.
+  [[nodiscard]] static std::optional<Values> value(const Match* match, WhichRun run);
+  [[nodiscard]] std::optional<Values> value(const TensorId& id, WhichRun run) const {
+    return value(find(id), run);
+  }
+  [[nodiscard]] static std::optional<Values> reference(const Match* match) {
+    return value(match, WhichRun::kReference);
+  }
+  [[nodiscard]] static std::optional<Values> candidate(const Match* match) {
+    return value(match, WhichRun::kCandidate);
+  }
 
   // The output that some rank's module took as `input`, as the candidate recorded it; null where
   // nothing is known of that.
@@ -84,6 +109,7 @@ class Evidence {
   // own norm, whichever is smaller, because a candidate near zero is near a small multiple of
   // everything.
   [[nodiscard]] double tolerance(double error) const;
+  [[nodiscard]] bool explains(double rest) const { return rest <= tolerance(sides_->error); }
 
   // Of the candidate in the finding's step, whose ranks all have the same axes; none where no rank
   // recorded that step. Axes that follow another are left out, and axes of size 1.

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <optional>
+#include <utility>
 
 namespace ttrace {
 namespace {
@@ -30,7 +30,7 @@ Tokens tokens_of(const Evidence& evidence) {
         !evidence.vocabulary().is(Role::kLossMask, match.id.path)) {
       continue;
     }
-    if (const auto mask = evidence.reference(match)) {
+    if (const auto mask = evidence.reference(&match)) {
       const double counted =
           static_cast<double>(std::count(mask->data.begin(), mask->data.end(), 1.0));
       tokens.all += static_cast<double>(mask->data.size());
@@ -42,46 +42,35 @@ Tokens tokens_of(const Evidence& evidence) {
   return tokens;
 }
 
-class Factors {
- public:
-  void add(double value, const std::string& meaning) {
-    if (std::isfinite(value) && value != 0.0 && value != 1.0) {
-      list_.push_back({value, meaning});
-    }
-  }
-  void add_with_inverse(double value, const std::string& meaning) {
-    add(value, meaning);
-    add(1.0 / value, "1/" + meaning);
-  }
-  void add_ratio(double numerator, double denominator, const std::string& meaning) {
-    if (numerator > 0.0 && denominator > 0.0) {
-      add(numerator / denominator, meaning);
-    }
-  }
-  [[nodiscard]] std::vector<Factor> take() { return std::move(list_); }
+using Factors = std::vector<Factor>;
 
- private:
-  std::vector<Factor> list_;
-};
-
-void add_tokens(const Tokens& tokens, Factors& factors) {
-  const double mean = tokens.batches > 0.0 ? tokens.counted / tokens.batches : 0.0;
-  factors.add_ratio(tokens.counted, tokens.all, "tokens that count / all tokens");
-  factors.add_ratio(tokens.all, tokens.counted, "all tokens / tokens that count");
-  factors.add_ratio(tokens.own, mean, "tokens of this micro-batch / their mean over micro-batches");
-  factors.add_ratio(mean, tokens.own, "mean of tokens over micro-batches / those of this one");
+void add_ratio(Factors& list, double numerator, double denominator, const std::string& meaning) {
+  if (numerator > 0.0 && denominator > 0.0 && numerator != denominator) {
+    list.push_back({numerator / denominator, meaning});
+  }
 }
 
-void add_model(const Evidence& evidence, Factors& factors) {
-  const auto hidden = evidence.model_number("hidden");
-  const auto heads = evidence.model_number("heads");
-  if (hidden && heads && *heads > 0.0) {
-    factors.add_with_inverse(std::sqrt(*hidden / *heads), "sqrt(head size)");
+void add_with_inverse(Factors& list, double value, const std::string& meaning) {
+  add_ratio(list, value, 1.0, meaning);
+  add_ratio(list, 1.0, value, "1/" + meaning);
+}
+
+void add_tokens(const Tokens& tokens, Factors& list) {
+  const double mean = tokens.batches > 0.0 ? tokens.counted / tokens.batches : 0.0;
+  add_ratio(list, tokens.counted, tokens.all, "tokens that count / all tokens");
+  add_ratio(list, tokens.all, tokens.counted, "all tokens / tokens that count");
+  add_ratio(list, tokens.own, mean, "tokens of this micro-batch / their mean over micro-batches");
+  add_ratio(list, mean, tokens.own, "mean of tokens over micro-batches / those of this one");
+}
+
+void add_model(const Evidence& evidence, Factors& list) {
+  const double hidden = evidence.model_number("hidden").value_or(0.0);
+  const double heads = evidence.model_number("heads").value_or(0.0);
+  if (heads > 0.0) {
+    add_with_inverse(list, std::sqrt(hidden / heads), "sqrt(head size)");
   }
   for (const char* key : {"experts", "top_k"}) {
-    if (const auto number = evidence.model_number(key); number && *number > 1.0) {
-      factors.add_with_inverse(*number, key);
-    }
+    add_with_inverse(list, evidence.model_number(key).value_or(0.0), key);
   }
 }
 
@@ -115,11 +104,8 @@ std::string meaning_of(const Evidence& evidence, double value, double deviation)
   if (names.empty()) {
     names = loss_scale(value, deviation);
   }
-  if (names.empty() && is_near(value, 0.5, deviation)) {
-    names = "1/2";
-  }
-  if (names.empty() && is_near(value, 2.0, deviation)) {
-    names = "2";
+  for (const auto& [number, name] : {std::pair(0.5, "1/2"), {2.0, "2"}}) {
+    names = names.empty() && is_near(value, number, deviation) ? name : names;
   }
   return names;
 }
@@ -127,18 +113,16 @@ std::string meaning_of(const Evidence& evidence, double value, double deviation)
 }  // namespace
 
 std::vector<Factor> meaningful_factors(const Evidence& evidence) {
-  Factors factors;
+  Factors list;
   for (const std::string& axis : evidence.axes()) {
-    factors.add_with_inverse(evidence.axis_size(axis), axis);
-    factors.add_with_inverse(std::pow(evidence.axis_size(axis), 2), axis + "^2");
+    add_with_inverse(list, evidence.axis_size(axis), axis);
+    add_with_inverse(list, std::pow(evidence.axis_size(axis), 2), axis + "^2");
   }
-  if (const int count = evidence.microbatches(); count > 1) {
-    factors.add_with_inverse(count, "number of micro-batches");
-  }
-  add_model(evidence, factors);
-  add_tokens(tokens_of(evidence), factors);
-  factors.add(-1.0, "wrong sign");
-  return factors.take();
+  add_with_inverse(list, evidence.microbatches(), "number of micro-batches");
+  add_model(evidence, list);
+  add_tokens(tokens_of(evidence), list);
+  list.push_back({-1.0, "wrong sign"});
+  return list;
 }
 
 std::string explain_factor(const Evidence& evidence, double value, double deviation) {

@@ -1,9 +1,10 @@
 #include "analysis/causes/common/hypothesis.h"
 
+#include "analysis/findings/wording.h"
+
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <tuple>
+#include <iterator>
 #include <utility>
 
 namespace ttrace {
@@ -29,8 +30,36 @@ double bits_of_numbers(double count, double ratio) {
 
 }  // namespace
 
+Hypothesis about(const Sides& sides, Signature signature, double rest, std::string sentence) {
+  return {.signature = signature,
+          .sentence = std::move(sentence),
+          .error = sides.error,
+          .residual = rest};
+}
+
+void append(Hypotheses& list, Hypotheses more) {
+  std::ranges::move(more, std::back_inserter(list));
+}
+
+void append(Hypotheses& list, std::optional<Hypothesis> one) {
+  if (one) {
+    list.push_back(*std::move(one));
+  }
+}
+
+std::string fall_text(double error, double rest) {
+  return "the error falls from " + short_number(error) + " to " + short_number(rest);
+}
+
 double bits_of_choice(double count) {
   return count > 1.0 ? std::log2(count) : 0.0;
+}
+
+Hypotheses chosen_of(std::size_t count, Hypotheses hypotheses) {
+  for (Hypothesis& each : hypotheses) {
+    each.bits += bits_of_choice(static_cast<double>(count));
+  }
+  return hypotheses;
 }
 
 double bits_of_number(const Evidence& evidence) {
@@ -57,21 +86,6 @@ double description_length(const Evidence& evidence, const Hypothesis& hypothesis
          std::min(hypothesis.coefficients * bits_of_number(evidence),
                   share * bits_of_numbers(independent, error)) +
          hypothesis.bits;
-}
-
-double beyond_replay(double rest, double clean) {
-  return std::sqrt(std::max(0.0, rest * rest - clean * clean));
-}
-
-std::optional<Hypothesis> shortest(const Evidence& evidence, std::vector<Hypothesis> hypotheses) {
-  const auto best = std::min_element(
-      hypotheses.begin(), hypotheses.end(), [&](const Hypothesis& left, const Hypothesis& right) {
-        return std::make_tuple(
-                   description_length(evidence, left), left.signature, std::cref(left.sentence)) <
-               std::make_tuple(
-                   description_length(evidence, right), right.signature, std::cref(right.sentence));
-      });
-  return best == hypotheses.end() ? std::nullopt : std::optional(std::move(*best));
 }
 
 }  // namespace ttrace

@@ -13,6 +13,7 @@
 #include "analysis/causes/common/evidence.h"
 #include "analysis/findings/diagnosis.h"
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,22 +32,30 @@ struct Hypothesis {
   double bits = 0.0;          // of the choice among claims that are equally simple
 };
 
+using Hypotheses = std::vector<Hypothesis>;
+
+// The claim `signature` that leaves `rest` of all of the finding's error.
+[[nodiscard]] Hypothesis about(const Sides& sides,
+                               Signature signature,
+                               double rest,
+                               std::string sentence);
+
+void append(Hypotheses& list, Hypotheses more);
+void append(Hypotheses& list, std::optional<Hypothesis> one);
+
+// "the error falls from 2.1 to 0.003"
+[[nodiscard]] std::string fall_text(double error, double rest);
+
 // Bits that say which of `count` equally simple claims is meant; 0 for one.
 [[nodiscard]] double bits_of_choice(double count);
+
+// Each of them as one of `count` equally simple claims.
+[[nodiscard]] Hypotheses chosen_of(std::size_t count, Hypotheses hypotheses);
 
 // Bits of one fitted number: 1/2 log2 n for n elements, the price of BIC.
 [[nodiscard]] double bits_of_number(const Evidence& evidence);
 
 // The length of the description in bits.
 [[nodiscard]] double description_length(const Evidence& evidence, const Hypothesis& hypothesis);
-
-// What a replay of the candidate's own records leaves beyond `clean`, what the same replay leaves
-// of the reference: that is the round-off of the replay itself.
-[[nodiscard]] double beyond_replay(double rest, double clean);
-
-// The one with the shortest description; of equally short ones that whose signature and sentence
-// come first. Nothing of none.
-[[nodiscard]] std::optional<Hypothesis> shortest(const Evidence& evidence,
-                                                 std::vector<Hypothesis> hypotheses);
 
 }  // namespace ttrace

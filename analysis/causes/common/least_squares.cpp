@@ -1,60 +1,83 @@
 #include "analysis/causes/common/least_squares.h"
 
-#include <Eigen/Cholesky>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
+#include <utility>
 
 namespace ttrace {
 namespace {
 
-using Vector = Eigen::VectorXd;
-using Column = Eigen::Map<const Vector>;
+using Matrix = std::vector<std::vector<double>>;
 
-Column view_of(std::span<const double> values) {
-  return {values.data(), std::ssize(values)};
+double dot(std::span<const double> left, std::span<const double> right) {
+  return std::inner_product(left.begin(), left.end(), right.begin(), 0.0);
 }
 
-// Whether a column is a combination of those before it: its pivot has lost all but 1e-8 of its
-// square.
-bool is_dependent(const Eigen::MatrixXd& gram, const Eigen::LLT<Eigen::MatrixXd>& factor) {
+// The inverse of a normal matrix, by elimination: it is positive, so that no rows need to change
+// places. Nothing where a column is a combination of those before it, because then its pivot has
+// lost all but 1e-8 of its square.
+std::optional<Matrix> inverse(Matrix matrix) {
   constexpr double kDependent = 1e-8;
-  const Vector pivots = factor.matrixLLT().diagonal().array().square();
-  return factor.info() != Eigen::Success || !pivots.allFinite() ||
-         (pivots.array() <= kDependent * gram.diagonal().array()).any();
+  const std::size_t n = matrix.size();
+  std::vector<double> squares;
+  for (std::size_t i = 0; i < n; ++i) {
+    squares.push_back(matrix[i][i]);
+  }
+  for (std::size_t k = 0; k < n; ++k) {
+    const double pivot = matrix[k][k];
+    if (!(pivot > kDependent * squares[k]) || !std::isfinite(pivot)) {
+      return std::nullopt;
+    }
+    matrix[k][k] = 1.0;
+    for (double& number : matrix[k]) {
+      number /= pivot;
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      const double factor = i == k ? 0.0 : std::exchange(matrix[i][k], 0.0);
+      for (std::size_t j = 0; j < n && i != k; ++j) {
+        matrix[i][j] -= factor * matrix[k][j];
+      }
+    }
+  }
+  return matrix;
 }
 
 }  // namespace
 
 std::optional<Fit> fit(std::span<const std::vector<double>> columns,
                        std::span<const double> target) {
-  const auto n = std::ssize(columns);
-  if (n == 0 || std::ssize(target) < 2 * n) {
+  const std::size_t n = columns.size();
+  if (n == 0 || target.size() < 2 * n) {
     return std::nullopt;
   }
-  Eigen::MatrixXd gram(n, n);
-  Vector right(n);
-  for (std::ptrdiff_t i = 0; i < n; ++i) {
-    const Column column = view_of(columns[static_cast<std::size_t>(i)]);
-    right[i] = column.dot(view_of(target));
-    for (std::ptrdiff_t j = 0; j <= i; ++j) {
-      gram(i, j) = gram(j, i) = column.dot(view_of(columns[static_cast<std::size_t>(j)]));
+  Matrix gram(n);
+  std::vector<double> right;
+  for (std::size_t i = 0; i < n; ++i) {
+    right.push_back(dot(columns[i], target));
+    for (const std::vector<double>& column : columns) {
+      gram[i].push_back(dot(columns[i], column));
     }
   }
-  const Eigen::LLT<Eigen::MatrixXd> factor(gram);
-  if (is_dependent(gram, factor)) {
+  const auto inverted = inverse(std::move(gram));
+  if (!inverted) {
     return std::nullopt;
   }
-  const Vector solution = factor.solve(right);
-  Vector rest = view_of(target);
-  for (std::ptrdiff_t i = 0; i < n; ++i) {
-    rest -= solution[i] * view_of(columns[static_cast<std::size_t>(i)]);
+  Fit found;
+  std::vector<double> rest(target.begin(), target.end());
+  for (std::size_t i = 0; i < n; ++i) {
+    found.coefficients.push_back(dot((*inverted)[i], right));
+    for (std::size_t at = 0; at < rest.size(); ++at) {
+      rest[at] -= found.coefficients[i] * columns[i][at];
+    }
   }
-  const double variance = rest.squaredNorm() / static_cast<double>(std::ssize(target) - n);
-  const Vector deviations =
-      (variance * factor.solve(Eigen::MatrixXd::Identity(n, n)).diagonal()).array().sqrt();
-  return Fit{.coefficients = {solution.begin(), solution.end()},
-             .deviations = {deviations.begin(), deviations.end()},
-             .residual = rest.norm()};
+  const double squared = dot(rest, rest);
+  found.residual = std::sqrt(squared);
+  for (std::size_t i = 0; i < n; ++i) {
+    found.deviations.push_back(
+        std::sqrt(squared / static_cast<double>(target.size() - n) * (*inverted)[i][i]));
+  }
+  return found;
 }
 
 }  // namespace ttrace

@@ -12,8 +12,41 @@ const Match* record_of(const Evidence& evidence, Kind kind, const std::string& m
 }
 
 std::optional<Values> candidate_of(const Evidence& evidence, Kind kind, const std::string& module) {
-  const Match* match = record_of(evidence, kind, module);
-  return match == nullptr ? std::nullopt : evidence.candidate(*match);
+  return evidence.candidate(record_of(evidence, kind, module));
+}
+
+std::optional<Values> bias_of(const Evidence& evidence, const Values& output, WhichRun run) {
+  const TensorId& id = evidence.finding().id;
+  auto bias =
+      id.kind == Kind::kOutput ? evidence.value(bias_id(id.step, id.path), run) : std::nullopt;
+  const bool fits = bias && !output.shape.empty() && std::ssize(bias->data) == output.shape.back();
+  return fits ? std::move(bias) : std::nullopt;
+}
+
+std::optional<std::vector<double>> data_by_row(const Evidence& evidence,
+                                               Role role,
+                                               const std::vector<std::int64_t>& shape,
+                                               std::int64_t microbatch) {
+  auto data = evidence.reference(evidence.data(role, microbatch));
+  const std::vector<std::int64_t> rows(shape.begin(),
+                                       shape.begin() + std::min(2L, std::ssize(shape)));
+  if (!data || rows.size() != 2 || data->shape.size() != 2) {
+    return std::nullopt;
+  }
+  // Activations are [s, b, h] where data are [b, s]; losses may have either order.
+  const bool is_turned = data->shape[0] == rows[1] && data->shape[1] == rows[0];
+  if (data->shape == rows && !(is_turned && shape.size() > 2)) {
+    return std::move(data->data);
+  }
+  if (!is_turned) {
+    return std::nullopt;
+  }
+  std::vector<double> turned(data->data.size());
+  const auto samples = static_cast<std::size_t>(rows[1]);
+  for (std::size_t i = 0; i < turned.size(); ++i) {
+    turned[i] = data->data[i % samples * static_cast<std::size_t>(rows[0]) + i / samples];
+  }
+  return turned;
 }
 
 namespace {

@@ -20,6 +20,19 @@ namespace ttrace {
                                                  Kind kind,
                                                  const std::string& module);
 
+// The bias of the module whose output the finding is; nothing where it has none of the length of
+// the last dimension of `output`.
+[[nodiscard]] std::optional<Values> bias_of(const Evidence& evidence,
+                                            const Values& output,
+                                            WhichRun run);
+
+// What the reference's data of a micro-batch has of this role, [b, s] or [s, b], by row of a tensor
+// of `shape`, [s, b, ...]; nothing where it has another size.
+[[nodiscard]] std::optional<std::vector<double>> data_by_row(const Evidence& evidence,
+                                                             Role role,
+                                                             const std::vector<std::int64_t>& shape,
+                                                             std::int64_t microbatch);
+
 // What may have been the input of the module that returned `output`, the likeliest first: what it
 // recorded as its inputs, the outputs that it is known to have taken, and then forward tensors of
 // the same micro-batch that were recorded before, latest first. At most eight.

@@ -1,21 +1,19 @@
 #include "analysis/causes/common/order_name.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 
 namespace ttrace {
 namespace {
 
-std::int64_t at(const Order& order, std::int64_t index) {
-  return order[static_cast<std::size_t>(index)];
-}
-
-// The zig-zag chunks of `ranks` ranks one rank after the other: 0, 2n-1, 1, 2n-2, ...
-Order zigzag(std::int64_t ranks) {
-  Order order;
-  for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    order.push_back(rank);
-    order.push_back(2 * ranks - 1 - rank);
+// order[i] for i = 0 to count - 1.
+Order made(std::int64_t count, const std::function<std::int64_t(std::int64_t)>& of) {
+  Order order(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    order[static_cast<std::size_t>(i)] = of(i);
   }
   return order;
 }
@@ -28,25 +26,14 @@ Order inverse(const Order& order) {
   return result;
 }
 
-// Blocks of `size` slices that stay together.
-bool keeps_blocks(const Order& order, std::int64_t size) {
-  for (std::int64_t i = 0; i < std::ssize(order); ++i) {
-    const std::int64_t first = at(order, i / size * size);
-    if (first % size != 0 || at(order, i) != first + i % size) {
-      return false;
-    }
-  }
-  return true;
-}
-
 std::vector<Order> cycles_of(const Order& order) {
   std::vector<bool> seen(order.size());
   std::vector<Order> cycles;
-  for (std::int64_t i = 0; i < std::ssize(order); ++i) {
+  for (std::size_t i = 0; i < order.size(); ++i) {
     Order cycle;
-    for (std::int64_t next = i; !seen[static_cast<std::size_t>(next)]; next = at(order, next)) {
-      seen[static_cast<std::size_t>(next)] = true;
-      cycle.push_back(next);
+    for (std::size_t next = i; !seen[next]; next = static_cast<std::size_t>(order[next])) {
+      seen[next] = true;
+      cycle.push_back(static_cast<std::int64_t>(next));
     }
     if (cycle.size() > 1) {
       cycles.push_back(std::move(cycle));
@@ -63,10 +50,21 @@ std::string exchanges(const std::vector<Order>& cycles, const std::string& unit)
     if (cycle.size() != 2 || cycles.size() > kShown) {
       return "";
     }
-    text += (text.empty() ? unit + " " : ", ") + std::to_string(cycle[0]) + " <-> " +
-            std::to_string(cycle[1]);
+    text += fmt::format("{} {} <-> {}", text.empty() ? unit : ",", cycle[0], cycle[1]);
   }
   return text;
+}
+
+// "interleaved: 2 x 3 blocks read as 3 x 2"; empty where that is not all.
+std::string interleaved(const Order& order, const std::string& unit) {
+  const std::int64_t count = std::ssize(order);
+  for (std::int64_t a = 2; a <= count / 2; ++a) {
+    const std::int64_t b = count / a;
+    if (count % a == 0 && order == made(count, [&](auto i) { return i % a * b + i / a; })) {
+      return fmt::format("interleaved: {0} x {1} {2} read as {1} x {0}", a, b, unit);
+    }
+  }
+  return "";
 }
 
 // In a few words; empty where these do not say all.
@@ -75,45 +73,22 @@ std::string short_name(const Order& order, const std::string& unit) {
     return text;
   }
   const std::int64_t count = std::ssize(order);
-  if (const Order zigzagged = count % 2 == 0 ? zigzag(count / 2) : Order();
-      count > 2 && (order == zigzagged || inverse(order) == zigzagged)) {
-    return "in the order of zig-zag chunks of " + std::to_string(count / 2) + " ranks";
+  // The zig-zag chunks of the ranks, one rank after the other: 0, 2n-1, 1, 2n-2, ...
+  const Order zigzag = made(count, [&](auto i) { return i % 2 == 0 ? i / 2 : count - 1 - i / 2; });
+  if (count > 2 && count % 2 == 0 && (order == zigzag || inverse(order) == zigzag)) {
+    return fmt::format("in the order of zig-zag chunks of {} ranks", count / 2);
   }
-  if (const std::int64_t by = turned_by(order); by != 0) {
-    return "turned by " + std::to_string(by) + " " + unit;
+  const std::int64_t by = order.empty() ? 0 : order.front();
+  if (by != 0 && order == made(count, [&](auto i) { return (i + by) % count; })) {
+    return fmt::format("turned by {} {}", by, unit);
   }
-  if (std::is_sorted(order.rbegin(), order.rend())) {
-    return "reversed";
-  }
-  if (const std::int64_t rows = interleaved_by(order); rows != 0) {
-    return "interleaved: " + std::to_string(rows) + " x " + std::to_string(count / rows) + " " +
-           unit + " read as " + std::to_string(count / rows) + " x " + std::to_string(rows);
-  }
-  return "";
-}
-
-std::string name_of_permutation(const Order& order, const std::string& unit) {
-  if (auto text = short_name(order, unit); !text.empty()) {
-    return text;
-  }
-  const std::vector<Order> cycles = cycles_of(order);
-  const auto longest =
-      std::max_element(cycles.begin(), cycles.end(), [](const Order& left, const Order& right) {
-        return left.size() < right.size();
-      });
-  return unit + " permuted in " + std::to_string(cycles.size()) + " cycles, the longest of " +
-         std::to_string(longest->size());
+  return std::is_sorted(order.rbegin(), order.rend()) ? "reversed" : interleaved(order, unit);
 }
 
 }  // namespace
 
 bool is_identity(const Order& order) {
-  for (std::int64_t i = 0; i < std::ssize(order); ++i) {
-    if (at(order, i) != i) {
-      return false;
-    }
-  }
-  return true;
+  return order == made(std::ssize(order), std::identity());
 }
 
 bool is_permutation(const Order& order) {
@@ -124,54 +99,41 @@ bool is_permutation(const Order& order) {
 
 Order coarsest(const Order& order) {
   const std::int64_t count = std::ssize(order);
+  const auto at = [&](std::int64_t i) { return order[static_cast<std::size_t>(i)]; };
   for (std::int64_t size = count / 2; size > 1; --size) {
-    if (count % size != 0 || !keeps_blocks(order, size)) {
+    if (count % size != 0) {
       continue;
     }
-    Order blocks;
-    for (std::int64_t i = 0; i < count; i += size) {
-      blocks.push_back(at(order, i) / size);
+    Order blocks = made(count / size, [&](auto i) { return at(i * size) / size; });
+    // Blocks of `size` slices that stay together.
+    if (order == made(count, [&](auto i) {
+          return blocks[static_cast<std::size_t>(i / size)] * size + i % size;
+        })) {
+      return blocks;
     }
-    return blocks;
   }
   return order;
-}
-
-std::int64_t turned_by(const Order& order) {
-  const std::int64_t count = std::ssize(order);
-  const std::int64_t by = order.empty() ? 0 : order.front();
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (at(order, i) != (i + by) % count) {
-      return 0;
-    }
-  }
-  return by;
-}
-
-std::int64_t interleaved_by(const Order& order) {
-  const std::int64_t count = std::ssize(order);
-  for (std::int64_t rows = 2; rows <= count / 2; ++rows) {
-    if (count % rows != 0) {
-      continue;
-    }
-    bool is = true;
-    for (std::int64_t i = 0; i < count && is; ++i) {
-      is = at(order, i) == i % rows * (count / rows) + i / rows;
-    }
-    if (is) {
-      return rows;
-    }
-  }
-  return 0;
 }
 
 bool has_name(const Order& order) {
   return is_permutation(order) && !short_name(order, "").empty();
 }
 
+bool is_interleaved(const Order& order) {
+  return is_permutation(order) && short_name(order, "").starts_with("interleaved");
+}
+
 std::string order_name(const Order& order, const std::string& unit) {
-  return is_permutation(order) ? name_of_permutation(order, unit)
-                               : unit + " put in the place of others";
+  if (!is_permutation(order)) {
+    return unit + " put in the place of others";
+  }
+  if (auto text = short_name(order, unit); !text.empty()) {
+    return text;
+  }
+  const std::vector<Order> cycles = cycles_of(order);
+  const auto longest = std::ranges::max_element(cycles, {}, &Order::size);
+  return fmt::format(
+      "{} permuted in {} cycles, the longest of {}", unit, cycles.size(), longest->size());
 }
 
 }  // namespace ttrace

@@ -16,21 +16,18 @@ using Order = std::vector<std::int64_t>;
 [[nodiscard]] bool is_identity(const Order& order);
 [[nodiscard]] bool is_permutation(const Order& order);
 
-// The same order told of the fewest equal blocks.
+// The same order of the fewest equal blocks.
 [[nodiscard]] Order coarsest(const Order& order);
 
-// k where order[i] = (i + k) mod n for all i; 0 where there is none.
-[[nodiscard]] std::int64_t turned_by(const Order& order);
-// a where the slices, seen as a x (n / a), were read as (n / a) x a; 0 where there is none.
-[[nodiscard]] std::int64_t interleaved_by(const Order& order);
+// Whether a few words say all of it: an exchange, a turn, chunks in zig-zag, a reversal, an
+// interleaving.
+[[nodiscard]] bool has_name(const Order& order);
+// Whether these words are that slices, seen as a x b, were read as b x a.
+[[nodiscard]] bool is_interleaved(const Order& order);
 
 // "blocks 0 <-> 1", "turned by 2 blocks", "reversed", "in the order of zig-zag chunks of 2 ranks";
 // "permuted in 3 cycles, the longest of 4" or "blocks put in the place of others" where there is no
 // better name. `unit` is the plural of what the slices are.
-// Whether a few words say all of it: an exchange, a turn, chunks in zig-zag, a reversal, an
-// interleaving.
-[[nodiscard]] bool has_name(const Order& order);
-
 [[nodiscard]] std::string order_name(const Order& order, const std::string& unit);
 
 }  // namespace ttrace

@@ -37,44 +37,42 @@ View around(const std::vector<std::int64_t>& shape, std::size_t dim) {
   return view;
 }
 
-std::vector<NamedSlicing> named_slicings(const std::vector<std::int64_t>& shape) {
-  std::vector<NamedSlicing> result;
+std::string SliceCut::name() const {
+  return rows ? "rows" : "dimension " + std::to_string(dim);
+}
+
+std::vector<SliceCut> cuts_of(const std::vector<std::int64_t>& shape) {
+  std::vector<SliceCut> cuts;
   for (std::size_t dim = shape.size(); dim-- > 0;) {
-    result.push_back({"dimension " + std::to_string(dim), around(shape, dim), dim, false});
+    cuts.push_back({dim, false, around(shape, dim)});
   }
   if (shape.size() > 1) {
-    const View last = around(shape, shape.size() - 1);
-    result.push_back({"row", {1, last.outer, last.size}, 0, true});
+    const View last = cuts.front().view;
+    cuts.push_back({0, true, {1, last.outer, last.size}});
   }
-  return result;
+  return cuts;
 }
 
-Energies slice_energies(const Sides& sides, const View& view) {
-  const auto slices = static_cast<std::size_t>(view.size);
-  Energies energies{std::vector<double>(slices), std::vector<double>(slices)};
-  for (std::size_t i = 0; i < sides.reference.data.size(); ++i) {
-    const auto at = static_cast<std::size_t>(view.slice_of(i));
+std::vector<SliceSums> sum_slices(const Sides& sides, const View& view) {
+  std::vector<SliceSums> sums(static_cast<std::size_t>(view.size));
+  for (std::size_t i = 0; i < sides.size(); ++i) {
+    SliceSums& slice = sums[static_cast<std::size_t>(view.slice_of(i))];
     const double r = sides.reference.data[i];
     const double d = sides.candidate.data[i] - r;
-    energies.error[at] += d * d;
-    energies.reference[at] += r * r;
+    slice.difference_squared += d * d;
+    slice.reference_squared += r * r;
   }
-  return energies;
+  return sums;
 }
 
-double error_outside(const Energies& energies, const std::vector<std::int64_t>& slices) {
+double error_outside(const std::vector<SliceSums>& sums, const std::vector<std::int64_t>& slices) {
   double squared = 0.0;
-  for (std::size_t i = 0; i < energies.error.size(); ++i) {
+  for (std::size_t i = 0; i < sums.size(); ++i) {
     if (!std::binary_search(slices.begin(), slices.end(), static_cast<std::int64_t>(i))) {
-      squared += energies.error[i];
+      squared += sums[i].difference_squared;
     }
   }
   return std::sqrt(squared);
-}
-
-double rest_elsewhere(const Evidence& evidence) {
-  const double error = evidence.sides()->error;
-  return std::min(std::max(evidence.bound(), 0.05 * error), 0.3 * error);
 }
 
 std::int64_t runs_of(const std::vector<std::int64_t>& numbers) {
@@ -83,25 +81,6 @@ std::int64_t runs_of(const std::vector<std::int64_t>& numbers) {
     runs += i == 0 || numbers[i] != numbers[i - 1] + 1 ? 1 : 0;
   }
   return runs;
-}
-
-SliceRun run_of_error(std::span<const double> energies, double rest) {
-  SliceRun run{0, energies.size()};
-  double left_out = 0.0;
-  while (run.size() > 0) {
-    const double front = energies[run.first];
-    const double back = energies[run.last - 1];
-    left_out += std::min(front, back);
-    if (left_out > rest * rest) {
-      break;
-    }
-    if (front <= back) {
-      ++run.first;
-    } else {
-      --run.last;
-    }
-  }
-  return run;
 }
 
 std::string ranges_text(const std::vector<std::int64_t>& numbers) {
@@ -126,19 +105,11 @@ std::string ranges_text(const std::vector<std::int64_t>& numbers) {
 std::vector<int> holders_of(const Evidence& evidence,
                             std::size_t dim,
                             const std::vector<std::int64_t>& slices) {
-  std::vector<int> ranks;
-  for (const Shard& shard : evidence.match().candidate) {
-    const std::vector<Rectangle> boxes = rectangles(shard.record->placement);
-    const bool holds = std::any_of(boxes.begin(), boxes.end(), [&](const Rectangle& box) {
-      const std::int64_t begin = box.logical_start.at(dim);
-      const auto first = std::lower_bound(slices.begin(), slices.end(), begin);
-      return first != slices.end() && *first < begin + box.extent.at(dim);
-    });
-    if (holds) {
-      ranks.push_back(shard.rank);
-    }
-  }
-  return ranks;
+  return ranks_holding(evidence.match().candidate, [&](const Rectangle& box) {
+    const std::int64_t begin = box.logical_start.at(dim);
+    const auto first = std::lower_bound(slices.begin(), slices.end(), begin);
+    return first != slices.end() && *first < begin + box.extent.at(dim);
+  });
 }
 
 std::string holders_text(const Evidence& evidence,

@@ -4,10 +4,10 @@
 #pragma once
 
 #include "analysis/causes/common/evidence.h"
+#include "trace/sums/slices.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -26,45 +26,29 @@ struct View {
   [[nodiscard]] std::int64_t slice_elements() const { return outer * inner; }
 };
 
-struct NamedSlicing {
-  std::string name;  // "dimension 1", "row"
-  View view;
+[[nodiscard]] View around(const std::vector<std::int64_t>& shape, std::size_t dim);
+
+struct SliceCut {
   std::size_t dim = 0;
   bool rows = false;  // slices are rows [..., h]
+  View view;
+
+  [[nodiscard]] std::string name() const;  // "dimension 1", "rows"
 };
 
-[[nodiscard]] View around(const std::vector<std::int64_t>& shape, std::size_t dim);
 // All of a tensor: its dimensions from the last to the first, then its rows if it has several
 // dimensions.
-[[nodiscard]] std::vector<NamedSlicing> named_slicings(const std::vector<std::int64_t>& shape);
+[[nodiscard]] std::vector<SliceCut> cuts_of(const std::vector<std::int64_t>& shape);
 
-// Squared norms of the error and of the reference, by slice.
-struct Energies {
-  std::vector<double> error;
-  std::vector<double> reference;
-};
-[[nodiscard]] Energies slice_energies(const Sides& sides, const View& view);
+// By slice; only the squared norms of the error and of the reference.
+[[nodiscard]] std::vector<SliceSums> sum_slices(const Sides& sides, const View& view);
 
 // The norm of the error outside of the ascending `slices`.
-[[nodiscard]] double error_outside(const Energies& energies,
+[[nodiscard]] double error_outside(const std::vector<SliceSums>& sums,
                                    const std::vector<std::int64_t>& slices);
-
-// What a place may leave of the error elsewhere: at most 9 % of its energy, however near it is to
-// its bound.
-[[nodiscard]] double rest_elsewhere(const Evidence& evidence);
 
 // Runs of neighbours among ascending numbers.
 [[nodiscard]] std::int64_t runs_of(const std::vector<std::int64_t>& numbers);
-
-// Neighbours [first, last).
-struct SliceRun {
-  std::size_t first = 0;
-  std::size_t last = 0;
-  [[nodiscard]] std::size_t size() const { return last - first; }
-};
-// A short run with the error in it: the ends, the smaller one first, are left off while what they
-// hold has a norm of at most `rest`. `energies` are squared errors.
-[[nodiscard]] SliceRun run_of_error(std::span<const double> energies, double rest);
 
 // "3, 8-15, 40 and 4 more" of ascending numbers.
 [[nodiscard]] std::string ranges_text(const std::vector<std::int64_t>& numbers);

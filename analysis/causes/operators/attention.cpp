@@ -1,39 +1,43 @@
 // Attention computed again in double from the recorded queries, keys and values, at sampled places:
 // with another scale of the scores, with a mask that is one token off, without a mask.
 #include "analysis/causes/common/factors.h"
+#include "analysis/causes/common/replay.h"
 #include "analysis/causes/signatures.h"
-#include "analysis/findings/wording.h"
 
 #include <boost/math/tools/minima.hpp>
-#include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
 namespace ttrace {
 namespace {
 
+template <class Element>
+const Element& at(const std::vector<Element>& list, std::int64_t index) {
+  return list[static_cast<std::size_t>(index)];
+}
+
 // The parts of the sequence that ranks hold, and where a token lies in them.
 struct Parts {
-  std::vector<std::vector<std::int64_t>> tokens;  // by part and place in it
-  std::vector<std::size_t> part;                  // by token
-  std::vector<std::int64_t> place;                // by token
-  std::vector<std::vector<std::int64_t>>
-      first_place;  // of the queries of one part that see another
+  std::vector<std::vector<std::int64_t>> tokens;       // by part and place in it
+  std::vector<std::int64_t> part;                      // by token
+  std::vector<std::int64_t> place;                     // by token
+  std::vector<std::vector<std::int64_t>> first_place;  // of queries of one part that see another
 
   [[nodiscard]] bool is_cut() const { return tokens.size() > 1; }
 };
 
-// Of one side: query [s, b, n, d], key and value [s, b, g, d], output [s, b, n d].
+// Of one side: query [s, b, n, d], key and value [s, b, g, d], output [s, b, n d]. Place i is head
+// i % n of the row i / n of [s, b].
 struct Attention {
   Values query;
   Values key;
   Values value;
   Values output;
-  Parts parts;                   // of the candidate
+  Parts parts = {};              // of the candidate
   std::int64_t rank_groups = 0;  // groups that one rank of it holds
 
   [[nodiscard]] std::int64_t tokens() const { return query.shape[0]; }
@@ -41,12 +45,6 @@ struct Attention {
   [[nodiscard]] std::int64_t heads() const { return query.shape[2]; }
   [[nodiscard]] std::int64_t groups() const { return key.shape[2]; }
   [[nodiscard]] std::int64_t width() const { return query.shape[3]; }
-};
-
-struct Place {
-  std::int64_t token = 0;
-  std::int64_t sample = 0;
-  std::int64_t head = 0;
 };
 
 // What attention does with keys that lie in another rank's part of the sequence.
@@ -64,52 +62,41 @@ struct Rule {
   Elsewhere elsewhere = Elsewhere::kRight;
 };
 
+// None where parts are padded.
 Parts parts_of(const Match& query, std::int64_t tokens) {
   Parts parts;
-  std::vector<std::vector<Segment>> cuts;
-  parts.part.resize(static_cast<std::size_t>(tokens));
-  parts.place.resize(static_cast<std::size_t>(tokens));
   for (const Shard& shard : query.candidate) {
     const DimPlacement& dim = shard.record->placement.dims.at(0);
-    if (std::find(cuts.begin(), cuts.end(), dim.segments) != cuts.end()) {
-      continue;  // another rank with the same tokens, of other heads
-    }
-    cuts.push_back(dim.segments);
     std::vector<std::int64_t> held(static_cast<std::size_t>(dim.local_size), -1);
     for (const Segment& segment : dim.segments) {
-      for (std::int64_t i = 0; i < segment.extent; ++i) {
-        const std::int64_t token = segment.logical + i;
-        held[static_cast<std::size_t>(segment.local + i)] = token;
-        parts.part[static_cast<std::size_t>(token)] = parts.tokens.size();
-        parts.place[static_cast<std::size_t>(token)] = segment.local + i;
-      }
+      const auto first = held.begin() + segment.local;
+      std::iota(first, first + segment.extent, segment.logical);
     }
-    if (std::find(held.begin(), held.end(), -1) != held.end()) {
-      return {};  // padded
+    if (held.empty() || std::ranges::find(held, -1) != held.end()) {
+      return {};
     }
-    parts.tokens.push_back(std::move(held));
+    // Another rank may have the same tokens, of other heads.
+    if (std::ranges::find(parts.tokens, held) == parts.tokens.end()) {
+      parts.tokens.push_back(std::move(held));
+    }
   }
-  const std::size_t count = parts.tokens.size();
-  parts.first_place.assign(count, std::vector<std::int64_t>(count, tokens));
-  for (std::size_t part = 0; part < count; ++part) {
-    for (std::size_t other = 0; other < count; ++other) {
-      const std::int64_t first_key =
-          *std::min_element(parts.tokens[other].begin(), parts.tokens[other].end());
-      for (const std::int64_t token : parts.tokens[part]) {
-        if (token >= first_key) {
-          parts.first_place[part][other] = std::min(parts.first_place[part][other],
-                                                    parts.place[static_cast<std::size_t>(token)]);
-        }
-      }
+  parts.part.resize(static_cast<std::size_t>(tokens));
+  parts.place.resize(static_cast<std::size_t>(tokens));
+  for (std::size_t part = 0; part < parts.tokens.size(); ++part) {
+    const std::vector<std::int64_t>& own = parts.tokens[part];
+    for (std::size_t place = 0; place < own.size(); ++place) {
+      parts.part[static_cast<std::size_t>(own[place])] = static_cast<std::int64_t>(part);
+      parts.place[static_cast<std::size_t>(own[place])] = static_cast<std::int64_t>(place);
+    }
+    std::vector<std::int64_t>& first_places = parts.first_place.emplace_back();
+    for (const std::vector<std::int64_t>& other : parts.tokens) {
+      const std::int64_t first_key = std::ranges::min(other);
+      const auto first =
+          std::ranges::find_if(own, [&](std::int64_t token) { return token >= first_key; });
+      first_places.push_back(first - own.begin());
     }
   }
   return parts;
-}
-
-std::int64_t groups_of_a_rank(const Match& key, std::int64_t groups) {
-  const std::int64_t held =
-      key.candidate.empty() ? 0 : key.candidate[0].record->placement.dims.at(2).local_size;
-  return held > 0 && groups % held == 0 ? held : groups;
 }
 
 std::optional<Attention> attention_of(const Evidence& evidence, WhichRun run) {
@@ -119,37 +106,23 @@ std::optional<Attention> attention_of(const Evidence& evidence, WhichRun run) {
   key.slot = 1;
   TensorId value = query;
   value.slot = 2;
-  auto queries = evidence.value(query, run);
-  auto keys = evidence.value(key, run);
-  auto values = evidence.value(value, run);
-  auto output = evidence.value(evidence.match(), run);
-  if (!queries || !keys || !values || !output) {
-    return std::nullopt;
-  }
-  const auto& q = queries->shape;
-  const auto& k = keys->shape;
-  const bool fits = q.size() == 4 && k.size() == 4 && values->shape == k && q[0] == k[0] &&
+  Attention attention{.query = evidence.value(query, run).value_or(Values()),
+                      .key = evidence.value(key, run).value_or(Values()),
+                      .value = evidence.value(value, run).value_or(Values()),
+                      .output = evidence.value(&evidence.match(), run).value_or(Values())};
+  const auto& q = attention.query.shape;
+  const auto& k = attention.key.shape;
+  const bool fits = q.size() == 4 && k.size() == 4 && attention.value.shape == k && q[0] == k[0] &&
                     q[1] == k[1] && q[3] == k[3] && k[2] > 0 && q[2] % k[2] == 0 &&
-                    output->shape == std::vector<std::int64_t>{q[0], q[1], q[2] * q[3]};
+                    attention.output.shape == std::vector<std::int64_t>{q[0], q[1], q[2] * q[3]};
   if (!fits) {
     return std::nullopt;
   }
-  Parts parts = parts_of(*evidence.find(query), q[0]);
-  const std::int64_t groups = groups_of_a_rank(*evidence.find(key), k[2]);
-  return Attention{*std::move(queries),
-                   *std::move(keys),
-                   *std::move(values),
-                   *std::move(output),
-                   std::move(parts),
-                   groups};
-}
-
-const double* row_of(const Values& values,
-                     std::int64_t token,
-                     std::int64_t sample,
-                     std::int64_t head) {
-  const auto& shape = values.shape;
-  return values.data.data() + ((token * shape[1] + sample) * shape[2] + head) * shape[3];
+  attention.parts = parts_of(*evidence.find(query), q[0]);
+  const std::vector<Shard>& keys = evidence.find(key)->candidate;
+  const std::int64_t held = keys.empty() ? 0 : keys[0].record->placement.dims.at(2).local_size;
+  attention.rank_groups = held > 0 && k[2] % held == 0 ? held : k[2];
+  return attention;
 }
 
 struct Key {
@@ -165,238 +138,179 @@ Key key_at(const Attention& attention,
            std::int64_t group,
            Elsewhere rule) {
   const Parts& parts = attention.parts;
-  if (rule == Elsewhere::kRight) {
+  if (rule == Elsewhere::kRight || at(parts.part, query) == at(parts.part, token)) {
     return {token, group};
   }
-  const std::size_t own = parts.part[static_cast<std::size_t>(query)];
-  const std::size_t other = parts.part[static_cast<std::size_t>(token)];
-  if (own == other) {
-    return {token, group};
-  }
-  const std::int64_t place = parts.place[static_cast<std::size_t>(token)];
+  const std::int64_t other = at(parts.part, token);
+  const std::int64_t place = at(parts.place, token);
   if (rule == Elsewhere::kExchanged) {
     const std::int64_t groups = attention.rank_groups;
-    const std::int64_t at = group % groups * std::ssize(parts.tokens[other]) + place;
-    return {parts.tokens[other][static_cast<std::size_t>(at / groups)],
-            group / groups * groups + at % groups};
+    const std::int64_t from = group % groups * std::ssize(at(parts.tokens, other)) + place;
+    return {at(at(parts.tokens, other), from / groups), group / groups * groups + from % groups};
   }
   const std::int64_t number =
-      parts.place[static_cast<std::size_t>(query)] - parts.first_place[own][other];
+      at(parts.place, query) - at(at(parts.first_place, at(parts.part, query)), other);
   return {token, group, rule == Elsewhere::kRowNumbers && place <= number};
 }
 
-std::vector<double> output_at(const Attention& attention, const Place& place, const Rule& rule) {
-  const std::int64_t group = place.head / (attention.heads() / attention.groups());
-  const double* query = row_of(attention.query, place.token, place.sample, place.head);
-  const std::int64_t seen =
-      std::clamp<std::int64_t>(place.token + 1 + rule.ahead, 1, attention.tokens());
+// Appends what `place` makes of the values that it sees.
+void append_output(const Attention& attention,
+                   std::int64_t place,
+                   const Rule& rule,
+                   std::vector<double>& outputs) {
+  const std::int64_t width = attention.width();
+  const std::int64_t sample = place / attention.heads() % attention.samples();
+  const std::int64_t token = place / attention.heads() / attention.samples();
+  const std::int64_t group = place % attention.heads() / (attention.heads() / attention.groups());
+  const double* const query = attention.query.data.data() + place * width;
   std::vector<double> scores;
-  std::vector<Key> keys;
-  for (std::int64_t token = 0; token < seen; ++token) {
-    const Key at = key_at(attention, place.token, token, group, rule.elsewhere);
-    if (!at.seen) {
-      continue;
-    }
-    keys.push_back(at);
-    const double* key = row_of(attention.key, at.token, place.sample, at.group);
-    double score = 0.0;
-    for (std::int64_t i = 0; i < attention.width(); ++i) {
-      score += query[i] * key[i];
-    }
-    scores.push_back(score * rule.scale);
-  }
-  const double highest = *std::max_element(scores.begin(), scores.end());
-  double total = 0.0;
-  std::vector<double> output(static_cast<std::size_t>(attention.width()));
-  for (std::size_t k = 0; k < keys.size(); ++k) {
-    const double weight = std::exp(scores[k] - highest);
-    const double* value = row_of(attention.value, keys[k].token, place.sample, keys[k].group);
-    total += weight;
-    for (std::size_t i = 0; i < output.size(); ++i) {
-      output[i] += weight * value[i];
+  std::vector<std::int64_t> rows;  // of keys and values
+  const auto seen = std::clamp<std::int64_t>(token + 1 + rule.ahead, 1, attention.tokens());
+  for (std::int64_t other = 0; other < seen; ++other) {
+    const Key key = key_at(attention, token, other, group, rule.elsewhere);
+    if (key.seen) {
+      const std::int64_t row =
+          (key.token * attention.samples() + sample) * attention.groups() + key.group;
+      const double* const k = attention.key.data.data() + row * width;
+      rows.push_back(row);
+      scores.push_back(rule.scale * std::inner_product(query, query + width, k, 0.0));
     }
   }
-  for (double& number : output) {
-    number /= total;
+  const double highest = std::ranges::max(scores);
+  std::ranges::transform(
+      scores, scores.begin(), [&](double score) { return std::exp(score - highest); });
+  const double total = std::accumulate(scores.begin(), scores.end(), 0.0);
+  const std::size_t first = outputs.size();
+  outputs.resize(first + static_cast<std::size_t>(width));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const double* const value = attention.value.data.data() + rows[i] * width;
+    for (std::int64_t d = 0; d < width; ++d) {
+      outputs[first + static_cast<std::size_t>(d)] += scores[i] / total * value[d];
+    }
   }
-  return output;
 }
 
-std::vector<Place> sample_places(const Attention& attention) {
+using Places = std::vector<std::int64_t>;
+
+Places sample_places(const Attention& attention) {
   constexpr std::int64_t kScores = 100000;  // all tokens that a place sees, over all places
   const std::int64_t sampled = std::clamp<std::int64_t>(kScores / attention.tokens(), 32, 256);
-  std::vector<Place> places;
   const std::int64_t all = attention.tokens() * attention.samples() * attention.heads();
-  const std::int64_t stride = std::max<std::int64_t>(1, all / sampled) | 1;
-  for (std::int64_t i = 0; i < all; i += stride) {
-    places.push_back({i / attention.heads() / attention.samples(),
-                      i / attention.heads() % attention.samples(),
-                      i % attention.heads()});
+  Places places;
+  for (std::int64_t i = 0; i < all; i += std::max<std::int64_t>(1, all / sampled) | 1) {
+    places.push_back(i);
   }
   return places;
 }
 
-// ||recorded - computed again|| over the places.
-double rest_of(const Attention& attention, const std::vector<Place>& places, const Rule& rule) {
-  double squared = 0.0;
-  for (const Place& place : places) {
-    const std::vector<double> again = output_at(attention, place, rule);
-    const double* recorded =
-        attention.output.data.data() +
-        ((place.token * attention.samples() + place.sample) * attention.heads() + place.head) *
-            attention.width();
-    for (std::size_t i = 0; i < again.size(); ++i) {
-      squared += (recorded[i] - again[i]) * (recorded[i] - again[i]);
-    }
+std::vector<double> outputs_at(const Attention& attention, const Places& places, const Rule& rule) {
+  std::vector<double> outputs;
+  for (const std::int64_t place : places) {
+    append_output(attention, place, rule, outputs);
   }
-  return std::sqrt(squared);
+  return outputs;
 }
 
-// Over factors of `start` from 1/16 to 16.
-double best_scale(const Attention& attention, const std::vector<Place>& places, double start) {
+std::vector<double> recorded_at(const Attention& attention, const Places& places) {
+  std::vector<double> outputs;
+  for (const std::int64_t place : places) {
+    const auto first = attention.output.data.begin() + place * attention.width();
+    outputs.insert(outputs.end(), first, first + attention.width());
+  }
+  return outputs;
+}
+
+// Over factors of the usual scale from 1/16 to 16.
+double best_scale(const Attention& attention, const Places& places) {
   constexpr int kBits = 26;  // of the factor's logarithm
+  const std::vector<double> recorded = recorded_at(attention, places);
+  const double usual = 1.0 / std::sqrt(static_cast<double>(attention.width()));
   const auto rest = [&](double log2) {
-    return rest_of(attention, places, {start * std::exp2(log2), 0});
+    return distance(outputs_at(attention, places, {usual * std::exp2(log2)}), recorded);
   };
-  return start * std::exp2(boost::math::tools::brent_find_minima(rest, -4.0, 4.0, kBits).first);
+  return usual * std::exp2(boost::math::tools::brent_find_minima(rest, -4.0, 4.0, kBits).first);
 }
 
 // Standard error of the factor: residual per number over the slope of the output.
-double deviation_of(const Attention& attention,
-                    const std::vector<Place>& places,
-                    double scale,
-                    double rest) {
+double deviation_of(const Attention& attention, const Places& places, double scale, double rest) {
   constexpr double kStep = 1e-3;
-  double slope = 0.0;
-  for (const Place& place : places) {
-    const auto more = output_at(attention, place, {scale * (1.0 + kStep), 0});
-    const auto less = output_at(attention, place, {scale * (1.0 - kStep), 0});
-    for (std::size_t i = 0; i < more.size(); ++i) {
-      slope += std::pow((more[i] - less[i]) / (2.0 * kStep), 2);
-    }
-  }
-  const auto numbers =
-      static_cast<double>(places.size() * static_cast<std::size_t>(attention.width()));
-  return slope > 0.0 ? rest / std::sqrt(numbers) / std::sqrt(slope) : 0.0;
-}
-
-// Both sides at the same places, and what the reference's rule leaves of each.
-struct Replay {
-  Attention candidate;
-  std::vector<Place> places;
-  double usual = 0.0;   // scale
-  double clean = 0.0;   // what the rule leaves of the reference's own output
-  double scale = 0.0;   // of the reference
-  double before = 0.0;  // what the reference's rule leaves of the candidate's output
-  double allowed = 0.0;
-
-  [[nodiscard]] double rest(const Rule& rule) const { return rest_of(candidate, places, rule); }
-};
-
-std::optional<Replay> replay_of(const Evidence& evidence) {
-  const TensorId& id = evidence.finding().id;
-  if (id.kind != Kind::kOutput || !evidence.vocabulary().is(Role::kAttention, id.path) ||
-      evidence.sides() == nullptr) {
-    return std::nullopt;
-  }
-  const auto reference = attention_of(evidence, WhichRun::kReference);
-  auto candidate = attention_of(evidence, WhichRun::kCandidate);
-  if (!reference || !candidate || reference->query.shape != candidate->query.shape) {
-    return std::nullopt;
-  }
-  Replay replay{*std::move(candidate), sample_places(*reference)};
-  replay.usual = 1.0 / std::sqrt(static_cast<double>(reference->width()));
-  replay.scale = best_scale(*reference, replay.places, replay.usual);
-  replay.clean = rest_of(*reference, replay.places, {replay.scale, 0});
-  replay.before = replay.rest({replay.scale, 0});
-  const double share = static_cast<double>(std::ssize(replay.places) * reference->width()) /
-                       static_cast<double>(reference->output.data.size());
-  // Its own round-off is what the reference's own replay leaves, or what its bound grants where the
-  // reference is a wide one.
-  const double rounding = std::max(replay.clean, std::sqrt(share) * evidence.bound());
-  replay.allowed = allowed_rest(replay.before, rounding);
-  const bool known = reproduces(replay.clean, std::sqrt(share) * reference->output.norm());
-  return known && replay.before >= 2.0 * replay.clean ? std::optional(std::move(replay))
-                                                      : std::nullopt;
-}
-
-Hypothesis of_attention(const Replay& replay,
-                        Signature signature,
-                        const std::string& what,
-                        double rest) {
-  return {
-      .signature = signature,
-      .sentence = fmt::format("{}; computed again from the candidate's own query, key and value "
-                              "at sampled places, which leaves {} of {}",
-                              what,
-                              short_number(rest),
-                              short_number(replay.before)),
-      .error = replay.before,
-      .residual = beyond_replay(rest, replay.clean)};
+  const auto more = outputs_at(attention, places, {scale * (1.0 + kStep)});
+  const auto less = outputs_at(attention, places, {scale * (1.0 - kStep)});
+  const double slope = distance(more, less) / (2.0 * kStep);
+  return slope > 0.0 ? rest / std::sqrt(static_cast<double>(more.size())) / slope : 0.0;
 }
 
 struct OtherRule {
   Rule rule;
-  Signature signature;
   const char* what;
+  Signature signature = Signature::kAttention;
 };
 
-// Masks, and what becomes of keys of other ranks' parts.
-std::vector<OtherRule> other_rules(const Replay& replay) {
-  const double scale = replay.scale;
+constexpr std::size_t kOtherScale = 1;  // among the rules
+
+// The usual one, other scales and masks, and what becomes of keys of other ranks' parts.
+std::vector<OtherRule> rules_of(const Attention& attention, double scale, double other_scale) {
   std::vector<OtherRule> rules = {
-      {{scale, 1},
-       Signature::kAttention,
-       "every token sees the next one: the causal mask is one off"},
-      {{scale, -1}, Signature::kAttention, "no token sees itself: the causal mask is one off"},
-      {{scale, replay.candidate.tokens()},
-       Signature::kAttention,
-       "every token sees all others: there is no causal mask"}};
-  if (replay.candidate.parts.is_cut()) {
+      {{scale}, "every token sees itself and those before it"},
+      {{other_scale}, "scores are scaled by a x the reference's scale, a = "},
+      {{scale, 1}, "every token sees the next one: the causal mask is one off"},
+      {{scale, -1}, "no token sees itself: the causal mask is one off"},
+      {{scale, attention.tokens()}, "every token sees all others: there is no causal mask"}};
+  if (attention.parts.is_cut()) {
     rules.push_back({{scale, 0, Elsewhere::kUnseen},
-                     Signature::kAttention,
                      "no token sees those of another rank's part of the sequence"});
     rules.push_back({{scale, 0, Elsewhere::kRowNumbers},
-                     Signature::kAttention,
                      "keys of another rank's part are masked like a rank's own, by their number "
                      "within the part"});
     rules.push_back({{scale, 0, Elsewhere::kExchanged},
-                     Signature::kWrongView,
                      "keys and values of another rank's part, [rows, groups], are read as [groups, "
-                     "rows]"});
+                     "rows]",
+                     Signature::kWrongView});
   }
   return rules;
 }
 
 }  // namespace
 
-std::optional<Hypothesis> find_attention(const Evidence& evidence) {
-  const auto replay = replay_of(evidence);
-  if (!replay) {
-    return std::nullopt;
+Hypotheses find_attention(const Evidence& evidence, const Sides&) {
+  const TensorId& id = evidence.finding().id;
+  if (id.kind != Kind::kOutput || !evidence.vocabulary().is(Role::kAttention, id.path)) {
+    return {};
   }
-  std::vector<Hypothesis> found;
-  const double other = best_scale(replay->candidate, replay->places, replay->usual);
-  if (const double rest = replay->rest({other, 0}); rest <= replay->allowed) {
-    const double factor = other / replay->scale;
-    found.push_back(of_attention(
-        *replay,
-        Signature::kAttention,
-        "scores are scaled by a x the reference's scale, a = " +
-            explain_factor(
-                evidence, factor, deviation_of(replay->candidate, replay->places, other, rest)),
-        rest));
-    found.back().named = {.axes = axes_in(evidence, factor), .factors = {factor}};
-    found.back().coefficients = 1.0;
+  const auto reference = attention_of(evidence, WhichRun::kReference);
+  const auto candidate = attention_of(evidence, WhichRun::kCandidate);
+  if (!reference || !candidate || reference->query.shape != candidate->query.shape) {
+    return {};
   }
-  const std::vector<OtherRule> rules = other_rules(*replay);
-  for (const OtherRule& tried : rules) {
-    if (const double rest = replay->rest(tried.rule); rest <= replay->allowed) {
-      found.push_back(of_attention(*replay, tried.signature, tried.what, rest));
-      found.back().bits = bits_of_choice(static_cast<double>(rules.size()));
+  const Places places = sample_places(*reference);
+  const double scale = best_scale(*reference, places);
+  const double other_scale = best_scale(*candidate, places);
+  const std::vector<OtherRule> rules = rules_of(*candidate, scale, other_scale);
+  Replay replay{recorded_at(*reference, places), recorded_at(*candidate, places), {}};
+  for (const OtherRule& rule : rules) {
+    replay.variants.emplace_back([&](WhichRun run) {
+      return outputs_at(run == WhichRun::kCandidate ? *candidate : *reference, places, rule.rule);
+    });
+  }
+  Hypotheses found;
+  for (const Replayed& made : other_variants(evidence, replay, reproduce(replay))) {
+    const double factor = other_scale / scale;
+    const bool is_scale = made.other == kOtherScale;
+    std::string what = rules[made.other].what;
+    if (is_scale) {
+      what += explain_factor(
+          evidence, factor, deviation_of(*candidate, places, other_scale, made.rest));
+    }
+    found.push_back(made.hypothesis(rules[made.other].signature,
+                                    is_scale ? 1 : rules.size(),
+                                    what,
+                                    "query, key and value at sampled places"));
+    if (is_scale) {
+      found.back().named = {.axes = axes_in(evidence, factor), .factors = {factor}};
+      found.back().coefficients = 1.0;
     }
   }
-  return shortest(evidence, std::move(found));
+  return found;
 }
 
 }  // namespace ttrace

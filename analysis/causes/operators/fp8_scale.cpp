@@ -5,7 +5,7 @@
 #include "analysis/checks/codes_check.h"
 #include "analysis/findings/wording.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -17,16 +17,13 @@ namespace ttrace {
 namespace {
 
 struct Format {
-  std::string name;
+  const char* name;
   double largest = 0.0;
   double smallest = 0.0;  // subnormal; half of it is rounded to zero
 };
 
-const std::array<Format, 2>& formats() {
-  static const std::array<Format, 2> kFormats = {Format{"E4M3", 448.0, 0x1p-9},
-                                                 Format{"E5M2", 57344.0, 0x1p-16}};
-  return kFormats;
-}
+constexpr std::array kFp8Formats = {Format{"E4M3", 448.0, 0x1p-9},
+                                    Format{"E5M2", 57344.0, 0x1p-16}};
 
 // A magnitude that a scale may have been made from.
 struct Amax {
@@ -40,12 +37,25 @@ bool is_near(double left, double right) {
 }
 
 void add_magnitudes(const Values& values, const std::string& name, std::vector<Amax>& list) {
-  if (values.data.empty()) {
+  if (!values.data.empty()) {
+    const auto [least, most] = std::ranges::minmax(values.data);
+    list.push_back({std::max(std::abs(least), std::abs(most)), "the largest magnitude of " + name});
+    list.push_back({most, "the largest signed value of " + name});
+  }
+}
+
+// With the history of the same operand: its entries and the largest of them.
+void add_history(const Evidence& evidence, WhichRun run, std::vector<Amax>& list) {
+  const auto history = evidence.value(evidence.with_kind(Kind::kAmaxHistory), run);
+  if (!history || history->data.empty()) {
     return;
   }
-  const auto [least, most] = std::ranges::minmax(values.data);
-  list.push_back({std::max(std::abs(least), std::abs(most)), "the largest magnitude of " + name});
-  list.push_back({most, "the largest signed value of " + name});
+  list.push_back({std::ranges::max(history->data), "the largest entry of the amax history"});
+  for (std::size_t i = 0; i < history->data.size(); ++i) {
+    if (history->data[i] > 0.0) {
+      list.push_back({history->data[i], fmt::format("entry {} of the amax history", i)});
+    }
+  }
 }
 
 // The operand that slot 0 (input), 1 (weight) or 2 (gradient of the output) quantises may be: the
@@ -54,9 +64,8 @@ std::vector<const Match*> operands_of(const Evidence& evidence) {
   constexpr std::size_t kTried = 8;
   const TensorId& id = evidence.finding().id;
   if (id.slot == 0) {
-    TensorId output = id;
-    output.kind = Kind::kOutput;
-    return inputs_of(evidence, evidence.find(output) == nullptr ? id : output);
+    const Match* const output = evidence.with_kind(Kind::kOutput);
+    return inputs_of(evidence, output == nullptr ? id : output->id);
   }
   std::vector<const Match*> list;
   if (id.slot == 1) {
@@ -69,44 +78,32 @@ std::vector<const Match*> operands_of(const Evidence& evidence) {
     }
     if (match.id.step == id.step && match.id.microbatch == id.microbatch &&
         (match.id.kind == Kind::kGradOutput || match.id.kind == Kind::kGradInput)) {
-      list.push_back(&match);
+      list.insert(list.begin(), &match);
     }
   }
-  std::reverse(list.begin(), list.end());
   list.resize(std::min(list.size(), kTried));
   return list;
 }
 
+// A magnitude over the largest number of a format.
 struct ScaleOrigin {
   Amax amax;
-  Format format;
+  Format format = kFp8Formats[0];
+
+  [[nodiscard]] std::string text() const {
+    return amax.name + " over the largest number of " + format.name;
+  }
 };
 
 std::optional<ScaleOrigin> made_from(double scale, const std::vector<Amax>& list) {
   for (const Amax& amax : list) {
-    for (const Format& format : formats()) {
+    for (const Format& format : kFp8Formats) {
       if (is_near(scale * format.largest, amax.value)) {
         return ScaleOrigin{amax, format};
       }
     }
   }
   return std::nullopt;
-}
-
-// With the history of the same operand: its entries and the largest of them.
-void add_history(const Evidence& evidence, WhichRun run, std::vector<Amax>& list) {
-  TensorId id = evidence.finding().id;
-  id.kind = Kind::kAmaxHistory;
-  const auto history = evidence.value(id, run);
-  if (!history || history->data.empty()) {
-    return;
-  }
-  list.push_back({std::ranges::max(history->data), "the largest entry of the amax history"});
-  for (std::size_t i = 0; i < history->data.size(); ++i) {
-    if (history->data[i] > 0.0) {
-      list.push_back({history->data[i], "entry " + std::to_string(i) + " of the amax history"});
-    }
-  }
 }
 
 // "0.3 % saturate and 2 % become zero"
@@ -134,22 +131,14 @@ std::string ratio_text(double ratio, bool same_format) {
              : text + ": codes are rolled anew";
 }
 
-struct Scales {
-  double reference = 0.0;
-  double candidate = 0.0;
-};
-
-std::string made_text(const ScaleOrigin& made) {
-  return made.amax.name + " over the largest number of " + made.format.name;
-}
-
 std::optional<Hypothesis> from_operand(const Evidence& evidence,
                                        const Match& operand,
-                                       const Scales& scales) {
-  const auto candidate = evidence.candidate(operand);
+                                       double reference_scale,
+                                       double candidate_scale) {
+  const auto candidate = evidence.candidate(&operand);
   // A forced pass makes its scale of the candidate's own values.
   const auto reference =
-      evidence.finding().tier() == Tier::kT1 ? candidate : evidence.reference(operand);
+      evidence.finding().tier() == Tier::kT1 ? candidate : evidence.reference(&operand);
   if (!reference || !candidate) {
     return std::nullopt;
   }
@@ -159,127 +148,37 @@ std::optional<Hypothesis> from_operand(const Evidence& evidence,
   add_magnitudes(*reference, name, of_reference);
   add_magnitudes(*candidate, name, of_candidate);
   for (const Shard& shard : operand.candidate) {
-    add_magnitudes(local_values(shard),
-                   name + " on rank " + std::to_string(shard.rank) + " alone",
-                   of_candidate);
+    add_magnitudes(
+        local_values(shard), fmt::format("{} on rank {} alone", name, shard.rank), of_candidate);
   }
   add_history(evidence, WhichRun::kReference, of_reference);
   add_history(evidence, WhichRun::kCandidate, of_candidate);
+  const auto right = made_from(reference_scale, of_reference);
+  const auto wrong = made_from(candidate_scale, of_candidate);
+  if (!right || !wrong || right->text() == wrong->text()) {
+    return std::nullopt;
+  }
+  const double ratio = candidate_scale / reference_scale;
   const auto& codes = evidence.finding().codes;
-  const auto right = made_from(scales.reference, of_reference);
-  const auto wrong = made_from(scales.candidate, of_candidate);
-  if (!right || !wrong || made_text(*right) == made_text(*wrong)) {
-    return std::nullopt;
-  }
   return Hypothesis{
       .signature = Signature::kFp8Scale,
-      .sentence = fmt::format(
-          "the scale is {}; it is {}, in the reference {}; {}",
-          ratio_text(scales.candidate / scales.reference, right->format.name == wrong->format.name),
-          made_text(*wrong),
-          made_text(*right),
-          codes ? codes_text(*codes)
-                : fmt::format("in the candidate {}, in the reference {}",
-                              losses_text(*candidate, scales.candidate, wrong->format),
-                              losses_text(*reference, scales.reference, right->format))),
-      .named = {.factors = {scales.candidate / scales.reference}},
-      .bits = bits_of_choice(static_cast<double>(of_candidate.size() * formats().size()))};
-}
-
-// The two scales, where each is one number that all ranks share.
-std::optional<Scales> scales_of(const Evidence& evidence) {
-  const Sides* sides = evidence.sides();
-  const bool fits = evidence.finding().id.kind == Kind::kScale && sides != nullptr &&
-                    !evidence.copies_differ() && sides->reference.data.size() == 1 &&
-                    sides->reference.data[0] > 0.0 && sides->candidate.data[0] > 0.0;
-  return fits ? std::optional(Scales{sides->reference.data[0], sides->candidate.data[0]})
-              : std::nullopt;
-}
-
-bool is_of_scale(const Evidence& evidence) {
-  const Kind kind = evidence.finding().id.kind;
-  return kind == Kind::kScale || kind == Kind::kAmaxHistory;
-}
-
-}  // namespace
-
-// A scale that only one side has: on the other one the operand keeps the precision that it had.
-std::optional<Hypothesis> find_missing_scale(const Evidence& evidence) {
-  const TensorVerdict& finding = evidence.finding();
-  if (!is_of_scale(evidence)) {
-    return std::nullopt;
-  }
-  if (finding.status() == Status::kMissingInCandidate) {
-    return Hypothesis{.signature = Signature::kHigherPrecision,
-                      .sentence = fmt::format(
-                          "the candidate has no scale for {}: it does not quantise the operands "
-                          "there, so FP8 was not active",
-                          finding.id.path)};
-  }
-  if (finding.status() == Status::kMissingInReference) {
-    return Hypothesis{.signature = Signature::kExtraRounding,
-                      .sentence = fmt::format("the reference has no scale for {}: only the "
-                                              "candidate quantises its operands there",
-                                              finding.id.path)};
-  }
-  return std::nullopt;
-}
-
-// Every rank's scale or history is made from its own part: the largest of them, entry by entry, is
-// the reference's.
-std::optional<Hypothesis> find_fp8_own_parts(const Evidence& evidence) {
-  const auto reference =
-      is_of_scale(evidence) ? evidence.reference(evidence.match()) : std::nullopt;
-  const std::vector<Shard>& shards = evidence.match().candidate;
-  if (!reference || shards.size() < 2 || !evidence.copies_differ()) {
-    return std::nullopt;
-  }
-  Values largest{reference->shape, std::vector<double>(reference->data.size())};
-  std::vector<int> ranks;
-  for (const Shard& shard : shards) {
-    const Values own = local_values(shard);
-    if (own.data.size() != largest.data.size()) {
-      return std::nullopt;
-    }
-    ranks.push_back(shard.rank);
-    std::transform(own.data.begin(),
-                   own.data.end(),
-                   largest.data.begin(),
-                   largest.data.begin(),
-                   [](double left, double right) { return std::max(left, right); });
-  }
-  const double rest = distance(largest, *reference);
-  if (rest > std::max(2.0 * evidence.bound(), 1e-3 * reference->norm())) {
-    return std::nullopt;
-  }
-  return Hypothesis{
-      .signature = Signature::kFp8Scale,
-      .sentence = fmt::format("ranks have values of their own, and the largest of them is the "
-                              "reference's up to {}: every rank took the amax of its own part, and "
-                              "the amax was not reduced over the ranks that share the tensor",
-                              short_number(rest)),
-      .named = {.ranks = std::move(ranks)}};
-}
-
-// Another magnitude made the scale.
-std::optional<Hypothesis> find_fp8_amax(const Evidence& evidence) {
-  const auto scales = scales_of(evidence);
-  const auto operands = scales ? operands_of(evidence) : std::vector<const Match*>();
-  for (const Match* operand : operands) {
-    if (auto found = from_operand(evidence, *operand, *scales)) {
-      found->bits += bits_of_choice(static_cast<double>(operands.size()));
-      return found;
-    }
-  }
-  return std::nullopt;
+      .sentence =
+          fmt::format("the scale is {}; it is {}, in the reference {}; {}",
+                      ratio_text(ratio, right->format.name == wrong->format.name),
+                      wrong->text(),
+                      right->text(),
+                      codes ? codes_text(*codes)
+                            : fmt::format("in the candidate {}, in the reference {}",
+                                          losses_text(*candidate, candidate_scale, wrong->format),
+                                          losses_text(*reference, reference_scale, right->format))),
+      .named = {.factors = {ratio}},
+      .bits = bits_of_choice(static_cast<double>(of_candidate.size() * kFp8Formats.size()))};
 }
 
 // The other format made the scale; which magnitude both were made from is not known.
-std::optional<Hypothesis> find_fp8_format(const Evidence& evidence) {
-  const auto scales = scales_of(evidence);
-  const double ratio = scales ? scales->candidate / scales->reference : 1.0;
-  const double formats_ratio = formats()[1].largest / formats()[0].largest;
-  if (!is_near(ratio, formats_ratio) && !is_near(ratio, 1.0 / formats_ratio)) {
+std::optional<Hypothesis> from_other_format(double ratio) {
+  const double formats = kFp8Formats[1].largest / kFp8Formats[0].largest;
+  if (!is_near(ratio, formats) && !is_near(ratio, 1.0 / formats)) {
     return std::nullopt;
   }
   return Hypothesis{.signature = Signature::kFp8Scale,
@@ -289,6 +188,84 @@ std::optional<Hypothesis> find_fp8_format(const Evidence& evidence) {
                     .named = {.factors = {ratio}},
                     // The magnitude itself, a number of F32, stays unknown.
                     .bits = 24.0};
+}
+
+// Every rank's scale or history is made from its own part: the largest of them, entry by entry, is
+// the reference's.
+std::optional<Hypothesis> from_own_parts(const Evidence& evidence, const Values& reference) {
+  Values largest{reference.shape, std::vector<double>(reference.data.size())};
+  double error = 0.0;
+  for (const Shard& shard : evidence.match().candidate) {
+    const Values own = local_values(shard);
+    if (own.shape != reference.shape) {
+      return std::nullopt;
+    }
+    error = std::max(error, distance(own, reference));
+    std::ranges::transform(own.data, largest.data, largest.data.begin(), std::ranges::max);
+  }
+  const double rest = distance(largest, reference);
+  if (rest > evidence.tolerance(error)) {
+    return std::nullopt;
+  }
+  return Hypothesis{
+      .signature = Signature::kFp8Scale,
+      .sentence = fmt::format("ranks have values of their own, and the largest of them is the "
+                              "reference's up to {}: every rank took the amax of its own part, and "
+                              "the amax was not reduced over the ranks that share the tensor",
+                              short_number(rest)),
+      .named = {.ranks = evidence.finding().holders},
+      .error = error,
+      .residual = rest};
+}
+
+// A scale that only one side has: on the other one the operand keeps the precision that it had.
+Hypotheses missing_scale(const Evidence& evidence) {
+  const TensorVerdict& finding = evidence.finding();
+  if (finding.status() == Status::kMissingInCandidate) {
+    return {{.signature = Signature::kHigherPrecision,
+             .sentence =
+                 fmt::format("the candidate has no scale for {}: it does not quantise the operands "
+                             "there, so FP8 was not active",
+                             finding.id.path)}};
+  }
+  if (finding.status() == Status::kMissingInReference) {
+    return {{.signature = Signature::kExtraRounding,
+             .sentence = fmt::format("the reference has no scale for {}: only the candidate "
+                                     "quantises its operands there",
+                                     finding.id.path)}};
+  }
+  return {};
+}
+
+}  // namespace
+
+Hypotheses find_fp8_scale(const Evidence& evidence) {
+  const Kind kind = evidence.finding().id.kind;
+  const bool is_scale = kind == Kind::kScale;
+  if (!is_scale && kind != Kind::kAmaxHistory) {
+    return {};
+  }
+  Hypotheses found = missing_scale(evidence);
+  const auto reference = evidence.reference(&evidence.match());
+  if (reference && evidence.copies_differ()) {
+    append(found, from_own_parts(evidence, *reference));
+    return found;
+  }
+  // One number that all ranks share.
+  const Sides* const sides = evidence.sides();
+  if (!is_scale || sides == nullptr || sides->size() != 1 || !(sides->reference.data[0] > 0.0) ||
+      !(sides->candidate.data[0] > 0.0)) {
+    return found;
+  }
+  const double right = sides->reference.data[0];
+  const double wrong = sides->candidate.data[0];
+  const std::vector<const Match*> operands = operands_of(evidence);
+  for (const Match* operand : operands) {
+    append(found, from_operand(evidence, *operand, right, wrong));
+  }
+  found = chosen_of(operands.size(), std::move(found));
+  append(found, from_other_format(wrong / right));
+  return found;
 }
 
 }  // namespace ttrace

@@ -10,7 +10,6 @@
 
 #include <boost/math/tools/minima.hpp>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -57,8 +56,6 @@ struct Update {
   Column change;  // before - after
   Values m;
   Values v;
-
-  [[nodiscard]] double norm() const { return Values{{}, change}.norm(); }
 };
 
 std::optional<Update> update_of(const Evidence& evidence, WhichRun run) {
@@ -97,27 +94,27 @@ std::optional<Reading> read_with(const Update& update, double epsilon, Epsilon w
   return found ? std::optional(Reading{*std::move(found), std::move(columns)}) : std::nullopt;
 }
 
-// With the epsilon that leaves least. An epsilon that is nothing next to sqrt(v) reads as 0.
+// With the epsilon that leaves least: none, which is what one that is nothing next to sqrt(v) reads
+// as, or the best of each two decades. Nothing where no epsilon explains the update.
 std::optional<Reading> read(const Update& update, Epsilon where) {
   constexpr double kSmallest = -14.0;  // powers of ten
   constexpr double kLargest = -2.0;
-  constexpr int kStarts = 6;
+  constexpr double kWidth = 2.0;
   constexpr int kBits = 12;  // of an exponent
   std::optional<Reading> best = read_with(update, 0.0, where);
   const auto rest = [&](double exponent) {
     const auto found = read_with(update, std::pow(10.0, exponent), where);
     return found ? found->fit.residual : std::numeric_limits<double>::infinity();
   };
-  for (int start = 0; best && start < kStarts; ++start) {
-    const double width = (kLargest - kSmallest) / kStarts;
-    const double low = kSmallest + start * width;
+  for (double low = kSmallest; best && low < kLargest; low += kWidth) {
     const auto [exponent, left] =
-        boost::math::tools::brent_find_minima(rest, low, low + width, kBits);
+        boost::math::tools::brent_find_minima(rest, low, low + kWidth, kBits);
     if (left < 0.99 * best->fit.residual) {
       best = read_with(update, std::pow(10.0, exponent), where);
     }
   }
-  return best;
+  const bool explained = best && best->fit.residual <= kExplained * norm(update.change);
+  return explained ? std::move(best) : std::nullopt;
 }
 
 bool same(const Fit& left, const Fit& right, std::size_t i) {
@@ -184,17 +181,6 @@ std::string step_text(const Evidence& evidence, const Fit& candidate, const Fit&
                           : factor_text(ratio) + " +- " + short_number(deviation) + meaning);
 }
 
-// What the candidate would have been with the reference's coefficients.
-double error_of(const Reading& candidate, const Update& update, const Fit& reference) {
-  double squared = 0.0;
-  for (std::size_t i = 0; i < update.change.size(); ++i) {
-    squared += std::pow(update.change[i] - reference.coefficients[0] * candidate.columns[0][i] -
-                            reference.coefficients[1] * candidate.columns[1][i],
-                        2);
-  }
-  return std::sqrt(squared);
-}
-
 // A moment from its value before and the gradient, or its square.
 std::optional<Fit> read_moment(const Evidence& evidence, WhichRun run) {
   const TensorId& id = evidence.finding().id;
@@ -215,30 +201,38 @@ std::optional<Fit> read_moment(const Evidence& evidence, WhichRun run) {
   return found && found->residual <= kExplained * after->norm() ? std::move(found) : std::nullopt;
 }
 
-}  // namespace
-
-std::optional<Hypothesis> find_update(const Evidence& evidence) {
-  const Kind kind = evidence.finding().id.kind;
-  if ((kind != Kind::kMaster && kind != Kind::kParamNext) || evidence.sides() == nullptr) {
-    return std::nullopt;
+// What the coefficients of the candidate say that the reference's do not; `error` is what the
+// reference's leave of the candidate.
+Hypotheses differing(const std::string& read_back,
+                     const std::vector<std::string>& said,
+                     const Fit& candidate,
+                     double error) {
+  if (said.empty()) {
+    return {};
   }
+  return {{.signature = Signature::kOptimizer,
+           .sentence = fmt::format("{}: {}", read_back, fmt::join(said, "; ")),
+           .named = {.factors = candidate.coefficients},
+           .error = std::max(candidate.residual, error),
+           .residual = candidate.residual,
+           .coefficients = static_cast<double>(said.size())}};
+}
+
+Hypotheses of_update(const Evidence& evidence) {
   const auto reference = update_of(evidence, WhichRun::kReference);
   const auto candidate = update_of(evidence, WhichRun::kCandidate);
-  if (!reference || !candidate) {
-    return std::nullopt;
-  }
-  const auto right = read(*reference, Epsilon::kOutside);
-  auto found = read(*candidate, Epsilon::kOutside);
-  if (!right || !found || right->fit.residual > kExplained * reference->norm()) {
-    return std::nullopt;
+  const auto right = reference ? read(*reference, Epsilon::kOutside) : std::nullopt;
+  if (!right || !candidate) {
+    return {};
   }
   std::vector<std::string> said;
-  if (found->fit.residual > kExplained * candidate->norm()) {
+  auto found = read(*candidate, Epsilon::kOutside);
+  if (!found) {
     found = read(*candidate, Epsilon::kInside);
-    if (!found || found->fit.residual > kExplained * candidate->norm()) {
-      return std::nullopt;
-    }
     said.emplace_back("epsilon stands inside the root of the denominator");
+  }
+  if (!found) {
+    return {};
   }
   if (!same(found->fit, right->fit, 0)) {
     said.push_back(decay_text(found->fit, right->fit));
@@ -246,30 +240,25 @@ std::optional<Hypothesis> find_update(const Evidence& evidence) {
   if (!same(found->fit, right->fit, 1)) {
     said.push_back(step_text(evidence, found->fit, right->fit));
   }
-  if (said.empty()) {
-    return std::nullopt;
+  double squared = 0.0;
+  for (std::size_t i = 0; i < candidate->change.size(); ++i) {
+    squared += std::pow(candidate->change[i] - right->fit.coefficients[0] * found->columns[0][i] -
+                            right->fit.coefficients[1] * found->columns[1][i],
+                        2);
   }
-  return Hypothesis{
-      .signature = Signature::kOptimizer,
-      .sentence = fmt::format("AdamW's update, read back from each side's own moments: {}",
-                              fmt::join(said, "; ")),
-      .named = {.factors = found->fit.coefficients},
-      .error = std::max(found->fit.residual, error_of(*found, *candidate, right->fit)),
-      .residual = found->fit.residual,
-      .coefficients = static_cast<double>(said.size())};
+  return differing("AdamW's update, read back from each side's own moments",
+                   said,
+                   found->fit,
+                   std::sqrt(squared));
 }
 
-std::optional<Hypothesis> find_moment(const Evidence& evidence) {
-  const Kind kind = evidence.finding().id.kind;
-  if ((kind != Kind::kExpAvg && kind != Kind::kExpAvgSq) || evidence.sides() == nullptr) {
-    return std::nullopt;
-  }
+Hypotheses of_moment(const Evidence& evidence, const Sides& sides) {
   const auto right = read_moment(evidence, WhichRun::kReference);
   const auto found = read_moment(evidence, WhichRun::kCandidate);
   if (!right || !found) {
-    return std::nullopt;
+    return {};
   }
-  const std::string beta = kind == Kind::kExpAvg ? "beta1" : "beta2";
+  const char* const beta = evidence.finding().id.kind == Kind::kExpAvg ? "beta1" : "beta2";
   std::vector<std::string> said;
   if (!same(*found, *right, 0)) {
     said.push_back(fmt::format(
@@ -283,37 +272,49 @@ std::optional<Hypothesis> find_moment(const Evidence& evidence) {
                     fitted(*right, 1),
                     beta));
   }
-  if (said.empty()) {
-    return std::nullopt;
-  }
-  return Hypothesis{
-      .signature = Signature::kOptimizer,
-      .sentence = fmt::format("the moment, read back from its value before and the gradient: {}",
-                              fmt::join(said, "; ")),
-      .named = {.factors = found->coefficients},
-      .error = std::max(evidence.sides()->error, found->residual),
-      .residual = found->residual,
-      .coefficients = static_cast<double>(said.size())};
+  return differing(
+      "the moment, read back from its value before and the gradient", said, *found, sides.error);
 }
 
-// State of the optimizer that the candidate does not have, for a parameter that keeps its value.
-std::optional<Hypothesis> find_not_stepped(const Evidence& evidence) {
+// State of the optimizer that the candidate does not have, for a parameter that keeps its value:
+// the error is what the reference's step changes.
+Hypotheses not_stepped(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
+  const Match* const after = evidence.with_kind(Kind::kParamNext);
+  const auto before = evidence.candidate(evidence.with_kind(Kind::kParam));
+  const auto kept = evidence.candidate(after);
+  const auto stepped = evidence.reference(after);
   if (evidence.finding().status() != Status::kMissingInCandidate ||
-      (id.kind != Kind::kMaster && id.kind != Kind::kExpAvg && id.kind != Kind::kExpAvgSq)) {
-    return std::nullopt;
+      (id.kind != Kind::kMaster && id.kind != Kind::kExpAvg && id.kind != Kind::kExpAvgSq) ||
+      !before || !kept || !stepped) {
+    return {};
   }
-  const auto before = value_of(evidence, Kind::kParam, id.step, WhichRun::kCandidate);
-  const auto after = value_of(evidence, Kind::kParamNext, id.step, WhichRun::kCandidate);
-  if (!before || !after || before->data != after->data) {
-    return std::nullopt;
+  const Sides sides(*stepped, *before);
+  const double rest = distance(*kept, *before);
+  if (rest > allowed_rest(sides.error, 0.0)) {
+    return {};
   }
-  return Hypothesis{.signature = Signature::kOptimizer,
-                    .sentence = fmt::format(
-                        "the candidate has no {} for {}, and the parameter keeps its value in "
-                        "every bit: the optimizer does not step it",
-                        name_of(id.kind),
-                        id.path)};
+  return {about(sides,
+                Signature::kOptimizer,
+                rest,
+                fmt::format("the candidate has no {} for {}, and the parameter keeps its value{}: "
+                            "the optimizer does not step it",
+                            name_of(id.kind),
+                            id.path,
+                            rest == 0.0 ? " in every bit" : ""))};
+}
+
+}  // namespace
+
+Hypotheses find_optimizer(const Evidence& evidence) {
+  const Kind kind = evidence.finding().id.kind;
+  const Sides* const sides = evidence.sides();
+  if (sides == nullptr) {
+    return not_stepped(evidence);
+  }
+  return kind == Kind::kMaster || kind == Kind::kParamNext  ? of_update(evidence)
+         : kind == Kind::kExpAvg || kind == Kind::kExpAvgSq ? of_moment(evidence, *sides)
+                                                            : Hypotheses();
 }
 
 }  // namespace ttrace

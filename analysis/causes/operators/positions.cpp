@@ -5,10 +5,9 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <complex>
 #include <string>
@@ -17,326 +16,233 @@ namespace ttrace {
 namespace {
 
 using Pair = std::complex<double>;
+using Offsets = std::vector<double>;  // in positions, by row
 
-// Which numbers of a head make pair k: k and k + d/2, or 2k and 2k + 1.
-enum class Pairs { kHalves, kNeighbours };
-
-// [s, b, n, d] as pairs: rows are (token, sample), each with n heads of d/2 pairs.
-struct Heads {
-  std::int64_t tokens = 0;
-  std::int64_t samples = 0;
-  std::int64_t heads = 0;
-  std::int64_t pairs = 0;
-
-  [[nodiscard]] std::int64_t rows() const { return tokens * samples; }
-  [[nodiscard]] std::size_t first(std::int64_t row, std::int64_t head) const {
-    return static_cast<std::size_t>((row * heads + head) * 2 * pairs);
-  }
-};
-
-Pair pair_at(const std::vector<double>& data,
-             const Heads& heads,
-             std::size_t head,
-             std::int64_t k,
-             Pairs p) {
-  const auto pairs = static_cast<std::size_t>(heads.pairs);
-  const auto at = static_cast<std::size_t>(k);
-  return p == Pairs::kHalves ? Pair(data[head + at], data[head + at + pairs])
-                             : Pair(data[head + 2 * at], data[head + 2 * at + 1]);
-}
-
-std::vector<double> frequencies(double base, std::int64_t pairs) {
-  std::vector<double> result;
-  for (std::int64_t k = 0; k < pairs; ++k) {
-    result.push_back(std::pow(base, -static_cast<double>(k) / static_cast<double>(pairs)));
-  }
-  return result;
-}
-
-// sum over heads of conj(r) c for every pair of a row.
-std::vector<Pair> turns(const Sides& sides, const Heads& heads, std::int64_t row, Pairs pairs) {
-  std::vector<Pair> sums(static_cast<std::size_t>(heads.pairs));
-  for (std::int64_t head = 0; head < heads.heads; ++head) {
-    const std::size_t first = heads.first(row, head);
-    for (std::int64_t k = 0; k < heads.pairs; ++k) {
-      sums[static_cast<std::size_t>(k)] +=
-          std::conj(pair_at(sides.reference.data, heads, first, k, pairs)) *
-          pair_at(sides.candidate.data, heads, first, k, pairs);
-    }
-  }
-  return sums;
-}
-
-double agreement(const std::vector<Pair>& sums,
-                 const std::vector<double>& frequencies,
-                 std::int64_t offset) {
-  double total = 0.0;
-  for (std::size_t k = 0; k < sums.size(); ++k) {
-    total += (sums[k] * std::polar(1.0, -static_cast<double>(offset) * frequencies[k])).real();
-  }
-  return total;
-}
-
-// The whole number of positions that turns r into c best; `last` is tried first.
-std::int64_t best_offset(const std::vector<Pair>& sums,
-                         const std::vector<double>& frequencies,
-                         std::int64_t tokens,
-                         std::int64_t last) {
-  constexpr double kClose = 0.999;
-  double most = 0.0;
-  for (const Pair& sum : sums) {
-    most += std::abs(sum);
-  }
-  if (agreement(sums, frequencies, last) >= kClose * most) {
-    return last;
-  }
-  std::int64_t best = 0;
-  double highest = agreement(sums, frequencies, 0);
-  for (std::int64_t offset = -tokens; offset <= tokens; ++offset) {
-    if (const double found = agreement(sums, frequencies, offset); found > highest) {
-      highest = found;
-      best = offset;
-    }
-  }
-  return best;
-}
-
-// How positions are turned into angles.
-struct RotaryRule {
-  Pairs pairs = Pairs::kHalves;
+// How [s, b, n, d] is turned: rows are (token, sample), each with n heads of d/2 pairs.
+struct Rotation {
+  std::size_t tokens = 0;
+  std::size_t samples = 0;
+  std::size_t heads = 0;
+  std::size_t pairs = 0;
+  bool halves = true;  // pair k is k and k + d/2, else 2k and 2k + 1
   double base = 0.0;
+  std::vector<double> frequencies = {};
+
+  Rotation(const std::vector<std::int64_t>& shape, bool in_halves, double of_base)
+      : tokens(static_cast<std::size_t>(shape[0])),
+        samples(static_cast<std::size_t>(shape[1])),
+        heads(static_cast<std::size_t>(shape[2])),
+        pairs(static_cast<std::size_t>(shape[3]) / 2),
+        halves(in_halves),
+        base(of_base) {
+    for (std::size_t k = 0; k < pairs; ++k) {
+      frequencies.push_back(std::pow(base, -static_cast<double>(k) / static_cast<double>(pairs)));
+    }
+  }
+
+  [[nodiscard]] std::string name() const {
+    return std::string(halves ? "pairs k, k + d/2" : "pairs 2k, 2k + 1") + " and base " +
+           short_number(base);
+  }
+  [[nodiscard]] std::size_t rows() const { return tokens * samples; }
+  // Where the first number of a pair is, and how far behind it the second.
+  [[nodiscard]] std::size_t place(std::size_t row, std::size_t head, std::size_t k) const {
+    return (row * heads + head) * 2 * pairs + (halves ? k : 2 * k);
+  }
+  [[nodiscard]] std::size_t stride() const { return halves ? pairs : 1; }
+  [[nodiscard]] Pair pair_at(const std::vector<double>& data, std::size_t place) const {
+    return {data[place], data[place + stride()]};
+  }
+  // Where a token stands in its sample; documents that restart them are not known here.
+  [[nodiscard]] Offsets positions(double sign) const {
+    Offsets positions;
+    for (std::size_t row = 0; row < rows(); ++row) {
+      positions.push_back(sign * static_cast<double>(row / samples));
+    }
+    return positions;
+  }
+  // Every row turned on by as many positions as it is given.
+  [[nodiscard]] Values turned(const Values& values, const Offsets& offsets) const {
+    Values result = values;
+    for (std::size_t row = 0; row < rows(); ++row) {
+      for (std::size_t k = 0; k < pairs; ++k) {
+        const Pair turn = std::polar(1.0, offsets[row] * frequencies[k]);
+        for (std::size_t head = 0; head < heads; ++head) {
+          const std::size_t at = place(row, head, k);
+          const Pair value = pair_at(values.data, at) * turn;
+          result.data[at] = value.real();
+          result.data[at + stride()] = value.imag();
+        }
+      }
+    }
+    return result;
+  }
 };
 
-std::string name_of(const RotaryRule& rule) {
-  return std::string(rule.pairs == Pairs::kHalves ? "pairs k, k + d/2" : "pairs 2k, 2k + 1") +
-         " and base " + short_number(rule.base);
-}
-
-// Every row turned on by as many positions as it is given.
-std::vector<double> turned(const std::vector<double>& data,
-                           const Heads& heads,
-                           const RotaryRule& rule,
-                           const std::vector<double>& positions) {
-  const std::vector<double> frequency = frequencies(rule.base, heads.pairs);
-  const std::int64_t stride = rule.pairs == Pairs::kHalves ? heads.pairs : 1;
-  std::vector<double> result(data.size());
-  for (std::int64_t row = 0; row < heads.rows(); ++row) {
-    for (std::int64_t k = 0; k < heads.pairs; ++k) {
-      const Pair turn = std::polar(
-          1.0, positions[static_cast<std::size_t>(row)] * frequency[static_cast<std::size_t>(k)]);
-      for (std::int64_t head = 0; head < heads.heads; ++head) {
-        const std::size_t first = heads.first(row, head);
-        const Pair value = pair_at(data, heads, first, k, rule.pairs) * turn;
-        const std::size_t at =
-            first + static_cast<std::size_t>(rule.pairs == Pairs::kHalves ? k : 2 * k);
-        result[at] = value.real();
-        result[at + static_cast<std::size_t>(stride)] = value.imag();
+// What turns the reference's row into the candidate's: sums over heads of conj(r) c, by pair.
+class Turns {
+ public:
+  Turns(const Sides& sides, const Rotation& rotation, std::size_t row)
+      : rotation_(rotation), sums_(rotation.pairs) {
+    for (std::size_t k = 0; k < sums_.size(); ++k) {
+      for (std::size_t head = 0; head < rotation.heads; ++head) {
+        const std::size_t at = rotation.place(row, head, k);
+        sums_[k] += std::conj(rotation.pair_at(sides.reference.data, at)) *
+                    rotation.pair_at(sides.candidate.data, at);
       }
+      most_ += std::abs(sums_[k]);
     }
   }
-  return result;
-}
-
-std::optional<Heads> heads_of(const Evidence& evidence) {
-  const Match& match = evidence.match();
-  const Sides* sides = evidence.sides();
-  const bool fits = sides != nullptr && match.id.kind == Kind::kInput &&
-                    evidence.vocabulary().is(Role::kAttention, match.id.path) &&
-                    sides->reference.shape.size() == 4 && sides->reference.shape[3] % 2 == 0 &&
-                    sides->reference.shape[2] > 1;
-  if (!fits) {
-    return std::nullopt;
+  // At most most().
+  [[nodiscard]] double agreement(double offset) const {
+    double total = 0.0;
+    for (std::size_t k = 0; k < sums_.size(); ++k) {
+      total += (sums_[k] * std::polar(1.0, -offset * rotation_.frequencies[k])).real();
+    }
+    return total;
   }
-  const auto& shape = sides->reference.shape;
-  return Heads{shape[0], shape[1], shape[2], shape[3] / 2};
-}
+  [[nodiscard]] double most() const { return most_; }
 
-std::vector<double> negative(std::vector<double> values) {
-  for (double& value : values) {
-    value = -value;
-  }
-  return values;
-}
-
-// Where a token stands in its sample; documents that restart them are not known here.
-std::vector<double> plain_positions(const Heads& heads) {
-  std::vector<double> positions;
-  for (std::int64_t row = 0; row < heads.rows(); ++row) {
-    positions.push_back(static_cast<double>(row / heads.samples));
-  }
-  return positions;
-}
-
-std::vector<double> fitted_offsets(const Sides& sides, const Heads& heads, const RotaryRule& rule) {
-  const std::vector<double> frequency = frequencies(rule.base, heads.pairs);
-  std::vector<std::int64_t> offsets(static_cast<std::size_t>(heads.rows()));
-  for (std::int64_t row = 0; row < heads.rows(); ++row) {
-    const std::int64_t last =
-        row < heads.samples ? 0 : offsets[static_cast<std::size_t>(row - heads.samples)];
-    offsets[static_cast<std::size_t>(row)] =
-        best_offset(turns(sides, heads, row, rule.pairs), frequency, heads.tokens, last);
-  }
-  return {offsets.begin(), offsets.end()};
-}
-
-// "tokens 16-31 by -16, tokens 32-47 by 16 and 3 more ranges", of the first sample with any.
-std::string offsets_text(const Evidence& evidence,
-                         const Heads& heads,
-                         const std::vector<double>& offsets) {
-  constexpr int kShown = 4;
-  std::string text;
-  int ranges = 0;
-  std::vector<std::int64_t> wrong;
-  for (std::int64_t sample = 0; sample < heads.samples && ranges == 0; ++sample) {
-    const auto at = [&](std::int64_t token) {
-      return offsets[static_cast<std::size_t>(token * heads.samples + sample)];
-    };
-    for (std::int64_t token = 0, last = 0; token < heads.tokens; token = last + 1) {
-      for (last = token; last + 1 < heads.tokens && at(last + 1) == at(token);) {
-        ++last;
-      }
-      for (std::int64_t i = token; i <= last && at(token) != 0.0; ++i) {
-        wrong.push_back(i);
-      }
-      if (at(token) != 0.0 && ++ranges <= kShown) {
-        text += (text.empty() ? "tokens " : ", tokens ") + std::to_string(token) + "-" +
-                std::to_string(last) + " by " + std::to_string(std::lround(at(token)));
+  // The whole number of positions that turns r into c best; `last` is tried first.
+  [[nodiscard]] double best_offset(double last) const {
+    constexpr double kClose = 0.999;
+    if (agreement(last) >= kClose * most_) {
+      return last;
+    }
+    double best = 0.0;
+    double highest = agreement(0.0);
+    const auto tokens = static_cast<double>(rotation_.tokens);
+    for (double offset = -tokens; offset <= tokens; offset += 1.0) {
+      if (const double found = agreement(offset); found > highest) {
+        highest = found;
+        best = offset;
       }
     }
+    return best;
   }
-  return text +
-         (ranges > kShown ? " and " + std::to_string(ranges - kShown) + " more ranges" : "") +
-         holders_text(evidence, 0, wrong);
-}
 
-Hypothesis turned_by(const Evidence& evidence,
-                     const std::string& what,
-                     double rest,
-                     double bits,
-                     double coefficients = 0.0) {
-  const double error = evidence.sides()->error;
-  return {.signature = Signature::kPositions,
-          .sentence = fmt::format("{}; turned back, the error falls from {} to {}",
-                                  what,
-                                  short_number(error),
-                                  short_number(rest)),
-          .error = error,
-          .residual = rest,
-          .coefficients = coefficients,
-          .bits = bits};
-}
-
-// Places along the tokens where the offset changes.
-double changes_of(const std::vector<double>& offsets) {
-  double changes = 1.0;
-  for (std::size_t i = 1; i < offsets.size(); ++i) {
-    changes += offsets[i] != offsets[i - 1] ? 1.0 : 0.0;
-  }
-  return changes;
-}
+ private:
+  const Rotation& rotation_;
+  std::vector<Pair> sums_;
+  double most_ = 0.0;
+};
 
 // Whether a few rows are turned as a whole: all of them are looked at only then.
-bool may_be_turned(const Sides& sides, const Heads& heads, const RotaryRule& rule) {
-  constexpr std::int64_t kLookedAt = 16;
+bool may_be_turned(const Sides& sides, const Rotation& rotation) {
+  constexpr std::size_t kLookedAt = 16;
   constexpr double kMostly = 0.8;
-  const std::vector<double> frequency = frequencies(rule.base, heads.pairs);
   double agreed = 0.0;
   double most = 0.0;
-  for (std::int64_t i = 0; i < kLookedAt; ++i) {
-    const auto sums = turns(sides, heads, i * (heads.rows() - 1) / (kLookedAt - 1), rule.pairs);
-    agreed += agreement(sums, frequency, best_offset(sums, frequency, heads.tokens, 0));
-    for (const Pair& sum : sums) {
-      most += std::abs(sum);
-    }
+  for (std::size_t i = 0; i < kLookedAt; ++i) {
+    const Turns turns(sides, rotation, i * (rotation.rows() - 1) / (kLookedAt - 1));
+    agreed += turns.agreement(turns.best_offset(0.0));
+    most += turns.most();
   }
   return agreed >= kMostly * most;
 }
 
-std::optional<Hypothesis> other_positions(const Evidence& evidence,
-                                          const Heads& heads,
-                                          const RotaryRule& rule) {
-  const Sides& sides = *evidence.sides();
-  if (!may_be_turned(sides, heads, rule)) {
-    return std::nullopt;
+Offsets fitted_offsets(const Sides& sides, const Rotation& rotation) {
+  Offsets offsets;
+  for (std::size_t row = 0; row < rotation.rows(); ++row) {
+    const double last = row < rotation.samples ? 0.0 : offsets[row - rotation.samples];
+    offsets.push_back(Turns(sides, rotation, row).best_offset(last));
   }
-  const std::vector<double> offsets = fitted_offsets(sides, heads, rule);
-  const Values moved{sides.reference.shape, turned(sides.reference.data, heads, rule, offsets)};
-  const double rest = distance(sides.candidate, moved);
-  if (rest > evidence.tolerance(sides.error)) {
-    return std::nullopt;
-  }
-  if (offsets == negative(plain_positions(heads))) {
-    return turned_by(evidence, "rotary positions were not applied", rest, 1.0);
-  }
-  return turned_by(evidence,
-                   "rotary positions are off: " + offsets_text(evidence, heads, offsets),
-                   rest,
-                   0.0,
-                   changes_of(offsets));
+  return offsets;
 }
 
-std::optional<Hypothesis> other_rule(const Evidence& evidence,
-                                     const Heads& heads,
-                                     const RotaryRule& from,
-                                     const RotaryRule& to,
-                                     double bits) {
-  const Sides& sides = *evidence.sides();
-  const std::vector<double> positions = plain_positions(heads);
-  const std::vector<double> plain = turned(sides.reference.data, heads, from, negative(positions));
-  const Values moved{sides.reference.shape, turned(plain, heads, to, positions)};
-  const double rest = distance(sides.candidate, moved);
-  if (rest > evidence.tolerance(sides.error)) {
-    return std::nullopt;
-  }
-  return turned_by(
-      evidence,
-      fmt::format("the candidate uses rotary positions with {} where the reference has {}",
-                  name_of(to),
-                  name_of(from)),
-      rest,
-      bits);
-}
-
-double base_of(const Evidence& evidence) {
-  constexpr double kUsualBase = 10000.0;
-  return evidence.model_number("rotary_base").value_or(kUsualBase);
-}
-
-constexpr std::array kAllPairs = {Pairs::kHalves, Pairs::kNeighbours};
-
-}  // namespace
-
-std::optional<Hypothesis> find_other_positions(const Evidence& evidence) {
-  const auto heads = heads_of(evidence);
-  for (const Pairs pairs : kAllPairs) {
-    auto found =
-        heads ? other_positions(evidence, *heads, {pairs, base_of(evidence)}) : std::nullopt;
-    if (found) {
-      return found;
-    }
-  }
-  return std::nullopt;
-}
-
-std::optional<Hypothesis> find_other_rotation(const Evidence& evidence) {
-  constexpr std::array kBases = {100.0, 500.0, 1e3, 5e3, 1e4, 2e4, 5e4, 1e5, 5e5, 1e6, 1e7};
-  const double bits = bits_of_choice(2.0 * static_cast<double>(kBases.size() + 1));
-  const auto heads = heads_of(evidence);
-  for (const Pairs pairs : kAllPairs) {
-    const RotaryRule rule{pairs, base_of(evidence)};
-    std::vector<RotaryRule> others = {
-        {pairs == Pairs::kHalves ? Pairs::kNeighbours : Pairs::kHalves, rule.base}};
-    for (const double base : kBases) {
-      others.push_back({pairs, base});
-    }
-    for (const RotaryRule& other : others) {
-      auto found = heads ? other_rule(evidence, *heads, rule, other, bits) : std::nullopt;
-      if (found) {
-        return found;
+// "tokens 16-31 by -16, tokens 32-47 by 16 and 3 more ranges", of the first sample with any.
+std::string offsets_text(const Evidence& evidence,
+                         const Rotation& rotation,
+                         const Offsets& offsets) {
+  constexpr int kShown = 4;
+  std::string text;
+  int ranges = 0;
+  std::vector<std::int64_t> wrong;
+  for (std::size_t sample = 0; sample < rotation.samples && ranges == 0; ++sample) {
+    const auto at = [&](std::size_t token) { return offsets[token * rotation.samples + sample]; };
+    for (std::size_t token = 0, end = 0; token < rotation.tokens; token = end) {
+      for (end = token; end < rotation.tokens && at(end) == at(token); ++end) {
+        if (at(token) != 0.0) {
+          wrong.push_back(static_cast<std::int64_t>(end));
+        }
+      }
+      if (at(token) != 0.0 && ++ranges <= kShown) {
+        text += fmt::format(
+            "{}tokens {}-{} by {:.0f}", text.empty() ? "" : ", ", token, end - 1, at(token));
       }
     }
   }
-  return std::nullopt;
+  return text + (ranges > kShown ? fmt::format(" and {} more ranges", ranges - kShown) : "") +
+         holders_text(evidence, 0, wrong);
+}
+
+Hypothesis turned_by(const Sides& sides, const std::string& what, double rest) {
+  return about(
+      sides, Signature::kPositions, rest, what + "; turned back, " + fall_text(sides.error, rest));
+}
+
+Hypotheses other_positions(const Evidence& evidence, const Sides& sides, const Rotation& rotation) {
+  if (!may_be_turned(sides, rotation)) {
+    return {};
+  }
+  const Offsets offsets = fitted_offsets(sides, rotation);
+  const double rest = distance(sides.candidate, rotation.turned(sides.reference, offsets));
+  if (!evidence.explains(rest)) {
+    return {};
+  }
+  const bool none = offsets == rotation.positions(-1.0);
+  Hypothesis found =
+      turned_by(sides,
+                none ? "rotary positions were not applied"
+                     : "rotary positions are off: " + offsets_text(evidence, rotation, offsets),
+                rest);
+  Offsets changes = offsets;  // along the tokens
+  changes.erase(std::unique(changes.begin(), changes.end()), changes.end());
+  found.coefficients = none ? 0.0 : static_cast<double>(changes.size());
+  found.bits = none ? 1.0 : 0.0;
+  return {std::move(found)};
+}
+
+// The other pairs, and bases that others use.
+Hypotheses other_rules(const Evidence& evidence, const Sides& sides, const Rotation& right) {
+  std::vector<Rotation> others = {{sides.shape(), !right.halves, right.base}};
+  for (const double base : {100.0, 500.0, 1e3, 5e3, 1e4, 2e4, 5e4, 1e5, 5e5, 1e6, 1e7}) {
+    others.emplace_back(sides.shape(), right.halves, base);
+  }
+  const Values plain = right.turned(sides.reference, right.positions(-1.0));
+  Hypotheses found;
+  for (const Rotation& other : others) {
+    const double rest = distance(sides.candidate, other.turned(plain, other.positions(1.0)));
+    if (evidence.explains(rest)) {
+      found.push_back(turned_by(sides,
+                                fmt::format("the candidate uses rotary positions with {} where the "
+                                            "reference has {}",
+                                            other.name(),
+                                            right.name()),
+                                rest));
+    }
+  }
+  return chosen_of(2 * others.size(), std::move(found));
+}
+
+}  // namespace
+
+Hypotheses find_positions(const Evidence& evidence, const Sides& sides) {
+  constexpr double kUsualBase = 10000.0;
+  const TensorId& id = evidence.finding().id;
+  const auto& shape = sides.shape();
+  if (id.kind != Kind::kInput || !evidence.vocabulary().is(Role::kAttention, id.path) ||
+      shape.size() != 4 || shape[3] % 2 != 0 || shape[2] <= 1) {
+    return {};
+  }
+  Hypotheses found;
+  for (const bool halves : {true, false}) {
+    const Rotation rotation(
+        shape, halves, evidence.model_number("rotary_base").value_or(kUsualBase));
+    append(found, other_positions(evidence, sides, rotation));
+    append(found, other_rules(evidence, sides, rotation));
+  }
+  return found;
 }
 
 }  // namespace ttrace

@@ -3,7 +3,7 @@
 
 #include <ttrace/element_type.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -70,42 +70,36 @@ bool explained(const Sides& sides, ElementType format) {
 
 }  // namespace
 
-std::optional<Hypothesis> find_precision(const Evidence& evidence) {
-  const Sides* sides = evidence.sides();
-  if (sides == nullptr) {
-    return std::nullopt;
-  }
+Hypotheses find_precision(const Evidence& evidence, const Sides& sides) {
   const ElementType type = evidence.match().candidate.front().record->type;
   if (!is_floating(type) || !is_floating(evidence.match().reference.front().record->type)) {
-    return std::nullopt;
+    return {};
   }
-  const std::string error = short_number(sides->error / sides->reference.norm());
-  const double bits = bits_of_choice(static_cast<double>(2 * below(type).size()));
-  const auto coarse = held_in(sides->candidate.data, sides->reference.data, type);
-  if (coarse && explained(*sides, *coarse)) {
-    return Hypothesis{
-        .signature = Signature::kExtraRounding,
-        .sentence = fmt::format("all of the candidate's {0} numbers are {1} numbers, the "
-                                "reference's are not; the error, {2} of the reference's norm, is "
-                                "that of roundings to {1}",
-                                name_of(type),
-                                name_of(*coarse),
-                                error),
-        .bits = bits};
+  const std::string error = short_number(sides.error / sides.reference.norm());
+  Hypotheses found;
+  const auto coarse = held_in(sides.candidate.data, sides.reference.data, type);
+  if (coarse && explained(sides, *coarse)) {
+    found.push_back(
+        {.signature = Signature::kExtraRounding,
+         .sentence = fmt::format("all of the candidate's {0} numbers are {1} numbers, the "
+                                 "reference's are not; the error, {2} of the reference's norm, is "
+                                 "that of roundings to {1}",
+                                 name_of(type),
+                                 name_of(*coarse),
+                                 error)});
   }
-  const auto fine = held_in(sides->reference.data, sides->candidate.data, type);
-  if (fine && explained(*sides, *fine)) {
-    return Hypothesis{
-        .signature = Signature::kHigherPrecision,
-        .sentence = fmt::format("all of the reference's numbers are {0} numbers, the candidate's "
-                                "are not; the error, {1} of the reference's norm, is that of "
-                                "roundings to {0} that the candidate left out: autocast or FP8 was "
-                                "not active here",
-                                name_of(*fine),
-                                error),
-        .bits = bits};
+  const auto fine = held_in(sides.reference.data, sides.candidate.data, type);
+  if (fine && explained(sides, *fine)) {
+    found.push_back(
+        {.signature = Signature::kHigherPrecision,
+         .sentence = fmt::format("all of the reference's numbers are {0} numbers, the candidate's "
+                                 "are not; the error, {1} of the reference's norm, is that of "
+                                 "roundings to {0} that the candidate left out: autocast or FP8 "
+                                 "was not active here",
+                                 name_of(*fine),
+                                 error)});
   }
-  return std::nullopt;
+  return chosen_of(2 * below(type).size(), std::move(found));
 }
 
 }  // namespace ttrace

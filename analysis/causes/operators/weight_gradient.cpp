@@ -1,112 +1,73 @@
 // The gradient of a linear module's weight computed again, g' x at sampled outputs, from the
 // candidate's own gradient of the output and from what may have stood in for its input: what
 // another layer or micro-batch has there, or the same numbers read in another order.
-#include "analysis/causes/common/extra_addend.h"
+#include "analysis/causes/common/addends.h"
 #include "analysis/causes/common/modules.h"
+#include "analysis/causes/common/replay.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace ttrace {
 namespace {
 
-constexpr std::size_t kOutputs = 64;  // looked at, of so many
-
-// Every stride'th row of the gradient [out, in] from its operands [rows, out] and [rows, in].
-std::vector<double> product(const Values& gradient, const Values& input, std::size_t stride) {
-  const auto out = static_cast<std::size_t>(gradient.shape.back());
-  const auto in = static_cast<std::size_t>(input.shape.back());
-  const std::size_t rows = input.data.size() / in;
-  std::vector<double> result((out + stride - 1) / stride * in);
-  for (std::size_t row = 0; row < rows; ++row) {
-    for (std::size_t o = 0; o < out; o += stride) {
-      const double g = gradient.data[row * out + o];
-      double* const sum = result.data() + o / stride * in;
-      const double* const x = input.data.data() + row * in;
-      for (std::size_t i = 0; i < in; ++i) {
-        sum[i] += g * x[i];
-      }
-    }
-  }
-  return result;
-}
-
-std::vector<double> sampled(const Values& weight, std::size_t stride) {
-  const auto in = static_cast<std::size_t>(weight.shape.back());
-  std::vector<double> result;
-  for (std::size_t i = 0; i < weight.data.size(); i += stride * in) {
-    result.insert(result.end(),
-                  weight.data.begin() + static_cast<std::ptrdiff_t>(i),
-                  weight.data.begin() + static_cast<std::ptrdiff_t>(i + in));
-  }
-  return result;
-}
-
-double norm_of(const std::vector<double>& data) {
-  return Values{{}, data}.norm();
-}
-
-double apart(const std::vector<double>& left, const std::vector<double>& right) {
-  return distance({{}, left}, {{}, right});
-}
-
-// What is known of the finding.
+// How the finding may have been made: g' x of `module`, every `stride`th row of [out, in].
 struct Weight {
   std::string module;
-  Values gradient;  // of the module's output
-  std::vector<double> reference;
-  std::vector<double> candidate;
+  Values gradient;  // of the module's output, [rows, out]
+  std::size_t out = 0;
+  std::size_t in = 0;
   std::size_t stride = 1;
-  double bound = 0.0;  // of the sampled part
-  std::int64_t inputs = 0;
-  double clean = 0.0;  // what the right input leaves of the reference's gradient
 
-  [[nodiscard]] double error() const { return apart(candidate, reference); }
-  [[nodiscard]] std::vector<double> with(const Values& input) const {
-    return product(gradient, input, stride);
+  [[nodiscard]] std::vector<double> sampled(const Values& weight) const {
+    std::vector<double> result;
+    for (std::size_t o = 0; o < out; o += stride) {
+      const double* const first = weight.data.data() + o * in;
+      result.insert(result.end(), first, first + in);
+    }
+    return result;
   }
   [[nodiscard]] bool fits(const Values& input) const {
-    return !input.shape.empty() && input.shape.back() == inputs &&
-           input.data.size() / static_cast<std::size_t>(inputs) ==
-               gradient.data.size() / static_cast<std::size_t>(gradient.shape.back());
+    return !input.shape.empty() && input.shape.back() == static_cast<std::int64_t>(in) &&
+           input.data.size() * out == gradient.data.size() * in;
+  }
+  [[nodiscard]] std::vector<double> with(const Values& input) const {
+    std::vector<double> result((out + stride - 1) / stride * in);
+    for (std::size_t row = 0; row < gradient.data.size() / out; ++row) {
+      const double* const x = input.data.data() + row * in;
+      for (std::size_t o = 0; o < out; o += stride) {
+        const double g = gradient.data[row * out + o];
+        double* const sum = result.data() + o / stride * in;
+        for (std::size_t i = 0; i < in; ++i) {
+          sum[i] += g * x[i];
+        }
+      }
+    }
+    return result;
   }
 };
 
-std::optional<Weight> weight_of(const Evidence& evidence, const std::string& module) {
-  const Sides* sides = evidence.sides();
+std::optional<Weight> weight_of(const Evidence& evidence,
+                                const Sides& sides,
+                                const std::string& module) {
+  constexpr std::size_t kOutputs = 64;  // looked at, of so many
   auto gradient = candidate_of(evidence, Kind::kGradOutput, module);
-  if (sides == nullptr || sides->reference.shape.size() != 2 || !gradient ||
-      gradient->shape.empty() || gradient->shape.back() != sides->reference.shape[0] ||
-      sides->reference.data.empty()) {
+  if (evidence.finding().id.kind != Kind::kParamGrad || sides.shape().size() != 2 || !gradient ||
+      gradient->shape.empty() || gradient->shape.back() != sides.shape()[0]) {
     return std::nullopt;
   }
-  Weight weight;
-  weight.module = module;
-  const auto out = static_cast<std::size_t>(sides->reference.shape[0]);
-  weight.stride = std::max<std::size_t>(1, out / kOutputs);
-  weight.gradient = *std::move(gradient);
-  weight.reference = sampled(sides->reference, weight.stride);
-  weight.candidate = sampled(sides->candidate, weight.stride);
-  weight.bound = evidence.bound() * std::sqrt(static_cast<double>(weight.reference.size()) /
-                                              static_cast<double>(sides->reference.data.size()));
-  weight.inputs = sides->reference.shape[1];
-  return weight;
-}
-
-// What `input` leaves of the candidate's gradient; nothing where that is too much.
-std::optional<double> made_by(const Weight& weight, const Values& input) {
-  if (!weight.fits(input)) {
-    return std::nullopt;
-  }
-  const double rest = apart(weight.candidate, weight.with(input));
-  return rest <= allowed_rest(weight.error(), weight.bound) ? std::optional(rest) : std::nullopt;
+  const auto out = static_cast<std::size_t>(sides.shape()[0]);
+  return Weight{module,
+                *std::move(gradient),
+                out,
+                static_cast<std::size_t>(sides.shape()[1]),
+                std::max<std::size_t>(1, out / kOutputs)};
 }
 
 // The numbers of `input` [rows, in] as they are read by one who takes the parts of `parts` ranks,
@@ -125,156 +86,155 @@ Values exchanged(const Values& input, std::size_t parts) {
   return result;
 }
 
-// The gradient of the finding, and the input that the reference's is made from.
-struct Known {
-  Weight weight;
-  const Match* input = nullptr;
-  Values values;  // of the input
+// The module's input, and what may have stood in for it.
+struct Operand {
+  const Match* record = nullptr;
+  std::string axis = {};  // whose ranks' parts were read as one
 };
 
-std::optional<Known> known_of(const Evidence& evidence) {
-  constexpr std::string_view kWeight = ".weight";
-  const TensorId& id = evidence.finding().id;
-  if (id.kind != Kind::kParamGrad || !id.path.ends_with(kWeight) || evidence.sides() == nullptr) {
-    return std::nullopt;
+std::vector<Operand> operands_of(const Evidence& evidence, const Match& input) {
+  std::vector<Operand> operands = {{&input}};
+  for (const Match& match : evidence.matches()) {
+    TensorId same = match.id;
+    same.path = input.id.path;
+    const bool other_layer = same == input.id && evidence.vocabulary().differ_in_number(
+                                                     Role::kLayers, match.id.path, input.id.path);
+    same = match.id;
+    same.microbatch = input.id.microbatch;
+    if (other_layer || (same == input.id && match.id != input.id)) {
+      operands.push_back({&match});
+    }
   }
-  auto weight = weight_of(evidence, module_of(id.path));
+  for (const std::string& axis : evidence.axes()) {
+    operands.push_back({&input, axis});
+  }
+  return operands;
+}
+
+// The product with it; empty where it does not fit.
+std::vector<double> product_with(const Evidence& evidence,
+                                 const Weight& weight,
+                                 const Operand& operand) {
+  const auto input = evidence.candidate(operand.record);
+  if (!input || !weight.fits(*input)) {
+    return {};
+  }
+  if (operand.axis.empty()) {
+    return weight.with(*input);
+  }
+  const auto parts = static_cast<std::size_t>(evidence.axis_size(operand.axis));
+  return input->data.size() / weight.in % parts == 0 ? weight.with(exchanged(*input, parts))
+                                                     : std::vector<double>();
+}
+
+Hypothesis from(const Evidence& evidence,
+                const Weight& weight,
+                const std::vector<Operand>& operands,
+                const Replayed& made) {
+  const TensorId& right = operands.front().record->id;
+  const auto& [record, axis] = operands[made.other];
+  const bool other_call = axis.empty() && record->id.path == right.path;
+  const std::string what =
+      axis.empty() ? fmt::format(
+                         "{} instead of {}: what was saved for backward has been "
+                         "overwritten, or belongs to another call",
+                         to_string(record->id),
+                         to_string(right))
+                   : fmt::format(
+                         "{} after its parts on the {} ranks of {}, stored as [features, "
+                         "rows] each, were read as one [features, rows]",
+                         to_string(right),
+                         evidence.axis_size(axis),
+                         axis);
+  Hypothesis found = made.hypothesis(!axis.empty() ? Signature::kWrongView
+                                     : other_call  ? Signature::kStale
+                                                   : Signature::kWrongLayer,
+                                     operands.size() - 1,
+                                     "backward multiplied by " + what,
+                                     fmt::format("gradient of {}'s output", weight.module));
+  if (!axis.empty()) {
+    found.named.axes = {axis};
+  } else if (other_call) {
+    found.named.microbatches = {record->id.microbatch};
+  }
+  return found;
+}
+
+Hypotheses other_operand(const Evidence& evidence, const Sides& sides) {
+  const TensorId& id = evidence.finding().id;
+  const std::string module = module_of(id.path);
+  const auto weight = id.path == weight_id(id.step, module).path
+                          ? weight_of(evidence, sides, module)
+                          : std::nullopt;
   if (!weight) {
-    return std::nullopt;
+    return {};
   }
   TensorId output = id;
   output.kind = Kind::kOutput;
-  output.path = weight->module;
+  output.path = module;
+  Replay replay{weight->sampled(sides.reference), weight->sampled(sides.candidate), {}};
+  Hypotheses found;
   for (const Match* input : inputs_of(evidence, output)) {
-    auto values = evidence.candidate(*input);
-    if (!values || !weight->fits(*values)) {
+    // The candidate's own operands make the reference's gradient, too.
+    replay.variants = {[&](WhichRun) { return product_with(evidence, *weight, {input}); }};
+    const auto right = reproduce(replay);
+    if (!right) {
       continue;
     }
-    weight->clean = apart(weight->with(*values), weight->reference);
-    if (reproduces(weight->clean, norm_of(weight->reference))) {
-      return Known{*std::move(weight), input, *std::move(values)};
+    const std::vector<Operand> operands = operands_of(evidence, *input);
+    replay.variants.clear();
+    for (const Operand& operand : operands) {
+      replay.variants.emplace_back(
+          [&](WhichRun) { return product_with(evidence, *weight, operand); });
     }
+    for (const Replayed& made : other_variants(evidence, replay, right)) {
+      found.push_back(from(evidence, *weight, operands, made));
+    }
+    break;
   }
-  return std::nullopt;
-}
-
-Hypothesis from(const Weight& weight, Signature signature, const std::string& what, double rest) {
-  return {.signature = signature,
-          .sentence = fmt::format("{}; computed again from the candidate's own gradient of {}'s "
-                                  "output, which leaves {} of {}",
-                                  what,
-                                  weight.module,
-                                  short_number(rest),
-                                  short_number(weight.error())),
-          .error = weight.error(),
-          .residual = beyond_replay(rest, weight.clean)};
-}
-
-}  // namespace
-
-// What another layer or micro-batch has in the input's place.
-std::optional<Hypothesis> find_other_operand(const Evidence& evidence) {
-  const auto known = known_of(evidence);
-  double tried = 0.0;
-  for (const Match& match : evidence.matches()) {
-    if (!known || match.id == known->input->id) {
-      continue;
-    }
-    const TensorId& right = known->input->id;
-    const bool same_path = match.id.path == right.path;
-    if (match.id.kind != right.kind || match.id.slot != right.slot || match.id.step != right.step ||
-        match.id.recompute != right.recompute ||
-        (same_path ? match.id.microbatch == right.microbatch
-                   : match.id.microbatch != right.microbatch ||
-                         !evidence.vocabulary().differ_in_number(
-                             Role::kLayers, match.id.path, right.path))) {
-      continue;
-    }
-    ++tried;
-    const auto input = evidence.candidate(match);
-    if (const auto rest = input ? made_by(known->weight, *input) : std::nullopt) {
-      Hypothesis found =
-          from(known->weight,
-               same_path ? Signature::kStale : Signature::kWrongLayer,
-               fmt::format("backward multiplied by {} instead of {}: what was saved for backward "
-                           "has been overwritten, or belongs to another call",
-                           to_string(match.id),
-                           to_string(right)),
-               *rest);
-      if (same_path) {
-        found.named.microbatches = {match.id.microbatch};
-      }
-      found.bits = bits_of_choice(tried);
-      return found;
-    }
-  }
-  return std::nullopt;
-}
-
-// The same numbers, read in another order.
-std::optional<Hypothesis> find_other_reading(const Evidence& evidence) {
-  const auto known = known_of(evidence);
-  const std::vector<std::string> axes = known ? evidence.axes() : std::vector<std::string>();
-  for (const std::string& axis : axes) {
-    const auto parts = static_cast<std::size_t>(evidence.axis_size(axis));
-    const std::size_t rows =
-        known->values.data.size() / static_cast<std::size_t>(known->weight.inputs);
-    const auto rest =
-        rows % parts == 0 ? made_by(known->weight, exchanged(known->values, parts)) : std::nullopt;
-    if (rest) {
-      Hypothesis found =
-          from(known->weight,
-               Signature::kWrongView,
-               fmt::format("backward multiplied by {} after its parts on the {} ranks of {}, "
-                           "stored as [features, rows] each, were read as one [features, rows]",
-                           to_string(known->input->id),
-                           parts,
-                           axis),
-               *rest);
-      found.named.axes = {axis};
-      found.bits = bits_of_choice(static_cast<double>(axes.size()));
-      return found;
-    }
-  }
-  return std::nullopt;
+  return found;
 }
 
 // A weight that several modules use: the gradient of one use is not in the sum, or is there twice.
-std::optional<Hypothesis> find_other_use(const Evidence& evidence) {
+Hypotheses other_use(const Evidence& evidence, const Sides& sides) {
   const TensorId& finding = evidence.finding().id;
-  if (finding.kind != Kind::kParamGrad || evidence.sides() == nullptr) {
-    return std::nullopt;
-  }
   for (const Match& match : evidence.matches()) {
     if (match.id.kind != Kind::kOutput || match.id.step != finding.step ||
         match.id.microbatch != finding.microbatch || match.id.recompute != finding.recompute ||
         evidence.find(weight_id(finding.step, match.id.path)) != nullptr) {
       continue;
     }
-    const auto weight = weight_of(evidence, match.id.path);
-    for (const Match* before :
-         weight ? inputs_of(evidence, match.id) : std::vector<const Match*>()) {
-      const auto input = evidence.candidate(*before);
-      if (!input || !weight->fits(*input)) {
+    const auto weight = weight_of(evidence, sides, match.id.path);
+    const auto inputs = weight ? inputs_of(evidence, match.id) : std::vector<const Match*>();
+    for (const Match* input : inputs) {
+      auto product = product_with(evidence, *weight, {input});
+      if (product.empty()) {
         continue;
       }
+      const Sides at({{}, weight->sampled(sides.reference)},
+                     {{}, weight->sampled(sides.candidate)});
+      const double share = static_cast<double>(at.size()) / static_cast<double>(sides.size());
       const std::vector<ExtraAddend> use = {
-          {weight->with(*input),
+          {std::move(product),
            "the gradient of the weight's use by " + match.id.path,
            [](double a, double) {
              return std::string(a < 0.0 ? ": the gradient of this use is not in the sum" : "");
            }}};
-      std::vector<double> difference = weight->candidate;
-      for (std::size_t i = 0; i < difference.size(); ++i) {
-        difference[i] -= weight->reference[i];
-      }
       if (auto found = read_extra_addends(
-              use, difference, allowed_rest(norm_of(difference), weight->bound))) {
-        return found;
+              use, at.difference(), allowed_rest(at.error, std::sqrt(share) * evidence.bound()))) {
+        return {*std::move(found)};
       }
     }
   }
-  return std::nullopt;
+  return {};
+}
+
+}  // namespace
+
+Hypotheses find_weight_gradient(const Evidence& evidence, const Sides& sides) {
+  Hypotheses found = other_operand(evidence, sides);
+  append(found, other_use(evidence, sides));
+  return found;
 }
 
 }  // namespace ttrace

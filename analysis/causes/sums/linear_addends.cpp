@@ -1,45 +1,45 @@
+// The output of a linear module, or the gradient of its input, as a sum over the addends of the
+// ranks that hold its weight, computed again from the candidate's own records at sampled places.
 #include "analysis/causes/common/addends.h"
 #include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
-#include "analysis/findings/wording.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
+#include <numeric>
 
 namespace ttrace {
 namespace {
-
-constexpr std::int64_t kRows = 48;
-constexpr std::int64_t kColumns = 64;
 
 using Range = std::pair<std::int64_t, std::int64_t>;  // [first, last)
 
 // A product y = x W' or g = y W of the candidate's own records, with the ranks between which its
 // inner dimension is cut.
 struct Product {
-  Values left;    // [rows, inner]
-  Values weight;  // [outer, inner] forward, [inner, outer] backward
+  std::string name;  // of the module
+  Values left;       // [rows, inner]
+  Values weight;     // [outer, inner] forward, [inner, outer] backward
   bool backward = false;
   std::vector<Addend> addends;
   std::vector<std::vector<Range>> ranges;  // of the inner dimension, by addend
-  std::string name;                        // of the module
 
-  [[nodiscard]] std::int64_t inner() const { return left.shape.back(); }
-  [[nodiscard]] double weight_at(std::int64_t outer, std::int64_t at) const {
-    const std::int64_t columns = weight.shape[1];
-    return weight
-        .data[static_cast<std::size_t>(backward ? at * columns + outer : outer * columns + at)];
+  // Of the whole tensor's row-major element `at` of a row of `width`.
+  [[nodiscard]] double addend_at(std::size_t addend, std::int64_t at, std::int64_t width) const {
+    const std::int64_t inner = left.shape.back();
+    const double* const x = left.data.data() + at / width * inner;
+    const double* const w =
+        backward ? weight.data.data() + at % width : weight.data.data() + at % width * inner;
+    double sum = 0.0;
+    for (const auto& [first, last] : ranges[addend]) {
+      for (std::int64_t i = first; i < last; ++i) {
+        sum += x[i] * w[backward ? i * width : i];
+      }
+    }
+    return sum;
   }
 };
-
-std::int64_t rows_of(const Values& values) {
-  return values.shape.empty() || values.shape.back() == 0
-             ? 0
-             : std::ssize(values.data) / values.shape.back();
-}
 
 // Cuts the inner dimension where the ranks' weights are cut; one addend where it is not.
 void cut(const Match& weight, std::size_t dim, Product& product) {
@@ -60,164 +60,86 @@ void cut(const Match& weight, std::size_t dim, Product& product) {
   }
 }
 
+// Nothing where that product is no tensor like `result`.
 std::optional<Product> product_of(const Evidence& evidence,
                                   const std::string& module,
-                                  const Match& left,
-                                  bool backward) {
-  const Match* weight = evidence.find(weight_id(evidence.finding().id.step, module));
-  if (weight == nullptr || weight->candidate.empty()) {
+                                  const Match* left,
+                                  const Values& result) {
+  const bool backward = evidence.finding().id.kind == Kind::kGradOutput;
+  const Match* const weight = evidence.find(weight_id(evidence.finding().id.step, module));
+  auto w = evidence.candidate(weight);
+  auto x = w ? evidence.candidate(left) : std::nullopt;
+  const std::size_t inner = backward ? 0 : 1;
+  if (!x || x->shape.empty() || w->shape.size() != 2 || w->shape[inner] != x->shape.back() ||
+      w->shape[1 - inner] != result.shape.back() ||
+      x->data.size() * static_cast<std::size_t>(result.shape.back()) !=
+          result.data.size() * static_cast<std::size_t>(x->shape.back())) {
     return std::nullopt;
   }
-  auto x = evidence.candidate(left);
-  auto w = evidence.candidate(*weight);
-  const std::size_t dim = backward ? 0 : 1;
-  if (!x || !w || x->shape.empty() || w->shape.size() != 2 || w->shape[dim] != x->shape.back()) {
-    return std::nullopt;
-  }
-  Product product{*std::move(x), *std::move(w), backward, {}, {}, module};
-  cut(*weight, dim, product);
+  Product product{module, *std::move(x), *std::move(w), backward, {}, {}};
+  cut(*weight, inner, product);
   return product;
 }
 
-double addend_at(const Product& product, std::size_t addend, std::int64_t row, std::int64_t outer) {
-  const auto start = static_cast<std::size_t>(row * product.inner());
-  double sum = 0.0;
-  for (const auto& [first, last] : product.ranges[addend]) {
-    for (std::int64_t at = first; at < last; ++at) {
-      sum += product.left.data[start + static_cast<std::size_t>(at)] * product.weight_at(outer, at);
-    }
-  }
-  return sum;
-}
-
-// Local index -> logical index of one dimension; -1 for padding.
-std::vector<std::int64_t> logical_indices(const DimPlacement& dim) {
-  std::vector<std::int64_t> map(static_cast<std::size_t>(dim.local_size), -1);
-  for (const Segment& segment : dim.segments) {
-    for (std::int64_t i = 0; i < segment.extent; ++i) {
-      map[static_cast<std::size_t>(segment.local + i)] = segment.logical + i;
-    }
-  }
-  return map;
-}
-
-// Row-major position among the leading dimensions of the logical tensor; -1 for padding.
-std::int64_t logical_row(const std::vector<DimPlacement>& dims,
-                         const std::vector<std::vector<std::int64_t>>& maps,
-                         std::int64_t local) {
-  std::int64_t logical = 0;
-  std::int64_t unit = 1;
-  for (std::size_t dim = dims.size() - 1; dim-- > 0;) {
-    const std::int64_t at = maps[dim][static_cast<std::size_t>(local % dims[dim].local_size)];
-    if (at < 0) {
-      return -1;
-    }
-    local /= dims[dim].local_size;
-    logical += at * unit;
-    unit *= dims[dim].logical_size;
-  }
-  return logical;
-}
-
-struct Place {
-  std::int64_t local = 0;  // element of the local tensor
-  std::int64_t row = 0;    // logical
-  std::int64_t column = 0;
-};
-
-// Evenly spread over the rows and columns that a rank holds.
-std::vector<Place> sample(const Placement& placement) {
-  const auto& dims = placement.dims;
-  std::vector<std::vector<std::int64_t>> maps;
-  std::int64_t rows = 1;
-  for (const DimPlacement& dim : dims) {
-    maps.push_back(logical_indices(dim));
-    rows *= dim.local_size;
-  }
-  const std::int64_t columns = dims.back().local_size;
-  rows = columns == 0 ? 0 : rows / columns;
-  std::vector<Place> places;
+// Elements of a rank's part, evenly spread over its rows and columns.
+std::vector<std::size_t> sample(const std::vector<std::int64_t>& shape) {
+  constexpr std::int64_t kRows = 48;
+  constexpr std::int64_t kColumns = 64;
+  const std::int64_t columns = shape.back();
+  const std::int64_t rows = columns == 0 ? 0 : element_count(shape) / columns;
+  std::vector<std::size_t> places;
   for (std::int64_t i = 0; i < std::min(rows, kRows); ++i) {
-    const std::int64_t local_row = i * rows / std::min(rows, kRows);
-    const std::int64_t row = logical_row(dims, maps, local_row);
-    for (std::int64_t j = 0; row >= 0 && j < std::min(columns, kColumns); ++j) {
-      const std::int64_t local_column = j * columns / std::min(columns, kColumns);
-      const std::int64_t column = maps.back()[static_cast<std::size_t>(local_column)];
-      if (column >= 0) {
-        places.push_back({local_row * columns + local_column, row, column});
-      }
+    for (std::int64_t j = 0; j < std::min(columns, kColumns); ++j) {
+      places.push_back(static_cast<std::size_t>(i * rows / std::min(rows, kRows) * columns +
+                                                j * columns / std::min(columns, kColumns)));
     }
   }
   return places;
 }
 
-std::vector<std::vector<double>> columns_at(const Product& product,
-                                            const std::vector<Place>& places,
-                                            const std::optional<Values>& bias) {
-  std::vector<std::vector<double>> columns(product.addends.size());
-  for (const Place& place : places) {
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      columns[i].push_back(addend_at(product, i, place.row, place.column));
+// What a rank holds at sampled places, what the reference has there, and the addends; nothing where
+// the reference is not their sum: then this product is not what was computed.
+std::optional<RankFit> fit_part(const RankPart& part,
+                                const Product& product,
+                                const Values& numbers,
+                                const std::optional<Values>& bias) {
+  const std::vector<double> logical = values_at(numbers, *part.shard);
+  std::vector<std::vector<double>> columns(product.addends.size() + (bias ? 1 : 0));
+  std::vector<double> held;
+  std::vector<double> right;
+  for (const std::size_t place : sample(part.sides.shape())) {
+    if (logical[place] == 0.0) {
+      continue;  // padding
     }
-  }
-  if (bias) {
-    columns.emplace_back();
-    for (const Place& place : places) {
-      columns.back().push_back(bias->data[static_cast<std::size_t>(place.column)]);
+    const auto at = static_cast<std::int64_t>(logical[place]) - 1;
+    for (std::size_t i = 0; i < product.addends.size(); ++i) {
+      columns[i].push_back(product.addend_at(i, at, numbers.shape.back()));
     }
+    if (bias) {
+      columns.back().push_back(bias->data[static_cast<std::size_t>(at % numbers.shape.back())]);
+    }
+    held.push_back(part.sides.candidate.data[place]);
+    right.push_back(part.sides.reference.data[place]);
   }
-  return columns;
+  return is_sum_of(columns, right) ? fit_rank(part.rank(), columns, product.addends.size(), held)
+                                   : std::nullopt;
 }
 
-// Whether the reference is the sum with all coefficients 1: else this product is not what was
-// computed there.
-bool makes_reference(const std::vector<std::vector<double>>& columns,
-                     const std::vector<Place>& places,
-                     const Values& reference) {
-  const std::int64_t width = reference.shape.back();
-  double rest = 0.0;
-  double norm = 0.0;
-  for (std::size_t at = 0; at < places.size(); ++at) {
-    const double expected =
-        reference.data[static_cast<std::size_t>(places[at].row * width + places[at].column)];
-    double sum = 0.0;
-    for (const auto& column : columns) {
-      sum += column[at];
-    }
-    rest += (sum - expected) * (sum - expected);
-    norm += expected * expected;
-  }
-  return reproduces(std::sqrt(rest), std::sqrt(norm));
-}
-
-std::optional<Hypothesis> read_product(const Evidence& evidence,
-                                       const Product& product,
-                                       const Values& reference,
-                                       const std::optional<Values>& bias) {
+Hypotheses read_product(const Evidence& evidence, const Sides& sides, const Product& product) {
+  const auto bias = bias_of(evidence, sides.reference, WhichRun::kCandidate);
+  Values numbers = sides.reference;  // every element's number, from 1
+  std::iota(numbers.data.begin(), numbers.data.end(), 1.0);
   std::vector<RankFit> ranks;
-  for (const Shard& shard : evidence.match().candidate) {
-    const Placement& placement = shard.record->placement;
-    const std::vector<Place> places = sample(placement);
-    const auto columns = columns_at(product, places, bias);
-    if (placement.partial_count != 1 || !makes_reference(columns, places, reference)) {
-      return std::nullopt;
+  for (const RankPart& part : rank_parts(evidence.match().candidate, sides.reference)) {
+    auto found = fit_part(part, product, numbers, bias);
+    if (!found) {
+      return {};
     }
-    const Values held = local_values(shard);
-    std::vector<double> target;
-    double squared = 0.0;
-    for (const Place& place : places) {
-      target.push_back(held.data[static_cast<std::size_t>(place.local)]);
-      squared += target.back() * target.back();
-    }
-    auto found = fit(columns, target);
-    if (!found || !reproduces(found->residual, std::sqrt(squared))) {
-      return std::nullopt;
-    }
-    ranks.push_back({shard.rank, *std::move(found), error_of_sum(columns, target)});
+    ranks.push_back(*std::move(found));
   }
-  auto found = read_coefficients(evidence, product.addends, ranks);
-  if (found) {
-    found->sentence += fmt::format(
+  Hypotheses found = read_coefficients(evidence, product.addends, ranks);
+  for (Hypothesis& each : found) {
+    each.sentence += fmt::format(
         "; these are the coefficients of {}, computed again from the candidate's own input and "
         "weight at sampled places",
         product.name);
@@ -225,60 +147,38 @@ std::optional<Hypothesis> read_product(const Evidence& evidence,
   return found;
 }
 
-std::optional<Values> bias_of(const Evidence& evidence, const Values& output) {
-  const TensorId& id = evidence.finding().id;
-  const Match* match = evidence.find(bias_id(id.step, id.path));
-  auto bias = match == nullptr ? std::nullopt : evidence.candidate(*match);
-  return bias && std::ssize(bias->data) == output.shape.back() ? std::move(bias) : std::nullopt;
-}
-
-std::optional<Hypothesis> find_in_forward(const Evidence& evidence, const Values& reference) {
-  const auto bias = bias_of(evidence, reference);
-  for (const Match* input : inputs_of(evidence, evidence.finding().id)) {
-    const auto product = product_of(evidence, evidence.finding().id.path, *input, false);
-    if (product && rows_of(product->left) == rows_of(reference) &&
-        product->weight.shape[0] == reference.shape.back()) {
-      if (auto found = read_product(evidence, *product, reference, bias)) {
-        return found;
-      }
-    }
-  }
-  return std::nullopt;
-}
-
-// The gradient of an output comes from the modules that consume it: those recorded after it.
-std::optional<Hypothesis> find_in_backward(const Evidence& evidence, const Values& reference) {
+// The products that may have made the finding: of the module's inputs, or, of the gradient of an
+// output, of the modules that consume it, which are recorded after it.
+std::vector<std::pair<std::string, const Match*>> operands_of(const Evidence& evidence) {
   TensorId id = evidence.finding().id;
-  id.kind = Kind::kOutput;
-  for (const Match* consumer : outputs_after(evidence, id)) {
-    const Match* left = record_of(evidence, Kind::kGradOutput, consumer->id.path);
-    const auto product =
-        left == nullptr ? std::nullopt : product_of(evidence, consumer->id.path, *left, true);
-    if (product && rows_of(product->left) == rows_of(reference) &&
-        product->weight.shape[1] == reference.shape.back()) {
-      if (auto found = read_product(evidence, *product, reference, std::nullopt)) {
-        return found;
-      }
+  std::vector<std::pair<std::string, const Match*>> list;
+  if (id.kind == Kind::kOutput) {
+    for (const Match* input : inputs_of(evidence, id)) {
+      list.emplace_back(id.path, input);
+    }
+  } else if (id.kind == Kind::kGradOutput) {
+    id.kind = Kind::kOutput;
+    for (const Match* consumer : outputs_after(evidence, id)) {
+      list.emplace_back(consumer->id.path,
+                        record_of(evidence, Kind::kGradOutput, consumer->id.path));
     }
   }
-  return std::nullopt;
+  return list;
 }
 
 }  // namespace
 
-std::optional<Hypothesis> find_linear_addends(const Evidence& evidence) {
-  const auto reference = evidence.reference(evidence.match());
-  if (!reference || reference->shape.size() < 2 || evidence.sides() == nullptr) {
-    return std::nullopt;
+Hypotheses find_linear_addends(const Evidence& evidence, const Sides& sides) {
+  for (const auto& [module, left] : operands_of(evidence)) {
+    const auto product = sides.shape().size() < 2
+                             ? std::nullopt
+                             : product_of(evidence, module, left, sides.reference);
+    Hypotheses found = product ? read_product(evidence, sides, *product) : Hypotheses();
+    if (!found.empty()) {
+      return found;
+    }
   }
-  switch (evidence.finding().id.kind) {
-    case Kind::kOutput:
-      return find_in_forward(evidence, *reference);
-    case Kind::kGradOutput:
-      return find_in_backward(evidence, *reference);
-    default:
-      return std::nullopt;
-  }
+  return {};
 }
 
 }  // namespace ttrace

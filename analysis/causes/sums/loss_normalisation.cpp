@@ -1,163 +1,116 @@
 #include "analysis/causes/common/factors.h"
+#include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
+#include <numeric>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace ttrace {
 namespace {
 
-// Of one micro-batch, on one side.
-struct LossPart {
+// What may be made of the losses of tokens.
+using Rules = std::vector<std::pair<std::string, double>>;
+
+// Losses [s, b] or [b, s] with the mask in either order; without a mask all tokens count. None
+// where the losses of a micro-batch are not known.
+Rules rules_of(const Evidence& evidence, WhichRun run) {
   double counted = 0.0;  // sum of the losses of tokens that count
   double tokens = 0.0;   // that count
   double whole = 0.0;    // sum over all tokens
   double all = 0.0;      // tokens
-};
-
-// Losses [s, b] or [b, s] with the mask in either order; without a mask all tokens count.
-LossPart part_of(const Values& loss, const std::optional<Values>& mask) {
-  LossPart part;
-  const bool turned = mask && loss.shape.size() == 2 && mask->shape.size() == 2 &&
-                      mask->shape[0] == loss.shape[1] && mask->shape[0] != loss.shape[0];
-  const std::size_t columns = loss.shape.size() == 2 ? static_cast<std::size_t>(loss.shape[1]) : 1;
-  for (std::size_t i = 0; i < loss.data.size(); ++i) {
-    const std::size_t at = turned ? i % columns * (loss.data.size() / columns) + i / columns : i;
-    const double weight = mask && at < mask->data.size() ? mask->data[at] : 1.0;
-    part.counted += weight * loss.data[i];
-    part.tokens += weight;
-    part.whole += loss.data[i];
-    part.all += 1.0;
-  }
-  return part;
-}
-
-std::vector<LossPart> parts_of(const Evidence& evidence, WhichRun run) {
-  std::vector<LossPart> parts;
+  std::vector<double> means;
   for (const Match& match : evidence.matches()) {
     if (match.id.kind != Kind::kLoss || match.id.step != evidence.finding().id.step) {
       continue;
     }
-    const auto loss = evidence.value(match, run);
-    const Match* mask = evidence.data(Role::kLossMask, match.id.microbatch);
+    const auto loss = evidence.value(&match, run);
     if (!loss) {
       return {};
     }
-    parts.push_back(part_of(*loss, mask == nullptr ? std::nullopt : evidence.reference(*mask)));
+    const auto mask = data_by_row(evidence, Role::kLossMask, loss->shape, match.id.microbatch);
+    double own = 0.0;
+    double own_tokens = 0.0;
+    for (std::size_t i = 0; i < loss->data.size(); ++i) {
+      const double weight = mask ? (*mask)[i] : 1.0;
+      own += weight * loss->data[i];
+      own_tokens += weight;
+      whole += loss->data[i];
+    }
+    counted += own;
+    tokens += own_tokens;
+    all += static_cast<double>(loss->data.size());
+    means.push_back(own / own_tokens);
   }
-  return parts;
-}
-
-double total(const std::vector<LossPart>& parts, double LossPart::*of) {
-  double sum = 0.0;
-  for (const LossPart& part : parts) {
-    sum += part.*of;
+  if (means.empty()) {
+    return {};
   }
-  return sum;
-}
-
-struct Rule {
-  std::string name;
-  std::function<double(const std::vector<LossPart>&)> value;
-};
-
-std::vector<Rule> rules() {
-  return {{"the mean over all tokens that count",
-           [](const auto& parts) {
-             return total(parts, &LossPart::counted) / total(parts, &LossPart::tokens);
-           }},
-          {"the mean of the micro-batches' means",
-           [](const auto& parts) {
-             double sum = 0.0;
-             for (const LossPart& part : parts) {
-               sum += part.counted / part.tokens;
-             }
-             return sum / static_cast<double>(parts.size());
-           }},
-          {"the sum of the micro-batches' means",
-           [](const auto& parts) {
-             double sum = 0.0;
-             for (const LossPart& part : parts) {
-               sum += part.counted / part.tokens;
-             }
-             return sum;
-           }},
-          {"the mean over all tokens, those that do not count included",
-           [](const auto& parts) {
-             return total(parts, &LossPart::whole) / total(parts, &LossPart::all);
-           }},
-          {"the sum over tokens that count, divided by all tokens",
-           [](const auto& parts) {
-             return total(parts, &LossPart::counted) / total(parts, &LossPart::all);
-           }},
-          {"the mean of the last micro-batch alone",
-           [](const auto& parts) { return parts.back().counted / parts.back().tokens; }},
-          {"the mean of the first micro-batch alone",
-           [](const auto& parts) { return parts.front().counted / parts.front().tokens; }}};
+  const double sum = std::accumulate(means.begin(), means.end(), 0.0);
+  return {{"the mean over all tokens that count", counted / tokens},
+          {"the mean of the micro-batches' means", sum / static_cast<double>(means.size())},
+          {"the sum of the micro-batches' means", sum},
+          {"the mean over all tokens, those that do not count included", whole / all},
+          {"the sum over tokens that count, divided by all tokens", counted / all},
+          {"the mean of the last micro-batch alone", means.back()},
+          {"the mean of the first micro-batch alone", means.front()}};
 }
 
 constexpr double kSameLoss = 2e-4;  // losses of tokens carry more round-off than their mean
 
-bool is_near(double value, double expected) {
-  return std::abs(value - expected) <= kSameLoss * std::abs(expected);
+// The first rule that gives `value`; the number of rules where none does.
+std::size_t rule_for(double value, const Rules& rules) {
+  const auto found = std::ranges::find_if(rules, [&](const auto& rule) {
+    return std::abs(value - rule.second) <= kSameLoss * std::abs(rule.second);
+  });
+  return static_cast<std::size_t>(found - rules.begin());
 }
 
 }  // namespace
 
-std::optional<Hypothesis> find_loss_rule(const Evidence& evidence) {
+Hypotheses find_loss_rule(const Evidence& evidence, const Sides& sides) {
   const TensorId& id = evidence.finding().id;
-  const Sides* sides = evidence.sides();
   if (id.kind != Kind::kScalar || !evidence.vocabulary().is(Role::kLoss, id.path) ||
-      sides == nullptr || sides->reference.data.size() != 1) {
-    return std::nullopt;
+      sides.size() != 1) {
+    return {};
   }
-  const auto reference = parts_of(evidence, WhichRun::kReference);
-  const auto candidate = parts_of(evidence, WhichRun::kCandidate);
-  if (reference.empty() || candidate.size() != reference.size()) {
-    return std::nullopt;
+  const Rules reference = rules_of(evidence, WhichRun::kReference);
+  const Rules candidate = rules_of(evidence, WhichRun::kCandidate);
+  const double c = sides.candidate.data[0];
+  const std::size_t right = rule_for(sides.reference.data[0], reference);
+  const std::size_t other = rule_for(c, candidate);
+  if (right == reference.size() || candidate.empty() || other == right) {
+    return {};  // the losses of tokens differ, not what is made of them
   }
-  const double r = sides->reference.data[0];
-  const double c = sides->candidate.data[0];
-  const std::vector<Rule> all = rules();
-  const auto right = std::find_if(
-      all.begin(), all.end(), [&](const Rule& rule) { return is_near(r, rule.value(reference)); });
-  if (right == all.end()) {
-    return std::nullopt;
-  }
-  const auto wrong = std::find_if(
-      all.begin(), all.end(), [&](const Rule& rule) { return is_near(c, rule.value(candidate)); });
-  if (wrong == right) {
-    return std::nullopt;  // the losses of tokens differ, not what is made of them
-  }
-  const double clean = right->value(candidate);
+  const auto& [right_name, clean] = candidate[right];
+  const bool is_rule = other < candidate.size();
   const double ratio = c / clean;
   const std::string factor = explain_factor(evidence, ratio, kSameLoss * ratio);
-  if (wrong == all.end() && factor.find('=') == std::string::npos) {
-    return std::nullopt;  // any number is some factor times any other
+  if (!is_rule && factor.find('=') == std::string::npos) {
+    return {};  // any number is some factor times any other
   }
-  const std::string made =
-      wrong != all.end() ? wrong->name : "a x " + right->name + ", a = " + factor;
-  Hypothesis found{.signature = Signature::kLossNormalisation,
-                   .sentence = fmt::format(
-                       "from its own losses of tokens the candidate makes {}; the reference's is "
-                       "{}, which of these losses is {} and not {}",
-                       made,
-                       right->name,
-                       short_number(clean),
-                       short_number(c)),
-                   .error = std::abs(c - clean),
-                   .residual = wrong != all.end() ? std::abs(c - wrong->value(candidate)) : 0.0,
-                   .bits = bits_of_choice(static_cast<double>(all.size()))};
-  if (wrong == all.end()) {
+  Hypothesis found{
+      .signature = Signature::kLossNormalisation,
+      .sentence = fmt::format(
+          "from its own losses of tokens the candidate makes {}; the reference's is {}, which of "
+          "these losses is {} and not {}",
+          is_rule ? candidate[other].first : "a x " + right_name + ", a = " + factor,
+          right_name,
+          short_number(clean),
+          short_number(c)),
+      .error = std::abs(c - clean),
+      .residual = is_rule ? std::abs(c - candidate[other].second) : 0.0,
+      .bits = bits_of_choice(static_cast<double>(candidate.size()))};
+  if (!is_rule) {
     found.named = {.axes = axes_in(evidence, ratio), .factors = {ratio}};
     found.coefficients = 1.0;
   }
-  return found;
+  return {std::move(found)};
 }
 
 }  // namespace ttrace

@@ -2,7 +2,7 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -56,15 +56,7 @@ std::vector<std::string> axes_apart(const Evidence& evidence, const std::vector<
   return names;
 }
 
-std::vector<int> ranks_of(const Match& match) {
-  std::vector<int> ranks;
-  for (const Shard& shard : match.candidate) {
-    ranks.push_back(shard.rank);
-  }
-  return ranks;
-}
-
-// What every copy carries whole, beside its addend.
+// What every copy carries whole, in addition to its addend.
 struct Common {
   std::string name;  // "the bias"; empty for nothing
   Values values;     // repeated over the rows
@@ -73,7 +65,7 @@ struct Common {
 // g W of a module that reads the tensor with the same weight on every rank: its gradient is in
 // every copy already.
 std::optional<Values> gradient_through(const Evidence& evidence, const Match& output) {
-  const Match* weight = evidence.find(weight_id(output.id.step, output.id.path));
+  const Match* const weight = evidence.find(weight_id(output.id.step, output.id.path));
   const auto gradient = candidate_of(evidence, Kind::kGradOutput, output.id.path);
   if (weight == nullptr || !gradient || gradient->shape.empty() ||
       !std::all_of(weight->candidate.begin(), weight->candidate.end(), [](const Shard& shard) {
@@ -81,7 +73,7 @@ std::optional<Values> gradient_through(const Evidence& evidence, const Match& ou
       })) {
     return std::nullopt;
   }
-  const auto w = evidence.candidate(*weight);
+  const auto w = evidence.candidate(weight);
   const auto out = static_cast<std::size_t>(gradient->shape.back());
   if (!w || w->shape.size() != 2 || w->shape[0] != gradient->shape.back() || out == 0) {
     return std::nullopt;
@@ -101,27 +93,20 @@ std::optional<Values> gradient_through(const Evidence& evidence, const Match& ou
 // The bias of a module's output; the gradients through small modules that read an output.
 std::vector<Common> commons_of(const Evidence& evidence, const Values& expected) {
   constexpr std::int64_t kSmall = 1024;  // outputs of a module that all ranks compute whole
-  const TensorId& id = evidence.finding().id;
+  if (auto bias = bias_of(evidence, expected, WhichRun::kReference)) {
+    return {{"the bias", *std::move(bias)}};
+  }
   std::vector<Common> list = {{}};
-  if (id.kind == Kind::kOutput) {
-    const Match* match = evidence.find(bias_id(id.step, id.path));
-    auto bias = match == nullptr ? std::nullopt : evidence.reference(*match);
-    if (bias && !expected.shape.empty() && std::ssize(bias->data) == expected.shape.back()) {
-      list = {{"the bias", *std::move(bias)}};
-    }
+  TensorId output = evidence.finding().id;
+  if (output.kind != Kind::kGradOutput) {
     return list;
   }
-  TensorId output = id;
   output.kind = Kind::kOutput;
-  if (id.kind != Kind::kGradOutput) {
-    return list;
-  }
   for (const Match* match : outputs_after(evidence, output)) {
-    const auto own = evidence.candidate(*match);
-    if (!own || own->shape.empty() || own->shape.back() > kSmall) {
-      continue;
-    }
-    auto through = gradient_through(evidence, *match);
+    const auto own = evidence.candidate(match);
+    auto through = own && !own->shape.empty() && own->shape.back() <= kSmall
+                       ? gradient_through(evidence, *match)
+                       : std::nullopt;
     if (through && through->shape == expected.shape) {
       list.push_back({"the gradient through " + match->id.path, *std::move(through)});
     }
@@ -163,19 +148,18 @@ std::optional<Values> expected_of(const Evidence& evidence) {
   }
   TensorId first = evidence.finding().id;
   first.recompute = false;
-  const Match* match = evidence.finding().id.recompute ? evidence.find(first) : nullptr;
-  return match == nullptr ? std::nullopt : evidence.candidate(*match);
+  return evidence.finding().id.recompute ? evidence.value(first, WhichRun::kCandidate)
+                                         : std::nullopt;
 }
 
 }  // namespace
 
-std::optional<Hypothesis> find_unsummed_copies(const Evidence& evidence) {
+Hypotheses find_unsummed_copies(const Evidence& evidence) {
   const Match& match = evidence.match();
-  const bool whole = std::all_of(match.candidate.begin(), match.candidate.end(), holds_all);
   const auto expected = expected_of(evidence);
   const std::vector<Copies> groups = distinct_copies(match);
-  if (groups.size() < 2 || !expected || !whole) {
-    return std::nullopt;
+  if (groups.size() < 2 || !expected || !std::ranges::all_of(match.candidate, holds_all)) {
+    return {};
   }
   // A copy that is right already is no addend, however small the others are.
   double nearest = std::numeric_limits<double>::infinity();
@@ -187,53 +171,51 @@ std::optional<Hypothesis> find_unsummed_copies(const Evidence& evidence) {
     error = std::max(error, apart);
     ranks.push_back(group.front()->rank);
   }
-  const std::vector<Common> commons = commons_of(evidence, *expected);
-  double rest = 0.0;
-  const auto common = std::find_if(commons.begin(), commons.end(), [&](const Common& each) {
-    rest = distance_of_sum(groups, *expected, each);
-    return rest <= evidence.tolerance(error) && rest <= 0.5 * nearest;
-  });
-  if (common == commons.end()) {
-    return std::nullopt;
-  }
   const std::vector<std::string> axes = axes_apart(evidence, groups);
-  return Hypothesis{
-      .signature = Signature::kMissingReduction,
-      .sentence = fmt::format(
-          "the sum over {} is missing; every rank holds only its own addend. The sum of what {} "
-          "hold is {}{} up to {}; each of them alone is off by up to {}",
-          axes.empty() ? "ranks" : and_text(axes),
-          ranks_text(ranks),
-          evidence.sides() == nullptr ? "the first forward's value" : "the reference",
-          common->name.empty() ? "" : " (with " + common->name + " counted once)",
-          short_number(rest),
-          short_number(error)),
-      .named = {.axes = axes, .ranks = ranks_of(match)},
-      .error = error,
-      .residual = rest,
-      .bits = bits_of_choice(static_cast<double>(commons.size()))};
+  const std::vector<Common> commons = commons_of(evidence, *expected);
+  Hypotheses found;
+  for (const Common& common : commons) {
+    const double rest = distance_of_sum(groups, *expected, common);
+    if (rest > evidence.tolerance(error) || rest > 0.5 * nearest) {
+      continue;
+    }
+    found.push_back(
+        {.signature = Signature::kMissingReduction,
+         .sentence = fmt::format(
+             "the sum over {} is missing; every rank holds only its own addend. The sum of what {} "
+             "hold is {}{} up to {}; each of them alone is off by up to {}",
+             axes.empty() ? "ranks" : and_text(axes),
+             ranks_text(ranks),
+             evidence.sides() == nullptr ? "the first forward's value" : "the reference",
+             common.name.empty() ? "" : " (with " + common.name + " counted once)",
+             short_number(rest),
+             short_number(error)),
+         .named = {.axes = axes, .ranks = evidence.finding().holders},
+         .error = error,
+         .residual = rest});
+  }
+  return chosen_of(commons.size(), std::move(found));
 }
 
-std::optional<Hypothesis> find_diverged_copies(const Evidence& evidence) {
+Hypotheses find_diverged_copies(const Evidence& evidence) {
   if (!evidence.copies_differ()) {
-    return std::nullopt;
+    return {};
   }
   // Nothing is explained, and every further value must be described on its own.
   const auto further = static_cast<double>(distinct_copies(evidence.match()).size() - 1);
   const Sides* sides = evidence.sides();
-  const double elements =
-      sides == nullptr ? 1.0 : static_cast<double>(sides->reference.data.size());
-  return Hypothesis{
-      .signature = Signature::kReplicasDiverge,
-      .sentence = fmt::format(
-          "{} should hold equal copies, but their copies differ; no factor, sum or "
-          "order relates them{}",
-          ranks_text(ranks_of(evidence.match())),
-          sides == nullptr ? ". All of them are within the bound of the reference" : ""),
-      .named = {.ranks = ranks_of(evidence.match())},
-      .error = 1.0,
-      .residual = 1.0,
-      .coefficients = further * elements};
+  const std::vector<int>& ranks = evidence.finding().holders;
+  return {
+      {.signature = Signature::kReplicasDiverge,
+       .sentence = fmt::format(
+           "{} should hold equal copies, but their copies differ; no factor, sum "
+           "or order relates them{}",
+           ranks_text(ranks),
+           sides == nullptr ? ". All of them are within the bound of the reference" : ""),
+       .named = {.ranks = ranks},
+       .error = 1.0,
+       .residual = 1.0,
+       .coefficients = further * (sides == nullptr ? 1.0 : static_cast<double>(sides->size()))}};
 }
 
 }  // namespace ttrace

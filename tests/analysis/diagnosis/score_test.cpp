@@ -2,6 +2,7 @@
 #include "analysis/align/matching.h"
 #include "analysis/causes/common/evidence.h"
 #include "analysis/diagnosis/diagnosis_fixture.h"
+#include "analysis/reports/explain.h"
 #include "analysis/reports/report_writers.h"
 
 #include <gmock/gmock.h>
@@ -105,6 +106,24 @@ TEST_F(ScoreTest, TheRunnerUpStandsInTheTextAndInTheJson) {
   const auto json = nlohmann::json::parse(out.str()).at("diagnoses").at(0);
   EXPECT_EQ(json.at("runner_up").at("signature"), "repeated_reduction");
   EXPECT_EQ(json.at("named").at("axes").at(0), "tp");
+}
+
+// Symptom: explanations and JUnit reports named the best cause as if there were no other.
+TEST_F(ScoreTest, TheRunnerUpStandsInExplanationsAndInJunitReports) {
+  add_doubled_gradient();
+  const Report report = report_of_run();
+  const Explanation explanation = explain(report, *report.first_divergence);
+  std::ostringstream text;
+  write_text(text, explanation);
+  EXPECT_THAT(text.str(), HasSubstr("\nor: repeated reduction: all addends have"));
+  std::ostringstream out;
+  write_json(out, explanation);
+  EXPECT_EQ(nlohmann::json::parse(out.str()).at("runner_up").at("signature"), "repeated_reduction");
+  std::ostringstream junit;
+  write_junit(junit, report);
+  EXPECT_THAT(junit.str(),
+              AllOf(HasSubstr("probable cause: wrong factor or repeated reduction\""),
+                    HasSubstr("\n  or: repeated reduction: all addends have")));
 }
 
 TEST_F(ScoreTest, ACauseThatExplainsLessIsNoRunnerUp) {

@@ -1,0 +1,380 @@
+// Values that belong elsewhere: a record of the same rank from before, another micro-batch's or
+// layer's value of the reference, another rank's part, rows of another expert.
+#include "analysis/causes/common/modules.h"
+#include "analysis/causes/common/slices.h"
+#include "analysis/causes/signatures.h"
+#include "analysis/findings/wording.h"
+#include "trace/base/kind.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+bool same_bytes(const Shard& left, const Shard& right) {
+  return left.record->digest == right.record->digest && left.record->type == right.record->type &&
+         left.record->shape == right.record->shape && std::ranges::equal(left.bytes, right.bytes);
+}
+
+// A master copy next to the parameter it began as: equal values in different types.
+bool same_values(const Shard& left, const Shard& right) {
+  return left.record->shape == right.record->shape &&
+         local_values(left).data == local_values(right).data;
+}
+
+// One number, or one number everywhere: the scale of an operand whose largest element's token is in
+// every micro-batch, a mask of ones. It recurs by chance.
+bool is_constant(const Values& values) {
+  return std::ranges::adjacent_find(values.data, std::ranges::not_equal_to{}) == values.data.end();
+}
+
+bool is_parameter(Kind kind) {
+  return family_of(kind) == KindFamily::kParameter;
+}
+
+// What the tensor may have failed to move on from, and what that is called.
+std::vector<std::pair<const Match*, std::string>> earlier_values(const Evidence& evidence) {
+  const TensorId& id = evidence.finding().id;
+  std::vector<std::pair<const Match*, std::string>> earlier;
+  const auto add = [&](const TensorId& other, std::string name) {
+    if (const Match* match = evidence.find(other); other != id && match != nullptr) {
+      earlier.emplace_back(match, std::move(name));
+    }
+  };
+  TensorId other = id;
+  if (id.kind == Kind::kParamNext || id.kind == Kind::kMaster) {
+    other.kind = Kind::kParam;
+    add(other, "its value before the step");
+    return earlier;
+  }
+  other.step = id.step - 1;
+  add(other, "its value one step earlier");
+  other = id;
+  for (std::int64_t i = 0; id.microbatch != kNoMicrobatch && i < evidence.microbatches(); ++i) {
+    other.microbatch = i;
+    add(other, "its value for micro-batch " + std::to_string(i));
+  }
+  return earlier;
+}
+
+// Whether the reference has two different values there, so that equal ones mean something.
+bool reference_moves(const Match& now, const Match& then) {
+  const std::vector<Shard>& before = then.reference.empty() ? then.candidate : then.reference;
+  return !now.reference.empty() && !before.empty() &&
+         !same_values(now.reference.front(), before.front());
+}
+
+bool is_stale(const Shard& shard, const Shard& old, Kind kind) {
+  return shard.record->norm > 0.0 &&
+         (same_bytes(shard, old) ||
+          (shard.record->type != old.record->type && same_values(shard, old))) &&
+         (is_parameter(kind) || !is_constant(local_values(shard)));
+}
+
+// Whether nearly all of a parameter's error lies in elements that kept their old values: a gather
+// of which only this rank's own part arrived. `rounding`: what round-off alone leaves.
+bool is_partly_stale(const RankPart& part, const Shard& old, double rounding) {
+  constexpr double kNearlyAll = 0.91;  // of the error's energy
+  const Values before = local_values(old);
+  const std::vector<double> d = part.sides.difference();
+  if (before.shape != part.sides.shape()) {
+    return false;
+  }
+  double error = 0.0;
+  double kept = 0.0;
+  for (std::size_t i = 0; i < d.size(); ++i) {
+    error += d[i] * d[i];
+    kept += part.sides.candidate.data[i] == before.data[i] ? d[i] * d[i] : 0.0;
+  }
+  const bool rest_is_rounding = kept >= 0.5 * error && error - kept <= rounding * rounding;
+  return kept > 0.0 && (kept >= kNearlyAll * error || rest_is_rounding);
+}
+
+// The rank whose part there is, number by number, that of `reference`.
+std::optional<int> holder(const Match& match, const Values& reference) {
+  const std::vector<RankPart> parts = rank_parts(match.candidate, reference);
+  const auto found =
+      std::ranges::find(parts, 0.0, [](const RankPart& part) { return part.sides.error; });
+  return found == parts.end() ? std::nullopt : std::optional(found->rank());
+}
+
+// A parameter that the candidate does not have, with all of its layer: another layer of the
+// candidate may hold these values under its own number. All layers' norms begin alike, so that any
+// parameter of the layer may tell.
+Hypotheses under_other_number(const Evidence& evidence, const NumberedPath& path) {
+  const TensorId& id = evidence.finding().id;
+  const std::string prefix = path.before + std::to_string(path.number) + ".";
+  for (const Match& missing : evidence.matches()) {
+    if (missing.id.kind != Kind::kParam || missing.id.step != id.step ||
+        !missing.id.path.starts_with(prefix) || !missing.candidate.empty()) {
+      continue;
+    }
+    const auto value = evidence.reference(&missing);
+    for (const Match& other : evidence.matches()) {
+      if (!value || other.id.kind != Kind::kParam || other.id.step != id.step ||
+          !evidence.vocabulary().differ_in_number(Role::kLayers, other.id.path, missing.id.path)) {
+        continue;
+      }
+      const auto own = evidence.reference(&other);
+      const auto rank = holder(other, *value);
+      if (rank && own && own->data != value->data) {
+        return {{.signature = Signature::kWrongLayer,
+                 .sentence = fmt::format("no rank has layer {}; what it is in the reference, rank "
+                                         "{} holds as {}: some stages number their layers from "
+                                         "another offset",
+                                         path.number,
+                                         *rank,
+                                         to_string(other.id)),
+                 .named = {.ranks = {*rank}}}};
+      }
+    }
+  }
+  return {};
+}
+
+// Layers' numbers that ranks at several places of an axis claim, where other layers have one place
+// only: two stages number their layers alike.
+Hypotheses claimed_twice(const Evidence& evidence, const NumberedPath& missing) {
+  const TensorId& id = evidence.finding().id;
+  for (const std::string& axis : evidence.axes()) {
+    std::map<std::int64_t, std::set<int>> places;  // by layer
+    for (const Match& match : evidence.matches()) {
+      const auto path = evidence.vocabulary().numbered(Role::kLayers, match.id.path);
+      if (match.id.kind != Kind::kParam || match.id.step != id.step || !path ||
+          path->before != missing.before) {
+        continue;
+      }
+      for (const Shard& shard : match.candidate) {
+        places[path->number].insert(evidence.layout(shard.rank).coordinate(axis));
+      }
+    }
+    const auto is_twice = [](const auto& layer) { return layer.second.size() > 1; };
+    const auto twice = std::ranges::find_if(places, is_twice);
+    if (twice != places.end() && !std::ranges::all_of(places, is_twice)) {
+      return {{.signature = Signature::kWrongLayer,
+               .sentence = fmt::format("no rank has layer {}, and layer {} is claimed by ranks at "
+                                       "{} places of {}: some stages number their layers from "
+                                       "another offset",
+                                       missing.number,
+                                       twice->first,
+                                       twice->second.size(),
+                                       axis),
+               .named = {.axes = {axis}}}};
+    }
+  }
+  return {};
+}
+
+using Rows = std::set<std::int64_t>;
+
+// The rows of the logical tensor that shards have.
+Rows rows_of(std::span<const Shard> shards) {
+  Rows rows;
+  for (const Shard& shard : shards) {
+    const std::vector<DimPlacement>& dims = shard.record->placement.dims;
+    for (const Segment& segment : dims.empty() ? std::vector<Segment>() : dims[0].segments) {
+      for (std::int64_t i = 0; i < segment.extent; ++i) {
+        rows.insert(segment.logical + i);
+      }
+    }
+  }
+  return rows;
+}
+
+// The rows of `left` that `right` has (or has not).
+std::vector<std::int64_t> common(const Rows& left, const Rows& right, bool has) {
+  std::vector<std::int64_t> rows;
+  std::ranges::copy_if(
+      left, std::back_inserter(rows), [&](std::int64_t row) { return right.contains(row) == has; });
+  return rows;
+}
+
+}  // namespace
+
+// In every bit, or, of a parameter, in nearly all elements that are wrong. The sides do not matter:
+// of copies that differ some may be within the bound.
+Hypotheses find_stale(const Evidence& evidence) {
+  const Match& now = evidence.match();
+  const Kind kind = now.id.kind;
+  const auto reference = is_parameter(kind) ? evidence.reference(&now) : std::nullopt;
+  const auto parts = reference ? rank_parts(now.candidate, *reference) : std::vector<RankPart>();
+  const auto earlier = earlier_values(evidence);
+  Hypotheses found;
+  for (const auto& [then, name] : earlier) {
+    std::vector<int> ranks;
+    std::vector<int> partly;
+    for (std::size_t i = 0; i < now.candidate.size() && reference_moves(now, *then); ++i) {
+      const Shard& shard = now.candidate[i];
+      const auto old = std::ranges::find(then->candidate, shard.rank, &Shard::rank);
+      if (old == then->candidate.end()) {
+        continue;
+      }
+      if (is_stale(shard, *old, kind)) {
+        ranks.push_back(shard.rank);
+      }
+      if (!parts.empty() && is_partly_stale(parts[i], *old, evidence.bound())) {
+        partly.push_back(shard.rank);
+      }
+    }
+    const std::string what = name + ", " + to_string(then->id);
+    if (!ranks.empty()) {
+      found.push_back({.signature = Signature::kStale,
+                       .sentence = fmt::format("on {} the tensor equals {}, in every bit; in the "
+                                               "reference the two differ",
+                                               ranks_text(ranks),
+                                               what),
+                       .named = {.ranks = ranks}});
+      if (then->id.microbatch != kNoMicrobatch) {
+        found.back().named.microbatches = {then->id.microbatch};
+      }
+    } else if (!partly.empty()) {
+      found.push_back({.signature = Signature::kStale,
+                       .sentence = fmt::format("on {} nearly all of its error lies in elements "
+                                               "that equal {}, in every bit",
+                                               ranks_text(partly),
+                                               what),
+                       .named = {.ranks = partly},
+                       .coefficients = 2.0});
+    }
+  }
+  return chosen_of(earlier.size(), std::move(found));
+}
+
+// The reference's value of another micro-batch or layer, on whatever ranks the candidate computed
+// it.
+Hypotheses find_other_record(const Evidence& evidence, const Sides& sides) {
+  const TensorId& id = evidence.finding().id;
+  const auto layer = evidence.vocabulary().numbered(Role::kLayers, id.path);
+  Hypotheses microbatches;
+  Hypotheses layers;
+  std::size_t tried = 0;
+  for (const Match& match : evidence.matches()) {
+    TensorId same = match.id;
+    same.microbatch = id.microbatch;
+    const bool other_microbatch = same == id && match.id != id && !is_constant(sides.candidate);
+    same = match.id;
+    same.path = id.path;
+    const bool other_layer =
+        same == id && evidence.vocabulary().differ_in_number(Role::kLayers, match.id.path, id.path);
+    tried += other_layer ? 1 : 0;
+    const auto value = other_microbatch || other_layer ? evidence.reference(&match) : std::nullopt;
+    const double rest = value ? distance(sides.candidate, *value) : 0.0;
+    if (value && other_microbatch && rest <= evidence.bound()) {
+      microbatches.push_back(
+          about(sides,
+                Signature::kStale,
+                rest,
+                fmt::format("it holds what the reference has for micro-batch {} (difference {}, "
+                            "bound {})",
+                            match.id.microbatch,
+                            short_number(rest),
+                            short_number(evidence.bound()))));
+      microbatches.back().named.microbatches = {match.id.microbatch};
+      microbatches.back().bits = 1.0;  // more than find_stale(): not equal in every bit
+    }
+    if (value && other_layer && evidence.explains(rest)) {
+      layers.push_back(
+          about(sides,
+                Signature::kWrongLayer,
+                rest,
+                fmt::format("layer {} holds what layer {} has in the reference (difference {}, "
+                            "from its own {}): stages take the layers in another order",
+                            layer->number,
+                            evidence.vocabulary().numbered(Role::kLayers, match.id.path)->number,
+                            short_number(rest),
+                            short_number(sides.error))));
+    }
+  }
+  Hypotheses found =
+      chosen_of(static_cast<std::size_t>(evidence.microbatches()), std::move(microbatches));
+  append(found, chosen_of(tried, std::move(layers)));
+  return found;
+}
+
+Hypotheses find_layer_number(const Evidence& evidence) {
+  const TensorId& id = evidence.finding().id;
+  const auto path = evidence.vocabulary().numbered(Role::kLayers, id.path);
+  if (!path || evidence.finding().status() != Status::kMissingInCandidate) {
+    return {};
+  }
+  Hypotheses found = id.kind == Kind::kParam ? under_other_number(evidence, *path) : Hypotheses();
+  return found.empty() ? claimed_twice(evidence, *path) : found;
+}
+
+// What the part is that ranks hold is explained where one of them should hold it.
+Hypotheses find_duplicated_part(const Evidence& evidence, const Sides& sides) {
+  const std::vector<RankPart> parts = rank_parts(evidence.match().candidate, sides.reference);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    std::vector<int> ranks = {parts[i].rank()};
+    double nearest = parts[i].sides.error;
+    for (std::size_t j = i + 1; j < parts.size(); ++j) {
+      if (parts[i].shard->record->placement != parts[j].shard->record->placement &&
+          same_bytes(*parts[i].shard, *parts[j].shard) && !is_constant(parts[i].sides.candidate) &&
+          parts[i].sides.reference.data != parts[j].sides.reference.data) {
+        ranks.push_back(parts[j].rank());
+        nearest = std::min(nearest, parts[j].sides.error);
+      }
+    }
+    if (ranks.size() > 1) {
+      Hypothesis found =
+          about(sides,
+                Signature::kDuplicatedBlock,
+                std::min(nearest, sides.error),
+                fmt::format("{} hold different parts of it, equal in every bit; in the reference "
+                            "these parts differ: one rank's data, seed or shard is on all of them",
+                            ranks_text(ranks)));
+      found.named.ranks = ranks;
+      return chosen_of(ranks.size(), {std::move(found)});
+    }
+  }
+  return {};
+}
+
+Hypotheses find_misrouted_rows(const Evidence& evidence) {
+  const Match& match = evidence.match();
+  const Symptom symptom = evidence.finding().symptom();
+  const bool of_rows = symptom == Symptom::kRanksContradict || symptom == Symptom::kRowsDiffer ||
+                       symptom == Symptom::kOverlap;
+  const Rows right = rows_of(match.reference);
+  Hypotheses found;
+  for (const Shard& shard : match.candidate) {
+    const auto strange = common(rows_of({&shard, 1}), right, false);
+    if (!of_rows || match.reference.empty() || strange.empty()) {
+      continue;
+    }
+    for (const Match& other : evidence.matches()) {
+      TensorId same = other.id;
+      same.path = match.id.path;
+      if (same != match.id ||
+          !evidence.vocabulary().differ_in_number(Role::kExperts, match.id.path, other.id.path)) {
+        continue;
+      }
+      const auto theirs = common({strange.begin(), strange.end()}, rows_of(other.reference), true);
+      if (!theirs.empty()) {
+        found.push_back(
+            {.signature = Signature::kWrongOrder,
+             .sentence = fmt::format("rank {} has rows {} here, which the reference does not; {} "
+                                     "of them are those of {}: tokens were given to experts by "
+                                     "counts that belong to other rows",
+                                     shard.rank,
+                                     ranges_text(strange),
+                                     theirs.size(),
+                                     to_string(other.id)),
+             .named = {.ranks = {shard.rank}}});
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,196 @@
+// Sums with an addend too many: what their buffer held before, or the gradient that a router's
+// auxiliary losses send to its scores. The latter is computed again from the scores and the choices
+// of experts. With p = softmax(scores) of T tokens that count, E experts of which each token takes
+// k, and n_e tokens at expert e,
+//   load balancing: L = E / (k T^2) sum_e n_e sum_t p_te,
+//     dL/ds_te = E / (k T^2) p_te (n_e - sum_j p_tj n_j)
+//   z loss: L = mean_t (log sum_e exp s_te)^2,  dL/ds_te = 2 / T p_te log sum_j exp s_tj
+// Source: Switch Transformers (arXiv 2101.03961) for the first, ST-MoE (arXiv 2202.08906) for the
+// second.
+#include "analysis/causes/common/addends.h"
+#include "analysis/causes/common/factors.h"
+#include "analysis/causes/common/modules.h"
+#include "analysis/causes/signatures.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+// What the buffer of the finding may have held when the sum began. A moment of the optimizer is a
+// sum with its value one step earlier: find_optimizer() looks at that.
+std::vector<std::pair<TensorId, std::string>> contents(const TensorId& id) {
+  std::vector<std::pair<TensorId, std::string>> list;
+  if (id.kind == Kind::kExpAvg || id.kind == Kind::kExpAvgSq) {
+    return list;
+  }
+  list.emplace_back(id, "its value one step earlier");
+  --list.back().first.step;
+  if (id.kind == Kind::kMainGrad || id.kind == Kind::kParamGrad) {
+    list.emplace_back(id, "the parameter itself");
+    list.back().first.microbatch = kNoMicrobatch;
+    list.back().first.kind = Kind::kParam;
+  }
+  if (id.microbatch > 0) {
+    list.emplace_back(id, "its value for the micro-batch before");
+    --list.back().first.microbatch;
+  }
+  return list;
+}
+
+struct Routed {
+  Values scores;               // [s, b, E]
+  Values chosen;               // [s, b, k]
+  std::vector<double> counts;  // 1 for tokens that count, by row [s, b]
+  double tokens = 0.0;
+
+  [[nodiscard]] std::size_t experts() const {
+    return static_cast<std::size_t>(scores.shape.back());
+  }
+  [[nodiscard]] std::size_t taken() const { return static_cast<std::size_t>(chosen.shape.back()); }
+};
+
+std::optional<Routed> routed(const Evidence& evidence, const Sides& sides) {
+  const std::string& path = evidence.finding().id.path;
+  auto scores = candidate_of(evidence, Kind::kOutput, path);
+  auto chosen = candidate_of(evidence, Kind::kRouting, path);
+  if (evidence.finding().id.kind != Kind::kGradOutput || !scores || !chosen ||
+      scores->shape.size() != 3 || scores->shape != sides.shape() || chosen->shape.size() != 3 ||
+      !std::equal(chosen->shape.begin(), chosen->shape.begin() + 2, scores->shape.begin())) {
+    return std::nullopt;
+  }
+  const std::vector<double> all(
+      scores->data.size() / static_cast<std::size_t>(scores->shape.back()), 1.0);
+  auto counts =
+      data_by_row(evidence, Role::kLossMask, scores->shape, evidence.finding().id.microbatch)
+          .value_or(all);
+  const double tokens = std::accumulate(counts.begin(), counts.end(), 0.0);
+  Routed result{*std::move(scores), *std::move(chosen), std::move(counts), tokens};
+  return tokens > 0.0 ? std::optional(std::move(result)) : std::nullopt;
+}
+
+// Tokens at every expert.
+std::vector<double> loads_of(const Routed& routed) {
+  std::vector<double> loads(routed.experts());
+  for (std::size_t i = 0; i < routed.chosen.data.size(); ++i) {
+    const auto expert = static_cast<std::size_t>(routed.chosen.data[i]);
+    if (expert < loads.size()) {
+      loads[expert] += routed.counts[i / routed.taken()];
+    }
+  }
+  return loads;
+}
+
+struct ScoreGradients {
+  std::vector<double> balance;
+  std::vector<double> z;
+};
+
+ScoreGradients gradients_of(const Routed& routed) {
+  const std::size_t experts = routed.experts();
+  const std::vector<double> loads = loads_of(routed);
+  const double factor = static_cast<double>(experts) /
+                        (static_cast<double>(routed.taken()) * routed.tokens * routed.tokens);
+  ScoreGradients result;
+  std::vector<double> p(experts);
+  for (std::size_t row = 0; row < routed.counts.size(); ++row) {
+    const double* const scores = routed.scores.data.data() + row * experts;
+    const double highest = *std::max_element(scores, scores + experts);
+    std::transform(scores, scores + experts, p.begin(), [&](double score) {
+      return std::exp(score - highest);
+    });
+    const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+    const double mean = std::inner_product(p.begin(), p.end(), loads.begin(), 0.0) / sum;
+    for (std::size_t e = 0; e < experts; ++e) {
+      const double counted = routed.counts[row] * p[e] / sum;
+      result.balance.push_back(factor * counted * (loads[e] - mean));
+      result.z.push_back(2.0 / routed.tokens * counted * (highest + std::log(sum)));
+    }
+  }
+  return result;
+}
+
+// " (it counts 2.000 +- 0 = tp times)": the loss enters with its own weight, and with a
+// micro-batch's share of the step or, where gradients are divided by tokens later, once per token.
+std::string counted_text(const Evidence& evidence,
+                         double tokens,
+                         double coefficient,
+                         double deviation,
+                         const std::string& key) {
+  constexpr double kNothing = 1e-3;
+  const double weight = evidence.model_number(key).value_or(0.0);
+  for (const double share : {1.0 / std::max(1, evidence.microbatches()), tokens}) {
+    const double usual = weight * share;
+    const double times = usual > 0.0 ? 1.0 + coefficient / usual : 1.0;
+    if (std::abs(times) < kNothing) {
+      return " (it is not in the sum)";
+    }
+    for (const Factor& factor : meaningful_factors(evidence)) {
+      if (std::abs(times - factor.value) <= kNothing * std::abs(factor.value)) {
+        return " (it counts " + explain_factor(evidence, times, deviation / usual) + " times)";
+      }
+    }
+  }
+  return "";
+}
+
+// All sums that are as simple as one another.
+Hypotheses any_of(const Evidence& evidence,
+                  const Sides& sides,
+                  const std::vector<std::vector<ExtraAddend>>& sums) {
+  Hypotheses found;
+  for (const std::vector<ExtraAddend>& sum : sums) {
+    append(found, read_extra_addends(sum, sides.difference(), evidence.tolerance(sides.error)));
+  }
+  return chosen_of(sums.size(), std::move(found));
+}
+
+Hypotheses leftover(const Evidence& evidence, const Sides& sides) {
+  constexpr std::size_t kFewest = 8;
+  std::vector<std::vector<ExtraAddend>> sums;
+  for (const auto& [id, name] : contents(evidence.finding().id)) {
+    auto value = evidence.value(id, WhichRun::kCandidate);
+    if (value && value->shape == sides.shape() && sides.size() >= kFewest) {
+      sums.push_back({{std::move(value->data), to_string(id) + ", " + name, [](double, double) {
+                         return std::string(
+                             ": the buffer was not set to zero before the sum began");
+                       }}});
+    }
+  }
+  Hypotheses found = any_of(evidence, sides, sums);
+  std::erase_if(found, [](const auto& each) { return each.named.factors.front() <= 0.0; });
+  return found;
+}
+
+Hypotheses auxiliary_gradient(const Evidence& evidence, const Sides& sides) {
+  const auto scores = routed(evidence, sides);
+  if (!scores) {
+    return {};
+  }
+  ScoreGradients gradients = gradients_of(*scores);
+  const auto addend = [&](std::vector<double>& gradient, const char* loss, const char* key) {
+    return ExtraAddend{std::move(gradient),
+                       "the gradient of the " + std::string(loss) + " loss",
+                       [&evidence, tokens = scores->tokens, key](double a, double deviation) {
+                         return counted_text(evidence, tokens, a, deviation, key);
+                       }};
+  };
+  const ExtraAddend balance = addend(gradients.balance, "load-balancing", "aux_loss");
+  const ExtraAddend z = addend(gradients.z, "z", "z_loss");
+  return any_of(evidence, sides, {{balance}, {z}, {balance, z}});
+}
+
+}  // namespace
+
+Hypotheses find_extra_addend(const Evidence& evidence, const Sides& sides) {
+  Hypotheses found = leftover(evidence, sides);
+  append(found, auxiliary_gradient(evidence, sides));
+  return found;
+}
+
+}  // namespace ttrace
