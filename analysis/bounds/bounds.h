@@ -131,6 +131,9 @@ struct Judged {
 // The floating type with fewer mantissa bits; an integer type counts as exact.
 [[nodiscard]] ElementType coarser(ElementType left, ElementType right);
 
+// The errors of so few elements are not like one another.
+inline constexpr std::int64_t kFewElements = 32;
+
 // What the parts of one tensor are judged with.
 struct SliceBound {
   const TensorNoise* noise = nullptr;  // with slices
@@ -140,6 +143,9 @@ struct SliceBound {
   double limit = 0.0;                  // of a slice
   double row_limit = 0.0;              // of all leading dimensions together; 0: as of a slice
   double group_limit = 0.0;            // of a head or a shard
+  double pooled_passes = 0.0;          // weight of what a slice of its size has on average
+  std::int64_t least_elements = kFewElements;  // of a slice that is judged
+  bool has_largest_pass = true;                // the bound is at least 1.2 times the largest pass
 };
 
 class Bounds {
@@ -170,6 +176,10 @@ class Bounds {
   [[nodiscard]] Bound of_flips(const TensorId& margins, std::int64_t tokens, double largest) const;
 
  private:
+  // Whether the multiple of a tensor counts as another rounding.
+  [[nodiscard]] bool is_rescaled(const Judged& judged) const;
+  // A few flips of the largest element.
+  [[nodiscard]] double flips_of(ElementType type, const Statistics& statistics) const;
   // Noise of a tensor that passes say something of, or null and why not.
   [[nodiscard]] const TensorNoise* usable_noise(const TensorId& id, std::string& why) const;
   [[nodiscard]] Bound from_noise(const Judged& judged, const TensorNoise& noise) const;

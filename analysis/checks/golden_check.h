@@ -27,6 +27,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
+#include "analysis/bounds/ledger.h"
 #include "analysis/findings/check.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
@@ -43,7 +44,7 @@ namespace ttrace {
 class GoldenCheck {
  public:
   // Keeps a reference to the trace of the golden pass. `precision`: that of the reference.
-  GoldenCheck(const Trace& golden, std::string precision);
+  GoldenCheck(const Trace& golden, std::string precision, const Allowances& allowances = {});
 
   // kTooAccurate and kTooCoarse. Nothing where the golden pass has no such tensor or has it in
   // another shape, where it is not judged so, and where reference and golden pass are equal.
@@ -57,6 +58,7 @@ class GoldenCheck {
   bool of_sums_;  // errors are those of their order, not of storage
   double unit_;   // of one rounding of what is stored
   double order_unit_;
+  Allowances allowances_;
   ShardIndex shards_;
 };
 

@@ -129,17 +129,17 @@ bool is_judged_loss(const TensorVerdict& tensor) {
          tensor.find(Question::kTolerance) == nullptr && tensor.comparison->elements == 1;
 }
 
-bool equal(double value, double mean) {
-  return std::abs(value - mean) <= kOfMean * std::abs(mean);
+bool equal(double value, double mean, double tolerance = kOfMean) {
+  return std::abs(value - mean) <= tolerance * std::abs(mean);
 }
 
 // `own` is the mean of the candidate's own losses.
-Check check_of_mean(double candidate, double own, bool holds) {
+Check check_of_mean(double candidate, double own, double tolerance, bool holds) {
   Check check;
   check.question = Question::kMean;
   check.value = std::abs(candidate - own);
-  check.bound = kOfMean * std::abs(own);
-  check.detectable = kOfMean;
+  check.bound = tolerance * std::abs(own);
+  check.detectable = tolerance;
   check.holds = holds;
   check.source = "exact (mean of the losses per token, up to 0.01 %)";
   if (!check.holds) {
@@ -153,7 +153,10 @@ Check check_of_mean(double candidate, double own, bool holds) {
 
 }  // namespace
 
-void check_losses(std::span<const Match> matches, std::span<TensorVerdict> tensors) {
+void check_losses(std::span<const Match> matches,
+                  std::span<TensorVerdict> tensors,
+                  const Allowances& allowances) {
+  const double tolerance = allowances.has(Allowance::kLossTolerance) ? kOfMean : 0.0;
   if (std::none_of(tensors.begin(), tensors.end(), is_judged_loss)) {
     return;
   }
@@ -175,11 +178,12 @@ void check_losses(std::span<const Match> matches, std::span<TensorVerdict> tenso
     const double found = tensor.comparison->factor * expected;
     const bool over_tokens = equal(expected, reference.over_tokens());
     const bool over_microbatches = equal(expected, reference.over_microbatches());
-    const bool right = (over_tokens && equal(found, candidate.over_tokens())) ||
-                       (over_microbatches && equal(found, candidate.over_microbatches()));
+    const bool right =
+        (over_tokens && equal(found, candidate.over_tokens(), tolerance)) ||
+        (over_microbatches && equal(found, candidate.over_microbatches(), tolerance));
     if (over_tokens || over_microbatches) {
       const double own = over_tokens ? candidate.over_tokens() : candidate.over_microbatches();
-      tensor.add(check_of_mean(found, own, right));
+      tensor.add(check_of_mean(found, own, tolerance, right));
     }
   }
 }

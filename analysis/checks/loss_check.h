@@ -9,6 +9,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
+#include "analysis/bounds/ledger.h"
 #include "analysis/findings/verdict.h"
 
 #include <span>
@@ -19,6 +20,8 @@ namespace ttrace {
 // mean of its losses: it fails where the candidate's is not the mean of its own. Steps of which a
 // loss per token or a mask is not within bound are left alone, as are scalars that are another
 // number in the reference, such as one that routers' losses were added to.
-void check_losses(std::span<const Match> matches, std::span<TensorVerdict> tensors);
+void check_losses(std::span<const Match> matches,
+                  std::span<TensorVerdict> tensors,
+                  const Allowances& allowances = {});
 
 }  // namespace ttrace

@@ -7,6 +7,7 @@
 // Thread-safety: a free function without shared state.
 #pragma once
 
+#include "analysis/bounds/ledger.h"
 #include "analysis/findings/verdict.h"
 
 #include <ttrace/tensor_id.h>
@@ -21,6 +22,6 @@ namespace ttrace {
 // Adds the check kNorm to scalars named *norm* that are within bound and are, in the reference, the
 // norm of all main gradients: it fails where the candidate's is not the norm of its own. Steps of
 // which a main gradient is not within bound are left alone.
-void check_norms(std::span<TensorVerdict> tensors);
+void check_norms(std::span<TensorVerdict> tensors, const Allowances& allowances = {});
 
 }  // namespace ttrace

@@ -12,11 +12,7 @@
 namespace ttrace {
 namespace {
 
-constexpr double kPooledPasses = 5.0;
 constexpr double kLargestPassMargin = 1.2;
-// Of a slice that is judged: the errors of a few elements are not like one another. Columns of a
-// router's weight of 3 experts reached 7 times their noise.
-constexpr std::int64_t kLeastElements = 32;
 
 const std::byte* advance(const void* data, ElementType type, std::int64_t elements) {
   return static_cast<const std::byte*>(data) +
@@ -104,7 +100,7 @@ class Search {
 
   [[nodiscard]] SliceComparison run() {
     for (const Slicing& slicing : slices_.slicings) {
-      if (slices_.all.count >= kLeastElements * slicing.count) {
+      if (slices_.all.count >= context_.bound.least_elements * slicing.count) {
         look_at(slicing);
       }
     }
@@ -126,15 +122,18 @@ class Search {
     const double passes = noise_.passes;
     const double share = static_cast<double>(sums.count) /
                          static_cast<double>(std::max<std::int64_t>(1, slices_.all.count));
-    const double mixed =
-        (passes * mean + kPooledPasses * share * noise_.mean_squared) / (passes + kPooledPasses);
+    const double mixed = (passes * mean + bound.pooled_passes * share * noise_.mean_squared) /
+                         (passes + bound.pooled_passes);
     const double scale =
         std::sqrt(std::max(bound.growth * mixed, bound.relative_squared * sums.reference_squared) +
                   bound.added_squared);
     SliceComparison result;
     result.error = std::sqrt(sums.difference_squared);
     result.q = result.error / scale;
-    result.bound = std::max(limit * scale, kLargestPassMargin * std::sqrt(largest));
+    result.bound = limit * scale;
+    if (bound.has_largest_pass) {
+      result.bound = std::max(result.bound, kLargestPassMargin * std::sqrt(largest));
+    }
     return result;
   }
 

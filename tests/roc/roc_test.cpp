@@ -204,7 +204,13 @@ constexpr const char* kLaterId = "s0/m0/loss/loss/0";
 nlohmann::json tensor_of(const std::string& id,
                          const std::string& tier,
                          const std::string& status) {
-  return {{"id", id}, {"tier", tier}, {"status", status}, {"allowed", false}};
+  const bool fails = status != "within" && status != "incomplete" && status != "not_judged";
+  const nlohmann::json check = {{"question", "whole"}, {"tier", tier}, {"holds", !fails}};
+  return {{"id", id},
+          {"tier", tier},
+          {"status", status},
+          {"allowed", false},
+          {"checks", nlohmann::json::array({check})}};
 }
 
 nlohmann::json report_of(const std::vector<nlohmann::json>& tensors,
@@ -271,25 +277,22 @@ TEST(AddCheck, KnowsWhichStatusIsAFinding) {
   }
 }
 
-TEST(AddCheck, JudgesOperatorsByTheirOwnFigures) {
-  nlohmann::json wrong = tensor_of(kOwnId, "T2", "diverged");
-  wrong["operator"] = {{"r", 1.0},
-                       {"limit", 2.0},
-                       {"slice", nullptr},
-                       {"factor_in_noise", {{"deviation", -3e-3}, {"bound", 1e-3}}}};
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged,
-              UnorderedElementsAre("T1", "T1@operator"));
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).present,
-              IsSupersetOf({"T0", "T1", "T1@operator", "any"}));
-  wrong["operator"]["slice"] = {{"error", 2.0}, {"bound", 1.0}};
-  wrong["operator"]["factor_in_noise"] = nullptr;
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged,
-              UnorderedElementsAre("T1", "T1@operator"));
-  wrong["operator"]["slice"] = nullptr;
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged, IsEmpty());
-  wrong["operator"]["r"] = "Inf";
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged,
-              UnorderedElementsAre("T1", "T1@operator"));
+// Symptom: the figures of T1 were put together a second time from the fields of `operator`, so that
+// a question added to T1 was counted nowhere.
+TEST(AddCheck, TakesWhatEveryCheckOfOperatorsSays) {
+  nlohmann::json tensor = tensor_of(kOwnId, "T2", "diverged");
+  const auto with = [&](const std::string& question, bool holds) {
+    nlohmann::json changed = tensor;
+    changed["checks"].push_back({{"question", question}, {"tier", "T1"}, {"holds", holds}});
+    return of_check(report_of({changed}), kOwn);
+  };
+  EXPECT_THAT(of_check(report_of({tensor}), kOwn).present, Not(IsSupersetOf({"T1"})));
+  EXPECT_THAT(with("operator", true).present, IsSupersetOf({"T0", "T1", "T1@operator", "any"}));
+  EXPECT_THAT(with("operator", true).flagged, IsEmpty());
+  for (const char* question : {"operator", "operator_slice", "operator_factor", "some_new_one"}) {
+    EXPECT_THAT(with(question, false).flagged, UnorderedElementsAre("T1", "T1@operator"))
+        << question;
+  }
 }
 
 // Symptom: T2 was read from the report of a check with forced passes, where it is excused.
