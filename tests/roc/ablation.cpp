@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <limits>
 #include <mutex>
@@ -203,8 +204,27 @@ class Runner {
 
  private:
   void run_case(const std::string& text, std::size_t number, std::size_t total) {
-    const Case layout = fuzz_layouts::case_of(text);
     const std::string folder = options_.work + "/" + std::to_string(number);
+    std::string made;
+    std::getline(std::ifstream(folder + "/case"), made);
+    const std::string problem = made == text ? "" : make(text, folder);
+    if (problem.empty()) {
+      judge(folder + "/check", text, total);
+    } else {
+      const std::lock_guard lock(mutex_);
+      result_.problems.push_back(text + ": " + problem);
+      announce(total);
+    }
+    if (!options_.keep) {
+      std::error_code ignored;
+      fs::remove_all(folder, ignored);
+    }
+  }
+
+  // Why there is no verdict; else empty.
+  [[nodiscard]] std::string make(const std::string& text, const std::string& folder) const {
+    const Case layout = fuzz_layouts::case_of(text);
+    fs::remove_all(folder);
     fs::create_directories(folder);
     const testing::TrainingRun training{.config = folder + "/config.yaml",
                                         .precision = layout.precision,
@@ -221,14 +241,9 @@ class Runner {
          .timeout_s = options_.timeout_s,
          .options = {"--golden"}});
     if (check.problem.empty()) {
-      judge(folder + "/check", text, total);
-    } else {
-      const std::lock_guard lock(mutex_);
-      result_.problems.push_back(text + ": " + check.problem);
-      announce(total);
+      std::ofstream(folder + "/case") << text << '\n';
     }
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
+    return check.problem;
   }
 
   // HDF5 bears one thread at a time.

@@ -55,18 +55,20 @@ struct AblationOptions {
   std::string run_ranks;  // script that starts ranks
   std::string base;       // configuration that cases change
   std::string work;       // existing folder for traces
+  bool keep = false;      // runs stay there, and those of an earlier call are judged again
   int jobs = 1;
-  int timeout_s = 120;              // that a pass may take
-  std::vector<std::string> stored;  // folders of checks that are judged as they are
-  std::vector<std::string> rows;    // names of the rows to switch off; empty: all
-  std::function<void(std::size_t done, std::size_t total)> progress;
+  int timeout_s = 120;                   // that a pass may take
+  std::vector<std::string> stored = {};  // folders of checks that are judged as they are
+  std::vector<std::string> rows = {};    // names of the rows to switch off; empty: all
+  std::function<void(std::size_t done, std::size_t total)> progress = {};
 };
 
 // Texts of cases (tests/fuzz_layouts/case.h): those that were measured when a row was added, then
 // `count` random ones in each of BF16, F32 and FP8.
 [[nodiscard]] std::vector<std::string> ablation_cases(int count, std::uint64_t seed);
 
-// Each run is removed once it is judged. Throws UsageError for a row that there is not.
+// Each run is removed once it is judged, unless it is kept. Throws UsageError for a row that there
+// is not.
 [[nodiscard]] Ablation ablate(const std::vector<std::string>& cases,
                               const AblationOptions& options);
 

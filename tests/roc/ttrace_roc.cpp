@@ -82,18 +82,25 @@ po::options_description description(Options& options, std::string& keys) {
   add("timeout",
       po::value(&options.run.timeout_s)->value_name("S")->default_value(120),
       "seconds that a pass may take");
-  add("work", po::value(&options.run.work)->value_name("DIR"), "keep traces and logs there");
+  add("work",
+      po::value(&options.run.work)->value_name("DIR"),
+      "keep traces and logs there; --ablate judges what it finds there again");
   add("help", "this text");
   return result;
 }
 
 int ablate_rows(const Options& asked, const std::string& command) {
   const testing::TemporaryDirectory temporary;
+  const bool keep = !asked.run.work.empty();
+  if (keep) {
+    fs::create_directories(asked.run.work);
+  }
   cli::ProgressLine line;
   AblationOptions options{.bin = TTRACE_BIN,
                           .run_ranks = TTRACE_SOURCE "/examples/megatron_mini/run_ranks",
                           .base = TTRACE_SOURCE "/examples/tiny.yaml",
-                          .work = temporary.path(),
+                          .work = keep ? fs::absolute(asked.run.work).string() : temporary.path(),
+                          .keep = keep,
                           .jobs = asked.run.jobs,
                           .timeout_s = asked.run.timeout_s,
                           .stored = asked.stored,
