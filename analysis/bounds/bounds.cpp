@@ -38,7 +38,6 @@ constexpr double kFlipsOfLargestElement = 2.0;  // ulps
 constexpr double kLargestNoiseMultiple = 3.0;   // m
 constexpr double kCommonShare = 0.5;            // kappa
 constexpr double kLargestPassMargin = 1.2;
-constexpr double kPooledPasses = 5.0;  // of a factor's noise, from tensors of its kind
 
 }  // namespace
 
@@ -155,28 +154,21 @@ NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) cons
   terms.mean_squared = noise.mean_squared;
   terms.growth = common_growth(judged.id);
   if (is_optimizer_result(tensor_class)) {
-    const PooledNoise pool = noise_.pooled(judged.id);
-    const double share = pool.element_variance * static_cast<double>(statistics.count);
-    const double flips = squared(kLargestNoiseMultiple * pool.max_abs);
-    terms.optimizer = (limits_.has(Allowance::kUpdateShare) ? share : 0.0) +
-                      (limits_.has(Allowance::kUpdateFlips) ? flips : 0.0);
+    terms.optimizer = limits_.has(Allowance::kUpdateFlips)
+                          ? squared(kLargestNoiseMultiple * noise_.largest_of_kind(judged.id))
+                          : 0.0;
   }
   if (judged.id.microbatch != kNoMicrobatch) {
     const double of_vectors = shipped_limit({TensorClass::kVector, Statistic::kWhole}) /
                               shipped_limit({tensor_class, Statistic::kWhole});
-    const double biases = std::max(0.0, squared(of_vectors) - 1.0);
-    const double common =
-        squared(kCommonShare) * static_cast<double>(noise_.microbatches(judged.id.step - 1));
-    terms.inherited = ((limits_.has(Allowance::kInheritedFromBiases) ? biases : 0.0) +
-                       (limits_.has(Allowance::kInheritedFromMicrobatches) ? common : 0.0)) *
-                      noise_.inherited(judged.id);
+    terms.inherited = limits_.has(Allowance::kInheritedNoise)
+                          ? std::max(0.0, squared(of_vectors) - 1.0) * noise_.inherited(judged.id)
+                          : 0.0;
   }
   if (tensor_class == TensorClass::kScale) {
-    const RelativeNoise relative = noise_.of_scale(judged.id);
-    const double usual = relative.squared * statistics.reference_squared;
-    const double largest = squared(relative.max * statistics.max_reference);
-    terms.of_scales = (limits_.has(Allowance::kScaleNoise) ? usual : 0.0) +
-                      (limits_.has(Allowance::kLargestScaleNoise) ? largest : 0.0);
+    terms.of_scales = limits_.has(Allowance::kScaleNoise)
+                          ? squared(noise_.of_scale(judged.id) * statistics.max_reference)
+                          : 0.0;
   }
   if (tensor_class == TensorClass::kScalar && limits_.has(Allowance::kScalarRounding)) {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
@@ -190,7 +182,7 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   const bool is_scale = tensor_class == TensorClass::kScale;
   const bool has_grid = is_scale && limits_.has(Allowance::kScaleGrid);
   const ElementType type = has_grid ? coarser(judged.type, ElementType::kBF16) : judged.type;
-  const bool may_be_exact = !has_grid || noise_.pooled(judged.id).max_abs == 0.0;
+  const bool may_be_exact = !has_grid || noise_.largest_of_kind(judged.id) == 0.0;
   NoiseTerms terms = terms_of(judged, noise);
   if (is_rescaled(judged)) {
     terms.least = squared(unit_in_last_place(type, 1.0)) * judged.statistics.reference_squared;
@@ -225,15 +217,13 @@ std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
       .relative_squared = is_rescaled(judged) ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
       .limit = limit,
       .group_limit = limits_.of({tensor_class, Statistic::kGroup}),
-      .pooled_passes = limits_.has(Allowance::kPooledSlices) ? kPooledPasses : 0.0,
-      .least_elements = limits_.has(Allowance::kFewSliceElements) ? kFewElements : 1,
-      .has_largest_pass = limits_.has(Allowance::kLargestPassOfSlices)};
+      .pooled_passes = limits_.has(Allowance::kPooledNoise) ? kPooledPasses : 0.0,
+      .least_elements = limits_.has(Allowance::kFewSliceElements) ? kFewElements : 1};
 }
 
 std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double deviation) const {
-  constexpr std::int64_t kFewestElements = 64;
-  const std::int64_t fewest = limits_.has(Allowance::kFewFactorElements) ? kFewestElements : 1;
-  const double pooled = limits_.has(Allowance::kPooledFactors) ? kPooledPasses : 0.0;
+  const std::int64_t fewest = limits_.has(Allowance::kFewFactorElements) ? kFewElements : 1;
+  const double pooled = limits_.has(Allowance::kPooledNoise) ? kPooledPasses : 0.0;
   std::string why;
   const TensorNoise* noise = usable_noise(judged.id, why);
   const double limit = limits_.of({class_of(judged.id, judged.dimensions), Statistic::kFactor});

@@ -30,20 +30,15 @@ enum class Allowance : std::uint8_t {
   // What is added to the noise scale of a tensor.
   kStorageFlips,
   kScalarRounding,
-  kUpdateShare,
   kUpdateFlips,
   kAlikeMicrobatches,
-  kInheritedFromBiases,
-  kInheritedFromMicrobatches,
+  kInheritedNoise,
   kScaleNoise,
-  kLargestScaleNoise,
   kScaleGrid,
   kMultipleRounding,
   kLargestPass,
   // Parts and factors.
-  kLargestPassOfSlices,
-  kPooledSlices,
-  kPooledFactors,
+  kPooledNoise,
   kFewSliceElements,
   kFewFactorElements,
   kFactorRounding,
@@ -51,7 +46,6 @@ enum class Allowance : std::uint8_t {
   kDefaultFactor,
   kDefaultFactorOfGradients,
   kDefaultFactorOfVectors,
-  kDefaultFactorOfUpdates,
   kOrderOfSummation,
   kAveragedInProducts,
   // Choices of experts.
@@ -80,7 +74,6 @@ enum class Allowance : std::uint8_t {
   kOtherGridParts,
   kFewElements,
   kNothingButNoise,
-  kPooledOperatorParts,
   kOwnSpread,
   kFewSlices,
   kNativeFactor,
@@ -91,9 +84,6 @@ enum class Allowance : std::uint8_t {
   // Addends of ranks.
   kKnownFormula,
   kNativeAddends,
-  kFewAddendElements,
-  kOwnAddendSpread,
-  kFewAddendFactorElements,
   // Golden pass.
   kLeastRho,
   kLeastRhoOfWeights,

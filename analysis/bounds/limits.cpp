@@ -56,10 +56,10 @@ constexpr std::array kRows = {
     // which 0.1 % more decay may be, is off by 2.4 times.
     Row{TensorClass::kOptimizerMatrix,
         "optimizer result",
-        400.0,
+        100.0,
         {2.0, 0.0, 0.0, 0.0},
         {2.0, 4.5, 2.75, 3.0, 1.8}},
-    Row{TensorClass::kOptimizerVector, "optimizer result of a vector", 400.0, {4.0, 0.0, 0.0, 0.0}},
+    Row{TensorClass::kOptimizerVector, "optimizer result of a vector", 100.0, {4.0, 0.0, 0.0, 0.0}},
     Row{TensorClass::kLoss, "loss", 12.0, {2.0, 10.0, 4.6, 8.0}},
     Row{TensorClass::kScale, "scale", 40.0, {2.0, 0.0, 0.0, 0.0}},
     Row{TensorClass::kScalar, "scalar", 40.0, {10.0, 0.0, 0.0, 0.0}},
@@ -229,7 +229,6 @@ double default_factor(TensorClass tensor_class, const Allowances& allowances) {
     return 1.0;
   }
   const double factor = row_of(tensor_class).default_factor;
-  const bool of_vectors = factor > kOfGradients && !is_optimizer_result(tensor_class);
   if (factor <= kOfValues ||
       (factor <= kOfGradients && allowances.has(Allowance::kDefaultFactorOfGradients))) {
     return factor;
@@ -237,10 +236,7 @@ double default_factor(TensorClass tensor_class, const Allowances& allowances) {
   if (factor <= kOfGradients) {
     return kOfValues;
   }
-  return allowances.has(of_vectors ? Allowance::kDefaultFactorOfVectors
-                                   : Allowance::kDefaultFactorOfUpdates)
-             ? factor
-             : kOfGradients;
+  return allowances.has(Allowance::kDefaultFactorOfVectors) ? factor : kOfGradients;
 }
 
 double limit_of_estimate(std::int64_t elements) {

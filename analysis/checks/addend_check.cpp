@@ -18,8 +18,6 @@
 namespace ttrace {
 namespace {
 
-constexpr std::size_t kLeastAddendElements = 32;  // of a factor
-
 using Call = RankAddend::Call;
 
 // p_i.
@@ -202,7 +200,6 @@ FactorComparison factor_of(const AddendError& judged,
                            double native_factor,
                            double limit,
                            const Allowances& allowances) {
-  constexpr double kOwnLimit = 5.0;
   const double norm_squared = squared(judged.norm);
   FactorComparison result;
   result.where = "the addend of " + ranks_text(std::vector{judged.rank});
@@ -210,8 +207,8 @@ FactorComparison factor_of(const AddendError& judged,
   result.scale =
       std::sqrt(squared(judged.scale) / norm_squared * judged.fourth / squared(norm_squared) +
                 squared(native_factor) + squared(rounding_error(ElementType::kF32)));
-  if (allowances.has(Allowance::kOwnAddendSpread)) {
-    result.least = kOwnLimit * judged.own_noise / norm_squared;
+  if (allowances.has(Allowance::kOwnSpread)) {
+    result.least = kOwnSpreadLimit * judged.own_noise / norm_squared;
   }
   result.bound = std::max(limit * result.scale, result.least);
   return result;
@@ -356,8 +353,7 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
   const double native = std::max(0.0, squared(residual.native) - 2.0 * squared(residual.rounding)) +
                         squared(known->rest);
   const double shared = allowances_.has(Allowance::kNativeAddends) ? native : 0.0;
-  const std::size_t least =
-      allowances_.has(Allowance::kFewAddendFactorElements) ? kLeastAddendElements : 2;
+  const std::int64_t least = allowances_.has(Allowance::kFewFactorElements) ? kFewElements : 2;
   std::optional<SliceComparison> part;
   AddendResidual result;
   std::vector<AddendError> wrong;
@@ -367,13 +363,12 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
     const double share = terms > 0.0 ? right.terms / terms : 0.0;
     const double rounding = squared(unit * std::max(error.norm, error.found));
     error.scale = std::sqrt(rounding + share * shared);
-    const double of_few =
-        share * shared > rounding && allowances_.has(Allowance::kFewAddendElements)
-            ? limit_of_estimate(std::ssize(right.sum))
-            : 0.0;
+    const double of_few = share * shared > rounding && allowances_.has(Allowance::kFewElements)
+                              ? limit_of_estimate(std::ssize(right.sum))
+                              : 0.0;
     SliceComparison of_error = part_of(error, std::max(limit, of_few));
     const auto of_factor =
-        error.fourth > 0.0 && right.sum.size() >= least
+        error.fourth > 0.0 && std::ssize(right.sum) >= least
             ? std::optional(
                   factor_of(error, residual.native_factor - 1.0, factor_limit, allowances_))
             : std::nullopt;

@@ -1,5 +1,6 @@
 #include "analysis/checks/golden_check.h"
 
+#include "analysis/bounds/bounds.h"
 #include "analysis/bounds/limits.h"
 #include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
@@ -17,7 +18,6 @@
 namespace ttrace {
 namespace {
 
-constexpr std::int64_t kLeastGoldenElements = 64;
 // In F32 errors are those of sums alone, which depend on how a layout cuts them: a rank's smaller
 // ones are better, by about the square root of the number of ranks.
 constexpr double kLeastInF32 = 0.4;  // of what it is otherwise
@@ -106,8 +106,7 @@ std::vector<Check> GoldenCheck::compare(const Match& match,
                                         const MergeResult& reference,
                                         const MergeResult& candidate) const {
   const std::span<const Shard> shards = shards_.of(match.id);
-  const std::int64_t least =
-      allowances_.has(Allowance::kFewGoldenElements) ? kLeastGoldenElements : 1;
+  const std::int64_t least = allowances_.has(Allowance::kFewGoldenElements) ? kFewElements : 1;
   if (shards.empty() || !is_judged_in_fp64(match.id.kind) || !is_floating(reference.type) ||
       !is_floating(candidate.type) || element_count(reference.shape) < least) {
     return {};

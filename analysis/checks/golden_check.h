@@ -17,7 +17,7 @@
 //   too coarse:   ||c - g|| > limit x max(||r - g||, v ||g||)
 //
 // u is the relative error of one rounding of the run's stored type, v that of a sum in another
-// order (default_unit()). Limits by class: limits.cpp. Only tensors of kLeastElements and more,
+// order (default_unit()). Limits by class: limits.cpp. Only tensors of kFewElements and more,
 // which are values of the graph: a ratio of two single numbers may be anything.
 //
 // Of later steps than the first traced one rho is told, but not judged: an update of Adam flips its

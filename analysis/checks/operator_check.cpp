@@ -17,9 +17,6 @@
 namespace ttrace {
 namespace {
 
-constexpr int kTwinWeight = 5;  // of a slice's own noise, against that of slices of its size
-constexpr double kOwnFactorLimit = 5.0;  // of the noise of a factor in the candidate's own slices
-constexpr std::int64_t kLeastSlices = 32;
 constexpr int kClippingRoundings = 3;  // norms of shards, their sum, the quotient
 constexpr double kLargestOverUsualRounding =
     2.4;  // half a unit in the last place, at a power of two
@@ -53,14 +50,13 @@ std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
                                               std::int64_t head) {
   TensorNoise noise;
   noise.mean_squared = squared(std::max(residual.native, residual.rounding));
-  noise.passes = kTwinWeight;
+  noise.passes = static_cast<int>(kPooledPasses);  // the twin counts as much as the average
   for (const SliceSums& slice : parts.twin.sums) {
     noise.slices.push_back(slice.difference_squared);
   }
-  noise.largest_slices.assign(noise.slices.size(), 0.0);
   limits.noise = &noise;
   limits.growth = growth_of(residual);
-  limits.pooled_passes = ledger.has(Allowance::kPooledOperatorParts) ? kTwinWeight : 0.0;
+  limits.pooled_passes = ledger.has(Allowance::kPooledNoise) ? kPooledPasses : 0.0;
   limits.least_elements = ledger.has(Allowance::kFewSliceElements) ? kFewElements : 1;
   limits.relative_squared =
       limits.growth * squared(residual.rounding) / parts.candidate.all.reference_squared;
@@ -76,7 +72,7 @@ bool is_estimate(const OperatorResidual& residual) {
 // Of the sum over all elements along f, if what slices of a dimension have in common is independent
 // of what others have: the largest over the dimensions. 0 where none has enough slices to tell.
 double variance_along(const Slices& slices, const Limits& limits) {
-  const std::int64_t least = limits.has(Allowance::kFewSlices) ? kLeastSlices : 2;
+  const std::int64_t least = limits.has(Allowance::kFewSlices) ? kFewElements : 2;
   double variance = 0.0;
   for (const Slicing& slicing : slices.slicings) {
     double sum = 0.0;
@@ -125,7 +121,7 @@ std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
                            squared(rounding) + squared(step.value_or(0.0)));
   if (limits.has(Allowance::kOwnSpread)) {
     result.least =
-        kOwnFactorLimit * std::sqrt(variance_along(parts.candidate, limits)) / norm_squared;
+        kOwnSpreadLimit * std::sqrt(variance_along(parts.candidate, limits)) / norm_squared;
   }
   result.bound = std::max(limit * result.scale, result.least);
   return result;
@@ -372,7 +368,7 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
 }
 
 void mark_inherited(std::span<TensorVerdict> tensors, const Allowances& allowances) {
-  constexpr double kMostThatAddsUp = 4.0;
+  constexpr double kMostThatAddsUp = 2.0;
   const double most = allowances.has(Allowance::kAddedUp) ? kMostThatAddsUp : 0.0;
   const bool follows = allowances.has(Allowance::kBehindFindings);
   bool wrong = false;   // something before is

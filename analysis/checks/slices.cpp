@@ -12,8 +12,6 @@
 namespace ttrace {
 namespace {
 
-constexpr double kLargestPassMargin = 1.2;
-
 const std::byte* advance(const void* data, ElementType type, std::int64_t elements) {
   return static_cast<const std::byte*>(data) +
          static_cast<std::size_t>(elements) * element_size(type);
@@ -113,11 +111,8 @@ class Search {
   }
 
  private:
-  // Noise of a part whose squared noise was `mean` over all passes and `largest` in one.
-  [[nodiscard]] SliceComparison compare(const SliceSums& sums,
-                                        double mean,
-                                        double largest,
-                                        double limit) const {
+  // `mean`: the part's squared noise over all passes.
+  [[nodiscard]] SliceComparison compare(const SliceSums& sums, double mean, double limit) const {
     const SliceBound& bound = context_.bound;
     const double passes = noise_.passes;
     const double share = static_cast<double>(sums.count) /
@@ -131,9 +126,6 @@ class Search {
     result.error = std::sqrt(sums.difference_squared);
     result.q = result.error / scale;
     result.bound = limit * scale;
-    if (bound.has_largest_pass) {
-      result.bound = std::max(result.bound, kLargestPassMargin * std::sqrt(largest));
-    }
     return result;
   }
 
@@ -151,7 +143,7 @@ class Search {
   [[nodiscard]] SliceComparison slice(const Slicing& slicing, std::int64_t number) const {
     const std::size_t at = slicing.first + static_cast<std::size_t>(number);
     const double limit = has_own_limit(slicing) ? context_.bound.row_limit : context_.bound.limit;
-    return compare(slices_.sums[at], noise_.slices[at], noise_.largest_slices[at], limit);
+    return compare(slices_.sums[at], noise_.slices[at], limit);
   }
 
   [[nodiscard]] bool is_of_rows(const Slicing& slicing) const {
@@ -214,16 +206,10 @@ class Search {
     for (std::size_t i = 0; i < heads.size(); ++i) {
       const Range range{
           last, static_cast<std::int64_t>(i) * size, static_cast<std::int64_t>(i + 1) * size};
-      // As if the largest passes of its indices were one pass: no bound gets too small by that.
-      const auto first = static_cast<std::ptrdiff_t>(slicing->first) + range.begin;
-      const auto sum = [&](const std::vector<double>& values) {
-        return std::accumulate(values.begin() + first, values.begin() + first + size, 0.0);
-      };
-      if (offer(compare(heads[i],
-                        sum(noise_.slices),
-                        sum(noise_.largest_slices),
-                        context_.bound.group_limit),
-                group_q_)) {
+      const auto first =
+          noise_.slices.begin() + static_cast<std::ptrdiff_t>(slicing->first) + range.begin;
+      const double noise = std::accumulate(first, first + size, 0.0);
+      if (offer(compare(heads[i], noise, context_.bound.group_limit), group_q_)) {
         worst_.where = "head " + std::to_string(i) + ", " + range_text(range) + " of dimension " +
                        std::to_string(last);
         worst_.ranks = holders(context_.candidate, {range});
@@ -270,7 +256,7 @@ class Search {
           noise *= share_of(dim, placement.dims[dim]);
         }
       }
-      if (offer(compare(shard.sums, noise, 0.0, context_.bound.group_limit), group_q_)) {
+      if (offer(compare(shard.sums, noise, context_.bound.group_limit), group_q_)) {
         worst_.where = "the shard of " + ranks_text(shard.ranks);
         worst_.ranks = shard.ranks;
       }
