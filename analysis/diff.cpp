@@ -5,6 +5,7 @@
 #include "analysis/align/parallel.h"
 #include "analysis/align/unmatched.h"
 #include "analysis/bounds/bounds.h"
+#include "analysis/bounds/ledger.h"
 #include "analysis/bounds/noise.h"
 #include "analysis/causes/roots.h"
 #include "analysis/checks/edge_check.h"

@@ -5,8 +5,8 @@
 
 #include "analysis/align/id_pattern.h"
 #include "analysis/align/selection.h"
+#include "analysis/bounds/allowance.h"
 #include "analysis/bounds/calibration.h"
-#include "analysis/bounds/ledger.h"
 #include "analysis/bounds/tolerance.h"
 #include "analysis/checks/operator_check.h"
 #include "analysis/findings/report.h"

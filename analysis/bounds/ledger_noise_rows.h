@@ -1,7 +1,7 @@
 // Rows of the ledger of limits: bounds from noise (T2), class defaults, choices of experts.
 #pragma once
 
-#include "analysis/bounds/ledger.h"
+#include "analysis/bounds/allowance.h"
 
 #include <array>
 

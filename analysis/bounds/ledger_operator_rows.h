@@ -1,7 +1,7 @@
 // Rows of the ledger of limits: operators (T1), the golden pass, what must be equal nearly.
 #pragma once
 
-#include "analysis/bounds/ledger.h"
+#include "analysis/bounds/allowance.h"
 
 #include <array>
 

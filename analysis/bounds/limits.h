@@ -32,7 +32,7 @@
 // Thread-safety: free functions without shared state; Limits is a plain value.
 #pragma once
 
-#include "analysis/bounds/ledger.h"
+#include "analysis/bounds/allowance.h"
 #include "analysis/findings/tensor_class.h"
 
 #include <ttrace/element_type.h>

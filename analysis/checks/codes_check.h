@@ -21,7 +21,7 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include "analysis/bounds/ledger.h"
+#include "analysis/bounds/allowance.h"
 #include "analysis/findings/check.h"
 #include "analysis/findings/codes.h"
 #include "trace/merge/merge.h"

@@ -27,7 +27,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
-#include "analysis/bounds/ledger.h"
+#include "analysis/bounds/allowance.h"
 #include "analysis/findings/check.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
-#include "analysis/bounds/ledger.h"
+#include "analysis/bounds/allowance.h"
 #include "analysis/findings/verdict.h"
 
 #include <span>

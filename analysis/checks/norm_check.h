@@ -7,7 +7,7 @@
 // Thread-safety: a free function without shared state.
 #pragma once
 
-#include "analysis/bounds/ledger.h"
+#include "analysis/bounds/allowance.h"
 #include "analysis/findings/verdict.h"
 
 #include <ttrace/tensor_id.h>

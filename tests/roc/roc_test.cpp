@@ -1,4 +1,6 @@
 // The harness's own logic, without processes: plan, search, reading of reports, figures.
+#include "fuzz_layouts/case.h"
+#include "roc/ablation.h"
 #include "roc/figures.h"
 #include "roc/observe.h"
 #include "roc/page.h"
@@ -292,6 +294,50 @@ TEST(AddCheck, TakesWhatEveryCheckOfOperatorsSays) {
   for (const char* question : {"operator", "operator_slice", "operator_factor", "some_new_one"}) {
     EXPECT_THAT(with(question, false).flagged, UnorderedElementsAre("T1", "T1@operator"))
         << question;
+  }
+}
+
+// --- the ledger of limits ----------------------------------------------------------------------
+
+// One tensor of which one question was asked.
+Report judged_once(double value, double bound) {
+  Check check;
+  check.question = Question::kWhole;
+  check.origin = BoundOrigin::kNoise;
+  check.value = value;
+  check.bound = bound;
+  check.holds = value <= bound;
+  check.symptom = check.holds ? Symptom::kNone : Symptom::kOutOfBound;
+  Report report;
+  report.tensors.resize(1);
+  report.tensors[0].comparison = Comparison{.error = value};
+  report.tensors[0].add(check);
+  if (!check.holds) {
+    report.first_divergence = 0;
+  }
+  return report;
+}
+
+TEST(AddEffect, SaysWhatARowBuysAndCosts) {
+  RowEffect effect;
+  add_effect(judged_once(1.0, 4.0), judged_once(1.0, 4.0), "same", effect);
+  EXPECT_EQ(effect.tensors, 0U);
+  add_effect(judged_once(1.0, 4.0), judged_once(1.0, 2.0), "smaller", effect);
+  add_effect(judged_once(1.0, 4.0), judged_once(1.0, 0.5), "alarm", effect);
+  EXPECT_THAT(effect.alarms, ElementsAre("alarm"));
+  EXPECT_THAT(effect.runs, ElementsAre("alarm", "smaller"));
+  EXPECT_THAT(effect.growth, ElementsAre(2.0, 8.0));
+  EXPECT_EQ(effect.largest_growth(), 8.0);
+  add_effect(judged_once(1.0, 4.0), judged_once(1.0, 0.0), "must be equal", effect);
+  EXPECT_EQ(effect.exempt, 1U);
+  EXPECT_EQ(effect.tensors, 3U);
+}
+
+TEST(AblationCases, CanAllBeRun) {
+  const std::vector<std::string> cases = ablation_cases(2, 9301);
+  EXPECT_THAT(cases, SizeIs(::testing::Gt(6U)));
+  for (const std::string& text : cases) {
+    EXPECT_EQ(fuzz_layouts::why_impossible(fuzz_layouts::case_of(text)), "") << text;
   }
 }
 

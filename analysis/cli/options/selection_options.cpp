@@ -1,5 +1,6 @@
 #include "analysis/cli/options/selection_options.h"
 
+#include "analysis/bounds/ledger.h"
 #include "analysis/cli/options/command_line.h"
 #include "trace/base/kind.h"
 
