@@ -430,7 +430,7 @@ TensorVerdict far_off(double share, bool operators_hold) {
   whole.holds = false;
   whole.symptom = Symptom::kOutOfBound;
   TensorVerdict tensor;
-  tensor.comparison = Comparison{.error = share};
+  tensor.comparison.emplace().error = share;
   tensor.add(operators);
   tensor.add(whole);
   return tensor;

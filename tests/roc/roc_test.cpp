@@ -310,7 +310,7 @@ Report judged_once(double value, double bound) {
   check.symptom = check.holds ? Symptom::kNone : Symptom::kOutOfBound;
   Report report;
   report.tensors.resize(1);
-  report.tensors[0].comparison = Comparison{.error = value};
+  report.tensors[0].comparison.emplace().error = value;
   report.tensors[0].add(check);
   if (!check.holds) {
     report.first_divergence = 0;
