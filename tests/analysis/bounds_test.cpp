@@ -311,9 +311,8 @@ TEST(Bounds, LaterStepsInheritWhatUpdatesOfBiasesDo) {
   }
   const NoiseModel noise(passes(rows), reference.matches());
   // Inherited: 5^2 - 3^2 = 4^2. Limit of vectors 4 over 2: l^2 = 4.
-  EXPECT_NEAR(bound_of("s1/m0/output/a/0", noise).scale.value(),
-              std::sqrt(25.0 + 3.0 * 16.0) * 1e-3,
-              1e-9);
+  EXPECT_NEAR(
+      bound_of("s1/m0/output/a/0", noise).scale.value(), std::sqrt(25.0 + 3.0 * 16.0) * 1e-3, 1e-9);
   EXPECT_NEAR(bound_of("s0/m0/output/a/0", noise).scale.value(), 3e-3, 1e-9);
   EXPECT_NEAR(bound_of("s1/m0/output/b/0", noise).scale.value(), 1e-3, 1e-9);
 
