@@ -26,7 +26,7 @@ constexpr auto kRemoved = std::to_array<RemovedRow>({
     {"scale-noise (the usual one)",
      "Covered by the term of the largest relative noise, now called scale-noise: 1.06 times, at "
      "most "
-     "1.24, and no run alarmed without it."},
+     "1.27, and no run alarmed without it."},
     {"inherited-from-microbatches",
      "Covered by the term of biases, now called inherited-noise: 1.09 times, at most 1.58. The "
      "FP64 "
