@@ -5,6 +5,7 @@
 #include "analysis/align/parallel.h"
 #include "analysis/align/unmatched.h"
 #include "analysis/bounds/bounds.h"
+#include "analysis/bounds/ledger.h"
 #include "analysis/bounds/noise.h"
 #include "analysis/causes/roots.h"
 #include "analysis/checks/edge_check.h"
@@ -299,6 +300,12 @@ Report described(const Trace& reference, const Trace& candidate, const DiffOptio
       reference.directory(),
       " has dyadic inputs, and which tensors must be equal follows from its golden pass; give "
       "the folder that ttrace check made");
+  for (const LedgerRow& row : ledger()) {
+    if (!options.allowances.has(row.allowance)) {
+      report.remarks.push_back("judged as if the ledger of limits had no row `" +
+                               std::string(row.name) + "`: " + std::string(row.what));
+    }
+  }
   report.has_residuals = options.forced != nullptr;
   report.has_golden = options.golden != nullptr && !report.is_dyadic;
   return report;
@@ -316,7 +323,7 @@ class Checks {
       operators_.emplace(*options.forced, candidate, limits);
     }
     if (report.has_golden) {
-      golden_.emplace(*options.golden, report.reference.manifest.precision);
+      golden_.emplace(*options.golden, report.reference.manifest.precision, options.allowances);
     }
     if (report.is_dyadic) {
       exact_.emplace(*options.golden, matches);
@@ -370,8 +377,8 @@ void add_joint_checks(const Trace& reference,
           report.edges = check_edges(reference, candidate, matches, report.tensors);
         }
       },
-      [&] { check_norms(report.tensors, vocabulary); },
-      [&] { check_losses(matches, report.tensors, vocabulary); }};
+      [&] { check_norms(report.tensors, vocabulary, options.allowances); },
+      [&] { check_losses(matches, report.tensors, vocabulary, options.allowances); }};
   if (options.shuffle > 0) {
     std::mt19937_64 random(options.shuffle);
     std::ranges::shuffle(checks, random);
@@ -387,11 +394,11 @@ void add_excuses(const Trace& reference, const DiffOptions& options, Report& rep
   if (report.is_dyadic) {
     mark_copied_inputs(reference, report.tensors);
   }
-  if (!report.follows_candidate()) {
+  if (!report.follows_candidate() && options.allowances.has(Allowance::kBehindFlips)) {
     mark_behind_flips(report.tensors);
   }
   if (report.has_residuals) {
-    mark_inherited(report.tensors);
+    mark_inherited(report.tensors, options.allowances);
   }
   mark_untraced(report);
   mark_declared(report);
@@ -415,6 +422,16 @@ void connect(const Trace& reference,
   find_roots(matches, options.forced, candidate, report);
 }
 
+Limits limits_of(const DiffOptions& options) {
+  Limits limits(options.allowances);
+  if (options.calibration) {
+    for (const CalibratedLimit& entry : options.calibration->table) {
+      limits.calibrate(entry.key, entry.limit);
+    }
+  }
+  return limits;
+}
+
 NoiseTotals noise_of(const Trace& reference) {
   NoiseTotals totals;
   for_each_noise_pass(reference.directory(), [&](const NoisePass& pass) { totals.add(pass); });
@@ -433,7 +450,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   const NoiseModel noise(totals.get(), matches);
   report.noise_passes = noise.passes();
   const bool same_precision = reference.manifest().precision == candidate.manifest().precision;
-  const Limits limits = options.calibration ? options.calibration->limits() : Limits();
+  const Limits limits = limits_of(options);
   const Bounds bounds(
       noise, coarser(coarsest_type(reference), coarsest_type(candidate)), same_precision, limits);
   Interruptions interruptions;
@@ -449,6 +466,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
                      .heads = {head_size(reference.manifest().model),
                                ModelVocabulary(candidate.manifest().roles)},
                      .others = checks.passes(),
+                     .allowances = options.allowances,
                      .shuffle = options.shuffle});
   const std::vector<Task> tasks = plan(matches, judge, options, report.warnings);
   report.left_out = judge.count() - tasks.size();

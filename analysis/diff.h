@@ -5,6 +5,7 @@
 
 #include "analysis/align/id_pattern.h"
 #include "analysis/align/selection.h"
+#include "analysis/bounds/allowance.h"
 #include "analysis/bounds/calibration.h"
 #include "analysis/bounds/tolerance.h"
 #include "analysis/checks/operator_check.h"
@@ -27,6 +28,7 @@ struct DiffOptions {
   // Called after each tensor from the working threads, one call at a time.
   std::function<void(std::size_t done, std::size_t total)> progress;
   Selection selection = {};       // --ranks means the candidate's; bounds come from all tensors
+  Allowances allowances = {};     // rows of the ledger of limits that are in force
   ToleranceRules tolerance = {};  // stands in for the bound of the tensors it speaks of
   // Findings whose id one of these is found in are listed as allowed and decide nothing.
   std::vector<IdPattern> allow_missing = {};

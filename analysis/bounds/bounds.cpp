@@ -97,27 +97,41 @@ const TensorNoise* Bounds::usable_noise(const TensorId& id, std::string& why) co
 
 Bound Bounds::of_flips(const TensorId& margins, std::int64_t tokens, double largest) const {
   constexpr double kDeviations = 3.2;
-  const double limit = shipped_limit({TensorClass::kActivation, Statistic::kWhole});
+  const double limit = limits_.has(Allowance::kLimitOfChoices)
+                           ? shipped_limit({TensorClass::kActivation, Statistic::kWhole})
+                           : 1.0;
+  const double deviations = limits_.has(Allowance::kRareChoices) ? kDeviations : 0.0;
   std::string why;
   const TensorNoise* noise = usable_noise(margins, why);
   if (noise == nullptr) {
-    return {default_factor(TensorClass::kActivation) * default_unit(precision_) * largest,
+    return {default_factor(TensorClass::kActivation, limits_.allowances()) *
+                default_unit(precision_, limits_.allowances()) * largest,
             std::nullopt,
             BoundOrigin::kClassDefault,
             "class default (" + why + ")"};
   }
   const double s =
       std::sqrt(noise->mean_squared / static_cast<double>(std::max<std::int64_t>(1, tokens)));
-  return {limit * std::max(noise->max_abs, kDeviations * s),
+  return {limit * std::max(noise->max_abs, deviations * s),
           std::nullopt,
           BoundOrigin::kNoise,
           "margins in " + source(limit, "default")};
 }
 
+bool Bounds::is_rescaled(const Judged& judged) const {
+  return judged.rescaled && limits_.has(Allowance::kMultipleRounding);
+}
+
+double Bounds::flips_of(ElementType type, const Statistics& statistics) const {
+  return limits_.has(Allowance::kStorageFlips)
+             ? kFlipsOfLargestElement * unit_in_last_place(type, statistics.max_reference)
+             : 0.0;
+}
+
 // By how much the squared noise of a parameter's accumulated gradient grows where micro-batches err
 // partly alike; what the optimizer makes of it grows by the same.
 double Bounds::common_growth(const TensorId& id) const {
-  if (!traits_of(id.kind).of_update) {
+  if (!traits_of(id.kind).of_update || !limits_.has(Allowance::kAlikeMicrobatches)) {
     return 1.0;
   }
   const TensorNoise* gradient =
@@ -136,28 +150,27 @@ NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) cons
   terms.passes = noise.passes;
   terms.limit = limits_.of({tensor_class, Statistic::kWhole});
   terms.largest_pass = std::sqrt(noise.largest_squared);
-  terms.pass_margin = kLargestPassMargin;
+  terms.pass_margin = limits_.has(Allowance::kLargestPass) ? kLargestPassMargin : 0.0;
   terms.mean_squared = noise.mean_squared;
   terms.growth = common_growth(judged.id);
   if (is_optimizer_result(tensor_class)) {
-    const PooledNoise pool = noise_.pooled(judged.id);
-    terms.optimizer = pool.element_variance * static_cast<double>(statistics.count) +
-                      squared(kLargestNoiseMultiple * pool.max_abs);
+    terms.optimizer = limits_.has(Allowance::kUpdateFlips)
+                          ? squared(kLargestNoiseMultiple * noise_.largest_of_kind(judged.id))
+                          : 0.0;
   }
   if (judged.id.microbatch != kNoMicrobatch) {
     const double of_vectors = shipped_limit({TensorClass::kVector, Statistic::kWhole}) /
                               shipped_limit({tensor_class, Statistic::kWhole});
-    const double common =
-        squared(kCommonShare) * static_cast<double>(noise_.microbatches(judged.id.step - 1));
-    terms.inherited =
-        (std::max(0.0, squared(of_vectors) - 1.0) + common) * noise_.inherited(judged.id);
+    terms.inherited = limits_.has(Allowance::kInheritedNoise)
+                          ? std::max(0.0, squared(of_vectors) - 1.0) * noise_.inherited(judged.id)
+                          : 0.0;
   }
   if (tensor_class == TensorClass::kScale) {
-    const RelativeNoise relative = noise_.of_scale(judged.id);
-    terms.of_scales = relative.squared * statistics.reference_squared +
-                      squared(relative.max * statistics.max_reference);
+    terms.of_scales = limits_.has(Allowance::kScaleNoise)
+                          ? squared(noise_.of_scale(judged.id) * statistics.max_reference)
+                          : 0.0;
   }
-  if (tensor_class == TensorClass::kScalar) {
+  if (tensor_class == TensorClass::kScalar && limits_.has(Allowance::kScalarRounding)) {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
     terms.of_scalars = squared(rounding_of_scalars(precision_)) * statistics.reference_squared;
   }
@@ -167,10 +180,11 @@ NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) cons
 Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   const TensorClass tensor_class = class_of(judged.id, judged.dimensions);
   const bool is_scale = tensor_class == TensorClass::kScale;
-  const ElementType type = is_scale ? coarser(judged.type, ElementType::kBF16) : judged.type;
-  const bool may_be_exact = !is_scale || noise_.pooled(judged.id).max_abs == 0.0;
+  const bool has_grid = is_scale && limits_.has(Allowance::kScaleGrid);
+  const ElementType type = has_grid ? coarser(judged.type, ElementType::kBF16) : judged.type;
+  const bool may_be_exact = !has_grid || noise_.largest_of_kind(judged.id) == 0.0;
   NoiseTerms terms = terms_of(judged, noise);
-  if (judged.rescaled) {
+  if (is_rescaled(judged)) {
     terms.least = squared(unit_in_last_place(type, 1.0)) * judged.statistics.reference_squared;
   }
   if (terms.squared_without_flips() == 0.0 && may_be_exact) {
@@ -179,8 +193,7 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
             BoundOrigin::kNoise,
             "reproduced exactly by " + counted(noise.passes, "noise pass", "noise passes")};
   }
-  terms.flips =
-      squared(kFlipsOfLargestElement * unit_in_last_place(type, judged.statistics.max_reference));
+  terms.flips = squared(flips_of(type, judged.statistics));
   const double scale = std::sqrt(terms.squared_without_flips() + terms.flips);
   return {std::max(terms.limit * scale, terms.pass_margin * terms.largest_pass),
           scale,
@@ -197,45 +210,48 @@ std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
   if (noise == nullptr || noise->slices.empty() || limit == 0.0) {
     return std::nullopt;
   }
-  const double flips =
-      kFlipsOfLargestElement * unit_in_last_place(judged.type, judged.statistics.max_reference);
   return SliceBound{
       .noise = noise,
       .growth = common_growth(judged.id),
-      .added_squared = squared(flips),
-      .relative_squared = judged.rescaled ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
+      .added_squared = squared(flips_of(judged.type, judged.statistics)),
+      .relative_squared = is_rescaled(judged) ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
       .limit = limit,
-      .group_limit = limits_.of({tensor_class, Statistic::kGroup})};
+      .group_limit = limits_.of({tensor_class, Statistic::kGroup}),
+      .pooled_passes = limits_.has(Allowance::kPooledNoise) ? kPooledPasses : 0.0,
+      .least_elements = limits_.has(Allowance::kFewSliceElements) ? kFewElements : 1};
 }
 
 std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double deviation) const {
-  constexpr double kPooledPasses = 5.0;
-  constexpr std::int64_t kFewestElements = 64;
+  const std::int64_t fewest = limits_.has(Allowance::kFewFactorElements) ? kFewElements : 1;
+  const double pooled = limits_.has(Allowance::kPooledNoise) ? kPooledPasses : 0.0;
   std::string why;
   const TensorNoise* noise = usable_noise(judged.id, why);
   const double limit = limits_.of({class_of(judged.id, judged.dimensions), Statistic::kFactor});
   const double reference = judged.statistics.reference_squared;
   if (noise == nullptr || !noise->along_squared || noise->mean_squared == 0.0 || limit == 0.0 ||
-      judged.statistics.count < kFewestElements || reference == 0.0) {
+      judged.statistics.count < fewest || reference == 0.0) {
     return std::nullopt;
   }
   const double independent =
       noise->mean_squared * reference / static_cast<double>(judged.statistics.count);
   const double own = static_cast<double>(noise->passes);
-  const double along = (own * *noise->along_squared +
-                        kPooledPasses * noise_.alignment(judged.id).mean() * independent) /
-                       (own + kPooledPasses);
-  const ElementType kept = judged.rescaled                   ? judged.type
+  const double along =
+      (own * *noise->along_squared + pooled * noise_.alignment(judged.id).mean() * independent) /
+      (own + pooled);
+  const ElementType kept = is_rescaled(judged)               ? judged.type
                            : precision_ == ElementType::kF64 ? precision_
                                                              : ElementType::kF32;
-  const double scale = std::sqrt(common_growth(judged.id) * along / squared(reference) +
-                                 squared(unit_in_last_place(kept, 1.0)));
+  const double rounding =
+      limits_.has(Allowance::kFactorRounding) ? unit_in_last_place(kept, 1.0) : 0.0;
+  const double scale =
+      std::sqrt(common_growth(judged.id) * along / squared(reference) + squared(rounding));
   return FactorComparison{deviation, scale, limit * scale};
 }
 
 Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
-  const DefaultTerms terms{default_factor(class_of(judged.id, judged.dimensions)),
-                           default_unit(precision_)};
+  const DefaultTerms terms{
+      default_factor(class_of(judged.id, judged.dimensions), limits_.allowances()),
+      default_unit(precision_, limits_.allowances())};
   return {terms.factor * terms.unit * judged.statistics.reference_norm(),
           std::nullopt,
           BoundOrigin::kClassDefault,

@@ -11,30 +11,28 @@
 //   ulp of the coarser of the two storage types.
 // - Scalars. One more rounding of the computing precision: (rounding_error * |r|)^2. A scalar may
 //   be summed in another order and type than any operator whose output the passes perturbed.
-// - Optimizer results (master, param_next, and param past the first step): v n + (m D)^2 with n
-//   elements, v the mean squared noise of an element and D the largest noise of an element, both
-//   over all tensors of that kind and step, and m = 3. Adam's first update is lr g / (|g| + eps),
-//   nearly lr sign(g): where g is within its noise of zero the element flips by 2 lr. A small
-//   tensor may see no such flip in any of K passes and one in the candidate; v n is the share of
-//   flips that a tensor of its size has on average, (m D)^2 admits m^2 = 9 flips beyond.
-// - Scales of quantised operands, and amax histories: (u ||r||)^2 + (w max|r|)^2 with u the
-// relative
-//   noise of this scale, and w its largest, over all micro-batches of the step; and storage counts
-//   in ulps of BF16, or of E8M0, where a power of two doubles. A scale follows from the largest
-//   element of a tensor alone, which moves in some passes only. Only where the passes reproduced
-//   all scales of that kind, step and slot (weights before the first update) must it be equal.
+// - Optimizer results (master, param_next, and param past the first step): (m D)^2 with D the
+//   largest noise of an element over all tensors of that kind and step, and m = 3. Adam's first
+//   update is lr g / (|g| + eps), nearly lr sign(g): where g is within its noise of zero the
+//   element flips by 2 lr. A small tensor may see no such flip in any of K passes and some in the
+//   candidate; (m D)^2 admits m^2 = 9 of them.
+// - Scales of quantised operands, and amax histories: (w max|r|)^2 with w the largest relative
+// noise
+//   of this scale over all micro-batches of the step; and storage counts in ulps of BF16, or of
+//   E8M0, where a power of two doubles. A scale follows from the largest element of a tensor alone,
+//   which moves in some passes only. Only where the passes reproduced all scales of that kind, step
+//   and slot (weights before the first update) must it be equal.
 // - Sums over micro-batches (main_grad, and the moments and parameters made from it):
 //   (kappa sum_m s_m)^2 with s_m the noise of micro-batch m's gradient and kappa = 0.5. A candidate
 //   rounds alike what is alike in all micro-batches (a bias, a mean, the gradient of a nearly
 //   uniform softmax at a fresh start), so that a part of its errors adds up; noise passes move
 //   every micro-batch on its own. Measured on megatron_mini in BF16 at tp 4: clean Q 1.5, 2.3
 //   and 3.4 for 4, 16 and 64 micro-batches without this term, below 1.4 for all of them with it.
-// - What a later step inherits: (l^2 - 1 + kappa^2 M) i^2, M the micro-batches of the step before,
-//   i^2 the squared noise of this tensor beyond that of the same one in the trace's first step, l
-//   the shipped limit of vectors over this class's. It comes from updated parameters, whose
-//   gradients err partly alike as above, and mostly from biases, which reach every row: an update
-//   of one element decides. Measured: the bias of a key, whose gradient is nothing but round-off,
-//   moved all keys of the next step by Q 2.08 in FP64.
+// - What a later step inherits: (l^2 - 1) i^2, i^2 the squared noise of this tensor beyond that of
+//   the same one in the trace's first step, l the shipped limit of vectors over this class's. It
+//   comes from updated parameters, and mostly from biases, which reach every row: an update of one
+//   element decides. Measured: the bias of a key, whose gradient is nothing but round-off, moved
+//   all keys of the next step by Q 2.08 in FP64.
 // - Tensors of which the candidate computed a multiple (a gradient of a mean over three ranks) by a
 //   factor that is no power of two: at least ulp(1) ||r||. The factor, and what is multiplied with
 //   it, round once more on either side; where nothing else rounds, passes reproduce r.
@@ -131,15 +129,24 @@ struct Judged {
 // The floating type with fewer mantissa bits; an integer type counts as exact.
 [[nodiscard]] ElementType coarser(ElementType left, ElementType right);
 
+// The errors of fewer elements, and of fewer slices, are not like one another.
+inline constexpr std::int64_t kFewElements = 32;
+
+// The weight, in passes, of what tensors and slices of one kind and size have on average against
+// what a few passes tell of one of them.
+inline constexpr double kPooledPasses = 5.0;
+
 // What the parts of one tensor are judged with.
 struct SliceBound {
-  const TensorNoise* noise = nullptr;  // with slices
-  double growth = 1.0;                 // of squared noise, where micro-batches err partly alike
-  double added_squared = 0.0;          // a few flips of the largest element
-  double relative_squared = 0.0;       // least squared noise over sum r^2 of the part
-  double limit = 0.0;                  // of a slice
-  double row_limit = 0.0;              // of all leading dimensions together; 0: as of a slice
-  double group_limit = 0.0;            // of a head or a shard
+  const TensorNoise* noise = nullptr;    // with slices
+  double growth = 1.0;                   // of squared noise, where micro-batches err partly alike
+  double added_squared = 0.0;            // a few flips of the largest element
+  double relative_squared = 0.0;         // least squared noise over sum r^2 of the part
+  double limit = 0.0;                    // of a slice
+  double row_limit = 0.0;                // of all leading dimensions together; 0: as of a slice
+  double group_limit = 0.0;              // of a head or a shard
+  double pooled_passes = kPooledPasses;  // weight of what a slice of its size has on average
+  std::int64_t least_elements = kFewElements;  // of a slice that is judged
 };
 
 class Bounds {
@@ -170,6 +177,10 @@ class Bounds {
   [[nodiscard]] Bound of_flips(const TensorId& margins, std::int64_t tokens, double largest) const;
 
  private:
+  // Whether the multiple of a tensor counts as another rounding.
+  [[nodiscard]] bool is_rescaled(const Judged& judged) const;
+  // A few flips of the largest element.
+  [[nodiscard]] double flips_of(ElementType type, const Statistics& statistics) const;
   // Noise of a tensor that passes say something of, or null and why not.
   [[nodiscard]] const TensorNoise* usable_noise(const TensorId& id, std::string& why) const;
   [[nodiscard]] Bound from_noise(const Judged& judged, const TensorNoise& noise) const;

@@ -6,6 +6,7 @@
 
 #include <ttrace/error.h>
 
+#include <boost/math/distributions/beta.hpp>
 #include <boost/math/distributions/students_t.hpp>
 #include <nlohmann/json.hpp>
 
@@ -118,13 +119,54 @@ Calibration parse(const nlohmann::json& json, const std::string& file) {
   for (const auto& run : json.at("runs")) {
     result.runs.push_back({run.at("layout").get<Section>(), run.value("seed", "")});
   }
+  result.vouched = json.value("vouched", false) ? Vouched::kYes : Vouched::kNo;
+  if (const auto alarms = json.find("alarms"); alarms != json.end()) {  // since it is counted
+    result.alarms_shipped = alarms->at("shipped").get<std::size_t>();
+    result.alarms = alarms->at("these").get<std::size_t>();
+  }
   for (const auto& entry : json.at("limits")) {
     result.table.push_back(parse_limit(entry, file));
   }
   if (result.runs.empty() || !(result.rate > 0.0 && result.rate < 1.0)) {
     refuse(file, "it needs runs, and a rate between 0 and 1");
   }
+  if (std::max(result.alarms, result.alarms_shipped) > result.runs.size()) {
+    refuse(file, "it counts more alarms than runs");
+  }
   return result;
+}
+
+// Whether another limit would let the check pass.
+bool depends_on_limit(const Check& check) {
+  const auto has_statistic = [&](const StatisticTerm& entry) {
+    return entry.question == check.question;
+  };
+  return has_limit(check) && std::ranges::any_of(kStatisticTerms, has_statistic);
+}
+
+void refuse_findings(const Report& report, const std::string& name, Vouched vouched) {
+  if (report.diverged() && vouched == Vouched::kNo) {
+    TTRACE_THROW(
+        UsageError,
+        name,
+        " diverged, first at ",
+        to_string(report.tensors[*report.first_divergence].id),
+        "; a calibration is made of runs that are known to be right: leave it out, or give "
+        "--vouched if you know that it is right");
+  }
+  for (const TensorVerdict& tensor : report.tensors) {
+    for (const Check& check : tensor.checks) {
+      if (tensor.is_finding() && !check.holds && !depends_on_limit(check)) {
+        TTRACE_THROW(UsageError,
+                     name,
+                     " cannot be vouched for, because no limit can excuse what was found at ",
+                     to_string(tensor.id),
+                     ": ",
+                     check.sentence,
+                     "; leave it out");
+      }
+    }
+  }
 }
 
 std::string text_of(const std::string& file) {
@@ -162,16 +204,10 @@ RunMaxima run_maxima(const Report& report) {
   return maxima;
 }
 
-CleanRun clean_run(const Report& report, const std::string& name) {
+CleanRun clean_run(const Report& report, const std::string& name, Vouched vouched) {
   const Manifest& candidate = report.candidate.manifest;
   const std::string& precision = report.reference.manifest.precision;
-  if (report.diverged()) {
-    TTRACE_THROW(UsageError,
-                 name,
-                 " diverged, first at ",
-                 to_string(report.tensors[*report.first_divergence].id),
-                 "; a calibration is made of runs that are known to be right: leave it out");
-  }
+  refuse_findings(report, name, vouched);
   TTRACE_CHECK(!report.undecided() && !report.partial(),
                UsageError,
                name,
@@ -197,11 +233,24 @@ CleanRun clean_run(const Report& report, const std::string& name) {
           .noise_passes = report.noise_passes,
           .layout = candidate.layout,
           .seed = seed == candidate.data.end() ? "" : seed->second,
-          .maxima = run_maxima(report)};
+          .maxima = run_maxima(report),
+          .alarms = report.diverged()};
+}
+
+RateInterval rate_interval(std::size_t alarms, std::size_t runs) {
+  const auto k = static_cast<double>(alarms);
+  const auto n = static_cast<double>(runs);
+  using Beta = boost::math::beta_distribution<double>;
+  // Of none, and of all, the interval has one end.
+  const double doubt = alarms == 0 || alarms == runs ? kDoubt : kDoubt / 2.0;
+  return {alarms == 0 ? 0.0 : boost::math::quantile(Beta(k, n - k + 1.0), doubt),
+          alarms == runs
+              ? 1.0
+              : boost::math::quantile(boost::math::complement(Beta(k + 1.0, n - k), doubt))};
 }
 
 double Calibration::rate_bound() const {
-  return 1.0 - std::pow(kDoubt, 1.0 / static_cast<double>(runs.size()));
+  return rate_interval(alarms, runs.size()).to;
 }
 
 Limits Calibration::limits() const {
@@ -234,8 +283,9 @@ double calibrated_limit(std::span<const double> maxima, double share, double flo
   return std::max({fitted, kLargestMargin * largest, floor});
 }
 
-Calibration calibrate(std::span<const CleanRun> runs, double rate) {
+Calibration calibrate(std::span<const CleanRun> runs, double rate, Vouched vouched) {
   Calibration result;
+  result.vouched = vouched;
   result.precision = runs.front().precision;
   result.noise_passes = runs.front().noise_passes;
   result.rate = rate;
@@ -253,6 +303,7 @@ Calibration calibrate(std::span<const CleanRun> runs, double rate) {
                  "; calibrate each precision on its own");
     result.noise_passes = std::min(result.noise_passes, run.noise_passes);
     result.runs.push_back({run.layout, run.seed});
+    result.alarms_shipped += run.alarms ? 1 : 0;
     for (const auto& [key, value] : run.maxima) {
       maxima[key].push_back(value);
     }
@@ -273,13 +324,16 @@ Calibration calibrate(std::span<const CleanRun> runs, double rate) {
 }
 
 void write_calibration(std::ostream& out, const Calibration& calibration) {
-  Json json = {{"format", kFormat},
-               {"schema", kSchema},
-               {"ttrace", TTRACE_VERSION},
-               {"precision", calibration.precision},
-               {"noise_passes", calibration.noise_passes},
-               {"rate", calibration.rate},
-               {"rate_bound_95", calibration.rate_bound()}};
+  Json json = {
+      {"format", kFormat},
+      {"schema", kSchema},
+      {"ttrace", TTRACE_VERSION},
+      {"precision", calibration.precision},
+      {"noise_passes", calibration.noise_passes},
+      {"rate", calibration.rate},
+      {"rate_bound_95", calibration.rate_bound()},
+      {"vouched", calibration.vouched == Vouched::kYes},
+      {"alarms", {{"shipped", calibration.alarms_shipped}, {"these", calibration.alarms}}}};
   json["runs"] = Json::array();
   for (const CalibrationRun& run : calibration.runs) {
     json["runs"].push_back(json_of(run));
@@ -333,7 +387,12 @@ void require_precision(const Calibration& calibration,
 }
 
 void note_calibration(const Calibration& calibration, Report& report) {
-  CalibrationUse use{calibration.runs.size(), calibration.rate, calibration.rate_bound(), {}};
+  CalibrationUse use{.runs = calibration.runs.size(),
+                     .rate = calibration.rate,
+                     .rate_bound = calibration.rate_bound(),
+                     .vouched = calibration.vouched == Vouched::kYes,
+                     .alarms_shipped = calibration.alarms_shipped,
+                     .alarms = calibration.alarms};
   const Limits limits = calibration.limits();
   for (const auto& [key, value] : run_maxima(report)) {
     if (!limits.is_calibrated(key)) {

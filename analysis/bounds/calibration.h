@@ -23,8 +23,13 @@
 // - floor: 1.0 for Q and factors of T2, 1.2 for all of T1. Below, other kernels and libraries than
 //   those of the runs would decide.
 //
-// What the runs alone show, without any fit: were the rate of alarms p, n clean runs would be as
-// rare as (1 - p)^n; with 95 % confidence p is below 1 - 0.05^(1/n).
+// What the runs alone show, without any fit: if k of n runs raise an alarm, the rate lies in the
+// interval of Clopper and Pearson with 95 % confidence; where none does, below 1 - 0.05^(1/n).
+//
+// A run that raises an alarm under the shipped limits says most about the limits that a program
+// needs. It is taken where the user vouches that it is right, and where a limit can excuse what was
+// found: an error of T1 or T2 whose bound is a limit times a scale. How many of all given runs
+// raise an alarm under the shipped limits, and how many under the new ones, is part of the result.
 //
 // Sources: prediction limit for one further normal observation: Hahn and Meeker, Statistical
 // Intervals (1991), 4.7; with what is known beforehand, Gelman et al., Bayesian Data Analysis, 3.3.
@@ -36,6 +41,8 @@
 #include "analysis/bounds/limits.h"
 #include "trace/file/manifest.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <iosfwd>
 #include <map>
 #include <span>
@@ -61,11 +68,18 @@ struct CleanRun {
   Section layout;    // of the candidate
   std::string seed;  // of its data; empty where its program does not say
   RunMaxima maxima;
+  bool alarms = false;  // under the shipped limits
 };
 
+// Whether the user says that a run is right although it raises an alarm.
+enum class Vouched : std::uint8_t { kNo, kYes };
+
 // Throws UsageError that names the run where it has a finding or an undecided verdict, was not
-// judged as a whole, has no noise passes or two precisions.
-[[nodiscard]] CleanRun clean_run(const Report& report, const std::string& name);
+// judged as a whole, has no noise passes or two precisions. Of a run that is vouched for a finding
+// is an error only where no limit can excuse it. `report` was made with the shipped limits.
+[[nodiscard]] CleanRun clean_run(const Report& report,
+                                 const std::string& name,
+                                 Vouched vouched = Vouched::kNo);
 
 struct CalibratedLimit {
   LimitKey key;
@@ -86,11 +100,21 @@ struct Calibration {
   std::vector<CalibrationRun> runs;
   double rate = 0.0;  // of runs that alarm falsely, as asked for
   std::vector<CalibratedLimit> table;
+  Vouched vouched = Vouched::kNo;
+  std::size_t alarms_shipped = 0;  // runs that raise an alarm under the shipped limits
+  std::size_t alarms = 0;          // under these
 
   // Largest rate of false alarms that as many clean runs leave possible, with 95 % confidence.
   [[nodiscard]] double rate_bound() const;
   [[nodiscard]] Limits limits() const;
 };
+
+// Rates that `alarms` of `runs` leave possible with 95 % confidence. Requires: runs above 0.
+struct RateInterval {
+  double from = 0.0;
+  double to = 1.0;
+};
+[[nodiscard]] RateInterval rate_interval(std::size_t alarms, std::size_t runs);
 
 // The smallest limit that is ever given.
 [[nodiscard]] double floor_of(Statistic statistic);
@@ -99,8 +123,11 @@ struct Calibration {
 [[nodiscard]] double calibrated_limit(std::span<const double> maxima, double share, double floor);
 
 // Throws UsageError that names two runs where their precisions differ, or where nothing differs
-// from the reference in any run. Requires: at least one run, 0 < rate < 1.
-[[nodiscard]] Calibration calibrate(std::span<const CleanRun> runs, double rate);
+// from the reference in any run. Leaves open how many runs raise an alarm under the new limits.
+// Requires: at least one run, 0 < rate < 1.
+[[nodiscard]] Calibration calibrate(std::span<const CleanRun> runs,
+                                    double rate,
+                                    Vouched vouched = Vouched::kNo);
 
 void write_calibration(std::ostream& out, const Calibration& calibration);
 // Throws FormatError that names the file and what is wrong with it.

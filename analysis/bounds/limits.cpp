@@ -56,10 +56,10 @@ constexpr std::array kRows = {
     // which 0.1 % more decay may be, is off by 2.4 times.
     Row{TensorClass::kOptimizerMatrix,
         "optimizer result",
-        400.0,
+        100.0,
         {2.0, 0.0, 0.0, 0.0},
         {2.0, 4.5, 2.75, 3.0, 1.8}},
-    Row{TensorClass::kOptimizerVector, "optimizer result of a vector", 400.0, {4.0, 0.0, 0.0, 0.0}},
+    Row{TensorClass::kOptimizerVector, "optimizer result of a vector", 100.0, {4.0, 0.0, 0.0, 0.0}},
     Row{TensorClass::kLoss, "loss", 12.0, {2.0, 10.0, 4.6, 8.0}},
     Row{TensorClass::kScale, "scale", 40.0, {2.0, 0.0, 0.0, 0.0}},
     Row{TensorClass::kScalar, "scalar", 40.0, {10.0, 0.0, 0.0, 0.0}},
@@ -77,6 +77,36 @@ static_assert([] {
 
 const Row& row_of(TensorClass tensor_class) {
   return kRows[static_cast<std::size_t>(tensor_class)];
+}
+
+// The row of the ledger that a statistic's limit is.
+Allowance allowance_of(Statistic statistic) {
+  constexpr std::array kAllowances = {Allowance::kLimitOfWhole,
+                                      Allowance::kLimitOfSlices,
+                                      Allowance::kLimitOfGroups,
+                                      Allowance::kLimitOfFactors,
+                                      Allowance::kLimitOfOperators,
+                                      Allowance::kLimitOfOperatorSlices,
+                                      Allowance::kLimitOfOperatorRows,
+                                      Allowance::kLimitOfOperatorGroups,
+                                      Allowance::kLimitOfOperatorFactors};
+  static_assert(kAllowances.size() == kStatistics.size());
+  return kAllowances.at(static_cast<std::size_t>(statistic));
+}
+
+// The row by which a class has another limit than activations.
+Allowance exception_of(const LimitKey& key) {
+  if (key.statistic == Statistic::kWhole) {
+    return key.tensor_class == TensorClass::kScalar ? Allowance::kLimitOfScalars
+                                                    : Allowance::kLimitOfVectors;
+  }
+  if (key.statistic < Statistic::kOperator) {
+    return key.tensor_class == TensorClass::kOptimizerMatrix ? Allowance::kPartsOfUpdates
+                                                             : Allowance::kPartsOfVectors;
+  }
+  return key.statistic == Statistic::kOperator         ? Allowance::kLimitOfRings
+         : key.statistic == Statistic::kOperatorFactor ? Allowance::kFactorOfUpdates
+                                                       : Allowance::kPartsOfInputGradients;
 }
 
 }  // namespace
@@ -117,18 +147,29 @@ bool is_optimizer_result(TensorClass tensor_class) {
          tensor_class == TensorClass::kOptimizerVector;
 }
 
-double least_rho(TensorClass tensor_class) {
+double least_rho(TensorClass tensor_class, const Allowances& allowances) {
   // Kernels reduce gradients of vectors in low precision inside, so that a sum over fewer tokens on
   // each rank may be much better than the reference's.
-  return tensor_class == TensorClass::kVector           ? 0.0
-         : tensor_class == TensorClass::kWeightGradient ? kLeastRhoOfWeightGradients
-                                                        : kLeastRho;
+  if (tensor_class == TensorClass::kVector && allowances.has(Allowance::kLeastRhoOfVectors)) {
+    return 0.0;
+  }
+  if (!allowances.has(Allowance::kLeastRho)) {
+    return 1.0;
+  }
+  return tensor_class == TensorClass::kWeightGradient &&
+                 allowances.has(Allowance::kLeastRhoOfWeights)
+             ? kLeastRhoOfWeightGradients
+             : kLeastRho;
 }
 
-double largest_rho(TensorClass tensor_class) {
-  return tensor_class == TensorClass::kActivation || tensor_class == TensorClass::kLoss
-             ? kLargestRhoOfValues
-             : kLargestRhoOfGradients;
+double largest_rho(TensorClass tensor_class, const Allowances& allowances) {
+  if (!allowances.has(Allowance::kLargestRho)) {
+    return 1.0;
+  }
+  const bool is_value =
+      tensor_class == TensorClass::kActivation || tensor_class == TensorClass::kLoss;
+  return is_value || !allowances.has(Allowance::kLargestRhoOfGradients) ? kLargestRhoOfValues
+                                                                        : kLargestRhoOfGradients;
 }
 
 std::string_view name_of(TensorClass tensor_class) {
@@ -171,12 +212,31 @@ double shipped_limit(const LimitKey& key) {
 }
 
 double Limits::of(const LimitKey& key) const {
-  const auto found = calibrated_.find(key);
-  return found == calibrated_.end() ? shipped_limit(key) : found->second;
+  if (const auto found = calibrated_.find(key); found != calibrated_.end()) {
+    return found->second;
+  }
+  const LimitKey usual{TensorClass::kActivation, key.statistic};
+  const double shipped = shipped_limit(key);
+  const bool is_exception = shipped != shipped_limit(usual);
+  const double limit = is_exception && !has(exception_of(key)) ? shipped_limit(usual) : shipped;
+  return limit > 0.0 && !has(allowance_of(key.statistic)) ? 1.0 : limit;
 }
 
-double default_factor(TensorClass tensor_class) {
-  return row_of(tensor_class).default_factor;
+double default_factor(TensorClass tensor_class, const Allowances& allowances) {
+  constexpr double kOfValues = 12.0;
+  constexpr double kOfGradients = 40.0;
+  if (!allowances.has(Allowance::kDefaultFactor)) {
+    return 1.0;
+  }
+  const double factor = row_of(tensor_class).default_factor;
+  if (factor <= kOfValues ||
+      (factor <= kOfGradients && allowances.has(Allowance::kDefaultFactorOfGradients))) {
+    return factor;
+  }
+  if (factor <= kOfGradients) {
+    return kOfValues;
+  }
+  return allowances.has(Allowance::kDefaultFactorOfVectors) ? factor : kOfGradients;
 }
 
 double limit_of_estimate(std::int64_t elements) {
@@ -190,15 +250,17 @@ double limit_of_estimate(std::int64_t elements) {
   return std::sqrt(boost::math::quantile(boost::math::complement(ratio, kByChance)));
 }
 
-double default_unit(ElementType precision) {
+double default_unit(ElementType precision, const Allowances& allowances) {
   constexpr double kOrderOfSummation = 12.0;
   constexpr double kAveragedInProducts = 0.4;
   switch (precision) {
     case ElementType::kF32:
     case ElementType::kF64:
-      return kOrderOfSummation * rounding_error(precision);
+      return (allowances.has(Allowance::kOrderOfSummation) ? kOrderOfSummation : 1.0) *
+             rounding_error(precision);
     case ElementType::kE4M3:
-      return kAveragedInProducts * rounding_error(precision);
+      return (allowances.has(Allowance::kAveragedInProducts) ? kAveragedInProducts : 1.0) *
+             rounding_error(precision);
     default:
       return rounding_error(precision);
   }

@@ -32,6 +32,7 @@
 // Thread-safety: free functions without shared state; Limits is a plain value.
 #pragma once
 
+#include "analysis/bounds/allowance.h"
 #include "analysis/findings/tensor_class.h"
 
 #include <ttrace/element_type.h>
@@ -97,19 +98,26 @@ struct LimitKey {
 // The largest value that passes; 0: not judged.
 [[nodiscard]] double shipped_limit(const LimitKey& key);
 
-// The shipped limits, those that are calibrated replaced.
+// The shipped limits, those that are calibrated replaced, and the rows of the ledger that are in
+// force.
 class Limits {
  public:
+  Limits() = default;
+  explicit Limits(const Allowances& allowances) : allowances_(allowances) {}
+
   void calibrate(const LimitKey& key, double limit) { calibrated_[key] = limit; }
   [[nodiscard]] bool is_calibrated(const LimitKey& key) const { return calibrated_.contains(key); }
   [[nodiscard]] double of(const LimitKey& key) const;
+  [[nodiscard]] bool has(Allowance allowance) const { return allowances_.has(allowance); }
+  [[nodiscard]] const Allowances& allowances() const { return allowances_; }
 
  private:
   std::map<LimitKey, double> calibrated_;
+  Allowances allowances_;
 };
 
 // Without noise: bound / (rounding error * ||r||).
-[[nodiscard]] double default_factor(TensorClass tensor_class);
+[[nodiscard]] double default_factor(TensorClass tensor_class, const Allowances& allowances = {});
 
 // Data, masks, integers, and parameters before the first update must be equal.
 [[nodiscard]] bool is_exact(const TensorId& id, ElementType type);
@@ -122,8 +130,8 @@ class Limits {
 [[nodiscard]] bool is_optimizer_result(TensorClass tensor_class);
 
 // Of rho = ||c - g|| / ||r - g|| (golden_check.h): smallest and largest that pass; 0: not judged.
-[[nodiscard]] double least_rho(TensorClass tensor_class);
-[[nodiscard]] double largest_rho(TensorClass tensor_class);
+[[nodiscard]] double least_rho(TensorClass tensor_class, const Allowances& allowances = {});
+[[nodiscard]] double largest_rho(TensorClass tensor_class, const Allowances& allowances = {});
 
 // Relative error taken for one rounding in class defaults. BF16 and F16: storing dominates, so it
 // is rounding_error(). F32 and F64: the order of summation dominates; noise passes move such
@@ -132,7 +140,7 @@ class Limits {
 // what has none. Measured on two layers, relative errors of clean runs against the reference:
 // activations 0.067, activation gradients 0.115, weight gradients 0.067; the factor makes the
 // default of activations twice the first.
-[[nodiscard]] double default_unit(ElementType precision);
+[[nodiscard]] double default_unit(ElementType precision, const Allowances& allowances = {});
 
 // Of the ratio of two errors of `elements` numbers, one of which is the scale of the other: as much
 // as one in 10^7 of them has by chance where both are round-off of one size. Its square has an F

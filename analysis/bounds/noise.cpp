@@ -30,11 +30,9 @@ void add_row(const NoiseRow& row, TensorNoise& noise) {
   noise.along_squared = noise.along_squared.value_or(0.0) + std::pow(*row.along_reference, 2);
   if (row.slices.size() > noise.slices.size()) {
     noise.slices.resize(row.slices.size());
-    noise.largest_slices.resize(row.slices.size());
   }
   for (std::size_t i = 0; i < row.slices.size(); ++i) {
     noise.slices[i] += row.slices[i];
-    noise.largest_slices[i] = std::max(noise.largest_slices[i], row.slices[i]);
   }
 }
 
@@ -42,7 +40,6 @@ void complete(TensorNoise& noise) {
   noise.mean_squared /= noise.passes;
   if (!noise.along_squared) {
     noise.slices.clear();
-    noise.largest_slices.clear();
     return;
   }
   *noise.along_squared /= noise.passes;
@@ -78,42 +75,29 @@ NoiseModel::NoiseModel(NoiseTotals totals, std::span<const Match> matches)
     complete(noise);
     if (id.kind == Kind::kParamGrad) {
       if_all_alike_[{id.step, id.path}] += std::sqrt(noise.mean_squared);
-      microbatches_[id.step].insert(id.microbatch);
+      first_step_ = std::min(first_step_.value_or(id.step), id.step);
     }
   }
 
-  std::map<std::tuple<std::int64_t, Kind, int>, double> elements;
-  std::map<TensorId, double> squares;
   for (const Match& match : matches) {
     const TensorNoise* noise = find(match.id);
     if (noise == nullptr || match.reference.empty()) {
       continue;
     }
     const std::tuple key{match.id.step, match.id.kind, match.id.slot};
-    PooledNoise& pool = pools_[key];
-    pool.element_variance += noise->mean_squared;
-    pool.max_abs = std::max(pool.max_abs, noise->max_abs);
+    double& largest = largest_[key];
+    largest = std::max(largest, noise->max_abs);
     const Record& record = *match.reference.front().record;
     const auto count = static_cast<double>(element_count(record.placement.logical_shape()));
-    elements[key] += count;
     const double independent = noise->mean_squared * record.norm * record.norm / count;
     if (noise->along_squared && independent > 0.0) {
       alignments_[key].sum += *noise->along_squared / independent;
       alignments_[key].tensors += 1.0;
     }
     if (is_scale(match.id) && record.max_abs > 0.0) {
-      const TensorId all = of_all_microbatches(match.id);
-      RelativeNoise& relative = scales_[all];
-      relative.squared += noise->mean_squared;
-      relative.max = std::max(relative.max, noise->max_abs / record.max_abs);
-      squares[all] += record.norm * record.norm;
+      double& relative = scales_[of_all_microbatches(match.id)];
+      relative = std::max(relative, noise->max_abs / record.max_abs);
     }
-  }
-  for (auto& [key, pool] : pools_) {
-    pool.element_variance /= std::max(elements[key], 1.0);
-  }
-  for (auto& [id, relative] : scales_) {
-    relative.squared /= squares[id];
   }
 }
 
@@ -122,9 +106,9 @@ const TensorNoise* NoiseModel::find(const TensorId& id) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
-PooledNoise NoiseModel::pooled(const TensorId& id) const {
-  const auto found = pools_.find({id.step, id.kind, id.slot});
-  return found == pools_.end() ? PooledNoise{} : found->second;
+double NoiseModel::largest_of_kind(const TensorId& id) const {
+  const auto found = largest_.find({id.step, id.kind, id.slot});
+  return found == largest_.end() ? 0.0 : found->second;
 }
 
 PooledAlignment NoiseModel::alignment(const TensorId& id) const {
@@ -132,25 +116,20 @@ PooledAlignment NoiseModel::alignment(const TensorId& id) const {
   return found == alignments_.end() ? PooledAlignment{} : found->second;
 }
 
-RelativeNoise NoiseModel::of_scale(const TensorId& id) const {
+double NoiseModel::of_scale(const TensorId& id) const {
   const auto found = scales_.find(of_all_microbatches(id));
-  return found == scales_.end() ? RelativeNoise{} : found->second;
+  return found == scales_.end() ? 0.0 : found->second;
 }
 
 double NoiseModel::inherited(const TensorId& id) const {
   const TensorNoise* const now = find(id);
-  if (now == nullptr || microbatches_.empty() || id.step <= microbatches_.begin()->first) {
+  if (now == nullptr || !first_step_ || id.step <= *first_step_) {
     return 0.0;
   }
   TensorId first = id;
-  first.step = microbatches_.begin()->first;
+  first.step = *first_step_;
   const TensorNoise* const before = find(first);
   return std::max(0.0, now->mean_squared - (before == nullptr ? 0.0 : before->mean_squared));
-}
-
-std::size_t NoiseModel::microbatches(std::int64_t step) const {
-  const auto found = microbatches_.find(step);
-  return found == microbatches_.end() ? 0 : found->second.size();
 }
 
 double NoiseModel::if_all_alike(std::int64_t step, const std::string& parameter) const {

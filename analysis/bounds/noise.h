@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -30,23 +29,10 @@ struct TensorNoise {
   double max_abs = 0.0;          // largest element of any m_k - r
   int passes = 0;                // that hold the tensor
   std::uint64_t nonfinite = 0;   // NaN and Inf that the passes produced
-  // By slice (slices.h), mean and largest over the passes; empty where not all passes tell, and of
+  // By slice (slices.h), mean over the passes; empty where not all passes tell, and of
   // tensors that no pass moved.
   std::vector<double> slices;
-  std::vector<double> largest_slices;
   std::optional<double> along_squared;  // mean_k <m_k - r, r>^2, where all passes tell
-};
-
-// Of all tensors of one kind and slot in one step.
-struct PooledNoise {
-  double element_variance = 0.0;  // v: mean squared noise of an element
-  double max_abs = 0.0;           // D: largest noise of an element
-};
-
-// Of a scale or an amax history in all micro-batches of its step.
-struct RelativeNoise {
-  double squared = 0.0;  // sum of s^2 over sum of ||r||^2
-  double max = 0.0;      // largest noise of an element over max |r|
 };
 
 // Of all tensors of one kind and slot in one step: how much more of the noise lies along r than if
@@ -85,28 +71,28 @@ class NoiseModel {
   [[nodiscard]] int passes() const { return passes_; }
   // Null where no pass holds the tensor.
   [[nodiscard]] const TensorNoise* find(const TensorId& id) const;
-  // Of the tensors of this one's step, kind and slot; zeros where no pass holds any.
-  [[nodiscard]] PooledNoise pooled(const TensorId& id) const;
+  // D: largest noise of an element over the tensors of this one's step, kind and slot; 0 where no
+  // pass holds any.
+  [[nodiscard]] double largest_of_kind(const TensorId& id) const;
   [[nodiscard]] PooledAlignment alignment(const TensorId& id) const;
-  // Zeros where no pass holds this scale or history, or one of another micro-batch.
-  [[nodiscard]] RelativeNoise of_scale(const TensorId& id) const;
+  // Of a scale or an amax history in all micro-batches of its step: largest noise of an element
+  // over max |r|. 0 where no pass holds it.
+  [[nodiscard]] double of_scale(const TensorId& id) const;
   // Sum over the micro-batches m of s_m of `parameter`'s gradient: how far its accumulated gradient
   // would be off if all micro-batches erred alike.
   [[nodiscard]] double if_all_alike(std::int64_t step, const std::string& parameter) const;
   // Squared noise that this tensor of one micro-batch has beyond that of the same one in the first
   // step of the trace: what it inherits from parameters that updates have changed since.
   [[nodiscard]] double inherited(const TensorId& id) const;
-  // Whose gradients the passes hold.
-  [[nodiscard]] std::size_t microbatches(std::int64_t step) const;
 
  private:
   int passes_ = 0;
   NoiseTotals::Tensors tensors_;
-  std::map<std::tuple<std::int64_t, Kind, int>, PooledNoise> pools_;
+  std::map<std::tuple<std::int64_t, Kind, int>, double> largest_;
   std::map<std::tuple<std::int64_t, Kind, int>, PooledAlignment> alignments_;
-  std::map<TensorId, RelativeNoise> scales_;  // by id without micro-batch
+  std::map<TensorId, double> scales_;  // by id without micro-batch
   std::map<std::pair<std::int64_t, std::string>, double> if_all_alike_;
-  std::map<std::int64_t, std::set<std::int64_t>> microbatches_;  // by step
+  std::optional<std::int64_t> first_step_;  // that has gradients of parameters
 };
 
 }  // namespace ttrace

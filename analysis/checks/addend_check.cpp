@@ -1,6 +1,5 @@
 #include "analysis/checks/addend_check.h"
 
-#include "analysis/bounds/limits.h"
 #include "analysis/checks/normalisation.h"
 #include "analysis/findings/wording.h"
 #include "trace/file/edge.h"
@@ -10,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,8 +17,6 @@
 
 namespace ttrace {
 namespace {
-
-constexpr std::size_t kLeastAddendElements = 32;  // of a factor
 
 using Call = RankAddend::Call;
 
@@ -100,8 +98,12 @@ struct Known {
 std::optional<Known> known_formula(const std::vector<RankAddend>& addends,
                                    const MergeResult& wide,
                                    double norm,
-                                   double enough) {
+                                   double enough,
+                                   const Allowances& allowances) {
   constexpr double kKnown = 0.01;  // of f
+  const double known_rest = allowances.has(Allowance::kKnownFormula)
+                                ? kKnown * norm
+                                : std::numeric_limits<double>::infinity();
   std::vector<Formula> formulas = {std::nullopt};
   for (const Normalisation& each : known_normalisations()) {
     formulas.emplace_back(each);
@@ -118,7 +120,7 @@ std::optional<Known> known_formula(const std::vector<RankAddend>& addends,
       break;  // all further ones need inputs too
     }
     const auto rest = apart(addends, known.replays, wide);
-    if (rest && *rest <= kKnown * norm && (!best || *rest < best->rest)) {
+    if (rest && *rest <= known_rest && (!best || *rest < best->rest)) {
       known.rest = *rest;
       best = std::move(known);
     }
@@ -194,8 +196,10 @@ SliceComparison part_of(const AddendError& judged, double limit) {
 }
 
 // Requires: an addend that should not be zero.
-FactorComparison factor_of(const AddendError& judged, double native_factor, double limit) {
-  constexpr double kOwnLimit = 5.0;
+FactorComparison factor_of(const AddendError& judged,
+                           double native_factor,
+                           double limit,
+                           const Allowances& allowances) {
   const double norm_squared = squared(judged.norm);
   FactorComparison result;
   result.where = "the addend of " + ranks_text(std::vector{judged.rank});
@@ -203,7 +207,9 @@ FactorComparison factor_of(const AddendError& judged, double native_factor, doub
   result.scale =
       std::sqrt(squared(judged.scale) / norm_squared * judged.fourth / squared(norm_squared) +
                 squared(native_factor) + squared(rounding_error(ElementType::kF32)));
-  result.least = kOwnLimit * judged.own_noise / norm_squared;
+  if (allowances.has(Allowance::kOwnSpread)) {
+    result.least = kOwnSpreadLimit * judged.own_noise / norm_squared;
+  }
   result.bound = std::max(limit * result.scale, result.least);
   return result;
 }
@@ -247,7 +253,8 @@ std::optional<Diagnosis> cause_of(const std::vector<AddendError>& wrong, std::si
 
 }  // namespace
 
-AddendCheck::AddendCheck(const Trace& candidate) : shards_(candidate) {
+AddendCheck::AddendCheck(const Trace& candidate, const Limits& limits)
+    : shards_(candidate), allowances_(limits.allowances()) {
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
       for (const Edge& edge : file.edges()) {
@@ -336,15 +343,17 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
   if (!addends) {
     return std::nullopt;
   }
-  const double unit = default_unit(match.candidate.front().record->type);
+  const double unit = default_unit(match.candidate.front().record->type, allowances_);
   const auto known =
-      known_formula(*addends, wide, residual.norm, kNegligible * unit * residual.norm);
+      known_formula(*addends, wide, residual.norm, kNegligible * unit * residual.norm, allowances_);
   if (!known) {
     return std::nullopt;
   }
   const double terms = squared_terms(*addends, known->replays);
-  const double shared = std::max(0.0, squared(residual.native) - 2.0 * squared(residual.rounding)) +
+  const double native = std::max(0.0, squared(residual.native) - 2.0 * squared(residual.rounding)) +
                         squared(known->rest);
+  const double shared = allowances_.has(Allowance::kNativeAddends) ? native : 0.0;
+  const std::int64_t least = allowances_.has(Allowance::kFewFactorElements) ? kFewElements : 2;
   std::optional<SliceComparison> part;
   AddendResidual result;
   std::vector<AddendError> wrong;
@@ -354,12 +363,14 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
     const double share = terms > 0.0 ? right.terms / terms : 0.0;
     const double rounding = squared(unit * std::max(error.norm, error.found));
     error.scale = std::sqrt(rounding + share * shared);
-    const double of_few =
-        share * shared > rounding ? limit_of_estimate(std::ssize(right.sum)) : 0.0;
+    const double of_few = share * shared > rounding && allowances_.has(Allowance::kFewElements)
+                              ? limit_of_estimate(std::ssize(right.sum))
+                              : 0.0;
     SliceComparison of_error = part_of(error, std::max(limit, of_few));
     const auto of_factor =
-        error.fourth > 0.0 && right.sum.size() >= kLeastAddendElements
-            ? std::optional(factor_of(error, residual.native_factor - 1.0, factor_limit))
+        error.fourth > 0.0 && std::ssize(right.sum) >= least
+            ? std::optional(
+                  factor_of(error, residual.native_factor - 1.0, factor_limit, allowances_))
             : std::nullopt;
     if (of_error.beyond() || (of_factor && of_factor->beyond())) {
       wrong.push_back(error);

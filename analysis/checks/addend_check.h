@@ -38,6 +38,7 @@
 
 #include "analysis/align/matching.h"
 #include "analysis/align/values.h"
+#include "analysis/bounds/limits.h"
 #include "analysis/checks/operator_residual.h"
 #include "analysis/findings/diagnosis.h"
 #include "trace/base/tensor_id_hash.h"
@@ -76,7 +77,7 @@ struct RankAddend {
 class AddendCheck {
  public:
   // Keeps references to the trace.
-  explicit AddendCheck(const Trace& candidate);
+  explicit AddendCheck(const Trace& candidate, const Limits& limits = {});
 
   // `wide` is f, `residual` that of the whole tensor; the limits are those of Q and of the factor.
   // Nothing of a tensor that is no sum of ranks' addends, or whose formula is not known.
@@ -95,6 +96,7 @@ class AddendCheck {
   [[nodiscard]] const Shard* input_of(int rank, const TensorId& id) const;
 
   ShardIndex shards_;
+  Allowances allowances_;
   // By consumer and rank.
   std::unordered_map<TensorId, std::map<int, TensorId>, TensorIdHash> producers_;
 };

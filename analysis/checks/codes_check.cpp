@@ -267,9 +267,10 @@ std::optional<CodesComparison> compare_codes(const Quantised& reference,
   return result;
 }
 
-bool keep_codes(const CodesComparison& codes) {
+bool keep_codes(const CodesComparison& codes, const Allowances& allowances) {
   constexpr double kFew = 1e-3;
-  const double few = kFew * static_cast<double>(codes.elements);
+  const double few =
+      allowances.has(Allowance::kFewCodes) ? kFew * static_cast<double>(codes.elements) : 0.0;
   const auto no_more = [&](std::int64_t reference, std::int64_t candidate) {
     return static_cast<double>(candidate) <= static_cast<double>(reference) + few;
   };

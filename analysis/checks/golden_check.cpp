@@ -1,5 +1,6 @@
 #include "analysis/checks/golden_check.h"
 
+#include "analysis/bounds/bounds.h"
 #include "analysis/bounds/limits.h"
 #include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
@@ -17,7 +18,6 @@
 namespace ttrace {
 namespace {
 
-constexpr std::int64_t kLeastGoldenElements = 64;
 // In F32 errors are those of sums alone, which depend on how a layout cuts them: a rank's smaller
 // ones are better, by about the square root of the number of ranks.
 constexpr double kLeastInF32 = 0.4;  // of what it is otherwise
@@ -90,11 +90,14 @@ Check coarseness_check(const GoldenComparison& golden, const std::string& precis
 
 }  // namespace
 
-GoldenCheck::GoldenCheck(const Trace& golden, std::string precision)
+GoldenCheck::GoldenCheck(const Trace& golden, std::string precision, const Allowances& allowances)
     : precision_(std::move(precision)),
       of_sums_(precision_of(precision_).stored == ElementType::kF32),
       unit_(rounding_error(precision_of(precision_).stored)),
-      order_unit_(default_unit(precision_of(precision_).stored)),
+      order_unit_(allowances.has(Allowance::kGoldenOrder)
+                      ? default_unit(precision_of(precision_).stored, allowances)
+                      : 0.0),
+      allowances_(allowances),
       shards_(golden) {
   first_step_ = golden.steps().empty() ? 0 : golden.steps().front().step;
 }
@@ -103,8 +106,9 @@ std::vector<Check> GoldenCheck::compare(const Match& match,
                                         const MergeResult& reference,
                                         const MergeResult& candidate) const {
   const std::span<const Shard> shards = shards_.of(match.id);
+  const std::int64_t least = allowances_.has(Allowance::kFewGoldenElements) ? kFewElements : 1;
   if (shards.empty() || !is_judged_in_fp64(match.id.kind) || !is_floating(reference.type) ||
-      !is_floating(candidate.type) || element_count(reference.shape) < kLeastGoldenElements) {
+      !is_floating(candidate.type) || element_count(reference.shape) < least) {
     return {};
   }
   const MergeResult golden = merge(shards);
@@ -124,10 +128,12 @@ std::vector<Check> GoldenCheck::compare(const Match& match,
   }
   const TensorClass tensor_class = class_of(match.id, golden.shape.size());
   result.scale = std::max(result.reference_error, order_unit_ * norm);
-  if (match.id.step == first_step_) {
-    result.limit = largest_rho(tensor_class);
-    if (result.reference_error > kRoundings * unit_ * norm) {
-      result.least = least_rho(tensor_class) * (of_sums_ ? kLeastInF32 : 1.0);
+  if (match.id.step == first_step_ || !allowances_.has(Allowance::kFirstGoldenStep)) {
+    const double roundings = allowances_.has(Allowance::kGoldenRoundings) ? kRoundings : 0.0;
+    const bool of_sums = of_sums_ && allowances_.has(Allowance::kLeastRhoOfSums);
+    result.limit = largest_rho(tensor_class, allowances_);
+    if (result.reference_error > roundings * unit_ * norm) {
+      result.least = least_rho(tensor_class, allowances_) * (of_sums ? kLeastInF32 : 1.0);
     }
   }
   return {accuracy_check(result, precision_), coarseness_check(result, precision_)};

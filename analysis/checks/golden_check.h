@@ -17,7 +17,7 @@
 //   too coarse:   ||c - g|| > limit x max(||r - g||, v ||g||)
 //
 // u is the relative error of one rounding of the run's stored type, v that of a sum in another
-// order (default_unit()). Limits by class: limits.cpp. Only tensors of kLeastElements and more,
+// order (default_unit()). Limits by class: limits.cpp. Only tensors of kFewElements and more,
 // which are values of the graph: a ratio of two single numbers may be anything.
 //
 // Of later steps than the first traced one rho is told, but not judged: an update of Adam flips its
@@ -27,6 +27,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
+#include "analysis/bounds/allowance.h"
 #include "analysis/findings/check.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
@@ -43,7 +44,7 @@ namespace ttrace {
 class GoldenCheck {
  public:
   // Keeps a reference to the trace of the golden pass. `precision`: that of the reference.
-  GoldenCheck(const Trace& golden, std::string precision);
+  GoldenCheck(const Trace& golden, std::string precision, const Allowances& allowances = {});
 
   // kTooAccurate and kTooCoarse. Nothing where the golden pass has no such tensor or has it in
   // another shape, where it is not judged so, and where reference and golden pass are equal.
@@ -57,6 +58,7 @@ class GoldenCheck {
   bool of_sums_;  // errors are those of their order, not of storage
   double unit_;   // of one rounding of what is stored
   double order_unit_;
+  Allowances allowances_;
   ShardIndex shards_;
 };
 

@@ -1,13 +1,13 @@
 #include "analysis/checks/gradient_sums.h"
 
 #include "analysis/align/model_vocabulary.h"
-#include "analysis/bounds/limits.h"
 
 #include <algorithm>
 
 namespace ttrace {
 
-GradientSums::GradientSums(const Trace& candidate) {
+GradientSums::GradientSums(const Trace& candidate, const Limits& limits)
+    : allowances_(limits.allowances()) {
   const ModelVocabulary vocabulary(candidate.manifest().roles);
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
@@ -36,20 +36,20 @@ double GradientSums::squared_rounding(const TensorId& id, ElementType type, doub
   if (id.kind != Kind::kMainGrad) {
     return 0.0;
   }
-  const double unit = default_unit(type);
+  const double unit = default_unit(type, allowances_);
   const bool rounds_every_sum = unit == rounding_error(type);
   const auto found = addends_.find({id.step, id.path});
   if (found != addends_.end()) {
     const Addends& addends = found->second;
-    return addends.ranks == 1 || !rounds_every_sum
+    return addends.ranks == 1 || !rounds_every_sum || !allowances_.has(Allowance::kBucketSums)
                ? 0.0
                : unit * unit * (addends.squared + (addends.ranks - 1) * squared);
   }
   const auto parameter = parameters_.find(id.path);
-  if (parameter == parameters_.end()) {
+  if (parameter == parameters_.end() || !allowances_.has(Allowance::kUnrecordedAddends)) {
     return 0.0;
   }
-  const double own = default_unit(parameter->second);
+  const double own = default_unit(parameter->second, allowances_);
   return (own * own + (rounds_every_sum ? unit * unit * (data_parallel_ - 1) : 0.0)) * squared;
 }
 

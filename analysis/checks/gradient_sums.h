@@ -14,6 +14,7 @@
 // Thread-safety: immutable.
 #pragma once
 
+#include "analysis/bounds/limits.h"
 #include "trace/file/trace_reader.h"
 
 #include <ttrace/element_type.h>
@@ -28,7 +29,7 @@ namespace ttrace {
 
 class GradientSums {
  public:
-  explicit GradientSums(const Trace& candidate);
+  explicit GradientSums(const Trace& candidate, const Limits& limits = {});
 
   // e^2 of a main grad c, of any other record 0. `type`: of its record; `squared`: ||c||^2.
   [[nodiscard]] double squared_rounding(const TensorId& id, ElementType type, double squared) const;
@@ -43,6 +44,7 @@ class GradientSums {
   std::map<std::pair<std::int64_t, std::string>, Addends> addends_;  // by step and path
   std::map<std::string, ElementType> parameters_;                    // by path
   int data_parallel_ = 1;
+  Allowances allowances_;
 };
 
 }  // namespace ttrace

@@ -307,7 +307,8 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
   subject.is_dyadic = options_.others.exact != nullptr && !is_exact(match.id, subject.type());
   subject.are_powers_of_two = are_powers_of_two(match.reference, match.candidate);
   subject.rescaled = is_rescaled(match);
-  if (subject.has_bound() && subject.are_powers_of_two) {
+  if (subject.has_bound() && subject.are_powers_of_two &&
+      options_.allowances.has(Allowance::kPowersOfTwo)) {
     take_out_factor(factor_between(match.reference, match.candidate), reference, candidate);
   }
   subject.statistics = statistics_of(reference, candidate);
@@ -390,7 +391,8 @@ void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const 
   if (!residual) {
     return;
   }
-  if (is_nothing_but_noise(subject.comparison, subject.bound)) {
+  if (options_.allowances.has(Allowance::kNothingButNoise) &&
+      is_nothing_but_noise(subject.comparison, subject.bound)) {
     residual->leave_unjudged();
   }
   add_all(checks_of(*residual, subject.comparison.candidate_norm), verdict);
@@ -450,7 +452,8 @@ void Judge::excuse_scale(const Match& match, TensorVerdict& verdict) const {
   };
   const bool differs = std::ranges::any_of(verdict.checks, std::logical_not<>(), &Check::holds);
   if (differs && std::ranges::none_of(verdict.checks, fails_in_structure) && verdict.codes &&
-      keep_codes(*verdict.codes) &&
+      options_.allowances.has(Allowance::kHarmlessScales) &&
+      keep_codes(*verdict.codes, options_.allowances) &&
       judge_pair(matches_[*match.operand], {}).status() == Status::kWithin) {
     verdict.excuse(Excuse::kHarmlessScale);
   }

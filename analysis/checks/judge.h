@@ -44,6 +44,7 @@ struct JudgeOptions {
   Interruptions interruptions = {};
   Heads heads = {};
   OtherPasses others = {};
+  Allowances allowances = {};
   std::uint64_t shuffle = 0;  // above 0: questions are asked in an order that follows from this
 };
 

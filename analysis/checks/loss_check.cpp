@@ -128,17 +128,17 @@ bool is_judged_loss(const TensorVerdict& tensor, const ModelVocabulary& vocabula
          tensor.comparison->elements == 1;
 }
 
-bool equal(double value, double mean) {
-  return std::abs(value - mean) <= kOfMean * std::abs(mean);
+bool equal(double value, double mean, double tolerance = kOfMean) {
+  return std::abs(value - mean) <= tolerance * std::abs(mean);
 }
 
 // `own` is the mean of the candidate's own losses.
-Check check_of_mean(double candidate, double own, bool holds) {
+Check check_of_mean(double candidate, double own, double tolerance, bool holds) {
   Check check;
   check.question = Question::kMean;
   check.value = std::abs(candidate - own);
-  check.bound = kOfMean * std::abs(own);
-  check.detectable = kOfMean;
+  check.bound = tolerance * std::abs(own);
+  check.detectable = tolerance;
   check.holds = holds;
   check.source = "exact (mean of the losses per token, up to 0.01 %)";
   if (!check.holds) {
@@ -154,7 +154,9 @@ Check check_of_mean(double candidate, double own, bool holds) {
 
 void check_losses(std::span<const Match> matches,
                   std::span<TensorVerdict> tensors,
-                  const ModelVocabulary& vocabulary) {
+                  const ModelVocabulary& vocabulary,
+                  const Allowances& allowances) {
+  const double tolerance = allowances.has(Allowance::kLossTolerance) ? kOfMean : 0.0;
   const auto is_judged = [&](const TensorVerdict& tensor) {
     return is_judged_loss(tensor, vocabulary);
   };
@@ -179,11 +181,12 @@ void check_losses(std::span<const Match> matches,
     const double found = tensor.comparison->factor * expected;
     const bool over_tokens = equal(expected, reference.over_tokens());
     const bool over_microbatches = equal(expected, reference.over_microbatches());
-    const bool right = (over_tokens && equal(found, candidate.over_tokens())) ||
-                       (over_microbatches && equal(found, candidate.over_microbatches()));
+    const bool right =
+        (over_tokens && equal(found, candidate.over_tokens(), tolerance)) ||
+        (over_microbatches && equal(found, candidate.over_microbatches(), tolerance));
     if (over_tokens || over_microbatches) {
       const double own = over_tokens ? candidate.over_tokens() : candidate.over_microbatches();
-      tensor.add(check_of_mean(found, own, right));
+      tensor.add(check_of_mean(found, own, tolerance, right));
     }
   }
 }

@@ -10,6 +10,7 @@
 
 #include "analysis/align/matching.h"
 #include "analysis/align/model_vocabulary.h"
+#include "analysis/bounds/allowance.h"
 #include "analysis/findings/verdict.h"
 
 #include <span>
@@ -22,6 +23,7 @@ namespace ttrace {
 // number in the reference, such as one that routers' losses were added to.
 void check_losses(std::span<const Match> matches,
                   std::span<TensorVerdict> tensors,
-                  const ModelVocabulary& vocabulary);
+                  const ModelVocabulary& vocabulary,
+                  const Allowances& allowances = {});
 
 }  // namespace ttrace

@@ -55,12 +55,12 @@ bool is_judged_norm(const TensorVerdict& tensor, const ModelVocabulary& vocabula
 }
 
 // `own` is the norm of the candidate's own main gradients.
-Check check_of_norm(double candidate, double own) {
+Check check_of_norm(double candidate, double own, double tolerance) {
   Check check;
   check.question = Question::kNorm;
   check.value = std::abs(candidate - own);
-  check.bound = kOfNorm * own;
-  check.detectable = kOfNorm;
+  check.bound = tolerance * own;
+  check.detectable = tolerance;
   check.holds = own > 0.0 && check.value <= check.bound;
   check.source = "exact (norm of the main gradients, up to 0.1 %)";
   if (!check.holds) {
@@ -74,7 +74,10 @@ Check check_of_norm(double candidate, double own) {
 
 }  // namespace
 
-void check_norms(std::span<TensorVerdict> tensors, const ModelVocabulary& vocabulary) {
+void check_norms(std::span<TensorVerdict> tensors,
+                 const ModelVocabulary& vocabulary,
+                 const Allowances& allowances) {
+  const double tolerance = allowances.has(Allowance::kNormTolerance) ? kOfNorm : 0.0;
   const std::map<std::int64_t, Norms> steps = norms_by_step(tensors);
   for (TensorVerdict& tensor : tensors) {
     const auto found = steps.find(tensor.id.step);
@@ -85,7 +88,7 @@ void check_norms(std::span<TensorVerdict> tensors, const ModelVocabulary& vocabu
     const double reference = tensor.comparison->reference_norm;
     const double candidate = tensor.comparison->factor * reference;
     if (is_root(reference, norms.reference)) {
-      tensor.add(check_of_norm(candidate, std::sqrt(norms.candidate)));
+      tensor.add(check_of_norm(candidate, std::sqrt(norms.candidate), tolerance));
     }
   }
 }

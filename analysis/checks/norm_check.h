@@ -8,6 +8,7 @@
 #pragma once
 
 #include "analysis/align/model_vocabulary.h"
+#include "analysis/bounds/allowance.h"
 #include "analysis/findings/verdict.h"
 
 #include <span>
@@ -17,6 +18,8 @@ namespace ttrace {
 // Adds the check kNorm to scalars of Role::kGradientNorm that are within bound and are, in the
 // reference, the norm of all main gradients: it fails where the candidate's is not the norm of its
 // own. Steps of which a main gradient is not within bound are left alone.
-void check_norms(std::span<TensorVerdict> tensors, const ModelVocabulary& vocabulary);
+void check_norms(std::span<TensorVerdict> tensors,
+                 const ModelVocabulary& vocabulary,
+                 const Allowances& allowances = {});
 
 }  // namespace ttrace

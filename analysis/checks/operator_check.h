@@ -130,6 +130,8 @@ class OperatorCheck {
   // ||c||.
   [[nodiscard]] std::optional<double> step_of(const Match& match,
                                               const MergeResult& candidate) const;
+  // Relative, of the result. `step`: see step_of().
+  [[nodiscard]] double rounding_of(ElementType type, const std::optional<double>& step) const;
   [[nodiscard]] double squared_sums(const Match& match, const Statistics& statistics) const;
   [[nodiscard]] double squared_other_grid(const Match& match, const Statistics& statistics) const;
 
@@ -146,7 +148,7 @@ class OperatorCheck {
 
 // Findings of T2 whose own operators are right become inherited: something that comes before is
 // wrong, or roundings have added up to more than the noise passes showed. Before anything is wrong
-// that holds up to 4 times the bound, and as long as all tensors before were checked so.
-void mark_inherited(std::span<TensorVerdict> tensors);
+// that holds up to 2 times the bound, and as long as all tensors before were checked so.
+void mark_inherited(std::span<TensorVerdict> tensors, const Allowances& allowances = {});
 
 }  // namespace ttrace

@@ -13,12 +13,6 @@
 namespace ttrace {
 namespace {
 
-constexpr double kPooledPasses = 5.0;
-constexpr double kLargestPassMargin = 1.2;
-// Of a slice that is judged: the errors of a few elements are not like one another. Columns of a
-// router's weight of 3 experts reached 7 times their noise.
-constexpr std::int64_t kLeastElements = 32;
-
 const std::byte* advance(const void* data, ElementType type, std::int64_t elements) {
   return static_cast<const std::byte*>(data) +
          static_cast<std::size_t>(elements) * element_size(type);
@@ -97,7 +91,7 @@ class Search {
 
   [[nodiscard]] SliceComparison run() {
     for (const Slicing& slicing : slices_.slicings) {
-      if (slices_.all.count >= kLeastElements * slicing.count) {
+      if (slices_.all.count >= context_.bound.least_elements * slicing.count) {
         look_at(slicing);
       }
     }
@@ -110,24 +104,21 @@ class Search {
   }
 
  private:
-  // Noise of a part whose squared noise was `mean` over all passes and `largest` in one.
-  [[nodiscard]] SliceComparison compare(const SliceSums& sums,
-                                        double mean,
-                                        double largest,
-                                        double limit) const {
+  // `mean`: the part's squared noise over all passes.
+  [[nodiscard]] SliceComparison compare(const SliceSums& sums, double mean, double limit) const {
     const SliceBound& bound = context_.bound;
     const double passes = noise_.passes;
     const double share = static_cast<double>(sums.count) /
                          static_cast<double>(std::max<std::int64_t>(1, slices_.all.count));
-    const double mixed =
-        (passes * mean + kPooledPasses * share * noise_.mean_squared) / (passes + kPooledPasses);
+    const double mixed = (passes * mean + bound.pooled_passes * share * noise_.mean_squared) /
+                         (passes + bound.pooled_passes);
     const double scale =
         std::sqrt(std::max(bound.growth * mixed, bound.relative_squared * sums.reference_squared) +
                   bound.added_squared);
     SliceComparison result;
     result.error = std::sqrt(sums.difference_squared);
     result.q = result.error / scale;
-    result.bound = std::max(limit * scale, kLargestPassMargin * std::sqrt(largest));
+    result.bound = limit * scale;
     return result;
   }
 
@@ -145,7 +136,7 @@ class Search {
   [[nodiscard]] SliceComparison slice(const Slicing& slicing, std::int64_t number) const {
     const std::size_t at = slicing.first + static_cast<std::size_t>(number);
     const double limit = has_own_limit(slicing) ? context_.bound.row_limit : context_.bound.limit;
-    return compare(slices_.sums[at], noise_.slices[at], noise_.largest_slices[at], limit);
+    return compare(slices_.sums[at], noise_.slices[at], limit);
   }
 
   [[nodiscard]] bool is_of_rows(const Slicing& slicing) const {
@@ -208,16 +199,10 @@ class Search {
     for (std::size_t i = 0; i < heads.size(); ++i) {
       const Range range{
           last, static_cast<std::int64_t>(i) * size, static_cast<std::int64_t>(i + 1) * size};
-      // As if the largest passes of its indices were one pass: no bound gets too small by that.
-      const auto first = static_cast<std::ptrdiff_t>(slicing->first) + range.begin;
-      const auto sum = [&](const std::vector<double>& values) {
-        return std::accumulate(values.begin() + first, values.begin() + first + size, 0.0);
-      };
-      if (offer(compare(heads[i],
-                        sum(noise_.slices),
-                        sum(noise_.largest_slices),
-                        context_.bound.group_limit),
-                group_q_)) {
+      const auto first =
+          noise_.slices.begin() + static_cast<std::ptrdiff_t>(slicing->first) + range.begin;
+      const double noise = std::accumulate(first, first + size, 0.0);
+      if (offer(compare(heads[i], noise, context_.bound.group_limit), group_q_)) {
         worst_.where = "head " + std::to_string(i) + ", " + range_text(range) + " of dimension " +
                        std::to_string(last);
         worst_.ranks = holders(context_.candidate, {range});
@@ -264,7 +249,7 @@ class Search {
           noise *= share_of(dim, placement.dims[dim]);
         }
       }
-      if (offer(compare(shard.sums, noise, 0.0, context_.bound.group_limit), group_q_)) {
+      if (offer(compare(shard.sums, noise, context_.bound.group_limit), group_q_)) {
         worst_.where = "the shard of " + ranks_text(shard.ranks);
         worst_.ranks = shard.ranks;
       }

@@ -6,9 +6,9 @@
 //
 //   v    = (K v_i + 5 s^2 n_i / n) / (K + 5)        K passes
 //   Q_i  = ||c - r||_i / sqrt(growth v + (2 ulp(max |r|))^2)
-//   bound: slice_limit of the tensor's class (limits.h), at least 1.2 x the largest pass;
-//   group_limit
-//          of heads and shards: their Q is a mean over slices and moves less
+//   bound: slice_limit of the tensor's class (limits.h); group_limit of heads and shards: their Q
+//   is
+//          a mean over slices and moves less
 //
 // A few elements of K passes tell little of how noisy they are, and some slices hardly moved by
 // chance; so a slice's own noise is mixed with what a slice of its size has on average. `growth` is

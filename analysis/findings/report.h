@@ -67,7 +67,10 @@ struct CalibrationUse {
   std::size_t runs = 0;
   double rate = 0.0;        // of runs that alarm falsely, as stated
   double rate_bound = 0.0;  // the same as far as the runs alone show it, with 95 % confidence
-  std::vector<std::string> shipped;  // limits used here that its runs said nothing about
+  std::vector<std::string> shipped = {};  // limits used here that its runs said nothing about
+  bool vouched = false;            // the user says that all its runs are right, alarms or not
+  std::size_t alarms_shipped = 0;  // of its runs, those that raise an alarm under shipped limits
+  std::size_t alarms = 0;          // and under these
 };
 
 // A finding with a cause of its own; see roots.h.

@@ -216,6 +216,9 @@ Json calibration_json(const Report& report) {
   return {{"runs", use.runs},
           {"rate", number_json(use.rate)},
           {"rate_bound", number_json(use.rate_bound)},
+          {"vouched", use.vouched},
+          {"alarms_shipped", use.alarms_shipped},
+          {"alarms", use.alarms},
           {"shipped", use.shipped}};
 }
 

@@ -213,9 +213,15 @@ void write_limits(std::ostream& out, const Report& report) {
     return;
   }
   const CalibrationUse& use = *report.calibration;
-  out << "limits calibrated over "
-      << counted(static_cast<std::int64_t>(use.runs), "clean run", "clean runs")
-      << ": run-level false alarms below " << short_number(100.0 * use.rate_bound) << " % (95 %)";
+  out << "limits calibrated over ";
+  if (use.vouched) {
+    out << counted(static_cast<std::int64_t>(use.runs), "run", "runs")
+        << " that the user vouched for, of which " << use.alarms_shipped
+        << " raise an alarm under the shipped limits and " << use.alarms << " under these";
+  } else {
+    out << counted(static_cast<std::int64_t>(use.runs), "clean run", "clean runs");
+  }
+  out << ": run-level false alarms below " << short_number(100.0 * use.rate_bound) << " % (95 %)";
   const char* separator = "; shipped limits where those runs said nothing: ";
   for (const std::string& limit : use.shipped) {
     out << std::exchange(separator, ", ") << limit;

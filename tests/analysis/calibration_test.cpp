@@ -276,7 +276,8 @@ TEST_F(CalibrationTest, RunsThatAreNotKnownToBeRightAreRefused) {
   Report report = run(0.0, 2.5, 0.0);
   EXPECT_EQ(message_of([&] { static_cast<void>(clean_run(report, "runs/3")); }),
             "runs/3 diverged, first at " + kSecond +
-                "; a calibration is made of runs that are known to be right: leave it out");
+                "; a calibration is made of runs that are known to be right: leave it out, or "
+                "give --vouched if you know that it is right");
   report = run(0.0, 0.5, 0.0);
   report.tensors[0].add(failed(Question::kShape, Symptom::kShapesDiffer, "made up"));
   report.tensors[0].excuse(Excuse::kBehindFlip);
@@ -292,19 +293,64 @@ TEST_F(CalibrationTest, RunsThatAreNotKnownToBeRightAreRefused) {
               HasSubstr("runs/3 compares f32 with bf16"));
 }
 
+// Symptom: limits followed from those runs alone that raised no alarm under the shipped ones, and
+// their number was the ground of the stated rate.
+TEST_F(CalibrationTest, RunsThatAreVouchedForCountWhateverTheyExceed) {
+  const CleanRun beyond = clean_run(run(0.0, 2.5, 0.0), "runs/2", Vouched::kYes);
+  EXPECT_TRUE(beyond.alarms);
+  EXPECT_NEAR(beyond.maxima.at(kActivationQ), 2.5, 1e-2);
+  const CleanRun within = clean_run(run(0.0, 0.5, 0.5), "runs/1", Vouched::kYes);
+  EXPECT_FALSE(within.alarms);
+  Calibration calibration = calibrate(std::vector{within, beyond}, 0.01, Vouched::kYes);
+  EXPECT_EQ(calibration.alarms_shipped, 1U);
+  EXPECT_GT(calibration.limits().of(kActivationQ), 2.5);
+  calibration.alarms = 1;
+  EXPECT_NEAR(calibration.rate_bound(), 0.9874, 1e-4) << "1 of 2";
+
+  std::ostringstream text;
+  write_calibration(text, calibration);
+  const Calibration read = read_calibration(file(text.str()));
+  EXPECT_EQ(read.vouched, Vouched::kYes);
+  EXPECT_EQ(read.alarms_shipped, 1U);
+  EXPECT_EQ(read.alarms, 1U);
+  std::ostringstream report;
+  write_text(report, run(0.0, 0.5, 0.5, calibration), {});
+  EXPECT_THAT(report.str(),
+              HasSubstr("limits calibrated over 2 runs that the user vouched for, of which 1 raise "
+                        "an alarm under the shipped limits and 1 under these: run-level false "
+                        "alarms below 98.7 % (95 %)"));
+}
+
+TEST_F(CalibrationTest, NobodyCanVouchForWhatNoLimitExcuses) {
+  Report report = run(0.0, 2.5, 0.0);
+  report.tensors[1].add(failed(Question::kShape, Symptom::kShapesDiffer, "it has another shape"));
+  EXPECT_EQ(message_of([&] { static_cast<void>(clean_run(report, "runs/3", Vouched::kYes)); }),
+            "runs/3 cannot be vouched for, because no limit can excuse what was found at " +
+                to_string(report.tensors[1].id) + ": it has another shape; leave it out");
+}
+
+// Source: tables of Clopper and Pearson.
+TEST(RateInterval, IsThatOfClopperAndPearson) {
+  EXPECT_EQ(rate_interval(0, 20).from, 0.0);
+  EXPECT_NEAR(rate_interval(0, 20).to, 1.0 - std::pow(0.05, 1.0 / 20.0), 1e-12);
+  EXPECT_NEAR(rate_interval(1, 20).from, 0.00127, 1e-5);
+  EXPECT_NEAR(rate_interval(1, 20).to, 0.24873, 1e-5);
+  EXPECT_EQ(rate_interval(5, 5).to, 1.0);
+}
+
 TEST(Calibrate, MixedPrecisionsAreRefusedWithBothRuns) {
-  const std::vector<CleanRun> runs{{"runs/1", "bf16", 5, {}, "", {{kActivationQ, 0.8}}},
-                                   {"runs/2", "f32", 5, {}, "", {{kActivationQ, 0.8}}}};
+  const std::vector<CleanRun> runs{{"runs/1", "bf16", 5, {}, "", {{kActivationQ, 0.8}}, false},
+                                   {"runs/2", "f32", 5, {}, "", {{kActivationQ, 0.8}}, false}};
   EXPECT_EQ(message_of([&] { static_cast<void>(calibrate(runs, 0.01)); }),
             "runs/1 is in bf16 and runs/2 in f32; calibrate each precision on its own");
 }
 
 TEST(Calibrate, RunsThatDifferNowhereSayNothing) {
-  EXPECT_THAT(
-      message_of([] {
-        static_cast<void>(calibrate(std::vector<CleanRun>{{"runs/1", "f32", 5, {}, "", {}}}, 0.01));
-      }),
-      HasSubstr("nothing differs from the reference in 1 run"));
+  EXPECT_THAT(message_of([] {
+                static_cast<void>(calibrate(
+                    std::vector<CleanRun>{{"runs/1", "f32", 5, {}, "", {}, false}}, 0.01));
+              }),
+              HasSubstr("nothing differs from the reference in 1 run"));
 }
 
 TEST_F(CalibrationTest, FilesThatAreNoneAreRefusedWithTheirName) {

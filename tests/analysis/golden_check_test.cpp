@@ -125,7 +125,7 @@ TEST_F(GoldenCheckTest, LaterStepsAreToldButNotJudged) {
 }
 
 TEST_F(GoldenCheckTest, FewElementsAreNotHeldAgainstIt) {
-  truth_ = wavy(32, 0.3);
+  truth_ = wavy(31, 0.3);
   const Report report = compare(off(truth_, 0.02, 1.0), truth_);
   EXPECT_EQ(report.tensors[0].find(Question::kTooCoarse), nullptr);
   EXPECT_FALSE(report.diverged());

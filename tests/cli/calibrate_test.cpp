@@ -102,8 +102,36 @@ TEST_F(Calibrate, RunWithAFindingIsRefusedAndNamed) {
       result.err,
       "ttrace: error: wrong diverged, first at "
       "s0/m0/output/decoder.layers.0.mlp.linear_fc2/0; a calibration is made of runs that are "
-      "known to be right: leave it out\n");
+      "known to be right: leave it out, or give --vouched if you know that it is right\n");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "limits.json"));
+}
+
+// Symptom: a run that raised an alarm under the shipped limits was refused, so that limits followed
+// from the runs that needed them least, and the stated rate was that of survivors.
+TEST_F(Calibrate, TakesRunsThatRaiseAnAlarmWhereTheUserVouchesForThem) {
+  ASSERT_EQ(check_run("clean-1", "--off 0.5").exit_code, 0);
+  ASSERT_EQ(check_run("clean-2", "--off 1.5 --ranks 2").exit_code, 0);
+  ASSERT_EQ(check_run("clean-3", "--off 2.5 --ranks 2").exit_code, 1);  // Q 2.5, where 2 passes
+  const std::vector<std::string> arguments = {
+      "calibrate", "clean-1", "clean-2", "clean-3", "-o", "limits.json"};
+  EXPECT_EQ(ttrace(arguments).exit_code, 2);
+  std::vector<std::string> vouched = arguments;
+  vouched.emplace_back("--vouched");
+  const ProcessResult result = ttrace(vouched);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("\n3 clean runs, vouched for, in f32"),
+                    HasSubstr("\nof all runs given, with 95 % confidence: 1 of 3 (0.84 % to 90.6 "
+                              "%) raise an alarm under the shipped limits, 0 of 3 (0 % to 63.2 %) "
+                              "under these\n")));
+  const auto json = nlohmann::json::parse(file("limits.json"));
+  EXPECT_EQ(json.at("vouched"), true);
+  EXPECT_EQ(json.at("alarms"), (nlohmann::json{{"shipped", 1}, {"these", 0}}));
+  const ProcessResult judged = ttrace({"diff", "clean-3", "--calibration", "limits.json"});
+  EXPECT_EQ(judged.exit_code, 0);
+  EXPECT_THAT(judged.out,
+              HasSubstr("limits calibrated over 3 runs that the user vouched for, of which 1 raise "
+                        "an alarm under the shipped limits and 0 under these: run-level"));
 }
 
 TEST_F(Calibrate, PrecisionsAreNotMixed) {

@@ -5,6 +5,7 @@
 namespace ttrace::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -89,6 +90,28 @@ TEST_F(Diff, ToleranceThatIsNoneIsExplained) {
   EXPECT_EQ(result.err,
             "ttrace: error: --atol is 'fc:tight'; it must be a number from 0, or REGEX:NUMBER for "
             "the tensors whose id REGEX matches as a whole\n");
+}
+
+TEST_F(Diff, JudgesAsIfARowOfTheLedgerDidNotExist) {
+  const auto arguments = check(trainer(), trainer("--off 1.8"), {"--no-forced"});
+  ASSERT_EQ(ttrace(arguments).exit_code, 0);  // Q 1.8, where 2 passes
+  const ProcessResult result = ttrace({"diff", "run", "--without", "whole-limit"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out,
+              HasSubstr("remark: judged as if the ledger of limits had no row `whole-limit`: "));
+  const ProcessResult two =
+      ttrace({"diff", "run", "--without", "storage-flips", "--without", "scalar-limit"});
+  EXPECT_EQ(two.exit_code, 0);
+  EXPECT_THAT(two.out, AllOf(HasSubstr("`storage-flips`"), HasSubstr("`scalar-limit`")));
+}
+
+TEST_F(Diff, ARowThatIsNotInTheLedgerIsExplained) {
+  store_run("");
+  const ProcessResult result = ttrace({"diff", "run", "--without", "slices-limit"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.err,
+            "ttrace: error: --without names 'slices-limit', which is no row of the ledger of "
+            "limits; the nearest are 'slice-limit', 'choice-limit' and 'whole-limit'\n");
 }
 
 TEST_F(Diff, NoFolderIsBadUsage) {

@@ -1,7 +1,6 @@
 #include "roc/observe.h"
 
-#include <cmath>
-#include <limits>
+#include <algorithm>
 #include <regex>
 #include <set>
 
@@ -14,15 +13,6 @@ bool is_at(const std::string& id, const std::string& place) {
   return place.empty() || std::regex_match(id, std::regex(place));
 }
 
-// Reports write numbers that are not finite as text.
-double number(const Json& value) {
-  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::infinity();
-}
-
-bool has(const Json& object, const char* key) {
-  return object.contains(key) && !object.at(key).is_null();
-}
-
 bool is_finding(const Json& tensor) {
   static const std::set<std::string> findings = {
       "diverged", "missing_in_candidate", "missing_in_reference"};
@@ -30,23 +20,17 @@ bool is_finding(const Json& tensor) {
          !tensor.at("allowed").get<bool>();
 }
 
-// T1 by its own figures: a tensor that is beyond its bound as well has T2 for its tier.
-bool operators_are_wrong(const Json& tensor) {
-  if (!has(tensor, "operator")) {
-    return false;
-  }
-  const Json& judged = tensor.at("operator");
-  const auto beyond = [&](const char* part, const char* value) {
-    return has(judged, part) &&
-           std::abs(number(judged.at(part).at(value))) > number(judged.at(part).at("bound"));
-  };
-  return number(judged.at("r")) > number(judged.at("limit")) || beyond("slice", "error") ||
-         beyond("factor_in_noise", "deviation");
+// Whether a check of `tier` was made of the tensor; with `failed`, one that does not hold.
+bool has_check(const Json& tensor, const std::string& tier, bool failed) {
+  const Json& checks = tensor.at("checks");
+  return std::any_of(checks.begin(), checks.end(), [&](const Json& check) {
+    return check.at("tier") == tier && !(failed && check.at("holds").get<bool>());
+  });
 }
 
+// A failed check of T1 counts whatever excuses its tensor: the operators are wrong there.
 bool found_by(const Json& tensor, const std::string& tier) {
-  return (is_finding(tensor) && tensor.at("tier") == tier) ||
-         (tier == "T1" && operators_are_wrong(tensor));
+  return has_check(tensor, tier, /*failed=*/true) && (tier == "T1" || is_finding(tensor));
 }
 
 void add_presence(const std::string& detector, Observation& observation) {
@@ -76,7 +60,7 @@ void add_check(const Json& report, const Places& places, Observation& observatio
   }
   add_presence("T0", observation);
   for (const Json& tensor : report.at("tensors")) {
-    if (has(tensor, "operator")) {
+    if (has_check(tensor, "T1", /*failed=*/false)) {
       add_presence("T1", observation);
     }
     for (const char* tier : {"T0", "T1"}) {

@@ -1,4 +1,6 @@
 // The harness's own logic, without processes: plan, search, reading of reports, figures.
+#include "fuzz_layouts/case.h"
+#include "roc/ablation.h"
 #include "roc/figures.h"
 #include "roc/observe.h"
 #include "roc/page.h"
@@ -204,7 +206,13 @@ constexpr const char* kLaterId = "s0/m0/loss/loss/0";
 nlohmann::json tensor_of(const std::string& id,
                          const std::string& tier,
                          const std::string& status) {
-  return {{"id", id}, {"tier", tier}, {"status", status}, {"allowed", false}};
+  const bool fails = status != "within" && status != "incomplete" && status != "not_judged";
+  const nlohmann::json check = {{"question", "whole"}, {"tier", tier}, {"holds", !fails}};
+  return {{"id", id},
+          {"tier", tier},
+          {"status", status},
+          {"allowed", false},
+          {"checks", nlohmann::json::array({check})}};
 }
 
 nlohmann::json report_of(const std::vector<nlohmann::json>& tensors,
@@ -271,25 +279,66 @@ TEST(AddCheck, KnowsWhichStatusIsAFinding) {
   }
 }
 
-TEST(AddCheck, JudgesOperatorsByTheirOwnFigures) {
-  nlohmann::json wrong = tensor_of(kOwnId, "T2", "diverged");
-  wrong["operator"] = {{"r", 1.0},
-                       {"limit", 2.0},
-                       {"slice", nullptr},
-                       {"factor_in_noise", {{"deviation", -3e-3}, {"bound", 1e-3}}}};
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged,
-              UnorderedElementsAre("T1", "T1@operator"));
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).present,
-              IsSupersetOf({"T0", "T1", "T1@operator", "any"}));
-  wrong["operator"]["slice"] = {{"error", 2.0}, {"bound", 1.0}};
-  wrong["operator"]["factor_in_noise"] = nullptr;
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged,
-              UnorderedElementsAre("T1", "T1@operator"));
-  wrong["operator"]["slice"] = nullptr;
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged, IsEmpty());
-  wrong["operator"]["r"] = "Inf";
-  EXPECT_THAT(of_check(report_of({wrong}), kOwn).flagged,
-              UnorderedElementsAre("T1", "T1@operator"));
+// Symptom: the figures of T1 were put together a second time from the fields of `operator`, so that
+// a question added to T1 was counted nowhere.
+TEST(AddCheck, TakesWhatEveryCheckOfOperatorsSays) {
+  nlohmann::json tensor = tensor_of(kOwnId, "T2", "diverged");
+  const auto with = [&](const std::string& question, bool holds) {
+    nlohmann::json changed = tensor;
+    changed["checks"].push_back({{"question", question}, {"tier", "T1"}, {"holds", holds}});
+    return of_check(report_of({changed}), kOwn);
+  };
+  EXPECT_THAT(of_check(report_of({tensor}), kOwn).present, Not(IsSupersetOf({"T1"})));
+  EXPECT_THAT(with("operator", true).present, IsSupersetOf({"T0", "T1", "T1@operator", "any"}));
+  EXPECT_THAT(with("operator", true).flagged, IsEmpty());
+  for (const char* question : {"operator", "operator_slice", "operator_factor", "some_new_one"}) {
+    EXPECT_THAT(with(question, false).flagged, UnorderedElementsAre("T1", "T1@operator"))
+        << question;
+  }
+}
+
+// --- the ledger of limits ----------------------------------------------------------------------
+
+// One tensor of which one question was asked.
+Report judged_once(double value, double bound) {
+  Check check;
+  check.question = Question::kWhole;
+  check.origin = BoundOrigin::kNoise;
+  check.value = value;
+  check.bound = bound;
+  check.holds = value <= bound;
+  check.symptom = check.holds ? Symptom::kNone : Symptom::kOutOfBound;
+  Report report;
+  report.tensors.resize(1);
+  report.tensors[0].comparison.emplace().error = value;
+  report.tensors[0].add(check);
+  if (!check.holds) {
+    report.first_divergence = 0;
+  }
+  return report;
+}
+
+TEST(AddEffect, SaysWhatARowBuysAndCosts) {
+  RowEffect effect;
+  add_effect(judged_once(1.0, 4.0), judged_once(1.0, 4.0), "same", effect);
+  EXPECT_EQ(effect.tensors, 0U);
+  add_effect(judged_once(1.0, 4.0), judged_once(1.0, 2.0), "smaller", effect);
+  add_effect(judged_once(1.0, 4.0), judged_once(1.0, 0.5), "alarm", effect);
+  EXPECT_THAT(effect.alarms, ElementsAre("alarm"));
+  EXPECT_THAT(effect.runs, ElementsAre("alarm", "smaller"));
+  EXPECT_THAT(effect.growth, ElementsAre(2.0, 8.0));
+  EXPECT_EQ(effect.largest_growth(), 8.0);
+  add_effect(judged_once(1.0, 4.0), judged_once(1.0, 0.0), "must be equal", effect);
+  EXPECT_EQ(effect.exempt, 1U);
+  EXPECT_EQ(effect.tensors, 3U);
+}
+
+TEST(AblationCases, CanAllBeRun) {
+  const std::vector<std::string> cases = ablation_cases(2, 9301);
+  EXPECT_THAT(cases, SizeIs(::testing::Gt(6U)));
+  for (const std::string& text : cases) {
+    EXPECT_EQ(fuzz_layouts::why_impossible(fuzz_layouts::case_of(text)), "") << text;
+  }
 }
 
 // Symptom: T2 was read from the report of a check with forced passes, where it is excused.

@@ -1,6 +1,8 @@
 // ttrace_roc: how small an error is found, by tiers of TTrace and by the rules of today.
 #include "analysis/cli/run/progress.h"
+#include "roc/ablation.h"
 #include "roc/figures.h"
+#include "roc/ledger_page.h"
 #include "roc/page.h"
 #include "roc/plan.h"
 #include "roc/runner.h"
@@ -12,12 +14,14 @@
 #include <boost/program_options.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
@@ -34,6 +38,11 @@ struct Options {
   std::string page;
   std::string plot;
   RunOptions run;
+  bool ablate = false;
+  int cases = 0;  // random ones of each precision
+  std::uint64_t seed = 0;
+  std::vector<std::string> stored;
+  std::vector<std::string> rows;
 };
 
 po::options_description description(Options& options, std::string& keys) {
@@ -48,6 +57,22 @@ po::options_description description(Options& options, std::string& keys) {
   add("seeds",
       po::value(&options.choice.seeds)->value_name("N")->default_value(4),
       "fresh batches, in all of which a mutant has to be found");
+  add("ablate",
+      po::bool_switch(&options.ablate),
+      "judge clean runs without each row of the ledger of limits, instead of measuring mutants");
+  add("cases",
+      po::value(&options.cases)->value_name("N")->default_value(20),
+      "with --ablate: random clean runs in each of BF16, F32 and FP8, next to those that were "
+      "measured before");
+  add("seed",
+      po::value(&options.seed)->value_name("SEED")->default_value(9301),
+      "with --ablate: of the random runs");
+  add("on",
+      po::value(&options.stored)->value_name("DIR"),
+      "with --ablate: judge this folder of `ttrace check` instead of making runs; repeatable");
+  add("row",
+      po::value(&options.rows)->value_name("NAME"),
+      "with --ablate: only this row of the ledger; repeatable");
   add("json", po::value(&options.json)->value_name("FILE"), "write all figures there");
   add("page", po::value(&options.page)->value_name("FILE"), "write the page for people there");
   add("plot", po::value(&options.plot)->value_name("FILE"), "write the picture (SVG) there");
@@ -57,15 +82,48 @@ po::options_description description(Options& options, std::string& keys) {
   add("timeout",
       po::value(&options.run.timeout_s)->value_name("S")->default_value(120),
       "seconds that a pass may take");
-  add("work", po::value(&options.run.work)->value_name("DIR"), "keep traces and logs there");
+  add("work",
+      po::value(&options.run.work)->value_name("DIR"),
+      "keep traces and logs there; --ablate judges what it finds there again");
   add("help", "this text");
   return result;
 }
 
+int ablate_rows(const Options& asked, const std::string& command) {
+  const testing::TemporaryDirectory temporary;
+  const bool keep = !asked.run.work.empty();
+  if (keep) {
+    fs::create_directories(asked.run.work);
+  }
+  cli::ProgressLine line;
+  AblationOptions options{.bin = TTRACE_BIN,
+                          .run_ranks = TTRACE_SOURCE "/examples/megatron_mini/run_ranks",
+                          .base = TTRACE_SOURCE "/examples/tiny.yaml",
+                          .work = keep ? fs::absolute(asked.run.work).string() : temporary.path(),
+                          .keep = keep,
+                          .jobs = asked.run.jobs,
+                          .timeout_s = asked.run.timeout_s,
+                          .stored = asked.stored,
+                          .rows = asked.rows};
+  options.progress = [&line](std::size_t done, std::size_t total) {
+    line.show("[" + std::to_string(done + 1) + "/" + std::to_string(total) + "]");
+  };
+  const std::vector<std::string> cases =
+      asked.stored.empty() ? ablation_cases(asked.cases, asked.seed) : std::vector<std::string>();
+  const Ablation ablation = ablate(cases, options);
+  line.clear();
+  testing::write_if_asked(asked.json, json_of(ablation, command).dump(1) + "\n");
+  testing::write_if_asked(asked.page, ledger_page(ablation, command));
+  if (asked.page.empty()) {
+    std::cout << ledger_page(ablation, command);
+  }
+  for (const std::string& problem : ablation.problems) {
+    std::cerr << "no verdict: " << problem << '\n';
+  }
+  return ablation.problems.empty() ? 0 : kGoalsMissed;
+}
+
 int measure(const Options& asked, const std::string& command) {
-  TTRACE_CHECK(asked.run.jobs >= 1 && asked.run.timeout_s >= 1,
-               UsageError,
-               "--jobs and --timeout must be at least 1");
   TTRACE_CHECK(!asked.full || (!asked.choice.quick && !asked.choice.keys),
                UsageError,
                "--full excludes --quick and --keys; leave one of them away");
@@ -118,7 +176,11 @@ int run(int argc, char** argv) {
   if (values.contains("keys")) {
     options.choice.keys = keys;
   }
-  return measure(options, testing::command_text("roc", argc, argv));
+  TTRACE_CHECK(options.run.jobs >= 1 && options.run.timeout_s >= 1 && options.cases >= 0,
+               UsageError,
+               "--jobs and --timeout must be at least 1, --cases at least 0");
+  const std::string command = testing::command_text("roc", argc, argv);
+  return options.ablate ? ablate_rows(options, command) : measure(options, command);
 }
 
 }  // namespace

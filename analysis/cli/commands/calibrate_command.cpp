@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -52,10 +53,30 @@ double rate_of(const po::variables_map& values) {
   return rate;
 }
 
-CleanRun judged(const std::string& run, int threads) {
+Report judged(const std::string& run,
+              int threads,
+              const std::optional<Calibration>& calibration = {}) {
   DiffOptions options;
   options.threads = threads;
-  return clean_run(judge(find_pair("calibrate", {run}), options, Completeness::kWhole), run);
+  options.calibration = calibration;
+  return judge(find_pair("calibrate", {run}), options, Completeness::kWhole);
+}
+
+// With how many of its own runs raise an alarm under it.
+Calibration calibrated(const std::vector<std::string>& folders,
+                       double rate,
+                       Vouched vouched,
+                       int threads) {
+  std::vector<CleanRun> runs;
+  for (const std::string& folder : folders) {
+    runs.push_back(clean_run(judged(folder, threads), folder, vouched));
+  }
+  Calibration calibration = calibrate(runs, rate, vouched);
+  const Calibration limits = calibration;
+  for (const std::string& folder : folders) {
+    calibration.alarms += judged(folder, threads, limits).diverged() ? 1 : 0;
+  }
+  return calibration;
 }
 
 void print_table(const Calibration& calibration) {
@@ -72,16 +93,28 @@ void print_table(const Calibration& calibration) {
   write_columns(std::cout, lines);
 }
 
+// "2 of 20 (1.2 % to 31.7 %)"
+std::string alarms_text(std::size_t alarms, std::size_t runs) {
+  const RateInterval interval = rate_interval(alarms, runs);
+  return std::to_string(alarms) + " of " + std::to_string(runs) + " (" +
+         short_number(100.0 * interval.from) + " % to " + short_number(100.0 * interval.to) + " %)";
+}
+
 void print_promise(const Calibration& calibration) {
+  const std::size_t all = calibration.runs.size();
   std::cout << '\n'
-            << counted(
-                   static_cast<std::int64_t>(calibration.runs.size()), "clean run", "clean runs")
-            << " in " << calibration.precision << ", "
+            << counted(static_cast<std::int64_t>(all), "clean run", "clean runs")
+            << (calibration.vouched == Vouched::kYes ? ", vouched for," : "") << " in "
+            << calibration.precision << ", "
             << counted(static_cast<std::int64_t>(calibration.table.size()), "limit", "limits")
             << ": at most " << short_number(100.0 * calibration.rate)
             << " % of clean runs are expected to raise an alarm; the runs alone show that it is "
                "below "
-            << short_number(100.0 * calibration.rate_bound()) << " % (95 %)\n";
+            << short_number(100.0 * calibration.rate_bound())
+            << " % (95 %)\nof all runs given, with 95 % confidence: "
+            << alarms_text(calibration.alarms_shipped, all)
+            << " raise an alarm under the shipped limits, " << alarms_text(calibration.alarms, all)
+            << " under these\n";
 }
 
 }  // namespace
@@ -94,6 +127,9 @@ Manual calibrate_manual() {
       "file to write")("rate",
                        po::value<double>()->default_value(0.01, "0.01")->value_name("R"),
                        "part of all clean runs that may raise a false alarm")(
+      "vouched",
+      "take runs that raise an alarm under the shipped limits too: you know that all of them are "
+      "right. A finding that no limit can excuse, as of structure or equality, is still refused")(
       "threads",
       po::value<int>()->default_value(0)->value_name("N"),
       "threads that compare; 0: all cores. The limits do not depend on it");
@@ -109,12 +145,17 @@ Manual calibrate_manual() {
            "from the largest value of each run, so that no more than the stated rate of "
            "clean runs exceeds any of them (docs/verdict.md).",
            "`ttrace check` and `ttrace diff` take the file as --calibration. With fewer "
-           "than 20 runs the stated rate is an extrapolation."},
+           "than 20 runs the stated rate is an extrapolation.",
+           "A run that raises an alarm under the shipped limits is refused, unless --vouched says "
+           "that it is right: without such runs the limits would follow from those that need them "
+           "least. The output and the file say how many of all runs raise an alarm under the "
+           "shipped limits, and how many under the new ones."},
       .options = named,
-      .exit_codes = {{"0", "the file was written"},
-                     {"2",
-                      "nothing was written: a run with a finding, several precisions, an existing "
-                      "file, bad usage"}},
+      .exit_codes =
+          {{"0", "the file was written"},
+           {"2",
+            "nothing was written: a run with a finding (with --vouched: one that no limit "
+            "can excuse), several precisions, an existing file, bad usage"}},
       .examples = {{"ttrace calibrate runs/clean-* -o calibration.json",
                     "limits from all runs named clean-..."},
                    {"ttrace diff runs/7 --calibration calibration.json", "judge a run by them"}}};
@@ -136,11 +177,8 @@ int run_calibrate(const Arguments& arguments) {
                UsageError,
                file,
                " exists already; choose another file for -o, or remove it");
-  std::vector<CleanRun> runs;
-  for (const std::string& folder : folders) {
-    runs.push_back(judged(folder, threads));
-  }
-  const Calibration calibration = calibrate(runs, rate);
+  const Vouched vouched = values.count("vouched") != 0 ? Vouched::kYes : Vouched::kNo;
+  const Calibration calibration = calibrated(folders, rate, vouched, threads);
   std::ostringstream text;
   write_calibration(text, calibration);
   replace_file(file, text.str());

@@ -15,6 +15,7 @@ Manual diff_manual() {
   po::options_description named("Options");
   add_selection_options(named);
   add_judging_options(named);
+  add_ledger_option(named);
   add_rename_option(named);
   add_partial_option(named);
   add_report_options(named);
@@ -54,6 +55,7 @@ int run_diff(const Arguments& arguments) {
   judging.threads = options.threads;
   judging.selection = selection_of(values);
   read_judging_options(values, judging);
+  judging.allowances = allowances_of(values);
   StoredPair pair = find_pair("diff", words_of(values, "trace"));
   read_rename_option(values, pair);
   const Report report = judge(pair, judging, completeness_of(values));

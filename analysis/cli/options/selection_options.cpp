@@ -1,5 +1,6 @@
 #include "analysis/cli/options/selection_options.h"
 
+#include "analysis/bounds/ledger.h"
 #include "analysis/cli/options/command_line.h"
 #include "trace/base/kind.h"
 
@@ -152,6 +153,40 @@ void read_judging_options(const po::variables_map& values, DiffOptions& options)
   if (values.count("calibration") != 0) {
     options.calibration = read_calibration(values["calibration"].as<std::string>());
   }
+}
+
+void add_ledger_option(po::options_description& named) {
+  named.add_options()(
+      "without",
+      po::value<Texts>()->value_name("NAME"),
+      "judge as if this row of the ledger of limits (docs/ledger.md) did not exist, "
+      "to measure what it does; repeatable");
+}
+
+Allowances allowances_of(const po::variables_map& values) {
+  Allowances allowances;
+  for (const std::string& name : texts(values, "without")) {
+    const auto found = find_allowance(name);
+    if (!found) {
+      Texts known;
+      for (const LedgerRow& row : ledger()) {
+        known.emplace_back(row.name);
+      }
+      const Texts near = nearest_few(name, known, 3);
+      TTRACE_THROW(UsageError,
+                   "--without names '",
+                   name,
+                   "', which is no row of the ledger of limits; the nearest are '",
+                   near[0],
+                   "', '",
+                   near[1],
+                   "' and '",
+                   near[2],
+                   "'");
+    }
+    allowances.remove(*found);
+  }
+  return allowances;
 }
 
 void warn(const std::vector<std::string>& sentences) {

@@ -30,6 +30,11 @@ void add_judging_options(boost::program_options::options_description& named);
 void read_judging_options(const boost::program_options::variables_map& values,
                           DiffOptions& options);
 
+// --without, rows of the ledger of limits (analysis/bounds/ledger.h) that are switched off.
+void add_ledger_option(boost::program_options::options_description& named);
+// Throws UsageError that names the nearest rows.
+[[nodiscard]] Allowances allowances_of(const boost::program_options::variables_map& values);
+
 // One warning on stderr for each.
 void warn(const std::vector<std::string>& sentences);
 

@@ -1,0 +1,126 @@
+// A row of the ledger of limits, and which rows are in force; see ledger.h.
+//
+// Thread-safety: plain values.
+#pragma once
+
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace ttrace {
+
+enum class Allowance : std::uint8_t {
+  // Limits. One that is switched off is 1: the bound is then the scale itself.
+  kLimitOfWhole,
+  kLimitOfVectors,
+  kLimitOfScalars,
+  kLimitOfSlices,
+  kLimitOfGroups,
+  kLimitOfFactors,
+  kPartsOfUpdates,
+  kPartsOfVectors,
+  // What is added to the noise scale of a tensor.
+  kStorageFlips,
+  kScalarRounding,
+  kUpdateFlips,
+  kAlikeMicrobatches,
+  kInheritedNoise,
+  kScaleNoise,
+  kScaleGrid,
+  kMultipleRounding,
+  kLargestPass,
+  // Parts and factors.
+  kPooledNoise,
+  kFewSliceElements,
+  kFewFactorElements,
+  kFactorRounding,
+  // Without noise.
+  kDefaultFactor,
+  kDefaultFactorOfGradients,
+  kDefaultFactorOfVectors,
+  kOrderOfSummation,
+  kAveragedInProducts,
+  // Choices of experts.
+  kLimitOfChoices,
+  kRareChoices,
+  kBehindFlips,
+  // Operators.
+  kLimitOfOperators,
+  kLimitOfOperatorSlices,
+  kLimitOfOperatorRows,
+  kLimitOfOperatorGroups,
+  kLimitOfOperatorFactors,
+  kLimitOfRings,
+  kPartsOfInputGradients,
+  kFactorOfUpdates,
+  kRoundingFloor,
+  kRoundedSums,
+  kStoredAddends,
+  kBucketSums,
+  kUnrecordedAddends,
+  kClippingNorm,
+  kClippingRoundings,
+  kUpdateRounding,
+  kOtherGrid,
+  kOtherGridCodes,
+  kOtherGridParts,
+  kFewElements,
+  kNothingButNoise,
+  kOwnSpread,
+  kFewSlices,
+  kNativeFactor,
+  kOperatorFactorRounding,
+  kPowersOfTwo,
+  kAddedUp,
+  kBehindFindings,
+  // Addends of ranks.
+  kKnownFormula,
+  kNativeAddends,
+  // Golden pass.
+  kLeastRho,
+  kLeastRhoOfWeights,
+  kLeastRhoOfVectors,
+  kLeastRhoOfSums,
+  kLargestRho,
+  kLargestRhoOfGradients,
+  kGoldenRoundings,
+  kGoldenOrder,
+  kFewGoldenElements,
+  kFirstGoldenStep,
+  // What must be equal, nearly.
+  kNormTolerance,
+  kLossTolerance,
+  kFewCodes,
+  kHarmlessScales,
+};
+
+// Which traces a row needs to act.
+enum class AllowanceScope : std::uint8_t { kNoise, kNoNoise, kForced, kGolden, kAny };
+
+struct LedgerRow {
+  Allowance allowance;
+  AllowanceScope scope;
+  std::string_view name;    // "storage-flips"
+  std::string_view what;    // one sentence
+  std::string_view source;  // or measurement
+  // A clean run that alarms without it, as a command; or the unit test of a case that was measured.
+  std::string_view witness;
+};
+
+inline constexpr std::size_t kAllowances = static_cast<std::size_t>(Allowance::kHarmlessScales) + 1;
+
+// Which rows are in force.
+class Allowances {
+ public:
+  [[nodiscard]] bool has(Allowance allowance) const {
+    return !removed_.test(static_cast<std::size_t>(allowance));
+  }
+  [[nodiscard]] bool has_all() const { return removed_.none(); }
+  void remove(Allowance allowance) { removed_.set(static_cast<std::size_t>(allowance)); }
+
+ private:
+  std::bitset<kAllowances> removed_;
+};
+
+}  // namespace ttrace

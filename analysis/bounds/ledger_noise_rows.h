@@ -1,0 +1,220 @@
+// Rows of the ledger of limits: bounds from noise (T2), class defaults, choices of experts.
+#pragma once
+
+#include "analysis/bounds/allowance.h"
+
+#include <array>
+
+namespace ttrace {
+
+inline constexpr std::array kNoiseRows = {
+    LedgerRow{Allowance::kLimitOfWhole,
+              AllowanceScope::kNoise,
+              "whole-limit",
+              "The error of a whole tensor may be 2 times its noise scale.",
+              "Largest clean Q 0.96 over 240 to 400 BF16 runs of a pre-norm GPT; the limit is "
+              "about twice that.",
+              "./dev fuzz-layouts 7 9101 --precision bf16 --keep-clean DIR"},
+    LedgerRow{
+        Allowance::kLimitOfVectors,
+        AllowanceScope::kNoise,
+        "vector-limit",
+        "The error of a gradient, moment or update of a vector may be 4 times its noise scale.",
+        "Largest clean Q 1.95 over the same runs: kernels reduce such sums in low precision "
+        "inside, where noise of outputs does not reach.",
+        "build/cpu/bin/analysis_test --gtest_filter=Bounds.AreTheClassLimitTimesTheNoise"},
+    LedgerRow{Allowance::kLimitOfScalars,
+              AllowanceScope::kNoise,
+              "scalar-limit",
+              "The error of a scalar may be 10 times its noise scale.",
+              "Five numbers are no distribution; a limit of 5 gave 3 % of false alarms.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=Bounds.GiveScalarsOneRoundingOfTheComputingPrecision"},
+    LedgerRow{Allowance::kLimitOfSlices,
+              AllowanceScope::kNoise,
+              "slice-limit",
+              "The error of a row or an index of a dimension may be 10 times its noise scale.",
+              "Largest clean Q of a slice 3.04 over `ttrace_fuzz_layouts 12 1001 --tries 0` in "
+              "three precisions; twice that, and more for one rare flip that no pass showed.",
+              "./dev fuzz-layouts 5 9103 --precision fp8 --keep-clean DIR"},
+    LedgerRow{Allowance::kLimitOfGroups,
+              AllowanceScope::kNoise,
+              "group-limit",
+              "The error of a head or a shard may be 4.6 times its noise scale.",
+              "1.5 times the largest clean Q of a slice, because a mean over slices moves less.",
+              "./dev fuzz-layouts 1 9103 --precision fp8 --keep-clean DIR, without forced passes"},
+    LedgerRow{Allowance::kLimitOfFactors,
+              AllowanceScope::kNoise,
+              "factor-limit",
+              "A factor that all elements share may be 8 times its noise away from 1.",
+              "Largest clean value 3.18 over the runs of slice-limit, times 2.5: K numbers tell "
+              "less than slices do.",
+              "./dev fuzz-layouts 5 9103 --precision fp8 --keep-clean DIR"},
+    LedgerRow{Allowance::kPartsOfUpdates,
+              AllowanceScope::kNoise,
+              "parts-of-updates",
+              "Parts and factors of updated parameters are not judged by T2.",
+              "A few elements whose update flips its sign decide the error of a row.",
+              "./dev fuzz-layouts --case 'precision=bf16 seed=8 layers=2 heads=4 tp=2 sequence=64 "
+              "batch=2 packed=1' --keep-clean DIR, without forced passes"},
+    LedgerRow{
+        Allowance::kPartsOfVectors,
+        AllowanceScope::kNoise,
+        "factors-of-vectors",
+        "Factors of gradients and updates of vectors, and of FP8 scales, are not judged by T2.",
+        "Few elements, whose errors are not like one another.",
+        "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
+    LedgerRow{Allowance::kStorageFlips,
+              AllowanceScope::kNoise,
+              "storage-flips",
+              "The squared noise scale grows by (2 ulp of the largest element)^2.",
+              "A few flips of the largest element by one ulp are always possible.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=Bounds.AdmitTwoFlipsOfTheLargestElementInLowPrecision"},
+    LedgerRow{
+        Allowance::kScalarRounding,
+        AllowanceScope::kNoise,
+        "scalar-rounding",
+        "The squared noise scale of a scalar grows by one rounding of the computing precision.",
+        "A program may sum a scalar in another order and type than anything that passes moved.",
+        "build/cpu/bin/analysis_test "
+        "--gtest_filter=Bounds.GiveScalarsOneRoundingOfTheComputingPrecision"},
+    LedgerRow{Allowance::kUpdateFlips,
+              AllowanceScope::kNoise,
+              "update-flips",
+              "The squared noise scale of an updated parameter grows by (3 times the largest noise "
+              "of an element)^2.",
+              "A small tensor may show no flip in five passes and one in the candidate.",
+              "./dev fuzz-layouts --case 'precision=bf16 tp=4 micro_batches=16 layers=2 heads=4' "
+              "--keep-clean DIR, without forced passes"},
+    LedgerRow{Allowance::kAlikeMicrobatches,
+              AllowanceScope::kNoise,
+              "alike-microbatches",
+              "The squared noise of a gradient that micro-batches were added up into grows by (0.5 "
+              "x the sum of their noises)^2.",
+              "Clean Q 1.5, 2.3 and 3.4 for 4, 16 and 64 micro-batches at tp 4 in BF16 without it, "
+              "below 1.4 with it; decision 0006.",
+              "./dev fuzz-layouts 7 9101 --precision bf16 --keep-clean DIR, without forced passes"},
+    LedgerRow{
+        Allowance::kInheritedNoise,
+        AllowanceScope::kNoise,
+        "inherited-noise",
+        "The squared noise scale of a later step grows by (l^2 - 1) times the noise that came with "
+        "updated parameters, with l the limit of vectors over the tensor's own.",
+        "The bias of a key moved all keys of a next step by Q 2.08 in FP64.",
+        "build/cpu/bin/analysis_test --gtest_filter=Bounds.LaterStepsInheritWhatUpdatesOfBiasesDo"},
+    LedgerRow{Allowance::kScaleNoise,
+              AllowanceScope::kNoise,
+              "scale-noise",
+              "The squared noise of an FP8 scale grows by the largest relative noise of one of its "
+              "elements in any micro-batch of the step.",
+              "A scale follows from one element, which moves in some passes only.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=Bounds.OfAScaleAllowForMovesThatItMadeInOtherMicrobatches"},
+    LedgerRow{Allowance::kScaleGrid,
+              AllowanceScope::kNoise,
+              "scale-grid",
+              "Storage of an FP8 scale counts in ulps of BF16, and a scale may differ where others "
+              "of its kind moved.",
+              "A scale follows from values in BF16, whatever type it is stored in.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=Bounds.OfAScaleAllowForMovesThatItMadeInOtherMicrobatches"},
+    LedgerRow{Allowance::kMultipleRounding,
+              AllowanceScope::kNoise,
+              "multiple-rounding",
+              "Where the candidate stores a multiple by no power of two, the noise scale is at "
+              "least one ulp of every element.",
+              "The factor rounds once more on either side.",
+              "./dev fuzz-layouts 4 9103 --precision fp8 --keep-clean DIR, without forced passes"},
+    LedgerRow{
+        Allowance::kLargestPass,
+        AllowanceScope::kNoise,
+        "largest-pass",
+        "The bound is at least 1.2 times the error of the largest pass.",
+        "The first Adam update of a bias changed a sign in one pass and in the candidate: Q 2.05.",
+        "build/cpu/bin/analysis_test --gtest_filter=Bounds.AllowWhatOnePassOfFiveDidAlone"},
+    LedgerRow{
+        Allowance::kPooledNoise,
+        AllowanceScope::kAny,
+        "pooled-noise",
+        "Half of what is known of the noise of a slice, of a factor and of an operator's part is "
+        "what others of its kind and size have on average, with the weight of 5 passes.",
+        "K numbers, or one native pass, are no distribution; the weight is that of the default "
+        "number of passes.",
+        "./dev fuzz-layouts 1 9103 --precision fp8 --keep-clean DIR"},
+    LedgerRow{Allowance::kFewSliceElements,
+              AllowanceScope::kNoise,
+              "few-slice-elements",
+              "A dimension whose slices have fewer than 32 elements is not judged slice by slice.",
+              "Columns of a router's weight of 3 experts reached 7 times their noise.",
+              "build/cpu/bin/analysis_test --gtest_filter=SliceVerdict.*"},
+    LedgerRow{Allowance::kFewFactorElements,
+              AllowanceScope::kAny,
+              "few-factor-elements",
+              "A factor of fewer than 32 elements is not judged by T2, nor that of an addend.",
+              "Roundings do not average out over few elements.",
+              "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
+    LedgerRow{Allowance::kFactorRounding,
+              AllowanceScope::kNoise,
+              "factor-rounding",
+              "The noise of a factor grows by one ulp of F32, or of the storage type where the "
+              "candidate stores a multiple.",
+              "Programs keep factors in F32.",
+              "./dev fuzz-layouts 4 9103 --precision fp8 --keep-clean DIR, without forced passes"},
+    LedgerRow{Allowance::kDefaultFactor,
+              AllowanceScope::kNoNoise,
+              "default-factor",
+              "Without noise the bound is 12 roundings of the norm.",
+              "6 roundings measured for activations after 8 layers; twice that.",
+              "./dev fuzz-layouts 1 9102 --precision f32 --keep-clean DIR, without noise passes"},
+    LedgerRow{
+        Allowance::kDefaultFactorOfGradients,
+        AllowanceScope::kNoNoise,
+        "default-factor-of-gradients",
+        "Without noise the bound of gradients, scales and scalars is 40 roundings of the norm.",
+        "17 roundings measured; about twice that.",
+        "./dev fuzz-layouts 3 9103 --precision fp8 --keep-clean DIR, without noise passes"},
+    LedgerRow{Allowance::kDefaultFactorOfVectors,
+              AllowanceScope::kNoNoise,
+              "default-factor-of-vectors",
+              "Without noise the bound of gradients and moments of vectors, and of updated "
+              "parameters, is 100 roundings of the norm.",
+              "Sums over all tokens that kernels may take in low precision; the first Adam update "
+              "is nearly the sign of the gradient.",
+              "./dev fuzz-layouts --case 'precision=bf16 seed=4 dp=2 tp=2 sp=1 steps=2 layers=2 "
+              "micro_batches=4 batch=2' --keep-clean DIR, without noise passes"},
+    LedgerRow{Allowance::kOrderOfSummation,
+              AllowanceScope::kAny,
+              "order-of-summation",
+              "One rounding of F32 and F64 counts as 12.",
+              "The order of a sum decides there; noise passes move such results by up to 6 ulp.",
+              "./dev fuzz-layouts 1 9102 --precision f32 --keep-clean DIR"},
+    LedgerRow{Allowance::kAveragedInProducts,
+              AllowanceScope::kNoNoise,
+              "averaged-in-products",
+              "One rounding of an FP8 operand counts as 0.4 in class defaults.",
+              "Clean relative errors 0.067, 0.115 and 0.067 of activations, their gradients and "
+              "gradients of weights over two layers.",
+              "build/cpu/bin/analysis_test --gtest_filter=Limits.InFp8ScalarsAreRoundedAsInBf16"},
+    LedgerRow{Allowance::kLimitOfChoices,
+              AllowanceScope::kNoise,
+              "choice-limit",
+              "A choice of experts may have moved by 2 times what margins move in noise passes.",
+              "The limit of activations.",
+              "build/cpu/bin/analysis_test --gtest_filter=RoutingCheck.*"},
+    LedgerRow{Allowance::kRareChoices,
+              AllowanceScope::kNoise,
+              "rare-choices",
+              "Margins are taken to move by at least 3.2 standard deviations.",
+              "The largest margin of a measured flip; decision 0008.",
+              "build/cpu/bin/analysis_test --gtest_filter=RoutingCheck.*"},
+    LedgerRow{Allowance::kBehindFlips,
+              AllowanceScope::kNoise,
+              "behind-flips",
+              "What differs behind a token that goes to other experts is undecided where the "
+              "reference did not follow.",
+              "What comes after a flip is another computation; decision 0008.",
+              "build/cpu/bin/analysis_test --gtest_filter=RoutingCheck.*"},
+};
+
+}  // namespace ttrace

@@ -1,0 +1,331 @@
+// Rows of the ledger of limits: operators (T1), the golden pass, what must be equal nearly.
+#pragma once
+
+#include "analysis/bounds/allowance.h"
+
+#include <array>
+
+namespace ttrace {
+
+inline constexpr std::array kOperatorRows = {
+    LedgerRow{Allowance::kLimitOfOperators,
+              AllowanceScope::kForced,
+              "operator-limit",
+              "An operator may err 2 times as much as its roundings.",
+              "Clean R is 0.98 to 1.02; a kernel that rounds once more has 1.5, and 1.44 was the "
+              "largest in 40 random BF16 layouts.",
+              "./dev fuzz-layouts 2 9102 --precision f32 --keep-clean DIR"},
+    LedgerRow{Allowance::kLimitOfOperatorSlices,
+              AllowanceScope::kForced,
+              "operator-slice-limit",
+              "A feature of an operator's result may err 4.5 times as much as its roundings.",
+              "Clean features reached 2.9 where a bias nearly cancels a row-parallel product, and "
+              "3.3 in a gradient.",
+              "./dev fuzz-layouts 1 9102 --precision f32 --keep-clean DIR"},
+    LedgerRow{Allowance::kLimitOfOperatorRows,
+              AllowanceScope::kForced,
+              "operator-row-limit",
+              "A row of an operator's result may err 2.75 times as much as its roundings.",
+              "Clean rows reached 1.8; 1.5 times that.",
+              "./dev fuzz-layouts 1 9103 --precision fp8 --keep-clean DIR"},
+    LedgerRow{Allowance::kLimitOfOperatorGroups,
+              AllowanceScope::kForced,
+              "operator-group-limit",
+              "A head, a shard or an addend of an operator's result may err 3 times as much as its "
+              "roundings.",
+              "Clean addends reached 1.9, groups 1.95.",
+              "./dev fuzz-layouts 3 9102 --precision f32 --keep-clean DIR"},
+    LedgerRow{Allowance::kLimitOfOperatorFactors,
+              AllowanceScope::kForced,
+              "operator-factor-limit",
+              "A factor of an operator's result may be 8 times its noise.",
+              "As factor-limit.",
+              "./dev fuzz-layouts 4 9102 --precision f32 --keep-clean DIR"},
+    LedgerRow{Allowance::kLimitOfRings,
+              AllowanceScope::kForced,
+              "ring-limit",
+              "A gradient of an attention core's inputs may err 4 times as much as its roundings "
+              "under context parallelism.",
+              "Ring attention adds up rounded parts that no sum over ranks tells of: 2.8 with four "
+              "ranks over 116 BF16 layouts, 1.1 without a ring over 140.",
+              "./dev fuzz-layouts 5 9102 --precision f32 --keep-clean DIR"},
+    LedgerRow{Allowance::kPartsOfInputGradients,
+              AllowanceScope::kForced,
+              "parts-of-input-gradients",
+              "Parts of gradients of an attention core's inputs are not judged by their operators.",
+              "They cancel in the rows of a document's first tokens: clean rows reached 10 in a "
+              "ring and 3.1 elsewhere.",
+              "./dev fuzz-layouts 5 9102 --precision f32 --keep-clean DIR"},
+    LedgerRow{Allowance::kFactorOfUpdates,
+              AllowanceScope::kForced,
+              "factor-of-updates",
+              "The factor of an updated matrix may be 1.8 times its noise, not 8.",
+              "A factor of F32 is off by half a ulp, 1.2 times the usual rounding; the next number "
+              "is off by 2.4 times. This row makes a bound smaller.",
+              "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
+    LedgerRow{Allowance::kRoundingFloor,
+              AllowanceScope::kForced,
+              "rounding-floor",
+              "An operator's own error is taken to be at least one rounding of its result.",
+              "The result of the native pass may be exact by chance.",
+              "./dev fuzz-layouts 1 9102 --precision f32 --keep-clean DIR"},
+    LedgerRow{Allowance::kRoundedSums,
+              AllowanceScope::kForced,
+              "rounded-sums",
+              "The squared scale of an operator grows by what a sum over ranks rounds.",
+              "Outputs of row-parallel linears have R 1.62 at tp 2 and 1.92 at tp 4 without it.",
+              "./dev fuzz-layouts 2 9101 --precision bf16 --keep-clean DIR"},
+    LedgerRow{Allowance::kStoredAddends,
+              AllowanceScope::kForced,
+              "stored-addends",
+              "The squared scale of an operator grows by the rounding of addends that ranks hold.",
+              "Gradients of weights under context parallelism are stored as addends.",
+              "build/cpu/bin/analysis_test --gtest_filter=OperatorCheckTest.*"},
+    LedgerRow{Allowance::kBucketSums,
+              AllowanceScope::kForced,
+              "bucket-sums",
+              "The squared scale of a main gradient in BF16 grows by what adding up the ranks' "
+              "gradients rounds.",
+              "Clean DDP and FSDP2 runs over four ranks alarmed in BF16, R 2.08.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=OperatorCheckTest.MainGradsInBf16RoundWhatRanksAddUp"},
+    LedgerRow{Allowance::kUnrecordedAddends,
+              AllowanceScope::kForced,
+              "unrecorded-addends",
+              "The squared scale of a main gradient whose addends were not recorded grows by one "
+              "rounding of the parameter's type.",
+              "FSDP2 reduces gradients before anyone sees them.",
+              "./dev fuzz-layouts 10 9101 --precision bf16 --keep-clean DIR"},
+    LedgerRow{Allowance::kClippingNorm,
+              AllowanceScope::kForced,
+              "clipping-norm",
+              "Moments may carry the factor by which the norm that gradients are clipped by is "
+              "off, up to a sum of squares in F32.",
+              "Second moments of a clean Megatron-core run alarmed in BF16, R 3.9.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=OperatorPartsTest.MomentsMayCarryWhatTheClippingNormIsOffBy"},
+    LedgerRow{Allowance::kClippingRoundings,
+              AllowanceScope::kForced,
+              "clipping-roundings",
+              "The factor of a first moment may carry three roundings of F32, that of a second "
+              "moment six.",
+              "Second moments of a distributed optimizer alarmed in F32, a factor of 1 + 2.1e-7.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=OperatorPartsTest.MomentsMayCarryAnotherRoundingOfTheClippingFactor"},
+    LedgerRow{Allowance::kUpdateRounding,
+              AllowanceScope::kForced,
+              "update-rounding",
+              "An update in F32 may round twice, and its step as a sum does.",
+              "The decay and the step; a program computes the factors of a step in any way.",
+              "build/cpu/bin/analysis_test --gtest_filter=OperatorCheckTest.*"},
+    LedgerRow{Allowance::kOtherGrid,
+              AllowanceScope::kForced,
+              "other-grid",
+              "Where the candidate stores a multiple by no power of two, one rounding counts as "
+              "the largest one, 2.4 times the usual.",
+              "With 3 data-parallel ranks gradients of logits alarmed, R 2.04: equal elements all "
+              "have one error.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=OperatorPartsTest."
+              "MultiplesThatRoundOnAnotherGridMayHaveTheLargestErrorOfOneRounding"},
+    LedgerRow{
+        Allowance::kOtherGridCodes,
+        AllowanceScope::kForced,
+        "other-grid-codes",
+        "The same with FP8 operands: the squared scale of gradients grows by one rounding to E5M2.",
+        "Some codes flip on another grid.",
+        "./dev fuzz-layouts 4 9103 --precision fp8 --keep-clean DIR"},
+    LedgerRow{Allowance::kOtherGridParts,
+              AllowanceScope::kForced,
+              "other-grid-parts",
+              "The same with FP8 operands: parts and factors are not judged by their operators.",
+              "Codes that flip change a few rows only, and by a few large steps.",
+              "./dev fuzz-layouts --case 'precision=fp8 seed=108 masked=1 tied=1 recipe=3 cp=3 "
+              "micro_batches=4 batch=4 sequence=36 vocabulary=271 ffn=36 heads=6 groups=2 "
+              "head_size=16' --keep-clean DIR"},
+    LedgerRow{Allowance::kFewElements,
+              AllowanceScope::kForced,
+              "few-elements",
+              "A tensor, or an addend, of few elements whose scale is an estimate has the limit "
+              "that an F distribution exceeds once in 10^7.",
+              "The gradient of a bias of 16 elements had R 2.04 in a clean BF16 run, an addend of "
+              "8 elements 3.5.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=OperatorCheckTest.TwoEstimatesFromFewElementsMayBeFartherApart"},
+    LedgerRow{
+        Allowance::kNothingButNoise,
+        AllowanceScope::kForced,
+        "nothing-but-noise",
+        "A tensor that noise passes move by more than its norm is not judged by its operators.",
+        "Gradients of keys' biases had R 2.5 to 4.3 in clean F32 runs.",
+        "build/cpu/bin/analysis_test "
+        "--gtest_filter=OperatorCheckTest.OperatorsOfATensorThatIsNothingButNoiseAreNotJudged"},
+    LedgerRow{Allowance::kOwnSpread,
+              AllowanceScope::kForced,
+              "own-spread",
+              "The factor of an operator or of an addend may be 5 times the spread of the "
+              "candidate's own slices or elements.",
+              "Five standard deviations, once in 10^6; outputs of row-parallel linears alarmed in "
+              "BF16, a factor of 1 + 0.0002, because a product was rounded before its bias was "
+              "added, alike in all rows of a column.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=OperatorPartsTest.RoundingsThatAColumnSharesAreNoFactor"},
+    LedgerRow{Allowance::kFewSlices,
+              AllowanceScope::kForced,
+              "few-slices",
+              "The spread of a factor is taken over dimensions of 32 indices and more.",
+              "Fewer slices do not tell a variance.",
+              "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
+    LedgerRow{Allowance::kNativeFactor,
+              AllowanceScope::kForced,
+              "native-factor",
+              "The noise of an operator's factor grows by the native pass's own factor.",
+              "A kernel of the reference may round with a bias.",
+              "./dev fuzz-layouts 1 9103 --precision fp8 --keep-clean DIR"},
+    LedgerRow{Allowance::kOperatorFactorRounding,
+              AllowanceScope::kForced,
+              "operator-factor-rounding",
+              "The noise of an operator's factor grows by one rounding of F32.",
+              "Programs keep factors in F32.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=OperatorPartsTest.MomentsMayCarryAnotherRoundingOfTheClippingFactor"},
+    LedgerRow{Allowance::kPowersOfTwo,
+              AllowanceScope::kAny,
+              "powers-of-two",
+              "Where gradients are multiples by no power of two, the factor is taken out of scales "
+              "that are powers of two.",
+              "Such a scale cannot follow the factor: 1.8 times its bound in a clean MXFP8 run.",
+              "./dev fuzz-layouts --case 'precision=fp8 seed=108 masked=1 tied=1 recipe=3 cp=3 "
+              "micro_batches=4 batch=4 sequence=36 vocabulary=271 ffn=36 heads=6 groups=2 "
+              "head_size=16' --keep-clean DIR"},
+    LedgerRow{Allowance::kAddedUp,
+              AllowanceScope::kForced,
+              "added-up",
+              "An error of up to 2 times the bound of T2 is no finding where all operators up to "
+              "there are right.",
+              "Clean runs with right operators reached 1.08 times the bound of a whole tensor and "
+              "1.36 times that of a factor (40 random BF16 layouts); 1.5 times that.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=OperatorCheckTest.RoundingsThatAddedUpAreInherited"},
+    LedgerRow{Allowance::kBehindFindings,
+              AllowanceScope::kForced,
+              "behind-findings",
+              "An error of any size is no finding of its own behind a finding, where the tensor's "
+              "own operators are right.",
+              "The operators passed on what they were given.",
+              "build/cpu/bin/analysis_test --gtest_filter=OperatorCheckTest.*"},
+    LedgerRow{Allowance::kKnownFormula,
+              AllowanceScope::kForced,
+              "known-formula",
+              "Addends are judged where a formula gives their sum up to 1 %.",
+              "A formula that is not that of the module judges nothing.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=AddendCheckTest.GradientOfAnUnknownOperatorHasNoCheckOfAddends"},
+    LedgerRow{Allowance::kNativeAddends,
+              AllowanceScope::kForced,
+              "native-addends",
+              "The squared scale of an addend grows by its part of what the native pass errs "
+              "beyond a rounding.",
+              "A kernel that accumulates in low precision errs in each of its terms.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=AddendCheckTest.KernelThatAccumulatesCoarselyIsCheckedWeakly"},
+    LedgerRow{Allowance::kLeastRho,
+              AllowanceScope::kGolden,
+              "least-rho",
+              "A candidate may be a quarter as far from FP64 as the reference.",
+              "Half the smallest clean ratio, 0.59 over 20 random BF16 layouts.",
+              "./dev fuzz-layouts --case 'precision=bf16 tp=4 micro_batches=16 layers=2 heads=4' "
+              "--keep-clean DIR --golden"},
+    LedgerRow{Allowance::kLeastRhoOfWeights,
+              AllowanceScope::kGolden,
+              "least-rho-of-weights",
+              "A gradient of a weight may be 0.15 times as far from FP64.",
+              "Half the smallest clean ratio, 0.34.",
+              "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
+    LedgerRow{Allowance::kLeastRhoOfVectors,
+              AllowanceScope::kGolden,
+              "least-rho-of-vectors",
+              "A gradient of a vector is never too accurate.",
+              "Kernels reduce it in low precision inside, and a sum over fewer tokens on each rank "
+              "may be much better.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=GoldenCheckTest.GradientOfAVectorMayBeMuchBetterThanTheReferences"},
+    LedgerRow{Allowance::kLeastRhoOfSums,
+              AllowanceScope::kGolden,
+              "least-rho-of-sums",
+              "In F32 a candidate may be 0.4 times as far again.",
+              "Errors are those of sums alone, which are smaller where ranks add up fewer terms; "
+              "smallest clean ratio 0.29.",
+              "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
+    LedgerRow{
+        Allowance::kLargestRho,
+        AllowanceScope::kGolden,
+        "largest-rho",
+        "A candidate may be 3.5 times as far from FP64 as the reference.",
+        "Twice the largest clean ratio, 1.74.",
+        "./dev fuzz-layouts --case 'precision=fp8 seed=753 zero1=1 dropout=10 recipe=2 dp=2 "
+        "steps=2 micro_batches=8 batch=3 sequence=60 ffn=48 heads=4' --keep-clean DIR --golden"},
+    LedgerRow{Allowance::kLargestRhoOfGradients,
+              AllowanceScope::kGolden,
+              "largest-rho-of-gradients",
+              "A gradient may be 6.2 times as far from FP64 as the reference.",
+              "Twice the largest clean ratio, 3.1.",
+              "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
+    LedgerRow{Allowance::kGoldenRoundings,
+              AllowanceScope::kGolden,
+              "golden-roundings",
+              "A tensor is never too accurate where the reference is off by 2 roundings or less.",
+              "Storing the candidate's value costs one rounding.",
+              "./dev fuzz-layouts --case 'precision=fp8 seed=108 masked=1 tied=1 recipe=3 cp=3 "
+              "micro_batches=4 batch=4 sequence=36 vocabulary=271 ffn=36 heads=6 groups=2 "
+              "head_size=16' --keep-clean DIR --golden"},
+    LedgerRow{Allowance::kGoldenOrder,
+              AllowanceScope::kGolden,
+              "golden-order",
+              "The distance of the reference from FP64 is taken to be at least one rounding.",
+              "The reference may be exact by chance.",
+              "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
+    LedgerRow{Allowance::kFewGoldenElements,
+              AllowanceScope::kGolden,
+              "few-golden-elements",
+              "A tensor of fewer than 32 elements is not held against FP64.",
+              "A ratio of two single numbers may be anything.",
+              "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
+    LedgerRow{Allowance::kFirstGoldenStep,
+              AllowanceScope::kGolden,
+              "first-golden-step",
+              "Only the first traced step is held against FP64.",
+              "A clean FP8 run of two steps alarmed at the embedding of the second one.",
+              "./dev fuzz-layouts --case 'precision=bf16 seed=4 dp=2 tp=2 sp=1 steps=2 layers=2 "
+              "micro_batches=4 batch=2' --keep-clean DIR --golden"},
+    LedgerRow{Allowance::kNormTolerance,
+              AllowanceScope::kAny,
+              "norm-tolerance",
+              "A gradient norm may be 0.1 % away from that of the main gradients.",
+              "Programs add the squares up in F32 in any order.",
+              "./dev fuzz-layouts 1 9102 --precision f32 --keep-clean DIR"},
+    LedgerRow{Allowance::kLossTolerance,
+              AllowanceScope::kAny,
+              "loss-tolerance",
+              "A mean loss may be 0.01 % away from the mean of the losses.",
+              "Programs add up thousands of numbers in F32.",
+              "./dev fuzz-layouts 1 9102 --precision f32 --keep-clean DIR"},
+    LedgerRow{Allowance::kFewCodes,
+              AllowanceScope::kAny,
+              "few-codes",
+              "A scale that is a power of two times the reference's may saturate or flush 0.1 % "
+              "more of the codes.",
+              "The largest element of a tensor always is at the largest number or the one below.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=Codes.AScaleThatSaturatesOrLosesMoreThanOneInAThousandKeepsNone"},
+    LedgerRow{
+        Allowance::kHarmlessScales,
+        AllowanceScope::kAny,
+        "harmless-scales",
+        "A scale that is a power of two times the reference's and keeps the codes is no finding.",
+        "Codes keep their bits and products too; a margin in a recipe does it.",
+        "build/cpu/bin/analysis_test "
+        "--gtest_filter=QuantisedInput.AScaleThatIsTwiceTheReferencesIsHarmlessAndSaidOnce"},
+};
+
+}  // namespace ttrace

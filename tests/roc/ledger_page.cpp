@@ -1,0 +1,131 @@
+#include "roc/ledger_page.h"
+
+#include "analysis/findings/wording.h"
+
+#include <array>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+namespace ttrace::roc {
+namespace {
+
+// Rows that the ledger once had.
+struct RemovedRow {
+  std::string_view name;
+  std::string_view why;
+};
+constexpr auto kRemoved = std::to_array<RemovedRow>({
+    {"largest-pass-of-slices",
+     "It never acted. A slice's noise holds its largest pass: with 5 passes 1.2 times that pass is "
+     "at most 2.7 times the slice's own noise, and the limits allow 3.3 times and more."},
+    {"update-share",
+     "Covered by update-flips. It made bounds of updates 1.02 times as large, 8.6 times at most, "
+     "and "
+     "no run alarmed without it."},
+    {"scale-noise (the usual one)",
+     "Covered by the term of the largest relative noise, now called scale-noise: 1.06 times, at "
+     "most "
+     "1.27, and no run alarmed without it."},
+    {"inherited-from-microbatches",
+     "Covered by the term of biases, now called inherited-noise: 1.09 times, at most 1.58. The "
+     "FP64 "
+     "run of two steps that both were added for does not alarm without it."},
+    {"default-factor-of-updates",
+     "The factor of updates without noise was 400. It is now that of vectors, 100; no run alarmed "
+     "with 40."},
+    {"few-addend-factor-elements",
+     "Merged into few-factor-elements, with one constant of 32 elements. T2 asked for 64 before, "
+     "the "
+     "golden pass too."},
+    {"few-addend-elements", "Merged into few-elements, the same function."},
+    {"own-addend-spread", "Merged into own-spread, the same constant of 5."},
+    {"pooled-factors", "Merged into pooled-noise, the same constant of 5 passes."},
+    {"pooled-operator-parts", "Merged into pooled-noise, the same constant of 5 passes."},
+});
+
+// "1.8 and 43"; "-" where no bound of the row has both sides.
+std::string growth_text(const RowEffect& effect) {
+  if (effect.growth.empty()) {
+    return "-";
+  }
+  return short_number(effect.median_growth()) + " and " + short_number(effect.largest_growth());
+}
+
+void write_intro(std::ostream& out, const Ablation& ablation, const std::string& command) {
+  out << "# The ledger of limits\n\n"
+         "Everything that widens a bound, exempts a tensor from a question, or is a constant of a "
+         "bound has one row here. The rows stand in\n"
+         "[ledger.cpp](../analysis/bounds/ledger.cpp), and the code of every term asks whether its "
+         "row is in force. `ttrace diff RUN --without NAME`\n"
+         "judges a run as if a row did not exist. This page is what `"
+      << command << "` wrote.\n\n"
+      << "It judged " << counted(std::ssize(ablation.runs), "clean run", "clean runs")
+      << " once with all rows and once without each. Every run has a reference of its own. "
+      << "Each was judged in three ways: with all passes\nof `ttrace check --golden`, without "
+         "forced passes (as `--no-forced`), and without noise. With all rows in force, "
+      << ablation.alarms.size() << " of these\nraised an alarm. " << ablation.problems.size()
+      << " runs had no verdict. The judging and the runs took "
+      << short_number(ablation.seconds / 60.0) << " minutes.\n\n";
+}
+
+void write_table(std::ostream& out, const Ablation& ablation) {
+  out << "## What each row buys and costs\n\n"
+         "- **Alarms**: runs that raise an alarm without the row and none with it. This is what "
+         "the row buys.\n"
+         "- **Acts on**: tensors, over all runs and ways to judge them, for which a check says "
+         "something else without the row; in brackets those\n  that are exempt from a question, or "
+         "would have to be equal.\n"
+         "- **Growth**: by what factor the row makes the bounds of the other tensors larger, "
+         "median "
+         "and largest. This is what the row costs: the\n  smallest error that is found there grows "
+         "by as much. Below 1 the row makes bounds smaller.\n\n"
+         "| row | alarms | acts on | growth |\n|---|---|---|---|\n";
+  for (const LedgerRow& row : ledger()) {
+    const auto found = ablation.effects.find(row.allowance);
+    const RowEffect effect = found == ablation.effects.end() ? RowEffect() : found->second;
+    out << "| [" << row.name << "](#" << row.name << ") | " << effect.alarms.size() << " | "
+        << effect.tensors << " (" << effect.exempt << ") | " << growth_text(effect) << " |\n";
+  }
+}
+
+void write_rows(std::ostream& out, const Ablation& ablation) {
+  out << "\n## The rows\n";
+  for (const LedgerRow& row : ledger()) {
+    out << "\n### " << row.name << "\n\n"
+        << row.what << "\n\n**Source.** " << row.source << "\n\n**Alarms without it:** `"
+        << row.witness << "`";
+    const auto found = ablation.effects.find(row.allowance);
+    if (found != ablation.effects.end() && !found->second.alarms.empty()) {
+      out << "; in this ablation first `" << found->second.alarms.front() << "`";
+    }
+    out << "\n";
+  }
+}
+
+void write_removed(std::ostream& out) {
+  out << "\n## Before and after\n\nThe ledger had " << ledger().size() + kRemoved.size()
+      << " rows when it was first written down and has " << ledger().size()
+      << " now. These rows bought nothing and are gone:\n\n| row | why |\n|---|---|\n";
+  for (const RemovedRow& row : kRemoved) {
+    out << "| " << row.name << " | " << row.why << " |\n";
+  }
+  out << "\nConstants that several places had on their own are one each: 32 elements or slices, "
+         "below "
+         "which nothing is judged part by part\n(it was 32 four times and 64 twice); 5 passes, the "
+         "weight of what is known of others of a kind (three times); 5 standard deviations\nof a "
+         "factor's own spread (twice); 100 roundings for all that has no better default.\n";
+}
+
+}  // namespace
+
+std::string ledger_page(const Ablation& ablation, const std::string& command) {
+  std::ostringstream out;
+  write_intro(out, ablation, command);
+  write_table(out, ablation);
+  write_removed(out);
+  write_rows(out, ablation);
+  return out.str();
+}
+
+}  // namespace ttrace::roc
