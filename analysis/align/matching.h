@@ -21,7 +21,7 @@ namespace ttrace {
 struct Match {
   TensorId id;
   std::uint64_t order = 0;       // order number of the place described above
-  std::vector<Shard> reference;  // ascending ranks; empty where the side lacks the id
+  std::vector<Shard> reference;  // ascending ranks; empty if the side lacks the id
   std::vector<Shard> candidate;
   // For a recomputed tensor: where its first forward stands in the list, if it was recorded.
   std::optional<std::size_t> first_forward;

@@ -43,7 +43,7 @@ class ModelVocabulary {
   [[nodiscard]] bool differ_in_number(Role role,
                                       std::string_view left,
                                       std::string_view right) const;
-  // Size of the layout's largest axis of the role; 1 where it has none.
+  // Size of the layout's largest axis of the role; 1 if it has none.
   [[nodiscard]] int axis_size(Role role, const Layout& layout) const;
 
  private:
@@ -55,7 +55,7 @@ struct Heads {
   std::int64_t size = 0;  // indices of the last dimension that make up a head; 0: not known
   ModelVocabulary vocabulary = {};
 
-  // 0 where the tensor has no heads.
+  // 0 if the tensor has no heads.
   [[nodiscard]] std::int64_t size_in(const TensorId& id) const {
     return vocabulary.is(Role::kAttention, id.path) ? size : 0;
   }

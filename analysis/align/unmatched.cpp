@@ -43,7 +43,7 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
-// 0 for equal parts, 1 where every letter differs.
+// 0 for equal parts, 1 if every letter differs.
 double part_distance(const std::string& left, const std::string& right) {
   if (left == right) {
     return 0.0;

@@ -26,7 +26,7 @@ struct Values {
 
 [[nodiscard]] bool is_finite(const Values& values);
 
-// The logical tensor; nothing where no rank recorded it, it is not whole, or NaN and Inf are in it.
+// The logical tensor; nothing if no rank recorded it, it is not whole, or NaN and Inf are in it.
 [[nodiscard]] std::optional<Values> merged_values(std::span<const Shard> shards);
 
 // One rank's local tensor, its scale applied, padding included.

@@ -8,6 +8,8 @@
 #include "trace/sums/squared.h"
 #include "trace/sums/statistics.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -44,7 +46,7 @@ void add_row(std::span<const double> gradient, std::span<const double> factors, 
   }
 }
 
-// Nothing where the formula asks for inputs that were not recorded.
+// Returns nothing if the formula asks for inputs that were not recorded.
 std::optional<Replay> replay(const RankAddend& addend, const Formula& formula) {
   const std::size_t width = addend.found.size();
   Replay result{std::vector<double>(width), 0.0};
@@ -66,7 +68,7 @@ std::optional<Replay> replay(const RankAddend& addend, const Formula& formula) {
   return result;
 }
 
-// ||sum p - f||; nothing where the sum cannot be laid beside f.
+// ||sum p - f||; nothing if the sum cannot be laid beside f.
 std::optional<double> apart(const std::vector<RankAddend>& addends,
                             const std::vector<Replay>& replays,
                             const MergeResult& wide) {
@@ -236,13 +238,15 @@ std::optional<Diagnosis> cause_of(const std::vector<AddendError>& wrong, std::si
   }
   std::string sentence;
   for (const AddendError& each : wrong) {
-    sentence += (sentence.empty() ? "" : ", ") + ranks_text(std::vector{each.rank}) +
-                "'s addend is " + factor_text(1.0 + each.factor) + " x";
+    sentence += fmt::format("{}{}'s addend is {} x",
+                            sentence.empty() ? "" : ", ",
+                            ranks_text(std::vector{each.rank}),
+                            factor_text(1.0 + each.factor));
   }
   return Diagnosis{Signature::kWrongAddends,
                    sentence +
                        " what the rank's own rows give, computed again from its gradient of the "
-                       "output; those of other ranks are right"};
+                       "output; the other ranks' addends are right"};
 }
 
 }  // namespace
@@ -278,7 +282,7 @@ const Shard* AddendCheck::input_of(int rank, const TensorId& id) const {
   return record_of(rank, found->second.at(rank));
 }
 
-// Of all calls of the parameter's module; nothing where the rank recorded no gradient of an output.
+// Of all calls of the parameter's module; nothing if the rank recorded no gradient of an output.
 std::vector<RankAddend::Call> AddendCheck::calls_of(const TensorId& parameter,
                                                     int rank,
                                                     std::size_t width) const {

@@ -66,7 +66,7 @@ struct RankAddend {
   // Of the parameter's module.
   struct Call {
     Values gradient;              // of its output, rows of the vector's width
-    std::optional<Values> input;  // the same rows; absent where there are none of them
+    std::optional<Values> input;  // the same rows; absent if there are none of them
   };
   const Shard* shard = nullptr;
   std::vector<double> found;  // c_i

@@ -2,6 +2,8 @@
 
 #include "analysis/findings/wording.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -142,7 +144,7 @@ std::size_t first_scale(std::int64_t row,
   return static_cast<std::size_t>(position);
 }
 
-// Of both sides, and the power of two that the candidate's are the reference's times, 1 where they
+// Of both sides, and the power of two that the candidate's are the reference's times, 1 if they
 // are none.
 struct Scales {
   std::vector<double> reference;
@@ -288,8 +290,9 @@ Check format_check(const CodesComparison& codes) {
   }
   return failed(Question::kFormat,
                 Symptom::kTypesDiffer,
-                "its codes are numbers of " + format_text(codes.candidate.format) + ", of " +
-                    format_text(codes.reference.format) + " in the reference");
+                fmt::format("its codes are {}, but {} in the reference",
+                            format_text(codes.candidate.format),
+                            format_text(codes.reference.format)));
 }
 
 }  // namespace ttrace

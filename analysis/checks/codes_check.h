@@ -40,12 +40,12 @@ struct Quantised {
   const MergeResult& scales;
 };
 
-// Nothing where shapes differ, blocks cannot be told, or one of the two sides has values that are
-// codes of neither format.
+// Returns nothing if shapes differ, blocks cannot be told, or one of the two sides has values that
+// are codes of neither format.
 [[nodiscard]] std::optional<CodesComparison> compare_codes(const Quantised& reference,
                                                            const Quantised& candidate);
 
-// Elements along every dimension that share a scale; nothing where `scales` fits no blocks of
+// Elements along every dimension that share a scale; nothing if `scales` fits no blocks of
 // `values`. A single number is of all elements.
 [[nodiscard]] std::optional<std::vector<std::int64_t>> block_sizes(
     const std::vector<std::int64_t>& values, const std::vector<std::int64_t>& scales);

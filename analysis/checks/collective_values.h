@@ -25,8 +25,8 @@ struct CollectiveFault {
   std::vector<int> ranks;  // world ranks concerned
 };
 
-// Nothing where all outputs are what the inputs make; bounds of sums: see self_check.h. Requires:
-// all members of the group, with one operation.
+// Returns nothing if all outputs are what the inputs make; bounds of sums: see self_check.h.
+// Requires: all members of the group, with one operation.
 [[nodiscard]] std::optional<CollectiveFault> check_values(const std::vector<Member>& members);
 
 }  // namespace ttrace

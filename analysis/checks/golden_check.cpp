@@ -8,6 +8,8 @@
 #include "trace/file/manifest.h"
 #include "trace/sums/statistics.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -56,10 +58,13 @@ Check accuracy_check(const GoldenComparison& golden, const std::string& precisio
                                : precision == "f32" ? "does it compute in FP64 here?"
                                                     : "is autocast active here?";
     check.symptom = Symptom::kTooAccurate;
-    check.sentence = "computes in higher precision than " + precision + ": against FP64 it errs " +
-                     short_number(golden.rho()) +
-                     "x as much as the reference, where round-off leaves " +
-                     short_number(golden.least) + "x at least; " + recipe;
+    check.sentence = fmt::format(
+        "it computes in higher precision than {}: its error against FP64 is only {}x the "
+        "reference's, although round-off leaves at least {}x; {}",
+        precision,
+        short_number(golden.rho()),
+        short_number(golden.least),
+        recipe);
   }
   return check;
 }
@@ -80,10 +85,12 @@ Check coarseness_check(const GoldenComparison& golden, const std::string& precis
                  {"limit", golden.limit}};
   if (!check.holds) {
     check.symptom = Symptom::kTooCoarse;
-    check.sentence = "computes in lower precision than " + precision +
-                     ", or wrongly: against FP64 it errs " + short_number(check.value) +
-                     "x as much as round-off makes the reference err, where " +
-                     short_number(golden.limit) + "x passes";
+    check.sentence = fmt::format(
+        "it computes in lower precision than {}, or wrongly: its error against FP64 is {}x what "
+        "round-off explains in the reference (limit {})",
+        precision,
+        short_number(check.value),
+        short_number(golden.limit));
   }
   return check;
 }

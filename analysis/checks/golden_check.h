@@ -45,7 +45,7 @@ class GoldenCheck {
   // Keeps a reference to the trace of the golden pass. `precision`: that of the reference.
   GoldenCheck(const Trace& golden, std::string precision);
 
-  // kTooAccurate and kTooCoarse. Nothing where the golden pass has no such tensor or has it in
+  // kTooAccurate and kTooCoarse. Returns nothing if the golden pass has no such tensor or has it in
   // another shape, where it is not judged so, and where reference and golden pass are equal.
   [[nodiscard]] std::vector<Check> compare(const Match& match,
                                            const MergeResult& reference,

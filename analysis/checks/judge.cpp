@@ -12,6 +12,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <functional>
 #include <random>
@@ -44,7 +46,7 @@ Check passed(Question question, const std::string& source) {
 }
 
 void excuse_interruption(TensorVerdict& verdict) {
-  verdict.excuse(Excuse::kInterrupted, "not all of it was written before the step was interrupted");
+  verdict.excuse(Excuse::kInterrupted, "the step was interrupted before all of it was written");
 }
 
 // Takes out what an interrupted step explains; returns whether there was any.
@@ -58,7 +60,7 @@ bool is_choices(const TensorId& id, const MergeResult& reference, const MergeRes
          reference.type == ElementType::kI64 && candidate.type == ElementType::kI64;
 }
 
-// As doubles; empty where there is no tensor of `tokens` elements.
+// As doubles; empty if there is no tensor of `tokens` elements.
 std::vector<double> margins_of(std::span<const Shard> shards, std::size_t tokens) {
   if (shards.empty()) {
     return {};
@@ -73,7 +75,7 @@ std::vector<double> margins_of(std::span<const Shard> shards, std::size_t tokens
   return margins;
 }
 
-// The codes of an operand's values; nothing where a side has no scale, or no codes.
+// The codes of an operand's values; nothing if a side has no scale, or no codes.
 std::optional<CodesComparison> codes_of(const MergeResult& reference,
                                         const MergeResult& candidate,
                                         const Match& scale) {
@@ -126,10 +128,11 @@ RecomputeResult check_recompute(std::span<const Shard> first, std::span<const Sh
     result.checks.push_back(
         failed(Question::kRecompute,
                Symptom::kRecompute,
-               std::to_string(statistics.different) + " of " +
-                   counted(statistics.count, "element", "elements") +
-                   " of the recomputed value differ from its own first forward, error " +
-                   short_number(statistics.relative_error()) + " of that one's norm"));
+               fmt::format("{} of {} of the recomputed value differ from the first forward, with "
+                           "an error of {} of the first forward's norm",
+                           statistics.different,
+                           counted(statistics.count, "element"),
+                           short_number(statistics.relative_error()))));
   }
   return result;
 }
@@ -195,11 +198,12 @@ TensorVerdict Judge::missing(const Match& match) const {
     excuse_interruption(verdict);
     return verdict;
   }
-  Check check = failed(Question::kPresence,
-                       Symptom::kMissing,
-                       in_candidate ? "no rank of the candidate recorded it"
-                                    : "the reference did not record it, the candidate did on " +
-                                          ranks_text(verdict.holders));
+  Check check = failed(
+      Question::kPresence,
+      Symptom::kMissing,
+      in_candidate ? "no rank of the candidate recorded it"
+                   : fmt::format("the candidate recorded it on {}, but the reference did not",
+                                 ranks_text(verdict.holders)));
   check.source = kSource;
   verdict.add(std::move(check));
   return verdict;
@@ -215,12 +219,11 @@ TensorVerdict Judge::judge_recomputed(const Match& match) const {
       (on_candidate ? interrupted.candidate : interrupted.reference).contains(match.id.step) &&
       drop_part_missing(result.checks);
   if (!on_candidate && !result.checks.empty()) {
-    TTRACE_THROW(UsageError,
-                 "the reference is broken at ",
-                 to_string(match.id),
-                 ": ",
-                 result.checks.front().sentence,
-                 "; make the reference deterministic");
+    TTRACE_THROW(
+        UsageError,
+        fmt::format("the reference contradicts itself at {}: {}; make the reference deterministic",
+                    to_string(match.id),
+                    result.checks.front().sentence));
   }
   TensorVerdict verdict = verdict_for(match);
   constexpr auto kSource = "exact (its own first forward)";

@@ -71,7 +71,7 @@ bool is_estimate(const OperatorResidual& residual) {
 }
 
 // Of the sum over all elements along f, if what slices of a dimension have in common is independent
-// of what others have: the largest over the dimensions. 0 where none has enough slices to tell.
+// of what others have: the largest over the dimensions. 0 if none has enough slices to tell.
 double variance_along(const Slices& slices) {
   double variance = 0.0;
   for (const Slicing& slicing : slices.slicings) {

@@ -96,7 +96,7 @@ class OperatorCheck {
   // Keeps references to the traces.
   OperatorCheck(const ForcedTraces& traces, const Trace& candidate, const Limits& limits = {});
 
-  // Of a floating-point tensor of the candidate; nothing where a forced pass lacks it or has it in
+  // Of a floating-point tensor of the candidate; nothing if a forced pass lacks it or has it in
   // another shape.
   // `other_grid`: what is stored is a multiple of the logical value that is no power of two, so
   // that the two sides round on different grids. `head`: see SliceContext.
@@ -114,7 +114,7 @@ class OperatorCheck {
     std::optional<double> step;  // of what an optimizer has updated
     double granted = 0.0;        // to the factor
   };
-  // Nothing where a forced pass did not record the tensor or has it in another shape.
+  // Returns nothing if a forced pass did not record the tensor or has it in another shape.
   [[nodiscard]] std::optional<Sides> sides_of(const Match& match,
                                               const MergeResult& candidate) const;
   [[nodiscard]] double limit_for(const OperatorResidual& residual,

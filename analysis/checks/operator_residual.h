@@ -27,7 +27,7 @@ struct OperatorResidual {
   std::optional<Diagnosis> known_cause = {};  // where the check of addends knows it
 
   [[nodiscard]] double scale() const;
-  // R; 0 where the error is 0, Inf where only the scale is.
+  // R; 0 if the error is 0, Inf where only the scale is.
   [[nodiscard]] double residual() const;
   // Keeps the figures of the whole, any of which is within bound.
   void leave_unjudged();

@@ -32,7 +32,7 @@
 
 namespace ttrace {
 
-// One per token, row-major; empty where they were not recorded.
+// One per token, row-major; empty if they were not recorded.
 struct Margins {
   std::vector<double> reference;
   std::vector<double> candidate;

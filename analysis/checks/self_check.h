@@ -43,7 +43,7 @@ class SelfCheck {
   [[nodiscard]] TensorVerdict judge(std::size_t index) const;
 
  private:
-  // The candidate's records of the same id with another kind and slot; null where there are none.
+  // The candidate's records of the same id with another kind and slot; null if there are none.
   [[nodiscard]] const Match* beside(const Match& match, Kind kind, int slot) const;
   [[nodiscard]] Check check_message(const Match& match) const;
   [[nodiscard]] Check check_collective(const Match& output) const;

@@ -54,7 +54,7 @@ struct SliceComparison {
 [[nodiscard]] Check check_of(const SliceComparison& slice, Question question);
 [[nodiscard]] Check check_of(const FactorComparison& factor, Question question);
 
-// ", held by ranks 0, 1,"; empty where the part's name says it.
+// ", held by ranks 0, 1,"; empty if the part's name says it.
 [[nodiscard]] std::string held_by(const SliceComparison& slice);
 
 [[nodiscard]] Slices sum_slices(const TensorPair& pair);
@@ -82,8 +82,8 @@ struct SliceContext {
   std::int64_t head = 0;  // indices of the last dimension that make up a head; 0: it has none
 };
 
-// The part of largest Q. Nothing where the stored noise is not of this shape. `slices` are those of
-// `pair`.
+// The part of largest Q. Returns nothing if the stored noise is not of this shape. `slices` are
+// those of `pair`.
 [[nodiscard]] std::optional<SliceComparison> worst_slice(const TensorPair& pair,
                                                          const Slices& slices,
                                                          const SliceContext& context);

@@ -106,21 +106,21 @@ struct Check {
   Question question = Question::kStructure;
   bool holds = true;
   Symptom symptom = Symptom::kNone;  // where it fails
-  double value = 0.0;                // what is held against the bound; 0 where there are no numbers
+  double value = 0.0;                // what is held against the bound; 0 if there are no numbers
   double bound = 0.0;                // largest value that passes; of kTooAccurate the smallest
   double detectable = 0.0;  // smallest error that fails, relative to the tensor's norm; 0: unknown
   BoundOrigin origin = BoundOrigin::kExact;
   std::string source;  // of the bound: "5 noise passes x 2 (default limit)"
   CheckedPart place;
   std::vector<Term> terms;
-  std::string sentence;                       // what is wrong; empty where the check holds
+  std::string sentence;                       // what is wrong; empty if the check holds
   std::optional<Diagnosis> known_cause = {};  // where the check itself knows the cause
 
   [[nodiscard]] Tier tier() const { return tier_of(question); }
   // Whether value and bound are numbers, as they are not of presence or shapes.
   [[nodiscard]] bool has_numbers() const;
-  // |value| / bound, of kTooAccurate bound / value; 0 where the value is 0, Inf where only the
-  // bound is. Without numbers 0 where it holds, else Inf.
+  // |value| / bound, of kTooAccurate bound / value; 0 if the value is 0, Inf where only the
+  // bound is. Without numbers 0 if it holds, else Inf.
   [[nodiscard]] double share() const;
   // 0 for a name that the check has no term of.
   [[nodiscard]] double term(std::string_view name) const;

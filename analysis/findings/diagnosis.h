@@ -48,7 +48,7 @@ enum class Signature : std::uint8_t {
 [[nodiscard]] std::string_view name_of(Signature signature);
 
 // What a diagnosis claims, for programs; the sentence says the same for people. Each list is empty
-// where the claim concerns none of the kind.
+// if the claim concerns none of the kind.
 struct Named {
   std::vector<std::string> axes = {};  // of the candidate's layout: "tp"
   std::vector<double> factors = {};    // what was fitted: coefficients of addends, a factor

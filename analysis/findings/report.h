@@ -109,7 +109,7 @@ struct Report {
   // Nothing diverged, but something differs behind a flip: nobody knows.
   [[nodiscard]] bool undecided() const;
   [[nodiscard]] Counts counts() const;
-  // Nothing where no choices of experts were recorded.
+  // Returns nothing if no choices of experts were recorded.
   [[nodiscard]] std::optional<RoutingTotals> flips() const;
 };
 

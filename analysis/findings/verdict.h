@@ -51,7 +51,7 @@ enum class Excuse : std::uint8_t {
 
 struct Excused {
   Excuse excuse = Excuse::kAllowed;
-  std::string sentence;  // empty where the name says it all
+  std::string sentence;  // empty if the name says it all
 };
 
 // Candidate c next to reference r, both whole logical tensors. Norms are Frobenius norms over the
@@ -78,14 +78,14 @@ struct TensorVerdict {
   std::vector<Excused> excuses;
   TensorClass tensor_class = TensorClass::kActivation;  // whose limits it was judged by
   bool is_in_reference = true;                          // the reference recorded it
-  std::optional<Comparison> comparison;  // absent where no two tensors could be laid side by side
+  std::optional<Comparison> comparison;  // absent if no two tensors could be laid side by side
   // Of operands, and of scales that differ, where both were recorded.
   std::optional<CodesComparison> codes = {};
 
   void add(Check check);
   void excuse(Excuse excuse, std::string sentence = "");
 
-  // Null where the question was not asked; of several checks of one question the first.
+  // Null if the question was not asked; of several checks of one question the first.
   [[nodiscard]] const Check* find(Question question) const;
   [[nodiscard]] bool has(Excuse excuse) const;
   [[nodiscard]] bool fails(Question question) const;
@@ -113,7 +113,7 @@ struct TensorVerdict {
   // error / bound(), or the worst element's under a tolerance asked for.
   [[nodiscard]] double ratio() const;
 
-  // The failed check that decided, in the tier of the verdict; null where nothing failed.
+  // The failed check that decided, in the tier of the verdict; null if nothing failed.
   [[nodiscard]] const Check* deciding() const;
 
  private:

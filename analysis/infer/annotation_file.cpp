@@ -2,6 +2,8 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -54,8 +56,11 @@ std::map<std::string, Group> groups_of(const Inference& inference,
         entry[field] = most_frequent(dims);
         ++together[field][entry[field]];
         if (dims.size() > 1) {
-          warnings.push_back(path + " has several placements as " + field.first +
-                             ", of which a file can say one: " + entry[field]);
+          warnings.push_back(
+              fmt::format("{} has several placements as {}, but the file can hold only one: {}",
+                          path,
+                          field.first,
+                          entry[field]));
         }
       }
     }
@@ -66,7 +71,7 @@ std::map<std::string, Group> groups_of(const Inference& inference,
   return groups;
 }
 
-// Dims by slot; a slot that no trace has gets those of a neighbour.
+// Dims by slot. A slot that no trace has gets the dims of its neighbour.
 std::vector<std::string> slots_of(const Entry& entry, const std::string& field) {
   std::vector<std::string> slots;
   for (const auto& [key, dims] : entry) {

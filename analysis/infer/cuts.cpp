@@ -151,7 +151,7 @@ class Finder {
     return product;
   }
 
-  // Nothing where the grammar places otherwise than the holders' sizes say.
+  // Returns nothing if the grammar places otherwise than the holders' sizes say.
   [[nodiscard]] std::optional<std::vector<DimPlacement>> parts_of(
       const std::vector<DimFactor>& factors) const {
     const DimsSpec dims{{factors}, {}};

@@ -26,7 +26,7 @@ struct Cut {
 };
 
 // Cuts of a dimension of `logical` indices of which the holders have `locals`, no two of which
-// place alike, the simplest first. Empty where the sizes cannot be explained.
+// place alike, the simplest first. Empty if the sizes cannot be explained.
 [[nodiscard]] std::vector<Cut> ways_to_cut(std::int64_t logical,
                                            std::span<const std::int64_t> locals,
                                            const Holders& holders);

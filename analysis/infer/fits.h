@@ -25,7 +25,7 @@ struct PlacementFit {
   std::string region;  // the same without what is summed
   int complexity = 0;
   double error = 0.0;   // relative, at `factor`
-  double factor = 1.0;  // of local values (their sums) to logical ones; 1 where that agrees as well
+  double factor = 1.0;  // of local values (their sums) to logical ones; 1 if that agrees as well
 
   bool operator==(const PlacementFit&) const = default;
 };
@@ -38,7 +38,7 @@ struct TensorFits {
   [[nodiscard]] bool has_signal() const;  // whether that one explains more than half of the values
 };
 
-// Requires: shards of `holders`, in their order; a reference that has its tensor. Empty where no
+// Requires: shards of `holders`, in their order; a reference that has its tensor. Empty if no
 // placement explains the sizes.
 [[nodiscard]] TensorFits fits_of(std::span<const Shard> shards,
                                  const MergeResult& reference,

@@ -111,7 +111,7 @@ void compare(const Shard& shard, const LocalReference& local, std::int64_t first
   }
 }
 
-// Ranges one after the other, of ranks that hold the same part of the parameter. Empty where they
+// Ranges one after the other, of ranks that hold the same part of the parameter. Empty if they
 // do not make it up.
 std::vector<FlatRange> consecutive(std::span<const Shard> shards,
                                    std::span<const Placement> parameters) {

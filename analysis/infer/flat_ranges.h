@@ -18,7 +18,7 @@
 namespace ttrace {
 
 struct FlatFits {
-  std::vector<FlatRange> ranges;  // by shard; empty where none agrees
+  std::vector<FlatRange> ranges;  // by shard; empty if none agrees
   double error = 0.0;             // relative, of all of them at `factor`
   double factor = 1.0;
   bool decided = false;  // by the values: they would not agree elsewhere

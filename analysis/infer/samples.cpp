@@ -24,7 +24,7 @@ double element(ElementType type, std::span<const std::byte> bytes, std::int64_t 
   return value;
 }
 
-// kPadding where there is none.
+// kPadding if there is none.
 std::int64_t logical_index(const DimPlacement& dim, std::int64_t local) {
   const auto next = std::upper_bound(
       dim.segments.begin(),

@@ -30,7 +30,7 @@ namespace ttrace {
                                                          const DimsSpec& from,
                                                          const DimsSpec& to);
 
-// Where dimension i of `to` stands in `from`; nothing where dimensions are put together or taken
+// Where dimension i of `to` stands in `from`; nothing if dimensions are put together or taken
 // apart.
 [[nodiscard]] std::optional<std::vector<std::size_t>> permutation(const DimsSpec& from,
                                                                   const DimsSpec& to);
@@ -51,7 +51,7 @@ struct PartPiece {
   std::int64_t extent = 0;
 };
 
-// The pieces of a dimension, from its first index to its last. Throws UsageError where the parts'
+// The pieces of a dimension, from its first index to its last. Throws UsageError if the parts'
 // sizes are not in the fusion's ratio or cannot be cut into its groups.
 [[nodiscard]] std::vector<PartPiece> pieces_of(std::span<const std::int64_t> part_sizes,
                                                const Fusion& fusion);

@@ -28,7 +28,7 @@ inline constexpr auto kRenameFile = "rename.yaml";
 // left out, with a note in the result. What ranks put into sums and what collectives were given are
 // each rank's own and are left out where there are several.
 //
-// Throws UsageError where two tensors would have one name, shapes contradict the map (naming tensor
+// Throws UsageError if two tensors would have one name, shapes contradict the map (naming tensor
 // and entry), the trace is renamed already or `target` holds something; FormatError for files that
 // cannot be read or written.
 RenameResult rename_trace(const std::string& source,

@@ -33,9 +33,9 @@ struct ShapedNoise {
 [[nodiscard]] ShapedNoise fused_noise(std::span<const ShapedNoise> parts,
                                       const Fusion& fusion,
                                       std::size_t dim);
-// See split() of rearrange.h. Nothing where the tensor moved and has no slices to tell its parts
-// apart: vectors, and tables of earlier versions. The largest element of the tensor stands for that
-// of every part.
+// See split() of rearrange.h. Returns nothing if the tensor moved and has no slices to tell its
+// parts apart: vectors, and tables of earlier versions. The largest element of the tensor stands
+// for that of every part.
 [[nodiscard]] std::optional<std::vector<ShapedNoise>> split_noise(const ShapedNoise& tensor,
                                                                   const Fusion& fusion,
                                                                   std::size_t dim);

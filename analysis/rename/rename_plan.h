@@ -39,7 +39,7 @@ class RenamePlan {
   // Keeps a reference to the map.
   RenamePlan(const RenameMap& map, Names from);
 
-  // Keeps a pointer to the tensor. Throws UsageError where two tensors get one name.
+  // Keeps a pointer to the tensor. Throws UsageError if two tensors get one name.
   void add(const Match& tensor);
 
   // Parts whose others never came keep their names; `notes` says so.

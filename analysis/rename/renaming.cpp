@@ -7,6 +7,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -149,7 +151,8 @@ void Renaming::write_one(Conversion& conversion, TraceWriter& writer) {
   for (const Match* source : conversion.sources) {
     sources.push_back(in_own_type(merge(source->reference), *source->reference.front().record));
     if (!sources.back().has_tensor()) {
-      note(to_string(source->id) + " is left out: " + sources.back().findings.front().message);
+      note(fmt::format(
+          "{} is left out: {}", to_string(source->id), sources.back().findings.front().message));
       return;
     }
   }
@@ -191,14 +194,13 @@ std::vector<MergeResult> Renaming::converted(const Conversion& conversion,
         },
         split);
   } catch (const UsageError& error) {
-    TTRACE_THROW(UsageError,
-                 conversion.names.rule ? map_.place_of(*conversion.names.rule) : map_.origin(),
-                 ": ",
-                 to_string(conversion.sources.front()->id),
-                 " cannot become ",
-                 to_string(conversion.targets.front()),
-                 ": ",
-                 error.message());
+    TTRACE_THROW(
+        UsageError,
+        fmt::format("{}: {} cannot become {}: {}",
+                    conversion.names.rule ? map_.place_of(*conversion.names.rule) : map_.origin(),
+                    to_string(conversion.sources.front()->id),
+                    to_string(conversion.targets.front()),
+                    error.message()));
   }
 }
 

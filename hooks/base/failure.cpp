@@ -36,7 +36,7 @@ void Failure::keep(const std::exception_ptr& error) noexcept {
     } catch (...) {
       message_ = "an exception of unknown type";
     }
-    log(LogLevel::kError, "tracing stopped, training goes on: " + message_);
+    log(LogLevel::kError, "tracing stopped, but training continues: " + message_);
     write_file();
   } catch (...) {
     // Out of memory or disk while reporting an error: failed() is set, which keeps the file from

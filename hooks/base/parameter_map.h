@@ -32,7 +32,7 @@ class ParameterMap {
 
   [[nodiscard]] const std::vector<Parameter>& all() const { return parameters_; }
 
-  // Null where there is none of that path.
+  // Null if there is none of that path.
   [[nodiscard]] const Parameter* named(const std::string& path) const;
 
   // Looks at the storages anew: an optimizer may have moved parameters into a flat buffer.

@@ -127,8 +127,8 @@ void Capture::settle_gradients() {
   const std::size_t missing = gradients_.settle();
   if (missing > 0) {
     log(LogLevel::kWarning,
-        "no gradient arrived for " + std::to_string(missing) + " tensors of step " +
-            std::to_string(step_) + "; the trace's notes name them");
+        std::to_string(missing) + " tensors of step " + std::to_string(step_) +
+            " got no gradient; the trace's notes name them");
   }
 }
 

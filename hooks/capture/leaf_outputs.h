@@ -96,7 +96,7 @@ class LeafOutputs {
     TensorIdentity identity;
     TensorCopy copy;
     Moment now;
-    GradientSlotPtr gradient;          // null where none is expected
+    GradientSlotPtr gradient;          // null if none is expected
     std::optional<TensorId> producer;  // of what its first operator took
   };
   struct Derived {

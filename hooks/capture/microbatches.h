@@ -27,7 +27,7 @@ class Microbatches {
   bool use(const MicrobatchPtr& microbatch);
   // From now on what graph task `task` runs belongs to `microbatch`.
   void bind(int task, const MicrobatchPtr& microbatch);
-  // The micro-batch of graph task `task`, else the current one. Null where none is open.
+  // The micro-batch of graph task `task`, else the current one. Null if none is open.
   [[nodiscard]] MicrobatchPtr current(int task) const;
   void clear();
 

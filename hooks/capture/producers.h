@@ -28,7 +28,7 @@ struct Produced {
   std::vector<TensorId> parts;  // one, or one for every micro-batch that has rows in it
   TensorIdentity identity;
   MicrobatchPtr microbatch;
-  GradientSlotPtr gradient;  // null where none is expected
+  GradientSlotPtr gradient;  // null if none is expected
 };
 
 class Producers {
@@ -37,7 +37,7 @@ class Producers {
   explicit Producers(Recorder& recorder) : recorder_(recorder) {}
 
   void remember(Produced value);
-  // The id under which the first of `inputs` that a module has returned was recorded; nothing where
+  // The id under which the first of `inputs` that a module has returned was recorded; nothing if
   // there is none, or where that input is recorded in several parts.
   [[nodiscard]] std::optional<TensorId> producer_among(c10::ArrayRef<c10::IValue> inputs,
                                                        const MicrobatchPtr& microbatch) const;
@@ -47,14 +47,14 @@ class Producers {
                           const at::Tensor& tensor,
                           const Rows* rows,
                           const MicrobatchPtr& microbatch);
-  // The slot of the last value that lies where `tensor` lies now; null where there is none.
+  // The slot of the last value that lies where `tensor` lies now; null if there is none.
   [[nodiscard]] GradientSlotPtr gradient_at(const at::Tensor& tensor) const;
   // Forgets the values of a micro-batch that is over, and those whose memory is gone.
   void forget(const MicrobatchPtr& microbatch);
   void clear() { by_storage_.clear(); }
 
  private:
-  // The last value of this micro-batch that `tensor` still is; null where there is none.
+  // The last value of this micro-batch that `tensor` still is; null if there is none.
   [[nodiscard]] const Produced* producer_of(const at::Tensor& tensor,
                                             const MicrobatchPtr& microbatch) const;
   void record_edges(const std::vector<TensorId>& consumers, const Produced& source);

@@ -22,12 +22,12 @@ void record_tensor(Recorder& recorder,
                    const Recorder::Options& options);
 
 // A copy of `tensor` that holds `bytes` and is part of the graph: gradients go through it. The
-// tensor itself where there are no bytes.
+// tensor itself if there are no bytes.
 [[nodiscard]] at::Tensor replaced_tensor(const at::Tensor& tensor,
                                          const std::optional<std::vector<std::byte>>& bytes);
 
 // What a gradient hook returns: a tensor like `gradient` that holds `bytes`, or an undefined one,
-// for which backward keeps `gradient`, where there are no bytes.
+// for which backward keeps `gradient`, if there are no bytes.
 [[nodiscard]] at::Tensor replaced_gradient(const at::Tensor& gradient,
                                            const std::optional<std::vector<std::byte>>& bytes);
 

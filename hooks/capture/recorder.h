@@ -80,8 +80,8 @@ class Recorder {
   // Notes that a tensor was not recorded; `reason` as unreadable() says it.
   void note_unreadable(const TensorId& id, const std::string& reason);
   void record_scalar(const std::string& name, double value);
-  // Where a tensor lies. Nothing where permuted samples cannot be put back, because no dimension of
-  // samples is annotated.
+  // Where a tensor lies. Returns nothing if permuted samples cannot be put back, because no
+  // dimension of samples is annotated.
   [[nodiscard]] std::optional<Placement> place(const TensorId& id,
                                                const std::vector<std::int64_t>& shape,
                                                const Options& options) const;

@@ -28,7 +28,7 @@ class Replacement {
 
   // Whether this pass replaces values at all.
   [[nodiscard]] bool active() const { return values_ != nullptr; }
-  // What takes the place of the tensor whose own values are in `copy`; nothing where the program
+  // What takes the place of the tensor whose own values are in `copy`; nothing if the program
   // keeps them. `options` are those with which the tensor is recorded.
   [[nodiscard]] std::optional<Bytes> of(const TensorId& id,
                                         const TensorCopy& copy,

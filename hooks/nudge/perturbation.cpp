@@ -144,7 +144,7 @@ struct Elements {
     case ElementType::kE8M0:
       return;
     default:
-      TTRACE_THROW(InternalError, "noise asked for elements of type ", name_of(all.type));
+      TTRACE_THROW(InternalError, "noise is not defined for elements of type ", name_of(all.type));
   }
 }
 

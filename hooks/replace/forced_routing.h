@@ -32,7 +32,7 @@ class ForcedRouting {
   [[nodiscard]] static std::optional<ForcedRouting> of(const Environment& environment);
 
   // The part of the choices that `placement` describes, on the device of `own`. Throws UsageError
-  // where the trace does not have the id, or has it in another shape.
+  // if the trace does not have the id, or has it in another shape.
   [[nodiscard]] at::Tensor choices(const TensorId& id,
                                    const Placement& placement,
                                    const at::Tensor& own) const;

@@ -48,7 +48,8 @@ void leave(std::int64_t depth) {
 }
 
 Scope& innermost_open() {
-  TTRACE_CHECK(!open_scopes().empty(), UsageError, "no scope is open on this thread.");
+  TTRACE_CHECK(
+      !open_scopes().empty(), UsageError, "no scope is open on this thread; open one first");
   return *open_scopes().back();
 }
 

@@ -216,8 +216,10 @@ TEST_F(AddendCheckTest, PercentMissingInOneAddendIsFoundThoughTheWholeIsWithin) 
   EXPECT_EQ(tensor.symptom(), Symptom::kOperator);
   EXPECT_EQ(found(report, Question::kOperatorPart)->place.where, "the addend of rank 3");
   EXPECT_EQ(tensor.ranks(), std::vector<int>{3});
-  EXPECT_THAT(tensor.cause(),
-              HasSubstr("the addend of rank 3 is not what the rank's own rows give: it errs"));
+  EXPECT_THAT(
+      tensor.cause(),
+      HasSubstr(
+          "the addend of rank 3 is wrong: computed again from the rank's own rows, the error is "));
   ASSERT_TRUE(report.diagnosis);
   EXPECT_EQ(report.diagnosis->signature, Signature::kWrongAddends);
   EXPECT_THAT(report.diagnosis->sentence, HasSubstr("rank 3's addend is 0.9"));

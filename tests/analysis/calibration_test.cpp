@@ -250,9 +250,9 @@ TEST_F(CalibrationTest, ReportSaysWhatIsPromisedAndWhichLimitsAreShipped) {
   write_text(text, report, {});
   EXPECT_THAT(
       text.str(),
-      AllOf(HasSubstr("\nlimits calibrated over 20 clean runs: run-level false alarms below "
-                      "13.9 % (95 %); shipped limits where those runs said nothing: vector "
-                      "T2 q\n"),
+      AllOf(HasSubstr("\nlimits are calibrated over 20 clean runs; fewer than 13.9 % of clean runs "
+                      "raise a false alarm (95 % confidence); shipped limits, where those runs had "
+                      "no such tensors: vector T2 q\n"),
             HasSubstr("remark: the calibration is for 5 noise passes, this reference has 2"),
             Not(HasSubstr("shipped defaults"))));
   std::ostringstream json;
@@ -276,7 +276,7 @@ TEST_F(CalibrationTest, RunsThatAreNotKnownToBeRightAreRefused) {
   Report report = run(0.0, 2.5, 0.0);
   EXPECT_EQ(message_of([&] { static_cast<void>(clean_run(report, "runs/3")); }),
             "runs/3 diverged, first at " + kSecond +
-                "; a calibration is made of runs that are known to be right: leave it out");
+                "; limits need runs that are known to be right, so leave it out");
   report = run(0.0, 0.5, 0.0);
   report.tensors[0].add(failed(Question::kShape, Symptom::kShapesDiffer, "made up"));
   report.tensors[0].excuse(Excuse::kBehindFlip);
@@ -334,7 +334,7 @@ TEST_F(CalibrationTest, FilesThatAreNoneAreRefusedWithTheirName) {
         << broken;
   }
   EXPECT_THAT(complaint(with("\"schema\": 1", "\"schema\": 2")),
-              HasSubstr("was written by a newer TTrace (schema 2, this program reads 1)"));
+              HasSubstr("a newer TTrace wrote it (schema 2, but this program reads 1)"));
   EXPECT_THAT(message_of([&] { static_cast<void>(read_calibration(folder_ / "none.json")); }),
               HasSubstr("there is no calibration "));
 }

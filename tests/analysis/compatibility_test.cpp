@@ -110,7 +110,8 @@ TEST_F(Compatibility, RefusesAReferenceThatContradictsItself) {
     static_cast<void>(diff(broken.write(), candidate_.write()));
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.message(), AllOf(HasSubstr("the reference is broken"), HasSubstr(kOutput)));
+    EXPECT_THAT(error.message(),
+                AllOf(HasSubstr("the reference contradicts itself"), HasSubstr(kOutput)));
   }
 }
 

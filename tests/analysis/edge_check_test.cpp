@@ -66,7 +66,7 @@ TEST_F(EdgeCheckTest, AnotherModulesOutputIsNamedWithBoth) {
   EXPECT_EQ(found.tier(), Tier::kT0);
   EXPECT_EQ(found.symptom(), Symptom::kSource);
   EXPECT_THAT(found.cause(),
-              HasSubstr("is " + kOther + ", where the reference takes " + kNorm + ": 8 of 8"));
+              HasSubstr("is " + kOther + ", but the reference takes " + kNorm + ": 8 of 8"));
   EXPECT_THAT(report.where_to_look, HasSubstr("what lies between linear and the module before it"));
 }
 

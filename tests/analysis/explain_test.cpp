@@ -209,7 +209,7 @@ TEST_F(Explain, TensorWithinItsBoundsHasAllOfThemAndTheNearestRules) {
   }
   EXPECT_EQ(check(explanation, ruling(explanation)).share(), largest);
   EXPECT_GT(largest, 0.1);
-  EXPECT_THAT(explanation.sentence, StartsWith("within bound: at most 0."));
+  EXPECT_THAT(explanation.sentence, StartsWith("within bound: its error is at most 0."));
   EXPECT_EQ(exit_code(explanation), 0);
 }
 
@@ -284,7 +284,7 @@ TEST_F(Explain, RoundingsThatAddedUpComeFromNoFinding) {
   compare(rounded(first_, 0.2), rounded(second_given_, 0.3));
   const Explanation explanation = explain(report_, 1);
   EXPECT_EQ(explanation.tensor.status(), Status::kInherited);
-  EXPECT_THAT(explanation.sentence, HasSubstr("roundings that added up"));
+  EXPECT_THAT(explanation.sentence, HasSubstr("so roundings added up"));
 }
 
 TEST_F(Explain, MissingTensorIsDecidedByStructureAlone) {
@@ -332,15 +332,15 @@ TEST_F(Explain, TextGoesFromTheVerdictToWhatWouldHaveBeenSeen) {
   std::size_t last = 0;
   for (const char* part : {"s0/m0/output/b/0\nDIVERGED, ",
                            "error: ||c - r|| ",
-                           "\nbounds; the one that rules is marked *:\n",
+                           "\nbounds (* marks the one that decides):\n",
                            "\n  *  T1 its own operators, R  ",
                            "\n     T2 the whole tensor  ",
-                           "\narithmetic, by docs/verdict_reference.md",
+                           "\narithmetic (see docs/verdict_reference.md",
                            "scale^2 = s^2 + (2 ulp(max |r|))^2 = ",
                            "\nprobable cause: ",
                            "\nwhere to look: ",
                            "\nbefore it: 1 tensor, 0 of them wrong\n",
-                           "\nsmallest error that would have been seen"}) {
+                           "\nsmallest error that each check would have noticed"}) {
     const std::size_t at = text.find(part, last);
     ASSERT_NE(at, std::string::npos) << part << " is not in\n" << text;
     last = at;

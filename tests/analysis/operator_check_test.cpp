@@ -86,7 +86,7 @@ TEST_F(OperatorCheckTest, OperatorThatErrsThreeTimesAsMuchIsTheFirstDivergence) 
   EXPECT_EQ(to_string(tensor.id), kSecond);
   EXPECT_EQ(tensor.tier(), Tier::kT1);
   EXPECT_EQ(tensor.symptom(), Symptom::kOperator);
-  EXPECT_THAT(tensor.cause(), HasSubstr("err 3x as much as in the reference"));
+  EXPECT_THAT(tensor.cause(), HasSubstr("the error is 3x the reference's rounding error"));
 }
 
 // Symptom: gradients of keys' biases, which are zero but for roundings, alarmed in clean F32 runs

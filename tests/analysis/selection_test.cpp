@@ -84,7 +84,7 @@ TEST(SelectionTest, RulesThatNeverAppliedAreNamed) {
               ElementsAre("--filter 'nosuch' matches no tensor id",
                           "--exclude 'neither' matches no tensor id",
                           "--steps 5:6 holds no tensor",
-                          "--kinds: there is no tensor of kind routing",
+                          "--kinds names routing, but there is no tensor of this kind",
                           "--ranks: rank 7 recorded no tensor"));
 }
 

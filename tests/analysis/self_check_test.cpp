@@ -96,12 +96,12 @@ TEST_F(SelfChecks, ReceivedIsNotWhatWasSent) {
 TEST_F(SelfChecks, MessagesThatNobodySentOrReceived) {
   candidate_.add(0, {kSent, wavy(4)});
   const TensorVerdict lost = finding();
-  EXPECT_THAT(lost.cause(), HasSubstr("sent by rank 0 and received by nobody"));
+  EXPECT_THAT(lost.cause(), HasSubstr("rank 0 sent it, but no rank received it"));
 }
 
 TEST_F(SelfChecks, AMessageWithoutSender) {
   candidate_.add(1, {kReceived, wavy(4)});
-  EXPECT_THAT(finding().cause(), HasSubstr("received by rank 1 and sent by nobody"));
+  EXPECT_THAT(finding().cause(), HasSubstr("rank 1 received it, but no rank sent it"));
 }
 
 TEST_F(SelfChecks, SumInAnyOrderIsRight) {
@@ -221,7 +221,8 @@ TEST_F(SelfChecks, RanksThatCallDifferentThings) {
 
 TEST_F(SelfChecks, ACallThatARankLeavesOut) {
   call({.rank = 0}, of({1.0, 2.0}), of({1.0, 2.0}));
-  EXPECT_THAT(finding().cause(), HasSubstr("only rank 0 of 2 made a call of this number"));
+  EXPECT_THAT(finding().cause(),
+              HasSubstr("only rank 0 made this call, but the group has 2 ranks"));
 }
 
 TEST_F(SelfChecks, InputsOfDifferentShapes) {

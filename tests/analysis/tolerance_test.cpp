@@ -209,9 +209,10 @@ TEST_F(JudgingTest, WhatTheCandidateDeclaresThatItCannotGiveMayBeMissing) {
   ASSERT_TRUE(report.diverged()) << "what it gives nevertheless is judged";
   EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), "s0/m0/output/b/0");
   EXPECT_EQ(report.counts().allowed_missing, 1U);
-  EXPECT_THAT(text(report),
-              HasSubstr("candidate: its program declares that it cannot give 1 of the "
-                        "reference's tensors"));
+  EXPECT_THAT(
+      text(report),
+      HasSubstr(
+          "candidate: its program declares that it cannot record 1 of the reference's tensors"));
 }
 
 TEST_F(JudgingTest, WhatTheReferenceDeclaresExcusesNothing) {
@@ -256,9 +257,10 @@ TEST_F(JudgingTest, SelectionThatLeavesNothingIsAnError) {
     static_cast<void>(run());
     FAIL() << "must throw";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.message(),
-                HasSubstr("the selection leaves none of 3 tensors: --filter 'nosuch' matches no "
-                          "tensor id"));
+    EXPECT_THAT(
+        error.message(),
+        HasSubstr(
+            "the selection leaves out all 3 tensors: --filter 'nosuch' matches no tensor id"));
   }
 }
 

@@ -117,7 +117,7 @@ TEST_F(Verdict, AnErrorBeyondTheNoiseDiverges) {
   EXPECT_EQ(tensor.tier(), Tier::kT2);
   EXPECT_EQ(tensor.symptom(), Symptom::kOutOfBound);
   EXPECT_THAT(tensor.cause(),
-              AllOf(HasSubstr("differs 30x more than round-off explains"),
+              AllOf(HasSubstr("it differs 30x as much as round-off explains"),
                     HasSubstr("of the reference's norm, bound")));
 }
 
@@ -239,7 +239,7 @@ TEST_F(Verdict, TokensMustBeEqual) {
   const TensorVerdict tensor = verdict(kTokens);
   EXPECT_EQ(tensor.status(), Status::kDiverged);
   EXPECT_EQ(tensor.bound_source(), "exact (i64)");
-  EXPECT_THAT(tensor.cause(), HasSubstr("1 of 3 elements differ, which must be equal"));
+  EXPECT_THAT(tensor.cause(), HasSubstr("1 of 3 elements differ, but all must be equal"));
 }
 
 TEST_F(Verdict, MissingIdsAreFindingsBothWays) {
@@ -373,7 +373,7 @@ TEST_F(Verdict, InfOnBothSidesIsFineButItsSignMatters) {
   candidate_.add_everywhere({"s0/m0/output/b/0", {1, kInf}});
   EXPECT_EQ(verdict().status(), Status::kWithin);
   EXPECT_EQ(report_.tensors[1].cause(),
-            "1 element NaN or Inf unlike the reference's, first at [1]");
+            "1 element is NaN or Inf, but not of the reference's kind; the first is at [1]");
 }
 
 TEST_F(Verdict, ReferenceNanThatTheCandidateLacksIsShown) {

@@ -70,8 +70,8 @@ TEST_F(Calibrate, LimitsOfCleanRunsDecideOfTheNext) {
   EXPECT_THAT(calibrated.out,
               AllOf(HasSubstr("first divergence: s0/m0/output/decoder.layers.0.mlp.linear_fc1/0"),
                     HasSubstr("(calibrated limit)"),
-                    HasSubstr("\nlimits calibrated over 3 clean runs: run-level false alarms below "
-                              "63.2 % (95 %)\n")));
+                    HasSubstr("\nlimits are calibrated over 3 clean runs; fewer than 63.2 % of "
+                              "clean runs raise a false alarm (95 % confidence)\n")));
   EXPECT_EQ(ttrace({"diff", "calibrated"}).exit_code, 0);
   const ProcessResult again =
       ttrace({"diff", "shipped", "--calibration", "limits.json", "--format", "json"});
@@ -89,8 +89,9 @@ TEST_F(Calibrate, OperatorsAreCalibratedWhereRunsHaveForcedPasses) {
               AllOf(HasSubstr("activation       T2 q       2 "),
                     HasSubstr("activation       T1 r       1 ")));
   ASSERT_EQ(ttrace({"calibrate", "clean-2", "-o", "whole.json"}).exit_code, 0);
-  EXPECT_THAT(ttrace({"diff", "clean-1", "--calibration", "whole.json"}).out,
-              HasSubstr("; shipped limits where those runs said nothing: activation T1 r, "));
+  EXPECT_THAT(
+      ttrace({"diff", "clean-1", "--calibration", "whole.json"}).out,
+      HasSubstr("; shipped limits, where those runs had no such tensors: activation T1 r, "));
 }
 
 TEST_F(Calibrate, RunWithAFindingIsRefusedAndNamed) {
@@ -100,9 +101,8 @@ TEST_F(Calibrate, RunWithAFindingIsRefusedAndNamed) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(
       result.err,
-      "ttrace: error: wrong diverged, first at "
-      "s0/m0/output/decoder.layers.0.mlp.linear_fc2/0; a calibration is made of runs that are "
-      "known to be right: leave it out\n");
+      "ttrace: error: wrong diverged, first at s0/m0/output/decoder.layers.0.mlp.linear_fc2/0; "
+      "limits need runs that are known to be right, so leave it out\n");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "limits.json"));
 }
 
@@ -140,7 +140,8 @@ TEST_F(Calibrate, BadUsageIsExplained) {
     EXPECT_THAT(result.out, IsEmpty());
     return result.err;
   };
-  EXPECT_THAT(complaint({}), HasSubstr("calibrate takes folders made by `ttrace check`"));
+  EXPECT_THAT(complaint({}),
+              HasSubstr("calibrate needs at least one folder made by `ttrace check`"));
   EXPECT_THAT(complaint({"gone"}), HasSubstr("there is no folder gone"));
   EXPECT_THAT(complaint({"clean-1/reference"}), HasSubstr("was not made by ttrace check"));
   EXPECT_THAT(complaint({"clean-1", "./clean-1/"}), HasSubstr("./clean-1/ is given twice"));

@@ -87,14 +87,14 @@ TEST_F(Diff, ToleranceThatIsNoneIsExplained) {
   const ProcessResult result = ttrace({"diff", "run", "--atol", "fc:tight"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.err,
-            "ttrace: error: --atol is 'fc:tight'; it must be a number from 0, or REGEX:NUMBER for "
-            "the tensors whose id REGEX matches as a whole\n");
+            "ttrace: error: --atol is 'fc:tight'; it must be a number of at least 0, or "
+            "REGEX:NUMBER for the tensors whose whole id matches REGEX\n");
 }
 
 TEST_F(Diff, NoFolderIsBadUsage) {
   const ProcessResult result = ttrace({"diff"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("diff takes a reference and a candidate"));
+  EXPECT_THAT(result.err, HasSubstr("diff needs a reference and a candidate"));
 }
 
 }  // namespace

@@ -27,13 +27,14 @@ TEST_F(EstimateTest, CountsByKindWithoutWritingATrace) {
   const ProcessResult result =
       ttrace({"check", "--estimate", "--reference", trainer(), "-o", "deep/run"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out,
-              AllOf(HasSubstr(kTable),
-                    HasSubstr("reference: 2.1 MB, start parameters included\n"),
-                    HasSubstr("noise: 5 passes of 1.1 MB\n"),
-                    HasSubstr("candidate: at least 1.1 MB; "),
-                    HasSubstr("forced passes: at most 3.2 MB, one of them in a wider type; "),
-                    HasSubstr("needed at deep/run: at least 11.6 MB; free: ")));
+  EXPECT_THAT(
+      result.out,
+      AllOf(HasSubstr(kTable),
+            HasSubstr("reference: 2.1 MB, start parameters included\n"),
+            HasSubstr("noise: 5 passes of 1.1 MB\n"),
+            HasSubstr("candidate: at least 1.1 MB; "),
+            HasSubstr("forced passes: at most 3.2 MB, because one of them uses a wider type; "),
+            HasSubstr("needed at deep/run: at least 11.6 MB; free: ")));
   EXPECT_THAT(result.err, IsEmpty());
   EXPECT_FALSE(fs::exists(folder_ / "deep"));
   EXPECT_FALSE(fs::exists(folder_ / "runs"));
@@ -107,7 +108,7 @@ TEST_F(EstimateTest, CandidateIsNotStartedWhereItsTraceCannotFit) {
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("the candidate's trace needs at least 5.4 MB, as much as the "
                               "reference's, but "),
-                    HasSubstr(" are free in mount/run; free space there, take another folder for "
+                    HasSubstr(" are free in mount/run; free space there, choose another folder for "
                               "-o with --reference mount/run/reference, or pass --ignore-space")));
   EXPECT_TRUE(fs::exists(folder_ / "kept/reference.log"));
   EXPECT_FALSE(fs::exists(folder_ / "kept/candidate.log"));

@@ -36,7 +36,7 @@ TEST_F(ExplainCommand, FindingOfARunIsExplainedWithItsOperators) {
 TEST_F(ExplainCommand, TensorWithinItsBoundEndsWithZero) {
   const ProcessResult result = ttrace({"explain", "run", kRight});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("\nwithin bound: equal in every element\n"));
+  EXPECT_THAT(result.out, HasSubstr("\nwithin bound: all elements are equal\n"));
 }
 
 TEST_F(ExplainCommand, TwoTracesAreJudgedWithoutForcedPasses) {

@@ -127,7 +127,7 @@ TEST_F(Merge, NothingSelectedLeavesNoFile) {
   const ProcessResult result =
       ttrace({"merge", "candidate", "-o", "merged.h5", "--filter", "nosuch"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("the selection leaves none of 3 tensors"));
+  EXPECT_THAT(result.err, HasSubstr("the selection leaves out all 3 tensors"));
   EXPECT_FALSE(fs::exists(folder_ / "merged.h5"));
   EXPECT_FALSE(fs::exists(folder_ / "merged.h5.tmp"));
 }
@@ -138,13 +138,13 @@ TEST_F(Merge, ExistingFileStaysAsItIs) {
   const ProcessResult result = ttrace({"merge", "candidate", "-o", "merged.h5"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.err,
-            "ttrace: error: merged.h5: already exists; choose another name or remove it\n");
+            "ttrace: error: merged.h5 exists already; choose another file for -o, or remove it\n");
   EXPECT_EQ(file("merged.h5"), "mine");
 }
 
 TEST_F(Merge, OutputIsNeeded) {
   write();
-  EXPECT_THAT(ttrace({"merge", "candidate"}).err, HasSubstr("merge needs -o FILE.h5"));
+  EXPECT_THAT(ttrace({"merge", "candidate"}).err, HasSubstr("pass -o FILE.h5"));
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ TEST_P(Interrupt, EndsEverythingAndKeepsTheReference) {
   kill(running.pid(), GetParam());
   const ProcessResult result = running.wait();
   EXPECT_EQ(result.exit_code, 128 + GetParam());
-  EXPECT_THAT(result.err, HasSubstr("interrupted; everything it started has been ended"));
+  EXPECT_THAT(result.err, HasSubstr("interrupted; all programs that it started have been ended"));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "run/reference/step000000/rank00000.h5"));
 }
 

@@ -83,7 +83,7 @@ TEST_F(RenameCli, ReferenceGoesOnWithChoicesOfExpertsUnderItsOwnNames) {
                                             trainer("--ranks 2 --route 0,1,2,5"),
                                             {"--rename", "names.yaml"}));
   EXPECT_EQ(result.exit_code, 0) << result.err << result.out;
-  EXPECT_THAT(result.out, HasSubstr("the reference went on with the candidate's choices"));
+  EXPECT_THAT(result.out, HasSubstr("the reference used the candidate's choices"));
   EXPECT_TRUE(exists("run/reference-names/rerouted/manifest.json"));
   EXPECT_EQ(ttrace({"diff", "run"}).exit_code, 0) << "the renamed choices are the same ones";
 }
@@ -117,7 +117,7 @@ TEST_F(RenameCli, StoredReferenceIsRenamedAndMayBeRunAgain) {
                                       "-o",
                                       "rerun"});
   EXPECT_EQ(rerun.exit_code, 2);
-  EXPECT_THAT(rerun.err, HasSubstr("is in the candidate's names"));
+  EXPECT_THAT(rerun.err, HasSubstr("has the candidate's names"));
 }
 
 TEST_F(RenameCli, CheckTellsWithoutARenameMapWhatIsNear) {
@@ -171,8 +171,8 @@ TEST_F(RenameCli, BadUsageIsRefusedWithARemedy) {
     std::string expected;
   };
   const std::vector<Case> cases = {
-      {{"rename", "plain", "-o", "x"}, "rename needs --map FILE"},
-      {{"rename", "plain", "--map", "plain.yaml"}, "rename needs -o FOLDER"},
+      {{"rename", "plain", "-o", "x"}, "pass --map FILE"},
+      {{"rename", "plain", "--map", "plain.yaml"}, "pass -o FOLDER"},
       {{"rename", "plain", "--map", "plain.yaml", "-o", "candidate"}, "candidate already holds"},
       {{"rename", "plain", "--map", "plain.yaml", "-o", "x", "--to", "both"}, "--to is 'both'"},
       {{"rename", "plain", "--map", "none.yaml", "-o", "x"},

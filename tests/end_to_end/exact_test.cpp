@@ -33,7 +33,7 @@ const std::vector<Spoilt> kSpoilt = {
     {"recomputed",
      0,
      "s0/m0/output/decoder.layers.0/0~",
-     {"of the recomputed value differ from its own first forward"}},
+     {"of the recomputed value differ from the first forward"}},
     {"replica",
      1,
      "s0/main_grad/decoder.layers.0.input_layernorm.weight/0",
@@ -42,7 +42,7 @@ const std::vector<Spoilt> kSpoilt = {
      1,
      "s0/collective_output/tp-0.1/0",
      {"all-gather number 1 of group tp-0 in decoder.layers.0.self_attention.linear_qkv",
-      "are not what the inputs make"}}};
+      "do not follow from the inputs"}}};
 
 TEST(ExactChecks, NameWhatWasSpoiltInAnOtherwiseCleanRun) {
   const SmallRun run({{"model.tied", "true"}}, "f32");

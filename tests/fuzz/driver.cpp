@@ -1,4 +1,4 @@
-// Replays a corpus on a fuzz target and then mutates it, where there is no libFuzzer.
+// Replays a corpus on a fuzz target and then mutates it, if there is no libFuzzer.
 //
 //   fuzz_X CORPUS [--runs N] [--seed S]
 //

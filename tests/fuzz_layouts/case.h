@@ -107,7 +107,7 @@ struct Feature {
 // Without what cannot act: --sp where there is one tensor-parallel rank.
 [[nodiscard]] Case without_idle_features(Case layout);
 
-// Why the programs would refuse it; empty where they do not.
+// Why the programs would refuse it; empty if they do not.
 [[nodiscard]] std::string why_impossible(const Case& layout);
 
 // What differs from examples/tiny.yaml.

@@ -108,7 +108,7 @@ TEST_F(Gradients, MissingOnesAreCountedAndNoted) {
   const GradientSlotPtr slot = expect("mlp");
   EXPECT_EQ(waits_.settle(), 1U);
   EXPECT_EQ(waits_.settle(), 0U) << "settled already";
-  EXPECT_THAT(kept().notes, ElementsAre("no gradient arrived for s0/m0/output/mlp/0"));
+  EXPECT_THAT(kept().notes, ElementsAre("s0/m0/output/mlp/0 got no gradient"));
 }
 
 TEST_F(Gradients, UnreadableOneIsNotedOnce) {
@@ -118,7 +118,7 @@ TEST_F(Gradients, UnreadableOneIsNotedOnce) {
   waits_.note_unreadable(*slot, "is a tensor subclass");
   EXPECT_EQ(waits_.settle(), 0U);
   EXPECT_THAT(kept().notes,
-              ElementsAre("s0/m0/grad_output/mlp/0 is a tensor subclass and was not recorded."));
+              ElementsAre("s0/m0/grad_output/mlp/0 is a tensor subclass, so it was not recorded"));
 }
 
 TEST_F(Gradients, LocalSlotsAreFoundByTheirNumber) {

@@ -90,7 +90,8 @@ TEST_P(Lost, EndsTheCheckWithItsReason) {
 INSTANTIATE_TEST_SUITE_P(
     Ways,
     Lost,
-    ::testing::Values(Loss{"throw", "the training program threw within the traced step"},
+    ::testing::Values(Loss{"throw",
+                           "the training program threw an exception within the traced step"},
                       Loss{"exit", "the training program called exit() within the traced step"},
                       Loss{"abort", "signal 6"},
                       Loss{"kill", "signal 9"},
@@ -134,8 +135,8 @@ TEST_F(LostRank, SecondProgramInTheSameFolderIsRefusedAndTheFirstFinishes) {
   const ProcessResult second = run_process(pass(""));
   EXPECT_EQ(second.exit_code, 0) << "training goes on";
   EXPECT_THAT(second.err,
-              AllOf(HasSubstr(temporary + ": is being written by another process"),
-                    HasSubstr("two runs share one TTRACE_DIR")));
+              AllOf(HasSubstr(temporary + ": another process is writing this file"),
+                    HasSubstr("every run its own TTRACE_DIR")));
   write_bytes(folder_ / "second-has-ended", "");
   EXPECT_EQ(first.wait().exit_code, 0);
   EXPECT_GT(RankFile(step_file(candidate(), 0, 0)).records().size(), 10U);
@@ -147,7 +148,7 @@ TEST_F(LostRank, SecondProgramAfterTheFirstIsRefused) {
   const ProcessResult second = run_process(pass(""));
   EXPECT_THAT(second.err,
               HasSubstr(step_file(candidate(), 0, 0) +
-                        ": already exists; choose another TTRACE_DIR or remove it"));
+                        ": the file exists already; choose another TTRACE_DIR, or remove it"));
   EXPECT_EQ(read_text(step_file(candidate(), 0, 0)), before);
 }
 

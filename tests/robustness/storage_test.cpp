@@ -146,9 +146,9 @@ TEST_F(Mounted, FullDiskEndsTracingWithFinishedStepsReadableAndTrainingGoesOn) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, HasSubstr("trained to the end"));
   EXPECT_THAT(result.err,
-              AllOf(HasSubstr("tracing stopped, training goes on: " + disk() +
-                              "/trace/step000002/rank00000.h5.tmp: cannot be written: No space "
-                              "left on device"),
+              AllOf(HasSubstr("tracing stopped, but training continues: " + disk() +
+                              "/trace/step000002/rank00000.h5.tmp: the file cannot be written: No "
+                              "space left on device"),
                     HasSubstr("free space there, or set another TTRACE_DIR")));
   EXPECT_GT(RankFile(step_file(disk() + "/trace", 1, 0)).records().size(), 10U);
   EXPECT_FALSE(fs::exists(step_file(disk() + "/trace", 2, 0)));

@@ -64,10 +64,13 @@ std::vector<Key> chosen_keys(const Choice& choice) {
       std::erase_if(keys, [&](const Key& key) { return !std::regex_search(key.name, wanted); });
     } catch (const std::regex_error& error) {
       TTRACE_THROW(
-          UsageError, "--keys '", *choice.keys, "' is no regular expression: ", error.what());
+          UsageError, "--keys '", *choice.keys, "' is not a regular expression: ", error.what());
     }
-    TTRACE_CHECK(
-        !keys.empty(), UsageError, "--keys '", *choice.keys, "' is found in no key's name");
+    TTRACE_CHECK(!keys.empty(),
+                 UsageError,
+                 "--keys '",
+                 *choice.keys,
+                 "' matches no key; docs/roc.md lists the keys");
   }
   return keys;
 }

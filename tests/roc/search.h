@@ -24,8 +24,8 @@ struct Observation {
   std::set<std::string> present = {};  // detectors that looked at anything
 };
 
-// The smallest i below `count` with found(i), where found(i) means found(i + 1); `count` where
-// there is none.
+// The smallest i below `count` with found(i), where found(i) means found(i + 1); `count` if there
+// is none.
 [[nodiscard]] std::size_t first_found(std::size_t count,
                                       const std::function<bool(std::size_t)>& found);
 
@@ -39,7 +39,7 @@ class Search {
   Search(std::size_t magnitudes, std::vector<Observation> cleans, Run run);
 
   // For the detectors that any run has had and those of clean runs: index of the smallest magnitude
-  // found in all batches, nothing where none is. A run without a verdict finds nothing.
+  // found in all batches, nothing if none is. A run without a verdict finds nothing.
   [[nodiscard]] std::map<std::string, std::optional<std::size_t>> smallest();
 
   // All runs so far, by magnitude and batch.

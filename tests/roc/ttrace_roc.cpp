@@ -42,23 +42,25 @@ po::options_description description(Options& options, std::string& keys) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   add("quick",
       po::bool_switch(&options.choice.quick),
-      "few keys, one layer, one batch, at little more than the bounds of today");
-  add("full", po::bool_switch(&options.full), "all keys, as without options");
-  add("keys", po::value(&keys)->value_name("REGEX"), "keys whose name it is found in");
+      "run few keys, one layer and one batch, slightly above today's bounds");
+  add("full", po::bool_switch(&options.full), "run all keys (the default)");
+  add("keys",
+      po::value(&keys)->value_name("REGEX"),
+      "run only keys whose name contains a match of REGEX");
   add("seeds",
       po::value(&options.choice.seeds)->value_name("N")->default_value(4),
-      "fresh batches, in all of which a mutant has to be found");
-  add("json", po::value(&options.json)->value_name("FILE"), "write all figures there");
-  add("page", po::value(&options.page)->value_name("FILE"), "write the page for people there");
-  add("plot", po::value(&options.plot)->value_name("FILE"), "write the picture (SVG) there");
+      "number of batches; a mutant counts as found if it is found in all of them");
+  add("json", po::value(&options.json)->value_name("FILE"), "write all figures to FILE");
+  add("page", po::value(&options.page)->value_name("FILE"), "write the page for readers to FILE");
+  add("plot", po::value(&options.plot)->value_name("FILE"), "write the plot (SVG) to FILE");
   add("jobs",
       po::value(&options.run.jobs)->value_name("N")->default_value(cores, "one per core"),
-      "checks at the same time");
+      "number of checks that run at the same time");
   add("timeout",
       po::value(&options.run.timeout_s)->value_name("S")->default_value(120),
-      "seconds that a pass may take");
-  add("work", po::value(&options.run.work)->value_name("DIR"), "keep traces and logs there");
-  add("help", "this text");
+      "longest time of one pass, in seconds");
+  add("work", po::value(&options.run.work)->value_name("DIR"), "keep traces and logs in DIR");
+  add("help", "print this text");
   return result;
 }
 
@@ -68,7 +70,7 @@ int measure(const Options& asked, const std::string& command) {
                "--jobs and --timeout must be at least 1");
   TTRACE_CHECK(!asked.full || (!asked.choice.quick && !asked.choice.keys),
                UsageError,
-               "--full excludes --quick and --keys; leave one of them away");
+               "--full cannot be combined with --quick or --keys; leave one of them out");
   const Plan plan = make_plan(asked.choice);
   const testing::TemporaryDirectory temporary;
   cli::ProgressLine line;
@@ -107,12 +109,11 @@ int run(int argc, char** argv) {
   po::store(po::command_line_parser(argc, argv).options(known).positional({}).run(), values);
   po::notify(values);
   if (values.contains("help")) {
-    std::cout
-        << "usage: ttrace_roc [options]\n\n"
-        << known
-        << "\nExit code: 0 where every run has a verdict, at most 1 % of the clean runs raise "
-           "an alarm, and every\nkey meets its goal (with --quick: today's figure); else 1; 2 for "
-           "bad usage.\n";
+    std::cout << "usage: ttrace_roc [options]\n\n"
+              << known
+              << "\nExit codes:\n  0  every run has a verdict, at most 1 % of the clean runs raise "
+                 "an alarm, and every key meets\n     its goal (with --quick: today's figure)\n  1 "
+                 " otherwise\n  2  bad usage\n";
     return 0;
   }
   if (values.contains("keys")) {

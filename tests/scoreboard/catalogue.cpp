@@ -98,9 +98,9 @@ Catalogue read_catalogue(const std::string& file) {
                  file,
                  ": bug `",
                  bug.name,
-                 "` is of chapter ",
+                 "` names chapter ",
                  bug.chapter,
-                 ", which is not listed");
+                 ", which the file does not list");
   }
   return catalogue;
 }

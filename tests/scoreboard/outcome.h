@@ -41,15 +41,15 @@ struct BugOutcome {
   bool hint_right = false;   // found, and the signature is as declared before the first run
   bool cause_exact = false;  // found, and the signature is the most exact one of the mechanism
   bool cause_right = false;  // found, and the signature is any one of the mechanism
-  // Found, and whether the probable cause names the declared axis, factor and ranks; absent where
-  // none is declared.
+  // Found, and whether the probable cause names the declared axis, factor and ranks; absent if none
+  // is declared.
   std::optional<bool> terms_right;
   testing::NamedTerms named;
   WithoutForced without_forced;
   std::string first_id;
   std::string signature;
   std::string probable_cause;     // the report's sentence
-  double error_over_bound = 0.0;  // of the first divergence; 0 where it has no number
+  double error_over_bound = 0.0;  // of the first divergence; 0 if it has no number
   testing::RuleHits rules;
   double seconds = 0.0;
 };
@@ -65,7 +65,7 @@ struct Outcomes {
 // was changed later.
 [[nodiscard]] bool is_located(const CataloguedBug& bug, const std::string& id);
 
-// Whether every term that the bug declares is named, and no other axis and rank; nothing where it
+// Whether every term that the bug declares is named, and no other axis and rank; nothing if it
 // declares none.
 [[nodiscard]] std::optional<bool> terms_right(const CataloguedBug& bug,
                                               const testing::NamedTerms& named);

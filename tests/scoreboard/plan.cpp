@@ -17,7 +17,7 @@ std::regex filter_of(const Choice& choice) {
     TTRACE_THROW(UsageError,
                  "--filter '",
                  choice.filter.value_or(""),
-                 "' is no regular expression: ",
+                 "' is not a regular expression: ",
                  error.what());
   }
 }
@@ -80,7 +80,7 @@ Plan make_plan(const Catalogue& catalogue, const Choice& choice) {
                UsageError,
                "--filter '",
                choice.filter.value_or(""),
-               "' and --precision leave no bug; bugs.yaml has their names and precisions");
+               "' and --precision select no bug; bugs.yaml lists names and precisions");
   const auto index_of = [&plan](const Setting& setting) {
     if (plan.settings.empty() || plan.settings.back() != setting) {
       plan.settings.push_back(setting);

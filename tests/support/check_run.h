@@ -43,13 +43,13 @@ struct CheckRequest {
 };
 
 struct CheckResult {
-  std::string problem;  // why there is no verdict; empty where there is one
+  std::string problem;  // why there is no verdict; empty if there is one
   bool diverged = false;
   std::string first_id;             // of the first divergence
   std::string signature = "none";   // of its diagnosis
   std::string probable_cause;       // the sentence of that
   int diagnoses = 0;                // that the report names
-  double error_over_bound = 0.0;    // of the first divergence; 0 where it has no number
+  double error_over_bound = 0.0;    // of the first divergence; 0 if it has no number
   nlohmann::json report = nullptr;  // all of it, where there is a verdict
   double seconds = 0.0;
 };

@@ -7,7 +7,7 @@
 
 namespace ttrace::testing {
 
-// Nothing for an empty path. Throws UsageError where it cannot be written.
+// Nothing for an empty path. Throws UsageError if it cannot be written.
 void write_if_asked(const std::string& path, const std::string& text);
 
 // "./dev roc --quick": `verb` and the arguments that the program was given.

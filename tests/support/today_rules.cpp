@@ -94,7 +94,7 @@ std::int64_t layers_of(const Manifest& manifest) {
   const auto found = manifest.model.find("layers");
   TTRACE_CHECK(found != manifest.model.end(),
                UsageError,
-               "the manifest's model does not tell how many `layers` there are");
+               "the manifest's model does not state the number of `layers`");
   return std::stoll(found->second);
 }
 

@@ -63,7 +63,7 @@ struct RulePair {
                                  std::int64_t layers,
                                  std::string_view precision);
 
-// By rule: the first tensor, in the reference's order, that fails; empty where none does. A tensor
+// By rule: the first tensor, in the reference's order, that fails; empty if none does. A tensor
 // that is on one side only, or cannot be put together, is no pair. The reference's manifest says
 // how many layers there are.
 using RuleHits = std::array<std::string, kRules>;

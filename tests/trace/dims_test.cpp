@@ -120,8 +120,7 @@ TEST(DimsGrammar, AnAxisStandsThereOnce) {
                            "s[tp] h[tp:partial]",
                            "(a[tp]*b[tp])",
                            "s[tp] # tp:replicated"}) {
-    EXPECT_THAT(usage_error([&] { (void)parse_dims(text); }),
-                HasSubstr("\"tp\" stands there twice"));
+    EXPECT_THAT(usage_error([&] { (void)parse_dims(text); }), HasSubstr("\"tp\" occurs twice"));
   }
 }
 

@@ -48,9 +48,9 @@ const TypeInfo& info(ElementType type) {
                InternalError,
                "element type number ",
                number,
-               " is none of the ",
+               " is unknown; numbers below ",
                kTypes.size(),
-               " known ones");
+               " are known");
   return kTypes[number];
 }
 
@@ -248,12 +248,11 @@ ElementType parse_element_type(std::string_view name) {
       return static_cast<ElementType>(number);
     }
   }
-  TTRACE_THROW(
-      FormatError,
-      "\"",
-      name,
-      "\" is no element type; expected f64, f32, f16, bf16, i64, i32, u8, bool, e4m3, e5m2 or "
-      "e8m0");
+  TTRACE_THROW(FormatError,
+               "\"",
+               name,
+               "\" is not an element type; write f64, f32, f16, bf16, i64, i32, u8, bool, e4m3, "
+               "e5m2 or e8m0");
 }
 
 bool is_floating(ElementType type) {

@@ -53,8 +53,10 @@ spdlog::logger* make_logger() {
     if (const auto level = parse_level(wanted)) {
       logger->set_level(to_spdlog(*level));
     } else {
-      logger->warn("TTRACE_LOG is '{}'; expected debug, info, warning or error; using warning",
-                   wanted);
+      logger->warn(
+          "TTRACE_LOG is '{}'; set it to debug, info, warning or error; until then it means "
+          "warning",
+          wanted);
     }
   }
   return logger.release();

@@ -17,7 +17,7 @@ struct Precision {
   ElementType stored;      // what parameters and activations are kept in
   ElementType coarsest;    // the coarsest type that values are rounded to
   std::string_view wider;  // in which a pass checks operators, so that its own errors do not count;
-                           // empty where there is nothing wider
+                           // empty if there is nothing wider
   bool on_request;         // --precision takes it; the others are for the passes of a check alone
 };
 

@@ -40,7 +40,7 @@ class Hdf5Input {
 
   // "PATH: is damaged: CAUSE; REMEDY".
   [[noreturn]] void throw_damaged(const std::string& cause) const;
-  // Passes the result of an HDF5 call that reads the file on. Throws FormatError where it failed.
+  // Passes the result of an HDF5 call that reads the file on. Throws FormatError if it failed.
   template <class Result>
   Result check(Result result, std::string_view action) const {
     if (result < 0) {

@@ -80,7 +80,7 @@ void Hdf5Output::check_written() const {
   TTRACE_CHECK(target_->error == 0,
                FormatError,
                temporary_,
-               ": cannot be written: ",
+               ": the file cannot be written: ",
                system_error_text(target_->error),
                kStorageRemedy);
 }

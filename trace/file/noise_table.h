@@ -46,7 +46,7 @@ TTRACE_API void write_noise(const std::string& directory, const NoisePass& pass)
 // time, and is gone after the call. Throws FormatError.
 TTRACE_API void for_each_noise_pass(const std::string& directory,
                                     const std::function<void(const NoisePass&)>& use);
-// All passes of a reference, by seed; empty where there are none. Throws FormatError.
+// All passes of a reference, by seed; empty if there are none. Throws FormatError.
 [[nodiscard]] TTRACE_API std::vector<NoisePass> read_noise(const std::string& directory);
 
 }  // namespace ttrace

@@ -23,7 +23,7 @@ class TTRACE_API RankFile {
   // cause.
   explicit RankFile(const std::string& path);
   // What the last flush left of a file that was never finished (`.tmp`); records whose bytes did
-  // not reach the disk are left out. Throws FormatError where nothing can be read, or while another
+  // not reach the disk are left out. Throws FormatError if nothing can be read, or while another
   // process writes the file.
   static RankFile unfinished(const std::string& path);
   ~RankFile();

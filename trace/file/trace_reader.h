@@ -21,7 +21,7 @@ struct TTRACE_API StepTrace {
 
 class TTRACE_API Trace {
  public:
-  // Reads manifest and every rank's file of every step. Throws FormatError where a file is absent
+  // Reads manifest and every rank's file of every step. Throws FormatError if a file is absent
   // (naming rank, step and, where there is one, the text of its `.failed` file) or unreadable.
   static Trace open(const std::string& directory);
   // Reads what is there of an interrupted trace and says in StepTrace::lacking what is not. Throws

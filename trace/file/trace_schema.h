@@ -25,8 +25,8 @@ inline constexpr std::size_t kBlobAlignment = 64;  // of a tensor within its blo
 inline constexpr const char* kBlobGroup = "/blob";
 inline constexpr const char* kIndexTable = "/index";
 inline constexpr const char* kPartialIndexTable = "/partial_index";
-inline constexpr const char* kSumTable = "/sums";    // absent where there are none
-inline constexpr const char* kEdgeTable = "/edges";  // absent where there are none
+inline constexpr const char* kSumTable = "/sums";    // absent if there are none
+inline constexpr const char* kEdgeTable = "/edges";  // absent if there are none
 // In the index: the dataset of a tensor without elements, which has none.
 inline constexpr const char* kNoDataset = "-";
 // In the index: the shape of a scalar.

@@ -152,20 +152,20 @@ void check_record(const Record& record, const std::string& id, std::span<const s
   TTRACE_CHECK(bytes.size() == expected,
                InternalError,
                id,
-               ": ",
+               ": it got ",
                bytes.size(),
-               " bytes are given for ",
+               " bytes, but ",
                name_of(record.type),
                " of shape ",
                shape_text(record.shape),
-               ", which has ",
+               " has ",
                expected);
   TTRACE_CHECK(record.placement.local_shape() == record.shape,
                InternalError,
                id,
-               ": the placement is for local shape ",
+               ": its placement has the local shape ",
                shape_text(record.placement.local_shape()),
-               ", the tensor has ",
+               ", but the tensor has ",
                shape_text(record.shape));
 }
 
@@ -174,7 +174,7 @@ void refuse_existing(const std::string& file) {
   TTRACE_CHECK(!std::filesystem::exists(file, error),
                FormatError,
                file,
-               ": already exists; choose another TTRACE_DIR or remove it");
+               ": the file exists already; choose another TTRACE_DIR, or remove it");
 }
 
 }  // namespace
@@ -208,8 +208,9 @@ struct TraceWriter::Impl {
   template <class Action>
   void run(Action action) {
     const QuietHdf5 quiet;
-    TTRACE_CHECK(!committed, InternalError, file, ": is used after commit");
-    TTRACE_CHECK(failure.empty(), FormatError, file, ": is not completed, because ", failure);
+    TTRACE_CHECK(!committed, InternalError, file, ": the file is used after commit");
+    TTRACE_CHECK(
+        failure.empty(), FormatError, file, ": the file cannot be completed, because ", failure);
     failure = "an earlier call failed";
     try {
       action();
@@ -224,7 +225,12 @@ struct TraceWriter::Impl {
   void append(const Record& record, std::span<const std::byte> bytes) {
     std::string id = to_string(record.id);
     check_record(record, id, bytes);
-    TTRACE_CHECK(ids.insert(id).second, InternalError, file, ": ", id, " is recorded twice");
+    TTRACE_CHECK(ids.insert(id).second,
+                 InternalError,
+                 file,
+                 ": ",
+                 id,
+                 " is recorded twice; record every tensor once");
     std::string dataset = kNoDataset;
     std::uint64_t offset = 0;
     if (bytes.size() >= kOwnDatasetBytes || (options.named && !bytes.empty())) {

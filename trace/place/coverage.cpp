@@ -71,7 +71,7 @@ std::size_t count_cells(const std::vector<CutDimension>& dims) {
                  FormatError,
                  "the ranks' placements cut a tensor into more than ",
                  kMostCells,
-                 " pieces, which is too irregular to be checked; correct its dims");
+                 " pieces, which is too irregular to check; correct its dims");
   }
   return cells;
 }

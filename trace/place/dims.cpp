@@ -123,10 +123,11 @@ class WordParser {
                  UsageError,
                  "dims \"",
                  dims_,
-                 "\": word \"",
+                 "\": in the word \"",
                  word_,
-                 "\" should have ",
+                 "\", ",
                  expected,
+                 " is expected",
                  rest_.empty() ? " at its end" : " at \"",
                  rest_,
                  rest_.empty() ? "" : "\"");
@@ -147,7 +148,7 @@ void check_axes_once(std::string_view text, const DimsSpec& dims) {
                  text,
                  "\": axis \"",
                  axis,
-                 "\" stands there twice; an axis cuts, sums or replicates a tensor once");
+                 "\" occurs twice; an axis can cut, sum or replicate a tensor only once");
   };
   for (const std::vector<DimFactor>& factors : dims.dims) {
     for (const DimFactor& factor : factors) {
@@ -192,7 +193,7 @@ DimsSpec parse_dims(std::string_view text) {
                UsageError,
                "dims \"",
                text,
-               "\" have no word; write one per dimension, such as \"s b h[tp]\"");
+               "\" are empty; write one word per dimension, such as \"s b h[tp]\"");
   if (hash != std::string_view::npos) {
     for (const std::string_view word : words_of(text.substr(hash + 1))) {
       dims.replicated.push_back(WordParser(text, word).parse_replicated());

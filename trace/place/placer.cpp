@@ -269,7 +269,7 @@ class Placer {
                  where(),
                  " has local size ",
                  local,
-                 ", which is no multiple of ",
+                 ", which is not a multiple of ",
                  others,
                  ", the product of its factors of known size",
                  axes_text(factors),
@@ -364,13 +364,13 @@ class Placer {
                  to_string(factor),
                  "\" has local size ",
                  local,
-                 ", but of its logical size ",
+                 ", but this rank holds ",
+                 expected,
+                 " of its logical size ",
                  logical,
                  uses,
-                 " this rank holds ",
-                 expected,
-                 " and more only where every rank's part is padded to one size; correct the size "
-                 "in the word or under sizes, or the axes");
+                 "; more is allowed only if every rank's part is padded to one size; correct the "
+                 "size in the word or under sizes, or the axes");
   }
 
   [[nodiscard]] std::string axes_text(const std::vector<DimFactor>& factors) const {

@@ -68,7 +68,7 @@ bool is_accurate(ElementType type,
          (sums.candidate_squared >= least * least || is_zero(candidate, block_bytes(type)));
 }
 
-// Of a full block. Nothing where it has to be summed with more range or more care.
+// Of a full block. Returns nothing if it has to be summed with more range or more care.
 std::optional<Block> try_block(const StatisticsKernel& kernel,
                                ElementType type,
                                const std::byte* reference,

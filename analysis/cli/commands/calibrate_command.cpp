@@ -12,6 +12,8 @@
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -26,19 +28,19 @@ namespace {
 
 // One run given twice would count for two.
 void check_folders(const std::vector<std::string>& runs) {
-  TTRACE_CHECK(!runs.empty(), UsageError, "calibrate takes folders made by `ttrace check`");
+  TTRACE_CHECK(
+      !runs.empty(), UsageError, "calibrate needs at least one folder made by `ttrace check`");
   std::set<fs::path> seen;
   for (const std::string& run : runs) {
     TTRACE_CHECK(fs::is_directory(run), UsageError, "there is no folder ", run);
     TTRACE_CHECK(is_run_directory(run),
                  UsageError,
-                 run,
-                 " has no reference/ and candidate/ inside, so it was not made by ttrace check; "
-                 "leave it out");
+                 fmt::format("{} was not made by ttrace check: it has no reference/ and candidate/ "
+                             "inside; leave it out",
+                             run));
     TTRACE_CHECK(seen.insert(fs::canonical(run / fs::path("candidate"))).second,
                  UsageError,
-                 run,
-                 " is given twice; name every run once");
+                 fmt::format("{} is given twice; name every run once", run));
   }
 }
 
@@ -46,9 +48,7 @@ double rate_of(const po::variables_map& values) {
   const auto rate = values["rate"].as<double>();
   TTRACE_CHECK(rate > 0.0 && rate <= 0.5,
                UsageError,
-               "--rate is ",
-               rate,
-               "; it must be above 0 and at most 0.5");
+               fmt::format("--rate is {}; it must be above 0 and at most 0.5", rate));
   return rate;
 }
 
@@ -73,15 +73,14 @@ void print_table(const Calibration& calibration) {
 }
 
 void print_promise(const Calibration& calibration) {
-  std::cout << '\n'
-            << counted(
-                   static_cast<std::int64_t>(calibration.runs.size()), "clean run", "clean runs")
-            << " in " << calibration.precision << ", "
-            << counted(static_cast<std::int64_t>(calibration.table.size()), "limit", "limits")
-            << ": at most " << short_number(100.0 * calibration.rate)
-            << " % of clean runs are expected to raise an alarm; the runs alone show that it is "
-               "below "
-            << short_number(100.0 * calibration.rate_bound()) << " % (95 %)\n";
+  std::cout << fmt::format(
+      "\n{} in {}, {}: at most {} % of clean runs are expected to raise an alarm; the runs alone "
+      "show that it is below {} % (95 %)\n",
+      counted(calibration.runs.size(), "clean run"),
+      calibration.precision,
+      counted(calibration.table.size(), "limit"),
+      short_number(100.0 * calibration.rate),
+      short_number(100.0 * calibration.rate_bound()));
 }
 
 }  // namespace
@@ -93,31 +92,31 @@ Manual calibrate_manual() {
       po::value<std::string>()->value_name("FILE")->default_value("calibration.json"),
       "file to write")("rate",
                        po::value<double>()->default_value(0.01, "0.01")->value_name("R"),
-                       "part of all clean runs that may raise a false alarm")(
+                       "fraction of clean runs that may raise a false alarm")(
       "threads",
       po::value<int>()->default_value(0)->value_name("N"),
-      "threads that compare; 0: all cores. The limits do not depend on it");
+      "number of threads (0: all cores); the limits do not depend on it");
   add_help_option(named);
   return {
       .name = "calibrate",
-      .summary = "limits for a program of one's own, from runs known to be right",
+      .summary = "derive limits for your own program from runs known to be right",
       .synopses = {"RUN... [options]"},
-      .description =
-          {"Every RUN is a folder made by ttrace check of a run known to be right: "
-           "other seeds, batches and layouts of one program, in one precision. The runs "
-           "are judged again; for every class of tensors and statistic the limit follows "
-           "from the largest value of each run, so that no more than the stated rate of "
-           "clean runs exceeds any of them (docs/verdict.md).",
-           "`ttrace check` and `ttrace diff` take the file as --calibration. With fewer "
-           "than 20 runs the stated rate is an extrapolation."},
+      .description = {"Every RUN is a folder that ttrace check made from a run known to be right: "
+                      "other seeds, batches and layouts of one program, in one precision. TTrace "
+                      "judges the runs again. It derives a limit for every class of tensors and "
+                      "every statistic from the largest value in each run, so that at most the "
+                      "stated rate of clean runs exceeds any limit (docs/verdict.md).",
+                      "Pass the file to `ttrace check` and `ttrace diff` as --calibration. With "
+                      "fewer than 20 runs, the stated rate is an extrapolation."},
       .options = named,
       .exit_codes = {{"0", "the file was written"},
                      {"2",
-                      "nothing was written: a run with a finding, several precisions, an existing "
-                      "file, bad usage"}},
-      .examples = {{"ttrace calibrate runs/clean-* -o calibration.json",
-                    "limits from all runs named clean-..."},
-                   {"ttrace diff runs/7 --calibration calibration.json", "judge a run by them"}}};
+                      "nothing was written: a run has a finding, the runs have several precisions, "
+                      "the file exists, or bad usage"}},
+      .examples = {
+          {"ttrace calibrate runs/clean-* -o calibration.json",
+           "derive limits from all runs named clean-..."},
+          {"ttrace diff runs/7 --calibration calibration.json", "judge a run by these limits"}}};
 }
 
 int run_calibrate(const Arguments& arguments) {
@@ -149,9 +148,9 @@ int run_calibrate(const Arguments& arguments) {
   std::cout.flush();
   if (folders.size() < kFewRuns) {
     log(LogLevel::kWarning,
-        "the stated rate is an extrapolation from " +
-            counted(static_cast<std::int64_t>(folders.size()), "run", "runs") + "; give at least " +
-            std::to_string(kFewRuns));
+        fmt::format("the stated rate is an extrapolation from {}; give at least {} runs",
+                    counted(folders.size(), "run"),
+                    kFewRuns));
   }
   return 0;
 }

@@ -14,6 +14,8 @@
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 
+#include <fmt/core.h>
+
 #include <filesystem>
 #include <map>
 
@@ -97,8 +99,9 @@ Pass noise_pass(const CheckOptions& options,
   pass.variables.emplace_back("TTRACE_REFERENCE", absolute(to.folder));
   pass.variables.emplace_back("TTRACE_NOISE_SEED", std::to_string(seed));
   if (to.candidate.empty()) {
-    pass.remedy = "the reference is complete; pass --reference " + to.folder +
-                  " to reuse it with " + std::to_string(seed - 1) + " noise passes";
+    pass.remedy = fmt::format("the reference is complete; pass --reference {} to reuse it with {}",
+                              to.folder,
+                              counted(seed - 1, "noise pass"));
   } else {
     pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(to.candidate));
   }
@@ -124,8 +127,8 @@ Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
             .complete = [folder = run.candidate()] { return is_complete(folder); },
             .remedy = ""};
   if (!options.dyadic) {  // a stored reference knows other inputs
-    pass.remedy =
-        "the reference is complete; pass --reference " + stored_as(options, run) + " to reuse it";
+    pass.remedy = fmt::format("the reference is complete; pass --reference {} to reuse it",
+                              stored_as(options, run));
   }
   pass.variables.emplace_back("TTRACE_DIR", absolute(run.candidate()));
   pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
@@ -141,15 +144,13 @@ void check_space(const CheckOptions& options, const RunDirectory& run) {
   const std::uintmax_t free = free_bytes(run.path());
   TTRACE_CHECK(options.ignore_space || needed <= free,
                UsageError,
-               "the candidate's trace needs at least ",
-               size_text(needed),
-               ", as much as the reference's, but ",
-               size_text(free),
-               " are free in ",
-               run.path(),
-               "; free space there, take another folder for -o with --reference ",
-               stored_as(options, run),
-               ", or pass --ignore-space");
+               fmt::format("the candidate's trace needs at least {}, as much as the reference's, "
+                           "but only {} are free in {}; free space there, choose another folder "
+                           "for -o with --reference {}, or pass --ignore-space",
+                           size_text(needed),
+                           size_text(free),
+                           run.path(),
+                           stored_as(options, run)));
 }
 
 // For the passes in which the reference's program takes its values or choices.
@@ -177,7 +178,7 @@ void run_rerouted_passes(const CheckOptions& options, const RunDirectory& run, C
   if (options.rerun.empty()) {
     log(LogLevel::kWarning,
         "the candidate chose other experts than the stored reference; pass --rerun COMMAND, so "
-        "that the reference can go on with these");
+        "that the reference can run again with the candidate's choices");
     return;
   }
   CheckOptions again = options;
@@ -197,9 +198,9 @@ void run_rerouted_passes(const CheckOptions& options, const RunDirectory& run, C
   } catch (const UsageError& error) {
     course.progress.clear();
     log(LogLevel::kWarning,
-        "the reference could not go on with the candidate's choices of experts, so what follows "
-        "them is not judged sharply: " +
-            error.message());
+        fmt::format("the reference could not run with the candidate's choices of experts, so "
+                    "tensors that depend on them are not judged sharply: {}",
+                    error.message()));
   }
 }
 
@@ -239,8 +240,8 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
   }
   if (options.rerun.empty()) {
     log(LogLevel::kWarning,
-        "operators are not checked one by one, because the stored reference cannot be run again; "
-        "pass --rerun COMMAND, or --no-forced to do without");
+        "operators are not checked one by one, because the stored reference cannot run again; pass "
+        "--rerun COMMAND, or --no-forced to skip this check");
     return;
   }
   const auto pass = [&](const std::string& precision, const char* name, const std::string& folder) {
@@ -259,9 +260,9 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
   } catch (const UsageError& error) {
     course.progress.clear();
     log(LogLevel::kWarning,
-        "the reference could not go on with the candidate's values, so operators are not checked "
-        "one by one: " +
-            error.message());
+        fmt::format("the reference could not run with the candidate's values, so operators are not "
+                    "checked one by one: {}",
+                    error.message()));
   }
 }
 
@@ -272,12 +273,12 @@ void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Cours
     return;
   }
   if (read_manifest(run.reference()).precision == "f64") {
-    log(LogLevel::kWarning, "--golden is ignored: the reference computes in f64 already");
+    log(LogLevel::kWarning, "--golden is ignored, because the reference already computes in f64");
     return;
   }
   if (options.rerun.empty()) {
     log(LogLevel::kWarning,
-        "there is no golden pass, because the stored reference cannot be run again; pass --rerun "
+        "there is no golden pass, because the stored reference cannot run again; pass --rerun "
         "COMMAND");
     return;
   }
@@ -309,8 +310,9 @@ void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Cours
     }
     course.progress.clear();
     log(LogLevel::kWarning,
-        "the reference could not run in f64, so nothing is held against a golden pass: " +
-            error.message());
+        fmt::format(
+            "the reference could not run in f64, so nothing is compared with a golden pass: {}",
+            error.message()));
   }
 }
 

@@ -23,22 +23,24 @@ Manual diff_manual() {
       .name = "diff",
       .summary = "compare two stored traces",
       .synopses = {"REFERENCE CANDIDATE [options]", "RUN [options]"},
-      .description = {"Judges two stored traces again without running anything. RUN is a folder "
+      .description = {"Judges two stored traces again without running any program. RUN is a folder "
                       "made by ttrace check.",
-                      "The selection says what is looked at; bounds come from all tensors. "
-                      "--ranks means the candidate's ranks."},
+                      "The selection limits which tensors are compared; bounds still follow from "
+                      "all tensors. --ranks means ranks of the candidate."},
       .options = named,
-      .exit_codes = {{"0", "within bounds"},
-                     {"1", "divergence, missing tensors included"},
-                     {"2", "could not compare; also a partial comparison without a divergence"}},
+      .exit_codes =
+          {{"0", "every tensor is within its bound"},
+           {"1", "a tensor diverges or is missing"},
+           {"2",
+            "the traces could not be compared, or were compared in part without a divergence"}},
       .examples = {{"ttrace diff runs/1 --format json", "judge the last check again"},
                    {"ttrace diff REF CAND --kinds main_grad --rtol 1e-3 --atol '.*bias.*:1e-6'",
-                    "gradients only, with tolerances of one's own"},
+                    "compare gradients only, with your own tolerances"},
                    {"ttrace diff runs/1 --calibration calibration.json",
-                    "with the limits of a program of one's own, see `ttrace calibrate`"},
+                    "use your own program's limits (see `ttrace calibrate`)"},
                    {"ttrace diff runs/1 --format junit=report.xml",
-                    "for a CI server, beside the text that is printed"},
-                   {"ttrace diff runs/1 --partial", "what a killed run got as far as"}}};
+                    "print the text and write a file for a CI server"},
+                   {"ttrace diff runs/1 --partial", "compare as much as a killed run recorded"}}};
 }
 
 int run_diff(const Arguments& arguments) {

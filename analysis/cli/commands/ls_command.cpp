@@ -67,10 +67,9 @@ void print_text(const std::vector<Row>& rows, std::size_t left_out) {
     bytes += row.bytes;
   }
   write_columns(std::cout, lines);
-  std::cout << counted(static_cast<std::int64_t>(rows.size()), "tensor", "tensors") << ", "
-            << counted(static_cast<std::int64_t>(bytes), "byte", "bytes");
+  std::cout << counted(rows.size(), "tensor") << ", " << counted(bytes, "byte");
   if (left_out > 0) {
-    std::cout << "; " << left_out << " left out by selection";
+    std::cout << "; the selection leaves out " << left_out;
   }
   std::cout << '\n';
 }
@@ -105,13 +104,14 @@ Manual ls_manual() {
   return {.name = "ls",
           .summary = "list the tensors of a trace",
           .synopses = {"TRACE [options]"},
-          .description = {"One line per tensor, in execution order: id, element type, logical "
-                          "shape, the ranks that recorded it, bytes stored by all of them. Ids are "
-                          "explained in docs/trace_format.md."},
+          .description = {"Prints one line per tensor, in execution order: its id, element type "
+                          "and logical shape, the ranks that recorded it, and the bytes that all "
+                          "of them stored. docs/trace_format.md explains ids."},
           .options = named,
-          .exit_codes = {{"0", "the trace could be read"}, {"2", "it could not, or bad usage"}},
+          .exit_codes = {{"0", "the trace was read"},
+                         {"2", "the trace could not be read, or bad usage"}},
           .examples = {{"ttrace ls runs/1/candidate --kinds main_grad",
-                        "the reduced gradients of the last check's candidate"}}};
+                        "list the reduced gradients of the last check's candidate"}}};
 }
 
 int run_ls(const Arguments& arguments) {

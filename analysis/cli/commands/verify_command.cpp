@@ -7,6 +7,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <iostream>
 
 namespace po = boost::program_options;
@@ -20,16 +22,16 @@ Manual verify_manual() {
       .name = "verify",
       .summary = "check that a stored trace is sound",
       .synopses = {"TRACE"},
-      .description = {"Reads everything: every rank's file of every step stands under its final "
-                      "name and belongs to the manifest, every record lies within its dataset "
-                      "and has the bytes that were written (XXH3), layouts agree, the ranks' "
-                      "parts make whole tensors, start parameters and noise tables are readable. "
-                      "One line per problem."},
+      .description = {"Reads the whole trace and prints one line per problem. It checks that every "
+                      "rank's file of every step is complete and belongs to the manifest, that "
+                      "every record lies within its dataset and has the bytes that were written "
+                      "(XXH3), that the layouts agree, that the ranks' parts form whole tensors, "
+                      "and that start parameters and noise tables are readable."},
       .options = named,
-      .exit_codes = {{"0", "sound"},
-                     {"1", "problems were found"},
-                     {"2", "nothing could be read at all, or bad usage"}},
-      .examples = {{"ttrace verify runs/1/reference", "before a reference is archived"}}};
+      .exit_codes = {{"0", "the trace is sound"},
+                     {"1", "the trace has problems"},
+                     {"2", "nothing could be read, or bad usage"}},
+      .examples = {{"ttrace verify runs/1/reference", "check a reference before you archive it"}}};
 }
 
 int run_verify(const Arguments& arguments) {
@@ -52,13 +54,12 @@ int run_verify(const Arguments& arguments) {
   for (const std::string& problem : result.problems) {
     std::cout << problem << '\n';
   }
-  std::cout << (result.problems.empty()
-                    ? "sound"
-                    : counted(
-                          static_cast<std::int64_t>(result.problems.size()), "problem", "problems"))
-            << ": " << counted(static_cast<std::int64_t>(result.files), "file", "files") << ", "
-            << counted(static_cast<std::int64_t>(result.tensors), "tensor", "tensors") << ", "
-            << counted(static_cast<std::int64_t>(result.bytes), "byte", "bytes") << " read\n";
+  std::cout << fmt::format(
+      "{}: {}, {}, {} read\n",
+      result.problems.empty() ? "sound" : counted(result.problems.size(), "problem"),
+      counted(result.files, "file"),
+      counted(result.tensors, "tensor"),
+      counted(result.bytes, "byte"));
   return result.problems.empty() ? 0 : 1;
 }
 

@@ -32,11 +32,11 @@ using Arguments = std::vector<std::string>;
     const boost::program_options::options_description& named,
     const std::string& positional_name = "");
 
-// The value of a whole-number option. Throws UsageError where it is below `minimum`.
+// The value of a whole-number option. Throws UsageError if it is below `minimum`.
 [[nodiscard]] int whole_number(const boost::program_options::variables_map& values,
                                const std::string& option,
                                int minimum);
-// The value of an option in seconds. Throws UsageError where it is negative, above four
+// The value of an option in seconds. Throws UsageError if it is negative, above four
 // months or no number.
 [[nodiscard]] double seconds(const boost::program_options::variables_map& values,
                              const std::string& option);

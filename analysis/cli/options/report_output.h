@@ -48,7 +48,7 @@ void add_report_options(boost::program_options::options_description& named);
 // How the traces are opened: whole, or as an interrupted run left them.
 enum class Completeness { kWhole, kPartial };
 
-// The forced passes of a folder made by check; nothing where it has none.
+// The forced passes of a folder made by check; nothing if it has none.
 [[nodiscard]] std::optional<ForcedTraces> forced_traces(const std::string& run);
 
 // Its golden pass, likewise.
@@ -62,11 +62,11 @@ enum class Completeness { kWhole, kPartial };
                              ProgressLine& progress,
                              Completeness completeness = Completeness::kWhole);
 
-// Throws UsageError where a file asked for cannot be written: a check runs for minutes before it
+// Throws UsageError if a file asked for cannot be written: a check runs for minutes before it
 // is.
 void require_writable(const ReportOptions& options);
 
-// Prints the report to stdout and replaces the files asked for. Throws FormatError where one cannot
+// Prints the report to stdout and replaces the files asked for. Throws FormatError if one cannot
 // be written.
 void write_report(const Report& report, const ReportOptions& options);
 

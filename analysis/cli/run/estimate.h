@@ -31,7 +31,7 @@ struct Estimate {
 // Kinds by step, then reference, noise, candidate and what is free.
 void print_estimate(std::ostream& out, const Estimate& estimate);
 
-// At `path` or, as long as that does not exist, at the folder in which it would be made. Throws
+// At `path` or, while that does not exist, at the folder in which it would be made. Throws
 // UsageError.
 [[nodiscard]] std::uintmax_t free_bytes(const std::string& path);
 

@@ -29,7 +29,7 @@ void replace_file(const std::string& path, const std::string& text);
 
 class RunDirectory {
  public:
-  // `path` empty: runs/N with the next free number. Throws UsageError where `path` already holds
+  // `path` empty: runs/N with the next free number. Throws UsageError if `path` already holds
   // something or cannot be made.
   static RunDirectory create(const std::string& path);
 

@@ -29,7 +29,7 @@ struct Part {
   int different;
   int reference_nonfinite;
   int candidate_nonfinite;
-  int first_nonfinite;  // INT_MAX where there is none
+  int first_nonfinite;  // INT_MAX if there is none
 };
 
 struct AddParts {
@@ -195,7 +195,7 @@ std::vector<Part> run(const Side& reference,
   const std::int64_t end = first + count;
   const std::int64_t blocks =
       (end + kStatisticsBlock - 1) / kStatisticsBlock - first / kStatisticsBlock;
-  TTRACE_CHECK(blocks <= INT_MAX, UsageError, "cannot compare ", count, " elements in one go");
+  TTRACE_CHECK(blocks <= INT_MAX, UsageError, "cannot compare ", count, " elements at once");
   std::vector<Part> parts(static_cast<std::size_t>(blocks));
   const DeviceParts device(parts.size(), stream);
   sum_blocks<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
