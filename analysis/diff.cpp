@@ -106,7 +106,7 @@ void collect_notes(const std::string& side, const Trace& trace, std::vector<std:
   }
 }
 
-// What is to be judged, and how: position among the matches and a tolerance asked for.
+// A tensor to judge: its position among the matches, and the user's tolerance.
 struct Task {
   std::size_t match = 0;
   std::optional<Tolerance> tolerance;
@@ -306,7 +306,7 @@ Report described(const Trace& reference, const Trace& candidate, const DiffOptio
   return report;
 }
 
-// What other passes of the reference have to say of a tensor.
+// The checks that use other passes of the reference.
 class Checks {
  public:
   Checks(const Report& report,
@@ -399,7 +399,7 @@ void add_excuses(const Trace& reference, const DiffOptions& options, Report& rep
   mark_allowed(options, report);
 }
 
-// What follows from the verdicts on single tensors.
+// Adds everything that follows from the verdicts on single tensors.
 void connect(const Trace& reference,
              const Trace& candidate,
              std::span<const Match> matches,

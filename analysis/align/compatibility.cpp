@@ -31,8 +31,8 @@ std::set<std::string> differing_keys(const Section& reference, const Section& ca
   return keys;
 }
 
-// Of two programs only what both say of themselves can differ, and their classes have names of
-// their own.
+// Two different programs can differ only in keys that both state, and their classes have different
+// names anyway.
 std::set<std::string> shared(std::set<std::string> keys,
                              const Section& reference,
                              const Section& candidate) {

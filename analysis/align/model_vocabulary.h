@@ -33,13 +33,13 @@ class ModelVocabulary {
   // names. A role that this version does not know is ignored.
   explicit ModelVocabulary(const Section& roles);
 
-  // Whether `name`, of a module, a record or an axis, is one of the role.
+  // Whether `name`, the name of a module, a record or an axis, has the role.
   [[nodiscard]] bool is(Role role, std::string_view name) const;
-  // Whether a module above `path` is one of the role.
+  // Whether a module above `path` has the role.
   [[nodiscard]] bool is_below(Role role, std::string_view path) const;
   // The first number in `path` that follows a module of the role.
   [[nodiscard]] std::optional<NumberedPath> numbered(Role role, std::string_view path) const;
-  // Whether the paths are the same but for that number.
+  // Whether the paths differ only in that number.
   [[nodiscard]] bool differ_in_number(Role role,
                                       std::string_view left,
                                       std::string_view right) const;

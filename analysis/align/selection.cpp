@@ -8,7 +8,7 @@ bool Selection::wants_step(std::int64_t step) const {
   return !rules_.steps || (step >= rules_.steps->first && step < rules_.steps->last);
 }
 
-// Every rule is asked, whatever the others say, so that unused() tells the truth.
+// Every rule is tried, whatever the others return, so that unused() is right.
 bool Selection::wants(const TensorId& id, std::span<const Shard> shards) {
   const bool by_text = !rules_.filters.empty() || !rules_.excludes.empty();
   const std::string text = by_text ? to_string(id) : std::string();

@@ -32,10 +32,10 @@ struct Values {
 // One rank's local tensor, its scale applied, padding included.
 [[nodiscard]] Values local_values(const Shard& shard);
 
-// Whether that is the logical tensor: nothing of it is cut off or summed.
+// Whether this is the logical tensor: nothing of it is cut off or summed.
 [[nodiscard]] bool holds_all(const Shard& shard);
 
-// What `whole` has where the rank's part of it lies.
+// The elements of `whole` that the rank's part covers.
 [[nodiscard]] std::vector<double> values_at(const Values& whole, const Shard& shard);
 
 }  // namespace ttrace

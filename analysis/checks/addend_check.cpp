@@ -68,7 +68,7 @@ std::optional<Replay> replay(const RankAddend& addend, const Formula& formula) {
   return result;
 }
 
-// ||sum p - f||; nothing if the sum cannot be laid beside f.
+// ||sum p - f||; nothing if the sum and f have different shapes.
 std::optional<double> apart(const std::vector<RankAddend>& addends,
                             const std::vector<Replay>& replays,
                             const MergeResult& wide) {
@@ -131,7 +131,7 @@ std::optional<Known> known_formula(const std::vector<RankAddend>& addends,
   return best;
 }
 
-// Over all addends, replicas counted once.
+// Sums over all addends; replicas count once.
 double squared_terms(const std::vector<RankAddend>& addends, const std::vector<Replay>& replays) {
   double sum = 0.0;
   for (std::size_t i = 0; i < addends.size(); ++i) {
@@ -145,7 +145,7 @@ double squared_terms(const std::vector<RankAddend>& addends, const std::vector<R
   return sum;
 }
 
-// What is judged of one addend.
+// The figures by which one addend is judged.
 struct AddendError {
   int rank = 0;
   double norm = 0.0;   // ||p||
@@ -154,8 +154,9 @@ struct AddendError {
   double scale = 0.0;
   double factor = 0.0;         // a
   double beside_factor = 0.0;  // ||c - (1 + a) p||
-  double own_noise = 0.0;      // of a ||p||^2, from what c has beside the factor
-  double fourth = 0.0;         // sum p^4
+  double own_noise =
+      0.0;  // variance of a ||p||^2, from the part of c that the factor does not explain
+  double fourth = 0.0;  // sum p^4
 };
 
 AddendError error_of(const RankAddend& addend, const Replay& right) {
@@ -282,7 +283,8 @@ const Shard* AddendCheck::input_of(int rank, const TensorId& id) const {
   return record_of(rank, found->second.at(rank));
 }
 
-// Of all calls of the parameter's module; nothing if the rank recorded no gradient of an output.
+// Values of all calls of the parameter's module; nothing if the rank recorded no gradient of an
+// output.
 std::vector<RankAddend::Call> AddendCheck::calls_of(const TensorId& parameter,
                                                     int rank,
                                                     std::size_t width) const {

@@ -79,7 +79,7 @@ class Row {
   std::array<std::vector<double>, kFormats.size()> codes_;  // nearest numbers, by format
 };
 
-// Of the formats that the side may still have; what is counted of the others is of no use.
+// Counts for the formats that the side may still have; counts of other formats mean nothing.
 struct SideCounts {
   PerFormat is_format = {true, true};
   std::array<std::int64_t, kFormats.size()> saturated{};
@@ -144,8 +144,8 @@ std::size_t first_scale(std::int64_t row,
   return static_cast<std::size_t>(position);
 }
 
-// Of both sides, and the power of two that the candidate's are the reference's times, 1 if they
-// are none.
+// The scales of both sides, and the power of two by which the candidate's exceed the reference's; 1
+// if there is no such power.
 struct Scales {
   std::vector<double> reference;
   std::vector<double> candidate;

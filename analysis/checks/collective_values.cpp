@@ -18,7 +18,7 @@ namespace {
 
 using Doubles = std::vector<double>;
 
-// What one rank must get; bounds empty: in every bit.
+// What one rank must receive; without bounds, every bit must be equal.
 struct Expected {
   Doubles values;
   Doubles bounds;

@@ -25,7 +25,7 @@ struct CollectiveFault {
   std::vector<int> ranks;  // world ranks concerned
 };
 
-// Returns nothing if all outputs are what the inputs make; bounds of sums: see self_check.h.
+// Returns nothing if all outputs follow from the inputs; self_check.h has the bounds of sums.
 // Requires: all members of the group, with one operation.
 [[nodiscard]] std::optional<CollectiveFault> check_values(const std::vector<Member>& members);
 

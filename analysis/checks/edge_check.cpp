@@ -29,7 +29,7 @@ using ById = std::unordered_map<std::reference_wrapper<const TensorId>,
                                 TensorIdHash,
                                 std::equal_to<TensorId>>;
 
-// What a stage has received is the output that another one has sent; see SelfCheck.
+// What a stage received is the output that another one sent; see SelfCheck.
 TensorId as_output(TensorId id) {
   id.kind = id.kind == Kind::kReceived ? Kind::kOutput : id.kind;
   return id;
@@ -66,7 +66,7 @@ std::string difference_text(const Statistics& statistics) {
                      short_number(statistics.relative_error()));
 }
 
-// Where the bound comes from.
+// The source of the bound.
 std::string source_text(const Edge& edge) {
   return "exact (" + to_string(edge.producer) + ")";
 }
@@ -96,7 +96,7 @@ class EdgeCheck {
     ++coverage_.edges;
     const Match* const source = matched(edge.producer);
     if (source == nullptr || source->candidate.empty()) {
-      return;  // told as missing
+      return;  // reported as missing
     }
     const bool seen =
         judged_.contains(edge.consumer) ? judge_copy(edge, *source) : judge_sources(edge, *source);
@@ -123,7 +123,7 @@ class EdgeCheck {
     return found == matches_.end() ? nullptr : found->second;
   }
 
-  // The candidate has recorded the input, because it is no memory that a module returned.
+  // The candidate recorded the input, because no module returned this memory.
   bool judge_copy(const Edge& edge, const Match& source) {
     const Match* const own = matched(edge.consumer);
     TensorVerdict& verdict = tensors_[judged_.at(edge.consumer)];
@@ -198,7 +198,7 @@ class EdgeCheck {
     added_.push_back(std::move(verdict));
   }
 
-  // What it takes is an older value of its source, or what another layer takes in its place.
+  // The consumer takes an older value of its source, or the input of another layer.
   [[nodiscard]] std::optional<Diagnosis> cause_of(const Edge& edge, const TensorId& taken) const {
     if (taken.path == edge.producer.path && taken.kind == edge.producer.kind) {
       return Diagnosis{Signature::kStale,

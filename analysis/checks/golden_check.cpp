@@ -20,12 +20,12 @@ namespace ttrace {
 namespace {
 
 constexpr std::int64_t kLeastGoldenElements = 64;
-// In F32 errors are those of sums alone, which depend on how a layout cuts them: a rank's smaller
-// ones are better, by about the square root of the number of ranks.
+// In F32 only sums err, and their errors depend on how a layout cuts them: a rank's smaller sums
+// are more accurate, by about the square root of the number of ranks.
 constexpr double kLeastInF32 = 0.4;  // of what it is otherwise
 constexpr double kRoundings = 2.0;   // by which r must be off, where c may be too accurate
 
-// Values of the graph, not what an optimizer makes of them.
+// Only values of the graph are judged, not what an optimizer computes from them.
 bool is_judged_in_fp64(Kind kind) {
   return is_of_graph(kind) || kind == Kind::kLoss;
 }
@@ -124,7 +124,7 @@ std::vector<Check> GoldenCheck::compare(const Match& match,
   result.reference_error = of_reference.error_norm();
   result.candidate_error = statistics_of(golden, candidate).error_norm();
   const double norm = of_reference.reference_norm();
-  // NaN and Inf are told by others.
+  // Other checks report NaN and Inf.
   if (!(result.reference_error > 0.0) || of_reference.candidate_nonfinite > 0 ||
       of_reference.reference_nonfinite > 0) {
     return {};

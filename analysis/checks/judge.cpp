@@ -60,7 +60,7 @@ bool is_choices(const TensorId& id, const MergeResult& reference, const MergeRes
          reference.type == ElementType::kI64 && candidate.type == ElementType::kI64;
 }
 
-// As doubles; empty if there is no tensor of `tokens` elements.
+// The values as doubles; empty if there is no tensor of `tokens` elements.
 std::vector<double> margins_of(std::span<const Shard> shards, std::size_t tokens) {
   if (shards.empty()) {
     return {};
@@ -87,21 +87,21 @@ std::optional<CodesComparison> codes_of(const MergeResult& reference,
   return compare_codes({reference, of_reference}, {candidate, of_candidate});
 }
 
-// Whether a tensor is a multiple of the reference's that rounding notices.
+// Whether the tensor is a multiple of the reference's by a factor that changes its roundings.
 bool is_rescaled(const Match& match) {
   return !is_power_of_two(factor_between(match.reference, match.candidate)) &&
          !are_powers_of_two(match.reference, match.candidate);
 }
 
-// Noise alone makes such a tensor: the gradient of a key's bias, say, is zero in exact arithmetic.
-// What its operators leave of it follows from how their roundings cancel, of which one native pass
-// is no measure.
+// Such a tensor consists of noise alone: the gradient of a key's bias, for example, is zero in
+// exact arithmetic. Its residual depends on how its operators' roundings cancel, and one native
+// pass does not measure that.
 bool is_nothing_but_noise(const Comparison& comparison, const Bound& bound) {
   return bound.scale && *bound.scale > 0.0 && comparison.error > 0.0 &&
          *bound.scale >= comparison.reference_norm;
 }
 
-// Whether the shards, merged, are bit for bit what the first forward made on the same side.
+// Whether the merged shards are equal in every bit to the first forward of the same side.
 struct RecomputeResult {
   std::optional<Comparison> comparison;
   std::vector<Check> checks;
@@ -115,7 +115,7 @@ RecomputeResult check_recompute(std::span<const Shard> first, std::span<const Sh
   };
   MergeResult value = merge(again);
   add(structure_checks(value));
-  MergeResult expected = merge(first);  // its own verdict says what is wrong with it
+  MergeResult expected = merge(first);  // its own verdict reports what is wrong with it
   add(type_checks(storage_type(first), storage_type(again), kWhere));
   if (!expected.has_tensor() || !have_one_shape(expected, value)) {
     add(shape_checks(expected, value, kWhere));
@@ -139,7 +139,7 @@ RecomputeResult check_recompute(std::span<const Shard> first, std::span<const Sh
 
 }  // namespace
 
-// Both sides, laid next to each other.
+// Compares both sides.
 struct Judge::Subject {
   const Match& match;
   const std::optional<Tolerance>& tolerance;
@@ -428,7 +428,7 @@ void Judge::ask_routing(const Subject& subject, TensorVerdict& verdict) const {
   verdict.add(routing_check(subject.reference, subject.candidate, margins, bound));
 }
 
-// Of an operand whose scale was recorded, or of a scale that differs.
+// An operand whose scale was recorded, or a scale that differs.
 void Judge::ask_codes(const Subject& subject, TensorVerdict& verdict) const {
   const Match& match = subject.match;
   if (subject.is_choices) {

@@ -58,7 +58,7 @@ bool turn_round(TokenValues& mask, const TokenValues& losses) {
   return true;
 }
 
-// Of the micro-batches of a step.
+// The losses and masks of the micro-batches of a step.
 struct Means {
   double sum = 0.0;
   double tokens = 0.0;

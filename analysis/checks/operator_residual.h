@@ -10,7 +10,7 @@
 
 namespace ttrace {
 
-// What a tensor's own operators got wrong; see operator_check.h. Norms are Frobenius norms.
+// The error of a tensor's own operators; see operator_check.h. Norms are Frobenius norms.
 struct OperatorResidual {
   double error = 0.0;          // ||c - f||
   double native = 0.0;         // ||n - f||
@@ -29,7 +29,7 @@ struct OperatorResidual {
   [[nodiscard]] double scale() const;
   // R; 0 if the error is 0, Inf where only the scale is.
   [[nodiscard]] double residual() const;
-  // Keeps the figures of the whole, any of which is within bound.
+  // Keeps the figures of the whole tensor, all of which are within bound.
   void leave_unjudged();
 };
 

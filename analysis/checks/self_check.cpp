@@ -76,7 +76,7 @@ std::string name_of_call(const CollectiveCall& call, const std::string& path) {
                      call.module.empty() ? "" : " in " + call.module);
 }
 
-// What the ranks understood differently.
+// The first difference between the ranks' calls.
 std::optional<std::string> disagreement(const std::vector<Member>& members) {
   const CollectiveCall& first = members.front().call;
   for (const Member& member : members) {

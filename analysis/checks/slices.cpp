@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kPooledPasses = 5.0;
 constexpr double kLargestPassMargin = 1.2;
-// Of a slice that is judged: the errors of a few elements are not like one another. Columns of a
-// router's weight of 3 experts reached 7 times their noise.
+// The smallest slice that is judged. The errors of a few elements are too unlike one another:
+// columns of a router's weight of 3 experts reached 7 times their noise.
 constexpr std::int64_t kLeastElements = 32;
 
 const std::byte* advance(const void* data, ElementType type, std::int64_t elements) {
@@ -173,7 +173,7 @@ class Search {
     }
   }
 
-  // What is beyond its bound on either side of the worst one belongs to it.
+  // Neighbours of the worst slice that are beyond their bounds belong to it.
   void name_indices(const Slicing& slicing, std::int64_t found) {
     Range range{slicing.dim, found, found + 1};
     while (range.begin > 0 && slice(slicing, range.begin - 1).beyond()) {
@@ -215,7 +215,7 @@ class Search {
     for (std::size_t i = 0; i < heads.size(); ++i) {
       const Range range{
           last, static_cast<std::int64_t>(i) * size, static_cast<std::int64_t>(i + 1) * size};
-      // As if the largest passes of its indices were one pass: no bound gets too small by that.
+      // Treats the largest passes of the indices as one pass, so no bound becomes too small.
       const auto first = static_cast<std::ptrdiff_t>(slicing->first) + range.begin;
       const auto sum = [&](const std::vector<double>& values) {
         return std::accumulate(values.begin() + first, values.begin() + first + size, 0.0);

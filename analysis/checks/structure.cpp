@@ -30,7 +30,7 @@ Symptom symptom_of(MergeDefect defect) {
   return Symptom::kNone;
 }
 
-// Of a sparse dimension; a side without one holds all rows.
+// The rows of a sparse dimension; a side without one holds all rows.
 IndexSet rows_of(const MergeResult& side, std::size_t dim) {
   return side.held ? side.held->rows : IndexSet{{0, side.shape[dim]}};
 }

@@ -20,7 +20,7 @@ namespace ttrace {
 // Element type of the records: merging widens partial sums to f64.
 [[nodiscard]] ElementType storage_type(std::span<const Shard> shards);
 
-// What is wrong between the ranks' parts of one tensor.
+// Contradictions between the ranks' parts of one tensor.
 [[nodiscard]] std::vector<Check> structure_checks(const MergeResult& merged);
 
 // Whether a failed check only says that a part is missing, which an interrupted step explains.
@@ -37,8 +37,8 @@ namespace ttrace {
 [[nodiscard]] std::vector<Check> type_checks(ElementType expected,
                                              ElementType found,
                                              const std::string& where);
-// Returns nothing if the two can be laid next to each other, or where `found` is no tensor at all,
-// which structure_checks() says.
+// Returns nothing if the two can be compared, or if `found` is not a tensor, which
+// structure_checks() reports.
 [[nodiscard]] std::vector<Check> shape_checks(const MergeResult& expected,
                                               const MergeResult& found,
                                               const std::string& where);

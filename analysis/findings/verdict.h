@@ -25,7 +25,7 @@ enum class Status : std::uint8_t {
   kMissingInReference,
   kIncomplete,  // a step of the trace was interrupted before all of it was written; not judged
   kBehindFlip,  // differs, but behind a choice of experts that differs: no bound knows of that
-  kInherited,   // beyond what noise explains, but what its own operators make of their inputs
+  kInherited,   // beyond what noise explains, but its own operators are right
   kNotJudged,   // with dyadic inputs: the reference itself rounds here
 };
 
@@ -96,12 +96,12 @@ struct TensorVerdict {
   [[nodiscard]] std::string cause() const;  // one sentence for what failed, else empty
   // Candidate's ranks concerned: those that the first failed check names, else all that hold it.
   [[nodiscard]] std::vector<int> ranks() const;
-  // Where the check that found it knows the cause.
+  // The cause, if the check that found it knows it.
   [[nodiscard]] std::optional<Diagnosis> known_cause() const;
   // A difference that is permitted; never a finding.
   [[nodiscard]] bool allowed() const;
   [[nodiscard]] bool is_finding() const;
-  // Whether something failed that no excuse but permission covers.
+  // Whether a check failed that no excuse covers, other than the user's permission.
   [[nodiscard]] bool is_wrong() const;
 
   // The check that the tensor's own bound belongs to; null for a tensor that was not judged.

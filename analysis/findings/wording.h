@@ -1,4 +1,4 @@
-// How numbers, indices and ranks are written for people.
+// Texts for numbers, indices and ranks.
 #pragma once
 
 #include <concepts>

@@ -1,8 +1,7 @@
 #include "analysis/infer/annotation_file.h"
 
-#include <yaml-cpp/yaml.h>
-
 #include <fmt/core.h>
+#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <array>
@@ -26,7 +25,7 @@ struct Group {
   Entry usual;                         // what most of them have
 };
 
-// What has most votes; of several the first in the alphabet.
+// The dims with the most votes; ties go to the first in the alphabet.
 std::string most_frequent(const std::map<std::string, std::size_t>& votes) {
   return std::max_element(votes.begin(),
                           votes.end(),
@@ -36,7 +35,7 @@ std::string most_frequent(const std::map<std::string, std::size_t>& votes) {
 
 std::map<std::string, Group> groups_of(const Inference& inference,
                                        std::vector<std::string>& warnings) {
-  // By path and field: what its tensors have.
+  // The dims of a path's tensors, by path and field.
   std::map<std::string, std::map<Field, std::map<std::string, std::size_t>>> votes;
   std::map<std::string, Group> groups;
   for (std::size_t i = 0; i < inference.tensors.size(); ++i) {

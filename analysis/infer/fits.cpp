@@ -20,11 +20,11 @@ namespace {
 constexpr std::string_view kNames = "acdefghijklmnopqrstuvwxyz";
 // Errors below it are those of the last bits: equal.
 constexpr double kEqual = 3e-8;
-// Of a tensor that decides nothing, all zeros, not all placements are kept.
+// A tensor of zeros decides nothing, so only some placements are kept.
 constexpr std::size_t kMostFits = 512;
 // An error above it explains less than half of the values' energy.
 constexpr double kNoSignal = 0.7;
-// With few elements compared nothing below it is given up.
+// While few elements are compared, nothing below it is given up.
 constexpr double kUndecided = 0.25;
 constexpr std::array<std::size_t, 3> kStages{32, 256, 4096};  // elements compared of every rank
 
@@ -146,8 +146,8 @@ Agreement compare(const Samples& samples,
   return samples.compare(claim, limit);
 }
 
-// How far the best factor may be from the true one: noise of relative size e in the values takes
-// about e^2 from it, and moves it by e / sqrt(n).
+// The largest distance of the best factor from the true one: noise of relative size e in the values
+// reduces it by about e^2 and moves it by e / sqrt(n).
 double factor_tolerance(const Agreement& agreement) {
   const double error = agreement.error;
   const double chance = 3.0 * error / std::sqrt(static_cast<double>(agreement.points));
@@ -227,7 +227,8 @@ void keep_those_that_fit(const Samples& samples,
     std::erase_if(hypotheses, [&](const Hypothesis& hypothesis) {
       const Agreement& agreement = hypothesis.agreement;
       const double limit = error_limit(best, agreement.points);
-      // Few elements tell little: what disagrees only later must not oust what agrees throughout.
+      // Few elements prove little: a placement that disagrees only later must not replace one that
+      // agrees throughout.
       return !(agreement.error <= (last ? limit : std::max(kUndecided, 3.0 * limit)));
     });
   }
@@ -284,7 +285,7 @@ double error_limit(double best, std::int64_t points) {
 std::vector<std::vector<std::size_t>> groups_of(const Holders& holders,
                                                 AxisSet region,
                                                 AxisSet summed) {
-  // By place in the region; of each the holders of every addend, by rank.
+  // By place in the region: the holders of every addend, by rank.
   std::map<int, std::vector<std::vector<std::size_t>>> addends;
   for (std::size_t holder = 0; holder < holders.count(); ++holder) {
     auto& parts = addends[holders.place(region, holder)];

@@ -63,8 +63,8 @@ struct TensorFits {
 // A flat range of a vector is a part of it as any other: the same claim as a cut dimension.
 [[nodiscard]] Placement without_flat_range_of_one_dimension(Placement placement);
 
-// Whether both say the same of every local element: dims, addends and flat ranges. Addends may be
-// numbered in another order; scales are left out.
+// Whether both place every local element alike: dims, addends and flat ranges. Addends may be
+// numbered in another order; scales do not matter.
 [[nodiscard]] bool place_alike(std::span<const Placement> left, std::span<const Placement> right);
 
 }  // namespace ttrace

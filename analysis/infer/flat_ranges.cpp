@@ -57,7 +57,7 @@ struct Sums {
                             : std::numeric_limits<double>::infinity();
   }
   [[nodiscard]] double factor() const { return along > 0.0 ? along / squared : 1.0; }
-  // At the best factor.
+  // The error at the best factor.
   [[nodiscard]] double error() const {
     if (along <= 0.0 || reference == 0.0) {
       return error_as_is();
@@ -67,13 +67,13 @@ struct Sums {
   }
 };
 
-// What the reference has at an element of a rank's parameter, in the order of its memory.
+// The reference's value at each element of a rank's parameter, in the order of its memory.
 class LocalReference {
  public:
   LocalReference(const Placement& parameter, const MergeResult& reference)
       : parameter_(parameter), reference_(reference) {}
 
-  // Nothing in padding.
+  // Padding has none.
   [[nodiscard]] std::optional<double> at(std::int64_t position) const {
     std::int64_t logical = 0;
     std::int64_t stride = 1;
@@ -133,7 +133,7 @@ std::vector<FlatRange> consecutive(std::span<const Shard> shards,
   return ranges;
 }
 
-// Of the largest elements, which tell most.
+// Uses the largest elements, which decide most.
 std::vector<std::int64_t> landmarks(const Shard& shard) {
   const std::int64_t count = shard.record->shape.front();
   const std::int64_t step = std::max<std::int64_t>(1, count / kMostCompared);

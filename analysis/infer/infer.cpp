@@ -202,7 +202,7 @@ class Inferrer {
     return shard == shards.end() ? nullptr : &*shard;
   }
 
-  // What an optimizer keeps in one dimension and in another size than its parameter.
+  // A tensor that an optimizer keeps in one dimension, with another size than its parameter.
   [[nodiscard]] bool is_flat(const Match& match) const {
     const Kind kind = match.id.kind;
     if (!traits_of(kind).of_update) {
@@ -259,7 +259,7 @@ class Inferrer {
     }
   }
 
-  // The placement that the tensor and its class agree on; `tensor.source` says who decided.
+  // The placement on which the tensor and its class agree; `tensor.source` names what decided.
   [[nodiscard]] const PlacementFit* choose(const Subject& subject, InferredTensor& tensor) const {
     const std::vector<PlacementFit>& fits = subject.fits.fits;
     const auto election = elections_.find(tensor.tensors);

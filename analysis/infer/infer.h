@@ -24,7 +24,7 @@
 
 namespace ttrace {
 
-// What a placement was told by.
+// The evidence that decided a placement.
 enum class Source {
   kSizes,     // nothing else has these sizes
   kBytes,     // nothing else agrees with the reference

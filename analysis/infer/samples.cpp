@@ -24,7 +24,7 @@ double element(ElementType type, std::span<const std::byte> bytes, std::int64_t 
   return value;
 }
 
-// kPadding if there is none.
+// kPadding if the element is padding.
 std::int64_t logical_index(const DimPlacement& dim, std::int64_t local) {
   const auto next = std::upper_bound(
       dim.segments.begin(),
@@ -83,7 +83,7 @@ void Samples::choose(std::span<const Shard> shards) {
   for (std::size_t kind = 0; kind < positions_.size(); ++kind) {
     Positions& positions = positions_[kind];
     std::vector<std::int64_t> drawn = draw(product(positions.shape));
-    // A gradient of embeddings is zero almost everywhere: zeros alone would tell nothing.
+    // A gradient of embeddings is zero almost everywhere, and zeros alone would decide nothing.
     const auto zeros = std::stable_partition(drawn.begin(), drawn.end(), [&](std::int64_t at) {
       for (std::size_t holder = 0; holder < shards.size(); ++holder) {
         if (positions_of_[holder] == kind &&
@@ -168,7 +168,7 @@ Agreement Samples::compare(const PlaceClaim& claim, std::size_t limit) const {
     return agreement;
   }
   agreement.factor = along / squared;
-  // Loses what is below 1e-8 to cancellation; equal values are told by the difference itself.
+  // Cancellation loses what is below 1e-8; the difference itself recognises equal values.
   const double rest = 1.0 - along / squared * along / reference_squared;
   agreement.error = std::min(std::sqrt(std::max(0.0, rest)), agreement.error_as_is);
   return agreement;

@@ -23,7 +23,7 @@ std::string pattern_of(const std::string& path) {
   return pattern;
 }
 
-// As Annotations reads an entry.
+// Fields as Annotations reads them from an entry.
 std::string field_of(Kind kind) {
   if (!is_placed(kind)) {
     return "";

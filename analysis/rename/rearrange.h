@@ -30,8 +30,7 @@ namespace ttrace {
                                                          const DimsSpec& from,
                                                          const DimsSpec& to);
 
-// Where dimension i of `to` stands in `from`; nothing if dimensions are put together or taken
-// apart.
+// The position in `from` of every dimension of `to`; nothing if dimensions are joined or split.
 [[nodiscard]] std::optional<std::vector<std::size_t>> permutation(const DimsSpec& from,
                                                                   const DimsSpec& to);
 
@@ -55,7 +54,7 @@ struct PartPiece {
 // sizes are not in the fusion's ratio or cannot be cut into its groups.
 [[nodiscard]] std::vector<PartPiece> pieces_of(std::span<const std::int64_t> part_sizes,
                                                const Fusion& fusion);
-// What the parts of a dimension of this size have of it. Throws UsageError as above.
+// The parts' sizes of a dimension of this size. Throws UsageError as above.
 [[nodiscard]] std::vector<std::int64_t> part_sizes(std::int64_t size, const Fusion& fusion);
 
 }  // namespace ttrace

@@ -51,7 +51,7 @@ struct Start {
   std::vector<Match> tensors;
 };
 
-// What a renamed trace says of itself.
+// The manifest of a renamed trace.
 Manifest renamed_manifest(const Trace& trace, const RenameOptions& options) {
   Manifest manifest = trace.manifest();
   manifest.names = name_of(options.to);

@@ -15,9 +15,10 @@
 namespace ttrace {
 
 struct RenameResult {
-  std::size_t tensors = 0;            // written
-  std::size_t only_here = 0;          // left out, because the map says that the other side has none
-  std::vector<std::string> warnings;  // entries that matched nothing, parts that lack
+  std::size_t tensors = 0;  // written
+  std::size_t only_here =
+      0;  // left out, because the other side does not have them according to the map
+  std::vector<std::string> warnings;  // entries that matched nothing, and missing parts
 };
 
 // Name of the map within a renamed trace.

@@ -39,8 +39,8 @@ bool is_part_pattern(const std::string& part) {
          letters.find('.') == std::string::npos;
 }
 
-// What the star stands for, at least a letter; empty without a star. Returns nothing if the part
-// does not match.
+// The word that the star stands for, which has at least one letter; empty without a star. Returns
+// nothing if the part does not match.
 std::optional<std::string> match_part(const std::string& pattern, const std::string& part) {
   const std::size_t star = pattern.find('*');
   if (star == std::string::npos) {
@@ -60,7 +60,7 @@ std::size_t stars_of(const std::vector<std::string>& parts) {
       parts, [](const std::string& part) { return part.find('*') != std::string::npos; }));
 }
 
-// Of the kinds that `belongs` accepts.
+// All kinds that `belongs` accepts.
 std::set<Kind> kinds_where(bool (*belongs)(Kind)) {
   std::set<Kind> kinds;
   for (const KindTraits& traits : kKindTraits) {
@@ -77,7 +77,7 @@ bool is_activation(Kind kind) {
          family == KindFamily::kMessage;
 }
 
-// By name; ones are no factors.
+// Sizes by name; a size of one is not a factor.
 std::map<std::string, std::optional<std::int64_t>> factors_of(const DimsSpec& dims) {
   std::map<std::string, std::optional<std::int64_t>> factors;
   for (const auto& word : dims.dims) {

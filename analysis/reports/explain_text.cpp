@@ -185,8 +185,7 @@ void write_text(std::ostream& out, const Explanation& explanation) {
   write_flips(out, tensor);
   write_codes(out, tensor);
   if (const std::vector<int> ranks = tensor.ranks(); !ranks.empty()) {
-    out << "ranks: " << ranks_text(ranks)
-        << (tensor.is_finding() ? " are concerned\n" : " hold it\n");
+    out << (tensor.is_finding() ? "concerns: " : "held by: ") << ranks_text(ranks) << '\n';
   }
   write_checks(out, explanation);
   write_arithmetic(out, explanation.arithmetic);

@@ -27,7 +27,7 @@ void write_bound(std::ostream& out, const TensorVerdict& tensor) {
   const std::string source = tensor.bound_source();
   out << fmt::format("  bound: {}{}{}{}\n",
                      short_number(tensor.bound()),
-                     source.starts_with("exact") ? ", " : " from ",
+                     tensor.bound() > 0.0 ? " from " : ", ",
                      source,
                      tensor.bound() > 0.0 ? fmt::format("; relative errors below {} go unseen",
                                                         short_number(tensor.detectable()))

@@ -32,7 +32,7 @@ class ParameterMap {
 
   [[nodiscard]] const std::vector<Parameter>& all() const { return parameters_; }
 
-  // Null if there is none of that path.
+  // Null if no parameter has that path.
   [[nodiscard]] const Parameter* named(const std::string& path) const;
 
   // Looks at the storages anew: an optimizer may have moved parameters into a flat buffer.
@@ -41,7 +41,7 @@ class ParameterMap {
   // Appends the parameters whose bytes contain the tensor's bytes; several where weights are tied.
   // Returns whether there is one.
   bool find(const at::Tensor& tensor, ParameterIndices& indices) const;
-  // Whether any parameter lies in the tensor's storage within its range.
+  // Whether a parameter lies in the tensor's storage, within its range.
   [[nodiscard]] bool is_parameter_memory(const at::Tensor& tensor) const;
 
  private:

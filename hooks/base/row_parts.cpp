@@ -88,8 +88,8 @@ std::vector<RowPart> split_rows(const Rows& rows,
 
 namespace {
 
-// Calls body(whole, part) with the positions, in bytes, of every run of `size` bytes that a row of
-// `part` has in the whole tensor and in what select_rows() makes of it.
+// Calls body(whole, part) for every run of `size` bytes that a row of `part` has, with the run's
+// byte positions in the whole tensor and in the result of select_rows().
 template <class Body>
 void for_each_run(const TensorCopy& copy, const RowPart& part, Body body) {
   std::size_t row = element_size(copy.type);

@@ -67,7 +67,7 @@ struct TensorIdentity {
   std::int64_t version = 0;
 
   explicit TensorIdentity(const at::Tensor& tensor);
-  // Whether `tensor` is seen in the same way; its values may have changed.
+  // Whether `tensor` is the same view; its values may have changed.
   [[nodiscard]] bool same_place(const at::Tensor& tensor) const;
   // The same, and nothing wrote to it since.
   [[nodiscard]] bool same_value(const at::Tensor& tensor) const;

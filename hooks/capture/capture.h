@@ -158,10 +158,10 @@ class Capture : public std::enable_shared_from_this<Capture> {
                                         const at::Tensor& tensor,
                                         Kind gradient_kind,
                                         const Rows* rows);
-  // As record_value(), of a tensor that only wraps `local`; null if no gradient is expected.
+  // Like record_value(), for a tensor that only wraps `local`; null if no gradient is expected.
   void record_local(const Spot& spot, const at::Tensor& local, const GradientSlotPtr& gradient);
   void follow_in_place(std::string_view name, const at::Tensor& output);
-  // Whether the output of an operator with these inputs was offered to LeafOutputs.
+  // Whether LeafOutputs was offered the output of an operator with these inputs.
   [[nodiscard]] bool offer_output(const OperatorInputs& inputs, const at::Tensor& output);
 
   // Registers a gradient hook; null if no gradient will come.
@@ -175,7 +175,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
                                             bool fallback);
   [[nodiscard]] at::Tensor fallback_arrived(GradientSlot& slot, const at::Tensor& gradient);
   [[nodiscard]] at::Tensor parameter_gradient_arrived(int index, const at::Tensor& gradient);
-  // What takes the gradient's place; nothing if the program keeps it.
+  // The tensor that replaces the gradient; nothing if the program keeps it.
   [[nodiscard]] std::optional<std::vector<std::byte>> replaced(const GradientSlot& slot,
                                                                const TensorCopy& own);
   void settle_gradients();

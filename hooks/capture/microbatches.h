@@ -25,7 +25,7 @@ class Microbatches {
   void close(const MicrobatchPtr& microbatch);
   // Makes an open micro-batch the current one. Returns whether another one was current before.
   bool use(const MicrobatchPtr& microbatch);
-  // From now on what graph task `task` runs belongs to `microbatch`.
+  // From now on, everything that graph task `task` runs belongs to `microbatch`.
   void bind(int task, const MicrobatchPtr& microbatch);
   // The micro-batch of graph task `task`, else the current one. Null if none is open.
   [[nodiscard]] MicrobatchPtr current(int task) const;

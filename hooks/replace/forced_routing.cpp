@@ -46,7 +46,7 @@ std::optional<ForcedRouting> ForcedRouting::of(const Environment& environment) {
                own ? "TTRACE_CANDIDATE is not set"
                    : "TTRACE_CANDIDATE=" + environment.candidate + " has digest " + result.digest_,
                "; give a noise pass the TTRACE_CANDIDATE of its reference");
-  // Nothing to follow if there are no experts or TTRACE_FILTER left them out.
+  // There is nothing to reuse if the model has no experts or TTRACE_FILTER left them out.
   return own && result.routing_.empty() ? std::nullopt : std::optional(std::move(result));
 }
 

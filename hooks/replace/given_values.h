@@ -25,10 +25,10 @@ class GivenValues {
   GivenValues(const GivenValues&) = delete;  // used through its base
   GivenValues& operator=(const GivenValues&) = delete;
 
-  // What takes the place of `own`, which lies at `placement`. Nothing: the program keeps its own.
+  // The values that replace `own`, which lies at `placement`. Nothing: the program keeps its own.
   [[nodiscard]] virtual std::optional<std::vector<std::byte>> value(
       const TensorId& id, const Placement& placement, const TensorCopy& own) const = 0;
-  // Whether a floating-point tensor that nothing is given for is worth a note.
+  // Whether a floating-point tensor without given values deserves a note.
   [[nodiscard]] virtual bool should_have_all() const = 0;
 };
 

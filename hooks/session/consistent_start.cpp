@@ -43,7 +43,7 @@ class StartParameters {
     }
   }
 
-  // From now on what the trace's last step made of them, where it did.
+  // From now on, holds the values after the trace's last step, for parameters that it updated.
   void update() {
     trace_.emplace(Trace::open(reference_));
     if (trace_->steps().empty()) {

@@ -127,7 +127,7 @@ struct SessionObject : torch::CustomClassHolder {
                       .precision = precision,
                       .untraced = untraced});
   }
-  // Before attach().
+  // Must be called before attach().
   void set_layout(std::int64_t rank, std::int64_t world_size, const std::vector<AxisTuple>& axes) {
     layout = {};
     layout.rank = static_cast<int>(rank);
@@ -136,8 +136,8 @@ struct SessionObject : torch::CustomClassHolder {
       layout.add(name, static_cast<int>(size), static_cast<int>(coordinate), follows);
     }
   }
-  // Before attach(). `text` is that of an annotation file, which messages call `origin`; `roles`
-  // are (role, patterns).
+  // Must be called before attach(). `text` is the text of an annotation file, which messages call
+  // `origin`; `roles` are (role, patterns).
   void set_annotations(const std::string& text,
                        const std::string& origin,
                        const std::vector<DerivedTuple>& derived,

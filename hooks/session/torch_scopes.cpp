@@ -28,9 +28,9 @@ std::vector<std::unique_ptr<Scope>>& open_scopes() {
   return scopes;
 }
 
-// What is done with the scopes of this thread; nothing outside of traced steps. Methods of an
-// object that has no state: a call of one costs less than a look-up of an operator by name, and
-// operators would be seen by the observer.
+// Acts on the scopes of this thread, and does nothing outside of traced steps. These are methods of
+// an object without state, because calling one costs less than looking up an operator by name, and
+// the observer would see operators.
 struct ScopesObject : torch::CustomClassHolder {};
 
 std::int64_t enter(const std::string& path) {

@@ -23,10 +23,12 @@
 namespace ttrace {
 namespace {
 
-// At most one session is attached in a process: callbacks and scopes find it through a global.
+// At most one session is attached in a process, because callbacks and scopes find it through a
+// global.
 std::atomic<bool> attached{false};
 
-// What a call of exit() has to stop: HDF5 closes itself then, and the writer must not be using it.
+// The session that a call of exit() must stop: HDF5 closes itself then, and the writer must not use
+// it any more.
 struct Running {
   std::mutex mutex;
   WriterThread* writer = nullptr;
@@ -184,7 +186,8 @@ void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
                  parameter.path,
                  " is attached as a flat shard; attach all of this rank's part of it");
     const ElementType type = element_type_of(parameter.tensor).value();
-    // What takes no gradient may be state of a higher precision, like the biases of a router.
+    // A parameter without a gradient may be state of a higher precision, like the biases of a
+    // router.
     const bool is_state = !parameter.tensor.requires_grad();
     TTRACE_CHECK(
         asked.empty() || !is_floating(type) || is_state || type == precision_of(asked).stored,

@@ -73,7 +73,7 @@ MergeResult merge_one(const Record& record, std::span<const std::byte> bytes) {
   return result;
 }
 
-// Where nothing moved there is nothing to tell of slices.
+// If nothing moved, there is nothing to store about slices.
 void add_slices(const MergeResult& reference, const MergeResult& mine, NoiseRow& row) {
   row.along_reference = 0.0;
   if (row.sum_squared == 0.0 || !is_floating(mine.type)) {

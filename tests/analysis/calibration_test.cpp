@@ -253,7 +253,7 @@ TEST_F(CalibrationTest, ReportSaysWhatIsPromisedAndWhichLimitsAreShipped) {
       AllOf(HasSubstr("\nlimits are calibrated over 20 clean runs; fewer than 13.9 % of clean runs "
                       "raise a false alarm (95 % confidence); shipped limits, where those runs had "
                       "no such tensors: vector T2 q\n"),
-            HasSubstr("remark: the calibration is for 5 noise passes, this reference has 2"),
+            HasSubstr("remark: the calibration is for 5 noise passes, but this reference has 2"),
             Not(HasSubstr("shipped defaults"))));
   std::ostringstream json;
   write_json(json, report);
@@ -296,7 +296,7 @@ TEST(Calibrate, MixedPrecisionsAreRefusedWithBothRuns) {
   const std::vector<CleanRun> runs{{"runs/1", "bf16", 5, {}, "", {{kActivationQ, 0.8}}},
                                    {"runs/2", "f32", 5, {}, "", {{kActivationQ, 0.8}}}};
   EXPECT_EQ(message_of([&] { static_cast<void>(calibrate(runs, 0.01)); }),
-            "runs/1 is in bf16 and runs/2 in f32; calibrate each precision on its own");
+            "runs/1 is in bf16, but runs/2 is in f32; calibrate each precision on its own");
 }
 
 TEST(Calibrate, RunsThatDifferNowhereSayNothing) {

@@ -194,8 +194,8 @@ TEST(Codes, OfTwoFormatsNoneIsEqual) {
   EXPECT_EQ(found->equal, 0);
   EXPECT_FALSE(keep_codes(*found));
   EXPECT_EQ(codes_text(*found),
-            "E5M2 codes: 1 of 2 saturated and 0 zero, in the reference E4M3 codes: 1 saturated and "
-            "0 zero");
+            "E5M2 codes: 1 of 2 saturated and 0 zero; in the reference, E4M3 codes: 1 of 2 "
+            "saturated and 0 zero");
 }
 
 TEST(Codes, NumbersThatAreNoCodesHaveNone) {
@@ -323,7 +323,7 @@ TEST_F(QuantisedInput, AScaleThatIsTwiceTheReferencesIsHarmlessAndSaidOnce) {
   EXPECT_THAT(verdict(kScale).cause(), IsEmpty());
   EXPECT_EQ(report_.counts().operators_wrong, 0U);
   EXPECT_THAT(report_.notes,
-              ElementsAre(AllOf(HasSubstr("1 scale of FP8 operands is"),
+              ElementsAre(AllOf(HasSubstr("1 scale of FP8 operands differs"),
                                 HasSubstr("codes keep their bits"))));
   std::ostringstream text;
   write_text(text, report_, {});

@@ -238,8 +238,9 @@ TEST_F(Explain, WrongOperatorRulesAndIsTheFirstDivergence) {
   EXPECT_EQ(ruling(explanation), Question::kOperator);
   EXPECT_FALSE(check(explanation, Question::kWhole).holds);
   EXPECT_TRUE(explanation.is_first_divergence);
-  EXPECT_THAT(explanation.sentence,
-              AllOf(StartsWith("DIVERGED, the first divergence: "), HasSubstr("operators make")));
+  EXPECT_THAT(
+      explanation.sentence,
+      AllOf(StartsWith("DIVERGED, the first divergence: "), HasSubstr("its operators are wrong")));
   EXPECT_THAT(explanation.where_to_look, HasSubstr("the forward of b"));
   EXPECT_EQ(explanation.before, 1U);
   EXPECT_EQ(explanation.wrong_before, 0U);
@@ -339,7 +340,7 @@ TEST_F(Explain, TextGoesFromTheVerdictToWhatWouldHaveBeenSeen) {
                            "scale^2 = s^2 + (2 ulp(max |r|))^2 = ",
                            "\nprobable cause: ",
                            "\nwhere to look: ",
-                           "\nbefore it: 1 tensor, 0 of them wrong\n",
+                           "\nrecorded before it: 1 tensor, 0 of them wrong\n",
                            "\nsmallest error that each check would have noticed"}) {
     const std::size_t at = text.find(part, last);
     ASSERT_NE(at, std::string::npos) << part << " is not in\n" << text;

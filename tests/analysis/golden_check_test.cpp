@@ -91,7 +91,7 @@ TEST_F(GoldenCheckTest, CandidateOfAHigherPrecisionIsTooAccurate) {
   std::ostringstream text;
   write_text(text, report, {});
   EXPECT_THAT(text.str(),
-              AllOf(HasSubstr("so rho 0.1\n"),
+              AllOf(HasSubstr("so rho is 0.1\n"),
                     HasSubstr("golden: 1 compared with FP64, 1 too accurate, 0 too coarse")));
 }
 

@@ -386,7 +386,7 @@ TEST_F(InferTraces, SizesThatNoPlacementHasAreListed) {
   candidate_.add_everywhere({"s0/m0/output/fc/0", random_values(9)});
   const Inference inference = run();
   EXPECT_EQ(inference.tensors.front().source, Source::kNone);
-  EXPECT_THAT(inference.tensors.front().remark, HasSubstr("no placement"));
+  EXPECT_THAT(inference.tensors.front().remark, HasSubstr("dims cannot express a placement"));
 }
 
 TEST_F(InferTraces, FlatRangesAreFoundInTheirParameter) {

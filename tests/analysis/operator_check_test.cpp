@@ -162,10 +162,12 @@ TEST_F(OperatorCheckTest, InaccurateReferenceIsSaidToCheckWeakly) {
   EXPECT_TRUE(is_weak(check_of(report.tensors[1], Question::kOperator)));
   EXPECT_TRUE(check_of(report.tensors[1], Question::kOperator).holds);
   ASSERT_EQ(report.notes.size(), 1U);
-  EXPECT_THAT(report.notes[0],
-              HasSubstr("operators of 1 tensor are checked weakly, because the reference itself is "
-                        "more than 1 % off there in its own precision; worst " +
-                        kSecond + ", 3 %"));
+  EXPECT_THAT(
+      report.notes[0],
+      HasSubstr(
+          "the operators of 1 tensor are checked weakly, because the reference itself errs by more "
+          "than 1 % there in its own precision; the worst is s0/m0/output/b/0 with 3 %" +
+          kSecond + ", 3 %"));
 }
 
 TEST_F(OperatorCheckTest, SumsOverRanksAddWhatTheyRounded) {
@@ -447,7 +449,7 @@ TEST_F(OperatorPartsTest, AFactorBelowOneRoundingIsFound) {
   EXPECT_FALSE(found.slice->beyond());
   ASSERT_FALSE(all_hold(checks_of(found, 1.0)));
   EXPECT_NEAR(found.in_noise->deviation, 5e-4, 1e-4);
-  EXPECT_THAT(first_sentence(checks_of(found, 1.0)), HasSubstr("its operators make (1 + 0.0005"));
+  EXPECT_THAT(first_sentence(checks_of(found, 1.0)), HasSubstr("its operators return (1 + 0.0005"));
 }
 
 // Symptom: outputs of row-parallel linears alarmed in BF16, a factor of 1 + 0.0002: the product was

@@ -185,7 +185,7 @@ TEST(RenameMap, NamesAFileThatCannotBeRead) {
     static_cast<void>(RenameMap::load(folder / "none.yaml"));
     FAIL() << "it was read";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.message(), HasSubstr("none.yaml: cannot read the rename map"));
+    EXPECT_THAT(error.message(), HasSubstr("none.yaml; check the path"));
   }
 }
 

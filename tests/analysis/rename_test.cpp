@@ -326,7 +326,7 @@ TEST_F(Rename, RefusesPartsOfAnotherRatio) {
 TEST_F(Rename, RefusesPartsOfOtherShapesAndGroupsThatDoNotDivide) {
   plain_.add(0, {"s0/param/layers.0.gate.weight/0", wavy(4), ElementType::kF32, {2, 2}});
   plain_.add(0, {"s0/param/layers.0.up.weight/0", wavy(6), ElementType::kF32, {2, 3}});
-  EXPECT_THAT(refusal(), HasSubstr("a part is 2x2 in f32, another 2x3 in f32"));
+  EXPECT_THAT(refusal(), HasSubstr("one part is 2x2 in f32, but another is 2x3 in f32"));
   const Fusion fusion{.groups = 3, .ratio = {1, 1}};
   EXPECT_THROW(static_cast<void>(pieces_of(std::vector<std::int64_t>{4, 4}, fusion)), UsageError);
   EXPECT_THROW(static_cast<void>(part_sizes(8, fusion)), UsageError);

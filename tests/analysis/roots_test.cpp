@@ -98,9 +98,9 @@ TEST_F(RootsTest, BothStandInTheTextAndInTheJson) {
   const Report report = report_of(two_bugs());
   std::ostringstream text;
   write_text(text, report, {});
-  EXPECT_THAT(text.str(),
-              HasSubstr("also wrong by their own operators, whatever came before:\n"
-                        "  s0/m0/output/c/0: "));
+  EXPECT_THAT(
+      text.str(),
+      HasSubstr("also wrong on their own, not because of an earlier error:\n  s0/m0/output/c/0: "));
   EXPECT_THAT(text.str(), HasSubstr("    probable cause: constant bias: "));
   std::ostringstream out;
   write_json(out, report);

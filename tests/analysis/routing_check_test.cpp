@@ -129,7 +129,7 @@ TEST_F(RoutingCheck, AFlipAgainstAClearMarginOfEitherSideIsAFinding) {
   EXPECT_EQ(tensor.symptom(), Symptom::kIllegalFlip);
   EXPECT_EQ(tensor.tier(), Tier::kT2);
   EXPECT_EQ(tensor.find(Question::kRouting)->term("illegal"), 1.0);
-  EXPECT_THAT(tensor.cause(), HasSubstr("scores moved by up to 0.304, it explains 0.032"));
+  EXPECT_THAT(tensor.cause(), HasSubstr("scores moved by up to 0.304, but it explains 0.032"));
   EXPECT_THAT(tensor.cause(), HasSubstr("token [1] goes to experts [2, 7] instead of [2, 3]"));
   EXPECT_THAT(report.where_to_look, HasSubstr(kRouter));
 }

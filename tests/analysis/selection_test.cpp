@@ -83,9 +83,9 @@ TEST(SelectionTest, RulesThatNeverAppliedAreNamed) {
   EXPECT_THAT(selection.unused(),
               ElementsAre("--filter 'nosuch' matches no tensor id",
                           "--exclude 'neither' matches no tensor id",
-                          "--steps 5:6 holds no tensor",
+                          "--steps 5:6 selects no tensor",
                           "--kinds names routing, but there is no tensor of this kind",
-                          "--ranks: rank 7 recorded no tensor"));
+                          "--ranks names rank 7, which recorded no tensor"));
 }
 
 TEST(SelectionTest, BadRegularExpressionNamesItsOption) {

@@ -147,7 +147,7 @@ TEST_F(Unmatched, ProgramsOfOtherNamesAreComparedByWhatBothSayOfThemselves) {
   rename_trace(folder_ / "reference", folder_ / "renamed", RenameMap::parse("tensors: []"));
   const Report report = diff(Trace::open(folder_ / "renamed"), candidate_.write());
   EXPECT_THAT(report.remarks,
-              Contains(AllOf(HasSubstr("not compared of model"),
+              Contains(AllOf(HasSubstr("these model keys were not compared"),
                              HasSubstr("class `Plain` and `GPTModel`"),
                              HasSubstr("heads `4` and absent"),
                              Not(HasSubstr("hidden")))));

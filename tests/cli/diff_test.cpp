@@ -60,7 +60,7 @@ TEST_F(Diff, ToleranceDecidesInsteadOfTheBound) {
   const ProcessResult tight =
       ttrace({"diff", "run", "--rtol", "0.2", "--rtol", ".*linear_fc2.*:0.05", "--atol=0"});
   EXPECT_EQ(tight.exit_code, 1);
-  EXPECT_THAT(tight.out, HasSubstr("rtol 0.05, atol 0 (asked for)"));
+  EXPECT_THAT(tight.out, HasSubstr("rtol 0.05, atol 0 (chosen by the user)"));
 }
 
 TEST_F(Diff, AllowedFailureIsListedAndWarnsWhenItVanishes) {

@@ -43,7 +43,8 @@ std::optional<LogLevel> parse_level(std::string_view name) {
 }
 
 spdlog::logger* make_logger() {
-  // Not in spdlog's registry: the program may have loggers and patterns of its own there.
+  // The logger stays out of spdlog's registry, because the program may have its own loggers and
+  // patterns there.
   auto logger = std::make_unique<spdlog::logger>(
       "ttrace", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
   logger->set_pattern("[ttrace] [%^%l%$] %v");

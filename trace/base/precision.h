@@ -21,7 +21,7 @@ struct Precision {
   bool on_request;         // --precision takes it; the others are for the passes of a check alone
 };
 
-// Null for a name that is none.
+// Null for an unknown name.
 [[nodiscard]] const Precision* find_precision(std::string_view text);
 // Throws FormatError that lists all names.
 [[nodiscard]] const Precision& precision_of(std::string_view text);

@@ -44,7 +44,7 @@ inline constexpr std::array kRoles = {
     RoleTraits{Role::kContextParallel, "context_parallel", "cp"},
 };
 
-// Null for a name that is none.
+// Null for an unknown name.
 [[nodiscard]] constexpr const RoleTraits* find_role(std::string_view name) {
   const auto* const found = std::ranges::find(kRoles, name, &RoleTraits::name);
   return found == kRoles.end() ? nullptr : found;

@@ -16,7 +16,7 @@ std::optional<Kind> find_kind(std::string_view name) {
   return found == kKindTraits.end() ? std::nullopt : std::optional(found->kind);
 }
 
-// Walks over the id's text. Every complaint quotes the whole text and says what was expected.
+// Walks over the id's text. Every error quotes the whole text and states what was expected.
 class IdParser {
  public:
   explicit IdParser(std::string_view text) : text_(text), rest_(text) {}

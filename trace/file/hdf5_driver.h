@@ -15,7 +15,7 @@
 
 namespace ttrace {
 
-// Where a file's bytes go. Outlives the HDF5 file.
+// The target of a file's bytes. Must outlive the HDF5 file.
 struct WriteTarget {
   int descriptor = -1;  // open for reading and writing
   pid_t owner = 0;      // a forked child that ends by exit() closes HDF5's files: it must not write

@@ -24,9 +24,9 @@ std::uint64_t size_of(const FileDescriptor& descriptor, const std::string& path)
   return static_cast<std::uint64_t>(status.st_size);
 }
 
-// After it has met damage HDF5 1.10 cannot free all it holds and says so at exit ("infinite loop
-// closing library"), after our own sentence and to no use. Registered after HDF5's own handler,
-// this one runs before it.
+// After HDF5 1.10 has met damage, it cannot free everything and complains about that at exit
+// ("infinite loop closing library"), after our own sentence and to no use. This handler is
+// registered after HDF5's own, so it runs first.
 void be_quiet_at_exit() {
   H5open();
   std::atexit([] { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); });

@@ -12,7 +12,7 @@
 
 namespace ttrace {
 
-// Where a contiguous dataset lies in the file.
+// The place of a contiguous dataset in the file.
 struct Extent {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;

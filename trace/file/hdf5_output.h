@@ -33,7 +33,7 @@ class Hdf5Output {
   // Throws FormatError with the system's words where any write so far failed.
   void check_written() const;
 
-  // What was written so far survives the death of the process. Throws FormatError.
+  // Makes everything that was written so far survive the death of the process. Throws FormatError.
   void flush();
 
   // Closes, forces to the disk, renames. Requires: every object in the file is closed. Throws

@@ -151,7 +151,7 @@ void TableBuilder::write(hid_t file, const char* name, const std::string& path) 
   const hsize_t extent = rows();
   const Hdf5Id space(H5Screate_simple(1, &extent, nullptr), H5Sclose, path, action);
   const Hdf5Id creation = contiguous_dataset_properties(path);
-  // Without a name at first, so that the older table's bytes are not reused for the new one's.
+  // The table has no name at first, so that HDF5 does not reuse the older table's bytes for it.
   const Hdf5Id dataset(H5Dcreate_anon(file, type.get(), space.get(), creation.get(), H5P_DEFAULT),
                        H5Dclose,
                        path,

@@ -75,7 +75,7 @@ class ManifestReader {
     return values;
   }
 
-  // Returns nothing if the key is absent.
+  // Returns nothing if the key is missing.
   [[nodiscard]] std::vector<std::string> texts(const std::string& key) const {
     std::vector<std::string> result;
     const auto found = root_.find(key);
@@ -116,7 +116,7 @@ class ManifestReader {
   }
 
  private:
-  // Numbers with a point, even 1.0, are none.
+  // Numbers with a point, even 1.0, are not integers.
   static bool is_integer_from(const json& value, std::int64_t lowest) {
     if (value.is_number_unsigned()) {
       const auto number = value.get<std::uint64_t>();
@@ -170,7 +170,7 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   if (!manifest.names.empty()) {
     root["names"] = manifest.names;
   }
-  // JSON cannot hold bytes that are no UTF-8: they become U+FFFD.
+  // JSON cannot hold bytes that are not UTF-8; they become U+FFFD.
   write_text_file(
       manifest_file(directory),
       root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");

@@ -38,7 +38,7 @@ constexpr std::array<Column, 4> kNoiseColumns = {{
     {"nonfinite", ColumnType::kU64},
 }};
 
-// Row for row beside kNoiseTable. Where the numbers of a tensor's slices lie in kSliceValues.
+// Belongs to kNoiseTable row by row: the place of a tensor's slices in kSliceValues.
 constexpr const char* kSliceTable = "/noise_slices";
 constexpr const char* kSliceValues = "/noise_slice_values";
 
@@ -140,7 +140,7 @@ std::vector<double> read_slice_values(const Hdf5Input& file) {
   return values;
 }
 
-// Returns nothing if the table is of an earlier version.
+// Returns nothing if an earlier version wrote the table.
 void read_slices(const Hdf5Input& file, std::vector<NoiseRow>& rows) {
   for (NoiseRow& row : rows) {  // may hold another pass's
     row.along_reference.reset();
@@ -169,10 +169,10 @@ void read_slices(const Hdf5Input& file, std::vector<NoiseRow>& rows) {
 }
 
 // Reads the passes of one reference into one place. They mostly hold the same ids in the same
-// order, and those need not be parsed and told apart again.
+// order, and those need not be parsed again.
 class PassReader {
  public:
-  // Until the next call.
+  // Valid until the next call.
   [[nodiscard]] NoisePass& read(const std::string& path) {
     const Hdf5Input file(path);
     const std::int64_t seed = file.integer_attribute(kSeedAttribute);
@@ -253,7 +253,7 @@ class SliceWriter {
   std::vector<double> block_;
 };
 
-// Returns nothing if a row was made without them, as one of a table of an earlier version is.
+// Returns nothing if the row does not have them, as in a table of an earlier version.
 void write_slices(const NoisePass& pass, Hdf5Output& output) {
   const bool known = std::all_of(pass.rows.begin(), pass.rows.end(), [](const NoiseRow& row) {
     return row.along_reference.has_value();

@@ -23,7 +23,7 @@ struct TTRACE_API NoiseRow {
   std::uint64_t nonfinite = 0;  // NaN and Inf in m where r is finite
   // <m - r, r>: what a factor of m would be. Tables of earlier versions have none.
   std::optional<double> along_reference = {};
-  // ||m - r||^2 of every slice (slices.h), where there are any and sum_squared is above 0. Tables
+  // ||m - r||^2 of every slice (slices.h), if there are slices and sum_squared is above 0. Tables
   // of earlier versions have none.
   std::vector<double> slices = {};
 };

@@ -43,7 +43,7 @@ std::vector<std::int64_t> parse_shape(std::string_view text) {
   }
 }
 
-// What the bytes of a record of this shape must number.
+// The number of bytes of a record with this shape.
 std::uint64_t bytes_needed(const Record& record) {
   std::int64_t bytes = 0;
   TTRACE_CHECK(!__builtin_mul_overflow(element_count(record.shape),

@@ -20,7 +20,7 @@ bool stands(const std::string& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-// Why `file` of that step and rank is not there.
+// Throws an error that says why `file` of that step and rank is missing.
 [[noreturn]] void throw_absent(const std::string& file,
                                const std::string& failed,
                                std::int64_t step,
@@ -134,7 +134,7 @@ void check_axes(const StepTrace& step) {
   }
 }
 
-// Of a whole step: somebody stands at every place of an axis.
+// Checks that a complete step has a rank at every coordinate of every axis.
 void check_coordinates(const StepTrace& step) {
   const RankFile& first = step.ranks.front();
   for (const Axis& axis : first.layout().axes) {

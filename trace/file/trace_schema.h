@@ -29,7 +29,7 @@ inline constexpr const char* kSumTable = "/sums";    // absent if there are none
 inline constexpr const char* kEdgeTable = "/edges";  // absent if there are none
 // In the index: the dataset of a tensor without elements, which has none.
 inline constexpr const char* kNoDataset = "-";
-// In the index: the shape of a scalar.
+// The shape of a scalar in the index.
 inline constexpr const char* kScalarShape = "-";
 // A longer placement, of many rows, lies in a blob like a small tensor, once however many records
 // have it. Every row of the index is as wide as its longest text. In the index then stands

@@ -130,7 +130,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text;
 }
 
-// JSON cannot hold bytes that are no UTF-8: they become U+FFFD.
+// JSON cannot hold bytes that are not UTF-8; they become U+FFFD.
 std::string json_text(const nlohmann::json& value) {
   return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -203,8 +203,8 @@ struct TraceWriter::Impl {
     blob.reserve(kBlobBytes);
   }
 
-  // Runs one public call. After the first failure the file may lack a record, so that every later
-  // call is refused.
+  // Runs one public call. After the first failure a record may be missing in the file, so every
+  // later call is refused.
   template <class Action>
   void run(Action action) {
     const QuietHdf5 quiet;
@@ -363,7 +363,7 @@ struct TraceWriter::Impl {
 TraceWriter::TraceWriter(std::string file, const Layout& layout, TraceWriterOptions options) {
   const QuietHdf5 quiet;
   refuse_existing(file);
-  // What an earlier run said about its failure is not true of this one.
+  // The failure message of an earlier run does not hold for this one.
   std::error_code ignored;
   std::filesystem::remove(std::filesystem::path(file).replace_extension(".failed"), ignored);
   impl_ = std::make_unique<Impl>(std::move(file), layout, options);

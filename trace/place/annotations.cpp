@@ -57,7 +57,7 @@ std::string_view take_part(std::optional<std::string_view>& path) {
   return part;
 }
 
-// Nothing stands for "no more parts", which an empty string would not tell from one empty part.
+// Nothing means "no more parts"; an empty string could also be one empty part.
 bool rest_matches(std::optional<std::string_view> pattern, std::optional<std::string_view> path) {
   if (!pattern) {
     return !path;
@@ -275,7 +275,7 @@ std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, in
     dims = find_in(derived->second, kind, slot);
   }
   if (!dims && kind == Kind::kOperand) {
-    // Of an input, a weight or a gradient of the output.
+    // The dims of an input, a weight or a gradient of the output.
     return slot == 0             ? find(Kind::kInput, path)
            : slot == kWeightSlot ? find(Kind::kParam, path + ".weight")
                                  : find(Kind::kGradOutput, path);

@@ -43,7 +43,7 @@ struct Offsets {
   std::int64_t logical = 0;
 };
 
-// Whether every local index is the same logical one and there is at least one.
+// Whether every local index is the same logical index, and there is at least one.
 [[nodiscard]] inline bool is_identity(const DimPlacement& dim) {
   return dim.local_size == dim.logical_size && dim.segments.size() == 1 &&
          dim.segments.front().extent == dim.local_size;

@@ -39,7 +39,7 @@ struct Coverage {
 };
 
 // Whether the regions tile `space`. Requires: they lie within it and differ from each other. Throws
-// FormatError if they are too irregular to be checked.
+// FormatError if they are too irregular to check.
 [[nodiscard]] Coverage cover(const Region& space, std::span<const Region> regions);
 
 }  // namespace ttrace

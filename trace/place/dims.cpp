@@ -30,8 +30,8 @@ std::vector<std::string_view> words_of(std::string_view text) {
   }
 }
 
-// Reads one word from left to right. Every complaint quotes the dims and the word and says what was
-// expected where.
+// Reads one word from left to right. Every error quotes the dims and the word, and states what was
+// expected.
 class WordParser {
  public:
   WordParser(std::string_view dims, std::string_view word)
@@ -51,7 +51,7 @@ class WordParser {
     return factors;
   }
 
-  // What follows `#`.
+  // Reads the part after `#`.
   std::string parse_replicated() {
     std::string axis(take_name("an axis"));
     require(take(':') && take_name("replicated") == "replicated" && rest_.empty(),

@@ -91,7 +91,7 @@ bool is_whole_dim(const DimPlacement& dim) {
   return dim.segments.size() == 1 && dim.segments.front() == Segment{0, 0, dim.logical_size};
 }
 
-// A range is no larger than what 64 bits can count.
+// A range cannot exceed what 64 bits can count.
 void validate_flat(const Placement& placement) {
   std::int64_t elements = 1;
   for (const DimPlacement& dim : placement.dims) {
@@ -112,7 +112,7 @@ void validate_flat(const Placement& placement) {
                " elements");
 }
 
-// The logical index of every local one, kPadding if there is none.
+// The logical index of every local index; kPadding for padding.
 std::vector<std::int64_t> logical_indices(const DimPlacement& dim) {
   std::vector<std::int64_t> map(static_cast<std::size_t>(dim.local_size), kPadding);
   for (const Segment& segment : dim.segments) {

@@ -78,7 +78,7 @@ struct TensorBytes {
   const std::byte* bytes;  // contiguous, at any alignment
 };
 
-// What ttrace::compare returns, computed by `kernel`.
+// The result of ttrace::compare(), computed by `kernel`.
 [[nodiscard]] Statistics compare_with(const StatisticsKernel& kernel,
                                       const TensorBytes& reference,
                                       const TensorBytes& candidate,

@@ -139,7 +139,7 @@ void check_commands(const CheckOptions& options) {
                            options.candidate));
 }
 
-// What --dyadic implies.
+// Sets the options that --dyadic implies.
 void choose_dyadic(CheckOptions& options) {
   TTRACE_CHECK(!options.stored,
                UsageError,
@@ -201,7 +201,7 @@ CheckOptions read_options(const po::variables_map& values) {
   return options;
 }
 
-// Takes the traced steps from a stored reference and says what it offers.
+// Takes the traced steps from a stored reference, and checks what it offers.
 void read_stored_reference(CheckOptions& options) {
   const Manifest manifest = read_manifest(options.reference);
   TTRACE_CHECK(is_complete(options.reference),

@@ -29,13 +29,13 @@ std::string absolute(const std::string& path) {
   return fs::absolute(path).lexically_normal().string();
 }
 
-// Where the reference's program writes its passes, and reads those of the candidate: in names of
-// its own where the candidate has others.
+// The folder in which the reference's program writes its passes and reads the candidate's. It has
+// the reference's names, if the candidate's differ.
 std::string reference_side(const CheckOptions& options, const RunDirectory& run) {
   return options.rename ? reference_names(run.path()) : run.path();
 }
 
-// What --reference takes to use this run's reference again.
+// The argument of --reference that reuses this run's reference.
 std::string stored_as(const CheckOptions& options, const RunDirectory& run) {
   return options.stored ? options.reference : reference_side(options, run) + "/reference";
 }
@@ -58,7 +58,8 @@ std::vector<std::string> rename_pass(const CheckOptions& options,
   return std::move(result.warnings);
 }
 
-// Where a reference and its noise passes go, and whose choices of experts they go on with.
+// The folder of a reference and its noise passes, and the candidate whose choices of experts they
+// reuse.
 struct ReferenceRun {
   std::string folder;
   std::string candidate = {};  // followed; empty: nobody
@@ -138,7 +139,7 @@ Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
   return pass;
 }
 
-// Before a candidate fills the disk: its trace holds no less than the reference's.
+// Refuses a candidate that would fill the disk: its trace is at least as large as the reference's.
 void check_space(const CheckOptions& options, const RunDirectory& run) {
   const std::uintmax_t needed = total(count_trace(run.reference())).bytes;
   const std::uintmax_t free = free_bytes(run.path());
@@ -153,7 +154,8 @@ void check_space(const CheckOptions& options, const RunDirectory& run) {
                            stored_as(options, run)));
 }
 
-// For the passes in which the reference's program takes its values or choices.
+// Variables of the passes in which the reference's program reuses the candidate's values or
+// choices.
 void rename_candidate(const CheckOptions& options, const RunDirectory& run, Course& course) {
   rename_pass(options,
               run.candidate(),
@@ -162,7 +164,7 @@ void rename_candidate(const CheckOptions& options, const RunDirectory& run, Cour
               course);
 }
 
-// Whether the reference would have to go on with other experts to be comparable.
+// Whether the reference must reuse the candidate's choices of experts to be comparable.
 bool flips_experts(const RunDirectory& run) {
   try {
     return has_flips(read_routing(Trace::open(run.reference())),
@@ -230,8 +232,8 @@ Pass forced_pass(const CheckOptions& options,
   return pass;
 }
 
-// The reference twice more, going on with the candidate's values after every module. What fails
-// here costs sharpness, not the comparison.
+// Runs the reference twice more, with the candidate's values after every module. If this fails, the
+// comparison is less sharp, but still possible.
 void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
   const std::string native = read_manifest(run.reference()).precision;
   const Precision* const computed = find_precision(native);

@@ -28,7 +28,8 @@ struct Row {
   std::uint64_t bytes = 0;  // stored, on all ranks together
 };
 
-// Where ranks contradict each other the lowest one is believed; `ttrace verify` tells.
+// If ranks contradict each other, ls shows the lowest one; `ttrace verify` reports the
+// contradiction.
 Row row_of(const Match& tensor) {
   const Record& first = *tensor.reference.front().record;
   Row row{&tensor, std::string(name_of(first.type)), first.placement.logical_shape(), {}, 0};

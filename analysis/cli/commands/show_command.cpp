@@ -115,7 +115,7 @@ const Match& find(const std::vector<Match>& tensors, const std::string& text, co
   return tensors[find_tensor(ids, text, trace.directory())];
 }
 
-// What is printed: the logical tensor, or one rank's own.
+// The tensor to print: the logical one, or one rank's own.
 struct Shown {
   std::string name;
   Array array;

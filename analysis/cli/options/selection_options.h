@@ -14,7 +14,7 @@
 
 namespace ttrace::cli {
 
-// `kRunSteps`: the command has a --steps of its own, which says what is traced.
+// `kRunSteps`: the command has its own --steps, which selects what is traced.
 enum class StepsOption { kSelects, kRunSteps };
 
 // --filter, --exclude, --steps, --kinds, --ranks

@@ -41,12 +41,13 @@ std::uintmax_t noise_pass_bytes(const CaptureCounts& counts) {
   return total(counts).tensors * kNoiseRowBytes + kFileBytes;
 }
 
-// Of both passes.
+// Bytes of both forced passes.
 std::uintmax_t forced_bytes(const CaptureCounts& counts) {
   return 3 * trace_bytes(counts);
 }
 
-// Of values in f64, four times as wide as the narrowest that parameters are kept in.
+// Bytes of the golden pass: its values are f64, which is four times as wide as the narrowest type
+// of parameters.
 std::uintmax_t golden_bytes(const CaptureCounts& counts) {
   return 4 * trace_bytes(counts);
 }

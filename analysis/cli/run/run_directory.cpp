@@ -23,7 +23,7 @@ void make_folder(const fs::path& path) {
       !error, UsageError, "cannot create the folder ", path.string(), ": ", error.message());
 }
 
-// Highest number among the names in `folder`, 0 if there is none.
+// The highest number among the names in `folder`; 0 if there is none.
 int last_number(const fs::path& folder) {
   int last = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {

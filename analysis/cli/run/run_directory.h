@@ -13,12 +13,12 @@
 
 namespace ttrace::cli {
 
-// Where a run keeps the reference that followed its candidate's choices of experts.
+// The folder of the reference that reused the candidate's choices of experts.
 [[nodiscard]] std::string rerouted_reference(const std::string& run);
-// Where it keeps its forced passes: in a higher precision, and in the candidate's own.
+// The folders of the forced passes: in a higher precision, and in the candidate's own.
 [[nodiscard]] std::string forced_wide(const std::string& run);
 [[nodiscard]] std::string forced_native(const std::string& run);
-// Where it keeps its reference in FP64.
+// The folder of the reference in FP64.
 [[nodiscard]] std::string golden_pass(const std::string& run);
 
 // Folder with traces in the reference's names.
@@ -56,7 +56,7 @@ class RunDirectory {
   std::string path_;
 };
 
-// Whether `path` looks like what check makes: both traces inside.
+// Whether `path` looks like a folder made by check, with both traces inside.
 [[nodiscard]] bool is_run_directory(const std::string& path);
 
 }  // namespace ttrace::cli
