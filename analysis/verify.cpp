@@ -46,14 +46,18 @@ class Verifier {
  private:
   void complain(std::string sentence) { result_.problems.push_back(std::move(sentence)); }
 
+  template <class... Parts>
+  void complain(const std::string& where, fmt::format_string<Parts...> sentence, Parts&&... parts) {
+    complain(where + ": " + fmt::format(sentence, std::forward<Parts>(parts)...));
+  }
+
   void check_digests(const RankFile& file) {
     for (const Record& record : file.records()) {
       if (!file.intact(record)) {
-        complain(
-            fmt::format("{}: the bytes of {} have changed since they were written: their digest "
-                        "differs from the index",
-                        file.path(),
-                        to_string(record.id)));
+        complain(file.path(),
+                 "the bytes of {} have changed since they were written: their digest "
+                 "differs from the index",
+                 to_string(record.id));
       }
       result_.bytes += record.bytes;
     }
@@ -72,25 +76,19 @@ class Verifier {
       const auto found = expected.find(axis.name);
       const std::string size = std::to_string(axis.size);
       if (found == expected.end() ? axis.size != 1 : found->second != size) {
-        complain(
-            found == expected.end()
-                ? fmt::format("{}: axis {} has size {}, but the manifest does not have this axis",
-                              file.path(),
-                              axis.name,
-                              size)
-                : fmt::format("{}: axis {} has size {}, but {} in the manifest",
-                              file.path(),
-                              axis.name,
-                              size,
-                              found->second));
+        complain(file.path(),
+                 "axis {} has size {}, but {} in the manifest",
+                 axis.name,
+                 size,
+                 found == expected.end() ? "is missing" : "has size " + found->second);
       }
     }
     for (const auto& [axis, size] : expected) {
       if (!axes.contains(axis) && size != "1") {
-        complain(fmt::format("{}: the manifest has an axis {} of size {}, but this file does not",
-                             file.path(),
-                             axis,
-                             size));
+        complain(file.path(),
+                 "the manifest has an axis {} of size {}, but this file does not",
+                 axis,
+                 size);
       }
     }
   }
@@ -109,10 +107,10 @@ class Verifier {
       }
       const auto [other, is_new] = rank_at.emplace(place, file.layout().rank);
       if (!is_new && places == file.layout().world_size) {
-        complain(fmt::format("{}: rank {} and rank {} have the same coordinates in the layout",
-                             file.path(),
-                             file.layout().rank,
-                             other->second));
+        complain(file.path(),
+                 "rank {} and rank {} have the same coordinates in the layout",
+                 file.layout().rank,
+                 other->second);
       }
     }
   }
@@ -156,8 +154,7 @@ class Verifier {
   void check_merge(const Match& tensor) {
     try {
       for (const MergeFinding& finding : merge(tensor.reference).findings) {
-        complain(fmt::format(
-            "{}: {}: {}", to_string(tensor.id), name_of(finding.defect), finding.message));
+        complain(to_string(tensor.id), "{}: {}", name_of(finding.defect), finding.message);
       }
     } catch (const FormatError& problem) {
       complain(to_string(tensor.id) + ": " + problem.message());
@@ -170,18 +167,15 @@ class Verifier {
         const NoisePass pass = read_noise_file(file);
         if (noise_file(trace_.directory(), pass.seed) != file) {
           complain(
-              fmt::format("{}: the file holds the noise of seed {}, which its name contradicts",
-                          file,
-                          pass.seed));
+              file, "the file holds the noise of seed {}, which its name contradicts", pass.seed);
         }
         std::size_t unknown = 0;
         for (const NoiseRow& row : pass.rows) {
           unknown += ids_.contains(row.id) ? 0 : 1;
         }
         if (unknown > 0) {
-          complain(fmt::format("{}: the file names {} that the trace does not hold",
-                               file,
-                               counted(unknown, "tensor")));
+          complain(
+              file, "the file names {} that the trace does not hold", counted(unknown, "tensor"));
         }
         ++result_.files;
       } catch (const FormatError& problem) {

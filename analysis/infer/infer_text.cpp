@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iomanip>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -47,7 +46,7 @@ std::string votes_text(const Election& election) {
       "{} of {}{}",
       election.votes,
       election.members,
-      election.tied > 1 ? fmt::format("; {} other placements fit as well", election.tied - 1) : "");
+      election.tied > 1 ? "; equally good: " + counted(election.tied - 1, "other placement") : "");
 }
 
 void write_classes(std::ostream& out, const Inference& inference) {

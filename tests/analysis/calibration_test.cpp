@@ -142,8 +142,8 @@ TEST_F(CalibrationTest, PartsOfATensorGiveTheirLargestQWhicheverIsNearestToItsBo
                    std::abs(factor->value) / factor->term("scale"));
 }
 
-// What another grid may add to a factor is granted whatever the limit, and so is what the
-// candidate's own spread asks for.
+// The extra error of another grid in a factor is granted whatever the limit, and so is the
+// candidate's own spread.
 TEST(FactorComparison, NeedsALimitForWhatIsNotGranted) {
   EXPECT_DOUBLE_EQ((FactorComparison{-5e-3, 1e-3, 0.0, 0.0, 2e-3}.needed_limit()), 3.0);
   EXPECT_EQ((FactorComparison{1e-3, 0.0, 0.0, 0.0, 2e-3}.needed_limit()), 0.0);
@@ -188,7 +188,7 @@ TEST(CalibratedLimit, NoMoreThanTheSharedRateExceedsIt) {
     EXPECT_LT(exceeding(deviation, 0.01 / 40), 0.01 / 40) << deviation;
     EXPECT_GT(exceeding(deviation, 0.01 / 40), 1e-7) << deviation;
   }
-  // Where runs scatter twice as much as what is known beforehand says.
+  // These runs scatter twice as much as the prior knowledge says.
   EXPECT_LT(exceeding(0.4, 0.01 / 40), 3.5 * 0.01 / 40);
 }
 

@@ -96,7 +96,8 @@ TEST(Codes, AllOfBothFormatsAreGotBackWhateverTheScaleAndTheType) {
         const MergeResult candidate_scale = scale_of(scale);
         const auto found = compare_codes({reference, one}, {candidate, candidate_scale});
         ASSERT_TRUE(found.has_value()) << name_of(format) << ' ' << scale;
-        // Powers of two are taken out of the candidate's codes, which the reference's lack.
+        // The comparison takes powers of two out of the candidate's codes that the reference's do
+        // not have.
         const bool is_power = scale == 0x1p-20F;
         EXPECT_EQ(found->equal, is_power ? (is_e4m3 ? 4 : 10) : 256)
             << name_of(format) << ' ' << scale;
@@ -264,7 +265,7 @@ class QuantisedInput : public ::testing::Test {
       trace.add(0, {kOperand, quantised(side), ElementType::kBF16, {64, 128}});
     }
   }
-  // Forced passes make of the same input what the reference makes.
+  // In forced passes, the same input gives the reference's result.
   void compare(const Side& reference, const Side& candidate, bool with_operands = true) {
     std::map<std::string, TraceBuilder> traces;
     for (const std::string name : {"reference", "wide", "native", "candidate"}) {
@@ -391,7 +392,7 @@ TEST_F(QuantisedInput, JsonHasTheCodesOfBothSides) {
   EXPECT_EQ(json["tensors"][1]["codes"]["harmless"], false);
 }
 
-// A selection says what is looked at, never how it is judged.
+// A selection decides what is compared, never how it is judged.
 TEST_F(QuantisedInput, AHarmlessScaleIsThatToWhoLooksAtScalesAlone) {
   compare({kRight}, {2.0 * kRight});
   DiffOptions options;

@@ -55,7 +55,7 @@ std::vector<double> rounded(std::vector<double> values, double phase) {
   return values;
 }
 
-// What a line of arithmetic says: numbers, + x / ^2, sqrt(), max().
+// The value of a line of arithmetic: numbers, + x / ^2, sqrt(), max().
 class Calculator {
  public:
   explicit Calculator(const std::string& text) : text_(text) {}
@@ -138,7 +138,8 @@ class Explain : public ::testing::Test {
     return row;
   }
 
-  // `first_`, `second_` are the reference's, `..._given_` what operators make of the candidate's.
+  // `first_` and `second_` are the reference's; `..._given_` are the results of operators for the
+  // candidate's inputs.
   void compare(const std::vector<double>& first, const std::vector<double>& second) {
     const Trace reference = write("reference", "reference", first_, second_);
     if (with_noise_) {
@@ -152,7 +153,7 @@ class Explain : public ::testing::Test {
     report_ = diff(reference, write("candidate", "candidate", first, second), options_);
   }
 
-  // What rules; kStructure where nothing does, which no test expects of a tensor that is right.
+  // The question that decides; kStructure if none does, which no test expects of a right tensor.
   static Question ruling(const Explanation& explanation) {
     return explanation.ruling ? explanation.checks.at(*explanation.ruling).question
                               : Question::kStructure;
@@ -306,7 +307,7 @@ TEST_F(Explain, ToleranceAskedForStandsInForTheBoundFromNoise) {
   EXPECT_LT(check(explanation, Question::kTolerance).value, 0.1);
 }
 
-// Of an error that lies in one row, less is enough; of a factor still less.
+// The smallest error that is seen in one row is smaller, and that of a factor is smaller still.
 TEST_F(Explain, SmallestErrorsAreThoseThatTheBoundsAdmit) {
   compare(rounded(first_, 0.2), rounded(second_, 0.3));
   const Explanation explanation = explain(report_, 1);

@@ -133,7 +133,7 @@ TEST_F(GoldenCheckTest, FewElementsAreNotHeldAgainstIt) {
   EXPECT_FALSE(report.diverged());
 }
 
-// Within the class default of 2 % of the norm, which knows nothing of this tensor.
+// The error is within the class default of 2 % of the norm, which ignores this tensor's noise.
 TEST_F(GoldenCheckTest, CandidateOfALowerPrecisionIsTooCoarse) {
   const Report report = compare(off(truth_, 0.0018, 1.0), off(truth_, 0.0145, 2.0));
   ASSERT_TRUE(report.diverged());

@@ -232,7 +232,7 @@ TEST(InferFits, AxesThatTellTheSameRanksApartAreOne) {
 }
 
 TEST(InferFits, AxisWhoseOtherRanksHoldNothingIsNone) {
-  // Two stages, of which one has the tensor.
+  // Two stages; only one has the tensor.
   std::vector<Layout> layouts = layouts_of({{"pp", 2}, {"tp", 2}});
   layouts.resize(2);
   const Holders holders(layouts);
@@ -266,7 +266,7 @@ class InferTraces : public ::testing::Test {
     return place(parse_dims("(" + std::to_string(outer) + "*a[tp]) c"), Shape{4, 4}, layout);
   }
 
-  // On both ranks the gate and the up block of [8, 4], declared as cut within `outer` blocks.
+  // The gate and the up block of [8, 4] on both ranks, declared as cut within `outer` blocks.
   void add_strided(const std::string& id, const std::vector<double>& values, int outer) {
     reference_.add(0, {id, values, ElementType::kF32, {8, 4}});
     for (int rank = 0; rank < 2; ++rank) {

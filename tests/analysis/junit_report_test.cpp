@@ -34,7 +34,7 @@ class JunitReport : public ::testing::Test {
     }
     return diff(reference, candidate_.write(), options);
   }
-  // What one module has: all within bound but for what is multiplied.
+  // The tensors of one module: all are within bound, except those that are multiplied.
   void add(const std::string& id, double factor = 1.0) {
     reference_.add(0, {id, wavy(4), ElementType::kF32});
     candidate_.add_everywhere({id, factor == 1.0 ? wavy(4) : scaled(wavy(4), factor)});
@@ -69,7 +69,7 @@ class JunitReport : public ::testing::Test {
     EXPECT_EQ(node.attribute("errors").as_ullong(), count(".//testcase/error"));
     EXPECT_EQ(node.attribute("skipped").as_ullong(), count(".//testcase/skipped"));
   }
-  // Of all suites, and against what the JSON report counts.
+  // Compares the counts of all suites with those of the JSON report.
   static void expect_counts_of_json(pugi::xml_node root, const Report& report) {
     std::ostringstream out;
     write_json(out, report);

@@ -22,8 +22,8 @@ using ::testing::SizeIs;
 using testing::TraceBuilder;
 using testing::wavy;
 
-// A reference with outputs a and b of 8 elements, and a candidate of two ranks, rank 0 of which has
-// halves of both and is finished.
+// A reference with outputs a and b of 8 elements, and a candidate of two ranks. Rank 0 has halves
+// of both and is finished.
 class PartialTest : public ::testing::Test {
  protected:
   PartialTest() {

@@ -165,7 +165,8 @@ TEST_F(Rename, ThereAndBackGivesTheSameBytes) {
   plain_.add(0, {"s0/m0/data/tokens/0", {3, 1, 2}, ElementType::kI64});
   const Trace before = plain_.write();
   rename("plain", "there");
-  // What was written there says that it is renamed; as a program's own it may go back.
+  // The renamed trace says that it is renamed. Without this mark, as a program's own trace, it can
+  // be renamed back.
   Manifest manifest = read_manifest(folder_ / "there");
   EXPECT_EQ(manifest.names, "candidate");
   manifest.names.clear();

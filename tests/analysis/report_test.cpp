@@ -35,7 +35,7 @@ class ReportTest : public ::testing::Test {
     options.threads = threads;
     return diff(reference, candidate_.write(), options);
   }
-  // Without the name of the temporary directory.
+  // The text without the name of the temporary directory.
   std::string text(const Report& report, const TextOptions& options = {}) const {
     std::ostringstream out;
     write_text(out, report, options);

@@ -48,7 +48,8 @@ class RoutingCheck : public ::testing::Test {
     return values;
   }
 
-  // What every side has, the candidate `error` off before, after and elsewhere.
+  // The tensors of every side. The candidate's have an error of `error` before, after and
+  // elsewhere.
   void build(TraceBuilder& side, const Tensor& chosen, const Tensor& margin, double error) {
     side.add(0, {kBefore, wavy(8)})
         .add(0, chosen)

@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Whether it is kept where `ranks` recorded it.
+// Whether the tensor is kept if `ranks` recorded it.
 bool wants(Selection& selection, const std::string& id, const std::vector<int>& ranks = {0}) {
   std::vector<Shard> shards;
   for (const int rank : ranks) {

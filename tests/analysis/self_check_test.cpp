@@ -1,4 +1,4 @@
-// What must hold within the candidate: messages and collectives.
+// Checks that must hold within the candidate: messages and collectives.
 #include "analysis/checks/self_check.h"
 
 #include "analysis/diff.h"

@@ -45,7 +45,7 @@ const std::vector<std::string> kStep = {"s0/m0/data/tokens/0",
 
 class WhereToLook : public ::testing::Test {
  protected:
-  // What the report says when `wrong` is the first tensor that diverges.
+  // The report's sentence if `wrong` is the first tensor that diverges.
   std::string when_wrong(const std::string& wrong) {
     bool later = false;
     for (const std::string& id : kStep) {
@@ -63,8 +63,8 @@ class WhereToLook : public ::testing::Test {
   TraceBuilder candidate_{directory_ / "candidate", "candidate", 2};
 };
 
-// Symptom: a pipeline of four micro-batches, compared with a reference of one, was said to lack an
-// annotation.
+// Symptom: when a pipeline of four micro-batches was compared with a reference of one, the report
+// said that an annotation was missing.
 TEST_F(WhereToLook, DataOfOtherShapesMayBeCutIntoOtherMicrobatches) {
   reference_.add(0, {"s0/m0/data/tokens/0", wavy(8), ElementType::kF32, {4, 2}});
   candidate_.add_everywhere({"s0/m0/data/tokens/0", wavy(2), ElementType::kF32, {1, 2}});

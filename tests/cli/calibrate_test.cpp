@@ -125,7 +125,7 @@ TEST_F(Calibrate, BrokenFileIsNamedBeforeAnythingRuns) {
   std::ofstream(folder_ / "limits.json") << "{\"format\": \"ttrace calibration\", \"schema\": 1}";
   const ProcessResult result = check_run("run", "", {"--calibration", "limits.json"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, StartsWith("ttrace: error: limits.json: is damaged: "));
+  EXPECT_THAT(result.err, StartsWith("ttrace: error: limits.json: the calibration is damaged: "));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
   EXPECT_THAT(check_run("run", "", {"--calibration", "none.json"}).err,
               HasSubstr("there is no calibration none.json; `ttrace calibrate` writes one"));

@@ -349,7 +349,7 @@ TEST_F(Check, PassesGetTheirOwnVariablesAndTheUsersChoices) {
 }
 
 TEST_F(Check, CommandWithMpirunsOwnForwardingIsLeftAlone) {
-  // Open MPI refuses -x beside mca_base_env_list; `true -x` stands for such an mpirun.
+  // Open MPI refuses -x together with mca_base_env_list; `true -x` stands for such an mpirun.
   ASSERT_EQ(ttrace(check(trainer(), "true -x NAME && " + trainer())).exit_code, 0);
   EXPECT_THAT(file("run/logs/candidate.log"), Not(HasSubstr("OMPI_MCA_mca_base_env_list")));
   EXPECT_THAT(file("run/logs/reference.log"), HasSubstr("OMPI_MCA_mca_base_env_list"));

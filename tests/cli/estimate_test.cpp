@@ -15,7 +15,7 @@ class EstimateTest : public CliTest {
  protected:
   // The trainer's four tensors of hidden size 8: 32x8, 8x8x32, 8x8x8 and again 32x8 floats.
   static constexpr const char* kTable =
-      "one pass of the reference records:\n"
+      "one pass of the reference would record:\n"
       "  step    kind                 tensors             bytes\n"
       "  0       output                     2             10240\n"
       "  0       param                      1              1024\n"
@@ -95,7 +95,7 @@ ProcessOptions on_small_disk(ProcessOptions asked,
 }
 
 TEST_F(EstimateTest, CandidateIsNotStartedWhereItsTraceCannotFit) {
-  // With 64 hidden the trace has 5.4 MB: one fits into 8 MB, two do not.
+  // With a hidden size of 64, a trace has 5.4 MB: one fits into 8 MB, but two do not.
   const std::string check = std::string(TTRACE_PROGRAM) + " check --reference '" +
                             trainer("--hidden 64") + "' --noise 0 --candidate '" +
                             trainer("--hidden 64") + "' -o mount/run";

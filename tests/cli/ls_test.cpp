@@ -41,7 +41,7 @@ TEST_F(Ls, SelectionLeavesOutAndCounts) {
   const ProcessResult result =
       ttrace({"ls", "candidate", "--kinds", "output,main_grad", "--exclude", "bias"});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.out, HasSubstr("1 tensor, 16 bytes; 2 left out by selection"));
+  EXPECT_THAT(result.out, HasSubstr("1 tensor, 16 bytes; the selection leaves out 2"));
   EXPECT_THAT(result.out, HasSubstr("s0/m0/output/mlp.fc1/0"));
 }
 

@@ -118,7 +118,7 @@ TEST_F(Merge, SelectionIsThatOfTheOtherCommands) {
   write();
   const ProcessResult result =
       ttrace({"merge", "candidate", "-o", "merged.h5", "--kinds", "output"});
-  EXPECT_EQ(result.out, "1 tensor written to merged.h5, 2 left out by selection\n");
+  EXPECT_EQ(result.out, "1 tensor written to merged.h5; the selection leaves out 2\n");
   EXPECT_FALSE(Hdf5File(folder_ / "merged.h5").has("s0/main_grad"));
 }
 

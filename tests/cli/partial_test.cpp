@@ -62,7 +62,8 @@ TEST_F(Partial, TensorsThatTheMissingRankHoldsAPartOfAreIncomplete) {
   EXPECT_EQ(json["partial"], true);
   EXPECT_EQ(json["lacking"].size(), 1U);
   EXPECT_EQ(json["first_divergence"], nullptr);
-  // Both ranks flushed the parameter; rank 0 alone has the rest, of which it holds only one whole.
+  // Both ranks flushed the parameter. Only rank 0 has the rest, and only one of its tensors is
+  // whole.
   EXPECT_EQ(json["tensors"][0]["status"], "within");
   EXPECT_EQ(json["tensors"][1]["status"], "incomplete");
   EXPECT_EQ(json["tensors"][2]["status"], "within");

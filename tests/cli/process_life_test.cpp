@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// That nothing is left running is what the fixture asks after each of these.
+// After each of these tests, the fixture checks that nothing is left running.
 class ProcessLife : public CliTest {
  protected:
   // Waits for a file that a started program writes.

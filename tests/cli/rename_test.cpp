@@ -103,7 +103,7 @@ TEST_F(RenameCli, StoredReferenceIsRenamedAndMayBeRunAgain) {
                                       "again"});
   EXPECT_EQ(again.exit_code, 0) << again.err << again.out;
   EXPECT_TRUE(exists("again/forced-wide/manifest.json"));
-  // In the candidate's names it serves as it is, but its program cannot go on with it.
+  // With the candidate's names the trace can be used as it is, but its own program cannot read it.
   const ProcessResult renamed =
       ttrace({"check", "--reference", "run/reference", "--candidate", trainer(), "-o", "renamed"});
   EXPECT_EQ(renamed.exit_code, 0) << renamed.err << renamed.out;

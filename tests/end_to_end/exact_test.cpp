@@ -1,5 +1,5 @@
-// What must hold in every bit within a run: clean traces of real runs, and copies with one record
-// spoilt.
+// Checks that must hold in every bit within a run: clean traces of real runs, and copies with one
+// damaged record.
 #include "end_to_end/small_run.h"
 
 #include <gmock/gmock.h>

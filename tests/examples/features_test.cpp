@@ -1,5 +1,5 @@
-// megatron_mini with what may be switched on beside a layout: dropout, recomputation, few query
-// groups, frozen layers, smoothed labels, layers of TP degree 1.
+// megatron_mini with features that may be switched on in any layout: dropout, recomputation, few
+// query groups, frozen layers, smoothed labels, layers of TP degree 1.
 #include "dropout.h"
 #include "mini_program.h"
 #include "recompute.h"

@@ -151,8 +151,8 @@ TEST(MegatronMini, StaleParameterIsNoticedByTheNextStepOnly) {
   EXPECT_NE(wrong[1].loss, right[1].loss);
 }
 
-// Without the distributed optimizer, whatever the options say, nothing would be gathered or
-// dropped.
+// Without the distributed optimizer, nothing would be gathered or dropped, whatever the options
+// say.
 TEST(MegatronMini, DroppedGatherIsNoticedByTheNextStepOnly) {
   const MiniProgram program;
   const std::string arguments = "--dp 2 --zero1 --overlap-gather --steps 2";

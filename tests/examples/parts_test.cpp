@@ -421,7 +421,7 @@ TEST(MainGradients, DroppedMicrobatchIsTakenAwayAndNotAdded) {
   EXPECT_TRUE(gradients->reduced()[0].equal(at::full({2}, 1101.0)));
 }
 
-// Without communication: the groups of split() do not exist.
+// There is no communication, so the groups of split() do not exist.
 TEST(MainGradients, LocalNormCountsEveryTensorOfThisRankAndNoOther) {
   const at::Tensor shard = at::zeros({2}).requires_grad_(true);
   const at::Tensor replicated = at::zeros({1}).requires_grad_(true);

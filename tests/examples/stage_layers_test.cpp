@@ -1,4 +1,4 @@
-// Which layers a pipeline stage holds, without any rank.
+// The layers of a pipeline stage, computed without any rank.
 #include "stage_layers.h"
 
 #include "error.h"
@@ -35,7 +35,7 @@ Parallel stage_of(const Cut& cut, int stage) {
           .last_stage_layers = cut.last};
 }
 
-// Of all virtual stages in the order in which a micro-batch goes through them.
+// The layers of all virtual stages, in the order in which a micro-batch goes through them.
 std::vector<LayerRange> ranges(std::int64_t layers, const Cut& cut) {
   std::vector<LayerRange> result;
   check_stages(layers, stage_of(cut, 0));

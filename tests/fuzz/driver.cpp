@@ -50,7 +50,7 @@ void run_one(const std::string& input) {
   ::alarm(0);
 }
 
-// Whether `action` ends well in a process of its own.
+// Whether `action` ends normally in a process of its own.
 bool ends_well(bool quiet, const std::function<void()>& action) {
   const pid_t child = ::fork();
   if (child == 0) {

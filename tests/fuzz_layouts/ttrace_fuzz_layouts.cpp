@@ -242,7 +242,7 @@ int fuzz(const Options& options) {
     print_coverage(cases);
     return 0;
   }
-  // Within the folder of what is kept, so that a check can be moved there; hidden from DIR/*.
+  // Lies within the folder that is kept, so that a check can be moved there; hidden from DIR/*.
   const std::string parent = options.keep_clean.empty()
                                  ? fs::temp_directory_path().string() + "/"
                                  : fs::absolute(options.keep_clean).string() + "/.";

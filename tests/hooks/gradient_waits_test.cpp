@@ -1,4 +1,4 @@
-// What becomes of the gradients that a step expects.
+// Tests what happens to the gradients that a step expects.
 #include "hooks/capture/gradient_waits.h"
 
 #include "hooks/write/writer_thread.h"
@@ -56,7 +56,7 @@ class Gradients : public ::testing::Test {
         slot, recorder_.next_id({Kind::kOutput, path}, microbatch_.get()), Kind::kGradOutput);
     return slot;
   }
-  // What was written, once all of it is.
+  // The records, once all of them are written.
   const KeepingSink::Kept& kept() {
     writer_.end_step([] { return true; });
     return kept_;

@@ -1,5 +1,6 @@
-// What programs place themselves: flat shards of a distributed optimizer, and rows of experts. And
-// what lies otherwise than the tensor it was made from: operands of FP8 products.
+// Tensors that programs place themselves: flat shards of a distributed optimizer and rows of
+// experts. Also tensors that lie elsewhere than the tensors they were made from: operands of FP8
+// products.
 #include "hooks/training.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
@@ -385,9 +386,9 @@ TEST(RowsOfAScope, RowsThatCannotBeAreRefused) {
 
 // --- operands ----------------------------------------------------------------------------------
 
-// With sequence parallelism a rank quantises its rows of the input, and the product takes those of
-// all ranks; of the weight and the gradient a rank has what its part of the outputs needs. Dims of
-// the latter two follow from the weight and the output.
+// With sequence parallelism, a rank quantises its rows of the input, and the product takes those of
+// all ranks. Of the weight and the gradient, a rank has the part that its outputs need; their dims
+// follow from the weight and the output.
 TEST(Operands, OfTensorAndSequenceParallelRanksMergeToWholeOnes) {
   const TemporaryDirectory directory;
   const at::Tensor input = random_tensor({4, 2, 3}, 1);     // [s, b, h]

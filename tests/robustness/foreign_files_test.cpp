@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 // ---- foreign files -----------------------------------------------------------------------------
 
-// Puts something that is no file of ours at `path`.
+// Puts something at `path` that TTrace did not write.
 struct Foreign {
   const char* name;
   std::function<void(const std::string& path)> put;
@@ -188,19 +188,19 @@ void set_format(const std::string& path, std::int32_t version) {
 
 TEST_F(Newer, RankFileSaysWhatThisProgramReads) {
   set_format(rank_file(), kFormatVersion + 1);
-  expect_refused(diff(), {rank_file(), "was written by a newer TTrace (format 2"});
+  expect_refused(diff(), {rank_file(), "a newer TTrace wrote this file (format 2"});
 }
 
 TEST_F(Newer, NoiseTableSaysWhatThisProgramReads) {
   set_format(noise_table(), kFormatVersion + 1);
-  expect_refused(diff(), {noise_table(), "was written by a newer TTrace (format 2"});
+  expect_refused(diff(), {noise_table(), "a newer TTrace wrote this file (format 2"});
 }
 
 TEST_F(Newer, ManifestSaysWhatThisProgramReads) {
   Manifest changed = read_manifest(candidate());
   changed.format_version = kFormatVersion + 1;
   write_manifest(candidate(), changed);
-  expect_refused(diff(), {manifest(), "was written by a newer TTrace (format 2"});
+  expect_refused(diff(), {manifest(), "a newer TTrace wrote this file (format 2"});
 }
 
 // ---- runs that do not belong together ----------------------------------------------------------

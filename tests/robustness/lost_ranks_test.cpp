@@ -23,7 +23,7 @@ class LostRank : public CliTest {
     return std::string(TRACED_TRAINER) + " " + switches + " --tag " + folder_.path();
   }
 
-  // Two ranks, the second of which gets lost in step 1.
+  // Two ranks; the second one gets lost in step 1.
   [[nodiscard]] std::string two_ranks(const std::string& action) const {
     return traced("--world 2 --rank 0") + " & " +
            traced("--world 2 --rank 1 --at 1 --do " + action) + "; rank_1=$?; wait; exit $rank_1";
@@ -37,7 +37,7 @@ class LostRank : public CliTest {
 
   [[nodiscard]] std::string candidate() const { return folder_ / "run/candidate"; }
 
-  // Of the lost rank: step 0 whole, step 1 not there.
+  // The lost rank's step 0 is complete, and its step 1 is missing.
   void expect_finished_steps_only() const {
     EXPECT_GT(RankFile(step_file(candidate(), 0, 1)).records().size(), 10U);
     EXPECT_FALSE(fs::exists(step_file(candidate(), 1, 1)));
@@ -72,7 +72,7 @@ void PrintTo(const Loss& loss, std::ostream* out) {
 class Lost : public LostRank, public ::testing::WithParamInterface<Loss> {};
 
 TEST_P(Lost, EndsTheCheckWithItsReason) {
-  // Only what hangs is waited for; its step 0 has to be over by then.
+  // Only a hanging program is waited for; its step 0 must be over by then.
   const bool hangs = std::string(GetParam().action) == "hang";
   const ProcessResult result =
       run_check(two_ranks(GetParam().action), {"--timeout", hangs ? "5" : "25"});
@@ -158,13 +158,13 @@ TEST_F(LostRank, ProgramThatNeverLooksAtTTraceIsAskedForItsVariables) {
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("exited with status 0 before the trace was complete"),
                     HasSubstr("the program never attached a ttrace session"),
-                    HasSubstr("were the TTRACE_* variables forwarded to it?")));
+                    HasSubstr("did its launcher forward the TTRACE_* variables?")));
 }
 
 TEST_F(LostRank, ProgramWhoseVariablesWereLostIsAskedForThem) {
   const ProcessResult result = ttrace(check(traced(), "env -u TTRACE_PASS " + traced()));
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("were the TTRACE_* variables forwarded to it?"));
+  EXPECT_THAT(result.err, HasSubstr("did its launcher forward the TTRACE_* variables?"));
   EXPECT_THAT(result.err, HasSubstr("trained to the end"));
 }
 

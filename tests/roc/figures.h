@@ -22,7 +22,7 @@ namespace ttrace::roc {
                                           const std::string& detector,
                                           const std::function<bool(const Series&)>& wanted);
 
-// At the mutant's own tensor; and where any tensor of its operator counts.
+// Found at the mutant's own tensor, and found at any tensor of its operator.
 [[nodiscard]] std::optional<double> figure_of(const Key& key,
                                               const Plan& plan,
                                               const Outcomes& outcomes);
@@ -39,7 +39,7 @@ struct CleanScore {
   int alarming_references = 0;
 };
 
-// Of one precision, or of all.
+// The figures of one precision, or of all.
 [[nodiscard]] CleanScore clean_score(const Plan& plan,
                                      const Outcomes& outcomes,
                                      const std::string& detector,

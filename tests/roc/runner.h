@@ -49,7 +49,7 @@ struct Outcomes {
 
 [[nodiscard]] Outcomes run_plan(const Plan& plan, const RunOptions& options);
 
-// What a finished search leaves.
+// The result of a finished search.
 [[nodiscard]] SeriesOutcome outcome_of(Search& search, const std::vector<double>& magnitudes);
 
 }  // namespace ttrace::roc

@@ -87,7 +87,7 @@ Plan make_plan(const Catalogue& catalogue, const Choice& choice) {
     }
     return plan.settings.size() - 1;
   };
-  // The map is sorted by setting, so that equal ones stand beside each other.
+  // The map is sorted by setting, so equal ones are neighbours.
   for (const auto& [run, bugs] : runs) {
     plan.cleans.push_back({index_of(run.first), run.second});
     for (const std::size_t bug : bugs) {

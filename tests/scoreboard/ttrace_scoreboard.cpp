@@ -1,5 +1,5 @@
-// Which of the declared silent bugs are found, and where; beside them clean runs and the rules that
-// people use today.
+// Measures which of the declared silent bugs are found, and where, and compares with clean runs and
+// with the rules that people use today.
 #include "analysis/cli/run/progress.h"
 #include "scoreboard/page.h"
 #include "scoreboard/runner.h"
@@ -24,8 +24,8 @@ namespace {
 
 constexpr int kGoalsMissed = 1;
 
-// Of every chapter bugs that say much in little time, without those that end_to_end_test plants.
-// They are all located, so that one that no longer is fails the test; they measure nothing.
+// From every chapter, bugs that show much in little time, without those that end_to_end_test
+// plants. All of them are located, so the test fails if one no longer is; they measure nothing.
 const std::set<std::string> kSubset = {"second-step-not-reduced",
                                        "cp-left-out-of-divisor",
                                        "topk-not-renormalised",

@@ -98,7 +98,7 @@ std::int64_t layers_of(const Manifest& manifest) {
   return std::stoll(found->second);
 }
 
-// False where the two sides cannot be laid side by side.
+// False if the two sides have different shapes.
 bool fails(const Match& match, double bound, std::array<bool, kRules>& result) {
   const MergeResult r = merge(match.reference);
   const MergeResult c = merge(match.candidate);

@@ -13,7 +13,7 @@
 
 namespace ttrace::testing {
 
-// Of every record, by rank and id.
+// The digests of all records, by rank and id.
 using Digests = std::map<std::pair<int, TensorId>, std::uint64_t>;
 
 [[nodiscard]] Digests digests_of(const Trace& trace);

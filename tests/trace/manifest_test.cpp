@@ -107,7 +107,7 @@ TEST(Manifest, WrongTypesNameTheKey) {
   EXPECT_THAT(complaint_about("\"hidden\": \"128\"", "\"hidden\": 128"),
               HasSubstr("key 'model.hidden' must be text, not 128"));
   EXPECT_THAT(complaint_about("\"precision\"", "\"precison\""),
-              HasSubstr("key 'precision' must be text, but is absent"));
+              HasSubstr("key 'precision' must be text, but it is missing"));
 }
 
 TEST(Manifest, StepsMustAscend) {

@@ -31,7 +31,7 @@ using testing::logical_offsets;
 using testing::Ranks;
 using testing::values_of;
 
-// A vector of 8, of which this rank holds logical [logical, logical + extent).
+// A vector of 8 elements; this rank holds [logical, logical + extent) of it.
 Placement piece(std::int64_t logical, std::int64_t extent, std::int64_t size = 8) {
   Placement placement;
   placement.dims.push_back({extent, size, {{0, logical, extent}}});
@@ -545,7 +545,7 @@ RandomCase random_case(unsigned seed) {
     dim.unit = 1 + below(3);
     dim.permuted = below(4) == 0;
     if (dim.cut == Cut::kPadded && dim.ranks == 1) {
-      dim.unit += 1;  // keep an element beside the padding
+      dim.unit += 1;  // keep an element next to the padding
     }
   }
   c.addends = below(3) == 0 ? 2 + below(2) : 1;
@@ -581,7 +581,7 @@ std::vector<RandomCase> smaller_cases(const RandomCase& c) {
   return smaller;
 }
 
-// What is wrong with a case, or nothing.
+// The error of a case, or nothing.
 using Property = std::function<std::optional<std::string>(const RandomCase&)>;
 
 // Reports the smallest case that still fails.
@@ -649,7 +649,7 @@ TEST(MergeRandom, ExtractIsTheInverseOfMergeWithZeroPadding) {
 
 // --- one defect ----------------------------------------------------------------------------------
 
-// What an injected defect must lead to; nothing if the case has no room for it.
+// The result that an injected defect must have; nothing if the case has no room for it.
 struct Expectation {
   MergeDefect defect = MergeDefect::kGap;
   std::vector<int> ranks;

@@ -671,7 +671,7 @@ TEST(TraceWriter, KilledAfterAFlushLeavesThePartReadable) {
       }
       writer.flush();
     }
-    // Not flushed: must neither appear nor harm.
+    // This record is not flushed, so it must neither appear nor do harm.
     for (int i = 0; i < 2000; ++i) {
       writer.append(record_of("late" + std::to_string(i), ElementType::kU8, {65536}), Bytes(65536));
     }
@@ -924,12 +924,13 @@ TEST(RankFile, UnreadableRowIsNamed) {
   EXPECT_THAT(with("s0/m0/output/small/0", "s0/m0/oatput/small/0"),
               AllOf(HasSubstr(file), HasSubstr("row 2 of the index: ")));
   EXPECT_THAT(with("s0/m0/output/small/0", "s0/m0/output/empty/0"),
-              HasSubstr("row 2 of the index: s0/m0/output/empty/0 was there before"));
+              HasSubstr("row 2 of the index: s0/m0/output/empty/0 occurs twice"));
   EXPECT_THAT(with("3x7", "3x8"), HasSubstr("row 2 of the index: shape 3x8 contradicts placement"));
   EXPECT_THAT(with("128x129", "129x128"), HasSubstr("row 3 of the index: "));
   EXPECT_THAT(with("128x129", "128y129"), HasSubstr("is not a list of extents"));
-  EXPECT_THAT(with("s0|m0|output|large|0", "s0|m0|output|lange|0"),
-              HasSubstr(file + ": is damaged: cannot open dataset 's0|m0|output|lange|0': "));
+  EXPECT_THAT(
+      with("s0|m0|output|large|0", "s0|m0|output|lange|0"),
+      HasSubstr(file + ": the file is damaged: cannot open dataset 's0|m0|output|lange|0': "));
 }
 
 TEST(RankFile, RecordOfAnotherFileIsRefused) {

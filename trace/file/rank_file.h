@@ -36,7 +36,7 @@ class TTRACE_API RankFile {
   [[nodiscard]] const Layout& layout() const;                // rank, world size, coordinates
   [[nodiscard]] const std::vector<Record>& records() const;  // in the order they were written
   [[nodiscard]] const std::vector<std::string>& notes() const;
-  // The notes in the order in which they were written; an unfinished file has none.
+  // The sums in the order in which they were written; an unfinished file has none.
   [[nodiscard]] const std::vector<RoundedSum>& sums() const;
   [[nodiscard]] const std::vector<Edge>& edges() const;  // in the order in which modules ran
   // The bytes of one of records(), in the mapping; valid as long as this object.

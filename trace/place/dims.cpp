@@ -193,7 +193,7 @@ DimsSpec parse_dims(std::string_view text) {
                UsageError,
                "dims \"",
                text,
-               "\" are empty; write one word per dimension, such as \"s b h[tp]\"");
+               "\" name no dimension; write one word per dimension, such as \"s b h[tp]\"");
   if (hash != std::string_view::npos) {
     for (const std::string_view word : words_of(text.substr(hash + 1))) {
       dims.replicated.push_back(WordParser(text, word).parse_replicated());

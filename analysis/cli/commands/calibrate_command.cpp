@@ -1,7 +1,7 @@
-#include "analysis/cli/commands/calibrate_command.h"
-
 #include "analysis/bounds/calibration.h"
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/columns.h"
+#include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/stored_pair.h"
 #include "analysis/cli/options/trace_argument.h"
@@ -14,7 +14,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <set>
@@ -119,14 +118,8 @@ Manual calibrate_manual() {
           {"ttrace diff runs/7 --calibration calibration.json", "judge a run by these limits"}}};
 }
 
-int run_calibrate(const Arguments& arguments) {
-  const Manual manual = calibrate_manual();
-  const po::variables_map values = parse(arguments, manual.options, "run");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
-  const std::vector<std::string> folders = words_of(values, "run");
+int run_calibrate(const po::variables_map& values) {
+  const std::vector<std::string> folders = words_of(values);
   const auto& file = values["output"].as<std::string>();
   const double rate = rate_of(values);
   const int threads = whole_number(values, "threads", 0);

@@ -1,6 +1,6 @@
-#include "analysis/cli/commands/check.h"
-
 #include "analysis/cli/commands/check_passes.h"
+#include "analysis/cli/commands/commands.h"
+#include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/run/estimate.h"
 #include "analysis/cli/run/interrupt.h"
@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <iomanip>
 #include <iostream>
 #include <sstream>
 #include <system_error>
@@ -345,30 +344,25 @@ Manual check_manual() {
            {"1", "a tensor diverges or is missing"},
            {"2", "the check could not compare: a pass failed, the disk is too full, or bad usage"},
            {"128+n", "signal n ended the check (Ctrl-C: 130)"}},
-      .examples = {
-          {"ttrace check --reference \"ref --config c.yaml\" --candidate \"mpirun -n 4 train "
-           "--config c.yaml\"",
-           "compare four ranks with the single-device program"},
-          {"ttrace check --estimate --reference \"ref --config c.yaml\" -o /scratch/run",
-           "print how much this check would write"},
-          {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\"",
-           "check again with the stored reference and its noise passes"},
-          {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\" --format "
-           "junit=report.xml",
-           "in CI: print the text and write report.xml for the server (examples/ci_gate)"},
-          {"ttrace check --precision f64 --reference \"ref\" --candidate \"mpirun -n 4 train\"",
-           "compare the logic of both programs in FP64"},
-          {"ttrace check --golden --reference \"ref\" --candidate \"mpirun -n 4 train\"",
-           "find out whether the precision recipe is active at all"}}};
+      .examples =
+          {{"ttrace check --reference \"ref --config c.yaml\" --candidate \"mpirun -n 4 train "
+            "--config c.yaml\"",
+            "compare four ranks with the single-device program"},
+           {"ttrace check --estimate --reference \"ref --config c.yaml\" -o /scratch/run",
+            "print how much this check would write"},
+           {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\"",
+            "check again with the stored reference and its noise passes"},
+           {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\" --format "
+            "junit=report.xml",
+            "in CI: print the text and write report.xml for the server (examples/ci_gate)"},
+           {"ttrace check --precision f64 --reference \"ref\" --candidate \"mpirun -n 4 train\"",
+            "compare the logic of both programs in FP64"},
+           {"ttrace check --golden --reference \"ref\" --candidate \"mpirun -n 4 train\"",
+            "find out whether the precision recipe is active at all"}},
+      .takes_words = false};
 }
 
-int run_check(const Arguments& arguments) {
-  const Manual manual = check_manual();
-  const po::variables_map values = parse(arguments, manual.options);
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_check(const po::variables_map& values) {
   CheckOptions options = read_options(values);
   if (options.stored) {
     read_stored_reference(options);

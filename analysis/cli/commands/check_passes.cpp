@@ -17,7 +17,6 @@
 #include <fmt/core.h>
 
 #include <filesystem>
-#include <map>
 
 namespace fs = std::filesystem;
 

@@ -1,11 +1,9 @@
-#include "analysis/cli/commands/diff_command.h"
-
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/stored_pair.h"
 #include "analysis/cli/options/trace_argument.h"
 
-#include <iostream>
 
 namespace po = boost::program_options;
 
@@ -43,20 +41,14 @@ Manual diff_manual() {
                    {"ttrace diff runs/1 --partial", "compare as much as a killed run recorded"}}};
 }
 
-int run_diff(const Arguments& arguments) {
-  const Manual manual = diff_manual();
-  const po::variables_map values = parse(arguments, manual.options, "trace");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_diff(const po::variables_map& values) {
   const ReportOptions options = report_options(values);
   require_writable(options);
   DiffOptions judging;
   judging.threads = options.threads;
   judging.selection = selection_of(values);
   read_judging_options(values, judging);
-  StoredPair pair = find_pair("diff", words_of(values, "trace"));
+  StoredPair pair = find_pair("diff", words_of(values));
   read_rename_option(values, pair);
   const Report report = judge(pair, judging, completeness_of(values));
   write_report(report, options);

@@ -1,5 +1,4 @@
-#include "analysis/cli/commands/explain_command.h"
-
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/stored_pair.h"
@@ -56,18 +55,12 @@ Manual explain_manual() {
                     "explain the verdict of one output in the last check"}}};
 }
 
-int run_explain(const Arguments& arguments) {
-  const Manual manual = explain_manual();
-  const po::variables_map values = parse(arguments, manual.options, "words");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_explain(const po::variables_map& values) {
   const ReportFormat format = format_of(values);
   DiffOptions judging;
   judging.threads = threads_of(values);
   read_judging_options(values, judging);
-  std::vector<std::string> words = words_of(values, "words");
+  std::vector<std::string> words = words_of(values);
   TTRACE_CHECK(words.size() == 2 || words.size() == 3,
                UsageError,
                fmt::format("explain needs a folder made by ttrace check, or a reference and a "

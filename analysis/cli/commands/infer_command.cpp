@@ -1,5 +1,5 @@
-#include "analysis/cli/commands/infer_command.h"
-
+#include "analysis/cli/commands/commands.h"
+#include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/stored_pair.h"
@@ -64,7 +64,7 @@ Manual infer_manual() {
       .description =
           {"Compares every rank's part of every tensor with the reference's tensor. The values "
            "show how the tensor is cut (contiguous, strided, zig-zag, over several axes, padded), "
-           "over which axes it is a sum of addends, and where the flat ranges of a distributed "
+           "over which axes its addends must be summed, and where the flat ranges of a distributed "
            "optimizer begin. The search ignores declared placements. It compares them with its "
            "result and reports those that the bytes contradict.",
            "A constant tensor agrees with many placements, so tensors whose paths are equal up to "
@@ -80,16 +80,10 @@ Manual infer_manual() {
                     "write an annotation file for a program that has none"}}};
 }
 
-int run_infer(const Arguments& arguments) {
-  const Manual manual = infer_manual();
-  const po::variables_map values = parse(arguments, manual.options, "trace");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_infer(const po::variables_map& values) {
   const ReportFormat format = format_of(values);
   const auto max_rows = static_cast<std::size_t>(whole_number(values, "max-report", 0));
-  const StoredPair pair = find_pair("infer", words_of(values, "trace"));
+  const StoredPair pair = find_pair("infer", words_of(values));
   const Inference inference = infer_pair(pair, values);
   TTRACE_CHECK(!inference.tensors.empty(),
                UsageError,

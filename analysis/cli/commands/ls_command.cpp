@@ -1,6 +1,5 @@
-#include "analysis/cli/commands/ls_command.h"
-
 #include "analysis/align/matching.h"
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/columns.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/selection_options.h"
@@ -12,7 +11,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <iostream>
 
 namespace po = boost::program_options;
@@ -115,13 +113,7 @@ Manual ls_manual() {
                         "list the reduced gradients of the last check's candidate"}}};
 }
 
-int run_ls(const Arguments& arguments) {
-  const Manual manual = ls_manual();
-  const po::variables_map values = parse(arguments, manual.options, "trace");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_ls(const po::variables_map& values) {
   const std::string folder = trace_folder_of(values, "ls");
   const ReportFormat format = format_of(values);
   Selection selection = selection_of(values);

@@ -1,15 +1,6 @@
 // The program `ttrace`: one table of commands. Whatever goes wrong ends with exit code 2, never 1,
 // which means that the candidate diverged.
-#include "analysis/cli/commands/calibrate_command.h"
-#include "analysis/cli/commands/check.h"
-#include "analysis/cli/commands/diff_command.h"
-#include "analysis/cli/commands/explain_command.h"
-#include "analysis/cli/commands/infer_command.h"
-#include "analysis/cli/commands/ls_command.h"
-#include "analysis/cli/commands/merge_command.h"
-#include "analysis/cli/commands/rename_command.h"
-#include "analysis/cli/commands/show_command.h"
-#include "analysis/cli/commands/verify_command.h"
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/manual.h"
 #include "analysis/cli/run/interrupt.h"
@@ -29,7 +20,7 @@ using ttrace::cli::Arguments;
 
 struct Command {
   ttrace::cli::Manual (*manual)();
-  int (*run)(const Arguments&);
+  int (*run)(const boost::program_options::variables_map& values);
 };
 
 constexpr std::array<Command, 10> kCommands{
@@ -114,8 +105,14 @@ int run(const Arguments& arguments) {
     return 0;
   }
   for (const Command& command : kCommands) {
-    if (word == command.manual().name) {
-      return command.run({arguments.begin() + 1, arguments.end()});
+    const ttrace::cli::Manual manual = command.manual();
+    if (word == manual.name) {
+      const auto values = parse({arguments.begin() + 1, arguments.end()}, manual);
+      if (values.count("help") == 0) {
+        return command.run(values);
+      }
+      ttrace::cli::print_help(std::cout, manual);
+      return 0;
     }
   }
   refuse_unknown(word);

@@ -1,6 +1,5 @@
-#include "analysis/cli/commands/merge_command.h"
-
 #include "analysis/align/matching.h"
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/trace_argument.h"
 #include "analysis/cli/run/merged_writer.h"
@@ -79,13 +78,7 @@ Manual merge_manual() {
                     "read gradients in a notebook: h5py.File('grads.h5')['s0/main_grad/...']"}}};
 }
 
-int run_merge(const Arguments& arguments) {
-  const Manual manual = merge_manual();
-  const po::variables_map values = parse(arguments, manual.options, "trace");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_merge(const po::variables_map& values) {
   const std::string folder = trace_folder_of(values, "merge");
   TTRACE_CHECK(values.count("output") != 0,
                UsageError,

@@ -1,5 +1,4 @@
-#include "analysis/cli/commands/rename_command.h"
-
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/trace_argument.h"
 #include "analysis/cli/run/progress.h"
@@ -61,13 +60,7 @@ Manual rename_manual() {
            "write the trace that TTRACE_CANDIDATE names in forced passes of the reference"}}};
 }
 
-int run_rename(const Arguments& arguments) {
-  const Manual manual = rename_manual();
-  const po::variables_map values = parse(arguments, manual.options, "trace");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_rename(const po::variables_map& values) {
   const std::string folder = trace_folder_of(values, "rename");
   TTRACE_CHECK(values.count("map") != 0,
                UsageError,

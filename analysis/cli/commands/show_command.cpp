@@ -1,7 +1,7 @@
-#include "analysis/cli/commands/show_command.h"
-
 #include "analysis/align/matching.h"
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/array_text.h"
+#include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/trace_argument.h"
 #include "analysis/findings/wording.h"
 #include "trace/file/trace_reader.h"
@@ -17,7 +17,6 @@
 #include <cmath>
 #include <iomanip>
 #include <iostream>
-#include <sstream>
 
 namespace po = boost::program_options;
 
@@ -190,14 +189,8 @@ Manual show_manual() {
                "print four features of every sample's first token"}}};
 }
 
-int run_show(const Arguments& arguments) {
-  const Manual manual = show_manual();
-  const po::variables_map values = parse(arguments, manual.options, "words");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
-  const std::vector<std::string> words = words_of(values, "words");
+int run_show(const po::variables_map& values) {
+  const std::vector<std::string> words = words_of(values);
   TTRACE_CHECK(
       words.size() == 2,
       UsageError,

@@ -1,5 +1,4 @@
-#include "analysis/cli/commands/verify_command.h"
-
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/trace_argument.h"
 #include "analysis/cli/run/progress.h"
 #include "analysis/findings/wording.h"
@@ -34,13 +33,7 @@ Manual verify_manual() {
       .examples = {{"ttrace verify runs/1/reference", "check a reference before you archive it"}}};
 }
 
-int run_verify(const Arguments& arguments) {
-  const Manual manual = verify_manual();
-  const po::variables_map values = parse(arguments, manual.options, "trace");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_verify(const po::variables_map& values) {
   const std::string folder = trace_folder_of(values, "verify");
   ProgressLine progress;
   VerifyProgress show;

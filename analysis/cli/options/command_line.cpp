@@ -49,15 +49,13 @@ std::vector<std::string> nearest_few(std::string_view word,
   return found;
 }
 
-po::variables_map parse(const Arguments& arguments,
-                        const po::options_description& named,
-                        const std::string& positional_name) {
+po::variables_map parse(const Arguments& arguments, const Manual& manual) {
   po::options_description all;
-  all.add(named);
+  all.add(manual.options);
   po::positional_options_description positional;
-  if (!positional_name.empty()) {
-    all.add_options()(positional_name.c_str(), po::value<std::vector<std::string>>());
-    positional.add(positional_name.c_str(), -1);
+  if (manual.takes_words) {
+    all.add_options()(kWords, po::value<std::vector<std::string>>());
+    positional.add(kWords, -1);
   }
   // Abbreviations would change their meaning with every option that is added.
   const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
@@ -68,7 +66,7 @@ po::variables_map parse(const Arguments& arguments,
         values);
     po::notify(values);
   } catch (const po::unknown_option& error) {
-    refuse_unknown(error.get_option_name(), named);
+    refuse_unknown(error.get_option_name(), manual.options);
   } catch (const po::too_many_positional_options_error&) {
     TTRACE_THROW(UsageError,
                  "this command takes only options; put a command with spaces in quotes: "

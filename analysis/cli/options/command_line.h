@@ -4,6 +4,8 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "analysis/cli/options/manual.h"
+
 #include <boost/program_options.hpp>
 
 #include <cstddef>
@@ -24,13 +26,13 @@ using Arguments = std::vector<std::string>;
                                                    const std::vector<std::string>& known,
                                                    std::size_t count);
 
-// `named` are the options of --help; words without an option name are collected under
-// `positional_name` where that is given and refused where it is empty.
-// Throws UsageError that names the nearest option, or the option whose value is wrong.
-[[nodiscard]] boost::program_options::variables_map parse(
-    const Arguments& arguments,
-    const boost::program_options::options_description& named,
-    const std::string& positional_name = "");
+// Words without an option name are collected under this name.
+inline constexpr auto kWords = "words";
+
+// Parses the arguments of the command that `manual` describes. Throws UsageError that names the
+// nearest option, or the option whose value is wrong.
+[[nodiscard]] boost::program_options::variables_map parse(const Arguments& arguments,
+                                                          const Manual& manual);
 
 // The value of a whole-number option. Throws UsageError if it is below `minimum`.
 [[nodiscard]] int whole_number(const boost::program_options::variables_map& values,

@@ -30,6 +30,7 @@ struct Manual {
   boost::program_options::options_description options;
   std::vector<ExitCode> exit_codes;
   std::vector<Example> examples;
+  bool takes_words = true;  // arguments without an option name
 };
 
 // Adds --help, which every command has.

@@ -12,10 +12,9 @@
 
 namespace ttrace::cli {
 
-std::vector<std::string> words_of(const boost::program_options::variables_map& values,
-                                  const std::string& name) {
-  return values.count(name) == 0 ? std::vector<std::string>()
-                                 : values[name].as<std::vector<std::string>>();
+std::vector<std::string> words_of(const boost::program_options::variables_map& values) {
+  return values.count(kWords) == 0 ? std::vector<std::string>()
+                                   : values[kWords].as<std::vector<std::string>>();
 }
 
 std::string words_given(const std::vector<std::string>& words) {
@@ -24,7 +23,7 @@ std::string words_given(const std::vector<std::string>& words) {
 
 std::string trace_folder_of(const boost::program_options::variables_map& values,
                             const std::string& command) {
-  const std::vector<std::string> words = words_of(values, "trace");
+  const std::vector<std::string> words = words_of(values);
   TTRACE_CHECK(words.size() == 1,
                UsageError,
                fmt::format("{} needs one trace folder, but {} given", command, words_given(words)));

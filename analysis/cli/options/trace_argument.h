@@ -11,15 +11,15 @@
 
 namespace ttrace::cli {
 
-// The words without an option name; parse() collected them under `name`.
-[[nodiscard]] std::vector<std::string> words_of(const boost::program_options::variables_map& values,
-                                                const std::string& name);
+// The words without an option name.
+[[nodiscard]] std::vector<std::string> words_of(
+    const boost::program_options::variables_map& values);
 
 // "1 word is", "3 words are": the subject of a complaint about their number.
 [[nodiscard]] std::string words_given(const std::vector<std::string>& words);
 
-// The one trace folder of a command whose words are collected under "trace". Throws UsageError for
-// another number of words, and as require_trace_folder().
+// The one trace folder that a command is given. Throws UsageError for another number of words, and
+// as require_trace_folder().
 [[nodiscard]] std::string trace_folder_of(const boost::program_options::variables_map& values,
                                           const std::string& command);
 

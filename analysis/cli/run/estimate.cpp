@@ -9,7 +9,6 @@
 #include <fmt/core.h>
 
 #include <array>
-#include <cstdio>
 #include <filesystem>
 #include <iomanip>
 #include <ostream>
@@ -168,9 +167,7 @@ std::string size_text(std::uintmax_t bytes) {
     value /= 1000.0;
     ++unit;
   }
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f ", value);
-  return text.data() + std::string(kUnits[unit]);
+  return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 }  // namespace ttrace::cli
