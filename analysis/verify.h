@@ -1,4 +1,4 @@
-// Whether a stored trace is what its writer meant it to be.
+// Checks that a stored trace is what its writer wrote.
 //
 // Thread-safety: free function without shared state.
 #pragma once

@@ -1,4 +1,5 @@
-// How the programs of a comparison call the parts of their model and the axes of their layout.
+// The names that the programs of a comparison use for the parts of their model and the axes of
+// their layout.
 //
 // Thread-safety: immutable; read from any number of threads.
 #pragma once

@@ -1,4 +1,4 @@
-// Two whole tensors of one logical shape, laid next to each other.
+// Two whole tensors of one logical shape, which are compared.
 #pragma once
 
 #include "trace/merge/merge.h"

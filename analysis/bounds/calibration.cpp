@@ -7,9 +7,8 @@
 #include <ttrace/error.h>
 
 #include <boost/math/distributions/students_t.hpp>
-#include <nlohmann/json.hpp>
-
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>

@@ -195,6 +195,32 @@ std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate
   }
 }
 
+// What to check for a symptom, where {} stands for the tensor's path; empty if the tensor's kind
+// decides.
+std::string_view advice_on(Symptom symptom) {
+  switch (symptom) {
+    case Symptom::kRowsDiffer:
+      return "check what chooses the rows of {}: the router and the exchange of tokens";
+    case Symptom::kMessage:
+      return "check the messages of {} between pipeline stages: their order, buffers that are "
+             "reused too early, and whether the ranks wait for them";
+    case Symptom::kSource:
+      return "check what lies between {} and the module before it: copies, gathers, reused "
+             "buffers, and values that are overwritten in place";
+    case Symptom::kTooAccurate:
+      return "check the precision recipe of {}: is autocast or FP8 active there, and in everything "
+             "that feeds it?";
+    case Symptom::kTooCoarse:
+      return "check the precision in which {} and everything that feeds it compute, add up and "
+             "communicate";
+    case Symptom::kRecompute:
+      return "check what differs when {} runs again in backward: random state, casts, and values "
+             "that are overwritten in place";
+    default:
+      return "";
+  }
+}
+
 std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidate) {
   const std::string& path = tensor.id.path;
   const std::vector<int> ranks = tensor.ranks();
@@ -232,41 +258,13 @@ std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidat
       return tensor.id.kind == Kind::kOperand
                  ? fmt::format("check the FP8 format of {}", operand_of(tensor.id))
                  : fmt::format("check the precision in which {} is kept", path);
-    case Symptom::kRowsDiffer:
-      return fmt::format("check what chooses the rows of {}: the router and the exchange of tokens",
-                         path);
-    case Symptom::kMessage:
-      return fmt::format(
-          "check the messages of {} between pipeline stages: their order, buffers that are reused "
-          "too early, and whether the ranks wait for them",
-          path);
     case Symptom::kCollective:
       return fmt::format(
           "check the communication itself: the arguments of the call on {}, buffers that change "
           "before the wait, and ranks that leave out a call",
           ranks_text(ranks));
-    case Symptom::kSource:
-      return fmt::format(
-          "check what lies between {} and the module before it: copies, gathers, reused buffers, "
-          "and values that are overwritten in place",
-          path);
-    case Symptom::kTooAccurate:
-      return fmt::format(
-          "check the precision recipe of {}: is autocast or FP8 active there, and in everything "
-          "that feeds it?",
-          path);
-    case Symptom::kTooCoarse:
-      return fmt::format(
-          "check the precision in which {} and everything that feeds it compute, add up and "
-          "communicate",
-          path);
-    case Symptom::kRecompute:
-      return fmt::format(
-          "check what differs when {} runs again in backward: random state, casts, and values that "
-          "are overwritten in place",
-          path);
     default:
-      return "";
+      return fmt::format(fmt::runtime(advice_on(tensor.symptom())), path);
   }
 }
 

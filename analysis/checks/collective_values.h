@@ -1,4 +1,4 @@
-// What a collective must return, computed from what its members put in.
+// The right results of a collective, computed from its members' inputs.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

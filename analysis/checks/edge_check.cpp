@@ -54,7 +54,8 @@ void for_each_edge(const Trace& trace, Use&& use) {
   }
 }
 
-// Nothing if the parts of one side form no whole tensor, or if the two have different shapes.
+// Returns nothing if the parts of one side form no whole tensor, or if the two have different
+// shapes.
 std::optional<Statistics> between(std::span<const Shard> source, std::span<const Shard> taken) {
   return statistics_where_alike(merge(source), merge(taken));
 }

@@ -1,4 +1,4 @@
-// What a tensor's own operators got wrong; see operator_check.h for the formulas.
+// The error of a tensor's own operators; operator_check.h has the formulas.
 #pragma once
 
 #include "analysis/bounds/bounds.h"

@@ -1,4 +1,4 @@
-// Which of two programs a name belongs to.
+// The two programs to which a name may belong.
 //
 // Thread-safety: constants.
 #pragma once

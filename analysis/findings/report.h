@@ -1,4 +1,4 @@
-// What a comparison of two traces found.
+// The result of comparing two traces.
 //
 // Thread-safety: plain values.
 #pragma once

@@ -171,9 +171,9 @@ double plain_factor(const Agreement& agreement, const Holders& holders) {
   return agreement.factor;
 }
 
-// Whether `average` says no more than `other`, of the same region: copies that are equal are their
-// own average, and are nearer to the reference by what round-off averages out. A sum that needs no
-// factor is none.
+// Whether `average` explains no more than `other` of the same region. Equal copies are their own
+// average, and averaging brings them nearer to the reference by the round-off that it removes. A
+// sum that needs no factor is not an average.
 bool is_average_of(const Hypothesis& average, const Hypothesis& other, const Holders& holders) {
   if (other.summed == average.summed || (other.summed & ~average.summed) != 0 ||
       (plain_factor(average.agreement, holders) == 1.0 && !average.agreement.both_zero &&

@@ -1,8 +1,8 @@
-// What the bytes of one tensor say about where its parts lie: every way to cut and to sum it that
-// the dims grammar knows and the sizes allow is compared with the reference.
+// The placements that the bytes of one tensor allow: every way to cut and to sum it that the dims
+// grammar can express and the sizes allow is compared with the reference.
 //
-// Declared placements play no part. Sizes alone decide most of it; of what is left those are kept
-// that agree as well as the best one does, within what so many elements can tell.
+// Declared placements play no part. Sizes alone exclude most candidates. Of the rest, those stay
+// that agree as well as the best one does, within the uncertainty of that many elements.
 //
 // Thread-safety: free functions without shared state but the table, which locks.
 #pragma once

@@ -1,8 +1,8 @@
-// One logical tensor in the arrangements of two programs: dimensions in another order or put
-// together otherwise, several parts in place of one.
+// Rearranges one logical tensor from one program's form to the other's: another order of
+// dimensions, joined or split dimensions, several parts instead of one tensor.
 //
-// Errors are UsageErrors that say what of the tensor contradicts the rename map; the caller knows
-// which tensor and entry.
+// Errors are UsageErrors that say how the tensor contradicts the rename map; the caller knows which
+// tensor and entry.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

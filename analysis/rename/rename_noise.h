@@ -1,6 +1,6 @@
-// What noise passes measured, for tensors that were renamed: sums over parts add up, and slices of
-// a tensor follow from those of its parts or of its other arrangement wherever they are sums of the
-// same elements. Where they are not, a row has no slices, as in tables of earlier versions.
+// Renames the measurements of noise passes: sums over parts add up, and slices of a tensor follow
+// from those of its parts, or of its other arrangement, if they are sums of the same elements.
+// Otherwise a row has no slices, as in tables of earlier versions.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

@@ -1,4 +1,4 @@
-// Which tensors of a trace become which tensors of the renamed one.
+// Decides which tensors of a trace become which tensors of the renamed one.
 //
 // Thread-safety: one thread at a time.
 #pragma once
@@ -33,7 +33,7 @@ struct Conversion {
 // Step and execution order of the last source.
 [[nodiscard]] std::pair<std::int64_t, std::uint64_t> order_of(const Conversion& conversion);
 
-// What becomes of tensors, in the order in which they are complete.
+// The conversions, in the order in which they are complete.
 class RenamePlan {
  public:
   // Keeps a reference to the map.

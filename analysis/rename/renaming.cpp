@@ -21,8 +21,8 @@ std::size_t dim_of_parts(Kind kind, std::size_t rank) {
   return is_of_parameter(kind) || rank == 0 ? 0 : rank - 1;
 }
 
-// What becomes of the values of one conversion. `Value` is a tensor or its noise; `arrange` and the
-// two others are rearranged(), fused() and split() of such values.
+// Converts the values of one conversion. `Value` is a tensor or its noise; `arrange` and the two
+// others are rearranged(), fused() and split() of such values.
 template <class Value, class Arrange, class Fuse, class Split>
 std::vector<Value> convert(std::vector<Value> values,
                            const Conversion& conversion,
@@ -113,7 +113,7 @@ void Renaming::write_edges(const StepTrace& step, TraceWriter& writer) const {
     for (const Edge& edge : file.edges()) {
       const Counterparts producer = map_.find(from_, edge.producer);
       if (producer.reference.size() != 1 || producer.candidate.size() != 1) {
-        continue;  // a part of a tensor is no record that an input could be
+        continue;  // an input cannot be a part of a tensor
       }
       const Counterparts consumers = map_.find(from_, edge.consumer);
       for (const TensorId& consumer : consumers.of(options_.to)) {

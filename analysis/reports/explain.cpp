@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::size_t kNamed = 3;  // tensors of each relation
 
-// In the order in which they decide a verdict. What says nothing about the tensor is left out: a
-// golden pass that is not judged.
+// The checks in the order in which they decide a verdict. A golden pass that is not judged says
+// nothing about the tensor, so it is left out.
 std::vector<Check> checks_in_order(const TensorVerdict& tensor) {
   std::vector<Check> checks;
   for (const Check& check : tensor.checks) {
@@ -33,14 +33,14 @@ std::vector<Check> checks_in_order(const TensorVerdict& tensor) {
   return checks;
 }
 
-// A ratio of two errors is near 1 wherever all is well: it is no distance from a bound.
+// A ratio of two errors is near 1 if all is well, so it is not a distance from a bound.
 bool is_nearness(const Check& check) {
   return check.tier() != Tier::kGolden || !check.holds;
 }
 
-// Which check decided: what failed first in the tier of the finding; for a tensor that is not a
-// finding, what came nearest to its bound. An inherited one is not a finding because its operators
-// are right.
+// The check that decided: the first failed one in the finding's tier. For a tensor that is not a
+// finding, it is the check nearest to its bound. An inherited tensor is not a finding because its
+// operators are right.
 std::optional<std::size_t> ruling(const TensorVerdict& tensor, const std::vector<Check>& checks) {
   std::optional<std::size_t> found;
   if (tensor.has(Excuse::kHarmlessScale)) {
@@ -127,7 +127,7 @@ void add_factor_steps(const Check& factor, std::vector<ArithmeticStep>& steps) {
                    factor.bound});
 }
 
-// scale^2 with those of its terms that this tensor has.
+// scale^2 with the terms that this tensor has.
 ArithmeticStep squared_scale(const Check& whole) {
   std::string formula = "s^2";
   std::string numbers = long_number(whole.term("mean_squared"));
@@ -240,7 +240,7 @@ std::vector<ArithmeticStep> arithmetic_of(const TensorVerdict& tensor,
   return steps;
 }
 
-// An error that a question about size would have seen.
+// The smallest errors that the checks of size would have seen.
 std::vector<SmallestSeen> smallest_seen(const TensorVerdict& tensor,
                                         const std::vector<Check>& checks) {
   std::vector<SmallestSeen> seen;
@@ -256,8 +256,8 @@ std::vector<SmallestSeen> smallest_seen(const TensorVerdict& tensor,
   return seen;
 }
 
-// Which of the tensors before `index` may have led to it: those of its micro-batch; of a tensor of
-// the whole step those of the same parameter, else those of the whole step.
+// The tensors before `index` that may have led to it: those of its micro-batch. For a tensor of the
+// whole step, those of the same parameter, else those of the whole step.
 std::vector<std::size_t> related_before(std::span<const TensorVerdict> tensors, std::size_t index) {
   const TensorId& id = tensors[index].id;
   const auto before = [&](const auto& is_related) {
@@ -284,7 +284,7 @@ std::vector<std::size_t> related_before(std::span<const TensorVerdict> tensors, 
   return related;
 }
 
-// Collects tensors before one, each once, with how they relate to it.
+// Collects tensors before another one, each once, with their relation to it.
 class UpstreamList {
  public:
   explicit UpstreamList(std::span<const TensorVerdict> tensors) : tensors_(tensors) {}
@@ -312,7 +312,7 @@ std::vector<std::size_t> first_few(std::vector<std::size_t> indices) {
   return indices;
 }
 
-// Findings before it, nearest first: related ones, or where none of these is one, any.
+// Findings before the tensor, nearest first: related ones or, if there are none, any.
 std::vector<std::size_t> wrong_ones(std::span<const TensorVerdict> tensors,
                                     std::size_t index,
                                     const std::vector<std::size_t>& related) {
@@ -327,7 +327,7 @@ std::vector<std::size_t> wrong_ones(std::span<const TensorVerdict> tensors,
   return first_few(std::move(wrong));
 }
 
-// Of the related ones that are no findings, those nearest to their bounds, nearest first.
+// The related tensors that are not findings, nearest to their bounds first.
 std::vector<std::size_t> strained_ones(std::span<const TensorVerdict> tensors,
                                        const std::vector<std::size_t>& related) {
   std::vector<std::pair<double, std::size_t>> by_share;

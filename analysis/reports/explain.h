@@ -60,7 +60,7 @@ struct Explanation {
   std::vector<SmallestSeen> smallest_seen;
 };
 
-// Of report.tensors[index].
+// Explains report.tensors[index].
 [[nodiscard]] Explanation explain(const Report& report, std::size_t index);
 
 // For people.

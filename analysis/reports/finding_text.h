@@ -1,4 +1,4 @@
-// What reports for people say of one finding.
+// The text about one finding in reports for people.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

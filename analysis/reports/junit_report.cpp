@@ -58,7 +58,7 @@ std::string suite_of(const TensorId& id) {
   }
 }
 
-// In the order in which the reference came to the modules, but for that of the first divergence:
+// The modules in the reference's order, except that the module of the first divergence comes first:
 // readers show the first failure first.
 std::vector<Suite> suites_of(const Report& report) {
   std::vector<Suite> suites;

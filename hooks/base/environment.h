@@ -1,4 +1,4 @@
-// What the TTRACE_* variables ask for; docs/architecture.md lists them.
+// The requests of the TTRACE_* variables; docs/architecture.md lists them.
 //
 // Thread-safety: values.
 #pragma once

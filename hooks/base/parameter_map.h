@@ -1,4 +1,5 @@
-// Whose parameter is this memory?
+// Finds the parameter to which memory belongs. It compares storage and byte range, because flat
+// buckets and tied weights share storages, and C++ linear layers pass a transposed view.
 //
 // By storage and byte range, because flat buckets and tied weights share storages and C++ linear
 // layers pass a transposed view.

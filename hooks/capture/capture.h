@@ -1,4 +1,4 @@
-// What a traced step records: the observer, scopes and gradient hooks report here.
+// Records a traced step: the observer, scopes and gradient hooks report here.
 //
 // An operator's result belongs to the innermost open scope if that scope is a leaf (the scope
 // records it itself), else to the leaf module whose parameters the outermost operator took

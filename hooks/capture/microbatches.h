@@ -1,4 +1,4 @@
-// Which micro-batch the running code belongs to.
+// Tracks the micro-batch to which the running code belongs.
 //
 // Several may be open at a time, as in a pipeline; the one that the program used last is the
 // current one. Backward of a micro-batch may run while another one is current: once a gradient of

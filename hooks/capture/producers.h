@@ -1,7 +1,7 @@
-// Which module returned a tensor, for as long as nothing overwrites it.
+// Remembers which module returned a tensor, until something overwrites it.
 //
-// A tensor that a module has returned is not recorded again as the input of the module that takes
-// it: the two are joined by an edge.
+// If a module takes a tensor that another one returned, the tensor is not recorded again as its
+// input; an edge joins the two.
 //
 // Thread-safety: one thread at a time; Capture holds its lock around every call.
 #pragma once

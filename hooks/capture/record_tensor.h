@@ -1,4 +1,4 @@
-// What capture does with torch tensors: records them, and builds the tensors that replace them.
+// Records torch tensors, and builds the tensors that replace them.
 //
 // Thread-safety: one thread at a time; Capture holds its lock around every call.
 #pragma once

@@ -1,4 +1,6 @@
-// The values that replace a program's own, once these are recorded.
+// The values that replace a program's own, once those are recorded. The program then computes each
+// tensor from known values, with only the operators since the last record, so it inherits no error
+// from earlier ones.
 //
 // What it computes for a tensor is then what the operators since the last record make of values
 // that are known, and nothing is inherited from further up.

@@ -1,4 +1,4 @@
-// What a check costs beyond reference and candidate: noise passes, forced passes and the
+// The cost of a check beyond reference and candidate: noise passes, forced passes and the
 // comparison, in steps of the reference program (BF16, one thread).
 #include "bench/figures.h"
 #include "bench/measure.h"

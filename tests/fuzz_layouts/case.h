@@ -1,5 +1,5 @@
 // One random model in one random layout, as a row of whole numbers: what a case is, how it prints,
-// which cases can exist, and what the two programs are told.
+// which cases can exist, and the arguments for the two programs.
 //
 // The table fields() is the one place that knows every size, axis and feature.
 // Thread-safety: values and free functions without shared state.

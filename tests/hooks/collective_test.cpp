@@ -1,4 +1,4 @@
-// Collectives as records: names, contents, and when there are none.
+// Collectives as records: their names and contents, and cases without any.
 #include "hooks/training.h"
 
 #include <ttrace/collective.h>

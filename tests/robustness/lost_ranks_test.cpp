@@ -1,5 +1,6 @@
-// A rank of a real traced program that gets lost in the middle of a step: what was finished before
-// stays readable, nothing half-written bears a final name, and `ttrace check` says what happened.
+// A rank of a real traced program gets lost in the middle of a step: everything that was finished
+// before stays readable, no half-written file has a final name, and `ttrace check` says what
+// happened.
 #include "stored_traces.h"
 #include "trace/file/trace_reader.h"
 #include "trace/file/trace_writer.h"

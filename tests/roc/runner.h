@@ -1,4 +1,4 @@
-// Runs a plan: trained weights, references with their noise, clean candidates beside them, mutants.
+// Runs a plan: trained weights, references with their noise, clean candidates, and mutants.
 //
 // Thread-safety: one call at a time.
 #pragma once

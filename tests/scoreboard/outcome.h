@@ -1,4 +1,4 @@
-// What came of the runs of a plan, and the figures made from them.
+// The outcomes of a plan's runs, and the figures made from them.
 //
 // Thread-safety: values and free functions without shared state.
 #pragma once

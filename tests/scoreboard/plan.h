@@ -1,8 +1,8 @@
-// What has to run: references, clean candidates beside them, bugs beside those.
+// The runs to make: references, clean candidates and bugs.
 //
-// A reference is run once for all layouts that train the same; a clean candidate once for all bugs
-// in its layout, which it shows to be triggered or not.
-// Thread-safety: values and free functions without shared state.
+// A reference runs once for all layouts that train the same. A clean candidate runs once for all
+// bugs in its layout and shows whether they are triggered. Thread-safety: values and free functions
+// without shared state.
 #pragma once
 
 #include "scoreboard/catalogue.h"

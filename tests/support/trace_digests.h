@@ -1,4 +1,4 @@
-// What a run wrote, bit for bit.
+// Digests of a run's records, bit for bit.
 //
 // Thread-safety: values and free functions without shared state.
 #pragma once

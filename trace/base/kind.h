@@ -1,4 +1,4 @@
-// What is known about every kind of tensor, in one table. A new kind is one row.
+// All knowledge about every kind of tensor, in one table. A new kind is one row.
 //
 // Thread-safety: constants.
 #pragma once

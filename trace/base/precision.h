@@ -1,5 +1,5 @@
-// What programs compute in: one row for each precision that a manifest, --precision or
-// TTRACE_PRECISION can name.
+// The precisions in which programs compute: one row for each precision that a manifest, --precision
+// or TTRACE_PRECISION can name.
 //
 // Thread-safety: constants and free functions without shared state.
 #pragma once

@@ -1,8 +1,8 @@
-// What names of a model and of its layout stand for, so that a comparison finds the attention cores
-// of a program that calls them differently. docs/parallelism.md, "Names of your own".
+// The roles that names of a model and of its layout have, so that a comparison finds the attention
+// cores of a program that names them differently. See docs/parallelism.md, "Names of your own".
 //
 // A program gives patterns for a role in its manifest, in which `*` stands for any letters, dots
-// included. What it does not give has the usual pattern, which fits Megatron's names.
+// included. A role without a pattern has the usual one, which fits Megatron's names.
 //
 // Thread-safety: constants.
 #pragma once

@@ -1,4 +1,5 @@
-// How much a pass would record: what a counting capture (TTRACE_COUNT=1) leaves instead of a trace.
+// Counts of what a pass would record. A counting capture (TTRACE_COUNT=1) leaves them instead of a
+// trace.
 //
 // Thread-safety: plain values; free functions without shared state.
 #pragma once

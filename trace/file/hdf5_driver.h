@@ -1,4 +1,4 @@
-// How HDF5 writes to our files: through a driver of ours that never reports a failed write to it.
+// HDF5 writes to our files through a driver of ours that never reports a failed write to it.
 //
 // Why: HDF5 1.10.8 cannot close a file whose last writes fail (a full disk). H5Fclose leaves a
 // freed file behind, and the process dies at exit() with a segmentation fault: the training program

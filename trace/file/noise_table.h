@@ -1,7 +1,7 @@
-// What round-off did to every tensor of the reference in one noise pass.
+// The effect of round-off on every tensor of the reference in one noise pass.
 //
-// Lies inside the reference's own trace as `noise/00001.h5`, one file per pass, so that a stored
-// reference carries its noise along.
+// The table lies inside the reference's own trace as `noise/00001.h5`, one file per pass, so a
+// stored reference brings its noise along.
 #pragma once
 
 #include <ttrace/export.h>

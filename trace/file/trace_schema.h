@@ -1,4 +1,5 @@
-// What the writer and the reader of rank files agree on; docs/trace_format.md in constants.
+// The constants on which the writer and the reader of rank files agree; docs/trace_format.md
+// explains them.
 #pragma once
 
 #include "trace/file/hdf5_table.h"

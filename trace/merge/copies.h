@@ -1,4 +1,4 @@
-// What is held of a tensor, and whether two holdings agree.
+// The holders of a tensor's values, and whether two of them agree.
 //
 // Thread-safety: free functions without shared state; call from any thread.
 #pragma once

@@ -1,4 +1,4 @@
-// From the ranks' records of one id to the logical tensor, checking the placements on the way.
+// Merges the ranks' records of one id into the logical tensor, and checks their placements.
 //
 // Thread-safety: free functions without shared state; call from any thread.
 #pragma once

@@ -1,5 +1,4 @@
-// The boxes of which a placement consists, and the runs of elements that are contiguous on both
-// sides.
+// The boxes that form a placement, and the runs of elements that are contiguous on both sides.
 //
 // A flat range [first, first + count) of a tensor of d dimensions is at most 2d - 1 boxes: the rest
 // of the row in which it begins, whole rows, the beginning of the row in which it ends, and so on

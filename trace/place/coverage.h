@@ -1,4 +1,4 @@
-// Which part of a logical tensor a placement claims, and whether several parts tile it.
+// The part of a logical tensor that a placement claims, and whether several parts tile it.
 //
 // A part is always a product of index sets, one per dimension. Cutting every dimension into the
 // largest sets that no part divides turns the question into counting the cells of a small grid,

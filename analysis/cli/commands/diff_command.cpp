@@ -4,7 +4,6 @@
 #include "analysis/cli/options/stored_pair.h"
 #include "analysis/cli/options/trace_argument.h"
 
-
 namespace po = boost::program_options;
 
 namespace ttrace::cli {

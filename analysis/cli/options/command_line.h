@@ -1,5 +1,4 @@
-// What all commands share in reading their arguments: parsing, and errors that name the nearest
-// valid word.
+// Parsing of arguments for all commands, and errors that name the nearest valid word.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

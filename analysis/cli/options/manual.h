@@ -1,4 +1,4 @@
-// What a command says about itself, once: --help, `ttrace help` and the man page print it.
+// A command's description of itself, written once: --help, `ttrace help` and the man page print it.
 //
 // Thread-safety: values and free functions without shared state.
 #pragma once

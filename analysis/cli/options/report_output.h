@@ -1,4 +1,4 @@
-// How `check` and `diff` compare two trace folders and print the report.
+// Compares two trace folders and prints the report, for `check` and `diff`.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

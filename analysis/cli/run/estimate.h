@@ -1,4 +1,4 @@
-// How much a check writes, told before it is written.
+// Estimates how much a check would write.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

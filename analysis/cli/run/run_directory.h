@@ -1,9 +1,9 @@
-// The folder of one check: DIR/reference, DIR/candidate, DIR/logs/*.log, DIR/report.{txt,json};
-// DIR/forced-wide and DIR/forced-native, the reference going on with the candidate's values;
-// DIR/golden, the reference in FP64; and DIR/rerouted where the reference had to follow the
-// candidate's choices of experts. Where the two programs have different names (--rename), all these
-// are in the candidate's, and DIR/reference-names holds the same as the reference's program reads
-// and writes them.
+// The folder of one check: DIR/reference, DIR/candidate, DIR/logs/*.log and DIR/report.{txt,json};
+// DIR/forced-wide and DIR/forced-native, where the reference runs with the candidate's values;
+// DIR/golden, the reference in FP64; and DIR/rerouted, if the reference had to reuse the
+// candidate's choices of experts. If the two programs have different names (--rename), all of these
+// have the candidate's names, and DIR/reference-names holds the same traces as the reference's
+// program reads and writes them.
 //
 // Thread-safety: plain values; create one folder per run.
 #pragma once

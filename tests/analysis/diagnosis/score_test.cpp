@@ -1,4 +1,4 @@
-// How hypotheses are ranked, and what they may look at.
+// Tests how hypotheses are ranked, and what they may use.
 #include "analysis/align/matching.h"
 #include "analysis/causes/common/evidence.h"
 #include "analysis/diagnosis/diagnosis_fixture.h"
