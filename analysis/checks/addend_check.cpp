@@ -154,8 +154,8 @@ struct AddendError {
   double scale = 0.0;
   double factor = 0.0;         // a
   double beside_factor = 0.0;  // ||c - (1 + a) p||
-  double own_noise =
-      0.0;  // variance of a ||p||^2, from the part of c that the factor does not explain
+  // Variance of a ||p||^2, from the part of c that the factor does not explain.
+  double own_noise = 0.0;
   double fourth = 0.0;  // sum p^4
 };
 

@@ -81,7 +81,9 @@ void write_checks(std::ostream& out, const Explanation& explanation) {
     std::string from = check.source;
     if (!check.place.where.empty()) {
       from += ": " + check.place.where;
-      from += check.place.ranks.empty() ? "" : ", held by " + ranks_text(check.place.ranks);
+      from += check.place.ranks.empty() || from.find("rank") != std::string::npos
+                  ? ""
+                  : ", held by " + ranks_text(check.place.ranks);
     }
     rows.push_back({explanation.ruling == i ? "*" : " ",
                     title_of(check.question),

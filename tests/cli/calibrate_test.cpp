@@ -112,8 +112,8 @@ TEST_F(Calibrate, PrecisionsAreNotMixed) {
   const ProcessResult result = ttrace({"calibrate", "clean-1", "clean-2"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.err,
-            "ttrace: error: clean-1 is in f32 and clean-2 in bf16; calibrate each precision on its "
-            "own\n");
+            "ttrace: error: clean-1 is in f32, but clean-2 is in bf16; calibrate each precision on "
+            "its own\n");
   ASSERT_EQ(ttrace({"calibrate", "clean-1"}).exit_code, 0);
   const ProcessResult other = ttrace({"diff", "clean-2", "--calibration", "calibration.json"});
   EXPECT_EQ(other.exit_code, 2);

@@ -259,7 +259,7 @@ TEST_F(Check, OtherStepsThanTheStoredReferenceHasAreRefused) {
   const ProcessResult again =
       ttrace({"check", "--reference", "run/reference", "--candidate", trainer(), "--steps", "1:2"});
   EXPECT_EQ(again.exit_code, 2);
-  EXPECT_THAT(again.err, HasSubstr("--steps is 1:2 but the stored reference has 0:1"));
+  EXPECT_THAT(again.err, HasSubstr("--steps is 1:2, but the stored reference has 0:1"));
 }
 
 TEST_F(Check, StoredReferenceWithoutNoiseIsRemarked) {

@@ -30,7 +30,7 @@ TEST_F(EstimateTest, CountsByKindWithoutWritingATrace) {
   EXPECT_THAT(
       result.out,
       AllOf(HasSubstr(kTable),
-            HasSubstr("reference: 2.1 MB, start parameters included\n"),
+            HasSubstr("reference: 2.1 MB, with start parameters\n"),
             HasSubstr("noise: 5 passes of 1.1 MB\n"),
             HasSubstr("candidate: at least 1.1 MB; "),
             HasSubstr("forced passes: at most 3.2 MB, because one of them uses a wider type; "),
@@ -44,7 +44,7 @@ TEST_F(EstimateTest, GoldenPassIsCountedWhereAskedFor) {
   const ProcessResult result =
       ttrace({"check", "--estimate", "--golden", "--reference", trainer(), "-o", "deep/run"});
   EXPECT_THAT(result.out,
-              AllOf(HasSubstr("golden pass: at most 4.3 MB, in f64\n"),
+              AllOf(HasSubstr("golden pass: at most 4.3 MB, because it uses f64\n"),
                     HasSubstr("needed at deep/run: at least 15.9 MB; free: ")));
 }
 
@@ -74,7 +74,7 @@ TEST_F(EstimateTest, FailedProgramIsQuotedAndItsLogKept) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(
       result.err,
-      AllOf(HasSubstr("the counting reference pass failed: its program exited with status 3"),
+      AllOf(HasSubstr("the counting reference pass failed: the program exited with status 3"),
             HasSubstr("out of luck")));
   const auto kept = std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator());
   EXPECT_EQ(kept, 1) << result.err;

@@ -74,7 +74,7 @@ TEST_F(ExplainCommand, UnknownIdNamesTheNearest) {
 TEST_F(ExplainCommand, MissingIdIsBadUsage) {
   const ProcessResult result = ttrace({"explain", "run"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("and then a tensor id; 1 words were given"));
+  EXPECT_THAT(result.err, HasSubstr("and then a tensor id, but 1 word is given"));
 }
 
 }  // namespace

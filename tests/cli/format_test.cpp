@@ -69,8 +69,8 @@ TEST_F(Format, WhatCannotBeDoneIsToldBeforeAnythingRuns) {
   expect_usage_error({"junit=a", "json=a"}, "--format names the file a twice");
   expect_usage_error({"junit=run"}, "--format needs a file, but run is a folder");
   expect_usage_error({"junit=none/a.xml"},
-                     "--format: cannot write none/a.xml: No such file or directory; name a file in "
-                     "a folder that exists and is writable");
+                     "cannot write none/a.xml for --format: No such file or directory; name a file "
+                     "in a folder that exists and is writable");
   const ProcessResult result = ttrace({"check",
                                        "--reference",
                                        trainer(),

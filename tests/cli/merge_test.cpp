@@ -108,7 +108,9 @@ TEST_F(Merge, PartsThatContradictEachOtherAreNamedAndLeftOut) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out, HasSubstr("s0/m0/output/torn/0: gap: no rank holds [2:4]"));
   EXPECT_THAT(result.out, HasSubstr("s0/m0/output/unlike/0: replicas_disagree: "));
-  EXPECT_THAT(result.out, HasSubstr("3 tensors written to merged.h5, 2 contradict themselves\n"));
+  EXPECT_THAT(result.out,
+              HasSubstr("3 tensors written to merged.h5; 2 left out, because their parts "
+                        "contradict each other\n"));
   const Hdf5File file(folder_ / "merged.h5");
   EXPECT_TRUE(file.has("s0/m0/output/mlp.fc1/0"));
   EXPECT_FALSE(file.has("s0/m0/output/torn"));

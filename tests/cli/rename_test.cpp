@@ -173,14 +173,15 @@ TEST_F(RenameCli, BadUsageIsRefusedWithARemedy) {
   const std::vector<Case> cases = {
       {{"rename", "plain", "-o", "x"}, "pass --map FILE"},
       {{"rename", "plain", "--map", "plain.yaml"}, "pass -o FOLDER"},
-      {{"rename", "plain", "--map", "plain.yaml", "-o", "candidate"}, "candidate already holds"},
+      {{"rename", "plain", "--map", "plain.yaml", "-o", "candidate"}, "candidate is not empty"},
       {{"rename", "plain", "--map", "plain.yaml", "-o", "x", "--to", "both"}, "--to is 'both'"},
       {{"rename", "plain", "--map", "none.yaml", "-o", "x"},
-       "none.yaml: cannot read the rename map"},
+       "cannot read the rename map none.yaml"},
       {{"rename", "plain", "--map", "bad.yaml", "-o", "x"}, "bad.yaml:2: unknown key \"from\""},
-      {{"diff", "plain", "candidate", "--rename", "plain.yaml", "--partial"}, "exclude each other"},
+      {{"diff", "plain", "candidate", "--rename", "plain.yaml", "--partial"},
+       "leave --partial or --rename out"},
       {check(trainer(), trainer(), {"--rename", "plain.yaml", "--dyadic"}),
-       "--dyadic gives modules"},
+       "leave --dyadic or --rename out"},
   };
   for (const Case& each : cases) {
     const ProcessResult result = ttrace(each.arguments);

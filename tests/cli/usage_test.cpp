@@ -69,7 +69,7 @@ TEST_F(Usage, ForgottenQuotesAreExplained) {
   const ProcessResult result =
       ttrace({"check", "--reference", "program", "config", "--candidate", "program"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("goes in quotes"));
+  EXPECT_THAT(result.err, HasSubstr("put a command with spaces in quotes"));
 }
 
 struct BadValue {

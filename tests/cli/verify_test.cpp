@@ -89,7 +89,7 @@ TEST_F(Verify, DamagedNoiseTableIsNamedAndTheRestIsReadOn) {
 TEST_F(Verify, NoiseOfAnotherTraceIsNoticed) {
   write();
   write_noise_passes(folder_ / "reference", {noise_row("s0/m0/output/other/0", 1e-6, 1e-6)}, 1);
-  expect_problem("reference", "speaks of 1 tensor that the trace does not hold");
+  expect_problem("reference", "the file names 1 tensor that the trace does not hold");
 }
 
 TEST_F(Verify, DamagedStartParametersAreNamed) {

@@ -61,7 +61,7 @@ void probe(const std::string& path) {
       opened,
       UsageError,
       fmt::format(
-          "--format cannot write {}: {}; name a file in a folder that exists and is writable",
+          "cannot write {} for --format: {}; name a file in a folder that exists and is writable",
           path,
           std::strerror(errno)));
   fs::remove(temporary);
