@@ -202,7 +202,7 @@ TEST_P(Refusals, NameTheTwoNumbersThatClash) {
 }
 
 const Refusal kRefusals[] = {
-    {"recompute_nothing", 1, "--recompute some", {}, "--recompute `some` is none of full"},
+    {"recompute_nothing", 1, "--recompute some", {}, "--recompute is `some`; it must be full"},
     {"layers_without_full", 1, "--recompute-layers 2", {}, "needs --recompute full"},
     {"too_many_layers",
      1,

@@ -87,15 +87,21 @@ std::string refusal(std::int64_t layers, const Cut& cut) {
 }
 
 TEST(StageLayers, ImpossibleCutsAreRefusedWithTheNumbersThatClash) {
-  EXPECT_THAT(refusal(3, {.stages = 2}),
-              HasSubstr("the layers, 3, must be a positive multiple of the 2 pipeline stages"));
+  EXPECT_THAT(
+      refusal(3, {.stages = 2}),
+      HasSubstr("the number of layers, 3, must be a positive multiple of the 2 pipeline stages"));
   EXPECT_THAT(
       refusal(6, {.stages = 2, .chunks = 2}),
-      HasSubstr("the layers, 6, must be a positive multiple of the 4 virtual pipeline stages"));
-  EXPECT_THAT(refusal(6, {.stages = 4, .last = 1}),
-              HasSubstr("the layers left, 5, must be a positive multiple of the 3 pipeline"));
-  EXPECT_THAT(refusal(4, {.stages = 3, .first = 2, .last = 2}),
-              HasSubstr("the layers left, 0, must be a positive multiple of the 1 pipeline"));
+      HasSubstr(
+          "the number of layers, 6, must be a positive multiple of the 4 virtual pipeline stages"));
+  EXPECT_THAT(
+      refusal(6, {.stages = 4, .last = 1}),
+      HasSubstr(
+          "the number of layers that are left, 5, must be a positive multiple of the 3 pipeline"));
+  EXPECT_THAT(
+      refusal(4, {.stages = 3, .first = 2, .last = 2}),
+      HasSubstr(
+          "the number of layers that are left, 0, must be a positive multiple of the 1 pipeline"));
   EXPECT_THAT(refusal(6, {.stages = 2, .first = 2, .last = 2}),
               HasSubstr("add up to 4, but the model has layers 6"));
   EXPECT_THAT(refusal(6, {.stages = 2, .chunks = 2, .last = 3}),

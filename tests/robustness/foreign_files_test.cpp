@@ -77,7 +77,7 @@ using Missing = StoredTraces;
 TEST_F(Missing, RankIsNamedWithItsStepAndARemedy) {
   fs::remove(rank_file());
   expect_refused(diff(),
-                 {"rank 1 wrote nothing for step 1", rank_file(), "TTRACE_ variables forwarded"});
+                 {"rank 1 wrote nothing for step 1", rank_file(), "forward the TTRACE_ variables"});
 }
 
 TEST_F(Missing, StepIsNamed) {

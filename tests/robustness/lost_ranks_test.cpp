@@ -183,7 +183,7 @@ TEST_F(LostRank, UnknownPassIsRefusedByTheProgram) {
   options.environment["TTRACE_PASS"] = "candidat";
   const ProcessResult result = run_process(options);
   EXPECT_EQ(result.exit_code, 70);
-  EXPECT_THAT(result.err, HasSubstr("TTRACE_PASS='candidat' is not understood"));
+  EXPECT_THAT(result.err, HasSubstr("TTRACE_PASS is 'candidat'; set it to "));
   EXPECT_FALSE(fs::exists(candidate()));
 }
 
