@@ -200,7 +200,8 @@ TEST(FlatShards, WhatCannotBeIsRefusedWithItsName) {
               ::testing::AllOf(HasSubstr("s0/main_grad/fc.weight/0 exceeds its parameter"),
                                HasSubstr("5 elements from element 8"),
                                HasSubstr("of 12")));
-  EXPECT_THAT(error_of({{"fc.weight", random_tensor({2, 3}), 0}}), HasSubstr("is a flat shard with 2 dimensions"));
+  EXPECT_THAT(error_of({{"fc.weight", random_tensor({2, 3}), 0}}),
+              HasSubstr("is a flat shard with 2 dimensions"));
   EXPECT_THAT(error_of({{"fc.wait", random_tensor({2}), 0}}), HasSubstr("was not attached"));
   EXPECT_EQ(error_of({{"fc.weight", random_tensor({4}), 8}}), "");
 }
@@ -374,7 +375,8 @@ std::string error_of_rows(const Rows& rows) {
 TEST(RowsOfAScope, RowsThatCannotBeAreRefused) {
   EXPECT_EQ(error_of_rows({.index = {0, 1}, .size = 2}), "");
   EXPECT_THAT(error_of_rows({.index = {0}, .size = 2}), HasSubstr("has 1 entries"));
-  EXPECT_THAT(error_of_rows({.index = {0, 1}, .size = 2, .dim = 2}), HasSubstr("is a flat shard with 2 dimensions"));
+  EXPECT_THAT(error_of_rows({.index = {0, 1}, .size = 2, .dim = 2}),
+              HasSubstr("the tensor has 2 dimensions"));
   EXPECT_THAT(error_of_rows({.index = {0, 2}, .size = 2}), HasSubstr("logical row 2 of 2"));
   EXPECT_THAT(error_of_rows({.index = {1, 1}, .size = 2}), HasSubstr("logical row 1"));
   EXPECT_THAT(error_of_rows({.index = {0, 1}, .size = 2, .microbatch = {0, 1}}),

@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(Missing, RankFileOfAnotherRankIsRefused) {
   fs::copy_file(
       candidate() + "/step000001/rank00000.h5", rank_file(), fs::copy_options::overwrite_existing);
-  expect_refused(diff(), {rank_file(), "rank 0 of 2 wrote this file", "asks for rank 1 of 2"});
+  expect_refused(diff(), {rank_file(), "rank 0 of 2 wrote this file", "expects rank 1 of 2"});
 }
 
 TEST_F(Missing, RankFileOfAnotherStepIsRefused) {
@@ -239,7 +239,7 @@ TEST_F(Contradiction, OtherDataAreNotCompared) {
 
 TEST_F(Contradiction, OtherStepsAreNotCompared) {
   change_manifest([](Manifest& changed) { changed.steps = {0}; });
-  expect_refused(diff(), {"the reference holds steps 0, 1, the candidate 0"});
+  expect_refused(diff(), {"the reference holds steps 0, 1, but the candidate holds 0"});
 }
 
 TEST_F(Contradiction, UnknownPrecisionIsNamed) {

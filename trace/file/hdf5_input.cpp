@@ -80,9 +80,9 @@ void Hdf5Input::check_version() const {
   TTRACE_CHECK(H5Aexists(hdf5_.get(), kFormatAttribute) > 0,
                FormatError,
                path_,
-               ": TTrace did not write this HDF5 file: it does not have the attribute '",
+               ": TTrace did not write this HDF5 file: attribute '",
                kFormatAttribute,
-               "'");
+               "' is absent");
   const std::int64_t version = integer_attribute(kFormatAttribute);
   TTRACE_CHECK(version <= kFormatVersion,
                FormatError,
