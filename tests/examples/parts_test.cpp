@@ -183,7 +183,7 @@ TEST(Config, UnknownMissingAndBadKeysAreNamed) {
               HasSubstr("the unknown key `model.widht`"));
   EXPECT_THAT(load(MiniProgram({{"model.layers", "two"}})), HasSubstr("`model.layers`"));
   EXPECT_THAT(load(MiniProgram({{"model.layers", "0"}})), HasSubstr("must be above 0"));
-  EXPECT_THAT(load(MiniProgram({{"model.activation", "relu"}})), HasSubstr("gelu, swiglu"));
+  EXPECT_THAT(load(MiniProgram({{"model.activation", "relu"}})), HasSubstr("gelu or swiglu"));
   EXPECT_THAT(load(MiniProgram({{"model.heads", "64"}})), HasSubstr("even multiple of heads"));
   EXPECT_THAT(load(MiniProgram({{"model.query_groups", "3"}})), HasSubstr("query_groups 3"));
   EXPECT_THAT(load(MiniProgram({{"optimizer.clip", "[1]"}})), HasSubstr("`optimizer.clip`"));
