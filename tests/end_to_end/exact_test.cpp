@@ -25,7 +25,7 @@ const std::vector<Spoilt> kSpoilt = {
     {"message",
      2,
      "s0/m0/received/decoder.layers.0/0",
-     {"elements received on ranks 2, 3 are not what ranks 0, 1 sent"}},
+     {"elements that ranks 2, 3 received differ from what ranks 0, 1 sent"}},
     {"tied",
      3,
      "s0/main_grad/embedding.word_embeddings.weight/0",

@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The contribution of one block of kStatisticsBlock elements to Statistics; positions are within the block.
+// The contribution of one block of kStatisticsBlock elements to Statistics; positions are within
+// the block.
 struct Part {
   double reference_squared;
   double candidate_squared;
