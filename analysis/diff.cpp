@@ -22,6 +22,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <functional>
@@ -30,7 +32,6 @@
 #include <optional>
 #include <random>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -42,12 +43,10 @@ ElementType coarsest_type(const Trace& trace) {
   const Precision* const precision = find_precision(text);
   TTRACE_CHECK(precision != nullptr,
                UsageError,
-               trace.directory(),
-               ": precision `",
-               text,
-               "` is unknown; write one of ",
-               precision_names(),
-               " into the manifest");
+               fmt::format("{} has the unknown precision `{}`; write one of {} into its manifest",
+                           trace.directory(),
+                           text,
+                           precision_names()));
   return precision->coarsest;
 }
 
@@ -58,8 +57,12 @@ std::string nearest_pairs(std::span<const UnmatchedName> names) {
   for (const UnmatchedName& name : names) {
     if (name.side == Names::kReference && !name.nearest.empty() && count < 3) {
       const NearName& near = name.nearest.front();
-      text += (count++ == 0 ? "" : ", ") + name.path + " " + shape_text(name.shape) + " and " +
-              near.path + " " + shape_text(near.shape);
+      text += fmt::format("{}{} {} and {} {}",
+                          count++ == 0 ? "" : ", ",
+                          name.path,
+                          shape_text(name.shape),
+                          near.path,
+                          shape_text(near.shape));
     }
   }
   return text;
@@ -80,33 +83,30 @@ void require_common_id(const std::vector<Match>& matches, const Trace& r, const 
     all.push_back(&match);
   }
   const std::string nearest = nearest_pairs(find_unmatched(all));
-  TTRACE_THROW(UsageError,
-               "no tensor is in both traces; ",
-               r.directory(),
-               " holds for example ",
-               in_reference,
-               ", ",
-               c.directory(),
-               " ",
-               in_candidate,
-               nearest.empty() ? "" : "; the nearest names are " + nearest,
-               "; give modules the same canonical paths on both sides, or say with --rename FILE "
-               "which are the same (docs/rename.md)");
+  TTRACE_THROW(
+      UsageError,
+      fmt::format(
+          "no tensor is in both traces; {} holds for example {}, {} holds {}{}; give modules the "
+          "same names in both programs, or pair the names with --rename FILE (docs/rename.md)",
+          r.directory(),
+          in_reference,
+          c.directory(),
+          in_candidate,
+          nearest.empty() ? "" : "; the nearest names are " + nearest));
 }
 
 void collect_notes(const std::string& side, const Trace& trace, std::vector<std::string>& notes) {
   for (const StepTrace& step : trace.steps()) {
     for (const RankFile& file : step.ranks) {
       for (const std::string& note : file.notes()) {
-        std::ostringstream line;
-        line << side << ", rank " << file.layout().rank << ", step " << step.step << ": " << note;
-        notes.push_back(line.str());
+        notes.push_back(
+            fmt::format("{}, rank {}, step {}: {}", side, file.layout().rank, step.step, note));
       }
     }
   }
 }
 
-// What is to be judged, and how: position among the matches and a tolerance asked for.
+// A tensor to judge: its position among the matches, and the user's tolerance.
 struct Task {
   std::size_t match = 0;
   std::optional<Tolerance> tolerance;
@@ -129,11 +129,9 @@ std::vector<Task> plan(const std::vector<Match>& matches,
   warnings.insert(warnings.end(), unused.begin(), unused.end());
   TTRACE_CHECK(!tasks.empty(),
                UsageError,
-               "the selection leaves none of ",
-               matches.size(),
-               " tensors",
-               warnings.empty() ? "" : ": " + warnings.front(),
-               "; `ttrace ls` lists the ids");
+               fmt::format("the selection leaves out all {} tensors{}; `ttrace ls` lists their ids",
+                           matches.size(),
+                           warnings.empty() ? "" : ": " + warnings.front()));
   return tasks;
 }
 
@@ -153,7 +151,8 @@ std::vector<TensorVerdict> judge_all(const Judge& judge,
   return verdicts;
 }
 
-// What the candidate says that it cannot give is no finding; the report lists it as allowed.
+// A tensor that the candidate declares it cannot record is not a finding; the report lists it as
+// allowed.
 void mark_untraced(Report& report) {
   std::vector<IdPattern> untraced;
   for (const std::string& pattern : report.candidate.manifest.untraced) {
@@ -168,12 +167,13 @@ void mark_untraced(Report& report) {
     }
   }
   if (count > 0) {
-    report.notes.push_back("candidate: its program declares that it cannot give " +
-                           std::to_string(count) + " of the reference's tensors");
+    report.notes.push_back(fmt::format(
+        "candidate: its program declares that it cannot record {} of the reference's tensors",
+        count));
   }
 }
 
-// What the map by which one side was renamed says that the other side alone has.
+// A tensor that only one side has according to the rename map is not a finding.
 void mark_declared(Report& report) {
   const Side& renamed =
       report.reference.manifest.names.empty() ? report.candidate : report.reference;
@@ -192,13 +192,14 @@ void mark_declared(Report& report) {
     }
   }
   if (count > 0) {
-    report.notes.push_back(std::string(name_of(has)) + ": the rename map lets " +
-                           counted(static_cast<std::int64_t>(count), "tensor", "tensors") +
-                           " be missing in the " + std::string(name_of(other(has))));
+    report.notes.push_back(fmt::format("{}: the rename map allows {} to be missing in the {}",
+                                       name_of(has),
+                                       counted(count, "tensor"),
+                                       name_of(other(has))));
   }
 }
 
-// Where the reference itself is inaccurate, a pass says little.
+// If the reference itself is inaccurate, a passed operator check says little.
 void mark_weak(Report& report) {
   std::size_t count = 0;
   const TensorVerdict* worst = nullptr;
@@ -214,26 +215,27 @@ void mark_weak(Report& report) {
     }
   }
   if (worst != nullptr) {
-    report.notes.push_back(
-        "reference: operators of " +
-        counted(static_cast<std::int64_t>(count), "tensor", "tensors") +
-        " are checked weakly, because the reference itself is more than 1 % off there in its own "
-        "precision; worst " +
-        to_string(worst->id) + ", " + short_number(100.0 * share(*worst)) + " %");
+    report.notes.push_back(fmt::format(
+        "reference: the operators of {} are checked weakly, because the reference itself errs by "
+        "more than 1 % there in its own precision; the worst is {} with {} %",
+        counted(count, "tensor"),
+        to_string(worst->id),
+        short_number(100.0 * share(*worst))));
   }
 }
 
-// Scales that differ and change nothing.
+// Some scales differ without changing anything.
 void note_harmless_scales(Report& report) {
   const auto count = std::ranges::count_if(report.tensors, [](const TensorVerdict& tensor) {
     return tensor.has(Excuse::kHarmlessScale);
   });
   if (count > 0) {
-    report.notes.push_back("candidate: " + counted(count, "scale", "scales") + " of FP8 operands " +
-                           (count == 1 ? "is" : "are") +
-                           " the reference's times a power of two, which is no finding: codes keep "
-                           "their bits, no more "
-                           "of them are saturated or zero, and what they stand for is the same");
+    report.notes.push_back(
+        fmt::format("candidate: {} of FP8 operands {} from the reference's by a power of two, "
+                    "which is harmless: the codes keep their bits and their values, and no more of "
+                    "them are saturated or zero",
+                    counted(count, "scale"),
+                    count == 1 ? "differs" : "differ"));
   }
 }
 
@@ -268,7 +270,7 @@ std::set<std::int64_t> interrupted_steps(const std::string& side,
   return steps;
 }
 
-// Hidden units per head, where the model's description says both; else 0.
+// Hidden units per head, or 0 if the model's description does not give both numbers.
 std::int64_t head_size(const Section& model) {
   const auto number = [&](const char* name) {
     const auto found = model.find(name);
@@ -282,7 +284,7 @@ std::int64_t head_size(const Section& model) {
   return heads > 1 && number("hidden") % heads == 0 ? number("hidden") / heads : 0;
 }
 
-// What the two traces say of themselves.
+// A report that holds only what the traces say about themselves.
 Report described(const Trace& reference, const Trace& candidate, const DiffOptions& options) {
   Report report;
   report.reference = {reference.directory(), reference.manifest()};
@@ -294,16 +296,15 @@ Report described(const Trace& reference, const Trace& candidate, const DiffOptio
   collect_notes("reference", reference, report.notes);
   collect_notes("candidate", candidate, report.notes);
   report.is_dyadic = has_dyadic_inputs(reference);
-  TTRACE_CHECK(
-      !report.is_dyadic || options.golden != nullptr,
-      UsageError,
-      reference.directory(),
-      " has dyadic inputs, and which tensors must be equal follows from its golden pass; give "
-      "the folder that ttrace check made");
+  TTRACE_CHECK(!report.is_dyadic || options.golden != nullptr,
+               UsageError,
+               fmt::format("{} has dyadic inputs, and only its golden pass tells which tensors "
+                           "must be equal; give the folder that ttrace check made",
+                           reference.directory()));
   for (const LedgerRow& row : ledger()) {
     if (!options.allowances.has(row.allowance)) {
-      report.remarks.push_back("judged as if the ledger of limits had no row `" +
-                               std::string(row.name) + "`: " + std::string(row.what));
+      report.remarks.push_back(
+          fmt::format("judged as if the ledger of limits had no row `{}`: {}", row.name, row.what));
     }
   }
   report.has_residuals = options.forced != nullptr;
@@ -311,7 +312,7 @@ Report described(const Trace& reference, const Trace& candidate, const DiffOptio
   return report;
 }
 
-// What other passes of the reference have to say of a tensor.
+// The checks that use other passes of the reference.
 class Checks {
  public:
   Checks(const Report& report,
@@ -363,8 +364,8 @@ void list_unmatched(std::span<const Match> matches, Report& report) {
   }
 }
 
-// Checks that need several tensors. Each reads what was found of single tensors, none what another
-// one of these adds, so that their order is free.
+// Runs the checks that need several tensors. Each reads only what was found for single tensors, so
+// they can run in any order.
 void add_joint_checks(const Trace& reference,
                       const Trace& candidate,
                       std::span<const Match> matches,
@@ -388,8 +389,8 @@ void add_joint_checks(const Trace& reference,
   }
 }
 
-// What excuses findings. Permission comes last: it is asked for what no other excuse covers, and an
-// error is inherited only where it is not behind a flip.
+// Excuses findings. Permission comes last, because it is asked for only where no other excuse
+// applies. An error counts as inherited only if it is not behind a flip.
 void add_excuses(const Trace& reference, const DiffOptions& options, Report& report) {
   if (report.is_dyadic) {
     mark_copied_inputs(reference, report.tensors);
@@ -405,7 +406,7 @@ void add_excuses(const Trace& reference, const DiffOptions& options, Report& rep
   mark_allowed(options, report);
 }
 
-// What follows from the verdicts on single tensors.
+// Adds everything that follows from the verdicts on single tensors.
 void connect(const Trace& reference,
              const Trace& candidate,
              std::span<const Match> matches,
@@ -442,7 +443,7 @@ NoiseTotals noise_of(const Trace& reference) {
 
 Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& options) {
   Report report = described(reference, candidate, options);
-  // Beside matching, which touches no file: HDF5 bears one thread at a time.
+  // This runs while we match: matching reads no file, and HDF5 allows only one thread at a time.
   std::future<NoiseTotals> totals =
       std::async(std::launch::async, [&reference] { return noise_of(reference); });
   const std::vector<Match> matches = match(reference, candidate);

@@ -37,11 +37,11 @@ struct DiffOptions {
   std::uint64_t shuffle = 0;
 };
 
-// Whatever is wrong with the candidate is in the report. Throws UsageError or FormatError where no
-// comparison is possible: different `model` or `data`, different steps, no common tensor, a
-// reference whose own ranks contradict each other, damaged files, a calibration for another
-// precision. In steps that were interrupted
-// (Trace::open_partial) what lacks is no finding.
+// The report holds everything that is wrong with the candidate. Throws UsageError or FormatError if
+// no comparison is possible: different `model` or `data`, different steps, no common tensor, a
+// reference whose own ranks contradict each other, damaged files, or a calibration for another
+// precision. In steps that were interrupted (Trace::open_partial), missing tensors are not
+// findings.
 [[nodiscard]] Report diff(const Trace& reference,
                           const Trace& candidate,
                           const DiffOptions& options = {});

@@ -9,6 +9,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -44,11 +46,18 @@ class Verifier {
  private:
   void complain(std::string sentence) { result_.problems.push_back(std::move(sentence)); }
 
+  template <class... Parts>
+  void complain(const std::string& where, fmt::format_string<Parts...> sentence, Parts&&... parts) {
+    complain(where + ": " + fmt::format(sentence, std::forward<Parts>(parts)...));
+  }
+
   void check_digests(const RankFile& file) {
     for (const Record& record : file.records()) {
       if (!file.intact(record)) {
-        complain(file.path() + ": the bytes of " + to_string(record.id) +
-                 " are not those that were written: their digest is not the index's");
+        complain(file.path(),
+                 "the bytes of {} have changed since they were written: their digest "
+                 "differs from the index",
+                 to_string(record.id));
       }
       result_.bytes += record.bytes;
     }
@@ -67,19 +76,24 @@ class Verifier {
       const auto found = expected.find(axis.name);
       const std::string size = std::to_string(axis.size);
       if (found == expected.end() ? axis.size != 1 : found->second != size) {
-        complain(file.path() + ": axis " + axis.name + " has size " + size + ", but " +
-                 (found == expected.end() ? "is absent" : found->second) + " in the manifest");
+        complain(file.path(),
+                 "axis {} has size {}, but {} in the manifest",
+                 axis.name,
+                 size,
+                 found == expected.end() ? "is missing" : "has size " + found->second);
       }
     }
     for (const auto& [axis, size] : expected) {
       if (!axes.contains(axis) && size != "1") {
-        complain(file.path() + ": axis " + axis + " of size " + size +
-                 " in the manifest is absent");
+        complain(file.path(),
+                 "the manifest has an axis {} of size {}, but this file does not",
+                 axis,
+                 size);
       }
     }
   }
 
-  // Where the axes number all ranks, two ranks cannot stand at one place.
+  // If the axes number all ranks, two ranks cannot have the same coordinates.
   void check_coordinates(const StepTrace& step) {
     std::map<std::vector<int>, int> rank_at;
     for (const RankFile& file : step.ranks) {
@@ -93,8 +107,10 @@ class Verifier {
       }
       const auto [other, is_new] = rank_at.emplace(place, file.layout().rank);
       if (!is_new && places == file.layout().world_size) {
-        complain(file.path() + ": rank " + std::to_string(file.layout().rank) + " and rank " +
-                 std::to_string(other->second) + " have the same coordinates in the layout");
+        complain(file.path(),
+                 "rank {} and rank {} have the same coordinates in the layout",
+                 file.layout().rank,
+                 other->second);
       }
     }
   }
@@ -114,7 +130,7 @@ class Verifier {
     }
   }
 
-  // In steps that are whole: elsewhere parts lack anyway.
+  // Merges tensors only in complete steps, because elsewhere parts are missing anyway.
   void check_tensors() {
     std::set<std::int64_t> broken;
     for (const StepTrace& step : trace_.steps()) {
@@ -138,8 +154,7 @@ class Verifier {
   void check_merge(const Match& tensor) {
     try {
       for (const MergeFinding& finding : merge(tensor.reference).findings) {
-        complain(to_string(tensor.id) + ": " + std::string(name_of(finding.defect)) + ": " +
-                 finding.message);
+        complain(to_string(tensor.id), "{}: {}", name_of(finding.defect), finding.message);
       }
     } catch (const FormatError& problem) {
       complain(to_string(tensor.id) + ": " + problem.message());
@@ -151,16 +166,16 @@ class Verifier {
       try {
         const NoisePass pass = read_noise_file(file);
         if (noise_file(trace_.directory(), pass.seed) != file) {
-          complain(file + ": holds the noise of seed " + std::to_string(pass.seed));
+          complain(
+              file, "the file holds the noise of seed {}, which its name contradicts", pass.seed);
         }
         std::size_t unknown = 0;
         for (const NoiseRow& row : pass.rows) {
           unknown += ids_.contains(row.id) ? 0 : 1;
         }
         if (unknown > 0) {
-          complain(file + ": speaks of " +
-                   counted(static_cast<std::int64_t>(unknown), "tensor", "tensors") +
-                   " that the trace does not hold");
+          complain(
+              file, "the file names {} that the trace does not hold", counted(unknown, "tensor"));
         }
         ++result_.files;
       } catch (const FormatError& problem) {
@@ -181,19 +196,18 @@ class Verifier {
 Verification verify(const std::string& directory, const VerifyProgress& progress) {
   const Trace trace = Trace::open_partial(directory);
   std::size_t readable = 0;
-  std::string first_problem = "it has no step";
+  std::string first_problem = "the trace has no step";
   for (const StepTrace& step : trace.steps()) {
     readable += step.ranks.size();
     if (!step.lacking.empty() && readable == 0) {
       first_problem = step.lacking.front();
     }
   }
-  TTRACE_CHECK(readable > 0,
-               FormatError,
-               "no rank's file in ",
-               directory,
-               " can be read; the first problem: ",
-               first_problem);
+  TTRACE_CHECK(
+      readable > 0,
+      FormatError,
+      fmt::format(
+          "no rank's file in {} can be read; the first problem: {}", directory, first_problem));
   return Verifier(trace, progress).run();
 }
 

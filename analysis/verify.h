@@ -1,4 +1,4 @@
-// Whether a stored trace is what its writer meant it to be.
+// Checks that a stored trace is what its writer wrote.
 //
 // Thread-safety: free function without shared state.
 #pragma once
@@ -22,7 +22,7 @@ using VerifyProgress =
     std::function<void(const std::string& what, std::size_t done, std::size_t total)>;
 
 // Reads all of a trace: manifest, every rank's file of every step, start parameters, noise tables,
-// placements. Throws FormatError where there is nothing to verify: no readable manifest, or no
+// placements. Throws FormatError if there is nothing to verify: no readable manifest, or no
 // readable file.
 [[nodiscard]] Verification verify(const std::string& directory,
                                   const VerifyProgress& progress = {});

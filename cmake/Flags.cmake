@@ -1,16 +1,15 @@
-# ttrace_flags: how our own code is compiled. Linked privately by every target of ours.
+# ttrace_flags: the options of our own code. Every target of ours links it privately.
 add_library(ttrace_flags INTERFACE)
 target_compile_features(ttrace_flags INTERFACE cxx_std_20)
 target_compile_options(ttrace_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
   -fvisibility=hidden -fvisibility-inlines-hidden -fopenmp-simd)
 
-# After inlining, GCC 12 and later see these in std::string's own code where nothing is wrong: told, but
-# no reason to build nothing.
+# GCC 12 and later report false positives in std::string after inlining: warn, do not fail.
 target_compile_options(ttrace_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:
   -Wno-error=array-bounds;-Wno-error=restrict;-Wno-error=stringop-overflow>)
 
-# That a loop is not vectorised, as under a sanitizer, is no mistake.
+# A loop that is not vectorised, as under a sanitizer, is not an error.
 target_compile_options(ttrace_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
 
 set(TTRACE_SANITIZER "" CACHE STRING "Comma-separated -fsanitize= list, e.g. address,undefined")

@@ -17,6 +17,15 @@ include(\"${CMAKE_SOURCE_DIR}/cmake/ListSuites.cmake\")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${list})
 endfunction()
 
+# What nearly all tests without LibTorch include is parsed once for them.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test_headers.cpp CONTENT "")
+add_library(ttrace_test_headers OBJECT ${CMAKE_BINARY_DIR}/test_headers.cpp)
+target_compile_options(ttrace_test_headers PRIVATE -O0)
+target_link_libraries(ttrace_test_headers PRIVATE ttrace_flags GTest::gmock GTest::gtest_main)
+target_precompile_headers(ttrace_test_headers PRIVATE
+  <gmock/gmock.h> <gtest/gtest.h> <algorithm> <cmath> <filesystem> <fstream> <functional> <map> <optional> <set> <span>
+  <sstream> <string> <string_view> <vector>)
+
 function(ttrace_test)
   cmake_parse_arguments(arg "TORCH;SUITES" "NAME;TIMEOUT;PROCESSORS" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -38,10 +47,11 @@ function(ttrace_test)
   # Half the time to compile what runs for moments. Precompiled headers of LibTorch need some optimising.
   if(arg_TORCH)
     target_compile_options(${arg_NAME} PRIVATE -O1)
-    ttrace_torch_sources(${arg_NAME})
+    ttrace_torch_sources(${arg_NAME} 6)
   else()
     target_compile_options(${arg_NAME} PRIVATE -O0)
-    ttrace_joined_sources(${arg_NAME} 24)
+    ttrace_joined_sources(${arg_NAME} 8)
+    target_precompile_headers(${arg_NAME} REUSE_FROM ttrace_test_headers)
   endif()
   # Threads that wait for each other's turn beside another test take ten times as long.
   set(properties TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS}

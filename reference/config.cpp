@@ -31,7 +31,7 @@ class Reader {
       TTRACE_THROW(UsageError,
                    where(value),
                    qualified(key),
-                   " has the wrong type of value: ",
+                   " has a value of the wrong type: ",
                    value.IsScalar() ? value.Scalar() : "not a single value");
     }
   }
@@ -231,7 +231,7 @@ void check_experts(const ModelConfig& model) {
                UsageError,
                "model.top_k is ",
                model.top_k,
-               "; a token cannot go to more than model.experts ",
+               ", but a token cannot go to more than model.experts ",
                model.experts);
   const std::pair<const char*, double> settings[] = {
       {"model.shared_expert", static_cast<double>(model.shared_expert)},
@@ -245,7 +245,7 @@ void check_experts(const ModelConfig& model) {
                  key,
                  " is ",
                  value,
-                 "; it needs model.experts 2 or more, not ",
+                 ", which needs model.experts of at least 2, not ",
                  model.experts);
   }
 }
@@ -262,7 +262,7 @@ void check_optimizer(const OptimizerConfig& optimizer) {
   for (const double beta : {optimizer.beta1, optimizer.beta2}) {
     TTRACE_CHECK(beta >= 0.0 && beta < 1.0,
                  UsageError,
-                 "an optimizer.beta is ",
+                 "one of the optimizer.betas is ",
                  beta,
                  "; both must lie in [0, 1)");
   }
@@ -299,7 +299,7 @@ std::string to_string(Precision precision) {
     case Precision::kFp8F32:
       return "fp8_f32";
   }
-  TTRACE_THROW(InternalError, "no such precision");
+  TTRACE_THROW(InternalError, "a precision has no name");
 }
 
 std::string to_string(Fp8Recipe recipe) {
@@ -313,7 +313,7 @@ std::string to_string(Fp8Recipe recipe) {
     case Fp8Recipe::kMxfp8:
       return "mxfp8";
   }
-  TTRACE_THROW(InternalError, "no such recipe");
+  TTRACE_THROW(InternalError, "an FP8 recipe has no name");
 }
 
 Precision parse_precision(const std::string& text) {
@@ -357,7 +357,7 @@ Config load_config(const std::string& file) {
   } catch (const YAML::BadFile&) {
     TTRACE_THROW(UsageError, "cannot read the configuration ", file, "; pass --config FILE");
   } catch (const YAML::Exception& error) {
-    TTRACE_THROW(UsageError, file, " is not YAML: ", error.what());
+    TTRACE_THROW(UsageError, file, " is not valid YAML: ", error.what());
   }
   Reader reader(root, file, "");
   Config config;

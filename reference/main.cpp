@@ -19,13 +19,13 @@ po::options_description options() {
   po::options_description result("Usage: ttrace_reference --config FILE [options]\n\nOptions");
   // clang-format off
   result.add_options()
-      ("config", po::value<std::string>(), "the run as YAML (examples/tiny.yaml explains its keys)")
-      ("precision", po::value<std::string>(), "f64, f32, bf16 or fp8 instead of the configuration's")
-      ("seed", po::value<std::uint64_t>(), "seed of samples and initial parameters instead of data.seed")
-      ("micro-batches", po::value<std::int64_t>(), "micro-batches per step instead of data.micro_batches")
-      ("steps", po::value<std::int64_t>()->default_value(1), "steps to train")
-      ("annotations", po::value<std::string>()->default_value(TTRACE_REFERENCE_ANNOTATIONS), "dims of the traced tensors")
-      ("digest", "end each line with a digest of loss, main gradients and updated parameters")
+      ("config", po::value<std::string>()->value_name("FILE"), "configuration of the run, in YAML (examples/tiny.yaml explains its keys)")
+      ("precision", po::value<std::string>()->value_name("P"), "precision (f64, f32, bf16 or fp8), instead of the configuration's")
+      ("seed", po::value<std::uint64_t>()->value_name("N"), "seed of samples and initial parameters, instead of data.seed")
+      ("micro-batches", po::value<std::int64_t>()->value_name("N"), "number of micro-batches per step, instead of data.micro_batches")
+      ("steps", po::value<std::int64_t>()->value_name("N")->default_value(1), "number of steps to train")
+      ("annotations", po::value<std::string>()->value_name("FILE")->default_value(TTRACE_REFERENCE_ANNOTATIONS, "gpt.ttrace.yaml"), "annotation file with the dims of the traced tensors")
+      ("digest", "also print a digest of loss, main gradients and updated parameters for each step")
       ("help", "print this text");
   // clang-format on
   return result;

@@ -5,6 +5,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <set>
 #include <utility>
 
@@ -29,8 +31,8 @@ std::set<std::string> differing_keys(const Section& reference, const Section& ca
   return keys;
 }
 
-// Of two programs only what both say of themselves can differ, and their classes have names of
-// their own.
+// Two different programs can differ only in keys that both state, and their classes have different
+// names anyway.
 std::set<std::string> shared(std::set<std::string> keys,
                              const Section& reference,
                              const Section& candidate) {
@@ -50,39 +52,39 @@ void require_equal(const std::string& name,
   }
   if (!keys.empty()) {
     const std::string& key = *keys.begin();
+    const bool have_both = reference.contains(key) && candidate.contains(key);
     TTRACE_THROW(UsageError,
-                 name,
-                 " key `",
-                 key,
-                 "` is ",
-                 value_of(reference, key),
-                 " in the reference and ",
-                 value_of(candidate, key),
-                 " in the candidate; run both with the same ",
-                 name,
-                 " configuration",
-                 reference.contains(key) && candidate.contains(key)
-                     ? ""
-                     : ", or say with --rename FILE which names of two different programs are the "
-                       "same (docs/rename.md)");
+                 fmt::format("the {0} key `{1}` is {2} in the reference and {3} in the candidate; "
+                             "run both with the same {0} configuration{4}",
+                             name,
+                             key,
+                             value_of(reference, key),
+                             value_of(candidate, key),
+                             have_both ? ""
+                                       : ", or pair the names of two different programs with "
+                                         "--rename FILE (docs/rename.md)"));
   }
 }
 
-// What only one of two programs says of itself, so that nobody has compared it.
+// Lists the keys that only one of the two programs states, because nobody has compared them.
 void add_unshared(const std::string& name,
                   const Section& reference,
                   const Section& candidate,
                   std::vector<std::string>& remarks) {
   std::string text;
   for (const std::string& key : differing_keys(reference, candidate)) {
-    text += (text.empty() ? "" : ", ") + key + " " + value_of(reference, key) + " and " +
-            value_of(candidate, key);
+    text += fmt::format("{}{} {} and {}",
+                        text.empty() ? "" : ", ",
+                        key,
+                        value_of(reference, key),
+                        value_of(candidate, key));
   }
   if (!text.empty()) {
-    remarks.push_back("not compared of " + name +
-                      ", because the two programs have different names, in the reference and in "
-                      "the candidate: " +
-                      text);
+    remarks.push_back(
+        fmt::format("these {} keys were not compared, because only one of the two programs has "
+                    "them (reference and candidate): {}",
+                    name,
+                    text));
   }
 }
 
@@ -108,22 +110,20 @@ std::vector<std::string> check_comparable(const Trace& reference,
   require_equal("data", r.data, c.data, renamed);
   if (steps_of(reference, selection) != steps_of(candidate, selection)) {
     TTRACE_THROW(UsageError,
-                 "the reference holds steps ",
-                 steps_of(reference, selection),
-                 ", the candidate ",
-                 steps_of(candidate, selection),
-                 "; trace both with the same TTRACE_STEPS, or select common ones with --steps");
+                 fmt::format("the reference holds steps {}, but the candidate holds {}; trace both "
+                             "with the same TTRACE_STEPS, or select common steps with --steps",
+                             steps_of(reference, selection),
+                             steps_of(candidate, selection)));
   }
 
   if (!r.forced_routing.empty()) {
     TTRACE_CHECK(r.forced_routing == digest_of(read_routing(candidate)),
                  UsageError,
-                 "the reference ",
-                 reference.directory(),
-                 " followed the choices of experts of another candidate than ",
-                 candidate.directory(),
-                 "; run it again with TTRACE_CANDIDATE set to that one, or take a reference that "
-                 "chose its own experts");
+                 fmt::format("the reference {} used the choices of experts of another candidate "
+                             "than {}; run it again with TTRACE_CANDIDATE set to this candidate, "
+                             "or give a reference that chose its own experts",
+                             reference.directory(),
+                             candidate.directory()));
   }
 
   std::vector<std::string> remarks;
@@ -132,19 +132,24 @@ std::vector<std::string> check_comparable(const Trace& reference,
     add_unshared("data", r.data, c.data, remarks);
   }
   if (r.pass != "reference") {
-    remarks.push_back("the trace given as reference was written by a pass of kind `" + r.pass +
-                      "`; are the two swapped?");
+    remarks.push_back(
+        fmt::format("a pass of kind `{}` wrote the trace that is given as the reference; are "
+                    "reference and candidate swapped?",
+                    r.pass));
   }
   if (r.precision != c.precision) {
-    remarks.push_back("precision is " + r.precision + " in the reference and " + c.precision +
-                      " in the candidate");
+    remarks.push_back(fmt::format(
+        "the precision is {} in the reference and {} in the candidate", r.precision, c.precision));
   }
   for (const std::string& key : differing_keys(r.versions, c.versions)) {
     if (!r.versions.contains(key) || !c.versions.contains(key)) {
       continue;  // a program's own version; the two sides are two programs
     }
-    remarks.push_back("version of " + key + " is " + value_of(r.versions, key) +
-                      " in the reference and " + value_of(c.versions, key) + " in the candidate");
+    remarks.push_back(
+        fmt::format("the version of {} is {} in the reference and {} in the candidate",
+                    key,
+                    value_of(r.versions, key),
+                    value_of(c.versions, key)));
   }
   return remarks;
 }

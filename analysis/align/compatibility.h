@@ -1,4 +1,4 @@
-// Whether two traces may be compared at all, and what differs harmlessly.
+// Decides whether two traces may be compared at all, and lists harmless differences.
 #pragma once
 
 #include "analysis/align/selection.h"

@@ -2,6 +2,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <regex>
 #include <utility>
 
@@ -13,12 +15,10 @@ std::regex compile(const std::string& option, const std::string& text) {
     return std::regex(text, std::regex::ECMAScript | std::regex::optimize);
   } catch (const std::regex_error& error) {
     TTRACE_THROW(UsageError,
-                 option,
-                 " is '",
-                 text,
-                 "'; it must be a regular expression on tensor ids (",
-                 error.what(),
-                 ")");
+                 fmt::format("{} is '{}'; it must be a regular expression on tensor ids ({})",
+                             option,
+                             text,
+                             error.what()));
   }
 }
 

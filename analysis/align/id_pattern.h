@@ -22,7 +22,7 @@ class IdPattern {
   // Whether it is the whole of `id`.
   [[nodiscard]] bool matches(const std::string& id);
 
-  // Whether one of the two was ever true.
+  // Whether either of the two functions ever returned true.
   [[nodiscard]] bool used() const { return used_; }
   // "--filter 'x'"
   [[nodiscard]] std::string text() const { return option_ + " '" + text_ + "'"; }
@@ -36,7 +36,7 @@ class IdPattern {
   bool used_ = false;
 };
 
-// Whether any is found in `id`; asks all, so that each learns whether it applies.
+// Whether any pattern is found in `id`. Tries all of them, so that each records whether it applies.
 [[nodiscard]] bool any_found_in(std::span<IdPattern> patterns, const std::string& id);
 
 // "--filter 'x' matches no tensor id" for those that never applied.

@@ -40,7 +40,7 @@ class Entries {
     positions_.reserve(expected);
   }
 
-  // Null where there is none. Valid until the next entry is added.
+  // Null if there is none. Valid until the next entry is added.
   [[nodiscard]] Entry* find(const TensorId& id) {
     const auto found = positions_.find(id);
     return found == positions_.end() ? nullptr : &entries_[found->second];

@@ -21,13 +21,13 @@ namespace ttrace {
 struct Match {
   TensorId id;
   std::uint64_t order = 0;       // order number of the place described above
-  std::vector<Shard> reference;  // ascending ranks; empty where the side does not have the id
+  std::vector<Shard> reference;  // ascending ranks; empty if this side does not have the id
   std::vector<Shard> candidate;
-  // For a recomputed tensor: where its first forward stands in the list, if it was recorded.
+  // The position of a recomputed tensor's first forward in the list, if it was recorded.
   std::optional<std::size_t> first_forward;
-  // For choices of experts: where their margins stand in the list, if they were recorded.
+  // The position of the margins of choices of experts in the list, if they were recorded.
   std::optional<std::size_t> margins;
-  // Where the scale of an operand stands in the list, and the operand of a scale, if recorded.
+  // The position of an operand's scale, or of a scale's operand, in the list, if it was recorded.
   std::optional<std::size_t> scale;
   std::optional<std::size_t> operand;
 };

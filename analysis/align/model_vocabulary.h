@@ -1,4 +1,5 @@
-// How the programs of a comparison call the parts of their model and the axes of their layout.
+// The names that the programs of a comparison use for the parts of their model and the axes of
+// their layout.
 //
 // Thread-safety: immutable; read from any number of threads.
 #pragma once
@@ -32,21 +33,21 @@ class ModelVocabulary {
   // names. A role that this version does not know is ignored.
   explicit ModelVocabulary(const Section& roles);
 
-  // Whether `name`, of a module, a record or an axis, is one of the role.
+  // Whether `name`, the name of a module, a record or an axis, has the role.
   [[nodiscard]] bool is(Role role, std::string_view name) const;
-  // Whether `id` is a scalar of the role.
+  // Whether `id` is a scalar that has the role.
   [[nodiscard]] bool is_scalar(Role role, const TensorId& id) const {
     return id.kind == Kind::kScalar && is(role, id.path);
   }
-  // Whether a module above `path` is one of the role.
+  // Whether a module above `path` has the role.
   [[nodiscard]] bool is_below(Role role, std::string_view path) const;
   // The first number in `path` that follows a module of the role.
   [[nodiscard]] std::optional<NumberedPath> numbered(Role role, std::string_view path) const;
-  // Whether the paths are the same but for that number.
+  // Whether the paths differ only in that number.
   [[nodiscard]] bool differ_in_number(Role role,
                                       std::string_view left,
                                       std::string_view right) const;
-  // Size of the layout's largest axis of the role; 1 where it has none.
+  // Size of the layout's largest axis of the role; 1 if it has none.
   [[nodiscard]] int axis_size(Role role, const Layout& layout) const;
 
  private:
@@ -58,7 +59,7 @@ struct Heads {
   std::int64_t size = 0;  // indices of the last dimension that make up a head; 0: not known
   ModelVocabulary vocabulary = {};
 
-  // 0 where the tensor has no heads.
+  // 0 if the tensor has no heads.
   [[nodiscard]] std::int64_t size_in(const TensorId& id) const {
     return vocabulary.is(Role::kAttention, id.path) ? size : 0;
   }

@@ -1,12 +1,14 @@
 #include "analysis/align/selection.h"
 
+#include <fmt/core.h>
+
 namespace ttrace {
 
 bool Selection::wants_step(std::int64_t step) const {
   return !rules_.steps || (step >= rules_.steps->first && step < rules_.steps->last);
 }
 
-// Every rule is asked, whatever the others say, so that unused() tells the truth.
+// Every rule is tried, whatever the others return, so that unused() is right.
 bool Selection::wants(const TensorId& id, std::span<const Shard> shards) {
   const bool by_text = !rules_.filters.empty() || !rules_.excludes.empty();
   const std::string text = by_text ? to_string(id) : std::string();
@@ -40,16 +42,17 @@ std::vector<std::string> Selection::unused() const {
   add_unused(rules_.filters, "tensor id", sentences);
   add_unused(rules_.excludes, "tensor id", sentences);
   if (rules_.steps && !seen_step_) {
-    sentences.push_back("--steps " + to_string(*rules_.steps) + " holds no tensor");
+    sentences.push_back(fmt::format("--steps {} selects no tensor", to_string(*rules_.steps)));
   }
   for (const Kind kind : rules_.kinds) {
     if (!seen_kinds_.contains(kind)) {
-      sentences.push_back("--kinds: there is no tensor of kind " + std::string(name_of(kind)));
+      sentences.push_back(
+          fmt::format("--kinds names {}, but there is no tensor of this kind", name_of(kind)));
     }
   }
   for (const int rank : rules_.ranks) {
     if (!seen_ranks_.contains(rank)) {
-      sentences.push_back("--ranks: rank " + std::to_string(rank) + " recorded no tensor");
+      sentences.push_back(fmt::format("--ranks names rank {}, which recorded no tensor", rank));
     }
   }
   return sentences;

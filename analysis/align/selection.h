@@ -1,7 +1,7 @@
-// Which tensors of a trace somebody wants to see: the one mechanism behind --filter, --exclude,
+// The tensors of a trace that a user wants to see: the one mechanism behind --filter, --exclude,
 // --steps, --kinds and --ranks of every command.
 //
-// It says what is looked at, never how it is judged: bounds come from all tensors.
+// It decides what is compared, never how it is judged: bounds come from all tensors.
 // Thread-safety: one thread at a time.
 #pragma once
 

@@ -2,6 +2,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <charconv>
 
 namespace ttrace {
@@ -24,11 +26,11 @@ StepRange parse_steps(const std::string& text) {
   } else {
     good = good && read(std::string_view(text).substr(colon + 1), steps.last);
   }
-  TTRACE_CHECK(good && steps.first >= 0 && steps.last > steps.first,
-               UsageError,
-               "--steps is '",
-               text,
-               "'; it must be FIRST:LAST with 0 <= FIRST < LAST, or one number");
+  TTRACE_CHECK(
+      good && steps.first >= 0 && steps.last > steps.first,
+      UsageError,
+      fmt::format("--steps is '{}'; it must be FIRST:LAST with 0 <= FIRST < LAST, or one number",
+                  text));
   return steps;
 }
 

@@ -1,4 +1,4 @@
-// Two whole tensors of one logical shape, laid next to each other.
+// Two whole tensors of one logical shape, which are compared.
 #pragma once
 
 #include "trace/merge/merge.h"
@@ -30,11 +30,11 @@ struct TensorPair {
           candidate.bytes.data()};
 }
 
-// Both sides of a run of elements as doubles, the first of which is number `start`.
+// Both sides of a run of elements as doubles. The first element is number `start`.
 using UsePair = std::function<void(
     std::span<const double> reference, std::span<const double> candidate, std::int64_t start)>;
 
-// In row-major order, block by block.
+// Visits the elements in row-major order, block by block.
 void for_each_block(const TensorPair& pair, const UsePair& use);
 
 }  // namespace ttrace

@@ -18,7 +18,7 @@ constexpr double kPartAdded = 0.7;     // a part that only one path has; a wrong
 constexpr double kSameElements = 0.5;  // another shape of as many elements
 constexpr double kOtherShape = 1.5;
 
-// 0 for equal parts, 1 where every letter differs.
+// 0 for equal parts, 1 if every letter differs.
 double part_distance(const std::string& left, const std::string& right) {
   if (left == right) {
     return 0.0;

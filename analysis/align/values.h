@@ -31,16 +31,16 @@ struct Values {
 
 [[nodiscard]] bool is_finite(const Values& values);
 
-// The logical tensor; nothing where no rank recorded it, it is not whole, or NaN and Inf are in it.
+// The logical tensor; nothing if no rank recorded it, it is not whole, or NaN and Inf are in it.
 [[nodiscard]] std::optional<Values> merged_values(std::span<const Shard> shards);
 
 // One rank's local tensor, its scale applied, padding included.
 [[nodiscard]] Values local_values(const Shard& shard);
 
-// Whether that is the logical tensor: nothing of it is cut off or summed.
+// Whether this is the logical tensor: nothing of it is cut off or summed.
 [[nodiscard]] bool holds_all(const Shard& shard);
 
-// What `whole` has where the rank's part of it lies.
+// The elements of `whole` that the rank's part covers.
 [[nodiscard]] std::vector<double> values_at(const Values& whole, const Shard& shard);
 
 // The ranks that hold a box of the logical tensor for which `touches` is true.

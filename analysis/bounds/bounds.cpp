@@ -64,8 +64,8 @@ Bounds::Bounds(const NoiseModel& noise,
 }
 
 std::string Bounds::source(double limit, const std::string& kind) const {
-  return counted(noise_.passes(), "noise pass", "noise passes") + " x " + short_number(limit) +
-         " (" + kind + " limit)";
+  return counted(noise_.passes(), "noise pass") + " x " + short_number(limit) + " (" + kind +
+         " limit)";
 }
 
 Bound Bounds::of(const Judged& judged) const {
@@ -188,10 +188,7 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
     terms.least = squared(unit_in_last_place(type, 1.0)) * judged.statistics.reference_squared;
   }
   if (terms.squared_without_flips() == 0.0 && may_be_exact) {
-    return {0.0,
-            0.0,
-            BoundOrigin::kNoise,
-            "reproduced exactly by " + counted(noise.passes, "noise pass", "noise passes")};
+    return {0.0, 0.0, BoundOrigin::kNoise, "equal in all " + counted(noise.passes, "noise pass")};
   }
   terms.flips = squared(flips_of(type, judged.statistics));
   const double scale = std::sqrt(terms.squared_without_flips() + terms.flips);

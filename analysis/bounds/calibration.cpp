@@ -8,6 +8,7 @@
 
 #include <boost/math/distributions/beta.hpp>
 #include <boost/math/distributions/students_t.hpp>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -80,7 +81,8 @@ Json json_of(const CalibratedLimit& entry) {
 }
 
 [[noreturn]] void refuse(const std::string& file, const std::string& why) {
-  TTRACE_THROW(FormatError, file, ": ", why, "; write it again with `ttrace calibrate`");
+  TTRACE_THROW(FormatError,
+               fmt::format("{}: {}; write it again with `ttrace calibrate`", file, why));
 }
 
 // The element of `all` that is called `name`.
@@ -89,7 +91,7 @@ auto named(const Array& all, const std::string& name, const std::string& file) {
   const auto found =
       std::find_if(all.begin(), all.end(), [&](auto each) { return name_of(each) == name; });
   if (found == all.end()) {
-    refuse(file, "'" + name + "' is no class or statistic that this program knows");
+    refuse(file, fmt::format("'{}' is not a class or statistic that this program knows", name));
   }
   return *found;
 }
@@ -104,8 +106,10 @@ CalibratedLimit parse_limit(const nlohmann::json& json, const std::string& file)
   // A smaller one was not made by calibrate().
   if (!(entry.limit >= floor_of(entry.key.statistic)) || !std::isfinite(entry.limit)) {
     refuse(file,
-           "the limit of " + to_string(entry.key) + " is " + short_number(entry.limit) +
-               ", which must be at least " + short_number(floor_of(entry.key.statistic)));
+           fmt::format("the limit of {} is {}, but it must be at least {}",
+                       to_string(entry.key),
+                       short_number(entry.limit),
+                       short_number(floor_of(entry.key.statistic))));
   }
   return entry;
 }
@@ -128,7 +132,7 @@ Calibration parse(const nlohmann::json& json, const std::string& file) {
     result.table.push_back(parse_limit(entry, file));
   }
   if (result.runs.empty() || !(result.rate > 0.0 && result.rate < 1.0)) {
-    refuse(file, "it needs runs, and a rate between 0 and 1");
+    refuse(file, "the calibration needs runs, and a rate between 0 and 1");
   }
   if (std::max(result.alarms, result.alarms_shipped) > result.runs.size()) {
     refuse(file, "it counts more alarms than runs");
@@ -148,22 +152,20 @@ void refuse_findings(const Report& report, const std::string& name, Vouched vouc
   if (report.diverged() && vouched == Vouched::kNo) {
     TTRACE_THROW(
         UsageError,
-        name,
-        " diverged, first at ",
-        to_string(report.tensors[*report.first_divergence].id),
-        "; a calibration is made of runs that are known to be right: leave it out, or give "
-        "--vouched if you know that it is right");
+        fmt::format("{} diverged, first at {}; limits need runs that are known to be right, so "
+                    "leave it out, or pass --vouched if you know that it is right",
+                    name,
+                    to_string(report.tensors[*report.first_divergence].id)));
   }
   for (const TensorVerdict& tensor : report.tensors) {
     for (const Check& check : tensor.checks) {
       if (tensor.is_finding() && !check.holds && !depends_on_limit(check)) {
         TTRACE_THROW(UsageError,
-                     name,
-                     " cannot be vouched for, because no limit can excuse what was found at ",
-                     to_string(tensor.id),
-                     ": ",
-                     check.sentence,
-                     "; leave it out");
+                     fmt::format("{} cannot be vouched for, because no limit can excuse the "
+                                 "finding at {}: {}; leave it out",
+                                 name,
+                                 to_string(tensor.id),
+                                 check.sentence));
       }
     }
   }
@@ -173,13 +175,12 @@ std::string text_of(const std::string& file) {
   std::error_code error;
   TTRACE_CHECK(std::filesystem::is_regular_file(file, error),
                FormatError,
-               "there is no calibration ",
-               file,
-               "; `ttrace calibrate` writes one");
+               fmt::format("there is no calibration {}; `ttrace calibrate` writes one", file));
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
-  TTRACE_CHECK(in, FormatError, "cannot read ", file);
+  TTRACE_CHECK(
+      in, FormatError, fmt::format("cannot read the calibration {}; check its permissions", file));
   return text.str();
 }
 
@@ -208,25 +209,26 @@ CleanRun clean_run(const Report& report, const std::string& name, Vouched vouche
   const Manifest& candidate = report.candidate.manifest;
   const std::string& precision = report.reference.manifest.precision;
   refuse_findings(report, name, vouched);
-  TTRACE_CHECK(!report.undecided() && !report.partial(),
-               UsageError,
-               name,
-               report.partial() ? " was interrupted"
-                                : " is undecided, because tokens go to other "
-                                  "experts than in the reference",
-               "; a calibration is made of runs that are within bounds: leave it out");
-  TTRACE_CHECK(candidate.precision == precision,
-               UsageError,
-               name,
-               " compares ",
-               precision,
-               " with ",
-               candidate.precision,
-               "; a calibration is made of runs in one precision: leave it out");
+  TTRACE_CHECK(
+      !report.undecided() && !report.partial(),
+      UsageError,
+      fmt::format("{} {}; limits need runs that are within bounds, so leave it out",
+                  name,
+                  report.partial()
+                      ? "was interrupted"
+                      : "is undecided, because tokens go to other experts than in the reference"));
+  TTRACE_CHECK(
+      candidate.precision == precision,
+      UsageError,
+      fmt::format("{} compares {} with {}; limits need runs in one precision, so leave it out",
+                  name,
+                  precision,
+                  candidate.precision));
   TTRACE_CHECK(report.noise_passes > 0,
                UsageError,
-               name,
-               " has no noise passes, which limits refer to; check it again with --noise 5");
+               fmt::format("{} has no noise passes, but limits are multiples of their noise; check "
+                           "it again with --noise 5",
+                           name));
   const auto seed = candidate.data.find("seed");
   return {.name = name,
           .precision = precision,
@@ -293,14 +295,11 @@ Calibration calibrate(std::span<const CleanRun> runs, double rate, Vouched vouch
   for (const CleanRun& run : runs) {
     TTRACE_CHECK(run.precision == result.precision,
                  UsageError,
-                 runs.front().name,
-                 " is in ",
-                 result.precision,
-                 " and ",
-                 run.name,
-                 " in ",
-                 run.precision,
-                 "; calibrate each precision on its own");
+                 fmt::format("{} is in {}, but {} is in {}; calibrate each precision on its own",
+                             runs.front().name,
+                             result.precision,
+                             run.name,
+                             run.precision));
     result.noise_passes = std::min(result.noise_passes, run.noise_passes);
     result.runs.push_back({run.layout, run.seed});
     result.alarms_shipped += run.alarms ? 1 : 0;
@@ -310,9 +309,9 @@ Calibration calibrate(std::span<const CleanRun> runs, double rate, Vouched vouch
   }
   TTRACE_CHECK(!maxima.empty(),
                UsageError,
-               "nothing differs from the reference in ",
-               counted(static_cast<std::int64_t>(runs.size()), "run", "runs"),
-               ", so they say nothing about limits; give runs of a parallel program");
+               fmt::format("nothing differs from the reference in {}, so no limit follows; give "
+                           "runs of a parallel program",
+                           counted(runs.size(), "run")));
   const double share = rate / static_cast<double>(maxima.size());
   for (const auto& [key, values] : maxima) {
     result.table.push_back({key,
@@ -349,22 +348,21 @@ Calibration read_calibration(const std::string& file) {
   const auto json = nlohmann::json::parse(text_of(file), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.value("format", nlohmann::json()) != kFormat) {
     refuse(file,
-           std::string("is no calibration: a JSON object with \"format\": \"") + kFormat +
-               "\" is expected");
+           fmt::format("this is not a calibration, which is a JSON object with \"format\": \"{}\"",
+                       kFormat));
   }
   try {
     const int schema = json.at("schema").get<int>();
     TTRACE_CHECK(schema <= kSchema,
                  FormatError,
-                 file,
-                 ": was written by a newer TTrace (schema ",
-                 schema,
-                 ", this program reads ",
-                 kSchema,
-                 "); read it with that version");
+                 fmt::format("{}: a newer TTrace wrote it (schema {}, but this program reads {}); "
+                             "read it with that version",
+                             file,
+                             schema,
+                             kSchema));
     return parse(json, file);
   } catch (const nlohmann::json::exception& error) {
-    refuse(file, std::string("is damaged: ") + error.what());
+    refuse(file, fmt::format("the calibration is damaged: {}", error.what()));
   }
 }
 
@@ -374,15 +372,12 @@ void require_precision(const Calibration& calibration,
   for (const Manifest* manifest : {&reference, &candidate}) {
     TTRACE_CHECK(manifest->precision == calibration.precision,
                  UsageError,
-                 "the calibration ",
-                 calibration.source,
-                 " is for ",
-                 calibration.precision,
-                 ", but the ",
-                 manifest->pass,
-                 " computed in ",
-                 manifest->precision,
-                 "; calibrate with runs in that precision, or leave --calibration out");
+                 fmt::format("the calibration {} is for {}, but the {} computed in {}; calibrate "
+                             "with runs in that precision, or leave --calibration out",
+                             calibration.source,
+                             calibration.precision,
+                             manifest->pass,
+                             manifest->precision));
   }
 }
 
@@ -400,10 +395,11 @@ void note_calibration(const Calibration& calibration, Report& report) {
     }
   }
   if (report.noise_passes < calibration.noise_passes) {
-    report.remarks.push_back("the calibration is for " +
-                             counted(calibration.noise_passes, "noise pass", "noise passes") +
-                             ", this reference has " + std::to_string(report.noise_passes) +
-                             ": bounds scatter more and may alarm more often");
+    report.remarks.push_back(
+        fmt::format("the calibration is for {}, but this reference has {}; bounds scatter more, so "
+                    "false alarms may be more frequent",
+                    counted(calibration.noise_passes, "noise pass"),
+                    report.noise_passes));
   }
   report.calibration = std::move(use);
 }

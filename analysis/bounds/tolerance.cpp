@@ -7,6 +7,8 @@
 #include <ttrace/element_type.h>
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -41,7 +43,8 @@ double used_share(double r, double c, double allowed) {
 }  // namespace
 
 std::string to_string(const Tolerance& tolerance) {
-  return "rtol " + short_number(tolerance.rtol) + ", atol " + short_number(tolerance.atol);
+  return fmt::format(
+      "rtol {}, atol {}", short_number(tolerance.rtol), short_number(tolerance.atol));
 }
 
 ToleranceCheck check_tolerance(const Tolerance& tolerance, const TensorPair& pair) {
@@ -67,13 +70,11 @@ ToleranceCheck check_tolerance(const Tolerance& tolerance, const TensorPair& pai
 void ToleranceRules::add(Rules& rules, const std::string& argument) {
   const auto refuse = [&](const std::string& why) {
     TTRACE_THROW(UsageError,
-                 rules.option,
-                 " is '",
-                 argument,
-                 "'",
-                 why,
-                 "; it must be a number from 0, or REGEX:NUMBER for the tensors whose id REGEX "
-                 "matches as a whole");
+                 fmt::format("{} is '{}'{}; it must be a number of at least 0, or REGEX:NUMBER for "
+                             "the tensors whose whole id matches REGEX",
+                             rules.option,
+                             argument,
+                             why));
   };
   const std::size_t colon = argument.rfind(':');
   const std::size_t begin = colon == std::string::npos ? 0 : colon + 1;
@@ -83,7 +84,7 @@ void ToleranceRules::add(Rules& rules, const std::string& argument) {
   }
   if (colon == std::string::npos) {
     if (rules.all) {
-      refuse(", but " + short_number(*rules.all) + " was given for all tensors before");
+      refuse(fmt::format(", but an earlier one sets {} for all tensors", short_number(*rules.all)));
     }
     rules.all = value;
   } else {

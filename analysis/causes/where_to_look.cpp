@@ -34,29 +34,33 @@ std::string state_of(std::span<const TensorVerdict> tensors, const TensorId& id,
       (tensor.status() == Status::kWithin ? within : beyond) += 1;
     }
   }
-  const std::string name = std::string(name_of(kind)) + " of " + id.path;
   if (within + beyond == 0) {
-    return "no " + name + " was recorded";
+    return fmt::format("no {} of it was recorded", name_of(kind));
   }
   if (beyond > 0) {
-    return counted(beyond, "record", "records") + " of " + name + " diverge as well";
+    return fmt::format("{} of its {} {} as well",
+                       counted(beyond, "record"),
+                       name_of(kind),
+                       beyond == 1 ? "diverges" : "diverge");
   }
-  return "its " + counted(within, "record", "records") + " of " + std::string(name_of(kind)) +
-         (within == 1 ? " is" : " are") + " within bound";
+  return fmt::format("{} of its {} {} within bound",
+                     counted(within, "record"),
+                     name_of(kind),
+                     within == 1 ? "is" : "are");
 }
 
 // What is known of a tensor before the first divergence, which need not be within its bound.
 std::string_view standing_of(const TensorVerdict& tensor) {
   if (tensor.allowed() && tensor.status() != Status::kWithin) {
-    return "is not judged, because the user allowed it to differ";
+    return "is not judged, because the user allows it to differ";
   }
   switch (tensor.status()) {
     case Status::kWithin:
       return "is within bound";
     case Status::kInherited:
-      return "is beyond its bound, but its own operators are right: it inherited the error";
+      return "is beyond its bound because it inherited an error, but its own operators are right";
     case Status::kBehindFlip:
-      return "differs behind another choice of experts, where no bound applies";
+      return "differs, but depends on another choice of experts, so no bound applies";
     case Status::kIncomplete:
     case Status::kNotJudged:
       return "is not judged";
@@ -69,12 +73,12 @@ std::string_view standing_of(const TensorVerdict& tensor) {
 std::string predecessor(std::span<const TensorVerdict> tensors, std::size_t index) {
   for (std::size_t i = index; i-- > 0;) {
     if (is_forward(tensors[i]) && same_microbatch(tensors[i].id, tensors[index].id)) {
-      return fmt::format("; the forward record before it, {}, {}",
+      return fmt::format("the forward record before it, {}, {}",
                          to_string(tensors[i].id),
                          standing_of(tensors[i]));
     }
   }
-  return "; no forward record of its micro-batch comes before it";
+  return "no forward record of its micro-batch comes before it";
 }
 
 // "decoder.layers.1, decoder.final_layernorm": modules whose outputs follow in forward order.
@@ -96,9 +100,9 @@ std::string next_modules(std::span<const TensorVerdict> tensors, const TensorId&
     }
   }
   if (paths.empty()) {
-    return "no later module was recorded, so from there to the loss";
+    return "no later module was recorded, so everything up to the loss may be the cause";
   }
-  return "next in forward order: " + paths.front() + (paths.size() > 1 ? ", " + paths[1] : "");
+  return fmt::format("next in forward order: {}", fmt::join(paths, ", "));
 }
 
 // Two of the ranks that disagree, as near to each other in the layout as any: the axes on which
@@ -150,115 +154,142 @@ std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate
   std::string who = ranks_text(ranks) + " should hold the same values";
   if (ranks.size() > 1) {
     const Neighbours two = nearest(ranks, tensor.id.step, candidate);
-    for (std::size_t i = 0; i < two.axes.size(); ++i) {
-      who +=
-          (i == 0 ? ", and ranks " + std::to_string(two.left) + " and " +
-                        std::to_string(two.right) + ", which do not, differ in their coordinate on "
-                  : " and ") +
-          two.axes[i];
+    if (!two.axes.empty()) {
+      who += fmt::format("; ranks {} and {} do not, and their coordinates differ on {}",
+                         two.left,
+                         two.right,
+                         fmt::join(two.axes, " and "));
     }
   }
+  const std::string& path = tensor.id.path;
   switch (tensor.id.kind) {
     case Kind::kParamGrad:
     case Kind::kMainGrad:
-      return "the reduction of " + tensor.id.path + "'s gradient between ranks: " + who;
+      return fmt::format("check how ranks reduce the gradient of {}: {}", path, who);
     case Kind::kParam:
     case Kind::kMaster:
     case Kind::kParamNext:
     case Kind::kExpAvg:
     case Kind::kExpAvgSq:
-      return "how " + tensor.id.path + " is kept equal between ranks: " + who;
+      return fmt::format("check how ranks keep {} equal: {}", path, who);
     case Kind::kGradOutput:
-      return "the backward of what consumes " + tensor.id.path + "'s output: " + who;
+      return fmt::format(
+          "check the backward of the modules that consume the output of {}: {}", path, who);
     case Kind::kOperand:
-      return "which codes and which scale each rank uses for " + operand_of(tensor.id) + "; " + who;
+      return fmt::format("check which codes and which scale each rank uses for {}: {}",
+                         operand_of(tensor.id),
+                         who);
     case Kind::kScale:
     case Kind::kAmaxHistory:
-      return "how ranks share the largest magnitude that the scale of " + operand_of(tensor.id) +
-             " follows from: " + who;
+      return fmt::format(
+          "check how ranks share the largest magnitude, from which the scale of {} follows: {}",
+          operand_of(tensor.id),
+          who);
     default:
-      return "what is not the same on all ranks in " + tensor.id.path +
-             ": its input, its parameters, its communication or its random numbers; " + who;
+      return fmt::format(
+          "check what differs between ranks in {} (its input, its parameters, its communication, "
+          "or "
+          "its random numbers): {}",
+          path,
+          who);
+  }
+}
+
+// What to check for a symptom, where {} stands for the tensor's path; empty if the tensor's kind
+// decides.
+std::string_view advice_on(Symptom symptom) {
+  switch (symptom) {
+    case Symptom::kRowsDiffer:
+      return "check what chooses the rows of {}: the router and the exchange of tokens";
+    case Symptom::kMessage:
+      return "check the messages of {} between pipeline stages: their order, buffers that are "
+             "reused too early, and whether the ranks wait for them";
+    case Symptom::kSource:
+      return "check what lies between {} and the module before it: copies, gathers, reused "
+             "buffers, and values that are overwritten in place";
+    case Symptom::kTooAccurate:
+      return "check the precision recipe of {}: is autocast or FP8 active there, and in everything "
+             "that feeds it?";
+    case Symptom::kTooCoarse:
+      return "check the precision in which {} and everything that feeds it compute, add up and "
+             "communicate";
+    case Symptom::kRecompute:
+      return "check what differs when {} runs again in backward: random state, casts, and values "
+             "that are overwritten in place";
+    default:
+      return "";
   }
 }
 
 std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidate) {
+  const std::string& path = tensor.id.path;
   const std::vector<int> ranks = tensor.ranks();
   switch (tensor.symptom()) {
     case Symptom::kMissing:
-      return tensor.status() == Status::kMissingInCandidate
-                 ? "whether the candidate runs " + tensor.id.path +
-                       " in this micro-batch and under this name; the notes of its ranks may say "
-                       "why "
-                       "it is missing"
-                 : "whether the reference has " + tensor.id.path +
-                       " under another name, step or micro-batch";
+      if (tensor.status() == Status::kMissingInReference) {
+        return fmt::format(
+            "check whether the reference has {} under another name, step or micro-batch", path);
+      }
+      return fmt::format(
+          "check whether the candidate runs {} in this micro-batch and under this name; the notes "
+          "of its ranks may say why it is missing",
+          path);
     case Symptom::kShapesDiffer:
       if (tensor.id.kind == Kind::kData) {
-        return "whether both programs cut the step into as many micro-batches of as many samples; "
-               "if they do, the annotation (dims) of " +
-               tensor.id.path;
+        return fmt::format(
+            "check whether both programs cut the step into the same number of micro-batches of the "
+            "same size; if they do, check the annotation (dims) of {}",
+            path);
       }
       [[fallthrough]];
     case Symptom::kRanksContradict:
     case Symptom::kGap:
     case Symptom::kOverlap:
     case Symptom::kAddendsMissing:
-      return "where the ranks' pieces of " + tensor.id.path +
-             " lie, by its annotation (dims) or the rows (tokens) that its program names; then "
-             "what " +
-             ranks_text(ranks) + (ranks.size() == 1 ? " computes" : " compute") + " there";
+      return fmt::format(
+          "check where the ranks' pieces of {} lie according to its annotation (dims) or the rows "
+          "(tokens) that its program names; then check what {} {} there",
+          path,
+          ranks_text(ranks),
+          ranks.size() == 1 ? "computes" : "compute");
     case Symptom::kReplicasDisagree:
       return look_at_replicas(tensor, candidate);
     case Symptom::kTypesDiffer:
       return tensor.id.kind == Kind::kOperand
-                 ? "the FP8 format of " + operand_of(tensor.id)
-                 : "the precision in which " + tensor.id.path + " is kept";
-    case Symptom::kRowsDiffer:
-      return "what chooses the rows of " + tensor.id.path +
-             ": the router, and the exchange of tokens";
-    case Symptom::kMessage:
-      return "the messages of " + tensor.id.path +
-             " between pipeline stages: their order, buffers that are reused too early, and "
-             "whether "
-             "the ranks wait for them";
+                 ? fmt::format("check the FP8 format of {}", operand_of(tensor.id))
+                 : fmt::format("check the precision in which {} is kept", path);
     case Symptom::kCollective:
-      return "the communication itself: the call's arguments on " + ranks_text(ranks) +
-             ", buffers that change before the wait, and ranks that leave out a call";
-    case Symptom::kSource:
-      return "what lies between " + tensor.id.path +
-             " and the module before it: copies, gathers, buffers that are reused, values "
-             "overwritten in place";
-    case Symptom::kTooAccurate:
-      return "the precision recipe of " + tensor.id.path +
-             ": whether autocast or FP8 is active there, and in everything that feeds it";
-    case Symptom::kTooCoarse:
-      return "the precision in which " + tensor.id.path +
-             " and everything that feeds it compute, add up and communicate";
-    case Symptom::kRecompute:
-      return "what differs when " + tensor.id.path +
-             " runs again in backward: random state, casts, values overwritten in place";
+      return fmt::format(
+          "check the communication itself: the arguments of the call on {}, buffers that change "
+          "before the wait, and ranks that leave out a call",
+          ranks_text(ranks));
     default:
-      return "";
+      return fmt::format(fmt::runtime(advice_on(tensor.symptom())), path);
   }
 }
 
 std::string look_at_optimizer(std::span<const TensorVerdict> tensors, const TensorId& id) {
+  const auto state = [&](Kind kind) { return state_of(tensors, id, kind); };
   switch (id.kind) {
     case Kind::kMainGrad:
-      return "the reduction and accumulation of " + id.path +
-             "'s gradient between backward and optimizer: " +
-             state_of(tensors, id, Kind::kParamGrad);
+      return fmt::format(
+          "check how the gradient of {} is reduced and accumulated between backward and optimizer; "
+          "{}",
+          id.path,
+          state(Kind::kParamGrad));
     case Kind::kExpAvg:
     case Kind::kExpAvgSq:
-      return "the optimizer's moments of " + id.path +
-             ", clipping included: " + state_of(tensors, id, Kind::kMainGrad);
+      return fmt::format(
+          "check the optimizer's moments of {}, and clipping; {}", id.path, state(Kind::kMainGrad));
     case Kind::kMaster:
-      return "the optimizer's update of " + id.path + ": " + state_of(tensors, id, Kind::kExpAvg) +
-             ", " + state_of(tensors, id, Kind::kExpAvgSq);
+      return fmt::format("check the optimizer's update of {}; {}; {}",
+                         id.path,
+                         state(Kind::kExpAvg),
+                         state(Kind::kExpAvgSq));
     default:
-      return "the update of " + id.path +
-             " and its copy back from the master: " + state_of(tensors, id, Kind::kMaster);
+      return fmt::format("check the update of {} and its copy back from the master; {}",
+                         id.path,
+                         state(Kind::kMaster));
   }
 }
 
@@ -272,19 +303,23 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
   if (std::string structure = look_at_structure(tensor, candidate); !structure.empty()) {
     return structure;
   }
+  const std::string before = predecessor(tensors, index);
   switch (id.kind) {
     case Kind::kData:
-      return "the order of the samples and the global number of the micro-batch, "
+      return "check the order of the samples and the global number of the micro-batch, which is "
              "i * dp + dp_rank for the i-th local one";
     case Kind::kParam:
-      return id.step == 0 ? "how the candidate loads " + id.path + " at the start"
-                          : "the update of " + id.path + " in the step before";
+      return id.step == 0 ? fmt::format("check how the candidate loads {} at the start", id.path)
+                          : fmt::format("check the update of {} in the step before", id.path);
     case Kind::kGradOutput:
-      return "the backward of what consumes " + id.path + "'s output; " + next_modules(tensors, id);
+      return fmt::format("check the backward of the modules that consume the output of {}; {}",
+                         id.path,
+                         next_modules(tensors, id));
     case Kind::kGradInput:
-      return "the backward of " + id.path + " with respect to its input";
+      return fmt::format("check the backward of {} with respect to its input", id.path);
     case Kind::kParamGrad:
-      return "the backward of " + module_of(id.path) + " with respect to " + id.path;
+      return fmt::format(
+          "check the backward of {} with respect to {}", module_of(id.path), id.path);
     case Kind::kMainGrad:
     case Kind::kExpAvg:
     case Kind::kExpAvgSq:
@@ -292,27 +327,31 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
     case Kind::kParamNext:
       return look_at_optimizer(tensors, id);
     case Kind::kLoss:
-      return "the loss" + predecessor(tensors, index);
+      return "check the loss; " + before;
     case Kind::kRouting:
-      return "the scores, their bias and the choice of experts in " + id.path +
-             predecessor(tensors, index);
+      return fmt::format(
+          "check the scores, their bias and the choice of experts in {}; {}", id.path, before);
     case Kind::kScalar:
-      return "how the candidate computes " + id.path +
-             "; no tensor that was recorded before it diverges";
+      return fmt::format(
+          "check how the candidate computes {}; no tensor that was recorded before it diverges",
+          id.path);
     case Kind::kScale:
     case Kind::kAmaxHistory:
-      return "how the scale of " + operand_of(id) +
-             " follows from largest magnitudes, of which steps and on which ranks" +
-             predecessor(tensors, index);
+      return fmt::format(
+          "check how the scale of {} follows from the largest magnitudes: from which steps, and on "
+          "which ranks; {}",
+          operand_of(id),
+          before);
     case Kind::kOperand:
-      return "how " + operand_of(id) +
-             " becomes codes: its scale, the rounding, and what happens to the codes between there "
-             "and the product" +
-             predecessor(tensors, index);
+      return fmt::format(
+          "check how {} becomes codes: its scale, the rounding, and what happens to the codes "
+          "before the product; {}",
+          operand_of(id),
+          before);
     case Kind::kInput:
-      return "what feeds " + id.path + predecessor(tensors, index);
+      return fmt::format("check what feeds {}; {}", id.path, before);
     default:
-      return "the forward of " + id.path + predecessor(tensors, index);
+      return fmt::format("check the forward of {}; {}", id.path, before);
   }
 }
 

@@ -7,6 +7,8 @@
 #include "trace/sums/squared.h"
 #include "trace/sums/statistics.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -42,7 +44,7 @@ void add_row(std::span<const double> gradient, std::span<const double> factors, 
   }
 }
 
-// Nothing where the formula asks for inputs that were not recorded.
+// Returns nothing if the formula asks for inputs that were not recorded.
 std::optional<Replay> replay(const RankAddend& addend, const Formula& formula) {
   const std::size_t width = addend.found.size();
   Replay result{std::vector<double>(width), 0.0};
@@ -64,7 +66,7 @@ std::optional<Replay> replay(const RankAddend& addend, const Formula& formula) {
   return result;
 }
 
-// ||sum p - f||; nothing where the sum cannot be laid beside f.
+// ||sum p - f||; nothing if the sum and f have different shapes.
 std::optional<double> apart(const std::vector<RankAddend>& addends,
                             const std::vector<Replay>& replays,
                             const MergeResult& wide) {
@@ -131,7 +133,7 @@ std::optional<Known> known_formula(const std::vector<RankAddend>& addends,
   return best;
 }
 
-// Over all addends, replicas counted once.
+// Sums over all addends; replicas count once.
 double squared_terms(const std::vector<RankAddend>& addends, const std::vector<Replay>& replays) {
   double sum = 0.0;
   for (std::size_t i = 0; i < addends.size(); ++i) {
@@ -145,7 +147,7 @@ double squared_terms(const std::vector<RankAddend>& addends, const std::vector<R
   return sum;
 }
 
-// What is judged of one addend.
+// The figures by which one addend is judged.
 struct AddendError {
   int rank = 0;
   double norm = 0.0;   // ||p||
@@ -154,8 +156,9 @@ struct AddendError {
   double scale = 0.0;
   double factor = 0.0;         // a
   double beside_factor = 0.0;  // ||c - (1 + a) p||
-  double own_noise = 0.0;      // of a ||p||^2, from what c has beside the factor
-  double fourth = 0.0;         // sum p^4
+  // Variance of a ||p||^2, from the part of c that the factor does not explain.
+  double own_noise = 0.0;
+  double fourth = 0.0;  // sum p^4
 };
 
 AddendError error_of(const RankAddend& addend, const Replay& right) {
@@ -242,13 +245,15 @@ std::optional<Diagnosis> cause_of(const std::vector<AddendError>& wrong, std::si
   }
   std::string sentence;
   for (const AddendError& each : wrong) {
-    sentence += (sentence.empty() ? "" : ", ") + ranks_text(std::vector{each.rank}) +
-                "'s addend is " + factor_text(1.0 + each.factor) + " x";
+    sentence += fmt::format("{}{}'s addend is {} x",
+                            sentence.empty() ? "" : ", ",
+                            ranks_text(std::vector{each.rank}),
+                            factor_text(1.0 + each.factor));
   }
   return Diagnosis{Signature::kWrongAddends,
                    sentence +
                        " what the rank's own rows give, computed again from its gradient of the "
-                       "output; those of other ranks are right"};
+                       "output; the other ranks' addends are right"};
 }
 
 }  // namespace
@@ -285,7 +290,8 @@ const Shard* AddendCheck::input_of(int rank, const TensorId& id) const {
   return record_of(rank, found->second.at(rank));
 }
 
-// Of all calls of the parameter's module; nothing where the rank recorded no gradient of an output.
+// Values of all calls of the parameter's module; nothing if the rank recorded no gradient of an
+// output.
 std::vector<RankAddend::Call> AddendCheck::calls_of(const TensorId& parameter,
                                                     int rank,
                                                     std::size_t width) const {

@@ -1,37 +1,37 @@
-// T1 of gradients of vectors, addend by addend: is what each rank adds to the gradient of a norm's
-// weight, or of a bias, what its own rows give?
+// T1 for gradients of vectors, addend by addend: does each rank add what its own rows give?
 //
-// Where ranks have rows of their own (sequence and context parallelism), the gradient of a vector
-// is a sum of one addend per rank, and an error in one of them is small against all. But a rank's
-// trace has all that its addend is made from, in exactly the bits that the kernel got: x, the
-// module's input, and g, the gradient of its output. So every addend is computed again in FP64,
+// If ranks have rows of their own (sequence and context parallelism), the gradient of a norm's
+// weight or of a bias is a sum of one addend per rank. An error in one addend is small compared
+// with the whole sum. But a rank's trace holds everything that its addend is made from, in exactly
+// the bits that the kernel got: x, the module's input, and g, the gradient of its output. So we
+// compute every addend again in FP64:
 //
 //   p_i = sum over rank i's rows of g                      (a bias)
 //   p_i = sum over rank i's rows of g (x - m) / sqrt(v + epsilon)   (a norm's weight)
 //
-// Which of these a parameter has, and which epsilon, is declared nowhere: the formula whose sum
-// over all ranks is nearest to f, the forced pass's gradient in the higher precision, and not more
-// than 1 % off. Where none is, or a rank lacks records, addends are not checked. For a recorded
-// addend c_i
+// Nothing declares which formula and epsilon apply. We pick the one whose sum over ranks is nearest
+// to f (the forced pass's gradient in the higher precision), within 1 %. If none fits, or if a rank
+// has no such records, addends are not checked. A recorded addend c_i has the scale
 //
 //   scale_i^2 = u^2 max(||c_i||, ||p_i||)^2 + t_i (max(0, ||n - f||^2 - 2 u^2 ||c||^2) + d^2)
 //
-// u is the relative error of one rounding of its type. What the native pass errs beyond roundings
-// of its result, and what the formula leaves, d = ||sum p - f||, is shared out by t_i, the part
-// of all squared terms of the sum that are rank i's: a kernel that accumulates in low precision
-// errs in each of its terms. ||c_i - p_i|| has the limit of shards, and where the second term is
-// the larger one, that of an estimate from as few elements (limit_of_estimate()). A factor,
+// u is the relative error of one rounding of its type. The second term is the native pass's error
+// beyond the roundings of its result, plus the error of the formula, d = ||sum p - f||. Rank i gets
+// the part t_i of it, which is its part of all squared terms of the sum, because a kernel that
+// accumulates in low precision errs in each of its terms. ||c_i - p_i|| has the limit of shards. If
+// the second term is the larger one, it has the limit of an estimate from as few elements
+// (limit_of_estimate()). A factor,
 //
 //   a_i = <c_i - p_i, p_i> / ||p_i||^2
 //   scale^2 = (scale_i^2 / ||p_i||^2) sum_j p_ij^4 / ||p_i||^4 + a_n^2 + u32^2
 //
-// is judged as that of whole tensors (operator_check.h); roundings of the elements are independent
-// of one another.
+// is judged like the factor of a whole tensor (operator_check.h). Roundings of the elements are
+// independent of one another.
 //
-// Largest ||c_i - p_i|| / scale_i of addends in clean runs of random layouts, whose limit is 3:
-// `ttrace_fuzz_layouts 30 7821 --precision bf16` 1.82, `15 7822 --precision f32` 0.63, `15 7823
-// --precision fp8` 1.83; of factors 0.42, 0.17 and 0.34 of their bounds. Elements of one rounding
-// each cannot pass 2.4 in BF16.
+// The limit of ||c_i - p_i|| / scale_i is 3. Clean runs of random layouts reached 1.82
+// (`ttrace_fuzz_layouts 30 7821 --precision bf16`), 0.63 (`15 7822 --precision f32`) and 1.83
+// (`15 7823 --precision fp8`); factors reached 0.42, 0.17 and 0.34 of their bounds. Elements with
+// one rounding each cannot exceed 2.4 in BF16.
 //
 // Thread-safety: immutable; compare() may run in any number of threads.
 #pragma once
@@ -62,12 +62,12 @@ struct AddendResidual {
   std::optional<Diagnosis> known_cause;    // where the addends beyond are factors of what is right
 };
 
-// What one rank recorded.
+// The records of one rank.
 struct RankAddend {
-  // Of the parameter's module.
+  // A call of the parameter's module.
   struct Call {
     Values gradient;              // of its output, rows of the vector's width
-    std::optional<Values> input;  // the same rows; absent where there are none of them
+    std::optional<Values> input;  // the same rows; absent if they were not recorded
   };
   const Shard* shard = nullptr;
   std::vector<double> found;  // c_i
@@ -79,8 +79,9 @@ class AddendCheck {
   // Keeps references to the trace.
   explicit AddendCheck(const Trace& candidate, const Limits& limits = {});
 
-  // `wide` is f, `residual` that of the whole tensor; the limits are those of Q and of the factor.
-  // Nothing of a tensor that is no sum of ranks' addends, or whose formula is not known.
+  // `wide` is f, and `residual` belongs to the whole tensor; the limits are those of Q and of the
+  // factor. Returns nothing for a tensor that is not a sum of ranks' addends, or whose formula is
+  // not known.
   [[nodiscard]] std::optional<AddendResidual> compare(const Match& match,
                                                       const MergeResult& wide,
                                                       const OperatorResidual& residual,
@@ -97,7 +98,7 @@ class AddendCheck {
 
   ShardIndex shards_;
   Allowances allowances_;
-  // By consumer and rank.
+  // Keys: consumer and rank.
   std::unordered_map<TensorId, std::map<int, TensorId>, TensorIdHash> producers_;
 };
 

@@ -1,11 +1,10 @@
-// How far the norm that gradients are clipped by may be off in the candidate, which moments have as
-// a factor in common.
+// The allowed error of the candidate's clipping norm, which is a factor of all moments.
 //
 // Programs add the squares of all N gradients up in F32, each over its own parts and in its own
-// order: a sum of N squares, one after the other, is off by u sqrt(N / 3) of itself, and the norm
-// by half of that, with u one rounding of F32 (2.5e-8: 1e-5 for two million gradients). Where
-// both sides have recorded a norm, scalars of Role::kGradientNorm, it is known how far they are
-// apart, and only that is granted, as long as it is not more.
+// order. A sum of N squares, one after the other, has a relative error of u sqrt(N / 3), and the
+// norm has half of that, with u one rounding of F32 (2.5e-8: 1e-5 for two million gradients). If
+// both sides recorded a norm (scalars of Role::kGradientNorm), their difference is known. Then only
+// this difference is allowed, unless it is larger.
 //
 // Thread-safety: immutable.
 #pragma once

@@ -2,6 +2,8 @@
 
 #include "analysis/findings/wording.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -77,7 +79,7 @@ class Row {
   std::array<std::vector<double>, kFormats.size()> codes_;  // nearest numbers, by format
 };
 
-// Of the formats that the side may still have; what is counted of the others is of no use.
+// Counts for the formats that the side may still have; counts of other formats mean nothing.
 struct SideCounts {
   PerFormat is_format = {true, true};
   std::array<std::int64_t, kFormats.size()> saturated{};
@@ -142,8 +144,8 @@ std::size_t first_scale(std::int64_t row,
   return static_cast<std::size_t>(position);
 }
 
-// Of both sides, and the power of two that the candidate's are the reference's times, 1 where they
-// are none.
+// The scales of both sides, and the power of two by which the candidate's exceed the reference's; 1
+// if there is no such power.
 struct Scales {
   std::vector<double> reference;
   std::vector<double> candidate;
@@ -289,8 +291,9 @@ Check format_check(const CodesComparison& codes) {
   }
   return failed(Question::kFormat,
                 Symptom::kTypesDiffer,
-                "its codes are numbers of " + format_text(codes.candidate.format) + ", of " +
-                    format_text(codes.reference.format) + " in the reference");
+                fmt::format("its codes are {}, but {} in the reference",
+                            format_text(codes.candidate.format),
+                            format_text(codes.reference.format)));
 }
 
 }  // namespace ttrace

@@ -5,6 +5,8 @@
 
 #include <ttrace/element_type.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -16,7 +18,7 @@ namespace {
 
 using Doubles = std::vector<double>;
 
-// What one rank must get; bounds empty: in every bit.
+// What one rank must receive; without bounds, every bit must be equal.
 struct Expected {
   Doubles values;
   Doubles bounds;
@@ -150,8 +152,11 @@ std::string sizes_text(const std::vector<Member>& members, bool outputs) {
   std::string text;
   for (const Member& member : members) {
     const Shard& shard = outputs ? member.output : member.input;
-    text += (text.empty() ? "" : ", ") + std::string(name_of(shard.record->type)) + " " +
-            shape_text(shard.record->shape) + " on rank " + std::to_string(shard.rank);
+    text += fmt::format("{}{} {} on rank {}",
+                        text.empty() ? "" : ", ",
+                        name_of(shard.record->type),
+                        shape_text(shard.record->shape),
+                        shard.rank);
   }
   return text;
 }
@@ -178,7 +183,7 @@ std::optional<CollectiveFault> check_inputs(const std::vector<Member>& members) 
                           ? rows.size() == members.size() && sent == rows_of(member.input)
                           : input.shape == first.shape;
     if (input.type != first.type || !fits) {
-      return CollectiveFault{"inputs do not fit together: " + sizes_text(members, false),
+      return CollectiveFault{"the inputs do not fit together: " + sizes_text(members, false),
                              ranks_of(members)};
     }
   }
@@ -197,10 +202,12 @@ std::optional<CollectiveFault> check_rows(const std::vector<Member>& members) {
       if (expected[from] != sent) {
         const int receiver = members[to].input.rank;
         const int sender = members[from].input.rank;
-        return CollectiveFault{"split sizes do not fit together: rank " + std::to_string(receiver) +
-                                   " expects " + counted(expected[from], "row", "rows") +
-                                   " of rank " + std::to_string(sender) + ", which sends it " +
-                                   std::to_string(sent),
+        return CollectiveFault{fmt::format("the split sizes do not fit together: rank {} expects "
+                                           "{} from rank {}, which sends {}",
+                                           receiver,
+                                           counted(expected[from], "row"),
+                                           sender,
+                                           sent),
                                {std::min(sender, receiver), std::max(sender, receiver)}};
       }
     }
@@ -256,8 +263,9 @@ std::optional<CollectiveFault> check_values(const std::vector<Member>& members) 
     const Shard& shard = members[i].output;
     const Doubles output = values_of(shard);
     if (output.size() != expected[i].values.size()) {
-      return CollectiveFault{"outputs have the wrong sizes: " + sizes_text(members, true) +
-                                 " for inputs " + sizes_text(members, false),
+      return CollectiveFault{fmt::format("the outputs have the wrong sizes: {} for the inputs {}",
+                                         sizes_text(members, true),
+                                         sizes_text(members, false)),
                              ranks_of(members)};
     }
     const Difference difference = compare_output(output, expected[i]);
@@ -266,15 +274,16 @@ std::optional<CollectiveFault> check_values(const std::vector<Member>& members) 
     }
     if (!fault) {
       fault = CollectiveFault{
-          std::to_string(difference.count) + " of " +
-              counted(static_cast<std::int64_t>(output.size()), "element", "elements") +
-              " on rank " + std::to_string(shard.rank) +
-              " are not what the inputs make, first at " +
-              index_text(
-                  unravel(static_cast<std::int64_t>(difference.first), shard.record->shape)) +
-              " (" + nine_digits(output[difference.first]) + " instead of " +
-              nine_digits(expected[i].values[difference.first]) + "), largest difference " +
-              short_number(difference.largest),
+          fmt::format(
+              "{} of {} on rank {} do not follow from the inputs; the first, at {}, is {} instead "
+              "of {}; the largest difference is {}",
+              difference.count,
+              counted(output.size(), "element"),
+              shard.rank,
+              index_text(unravel(static_cast<std::int64_t>(difference.first), shard.record->shape)),
+              nine_digits(output[difference.first]),
+              nine_digits(expected[i].values[difference.first]),
+              short_number(difference.largest)),
           {}};
     }
     fault->ranks.push_back(shard.rank);

@@ -1,4 +1,4 @@
-// What a collective must return, computed from what its members put in.
+// The right results of a collective, computed from its members' inputs.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -25,8 +25,8 @@ struct CollectiveFault {
   std::vector<int> ranks;  // world ranks concerned
 };
 
-// Nothing where all outputs are what the inputs make; bounds of sums: see self_check.h. Requires:
-// all members of the group, with one operation.
+// Returns nothing if all outputs follow from the inputs; self_check.h has the bounds of sums.
+// Requires: all members of the group, with one operation.
 [[nodiscard]] std::optional<CollectiveFault> check_values(const std::vector<Member>& members);
 
 }  // namespace ttrace

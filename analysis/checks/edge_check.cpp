@@ -8,6 +8,8 @@
 #include "trace/merge/merge.h"
 #include "trace/sums/statistics.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -27,7 +29,7 @@ using ById = std::unordered_map<std::reference_wrapper<const TensorId>,
                                 TensorIdHash,
                                 std::equal_to<TensorId>>;
 
-// What a stage has received is the output that another one has sent; see SelfCheck.
+// What a stage received is the output that another one sent; see SelfCheck.
 TensorId as_output(TensorId id) {
   id.kind = id.kind == Kind::kReceived ? Kind::kOutput : id.kind;
   return id;
@@ -52,18 +54,20 @@ void for_each_edge(const Trace& trace, Use&& use) {
   }
 }
 
-// Nothing where one of the two makes no whole, or they cannot be laid side by side.
+// Returns nothing if the parts of one side form no whole tensor, or if the two have different
+// shapes.
 std::optional<Statistics> between(std::span<const Shard> source, std::span<const Shard> taken) {
   return statistics_where_alike(merge(source), merge(taken));
 }
 
 std::string difference_text(const Statistics& statistics) {
-  return std::to_string(statistics.different) + " of " +
-         counted(statistics.count, "element", "elements") + " differ, error " +
-         short_number(statistics.relative_error()) + " of its norm";
+  return fmt::format("{} of {} differ, with an error of {} of its norm",
+                     statistics.different,
+                     counted(statistics.count, "element"),
+                     short_number(statistics.relative_error()));
 }
 
-// Where the bound comes from.
+// The source of the bound.
 std::string source_text(const Edge& edge) {
   return "exact (" + to_string(edge.producer) + ")";
 }
@@ -93,7 +97,7 @@ class EdgeCheck {
     ++coverage_.edges;
     const Match* const source = matched(edge.producer);
     if (source == nullptr || source->candidate.empty()) {
-      return;  // told as missing
+      return;  // reported as missing
     }
     const bool seen =
         judged_.contains(edge.consumer) ? judge_copy(edge, *source) : judge_sources(edge, *source);
@@ -120,7 +124,7 @@ class EdgeCheck {
     return found == matches_.end() ? nullptr : found->second;
   }
 
-  // The candidate has recorded the input, because it is no memory that a module returned.
+  // The candidate recorded the input, because no module returned this memory.
   bool judge_copy(const Edge& edge, const Match& source) {
     const Match* const own = matched(edge.consumer);
     TensorVerdict& verdict = tensors_[judged_.at(edge.consumer)];
@@ -138,8 +142,9 @@ class EdgeCheck {
     if (statistics->different > 0) {
       check = failed(Question::kSource,
                      Symptom::kSource,
-                     "not what " + to_string(edge.producer) +
-                         " is in the same run: " + difference_text(*statistics));
+                     fmt::format("it is not equal to its source {} in the same run: {}",
+                                 to_string(edge.producer),
+                                 difference_text(*statistics)));
     }
     check.source = source_text(edge);
     verdict.add(std::move(check));
@@ -184,20 +189,23 @@ class EdgeCheck {
     Check check = failed(
         Question::kSource,
         Symptom::kSource,
-        "is " + to_string(taken.id) + ", where the reference takes " + to_string(edge.producer) +
-            ": " + (statistics ? difference_text(*statistics) : "they have different shapes"));
+        fmt::format("its source is {}, but the reference takes {}: {}",
+                    to_string(taken.id),
+                    to_string(edge.producer),
+                    statistics ? difference_text(*statistics) : "they have different shapes"));
     check.source = source_text(edge);
     check.known_cause = cause_of(edge, taken.id);
     verdict.add(std::move(check));
     added_.push_back(std::move(verdict));
   }
 
-  // What it takes is an older value of its source, or what another layer takes in its place.
+  // The consumer takes an older value of its source, or the input of another layer.
   [[nodiscard]] std::optional<Diagnosis> cause_of(const Edge& edge, const TensorId& taken) const {
     if (taken.path == edge.producer.path && taken.kind == edge.producer.kind) {
       return Diagnosis{Signature::kStale,
-                       "it takes " + to_string(taken) + ", an older value of its source " +
-                           to_string(edge.producer)};
+                       fmt::format("it takes {}, an older value of its source {}",
+                                   to_string(taken),
+                                   to_string(edge.producer))};
     }
     for (const auto& [consumer, sources] : sources_) {
       const bool in_its_place =
@@ -208,9 +216,12 @@ class EdgeCheck {
         return as_output(other.producer) == taken;
       });
       if (in_its_place && takes_it) {
-        return Diagnosis{Signature::kWrongLayer,
-                         "it takes " + to_string(taken) + ", which is the input of " +
-                             consumer.path + ": two layers in a row read the same input"};
+        return Diagnosis{
+            Signature::kWrongLayer,
+            fmt::format(
+                "it takes {}, which is the input of {}: two layers in a row read the same input",
+                to_string(taken),
+                consumer.path)};
       }
     }
     return std::nullopt;

@@ -1,17 +1,17 @@
-// Dyadic pass: which tensors must be equal in every bit.
+// The dyadic pass: which tensors must be equal in every bit?
 //
-// Under TTRACE_INPUTS=dyadic every module is given small multiples of a power of two, so that a sum
-// of products is exact in F32 in any order. Whether an operator makes only such sums is not
-// declared but measured: a golden pass, the reference in FP64 with the same inputs, gives the same
+// Under TTRACE_INPUTS=dyadic, every module gets small multiples of a power of two, so a sum of
+// products is exact in F32 in any order. Nobody declares whether an operator makes only such sums;
+// we measure it. A golden pass, which is the reference in FP64 with the same inputs, gives the same
 // numbers exactly where the reference rounded nothing. There the candidate must be equal, however
-// its layout cuts the work; where the reference itself rounds (softmax, GELU, norms) nothing is
+// its layout cuts the work. Where the reference itself rounds (softmax, GELU, norms), nothing is
 // judged.
 //
-// A main gradient is not judged where the candidate cannot record the parameter's gradients of
-// micro-batches, because one of its products has the tokens of several (experts): the reference's
-// were replaced, the candidate's not.
-// Gradients are not judged where a candidate stores a multiple of some gradient by a factor that is
-// no power of two (a mean over three ranks): that is rounded.
+// A main gradient is not judged if the candidate cannot record the parameter's gradients of
+// micro-batches, because one of its products has the tokens of several micro-batches (experts): the
+// reference's gradients were replaced, but the candidate's were not. Gradients are not judged
+// either if a candidate stores a multiple of some gradient by a factor that is not a power of two
+// (a mean over three ranks), because this multiple is rounded.
 //
 // Thread-safety: immutable; must_be_equal() may run in any number of threads.
 #pragma once
@@ -43,7 +43,7 @@ class ExactCheck {
   std::set<std::string> without_addends_;  // parameters whose main gradients are not
 };
 
-// Whether a trace was made under TTRACE_INPUTS=dyadic.
+// Whether a pass with TTRACE_INPUTS=dyadic wrote the trace.
 [[nodiscard]] bool has_dyadic_inputs(const Trace& trace);
 
 // An input that the candidate has recorded because it is a copy of what a module returned, while

@@ -9,6 +9,8 @@
 #include "trace/file/manifest.h"
 #include "trace/sums/statistics.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,12 +20,12 @@
 namespace ttrace {
 namespace {
 
-// In F32 errors are those of sums alone, which depend on how a layout cuts them: a rank's smaller
-// ones are better, by about the square root of the number of ranks.
+// In F32 only sums err, and their errors depend on how a layout cuts them: a rank's smaller sums
+// are more accurate, by about the square root of the number of ranks.
 constexpr double kLeastInF32 = 0.4;  // of what it is otherwise
 constexpr double kRoundings = 2.0;   // by which r must be off, where c may be too accurate
 
-// Values of the graph, not what an optimizer makes of them.
+// Only values of the graph are judged, not what an optimizer computes from them.
 bool is_judged_in_fp64(Kind kind) {
   return is_of_graph(kind) || kind == Kind::kLoss;
 }
@@ -56,10 +58,13 @@ Check accuracy_check(const GoldenComparison& golden, const std::string& precisio
                                : precision == "f32" ? "does it compute in FP64 here?"
                                                     : "is autocast active here?";
     check.symptom = Symptom::kTooAccurate;
-    check.sentence = "computes in higher precision than " + precision + ": against FP64 it errs " +
-                     short_number(golden.rho()) +
-                     "x as much as the reference, where round-off leaves " +
-                     short_number(golden.least) + "x at least; " + recipe;
+    check.sentence = fmt::format(
+        "it computes in higher precision than {}: its error against FP64 is only {}x the "
+        "reference's, although round-off leaves at least {}x; {}",
+        precision,
+        short_number(golden.rho()),
+        short_number(golden.least),
+        recipe);
   }
   return check;
 }
@@ -80,10 +85,12 @@ Check coarseness_check(const GoldenComparison& golden, const std::string& precis
                  {"limit", golden.limit}};
   if (!check.holds) {
     check.symptom = Symptom::kTooCoarse;
-    check.sentence = "computes in lower precision than " + precision +
-                     ", or wrongly: against FP64 it errs " + short_number(check.value) +
-                     "x as much as round-off makes the reference err, where " +
-                     short_number(golden.limit) + "x passes";
+    check.sentence = fmt::format(
+        "it computes in lower precision than {}, or wrongly: its error against FP64 is {}x what "
+        "round-off explains in the reference (limit {})",
+        precision,
+        short_number(check.value),
+        short_number(golden.limit));
   }
   return check;
 }
@@ -121,7 +128,7 @@ std::vector<Check> GoldenCheck::compare(const Match& match,
   result.reference_error = of_reference.error_norm();
   result.candidate_error = statistics_of(golden, candidate).error_norm();
   const double norm = of_reference.reference_norm();
-  // NaN and Inf are told by others.
+  // Other checks report NaN and Inf.
   if (!(result.reference_error > 0.0) || of_reference.candidate_nonfinite > 0 ||
       of_reference.reference_nonfinite > 0) {
     return {};

@@ -1,27 +1,28 @@
-// Two-sided: is a tensor as far from the truth as its precision makes it, neither farther nor
-// nearer?
+// A two-sided check: is a tensor as far from the truth as its precision makes it, neither farther
+// nor nearer?
 //
 // The golden pass (TTRACE_PASS=golden) is the reference in FP64 from the same parameters. With g
 // its tensor, r the reference's and c the candidate's:
 //
 //   rho = ||c - g|| / ||r - g||
 //
-// Round-off of two programs that compute in the same precision gives rho near 1, although their
+// If two programs compute in the same precision, round-off gives a rho near 1, although their
 // errors are independent in most elements. A candidate that computes in a higher precision than it
-// says is too accurate (rho far below 1), which no comparison with r alone shows: it is nearer to r
-// than another rounding of r is. A coarser one, or a wrong one, is too inaccurate.
+// declares is too accurate (rho far below 1). No comparison with r alone can show that, because
+// such a candidate is nearer to r than another rounding of r is. A candidate that is coarser, or
+// wrong, is too inaccurate.
 //
 //   too accurate: rho < 0.25 (less for gradients of weights and in F32), and ||r - g|| > 2 u ||g||:
-//                 a rounding of what is stored is not all that separates r from g, else c could not
+//                 r and g differ by more than a rounding of the stored value; otherwise c could not
 //                 be nearer
 //   too coarse:   ||c - g|| > limit x max(||r - g||, v ||g||)
 //
-// u is the relative error of one rounding of the run's stored type, v that of a sum in another
-// order (default_unit()). Limits by class: limits.cpp. Only tensors of kFewElements and more,
-// which are values of the graph: a ratio of two single numbers may be anything.
+// u is the relative error of one rounding of the run's stored type, and v that of a sum in another
+// order (default_unit()). limits.cpp has the limits by class. The check judges only values of the
+// graph with kFewElements and more, because a ratio of two single numbers may be anything.
 //
-// Of later steps than the first traced one rho is told, but not judged: an update of Adam flips its
-// sign where a gradient is near zero, and a few such elements decide what an embedding is off by.
+// In later steps than the first traced one, rho is reported but not judged: an update of Adam flips
+// its sign where a gradient is near zero, and a few such elements decide the error of an embedding.
 //
 // Thread-safety: immutable; compare() may run in any number of threads.
 #pragma once
@@ -46,7 +47,7 @@ class GoldenCheck {
   // Keeps a reference to the trace of the golden pass. `precision`: that of the reference.
   GoldenCheck(const Trace& golden, std::string precision, const Allowances& allowances = {});
 
-  // kTooAccurate and kTooCoarse. Nothing where the golden pass has no such tensor or has it in
+  // kTooAccurate and kTooCoarse. Returns nothing if the golden pass has no such tensor or has it in
   // another shape, where it is not judged so, and where reference and golden pass are equal.
   [[nodiscard]] std::vector<Check> compare(const Match& match,
                                            const MergeResult& reference,

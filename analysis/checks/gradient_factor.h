@@ -1,12 +1,12 @@
-// Gradients of which the candidate computes a multiple of the reference's, as with a loss of mean
-// over three ranks, and the scales of their FP8 blocks that are powers of two.
+// Gradients that are a multiple of the reference's in the candidate, as with a loss of mean over
+// three ranks, and the scales of their FP8 blocks, which are powers of two.
 //
 // Such a scale is the smallest power of two that is not below amax / (largest number of the
-// format). It doubles somewhere between amax and 2 amax, so it follows a factor only where that is
-// a power of two itself. With a loss of mean over three ranks a rank's gradients are three times
-// the reference's; its scales then are twice or four times the reference's, never three times. Both
-// are right: codes of E4M3 and E5M2 are floating-point numbers, whose roundings such a choice does
-// not make coarser.
+// format). It doubles somewhere between amax and 2 amax, so it follows a factor only if the factor
+// is a power of two itself. With a loss of mean over three ranks, a rank's gradients are three
+// times the reference's, but its scales are twice or four times the reference's, never three times.
+// Both are right: codes of E4M3 and E5M2 are floating-point numbers, and such a choice does not
+// make their roundings coarser.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -17,8 +17,8 @@
 
 namespace ttrace {
 
-// What the candidate's values of a tensor were multiplied with against the reference's. Requires:
-// at least one shard on both sides.
+// The factor of the candidate's values of a tensor relative to the reference's. Requires: at least
+// one shard on both sides.
 [[nodiscard]] double factor_between(std::span<const Shard> reference,
                                     std::span<const Shard> candidate);
 // A multiplication by such a number rounds nothing.

@@ -1,15 +1,15 @@
-// What adding up the ranks' gradients of a parameter rounds on the way to its main grad.
+// The rounding of a parameter's main grad that comes from adding up the ranks' gradients.
 //
-// Data-parallel ranks each have the gradient of their own samples, and buckets of many parameters
-// are reduced, so that no sum over ranks belongs to one record. Where main grads are BF16 or F16,
-// all p addends were rounded, and the sum after each of them:
+// Data-parallel ranks each have the gradient of their own samples. Programs reduce buckets of many
+// parameters, so no sum over ranks belongs to one record. If main grads are BF16 or F16, each of
+// the p addends was rounded, and so was the sum after each of them:
 //
 //   e^2 = u^2 (sum_i ||v_i||^2 + (p - 1) ||c||^2)
 //
-// with v_i what rank i has recorded of the parameter's gradients. Where the candidate records none
-// (FSDP2 reduces them before anyone sees them; experts have the tokens of several micro-batches in
-// one product), the first term is (u_p ||c||)^2 with u_p of the parameter's type, and p the
-// data-parallel size. In F32 and F64 the second term is nothing beside what is granted anyway.
+// v_i are the parameter's gradients that rank i recorded. If the candidate records none (FSDP2
+// reduces them before anyone sees them; experts have the tokens of several micro-batches in one
+// product), the first term is (u_p ||c||)^2 with u_p of the parameter's type, and p is the
+// data-parallel size. In F32 and F64 the second term is negligible.
 //
 // Thread-safety: immutable.
 #pragma once
@@ -33,7 +33,7 @@ class GradientSums {
 
   // e^2 of a main grad c, of any other record 0. `type`: of its record; `squared`: ||c||^2.
   [[nodiscard]] double squared_rounding(const TensorId& id, ElementType type, double squared) const;
-  // Whether `id` is a main grad whose addends the candidate has not recorded.
+  // Whether `id` is a main grad whose addends the candidate did not record.
   [[nodiscard]] bool is_without_addends(const TensorId& id) const;
 
  private:

@@ -12,6 +12,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <functional>
 #include <random>
@@ -44,7 +46,7 @@ Check passed(Question question, const std::string& source) {
 }
 
 void excuse_interruption(TensorVerdict& verdict) {
-  verdict.excuse(Excuse::kInterrupted, "not all of it was written before the step was interrupted");
+  verdict.excuse(Excuse::kInterrupted, "the step was interrupted before all of it was written");
 }
 
 // Takes out what an interrupted step explains; returns whether there was any.
@@ -58,7 +60,7 @@ bool is_choices(const TensorId& id, const MergeResult& reference, const MergeRes
          reference.type == ElementType::kI64 && candidate.type == ElementType::kI64;
 }
 
-// As doubles; empty where there is no tensor of `tokens` elements.
+// The values as doubles; empty if there is no tensor of `tokens` elements.
 std::vector<double> margins_of(std::span<const Shard> shards, std::size_t tokens) {
   if (shards.empty()) {
     return {};
@@ -73,7 +75,7 @@ std::vector<double> margins_of(std::span<const Shard> shards, std::size_t tokens
   return margins;
 }
 
-// The codes of an operand's values; nothing where a side has no scale, or no codes.
+// The codes of an operand's values; nothing if a side has no scale, or no codes.
 std::optional<CodesComparison> codes_of(const MergeResult& reference,
                                         const MergeResult& candidate,
                                         const Match& scale) {
@@ -85,21 +87,21 @@ std::optional<CodesComparison> codes_of(const MergeResult& reference,
   return compare_codes({reference, of_reference}, {candidate, of_candidate});
 }
 
-// Whether a tensor is a multiple of the reference's that rounding notices.
+// Whether the tensor is a multiple of the reference's by a factor that changes its roundings.
 bool is_rescaled(const Match& match) {
   return !is_power_of_two(factor_between(match.reference, match.candidate)) &&
          !are_powers_of_two(match.reference, match.candidate);
 }
 
-// Noise alone makes such a tensor: the gradient of a key's bias, say, is zero in exact arithmetic.
-// What its operators leave of it follows from how their roundings cancel, of which one native pass
-// is no measure.
+// Such a tensor consists of noise alone: the gradient of a key's bias, for example, is zero in
+// exact arithmetic. Its residual depends on how its operators' roundings cancel, and one native
+// pass does not measure that.
 bool is_nothing_but_noise(const Comparison& comparison, const Bound& bound) {
   return bound.scale && *bound.scale > 0.0 && comparison.error > 0.0 &&
          *bound.scale >= comparison.reference_norm;
 }
 
-// Whether the shards, merged, are bit for bit what the first forward made on the same side.
+// Whether the merged shards are equal in every bit to the first forward of the same side.
 struct RecomputeResult {
   std::optional<Comparison> comparison;
   std::vector<Check> checks;
@@ -113,7 +115,7 @@ RecomputeResult check_recompute(std::span<const Shard> first, std::span<const Sh
   };
   MergeResult value = merge(again);
   add(structure_checks(value));
-  MergeResult expected = merge(first);  // its own verdict says what is wrong with it
+  MergeResult expected = merge(first);  // its own verdict reports what is wrong with it
   add(type_checks(storage_type(first), storage_type(again), kWhere));
   if (!expected.has_tensor() || !have_one_shape(expected, value)) {
     add(shape_checks(expected, value, kWhere));
@@ -126,17 +128,18 @@ RecomputeResult check_recompute(std::span<const Shard> first, std::span<const Sh
     result.checks.push_back(
         failed(Question::kRecompute,
                Symptom::kRecompute,
-               std::to_string(statistics.different) + " of " +
-                   counted(statistics.count, "element", "elements") +
-                   " of the recomputed value differ from its own first forward, error " +
-                   short_number(statistics.relative_error()) + " of that one's norm"));
+               fmt::format("{} of {} of the recomputed value differ from the first forward, with "
+                           "an error of {} of the first forward's norm",
+                           statistics.different,
+                           counted(statistics.count, "element"),
+                           short_number(statistics.relative_error()))));
   }
   return result;
 }
 
 }  // namespace
 
-// Both sides, laid next to each other.
+// Compares both sides.
 struct Judge::Subject {
   const Match& match;
   const std::optional<Tolerance>& tolerance;
@@ -195,11 +198,12 @@ TensorVerdict Judge::missing(const Match& match) const {
     excuse_interruption(verdict);
     return verdict;
   }
-  Check check = failed(Question::kPresence,
-                       Symptom::kMissing,
-                       in_candidate ? "no rank of the candidate recorded it"
-                                    : "the reference did not record it, the candidate did on " +
-                                          ranks_text(verdict.holders));
+  Check check = failed(
+      Question::kPresence,
+      Symptom::kMissing,
+      in_candidate ? "no rank of the candidate recorded it"
+                   : fmt::format("the candidate recorded it on {}, but the reference did not",
+                                 ranks_text(verdict.holders)));
   check.source = kSource;
   verdict.add(std::move(check));
   return verdict;
@@ -215,12 +219,11 @@ TensorVerdict Judge::judge_recomputed(const Match& match) const {
       (on_candidate ? interrupted.candidate : interrupted.reference).contains(match.id.step) &&
       drop_part_missing(result.checks);
   if (!on_candidate && !result.checks.empty()) {
-    TTRACE_THROW(UsageError,
-                 "the reference is broken at ",
-                 to_string(match.id),
-                 ": ",
-                 result.checks.front().sentence,
-                 "; make the reference deterministic");
+    TTRACE_THROW(
+        UsageError,
+        fmt::format("the reference contradicts itself at {}: {}; make the reference deterministic",
+                    to_string(match.id),
+                    result.checks.front().sentence));
   }
   TensorVerdict verdict = verdict_for(match);
   constexpr auto kSource = "exact (its own first forward)";
@@ -427,7 +430,7 @@ void Judge::ask_routing(const Subject& subject, TensorVerdict& verdict) const {
   verdict.add(routing_check(subject.reference, subject.candidate, margins, bound));
 }
 
-// Of an operand whose scale was recorded, or of a scale that differs.
+// An operand whose scale was recorded, or a scale that differs.
 void Judge::ask_codes(const Subject& subject, TensorVerdict& verdict) const {
   const Match& match = subject.match;
   if (subject.is_choices) {

@@ -32,7 +32,7 @@ struct Interruptions {
   std::set<std::int64_t> candidate;
 };
 
-// What other passes say of a tensor; null where there are none.
+// The checks of other passes of the reference; null if there are none.
 struct OtherPasses {
   const OperatorCheck* operators = nullptr;
   const GoldenCheck* golden = nullptr;
@@ -64,7 +64,7 @@ class Judge {
   // Number of tensors that get one.
   [[nodiscard]] std::size_t count() const;
   // Requires: judges(index). `tolerance`, where the user asked for one, replaces the bound. Throws
-  // UsageError where the reference contradicts itself, because the candidate is measured by it.
+  // UsageError if the reference contradicts itself, because the candidate is measured by it.
   [[nodiscard]] TensorVerdict judge(std::size_t index,
                                     const std::optional<Tolerance>& tolerance = {}) const;
 
@@ -78,8 +78,8 @@ class Judge {
   // A tensor that one side did not record.
   [[nodiscard]] TensorVerdict missing(const Match& match) const;
 
-  // Merges both sides and asks for their structure. Nothing where they cannot be laid next to each
-  // other; `verdict` says why.
+  // Merges both sides and checks their structure. Returns nothing if they cannot be compared;
+  // `verdict` says why.
   [[nodiscard]] std::optional<Subject> prepare(const Match& match,
                                                const std::optional<Tolerance>& tolerance,
                                                TensorVerdict& verdict) const;

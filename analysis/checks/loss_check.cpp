@@ -3,6 +3,8 @@
 #include "analysis/findings/wording.h"
 #include "trace/merge/merge.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -57,7 +59,7 @@ bool turn_round(TokenValues& mask, const TokenValues& losses) {
   return true;
 }
 
-// Of the micro-batches of a step.
+// The losses and masks of the micro-batches of a step.
 struct Means {
   double sum = 0.0;
   double tokens = 0.0;
@@ -143,9 +145,11 @@ Check check_of_mean(double candidate, double own, double tolerance, bool holds) 
   check.source = "exact (mean of the losses per token, up to 0.01 %)";
   if (!check.holds) {
     check.symptom = Symptom::kMean;
-    check.sentence = "it is " + short_number(std::abs(candidate / own - 1.0)) +
-                     " away from the mean of the candidate's own losses per token, " +
-                     short_number(own) + "; in the reference it is that mean";
+    check.sentence = fmt::format(
+        "it differs by {} from the mean of the candidate's own losses per token, {}; in the "
+        "reference it equals that mean",
+        short_number(std::abs(candidate / own - 1.0)),
+        short_number(own));
   }
   return check;
 }

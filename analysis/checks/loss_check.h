@@ -1,9 +1,9 @@
-// A mean loss needs no bound from noise: it follows from the losses per token beside it.
+// A mean loss needs no bound from noise, because it follows from the recorded losses per token.
 //
-// Where the reference's scalar is the mean of all its losses per token, computed again in f64, the
-// candidate's must be the mean of its own. Tokens count as the micro-batch's data of
-// Role::kLossMask say, where there are any; the mean is that over all tokens of the step, or the
-// mean over micro-batches of each one's.
+// If the reference's scalar is the mean of all its losses per token, computed again in f64, the
+// candidate's must be the mean of its own. The micro-batch's data of
+// Role::kLossMask decides which tokens count, if it was recorded. The mean is taken over all tokens
+// of the step, or over the means of its micro-batches.
 //
 // Thread-safety: a free function without shared state.
 #pragma once
@@ -17,10 +17,11 @@
 
 namespace ttrace {
 
-// Adds the check kMean to scalars of Role::kLoss that are within bound and are, in the reference,
-// the mean of its losses: it fails where the candidate's is not the mean of its own. Steps of which
-// a loss per token or a mask is not within bound are left alone, as are scalars that are another
-// number in the reference, such as one that routers' losses were added to.
+// Adds the check kMean to scalars of Role::kLoss that are within bound and equal the mean of the
+// losses in the reference. The check fails if the candidate's scalar is not the mean of the
+// candidate's losses. It skips steps in which a loss per token or a mask is out of bound, and
+// scalars that are another number in the reference, such as one to which routers' losses were
+// added.
 void check_losses(std::span<const Match> matches,
                   std::span<TensorVerdict> tensors,
                   const ModelVocabulary& vocabulary,

@@ -2,6 +2,8 @@
 
 #include "analysis/findings/wording.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -65,9 +67,11 @@ Check check_of_norm(double candidate, double own, double tolerance) {
   check.source = "exact (norm of the main gradients, up to 0.1 %)";
   if (!check.holds) {
     check.symptom = Symptom::kNorm;
-    check.sentence = "it is " + short_number(std::abs(candidate / own - 1.0)) +
-                     " away from the norm of the candidate's own main gradients, " +
-                     short_number(own) + "; in the reference it is that norm";
+    check.sentence = fmt::format(
+        "it differs by {} from the norm of the candidate's own main gradients, {}; in the "
+        "reference it equals that norm",
+        short_number(std::abs(candidate / own - 1.0)),
+        short_number(own));
   }
   return check;
 }

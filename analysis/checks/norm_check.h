@@ -1,7 +1,7 @@
-// A gradient norm needs no bound from noise: it follows from the main gradients beside it.
+// A gradient norm needs no bound from noise, because it follows from the recorded main gradients.
 //
-// Where the reference's scalar is the norm of all its main gradients, the candidate's must be the
-// norm of its own. Ten times sharper than noise, of which five passes give no distribution of a
+// If the reference's scalar is the norm of all its main gradients, the candidate's must be the norm
+// of its own. This is ten times sharper than noise, of which five passes give no distribution of a
 // single number.
 //
 // Thread-safety: a free function without shared state.
@@ -15,9 +15,9 @@
 
 namespace ttrace {
 
-// Adds the check kNorm to scalars of Role::kGradientNorm that are within bound and are, in the
-// reference, the norm of all main gradients: it fails where the candidate's is not the norm of its
-// own. Steps of which a main gradient is not within bound are left alone.
+// Adds the check kNorm to scalars of Role::kGradientNorm that are within bound and equal the norm
+// of all main gradients in the reference. The check fails if the candidate's scalar is not the norm
+// of the candidate's gradients. It skips steps in which a main gradient is out of bound.
 void check_norms(std::span<TensorVerdict> tensors,
                  const ModelVocabulary& vocabulary,
                  const Allowances& allowances = {});

@@ -1,4 +1,4 @@
-// What norms compute before their weight and bias: y = (x - m) / sqrt(v + epsilon), per row.
+// The results of norms before their weight and bias: y = (x - m) / sqrt(v + epsilon), per row.
 //
 // Sources: LayerNorm: Ba, Kiros and Hinton, "Layer normalization" (2016), equations 3 and 4;
 // RMSNorm, where m is 0 and v the mean square: Zhang and Sennrich, "Root mean square layer

@@ -28,7 +28,7 @@ double equal_part(const MergeResult& twin, const MergeResult& candidate) {
                                              : 0.0;
 }
 
-// What the layout rounds beside, relative to the operators' own roundings.
+// The extra rounding that the layout causes, relative to the operators' own roundings.
 double growth_of(const OperatorResidual& residual) {
   const double own = std::max(residual.native, residual.rounding);
   return own > 0.0 ? squared(residual.scale() / own) : 1.0;
@@ -63,14 +63,14 @@ std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
   return worst_slice(parts.pair, parts.candidate, {limits, match.candidate, head});
 }
 
-// Whether the scale is, for the most part, what the native pass happens to err.
+// Whether most of the scale is the error of the native pass.
 bool is_estimate(const OperatorResidual& residual) {
   return residual.native > residual.rounding &&
          2.0 * squared(residual.native) > squared(residual.scale());
 }
 
-// Of the sum over all elements along f, if what slices of a dimension have in common is independent
-// of what others have: the largest over the dimensions. 0 where none has enough slices to tell.
+// The variance of the sum over all elements along f, if the errors of a dimension's slices are
+// independent of one another; the largest over the dimensions. 0 if no dimension has enough slices.
 double variance_along(const Slices& slices, const Limits& limits) {
   const std::int64_t least = limits.has(Allowance::kFewSlices) ? kFewElements : 2;
   double variance = 0.0;
@@ -84,12 +84,12 @@ double variance_along(const Slices& slices, const Limits& limits) {
   return variance;
 }
 
-// How many times a clipped gradient, and so the norm that it is clipped by, goes into an element.
+// How many times a clipped gradient, and therefore the clipping norm, goes into an element.
 int clipped_factors(Kind kind) {
   return kind == Kind::kExpAvg ? 1 : kind == Kind::kExpAvgSq ? 2 : 0;
 }
 
-// Of a factor that all elements have in common.
+// The scale of a factor that all elements share.
 double factor_rounding(Kind kind, const Limits& limits) {
   const int roundings =
       limits.has(Allowance::kClippingRoundings) ? clipped_factors(kind) * kClippingRoundings : 1;
@@ -98,8 +98,8 @@ double factor_rounding(Kind kind, const Limits& limits) {
              : 0.0;
 }
 
-// Nothing of tensors without slices. `step`: of what an optimizer has updated, unit times the step
-// over the norm. `rounding`: of a factor of all elements.
+// Returns nothing for tensors without slices. `step`: for a tensor that an optimizer updates, unit
+// times the step over the norm. `rounding`: the rounding of a factor of all elements.
 std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
                                                const Parts& parts,
                                                const std::optional<double>& step,
@@ -127,7 +127,7 @@ std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
   return result;
 }
 
-// What the ranks' stored addends were rounded by, where there are any.
+// The roundings of the ranks' stored addends, if there are any.
 double squared_addends(const Match& match, const Limits& limits) {
   if (match.candidate.front().record->placement.partial_count == 1 ||
       !limits.has(Allowance::kStoredAddends)) {
@@ -141,8 +141,8 @@ double squared_addends(const Match& match, const Limits& limits) {
   return sum;
 }
 
-// Whether its own operators are right, and all that is wrong is the size of the error against
-// noise.
+// Whether the tensor's own operators are right, so that only its error against the noise is too
+// large.
 bool is_of_size_alone(const TensorVerdict& tensor) {
   const bool are_right =
       tensor.find(Question::kOperator) != nullptr && !tensor.fails(Question::kOperator) &&
@@ -203,8 +203,7 @@ double OperatorCheck::squared_other_grid(const Match& match, const Statistics& s
              : 0.0;
 }
 
-// As a whole, gradients of an attention core's inputs are like others but where a ring adds them
-// up.
+// Gradients of an attention core's inputs are like other gradients, unless a ring adds them up.
 double OperatorCheck::limit_of_whole(TensorClass tensor_class) const {
   const LimitKey own{tensor_class, Statistic::kOperator};
   const bool is_like_others = tensor_class == TensorClass::kInputGradient && !cuts_sequences_ &&
@@ -234,7 +233,7 @@ std::optional<double> OperatorCheck::step_of(const Match& match,
              : 0.0;
 }
 
-// What both forced passes made of the tensor, laid next to the candidate's.
+// The tensors of both forced passes and the candidate's.
 struct OperatorCheck::Sides {
   MergeResult expected;  // f
   MergeResult twin;      // n

@@ -1,24 +1,25 @@
 // T1: is every operator right, given the candidate's own inputs?
 //
-// Two forced passes of the reference (TTRACE_PASS=forced) hold for every tensor what its operators
-// make of the candidate's own values: f in a higher precision than the candidate's, n in the same.
-// Nothing is inherited from further up, so the errors of different tensors are independent.
+// In two forced passes (TTRACE_PASS=forced) the reference's operators compute every tensor from the
+// candidate's own values: f in a higher precision than the candidate's, n in the same precision.
+// No tensor inherits an error from earlier ones, so the errors of different tensors are
+// independent.
 //
 //   R = ||c - f|| / scale
 //   scale^2 = max(||n - f||^2, u^2 ||c||^2) + e^2
 //   e^2 = u^2 (sum_i ||v_i||^2 + (p - 1) ||c||^2)  for every sum over p ranks
 //
-// ||n - f|| is what the operators' own roundings do in this very tensor, at least one of c; e^2
-// what the candidate's layout rounds beside: v_i are the addends of its ranks, whether they were
-// summed by a collective (RoundedSum) on the way to c or are added here (then without the second
-// term). u is the relative error of one rounding of their type (of F32 and F64: of another order of
-// summation, default_unit()). What main grads round when ranks' gradients are added up is in
-// gradient_sums.h.
+// ||n - f|| is the rounding error of the operators in this very tensor, and at least one rounding
+// of c. e^2 is the extra rounding caused by the candidate's layout: v_i are the addends of its
+// ranks. A collective summed them on the way to c (RoundedSum), or they are added here (then
+// without the second term). u is the relative error of one rounding of their type (for F32 and F64:
+// of another order of summation, default_unit()). gradient_sums.h has the rounding of main grads
+// when ranks' gradients are added up.
 //
-// Where ||n - f|| is most of the scale, and of few elements, it is an estimate:
-// limit_of_estimate(). A vector's gradient that is a sum of ranks' addends is judged addend by
-// addend as well, see addend_check.h. A part of a tensor has the same of its own, with v_i = ||n -
-// f||_i^2 (slices.h). A factor is judged apart, for it adds up over all elements where roundings
+// If ||n - f|| is most of the scale and comes from few elements, it is an estimate:
+// limit_of_estimate(). A vector's gradient that is a sum of ranks' addends is also judged addend by
+// addend (addend_check.h). Parts of a tensor are judged likewise, with v_i = ||n - f||_i^2
+// (slices.h). A factor is judged on its own, because it adds up over all elements while roundings
 // average out:
 //
 //   a = <c - f, f> / ||f||^2, a_n the same of n
@@ -26,18 +27,18 @@
 //   scale^2 = (a_n^2 + V(n) / ||f||^4) (1 + e^2 / max(||n - f||^2, u^2 ||c||^2)) + u32^2
 //   bound: the larger one of 8 scale and 5 sqrt(V(c)) / ||f||^2
 //
-// V is the variance of a ||f||^2 if the roundings of slices are independent of one another,
-// whatever they are within a slice. That of c is asked as well, because c may have been rounded
-// where n was not, the same in a whole column (a product before its bias is added); a factor in all
-// slices alike makes it small against a. u32 is a rounding of f32, in which programs keep factors;
-// of a first moment three of them, because the norm that its gradient is clipped by is summed up
-// over other shards in another order; of a second moment, which has the square of it, six. What
-// that norm itself is off by, k (ClippingNorms), is granted to the factor, k once or twice, and e^2
-// of a moment has k^2 ||c||^2.
+// V is the variance of a ||f||^2 if the roundings of different slices are independent; inside a
+// slice they may depend on one another. V(c) counts, too, because c may have been rounded where n
+// was not, in the same way in a whole column (a product before its bias is added). A factor that
+// all slices share makes V(c) small compared with a. u32 is one F32 rounding, because programs
+// store factors in F32. First moments get three: their gradient is clipped by a norm that the
+// candidate sums in another order. Second moments contain the square, so they get six. The error k
+// of that norm (ClippingNorms) is granted to the factor once or twice, and e^2 of a moment contains
+// k^2 ||c||^2.
 //
-// What an optimizer makes of parameters in F32 or F64 is no sum: two roundings of its own, the
-// decay and the step, and u of the step itself, whose factors a program may have computed in any
-// way:
+// An optimizer's update of parameters in F32 or F64 is not a sum. It has two roundings of its own,
+// the decay and the step, and the error u of the step itself, because programs compute the factors
+// of the step in different ways:
 //
 //   u ||c||  becomes  (2 (u_1 ||c||)^2 + (u ||c - p||)^2)^(1/2)
 //
@@ -45,18 +46,18 @@
 // factor, one minus learning rate times decay, is a number of F32: the scale of a is u_1 and
 // u ||c - p|| / ||c||.
 //
-// Where candidate and reference store different multiples of a gradient (a data-parallel size of 3
-// in the loss scale), they round on different grids: u is then the largest error of one rounding,
-// because equal elements all have the same one, |a| may be that much more, and with FP8 e^2 has a
-// rounding to E5M2.
+// If candidate and reference store different multiples of a gradient (a data-parallel size of 3 in
+// the loss scale), they round on different grids. Then u is the largest error of one rounding,
+// because equal elements all have the same error; |a| may be that much larger; and with FP8, e^2
+// contains a rounding to E5M2.
 //
-// A tensor that noise passes move by more than its norm is not judged so (Judge): the true gradient
-// of a key's bias is zero, and how its roundings cancel depends on their order; clean R of 2.5 to
-// 4.3 in F32 with tensor parallelism.
+// A tensor that noise passes move by more than its norm is not judged this way (Judge). The true
+// gradient of a key's bias is zero, for example, and how its roundings cancel depends on their
+// order: clean R reached 2.5 to 4.3 in F32 with tensor parallelism.
 //
 // Source of the normalisation: clean R is 1.0 for every class of operators and does not depend on
-// the layout, where raw residuals per class do (0.0014 to 0.014 in BF16); docs/verdict.md has the
-// figures.
+// the layout. Raw residuals do depend on the class (0.0014 to 0.014 in BF16); docs/verdict.md has
+// the figures.
 //
 // Thread-safety: immutable; compare() may run in any number of threads.
 #pragma once
@@ -96,10 +97,10 @@ class OperatorCheck {
   // Keeps references to the traces.
   OperatorCheck(const ForcedTraces& traces, const Trace& candidate, const Limits& limits = {});
 
-  // Of a floating-point tensor of the candidate; nothing where a forced pass lacks it or has it in
-  // another shape.
-  // `other_grid`: what is stored is a multiple of the logical value that is no power of two, so
-  // that the two sides round on different grids. `head`: see SliceContext.
+  // Judges a floating-point tensor of the candidate. Returns nothing if a forced pass does not have
+  // it, or has it in another shape. `other_grid`: the stored tensor is a multiple of the logical
+  // value by a factor that is not a power of two, so the two sides round on different grids.
+  // `head`: see SliceContext.
   [[nodiscard]] std::optional<OperatorResidual> compare(const Match& match,
                                                         const MergeResult& candidate,
                                                         bool other_grid = false,
@@ -107,14 +108,14 @@ class OperatorCheck {
 
  private:
   struct Sides;
-  // What the parts of a tensor are judged with besides its residual.
+  // What parts of a tensor are judged with, in addition to its residual.
   struct PartTerms {
     TensorClass tensor_class;
     std::int64_t head = 0;
     std::optional<double> step;  // of what an optimizer has updated
     double granted = 0.0;        // to the factor
   };
-  // Nothing where a forced pass did not record the tensor or has it in another shape.
+  // Returns nothing if a forced pass did not record the tensor, or recorded another shape.
   [[nodiscard]] std::optional<Sides> sides_of(const Match& match,
                                               const MergeResult& candidate) const;
   [[nodiscard]] double limit_for(const OperatorResidual& residual,
@@ -126,8 +127,8 @@ class OperatorCheck {
                      const PartTerms& terms,
                      OperatorResidual& residual) const;
   [[nodiscard]] double limit_of_whole(TensorClass tensor_class) const;
-  // Of what an optimizer has updated, in a type whose u is more than one rounding: u ||c - p|| over
-  // ||c||.
+  // For a tensor that an optimizer updates, in a type whose u is more than one rounding: u ||c -
+  // p|| over ||c||.
   [[nodiscard]] std::optional<double> step_of(const Match& match,
                                               const MergeResult& candidate) const;
   // Relative, of the result. `step`: see step_of().

@@ -2,6 +2,8 @@
 
 #include "analysis/findings/wording.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
 #include <limits>
 #include <string>
@@ -34,9 +36,11 @@ Check whole_check(const OperatorResidual& residual, double candidate_norm) {
                  {"native_factor", residual.native_factor}};
   if (!check.holds) {
     check.symptom = Symptom::kOperator;
-    check.sentence = "not what its operators make of the candidate's own inputs: they err " +
-                     short_number(check.value) + "x as much as in the reference, where " +
-                     short_number(check.bound) + "x passes";
+    check.sentence = fmt::format(
+        "its operators are wrong: given the candidate's own inputs, the error is {}x the "
+        "reference's rounding error (limit {})",
+        short_number(check.value),
+        short_number(check.bound));
   }
   return check;
 }
@@ -44,36 +48,36 @@ Check whole_check(const OperatorResidual& residual, double candidate_norm) {
 Check part_check(const SliceComparison& slice, double candidate_norm) {
   Check check = check_of(slice, Question::kOperatorPart);
   check.detectable = slice.bound / candidate_norm;
-  check.source = slice.is_addend ? "the rank's own rows, computed again"
-                                 : "what forced passes differ by in the part";
+  check.source =
+      slice.is_addend ? "the rank's own rows, computed again" : "forced passes, in the part";
   if (!check.holds) {
     check.symptom = Symptom::kOperator;
-    const std::string errs = slice.is_addend
-                                 ? " is not what the rank's own rows give: it errs " +
-                                       short_number(slice.q) + "x as much as round-off makes it"
-                                 : " is not what the operators make of the candidate's own "
-                                   "inputs: it errs " +
-                                       short_number(slice.q) + "x as much as in the reference";
-    check.sentence = slice.where + held_by(slice) + errs + ", where " +
-                     short_number(slice.bound * slice.q / slice.error) +
-                     "x passes; the tensor as a whole is within that";
+    check.sentence = fmt::format(
+        "{}{} is wrong: {}, the error is {}x {} (limit {}); the tensor as a whole is within its "
+        "limit",
+        slice.where,
+        held_by(slice),
+        slice.is_addend ? "computed again from the rank's own rows"
+                        : "given the candidate's own inputs",
+        short_number(slice.q),
+        slice.is_addend ? "what round-off explains" : "the reference's rounding error",
+        short_number(slice.bound * slice.q / slice.error));
   }
   return check;
 }
 
 Check factor_check(const FactorComparison& factor) {
   Check check = check_of(factor, Question::kOperatorFactor);
-  check.source = factor.where.empty() ? "the factor between forced passes"
+  check.source = factor.where.empty() ? "forced passes, along the result"
                                       : "the rank's own rows, computed again";
   if (!check.holds) {
     check.symptom = Symptom::kOperator;
-    const std::string times = "(1 " + signed_text(factor.deviation) + ") times ";
-    const std::string what = factor.where.empty()
-                                 ? "its operators make " + times + "of what they should of"
-                                 : factor.where + " is " + times + "what the operators make of";
-    check.sentence = what + " the candidate's own inputs, where round-off explains up to " +
-                     short_number(factor.bound) +
-                     "; the error as a whole is within that of round-off";
+    check.sentence = fmt::format(
+        "{} (1 {}) times what the candidate's own inputs should give, but round-off explains a "
+        "deviation of at most {}; the error as a whole is within its limit",
+        factor.where.empty() ? "its operators return" : factor.where + " is",
+        signed_text(factor.deviation),
+        short_number(factor.bound));
   }
   return check;
 }

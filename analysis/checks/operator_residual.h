@@ -1,4 +1,4 @@
-// What a tensor's own operators got wrong; see operator_check.h for the formulas.
+// The error of a tensor's own operators; operator_check.h has the formulas.
 #pragma once
 
 #include "analysis/bounds/bounds.h"
@@ -14,7 +14,7 @@ namespace ttrace {
 // standard deviations, which chance exceeds once in 10^6.
 inline constexpr double kOwnSpreadLimit = 5.0;
 
-// What a tensor's own operators got wrong; see operator_check.h. Norms are Frobenius norms.
+// The error of a tensor's own operators; see operator_check.h. Norms are Frobenius norms.
 struct OperatorResidual {
   double error = 0.0;          // ||c - f||
   double native = 0.0;         // ||n - f||
@@ -31,9 +31,9 @@ struct OperatorResidual {
   std::optional<Diagnosis> known_cause = {};  // where the check of addends knows it
 
   [[nodiscard]] double scale() const;
-  // R; 0 where the error is 0, Inf where only the scale is.
+  // R; 0 if the error is 0, Inf where only the scale is.
   [[nodiscard]] double residual() const;
-  // Keeps the figures of the whole, any of which is within bound.
+  // Keeps the figures of the whole tensor, all of which are within bound.
   void leave_unjudged();
 };
 

@@ -2,6 +2,8 @@
 
 #include "analysis/findings/wording.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -90,16 +92,23 @@ RoutingFlips compare_choices(const MergeResult& reference,
 
 std::string sentence_of(const RoutingFlips& flips, std::span<const std::int64_t> shape) {
   const std::span<const std::int64_t> tokens = shape.first(shape.size() - (shape.empty() ? 0 : 1));
-  std::string sentence =
-      std::to_string(flips.illegal) + " of " + counted(flips.tokens, "token", "tokens") +
-      (flips.illegal == 1 ? " goes" : " go") + " to other experts than in the reference, which ";
-  sentence += flips.margins_known ? "round-off does not explain: scores moved by up to " +
-                                        short_number(flips.largest_move) + ", it explains " +
-                                        short_number(flips.bound)
-                                  : "cannot be judged because no margins were recorded";
-  return sentence + "; token " + index_text(unravel(flips.worst_token, tokens)) +
-         " goes to experts " + index_text(flips.candidate_experts) + " instead of " +
-         index_text(flips.reference_experts);
+  const std::string why =
+      flips.margins_known
+          ? fmt::format(
+                "round-off cannot explain this: scores moved by up to {}, but it explains {}",
+                short_number(flips.largest_move),
+                short_number(flips.bound))
+          : "the reference recorded no margins, so this cannot be judged";
+  return fmt::format(
+      "{} of {} {} to other experts than in the reference; {}; token {} goes to experts {} instead "
+      "of {}",
+      flips.illegal,
+      counted(flips.tokens, "token"),
+      flips.illegal == 1 ? "goes" : "go",
+      why,
+      index_text(unravel(flips.worst_token, tokens)),
+      index_text(flips.candidate_experts),
+      index_text(flips.reference_experts));
 }
 
 }  // namespace
@@ -158,9 +167,9 @@ void mark_behind_flips(std::vector<TensorVerdict>& tensors) {
       flip = &*first;
     }
     if (flip != nullptr && tensor.is_wrong() && may_follow_from_flip(tensor)) {
-      tensor.excuse(
-          Excuse::kBehindFlip,
-          "not sharply judged: tokens go to other experts from " + to_string(*flip) + " on");
+      tensor.excuse(Excuse::kBehindFlip,
+                    fmt::format("tokens go to other experts from {} on, so no sharp bound applies",
+                                to_string(*flip)));
     }
     const Check* const routing = tensor.find(Question::kRouting);
     if (routing != nullptr && routing->term("flips") > 0.0) {

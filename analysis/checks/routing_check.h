@@ -32,7 +32,7 @@
 
 namespace ttrace {
 
-// One per token, row-major; empty where they were not recorded.
+// One per token, row-major; empty if they were not recorded.
 struct Margins {
   std::vector<double> reference;
   std::vector<double> candidate;
@@ -45,8 +45,9 @@ struct Margins {
                                   const Margins& margins,
                                   const Bound& bound);
 
-// Whether some token of `candidate` has another set of experts than in `reference`. False as well
-// where they do not have the same routers, micro-batches and shapes, so that nobody can follow.
+// Whether some token of `candidate` goes to another set of experts than in `reference`. False also
+// if the two do not have the same routers, micro-batches and shapes, because nobody could reuse
+// such choices.
 [[nodiscard]] bool has_flips(const Routing& reference, const Routing& candidate);
 
 // Excuses findings that a flip before them may explain: errors of the flip's micro-batch, and from

@@ -9,6 +9,8 @@
 #include <ttrace/collective_call.h>
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -19,30 +21,38 @@ namespace {
 
 constexpr int kTensorSlot = 0;
 
-// Sent and received tensors of one id, merged. Nothing where they are equal in every bit.
+// How the merged sent and received tensors of one id differ. Nothing if they are equal in every
+// bit.
 std::optional<std::string> difference(std::span<const Shard> sent,
                                       std::span<const Shard> received) {
   const MergeResult left = merge(sent);
   const MergeResult right = merge(received);
   for (const MergeResult* side : {&left, &right}) {
     if (!side->findings.empty()) {
-      return (side == &left ? "what was sent: " : "what was received: ") +
+      return (side == &left ? "the parts that were sent contradict each other: "
+                            : "the parts that were received contradict each other: ") +
              side->findings.front().message;
     }
   }
   if (left.shape != right.shape || left.type != right.type) {
-    return std::string(name_of(left.type)) + " " + shape_text(left.shape) + " was sent and " +
-           std::string(name_of(right.type)) + " " + shape_text(right.shape) + " received";
+    return fmt::format("{} {} was sent, but {} {} was received",
+                       name_of(left.type),
+                       shape_text(left.shape),
+                       name_of(right.type),
+                       shape_text(right.shape));
   }
   const Statistics statistics = compare(
       left.type, left.bytes.data(), right.type, right.bytes.data(), element_count(left.shape));
   if (statistics.different == 0) {
     return std::nullopt;
   }
-  return std::to_string(statistics.different) + " of " +
-         counted(statistics.count, "element", "elements") + " received on " +
-         ranks_text(ranks_of(received)) + " are not what " + ranks_text(ranks_of(sent)) +
-         " sent, largest difference " + short_number(statistics.max_difference);
+  return fmt::format(
+      "{} of {} that {} received differ from what {} sent; the largest difference is {}",
+      statistics.different,
+      counted(statistics.count, "element"),
+      ranks_text(ranks_of(received)),
+      ranks_text(ranks_of(sent)),
+      short_number(statistics.max_difference));
 }
 
 const Shard* of_rank(std::span<const Shard> shards, int rank) {
@@ -59,22 +69,30 @@ CollectiveCall call_of(const Shard& shard) {
 // "all-reduce (sum) number 17 of group tp-0 in decoder.layers.0.mlp.linear_fc2"
 std::string name_of_call(const CollectiveCall& call, const std::string& path) {
   const std::size_t dot = path.rfind('.');
-  return description_of(call) + " number " + path.substr(dot + 1) + " of group " +
-         path.substr(0, dot) + (call.module.empty() ? "" : " in " + call.module);
+  return fmt::format("{} number {} of group {}{}",
+                     description_of(call),
+                     path.substr(dot + 1),
+                     path.substr(0, dot),
+                     call.module.empty() ? "" : " in " + call.module);
 }
 
-// What the ranks understood differently.
+// The first difference between the ranks' calls.
 std::optional<std::string> disagreement(const std::vector<Member>& members) {
   const CollectiveCall& first = members.front().call;
   for (const Member& member : members) {
     const CollectiveCall& call = member.call;
     if (call.operation != first.operation || call.reduction != first.reduction ||
         call.size != first.size || call.root != first.root) {
-      return "rank " + std::to_string(members.front().input.rank) + " calls " +
-             description_of(first) + " among " + std::to_string(first.size) + ", rank " +
-             std::to_string(member.input.rank) + " " + description_of(call) + " among " +
-             std::to_string(call.size) + (call.root != first.root ? " with another root" : "") +
-             (call.module == first.module || call.module.empty() ? "" : " in " + call.module);
+      return fmt::format(
+          "rank {} calls {} among {} ranks, but rank {} calls {} among {}{}{}",
+          members.front().input.rank,
+          description_of(first),
+          first.size,
+          member.input.rank,
+          description_of(call),
+          call.size,
+          call.root != first.root ? " with another root" : "",
+          call.module == first.module || call.module.empty() ? "" : " in " + call.module);
     }
   }
   return std::nullopt;
@@ -146,11 +164,11 @@ Check SelfCheck::check_message(const Match& match) const {
     return failed(Question::kMessage, Symptom::kMessage, std::move(sentence), ranks);
   };
   if (match.id.kind == Kind::kSent) {
-    return wrong("sent by " + ranks_text(ranks) + " and received by nobody");
+    return wrong(ranks_text(ranks) + " sent it, but no rank received it");
   }
   const Match* sent = beside(match, Kind::kSent, match.id.slot);
   if (sent == nullptr) {
-    return wrong("received by " + ranks_text(ranks) + " and sent by nobody");
+    return wrong(ranks_text(ranks) + " received it, but no rank sent it");
   }
   if (auto sentence = difference(sent->candidate, match.candidate)) {
     return wrong(*std::move(sentence));
@@ -189,12 +207,14 @@ Check SelfCheck::check_collective(const Match& output) const {
     return wrong(name + ": " + *sentence, all);
   }
   if (std::ssize(members) != members.front().call.size) {
-    return wrong(name + ": only " + ranks_text(all) + " of " +
-                     std::to_string(members.front().call.size) + " made a call of this number",
+    return wrong(fmt::format("{}: only {} made this call, but the group has {} ranks",
+                             name,
+                             ranks_text(all),
+                             members.front().call.size),
                  all);
   }
   if (!unfinished.empty()) {
-    return wrong(name + ": never finished on " + ranks_text(unfinished), unfinished);
+    return wrong(fmt::format("{} never finished on {}", name, ranks_text(unfinished)), unfinished);
   }
   if (auto fault = check_values(members)) {
     return wrong(name + ": " + fault->sentence, fault->ranks);

@@ -1,5 +1,5 @@
-// What must hold within one run, whatever a reference did: what was received is what was sent, and
-// a collective returns what its members put in.
+// Checks that must hold within one run, whatever a reference did: a rank receives what another one
+// sent, and a collective returns what follows from its members' inputs.
 //
 // Messages and moved values (all-gather, all-to-all, broadcast, maxima) must be equal in every bit,
 // compared as logical tensors. A sum of n numbers of a type with rounding error u may have been
@@ -7,9 +7,9 @@
 //
 //   |y - sum x_i| <= g sum |x_i|,  g = k u / (1 - k u),  k = n - 1, for averages n + 1
 //
-// with the sum taken in extended precision here.
+// We compute the sum in extended precision here.
 //
-// Source of the bound: Higham, Accuracy and Stability of Numerical Algorithms, section 4.2; the two
+// Source of the bound: Higham, Accuracy and Stability of Numerical Algorithms, section 4.2. The two
 // further roundings of an average are those of 1/n and of its product.
 //
 // Thread-safety: immutable; judge() may run in any number of threads.
@@ -34,16 +34,16 @@ class SelfCheck {
   // Keeps a reference. In steps of `interrupted` what is missing is not a finding.
   SelfCheck(std::span<const Match> matches, std::set<std::int64_t> interrupted);
 
-  // Whether tensors of this kind are judged here: the layout decides which there are, so that no
+  // Whether tensors of this kind are judged here. The layout decides which of them exist, so no
   // reference has them.
   [[nodiscard]] static bool concerns(Kind kind);
-  // Whether a tensor that this concerns gets a verdict; the others are evidence for one that does.
+  // Whether such a tensor gets a verdict of its own; the others are evidence for one that does.
   [[nodiscard]] bool is_subject(std::size_t index) const;
   // Requires: is_subject(index).
   [[nodiscard]] TensorVerdict judge(std::size_t index) const;
 
  private:
-  // The candidate's records of the same id with another kind and slot; null where there are none.
+  // The candidate's records of the same id with another kind and slot; null if there are none.
   [[nodiscard]] const Match* beside(const Match& match, Kind kind, int slot) const;
   [[nodiscard]] Check check_message(const Match& match) const;
   [[nodiscard]] Check check_collective(const Match& output) const;

@@ -157,7 +157,7 @@ class Search {
     }
   }
 
-  // What is beyond its bound on either side of the worst one belongs to it.
+  // Neighbours of the worst slice that are beyond their bounds belong to it.
   void name_indices(const Slicing& slicing, std::int64_t found) {
     Range range{slicing.dim, found, found + 1};
     while (range.begin > 0 && slice(slicing, range.begin - 1).beyond()) {

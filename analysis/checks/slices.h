@@ -1,19 +1,18 @@
-// Where in a tensor the error lies beyond the noise there: an index of a dimension, a row, a head,
-// what a rank holds.
+// Finds where in a tensor the error exceeds the noise there: an index of a dimension, a row, a
+// head, or a rank's part.
 //
-// A whole tensor's error hides what is wrong in a few of its rows. For a slice i of n_i of the n
-// elements, with v_i = mean_k ||m_k - r||^2 over it and s^2 the same over the whole tensor:
+// A whole tensor's error hides an error in a few of its rows. Slice i has n_i of the n elements,
+// v_i = mean_k ||m_k - r||^2 over the slice, and s^2 is the same over the whole tensor:
 //
 //   v    = (K v_i + 5 s^2 n_i / n) / (K + 5)        K passes
 //   Q_i  = ||c - r||_i / sqrt(growth v + (2 ulp(max |r|))^2)
-//   bound: slice_limit of the tensor's class (limits.h); group_limit of heads and shards: their Q
-//   is
-//          a mean over slices and moves less
+//   bound: slice_limit of the tensor's class (limits.h);
+//          group_limit for heads and shards, whose Q is a mean over slices and varies less
 //
-// A few elements of K passes tell little of how noisy they are, and some slices hardly moved by
-// chance; so a slice's own noise is mixed with what a slice of its size has on average. `growth` is
-// that of sums over micro-batches, see bounds.h. Of a group of slices v_i adds up; of a rank's part
-// it is s^2 times the share of the noise that its indices have in every dimension.
+// A few elements of K passes do not measure their noise well, and some slices hardly moved by
+// chance. So we mix a slice's own noise with the average noise of a slice of its size. `growth` is
+// the growth of sums over micro-batches (bounds.h). For a group of slices, v_i adds up. For a
+// rank's part, it is s^2 times the share of the noise that its indices have in every dimension.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -54,36 +53,37 @@ struct SliceComparison {
 [[nodiscard]] Check check_of(const SliceComparison& slice, Question question);
 [[nodiscard]] Check check_of(const FactorComparison& factor, Question question);
 
-// ", held by ranks 0, 1,"; empty where the part's name says it.
+// ", held by ranks 0, 1,"; empty if the part's name says it.
 [[nodiscard]] std::string held_by(const SliceComparison& slice);
 
 [[nodiscard]] Slices sum_slices(const TensorPair& pair);
 
-// Of runs of `size` consecutive slices, as heads are in a dimension of hidden units. Requires: a
-// divisor of their number.
+// Groups runs of `size` consecutive slices, such as heads in a dimension of hidden units. Requires:
+// `size` divides their number.
 [[nodiscard]] std::vector<SliceSums> sum_groups(std::span<const SliceSums> slices,
                                                 std::int64_t size);
 
-// What ranks hold of a tensor; replicas and addends of one region are one.
+// The parts of a tensor that ranks hold; replicas and addends of one region are one part.
 struct ShardSums {
   const Placement* placement = nullptr;  // of the first of the ranks
   std::vector<int> ranks;
   SliceSums sums;
 };
 
-// Over the logical elements of each rank's placement. Requires: placements within the pair's shape.
+// Sums over the logical elements of each rank's placement. Requires: placements within the pair's
+// shape.
 [[nodiscard]] std::vector<ShardSums> sum_shards(const TensorPair& pair,
                                                 std::span<const Shard> shards);
 
-// What the parts of a tensor are judged by.
+// What parts of a tensor are judged by.
 struct SliceContext {
   const SliceBound& bound;
   std::span<const Shard> candidate;
-  std::int64_t head = 0;  // indices of the last dimension that make up a head; 0: it has none
+  std::int64_t head = 0;  // number of indices of the last dimension per head; 0 without heads
 };
 
-// The part of largest Q. Nothing where the stored noise is not of this shape. `slices` are those of
-// `pair`.
+// The part of largest Q. Returns nothing if the stored noise is not of this shape. `slices` are
+// those of `pair`.
 [[nodiscard]] std::optional<SliceComparison> worst_slice(const TensorPair& pair,
                                                          const Slices& slices,
                                                          const SliceContext& context);

@@ -5,9 +5,10 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
 namespace ttrace {
 namespace {
@@ -28,18 +29,18 @@ Symptom symptom_of(MergeDefect defect) {
   return Symptom::kNone;
 }
 
-// Of a sparse dimension; a side without one holds all rows.
+// The rows of a sparse dimension; a side without one holds all rows.
 IndexSet rows_of(const MergeResult& side, std::size_t dim) {
   return side.held ? side.held->rows : IndexSet{{0, side.shape[dim]}};
 }
 
-// "4 rows (3+17:20) held by the candidate alone", or nothing.
+// "only the candidate holds 4 rows (3+17:20)", or nothing.
 std::string rows_text(const IndexSet& rows, const std::string& holder) {
   if (rows.empty()) {
     return "";
   }
-  return counted(size_of(rows), "row", "rows") + " (" + to_string(rows) + ") held by the " +
-         holder + " alone";
+  return fmt::format(
+      "only the {} holds {} ({})", holder, counted(size_of(rows), "row"), to_string(rows));
 }
 
 }  // namespace
@@ -76,14 +77,12 @@ MergeResult merge_reference(const TensorId& id, std::span<const Shard> shards, b
       return finding.defect == MergeDefect::kGap || finding.defect == MergeDefect::kAddendsMissing;
     });
   }
-  if (!result.findings.empty()) {
-    TTRACE_THROW(UsageError,
-                 "the reference is broken at ",
-                 to_string(id),
-                 ": ",
-                 result.findings.front().message,
-                 "; run the reference on one device, or correct its annotations");
-  }
+  TTRACE_CHECK(result.findings.empty(),
+               UsageError,
+               fmt::format("the reference contradicts itself at {}: {}; run the reference on one "
+                           "device, or correct its annotations",
+                           to_string(id),
+                           result.findings.front().message));
   return result;
 }
 
@@ -91,10 +90,11 @@ std::vector<Check> type_checks(ElementType expected, ElementType found, const st
   if (expected == found) {
     return {};
   }
-  return {failed(Question::kType,
-                 Symptom::kTypesDiffer,
-                 "element type " + std::string(name_of(found)) + ", " +
-                     std::string(name_of(expected)) + " in the " + where)};
+  return {failed(
+      Question::kType,
+      Symptom::kTypesDiffer,
+      fmt::format(
+          "its element type is {}, but {} in the {}", name_of(found), name_of(expected), where))};
 }
 
 std::vector<Check> shape_checks(const MergeResult& expected,
@@ -103,13 +103,17 @@ std::vector<Check> shape_checks(const MergeResult& expected,
   if (!found.has_tensor() || have_one_shape(expected, found)) {
     return {};
   }
-  std::string sentence = "logical shape " + shape_text(found.shape) + ", " +
-                         shape_text(expected.shape) + " in the " + where;
-  if (expected.shape == found.shape) {
-    sentence = "rows lie along dimension " + std::to_string(found.held->dim) + ", along " +
-               std::to_string(expected.held->dim) + " in the " + where;
-  }
-  return {failed(Question::kShape, Symptom::kShapesDiffer, std::move(sentence))};
+  const std::string sentence =
+      expected.shape == found.shape
+          ? fmt::format("its rows lie along dimension {}, but along dimension {} in the {}",
+                        found.held->dim,
+                        expected.held->dim,
+                        where)
+          : fmt::format("its logical shape is {}, but {} in the {}",
+                        shape_text(found.shape),
+                        shape_text(expected.shape),
+                        where);
+  return {failed(Question::kShape, Symptom::kShapesDiffer, sentence)};
 }
 
 bool have_one_shape(const MergeResult& expected, const MergeResult& found) {
@@ -136,8 +140,11 @@ std::vector<Check> row_checks(MergeResult& expected,
   }
   return {failed(Question::kRows,
                  Symptom::kRowsDiffer,
-                 "dimension " + std::to_string(dim) + " has " + expected_only +
-                     (expected_only.empty() || found_only.empty() ? "" : " and ") + found_only)};
+                 fmt::format("in dimension {}, {}{}{}",
+                             dim,
+                             expected_only,
+                             expected_only.empty() || found_only.empty() ? "" : ", and ",
+                             found_only))};
 }
 
 }  // namespace ttrace

@@ -20,24 +20,25 @@ namespace ttrace {
 // Element type of the records: merging widens partial sums to f64.
 [[nodiscard]] ElementType storage_type(std::span<const Shard> shards);
 
-// What is wrong between the ranks' parts of one tensor.
+// Contradictions between the ranks' parts of one tensor.
 [[nodiscard]] std::vector<Check> structure_checks(const MergeResult& merged);
 
 // Whether a failed check only says that a part is missing, which an interrupted step explains.
 [[nodiscard]] bool is_part_missing(const Check& check);
 
-// Merges the reference's parts. Throws UsageError where they contradict each other, since there is
+// Merges the reference's parts. Throws UsageError if they contradict each other, since there is
 // nothing to compare with then; in an `interrupted` step parts may be missing.
 [[nodiscard]] MergeResult merge_reference(const TensorId& id,
                                           std::span<const Shard> shards,
                                           bool interrupted);
 
-// `where` names what the other side is: "reference", "first forward". Nothing where both are equal.
+// `where` names what the other side is: "reference", "first forward". Returns nothing if both are
+// equal.
 [[nodiscard]] std::vector<Check> type_checks(ElementType expected,
                                              ElementType found,
                                              const std::string& where);
-// Nothing where the two can be laid next to each other, or where `found` is no tensor at all, which
-// structure_checks() says.
+// Returns nothing if the two can be compared, or if `found` is not a tensor, which
+// structure_checks() reports.
 [[nodiscard]] std::vector<Check> shape_checks(const MergeResult& expected,
                                               const MergeResult& found,
                                               const std::string& where);

@@ -2,6 +2,8 @@
 
 #include "analysis/findings/wording.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -39,7 +41,7 @@ struct NonfiniteCount {
   }
 };
 
-// Empty where both sides have them at the same places.
+// Empty if both sides have them at the same places.
 std::string nonfinite_difference(const TensorPair& pair) {
   NonfiniteCount found;
   for_each_block(pair, [&](auto reference, auto candidate, std::int64_t start) {
@@ -53,13 +55,18 @@ std::string nonfinite_difference(const TensorPair& pair) {
   std::string sentence;
   const auto append = [&sentence](std::int64_t elements, const std::string& what) {
     if (elements > 0) {
-      sentence += (sentence.empty() ? "" : ", ") + counted(elements, "element", "elements") + what;
+      sentence += fmt::format("{}{} {} {}",
+                              sentence.empty() ? "" : ", ",
+                              counted(elements, "element"),
+                              elements == 1 ? "is" : "are",
+                              what);
     }
   };
-  append(found.candidate_only, " NaN or Inf where the reference is finite");
-  append(found.reference_only, " finite where the reference is NaN or Inf");
-  append(found.unlike, " NaN or Inf unlike the reference's");
-  return sentence + ", first at " + index_text(unravel(found.first, pair.shape));
+  append(found.candidate_only, "NaN or Inf where the reference is finite");
+  append(found.reference_only, "finite where the reference is NaN or Inf");
+  append(found.unlike, "NaN or Inf, but not of the reference's kind");
+  return fmt::format(
+      "{}; the first is at {}", sentence, index_text(unravel(found.first, pair.shape)));
 }
 
 std::vector<int> holders_of_nonfinite(std::span<const Shard> shards) {
@@ -89,28 +96,32 @@ bool is_explained_by_factor(const Comparison& comparison, double bound) {
 }
 
 std::string differing(const Comparison& comparison) {
-  return std::to_string(comparison.different) + " of " +
-         counted(comparison.elements, "element", "elements") + " differ";
+  return fmt::format(
+      "{} of {} differ", comparison.different, counted(comparison.elements, "element"));
 }
 
-// Unequal where equality was demanded, a factor where candidate = alpha x reference explains the
-// error, else its size.
+// The sentence says that elements are unequal where equality was demanded, that a factor explains
+// the error (candidate = alpha x reference), or else how large the error is.
 void describe(const Comparison& comparison, const Bound& bound, double ratio, Check& check) {
   const std::string size = size_of_error(comparison, bound.value);
   if (bound.value == 0.0 && bound.origin != BoundOrigin::kClassDefault) {
-    const std::string why = bound.origin == BoundOrigin::kExact
-                                ? ", which must be equal"
-                                : ", and the reference was " + bound.source;
     check.symptom = Symptom::kNotEqual;
-    check.sentence = differing(comparison) + why + "; " + size;
+    check.sentence =
+        fmt::format("{}, but {}; {}",
+                    differing(comparison),
+                    bound.origin == BoundOrigin::kExact ? "all must be equal"
+                                                        : "the reference was " + bound.source,
+                    size);
     return;
   }
   const std::string times =
-      bound.value == 0.0 ? "differs from a reference that is zero"
-                         : "differs " + short_number(ratio) + "x more than round-off explains";
+      bound.value == 0.0
+          ? "it differs from a reference that is zero"
+          : fmt::format("it differs {}x as much as round-off explains", short_number(ratio));
   if (is_explained_by_factor(comparison, bound.value)) {
     check.symptom = Symptom::kFactor;
-    check.sentence = times + "; candidate = " + factor_text(comparison.factor) + " x reference";
+    check.sentence =
+        fmt::format("{}; candidate = {} x reference", times, factor_text(comparison.factor));
     return;
   }
   check.symptom = Symptom::kOutOfBound;
@@ -154,10 +165,12 @@ Check worst_part_check(const SliceComparison& slice, double reference_norm) {
   check.detectable = slice.bound / reference_norm;
   if (!check.holds) {
     check.symptom = Symptom::kSlice;
-    check.sentence = slice.where + held_by(slice) + " differs " +
-                     short_number(slice.error / slice.bound) +
-                     "x more than round-off explains there, while the whole tensor is within its "
-                     "bound";
+    check.sentence = fmt::format(
+        "{}{} differs {}x as much as round-off explains there, although the whole tensor is within "
+        "its bound",
+        slice.where,
+        held_by(slice),
+        short_number(slice.error / slice.bound));
   }
   return check;
 }
@@ -166,12 +179,13 @@ Check common_factor_check(const FactorComparison& factor) {
   Check check = check_of(factor, Question::kFactor);
   check.source = "noise passes, along the reference";
   if (!check.holds) {
-    const std::string deviation =
-        (factor.deviation < 0.0 ? "- " : "+ ") + short_number(std::abs(factor.deviation));
     check.symptom = Symptom::kFactor;
-    check.sentence = "candidate = (1 " + deviation +
-                     ") x reference, where round-off explains up to " + short_number(factor.bound) +
-                     "; the error as a whole is within its bound";
+    check.sentence = fmt::format(
+        "candidate = (1 {} {}) x reference, but round-off explains a deviation of at most {}; the "
+        "error as a whole is within its bound",
+        factor.deviation < 0.0 ? "-" : "+",
+        short_number(std::abs(factor.deviation)),
+        short_number(factor.bound));
   }
   return check;
 }
@@ -283,7 +297,7 @@ Check tolerance_check(const Tolerance& tolerance,
   check.bound = 1.0;
   check.holds = measured.beyond == 0;
   check.origin = BoundOrigin::kAsked;
-  check.source = to_string(tolerance) + " (asked for)";
+  check.source = to_string(tolerance) + " (chosen by the user)";
   check.detectable = measured.norm > 0.0 && comparison.reference_norm > 0.0
                          ? measured.norm / comparison.reference_norm
                          : 0.0;
@@ -293,11 +307,13 @@ Check tolerance_check(const Tolerance& tolerance,
                  {"norm", measured.norm}};
   if (!check.holds) {
     check.symptom = Symptom::kOutOfBound;
-    check.sentence = std::to_string(measured.beyond) + " of " +
-                     counted(comparison.elements, "element", "elements") + " beyond " +
-                     to_string(tolerance) + "; the worst, at " +
-                     index_text(unravel(measured.worst_index, pair.shape)) + ", by a factor of " +
-                     short_number(measured.worst);
+    check.sentence = fmt::format(
+        "{} of {} differ by more than {}; the worst, at {}, exceeds it by a factor of {}",
+        measured.beyond,
+        counted(comparison.elements, "element"),
+        to_string(tolerance),
+        index_text(unravel(measured.worst_index, pair.shape)),
+        short_number(measured.worst));
   }
   return check;
 }
@@ -310,20 +326,25 @@ Check dyadic_check(const TensorId& id, const Comparison& comparison) {
   check.source = "exact (small integers add up exactly)";
   if (!check.holds) {
     check.symptom = Symptom::kNotExact;
-    check.sentence = differing(comparison) + ", although what makes " + id.path +
-                     " adds up small integers, which is exact in any order; " +
-                     size_of_error(comparison, 0.0);
+    check.sentence = fmt::format(
+        "{}, although the operators that make {} add up small integers, which is exact in any "
+        "order; {}",
+        differing(comparison),
+        id.path,
+        size_of_error(comparison, 0.0));
   }
   return check;
 }
 
 std::string size_of_error(const Comparison& comparison, double bound) {
   if (comparison.reference_norm == 0.0) {
-    return "error " + short_number(comparison.error) + " where the reference is zero, bound " +
-           short_number(bound);
+    return fmt::format("error {} where the reference is zero, bound {}",
+                       short_number(comparison.error),
+                       short_number(bound));
   }
-  return "error " + short_number(comparison.relative_error) + " of the reference's norm, bound " +
-         short_number(bound / comparison.reference_norm);
+  return fmt::format("error {} of the reference's norm, bound {}",
+                     short_number(comparison.relative_error),
+                     short_number(bound / comparison.reference_norm));
 }
 
 }  // namespace ttrace

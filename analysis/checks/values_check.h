@@ -21,7 +21,7 @@ namespace ttrace {
 // Requires: whole tensors of one shape.
 [[nodiscard]] Statistics statistics_of(const MergeResult& reference, const MergeResult& candidate);
 
-// Nothing where one of the two is no whole tensor, or they hold different elements.
+// Returns nothing if one of the two is not a whole tensor, or if they hold different elements.
 [[nodiscard]] std::optional<Statistics> statistics_where_alike(const MergeResult& expected,
                                                                const MergeResult& found);
 

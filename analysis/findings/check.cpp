@@ -16,7 +16,8 @@ struct Precedence {
   Tier tier;
   bool is_about_size;
   bool has_numbers;
-  Question speaker;  // first of the questions of which only the first failed one speaks
+  Question speaker;  // the first question of the group; of a group, only the first failed question
+                     // speaks
 };
 
 using enum Question;

@@ -19,7 +19,7 @@ namespace ttrace {
 // far from the truth as its precision makes it.
 enum class Tier : std::uint8_t { kT0, kT1, kT2, kT3, kGolden };
 
-// What is asked of a tensor. The order is that in which failed checks are reported.
+// A question about a tensor. Failed checks are reported in this order.
 enum class Question : std::uint8_t {
   kOperator,        // T1: do its operators make it of the candidate's own inputs?
   kOperatorPart,    // T1: the same of its worst row, head, shard or addend
@@ -48,7 +48,7 @@ enum class Question : std::uint8_t {
   kTooCoarse,       // golden: is it farther from FP64 than its precision explains?
 };
 
-// What a failed check looks like.
+// The symptom of a failed check.
 enum class Symptom : std::uint8_t {
   kNone,
   kMissing,           // on one side
@@ -71,14 +71,14 @@ enum class Symptom : std::uint8_t {
   kFactor,            // candidate = factor x reference explains the error
   kSlice,             // within bound as a whole, but not in a slice, a head or a shard
   kOutOfBound,        // any other error beyond the bound
-  kOperator,          // not what its operators make of the candidate's own inputs
+  kOperator,          // its operators are wrong, given the candidate's own inputs
   kSource,            // an input is not what the module before has returned
   kNotExact,          // of small integers not the sums that it must be
   kTooAccurate,       // nearer to the golden pass than its precision can be
   kTooCoarse,         // farther from the golden pass than its precision explains
 };
 
-// Where a bound comes from; Check::source says it in words.
+// The source of a bound; Check::source describes it in words.
 enum class BoundOrigin : std::uint8_t { kExact, kNoise, kClassDefault, kAsked };
 
 // "T0"; "operator_slice"; "replicas_disagree", "none".
@@ -87,7 +87,7 @@ enum class BoundOrigin : std::uint8_t { kExact, kNoise, kClassDefault, kAsked };
 [[nodiscard]] std::string_view name_of(Symptom symptom);
 
 [[nodiscard]] Tier tier_of(Question question);
-// Whether the question is about the size of an error. Structure, NaN and the like are not.
+// Whether the question is about the size of an error. Structure or NaN, for example, are not.
 [[nodiscard]] bool is_about_size(Question question);
 
 // The part of the tensor that a check is about; empty: the whole tensor, on all ranks that hold it.
@@ -106,21 +106,21 @@ struct Check {
   Question question = Question::kStructure;
   bool holds = true;
   Symptom symptom = Symptom::kNone;  // where it fails
-  double value = 0.0;                // what is held against the bound; 0 where there are no numbers
+  double value = 0.0;                // compared with the bound; 0 if there are no numbers
   double bound = 0.0;                // largest value that passes; of kTooAccurate the smallest
   double detectable = 0.0;  // smallest error that fails, relative to the tensor's norm; 0: unknown
   BoundOrigin origin = BoundOrigin::kExact;
   std::string source;  // of the bound: "5 noise passes x 2 (default limit)"
   CheckedPart place;
   std::vector<Term> terms;
-  std::string sentence;                       // what is wrong; empty where the check holds
+  std::string sentence;                       // what is wrong; empty if the check holds
   std::optional<Diagnosis> known_cause = {};  // where the check itself knows the cause
 
   [[nodiscard]] Tier tier() const { return tier_of(question); }
-  // Whether value and bound are numbers, as they are not of presence or shapes.
+  // Whether value and bound are numbers. Checks of presence or shape have none.
   [[nodiscard]] bool has_numbers() const;
-  // |value| / bound, of kTooAccurate bound / value; 0 where the value is 0, Inf where only the
-  // bound is. Without numbers 0 where it holds, else Inf.
+  // |value| / bound, of kTooAccurate bound / value; 0 if the value is 0, Inf where only the
+  // bound is. Without numbers 0 if it holds, else Inf.
   [[nodiscard]] double share() const;
   // 0 for a name that the check has no term of.
   [[nodiscard]] double term(std::string_view name) const;
@@ -136,9 +136,9 @@ struct Check {
 // Puts a check behind those of its question and of earlier ones, so that checks stay sorted.
 void insert_check(std::vector<Check>& checks, Check check);
 
-// What a list of checks says, whatever order it was made in: the sentences of the failed ones that
-// speak, in the order of their questions. Of the whole, a part and a factor the first speaks for
-// the others; that a tensor is too coarse is said where nothing else fails. Requires: sorted
+// The result of a list of checks, in whatever order they were made: the sentences of the failed
+// checks that speak, in the order of their questions. The first failed one of whole, part and
+// factor speaks for the others. Coarseness is reported only if nothing else fails. Requires: sorted
 // checks.
 [[nodiscard]] std::vector<const Check*> speaking(const std::vector<Check>& checks);
 // Whether `check`, one of `checks`, is among them.

@@ -2,6 +2,8 @@
 
 #include "analysis/findings/wording.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
 
 namespace ttrace {
@@ -11,21 +13,19 @@ std::string format_text(ElementType format) {
 }
 
 std::string codes_text(const CodesComparison& codes) {
-  const auto counts = [](const SideCodes& side, const std::string& of_all) {
-    return std::to_string(side.saturated) + of_all + " saturated and " + std::to_string(side.zero) +
-           " zero";
+  const auto counts = [&](const SideCodes& side) {
+    return fmt::format("{} of {} saturated and {} zero", side.saturated, codes.elements, side.zero);
   };
-  const std::string all = " of " + std::to_string(codes.elements);
-  const std::string format = format_text(codes.candidate.format) + " codes: ";
-  if (codes.reference.format != codes.candidate.format) {
-    return format + counts(codes.candidate, all) + ", in the reference " +
-           format_text(codes.reference.format) + " codes: " + counts(codes.reference, "");
-  }
   const double equal = static_cast<double>(codes.equal) / static_cast<double>(codes.elements);
-  return format + counts(codes.candidate, all) + ", in the reference " +
-         std::to_string(codes.reference.saturated) + " and " +
-         std::to_string(codes.reference.zero) + "; " +
-         short_number(std::floor(1000.0 * equal) / 10.0) + " % equal in bits";
+  const bool comparable = codes.reference.format == codes.candidate.format;
+  return fmt::format("{} codes: {}; in the reference, {}{}{}",
+                     format_text(codes.candidate.format),
+                     counts(codes.candidate),
+                     comparable ? "" : format_text(codes.reference.format) + " codes: ",
+                     counts(codes.reference),
+                     comparable ? fmt::format("; {} % are equal in bits",
+                                              short_number(std::floor(1000.0 * equal) / 10.0))
+                                : "");
 }
 
 }  // namespace ttrace

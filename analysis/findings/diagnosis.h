@@ -47,8 +47,8 @@ enum class Signature : std::uint8_t {
 // "missing_reduction"
 [[nodiscard]] std::string_view name_of(Signature signature);
 
-// What a diagnosis claims, for programs; the sentence says the same for people. Each list is empty
-// where the claim concerns none of the kind.
+// The claims of a diagnosis for programs; the sentence says the same to people. A list is empty if
+// the diagnosis claims nothing of its kind.
 struct Named {
   std::vector<std::string> axes = {};  // of the candidate's layout: "tp"
   std::vector<double> factors = {};    // what was fitted: coefficients of addends, a factor

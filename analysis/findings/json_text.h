@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 // JSON has no NaN and Inf: these are strings.
 [[nodiscard]] Json number_json(double value);
 
-// In one line. Doubles are written with the fewest digits that read back equal; foreign bytes of
+// The JSON text in one line. Doubles get the fewest digits that read back equal. Foreign bytes of
 // paths and notes are replaced rather than refused.
 [[nodiscard]] std::string dump(const Json& json);
 

@@ -1,4 +1,4 @@
-// Which of two programs a name belongs to.
+// The two programs to which a name may belong.
 //
 // Thread-safety: constants.
 #pragma once
@@ -8,7 +8,7 @@
 
 namespace ttrace {
 
-// Whose names.
+// The program that uses the names.
 enum class Names : std::uint8_t { kReference, kCandidate };
 
 [[nodiscard]] constexpr std::string_view name_of(Names names) {

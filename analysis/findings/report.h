@@ -1,4 +1,4 @@
-// What a comparison of two traces found.
+// The result of comparing two traces.
 //
 // Thread-safety: plain values.
 #pragma once
@@ -62,7 +62,7 @@ struct RoutingTotals {
   double bound = 0.0;
 };
 
-// What the report says of limits that are calibrated; see calibration.h.
+// The report's statement about calibrated limits; see calibration.h.
 struct CalibrationUse {
   std::size_t runs = 0;
   double rate = 0.0;        // of runs that alarm falsely, as stated
@@ -95,7 +95,8 @@ struct Report {
   std::vector<std::string> warnings;   // options that applied to nothing
   // Of missing tensors that are not allowed, where both sides have some or one was renamed.
   std::vector<UnmatchedName> unmatched;
-  // What the interrupted steps of either side lack; anything here makes the verdict a partial one.
+  // What is missing in the interrupted steps of either side. Anything here makes the verdict a
+  // partial one.
   std::vector<std::string> lacking;
   std::optional<std::size_t> first_divergence;  // index into `tensors`
   std::optional<Diagnosis> diagnosis;           // of the first divergence, where one explains it
@@ -104,15 +105,15 @@ struct Report {
   std::size_t roots_left_out = 0;               // behind them
 
   [[nodiscard]] bool diverged() const { return first_divergence.has_value(); }
-  // The reference went on with the candidate's choices of experts.
+  // The reference reused the candidate's choices of experts.
   [[nodiscard]] bool follows_candidate() const {
     return !reference.manifest.forced_routing.empty();
   }
   [[nodiscard]] bool partial() const { return !lacking.empty(); }
-  // Nothing diverged, but something differs behind a flip: nobody knows.
+  // Nothing diverged, but a tensor differs behind a flip, so the verdict is unknown.
   [[nodiscard]] bool undecided() const;
   [[nodiscard]] Counts counts() const;
-  // Nothing where no choices of experts were recorded.
+  // Returns nothing if no choices of experts were recorded.
   [[nodiscard]] std::optional<RoutingTotals> flips() const;
 };
 

@@ -2,21 +2,29 @@
 
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
+#include <string_view>
+#include <vector>
+
 namespace ttrace {
 
 std::string to_string(const UnmatchedName& name) {
-  std::string text = name.path + " " + shape_text(name.shape) + " (";
+  std::vector<std::string_view> kinds;
   for (const Kind kind : name.kinds) {
-    text.append(name_of(kind)).append(", ");
+    kinds.push_back(name_of(kind));
   }
-  text.resize(text.size() - 2);
-  return text + "; " + counted(static_cast<std::int64_t>(name.tensors), "tensor", "tensors") + ")";
+  return fmt::format("{} {} ({}; {})",
+                     name.path,
+                     shape_text(name.shape),
+                     fmt::join(kinds, ", "),
+                     counted(name.tensors, "tensor"));
 }
 
 std::string nearest_text(const UnmatchedName& name) {
   std::string text;
   for (const NearName& near : name.nearest) {
-    text += (text.empty() ? "" : ", ") + near.path + " " + shape_text(near.shape);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", near.path, shape_text(near.shape));
   }
   return text;
 }

@@ -33,7 +33,7 @@ struct UnmatchedName {
 
 // `layers.*.attention.wq.weight 64x64 (param, main_grad; 8 tensors)`
 [[nodiscard]] std::string to_string(const UnmatchedName& name);
-// `decoder.layers.*.self_attention.linear_qkv.weight 192x64, ...`; empty where nothing is near.
+// `decoder.layers.*.self_attention.linear_qkv.weight 192x64, ...`; empty if nothing is near.
 [[nodiscard]] std::string nearest_text(const UnmatchedName& name);
 
 }  // namespace ttrace

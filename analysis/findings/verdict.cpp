@@ -8,7 +8,7 @@
 namespace ttrace {
 namespace {
 
-// Which check a tensor's own bound belongs to: the first of these that was asked.
+// The checks to which a tensor's own bound may belong; the first one that was made counts.
 constexpr std::array kPrincipal = {Question::kTolerance,
                                    Question::kDyadic,
                                    Question::kRouting,

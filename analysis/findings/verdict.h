@@ -25,7 +25,7 @@ enum class Status : std::uint8_t {
   kMissingInReference,
   kIncomplete,  // a step of the trace was interrupted before all of it was written; not judged
   kBehindFlip,  // differs, but behind a choice of experts that differs: no bound knows of that
-  kInherited,   // beyond what noise explains, but what its own operators make of their inputs
+  kInherited,   // beyond what noise explains, but its own operators are right
   kNotJudged,   // with dyadic inputs: the reference itself rounds here
 };
 
@@ -51,7 +51,7 @@ enum class Excuse : std::uint8_t {
 
 struct Excused {
   Excuse excuse = Excuse::kAllowed;
-  std::string sentence;  // empty where the name says it all
+  std::string sentence;  // empty if the name says it all
 };
 
 // Candidate c next to reference r, both whole logical tensors. Norms are Frobenius norms over the
@@ -78,14 +78,14 @@ struct TensorVerdict {
   std::vector<Excused> excuses;
   TensorClass tensor_class = TensorClass::kActivation;  // whose limits it was judged by
   bool is_in_reference = true;                          // the reference recorded it
-  std::optional<Comparison> comparison;  // absent where no two tensors could be laid side by side
+  std::optional<Comparison> comparison;  // absent if no two tensors could be laid side by side
   // Of operands, and of scales that differ, where both were recorded.
   std::optional<CodesComparison> codes = {};
 
   void add(Check check);
   void excuse(Excuse excuse, std::string sentence = "");
 
-  // Null where the question was not asked; of several checks of one question the first.
+  // Null if the question was not asked; of several checks of one question the first.
   [[nodiscard]] const Check* find(Question question) const;
   [[nodiscard]] bool has(Excuse excuse) const;
   [[nodiscard]] bool fails(Question question) const;
@@ -96,12 +96,12 @@ struct TensorVerdict {
   [[nodiscard]] std::string cause() const;  // one sentence for what failed, else empty
   // Candidate's ranks concerned: those that the first failed check names, else all that hold it.
   [[nodiscard]] std::vector<int> ranks() const;
-  // Where the check that found it knows the cause.
+  // The cause, if the check that found it knows it.
   [[nodiscard]] std::optional<Diagnosis> known_cause() const;
   // A difference that is permitted; never a finding.
   [[nodiscard]] bool allowed() const;
   [[nodiscard]] bool is_finding() const;
-  // Whether something failed that no excuse but permission covers.
+  // Whether a check failed that no excuse covers, other than the user's permission.
   [[nodiscard]] bool is_wrong() const;
 
   // The check that the tensor's own bound belongs to; null for a tensor that was not judged.
@@ -113,7 +113,7 @@ struct TensorVerdict {
   // error / bound(), or the worst element's under a tolerance asked for.
   [[nodiscard]] double ratio() const;
 
-  // The failed check that decided, in the tier of the verdict; null where nothing failed.
+  // The failed check that decided, in the tier of the verdict; null if nothing failed.
   [[nodiscard]] const Check* deciding() const;
 
  private:

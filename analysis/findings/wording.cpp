@@ -1,45 +1,29 @@
 #include "analysis/findings/wording.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
-#include <cstdio>
 
 namespace ttrace {
 
 std::string short_number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
+  return fmt::format("{:.3g}", value);
 }
 
 std::string long_number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
+  return fmt::format("{:.6g}", value);
 }
 
 std::string factor_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%#.4g", value);
-  return text;
+  return fmt::format("{:#.4g}", value);
 }
 
 std::string index_text(std::span<const std::int64_t> index) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < index.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(index[i]);
-  }
-  return text + "]";
+  return fmt::format("[{}]", fmt::join(index, ", "));
 }
 
 std::string shape_text(std::span<const std::int64_t> shape) {
-  if (shape.empty()) {
-    return "scalar";
-  }
-  std::string text;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    text += (i == 0 ? "" : "x") + std::to_string(shape[i]);
-  }
-  return text;
+  return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, "x"));
 }
 
 std::string ranks_text(std::span<const int> ranks) {
@@ -62,15 +46,11 @@ std::string ranks_text(std::span<const int> ranks) {
 }
 
 std::string and_text(std::span<const std::string> names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : " and ") + name;
-  }
-  return text;
+  return fmt::format("{}", fmt::join(names, " and "));
 }
 
-std::string counted(std::int64_t count, const std::string& one, const std::string& many) {
-  return std::to_string(count) + " " + (count == 1 ? one : many);
+std::string counted_noun(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : noun.ends_with('s') ? "es" : "s");
 }
 
 std::vector<std::int64_t> unravel(std::int64_t position, std::span<const std::int64_t> shape) {

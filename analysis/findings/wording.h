@@ -1,9 +1,11 @@
-// How numbers, indices and ranks are written for people.
+// Texts for numbers, indices and ranks.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ttrace {
@@ -23,9 +25,11 @@ namespace ttrace {
 // "tp", "tp and pp".
 [[nodiscard]] std::string and_text(std::span<const std::string> names);
 // "1 noise pass", "5 noise passes".
-[[nodiscard]] std::string counted(std::int64_t count,
-                                  const std::string& one,
-                                  const std::string& many);
+[[nodiscard]] std::string counted_noun(std::int64_t count, std::string_view noun);
+template <std::integral Count>
+[[nodiscard]] std::string counted(Count count, std::string_view noun) {
+  return counted_noun(static_cast<std::int64_t>(count), noun);
+}
 
 // The logical index of row-major position `position`.
 [[nodiscard]] std::vector<std::int64_t> unravel(std::int64_t position,

@@ -1,5 +1,6 @@
 #include "analysis/infer/annotation_file.h"
 
+#include <fmt/core.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ struct Group {
   Entry usual;                         // what most of them have
 };
 
-// What has most votes; of several the first in the alphabet.
+// The dims with the most votes; ties go to the first in the alphabet.
 std::string most_frequent(const std::map<std::string, std::size_t>& votes) {
   return std::max_element(votes.begin(),
                           votes.end(),
@@ -34,7 +35,7 @@ std::string most_frequent(const std::map<std::string, std::size_t>& votes) {
 
 std::map<std::string, Group> groups_of(const Inference& inference,
                                        std::vector<std::string>& warnings) {
-  // By path and field: what its tensors have.
+  // The dims of a path's tensors, by path and field.
   std::map<std::string, std::map<Field, std::map<std::string, std::size_t>>> votes;
   std::map<std::string, Group> groups;
   for (std::size_t i = 0; i < inference.tensors.size(); ++i) {
@@ -54,8 +55,11 @@ std::map<std::string, Group> groups_of(const Inference& inference,
         entry[field] = most_frequent(dims);
         ++together[field][entry[field]];
         if (dims.size() > 1) {
-          warnings.push_back(path + " has several placements as " + field.first +
-                             ", of which a file can say one: " + entry[field]);
+          warnings.push_back(
+              fmt::format("{} has several placements as {}, but the file can hold only one: {}",
+                          path,
+                          field.first,
+                          entry[field]));
         }
       }
     }
@@ -66,7 +70,7 @@ std::map<std::string, Group> groups_of(const Inference& inference,
   return groups;
 }
 
-// Dims by slot; a slot that no trace has gets those of a neighbour.
+// Dims by slot. A slot that no trace has gets the dims of its neighbour.
 std::vector<std::string> slots_of(const Entry& entry, const std::string& field) {
   std::vector<std::string> slots;
   for (const auto& [key, dims] : entry) {

@@ -12,7 +12,7 @@ namespace ttrace {
 
 struct AnnotationFile {
   std::string text;
-  // What the grammar cannot say, one sentence each.
+  // One sentence about each thing that the grammar cannot express.
   std::vector<std::string> warnings;
 };
 

@@ -16,8 +16,8 @@ constexpr std::int64_t kMostOuter = std::int64_t{1} << 16;
 // Axes in the order of cutting.
 using Uses = std::vector<AxisUse>;
 
-// What is tried: up to three factors, of which the middle one is cut, and the first one too where
-// two are.
+// The cuts that are tried: up to three factors. The middle one is cut, and the first one, too, if
+// two are cut.
 struct Form {
   std::int64_t outer = 1;
   Uses outer_uses;
@@ -81,7 +81,7 @@ class Finder {
     }
   }
 
-  // Whether so many parts of the largest local size make the dimension, padding included.
+  // Whether this many parts of the largest local size form the dimension, padding included.
   [[nodiscard]] bool sizes_fit(std::int64_t ranks) const {
     const std::int64_t all = largest_ * ranks;
     return all >= logical_ && (roomy_ || all < 2 * logical_);
@@ -151,7 +151,7 @@ class Finder {
     return product;
   }
 
-  // Nothing where the grammar places otherwise than the holders' sizes say.
+  // Returns nothing if the grammar contradicts the holders' sizes.
   [[nodiscard]] std::optional<std::vector<DimPlacement>> parts_of(
       const std::vector<DimFactor>& factors) const {
     const DimsSpec dims{{factors}, {}};

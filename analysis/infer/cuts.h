@@ -21,12 +21,12 @@ namespace ttrace {
 struct Cut {
   std::vector<DimFactor> factors;   // without names
   AxisSet axes = 0;                 // that cut
-  std::vector<DimPlacement> parts;  // by holder: what place() makes of the factors
+  std::vector<DimPlacement> parts;  // by holder: the result of place() for the factors
   int complexity = 0;               // of two that fit equally well the smaller one is believed
 };
 
-// Cuts of a dimension of `logical` indices of which the holders have `locals`, no two of which
-// place alike, the simplest first. Empty where the sizes cannot be explained.
+// Cuts of a dimension with `logical` indices that give the holders the sizes `locals`, the simplest
+// first. No two of them place alike. Empty if the sizes cannot be explained.
 [[nodiscard]] std::vector<Cut> ways_to_cut(std::int64_t logical,
                                            std::span<const std::int64_t> locals,
                                            const Holders& holders);

@@ -20,11 +20,11 @@ namespace {
 constexpr std::string_view kNames = "acdefghijklmnopqrstuvwxyz";
 // Errors below it are those of the last bits: equal.
 constexpr double kEqual = 3e-8;
-// Of a tensor that decides nothing, all zeros, not all placements are kept.
+// A tensor of zeros decides nothing, so only some placements are kept.
 constexpr std::size_t kMostFits = 512;
 // An error above it explains less than half of the values' energy.
 constexpr double kNoSignal = 0.7;
-// With few elements compared nothing below it is given up.
+// While few elements are compared, nothing below it is given up.
 constexpr double kUndecided = 0.25;
 constexpr std::array<std::size_t, 3> kStages{32, 256, 4096};  // elements compared of every rank
 
@@ -146,8 +146,8 @@ Agreement compare(const Samples& samples,
   return samples.compare(claim, limit);
 }
 
-// How far the best factor may be from the true one: noise of relative size e in the values takes
-// about e^2 from it, and moves it by e / sqrt(n).
+// The largest distance of the best factor from the true one: noise of relative size e in the values
+// reduces it by about e^2 and moves it by e / sqrt(n).
 double factor_tolerance(const Agreement& agreement) {
   const double error = agreement.error;
   const double chance = 3.0 * error / std::sqrt(static_cast<double>(agreement.points));
@@ -171,9 +171,9 @@ double plain_factor(const Agreement& agreement, const Holders& holders) {
   return agreement.factor;
 }
 
-// Whether `average` says no more than `other`, of the same region: copies that are equal are their
-// own average, and are nearer to the reference by what round-off averages out. A sum that needs no
-// factor is none.
+// Whether `average` explains no more than `other` of the same region. Equal copies are their own
+// average, and averaging brings them nearer to the reference by the round-off that it removes. A
+// sum that needs no factor is not an average.
 bool is_average_of(const Hypothesis& average, const Hypothesis& other, const Holders& holders) {
   if (other.summed == average.summed || (other.summed & ~average.summed) != 0 ||
       (plain_factor(average.agreement, holders) == 1.0 && !average.agreement.both_zero &&
@@ -227,7 +227,8 @@ void keep_those_that_fit(const Samples& samples,
     std::erase_if(hypotheses, [&](const Hypothesis& hypothesis) {
       const Agreement& agreement = hypothesis.agreement;
       const double limit = error_limit(best, agreement.points);
-      // Few elements tell little: what disagrees only later must not oust what agrees throughout.
+      // Few elements prove little: a placement that disagrees only later must not replace one that
+      // agrees throughout.
       return !(agreement.error <= (last ? limit : std::max(kUndecided, 3.0 * limit)));
     });
   }
@@ -284,7 +285,7 @@ double error_limit(double best, std::int64_t points) {
 std::vector<std::vector<std::size_t>> groups_of(const Holders& holders,
                                                 AxisSet region,
                                                 AxisSet summed) {
-  // By place in the region; of each the holders of every addend, by rank.
+  // By place in the region: the holders of every addend, by rank.
   std::map<int, std::vector<std::vector<std::size_t>>> addends;
   for (std::size_t holder = 0; holder < holders.count(); ++holder) {
     auto& parts = addends[holders.place(region, holder)];

@@ -1,8 +1,8 @@
-// What the bytes of one tensor say about where its parts lie: every way to cut and to sum it that
-// the dims grammar knows and the sizes allow is compared with the reference.
+// The placements that the bytes of one tensor allow: every way to cut and to sum it that the dims
+// grammar can express and the sizes allow is compared with the reference.
 //
-// Declared placements play no part. Sizes alone decide most of it; of what is left those are kept
-// that agree as well as the best one does, within what so many elements can tell.
+// Declared placements play no part. Sizes alone exclude most candidates. Of the rest, those stay
+// that agree as well as the best one does, within the uncertainty of that many elements.
 //
 // Thread-safety: free functions without shared state but the table, which locks.
 #pragma once
@@ -25,7 +25,7 @@ struct PlacementFit {
   std::string region;  // the same without what is summed
   int complexity = 0;
   double error = 0.0;   // relative, at `factor`
-  double factor = 1.0;  // of local values (their sums) to logical ones; 1 where that agrees as well
+  double factor = 1.0;  // of local values (their sums) to logical ones; 1 if that agrees as well
 
   bool operator==(const PlacementFit&) const = default;
 };
@@ -38,7 +38,7 @@ struct TensorFits {
   [[nodiscard]] bool has_signal() const;  // whether that one explains more than half of the values
 };
 
-// Requires: shards of `holders`, in their order; a reference that has its tensor. Empty where no
+// Requires: shards of `holders`, in their order; a reference that has its tensor. Empty if no
 // placement explains the sizes.
 [[nodiscard]] TensorFits fits_of(std::span<const Shard> shards,
                                  const MergeResult& reference,
@@ -63,8 +63,8 @@ struct TensorFits {
 // A flat range of a vector is a part of it as any other: the same claim as a cut dimension.
 [[nodiscard]] Placement without_flat_range_of_one_dimension(Placement placement);
 
-// Whether both say the same of every local element: dims, addends and flat ranges. Addends may be
-// numbered in another order; scales are left out.
+// Whether both place every local element alike: dims, addends and flat ranges. Addends may be
+// numbered in another order; scales do not matter.
 [[nodiscard]] bool place_alike(std::span<const Placement> left, std::span<const Placement> right);
 
 }  // namespace ttrace

@@ -30,13 +30,13 @@ std::int64_t elements_of(const Placement& parameter) {
   return elements;
 }
 
-// What the reference has at an element of a rank's parameter, in the order of its memory.
+// The reference's value at each element of a rank's parameter, in the order of its memory.
 class LocalReference {
  public:
   LocalReference(const Placement& parameter, const MergeResult& reference)
       : parameter_(parameter), reference_(reference) {}
 
-  // Nothing in padding.
+  // Padding has none.
   [[nodiscard]] std::optional<double> at(std::int64_t position) const {
     std::int64_t logical = 0;
     std::int64_t stride = 1;
@@ -72,7 +72,7 @@ void compare(const Shard& shard,
   }
 }
 
-// Ranges one after the other, of ranks that hold the same part of the parameter. Empty where they
+// Ranges one after the other, of ranks that hold the same part of the parameter. Empty if they
 // do not make it up.
 std::vector<FlatRange> consecutive(std::span<const Shard> shards,
                                    std::span<const Placement> parameters) {
@@ -94,7 +94,7 @@ std::vector<FlatRange> consecutive(std::span<const Shard> shards,
   return ranges;
 }
 
-// Of the largest elements, which tell most.
+// Uses the largest elements, which decide most.
 std::vector<std::int64_t> landmarks(const Shard& shard) {
   const std::int64_t count = shard.record->shape.front();
   const std::int64_t step = std::max<std::int64_t>(1, count / kMostCompared);

@@ -1,8 +1,8 @@
-// Where the flat ranges of a distributed optimizer begin: every rank has a part of its parameter's
-// elements in row-major order, cut anywhere.
+// Finds where the flat ranges of a distributed optimizer begin: every rank has a part of its
+// parameter's elements in row-major order, cut anywhere.
 //
-// Ranks that hold one part of the parameter have ranges that follow each other, which is tried
-// first; else every beginning is.
+// If ranks hold one part of the parameter, their ranges usually follow each other. This is tried
+// first, then every other beginning.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -18,7 +18,7 @@
 namespace ttrace {
 
 struct FlatFits {
-  std::vector<FlatRange> ranges;  // by shard; empty where none agrees
+  std::vector<FlatRange> ranges;  // by shard; empty if none agrees
   double error = 0.0;             // relative, of all of them at `factor`
   double factor = 1.0;
   bool decided = false;  // by the values: they would not agree elsewhere

@@ -28,15 +28,16 @@ class Holders {
 
   [[nodiscard]] std::size_t count() const { return layouts_.size(); }
   [[nodiscard]] const std::vector<Layout>& layouts() const { return layouts_; }
-  // Those that can cut or sum the tensor: every coordinate is that of some holder. Of axes that no
-  // holder tells apart ("sp" that follows "tp", "etp" where it is "tp") the first of the layout.
+  // The axes that can cut or sum the tensor, which means that some holder has every coordinate. If
+  // the holders cannot tell axes apart ("sp" that follows "tp", "etp" where it equals "tp"), only
+  // the first one of the layout counts.
   [[nodiscard]] const std::vector<HolderAxis>& axes() const { return axes_; }
-  // Whether every combination of coordinates is that of some holder, of each of equally many: only
+  // Whether every combination of coordinates belongs to equally many holders, at least one. Only
   // then can the axes cut and sum one tensor together.
   [[nodiscard]] bool independent(AxisSet set) const { return independent_[set]; }
-  // Sets without bits of `taken` that are independent together with it, smaller sets first; the
-  // empty one is among them. Of sets that tell the same holders apart ("tp", "kv" with "kv_copy")
-  // the first. Requires: `taken` is independent.
+  // Sets without bits of `taken` that are independent together with it, smaller sets first and the
+  // empty set included. Of sets that tell the same holders apart ("tp", "kv" with "kv_copy"), only
+  // the first is listed. Requires: `taken` is independent.
   [[nodiscard]] std::vector<AxisSet> free_sets(AxisSet taken) const;
   // Number of a holder's combination of coordinates on `set`, the first axis slowest.
   [[nodiscard]] int place(AxisSet set, std::size_t holder) const;

@@ -202,7 +202,7 @@ class Inferrer {
     return shard == shards.end() ? nullptr : &*shard;
   }
 
-  // What an optimizer keeps in one dimension and in another size than its parameter.
+  // A tensor that an optimizer keeps in one dimension, with another size than its parameter.
   [[nodiscard]] bool is_flat(const Match& match) const {
     const Kind kind = match.id.kind;
     if (!traits_of(kind).of_update) {
@@ -259,7 +259,7 @@ class Inferrer {
     }
   }
 
-  // The placement that the tensor and its class agree on; `tensor.source` says who decided.
+  // The placement on which the tensor and its class agree; `tensor.source` names what decided.
   [[nodiscard]] const PlacementFit* choose(const Subject& subject, InferredTensor& tensor) const {
     const std::vector<PlacementFit>& fits = subject.fits.fits;
     const auto election = elections_.find(tensor.tensors);
@@ -294,7 +294,7 @@ class Inferrer {
     tensor.declared_error = subject.declared_error;
     if (chosen == nullptr) {
       tensor.error = std::numeric_limits<double>::infinity();
-      tensor.remark = "no placement of the dims grammar has these sizes";
+      tensor.remark = "dims cannot express a placement with these sizes";
       return tensor;
     }
     tensor.dims = chosen->dims;
@@ -310,7 +310,7 @@ class Inferrer {
     return tensor;
   }
 
-  // Where the whole parameters of a flat tensor's ranks lie, as inferred; empty where unknown.
+  // The inferred placements of the whole parameters of a flat tensor's ranks; empty if unknown.
   [[nodiscard]] std::vector<Placement> parameter_placements(const Subject& subject,
                                                             std::string& dims) const {
     const TensorId& id = subject.match->id;
@@ -344,7 +344,7 @@ class Inferrer {
         fits ? find_flat_ranges(subject.match->candidate, parameters, reference) : FlatFits{};
     if (found.ranges.empty()) {
       tensor.error = std::numeric_limits<double>::infinity();
-      tensor.remark = "no range of its parameter agrees with it";
+      tensor.remark = "it agrees with no range of its parameter";
       return;
     }
     std::vector<FlatRange> declared;
@@ -442,7 +442,7 @@ std::string_view name_of(Source source) {
     case Source::kNone:
       return "unexplained";
   }
-  TTRACE_THROW(InternalError, "a source without a name");
+  TTRACE_THROW(InternalError, "a source has no name");
 }
 
 std::size_t Inference::count(Source source) const {

@@ -24,7 +24,7 @@
 
 namespace ttrace {
 
-// What a placement was told by.
+// The evidence that decided a placement.
 enum class Source {
   kSizes,     // nothing else has these sizes
   kBytes,     // nothing else agrees with the reference
@@ -41,9 +41,9 @@ struct InferredTensor {
   PlacementClass tensors;
   std::vector<int> ranks;  // that hold it, ascending
   Source source = Source::kNone;
-  std::string dims;  // empty where nothing explains it; of a flat range its parameter's
-  std::vector<Placement> placements;  // by rank; empty where nothing explains it
-  double error = 0.0;      // relative, at the factor; about 1 where the values are unrelated
+  std::string dims;  // empty if nothing explains it; of a flat range its parameter's
+  std::vector<Placement> placements;  // by rank; empty if nothing explains it
+  double error = 0.0;      // relative, at the factor; about 1 if the values are unrelated
   bool has_signal = true;  // the values agree with the reference at all
   std::string remark;      // why nothing explains it
 

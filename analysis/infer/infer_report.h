@@ -1,4 +1,4 @@
-// What was inferred, for people and for programs.
+// Reports of inferred placements, for people and for programs.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

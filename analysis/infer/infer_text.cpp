@@ -1,11 +1,14 @@
+#include "analysis/findings/text_columns.h"
 #include "analysis/findings/wording.h"
 #include "analysis/infer/infer_report.h"
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <iomanip>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -13,70 +16,53 @@
 namespace ttrace {
 namespace {
 
-std::string tensors_text(std::size_t count) {
-  return counted(static_cast<std::int64_t>(count), "tensor", "tensors");
-}
-
 // "inputs 1"; "value" for slot 0.
 std::string field_text(const PlacementClass& tensors) {
   return tensors.field + (tensors.slot == 0 ? "" : " " + std::to_string(tensors.slot));
 }
 
 void write_numbers(std::ostream& out, const Inference& inference) {
-  out << tensors_text(inference.tensors.size()) << ": " << inference.count(Source::kBytes)
-      << " placed by their bytes, " << inference.count(Source::kSizes) << " by their sizes, "
-      << inference.count(Source::kVote) << " by the vote of their class, "
-      << inference.count(Source::kSimplest) << " ambiguous, " << inference.count(Source::kNone)
-      << " not explained\n";
+  out << fmt::format(
+      "{}: {} placed by their bytes, {} by their sizes, {} by the vote of their class, {} "
+      "ambiguous, {} not explained\n",
+      counted(inference.tensors.size(), "tensor"),
+      inference.count(Source::kBytes),
+      inference.count(Source::kSizes),
+      inference.count(Source::kVote),
+      inference.count(Source::kSimplest),
+      inference.count(Source::kNone));
   if (inference.by_rows > 0) {
-    out << tensors_text(inference.by_rows)
-        << " more with rows that a router sent are left to the program\n";
+    out << counted(inference.by_rows, "tensor")
+        << " not placed, because a router sent their rows and only the program knows where\n";
   }
   if (inference.one_sided > 0) {
-    out << tensors_text(inference.one_sided) << " more in one trace only\n";
+    out << counted(inference.one_sided, "tensor")
+        << " not placed, because only one trace has them\n";
   }
-}
-
-void write_line(std::ostream& out,
-                const std::vector<std::string>& cells,
-                const std::vector<std::size_t>& widths) {
-  std::string line;
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    line += cells[i] + std::string(i + 1 < cells.size() ? widths[i] - cells[i].size() + 2 : 0, ' ');
-  }
-  out << line << '\n';
 }
 
 std::string votes_text(const Election& election) {
-  std::string text = std::to_string(election.votes) + " of " + std::to_string(election.members);
-  if (election.tied > 1) {
-    text += ", " + std::to_string(election.tied - 1) + " more agree as well";
-  }
-  return text;
+  return fmt::format(
+      "{} of {}{}",
+      election.votes,
+      election.members,
+      election.tied > 1 ? "; equally good: " + counted(election.tied - 1, "other placement") : "");
 }
 
 void write_classes(std::ostream& out, const Inference& inference) {
-  std::vector<std::vector<std::string>> lines{{"path", "field", "dims", "votes"}};
+  std::vector<std::array<std::string, 4>> lines{{"path", "field", "dims", "votes"}};
   for (const InferredClass& found : inference.classes) {
     lines.push_back({found.tensors.pattern,
                      field_text(found.tensors),
                      found.election.dims.empty() ? "scalar" : found.election.dims,
                      votes_text(found.election)});
   }
-  std::vector<std::size_t> widths(lines.front().size(), 0);
-  for (const std::vector<std::string>& line : lines) {
-    for (std::size_t i = 0; i < line.size(); ++i) {
-      widths[i] = std::max(widths[i], line[i].size());
-    }
-  }
   out << '\n';
-  for (const std::vector<std::string>& line : lines) {
-    write_line(out, line, widths);
-  }
+  write_columns(out, lines);
 }
 
 std::string error_text(double error) {
-  return std::isinf(error) ? "other sizes than the reference's"
+  return std::isinf(error) ? "its sizes differ from the reference's"
                            : "relative error " + short_number(error);
 }
 
@@ -87,33 +73,41 @@ void write_contradiction(std::ostream& out,
   const std::size_t more = contradiction.members.size() - 1;
   out << to_string(first.id);
   if (more > 0) {
-    out << " and " << more << " more of " << contradiction.tensors.pattern << ", "
-        << field_text(contradiction.tensors);
+    out << fmt::format(" and {} more of {}, {}",
+                       more,
+                       contradiction.tensors.pattern,
+                       field_text(contradiction.tensors));
   }
-  out << "\n  declared \"" << contradiction.declared << "\": " << error_text(first.declared_error)
-      << "\n  the bytes say \"" << contradiction.inferred << "\": " << error_text(first.error)
-      << ", on " << ranks_text(first.ranks) << '\n';
+  out << fmt::format("\n  declared \"{}\": {}\n  the bytes say \"{}\": {}, on {}\n",
+                     contradiction.declared,
+                     error_text(first.declared_error),
+                     contradiction.inferred,
+                     error_text(first.error),
+                     ranks_text(first.ranks));
 }
 
 void write_contradictions(std::ostream& out, const Inference& inference, std::size_t max_rows) {
   const std::size_t count = inference.contradictions.size();
   if (!inference.declares) {
-    out << "\nthe candidate declares nothing (placements=\"none\"), so nothing can be wrong\n";
+    out << "\nthe candidate declares no placements (placements=\"none\"), so none can be wrong\n";
     return;
   }
   if (count == 0) {
-    out << "\nno declared placement contradicts the bytes; " << inference.agreeing() << " of "
-        << inference.tensors.size() << " are declared as inferred\n";
+    out << fmt::format(
+        "\nno declared placement contradicts the bytes; {} of {} declarations equal the inferred "
+        "placement\n",
+        inference.agreeing(),
+        inference.tensors.size());
     return;
   }
-  out << "\ndeclared placements that the bytes contradict: "
-      << counted(static_cast<std::int64_t>(count), "class of tensors", "classes of tensors")
-      << '\n';
+  out << fmt::format(
+      "\nthe bytes contradict the declared placements of {}:\n",
+      count == 1 ? "1 class of tensors" : fmt::format("{} classes of tensors", count));
   for (std::size_t i = 0; i < std::min(count, max_rows); ++i) {
     write_contradiction(out, inference, inference.contradictions[i]);
   }
   if (count > max_rows) {
-    out << "... and " << count - max_rows << " more (--max-report)\n";
+    out << fmt::format("... and {} more (--max-report prints more)\n", count - max_rows);
   }
 }
 
@@ -126,12 +120,12 @@ void write_unexplained(std::ostream& out, const Inference& inference, std::size_
   std::size_t written = 0;
   for (const InferredTensor& tensor : inference.tensors) {
     if (tensor.source == Source::kNone && written++ < max_rows) {
-      out << "  " << to_string(tensor.id) << " on " << ranks_text(tensor.ranks) << ": "
-          << tensor.remark << '\n';
+      out << fmt::format(
+          "  {} on {}: {}\n", to_string(tensor.id), ranks_text(tensor.ranks), tensor.remark);
     }
   }
   if (count > max_rows) {
-    out << "  ... and " << count - max_rows << " more (--max-report)\n";
+    out << fmt::format("  ... and {} more (--max-report prints more)\n", count - max_rows);
   }
 }
 

@@ -108,7 +108,7 @@ void Samples::choose(std::span<const Shard> shards) {
   for (std::size_t kind = 0; kind < positions_.size(); ++kind) {
     Positions& positions = positions_[kind];
     std::vector<std::int64_t> drawn = draw(element_count(positions.shape));
-    // A gradient of embeddings is zero almost everywhere: zeros alone would tell nothing.
+    // A gradient of embeddings is zero almost everywhere, and zeros alone would decide nothing.
     const auto zeros = std::stable_partition(drawn.begin(), drawn.end(), [&](std::int64_t at) {
       for (std::size_t holder = 0; holder < shards.size(); ++holder) {
         if (positions_of_[holder] == kind &&

@@ -21,7 +21,7 @@
 
 namespace ttrace {
 
-// Where every holder's local tensor is said to lie.
+// The declared placement of every holder's local tensor.
 struct PlaceClaim {
   std::vector<std::vector<const DimPlacement*>> dims;  // by holder, then dimension
   std::vector<std::vector<std::size_t>> groups;        // holders whose values are added

@@ -11,7 +11,7 @@
 namespace ttrace {
 namespace {
 
-// As Annotations reads an entry.
+// Fields as Annotations reads them from an entry.
 std::string field_of(Kind kind) {
   if (!is_placed(kind)) {
     return "";

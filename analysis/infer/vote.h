@@ -44,9 +44,10 @@ struct Election {
 using Elections = std::map<PlacementClass, Election>;
 using Voters = std::map<PlacementClass, std::vector<const TensorFits*>>;
 
-// Where a class leaves several placements, those are preferred that are cut as what belongs to it:
-// a gradient as its tensor, and the other way round; then those that most tensors of these sizes
-// have, of which nothing follows: they count as tied. Classes without any placement are left out.
+// If several placements fit a class, the vote prefers those that are cut like a related tensor: a
+// gradient like its tensor, and the other way round. Next it prefers those that most tensors of
+// these sizes have; this proves nothing, so they count as tied. Classes without any placement are
+// left out.
 [[nodiscard]] Elections elect(const Voters& voters);
 
 }  // namespace ttrace

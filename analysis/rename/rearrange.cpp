@@ -4,6 +4,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -15,14 +17,6 @@ namespace ttrace {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
-
-std::string list_text(std::span<const std::int64_t> numbers, const char* separator) {
-  std::string text;
-  for (const std::int64_t number : numbers) {
-    text += (text.empty() ? "" : separator) + std::to_string(number);
-  }
-  return text;
-}
 
 std::int64_t product(std::span<const std::int64_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
@@ -41,11 +35,9 @@ std::vector<std::pair<std::string, std::int64_t>> sized_factors(const DimsSpec& 
         std::ranges::any_of(dims.dims[i], [](const DimFactor& factor) { return !factor.size; });
     TTRACE_CHECK(open ? shape[i] % known == 0 : shape[i] == known,
                  UsageError,
-                 "its shape ",
-                 shape_text(shape),
-                 " is not that of the dims \"",
-                 to_string(dims),
-                 "\"");
+                 fmt::format("its shape {} does not fit the dims \"{}\"; correct the dims",
+                             shape_text(shape),
+                             to_string(dims)));
     for (const DimFactor& factor : dims.dims[i]) {
       if (!factor.name.empty()) {
         factors.emplace_back(factor.name, factor.size.value_or(shape[i] / known));
@@ -96,11 +88,10 @@ std::optional<HeldRows> moved(const std::optional<HeldRows>& held,
   const auto dim = word.size() == 1 ? to.index_of(word.front().name) : std::nullopt;
   TTRACE_CHECK(dim,
                UsageError,
-               "a router sent its rows to several ranks, so the dims \"",
-               to_string(from),
-               "\" cannot become \"",
-               to_string(to),
-               "\": these rows must stay a dimension of their own");
+               fmt::format("a router sent its rows to several ranks, so the dims \"{}\" cannot "
+                           "become \"{}\"; keep these rows a dimension of their own",
+                           to_string(from),
+                           to_string(to)));
   return HeldRows{*dim, held->rows};
 }
 
@@ -111,31 +102,27 @@ Shape without(const Shape& shape, std::size_t dim) {
 }
 
 void require_dim(const MergeResult& tensor, std::size_t dim) {
-  TTRACE_CHECK(dim < tensor.shape.size() && (!tensor.held || tensor.held->dim != dim),
-               UsageError,
-               "its shape ",
-               shape_text(tensor.shape),
-               " has no dimension of parts");
+  TTRACE_CHECK(
+      dim < tensor.shape.size() && (!tensor.held || tensor.held->dim != dim),
+      UsageError,
+      fmt::format("its shape {} has no dimension {} along which parts could lie; correct the entry",
+                  shape_text(tensor.shape),
+                  dim));
 }
 
 void require_parts_of_one(std::span<const MergeResult> parts, std::size_t dim) {
   for (const MergeResult& part : parts) {
     require_dim(part, dim);
-    TTRACE_CHECK(part.type == parts[0].type && part.shape.size() == parts[0].shape.size() &&
-                     without(part.shape, dim) == without(parts[0].shape, dim) &&
-                     part.held == parts[0].held,
-                 UsageError,
-                 "a part is ",
-                 shape_text(parts[0].shape),
-                 " in ",
-                 name_of(parts[0].type),
-                 ", another ",
-                 shape_text(part.shape),
-                 " in ",
-                 name_of(part.type),
-                 "; only dimension ",
-                 dim,
-                 " may differ");
+    TTRACE_CHECK(
+        part.type == parts[0].type && part.shape.size() == parts[0].shape.size() &&
+            without(part.shape, dim) == without(parts[0].shape, dim) && part.held == parts[0].held,
+        UsageError,
+        fmt::format("one part is {} in {}, but another is {} in {}; only dimension {} may differ",
+                    shape_text(parts[0].shape),
+                    name_of(parts[0].type),
+                    shape_text(part.shape),
+                    name_of(part.type),
+                    dim));
   }
 }
 
@@ -210,26 +197,23 @@ std::optional<std::vector<std::size_t>> permutation(const DimsSpec& from, const 
 }
 
 std::vector<PartPiece> pieces_of(std::span<const std::int64_t> part_sizes, const Fusion& fusion) {
-  TTRACE_CHECK(part_sizes.size() == fusion.ratio.size(),
-               InternalError,
-               part_sizes.size(),
-               " parts for a ratio of ",
-               fusion.ratio.size());
+  TTRACE_CHECK(
+      part_sizes.size() == fusion.ratio.size(),
+      InternalError,
+      fmt::format(
+          "there are {} parts for a ratio of {} numbers", part_sizes.size(), fusion.ratio.size()));
   for (std::size_t i = 0; i < part_sizes.size(); ++i) {
-    TTRACE_CHECK(part_sizes[i] * fusion.ratio[0] == part_sizes[0] * fusion.ratio[i],
-                 UsageError,
-                 "its parts have sizes ",
-                 list_text(part_sizes, ", "),
-                 ", which are not in the ratio ",
-                 list_text(fusion.ratio, " : "),
-                 "; correct ratio");
+    TTRACE_CHECK(
+        part_sizes[i] * fusion.ratio[0] == part_sizes[0] * fusion.ratio[i],
+        UsageError,
+        fmt::format("its parts have the sizes {}, but their ratio should be {}; correct ratio",
+                    fmt::join(part_sizes, ", "),
+                    fmt::join(fusion.ratio, " : ")));
     TTRACE_CHECK(part_sizes[i] % fusion.groups == 0,
                  UsageError,
-                 "a part of size ",
-                 part_sizes[i],
-                 " cannot be cut into ",
-                 fusion.groups,
-                 " groups; correct groups");
+                 fmt::format("a part of size {} cannot be cut into {} groups; correct groups",
+                             part_sizes[i],
+                             fusion.groups));
   }
   std::vector<PartPiece> pieces;
   for (std::int64_t group = 0; group < fusion.groups; ++group) {
@@ -246,13 +230,11 @@ std::vector<std::int64_t> part_sizes(std::int64_t size, const Fusion& fusion) {
       fusion.groups * std::accumulate(fusion.ratio.begin(), fusion.ratio.end(), std::int64_t{0});
   TTRACE_CHECK(size % whole == 0,
                UsageError,
-               "a dimension of ",
-               size,
-               " cannot be cut into ",
-               counted(fusion.groups, "group", "groups"),
-               " of parts in the ratio ",
-               list_text(fusion.ratio, " : "),
-               "; correct groups or ratio");
+               fmt::format("a dimension of {} cannot be cut into {} of parts in the ratio {}; "
+                           "correct groups or ratio",
+                           size,
+                           counted(fusion.groups, "group"),
+                           fmt::join(fusion.ratio, " : ")));
   std::vector<std::int64_t> sizes;
   for (const std::int64_t share : fusion.ratio) {
     sizes.push_back(size / whole * fusion.groups * share);

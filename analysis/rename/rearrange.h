@@ -1,8 +1,8 @@
-// One logical tensor in the arrangements of two programs: dimensions in another order or put
-// together otherwise, several parts in place of one.
+// Rearranges one logical tensor from one program's form to the other's: another order of
+// dimensions, joined or split dimensions, several parts instead of one tensor.
 //
-// Errors are UsageErrors that say what of the tensor contradicts the rename map; the caller knows
-// which tensor and entry.
+// Errors are UsageErrors that say how the tensor contradicts the rename map; the caller knows which
+// tensor and entry.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -30,8 +30,7 @@ namespace ttrace {
                                                          const DimsSpec& from,
                                                          const DimsSpec& to);
 
-// Where dimension i of `to` stands in `from`; nothing where dimensions are put together or taken
-// apart.
+// The position in `from` of every dimension of `to`; nothing if dimensions are joined or split.
 [[nodiscard]] std::optional<std::vector<std::size_t>> permutation(const DimsSpec& from,
                                                                   const DimsSpec& to);
 
@@ -51,11 +50,11 @@ struct PartPiece {
   std::int64_t extent = 0;
 };
 
-// The pieces of a dimension, from its first index to its last. Throws UsageError where the parts'
+// The pieces of a dimension, from its first index to its last. Throws UsageError if the parts'
 // sizes are not in the fusion's ratio or cannot be cut into its groups.
 [[nodiscard]] std::vector<PartPiece> pieces_of(std::span<const std::int64_t> part_sizes,
                                                const Fusion& fusion);
-// What the parts of a dimension of this size have of it. Throws UsageError as above.
+// The parts' sizes of a dimension of this size. Throws UsageError as above.
 [[nodiscard]] std::vector<std::int64_t> part_sizes(std::int64_t size, const Fusion& fusion);
 
 }  // namespace ttrace

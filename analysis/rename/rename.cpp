@@ -11,6 +11,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -49,7 +51,7 @@ struct Start {
   std::vector<Match> tensors;
 };
 
-// What a renamed trace says of itself.
+// The manifest of a renamed trace.
 Manifest renamed_manifest(const Trace& trace, const RenameOptions& options) {
   Manifest manifest = trace.manifest();
   manifest.names = name_of(options.to);
@@ -70,30 +72,27 @@ void require_free(const std::string& target) {
   TTRACE_CHECK(!fs::exists(target, error) ||
                    (fs::is_directory(target, error) && fs::is_empty(target, error)),
                UsageError,
-               target,
-               " already holds something; choose another folder, or remove it");
+               fmt::format("{} is not empty; choose another folder, or remove it", target));
 }
 
 // Copies the notes of all ranks.
 void copy_notes(const StepTrace& step, TraceWriter& writer) {
   for (const RankFile& file : step.ranks) {
     for (const std::string& note : file.notes()) {
-      writer.note(step.ranks.size() == 1
-                      ? note
-                      : "rank " + std::to_string(file.layout().rank) + ": " + note);
+      writer.note(step.ranks.size() == 1 ? note
+                                         : fmt::format("rank {}: {}", file.layout().rank, note));
     }
   }
 }
 
-// Throws UsageError where it has been renamed.
+// Throws UsageError if it has been renamed.
 Trace open_unrenamed(const std::string& source) {
   Trace trace = Trace::open(source);
   TTRACE_CHECK(trace.manifest().names.empty(),
                UsageError,
-               source,
-               " is in the ",
-               trace.manifest().names,
-               "'s names already; give the trace that its program wrote");
+               fmt::format("{} already has the {}'s names; give the trace that its program wrote",
+                           source,
+                           trace.manifest().names));
   return trace;
 }
 
@@ -128,8 +127,8 @@ void add_unused_entries(const Plans& plans,
                         std::vector<std::string>& warnings) {
   for (std::size_t rule = 0; rule < map.rule_count(); ++rule) {
     if (map.has_names(rule, from) && !plans.steps.used()[rule] && !plans.start.used()[rule]) {
-      warnings.push_back(map.place_of(rule) + ": no tensor of the " + std::string(name_of(from)) +
-                         " matches this entry");
+      warnings.push_back(fmt::format(
+          "{}: no tensor of the {} matches this entry", map.place_of(rule), name_of(from)));
     }
   }
 }
@@ -190,9 +189,9 @@ RenameResult rename_trace(const std::string& source,
   }
   result.only_here = plans.steps.only_here();
   if (result.only_here > 0) {
-    renaming.note("the rename map leaves out " +
-                  counted(static_cast<std::int64_t>(result.only_here), "tensor", "tensors") +
-                  " that the " + std::string(name_of(options.to)) + " has no counterpart of");
+    renaming.note(fmt::format("the rename map leaves out {} that the {} does not have",
+                              counted(result.only_here, "tensor"),
+                              name_of(options.to)));
   }
   write_steps(trace, target, conversions, renaming);
   for_each_noise_pass(source,

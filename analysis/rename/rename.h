@@ -16,21 +16,21 @@ namespace ttrace {
 
 struct RenameResult {
   std::size_t tensors = 0;            // written
-  std::size_t only_here = 0;          // left out, because the map says that the other side has none
-  std::vector<std::string> warnings;  // entries that matched nothing, parts that lack
+  std::size_t only_here = 0;          // left out: by the map, the other side does not have them
+  std::vector<std::string> warnings;  // entries that matched nothing, and missing parts
 };
 
 // Name of the map within a renamed trace.
 inline constexpr auto kRenameFile = "rename.yaml";
 
-// Writes the trace in `source` to `target`, start parameters and noise tables included, and the map
-// as `rename.yaml` beside them. What several ranks hold is put together; a tensor that cannot be is
-// left out, with a note in the result. What ranks put into sums and what collectives were given are
-// each rank's own and are left out where there are several.
+// Writes the trace in `source` to `target`, with start parameters and noise tables, and adds the
+// map as `rename.yaml`. Parts that several ranks hold are merged. A tensor that cannot be merged is
+// left out, with a note in the result. Addends of sums and inputs of collectives belong to each
+// rank, so they are left out if there are several ranks.
 //
-// Throws UsageError where two tensors would have one name, shapes contradict the map (naming tensor
-// and entry), the trace is renamed already or `target` holds something; FormatError for files that
-// cannot be read or written.
+// Throws UsageError if two tensors would have one name, if shapes contradict the map (naming tensor
+// and entry), if the trace is renamed already, or if `target` is not empty; FormatError for files
+// that cannot be read or written.
 RenameResult rename_trace(const std::string& source,
                           const std::string& target,
                           const RenameMap& map,

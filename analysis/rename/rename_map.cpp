@@ -7,6 +7,7 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kMostGroups = 1'000'000;  // products with sizes of tensors fit 63 bits
 constexpr auto kKindWords =
-    "expected activations, parameters, or kinds of tensors such as [output, grad_output]";
+    "activations, parameters, or kinds of tensors such as [output, grad_output] are expected";
 
 bool is_part_pattern(const std::string& part) {
   std::string letters = part;
@@ -27,8 +28,8 @@ bool is_part_pattern(const std::string& part) {
          letters.find('.') == std::string::npos;
 }
 
-// What the star stands for, at least a letter; empty without a star. Nothing where the part does
-// not match.
+// The word that the star stands for, which has at least one letter; empty without a star. Returns
+// nothing if the part does not match.
 std::optional<std::string> match_part(const std::string& pattern, const std::string& part) {
   const std::size_t star = pattern.find('*');
   if (star == std::string::npos) {
@@ -48,7 +49,7 @@ std::size_t stars_of(const std::vector<std::string>& parts) {
       parts, [](const std::string& part) { return part.find('*') != std::string::npos; }));
 }
 
-// Of the kinds that `belongs` accepts.
+// All kinds that `belongs` accepts.
 std::set<Kind> kinds_where(bool (*belongs)(Kind)) {
   std::set<Kind> kinds;
   for (const KindTraits& traits : kKindTraits) {
@@ -65,7 +66,7 @@ bool is_activation(Kind kind) {
          family == KindFamily::kMessage;
 }
 
-// By name; ones are no factors.
+// Sizes by name; a size of one is not a factor.
 std::map<std::string, std::optional<std::int64_t>> factors_of(const DimsSpec& dims) {
   std::map<std::string, std::optional<std::int64_t>> factors;
   for (const auto& word : dims.dims) {
@@ -93,7 +94,7 @@ class RenameMapReader {
     map_.origin_ = origin;
     map_.text_ = text;
     const YAML::Node root = document_.load(text);
-    document_.require(root.IsMap(), root, "expected `tensors:` or `dims:`");
+    document_.require(root.IsMap(), root, "`tensors:` or `dims:` is expected");
     document_.for_each(
         root, {"tensors", "dims"}, [&](const std::string& key, const YAML::Node& node) {
           if (key == "dims") {
@@ -114,7 +115,7 @@ class RenameMapReader {
   using Rule = RenameMap::Rule;
 
   Pattern read_pattern(const YAML::Node& node) const {
-    document_.require(node.IsScalar(), node, "expected a path such as layers.*.mlp");
+    document_.require(node.IsScalar(), node, "a path such as layers.*.mlp is expected");
     std::string text = node.Scalar();
     Pattern pattern;
     const std::size_t slash = text.find('/');
@@ -123,16 +124,16 @@ class RenameMapReader {
       document_.require(!slot.empty() && slot.size() < 4 &&
                             std::ranges::all_of(slot, [](char c) { return c >= '0' && c <= '9'; }),
                         node,
-                        "\"" + slot + "\" is no slot: a number follows the slash");
+                        fmt::format("\"{}\" is not a slot; write a number after the slash", slot));
       pattern.slot = std::stoi(slot);
       text.resize(slash);
     }
     pattern.parts = path_parts(text);
     document_.require(std::ranges::all_of(pattern.parts, is_part_pattern),
                       node,
-                      "\"" + text +
-                          "\" is no path: parts of [A-Za-z0-9_-] and at most one * each, joined by "
-                          "dots");
+                      fmt::format("\"{}\" is not a path; write parts of [A-Za-z0-9_-] with at most "
+                                  "one * each, joined by dots",
+                                  text));
     return pattern;
   }
 
@@ -143,7 +144,7 @@ class RenameMapReader {
     if (!node.IsSequence()) {
       return {read_pattern(node)};
     }
-    document_.require(node.size() > 1, node, "a list needs the paths of two parts or more");
+    document_.require(node.size() > 1, node, "a list needs the paths of at least two parts");
     std::vector<Pattern> patterns;
     for (const YAML::Node& item : node) {
       patterns.push_back(read_pattern(item));
@@ -156,7 +157,7 @@ class RenameMapReader {
     document_.require(node.IsScalar() && YAML::convert<std::int64_t>::decode(node, value) &&
                           value > 0 && value <= kMostGroups,
                       node,
-                      what + " must be a number from 1 to " + std::to_string(kMostGroups));
+                      fmt::format("{} must be a number from 1 to {}", what, kMostGroups));
     return value;
   }
 
@@ -188,25 +189,27 @@ class RenameMapReader {
   }
 
   DimsSpec read_words(const YAML::Node& node) const {
-    document_.require(node.IsScalar(), node, "expected dims such as \"b s h\"");
+    document_.require(node.IsScalar(), node, "dims such as \"b s h\" are expected");
     DimsSpec dims;
     try {
       dims = parse_dims(node.Scalar());
     } catch (const UsageError& error) {
       document_.fail(node.Mark(), error.message());
     }
-    document_.require(dims.replicated.empty(), node, "a rename map names no axes of ranks");
+    document_.require(
+        dims.replicated.empty(), node, "dims of a rename map must not name axes of ranks");
     std::set<std::string> seen;
     for (const auto& word : dims.dims) {
       for (const DimFactor& factor : word) {
-        document_.require(factor.axes.empty(), node, "a rename map names no axes of ranks");
-        document_.require(factor.size.value_or(1) > 0, node, "a size is at least 1");
+        document_.require(
+            factor.axes.empty(), node, "dims of a rename map must not name axes of ranks");
+        document_.require(factor.size.value_or(1) > 0, node, "a size must be at least 1");
         document_.require(!factor.name.empty() || factor.size == 1,
                           node,
-                          "a dimension needs a name, so that it is found on the other side");
+                          "every dimension needs a name, so that the other side can name it, too");
         document_.require(factor.name.empty() || seen.insert(factor.name).second,
                           node,
-                          "\"" + factor.name + "\" stands there twice");
+                          fmt::format("\"{}\" occurs twice; use every name once", factor.name));
       }
     }
     return dims;
@@ -218,13 +221,16 @@ class RenameMapReader {
     const auto others = factors_of(pair.candidate);
     for (const auto& [name, size] : others) {
       const auto found = sizes.find(name);
-      document_.require(found != sizes.end(), node, "\"" + name + "\" is on one side only");
       document_.require(
-          !size || !found->second || size == found->second, node, "\"" + name + "\" has two sizes");
+          found != sizes.end(), node, fmt::format("\"{}\" occurs on one side only", name));
+      document_.require(!size || !found->second || size == found->second,
+                        node,
+                        fmt::format("\"{}\" has two different sizes", name));
       found->second = size ? size : found->second;
     }
     for (const auto& [name, size] : sizes) {
-      document_.require(others.contains(name), node, "\"" + name + "\" is on one side only");
+      document_.require(
+          others.contains(name), node, fmt::format("\"{}\" occurs on one side only", name));
     }
     for (DimsSpec* dims : {&pair.reference, &pair.candidate}) {
       for (auto& word : dims->dims) {
@@ -233,10 +239,8 @@ class RenameMapReader {
           factor.size = factor.name.empty() ? factor.size : sizes.at(factor.name);
           unknown += factor.size ? 0 : 1;
         }
-        document_.require(unknown <= 1,
-                          node,
-                          "of the factors of one dimension all but one need a size, such as "
-                          "(n*d=64)");
+        document_.require(
+            unknown <= 1, node, "all factors of a dimension but one need a size, such as (n*d=64)");
       }
     }
   }
@@ -296,7 +300,8 @@ class RenameMapReader {
                        });
     document_.require(seen.contains("reference") && seen.contains("candidate"),
                       node,
-                      "an entry of tensors needs reference and candidate; ~ is for none");
+                      "an entry of tensors needs reference and candidate; write ~ for a side that "
+                      "does not have the tensor");
     check_rule(node, rule, seen);
     return rule;
   }
@@ -307,29 +312,30 @@ class RenameMapReader {
                       "reference and candidate cannot both be ~");
     document_.require(rule.reference.size() <= 1 || rule.candidate.size() <= 1,
                       node,
-                      "parts can be on one side only; the other one has the tensor they make up");
+                      "only one side can have parts; the other side has the tensor that they form");
     const std::size_t parts = std::max(rule.reference.size(), rule.candidate.size());
     const bool fused = parts > 1 && std::min(rule.reference.size(), rule.candidate.size()) == 1;
     document_.require(fused || (!seen.contains("groups") && !seen.contains("ratio")),
                       node,
-                      "groups and ratio are for a tensor that has parts on the other side");
+                      "groups and ratio need a tensor that has parts on the other side");
     if (rule.fusion.ratio.empty()) {
       rule.fusion.ratio.assign(parts, 1);
     }
-    document_.require(rule.fusion.ratio.size() == parts,
-                      node,
-                      "ratio has " + std::to_string(rule.fusion.ratio.size()) + " numbers for " +
-                          std::to_string(parts) + " parts");
+    document_.require(
+        rule.fusion.ratio.size() == parts,
+        node,
+        fmt::format(
+            "ratio has {} numbers, but there are {} parts", rule.fusion.ratio.size(), parts));
     const Pattern& first = rule.reference.empty() ? rule.candidate[0] : rule.reference[0];
     for (const auto* side : {&rule.reference, &rule.candidate}) {
       for (const Pattern& pattern : *side) {
         document_.require(stars_of(pattern.parts) == stars_of(first.parts),
                           node,
-                          "all paths of an entry need the same number of *, which stand for the "
-                          "same words in order");
+                          "all paths of an entry need the same number of *, because the first * "
+                          "stands for the same word in all of them, and so on");
         document_.require(pattern.slot.has_value() == first.slot.has_value(),
                           node,
-                          "where one path of an entry names a slot, all must");
+                          "either all paths of an entry name a slot, or none does");
       }
     }
   }

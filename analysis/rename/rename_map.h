@@ -40,8 +40,8 @@
 
 namespace ttrace {
 
-// How several parts make up one tensor: cut into `groups` equal pieces each, whose i-th ones stand
-// together. The sizes of parts are in this ratio, one number for each.
+// How several parts form one tensor: each part is cut into `groups` equal pieces, and the i-th
+// pieces of all parts are neighbours. The sizes of the parts have this ratio, one number for each.
 struct TTRACE_API Fusion {
   std::int64_t groups = 1;
   std::vector<std::int64_t> ratio;
@@ -59,8 +59,8 @@ struct TTRACE_API DimsPair {
   }
 };
 
-// What is the same on both sides: one tensor each, several parts of one, or a tensor that one side
-// alone has.
+// One correspondence between the sides: one tensor each, several parts of one tensor, or a tensor
+// that only one side has.
 struct TTRACE_API Counterparts {
   std::vector<TensorId> reference;
   std::vector<TensorId> candidate;
@@ -81,8 +81,8 @@ class TTRACE_API RenameMap {
 
   // `id` is a name of `names`. Where no entry matches, the other side calls it the same.
   [[nodiscard]] Counterparts find(Names names, const TensorId& id) const;
-  // How the dimensions of a tensor with `rank` of them, in the order of `names`, stand on the other
-  // side; null: the same.
+  // The other side's arrangement of the dimensions of a tensor with `rank` dimensions, in the order
+  // of `names`; null if it is the same.
   [[nodiscard]] const DimsPair* dims(const Counterparts& tensor,
                                      Kind kind,
                                      Names names,
@@ -91,7 +91,7 @@ class TTRACE_API RenameMap {
   [[nodiscard]] const Fusion& fusion(std::size_t rule) const { return rules_.at(rule).fusion; }
 
   [[nodiscard]] std::size_t rule_count() const { return rules_.size(); }
-  // Whether tensors of `names` can match the entry at all.
+  // Whether any tensor of `names` can match the entry.
   [[nodiscard]] bool has_names(std::size_t rule, Names names) const;
   // "plain.rename.yaml:7"
   [[nodiscard]] std::string place_of(std::size_t rule) const;

@@ -40,7 +40,7 @@ Shape indices_of(const Shape& shape, std::size_t dim) {
   return dim == shape.size() ? leading(shape) : Shape{shape[dim]};
 }
 
-// What a tensor's slices of one dimension hold; nothing where it tells of none.
+// The noise of a tensor's slices of one dimension; nothing if it was not measured.
 std::optional<MergeResult> slices_along(const ShapedNoise& noise, std::size_t dim) {
   Shape shape = indices_of(noise.shape, dim);
   if (noise.row.sum_squared == 0.0) {

@@ -1,6 +1,6 @@
-// What noise passes measured, for tensors that were renamed: sums over parts add up, and slices of
-// a tensor follow from those of its parts or of its other arrangement wherever they are sums of the
-// same elements. Where they are not, a row has no slices, as in tables of earlier versions.
+// Renames the measurements of noise passes: sums over parts add up, and slices of a tensor follow
+// from those of its parts, or of its other arrangement, if they are sums of the same elements.
+// Otherwise a row has no slices, as in tables of earlier versions.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -33,9 +33,9 @@ struct ShapedNoise {
 [[nodiscard]] ShapedNoise fused_noise(std::span<const ShapedNoise> parts,
                                       const Fusion& fusion,
                                       std::size_t dim);
-// See split() of rearrange.h. Nothing where the tensor moved and has no slices to tell its parts
-// apart: vectors, and tables of earlier versions. The largest element of the tensor stands for that
-// of every part.
+// See split() of rearrange.h. Returns nothing if the tensor moved and has no slices to tell its
+// parts apart: vectors, and tables of earlier versions. The largest element of the tensor stands
+// for that of every part.
 [[nodiscard]] std::optional<std::vector<ShapedNoise>> split_noise(const ShapedNoise& tensor,
                                                                   const Fusion& fusion,
                                                                   std::size_t dim);

@@ -1,4 +1,4 @@
-// What a caller chooses of a renamed trace.
+// The caller's choices for a renamed trace.
 //
 // Thread-safety: a value.
 #pragma once

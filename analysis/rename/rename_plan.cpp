@@ -5,6 +5,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -80,8 +82,10 @@ std::vector<Conversion> RenamePlan::result(std::vector<std::string>& notes) {
   open_.clear();
   for (const auto& [place, parts] : lonely) {
     notes.push_back(
-        place + ": " + counted(static_cast<std::int64_t>(parts.first), "part", "parts") +
-        " of a tensor whose other parts are not in the trace, the first is " + parts.second);
+        fmt::format("{}: the trace has {} of a tensor without its other parts; the first is {}",
+                    place,
+                    counted(parts.first, "part"),
+                    parts.second));
   }
   std::ranges::stable_sort(done_, [](const Conversion& left, const Conversion& right) {
     return order_of(left) < order_of(right);
@@ -109,16 +113,15 @@ void RenamePlan::add_part(const Match& tensor, Counterparts names) {
 void RenamePlan::finish(Conversion conversion) {
   for (const TensorId& target : conversion.targets) {
     const auto [taken, is_new] = targets_.emplace(target, conversion.sources.front()->id);
-    TTRACE_CHECK(is_new,
-                 UsageError,
-                 conversion.names.rule ? map_.place_of(*conversion.names.rule) : map_.origin(),
-                 ": ",
-                 to_string(conversion.sources.front()->id),
-                 " and ",
-                 to_string(taken->second),
-                 " both become ",
-                 to_string(target),
-                 "; correct the entries, or say with ~ that one of them has no counterpart");
+    TTRACE_CHECK(
+        is_new,
+        UsageError,
+        fmt::format("{}: {} and {} both become {}; correct the entries, or write ~ for the one "
+                    "that the other program does not have",
+                    conversion.names.rule ? map_.place_of(*conversion.names.rule) : map_.origin(),
+                    to_string(conversion.sources.front()->id),
+                    to_string(taken->second),
+                    to_string(target)));
   }
   done_.push_back(std::move(conversion));
 }

@@ -1,4 +1,4 @@
-// Which tensors of a trace become which tensors of the renamed one.
+// Decides which tensors of a trace become which tensors of the renamed one.
 //
 // Thread-safety: one thread at a time.
 #pragma once
@@ -33,13 +33,13 @@ struct Conversion {
 // Step and execution order of the last source.
 [[nodiscard]] std::pair<std::int64_t, std::uint64_t> order_of(const Conversion& conversion);
 
-// What becomes of tensors, in the order in which they are complete.
+// The conversions, in the order in which they are complete.
 class RenamePlan {
  public:
   // Keeps a reference to the map.
   RenamePlan(const RenameMap& map, Names from);
 
-  // Keeps a pointer to the tensor. Throws UsageError where two tensors get one name.
+  // Keeps a pointer to the tensor. Throws UsageError if two tensors get one name.
   void add(const Match& tensor);
 
   // Parts whose others never came keep their names; `notes` says so.

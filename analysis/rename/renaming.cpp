@@ -7,6 +7,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -19,8 +21,8 @@ std::size_t dim_of_parts(Kind kind, std::size_t rank) {
   return is_of_parameter(kind) || rank == 0 ? 0 : rank - 1;
 }
 
-// What becomes of the values of one conversion. `Value` is a tensor or its noise; `arrange` and the
-// two others are rearranged(), fused() and split() of such values.
+// Converts the values of one conversion. `Value` is a tensor or its noise; `arrange` and the two
+// others are rearranged(), fused() and split() of such values.
 template <class Value, class Arrange, class Fuse, class Split>
 std::vector<Value> convert(std::vector<Value> values,
                            const Conversion& conversion,
@@ -111,7 +113,7 @@ void Renaming::write_edges(const StepTrace& step, TraceWriter& writer) const {
     for (const Edge& edge : file.edges()) {
       const Counterparts producer = map_.find(from_, edge.producer);
       if (producer.reference.size() != 1 || producer.candidate.size() != 1) {
-        continue;  // a part of a tensor is no record that an input could be
+        continue;  // an input cannot be a part of a tensor
       }
       const Counterparts consumers = map_.find(from_, edge.consumer);
       for (const TensorId& consumer : consumers.of(options_.to)) {
@@ -149,7 +151,8 @@ void Renaming::write_one(Conversion& conversion, TraceWriter& writer) {
   for (const Match* source : conversion.sources) {
     sources.push_back(in_own_type(merge(source->reference), *source->reference.front().record));
     if (!sources.back().has_tensor()) {
-      note(to_string(source->id) + " is left out: " + sources.back().findings.front().message);
+      note(fmt::format(
+          "{} is left out: {}", to_string(source->id), sources.back().findings.front().message));
       return;
     }
   }
@@ -191,14 +194,13 @@ std::vector<MergeResult> Renaming::converted(const Conversion& conversion,
         },
         split);
   } catch (const UsageError& error) {
-    TTRACE_THROW(UsageError,
-                 conversion.names.rule ? map_.place_of(*conversion.names.rule) : map_.origin(),
-                 ": ",
-                 to_string(conversion.sources.front()->id),
-                 " cannot become ",
-                 to_string(conversion.targets.front()),
-                 ": ",
-                 error.message());
+    TTRACE_THROW(
+        UsageError,
+        fmt::format("{}: {} cannot become {}: {}",
+                    conversion.names.rule ? map_.place_of(*conversion.names.rule) : map_.origin(),
+                    to_string(conversion.sources.front()->id),
+                    to_string(conversion.targets.front()),
+                    error.message()));
   }
 }
 

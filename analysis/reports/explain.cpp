@@ -2,6 +2,8 @@
 
 #include "analysis/findings/wording.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -13,8 +15,8 @@ namespace {
 
 constexpr std::size_t kNamed = 3;  // tensors of each relation
 
-// In the order in which they decide a verdict. What says nothing about the tensor is left out: a
-// golden pass that is not judged.
+// The checks in the order in which they decide a verdict. A golden pass that is not judged says
+// nothing about the tensor, so it is left out.
 std::vector<Check> checks_in_order(const TensorVerdict& tensor) {
   std::vector<Check> checks;
   for (const Check& check : tensor.checks) {
@@ -31,14 +33,14 @@ std::vector<Check> checks_in_order(const TensorVerdict& tensor) {
   return checks;
 }
 
-// A ratio of two errors is near 1 wherever all is well: it is no distance from a bound.
+// A ratio of two errors is near 1 if all is well, so it is not a distance from a bound.
 bool is_nearness(const Check& check) {
   return check.tier() != Tier::kGolden || !check.holds;
 }
 
-// Which check decided: what failed first in the tier of the finding; for a tensor that is not a
-// finding, what came nearest to its bound. An inherited one is not a finding because its operators
-// are right.
+// The check that decided: the first failed one in the finding's tier. For a tensor that is not a
+// finding, it is the check nearest to its bound. An inherited tensor is not a finding because its
+// operators are right.
 std::optional<std::size_t> ruling(const TensorVerdict& tensor, const std::vector<Check>& checks) {
   std::optional<std::size_t> found;
   if (tensor.has(Excuse::kHarmlessScale)) {
@@ -74,9 +76,10 @@ void add_operator_steps(const Check& check, std::vector<ArithmeticStep>& steps) 
   steps.push_back({Question::kOperator,
                    "scale",
                    "sqrt(max(||n - f||, u ||c||)^2 + e^2)",
-                   "sqrt(max(" + long_number(check.term("native")) + ", " +
-                       long_number(check.term("rounding")) + ")^2 + " +
-                       long_number(check.term("structure")) + "^2)",
+                   fmt::format("sqrt(max({}, {})^2 + {}^2)",
+                               long_number(check.term("native")),
+                               long_number(check.term("rounding")),
+                               long_number(check.term("structure"))),
                    check.term("scale")});
   steps.push_back({Question::kOperator,
                    "R",
@@ -124,12 +127,12 @@ void add_factor_steps(const Check& factor, std::vector<ArithmeticStep>& steps) {
                    factor.bound});
 }
 
-// scale^2 with those of its terms that this tensor has.
+// scale^2 with the terms that this tensor has.
 ArithmeticStep squared_scale(const Check& whole) {
   std::string formula = "s^2";
   std::string numbers = long_number(whole.term("mean_squared"));
   if (whole.term("growth") != 1.0) {
-    formula += " x (what micro-batches err alike)";
+    formula += " x (error that all micro-batches share)";
     numbers += " x " + long_number(whole.term("growth"));
   }
   const auto add = [&](std::string_view term, const char* name) {
@@ -138,9 +141,9 @@ ArithmeticStep squared_scale(const Check& whole) {
       numbers += " + " + long_number(whole.term(term));
     }
   };
-  add("optimizer", "(flips of an update's sign)");
+  add("optimizer", "(sign flips of updates)");
   add("inherited", "(inherited from updated parameters)");
-  add("of_scales", "(moves of the scale)");
+  add("of_scales", "(changes of the scale)");
   add("of_scalars", "(a rounding of |r|)^2");
   if (whole.term("least") != 0.0) {
     formula = "max(" + formula + ", (a rounding of the multiple)^2)";
@@ -152,20 +155,22 @@ ArithmeticStep squared_scale(const Check& whole) {
 
 void add_noise_steps(const Check& whole, std::vector<ArithmeticStep>& steps) {
   const double scale = whole.term("noise_scale");
-  steps.push_back(
-      {Question::kWhole,
-       "s^2",
-       "mean of ||m - r||^2 over " +
-           counted(static_cast<std::int64_t>(whole.term("passes")), "noise pass", "noise passes"),
-       "",
-       whole.term("mean_squared")});
+  steps.push_back({Question::kWhole,
+                   "s^2",
+                   "mean of ||m - r||^2 over " +
+                       counted(static_cast<std::int64_t>(whole.term("passes")), "noise pass"),
+                   "",
+                   whole.term("mean_squared")});
   steps.push_back(squared_scale(whole));
   const std::string margin = long_number(whole.term("pass_margin"));
   steps.push_back({Question::kWhole,
                    "bound",
                    "max(limit x scale, " + margin + " x the largest pass)",
-                   "max(" + long_number(whole.term("limit")) + " x " + long_number(scale) + ", " +
-                       margin + " x " + long_number(whole.term("largest_pass")) + ")",
+                   fmt::format("max({} x {}, {} x {})",
+                               long_number(whole.term("limit")),
+                               long_number(scale),
+                               margin,
+                               long_number(whole.term("largest_pass"))),
                    whole.bound});
   if (whole.term("scale") > 0.0) {
     steps.push_back({Question::kWhole,
@@ -186,9 +191,10 @@ void add_whole_steps(const Check& whole,
     steps.push_back({Question::kWhole,
                      "bound",
                      "factor of the class x a rounding x ||r||",
-                     long_number(whole.term("class_factor")) + " x " +
-                         long_number(whole.term("unit")) + " x " +
-                         long_number(comparison.reference_norm),
+                     fmt::format("{} x {} x {}",
+                                 long_number(whole.term("class_factor")),
+                                 long_number(whole.term("unit")),
+                                 long_number(comparison.reference_norm)),
                      whole.bound});
   }
 }
@@ -234,7 +240,7 @@ std::vector<ArithmeticStep> arithmetic_of(const TensorVerdict& tensor,
   return steps;
 }
 
-// An error that a question about size would have seen.
+// The smallest errors that the checks of size would have seen.
 std::vector<SmallestSeen> smallest_seen(const TensorVerdict& tensor,
                                         const std::vector<Check>& checks) {
   std::vector<SmallestSeen> seen;
@@ -250,8 +256,8 @@ std::vector<SmallestSeen> smallest_seen(const TensorVerdict& tensor,
   return seen;
 }
 
-// Which of the tensors before `index` may have led to it: those of its micro-batch; of a tensor of
-// the whole step those of the same parameter, else those of the whole step.
+// The tensors before `index` that may have led to it: those of its micro-batch. For a tensor of the
+// whole step, those of the same parameter, else those of the whole step.
 std::vector<std::size_t> related_before(std::span<const TensorVerdict> tensors, std::size_t index) {
   const TensorId& id = tensors[index].id;
   const auto before = [&](const auto& is_related) {
@@ -278,7 +284,7 @@ std::vector<std::size_t> related_before(std::span<const TensorVerdict> tensors, 
   return related;
 }
 
-// Collects tensors before one, each once, with how they relate to it.
+// Collects tensors before another one, each once, with their relation to it.
 class UpstreamList {
  public:
   explicit UpstreamList(std::span<const TensorVerdict> tensors) : tensors_(tensors) {}
@@ -306,7 +312,7 @@ std::vector<std::size_t> first_few(std::vector<std::size_t> indices) {
   return indices;
 }
 
-// Findings before it, nearest first: related ones, or where none of these is one, any.
+// Findings before the tensor, nearest first: related ones or, if there are none, any.
 std::vector<std::size_t> wrong_ones(std::span<const TensorVerdict> tensors,
                                     std::size_t index,
                                     const std::vector<std::size_t>& related) {
@@ -321,7 +327,7 @@ std::vector<std::size_t> wrong_ones(std::span<const TensorVerdict> tensors,
   return first_few(std::move(wrong));
 }
 
-// Of the related ones that are no findings, those nearest to their bounds, nearest first.
+// The related tensors that are not findings, nearest to their bounds first.
 std::vector<std::size_t> strained_ones(std::span<const TensorVerdict> tensors,
                                        const std::vector<std::size_t>& related) {
   std::vector<std::pair<double, std::size_t>> by_share;
@@ -364,45 +370,50 @@ std::vector<Upstream> upstream_of(const Report& report, std::size_t index) {
 std::string within_sentence(const Explanation& explanation) {
   const TensorVerdict& tensor = explanation.tensor;
   if (tensor.has(Excuse::kHarmlessScale)) {
-    return "within bound: another scale than the reference's, but a power of two times it, and the "
-           "operand is within its bound: codes keep their bits, and what they stand for is the "
-           "same";
+    return "within bound: the scale differs from the reference's by a power of two, which changes "
+           "neither the bits of the codes nor the values they stand for, and the operand is within "
+           "its bound";
   }
   if (tensor.comparison && tensor.comparison->different == 0) {
-    return "within bound: equal in every element";
+    return "within bound: all elements are equal";
   }
   const double share = explanation.ruling ? explanation.checks[*explanation.ruling].share() : 0.0;
   if (share == 0.0) {
-    return "within bound: nothing is wrong with it";
+    return "within bound: no check found anything wrong";
   }
-  return "within bound: at most " + short_number(share) + " of any bound that applies";
+  return fmt::format("within bound: its error is at most {} of any bound that applies",
+                     short_number(share));
 }
 
 std::string inherited_sentence(const Explanation& explanation) {
   const TensorVerdict& tensor = explanation.tensor;
-  std::string text = "inherited: " + short_number(largest_share(tensor)) +
-                     "x what round-off explains, but its own operators are right (R " +
-                     short_number(tensor.find(Question::kOperator)->value) + ", limit " +
-                     short_number(tensor.find(Question::kOperator)->bound) + ")";
   const auto source = std::find_if(
       explanation.upstream.begin(), explanation.upstream.end(), [](const Upstream& before) {
         return before.relation.find("wrong") != std::string::npos;
       });
-  return text + (source == explanation.upstream.end()
-                     ? ", and no tensor before it is a finding: roundings that added up"
-                     : "; it comes with its inputs, from " + source->id);
+  const Check& operators = *tensor.find(Question::kOperator);
+  return fmt::format(
+      "inherited: it differs {}x as much as round-off explains, but its own operators are right (R "
+      "{}, limit {}); {}",
+      short_number(largest_share(tensor)),
+      short_number(operators.value),
+      short_number(operators.bound),
+      source == explanation.upstream.end()
+          ? "no tensor before it is a finding, so roundings added up"
+          : "the error comes with its inputs, from " + source->id);
 }
 
 std::string finding_sentence(const Explanation& explanation, const Report& report) {
   const TensorVerdict& tensor = explanation.tensor;
   if (tensor.allowed()) {
-    return "would be a finding, but is allowed: " + tensor.cause();
+    return "it would be a finding, but is allowed: " + tensor.cause();
   }
   if (explanation.is_first_divergence) {
     return "DIVERGED, the first divergence: " + tensor.cause();
   }
-  return "DIVERGED, after the first divergence " +
-         to_string(report.tensors[*report.first_divergence].id) + ": " + tensor.cause();
+  return fmt::format("DIVERGED, after the first divergence {}: {}",
+                     to_string(report.tensors[*report.first_divergence].id),
+                     tensor.cause());
 }
 
 // ||c - r|| <= (1 + rho) ||r - g||: what is as accurate as the reference cannot be farther from it
@@ -418,9 +429,10 @@ std::string noise_sentence(const TensorVerdict& tensor) {
   if (!is_right || !beyond_noise) {
     return "";
   }
-  return "; against FP64 it errs " + short_number(golden->term("rho")) +
-         "x as much as the reference, which is as its precision makes it: noise passes moved this "
-         "tensor too little, and the bound that follows from them is too small here";
+  return fmt::format(
+      "; its error against FP64 is {}x the reference's, which is what its precision allows; the "
+      "noise passes perturbed this tensor too little, so its bound is too small",
+      short_number(golden->term("rho")));
 }
 
 // Requires: everything else is filled in.
@@ -434,8 +446,8 @@ std::string sentence_of(const Explanation& explanation, const Report& report) {
     case Status::kBehindFlip:
       return "not judged: " + explanation.tensor.cause();
     case Status::kNotJudged:
-      return "not judged: with dyadic inputs only what the reference computes without a rounding "
-             "is";
+      return "not judged: with dyadic inputs, only tensors that the reference computes without a "
+             "rounding are judged";
     default:
       return finding_sentence(explanation, report);
   }

@@ -20,7 +20,7 @@
 
 namespace ttrace {
 
-// One line of arithmetic: what = formula = numbers = value. `numbers` is empty where the report has
+// One line of arithmetic: what = formula = numbers = value. `numbers` is empty if the report has
 // not the numbers that go in.
 struct ArithmeticStep {
   Question question = Question::kWhole;  // whose bound it leads to
@@ -60,7 +60,7 @@ struct Explanation {
   std::vector<SmallestSeen> smallest_seen;
 };
 
-// Of report.tensors[index].
+// Explains report.tensors[index].
 [[nodiscard]] Explanation explain(const Report& report, std::size_t index);
 
 // For people.

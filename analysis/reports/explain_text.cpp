@@ -1,7 +1,10 @@
 #include "analysis/findings/codes.h"
+#include "analysis/findings/text_columns.h"
 #include "analysis/findings/wording.h"
 #include "analysis/reports/explain.h"
 #include "analysis/reports/finding_text.h"
+
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -24,7 +27,7 @@ std::string title_of(Question question) {
     case Question::kOperator:
       return with_tier("its own operators, R");
     case Question::kTolerance:
-      return with_tier("tolerance asked for");
+      return with_tier("the user's tolerance");
     case Question::kRouting:
       return with_tier("choices of experts");
     case Question::kWhole:
@@ -43,60 +46,33 @@ std::string title_of(Question question) {
   }
 }
 
-std::string spaced(std::string text) {
-  std::replace(text.begin(), text.end(), '_', ' ');
-  return text;
-}
-
-// Rows of cells whose columns begin at the same place; the last cell may be of any length.
-template <std::size_t kColumns>
-void write_columns(std::ostream& out, const std::vector<std::array<std::string, kColumns>>& rows) {
-  std::array<std::size_t, kColumns> widths{};
-  for (const auto& row : rows) {
-    for (std::size_t column = 0; column + 1 < kColumns; ++column) {
-      widths[column] = std::max(widths[column], row[column].size());
-    }
-  }
-  for (const auto& row : rows) {
-    std::string line = "  ";
-    for (std::size_t column = 0; column < kColumns; ++column) {
-      line += row[column];
-      if (column + 1 < kColumns) {
-        line += std::string(widths[column] - row[column].size() + 2, ' ');
-      }
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out << line << '\n';
-  }
-}
-
 void write_error(std::ostream& out, const TensorVerdict& tensor) {
   if (!tensor.comparison) {
     return;
   }
   const Comparison& comparison = *tensor.comparison;
   const bool recompute = tensor.symptom() == Symptom::kRecompute;
-  out << "error: ||c - r|| " << long_number(comparison.error) << ", "
-      << short_number(comparison.relative_error)
-      << (recompute ? " of the first forward's norm " : " of the reference's norm ")
-      << long_number(comparison.reference_norm) << '\n';
-  out << "  largest |c - r| " << long_number(comparison.max_difference);
-  if (!comparison.max_index.empty()) {
-    out << " at " << index_text(comparison.max_index);
-  }
-  out << "; " << comparison.different << " of "
-      << counted(comparison.elements, "element", "elements") << " differ";
-  if (std::isfinite(comparison.factor)) {
-    out << "; candidate = " << factor_text(comparison.factor) << " x reference, by least squares";
-  }
-  out << '\n';
+  out << fmt::format(
+      "error: ||c - r|| {}, {} of {} norm {}\n  largest |c - r| {}{}; {} of {} differ{}\n",
+      long_number(comparison.error),
+      short_number(comparison.relative_error),
+      recompute ? "the first forward's" : "the reference's",
+      long_number(comparison.reference_norm),
+      long_number(comparison.max_difference),
+      comparison.max_index.empty() ? "" : " at " + index_text(comparison.max_index),
+      comparison.different,
+      counted(comparison.elements, "element"),
+      std::isfinite(comparison.factor)
+          ? fmt::format("; candidate = {} x reference, by least squares",
+                        factor_text(comparison.factor))
+          : "");
 }
 
 void write_checks(std::ostream& out, const Explanation& explanation) {
   if (explanation.checks.empty()) {
     return;
   }
-  out << "\nbounds" << (explanation.ruling ? "; the one that rules is marked *:\n" : ":\n");
+  out << "\nbounds" << (explanation.ruling ? " (* marks the one that decides):\n" : ":\n");
   std::vector<std::array<std::string, 6>> rows{
       {" ", "check", "value", "bound", "value/bound", "from"}};
   for (std::size_t i = 0; i < explanation.checks.size(); ++i) {
@@ -105,7 +81,9 @@ void write_checks(std::ostream& out, const Explanation& explanation) {
     std::string from = check.source;
     if (!check.place.where.empty()) {
       from += ": " + check.place.where;
-      from += check.place.ranks.empty() ? "" : ", held by " + ranks_text(check.place.ranks);
+      from += check.place.ranks.empty() || from.find("rank") != std::string::npos
+                  ? ""
+                  : ", held by " + ranks_text(check.place.ranks);
     }
     rows.push_back({explanation.ruling == i ? "*" : " ",
                     title_of(check.question),
@@ -121,9 +99,8 @@ void write_arithmetic(std::ostream& out, const std::vector<ArithmeticStep>& step
   if (steps.empty()) {
     return;
   }
-  out << "\narithmetic, by docs/verdict_reference.md (r reference, c candidate, m noise pass, f "
-         "and n forced "
-         "passes, g golden pass, p addend computed again):\n";
+  out << "\narithmetic (see docs/verdict_reference.md; r: reference, c: candidate, m: noise pass, "
+         "f and n: forced passes, g: golden pass, p: addend computed again):\n";
   std::vector<std::array<std::string, 2>> rows;
   Question last = Question::kStructure;
   for (const ArithmeticStep& step : steps) {
@@ -141,9 +118,10 @@ void write_flips(std::ostream& out, const TensorVerdict& tensor) {
   if (routing == nullptr) {
     return;
   }
-  out << "choices: " << routing->term("flips") << " of "
-      << counted(static_cast<std::int64_t>(routing->term("tokens")), "token", "tokens")
-      << " to other experts, " << routing->term("illegal") << " of them beyond round-off\n";
+  out << fmt::format("choices: {} of {} go to other experts; round-off cannot explain {} of them\n",
+                     routing->term("flips"),
+                     counted(static_cast<std::int64_t>(routing->term("tokens")), "token"),
+                     routing->term("illegal"));
 }
 
 void write_codes(std::ostream& out, const TensorVerdict& tensor) {
@@ -152,9 +130,11 @@ void write_codes(std::ostream& out, const TensorVerdict& tensor) {
   }
   out << "codes: " << codes_text(*tensor.codes) << '\n';
   if (tensor.codes->multiples > 0) {
-    out << "  " << tensor.codes->multiples << " of "
-        << counted(tensor.codes->scales, "scale", "scales")
-        << " differ from the reference's by a power of two, which codes were compared without\n";
+    out << fmt::format(
+        "  {} of {} differ from the reference's by a power of two; codes were compared without "
+        "this factor\n",
+        tensor.codes->multiples,
+        counted(tensor.codes->scales, "scale"));
   }
 }
 
@@ -163,24 +143,21 @@ void write_cause(std::ostream& out, const Explanation& explanation) {
     return;
   }
   out << '\n';
-  if (explanation.diagnosis) {
-    write_diagnosis(out, "", explanation.diagnosis);
-  } else {
-    out << "probable cause: none of the known ones fits\n";
+  write_diagnosis(out, "", explanation.diagnosis);
+  if (!explanation.diagnosis) {
+    out << "probable cause: no known one fits\n";
   }
   out << "where to look: " << explanation.where_to_look << '\n';
 }
 
 void write_upstream(std::ostream& out, const Explanation& explanation) {
-  out << "\nbefore it: "
-      << counted(static_cast<std::int64_t>(explanation.before), "tensor", "tensors") << ", "
-      << explanation.wrong_before << " of them wrong\n";
-  std::vector<std::array<std::string, 4>> rows{{"id", "status", "value/bound", "why it is named"}};
+  out << fmt::format("\nrecorded before it: {}, {} of them wrong\n",
+                     counted(explanation.before, "tensor"),
+                     explanation.wrong_before);
+  std::vector<std::array<std::string, 4>> rows{{"id", "status", "value/bound", "why it is listed"}};
   for (const Upstream& before : explanation.upstream) {
-    rows.push_back({before.id,
-                    spaced(std::string(name_of(before.status))),
-                    short_number(before.share),
-                    before.relation});
+    rows.push_back(
+        {before.id, spaced(name_of(before.status)), short_number(before.share), before.relation});
   }
   if (rows.size() > 1) {
     write_columns(out, rows);
@@ -191,12 +168,12 @@ void write_smallest_seen(std::ostream& out, const std::vector<SmallestSeen>& see
   if (seen.empty()) {
     return;
   }
-  out << "\nsmallest error that would have been seen, of the tensor's norm:\n";
+  out << "\nsmallest error that each check would have noticed, relative to the tensor's norm:\n";
   std::vector<std::array<std::string, 3>> rows;
   for (const SmallestSeen& each : seen) {
     rows.push_back({title_of(each.question),
                     short_number(each.relative),
-                    each.where.empty() ? "" : "if it lies in " + each.where + " alone"});
+                    each.where.empty() ? "" : "if the error lies only in " + each.where});
   }
   write_columns(out, rows);
 }
@@ -210,8 +187,7 @@ void write_text(std::ostream& out, const Explanation& explanation) {
   write_flips(out, tensor);
   write_codes(out, tensor);
   if (const std::vector<int> ranks = tensor.ranks(); !ranks.empty()) {
-    out << "ranks: " << ranks_text(ranks)
-        << (tensor.is_finding() ? ", concerned\n" : ", hold it\n");
+    out << (tensor.is_finding() ? "concerns: " : "held by: ") << ranks_text(ranks) << '\n';
   }
   write_checks(out, explanation);
   write_arithmetic(out, explanation.arithmetic);

@@ -2,6 +2,8 @@
 
 #include "analysis/findings/wording.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <ostream>
@@ -10,67 +12,74 @@
 namespace ttrace {
 namespace {
 
-std::string spaced(std::string_view name) {
-  std::string text(name);
-  std::replace(text.begin(), text.end(), '_', ' ');
-  return text;
-}
-
 void write_bound(std::ostream& out, const TensorVerdict& tensor) {
   const Check* const asked = tensor.find(Question::kTolerance);
   if (asked != nullptr) {
-    out << "  bound: |c - r| <= " << short_number(asked->term("atol")) << " + "
-        << short_number(asked->term("rtol")) << " |r| at every element, from " << asked->source
-        << "; " << asked->term("beyond") << " of " << tensor.comparison->elements
-        << " elements beyond\n";
+    out << fmt::format(
+        "  bound: |c - r| <= {} + {} |r| at every element, from {}; {} of {} elements exceed it\n",
+        short_number(asked->term("atol")),
+        short_number(asked->term("rtol")),
+        asked->source,
+        asked->term("beyond"),
+        tensor.comparison->elements);
     return;
   }
   const std::string source = tensor.bound_source();
-  out << "  bound: " << short_number(tensor.bound())
-      << (source.starts_with("exact") ? ", " : " from ") << source;
-  if (tensor.bound() > 0.0) {
-    out << "; relative errors below " << short_number(tensor.detectable()) << " go unseen";
-  }
-  out << '\n';
+  out << fmt::format("  bound: {}{}{}{}\n",
+                     short_number(tensor.bound()),
+                     tensor.bound() > 0.0 ? " from " : ", ",
+                     source,
+                     tensor.bound() > 0.0 ? fmt::format("; relative errors below {} go unseen",
+                                                        short_number(tensor.detectable()))
+                                          : "");
 }
 
 void write_numbers(std::ostream& out, const TensorVerdict& tensor) {
   const Comparison& comparison = *tensor.comparison;
-  out << "  error: " << short_number(comparison.error) << ", "
-      << short_number(comparison.relative_error)
-      << (tensor.symptom() == Symptom::kRecompute ? " of the first forward's norm "
-                                                  : " of the reference's norm ")
-      << short_number(comparison.reference_norm) << '\n';
+  out << fmt::format(
+      "  error: {}, {} of {} norm {}\n",
+      short_number(comparison.error),
+      short_number(comparison.relative_error),
+      tensor.symptom() == Symptom::kRecompute ? "the first forward's" : "the reference's",
+      short_number(comparison.reference_norm));
   write_bound(out, tensor);
   if (tensor.symptom() == Symptom::kSlice) {
     const Check& part = *tensor.find(Question::kPart);
-    out << "  slice: " << part.place.where << ": error " << short_number(part.value) << ", bound "
-        << short_number(part.bound) << '\n';
+    out << fmt::format("  slice: {}: error {}, bound {}\n",
+                       part.place.where,
+                       short_number(part.value),
+                       short_number(part.bound));
   }
   if (comparison.different > 0) {
-    out << "  elements: largest difference " << short_number(comparison.max_difference);
-    if (!comparison.max_index.empty()) {
-      out << " at " << index_text(comparison.max_index);
-    }
-    out << ", " << comparison.different << " of " << comparison.elements << " differ\n";
+    out << fmt::format(
+        "  elements: largest difference {}{}, {} of {} differ\n",
+        short_number(comparison.max_difference),
+        comparison.max_index.empty() ? "" : " at " + index_text(comparison.max_index),
+        comparison.different,
+        comparison.elements);
   }
 }
 
-// What its own operators did, whatever came before.
+// Describes what the tensor's own operators did, whatever came before.
 void write_operators(std::ostream& out, const Check& operators) {
-  out << "  operators: from the candidate's own inputs they make something "
-      << short_number(operators.term("error")) << " away from it; round-off leaves "
-      << short_number(operators.term("scale")) << ", so R " << short_number(operators.value)
-      << " (limit " << short_number(operators.bound) << "), factor "
-      << factor_text(operators.term("factor")) << "; "
-      << short_number(std::floor(1000.0 * operators.term("bit_equal")) / 10.0)
-      << " % of the elements are bit for bit what the reference makes of them\n";
+  out << fmt::format(
+      "  operators: given the candidate's own inputs, the reference's operators return something "
+      "{} away; round-off explains {}, so R is {} (limit {}); factor {}; {} % of the elements are "
+      "equal in every bit\n",
+      short_number(operators.term("error")),
+      short_number(operators.term("scale")),
+      short_number(operators.value),
+      short_number(operators.bound),
+      factor_text(operators.term("factor")),
+      short_number(std::floor(1000.0 * operators.term("bit_equal")) / 10.0));
 }
 
 void write_golden(std::ostream& out, const Check& golden) {
-  out << "  golden: the candidate is " << short_number(golden.term("candidate_error"))
-      << " away from FP64, the reference " << short_number(golden.term("reference_error"))
-      << ", so rho " << short_number(golden.term("rho")) << '\n';
+  out << fmt::format(
+      "  golden: the candidate is {} away from FP64 and the reference {}, so rho is {}\n",
+      short_number(golden.term("candidate_error")),
+      short_number(golden.term("reference_error")),
+      short_number(golden.term("rho")));
 }
 
 }  // namespace
@@ -113,19 +122,23 @@ FindingNumbers numbers_of(const TensorVerdict& tensor) {
   return {};
 }
 
-std::string signature_text(Signature signature) {
-  return spaced(name_of(signature));
+std::string spaced(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
 }
 
 void write_diagnosis(std::ostream& out,
                      const char* indent,
                      const std::optional<Diagnosis>& diagnosis) {
   if (diagnosis) {
-    out << indent << "probable cause: " << signature_text(diagnosis->signature) << ": "
-        << diagnosis->sentence << '\n';
-    if (const auto& other = diagnosis->runner_up) {
-      out << indent << "or: " << signature_text(other->signature) << ": " << other->sentence
-          << '\n';
+    const auto write = [&](const char* title, const auto& cause) {
+      out << fmt::format(
+          "{}{}: {}: {}\n", indent, title, spaced(name_of(cause.signature)), cause.sentence);
+    };
+    write("probable cause", *diagnosis);
+    if (diagnosis->runner_up) {
+      write("or", *diagnosis->runner_up);
     }
   }
 }

@@ -1,4 +1,4 @@
-// What reports for people say of one finding.
+// The text about one finding in reports for people.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -9,10 +9,11 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace ttrace {
 
-// The numbers that decided; "-" where there are none, as of a tensor that is missing.
+// The numbers that decided; "-" if there are none, as of a tensor that is missing.
 struct FindingNumbers {
   std::string error = "-";
   std::string bound = "-";
@@ -24,10 +25,11 @@ struct FindingNumbers {
 // A few words: "out of bound", "factor 0.5000", "rows 17:18 of dimension 0".
 [[nodiscard]] std::string short_cause(const TensorVerdict& tensor);
 
-// "missing reduction"
-[[nodiscard]] std::string signature_text(Signature signature);
+// "missing_reduction" as "missing reduction"
+[[nodiscard]] std::string spaced(std::string_view name);
 
-// A line "probable cause: ..."; nothing without a diagnosis.
+// A line "probable cause: ...", and a line "or: ..." if another cause is nearly as likely. Writes
+// nothing without a diagnosis.
 void write_diagnosis(std::ostream& out,
                      const char* indent,
                      const std::optional<Diagnosis>& diagnosis);

@@ -3,6 +3,8 @@
 #include "analysis/reports/report_writers.h"
 #include "analysis/reports/tensor_json.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -56,7 +58,7 @@ std::string suite_of(const TensorId& id) {
   }
 }
 
-// In the order in which the reference came to the modules, but for that of the first divergence:
+// The modules in the reference's order, except that the module of the first divergence comes first:
 // readers show the first failure first.
 std::vector<Suite> suites_of(const Report& report) {
   std::vector<Suite> suites;
@@ -103,7 +105,7 @@ const std::optional<Diagnosis>& diagnosis_of(const Report& report, std::size_t t
   return root == report.further_roots.end() ? kNone : root->diagnosis;
 }
 
-// In one line, of several causes the first.
+// One line; names only the first of several causes.
 std::string message_of(const Report& report, std::size_t index) {
   const TensorVerdict& tensor = report.tensors[index];
   const FindingNumbers numbers = numbers_of(tensor);
@@ -111,13 +113,13 @@ std::string message_of(const Report& report, std::size_t index) {
   const std::string cause = tensor.cause();
   text += cause.substr(0, cause.find("; "));
   if (numbers.error != "-") {
-    text += "; error " + numbers.error + ", bound " + numbers.bound;
+    text += fmt::format("; error {}, bound {}", numbers.error, numbers.bound);
     const std::vector<int> ranks = tensor.ranks();
     text += ranks.empty() ? "" : "; " + ranks_text(ranks);
   }
   if (const auto& diagnosis = diagnosis_of(report, index)) {
-    text += "; probable cause: " + signature_text(diagnosis->signature);
-    text += diagnosis->runner_up ? " or " + signature_text(diagnosis->runner_up->signature) : "";
+    text += "; probable cause: " + spaced(name_of(diagnosis->signature));
+    text += diagnosis->runner_up ? " or " + spaced(name_of(diagnosis->runner_up->signature)) : "";
   }
   return text;
 }
@@ -136,18 +138,18 @@ void write_failure(pugi::xml_node test, const Report& report, std::size_t index)
   failure.text().set(valid(body.str()).c_str());
 }
 
-// Why a tensor neither passes nor fails; empty where it does.
+// Why a tensor neither passes nor fails; empty if it passes or fails.
 std::string reason_to_skip(const TensorVerdict& tensor) {
   if (tensor.allowed()) {
     return "allowed: " + short_cause(tensor);
   }
   switch (tensor.status()) {
     case Status::kInherited:
-      return "inherited: beyond what noise explains, but its own operators are right";
+      return "inherited: it differs more than round-off explains, but its own operators are right";
     case Status::kBehindFlip:
-      return "not judged: differs, but behind a choice of experts that differs";
+      return "not judged: it differs, but depends on tokens that go to other experts";
     case Status::kIncomplete:
-      return "not judged: a step was interrupted before it was whole";
+      return "not judged: the step was interrupted before it was complete";
     case Status::kNotJudged:
       return "not judged: the reference itself rounds here";
     default:
@@ -198,8 +200,8 @@ Tally write_reservation(pugi::xml_node root, const Report& report) {
   set(error, "type", report.partial() ? "partial" : "undecided");
   set(error,
       "message",
-      report.partial() ? "only what was written before an interruption is judged"
-                       : "what differs comes after tokens that go to other experts");
+      report.partial() ? "the verdict covers only what was written before the interruption"
+                       : "all differences depend on tokens that go to other experts");
   std::string body;
   for (const std::string& sentence : report.lacking) {
     body += sentence + '\n';

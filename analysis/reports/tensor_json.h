@@ -1,4 +1,4 @@
-// How a tensor's verdict is written in JSON: for the report, and for the explanation of one tensor.
+// A tensor's verdict in JSON: for the report, and for the explanation of one tensor.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

@@ -1,6 +1,9 @@
+#include "analysis/findings/text_columns.h"
 #include "analysis/findings/wording.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/report_writers.h"
+
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -24,19 +27,24 @@ std::string layout_text(const Section& layout) {
 
 void write_side(std::ostream& out, const char* name, const Side& side) {
   const Manifest& manifest = side.manifest;
-  out << name << side.directory << " (" << manifest.pass << " pass, "
-      << counted(manifest.world_size, "rank", "ranks") << ", " << layout_text(manifest.layout)
-      << ", " << manifest.precision << ")\n";
+  out << fmt::format("{}{} ({} pass, {}, {}, {})\n",
+                     name,
+                     side.directory,
+                     manifest.pass,
+                     counted(manifest.world_size, "rank"),
+                     layout_text(manifest.layout),
+                     manifest.precision);
 }
 
 void write_verdict_line(std::ostream& out, const Report& report, bool color) {
   std::string word = report.diverged() ? "DIVERGED"
                      : report.undecided()
-                         ? "UNDECIDED: what differs comes after tokens that go to other experts"
+                         ? "UNDECIDED: all differences depend on tokens that go to other experts"
                          : "WITHIN BOUND";
   if (report.partial()) {
-    word = "PARTIAL: " + std::string(report.diverged() ? "DIVERGED" : "within bound so far") +
-           "; the verdict covers only what was written before the interruption";
+    word =
+        fmt::format("PARTIAL: {}; the verdict covers only what was written before the interruption",
+                    report.diverged() ? "DIVERGED" : "within bound so far");
   }
   if (color) {
     const char* yellow = "\033[1;33m";
@@ -50,17 +58,16 @@ void write_verdict_line(std::ostream& out, const Report& report, bool color) {
 }
 
 void write_way_out(std::ostream& out) {
-  out << "  what to do: let the reference go on with the candidate's choices: `ttrace check` with "
-         "a "
-         "command for the reference does, and with a stored one if it gets --rerun COMMAND\n";
+  out << "  what to do: let the reference use the candidate's choices of experts; `ttrace check` "
+         "does so with a command for the reference, or with a stored one and --rerun COMMAND\n";
 }
 
-// Other bugs, or the same one elsewhere.
+// These are other bugs, or the same one elsewhere.
 void write_further_roots(std::ostream& out, const Report& report) {
   if (report.further_roots.empty()) {
     return;
   }
-  out << "also wrong by their own operators, whatever came before:\n";
+  out << "also wrong on their own, not because of an earlier error:\n";
   for (const Root& root : report.further_roots) {
     const TensorVerdict& tensor = report.tensors[root.tensor];
     out << "  " << to_string(tensor.id) << ": " << tensor.cause() << '\n';
@@ -85,12 +92,14 @@ Row row_of(const TensorVerdict& tensor) {
   return {to_string(tensor.id), numbers.error, numbers.bound, numbers.ratio, short_cause(tensor)};
 }
 
-// What the user permits to differ; what is permitted to be missing has no numbers to list.
+// A tensor that the user allows to differ. One that is allowed to be missing has no numbers to
+// list.
 bool is_allowed_difference(const TensorVerdict& tensor) {
   return tensor.allowed() && tensor.status() == Status::kDiverged;
 }
 
-// The tensors that are findings, or those that would be were they not allowed; nothing for none.
+// Lists the findings or, if `allowed`, the tensors that would be findings if they were not allowed.
+// Writes nothing if there are none.
 void write_table(std::ostream& out, const Report& report, bool allowed, std::size_t max_rows) {
   std::vector<Row> rows{{"id", "error", "bound", "error/bound", "cause"}};
   std::size_t left_out = 0;
@@ -107,21 +116,9 @@ void write_table(std::ostream& out, const Report& report, bool allowed, std::siz
   if (rows.size() == 1) {
     return;
   }
-  std::array<std::size_t, 4> widths{};
-  for (const Row& row : rows) {
-    for (std::size_t column = 0; column < widths.size(); ++column) {
-      widths[column] = std::max(widths[column], row[column].size());
-    }
-  }
-  out << (allowed ? "\nallowed, decides nothing:\n"
-                  : "\nwhat differs, in the order in which the reference ran:\n");
-  for (const Row& row : rows) {
-    out << "  ";
-    for (std::size_t column = 0; column < widths.size(); ++column) {
-      out << row[column] << std::string(widths[column] - row[column].size() + 2, ' ');
-    }
-    out << row.back() << '\n';
-  }
+  out << (allowed ? "\nallowed to differ, so the verdict ignores them:\n"
+                  : "\ndiverged tensors, in the order in which the reference ran:\n");
+  write_columns(out, rows);
   if (left_out > 0) {
     out << "  ... and " << left_out << " more (--format json lists all)\n";
   }
@@ -137,9 +134,11 @@ void write_closest(std::ostream& out, const Report& report) {
     }
   }
   if (closest != nullptr) {
-    out << "closest to its bound: " << to_string(closest->id) << ", error "
-        << short_number(closest->comparison->error) << ", bound " << short_number(closest->bound())
-        << " (" << short_number(closest->ratio()) << " of it)\n";
+    out << fmt::format("closest to its bound: {}, error {}, bound {} ({} of it)\n",
+                       to_string(closest->id),
+                       short_number(closest->comparison->error),
+                       short_number(closest->bound()),
+                       short_number(closest->ratio()));
   }
 }
 
@@ -163,14 +162,12 @@ void write_unmatched(std::ostream& out, const Report& report, std::size_t max_ro
   std::vector<std::string> lines;
   for (const UnmatchedName& name : report.unmatched) {
     const std::string nearest = nearest_text(name);
-    lines.push_back(
-        std::string(name_of(name.side)) + ": " + to_string(name) +
-        (nearest.empty()
-             ? ""
-             : "; nearest in the " + std::string(name_of(other(name.side))) + ": " + nearest));
+    lines.push_back(fmt::format("{}: {}", name_of(name.side), to_string(name)));
+    if (!nearest.empty()) {
+      lines.back() += fmt::format("; nearest in the {}: {}", name_of(other(name.side)), nearest);
+    }
   }
-  write_list(
-      out, "names without a counterpart (--rename says which are the same)", lines, max_rows);
+  write_list(out, "names that only one program has (--rename can pair them)", lines, max_rows);
 }
 
 void write_routing(std::ostream& out, const Report& report) {
@@ -178,29 +175,31 @@ void write_routing(std::ostream& out, const Report& report) {
   if (!flips) {
     return;
   }
-  out << "\nrouting: " << flips->flips << " of " << counted(flips->tokens, "token", "tokens")
-      << (flips->flips == 1 ? " goes" : " go") << " to other experts than in the reference";
+  out << fmt::format("\nrouting: {} of {} {} to other experts than in the reference",
+                     flips->flips,
+                     counted(flips->tokens, "token"),
+                     flips->flips == 1 ? "goes" : "go");
   if (flips->flips > 0) {
-    out << ", " << flips->illegal
-        << " of them beyond round-off (nearest to its bound: scores moved by "
-        << short_number(flips->largest_move) << ", bound " << short_number(flips->bound) << ")";
+    out << fmt::format(
+        "; round-off cannot explain {} of them (the scores nearest to their bound moved by {}, "
+        "bound {})",
+        flips->illegal,
+        short_number(flips->largest_move),
+        short_number(flips->bound));
   }
-  if (report.follows_candidate()) {
-    out << "; the reference went on with the candidate's choices";
-  }
-  out << '\n';
+  out << (report.follows_candidate() ? "; the reference used the candidate's choices\n" : "\n");
   if (const std::size_t behind = report.counts().behind_flip; behind > 0) {
-    out << "  " << counted(static_cast<std::int64_t>(behind), "tensor", "tensors")
-        << " after such a token differ and are not sharply judged, because this reference went on "
-           "with its own choices"
-        << (flips->illegal > 0 && report.undecided()
-                ? " (choices beyond round-off among them, which may follow from earlier ones)"
-                : "")
-        << '\n';
+    out << fmt::format(
+        "  {} that depend on such tokens differ and are not judged sharply, because this reference "
+        "used its own choices{}\n",
+        counted(behind, "tensor"),
+        flips->illegal > 0 && report.undecided()
+            ? "; this includes choices beyond round-off, which may follow from earlier ones"
+            : "");
   }
 }
 
-// What most reports have none of.
+// Omits counts of zero, because most reports have none of these.
 void write_count(std::ostream& out, std::size_t count, const char* what) {
   if (count > 0) {
     out << ", " << count << ' ' << what;
@@ -213,16 +212,18 @@ void write_limits(std::ostream& out, const Report& report) {
     return;
   }
   const CalibrationUse& use = *report.calibration;
-  out << "limits calibrated over ";
-  if (use.vouched) {
-    out << counted(static_cast<std::int64_t>(use.runs), "run", "runs")
-        << " that the user vouched for, of which " << use.alarms_shipped
-        << " raise an alarm under the shipped limits and " << use.alarms << " under these";
-  } else {
-    out << counted(static_cast<std::int64_t>(use.runs), "clean run", "clean runs");
-  }
-  out << ": run-level false alarms below " << short_number(100.0 * use.rate_bound) << " % (95 %)";
-  const char* separator = "; shipped limits where those runs said nothing: ";
+  out << fmt::format(
+      "limits are calibrated over {}; fewer than {} % of clean runs raise a false alarm (95 % "
+      "confidence)",
+      use.vouched
+          ? fmt::format("{} that the user vouched for, of which {} raise an alarm under the "
+                        "shipped limits and {} under these",
+                        counted(use.runs, "run"),
+                        use.alarms_shipped,
+                        use.alarms)
+          : counted(use.runs, "clean run"),
+      short_number(100.0 * use.rate_bound));
+  const char* separator = "; shipped limits, where those runs had no such tensors: ";
   for (const std::string& limit : use.shipped) {
     out << std::exchange(separator, ", ") << limit;
   }
@@ -234,39 +235,53 @@ void write_counts(std::ostream& out, const Report& report) {
   if (counts.bounds_from_noise + counts.bounds_class_default > 0) {
     write_limits(out, report);
     if (counts.bounds_class_default > 0) {
-      out << "; class defaults are weak, noise passes of the reference give better bounds";
+      out << "; class defaults are weak bounds, and noise passes of the reference give better ones";
     }
     out << '\n';
   }
-  out << counted(static_cast<std::int64_t>(counts.tensors), "tensor", "tensors") << ": "
-      << counts.within_bound << " within bound, " << counts.out_of_bound << " out of bound, "
-      << counts.missing_in_candidate << " missing in the candidate, " << counts.missing_in_reference
-      << " missing in the reference";
+  out << fmt::format(
+      "{}: {} within bound, {} out of bound, {} missing in the candidate, {} missing in the "
+      "reference",
+      counted(counts.tensors, "tensor"),
+      counts.within_bound,
+      counts.out_of_bound,
+      counts.missing_in_candidate,
+      counts.missing_in_reference);
   write_count(out, counts.allowed_failed, "allowed out of bound");
   write_count(out, counts.allowed_missing, "allowed missing");
   write_count(out, counts.incomplete, "incomplete");
   write_count(out, counts.behind_flip, "behind a flip of experts");
   write_count(out, report.left_out, "left out by selection");
   if (report.has_residuals) {
-    out << "; operators: " << counts.operators << " checked on their own, "
-        << counts.operators_wrong << " wrong, " << counts.inherited << " inherited";
+    out << fmt::format("; operators: {} checked on their own, {} wrong, {} inherited",
+                       counts.operators,
+                       counts.operators_wrong,
+                       counts.inherited);
   }
   if (report.is_dyadic) {
-    out << "; dyadic inputs: " << counts.must_be_equal << " must be equal, " << counts.not_judged
-        << " are not judged, because the reference itself rounds there";
+    out << fmt::format(
+        "; dyadic inputs: {} must be equal, {} are not judged, because the reference itself rounds "
+        "there",
+        counts.must_be_equal,
+        counts.not_judged);
   }
   if (report.has_golden) {
-    out << "; golden: " << counts.golden << " held against FP64, " << counts.too_accurate
-        << " too accurate, " << counts.too_coarse << " too coarse";
+    out << fmt::format("; golden: {} compared with FP64, {} too accurate, {} too coarse",
+                       counts.golden,
+                       counts.too_accurate,
+                       counts.too_coarse);
   }
   if (report.edges.edges > 0) {
-    out << "; edges: " << report.edges.checked << " of " << report.edges.edges
-        << " inputs are what the module before returned";
+    out << fmt::format("; edges: {} of {} inputs are what the module before returned",
+                       report.edges.checked,
+                       report.edges.edges);
   }
-  out << "; bounds: " << counts.bounds_from_noise << " from "
-      << counted(report.noise_passes, "noise pass", "noise passes") << ", " << counts.bounds_exact
-      << " exact, " << counts.bounds_class_default << " class defaults";
-  write_count(out, counts.bounds_asked, "asked for");
+  out << fmt::format("; bounds: {} from {}, {} exact, {} class defaults",
+                     counts.bounds_from_noise,
+                     counted(report.noise_passes, "noise pass"),
+                     counts.bounds_exact,
+                     counts.bounds_class_default);
+  write_count(out, counts.bounds_asked, "chosen by the user");
   out << '\n';
 }
 
@@ -293,7 +308,7 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
   write_table(out, report, true, options.max_rows);
   write_unmatched(out, report, options.max_rows);
   write_routing(out, report);
-  write_list(out, "lacking", report.lacking, options.max_rows);
+  write_list(out, "incomplete, because a step was interrupted", report.lacking, options.max_rows);
   write_list(out, "notes", report.notes, options.max_rows);
   write_counts(out, report);
 }

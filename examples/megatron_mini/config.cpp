@@ -37,7 +37,7 @@ class Section {
                        name_,
                        ".",
                        key,
-                       "` has a bad value: ",
+                       "` has a value of the wrong type: ",
                        value.IsScalar() ? value.Scalar() : "not a plain value");
     }
   }
@@ -57,7 +57,7 @@ class Section {
       }
       names += (names.empty() ? "" : ", ") + name_of(candidate);
     }
-    fail<UsageError>(file_, ": `", name_, ".", key, "` is ", asked, ", which is none of ", names);
+    fail<UsageError>(file_, ": `", name_, ".", key, "` is ", asked, "; it must be one of ", names);
   }
 
   template <class T>
@@ -109,7 +109,13 @@ class Section {
   void refuse_others() const {
     for (const auto& item : node_) {
       const auto key = item.first.as<std::string>();
-      require<UsageError>(asked_.contains(key), file_, ": unknown key `", name_, ".", key, "`");
+      require<UsageError>(asked_.contains(key),
+                          file_,
+                          ": correct or remove the unknown key `",
+                          name_,
+                          ".",
+                          key,
+                          "`");
     }
   }
 
@@ -124,7 +130,8 @@ Activation parse_activation(const std::string& name) {
   if (name == "gelu") {
     return Activation::kGelu;
   }
-  require<UsageError>(name == "swiglu", "activation `", name, "` is none of gelu, swiglu");
+  require<UsageError>(
+      name == "swiglu", "the activation is `", name, "`; it must be gelu or swiglu");
   return Activation::kSwiglu;
 }
 
@@ -216,7 +223,7 @@ void check_model(const std::string& file, const ModelConfig& model) {
   for (const auto number : model.frozen) {
     require<UsageError>(number >= 0 && number < model.layers,
                         file,
-                        ": frozen has layer ",
+                        ": frozen names layer ",
                         number,
                         ", but the model has layers 0 to ",
                         model.layers - 1);
@@ -243,11 +250,11 @@ Config load_config(const std::string& file) {
   try {
     root = YAML::LoadFile(file);
   } catch (const YAML::BadFile&) {
-    fail<UsageError>("cannot read configuration ", file);
+    fail<UsageError>("cannot read the configuration ", file, "; pass --config FILE");
   } catch (const YAML::Exception& error) {
     fail<UsageError>(file, ":", error.mark.line + 1, ": ", error.msg);
   }
-  require<UsageError>(root.IsMap(), file, ": no mapping at the top");
+  require<UsageError>(root.IsMap(), file, ": the file must hold a mapping of keys to values");
   Section top(file, "top", root);
   const auto section = [&](const std::string& name) {
     return Section(file, name, top.get<YAML::Node>(name));
@@ -287,7 +294,7 @@ std::string name_of(Precision precision) {
     case Precision::kFP8:
       return "fp8";
   }
-  fail<InternalError>("a precision without a name");
+  fail<InternalError>("a precision has no name");
 }
 
 Precision parse_precision(const std::string& name) {
@@ -297,7 +304,7 @@ Precision parse_precision(const std::string& name) {
       return precision;
     }
   }
-  fail<UsageError>("precision `", name, "` is none of f64, f32, bf16, fp8");
+  fail<UsageError>("the precision is `", name, "`; it must be f64, f32, bf16 or fp8");
 }
 
 std::string name_of(Activation activation) {
@@ -327,7 +334,7 @@ std::string name_of(Fp8Recipe recipe) {
     case Fp8Recipe::kMxfp8:
       return "mxfp8";
   }
-  fail<InternalError>("an FP8 recipe without a name");
+  fail<InternalError>("an FP8 recipe has no name");
 }
 
 }  // namespace megatron_mini

@@ -12,7 +12,7 @@ namespace megatron_mini {
 
 std::int64_t layer_number(std::string_view path) {
   constexpr std::string_view kLayers = "decoder.layers.";
-  require<InternalError>(path.starts_with(kLayers), path, " is in no layer");
+  require<InternalError>(path.starts_with(kLayers), path, " does not belong to a layer");
   std::int64_t number = 0;
   std::from_chars(path.data() + kLayers.size(), path.data() + path.size(), number);
   return number;
@@ -112,9 +112,9 @@ void check_fp8(const Blueprint& blueprint) {
                         name,
                         " ",
                         size,
-                        " to a rank, which cuts blocks of ",
+                        " to a rank, which cuts the blocks of ",
                         block,
-                        " that fp8.recipe gives one scale; choose sizes or a recipe that fit");
+                        " that share a scale in fp8.recipe; choose other sizes, or another recipe");
   };
   const ModelConfig& model = blueprint.model;
   check("hidden", model.hidden);

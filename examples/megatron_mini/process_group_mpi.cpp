@@ -246,7 +246,7 @@ class MpiBackend : public c10d::Backend {
 
  private:
   static const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
-    TORCH_CHECK(tensors.size() == 1, "one tensor a call, got ", tensors.size());
+    TORCH_CHECK(tensors.size() == 1, "this call takes one tensor, but got ", tensors.size());
     return tensors.front();
   }
 
@@ -274,7 +274,7 @@ class MpiBackend : public c10d::Backend {
       case at::kLong:
         return MPI_INT64_T;
       default:
-        TORCH_CHECK(false, "no MPI type for ", tensor.scalar_type());
+        TORCH_CHECK(false, "MPI has no type for ", tensor.scalar_type());
     }
   }
 
@@ -306,7 +306,7 @@ struct MpiRuntime::Impl {
 MpiRuntime::MpiRuntime(int* argc, char*** argv) {
   int provided = 0;
   MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided);
-  TORCH_CHECK(provided >= MPI_THREAD_SERIALIZED, "this MPI offers no MPI_THREAD_SERIALIZED");
+  TORCH_CHECK(provided >= MPI_THREAD_SERIALIZED, "this MPI does not offer MPI_THREAD_SERIALIZED");
   impl_ = std::make_unique<Impl>();
   impl_->world = split("world", 0);
 }

@@ -48,14 +48,15 @@ void check_stages(std::int64_t layers, const Parallel& parallel) {
                         layers);
     return;
   }
-  require<UsageError>(
-      rest >= chunks && rest % chunks == 0,
-      other_stages(parallel) == parallel.pp.size ? "the layers, " : "the layers left, ",
-      rest,
-      ", must be a positive multiple of the ",
-      chunks,
-      parallel.chunks == 1 ? " pipeline stages that hold them"
-                           : " virtual pipeline stages that hold them");
+  require<UsageError>(rest >= chunks && rest % chunks == 0,
+                      other_stages(parallel) == parallel.pp.size
+                          ? "the number of layers, "
+                          : "the number of layers that are left, ",
+                      rest,
+                      ", must be a positive multiple of the ",
+                      chunks,
+                      parallel.chunks == 1 ? " pipeline stages that hold them"
+                                           : " virtual pipeline stages that hold them");
 }
 
 LayerRange layers_of(std::int64_t layers, const Parallel& parallel, int chunk) {

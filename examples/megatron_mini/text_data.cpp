@@ -40,7 +40,8 @@ TextData::TextData(std::string bytes, std::int64_t sequence, std::int64_t vocabu
 TextData TextData::load(const std::string& file, std::int64_t sequence, std::int64_t vocabulary) {
   std::ifstream in(file, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  require<UsageError>(in.good() || in.eof(), "cannot read text ", file);
+  require<UsageError>(
+      in.good() || in.eof(), "cannot read the text; correct data.file, which names ", file);
   require<UsageError>(std::ssize(bytes) > sequence,
                       file,
                       " has ",
@@ -53,7 +54,7 @@ TextData TextData::load(const std::string& file, std::int64_t sequence, std::int
                       file,
                       " has the byte ",
                       int{largest},
-                      ", which is no token of a vocabulary of ",
+                      ", which is not a token of a vocabulary of ",
                       vocabulary);
   return {std::move(bytes), sequence, vocabulary};
 }

@@ -28,7 +28,7 @@ at::ScalarType torch_type(Precision precision) {
     case Precision::kFP8:
       return at::kBFloat16;
   }
-  fail<InternalError>("a precision without a torch type");
+  fail<InternalError>("a precision has no torch type");
 }
 
 std::string short_text(double value) {
@@ -147,7 +147,8 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
   if (!replaced.empty()) {
     ttrace::log(ttrace::LogLevel::kWarning,
                 std::to_string(replaced.size()) +
-                    " parameters did not start as the reference's and were replaced, first " +
+                    " parameters differed from the reference's at the start and were replaced; the "
+                    "first is " +
                     replaced.front());
   }
 }

@@ -5,7 +5,7 @@
 namespace ttrace {
 namespace {
 
-// What the allocator itself keeps at hand.
+// The bytes that the allocator itself keeps in reserve.
 constexpr std::size_t kSmall = std::size_t{16} << 10;
 
 }  // namespace

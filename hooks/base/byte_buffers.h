@@ -12,9 +12,9 @@
 
 namespace ttrace {
 
-// How many bytes of copied tensors the writer's queue may hold. That is several micro-batches of a
-// small model, or about a second of a disk's work, and little compared with the memory that a model
-// with larger tensors needs for itself.
+// The largest number of bytes of copied tensors in the writer's queue. That is several
+// micro-batches of a small model, or about a second of a disk's work, and little compared with the
+// memory that a model with larger tensors needs for itself.
 inline constexpr std::size_t kQueueBytes = std::size_t{256} << 20;
 
 class ByteBuffers {

@@ -16,7 +16,7 @@ std::string variable(const char* name) {
 }
 
 [[noreturn]] void refuse(const char* name, const std::string& value, std::string_view expected) {
-  TTRACE_THROW(UsageError, name, "='", value, "' is not understood; expected ", expected, ".");
+  TTRACE_THROW(UsageError, name, " is '", value, "'; set it to ", expected);
 }
 
 std::optional<std::int64_t> parse_number(std::string_view text) {
@@ -47,7 +47,8 @@ void parse_steps(const std::string& value, Environment& result) {
   const auto last =
       colon == std::string::npos ? first : parse_number(std::string_view(value).substr(colon + 1));
   if (!first || !last || (colon != std::string::npos && *last <= *first)) {
-    refuse("TTRACE_STEPS", value, "first:last with first below last (excluded), or one number");
+    refuse(
+        "TTRACE_STEPS", value, "FIRST:LAST without LAST and with FIRST below LAST, or one number");
   }
   result.first_step = *first;
   result.last_step = colon == std::string::npos ? *first + 1 : *last;
@@ -83,19 +84,18 @@ void require(const char* name, const std::string& value, Pass pass, std::string_
                name_of(pass),
                " needs ",
                name,
-               ", ",
+               ", which names ",
                meaning,
-               "; it is not set.");
+               "; set it");
 }
 
 void check_pass(Environment& result) {
-  TTRACE_CHECK(
-      result.candidate.empty() || result.pass != Pass::kCandidate,
-      UsageError,
-      "TTRACE_CANDIDATE='",
-      result.candidate,
-      "' makes a reference or noise pass follow a candidate's routing; a candidate follows "
-      "its own. Unset it.");
+  TTRACE_CHECK(result.candidate.empty() || result.pass != Pass::kCandidate,
+               UsageError,
+               "TTRACE_CANDIDATE='",
+               result.candidate,
+               "' makes a reference or noise pass use a candidate's routing, but a candidate uses "
+               "its own; unset it");
   if (result.pass == Pass::kForced) {
     require("TTRACE_CANDIDATE",
             result.candidate,
@@ -109,7 +109,7 @@ void check_pass(Environment& result) {
             "the trace whose parameters the pass starts from");
   }
   if (result.pass != Pass::kNoise) {
-    require("TTRACE_DIR", result.directory, result.pass, "the directory of the trace to write");
+    require("TTRACE_DIR", result.directory, result.pass, "the folder of the trace to write");
     return;
   }
   require("TTRACE_REFERENCE", result.reference, result.pass, "the reference's trace");
@@ -125,16 +125,17 @@ void check_dyadic(const Environment& result) {
   if (!result.dyadic) {
     return;
   }
-  TTRACE_CHECK(result.pass != Pass::kNoise && result.pass != Pass::kForced,
-               UsageError,
-               "TTRACE_INPUTS=dyadic is for reference, golden and candidate passes, not for ",
-               name_of(result.pass),
-               " ones; unset it.");
+  TTRACE_CHECK(
+      result.pass != Pass::kNoise && result.pass != Pass::kForced,
+      UsageError,
+      "TTRACE_INPUTS=dyadic is for reference, golden and candidate passes, but TTRACE_PASS is ",
+      name_of(result.pass),
+      "; unset one of them");
   if (result.pass == Pass::kCandidate) {
     require("TTRACE_REFERENCE",
             result.reference,
             result.pass,
-            "the trace that says which values were replaced");
+            "the trace that states which values were replaced");
   }
 }
 
@@ -189,8 +190,8 @@ std::optional<Environment> read_environment() {
   result.count_only = parse_choice("TTRACE_COUNT", "0", "1");
   TTRACE_CHECK(!result.count_only || result.pass != Pass::kNoise,
                UsageError,
-               "TTRACE_COUNT=1 counts what a reference or candidate pass would write; a noise pass "
-               "writes one row per tensor.");
+               "TTRACE_COUNT=1 counts what a reference or candidate pass would write, but a noise "
+               "pass writes one row per tensor; unset it");
   result.raise = parse_choice("TTRACE_ON_ERROR", "warn", "raise");
   return result;
 }

@@ -1,4 +1,4 @@
-// What the TTRACE_* variables ask for; docs/architecture.md lists them.
+// The requests of the TTRACE_* variables; docs/architecture.md lists them.
 //
 // Thread-safety: values.
 #pragma once
@@ -47,7 +47,7 @@ struct Environment {
     return iteration >= first_step && iteration < last_step;
   }
   [[nodiscard]] std::vector<std::int64_t> steps() const;
-  // Whether a record of this id is to be kept.
+  // Whether to record a tensor with this id.
   [[nodiscard]] bool wants(const std::string& id) const {
     return (!filter || std::regex_search(id, *filter)) &&
            std::none_of(untraced.begin(), untraced.end(), [&](const std::regex& pattern) {
@@ -56,8 +56,8 @@ struct Environment {
   }
 };
 
-// Nothing where TTRACE_PASS is unset or empty. Throws UsageError that names the variable, its value
-// and what was expected.
+// Returns nothing if TTRACE_PASS is unset or empty. Throws UsageError that names the variable, its
+// value and the allowed values.
 [[nodiscard]] std::optional<Environment> read_environment();
 
 }  // namespace ttrace

@@ -36,10 +36,10 @@ void Failure::keep(const std::exception_ptr& error) noexcept {
     } catch (...) {
       message_ = "an exception of unknown type";
     }
-    log(LogLevel::kError, "tracing stopped, training goes on: " + message_);
+    log(LogLevel::kError, "tracing stopped, but training continues: " + message_);
     write_file();
   } catch (...) {
-    // Out of memory or disk while reporting an error: failed() is set, which keeps the file from
+    // Memory or disk ran out while we reported an error. failed() is set, which keeps the file from
     // being renamed; nothing more can be done without disturbing the training.
   }
 }
@@ -71,7 +71,7 @@ void Failure::write_file() const {
   std::ofstream out(temporary);
   out << message_ << '\n';
   out.close();
-  // On a full disk without its text: that the file is there already ends the pass.
+  // On a full disk the file has no text, but its existence already ends the pass.
   std::filesystem::rename(temporary, path, error);
   if (!out || error) {
     log(LogLevel::kError, "cannot write " + file_);

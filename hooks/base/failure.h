@@ -17,7 +17,7 @@ class Failure {
  public:
   explicit Failure(bool raise) : raise_(raise) {}
 
-  // Where keep() leaves the message; empty while no step is traced.
+  // The file in which keep() leaves the message; empty while no step is traced.
   void set_file(std::string failed_file);
   // Whether a step is traced.
   [[nodiscard]] bool has_file() const;

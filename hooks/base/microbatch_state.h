@@ -1,5 +1,5 @@
-// What hooks need to know of the micro-batch that was open in the forward pass. Shared, because a
-// gradient may arrive after the program's Microbatch is gone.
+// The state of the micro-batch that was open in the forward pass, as hooks need it. It is shared,
+// because a gradient may arrive after the program's Microbatch is gone.
 //
 // Thread-safety: `order` is set before the first hook; then immutable.
 #pragma once

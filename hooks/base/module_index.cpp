@@ -21,8 +21,8 @@ std::string ModuleIndex::path_of(const torch::nn::Module* module, std::string_vi
                UsageError,
                "a Scope",
                child.empty() ? std::string() : " (child '" + std::string(child) + "')",
-               " was opened on a module that is no descendant of the one given to "
-               "Session::attach; register it with register_module.");
+               " was opened on a module that does not belong to the one given to Session::attach; "
+               "register it with register_module");
   std::string path = found->second;
   if (!child.empty()) {
     path += path.empty() ? "" : ".";

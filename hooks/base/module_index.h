@@ -24,7 +24,8 @@ class ModuleIndex {
 
   // Throws UsageError for a module that attach() has not seen.
   [[nodiscard]] std::string path_of(const torch::nn::Module* module, std::string_view child) const;
-  // Whether the module is a C++ object: of others every call is seen, and none has to be inferred.
+  // Whether the module is a C++ object. We see every call of other modules, so none has to be
+  // inferred.
   [[nodiscard]] bool is_object(const std::string& path) const { return objects_.contains(path); }
   // Whether no known module lies below `path`.
   [[nodiscard]] bool is_leaf(const std::string& path) const;

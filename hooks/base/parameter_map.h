@@ -1,4 +1,5 @@
-// Whose parameter is this memory?
+// Finds the parameter to which memory belongs. It compares storage and byte range, because flat
+// buckets and tied weights share storages, and C++ linear layers pass a transposed view.
 //
 // By storage and byte range, because flat buckets and tied weights share storages and C++ linear
 // layers pass a transposed view.
@@ -32,7 +33,7 @@ class ParameterMap {
 
   [[nodiscard]] const std::vector<Parameter>& all() const { return parameters_; }
 
-  // Null where there is none of that path.
+  // Null if no parameter has that path.
   [[nodiscard]] const Parameter* named(const std::string& path) const;
 
   // Looks at the storages anew: an optimizer may have moved parameters into a flat buffer.
@@ -41,7 +42,7 @@ class ParameterMap {
   // Appends the parameters whose bytes contain the tensor's bytes; several where weights are tied.
   // Returns whether there is one.
   bool find(const at::Tensor& tensor, ParameterIndices& indices) const;
-  // Whether any parameter lies in the tensor's storage within its range.
+  // Whether a parameter lies in the tensor's storage, within its range.
   [[nodiscard]] bool is_parameter_memory(const at::Tensor& tensor) const;
 
  private:

@@ -12,11 +12,11 @@ namespace {
 void check(const Rows& rows, const std::vector<std::int64_t>& shape) {
   TTRACE_CHECK(rows.dim < shape.size(),
                UsageError,
-               "Rows are those of dimension ",
+               "Rows::dim is ",
                rows.dim,
                ", but the tensor has ",
                shape.size(),
-               " dimensions.");
+               " dimensions; choose one of them");
   TTRACE_CHECK(std::ssize(rows.index) == shape[rows.dim],
                UsageError,
                "Rows::index has ",
@@ -25,15 +25,15 @@ void check(const Rows& rows, const std::vector<std::int64_t>& shape) {
                rows.dim,
                " of the tensor has ",
                shape[rows.dim],
-               " rows; give each of them its logical row.");
+               " rows; give each of them its logical row");
   const std::size_t expected = rows.microbatches.empty() ? 0 : rows.index.size();
   TTRACE_CHECK(rows.microbatch.size() == expected,
                UsageError,
                "Rows::microbatch has ",
                rows.microbatch.size(),
-               " entries where ",
+               " entries, but needs ",
                expected,
-               " are needed: one per row, or none where Rows::microbatches is empty.");
+               "; give one per row, or none if Rows::microbatches is empty");
 }
 
 }  // namespace
@@ -69,13 +69,14 @@ std::vector<RowPart> split_rows(const Rows& rows,
       continue;
     }
     const auto found = part_of.find(rows.microbatch[i]);
-    TTRACE_CHECK(found != part_of.end(),
-                 UsageError,
-                 "row ",
-                 i,
-                 " is said to belong to micro-batch ",
-                 rows.microbatch[i],
-                 ", which is not among Rows::microbatches; list all that rows may come from.");
+    TTRACE_CHECK(
+        found != part_of.end(),
+        UsageError,
+        "row ",
+        i,
+        " belongs to micro-batch ",
+        rows.microbatch[i],
+        ", which Rows::microbatches does not list; list all micro-batches that rows may come from");
     parts[found->second].local.push_back(static_cast<std::int64_t>(i));
     indices[found->second].push_back(rows.index[i]);
   }
@@ -87,8 +88,8 @@ std::vector<RowPart> split_rows(const Rows& rows,
 
 namespace {
 
-// Calls body(whole, part) with the positions, in bytes, of every run of `size` bytes that a row of
-// `part` has in the whole tensor and in what select_rows() makes of it.
+// Calls body(whole, part) for every run of `size` bytes that a row of `part` has, with the run's
+// byte positions in the whole tensor and in the result of select_rows().
 template <class Body>
 void for_each_run(const TensorCopy& copy, const RowPart& part, Body body) {
   std::size_t row = element_size(copy.type);

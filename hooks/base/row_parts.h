@@ -30,7 +30,7 @@ struct RowPart {
   TensorId value;                   // of the recorded value; the caller's
 };
 
-// In the order of Rows::microbatches, or one part. Throws UsageError where `rows` contradict
+// The parts in the order of Rows::microbatches, or one part. Throws UsageError if `rows` contradict
 // themselves or the tensor's shape.
 [[nodiscard]] std::vector<RowPart> split_rows(const Rows& rows,
                                               const std::vector<std::int64_t>& shape,

@@ -13,9 +13,9 @@ struct OpenScope {
   const OpenScope* parent = nullptr;
 };
 
-// Null where none is open.
+// Null if none is open.
 [[nodiscard]] const OpenScope* innermost_scope();
-// `scope` stays valid until another one takes its place; null where none is open.
+// `scope` stays valid until another one takes its place; null if none is open.
 void set_innermost_scope(const OpenScope* scope);
 
 }  // namespace ttrace

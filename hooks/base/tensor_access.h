@@ -1,4 +1,4 @@
-// From a torch tensor to bytes and back, and the small questions that capture asks of a tensor.
+// Converts torch tensors to bytes and back, and answers small questions about a tensor.
 //
 // Thread-safety: free functions without shared state. They disable gradient recording and operator
 // observation around what they call, so that looking at a tensor leaves no trace in the program.
@@ -41,7 +41,7 @@ using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 [[nodiscard]] WeakStorage weak_storage(const at::Tensor& tensor);
 [[nodiscard]] const c10::StorageImpl* storage_of(const at::Tensor& tensor);
 
-// Nothing for types that a trace cannot hold.
+// Returns nothing for types that a trace cannot hold.
 [[nodiscard]] std::optional<ElementType> element_type_of(const at::Tensor& tensor);
 
 // Why a tensor has no plain values to copy ("is a tensor subclass"), or empty.
@@ -67,7 +67,7 @@ struct TensorIdentity {
   std::int64_t version = 0;
 
   explicit TensorIdentity(const at::Tensor& tensor);
-  // Whether `tensor` is seen in the same way; its values may have changed.
+  // Whether `tensor` is the same view; its values may have changed.
   [[nodiscard]] bool same_place(const at::Tensor& tensor) const;
   // The same, and nothing wrote to it since.
   [[nodiscard]] bool same_value(const at::Tensor& tensor) const;

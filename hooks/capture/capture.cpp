@@ -65,11 +65,12 @@ void Capture::begin_step(std::int64_t step,
   }
   contain([&] {
     for (const std::string& path : gathered_later) {
-      TTRACE_CHECK(parameters_.named(path) != nullptr,
-                   UsageError,
-                   "StepOptions::gathered_later names '",
-                   path,
-                   "', which is no attached parameter.");
+      TTRACE_CHECK(
+          parameters_.named(path) != nullptr,
+          UsageError,
+          "StepOptions::gathered_later names '",
+          path,
+          "', which is not an attached parameter; use the name that the attached module gives it");
       being_gathered_.insert(path);
     }
     for (const Parameter& parameter : parameters_.all()) {
@@ -161,8 +162,8 @@ void Capture::record_flat(const TensorId& id, const at::Tensor& tensor, std::int
   TTRACE_CHECK(parameter != nullptr,
                UsageError,
                to_string(id),
-               " is given as a flat shard of a parameter that was not attached; use the name that "
-               "the attached module gives it.");
+               " is a flat shard of a parameter that was not attached; use the name that the "
+               "attached module gives it");
   const FlatShard flat{first, shape_of(parameter->tensor)};
   record_tensor(recorder_, id, tensor, {.flat = &flat});
 }

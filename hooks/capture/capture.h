@@ -1,4 +1,4 @@
-// What a traced step records: the observer, scopes and gradient hooks report here.
+// Records a traced step: the observer, scopes and gradient hooks report here.
 //
 // An operator's result belongs to the innermost open scope if that scope is a leaf (the scope
 // records it itself), else to the leaf module whose parameters the outermost operator took
@@ -106,7 +106,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // See Annotations::derive().
   void derive(const std::string& path, const std::string& field, int slot, const std::string& dims);
   void scope_event();  // a scope opens or closes: what is pending is complete
-  // `rows`: null where annotations say all. Both return the tensor that the program uses from here
+  // `rows`: null if annotations say all. Both return the tensor that the program uses from here
   // on: the given one, or a copy that holds the values that replace it.
   [[nodiscard]] at::Tensor scope_input(const std::string& path,
                                        int slot,
@@ -129,7 +129,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
 
   // One of c10d's operators is about to start.
   void communication_begins(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
-  // The id that the output will have; nothing where it is not traced.
+  // The id that the output will have; nothing if it is not traced.
   [[nodiscard]] std::optional<TensorId> collective_begins(const CollectiveCall& call,
                                                           const at::Tensor& input);
   void collective_ends(const TensorId& id, const at::Tensor& output);
@@ -158,13 +158,13 @@ class Capture : public std::enable_shared_from_this<Capture> {
                                         const at::Tensor& tensor,
                                         Kind gradient_kind,
                                         const Rows* rows);
-  // As record_value(), of a tensor that only wraps `local`; null where no gradient is expected.
+  // Like record_value(), for a tensor that only wraps `local`; null if no gradient is expected.
   void record_local(const Spot& spot, const at::Tensor& local, const GradientSlotPtr& gradient);
   void follow_in_place(std::string_view name, const at::Tensor& output);
-  // Whether the output of an operator with these inputs was offered to LeafOutputs.
+  // Whether LeafOutputs was offered the output of an operator with these inputs.
   [[nodiscard]] bool offer_output(const OperatorInputs& inputs, const at::Tensor& output);
 
-  // Registers a gradient hook; null where no gradient will come.
+  // Registers a gradient hook; null if no gradient will come.
   [[nodiscard]] GradientSlotPtr watch(const at::Tensor& tensor,
                                       const MicrobatchPtr& microbatch,
                                       bool inferred);
@@ -175,12 +175,12 @@ class Capture : public std::enable_shared_from_this<Capture> {
                                             bool fallback);
   [[nodiscard]] at::Tensor fallback_arrived(GradientSlot& slot, const at::Tensor& gradient);
   [[nodiscard]] at::Tensor parameter_gradient_arrived(int index, const at::Tensor& gradient);
-  // What takes the gradient's place; nothing where the program keeps it.
+  // The tensor that replaces the gradient; nothing if the program keeps it.
   [[nodiscard]] std::optional<std::vector<std::byte>> replaced(const GradientSlot& slot,
                                                                const TensorCopy& own);
   void settle_gradients();
 
-  // Nothing where no record can hold it: integers and codes, outside of micro-batches.
+  // Returns nothing if no record can hold it: integers and codes, outside of micro-batches.
   [[nodiscard]] std::optional<OpenSum> open_sum(const DispatchedSum& sum) const;
   void announce_sum(const CollectiveCall& call, const at::Tensor& input);
   // Records the call itself and its input. Returns the id that its output will have.

@@ -83,7 +83,7 @@ at::Tensor Capture::gradient_arrived(const GradientSlotPtr& slot,
     return {};
   }
   settle_sums(slot->id, "", gradient.numel());
-  // In a forced pass what arrives after a fallback is the candidate's already.
+  // In a forced pass, a gradient that arrives after a fallback is already the candidate's.
   TensorCopy copy = replacement_.active() && earlier ? *std::move(earlier) : copy_tensor(gradient);
   at::Tensor result = replaced_gradient(gradient, replaced(*slot, copy));
   gradients_.record(*slot, std::move(copy));
@@ -127,8 +127,8 @@ void Capture::settle_gradients() {
   const std::size_t missing = gradients_.settle();
   if (missing > 0) {
     log(LogLevel::kWarning,
-        "no gradient arrived for " + std::to_string(missing) + " tensors of step " +
-            std::to_string(step_) + "; the trace's notes name them");
+        std::to_string(missing) + " tensors of step " + std::to_string(step_) +
+            " got no gradient; the trace's notes name them");
   }
 }
 

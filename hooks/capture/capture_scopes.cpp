@@ -174,8 +174,8 @@ at::Tensor Capture::scope_routing(const std::string& path,
                  UsageError,
                  "Scope::routing of ",
                  path,
-                 " was given choices that are no int64 tensor with one more dimension than the "
-                 "margins; pass int64 [s, b, k] and [s, b].");
+                 " got choices that are not an int64 tensor with one more dimension than the "
+                 "margins; pass int64 [s, b, k] and [s, b]");
     const MicrobatchPtr microbatch = current_microbatch();
     const TensorId id =
         recorder_.next_id({Kind::kRouting, path, kChoicesSlot, in_backward()}, microbatch.get());
@@ -187,8 +187,8 @@ at::Tensor Capture::scope_routing(const std::string& path,
                    UsageError,
                    "the samples of ",
                    to_string(id),
-                   " were permuted and cannot be put back; annotate its `routing` with a dimension "
-                   "b, for example \"s b k\".");
+                   " were permuted, and their order cannot be restored; annotate its `routing` "
+                   "with a dimension b, for example \"s b k\"");
       result = forced_routing_->choices(id, *placement, choices);
     }
   });

@@ -27,7 +27,7 @@ TensorId Capture::record_collective(const CollectiveCall& call, const at::Tensor
   kept.module = scope != nullptr ? scope->path : in_backward() ? "backward" : "";
   const std::string path = call.group + "." + std::to_string(collectives_[call.group]++);
   TensorId id = recorder_.next_id({Kind::kCollectiveInput, path}, nullptr);
-  // What is pending stays so: a row-parallel linear sums over ranks before it adds its bias.
+  // Pending results stay pending: a row-parallel linear sums over ranks before it adds its bias.
   record_tensor(recorder_, id, input, {});
   const std::string text = to_text(kept);
   const auto* bytes = reinterpret_cast<const std::byte*>(text.data());

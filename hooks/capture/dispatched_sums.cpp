@@ -10,7 +10,7 @@
 namespace ttrace {
 namespace {
 
-// Where an operator has its arguments. The process group is followed by the reduction.
+// Positions of an operator's arguments. The reduction follows the process group.
 struct Signature {
   std::string_view name;
   std::size_t input;   // a tensor, a list, or a list per rank of a list

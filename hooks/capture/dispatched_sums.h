@@ -20,8 +20,9 @@ struct DispatchedSum {
   double weight = 1.0;  // of an addend in the result: of averages one over `ranks`
 };
 
-// What the operator `name` is about to add up, all that coalesced ones do. Empty for any other
-// operator or reduction, a group of one rank, and reductions to one rank.
+// The tensors that the operator `name` is about to add up, including all that coalesced operators
+// add up. Empty for any other operator or reduction, for a group of one rank, and for reductions to
+// one rank.
 [[nodiscard]] std::vector<DispatchedSum> dispatched_sums(std::string_view name,
                                                          c10::ArrayRef<const c10::IValue> inputs);
 

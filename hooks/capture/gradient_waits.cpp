@@ -71,7 +71,7 @@ std::size_t GradientWaits::settle() {
       record(*slot, std::move(*slot->fallback), slot->fallback_order);
     } else if (recorder_.wants(slot->id)) {
       ++missing;
-      recorder_.note("no gradient arrived for " + to_string(slot->value));
+      recorder_.note(to_string(slot->value) + " got no gradient");
     }
   }
   slots_.clear();

@@ -39,7 +39,7 @@ struct GradientSlot {
 };
 using GradientSlotPtr = std::shared_ptr<GradientSlot>;
 
-// What no local gradient is expected for, see add_local().
+// Values without an expected local gradient, see add_local().
 inline constexpr std::int64_t kNoLocalGradient = -1;
 
 class GradientWaits {
@@ -54,7 +54,7 @@ class GradientWaits {
   // Null for a number that add_local() has not returned in this step.
   [[nodiscard]] GradientSlotPtr local(std::int64_t number) const;
 
-  // Whether a gradient that arrives in `slot` during step `step` is of any use.
+  // Whether a gradient that arrives in `slot` during step `step` is still needed.
   [[nodiscard]] static bool is_awaited(const GradientSlot& slot, std::int64_t step);
   // Keeps the gradient of the fallback hook, in the place of the order that it has now. REQUIRES:
   // the recorder wants it.

@@ -102,7 +102,7 @@ void LeafOutputs::offer(const std::string& module,
                         const std::function<GradientSlotPtr()>& watch) {
   const std::string reason = unreadable(output);
   if (!reason.empty()) {
-    parts_.recorder.note("an output of " + module + " " + reason + " and was not recorded.");
+    parts_.recorder.note("an output of " + module + " " + reason + ", so it was not recorded");
     return;
   }
   ParameterIndices used = inputs.parameters;

@@ -30,7 +30,7 @@
 
 namespace ttrace {
 
-// What an outermost operator was given.
+// The inputs of an outermost operator.
 struct OperatorInputs {
   c10::SmallVector<const c10::StorageImpl*, 8> storages;  // alive until the operator is finished
   ParameterIndices parameters;       // that inputs are, or were computed from alone
@@ -41,7 +41,7 @@ struct OperatorInputs {
   [[nodiscard]] bool may_be_a_module() const { return !parameters.empty() && !only_parameters; }
 };
 
-// What runs: forward or backward of which micro-batch.
+// What is running: forward or backward, and of which micro-batch.
 struct Moment {
   MicrobatchPtr microbatch;  // null: none is open
   bool backward = false;
@@ -49,7 +49,7 @@ struct Moment {
 
 class LeafOutputs {
  public:
-  // All of these outlive this object.
+  // All of these must outlive this object.
   struct Parts {
     const ModuleIndex& modules;
     const ParameterMap& parameters;
@@ -80,7 +80,7 @@ class LeafOutputs {
              const std::function<GradientSlotPtr()>& watch);
   // The slot of the pending result if that lies where `tensor` lies now; nothing otherwise.
   [[nodiscard]] std::optional<GradientSlotPtr> gradient_at(const at::Tensor& tensor) const;
-  // What is pending is complete: records it.
+  // Records the pending result, which is complete now.
   void commit();
 
   // Forgets derived tensors whose memory is gone.
@@ -96,7 +96,7 @@ class LeafOutputs {
     TensorIdentity identity;
     TensorCopy copy;
     Moment now;
-    GradientSlotPtr gradient;          // null where none is expected
+    GradientSlotPtr gradient;          // null if none is expected
     std::optional<TensorId> producer;  // of what its first operator took
   };
   struct Derived {

@@ -1,4 +1,4 @@
-// Which micro-batch the running code belongs to.
+// Tracks the micro-batch to which the running code belongs.
 //
 // Several may be open at a time, as in a pipeline; the one that the program used last is the
 // current one. Backward of a micro-batch may run while another one is current: once a gradient of
@@ -25,9 +25,9 @@ class Microbatches {
   void close(const MicrobatchPtr& microbatch);
   // Makes an open micro-batch the current one. Returns whether another one was current before.
   bool use(const MicrobatchPtr& microbatch);
-  // From now on what graph task `task` runs belongs to `microbatch`.
+  // From now on, everything that graph task `task` runs belongs to `microbatch`.
   void bind(int task, const MicrobatchPtr& microbatch);
-  // The micro-batch of graph task `task`, else the current one. Null where none is open.
+  // The micro-batch of graph task `task`, else the current one. Null if none is open.
   [[nodiscard]] MicrobatchPtr current(int task) const;
   void clear();
 

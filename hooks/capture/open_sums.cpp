@@ -6,7 +6,7 @@
 namespace ttrace {
 namespace {
 
-// Whether the program may have announced by `left` what an operator starts as `right`.
+// Whether `left` may be the program's announcement of the sum that an operator starts as `right`.
 bool is_same_sum(const OpenSum& left, const OpenSum& right) {
   return left.backward == right.backward && left.module == right.module &&
          left.elements == right.elements && left.sum.type == right.sum.type &&

@@ -26,12 +26,12 @@ struct OpenSum {
 
 class OpenSums {
  public:
-  // The program says that this sum is about to start.
+  // The program announces that this sum is about to start.
   void announce(OpenSum sum);
   // An operator is about to compute this sum. If the program has announced it, it is known already.
   void begin(OpenSum sum);
-  // Forgets forward sums outside of scopes: what a loss function sums over ranks (exponentials) is
-  // no addend of the loss.
+  // Forgets forward sums outside of scopes: the exponentials that a loss function sums over ranks
+  // are not addends of the loss.
   void forget_outside_of_scopes();
   // Takes out the sums that went into the record `id` of `elements` elements. `module` is empty for
   // a gradient. They are in the order in which they began, and have that id.

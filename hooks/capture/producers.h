@@ -1,7 +1,7 @@
-// Which module returned a tensor, for as long as nothing overwrites it.
+// Remembers which module returned a tensor, until something overwrites it.
 //
-// A tensor that a module has returned is not recorded again as the input of the module that takes
-// it: the two are joined by an edge.
+// If a module takes a tensor that another one returned, the tensor is not recorded again as its
+// input; an edge joins the two.
 //
 // Thread-safety: one thread at a time; Capture holds its lock around every call.
 #pragma once
@@ -28,7 +28,7 @@ struct Produced {
   std::vector<TensorId> parts;  // one, or one for every micro-batch that has rows in it
   TensorIdentity identity;
   MicrobatchPtr microbatch;
-  GradientSlotPtr gradient;  // null where none is expected
+  GradientSlotPtr gradient;  // null if none is expected
 };
 
 class Producers {
@@ -37,24 +37,24 @@ class Producers {
   explicit Producers(Recorder& recorder) : recorder_(recorder) {}
 
   void remember(Produced value);
-  // The id under which the first of `inputs` that a module has returned was recorded; nothing where
-  // there is none, or where that input is recorded in several parts.
+  // The id of the first of `inputs` that a module returned. Returns nothing if there is no such
+  // input, or if it is recorded in several parts.
   [[nodiscard]] std::optional<TensorId> producer_among(c10::ArrayRef<c10::IValue> inputs,
                                                        const MicrobatchPtr& microbatch) const;
-  // Where `tensor` comes from another module, records an edge from there to the input `spot` and
+  // If `tensor` comes from another module, records an edge from there to the input `spot` and
   // returns true. `rows` as in Scope::in(), or null.
   [[nodiscard]] bool join(const Spot& spot,
                           const at::Tensor& tensor,
                           const Rows* rows,
                           const MicrobatchPtr& microbatch);
-  // The slot of the last value that lies where `tensor` lies now; null where there is none.
+  // The slot of the last value with the memory of `tensor`; null if there is none.
   [[nodiscard]] GradientSlotPtr gradient_at(const at::Tensor& tensor) const;
   // Forgets the values of a micro-batch that is over, and those whose memory is gone.
   void forget(const MicrobatchPtr& microbatch);
   void clear() { by_storage_.clear(); }
 
  private:
-  // The last value of this micro-batch that `tensor` still is; null where there is none.
+  // The last value of this micro-batch that `tensor` still holds; null if there is none.
   [[nodiscard]] const Produced* producer_of(const at::Tensor& tensor,
                                             const MicrobatchPtr& microbatch) const;
   void record_edges(const std::vector<TensorId>& consumers, const Produced& source);

@@ -1,4 +1,4 @@
-// What capture does with torch tensors: records them, and builds the tensors that replace them.
+// Records torch tensors, and builds the tensors that replace them.
 //
 // Thread-safety: one thread at a time; Capture holds its lock around every call.
 #pragma once
@@ -21,13 +21,13 @@ void record_tensor(Recorder& recorder,
                    const at::Tensor& tensor,
                    const Recorder::Options& options);
 
-// A copy of `tensor` that holds `bytes` and is part of the graph: gradients go through it. The
-// tensor itself where there are no bytes.
+// A copy of `tensor` that holds `bytes` and belongs to the graph: gradients go through it. Returns
+// the tensor itself if there are no bytes.
 [[nodiscard]] at::Tensor replaced_tensor(const at::Tensor& tensor,
                                          const std::optional<std::vector<std::byte>>& bytes);
 
-// What a gradient hook returns: a tensor like `gradient` that holds `bytes`, or an undefined one,
-// for which backward keeps `gradient`, where there are no bytes.
+// The return value of a gradient hook: a tensor like `gradient` that holds `bytes`. Without bytes
+// it is an undefined tensor, so that backward keeps `gradient`.
 [[nodiscard]] at::Tensor replaced_gradient(const at::Tensor& gradient,
                                            const std::optional<std::vector<std::byte>>& bytes);
 

@@ -32,8 +32,9 @@ void Recorder::begin_step(std::int64_t step, WriterThread* writer) {
 void Recorder::end_step() {
   if (scrambled_ > 0) {
     log(LogLevel::kWarning,
-        std::to_string(scrambled_) + " tensors are not in the noise table: the samples were " +
-            "permuted and no dimension `b` of that size is annotated; the first is " +
+        std::to_string(scrambled_) +
+            " tensors are missing in the noise table, because the samples were permuted and no "
+            "dimension `b` of that size is annotated; the first is " +
             first_scrambled_);
   }
   writer_ = nullptr;
@@ -51,9 +52,9 @@ TensorId Recorder::next_id(const Spot& spot, const MicrobatchState* microbatch) 
                UsageError,
                "'",
                id.path,
-               "' is no path of a ",
+               "' is not a valid path of a ",
                name_of(id.kind),
-               "; use parts of letters, digits, _ and - joined by dots.");
+               "; use parts of letters, digits, _ and - joined by dots");
   id.call = calls_[id]++;
   return id;
 }
@@ -96,7 +97,7 @@ void Recorder::record_rows(const std::vector<RowPart>& parts,
 
 void Recorder::note_unreadable(const TensorId& id, const std::string& reason) {
   if (wants(id)) {
-    note(to_string(id) + " " + reason + " and was not recorded.");
+    note(to_string(id) + " " + reason + ", so it was not recorded");
   }
 }
 
@@ -158,14 +159,14 @@ Placement Recorder::placement_of(const TensorId& id,
     TTRACE_CHECK(shape.size() == 1,
                  UsageError,
                  to_string(id),
-                 " is given as a flat shard and has ",
+                 " is a flat shard with ",
                  shape.size(),
-                 " dimensions; pass a one-dimensional tensor with flat_first, or none.");
+                 " dimensions; pass a one-dimensional tensor, or leave flat_first out");
     placement.flat = FlatRange{options.flat->first, shape.front()};
     try {
       validate(placement);
     } catch (const Error& error) {
-      TTRACE_THROW(UsageError, to_string(id), " leaves its parameter: ", error.message());
+      TTRACE_THROW(UsageError, to_string(id), " exceeds its parameter: ", error.message());
     }
   }
   return placement;

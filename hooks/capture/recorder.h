@@ -23,7 +23,7 @@
 
 namespace ttrace {
 
-// Which tensor of which module, before its call is counted.
+// A tensor of a module, before its call is counted.
 struct Spot {
   Kind kind = Kind::kOutput;
   std::string path;
@@ -80,8 +80,8 @@ class Recorder {
   // Notes that a tensor was not recorded; `reason` as unreadable() says it.
   void note_unreadable(const TensorId& id, const std::string& reason);
   void record_scalar(const std::string& name, double value);
-  // Where a tensor lies. Nothing where permuted samples cannot be put back, because no dimension of
-  // samples is annotated.
+  // The placement of a tensor. Returns nothing if the order of permuted samples cannot be restored,
+  // because no dimension of samples is annotated.
   [[nodiscard]] std::optional<Placement> place(const TensorId& id,
                                                const std::vector<std::int64_t>& shape,
                                                const Options& options) const;
@@ -90,7 +90,7 @@ class Recorder {
 
   void flush() { writer_->flush(); }
   void sum(const RoundedSum& sum) { writer_->sum(sum); }
-  // Where both ends are kept.
+  // Records an edge if both ends are recorded.
   void edge(const TensorId& consumer, const TensorId& producer);
   // Each remark once per step.
   void note(const std::string& remark);

@@ -44,7 +44,7 @@ void Replacement::count_missing(const TensorId& id) {
   if (missing_++ == 0) {
     recorder_.note(
         "the candidate has no " + to_string(id) +
-        " to go on with, perhaps not alone: what follows from it is the reference's own.");
+        ", and perhaps others are missing, too, so what follows from it is the reference's own");
   }
 }
 

@@ -26,10 +26,10 @@ class Replacement {
   // `values` null: the program keeps its own. `recorder` outlives this object.
   Replacement(std::unique_ptr<const GivenValues> values, Recorder& recorder);
 
-  // Whether this pass replaces values at all.
+  // Whether this pass replaces values.
   [[nodiscard]] bool active() const { return values_ != nullptr; }
-  // What takes the place of the tensor whose own values are in `copy`; nothing where the program
-  // keeps them. `options` are those with which the tensor is recorded.
+  // The values that replace those in `copy`; nothing if the program keeps its own. `options` are
+  // those with which the tensor is recorded.
   [[nodiscard]] std::optional<Bytes> of(const TensorId& id,
                                         const TensorCopy& copy,
                                         const Recorder::Options& options);

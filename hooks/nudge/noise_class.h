@@ -1,4 +1,4 @@
-// Which operators round, and how: data of the noise policy.
+// Data of the noise policy: which operators round, and how.
 //
 // Thread-safety: a free function without state.
 #pragma once

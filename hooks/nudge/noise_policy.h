@@ -23,12 +23,13 @@ class NoisePolicy {
  public:
   explicit NoisePolicy(std::uint64_t seed) : seed_(seed), step_seed_(seed) {}
 
-  // On the training thread: results of other threads are left alone, backward's excepted.
+  // Called on the training thread. Results of other threads stay as they are, except those of
+  // backward.
   void begin_step(std::int64_t step);
-  // Whether what this thread computes belongs to the training step (a data loader's does not).
+  // Whether this thread computes for the training step (a data loader does not).
   [[nodiscard]] bool concerns_this_thread() const;
-  // Whether a copy into a narrower format counts as the rounding that it is. Not in the optimizer's
-  // phase: there it would move every parameter, where a real difference moves the few that lie on a
+  // Whether a copy into a narrower format counts as a rounding. In the optimizer's phase it does
+  // not: there it would move every parameter, while a real difference moves only those near a
   // rounding boundary.
   void set_casts_round(bool casts_round) { casts_round_ = casts_round; }
   [[nodiscard]] bool casts_round() const { return casts_round_; }

@@ -28,7 +28,7 @@ inline std::uint32_t hash(std::uint32_t counter, std::uint32_t low, std::uint32_
   return x ^ (x >> 16);
 }
 
-// How an element moves, by as many random bits as an integer of this type has.
+// Moves an element by the random bits of an integer of this type.
 template <class Random>
 struct Move;
 
@@ -144,7 +144,7 @@ struct Elements {
     case ElementType::kE8M0:
       return;
     default:
-      TTRACE_THROW(InternalError, "noise asked for elements of type ", name_of(all.type));
+      TTRACE_THROW(InternalError, "noise is not defined for elements of type ", name_of(all.type));
   }
 }
 

@@ -1,5 +1,5 @@
-// What a noise pass does to values: last-bit flips, order-of-summation noise, and the order in
-// which samples are fed.
+// The changes that a noise pass makes to values: last-bit flips, order-of-summation noise, and the
+// order in which samples are fed.
 //
 // The random numbers are a counter-based hash of (seed, element), so that a pass can be repeated
 // exactly and torch's generator is never touched.

@@ -19,7 +19,7 @@ namespace ttrace {
 class DyadicValues : public GivenValues {
  public:
   // `reference`: trace that a candidate's replacements follow; empty: all are replaced. Throws
-  // FormatError where it cannot be read.
+  // FormatError if it cannot be read.
   explicit DyadicValues(const std::string& reference);
 
   [[nodiscard]] std::optional<std::vector<std::byte>> value(const TensorId& id,

@@ -42,11 +42,11 @@ std::optional<ForcedRouting> ForcedRouting::of(const Environment& environment) {
                "the reference ",
                environment.reference,
                followed.empty() ? " chose its own experts, but "
-                                : " followed the choices with digest " + followed + ", but ",
+                                : " used the choices with digest " + followed + ", but ",
                own ? "TTRACE_CANDIDATE is not set"
                    : "TTRACE_CANDIDATE=" + environment.candidate + " has digest " + result.digest_,
-               "; give a noise pass the TTRACE_CANDIDATE of its reference.");
-  // Nothing to follow where there are no experts or TTRACE_FILTER left them out.
+               "; give a noise pass the TTRACE_CANDIDATE of its reference");
+  // There is nothing to reuse if the model has no experts or TTRACE_FILTER left them out.
   return own && result.routing_.empty() ? std::nullopt : std::optional(std::move(result));
 }
 
@@ -58,22 +58,22 @@ at::Tensor ForcedRouting::choices(const TensorId& id,
   const auto found = routing_.find(first);
   TTRACE_CHECK(found != routing_.end(),
                UsageError,
-               "the choices of experts are to follow ",
+               "the choices of experts should come from ",
                directory_,
                ", which has no ",
                to_string(first),
-               "; use the same paths, micro-batches and TTRACE_FILTER there.");
+               "; use the same paths, micro-batches and TTRACE_FILTER there");
   const std::vector<std::int64_t> shape = placement.logical_shape();
   TTRACE_CHECK(found->second.shape == shape,
                UsageError,
                to_string(first),
                " is ",
                text_of(shape),
-               " here and ",
+               " here, but ",
                text_of(found->second.shape),
                " in ",
                directory_,
-               ", whose choices of experts are to be followed; correct its annotation.");
+               ", from which the choices of experts should come; correct its annotation");
   at::Tensor local = at::empty(own.sizes(), own.options().device(at::kCPU));
   extract(placement, ElementType::kI64, found->second.experts.data(), local.mutable_data_ptr());
   return local.to(own.device());

@@ -27,12 +27,13 @@ class ForcedRouting {
   // Reads a trace. Throws UsageError or FormatError where its choices cannot be read.
   explicit ForcedRouting(const std::string& directory);
 
-  // What the variables ask for, or nothing. Throws UsageError also for a noise pass whose reference
-  // followed another candidate than TTRACE_CANDIDATE, or none is given.
+  // The choices that the variables request, or nothing. Throws UsageError, also for a noise pass
+  // whose reference used another candidate's choices than those of TTRACE_CANDIDATE, or if that
+  // variable is missing.
   [[nodiscard]] static std::optional<ForcedRouting> of(const Environment& environment);
 
   // The part of the choices that `placement` describes, on the device of `own`. Throws UsageError
-  // where the trace does not have the id, or has it in another shape.
+  // if the trace does not have the id, or has it in another shape.
   [[nodiscard]] at::Tensor choices(const TensorId& id,
                                    const Placement& placement,
                                    const at::Tensor& own) const;

@@ -34,7 +34,7 @@ std::optional<std::vector<std::byte>> ForcedValues::value(const TensorId& id,
   const MergeResult candidate = merge(shards);
   if (!candidate.has_tensor() || candidate.shape != placement.logical_shape() ||
       !holds_all_rows(candidate, placement)) {
-    return std::nullopt;  // the comparison of structure tells why
+    return std::nullopt;  // the comparison of structure reports why
   }
   return overlay(own, placement, candidate);
 }

@@ -16,11 +16,11 @@ namespace ttrace {
 
 class ForcedValues : public GivenValues {
  public:
-  // Throws FormatError where the trace cannot be read.
+  // Throws FormatError if the trace cannot be read.
   explicit ForcedValues(const std::string& candidate);
 
-  // Nothing where the candidate has no such tensor or one of another shape, and for what is no
-  // floating-point number.
+  // Returns nothing if the candidate does not have the tensor, has it in another shape, or if it
+  // does not hold floating-point numbers.
   [[nodiscard]] std::optional<std::vector<std::byte>> value(const TensorId& id,
                                                             const Placement& placement,
                                                             const TensorCopy& own) const override;

@@ -1,4 +1,6 @@
-// The values that replace a program's own, once these are recorded.
+// The values that replace a program's own, once those are recorded. The program then computes each
+// tensor from known values, with only the operators since the last record, so it inherits no error
+// from earlier ones.
 //
 // What it computes for a tensor is then what the operators since the last record make of values
 // that are known, and nothing is inherited from further up.
@@ -25,10 +27,10 @@ class GivenValues {
   GivenValues(const GivenValues&) = delete;  // used through its base
   GivenValues& operator=(const GivenValues&) = delete;
 
-  // What takes the place of `own`, which lies at `placement`. Nothing: the program keeps its own.
+  // The values that replace `own`, which lies at `placement`. Nothing: the program keeps its own.
   [[nodiscard]] virtual std::optional<std::vector<std::byte>> value(
       const TensorId& id, const Placement& placement, const TensorCopy& own) const = 0;
-  // Whether a floating-point tensor that nothing is given for is worth a note.
+  // Whether a floating-point tensor without given values deserves a note.
   [[nodiscard]] virtual bool should_have_all() const = 0;
 };
 

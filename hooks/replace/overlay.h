@@ -1,4 +1,4 @@
-// A logical tensor's values laid over the part of it that a rank holds.
+// Writes a logical tensor's values over the part of it that a rank holds.
 //
 // Thread-safety: a free function without shared state; call from any thread.
 #pragma once
@@ -13,9 +13,9 @@
 
 namespace ttrace {
 
-// The bytes of `current` with all that is no padding replaced by what `placement` says of
-// `logical`, converted to the type of `current` and divided by the placement's scale. Requires:
-// placement without partial sums, of the shape of `logical`.
+// The bytes of `current`. Everything but padding is replaced by the values of `logical` at
+// `placement`, converted to the type of `current` and divided by the placement's scale. Requires: a
+// placement without partial sums and with the shape of `logical`.
 [[nodiscard]] std::vector<std::byte> overlay(const TensorCopy& current,
                                              const Placement& placement,
                                              const MergeResult& logical);

@@ -43,7 +43,7 @@ class StartParameters {
     }
   }
 
-  // From now on what the trace's last step made of them, where it did.
+  // From now on, holds the values after the trace's last step, for parameters that it updated.
   void update() {
     trace_.emplace(Trace::open(reference_));
     if (trace_->steps().empty()) {
@@ -66,16 +66,15 @@ class StartParameters {
   [[nodiscard]] MergeResult get(const std::string& path) const {
     const auto found = shards_.find(path);
     if (found == shards_.end()) {
-      TTRACE_THROW(
-          UsageError,
-          "the trace ",
-          reference_,
-          " has no parameter ",
-          path,
-          "; the nearest name is ",
-          nearest(path),
-          ". Use canonical paths on both sides, a rename map that has this one (ttrace check "
-          "--rename), or --start own.");
+      TTRACE_THROW(UsageError,
+                   "the trace ",
+                   reference_,
+                   " has no parameter ",
+                   path,
+                   "; the nearest name is ",
+                   nearest(path),
+                   "; use canonical paths on both sides, a rename map that has this name (ttrace "
+                   "check --rename), or --start own");
     }
     MergeResult result = merge(found->second);
     TTRACE_CHECK(result.has_tensor(),
@@ -84,8 +83,8 @@ class StartParameters {
                  path,
                  " of ",
                  reference_,
-                 " cannot be put together: ",
-                 result.findings.empty() ? "no tensor" : result.findings.front().message);
+                 " cannot be merged: ",
+                 result.findings.empty() ? "it has no values" : result.findings.front().message);
     return result;
   }
 
@@ -120,9 +119,9 @@ bool load_one(const Parameter& parameter,
                shape_text(placement.logical_shape()),
                " here (local ",
                shape_text(current.shape),
-               ") and ",
+               "), but ",
                shape_text(reference.shape),
-               " in the trace to start from; use the same model or correct its annotation.");
+               " in the trace to start from; use the same model, or correct its annotation");
   const std::vector<std::byte> bytes = overlay(current, placement, reference);
   if (bytes == current.bytes) {
     return false;
@@ -175,7 +174,13 @@ void start_from(const std::string& directory,
   start.update();
   for (const NamedTensor& parameter : parameters) {
     const std::string reason = unreadable(parameter.tensor);
-    TTRACE_CHECK(reason.empty(), UsageError, "parameter ", parameter.path, " ", reason, ".");
+    TTRACE_CHECK(reason.empty(),
+                 UsageError,
+                 "parameter ",
+                 parameter.path,
+                 " ",
+                 reason,
+                 ", so it cannot be replaced");
     static_cast<void>(load_one(
         {parameter.path, "", parameter.tensor}, start.get(parameter.path), layout, annotations));
   }

@@ -12,12 +12,18 @@ void fill_parameters(const std::vector<NamedTensor>& parameters,
                      std::uint64_t seed) {
   for (const NamedTensor& parameter : parameters) {
     const std::string reason = unreadable(parameter.tensor);
-    TTRACE_CHECK(reason.empty(), UsageError, "parameter ", parameter.path, " ", reason, ".");
+    TTRACE_CHECK(reason.empty(),
+                 UsageError,
+                 "parameter ",
+                 parameter.path,
+                 " ",
+                 reason,
+                 ", so it cannot be filled");
     TTRACE_CHECK(!parameter.flat_first,
                  UsageError,
                  "parameter ",
                  parameter.path,
-                 " is to be filled as a flat shard; pass all of this rank's part of it.");
+                 " is a flat shard, which cannot be filled; pass all of this rank's part of it");
     const ElementType type = element_type_of(parameter.tensor).value();
     const std::vector<std::int64_t> shape = shape_of(parameter.tensor);
     const Placement placement =

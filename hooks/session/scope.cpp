@@ -10,7 +10,7 @@ namespace ttrace {
 struct Scope::Impl {
   OpenScope open;
 
-  // Null where nothing is traced. `path_of(capture)`: of the module.
+  // Null if nothing is traced. `path_of(capture)`: of the module.
   template <class PathOf>
   static std::unique_ptr<Impl> of(const PathOf& path_of) {
     std::unique_ptr<Impl> result;

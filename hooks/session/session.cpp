@@ -128,9 +128,9 @@ Microbatch::~Microbatch() {
 std::vector<std::int64_t> Microbatch::permutation(std::int64_t samples) {
   TTRACE_CHECK(samples >= 0,
                UsageError,
-               "Microbatch::permutation was asked for an order of ",
+               "Microbatch::permutation got a negative number of samples, ",
                samples,
-               " samples.");
+               "; pass the number of samples of the micro-batch");
   std::vector<std::int64_t> order(static_cast<std::size_t>(samples));
   std::iota(order.begin(), order.end(), 0);
   when_traced(tracer_, [&](Capture& capture) {

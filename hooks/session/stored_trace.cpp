@@ -86,15 +86,15 @@ MergedTensor StoredTrace::merged(const TensorId& id) const {
                impl_->trace.directory(),
                " has no ",
                to_string(id),
-               "; `ttrace ls` lists what it has.");
+               "; `ttrace ls` lists its tensors");
   const MergeResult merged = merge(shards);
   TTRACE_CHECK(merged.has_tensor(),
                FormatError,
                to_string(id),
                " of ",
                impl_->trace.directory(),
-               " cannot be put together: ",
-               merged.findings.empty() ? "it has no values." : merged.findings.front().message);
+               " cannot be merged: ",
+               merged.findings.empty() ? "it has no values" : merged.findings.front().message);
   MergedTensor result;
   result.type = merged.type;
   result.shape = merged.shape;

@@ -45,7 +45,7 @@ void check_lengths(const char* function, std::size_t expected, const Lists&... l
   TTRACE_CHECK(((lists.size() == expected) && ...),
                UsageError,
                function,
-               " was given lists of different lengths; all are by entry.");
+               " got lists of different lengths; all lists need one item per entry");
 }
 
 // (name, size, coordinate, follows) of an axis: see Layout.
@@ -60,7 +60,7 @@ struct MicrobatchObject : torch::CustomClassHolder {
   Microbatch& get() {
     TTRACE_CHECK(microbatch.has_value(),
                  UsageError,
-                 "a micro-batch that has ended was used again; begin another one.");
+                 "a micro-batch was used after its end; begin another one");
     return *microbatch;
   }
 
@@ -71,7 +71,7 @@ struct StepObject : torch::CustomClassHolder {
   explicit StepObject(Step&& begun) : step(std::move(begun)) {}
 
   Step& get() {
-    TTRACE_CHECK(step.has_value(), UsageError, "a step that has ended was used again.");
+    TTRACE_CHECK(step.has_value(), UsageError, "a step was used after its end; begin another one");
     return *step;
   }
   void gradients_reduced(const Strings& paths, const Tensors& gradients, const Integers& firsts) {
@@ -127,7 +127,7 @@ struct SessionObject : torch::CustomClassHolder {
                       .precision = precision,
                       .untraced = untraced});
   }
-  // Before attach().
+  // Must be called before attach().
   void set_layout(std::int64_t rank, std::int64_t world_size, const std::vector<AxisTuple>& axes) {
     layout = {};
     layout.rank = static_cast<int>(rank);
@@ -136,8 +136,8 @@ struct SessionObject : torch::CustomClassHolder {
       layout.add(name, static_cast<int>(size), static_cast<int>(coordinate), follows);
     }
   }
-  // Before attach(). `text` is that of an annotation file, which messages call `origin`; `roles`
-  // are (role, patterns).
+  // Must be called before attach(). `text` is the text of an annotation file, which messages call
+  // `origin`; `roles` are (role, patterns).
   void set_annotations(const std::string& text,
                        const std::string& origin,
                        const std::vector<DerivedTuple>& derived,

@@ -28,9 +28,9 @@ std::vector<std::unique_ptr<Scope>>& open_scopes() {
   return scopes;
 }
 
-// What is done with the scopes of this thread; nothing outside of traced steps. Methods of an
-// object that has no state: a call of one costs less than a look-up of an operator by name, and
-// operators would be seen by the observer.
+// Acts on the scopes of this thread, and does nothing outside of traced steps. These are methods of
+// an object without state, because calling one costs less than looking up an operator by name, and
+// the observer would see operators.
 struct ScopesObject : torch::CustomClassHolder {};
 
 std::int64_t enter(const std::string& path) {
@@ -48,7 +48,8 @@ void leave(std::int64_t depth) {
 }
 
 Scope& innermost_open() {
-  TTRACE_CHECK(!open_scopes().empty(), UsageError, "no scope is open on this thread.");
+  TTRACE_CHECK(
+      !open_scopes().empty(), UsageError, "no scope is open on this thread; open one first");
   return *open_scopes().back();
 }
 

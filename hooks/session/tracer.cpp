@@ -23,10 +23,12 @@
 namespace ttrace {
 namespace {
 
-// At most one session is attached in a process: callbacks and scopes find it through a global.
+// At most one session is attached in a process, because callbacks and scopes find it through a
+// global.
 std::atomic<bool> attached{false};
 
-// What a call of exit() has to stop: HDF5 closes itself then, and the writer must not be using it.
+// The session that a call of exit() must stop: HDF5 closes itself then, and the writer must not use
+// it any more.
 struct Running {
   std::mutex mutex;
   WriterThread* writer = nullptr;
@@ -46,7 +48,7 @@ void stop_at_exit() {
   }
   if (now.failure->has_file()) {
     try {
-      TTRACE_THROW(UsageError, "the training program called exit() within the traced step.");
+      TTRACE_THROW(UsageError, "the training program called exit() within the traced step");
     } catch (...) {
       now.failure->keep(std::current_exception());
     }
@@ -58,7 +60,7 @@ void stop_at_exit() {
 // order, so ours must be registered after HDF5's.
 void set_running(WriterThread* writer, Failure* failure) {
   static const bool registered = std::atexit(stop_at_exit) == 0;
-  TTRACE_CHECK(registered, InternalError, "no function can be registered for the exit");
+  TTRACE_CHECK(registered, InternalError, "atexit() cannot register a function");
   Running& now = running();
   const std::lock_guard lock(now.mutex);
   now.writer = writer;
@@ -82,7 +84,7 @@ Tracer::~Tracer() {
     if (!failure_->failed() && !begun_.empty() && !begun_.contains(environment_.last_step - 1)) {
       log(LogLevel::kWarning,
           "the program ended before iteration " + std::to_string(environment_.last_step - 1) +
-              ", the last one of TTRACE_STEPS; the trace is incomplete.");
+              ", the last one of TTRACE_STEPS, so the trace is incomplete");
     }
   }
 }
@@ -99,9 +101,8 @@ void Tracer::describe(RunDescription description) {
       TTRACE_THROW(UsageError,
                    "RunDescription::untraced: '",
                    pattern,
-                   "' is no regular expression: ",
-                   error.what(),
-                   ".");
+                   "' is not a regular expression: ",
+                   error.what());
     }
   }
 }
@@ -113,10 +114,10 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
   check_precision(parameters);
   layout_ = layout;
   annotations_ = annotations;
-  TTRACE_CHECK(!attached.exchange(true),
-               UsageError,
-               "Session::attach: a session is already attached in this process; keep one Session "
-               "and attach once.");
+  TTRACE_CHECK(
+      !attached.exchange(true),
+      UsageError,
+      "Session::attach was called twice in this process; keep one Session and attach once");
   try {
     if (environment_.pass == Pass::kNoise) {
       check_reference();
@@ -162,25 +163,31 @@ void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
                UsageError,
                "TTRACE_PRECISION=",
                asked,
-               ", but the program says that it computes in ",
+               ", but the program declares that it computes in ",
                description_.precision,
-               "; start it with the precision that is asked for, or let it follow "
-               "Session::precision().");
+               "; start it with the requested precision, or let it follow Session::precision()");
   for (const NamedTensor& parameter : parameters) {
     const std::string reason = unreadable(parameter.tensor);
-    TTRACE_CHECK(reason.empty(), UsageError, "parameter ", parameter.path, " ", reason, ".");
+    TTRACE_CHECK(reason.empty(),
+                 UsageError,
+                 "parameter ",
+                 parameter.path,
+                 " ",
+                 reason,
+                 ", so it cannot be attached");
     TTRACE_CHECK(is_canonical_path(parameter.path),
                  UsageError,
                  "parameter '",
                  parameter.path,
-                 "' has no canonical path; use parts of letters, digits, _ and - joined by dots.");
+                 "' has no canonical path; use parts of letters, digits, _ and - joined by dots");
     TTRACE_CHECK(!parameter.flat_first,
                  UsageError,
                  "parameter ",
                  parameter.path,
-                 " is attached as a flat shard; attach all of this rank's part of it.");
+                 " is attached as a flat shard; attach all of this rank's part of it");
     const ElementType type = element_type_of(parameter.tensor).value();
-    // What takes no gradient may be state of a higher precision, like the biases of a router.
+    // A parameter without a gradient may be state of a higher precision, like the biases of a
+    // router.
     const bool is_state = !parameter.tensor.requires_grad();
     TTRACE_CHECK(
         asked.empty() || !is_floating(type) || is_state || type == precision_of(asked).stored,
@@ -189,10 +196,9 @@ void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
         parameter.path,
         " is ",
         name_of(type),
-        ", but TTRACE_PRECISION asks for ",
+        ", but TTRACE_PRECISION is ",
         asked,
-        "; start the program with that precision, or let it follow "
-        "Session::precision().");
+        "; start the program with that precision, or let it follow Session::precision()");
   }
 }
 
@@ -233,31 +239,31 @@ void Tracer::check_reference() const {
                UsageError,
                "a noise pass repeats the reference on one device, but this program runs on ",
                layout_.world_size,
-               " ranks.");
+               " ranks; run it on one device");
   const Manifest manifest = read_manifest(environment_.reference);
   TTRACE_CHECK(manifest.world_size == 1,
                UsageError,
-               "the reference ",
-               environment_.reference,
-               " was written by ",
                manifest.world_size,
-               " ranks; a noise pass needs a single-device one.");
+               " ranks wrote the reference ",
+               environment_.reference,
+               ", but a noise pass needs a single-device one; run the reference on one device");
   TTRACE_CHECK(manifest.model == description_.model && manifest.data == description_.data,
                UsageError,
-               "this noise pass runs another model or other data than the reference ",
+               "this noise pass has another model or other data than the reference ",
                environment_.reference,
-               "; repeat its command unchanged.");
+               "; repeat the reference's command unchanged");
 }
 
 std::vector<std::string> Tracer::load_parameters() {
-  TTRACE_CHECK(capture_ != nullptr,
-               UsageError,
-               "Session::load_parameters was called before attach; attach the model first.");
+  TTRACE_CHECK(
+      capture_ != nullptr,
+      UsageError,
+      "Session::load_parameters was called before Session::attach; attach the model first");
   TTRACE_CHECK(begun_.empty(),
                UsageError,
                "Session::load_parameters was called after iteration ",
                *begun_.begin(),
-               " was traced; call it before the optimizer is built.");
+               " was traced; call it before the optimizer is built");
   const std::vector<Parameter>& parameters = capture_->parameters().all();
   if (environment_.pass == Pass::kReference) {
     for (const Parameter& parameter : parameters) {
@@ -274,8 +280,8 @@ std::vector<std::string> Tracer::load_parameters() {
   }
   TTRACE_CHECK(!environment_.reference.empty(),
                UsageError,
-               "the start parameters come from the reference's trace: set TTRACE_REFERENCE, or "
-               "TTRACE_START=own to keep the program's.");
+               "the start parameters come from the reference's trace, but TTRACE_REFERENCE is not "
+               "set; set it, or set TTRACE_START=own to keep the program's parameters");
   std::vector<std::string> differed =
       load_start(environment_.reference, parameters, layout_, annotations_);
   log(LogLevel::kInfo,
@@ -293,17 +299,17 @@ bool Tracer::begin_step(std::int64_t iteration, const std::vector<std::string>& 
   }
   TTRACE_CHECK(capture_ != nullptr,
                UsageError,
-               "Session::step was called before attach; attach the model first.");
+               "Session::step was called before Session::attach; attach the model first");
   TTRACE_CHECK(!in_step_,
                UsageError,
                "iteration ",
                iteration,
-               " begins while another traced step is alive; end that Step first.");
+               " begins before another traced step has ended; end that Step first");
   TTRACE_CHECK(begun_.insert(iteration).second,
                UsageError,
                "iteration ",
                iteration,
-               " is traced already; number the iterations of the training loop.");
+               " was traced already; give every iteration of the training loop its own number");
   failure_->set_file(failed_path(iteration));
   if (failure_->failed()) {
     return false;  // an earlier step failed: this one says so in its `.failed` file
@@ -351,7 +357,7 @@ void Tracer::fail_step(const std::string& reason) noexcept {
 void Tracer::end_step() noexcept {
   in_step_ = false;
   if (std::uncaught_exceptions() > exceptions_at_begin_) {
-    fail_step("the training program threw within the traced step.");
+    fail_step("the training program threw an exception within the traced step");
   }
   try {
     observer_->disable();

@@ -1,4 +1,4 @@
-// What a live Session consists of: attached model, writer thread, operator callback, capture.
+// The parts of a live Session: attached model, writer thread, operator callback, capture.
 //
 // Thread-safety: training thread only.
 #pragma once

@@ -31,10 +31,10 @@ class NoiseSink : public Sink {
     TTRACE_CHECK(manifest.world_size == 1,
                  UsageError,
                  "a noise pass repeats a single-device reference, but ",
-                 directory_,
-                 " was written by ",
                  manifest.world_size,
-                 " ranks; run the reference on one device.");
+                 " ranks wrote ",
+                 directory_,
+                 "; run the reference on one device");
     reference_ = Trace::open(directory_);
     for (const StepTrace& step : reference_.steps()) {
       for (const Record& record : step.ranks.front().records()) {
@@ -68,12 +68,12 @@ MergeResult merge_one(const Record& record, std::span<const std::byte> bytes) {
   TTRACE_CHECK(result.has_tensor(),
                FormatError,
                to_string(record.id),
-               " cannot be put together for the noise table: ",
-               result.findings.empty() ? "no tensor" : result.findings.front().message);
+               " cannot be merged for the noise table: ",
+               result.findings.empty() ? "it has no values" : result.findings.front().message);
   return result;
 }
 
-// Where nothing moved there is nothing to tell of slices.
+// If nothing moved, there is nothing to store about slices.
 void add_slices(const MergeResult& reference, const MergeResult& mine, NoiseRow& row) {
   row.along_reference = 0.0;
   if (row.sum_squared == 0.0 || !is_floating(mine.type)) {
@@ -108,7 +108,7 @@ void NoiseSink::append(Record record, std::span<const std::byte> bytes) {
                to_string(record.id),
                " has another shape in this noise pass than in ",
                directory_,
-               "; repeat the reference pass with the same program.");
+               "; repeat the reference pass with the same program");
   keep_common_rows(reference,
                    mine);  // where noise sent a row elsewhere, there is nothing to compare
   const Statistics statistics = compare(reference.type,
@@ -135,8 +135,8 @@ void NoiseSink::end_step(bool whole) {
   }
   if (unknown_ > 0) {
     log(LogLevel::kWarning,
-        std::to_string(unknown_) + " tensors of this noise pass are not in the reference " +
-            directory_ + ", the first is " + first_unknown_);
+        "the reference " + directory_ + " does not have " + std::to_string(unknown_) +
+            " tensors of this noise pass; the first is " + first_unknown_);
   }
   // Whichever thread was first: the same pass writes the same bytes.
   std::sort(pass_.rows.begin(), pass_.rows.end(), [](const NoiseRow& left, const NoiseRow& right) {

@@ -1,4 +1,4 @@
-// Where the writer thread puts records: a rank's files, the noise table, or nowhere but a count.
+// The target of the writer thread's records: a rank's files, the noise table, or only a count.
 //
 // Thread-safety: a sink is built on the training thread and then used by the writer thread only,
 // but for append() of one that is concurrent.

@@ -30,7 +30,7 @@ def _check_version(folder: Path) -> None:
     built = json.loads(stamp.read_text(encoding="utf-8"))["torch"]
     if _minor(built) != _minor(torch.__version__):
         raise ImportError(
-            f"ttrace was built for torch {_minor(built)}, but this is torch {torch.__version__}: install "
+            f"ttrace was built for torch {_minor(built)}, but this is torch {torch.__version__}; install "
             f"torch {_minor(built)}, or rebuild ttrace against this one with "
             "`pip install --no-build-isolation --force-reinstall .` in its sources"
         )
@@ -43,7 +43,7 @@ def library_path() -> Path:
     if not path.exists():
         origin = f"{_LIBRARY_VARIABLE} names it" if named else "it belongs to this package"
         raise ImportError(
-            f"{path} is not there ({origin}): install the package with `pip install .`, or set "
+            f"{path} does not exist ({origin}); install the package with `pip install .`, or set "
             f"{_LIBRARY_VARIABLE} to the library of a build folder"
         )
     return path
@@ -57,6 +57,6 @@ def load() -> None:
         torch.classes.load_library(str(path))
     except OSError as error:
         raise ImportError(
-            f"{path} cannot be loaded into torch {torch.__version__}: {error}; was it built for another "
-            "version of torch?"
+            f"{path} cannot be loaded into torch {torch.__version__}: {error}; if it was built for another "
+            "version of torch, rebuild it"
         ) from error

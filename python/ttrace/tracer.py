@@ -227,8 +227,8 @@ class Tracer:
     def _current_microbatch(self, what: str) -> Any:
         if self._current is None:
             raise RuntimeError(
-                f"{what} was recorded before the model's first forward in this step; there is no "
-                "micro-batch to record it for"
+                f"{what} was recorded before the model's first forward in this step, so it belongs to no "
+                "micro-batch; record it after that forward has begun"
             )
         return self._current
 

@@ -105,7 +105,7 @@ class AddendCheckTest : public ::testing::Test {
     }
   }
 
-  // Of the current comparison.
+  // The result of the current comparison.
   [[nodiscard]] std::string folder(const std::string& name) const {
     return folder_ / (name + std::to_string(comparisons_));
   }
@@ -216,8 +216,10 @@ TEST_F(AddendCheckTest, PercentMissingInOneAddendIsFoundThoughTheWholeIsWithin) 
   EXPECT_EQ(tensor.symptom(), Symptom::kOperator);
   EXPECT_EQ(found(report, Question::kOperatorPart)->place.where, "the addend of rank 3");
   EXPECT_EQ(tensor.ranks(), std::vector<int>{3});
-  EXPECT_THAT(tensor.cause(),
-              HasSubstr("the addend of rank 3 is not what the rank's own rows give: it errs"));
+  EXPECT_THAT(
+      tensor.cause(),
+      HasSubstr(
+          "the addend of rank 3 is wrong: computed again from the rank's own rows, the error is "));
   ASSERT_TRUE(report.diagnosis);
   EXPECT_EQ(report.diagnosis->signature, Signature::kWrongAddends);
   EXPECT_THAT(report.diagnosis->sentence, HasSubstr("rank 3's addend is 0.9"));
@@ -240,7 +242,7 @@ TEST_F(AddendCheckTest, AddendThatIsMissingIsBeyondAFiniteBound) {
   EXPECT_TRUE(std::isfinite(found(report, Question::kOperatorPart)->term("q")));
 }
 
-// All wrong alike: the gradient as a whole tells more than its addends do.
+// All addends are wrong alike, so the gradient as a whole shows more than its addends.
 TEST_F(AddendCheckTest, FactorOfAllAddendsIsNotToldAsOneOfSome) {
   std::vector<Numbers> addends;
   for (const Numbers& each : right_) {
@@ -301,8 +303,8 @@ TEST_F(AddendCheckTest, KernelThatAccumulatesCoarselyIsCheckedWeakly) {
   EXPECT_TRUE(compare(with_factor(0.5)).diverged());
 }
 
-// Symptom: a clean run with norms of queries and keys of 8 elements alarmed, an addend that erred
-// 3.5 times what 8 numbers of the native pass told.
+// Symptom: a clean run with norms of queries and keys of 8 elements raised an alarm: an addend's
+// error was 3.5 times the estimate from 8 numbers of the native pass.
 TEST_F(AddendCheckTest, WhatFewElementsTellOfAKernelsErrorsIsNotTakenForMore) {
   take_inputs(1.0, 8);
   native_error_ = 0.01;

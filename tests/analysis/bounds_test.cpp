@@ -219,7 +219,7 @@ TEST(Bounds, DemandEqualityWhereAllPassesReproducedTheReference) {
   const NoiseModel noise(passes({noise_row("s0/m0/output/a/0", 0.0, 0.0)}), {});
   const Bound bound = bound_of("s0/m0/output/a/0", noise, ElementType::kBF16);
   EXPECT_EQ(bound.value, 0.0);
-  EXPECT_EQ(bound.source, "reproduced exactly by 5 noise passes");
+  EXPECT_EQ(bound.source, "equal in all 5 noise passes");
   EXPECT_EQ(bound.origin, BoundOrigin::kNoise);
 }
 

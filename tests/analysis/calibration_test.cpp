@@ -142,8 +142,8 @@ TEST_F(CalibrationTest, PartsOfATensorGiveTheirLargestQWhicheverIsNearestToItsBo
                    std::abs(factor->value) / factor->term("scale"));
 }
 
-// What another grid may add to a factor is granted whatever the limit, and so is what the
-// candidate's own spread asks for.
+// The extra error of another grid in a factor is granted whatever the limit, and so is the
+// candidate's own spread.
 TEST(FactorComparison, NeedsALimitForWhatIsNotGranted) {
   EXPECT_DOUBLE_EQ((FactorComparison{-5e-3, 1e-3, 0.0, 0.0, 2e-3}.needed_limit()), 3.0);
   EXPECT_EQ((FactorComparison{1e-3, 0.0, 0.0, 0.0, 2e-3}.needed_limit()), 0.0);
@@ -188,7 +188,7 @@ TEST(CalibratedLimit, NoMoreThanTheSharedRateExceedsIt) {
     EXPECT_LT(exceeding(deviation, 0.01 / 40), 0.01 / 40) << deviation;
     EXPECT_GT(exceeding(deviation, 0.01 / 40), 1e-7) << deviation;
   }
-  // Where runs scatter twice as much as what is known beforehand says.
+  // These runs scatter twice as much as the prior knowledge says.
   EXPECT_LT(exceeding(0.4, 0.01 / 40), 3.5 * 0.01 / 40);
 }
 
@@ -250,10 +250,10 @@ TEST_F(CalibrationTest, ReportSaysWhatIsPromisedAndWhichLimitsAreShipped) {
   write_text(text, report, {});
   EXPECT_THAT(
       text.str(),
-      AllOf(HasSubstr("\nlimits calibrated over 20 clean runs: run-level false alarms below "
-                      "13.9 % (95 %); shipped limits where those runs said nothing: vector "
-                      "T2 q\n"),
-            HasSubstr("remark: the calibration is for 5 noise passes, this reference has 2"),
+      AllOf(HasSubstr("\nlimits are calibrated over 20 clean runs; fewer than 13.9 % of clean runs "
+                      "raise a false alarm (95 % confidence); shipped limits, where those runs had "
+                      "no such tensors: vector T2 q\n"),
+            HasSubstr("remark: the calibration is for 5 noise passes, but this reference has 2"),
             Not(HasSubstr("shipped defaults"))));
   std::ostringstream json;
   write_json(json, report);
@@ -276,8 +276,8 @@ TEST_F(CalibrationTest, RunsThatAreNotKnownToBeRightAreRefused) {
   Report report = run(0.0, 2.5, 0.0);
   EXPECT_EQ(message_of([&] { static_cast<void>(clean_run(report, "runs/3")); }),
             "runs/3 diverged, first at " + kSecond +
-                "; a calibration is made of runs that are known to be right: leave it out, or "
-                "give --vouched if you know that it is right");
+                "; limits need runs that are known to be right, so leave it out, or pass --vouched "
+                "if you know that it is right");
   report = run(0.0, 0.5, 0.0);
   report.tensors[0].add(failed(Question::kShape, Symptom::kShapesDiffer, "made up"));
   report.tensors[0].excuse(Excuse::kBehindFlip);
@@ -342,7 +342,7 @@ TEST(Calibrate, MixedPrecisionsAreRefusedWithBothRuns) {
   const std::vector<CleanRun> runs{{"runs/1", "bf16", 5, {}, "", {{kActivationQ, 0.8}}, false},
                                    {"runs/2", "f32", 5, {}, "", {{kActivationQ, 0.8}}, false}};
   EXPECT_EQ(message_of([&] { static_cast<void>(calibrate(runs, 0.01)); }),
-            "runs/1 is in bf16 and runs/2 in f32; calibrate each precision on its own");
+            "runs/1 is in bf16, but runs/2 is in f32; calibrate each precision on its own");
 }
 
 TEST(Calibrate, RunsThatDifferNowhereSayNothing) {
@@ -380,7 +380,7 @@ TEST_F(CalibrationTest, FilesThatAreNoneAreRefusedWithTheirName) {
         << broken;
   }
   EXPECT_THAT(complaint(with("\"schema\": 1", "\"schema\": 2")),
-              HasSubstr("was written by a newer TTrace (schema 2, this program reads 1)"));
+              HasSubstr("a newer TTrace wrote it (schema 2, but this program reads 1)"));
   EXPECT_THAT(message_of([&] { static_cast<void>(read_calibration(folder_ / "none.json")); }),
               HasSubstr("there is no calibration "));
 }

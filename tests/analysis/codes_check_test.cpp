@@ -96,7 +96,8 @@ TEST(Codes, AllOfBothFormatsAreGotBackWhateverTheScaleAndTheType) {
         const MergeResult candidate_scale = scale_of(scale);
         const auto found = compare_codes({reference, one}, {candidate, candidate_scale});
         ASSERT_TRUE(found.has_value()) << name_of(format) << ' ' << scale;
-        // Powers of two are taken out of the candidate's codes, which the reference's lack.
+        // The comparison takes powers of two out of the candidate's codes that the reference's do
+        // not have.
         const bool is_power = scale == 0x1p-20F;
         EXPECT_EQ(found->equal, is_power ? (is_e4m3 ? 4 : 10) : 256)
             << name_of(format) << ' ' << scale;
@@ -194,8 +195,8 @@ TEST(Codes, OfTwoFormatsNoneIsEqual) {
   EXPECT_EQ(found->equal, 0);
   EXPECT_FALSE(keep_codes(*found));
   EXPECT_EQ(codes_text(*found),
-            "E5M2 codes: 1 of 2 saturated and 0 zero, in the reference E4M3 codes: 1 saturated and "
-            "0 zero");
+            "E5M2 codes: 1 of 2 saturated and 0 zero; in the reference, E4M3 codes: 1 of 2 "
+            "saturated and 0 zero");
 }
 
 TEST(Codes, NumbersThatAreNoCodesHaveNone) {
@@ -264,7 +265,7 @@ class QuantisedInput : public ::testing::Test {
       trace.add(0, {kOperand, quantised(side), ElementType::kBF16, {64, 128}});
     }
   }
-  // Forced passes make of the same input what the reference makes.
+  // In forced passes, the same input gives the reference's result.
   void compare(const Side& reference, const Side& candidate, bool with_operands = true) {
     std::map<std::string, TraceBuilder> traces;
     for (const std::string name : {"reference", "wide", "native", "candidate"}) {
@@ -323,7 +324,7 @@ TEST_F(QuantisedInput, AScaleThatIsTwiceTheReferencesIsHarmlessAndSaidOnce) {
   EXPECT_THAT(verdict(kScale).cause(), IsEmpty());
   EXPECT_EQ(report_.counts().operators_wrong, 0U);
   EXPECT_THAT(report_.notes,
-              ElementsAre(AllOf(HasSubstr("1 scale of FP8 operands is"),
+              ElementsAre(AllOf(HasSubstr("1 scale of FP8 operands differs"),
                                 HasSubstr("codes keep their bits"))));
   std::ostringstream text;
   write_text(text, report_, {});
@@ -334,7 +335,7 @@ TEST_F(QuantisedInput, AScaleThatIsTwiceTheReferencesIsHarmlessAndSaidOnce) {
   const Explanation explanation = explain(report_, index_of(kScale));
   EXPECT_EQ(exit_code(explanation), 0);
   EXPECT_THAT(explanation.sentence,
-              StartsWith("within bound: another scale than the reference's, but a power of two"));
+              StartsWith("within bound: the scale differs from the reference's by a power of two"));
   EXPECT_THAT(explained(kScale),
               AllOf(HasSubstr("codes: E4M3 codes: 0 of 8192 saturated"),
                     HasSubstr("1 of 1 scale differ from the reference's by a power of two")));
@@ -370,8 +371,7 @@ TEST_F(QuantisedInput, AnotherFormatIsAFindingWithASentence) {
   EXPECT_TRUE(verdict(kScale).is_finding());
   const TensorVerdict& operand = verdict(kOperand);
   EXPECT_EQ(operand.tier(), Tier::kT0);
-  EXPECT_THAT(operand.cause(),
-              HasSubstr("its codes are numbers of E5M2, of E4M3 in the reference"));
+  EXPECT_THAT(operand.cause(), HasSubstr("its codes are E5M2, but E4M3 in the reference"));
   ASSERT_TRUE(report_.diagnosis.has_value());
   EXPECT_EQ(report_.diagnosis->signature, Signature::kFp8Scale);
 }
@@ -392,7 +392,7 @@ TEST_F(QuantisedInput, JsonHasTheCodesOfBothSides) {
   EXPECT_EQ(json["tensors"][1]["codes"]["harmless"], false);
 }
 
-// A selection says what is looked at, never how it is judged.
+// A selection decides what is compared, never how it is judged.
 TEST_F(QuantisedInput, AHarmlessScaleIsThatToWhoLooksAtScalesAlone) {
   compare({kRight}, {2.0 * kRight});
   DiffOptions options;

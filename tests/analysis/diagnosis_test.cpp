@@ -286,7 +286,7 @@ TEST_F(MainGradDiagnosis, ADroppedMicrobatchIsNumbered) {
                     HasSubstr("the others have the factor 1.000")));
 }
 
-// A shard of the vocabulary none of whose tokens occur has zero gradients, which tell nothing.
+// If none of a vocabulary shard's tokens occur, its gradients are zero and prove nothing.
 TEST_F(MainGradDiagnosis, ARankWithoutGradientsDoesNotHideTheDroppedMicrobatch) {
   for (Matrix& gradient : gradients_) {
     std::fill(gradient.begin() + 32, gradient.end(), 0.0);

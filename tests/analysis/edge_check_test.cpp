@@ -66,7 +66,7 @@ TEST_F(EdgeCheckTest, AnotherModulesOutputIsNamedWithBoth) {
   EXPECT_EQ(found.tier(), Tier::kT0);
   EXPECT_EQ(found.symptom(), Symptom::kSource);
   EXPECT_THAT(found.cause(),
-              HasSubstr("is " + kOther + ", where the reference takes " + kNorm + ": 8 of 8"));
+              HasSubstr("is " + kOther + ", but the reference takes " + kNorm + ": 8 of 8"));
   EXPECT_THAT(report.where_to_look, HasSubstr("what lies between linear and the module before it"));
 }
 
@@ -116,7 +116,8 @@ TEST_F(EdgeCheckTest, ACopyThatIsNoneIsFoundHoweverLittleItDiffers) {
   const TensorVerdict& found = report.tensors[*report.first_divergence];
   EXPECT_EQ(to_string(found.id), kInput);
   EXPECT_EQ(found.symptom(), Symptom::kSource);
-  EXPECT_THAT(found.cause(), HasSubstr("not what " + kNorm + " is in the same run: 1 of 8"));
+  EXPECT_THAT(found.cause(),
+              HasSubstr("it is not equal to its source " + kNorm + " in the same run: 1 of 8"));
 }
 
 TEST_F(EdgeCheckTest, WhatAStageReceivedIsTheOutputThatAnotherOneSent) {

@@ -55,7 +55,7 @@ std::vector<double> rounded(std::vector<double> values, double phase) {
   return values;
 }
 
-// What a line of arithmetic says: numbers, + x / ^2, sqrt(), max().
+// The value of a line of arithmetic: numbers, + x / ^2, sqrt(), max().
 class Calculator {
  public:
   explicit Calculator(const std::string& text) : text_(text) {}
@@ -138,7 +138,8 @@ class Explain : public ::testing::Test {
     return row;
   }
 
-  // `first_`, `second_` are the reference's, `..._given_` what operators make of the candidate's.
+  // `first_` and `second_` are the reference's; `..._given_` are the results of operators for the
+  // candidate's inputs.
   void compare(const std::vector<double>& first, const std::vector<double>& second) {
     const Trace reference = write("reference", "reference", first_, second_);
     if (with_noise_) {
@@ -152,7 +153,7 @@ class Explain : public ::testing::Test {
     report_ = diff(reference, write("candidate", "candidate", first, second), options_);
   }
 
-  // What rules; kStructure where nothing does, which no test expects of a tensor that is right.
+  // The question that decides; kStructure if none does, which no test expects of a right tensor.
   static Question ruling(const Explanation& explanation) {
     return explanation.ruling ? explanation.checks.at(*explanation.ruling).question
                               : Question::kStructure;
@@ -209,7 +210,7 @@ TEST_F(Explain, TensorWithinItsBoundsHasAllOfThemAndTheNearestRules) {
   }
   EXPECT_EQ(check(explanation, ruling(explanation)).share(), largest);
   EXPECT_GT(largest, 0.1);
-  EXPECT_THAT(explanation.sentence, StartsWith("within bound: at most 0."));
+  EXPECT_THAT(explanation.sentence, StartsWith("within bound: its error is at most 0."));
   EXPECT_EQ(exit_code(explanation), 0);
 }
 
@@ -238,8 +239,9 @@ TEST_F(Explain, WrongOperatorRulesAndIsTheFirstDivergence) {
   EXPECT_EQ(ruling(explanation), Question::kOperator);
   EXPECT_FALSE(check(explanation, Question::kWhole).holds);
   EXPECT_TRUE(explanation.is_first_divergence);
-  EXPECT_THAT(explanation.sentence,
-              AllOf(StartsWith("DIVERGED, the first divergence: "), HasSubstr("operators make")));
+  EXPECT_THAT(
+      explanation.sentence,
+      AllOf(StartsWith("DIVERGED, the first divergence: "), HasSubstr("its operators are wrong")));
   EXPECT_THAT(explanation.where_to_look, HasSubstr("the forward of b"));
   EXPECT_EQ(explanation.before, 1U);
   EXPECT_EQ(explanation.wrong_before, 0U);
@@ -284,7 +286,7 @@ TEST_F(Explain, RoundingsThatAddedUpComeFromNoFinding) {
   compare(rounded(first_, 0.2), rounded(second_given_, 0.3));
   const Explanation explanation = explain(report_, 1);
   EXPECT_EQ(explanation.tensor.status(), Status::kInherited);
-  EXPECT_THAT(explanation.sentence, HasSubstr("roundings that added up"));
+  EXPECT_THAT(explanation.sentence, HasSubstr("so roundings added up"));
 }
 
 TEST_F(Explain, MissingTensorIsDecidedByStructureAlone) {
@@ -305,7 +307,7 @@ TEST_F(Explain, ToleranceAskedForStandsInForTheBoundFromNoise) {
   EXPECT_LT(check(explanation, Question::kTolerance).value, 0.1);
 }
 
-// Of an error that lies in one row, less is enough; of a factor still less.
+// The smallest error that is seen in one row is smaller, and that of a factor is smaller still.
 TEST_F(Explain, SmallestErrorsAreThoseThatTheBoundsAdmit) {
   compare(rounded(first_, 0.2), rounded(second_, 0.3));
   const Explanation explanation = explain(report_, 1);
@@ -332,15 +334,15 @@ TEST_F(Explain, TextGoesFromTheVerdictToWhatWouldHaveBeenSeen) {
   std::size_t last = 0;
   for (const char* part : {"s0/m0/output/b/0\nDIVERGED, ",
                            "error: ||c - r|| ",
-                           "\nbounds; the one that rules is marked *:\n",
+                           "\nbounds (* marks the one that decides):\n",
                            "\n  *  T1 its own operators, R  ",
                            "\n     T2 the whole tensor  ",
-                           "\narithmetic, by docs/verdict_reference.md",
+                           "\narithmetic (see docs/verdict_reference.md",
                            "scale^2 = s^2 + (2 ulp(max |r|))^2 = ",
                            "\nprobable cause: ",
                            "\nwhere to look: ",
-                           "\nbefore it: 1 tensor, 0 of them wrong\n",
-                           "\nsmallest error that would have been seen"}) {
+                           "\nrecorded before it: 1 tensor, 0 of them wrong\n",
+                           "\nsmallest error that each check would have noticed"}) {
     const std::size_t at = text.find(part, last);
     ASSERT_NE(at, std::string::npos) << part << " is not in\n" << text;
     last = at;

@@ -81,16 +81,18 @@ TEST_F(GoldenCheckTest, CandidateOfAHigherPrecisionIsTooAccurate) {
   const TensorVerdict& tensor = report.tensors[0];
   EXPECT_EQ(tensor.tier(), Tier::kGolden);
   EXPECT_EQ(tensor.symptom(), Symptom::kTooAccurate);
-  EXPECT_THAT(tensor.cause(),
-              AllOf(HasSubstr("computes in higher precision than bf16: against FP64 it errs 0.1x"),
-                    HasSubstr("is autocast active here?")));
+  EXPECT_THAT(
+      tensor.cause(),
+      AllOf(HasSubstr(
+                "it computes in higher precision than bf16: its error against FP64 is only 0.1x"),
+            HasSubstr("is autocast active here?")));
   EXPECT_FALSE(report.diagnosis);
   EXPECT_THAT(report.where_to_look, HasSubstr("the precision recipe of a"));
   std::ostringstream text;
   write_text(text, report, {});
   EXPECT_THAT(text.str(),
-              AllOf(HasSubstr("so rho 0.1\n"),
-                    HasSubstr("golden: 1 held against FP64, 1 too accurate, 0 too coarse")));
+              AllOf(HasSubstr("so rho is 0.1\n"),
+                    HasSubstr("golden: 1 compared with FP64, 1 too accurate, 0 too coarse")));
 }
 
 TEST_F(GoldenCheckTest, ReferenceThatWasRoundedOnceLeavesNoRoomToBeTooAccurate) {
@@ -131,7 +133,7 @@ TEST_F(GoldenCheckTest, FewElementsAreNotHeldAgainstIt) {
   EXPECT_FALSE(report.diverged());
 }
 
-// Within the class default of 2 % of the norm, which knows nothing of this tensor.
+// The error is within the class default of 2 % of the norm, which ignores this tensor's noise.
 TEST_F(GoldenCheckTest, CandidateOfALowerPrecisionIsTooCoarse) {
   const Report report = compare(off(truth_, 0.0018, 1.0), off(truth_, 0.0145, 2.0));
   ASSERT_TRUE(report.diverged());
@@ -156,7 +158,8 @@ TEST_F(GoldenCheckTest, ExplanationSaysWhereNoisePassesMovedATensorTooLittle) {
   noise_ = {testing::noise_row(kGoldenOutput, 1e-3, 1e-4)};
   const Report report = compare(off(truth_, 0.02, 1.0), off(truth_, 0.02, 2.5));
   ASSERT_TRUE(report.diverged());
-  EXPECT_THAT(explain(report, 0).sentence, HasSubstr("noise passes moved this tensor too little"));
+  EXPECT_THAT(explain(report, 0).sentence,
+              HasSubstr("the noise passes perturbed this tensor too little"));
 }
 
 TEST_F(GoldenCheckTest, DyadicInputsDemandEqualityWhereTheReferenceRoundsNothing) {

@@ -232,7 +232,7 @@ TEST(InferFits, AxesThatTellTheSameRanksApartAreOne) {
 }
 
 TEST(InferFits, AxisWhoseOtherRanksHoldNothingIsNone) {
-  // Two stages, of which one has the tensor.
+  // Two stages; only one has the tensor.
   std::vector<Layout> layouts = layouts_of({{"pp", 2}, {"tp", 2}});
   layouts.resize(2);
   const Holders holders(layouts);
@@ -266,7 +266,7 @@ class InferTraces : public ::testing::Test {
     return place(parse_dims("(" + std::to_string(outer) + "*a[tp]) c"), Shape{4, 4}, layout);
   }
 
-  // On both ranks the gate and the up block of [8, 4], declared as cut within `outer` blocks.
+  // The gate and the up block of [8, 4] on both ranks, declared as cut within `outer` blocks.
   void add_strided(const std::string& id, const std::vector<double>& values, int outer) {
     reference_.add(0, {id, values, ElementType::kF32, {8, 4}});
     for (int rank = 0; rank < 2; ++rank) {
@@ -386,7 +386,7 @@ TEST_F(InferTraces, SizesThatNoPlacementHasAreListed) {
   candidate_.add_everywhere({"s0/m0/output/fc/0", random_values(9)});
   const Inference inference = run();
   EXPECT_EQ(inference.tensors.front().source, Source::kNone);
-  EXPECT_THAT(inference.tensors.front().remark, HasSubstr("no placement"));
+  EXPECT_THAT(inference.tensors.front().remark, HasSubstr("dims cannot express a placement"));
 }
 
 TEST_F(InferTraces, FlatRangesAreFoundInTheirParameter) {

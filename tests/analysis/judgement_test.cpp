@@ -59,7 +59,7 @@ std::vector<double> normal(ElementType type,
   return values;
 }
 
-// Of BF16: one element in four is a last bit larger or smaller. 0.3 % of the norm.
+// Noise of BF16: one element in four is a last bit larger or smaller, which is 0.3 % of the norm.
 std::vector<double> with_flipped_last_bits(std::vector<double> values, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   for (double& value : values) {
@@ -72,7 +72,7 @@ std::vector<double> with_flipped_last_bits(std::vector<double> values, std::uint
   return values;
 }
 
-// Of F32: an error of 1e-6 of the norm, evenly distributed.
+// Noise of F32: an error of 1e-6 of the norm, evenly distributed.
 std::vector<double> with_error_of_a_millionth(std::vector<double> values, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> distribution(-1e-6 * std::sqrt(3.0),
@@ -85,7 +85,7 @@ std::vector<double> with_error_of_a_millionth(std::vector<double> values, std::u
 
 using Noise = std::vector<double> (*)(std::vector<double>, std::uint64_t);
 
-// What a noise pass that made `moved` of `reference` writes down.
+// The row of a noise pass that computed `moved` instead of `reference`.
 NoiseRow noise_row(ElementType type,
                    const std::vector<double>& reference,
                    const std::vector<double>& moved) {
@@ -132,7 +132,7 @@ const Situation& in_bf16() {
   return situation;
 }
 
-// All of it times a power of two, which rounds nothing.
+// Multiplies everything by a power of two, which rounds nothing.
 Situation smaller(Situation situation, double factor) {
   situation.reference = scaled(std::move(situation.reference), factor);
   situation.candidate = scaled(std::move(situation.candidate), factor);
@@ -173,14 +173,14 @@ class Judgement : public ::testing::Test {
     return report_.tensors.at(0);
   }
 
-  // Of a BF16 output, in which `wrong` does something beside the noise.
+  // The report about a BF16 output that `wrong` changes in addition to the noise.
   TensorVerdict verdict_of_output(const std::function<void(std::vector<double>&)>& wrong) {
     std::vector<double> candidate = in_bf16().candidate;
     wrong(candidate);
     return verdict(kLayer, in_bf16(), candidate);
   }
 
-  // Of a BF16 gradient of about 1e-6 that is `times` what it should be.
+  // The report about a BF16 gradient of about 1e-6 that is `times` its right value.
   TensorVerdict verdict_of_gradient(double times) {
     const Situation situation = smaller(in_bf16(), kTiny);
     return verdict(kGradient, situation, scaled(situation.candidate, times));
@@ -222,7 +222,7 @@ TEST_F(Judgement, OneWrongTokenOf4096IsFoundAndNamed) {
   EXPECT_THAT(report_.diagnosis->sentence, HasSubstr("1234"));
 }
 
-// Far below what tells the tensor as a whole.
+// This is far below the bound of the whole tensor.
 TEST_F(Judgement, OneTokenThatIsATenthOffIsFoundAndNamed) {
   constexpr std::int64_t kToken = 1234;
   const TensorVerdict tensor = verdict_of_output([](std::vector<double>& values) {

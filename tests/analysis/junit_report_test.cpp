@@ -34,7 +34,7 @@ class JunitReport : public ::testing::Test {
     }
     return diff(reference, candidate_.write(), options);
   }
-  // What one module has: all within bound but for what is multiplied.
+  // The tensors of one module: all are within bound, except those that are multiplied.
   void add(const std::string& id, double factor = 1.0) {
     reference_.add(0, {id, wavy(4), ElementType::kF32});
     candidate_.add_everywhere({id, factor == 1.0 ? wavy(4) : scaled(wavy(4), factor)});
@@ -69,7 +69,7 @@ class JunitReport : public ::testing::Test {
     EXPECT_EQ(node.attribute("errors").as_ullong(), count(".//testcase/error"));
     EXPECT_EQ(node.attribute("skipped").as_ullong(), count(".//testcase/skipped"));
   }
-  // Of all suites, and against what the JSON report counts.
+  // Compares the counts of all suites with those of the JSON report.
   static void expect_counts_of_json(pugi::xml_node root, const Report& report) {
     std::ostringstream out;
     write_json(out, report);
@@ -135,15 +135,16 @@ TEST_F(JunitReport, FirstDivergenceIsTheFirstFailure) {
   const pugi::xml_node failure = root.select_node("//failure").node();
   EXPECT_EQ(failure.parent().attribute("name").value(), std::string("s0/m0/output/b/0"));
   EXPECT_EQ(failure.attribute("type").value(), std::string("factor"));
-  EXPECT_STREQ(failure.attribute("message").value(),
-               "first divergence: differs 44.2x more than round-off explains; error 0.691, bound "
-               "0.0156; ranks 0, 1; "
-               "probable cause: wrong factor");
+  EXPECT_STREQ(
+      failure.attribute("message").value(),
+      "first divergence: it differs 44.2x as much as round-off explains; error 0.691, bound "
+      "0.0156; ranks 0, 1; "
+      "probable cause: wrong factor");
   EXPECT_THAT(failure.text().get(), HasSubstr("what: " + report.tensors[1].cause()));
   EXPECT_THAT(failure.text().get(), HasSubstr(report.diagnosis.value().sentence));
   EXPECT_THAT(failure.text().get(), HasSubstr("where to look: " + report.where_to_look));
   const pugi::xml_node second = test(root, "s0/main_grad/a.weight/0").child("failure");
-  EXPECT_THAT(second.attribute("message").value(), StartsWith("differs "));
+  EXPECT_THAT(second.attribute("message").value(), StartsWith("it differs "));
 }
 
 TEST_F(JunitReport, MissingTensorsFailAndAllowedOnesAreSkipped) {
@@ -161,7 +162,7 @@ TEST_F(JunitReport, MissingTensorsFailAndAllowedOnesAreSkipped) {
   EXPECT_STREQ(test(root, "s0/m0/output/gone/0").child("failure").attribute("type").value(),
                "missing");
   EXPECT_THAT(test(root, "s0/m0/output/new/0").child("failure").attribute("message").value(),
-              HasSubstr("the reference did not record it"));
+              HasSubstr("the candidate recorded it on "));
   EXPECT_STREQ(test(root, "s0/m0/output/b/0").child("skipped").attribute("message").value(),
                "allowed: factor 0.5000");
   EXPECT_STREQ(test(root, "s0/m0/output/untraced/0").child("skipped").attribute("message").value(),

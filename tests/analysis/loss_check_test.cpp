@@ -72,7 +72,8 @@ TEST_F(LossCheck, AMeanWithinNoiseThatItsOwnLossesDoNotMakeIsAFinding) {
   EXPECT_EQ(to_string(tensor.id), "s0/scalar/loss/0");
   EXPECT_EQ(tensor.symptom(), Symptom::kMean);
   EXPECT_EQ(tensor.tier(), Tier::kT0);
-  EXPECT_THAT(tensor.cause(), HasSubstr("0.01 away from the mean of the candidate's own losses"));
+  EXPECT_THAT(tensor.cause(),
+              HasSubstr("it differs by 0.01 from the mean of the candidate's own losses"));
 }
 
 TEST_F(LossCheck, AMeanThatMovedWithItsLossesIsRight) {

@@ -56,7 +56,7 @@ TEST_F(NormCheck, ANormWithinNoiseThatItsOwnGradientsDoNotMakeIsAFinding) {
   EXPECT_EQ(to_string(tensor.id), "s0/scalar/grad_norm/0");
   EXPECT_EQ(tensor.symptom(), Symptom::kNorm);
   EXPECT_EQ(tensor.tier(), Tier::kT0);
-  EXPECT_THAT(tensor.cause(), HasSubstr("0.0024 away"));
+  EXPECT_THAT(tensor.cause(), HasSubstr("it differs by 0.0024 from"));
 }
 
 // Symptom: a program that calls its norm otherwise lost the check.

@@ -36,8 +36,8 @@ constexpr std::size_t kForcedElements = 64;
 const std::string kFirst = "s0/m0/output/a/0";
 const std::string kSecond = "s0/m0/output/b/0";
 
-// Two tensors of a candidate, and what its operators make of its own values, in BF16 terms: one
-// rounding is 0.0017 of the norm.
+// Two tensors of a candidate, and the results of its operators for its own values, in BF16 terms:
+// one rounding is 0.0017 of the norm.
 class OperatorCheckTest : public ::testing::Test {
  protected:
   Trace write(const std::string& name,
@@ -66,7 +66,7 @@ class OperatorCheckTest : public ::testing::Test {
   static constexpr ElementType kType = ElementType::kF32;  // exact enough to plant errors
   const std::vector<double> first_ = wavy(kForcedElements, 0.3);
   const std::vector<double> second_ = wavy(kForcedElements, 0.7);
-  std::vector<double> second_given_ = second_;  // what b makes of the candidate's a
+  std::vector<double> second_given_ = second_;  // result of b for the candidate's a
   TemporaryDirectory folder_;
 };
 
@@ -86,7 +86,7 @@ TEST_F(OperatorCheckTest, OperatorThatErrsThreeTimesAsMuchIsTheFirstDivergence) 
   EXPECT_EQ(to_string(tensor.id), kSecond);
   EXPECT_EQ(tensor.tier(), Tier::kT1);
   EXPECT_EQ(tensor.symptom(), Symptom::kOperator);
-  EXPECT_THAT(tensor.cause(), HasSubstr("err 3x as much as in the reference"));
+  EXPECT_THAT(tensor.cause(), HasSubstr("the error is 3x the reference's rounding error"));
 }
 
 // Symptom: gradients of keys' biases, which are zero but for roundings, alarmed in clean F32 runs
@@ -162,10 +162,12 @@ TEST_F(OperatorCheckTest, InaccurateReferenceIsSaidToCheckWeakly) {
   EXPECT_TRUE(is_weak(check_of(report.tensors[1], Question::kOperator)));
   EXPECT_TRUE(check_of(report.tensors[1], Question::kOperator).holds);
   ASSERT_EQ(report.notes.size(), 1U);
-  EXPECT_THAT(report.notes[0],
-              HasSubstr("operators of 1 tensor are checked weakly, because the reference itself is "
-                        "more than 1 % off there in its own precision; worst " +
-                        kSecond + ", 3 %"));
+  EXPECT_THAT(
+      report.notes[0],
+      HasSubstr(
+          "the operators of 1 tensor are checked weakly, because the reference itself errs by more "
+          "than 1 % there in its own precision; the worst is " +
+          kSecond + " with 3 %"));
 }
 
 TEST_F(OperatorCheckTest, SumsOverRanksAddWhatTheyRounded) {
@@ -219,8 +221,8 @@ TEST_F(OperatorCheckTest, GradientsOfInputsAreGrantedMoreWhereSequencesAreCut) {
   EXPECT_EQ(limit("no-longer-usual", 2, "cp", {{"context_parallel", "ring"}}), 2.0);
 }
 
-// Symptom: 0.3 % too much weight decay, 3e-7 of a weight, was within what sums in another order may
-// differ by. An update is no sum.
+// Symptom: 0.3 % too much weight decay, which is 3e-7 of a weight, was within the difference that
+// sums in another order may have. But an update is not a sum.
 TEST_F(OperatorCheckTest, MastersAreJudgedByTwoRoundingsAndTheStep) {
   const std::string before = "s0/param/fc.weight/0";
   const std::string after = "s0/master/fc.weight/0";
@@ -447,7 +449,7 @@ TEST_F(OperatorPartsTest, AFactorBelowOneRoundingIsFound) {
   EXPECT_FALSE(found.slice->beyond());
   ASSERT_FALSE(all_hold(checks_of(found, 1.0)));
   EXPECT_NEAR(found.in_noise->deviation, 5e-4, 1e-4);
-  EXPECT_THAT(first_sentence(checks_of(found, 1.0)), HasSubstr("its operators make (1 + 0.0005"));
+  EXPECT_THAT(first_sentence(checks_of(found, 1.0)), HasSubstr("its operators return (1 + 0.0005"));
 }
 
 // Symptom: outputs of row-parallel linears alarmed in BF16, a factor of 1 + 0.0002: the product was

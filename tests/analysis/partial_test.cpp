@@ -22,8 +22,8 @@ using ::testing::SizeIs;
 using testing::TraceBuilder;
 using testing::wavy;
 
-// A reference with outputs a and b of 8 elements, and a candidate of two ranks, rank 0 of which has
-// halves of both and is finished.
+// A reference with outputs a and b of 8 elements, and a candidate of two ranks. Rank 0 has halves
+// of both and is finished.
 class PartialTest : public ::testing::Test {
  protected:
   PartialTest() {
@@ -96,7 +96,7 @@ TEST_F(PartialTest, WrongFlushedPartIsTheFirstDivergence) {
 TEST_F(PartialTest, FileThatIsBeingWrittenIsLeftAlone) {
   const std::unique_ptr<TraceWriter> alive = begin_rank_1();
   const Report report = run();
-  EXPECT_THAT(report.lacking, ElementsAre(HasSubstr("is being written by another process")));
+  EXPECT_THAT(report.lacking, ElementsAre(HasSubstr("another process is writing this file")));
   EXPECT_EQ(report.counts().incomplete, 2U);
   alive->commit();  // and its writer has not noticed
   EXPECT_THAT(Trace::open(folder_ / "candidate").steps().front().ranks, SizeIs(2));

@@ -151,25 +151,27 @@ TEST(RenameMap, SaysWhereItsFileIsWrong) {
       {"tensors:\n- {reference: ~, candidate: ~}",
        "plain.yaml:2: reference and candidate cannot both"},
       {"tensors:\n- {reference: 'a.*', candidate: b}", "the same number of *"},
-      {"tensors:\n- {reference: 'a.**', candidate: 'b.**'}", "\"a.**\" is no path"},
-      {"tensors:\n- {reference: 'a..b', candidate: b}", "\"a..b\" is no path"},
-      {"tensors:\n- {reference: 'a/x', candidate: b}", "\"x\" is no slot"},
-      {"tensors:\n- {reference: 'a/1', candidate: b}", "where one path of an entry names a slot"},
-      {"tensors:\n- {reference: [a], candidate: b}", "two parts or more"},
-      {"tensors:\n- {reference: [a, b], candidate: [c, d]}", "parts can be on one side only"},
-      {"tensors:\n- {reference: a, candidate: b, groups: 2}", "groups and ratio are for"},
+      {"tensors:\n- {reference: 'a.**', candidate: 'b.**'}", "\"a.**\" is not a path"},
+      {"tensors:\n- {reference: 'a..b', candidate: b}", "\"a..b\" is not a path"},
+      {"tensors:\n- {reference: 'a/x', candidate: b}", "\"x\" is not a slot"},
+      {"tensors:\n- {reference: 'a/1', candidate: b}", "either all paths of an entry name a slot"},
+      {"tensors:\n- {reference: [a], candidate: b}", "at least two parts"},
+      {"tensors:\n- {reference: [a, b], candidate: [c, d]}", "only one side can have parts"},
+      {"tensors:\n- {reference: a, candidate: b, groups: 2}", "groups and ratio need a tensor"},
       {"tensors:\n- {reference: [a, b], candidate: c, groups: 0}",
        "groups must be a number from 1 to"},
       {"tensors:\n- {reference: [a, b], candidate: c, ratio: [1]}",
-       "ratio has 1 numbers for 2 parts"},
+       "ratio has 1 numbers, but there are 2 parts"},
       {"tensors:\n- {reference: a, candidate: b, kinds: [weight]}", "plain.yaml:2:"},
       {"dims:\n- {reference: s b, candidate: b s}", "plain.yaml:2: an entry of dims needs kinds"},
-      {"dims:\n- {kinds: [output], reference: s b, candidate: b}", "\"s\" is on one side only"},
-      {"dims:\n- {kinds: [output], reference: s b b, candidate: b s}", "\"b\" stands there twice"},
-      {"dims:\n- {kinds: [output], reference: 'h[tp]', candidate: h}", "names no axes of ranks"},
+      {"dims:\n- {kinds: [output], reference: s b, candidate: b}", "\"s\" occurs on one side only"},
+      {"dims:\n- {kinds: [output], reference: s b b, candidate: b s}", "\"b\" occurs twice"},
+      {"dims:\n- {kinds: [output], reference: 'h[tp]', candidate: h}",
+       "must not name axes of ranks"},
       {"dims:\n- {kinds: [output], reference: 's n d', candidate: 's (n*d)'}",
-       "all but one need a size"},
-      {"dims:\n- {kinds: [output], reference: 'h=2', candidate: 'h=3'}", "\"h\" has two sizes"},
+       "all factors of a dimension but one need a size"},
+      {"dims:\n- {kinds: [output], reference: 'h=2', candidate: 'h=3'}",
+       "\"h\" has two different sizes"},
       {"tensors: [", "plain.yaml:"},
   };
   for (const Case& each : cases) {
@@ -183,7 +185,7 @@ TEST(RenameMap, NamesAFileThatCannotBeRead) {
     static_cast<void>(RenameMap::load(folder / "none.yaml"));
     FAIL() << "it was read";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.message(), HasSubstr("none.yaml: cannot read the rename map"));
+    EXPECT_THAT(error.message(), HasSubstr("none.yaml; check the path"));
   }
 }
 

@@ -165,7 +165,8 @@ TEST_F(Rename, ThereAndBackGivesTheSameBytes) {
   plain_.add(0, {"s0/m0/data/tokens/0", {3, 1, 2}, ElementType::kI64});
   const Trace before = plain_.write();
   rename("plain", "there");
-  // What was written there says that it is renamed; as a program's own it may go back.
+  // The renamed trace says that it is renamed. Without this mark, as a program's own trace, it can
+  // be renamed back.
   Manifest manifest = read_manifest(folder_ / "there");
   EXPECT_EQ(manifest.names, "candidate");
   manifest.names.clear();
@@ -299,8 +300,8 @@ TEST_F(Rename, WarnsOfEntriesThatMatchNothingAndOfLonelyParts) {
   const RenameResult result = rename("plain", "renamed");
   EXPECT_THAT(result.warnings,
               AllOf(Contains("plain.yaml:3: no tensor of the reference matches this entry"),
-                    Contains(HasSubstr("plain.yaml:9: 1 part of a tensor whose other parts are not "
-                                       "in the trace, the first is s0/main_grad/layers.0.gate")),
+                    Contains(HasSubstr("plain.yaml:9: the trace has 1 part of a tensor without its "
+                                       "other parts; the first is s0/main_grad/layers.0.gate")),
                     Not(Contains(HasSubstr("plain.yaml:4: no tensor")))));
   EXPECT_EQ(tensors_in(folder_ / "renamed").count("s0/main_grad/layers.0.gate.bias/0"), 1U);
 }
@@ -319,14 +320,14 @@ TEST_F(Rename, RefusesPartsOfAnotherRatio) {
   plain_.add(0, {"s0/main_grad/layers.0.v.bias/0", {1, 2}});
   EXPECT_THAT(refusal(),
               AllOf(HasSubstr("plain.yaml:5: s0/main_grad/layers.0.q.bias/0 cannot become "
-                              "s0/main_grad/blocks.0.qkv.bias/0: its parts have sizes 2, 2, 2"),
-                    HasSubstr("not in the ratio 2 : 1 : 1")));
+                              "s0/main_grad/blocks.0.qkv.bias/0: its parts have the sizes 2, 2, 2"),
+                    HasSubstr("but their ratio should be 2 : 1 : 1")));
 }
 
 TEST_F(Rename, RefusesPartsOfOtherShapesAndGroupsThatDoNotDivide) {
   plain_.add(0, {"s0/param/layers.0.gate.weight/0", wavy(4), ElementType::kF32, {2, 2}});
   plain_.add(0, {"s0/param/layers.0.up.weight/0", wavy(6), ElementType::kF32, {2, 3}});
-  EXPECT_THAT(refusal(), HasSubstr("a part is 2x2 in f32, another 2x3 in f32"));
+  EXPECT_THAT(refusal(), HasSubstr("one part is 2x2 in f32, but another is 2x3 in f32"));
   const Fusion fusion{.groups = 3, .ratio = {1, 1}};
   EXPECT_THROW(static_cast<void>(pieces_of(std::vector<std::int64_t>{4, 4}, fusion)), UsageError);
   EXPECT_THROW(static_cast<void>(part_sizes(8, fusion)), UsageError);
@@ -335,7 +336,7 @@ TEST_F(Rename, RefusesPartsOfOtherShapesAndGroupsThatDoNotDivide) {
 TEST_F(Rename, RefusesDimsThatAreNotTheTensors) {
   plain_.add(0, {"s0/m0/output/a/0", wavy(6), ElementType::kF32, {2, 3}});
   EXPECT_THAT(refusal("dims: [{kinds: [output], reference: \"s (n*d=2)\", candidate: \"s n d\"}]"),
-              HasSubstr("its shape 2x3 is not that of the dims \"s (n*d=2)\""));
+              HasSubstr("its shape 2x3 does not fit the dims \"s (n*d=2)\""));
 }
 
 TEST_F(Rename, RefusesARenamedTraceAndAFolderThatHoldsSomething) {

@@ -35,7 +35,7 @@ class ReportTest : public ::testing::Test {
     options.threads = threads;
     return diff(reference, candidate_.write(), options);
   }
-  // Without the name of the temporary directory.
+  // The text without the name of the temporary directory.
   std::string text(const Report& report, const TextOptions& options = {}) const {
     std::ostringstream out;
     write_text(out, report, options);
@@ -95,19 +95,19 @@ TEST_F(ReportTest, TextOfADivergedRun) {
   EXPECT_EQ(text(run(), {.color = false, .max_rows = 1}),
             R"(reference: runs/reference (reference pass, 1 rank, one device, f32)
 candidate: runs/candidate (candidate pass, 2 ranks, tp 2, f32)
-remark: version of ttrace is `0.1.0` in the reference and `0.2.0` in the candidate
+remark: the version of ttrace is `0.1.0` in the reference and `0.2.0` in the candidate
 
 DIVERGED
 first divergence: s0/m0/output/b/0
-  what: differs 44.2x more than round-off explains; candidate = 0.5000 x reference
+  what: it differs 44.2x as much as round-off explains; candidate = 0.5000 x reference
   probable cause: wrong factor: candidate = a x reference, a = 0.5000 +- 0 = 1/tp; the record before it, s0/m0/output/a/0, has the factor 1.000
   error: 0.691, 0.5 of the reference's norm 1.38
   bound: 0.0156 from 5 noise passes x 2 (default limit); relative errors below 0.0113 go unseen
   elements: largest difference 0.546 at [1], 4 of 4 differ
   concerns: ranks 0, 1
-  where to look: the forward of b; the forward record before it, s0/m0/output/a/0, is within bound
+  where to look: check the forward of b; the forward record before it, s0/m0/output/a/0, is within bound
 
-what differs, in the order in which the reference ran:
+diverged tensors, in the order in which the reference ran:
   id                error  bound   error/bound  cause
   s0/m0/output/b/0  0.691  0.0156  44.2         factor 0.5000
   ... and 1 more (--format json lists all)

@@ -26,8 +26,8 @@ using testing::TemporaryDirectory;
 using testing::TraceBuilder;
 using testing::wavy;
 
-// One tensor of a run: what the reference has, what the candidate has, and what its operators make
-// of the candidate's own values.
+// One tensor of a run: the reference's, the candidate's, and the result of its operators for the
+// candidate's own values.
 struct Recorded {
   std::string id;
   std::vector<double> reference;
@@ -64,7 +64,7 @@ class RootsTest : public ::testing::Test {
     const auto a = wavy(64, 0.1);
     const auto b = wavy(64, 0.2);
     const auto c = wavy(64, 0.3);
-    std::vector<double> shifted = wavy(64, 1.3);  // what c's operators make of a wrong b
+    std::vector<double> shifted = wavy(64, 1.3);  // result of c's operators for a wrong b
     for (double& value : shifted) {
       value += 0.5;
     }
@@ -98,9 +98,9 @@ TEST_F(RootsTest, BothStandInTheTextAndInTheJson) {
   const Report report = report_of(two_bugs());
   std::ostringstream text;
   write_text(text, report, {});
-  EXPECT_THAT(text.str(),
-              HasSubstr("also wrong by their own operators, whatever came before:\n"
-                        "  s0/m0/output/c/0: "));
+  EXPECT_THAT(
+      text.str(),
+      HasSubstr("also wrong on their own, not because of an earlier error:\n  s0/m0/output/c/0: "));
   EXPECT_THAT(text.str(), HasSubstr("    probable cause: constant bias: "));
   std::ostringstream out;
   write_json(out, report);
@@ -129,8 +129,9 @@ TEST_F(RootsTest, OneTensorIsOneRootInAllMicrobatches) {
   EXPECT_THAT(report_of(run).further_roots, IsEmpty());
 }
 
-// Seen: products stood beside their scales as bugs of their own, and the cause of the scale was
-// unknown, because the forced pass itself computes other operands than it goes on with.
+// Symptom: products were reported next to their scales as bugs of their own, and the cause of the
+// scale was unknown, because the forced pass itself computes other operands than those that replace
+// them.
 TEST_F(RootsTest, AWrongScaleIsExplainedByTheCandidatesOperandAndStandsForItsProduct) {
   const auto values = wavy(64, 0.1);
   std::vector<double> operand = values;
@@ -179,7 +180,7 @@ TEST_F(RootsTest, TwoParametersStandForAllThatTheOptimizerGotWrong) {
   EXPECT_EQ(report.roots_left_out, 3U);
 }
 
-// Ranks go on with different values: which operator is wrong beside cannot be told.
+// Ranks continue with different values, so nobody can tell which operator is wrong in addition.
 TEST_F(RootsTest, BehindCopiesThatDifferNothingMoreIsTold) {
   differ_ = true;
   const Report report = report_of(two_bugs());

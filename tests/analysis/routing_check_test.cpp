@@ -48,7 +48,8 @@ class RoutingCheck : public ::testing::Test {
     return values;
   }
 
-  // What every side has, the candidate `error` off before, after and elsewhere.
+  // The tensors of every side. The candidate's have an error of `error` before, after and
+  // elsewhere.
   void build(TraceBuilder& side, const Tensor& chosen, const Tensor& margin, double error) {
     side.add(0, {kBefore, wavy(8)})
         .add(0, chosen)
@@ -129,7 +130,7 @@ TEST_F(RoutingCheck, AFlipAgainstAClearMarginOfEitherSideIsAFinding) {
   EXPECT_EQ(tensor.symptom(), Symptom::kIllegalFlip);
   EXPECT_EQ(tensor.tier(), Tier::kT2);
   EXPECT_EQ(tensor.find(Question::kRouting)->term("illegal"), 1.0);
-  EXPECT_THAT(tensor.cause(), HasSubstr("scores moved by up to 0.304, it explains 0.032"));
+  EXPECT_THAT(tensor.cause(), HasSubstr("scores moved by up to 0.304, but it explains 0.032"));
   EXPECT_THAT(tensor.cause(), HasSubstr("token [1] goes to experts [2, 7] instead of [2, 3]"));
   EXPECT_THAT(report.where_to_look, HasSubstr(kRouter));
 }
@@ -139,7 +140,7 @@ TEST_F(RoutingCheck, WithoutMarginsNoFlipIsLegal) {
   candidate_.add(0, choices({0, 1, 2, 7, 4, 5, 6, 7}));
   const Report report = diff(reference_.write(), candidate_.write());
   ASSERT_TRUE(report.diverged());
-  EXPECT_THAT(report.tensors[0].cause(), HasSubstr("no margins were recorded"));
+  EXPECT_THAT(report.tensors[0].cause(), HasSubstr("the reference recorded no margins"));
 }
 
 TEST_F(RoutingCheck, WithoutNoiseTheBoundIsAClassDefault) {
@@ -188,7 +189,7 @@ TEST_F(RoutingCheck, ReferenceThatFollowedTheCandidateJudgesAllSharply) {
   ASSERT_TRUE(report.diverged());
   EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), kAfter);
   EXPECT_EQ(verdict(report, kChoices).status(), Status::kWithin);
-  EXPECT_THAT(text(report), HasSubstr("went on with the candidate's choices"));
+  EXPECT_THAT(text(report), HasSubstr("used the candidate's choices"));
 }
 
 TEST_F(RoutingCheck, ReferenceThatFollowedAnotherCandidateIsRefused) {

@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Whether it is kept where `ranks` recorded it.
+// Whether the tensor is kept if `ranks` recorded it.
 bool wants(Selection& selection, const std::string& id, const std::vector<int>& ranks = {0}) {
   std::vector<Shard> shards;
   for (const int rank : ranks) {
@@ -83,9 +83,9 @@ TEST(SelectionTest, RulesThatNeverAppliedAreNamed) {
   EXPECT_THAT(selection.unused(),
               ElementsAre("--filter 'nosuch' matches no tensor id",
                           "--exclude 'neither' matches no tensor id",
-                          "--steps 5:6 holds no tensor",
-                          "--kinds: there is no tensor of kind routing",
-                          "--ranks: rank 7 recorded no tensor"));
+                          "--steps 5:6 selects no tensor",
+                          "--kinds names routing, but there is no tensor of this kind",
+                          "--ranks names rank 7, which recorded no tensor"));
 }
 
 TEST(SelectionTest, BadRegularExpressionNamesItsOption) {

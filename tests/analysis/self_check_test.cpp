@@ -1,4 +1,4 @@
-// What must hold within the candidate: messages and collectives.
+// Checks that must hold within the candidate: messages and collectives.
 #include "analysis/checks/self_check.h"
 
 #include "analysis/diff.h"
@@ -90,18 +90,18 @@ TEST_F(SelfChecks, ReceivedIsNotWhatWasSent) {
   EXPECT_EQ(tensor.tier(), Tier::kT0);
   EXPECT_THAT(tensor.ranks(), ElementsAre(1));
   EXPECT_THAT(tensor.cause(),
-              HasSubstr("4 of 4 elements received on rank 1 are not what rank 0 sent"));
+              HasSubstr("4 of 4 elements that rank 1 received differ from what rank 0 sent"));
 }
 
 TEST_F(SelfChecks, MessagesThatNobodySentOrReceived) {
   candidate_.add(0, {kSent, wavy(4)});
   const TensorVerdict lost = finding();
-  EXPECT_THAT(lost.cause(), HasSubstr("sent by rank 0 and received by nobody"));
+  EXPECT_THAT(lost.cause(), HasSubstr("rank 0 sent it, but no rank received it"));
 }
 
 TEST_F(SelfChecks, AMessageWithoutSender) {
   candidate_.add(1, {kReceived, wavy(4)});
-  EXPECT_THAT(finding().cause(), HasSubstr("received by rank 1 and sent by nobody"));
+  EXPECT_THAT(finding().cause(), HasSubstr("rank 1 received it, but no rank sent it"));
 }
 
 TEST_F(SelfChecks, SumInAnyOrderIsRight) {
@@ -121,7 +121,7 @@ TEST_F(SelfChecks, SumThatIsNone) {
   EXPECT_THAT(tensor.cause(),
               HasSubstr("all-reduce (sum) number 3 of group tp-0 in decoder.layers.0.mlp"));
   EXPECT_THAT(tensor.cause(), HasSubstr("1 of 2 elements on rank 1"));
-  EXPECT_THAT(tensor.cause(), HasSubstr("first at [1] (5.5 instead of 5)"));
+  EXPECT_THAT(tensor.cause(), HasSubstr("the first, at [1], is 5.5 instead of 5"));
 }
 
 TEST_F(SelfChecks, Average) {
@@ -175,7 +175,7 @@ TEST_F(SelfChecks, AllToAllThatBringsRowsOfTheWrongPart) {
   const TensorVerdict tensor = finding();
   EXPECT_THAT(tensor.ranks(), ElementsAre(1));
   EXPECT_THAT(tensor.cause(), HasSubstr("all-to-all number 3 of group tp-0"));
-  EXPECT_THAT(tensor.cause(), HasSubstr("first at [0, 0] (0 instead of 2)"));
+  EXPECT_THAT(tensor.cause(), HasSubstr("the first, at [0, 0], is 0 instead of 2"));
 }
 
 // The sizes of all outputs are right nevertheless.
@@ -189,9 +189,10 @@ TEST_F(SelfChecks, AllToAllWhoseRanksTakeDifferentSplitSizesForAgreed) {
        of({1, 2, 4}));
   const TensorVerdict tensor = finding();
   EXPECT_THAT(tensor.ranks(), ElementsAre(0, 1));
-  EXPECT_THAT(tensor.cause(),
-              HasSubstr("split sizes do not fit together: rank 1 expects 1 row of rank 0, which "
-                        "sends it 2"));
+  EXPECT_THAT(
+      tensor.cause(),
+      HasSubstr(
+          "the split sizes do not fit together: rank 1 expects 1 row from rank 0, which sends 2"));
 }
 
 TEST_F(SelfChecks, AllToAllOfARankWithoutRows) {
@@ -215,13 +216,15 @@ TEST_F(SelfChecks, BroadcastOfTheRoot) {
 TEST_F(SelfChecks, RanksThatCallDifferentThings) {
   call({.rank = 0}, of({1.0, 2.0}), of({1.0, 2.0}));
   call({.operation = CollectiveOperation::kBroadcast, .rank = 1}, of({1.0, 2.0}), of({1.0, 2.0}));
-  EXPECT_THAT(finding().cause(),
-              HasSubstr("rank 0 calls all-reduce (sum) among 2, rank 1 broadcast among 2"));
+  EXPECT_THAT(
+      finding().cause(),
+      HasSubstr("rank 0 calls all-reduce (sum) among 2 ranks, but rank 1 calls broadcast among 2"));
 }
 
 TEST_F(SelfChecks, ACallThatARankLeavesOut) {
   call({.rank = 0}, of({1.0, 2.0}), of({1.0, 2.0}));
-  EXPECT_THAT(finding().cause(), HasSubstr("only rank 0 of 2 made a call of this number"));
+  EXPECT_THAT(finding().cause(),
+              HasSubstr("only rank 0 made this call, but the group has 2 ranks"));
 }
 
 TEST_F(SelfChecks, InputsOfDifferentShapes) {

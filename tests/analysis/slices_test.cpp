@@ -54,7 +54,7 @@ Placement placed(std::vector<DimPlacement> dims) {
 constexpr std::int64_t kSlicedRows = 8;
 constexpr std::int64_t kSlicedColumns = 6;
 
-// r is 0 and c is the element's position, so that sums tell which elements are in.
+// r is 0 and c is the element's position, so the sums show which elements are included.
 class SumShards : public ::testing::Test {
  protected:
   SumShards() {
@@ -155,7 +155,8 @@ class SliceVerdict : public ::testing::Test {
     }
     return row;
   }
-  // The only tensor's verdict. `candidate` is what is wrong beside a rounding error everywhere.
+  // The only tensor's verdict. `candidate` plants an error in addition to a rounding error
+  // everywhere.
   TensorVerdict verdict(std::vector<double> candidate) {
     const std::vector<double> all = wavy(kS * kH);
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -172,7 +173,8 @@ class SliceVerdict : public ::testing::Test {
     return report_.tensors.at(0);
   }
   static std::vector<double> nothing() { return std::vector<double>(kS * kH); }
-  // Of sizes `times` the noise and signs that change from row to row, to be no factor.
+  // Errors of `times` the noise, with signs that change from row to row, so that they are not a
+  // factor.
   static void add_to_columns(std::vector<double>& values,
                              std::int64_t begin,
                              std::int64_t end,

@@ -107,7 +107,7 @@ class TraceBuilder {
     axes_.push_back({axis, manifest.world_size, 1});
     return *this;
   }
-  // In place of the only axis; neighbours on the first one are neighbouring ranks.
+  // Replaces the only axis; neighbours on the first axis are neighbouring ranks.
   TraceBuilder& set_axes(const std::vector<std::pair<std::string, int>>& axes) {
     axes_.clear();
     manifest.layout.clear();

@@ -81,7 +81,7 @@ TEST_F(Unmatched, NamesAreListedOnceForAllLayersWithTheNearestOfTheOtherSide) {
   std::ostringstream text;
   write_text(text, report, {});
   EXPECT_THAT(text.str(),
-              AllOf(HasSubstr("names without a counterpart"),
+              AllOf(HasSubstr("names that only one program has"),
                     HasSubstr("  reference: layers.*.attention.wo.weight 4x4 (param, main_grad; 6 "
                               "tensors); nearest in the candidate: "
                               "decoder.layers.*.attn.proj.weight 4x4, ")));
@@ -147,7 +147,7 @@ TEST_F(Unmatched, ProgramsOfOtherNamesAreComparedByWhatBothSayOfThemselves) {
   rename_trace(folder_ / "reference", folder_ / "renamed", RenameMap::parse("tensors: []"));
   const Report report = diff(Trace::open(folder_ / "renamed"), candidate_.write());
   EXPECT_THAT(report.remarks,
-              Contains(AllOf(HasSubstr("not compared of model"),
+              Contains(AllOf(HasSubstr("these model keys were not compared"),
                              HasSubstr("class `Plain` and `GPTModel`"),
                              HasSubstr("heads `4` and absent"),
                              Not(HasSubstr("hidden")))));

@@ -30,7 +30,7 @@ inline bool all_hold(const std::vector<Check>& checks) {
   return std::ranges::all_of(checks, &Check::holds);
 }
 
-// The sentence of the first check that fails; empty where all hold.
+// The sentence of the first check that fails; empty if all hold.
 inline std::string first_sentence(const std::vector<Check>& checks) {
   const auto found = std::ranges::find(checks, false, &Check::holds);
   return found == checks.end() ? "" : found->sentence;

@@ -117,7 +117,7 @@ TEST_F(Verdict, AnErrorBeyondTheNoiseDiverges) {
   EXPECT_EQ(tensor.tier(), Tier::kT2);
   EXPECT_EQ(tensor.symptom(), Symptom::kOutOfBound);
   EXPECT_THAT(tensor.cause(),
-              AllOf(HasSubstr("differs 30x more than round-off explains"),
+              AllOf(HasSubstr("it differs 30x as much as round-off explains"),
                     HasSubstr("of the reference's norm, bound")));
 }
 
@@ -213,7 +213,7 @@ TEST_F(Verdict, ExactlyReproducedTensorsMustBeEqual) {
   EXPECT_EQ(tensor.status(), Status::kDiverged);
   EXPECT_EQ(tensor.tier(), Tier::kT2);
   EXPECT_EQ(tensor.symptom(), Symptom::kNotEqual);
-  EXPECT_EQ(tensor.bound_source(), "reproduced exactly by 5 noise passes");
+  EXPECT_EQ(tensor.bound_source(), "equal in all 5 noise passes");
   EXPECT_EQ(tensor.ratio(), kInf);
   EXPECT_THAT(tensor.cause(), HasSubstr("1 of 8 elements differ"));
 }
@@ -239,7 +239,7 @@ TEST_F(Verdict, TokensMustBeEqual) {
   const TensorVerdict tensor = verdict(kTokens);
   EXPECT_EQ(tensor.status(), Status::kDiverged);
   EXPECT_EQ(tensor.bound_source(), "exact (i64)");
-  EXPECT_THAT(tensor.cause(), HasSubstr("1 of 3 elements differ, which must be equal"));
+  EXPECT_THAT(tensor.cause(), HasSubstr("1 of 3 elements differ, but all must be equal"));
 }
 
 TEST_F(Verdict, MissingIdsAreFindingsBothWays) {
@@ -289,7 +289,7 @@ TEST_F(Verdict, ShapesThatContradictOrDifferAreFound) {
   EXPECT_EQ(verdict().symptom(), Symptom::kRanksContradict);
   const TensorVerdict& shape = report_.tensors[1];
   EXPECT_EQ(shape.symptom(), Symptom::kShapesDiffer);
-  EXPECT_EQ(shape.cause(), "logical shape 2x3, 8 in the reference");
+  EXPECT_EQ(shape.cause(), "its logical shape is 2x3, but 8 in the reference");
 }
 
 TEST_F(Verdict, MissingAddendsAreFound) {
@@ -323,7 +323,8 @@ TEST_F(Verdict, ReplicasThatDisagreeAreStructuralAndTheErrorIsToldBeside) {
   EXPECT_EQ(tensor.symptom(), Symptom::kReplicasDisagree);
   EXPECT_THAT(tensor.ranks(), ElementsAre(0, 1));
   EXPECT_NEAR(tensor.comparison->factor, 0.5, 1e-6);
-  EXPECT_THAT(tensor.cause(), AllOf(HasSubstr("also: differs"), HasSubstr("0.5000 x reference")));
+  EXPECT_THAT(tensor.cause(),
+              AllOf(HasSubstr("also: it differs"), HasSubstr("0.5000 x reference")));
 }
 
 TEST_F(Verdict, ReplicasThatDisagreeWithinTheBoundDivergeNevertheless) {
@@ -341,7 +342,7 @@ TEST_F(Verdict, ElementTypesMustAgreeInTheSamePrecision) {
   candidate_.add_everywhere({kOutput, {1, 2}, ElementType::kBF16});
   const TensorVerdict tensor = verdict();
   EXPECT_EQ(tensor.symptom(), Symptom::kTypesDiffer);
-  EXPECT_EQ(tensor.cause(), "element type bf16, f32 in the reference");
+  EXPECT_EQ(tensor.cause(), "its element type is bf16, but f32 in the reference");
 }
 
 TEST_F(Verdict, ElementTypesMayDifferInAnotherPrecision) {
@@ -364,7 +365,8 @@ TEST_F(Verdict, NanThatOnlyTheCandidateHasNamesItsRank) {
   EXPECT_EQ(tensor.tier(), Tier::kT0);
   EXPECT_EQ(tensor.symptom(), Symptom::kNonFinite);
   EXPECT_THAT(tensor.ranks(), ElementsAre(1));
-  EXPECT_EQ(tensor.cause(), "1 element NaN or Inf where the reference is finite, first at [6]");
+  EXPECT_EQ(tensor.cause(),
+            "1 element is NaN or Inf where the reference is finite; the first is at [6]");
 }
 
 TEST_F(Verdict, InfOnBothSidesIsFineButItsSignMatters) {
@@ -373,13 +375,14 @@ TEST_F(Verdict, InfOnBothSidesIsFineButItsSignMatters) {
   candidate_.add_everywhere({"s0/m0/output/b/0", {1, kInf}});
   EXPECT_EQ(verdict().status(), Status::kWithin);
   EXPECT_EQ(report_.tensors[1].cause(),
-            "1 element NaN or Inf unlike the reference's, first at [1]");
+            "1 element is NaN or Inf, but not of the reference's kind; the first is at [1]");
 }
 
 TEST_F(Verdict, ReferenceNanThatTheCandidateLacksIsShown) {
   reference_.add(0, {kOutput, {1, kNaN}});
   candidate_.add_everywhere({kOutput, {1, 2}});
-  EXPECT_EQ(verdict().cause(), "1 element finite where the reference is NaN or Inf, first at [1]");
+  EXPECT_EQ(verdict().cause(),
+            "1 element is finite where the reference is NaN or Inf; the first is at [1]");
 }
 
 TEST_F(Verdict, RecomputedValuesAreHeldAgainstTheirOwnFirstForward) {
@@ -540,8 +543,8 @@ TEST_F(Verdict, RowsThatOneSideAloneHoldsAreAFindingAndTheOthersAreCompared) {
   EXPECT_EQ(tensor.tier(), Tier::kT0);
   EXPECT_EQ(tensor.symptom(), Symptom::kRowsDiffer);
   EXPECT_EQ(tensor.cause(),
-            "dimension 0 has 2 rows (3+6) held by the reference alone and 1 row (1) held by the "
-            "candidate alone");
+            "in dimension 0, only the reference holds 2 rows (3+6), and only the candidate holds 1 "
+            "row (1)");
   EXPECT_EQ(tensor.comparison->error, 0.0);
 }
 
@@ -551,7 +554,7 @@ TEST_F(Verdict, ReferenceThatComputesEveryRowHoldsThemAll) {
   add_noise(kOutput, 0.01);
   const TensorVerdict tensor = verdict();
   EXPECT_EQ(tensor.symptom(), Symptom::kRowsDiffer);
-  EXPECT_THAT(tensor.cause(), HasSubstr("1 row (4) held by the reference alone; also: "));
+  EXPECT_THAT(tensor.cause(), HasSubstr("only the reference holds 1 row (4); also: "));
 }
 
 TEST_F(Verdict, RecomputedRowsMustBeThoseOfTheFirstForward) {
@@ -560,7 +563,7 @@ TEST_F(Verdict, RecomputedRowsMustBeThoseOfTheFirstForward) {
   candidate_.add(0, routed(kOutput, {0, 3})).add(0, routed(kAgain, {0}));
   const TensorVerdict tensor = verdict(kAgain);
   EXPECT_EQ(tensor.symptom(), Symptom::kRowsDiffer);
-  EXPECT_EQ(tensor.cause(), "dimension 0 has 1 row (3) held by the first forward alone");
+  EXPECT_EQ(tensor.cause(), "in dimension 0, only the first forward holds 1 row (3)");
 }
 
 // --- flat ranges ---------------------------------------------------------------------------------

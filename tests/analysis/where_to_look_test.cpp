@@ -45,7 +45,7 @@ const std::vector<std::string> kStep = {"s0/m0/data/tokens/0",
 
 class WhereToLook : public ::testing::Test {
  protected:
-  // What the report says when `wrong` is the first tensor that diverges.
+  // The report's sentence if `wrong` is the first tensor that diverges.
   std::string when_wrong(const std::string& wrong) {
     bool later = false;
     for (const std::string& id : kStep) {
@@ -63,20 +63,20 @@ class WhereToLook : public ::testing::Test {
   TraceBuilder candidate_{directory_ / "candidate", "candidate", 2};
 };
 
-// Symptom: a pipeline of four micro-batches, compared with a reference of one, was said to lack an
-// annotation.
+// Symptom: when a pipeline of four micro-batches was compared with a reference of one, the report
+// said that an annotation was missing.
 TEST_F(WhereToLook, DataOfOtherShapesMayBeCutIntoOtherMicrobatches) {
   reference_.add(0, {"s0/m0/data/tokens/0", wavy(8), ElementType::kF32, {4, 2}});
   candidate_.add_everywhere({"s0/m0/data/tokens/0", wavy(2), ElementType::kF32, {1, 2}});
   EXPECT_THAT(diff(reference_.write(), candidate_.write()).where_to_look,
-              AllOf(HasSubstr("as many micro-batches of as many samples"),
+              AllOf(HasSubstr("the same number of micro-batches of the same size"),
                     HasSubstr("the annotation (dims) of tokens")));
 }
 
 TEST_F(WhereToLook, AnOutputAccusesItsModuleAndNamesThePredecessor) {
-  EXPECT_EQ(
-      when_wrong("s0/m0/output/fc2/0"),
-      "the forward of fc2; the forward record before it, s0/m0/output/act/0, is within bound");
+  EXPECT_EQ(when_wrong("s0/m0/output/fc2/0"),
+            "check the forward of fc2; the forward record before it, s0/m0/output/act/0, is within "
+            "bound");
 }
 
 // Symptom: a predecessor that had inherited an error far beyond its bound was said to be within it.
@@ -105,20 +105,20 @@ TEST_F(WhereToLook, APredecessorThatInheritedItsErrorIsNotSaidToBeWithinBound) {
   const Report report = diff(Trace::open(directory_ / "reference"), candidate_.write(), options);
   ASSERT_TRUE(report.first_divergence.has_value());
   ASSERT_EQ(to_string(report.tensors[*report.first_divergence].id), "s0/m0/output/b/0");
-  EXPECT_EQ(
-      report.where_to_look,
-      "the forward of b; the forward record before it, s0/m0/output/a/0, is beyond its bound, "
-      "but its own operators are right: it inherited the error");
+  EXPECT_EQ(report.where_to_look,
+            "check the forward of b; the forward record before it, s0/m0/output/a/0, is beyond its "
+            "bound because it inherited an error, but its own operators are right");
 }
 
 TEST_F(WhereToLook, AnInputAccusesWhatFeedsIt) {
   EXPECT_EQ(when_wrong("s0/m0/input/fc1/0"),
-            "what feeds fc1; no forward record of its micro-batch comes before it");
+            "check what feeds fc1; no forward record of its micro-batch comes before it");
 }
 
 TEST_F(WhereToLook, AnOutputGradientAccusesTheBackwardOfItsConsumers) {
   EXPECT_EQ(when_wrong("s0/m0/grad_output/fc1/0"),
-            "the backward of what consumes fc1's output; next in forward order: act, fc2");
+            "check the backward of the modules that consume the output of fc1; next in forward "
+            "order: act, fc2");
 }
 
 TEST_F(WhereToLook, TheLastOutputGradientAccusesTheWayToTheLoss) {
@@ -127,36 +127,36 @@ TEST_F(WhereToLook, TheLastOutputGradientAccusesTheWayToTheLoss) {
 
 TEST_F(WhereToLook, AParameterGradientAccusesTheOwner) {
   EXPECT_EQ(when_wrong("s0/m0/param_grad/fc2.weight/0"),
-            "the backward of fc2 with respect to fc2.weight");
+            "check the backward of fc2 with respect to fc2.weight");
 }
 
 TEST_F(WhereToLook, AMainGradientWithCleanParameterGradientsAccusesTheReduction) {
   EXPECT_EQ(when_wrong("s0/main_grad/fc1.weight/0"),
-            "the reduction and accumulation of fc1.weight's gradient between backward and "
-            "optimizer: its 1 record of param_grad is within bound");
+            "check how the gradient of fc1.weight is reduced and accumulated between backward and "
+            "optimizer; 1 record of its param_grad is within bound");
 }
 
 TEST_F(WhereToLook, AMainGradientWithoutParameterGradientsSaysSo) {
   EXPECT_THAT(when_wrong("s0/main_grad/fc3.weight/0"),
-              HasSubstr("no param_grad of fc3.weight was recorded"));
+              HasSubstr("no param_grad of it was recorded"));
 }
 
 TEST_F(WhereToLook, OptimizerStateNamesWhatGoesIntoIt) {
   EXPECT_THAT(when_wrong("s0/exp_avg/fc1.weight/0"),
               AllOf(HasSubstr("the optimizer's moments"),
-                    HasSubstr("its 1 record of main_grad is within bound")));
+                    HasSubstr("1 record of its main_grad is within bound")));
 }
 
 TEST_F(WhereToLook, AMasterNamesItsMoments) {
   EXPECT_THAT(when_wrong("s0/master/fc1.weight/0"),
               AllOf(HasSubstr("the optimizer's update"),
-                    HasSubstr("record of exp_avg is within bound"),
-                    HasSubstr("record of exp_avg_sq is within bound")));
+                    HasSubstr("record of its exp_avg is within bound"),
+                    HasSubstr("record of its exp_avg_sq is within bound")));
 }
 
 TEST_F(WhereToLook, AnUpdatedParameterNamesItsMaster) {
   EXPECT_THAT(when_wrong("s0/param_next/fc1.weight/0"),
-              AllOf(HasSubstr("copy back"), HasSubstr("record of master is within bound")));
+              AllOf(HasSubstr("copy back"), HasSubstr("record of its master is within bound")));
 }
 
 TEST_F(WhereToLook, TokensAccuseTheNumberingOfMicrobatches) {
@@ -168,10 +168,9 @@ TEST_F(WhereToLook, ReplicasNameTheAxisOnWhichTheirRanksDiffer) {
   candidate_.add(0, {"s0/main_grad/norm.weight/0", wavy(6)});
   candidate_.add(1, {"s0/main_grad/norm.weight/0", scaled(wavy(6), 3)});
   const Report report = diff(reference_.write(), candidate_.write());
-  EXPECT_EQ(
-      report.where_to_look,
-      "the reduction of norm.weight's gradient between ranks: ranks 0, 1 should hold the same "
-      "values, and ranks 0 and 1, which do not, differ in their coordinate on tp");
+  EXPECT_EQ(report.where_to_look,
+            "check how ranks reduce the gradient of norm.weight: ranks 0, 1 should hold the same "
+            "values; ranks 0 and 1 do not, and their coordinates differ on tp");
 }
 
 TEST_F(WhereToLook, AScaleNamesItsOperand) {
@@ -179,7 +178,7 @@ TEST_F(WhereToLook, AScaleNamesItsOperand) {
   reference_.add(0, {wrong, wavy(1)});
   candidate_.add_everywhere({wrong, wavy(1, 2.0)});
   EXPECT_THAT(diff(reference_.write(), candidate_.write()).where_to_look,
-              HasSubstr("how the scale of fc1's weight follows from largest magnitudes"));
+              HasSubstr("check how the scale of fc1's weight follows from the largest magnitudes"));
 }
 
 TEST_F(WhereToLook, AScaleOfDifferentCopiesNamesItsOperand) {
@@ -187,8 +186,8 @@ TEST_F(WhereToLook, AScaleOfDifferentCopiesNamesItsOperand) {
   reference_.add(0, {wrong, wavy(1)});
   candidate_.add(0, {wrong, wavy(1)}).add(1, {wrong, wavy(1, 2.0)});
   EXPECT_THAT(diff(reference_.write(), candidate_.write()).where_to_look,
-              HasSubstr("how ranks share the largest magnitude that the scale of fc1's input "
-                        "follows from: ranks 0, 1 should hold the same values"));
+              HasSubstr("check how ranks share the largest magnitude, from which the scale of "
+                        "fc1's input follows: ranks 0, 1 should hold the same values"));
 }
 
 TEST_F(WhereToLook, AMissingTensorSaysOnWhichSide) {

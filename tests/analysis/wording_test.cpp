@@ -28,8 +28,8 @@ TEST(Wording, ShapesAndIndices) {
   EXPECT_EQ(shape_text(std::vector<std::int64_t>{4, 128}), "4x128");
   EXPECT_EQ(index_text(std::vector<std::int64_t>{1, 0, 37}), "[1, 0, 37]");
   EXPECT_EQ(unravel(23, std::vector<std::int64_t>{2, 3, 4}), (std::vector<std::int64_t>{1, 2, 3}));
-  EXPECT_EQ(counted(1, "rank", "ranks"), "1 rank");
-  EXPECT_EQ(counted(0, "rank", "ranks"), "0 ranks");
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
 }
 
 }  // namespace

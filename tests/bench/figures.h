@@ -1,4 +1,5 @@
-// What the benchmarks measure: one key per figure, explained in docs/benchmarks.md and by --help.
+// The figures that the benchmarks measure: one key each. docs/benchmarks.md and --help explain
+// them.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -71,7 +71,7 @@ void measure_writing(nlohmann::ordered_json& figures) {
   figures["write_20k_over_plain_write"] = median(times.ratios());
 }
 
-// As `ttrace diff` does it, with the noise of five passes.
+// Compares as `ttrace diff` does, with the noise of five passes.
 void measure_judging(nlohmann::ordered_json& figures) {
   constexpr int kPasses = 5;
   const testing::TemporaryDirectory directory;

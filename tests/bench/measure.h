@@ -14,7 +14,7 @@ using Work = std::function<void()>;
 
 [[nodiscard]] double median(std::vector<double> values);
 
-// For times that stand alone: the machine's other work only ever adds to them.
+// Use this for single times: the machine's other work can only add to them.
 [[nodiscard]] double shortest(const std::vector<double>& values);
 
 // Seconds of two pieces of work, measured in turn.

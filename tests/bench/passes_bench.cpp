@@ -1,4 +1,4 @@
-// What a check costs beyond reference and candidate: noise passes, forced passes and the
+// The cost of a check beyond reference and candidate: noise passes, forced passes and the
 // comparison, in steps of the reference program (BF16, one thread).
 #include "bench/figures.h"
 #include "bench/measure.h"
@@ -95,7 +95,7 @@ class Programs {
 
   [[nodiscard]] double train(Variables variables, int steps) const {
     variables["OMP_NUM_THREADS"] = "1";
-    // Removing what an earlier run has written is no part of a step.
+    // Removing the files of an earlier run does not belong to a step.
     if (const auto written = variables.find("TTRACE_DIR"); written != variables.end()) {
       std::filesystem::remove_all(written->second);
     }

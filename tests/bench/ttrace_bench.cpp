@@ -63,9 +63,9 @@ int run(int argc, char** argv) {
   std::vector<std::string> only;
   std::string json_path;
   po::options_description options("options");
-  options.add_options()("help", "this text")(
-      "json", po::value(&json_path)->value_name("FILE"), "write the figures there as well")(
-      "only", po::value(&only)->value_name("GROUP"), "one group of those below; may be repeated");
+  options.add_options()("help", "print this text")(
+      "json", po::value(&json_path)->value_name("FILE"), "also write the figures to FILE")(
+      "only", po::value(&only)->value_name("GROUP"), "measure only this group; repeatable");
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, options), values);
   po::notify(values);

@@ -70,8 +70,8 @@ TEST_F(Calibrate, LimitsOfCleanRunsDecideOfTheNext) {
   EXPECT_THAT(calibrated.out,
               AllOf(HasSubstr("first divergence: s0/m0/output/decoder.layers.0.mlp.linear_fc1/0"),
                     HasSubstr("(calibrated limit)"),
-                    HasSubstr("\nlimits calibrated over 3 clean runs: run-level false alarms below "
-                              "63.2 % (95 %)\n")));
+                    HasSubstr("\nlimits are calibrated over 3 clean runs; fewer than 63.2 % of "
+                              "clean runs raise a false alarm (95 % confidence)\n")));
   EXPECT_EQ(ttrace({"diff", "calibrated"}).exit_code, 0);
   const ProcessResult again =
       ttrace({"diff", "shipped", "--calibration", "limits.json", "--format", "json"});
@@ -89,8 +89,9 @@ TEST_F(Calibrate, OperatorsAreCalibratedWhereRunsHaveForcedPasses) {
               AllOf(HasSubstr("activation       T2 q       2 "),
                     HasSubstr("activation       T1 r       1 ")));
   ASSERT_EQ(ttrace({"calibrate", "clean-2", "-o", "whole.json"}).exit_code, 0);
-  EXPECT_THAT(ttrace({"diff", "clean-1", "--calibration", "whole.json"}).out,
-              HasSubstr("; shipped limits where those runs said nothing: activation T1 r, "));
+  EXPECT_THAT(
+      ttrace({"diff", "clean-1", "--calibration", "whole.json"}).out,
+      HasSubstr("; shipped limits, where those runs had no such tensors: activation T1 r, "));
 }
 
 TEST_F(Calibrate, RunWithAFindingIsRefusedAndNamed) {
@@ -100,9 +101,9 @@ TEST_F(Calibrate, RunWithAFindingIsRefusedAndNamed) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(
       result.err,
-      "ttrace: error: wrong diverged, first at "
-      "s0/m0/output/decoder.layers.0.mlp.linear_fc2/0; a calibration is made of runs that are "
-      "known to be right: leave it out, or give --vouched if you know that it is right\n");
+      "ttrace: error: wrong diverged, first at s0/m0/output/decoder.layers.0.mlp.linear_fc2/0; "
+      "limits need runs that are known to be right, so leave it out, or pass --vouched if you know "
+      "that it is right\n");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "limits.json"));
 }
 
@@ -140,8 +141,8 @@ TEST_F(Calibrate, PrecisionsAreNotMixed) {
   const ProcessResult result = ttrace({"calibrate", "clean-1", "clean-2"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.err,
-            "ttrace: error: clean-1 is in f32 and clean-2 in bf16; calibrate each precision on its "
-            "own\n");
+            "ttrace: error: clean-1 is in f32, but clean-2 is in bf16; calibrate each precision on "
+            "its own\n");
   ASSERT_EQ(ttrace({"calibrate", "clean-1"}).exit_code, 0);
   const ProcessResult other = ttrace({"diff", "clean-2", "--calibration", "calibration.json"});
   EXPECT_EQ(other.exit_code, 2);
@@ -153,7 +154,7 @@ TEST_F(Calibrate, BrokenFileIsNamedBeforeAnythingRuns) {
   std::ofstream(folder_ / "limits.json") << "{\"format\": \"ttrace calibration\", \"schema\": 1}";
   const ProcessResult result = check_run("run", "", {"--calibration", "limits.json"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, StartsWith("ttrace: error: limits.json: is damaged: "));
+  EXPECT_THAT(result.err, StartsWith("ttrace: error: limits.json: the calibration is damaged: "));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
   EXPECT_THAT(check_run("run", "", {"--calibration", "none.json"}).err,
               HasSubstr("there is no calibration none.json; `ttrace calibrate` writes one"));
@@ -168,7 +169,8 @@ TEST_F(Calibrate, BadUsageIsExplained) {
     EXPECT_THAT(result.out, IsEmpty());
     return result.err;
   };
-  EXPECT_THAT(complaint({}), HasSubstr("calibrate takes folders made by `ttrace check`"));
+  EXPECT_THAT(complaint({}),
+              HasSubstr("calibrate needs at least one folder made by `ttrace check`"));
   EXPECT_THAT(complaint({"gone"}), HasSubstr("there is no folder gone"));
   EXPECT_THAT(complaint({"clean-1/reference"}), HasSubstr("was not made by ttrace check"));
   EXPECT_THAT(complaint({"clean-1", "./clean-1/"}), HasSubstr("./clean-1/ is given twice"));

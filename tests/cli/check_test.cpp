@@ -117,7 +117,7 @@ TEST_F(Check, OperatorThatErrsIsToldByTheForcedPasses) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("first divergence: s0/m0/output/decoder.layers.0.mlp.linear_fc2/0"),
-                    HasSubstr("from the candidate's own inputs they make"),
+                    HasSubstr("given the candidate's own inputs, the reference's operators return"),
                     HasSubstr("operators: 3 checked on their own, 1 wrong")));
   EXPECT_THAT(file("run/logs/forced-wide.log"),
               AllOf(HasSubstr("TTRACE_PASS=forced\n"), HasSubstr("TTRACE_PRECISION=f64\n")));
@@ -154,7 +154,7 @@ TEST_F(Check, GoldenPassIsTheReferenceInFp64FromTheReferencesParameters) {
   const ProcessResult result =
       ttrace(check(trainer(), trainer("--ranks 2"), {"--golden", "--start", "own"}));
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("golden: 0 held against FP64"));  // it equals the reference
+  EXPECT_THAT(result.out, HasSubstr("golden: 0 compared with FP64"));  // it equals the reference
   EXPECT_THAT(file("run/logs/golden.log"),
               AllOf(HasSubstr("TTRACE_PASS=golden\n"),
                     HasSubstr("TTRACE_PRECISION=f64\n"),
@@ -167,9 +167,9 @@ TEST_F(Check, GoldenPassThatFailsLeavesTheRestOfTheVerdict) {
   const ProcessResult result = ttrace(
       check(trainer("--only golden --exit-before 3"), trainer("--ranks 2 --differ"), {"--golden"}));
   EXPECT_EQ(result.exit_code, 1) << result.err;
-  EXPECT_THAT(
-      result.err,
-      AllOf(HasSubstr("nothing is held against a golden pass: "), HasSubstr("leave --golden out")));
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("nothing is compared with a golden pass: "),
+                    HasSubstr("leave --golden out")));
   EXPECT_THAT(result.out, AllOf(HasSubstr("operators: 3 checked"), Not(HasSubstr("golden: "))));
 }
 
@@ -205,7 +205,7 @@ TEST_F(Check, DyadicInputsDemandEqualityInF32) {
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("first divergence: s0/m0/output/decoder.layers.0.mlp.linear_fc2/0"),
-                    HasSubstr("adds up small integers, which is exact in any order"),
+                    HasSubstr("add up small integers, which is exact in any order"),
                     HasSubstr("dyadic inputs: 3 must be equal, 0 are not judged")));
   for (const std::string pass : {"reference", "candidate", "golden"}) {
     EXPECT_THAT(file("run/logs/" + pass + ".log"), HasSubstr("TTRACE_INPUTS=dyadic\n"));
@@ -220,12 +220,15 @@ TEST_F(Check, DyadicInputsAreForF32AndReferencesThatCanRun) {
   const ProcessResult wide =
       ttrace(check(trainer(), trainer(), {"--dyadic", "--precision", "f64"}));
   EXPECT_EQ(wide.exit_code, 2);
-  EXPECT_THAT(wide.err, HasSubstr("--dyadic is for --precision f32, not f64"));
+  EXPECT_THAT(
+      wide.err,
+      HasSubstr(
+          "--dyadic needs f32, in which sums of small integers are exact, but --precision is f64"));
   ASSERT_EQ(ttrace(check(trainer(), trainer())).exit_code, 0);
   const ProcessResult stored = ttrace(
       {"check", "--reference", "run/reference", "--candidate", trainer(), "--dyadic", "-o", "x"});
   EXPECT_EQ(stored.exit_code, 2);
-  EXPECT_THAT(stored.err, HasSubstr("--dyadic needs a command for the reference"));
+  EXPECT_THAT(stored.err, HasSubstr("pass the reference's command"));
 }
 
 TEST_F(Check, DyadicInputsWithoutAGoldenPassGiveNoVerdict) {
@@ -245,7 +248,7 @@ TEST_F(Check, StoredReferenceIsReusedWithItsNoise) {
                                       "-o",
                                       "again"});
   EXPECT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_THAT(again.err, HasSubstr("pass --rerun COMMAND, or --no-forced to do without"));
+  EXPECT_THAT(again.err, HasSubstr("pass --rerun COMMAND, or --no-forced to skip this check"));
   EXPECT_THAT(file("again/logs/candidate.log"), HasSubstr("TTRACE_STEPS=2:4\n"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "again/logs/reference.log"));
   EXPECT_EQ(ttrace({"diff", "again", "--format", "json"}).out, file("again/report.json"));
@@ -256,7 +259,7 @@ TEST_F(Check, OtherStepsThanTheStoredReferenceHasAreRefused) {
   const ProcessResult again =
       ttrace({"check", "--reference", "run/reference", "--candidate", trainer(), "--steps", "1:2"});
   EXPECT_EQ(again.exit_code, 2);
-  EXPECT_THAT(again.err, HasSubstr("--steps is 1:2 but the stored reference has 0:1"));
+  EXPECT_THAT(again.err, HasSubstr("--steps is 1:2, but the stored reference has 0:1"));
 }
 
 TEST_F(Check, StoredReferenceWithoutNoiseIsRemarked) {
@@ -346,7 +349,7 @@ TEST_F(Check, PassesGetTheirOwnVariablesAndTheUsersChoices) {
 }
 
 TEST_F(Check, CommandWithMpirunsOwnForwardingIsLeftAlone) {
-  // Open MPI refuses -x beside mca_base_env_list; `true -x` stands for such an mpirun.
+  // Open MPI refuses -x together with mca_base_env_list; `true -x` stands for such an mpirun.
   ASSERT_EQ(ttrace(check(trainer(), "true -x NAME && " + trainer())).exit_code, 0);
   EXPECT_THAT(file("run/logs/candidate.log"), Not(HasSubstr("OMPI_MCA_mca_base_env_list")));
   EXPECT_THAT(file("run/logs/reference.log"), HasSubstr("OMPI_MCA_mca_base_env_list"));

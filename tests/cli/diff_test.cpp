@@ -61,7 +61,7 @@ TEST_F(Diff, ToleranceDecidesInsteadOfTheBound) {
   const ProcessResult tight =
       ttrace({"diff", "run", "--rtol", "0.2", "--rtol", ".*linear_fc2.*:0.05", "--atol=0"});
   EXPECT_EQ(tight.exit_code, 1);
-  EXPECT_THAT(tight.out, HasSubstr("rtol 0.05, atol 0 (asked for)"));
+  EXPECT_THAT(tight.out, HasSubstr("rtol 0.05, atol 0 (chosen by the user)"));
 }
 
 TEST_F(Diff, AllowedFailureIsListedAndWarnsWhenItVanishes) {
@@ -88,8 +88,8 @@ TEST_F(Diff, ToleranceThatIsNoneIsExplained) {
   const ProcessResult result = ttrace({"diff", "run", "--atol", "fc:tight"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.err,
-            "ttrace: error: --atol is 'fc:tight'; it must be a number from 0, or REGEX:NUMBER for "
-            "the tensors whose id REGEX matches as a whole\n");
+            "ttrace: error: --atol is 'fc:tight'; it must be a number of at least 0, or "
+            "REGEX:NUMBER for the tensors whose whole id matches REGEX\n");
 }
 
 TEST_F(Diff, JudgesAsIfARowOfTheLedgerDidNotExist) {
@@ -117,7 +117,7 @@ TEST_F(Diff, ARowThatIsNotInTheLedgerIsExplained) {
 TEST_F(Diff, NoFolderIsBadUsage) {
   const ProcessResult result = ttrace({"diff"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("diff takes a reference and a candidate"));
+  EXPECT_THAT(result.err, HasSubstr("diff needs a reference and a candidate"));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ class EstimateTest : public CliTest {
  protected:
   // The trainer's four tensors of hidden size 8: 32x8, 8x8x32, 8x8x8 and again 32x8 floats.
   static constexpr const char* kTable =
-      "one pass of the reference records:\n"
+      "one pass of the reference would record:\n"
       "  step    kind                 tensors             bytes\n"
       "  0       output                     2             10240\n"
       "  0       param                      1              1024\n"
@@ -27,13 +27,14 @@ TEST_F(EstimateTest, CountsByKindWithoutWritingATrace) {
   const ProcessResult result =
       ttrace({"check", "--estimate", "--reference", trainer(), "-o", "deep/run"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out,
-              AllOf(HasSubstr(kTable),
-                    HasSubstr("reference: 2.1 MB, start parameters included\n"),
-                    HasSubstr("noise: 5 passes of 1.1 MB\n"),
-                    HasSubstr("candidate: at least 1.1 MB; "),
-                    HasSubstr("forced passes: at most 3.2 MB, one of them in a wider type; "),
-                    HasSubstr("needed at deep/run: at least 11.6 MB; free: ")));
+  EXPECT_THAT(
+      result.out,
+      AllOf(HasSubstr(kTable),
+            HasSubstr("reference: 2.1 MB, with start parameters\n"),
+            HasSubstr("noise: 5 passes of 1.1 MB\n"),
+            HasSubstr("candidate: at least 1.1 MB; "),
+            HasSubstr("forced passes: at most 3.2 MB, because one of them uses a wider type; "),
+            HasSubstr("needed at deep/run: at least 11.6 MB; free: ")));
   EXPECT_THAT(result.err, IsEmpty());
   EXPECT_FALSE(fs::exists(folder_ / "deep"));
   EXPECT_FALSE(fs::exists(folder_ / "runs"));
@@ -43,7 +44,7 @@ TEST_F(EstimateTest, GoldenPassIsCountedWhereAskedFor) {
   const ProcessResult result =
       ttrace({"check", "--estimate", "--golden", "--reference", trainer(), "-o", "deep/run"});
   EXPECT_THAT(result.out,
-              AllOf(HasSubstr("golden pass: at most 4.3 MB, in f64\n"),
+              AllOf(HasSubstr("golden pass: at most 4.3 MB, because it uses f64\n"),
                     HasSubstr("needed at deep/run: at least 15.9 MB; free: ")));
 }
 
@@ -73,7 +74,7 @@ TEST_F(EstimateTest, FailedProgramIsQuotedAndItsLogKept) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(
       result.err,
-      AllOf(HasSubstr("the counting reference pass failed: its program exited with status 3"),
+      AllOf(HasSubstr("the counting reference pass failed: the program exited with status 3"),
             HasSubstr("out of luck")));
   const auto kept = std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator());
   EXPECT_EQ(kept, 1) << result.err;
@@ -94,7 +95,7 @@ ProcessOptions on_small_disk(ProcessOptions asked,
 }
 
 TEST_F(EstimateTest, CandidateIsNotStartedWhereItsTraceCannotFit) {
-  // With 64 hidden the trace has 5.4 MB: one fits into 8 MB, two do not.
+  // With a hidden size of 64, a trace has 5.4 MB: one fits into 8 MB, but two do not.
   const std::string check = std::string(TTRACE_PROGRAM) + " check --reference '" +
                             trainer("--hidden 64") + "' --noise 0 --candidate '" +
                             trainer("--hidden 64") + "' -o mount/run";
@@ -107,7 +108,7 @@ TEST_F(EstimateTest, CandidateIsNotStartedWhereItsTraceCannotFit) {
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("the candidate's trace needs at least 5.4 MB, as much as the "
                               "reference's, but "),
-                    HasSubstr(" are free in mount/run; free space there, take another folder for "
+                    HasSubstr(" are free in mount/run; free space there, choose another folder for "
                               "-o with --reference mount/run/reference, or pass --ignore-space")));
   EXPECT_TRUE(fs::exists(folder_ / "kept/reference.log"));
   EXPECT_FALSE(fs::exists(folder_ / "kept/candidate.log"));

@@ -36,7 +36,7 @@ TEST_F(ExplainCommand, FindingOfARunIsExplainedWithItsOperators) {
 TEST_F(ExplainCommand, TensorWithinItsBoundEndsWithZero) {
   const ProcessResult result = ttrace({"explain", "run", kRight});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("\nwithin bound: equal in every element\n"));
+  EXPECT_THAT(result.out, HasSubstr("\nwithin bound: all elements are equal\n"));
 }
 
 TEST_F(ExplainCommand, TwoTracesAreJudgedWithoutForcedPasses) {
@@ -74,7 +74,7 @@ TEST_F(ExplainCommand, UnknownIdNamesTheNearest) {
 TEST_F(ExplainCommand, MissingIdIsBadUsage) {
   const ProcessResult result = ttrace({"explain", "run"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("and then a tensor id; 1 words were given"));
+  EXPECT_THAT(result.err, HasSubstr("and then a tensor id, but 1 word is given"));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ TEST_F(FailedPass, EarlyExitTellsPassStatusLogAndWhatCanBeReused) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.out, IsEmpty());
   EXPECT_THAT(result.err,
-              AllOf(StartsWith("ttrace: error: the candidate pass failed: its program exited with "
+              AllOf(StartsWith("ttrace: error: the candidate pass failed: the program exited with "
                                "status 3 before the trace was complete\n"),
                     HasSubstr("run/logs/candidate.log ends with:"),
                     HasSubstr("    out of luck\n"),

@@ -309,7 +309,7 @@ class Trainer {
   int hidden_;
   int kill_after_ = -1;
   std::vector<std::int64_t> route_;     // its own choices
-  std::vector<std::int64_t> followed_;  // those it goes on with
+  std::vector<std::int64_t> followed_;  // those that it reuses
   std::string forced_routing_;
   std::int64_t first_ = 0;
   std::int64_t last_ = 1;

@@ -65,12 +65,12 @@ TEST_F(Format, WhatCannotBeDoneIsToldBeforeAnythingRuns) {
   store_run("");
   expect_usage_error({"xml"}, "--format is 'xml'; it must be text, json or junit");
   expect_usage_error({"text", "junit"}, "--format text and --format junit would both be printed");
-  expect_usage_error({"junit="}, "--format is 'junit=', without a file after =");
+  expect_usage_error({"junit="}, "--format is 'junit=', but no file follows the =");
   expect_usage_error({"junit=a", "json=a"}, "--format names the file a twice");
-  expect_usage_error({"junit=run"}, "--format: run is a folder, not a file");
+  expect_usage_error({"junit=run"}, "--format needs a file, but run is a folder");
   expect_usage_error({"junit=none/a.xml"},
-                     "--format: cannot write none/a.xml: No such file or directory; name a file in "
-                     "a folder that exists and is writable");
+                     "cannot write none/a.xml for --format: No such file or directory; name a file "
+                     "in a folder that exists and is writable");
   const ProcessResult result = ttrace({"check",
                                        "--reference",
                                        trainer(),

@@ -41,7 +41,7 @@ TEST_F(Ls, SelectionLeavesOutAndCounts) {
   const ProcessResult result =
       ttrace({"ls", "candidate", "--kinds", "output,main_grad", "--exclude", "bias"});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.out, HasSubstr("1 tensor, 16 bytes; 2 left out by selection"));
+  EXPECT_THAT(result.out, HasSubstr("1 tensor, 16 bytes; the selection leaves out 2"));
   EXPECT_THAT(result.out, HasSubstr("s0/m0/output/mlp.fc1/0"));
 }
 
@@ -58,7 +58,7 @@ TEST_F(Ls, FolderOfACheckAsksWhichTrace) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.err,
             "ttrace: error: " + folder_.path() +
-                " was made by ttrace check and holds two traces; say which: " + folder_.path() +
+                " was made by ttrace check and holds two traces; choose " + folder_.path() +
                 "/reference or " + folder_.path() + "/candidate\n");
 }
 
@@ -66,7 +66,7 @@ TEST_F(Ls, WhatIsNoTraceCannotBeRead) {
   std::filesystem::create_directory(folder_ / "empty");
   EXPECT_EQ(ttrace({"ls", "empty"}).exit_code, 2);
   EXPECT_EQ(ttrace({"ls", "nowhere"}).err, "ttrace: error: there is no folder nowhere\n");
-  EXPECT_THAT(ttrace({"ls"}).err, HasSubstr("ls takes one trace folder; 0 words were given"));
+  EXPECT_THAT(ttrace({"ls"}).err, HasSubstr("ls needs one trace folder, but 0 words are given"));
 }
 
 struct BadSelection {

@@ -108,7 +108,9 @@ TEST_F(Merge, PartsThatContradictEachOtherAreNamedAndLeftOut) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out, HasSubstr("s0/m0/output/torn/0: gap: no rank holds [2:4]"));
   EXPECT_THAT(result.out, HasSubstr("s0/m0/output/unlike/0: replicas_disagree: "));
-  EXPECT_THAT(result.out, HasSubstr("3 tensors written to merged.h5, 2 contradict themselves\n"));
+  EXPECT_THAT(result.out,
+              HasSubstr("3 tensors written to merged.h5; 2 left out, because their parts "
+                        "contradict each other\n"));
   const Hdf5File file(folder_ / "merged.h5");
   EXPECT_TRUE(file.has("s0/m0/output/mlp.fc1/0"));
   EXPECT_FALSE(file.has("s0/m0/output/torn"));
@@ -118,7 +120,7 @@ TEST_F(Merge, SelectionIsThatOfTheOtherCommands) {
   write();
   const ProcessResult result =
       ttrace({"merge", "candidate", "-o", "merged.h5", "--kinds", "output"});
-  EXPECT_EQ(result.out, "1 tensor written to merged.h5, 2 left out by selection\n");
+  EXPECT_EQ(result.out, "1 tensor written to merged.h5; the selection leaves out 2\n");
   EXPECT_FALSE(Hdf5File(folder_ / "merged.h5").has("s0/main_grad"));
 }
 
@@ -127,7 +129,7 @@ TEST_F(Merge, NothingSelectedLeavesNoFile) {
   const ProcessResult result =
       ttrace({"merge", "candidate", "-o", "merged.h5", "--filter", "nosuch"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("the selection leaves none of 3 tensors"));
+  EXPECT_THAT(result.err, HasSubstr("the selection leaves out all 3 tensors"));
   EXPECT_FALSE(fs::exists(folder_ / "merged.h5"));
   EXPECT_FALSE(fs::exists(folder_ / "merged.h5.tmp"));
 }
@@ -138,13 +140,13 @@ TEST_F(Merge, ExistingFileStaysAsItIs) {
   const ProcessResult result = ttrace({"merge", "candidate", "-o", "merged.h5"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.err,
-            "ttrace: error: merged.h5: already exists; choose another name or remove it\n");
+            "ttrace: error: merged.h5 exists already; choose another file for -o, or remove it\n");
   EXPECT_EQ(file("merged.h5"), "mine");
 }
 
 TEST_F(Merge, OutputIsNeeded) {
   write();
-  EXPECT_THAT(ttrace({"merge", "candidate"}).err, HasSubstr("merge needs -o FILE.h5"));
+  EXPECT_THAT(ttrace({"merge", "candidate"}).err, HasSubstr("pass -o FILE.h5"));
 }
 
 }  // namespace

@@ -31,16 +31,17 @@ class Partial : public CliTest {
 TEST_F(Partial, WhatWasFlushedIsComparedAndNeverCalledWithinBounds) {
   interrupt("--kill-after 3");
   EXPECT_EQ(ttrace({"diff", "run"}).exit_code, 2);
-  EXPECT_THAT(ttrace({"diff", "run"}).err, HasSubstr("let `ttrace diff --partial` compare"));
+  EXPECT_THAT(ttrace({"diff", "run"}).err,
+              HasSubstr("compare what it holds with `ttrace diff --partial`"));
   const ProcessResult result = diff();
   EXPECT_EQ(result.exit_code, 2) << result.err;
-  EXPECT_THAT(result.out,
-              AllOf(HasSubstr("PARTIAL: within bound so far; the verdict covers only"),
-                    HasSubstr("candidate: rank 0 was stopped while it wrote step 0: 3 tensors are "
-                              "read from what it had flushed to "
-                              "run/candidate/step000000/rank00000.h5.tmp"),
-                    HasSubstr("4 tensors: 3 within bound, 0 out of bound, 0 missing in the "
-                              "candidate, 0 missing in the reference, 1 incomplete")));
+  EXPECT_THAT(
+      result.out,
+      AllOf(HasSubstr("PARTIAL: within bound so far; the verdict covers only"),
+            HasSubstr("candidate: rank 0 was stopped while it wrote step 0: 3 tensors were read "
+                      "from what it had flushed to run/candidate/step000000/rank00000.h5.tmp"),
+            HasSubstr("4 tensors: 3 within bound, 0 out of bound, 0 missing in the "
+                      "candidate, 0 missing in the reference, 1 incomplete")));
 }
 
 TEST_F(Partial, DivergenceInWhatIsThereCounts) {
@@ -61,7 +62,8 @@ TEST_F(Partial, TensorsThatTheMissingRankHoldsAPartOfAreIncomplete) {
   EXPECT_EQ(json["partial"], true);
   EXPECT_EQ(json["lacking"].size(), 1U);
   EXPECT_EQ(json["first_divergence"], nullptr);
-  // Both ranks flushed the parameter; rank 0 alone has the rest, of which it holds only one whole.
+  // Both ranks flushed the parameter. Only rank 0 has the rest, and only one of its tensors is
+  // whole.
   EXPECT_EQ(json["tensors"][0]["status"], "within");
   EXPECT_EQ(json["tensors"][1]["status"], "incomplete");
   EXPECT_EQ(json["tensors"][2]["status"], "within");

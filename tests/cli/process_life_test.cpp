@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// That nothing is left running is what the fixture asks after each of these.
+// After each of these tests, the fixture checks that nothing is left running.
 class ProcessLife : public CliTest {
  protected:
   // Waits for a file that a started program writes.
@@ -89,7 +89,7 @@ TEST_P(Interrupt, EndsEverythingAndKeepsTheReference) {
   kill(running.pid(), GetParam());
   const ProcessResult result = running.wait();
   EXPECT_EQ(result.exit_code, 128 + GetParam());
-  EXPECT_THAT(result.err, HasSubstr("interrupted; everything it started has been ended"));
+  EXPECT_THAT(result.err, HasSubstr("interrupted; all programs that it started have been ended"));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "run/reference/step000000/rank00000.h5"));
 }
 

@@ -83,7 +83,7 @@ TEST_F(RenameCli, ReferenceGoesOnWithChoicesOfExpertsUnderItsOwnNames) {
                                             trainer("--ranks 2 --route 0,1,2,5"),
                                             {"--rename", "names.yaml"}));
   EXPECT_EQ(result.exit_code, 0) << result.err << result.out;
-  EXPECT_THAT(result.out, HasSubstr("the reference went on with the candidate's choices"));
+  EXPECT_THAT(result.out, HasSubstr("the reference used the candidate's choices"));
   EXPECT_TRUE(exists("run/reference-names/rerouted/manifest.json"));
   EXPECT_EQ(ttrace({"diff", "run"}).exit_code, 0) << "the renamed choices are the same ones";
 }
@@ -103,7 +103,7 @@ TEST_F(RenameCli, StoredReferenceIsRenamedAndMayBeRunAgain) {
                                       "again"});
   EXPECT_EQ(again.exit_code, 0) << again.err << again.out;
   EXPECT_TRUE(exists("again/forced-wide/manifest.json"));
-  // In the candidate's names it serves as it is, but its program cannot go on with it.
+  // With the candidate's names the trace can be used as it is, but its own program cannot read it.
   const ProcessResult renamed =
       ttrace({"check", "--reference", "run/reference", "--candidate", trainer(), "-o", "renamed"});
   EXPECT_EQ(renamed.exit_code, 0) << renamed.err << renamed.out;
@@ -117,7 +117,7 @@ TEST_F(RenameCli, StoredReferenceIsRenamedAndMayBeRunAgain) {
                                       "-o",
                                       "rerun"});
   EXPECT_EQ(rerun.exit_code, 2);
-  EXPECT_THAT(rerun.err, HasSubstr("is in the candidate's names"));
+  EXPECT_THAT(rerun.err, HasSubstr("has the candidate's names"));
 }
 
 TEST_F(RenameCli, CheckTellsWithoutARenameMapWhatIsNear) {
@@ -171,16 +171,17 @@ TEST_F(RenameCli, BadUsageIsRefusedWithARemedy) {
     std::string expected;
   };
   const std::vector<Case> cases = {
-      {{"rename", "plain", "-o", "x"}, "rename needs --map FILE"},
-      {{"rename", "plain", "--map", "plain.yaml"}, "rename needs -o FOLDER"},
-      {{"rename", "plain", "--map", "plain.yaml", "-o", "candidate"}, "candidate already holds"},
+      {{"rename", "plain", "-o", "x"}, "pass --map FILE"},
+      {{"rename", "plain", "--map", "plain.yaml"}, "pass -o FOLDER"},
+      {{"rename", "plain", "--map", "plain.yaml", "-o", "candidate"}, "candidate is not empty"},
       {{"rename", "plain", "--map", "plain.yaml", "-o", "x", "--to", "both"}, "--to is 'both'"},
       {{"rename", "plain", "--map", "none.yaml", "-o", "x"},
-       "none.yaml: cannot read the rename map"},
+       "cannot read the rename map none.yaml"},
       {{"rename", "plain", "--map", "bad.yaml", "-o", "x"}, "bad.yaml:2: unknown key \"from\""},
-      {{"diff", "plain", "candidate", "--rename", "plain.yaml", "--partial"}, "exclude each other"},
+      {{"diff", "plain", "candidate", "--rename", "plain.yaml", "--partial"},
+       "leave --partial or --rename out"},
       {check(trainer(), trainer(), {"--rename", "plain.yaml", "--dyadic"}),
-       "--dyadic gives modules"},
+       "leave --dyadic or --rename out"},
   };
   for (const Case& each : cases) {
     const ProcessResult result = ttrace(each.arguments);

@@ -37,7 +37,7 @@ TEST_F(CheckRouting, ReferenceGoesOnWithALegalFlip) {
   EXPECT_EQ(json["verdict"], "clean");
   EXPECT_EQ(json["routing"]["flips"], 1);
   EXPECT_EQ(json["routing"]["illegal"], 0);
-  EXPECT_THAT(result.out, HasSubstr("the reference went on with the candidate's choices"));
+  EXPECT_THAT(result.out, HasSubstr("the reference used the candidate's choices"));
 }
 
 TEST_F(CheckRouting, AnIllegalFlipIsTheFirstDivergence) {
@@ -73,7 +73,7 @@ TEST_F(CheckRouting, RerunIsForStoredReferences) {
   const ProcessResult result =
       ttrace(check(trainer(kReference), trainer(kFlipped), {"--rerun", trainer(kReference)}));
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("--rerun is for a stored reference"));
+  EXPECT_THAT(result.err, HasSubstr("--rerun belongs to a stored reference"));
 }
 
 TEST_F(CheckRouting, DiffOfARunTakesTheReferenceThatFits) {
@@ -82,7 +82,8 @@ TEST_F(CheckRouting, DiffOfARunTakesTheReferenceThatFits) {
   const ProcessResult plain = ttrace({"diff", "run/reference", "run/candidate"});
   EXPECT_EQ(plain.exit_code, 2) << plain.out;
   EXPECT_THAT(plain.out,
-              AllOf(HasSubstr("are not sharply judged"), HasSubstr("if it gets --rerun COMMAND")));
+              AllOf(HasSubstr("are not judged sharply"),
+                    HasSubstr("or with a stored one and --rerun COMMAND")));
   ASSERT_EQ(ttrace({"check",
                     "--reference",
                     "run/reference",
@@ -94,7 +95,7 @@ TEST_F(CheckRouting, DiffOfARunTakesTheReferenceThatFits) {
             0);
   const ProcessResult foreign = ttrace({"diff", "run/rerouted", "other/candidate"});
   EXPECT_EQ(foreign.exit_code, 2);
-  EXPECT_THAT(foreign.err, HasSubstr("followed the choices of experts of another candidate"));
+  EXPECT_THAT(foreign.err, HasSubstr("used the choices of experts of another candidate"));
 }
 
 TEST_F(CheckRouting, ReferenceThatCannotGoOnStillJudgesTheRest) {
@@ -102,7 +103,7 @@ TEST_F(CheckRouting, ReferenceThatCannotGoOnStillJudgesTheRest) {
       ttrace(check(trainer(std::string(kReference) + " --own-route"), trainer(kFlipped)));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err,
-              AllOf(HasSubstr("could not go on with the candidate's choices"),
+              AllOf(HasSubstr("could not run with the candidate's choices"),
                     HasSubstr("goes its own way")));
   EXPECT_THAT(result.out, HasSubstr("UNDECIDED"));
 }

@@ -69,7 +69,7 @@ TEST_F(Usage, ForgottenQuotesAreExplained) {
   const ProcessResult result =
       ttrace({"check", "--reference", "program", "config", "--candidate", "program"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("goes in quotes"));
+  EXPECT_THAT(result.err, HasSubstr("put a command with spaces in quotes"));
 }
 
 struct BadValue {
@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(Usage, MissingCandidateIsNamed) {
   const ProcessResult result = ttrace({"check", "--reference", trainer()});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("--candidate COMMAND is needed"));
+  EXPECT_THAT(result.err, HasSubstr("--candidate is missing; pass --candidate COMMAND"));
 }
 
 TEST_F(Usage, FolderAsCandidateLeadsToDiff) {
@@ -134,8 +134,7 @@ TEST_F(Usage, UsedOutputFolderIsRefusedWithTheRemedy) {
   const ProcessResult result = ttrace(check(trainer(), trainer()));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.err,
-            "ttrace: error: run already holds something; choose another folder for -o, or remove "
-            "it\n");
+            "ttrace: error: run is not empty; choose another folder for -o, or remove it\n");
   EXPECT_EQ(file("run/file"), "mine");
 }
 

@@ -39,7 +39,8 @@ TEST_F(Verify, ChangedByteIsFoundByItsDigest) {
   reference_.add(0, {"s0/m0/output/marked/0", {0x6d6172, 0x6b6564}, ElementType::kI64});
   write();
   corrupt("reference/step000000/rank00000.h5", std::string("ram\0\0\0\0\0dek", 11));
-  expect_problem("reference", "the bytes of s0/m0/output/marked/0 are not those that were written");
+  expect_problem("reference",
+                 "the bytes of s0/m0/output/marked/0 have changed since they were written");
 }
 
 TEST_F(Verify, MissingRankIsNamed) {
@@ -60,7 +61,7 @@ TEST_F(Verify, FileOfAnotherRankIsNoticed) {
   fs::copy_file(folder_ / "candidate/step000000/rank00000.h5",
                 folder_ / "candidate/step000000/rank00001.h5",
                 fs::copy_options::overwrite_existing);
-  expect_problem("candidate", "rank00001.h5: was written by rank 0 of 2");
+  expect_problem("candidate", "rank00001.h5: rank 0 of 2 wrote this file");
 }
 
 TEST_F(Verify, LayoutThatContradictsTheManifestIsNoticed) {
@@ -68,7 +69,8 @@ TEST_F(Verify, LayoutThatContradictsTheManifestIsNoticed) {
   static_cast<void>(candidate_.write());
   const ProcessResult result = ttrace({"verify", "candidate"});
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.out, HasSubstr("axis pp of size 3 in the manifest is absent"));
+  EXPECT_THAT(result.out,
+              HasSubstr("the manifest has an axis pp of size 3, but this file does not"));
 }
 
 TEST_F(Verify, PartsThatDoNotMakeAWholeAreNoticed) {
@@ -81,13 +83,13 @@ TEST_F(Verify, DamagedNoiseTableIsNamedAndTheRestIsReadOn) {
   write();
   write_noise_passes(folder_ / "reference", {noise_row("s0/m0/output/mlp.fc1/0", 1e-6, 1e-6)}, 2);
   std::ofstream(folder_ / "reference/noise/00001.h5") << "nothing";
-  expect_problem("reference", "reference/noise/00001.h5: is no HDF5 file");
+  expect_problem("reference", "reference/noise/00001.h5: this is not an HDF5 file");
 }
 
 TEST_F(Verify, NoiseOfAnotherTraceIsNoticed) {
   write();
   write_noise_passes(folder_ / "reference", {noise_row("s0/m0/output/other/0", 1e-6, 1e-6)}, 1);
-  expect_problem("reference", "speaks of 1 tensor that the trace does not hold");
+  expect_problem("reference", "the file names 1 tensor that the trace does not hold");
 }
 
 TEST_F(Verify, DamagedStartParametersAreNamed) {

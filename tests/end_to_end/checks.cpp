@@ -30,7 +30,7 @@ ProcessResult program(const std::string& name, std::vector<std::string> argument
   arguments.insert(arguments.begin(), kBin + "/" + name);
   ProcessOptions options;
   options.arguments = std::move(arguments);
-  options.environment = {{"OMP_NUM_THREADS", "1"}};  // many small operators beside other tests
+  options.environment = {{"OMP_NUM_THREADS", "1"}};  // many small operators, while other tests run
   options.timeout = std::chrono::seconds(120);
   return run_process(options);
 }

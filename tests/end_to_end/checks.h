@@ -43,7 +43,7 @@ class Checks {
                                   const std::string& layout,
                                   const std::vector<std::string>& options = {});
 
-  // Of the latest run.
+  // The result of the latest run.
   [[nodiscard]] nlohmann::json report() const;
   [[nodiscard]] const std::string& folder() const { return last_; }
 

@@ -139,7 +139,7 @@ TEST_F(CiGate, UnreliableReferenceAndBadUsageAreToldApartFromADivergence) {
               HasSubstr("has no line 'reference COMMAND'"));
 }
 
-// What the workflow names is there.
+// The files that the workflow names exist.
 TEST(CiGateWorkflow, RunsTheScriptAndKeepsTheReports) {
   const YAML::Node workflow = YAML::LoadFile(kGate + "ttrace.yml");
   ASSERT_TRUE(workflow["on"]["pull_request"].IsDefined());

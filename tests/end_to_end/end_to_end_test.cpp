@@ -39,7 +39,7 @@ const ParallelLayout kTp2Cp2{"tp2_cp2", "--tp 2 --cp 2"};
 const ParallelLayout kTp2SpCp2{"tp2_sp_cp2", "--tp 2 --sp --cp 2"};
 const ParallelLayout kCp2Dp2{"cp2_dp2", "--cp 2 --dp 2"};
 
-// Features beside the layout.
+// Features in addition to the layout.
 const ParallelLayout kRecomputeTwo{"recompute_two", "--cp 2 --recompute full --recompute-layers 2"};
 const ParallelLayout kRecomputeCore{"recompute_core", "--tp 2 --cp 2 --recompute selective"};
 const ParallelLayout kLayerTpSp{"layer_tp_sp", "--tp 4 --sp --layer-tp 1,4"};
@@ -179,7 +179,7 @@ struct PlantedBug {
   ParallelLayout layout;
 };
 
-// In the cheapest layout that triggers it; combined layouts are the scoreboard's.
+// Each bug runs in the cheapest layout that triggers it; the scoreboard has combined layouts.
 const std::vector<PlantedBug> kPlantedBugs = {{"tp-forward-allreduce", kTp2},
                                               {"tp-backward-allreduce", kTp2},
                                               {"sp-norm-grad", kTp2Sp},
@@ -194,7 +194,7 @@ const std::vector<PlantedBug> kPlantedBugs = {{"tp-forward-allreduce", kTp2},
                                               {"softmax-scale", kDp2},
                                               {"gather-order", kTp2Sp}};
 
-// What `megatron_mini --list-bugs` declares: expected and hint, by name.
+// The declarations of `megatron_mini --list-bugs`, expected and hint, by name.
 std::map<std::string, json> declared_bugs() {
   const ProcessResult result = program("megatron_mini", {"--list-bugs"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -224,11 +224,11 @@ TEST(EndToEnd, PercentOfOneRanksAddendToTheGradientOfANormIsFound) {
   EXPECT_THAT(first["cause"], ::testing::HasSubstr("the addend of rank 1"));
 }
 
-// All of them in BF16 with the limits of the clean runs; all but the first without forced passes,
-// for a stored reference without --rerun is not run again. The scoreboard has the rates; here no
-// bug may be lost. With the weights of a fresh start the softmax is nearly uniform and the declared
-// output of softmax-scale stays within the bound of T2; the gradient of the same attention's key
-// does not.
+// All of them run in BF16 with the limits of the clean runs. All but the first run without forced
+// passes, because a stored reference without --rerun is not run again. The scoreboard has the
+// rates; here no bug may be missed. With the weights of a fresh start, the softmax is nearly
+// uniform, and the declared output of softmax-scale stays within the bound of T2; the gradient of
+// the same attention's key does not.
 TEST(EndToEnd, PlantedBugsAreFoundAtTheDeclaredTensor) {
   Checks checks(training("bf16"));
   const auto declared = declared_bugs();

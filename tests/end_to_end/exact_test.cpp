@@ -1,5 +1,5 @@
-// What must hold in every bit within a run: clean traces of real runs, and copies with one record
-// spoilt.
+// Checks that must hold in every bit within a run: clean traces of real runs, and copies with one
+// damaged record.
 #include "end_to_end/small_run.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ const std::vector<Spoilt> kSpoilt = {
     {"message",
      2,
      "s0/m0/received/decoder.layers.0/0",
-     {"elements received on ranks 2, 3 are not what ranks 0, 1 sent"}},
+     {"elements that ranks 2, 3 received differ from what ranks 0, 1 sent"}},
     {"tied",
      3,
      "s0/main_grad/embedding.word_embeddings.weight/0",
@@ -33,7 +33,7 @@ const std::vector<Spoilt> kSpoilt = {
     {"recomputed",
      0,
      "s0/m0/output/decoder.layers.0/0~",
-     {"of the recomputed value differ from its own first forward"}},
+     {"of the recomputed value differ from the first forward"}},
     {"replica",
      1,
      "s0/main_grad/decoder.layers.0.input_layernorm.weight/0",
@@ -42,7 +42,7 @@ const std::vector<Spoilt> kSpoilt = {
      1,
      "s0/collective_output/tp-0.1/0",
      {"all-gather number 1 of group tp-0 in decoder.layers.0.self_attention.linear_qkv",
-      "are not what the inputs make"}}};
+      "do not follow from the inputs"}}};
 
 TEST(ExactChecks, NameWhatWasSpoiltInAnOtherwiseCleanRun) {
   const SmallRun run({{"model.tied", "true"}}, "f32");

@@ -44,8 +44,8 @@ void expect_equal_scales_of_equal_tensors(const json& report) {
   EXPECT_EQ(found, 2 * 9);
 }
 
-// Of inputs, weights and gradients in their formats. What goes into a product follows from the
-// candidate's own values, so that the forced pass in its precision makes it bit for bit.
+// Counts inputs, weights and gradients in their formats. The operands of a product follow from the
+// candidate's own values, so the forced pass in its precision reproduces them bit for bit.
 void expect_operands(const json& report, bool has_forced_passes) {
   for (const auto& tensor : report["tensors"]) {
     const std::string id = tensor["id"].get<std::string>();
@@ -102,8 +102,7 @@ TEST(Fp8Bug, ExchangedFormatsAreExplainedWithTheCodesOfBothSides) {
   const ProcessResult explained =
       ttrace_program({"explain", checks.folder(), "s0/m0/operand/" + linear});
   EXPECT_EQ(explained.exit_code, 1) << explained.err;
-  EXPECT_NE(explained.out.find("its codes are numbers of E5M2, of E4M3 in the reference"),
-            std::string::npos)
+  EXPECT_NE(explained.out.find("its codes are E5M2, but E4M3 in the reference"), std::string::npos)
       << explained.out;
 }
 

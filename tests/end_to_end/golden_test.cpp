@@ -94,7 +94,7 @@ TEST(GoldenPass, LinearsThatQuietlyRanInBf16AreTooAccurateForFp8) {
   EXPECT_THAT(explained.out, HasSubstr("rho = ||c - g|| / ||r - g|| = "));
 }
 
-// In BF16 no tier sees as little.
+// In BF16 no tier sees such a small error.
 TEST(LogicPass, FactorOfABillionthIsFoundWhereBothProgramsComputeInFp64) {
   const SmallRun run({}, "bf16");
   const ProcessResult result = run.check(

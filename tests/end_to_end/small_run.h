@@ -22,7 +22,8 @@ class SmallRun {
  public:
   SmallRun(const ConfigChanges& changes, std::string precision, int steps = 1);
 
-  // Of both programs in `layout`, options of megatron_mini; everything goes to folder(name).
+  // Runs both programs in `layout`, which is options of megatron_mini; everything goes to
+  // folder(name).
   [[nodiscard]] ProcessResult check(const std::string& name,
                                     const std::string& layout,
                                     const std::vector<std::string>& options = {}) const;

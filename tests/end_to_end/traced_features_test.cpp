@@ -41,7 +41,7 @@ TEST_P(TracedFeatures, GiveTheSameBitsAsUntracedOnes) {
                         {"TTRACE_COLLECTIVES", "1"}}));
 }
 
-// What a first run has trained, both programs start from; each alone, without a session.
+// Both programs start from the weights that a first run trained; each alone, without a session.
 TEST(TrainedStart, IsThatOfBothProgramsInAnyLayout) {
   const TrainingRun training{.config = example("tiny"), .precision = "bf16", .steps = 3};
   const TemporaryDirectory folder;

@@ -360,7 +360,7 @@ TEST_F(BugList, NamesBugsThatHaveOneSiteEachUnlessPending) {
   }
 }
 
-// Whoever reads the layers, or the training step, reads those of a correct program.
+// A reader of the layers, or of the training step, sees those of a correct program.
 TEST_F(BugList, LeavesThePartsWithoutAWordOfBugs) {
   for (const auto& [file, text] : sources()) {
     if (file.parent_path() == std::filesystem::path(MEGATRON_MINI_FOLDER)) {

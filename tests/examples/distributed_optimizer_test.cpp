@@ -37,7 +37,7 @@ Parallel all_data_parallel(bool zero1) {
   return {.world = world(), .tp = {}, .dp = world(), .dp_cp = world(), .zero1 = zero1};
 }
 
-// Three buckets, two of which a cut goes through; equal on all ranks.
+// Three buckets, equal on all ranks; a cut goes through two of them.
 std::vector<ModelParameter> start(at::ScalarType type) {
   at::manual_seed(1);
   std::vector<ModelParameter> result;

@@ -1,5 +1,5 @@
-// megatron_mini with what may be switched on beside a layout: dropout, recomputation, few query
-// groups, frozen layers, smoothed labels, layers of TP degree 1.
+// megatron_mini with features that may be switched on in any layout: dropout, recomputation, few
+// query groups, frozen layers, smoothed labels, layers of TP degree 1.
 #include "dropout.h"
 #include "mini_program.h"
 #include "recompute.h"
@@ -202,7 +202,7 @@ TEST_P(Refusals, NameTheTwoNumbersThatClash) {
 }
 
 const Refusal kRefusals[] = {
-    {"recompute_nothing", 1, "--recompute some", {}, "--recompute `some` is none of full"},
+    {"recompute_nothing", 1, "--recompute some", {}, "--recompute is `some`; it must be full"},
     {"layers_without_full", 1, "--recompute-layers 2", {}, "needs --recompute full"},
     {"too_many_layers",
      1,
@@ -269,7 +269,7 @@ const Refusal kRefusals[] = {
      2,
      "--tp 2 --precision fp8",
      {{"fp8.recipe", "blockwise"}, {"model.hidden", "128"}},
-     "--tp 2 leaves 64 of hidden 128 to a rank, which cuts blocks of 128"},
+     "--tp 2 leaves 64 of hidden 128 to a rank, which cuts the blocks of 128"},
     {"fp8_blocks_of_qkv",
      2,
      "--tp 2 --precision fp8",
@@ -278,13 +278,13 @@ const Refusal kRefusals[] = {
       {"model.heads", "4"},
       {"model.query_groups", "1"},
       {"model.ffn", "64"}},
-     "--tp 2 leaves 48 of the rows of linear_qkv, 96 to a rank, which cuts blocks of 32"},
+     "--tp 2 leaves 48 of the rows of linear_qkv, 96 to a rank, which cuts the blocks of 32"},
     {"dropout", 1, "", {{"model.dropout", "1.0"}}, "must be at least 0 and below 1, not 1"},
     {"frozen",
      1,
      "",
      {{"model.frozen", "[2]"}},
-     "frozen has layer 2, but the model has layers 0 to 1"},
+     "frozen names layer 2, but the model has layers 0 to 1"},
 };
 
 INSTANTIATE_TEST_SUITE_P(MegatronMini,

@@ -1,4 +1,4 @@
-// How parameters lie in flat buckets and what a rank has of them, without communication.
+// The positions of parameters in flat buckets and a rank's part of them, without communication.
 #include "flat_buckets.h"
 
 #include "faults/planted.h"

@@ -98,16 +98,15 @@ void expect_close(const at::Tensor& actual, const at::Tensor& expected, const st
   EXPECT_TRUE(actual.allclose(expected, 1e-12, 1e-12)) << what;
 }
 
-// How the ranks' part of a tensor follows from the whole.
+// Cuts the rank's part out of a whole tensor.
 enum class Part { kAll, kOfRows, kOfFeatures };
 
 at::Tensor part_of(const at::Tensor& whole, Part part) {
   return part == Part::kAll ? whole : own(whole, part == Part::kOfRows ? 0 : 2);
 }
 
-// In f64, where nothing but the order of summation differs: a code that comes out another way, or a
-// scale that is not the whole tensor's, would show. Three steps, so that delayed scales follow from
-// other steps.
+// In f64 only the order of summation differs, so another code, or a scale that is not the whole
+// tensor's, would show. There are three steps, so that delayed scales follow from earlier steps.
 template <class Linear>
 void compare_with_one_rank(Fp8Recipe recipe, bool sequence_parallel, bool splits_outputs) {
   const Part outer = sequence_parallel ? Part::kOfRows : Part::kAll;

@@ -110,7 +110,7 @@ TEST(ColumnParallelLinear, GatherOrderPutsTheFirstRanksRowsLastAndLeavesTheGradi
   EXPECT_TRUE(pass_with("", two_rows_of_rank(whole), true).output.equal(whole));
 }
 
-// Whether each of these tokens comes out as its row, whose values are token + 1, and not as zeros.
+// Whether each of these tokens gives its row, whose values are token + 1, and not zeros.
 bool looks_up(const std::string& bug, std::int64_t token) {
   const at::NoGradGuard no_grad;
   const auto embedding = parts_of(bug).embedding(blueprint(false));

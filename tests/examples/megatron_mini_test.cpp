@@ -151,8 +151,8 @@ TEST(MegatronMini, StaleParameterIsNoticedByTheNextStepOnly) {
   EXPECT_NE(wrong[1].loss, right[1].loss);
 }
 
-// Without the distributed optimizer, whatever the options say, nothing would be gathered or
-// dropped.
+// Without the distributed optimizer, nothing would be gathered or dropped, whatever the options
+// say.
 TEST(MegatronMini, DroppedGatherIsNoticedByTheNextStepOnly) {
   const MiniProgram program;
   const std::string arguments = "--dp 2 --zero1 --overlap-gather --steps 2";
@@ -247,7 +247,7 @@ const BadInput kBadInputs[] = {
     {"bug_without_a_size", 2, "--tp 2 --bug repeated-bias --bug-size 2", "has no magnitude"},
     {"size_without_a_bug", 1, "--bug-size 2", "--bug-size needs --bug NAME"},
     {"unknown_option", 1, "--nonsense", "nonsense"},
-    {"ranks_do_not_fit", 2, "--tp 2 --dp 2", "must be the number of ranks, which is 2"},
+    {"ranks_do_not_fit", 2, "--tp 2 --dp 2", "must equal the number of ranks, which is 2"},
     {"tp_does_not_divide_ranks", 1, "--tp 2", "--tp 2 must divide the number of ranks"},
     {"cp_does_not_divide_ranks",
      4,
@@ -256,17 +256,23 @@ const BadInput kBadInputs[] = {
     {"pp_does_not_divide_ranks", 4, "--tp 2 --pp 4", "--pp 4 must divide the number of ranks that"},
     {"virtual_stages_alone", 2, "--dp 2 --vpp 2", "--vpp 2 needs --pp 2 or more, not 1"},
     {"no_virtual_stage", 2, "--pp 2 --vpp 0", "--vpp 0 must be at least 1"},
-    {"layers_do_not_divide", 4, "--pp 4", "the layers, 2, must be a positive multiple of the 4"},
+    {"layers_do_not_divide",
+     4,
+     "--pp 4",
+     "the number of layers, 2, must be a positive multiple of the 4"},
     {"uneven_stage_alone", 1, "--last-stage-layers 1", "--last-stage-layers 1 needs --pp 2"},
     {"interleaved_micro_batches",
      2,
      "--pp 2 --vpp 2 --micro-batches 3",
      "the 3 micro-batches of each data-parallel rank must be a multiple of --pp 2"},
     {"sequence_parallelism_alone", 1, "--sp", "--sp needs --tp 2 or more"},
-    {"zero1_on_one_replica", 2, "--tp 2 --zero1", "--dp 1 times --cp 1 ranks, which must be 2"},
+    {"zero1_on_one_replica",
+     2,
+     "--tp 2 --zero1",
+     "--dp 1 times --cp 1 ranks, but needs at least 2"},
     {"overlap_of_nothing", 2, "--dp 2 --overlap-gather", "--overlap-gather needs --zero1"},
     {"micro_batches_do_not_divide", 2, "--dp 2 --micro-batches 3", "micro_batches 3"},
-    {"unknown_precision", 1, "--precision f8", "none of f64, f32, bf16"},
+    {"unknown_precision", 1, "--precision f8", "it must be f64, f32, bf16"},
     {"no_annotations", 1, "--annotations /nowhere.yaml", "/nowhere.yaml"},
 };
 

@@ -37,7 +37,7 @@ class MiniProgram {
   ttrace::testing::TemporaryDirectory folder_;
 };
 
-// What the program printed about one step.
+// The program's output for one step.
 struct PrintedStep {
   double loss = 0.0;
   double grad_norm = 0.0;
@@ -46,7 +46,7 @@ struct PrintedStep {
 
 [[nodiscard]] std::vector<PrintedStep> parse_steps(const std::string& output);
 
-// Of a run that has to succeed.
+// The output of a run that must succeed.
 [[nodiscard]] std::vector<PrintedStep> steps_of(const MiniProgram& program,
                                                 int ranks,
                                                 const std::string& arguments);
@@ -59,7 +59,7 @@ struct RankLayout {
   std::string flags;
 };
 
-// What GoogleTest prints beside a case's name.
+// The text that GoogleTest prints next to a case's name.
 std::ostream& operator<<(std::ostream& out, const RankLayout& layout);
 
 // Losses and gradient norms differ by at most `tolerance`, relative.

@@ -171,7 +171,7 @@ TEST(TextData, TooShortForeignOrAbsentTextIsRefused) {
   EXPECT_THAT(usage_error([&] { TextData::load(folder / "short", 8, 257); }),
               HasSubstr("must be more than the sequence length 8"));
   EXPECT_THAT(usage_error([&] { TextData::load(folder / "short", 4, 50); }),
-              HasSubstr("no token of a vocabulary of 50"));
+              HasSubstr("not a token of a vocabulary of 50"));
   EXPECT_THAT(usage_error([&] { TextData::load(folder / "absent", 4, 257); }), HasSubstr("absent"));
 }
 
@@ -179,14 +179,16 @@ TEST(Config, UnknownMissingAndBadKeysAreNamed) {
   const auto load = [](const MiniProgram& program) {
     return usage_error([&] { std::ignore = megatron_mini::load_config(program.config()); });
   };
-  EXPECT_THAT(load(MiniProgram({{"model.widht", "3"}})), HasSubstr("unknown key `model.widht`"));
+  EXPECT_THAT(load(MiniProgram({{"model.widht", "3"}})),
+              HasSubstr("the unknown key `model.widht`"));
   EXPECT_THAT(load(MiniProgram({{"model.layers", "two"}})), HasSubstr("`model.layers`"));
   EXPECT_THAT(load(MiniProgram({{"model.layers", "0"}})), HasSubstr("must be above 0"));
-  EXPECT_THAT(load(MiniProgram({{"model.activation", "relu"}})), HasSubstr("gelu, swiglu"));
+  EXPECT_THAT(load(MiniProgram({{"model.activation", "relu"}})), HasSubstr("gelu or swiglu"));
   EXPECT_THAT(load(MiniProgram({{"model.heads", "64"}})), HasSubstr("even multiple of heads"));
   EXPECT_THAT(load(MiniProgram({{"model.query_groups", "3"}})), HasSubstr("query_groups 3"));
   EXPECT_THAT(load(MiniProgram({{"optimizer.clip", "[1]"}})), HasSubstr("`optimizer.clip`"));
-  EXPECT_THAT(load(MiniProgram({{"data.masked", "all"}})), HasSubstr("none of none, prompt"));
+  EXPECT_THAT(load(MiniProgram({{"data.masked", "all"}})),
+              HasSubstr("it must be one of none, prompt"));
   EXPECT_EQ(load(MiniProgram({{"data.masked", "prompt"}})), "no error");
   EXPECT_THAT(load(MiniProgram({{"data.documents", "packed"}, {"model.sequence", "3"}})),
               HasSubstr("packed documents need a sequence of at least 4, not 3"));
@@ -421,7 +423,7 @@ TEST(MainGradients, DroppedMicrobatchIsTakenAwayAndNotAdded) {
   EXPECT_TRUE(gradients->reduced()[0].equal(at::full({2}, 1101.0)));
 }
 
-// Without communication: the groups of split() do not exist.
+// There is no communication, so the groups of split() do not exist.
 TEST(MainGradients, LocalNormCountsEveryTensorOfThisRankAndNoOther) {
   const at::Tensor shard = at::zeros({2}).requires_grad_(true);
   const at::Tensor replicated = at::zeros({1}).requires_grad_(true);

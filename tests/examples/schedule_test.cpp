@@ -56,7 +56,8 @@ TEST(Schedule, InterleavedStagesGoThroughTheirChunksInGroups) {
 
 using Done = std::set<std::tuple<Direction, std::int64_t, std::int64_t>>;  // virtual stage, number
 
-// Whether what a task needs has been done: its input, or its output's gradient and its forward.
+// Whether the prerequisites of a task are done: its input, or its output's gradient and its
+// forward.
 bool can_run(const Task& task, std::int64_t place, std::int64_t places, const Done& done) {
   if (task.direction == Direction::kForward) {
     return place == 0 || done.contains({Direction::kForward, place - 1, task.microbatch});

@@ -1,4 +1,4 @@
-// Which layers a pipeline stage holds, without any rank.
+// The layers of a pipeline stage, computed without any rank.
 #include "stage_layers.h"
 
 #include "error.h"
@@ -35,7 +35,7 @@ Parallel stage_of(const Cut& cut, int stage) {
           .last_stage_layers = cut.last};
 }
 
-// Of all virtual stages in the order in which a micro-batch goes through them.
+// The layers of all virtual stages, in the order in which a micro-batch goes through them.
 std::vector<LayerRange> ranges(std::int64_t layers, const Cut& cut) {
   std::vector<LayerRange> result;
   check_stages(layers, stage_of(cut, 0));
@@ -87,15 +87,21 @@ std::string refusal(std::int64_t layers, const Cut& cut) {
 }
 
 TEST(StageLayers, ImpossibleCutsAreRefusedWithTheNumbersThatClash) {
-  EXPECT_THAT(refusal(3, {.stages = 2}),
-              HasSubstr("the layers, 3, must be a positive multiple of the 2 pipeline stages"));
+  EXPECT_THAT(
+      refusal(3, {.stages = 2}),
+      HasSubstr("the number of layers, 3, must be a positive multiple of the 2 pipeline stages"));
   EXPECT_THAT(
       refusal(6, {.stages = 2, .chunks = 2}),
-      HasSubstr("the layers, 6, must be a positive multiple of the 4 virtual pipeline stages"));
-  EXPECT_THAT(refusal(6, {.stages = 4, .last = 1}),
-              HasSubstr("the layers left, 5, must be a positive multiple of the 3 pipeline"));
-  EXPECT_THAT(refusal(4, {.stages = 3, .first = 2, .last = 2}),
-              HasSubstr("the layers left, 0, must be a positive multiple of the 1 pipeline"));
+      HasSubstr(
+          "the number of layers, 6, must be a positive multiple of the 4 virtual pipeline stages"));
+  EXPECT_THAT(
+      refusal(6, {.stages = 4, .last = 1}),
+      HasSubstr(
+          "the number of layers that are left, 5, must be a positive multiple of the 3 pipeline"));
+  EXPECT_THAT(
+      refusal(4, {.stages = 3, .first = 2, .last = 2}),
+      HasSubstr(
+          "the number of layers that are left, 0, must be a positive multiple of the 1 pipeline"));
   EXPECT_THAT(refusal(6, {.stages = 2, .first = 2, .last = 2}),
               HasSubstr("add up to 4, but the model has layers 6"));
   EXPECT_THAT(refusal(6, {.stages = 2, .chunks = 2, .last = 3}),

@@ -32,7 +32,8 @@ Parallel stages() {
   return parallel;
 }
 
-// What virtual stage `place` sends of a micro-batch: its output, or its input's gradient.
+// The tensor that virtual stage `place` sends for a micro-batch: its output, or its input's
+// gradient.
 at::Tensor value(std::int64_t place, std::int64_t microbatch, bool is_gradient) {
   return at::full({2, 3},
                   100.0 * static_cast<double>(place) + 10.0 * (is_gradient ? 1.0 : 0.0) +

@@ -1,4 +1,4 @@
-// Replays a corpus on a fuzz target and then mutates it, where there is no libFuzzer.
+// Replays a corpus on a fuzz target and then mutates it, if there is no libFuzzer.
 //
 //   fuzz_X CORPUS [--runs N] [--seed S]
 //
@@ -50,7 +50,7 @@ void run_one(const std::string& input) {
   ::alarm(0);
 }
 
-// Whether `action` ends well in a process of its own.
+// Whether `action` ends normally in a process of its own.
 bool ends_well(bool quiet, const std::function<void()>& action) {
   const pid_t child = ::fork();
   if (child == 0) {

@@ -1,5 +1,5 @@
-// The file in which users say which names are the same: any text is taken or refused with a
-// sentence.
+// The file in which users declare which names mean the same: any text is accepted, or refused with
+// a sentence.
 #include "analysis/rename/rename_map.h"
 #include "property.h"
 

@@ -1,5 +1,5 @@
-// What every fuzz target asserts: text or bytes from outside are refused with a sentence, or read
-// and written back alike; never anything else.
+// The property that every fuzz target asserts: text or bytes from outside are refused with a
+// sentence, or read and written back unchanged; nothing else happens.
 //
 // A target is an LLVMFuzzerTestOneInput, so that clang's libFuzzer runs it (-DTTRACE_FUZZ=ON);
 // otherwise driver.cpp replays the corpus and mutates it.

@@ -1,5 +1,5 @@
 // One random model in one random layout, as a row of whole numbers: what a case is, how it prints,
-// which cases can exist, and what the two programs are told.
+// which cases can exist, and the arguments for the two programs.
 //
 // The table fields() is the one place that knows every size, axis and feature.
 // Thread-safety: values and free functions without shared state.
@@ -14,7 +14,7 @@
 
 namespace ttrace::fuzz_layouts {
 
-// On and off are 1 and 0; layers that a feature concerns are bits of a number.
+// Switches are 1 or 0; the layers that a feature concerns are bits of a number.
 struct Case {
   std::string precision = "bf16";
   int seed = 1;
@@ -76,7 +76,7 @@ struct Field {
   std::string_view name;
   int Case::*value = nullptr;
   int simplest = 0;
-  std::vector<int> choices;  // that are tried beside `simplest`, simple ones first
+  std::vector<int> choices;  // that are tried in addition to `simplest`, simple ones first
   bool axis = false;         // decides the number of ranks
   bool optional = false;     // mostly left at its simplest value
 };
@@ -86,7 +86,7 @@ struct Field {
 // Precisions that have a feature.
 enum class Where { kEverywhere, kFp8, kNotFp8 };
 
-// What coverage is counted of.
+// The features whose coverage is counted.
 struct Feature {
   std::string_view name;
   bool (*on)(const Case&) = nullptr;
@@ -104,13 +104,13 @@ struct Feature {
 // Inverse. Throws UsageError quoting what is wrong.
 [[nodiscard]] Case case_of(const std::string& text);
 
-// Without what cannot act: --sp where there is one tensor-parallel rank.
+// Removes features without effect: --sp with one tensor-parallel rank.
 [[nodiscard]] Case without_idle_features(Case layout);
 
-// Why the programs would refuse it; empty where they do not.
+// Why the programs would refuse it; empty if they do not.
 [[nodiscard]] std::string why_impossible(const Case& layout);
 
-// What differs from examples/tiny.yaml.
+// The differences from examples/tiny.yaml.
 [[nodiscard]] testing::ConfigChanges changes_of(const Case& layout);
 // "--tp 2 --sp"
 [[nodiscard]] std::string options_of(const Case& layout);

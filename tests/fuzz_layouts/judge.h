@@ -22,7 +22,7 @@ enum class Judgement : char {
 
 [[nodiscard]] std::string_view name_of(Judgement judgement);
 
-// How near the tensors of a kind come to their bounds, error over bound.
+// The largest error over bound among the tensors of a kind.
 struct NearestParts {
   double slice = 0.0;   // of a row or an index of a dimension, where that is the nearest part
   double group = 0.0;   // of a head or a shard, where that is
@@ -55,12 +55,12 @@ struct JudgeOptions {
   bool golden = false;  // with a golden pass, and without forced ones
 };
 
-// In f64: what a tensor may be off, as a part of max(its norm, 1e-3 x the largest norm of its
+// In f64: the allowed error of a tensor, as a part of max(its norm, 1e-3 x the largest norm of its
 // kind).
 inline constexpr double kFarInF64 = 1e-10;
 
-// Of a report's tensors the largest error over max(norm, 1e-3 x largest norm of its kind), and the
-// tensor's id.
+// The largest error over max(norm, 1e-3 x largest norm of its kind) among a report's tensors, and
+// the tensor's id.
 struct Distance {
   double value = 0.0;
   std::string id;

@@ -221,7 +221,7 @@ void make_empty_folder(const std::string& path) {
   TTRACE_CHECK(!fs::exists(path) || (fs::is_directory(path) && fs::is_empty(path)),
                UsageError,
                path,
-               " already holds something; choose another folder for --keep-clean, or remove it");
+               " is not empty; choose another folder for --keep-clean, or remove it");
   fs::create_directories(path);
 }
 
@@ -242,7 +242,7 @@ int fuzz(const Options& options) {
     print_coverage(cases);
     return 0;
   }
-  // Within the folder of what is kept, so that a check can be moved there; hidden from DIR/*.
+  // Lies within the folder that is kept, so that a check can be moved there; hidden from DIR/*.
   const std::string parent = options.keep_clean.empty()
                                  ? fs::temp_directory_path().string() + "/"
                                  : fs::absolute(options.keep_clean).string() + "/.";
@@ -255,7 +255,7 @@ int fuzz(const Options& options) {
     print_shrunk(run.failures[i], work.path(), options);
   }
   if (options.keep && !run.failures.empty()) {
-    std::cout << "traces and logs of what failed lie in " << work.path() << "\n";
+    std::cout << "traces and logs of failures lie in " << work.path() << "\n";
   }
   return print_summary(cases, run, options);
 }
@@ -266,31 +266,39 @@ po::options_description description(Options& options) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   add("precision",
       po::value(&options.precision)->value_name("P")->default_value("f64"),
-      "f64: every tensor must be within 1e-10 as well; f32, bf16: alarms are counted");
-  add("case", po::value(&options.only)->value_name("TEXT"), "this one, as a failure prints it");
-  add("list", po::bool_switch(&options.list), "print the cases and what they cover, run nothing");
-  add("keep", po::bool_switch(&options.keep), "keep traces and logs of what fails");
+      "precision: f64 (every tensor must also be within 1e-10), f32 or bf16 (alarms are counted)");
+  add("case",
+      po::value(&options.only)->value_name("TEXT"),
+      "run only this case, as a failure prints it");
+  add("list",
+      po::bool_switch(&options.list),
+      "print the cases and what they cover, but run nothing");
+  add("keep", po::bool_switch(&options.keep), "keep traces and logs of failures");
   add("keep-clean",
       po::value(&options.keep_clean)->value_name("DIR"),
       "keep the checks of clean runs as DIR/NUMBER, for `ttrace calibrate DIR/*`");
   add("tries",
       po::value(&options.tries)->value_name("N")->default_value(60),
-      "checks that shrinking a failure may take; 0: no shrinking");
+      "number of checks that may be spent on shrinking a failure (0: do not shrink)");
   add("noise",
       po::value(&options.judging.noise)->value_name("K")->default_value(5),
-      "noise passes of each reference");
+      "number of noise passes of each reference");
   add("timeout",
       po::value(&options.judging.timeout_s)->value_name("S")->default_value(120),
-      "seconds that a pass may take");
+      "longest time of one pass, in seconds");
   add("golden",
       po::bool_switch(&options.judging.golden),
-      "check against a golden pass instead of forced ones and print the range of rho");
+      "check against a golden pass instead of forced passes, and print the range of rho");
   add("jobs",
       po::value(&options.jobs)->value_name("N")->default_value(cores, "one per core"),
-      "checks at the same time");
-  add("count", po::value(&options.count)->value_name("N"), "the first positional argument: cases");
-  add("seed", po::value(&options.seed)->value_name("SEED"), "the second one: of the cases");
-  add("help", "this text");
+      "number of checks that run at the same time");
+  add("count",
+      po::value(&options.count)->value_name("N"),
+      "number of cases (the first positional argument)");
+  add("seed",
+      po::value(&options.seed)->value_name("SEED"),
+      "seed of the cases (the second positional argument)");
+  add("help", "print this text");
   return result;
 }
 
@@ -306,17 +314,17 @@ int run(int argc, char** argv) {
   if (values.contains("help")) {
     std::cout << "usage: ttrace_fuzz_layouts N SEED [options]\n\n"
               << known
-              << "\nExit code: 0 where every run has a verdict and, in f64, none fails; in other "
-                 "precisions no more than\n1 % may raise an alarm; else 1; 2 for bad usage.\n";
+              << "\nExit codes:\n  0  every run has a verdict, and no run fails (f64) or at most 1 "
+                 "% raise an alarm (f32, bf16)\n  1  otherwise\n  2  bad usage\n";
     return 0;
   }
   TTRACE_CHECK((values.contains("count") && values.contains("seed")) != !options.only.empty(),
                UsageError,
-               "either N SEED or --case TEXT is needed; see --help");
+               "pass either N SEED or --case TEXT; see --help");
   TTRACE_CHECK(options.count >= 0 && options.jobs >= 1 && options.judging.timeout_s >= 1 &&
                    options.judging.noise >= 0,
                UsageError,
-               "N and --noise must not be negative, --jobs and --timeout at least 1");
+               "N and --noise must not be negative, and --jobs and --timeout must be at least 1");
   options.judging.bin = TTRACE_BIN;
   options.judging.run_ranks = TTRACE_SOURCE "/examples/megatron_mini/run_ranks";
   options.judging.base = TTRACE_SOURCE "/examples/tiny.yaml";

@@ -15,7 +15,7 @@ inline bool gpu_is_required() {
 
 }  // namespace ttrace::testing
 
-// `reason`: why there is no GPU to be used; empty where there is one.
+// `reason`: why there is no GPU to be used; empty if there is one.
 #define TTRACE_NEED_GPU(reason)                                        \
   do {                                                                 \
     if (const std::string why = (reason); !why.empty()) {              \

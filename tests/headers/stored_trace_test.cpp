@@ -1,4 +1,4 @@
-// What a program that reads traces gets to see.
+// The view of a program that reads traces.
 #include "examples/trace.h"
 #include "support/temporary_directory.h"
 #include "trace/file/manifest.h"

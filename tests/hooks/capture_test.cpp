@@ -1,4 +1,4 @@
-// Which tensors of a forward become records, under which names and with which values.
+// Tests which tensors of a forward become records, under which names and with which values.
 #include "hooks/training.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Collectives as records: names, contents, and when there are none.
+// Collectives as records: their names and contents, and cases without any.
 #include "hooks/training.h"
 
 #include <ttrace/collective.h>
@@ -138,7 +138,7 @@ at::Tensor all_reduced(at::Tensor tensor, int ranks, c10d::ReduceOp::RedOpType r
   return tensor;
 }
 
-// By the operator's name: its method has been renamed between versions of torch.
+// Calls the operator by its name, because its method was renamed between versions of torch.
 void reduce_scatter(const at::Tensor& output, const at::Tensor& input, int ranks) {
   std::vector<c10::IValue> stack{output,
                                  input,

@@ -30,10 +30,10 @@ tensors:
 )";
 
 // Vocabulary of 5, padded to 6 and cut in two; gated fc1 of 4 gate and 4 up rows, cut in two.
-struct Model : Holder {
+struct Words : Holder {
   torch::nn::Embedding words;
   torch::nn::Linear fc;
-  Model(std::int64_t vocabulary, std::int64_t rows, const char* fc_name = "fc")
+  Words(std::int64_t vocabulary, std::int64_t rows, const char* fc_name = "fc")
       : words(add("words", torch::nn::Embedding(vocabulary, 3))),
         fc(add(fc_name, torch::nn::Linear(torch::nn::LinearOptions(3, rows).bias(false)))) {}
 };
@@ -48,7 +48,7 @@ class ConsistentStart : public ::testing::Test {
     EXPECT_THAT(session.load_parameters(), IsEmpty());
   }
 
-  std::vector<std::string> load(Model& model, const Layout& layout, bool own = false) {
+  std::vector<std::string> load(Words& model, const Layout& layout, bool own = false) {
     const TemporaryDirectory directory;
     auto variables = candidate_pass(directory.path(), trace_.path());
     const PassEnvironment environment(own ? with(variables, "TTRACE_START", "own") : variables);
@@ -59,12 +59,12 @@ class ConsistentStart : public ::testing::Test {
 
   static Layout tp(int rank) { return Layout{rank, 2, {}}.add("tp", 2, rank); }
 
-  Model reference_;
+  Words reference_;
   TemporaryDirectory trace_;
 };
 
 TEST_F(ConsistentStart, ShardsAreCutOutAndPaddingIsLeftAlone) {
-  Model model(3, 4);
+  Words model(3, 4);
   {
     const at::NoGradGuard no_grad;
     model.words->weight.fill_(7);
@@ -81,7 +81,7 @@ TEST_F(ConsistentStart, ShardsAreCutOutAndPaddingIsLeftAlone) {
 }
 
 TEST_F(ConsistentStart, PrecisionIsConverted) {
-  Model model(3, 4);
+  Words model(3, 4);
   model.to(at::kBFloat16);
   EXPECT_FALSE(load(model, tp(0)).empty());
   EXPECT_SAME(model.words->weight.detach(),
@@ -89,14 +89,14 @@ TEST_F(ConsistentStart, PrecisionIsConverted) {
 }
 
 TEST_F(ConsistentStart, OwnKeepsTheProgramsParameters) {
-  Model model(3, 4);
+  Words model(3, 4);
   const at::Tensor before = model.fc->weight.detach().clone();
   EXPECT_THAT(load(model, tp(0), true), IsEmpty());
   EXPECT_SAME(model.fc->weight.detach(), before);
 }
 
 TEST_F(ConsistentStart, UnknownParameterIsRefusedWithTheNearestName) {
-  Model model(5, 8, "fd");
+  Words model(5, 8, "fd");
   try {
     load(model, Layout());
     FAIL() << "accepted";
@@ -107,7 +107,7 @@ TEST_F(ConsistentStart, UnknownParameterIsRefusedWithTheNearestName) {
 }
 
 TEST_F(ConsistentStart, ShapesThatClashAreBothNamed) {
-  Model model(3, 6);
+  Words model(3, 6);
   try {
     load(model, tp(0));
     FAIL() << "accepted";
@@ -121,7 +121,7 @@ TEST_F(ConsistentStart, ReferenceMustBeNamed) {
   const TemporaryDirectory directory;
   auto variables = candidate_pass(directory.path(), "");
   const PassEnvironment environment(variables);
-  Model model(5, 8);
+  Words model(5, 8);
   auto session = Session::from_environment();
   session.attach(model, Layout(), Annotations::parse(kAnnotations));
   EXPECT_THROW(session.load_parameters(), UsageError);
@@ -130,7 +130,7 @@ TEST_F(ConsistentStart, ReferenceMustBeNamed) {
 TEST_F(ConsistentStart, FilledShardsEqualTheFilledWhole) {
   const Annotations annotations = Annotations::parse(kAnnotations);
   for (int rank = 0; rank < 2; ++rank) {
-    Model model(3, 4);
+    Words model(3, 4);
     fill_parameters({{"words.weight", model.words->weight}, {"fc.weight", model.fc->weight}},
                     tp(rank),
                     annotations,
@@ -164,7 +164,7 @@ class StartFrom : public ConsistentStart {
 };
 
 TEST_F(StartFrom, TakesWhatTheLastStepLeftInAnyLayoutAndPrecision) {
-  Model model(3, 4);
+  Words model(3, 4);
   model.to(at::kBFloat16);
   start_from(trained_.path(),
              {{"words.weight", model.words->weight}, {"fc.weight", model.fc->weight}},
@@ -177,7 +177,7 @@ TEST_F(StartFrom, TakesWhatTheLastStepLeftInAnyLayoutAndPrecision) {
 }
 
 TEST_F(StartFrom, RefusesAParameterThatTheTraceLacks) {
-  Model model(5, 8, "fd");
+  Words model(5, 8, "fd");
   EXPECT_THROW(
       start_from(trained_.path(), {{"fd.weight", model.fc->weight}}, Layout(), Annotations()),
       UsageError);

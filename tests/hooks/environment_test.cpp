@@ -62,7 +62,7 @@ TEST(EnvironmentVariables, BadValuesAreNamedWithWhatWasExpected) {
         << steps;
   }
   EXPECT_THAT(complaint(with(reference, "TTRACE_PRECISION", "f8")),
-              HasSubstr("expected f64, f32, bf16, f16, fp8 or fp8_f32"));
+              HasSubstr("write f64, f32, bf16, f16, fp8 or fp8_f32"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_START", "mine")), HasSubstr("reference or own"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_ON_ERROR", "die")), HasSubstr("warn or raise"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_NAMED", "yes")), HasSubstr("0 or 1"));

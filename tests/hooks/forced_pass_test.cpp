@@ -1,4 +1,4 @@
-// Forced passes: what every operator makes of another run's values.
+// Forced passes: every operator's result for another run's values.
 #include "hooks/training.h"
 #include "trace/file/manifest.h"
 
@@ -21,7 +21,7 @@ using testing::TemporaryDirectory;
 using testing::Variables;
 using testing::with;
 
-// What goes wrong in a run: factors.
+// The errors of a run, as factors.
 struct Faults {
   double first = 1.0;     // of what the scope `first` gives
   double gradient = 1.0;  // of the gradient that fc2 hands on

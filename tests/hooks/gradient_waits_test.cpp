@@ -1,4 +1,4 @@
-// What becomes of the gradients that a step expects.
+// Tests what happens to the gradients that a step expects.
 #include "hooks/capture/gradient_waits.h"
 
 #include "hooks/write/writer_thread.h"
@@ -56,7 +56,7 @@ class Gradients : public ::testing::Test {
         slot, recorder_.next_id({Kind::kOutput, path}, microbatch_.get()), Kind::kGradOutput);
     return slot;
   }
-  // What was written, once all of it is.
+  // The records, once all of them are written.
   const KeepingSink::Kept& kept() {
     writer_.end_step([] { return true; });
     return kept_;
@@ -108,7 +108,7 @@ TEST_F(Gradients, MissingOnesAreCountedAndNoted) {
   const GradientSlotPtr slot = expect("mlp");
   EXPECT_EQ(waits_.settle(), 1U);
   EXPECT_EQ(waits_.settle(), 0U) << "settled already";
-  EXPECT_THAT(kept().notes, ElementsAre("no gradient arrived for s0/m0/output/mlp/0"));
+  EXPECT_THAT(kept().notes, ElementsAre("s0/m0/output/mlp/0 got no gradient"));
 }
 
 TEST_F(Gradients, UnreadableOneIsNotedOnce) {
@@ -118,7 +118,7 @@ TEST_F(Gradients, UnreadableOneIsNotedOnce) {
   waits_.note_unreadable(*slot, "is a tensor subclass");
   EXPECT_EQ(waits_.settle(), 0U);
   EXPECT_THAT(kept().notes,
-              ElementsAre("s0/m0/grad_output/mlp/0 is a tensor subclass and was not recorded."));
+              ElementsAre("s0/m0/grad_output/mlp/0 is a tensor subclass, so it was not recorded"));
 }
 
 TEST_F(Gradients, LocalSlotsAreFoundByTheirNumber) {

@@ -92,7 +92,8 @@ inline at::Tensor lazy_empty(c10::SymIntArrayRef sizes,
                                    format);
 }
 
-// On the current stream: does not wait for the others. Contiguous tensors of one type only.
+// Runs on the current stream and does not wait for the others. Handles only contiguous tensors of
+// one type.
 inline at::Tensor lazy_copy(const at::Tensor& source, const at::Tensor& target, bool) {
   TORCH_CHECK(source.is_contiguous() && target.is_contiguous() &&
               source.scalar_type() == target.scalar_type());

@@ -1,4 +1,4 @@
-// Which micro-batch the running code belongs to.
+// Tests to which micro-batch the running code belongs.
 #include "hooks/capture/microbatches.h"
 
 #include <gtest/gtest.h>

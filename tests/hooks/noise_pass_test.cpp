@@ -332,7 +332,7 @@ TEST_F(NoisePasses, FailureIsLeftBesideTheTables) {
   EXPECT_FALSE(std::filesystem::exists(noise_file(trace_.path(), 4)));
   std::ifstream in(trace_ / "noise/00004.failed");
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  EXPECT_THAT(text, HasSubstr("'no path' is no path of a data"));
+  EXPECT_THAT(text, HasSubstr("'no path' is not a valid path of a data"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Which record a sum over ranks went into.
+// Tests into which record a sum over ranks went.
 #include "hooks/capture/open_sums.h"
 
 #include <gmock/gmock.h>

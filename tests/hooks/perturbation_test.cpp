@@ -23,7 +23,7 @@ std::vector<float> perturbed(NoiseClass noise, std::uint64_t seed) {
   return values;
 }
 
-// How many units in the last place each element moved, at 1.5 in FP32.
+// The number of units in the last place by which each element moved, at 1.5 in FP32.
 std::vector<int> moves(const std::vector<float>& values) {
   std::vector<int> result;
   for (const float value : values) {

@@ -45,7 +45,7 @@ TEST(Pipeline, WhatFollowsAResumedMicrobatchIsItsOwn) {
   EXPECT_THAT(captured.notes(), IsEmpty());
 }
 
-// A parameter outside all modules has no output whose gradient would tell the micro-batch first.
+// A parameter outside all modules has no output whose gradient could reveal the micro-batch first.
 TEST(Pipeline, GradientOfALooseParameterBelongsToTheResumedMicrobatch) {
   Holder root;
   const at::Tensor loose = root.register_parameter("loose", at::ones({4}));

@@ -1,4 +1,4 @@
-// Which values take the place of the program's own.
+// Tests which values replace the program's own.
 #include "hooks/capture/replacement.h"
 
 #include "hooks/write/writer_thread.h"

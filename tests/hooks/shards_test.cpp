@@ -1,5 +1,6 @@
-// What programs place themselves: flat shards of a distributed optimizer, and rows of experts. And
-// what lies otherwise than the tensor it was made from: operands of FP8 products.
+// Tensors that programs place themselves: flat shards of a distributed optimizer and rows of
+// experts. Also tensors that lie elsewhere than the tensors they were made from: operands of FP8
+// products.
 #include "hooks/training.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
@@ -196,10 +197,11 @@ std::string error_of(const std::vector<NamedTensor>& gradients) {
 
 TEST(FlatShards, WhatCannotBeIsRefusedWithItsName) {
   EXPECT_THAT(error_of({{"fc.weight", random_tensor({5}), 8}}),
-              ::testing::AllOf(HasSubstr("s0/main_grad/fc.weight/0 leaves its parameter"),
+              ::testing::AllOf(HasSubstr("s0/main_grad/fc.weight/0 exceeds its parameter"),
                                HasSubstr("5 elements from element 8"),
                                HasSubstr("of 12")));
-  EXPECT_THAT(error_of({{"fc.weight", random_tensor({2, 3}), 0}}), HasSubstr("has 2 dimensions"));
+  EXPECT_THAT(error_of({{"fc.weight", random_tensor({2, 3}), 0}}),
+              HasSubstr("is a flat shard with 2 dimensions"));
   EXPECT_THAT(error_of({{"fc.wait", random_tensor({2}), 0}}), HasSubstr("was not attached"));
   EXPECT_EQ(error_of({{"fc.weight", random_tensor({4}), 8}}), "");
 }
@@ -373,7 +375,8 @@ std::string error_of_rows(const Rows& rows) {
 TEST(RowsOfAScope, RowsThatCannotBeAreRefused) {
   EXPECT_EQ(error_of_rows({.index = {0, 1}, .size = 2}), "");
   EXPECT_THAT(error_of_rows({.index = {0}, .size = 2}), HasSubstr("has 1 entries"));
-  EXPECT_THAT(error_of_rows({.index = {0, 1}, .size = 2, .dim = 2}), HasSubstr("has 2 dimensions"));
+  EXPECT_THAT(error_of_rows({.index = {0, 1}, .size = 2, .dim = 2}),
+              HasSubstr("the tensor has 2 dimensions"));
   EXPECT_THAT(error_of_rows({.index = {0, 2}, .size = 2}), HasSubstr("logical row 2 of 2"));
   EXPECT_THAT(error_of_rows({.index = {1, 1}, .size = 2}), HasSubstr("logical row 1"));
   EXPECT_THAT(error_of_rows({.index = {0, 1}, .size = 2, .microbatch = {0, 1}}),
@@ -385,9 +388,9 @@ TEST(RowsOfAScope, RowsThatCannotBeAreRefused) {
 
 // --- operands ----------------------------------------------------------------------------------
 
-// With sequence parallelism a rank quantises its rows of the input, and the product takes those of
-// all ranks; of the weight and the gradient a rank has what its part of the outputs needs. Dims of
-// the latter two follow from the weight and the output.
+// With sequence parallelism, a rank quantises its rows of the input, and the product takes those of
+// all ranks. Of the weight and the gradient, a rank has the part that its outputs need; their dims
+// follow from the weight and the output.
 TEST(Operands, OfTensorAndSequenceParallelRanksMergeToWholeOnes) {
   const TemporaryDirectory directory;
   const at::Tensor input = random_tensor({4, 2, 3}, 1);     // [s, b, h]

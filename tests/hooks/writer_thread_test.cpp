@@ -18,7 +18,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Not;
 
-// What the sink was given, in order; outlives the sink.
+// The inputs of the sink, in order; outlives the sink.
 struct Log {
   std::mutex mutex;
   std::vector<std::string> lines;

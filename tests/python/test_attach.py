@@ -62,7 +62,7 @@ def run(code: str, tmp_path: Path, **variables: str) -> subprocess.CompletedProc
 def test_what_is_no_model_is_named(tmp_path):
     result = run("ttrace.attach('gpt')", tmp_path)
     assert result.returncode != 0
-    assert "TypeError: ttrace.attach was given str" in result.stderr
+    assert "TypeError: ttrace.attach got a str" in result.stderr
 
 
 def test_the_manifest_says_what_models_of_other_names_call_things(tmp_path):
@@ -88,7 +88,7 @@ def test_an_unknown_option_is_named(tmp_path):
 def test_a_library_that_is_not_there_is_named_with_the_remedy(tmp_path):
     result = run("", tmp_path, LIBTTRACE_TORCH="/nowhere/lib.so")
     assert result.returncode != 0
-    assert "ImportError: /nowhere/lib.so is not there (LIBTTRACE_TORCH names it)" in result.stderr
+    assert "ImportError: /nowhere/lib.so does not exist (LIBTTRACE_TORCH names it)" in result.stderr
 
 
 def test_a_library_of_another_torch_is_refused_with_the_remedy(tmp_path):

@@ -125,9 +125,9 @@ TEST_F(ConfigFile, MissingKeyIsNamed) {
 
 TEST_F(ConfigFile, ValueOfTheWrongTypeIsQuotedWithItsLine) {
   EXPECT_THAT(refusal("layers: 2", "layers: two"),
-              HasSubstr("run.yaml:2: model.layers has the wrong type of value: two"));
+              HasSubstr("run.yaml:2: model.layers has a value of the wrong type: two"));
   EXPECT_THAT(refusal("precision: bf16", "precision: [bf16]"),
-              HasSubstr("precision has the wrong type of value: not a single value"));
+              HasSubstr("precision has a value of the wrong type: not a single value"));
 }
 
 TEST_F(ConfigFile, SectionThatIsNoMapIsNamed) {
@@ -178,7 +178,7 @@ TEST_F(ConfigFile, MissingFileIsNamed) {
 }
 
 TEST_F(ConfigFile, TextThatIsNotYamlIsRefused) {
-  EXPECT_THAT(refusal("model:", "model: ["), HasSubstr("is not YAML"));
+  EXPECT_THAT(refusal("model:", "model: ["), HasSubstr("is not valid YAML"));
 }
 
 }  // namespace

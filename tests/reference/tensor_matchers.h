@@ -1,4 +1,4 @@
-// How far two tensors are apart, as numbers that a failed test prints.
+// The distance of two tensors, as numbers that a failed test prints.
 #pragma once
 
 #include <ATen/TensorOperators.h>

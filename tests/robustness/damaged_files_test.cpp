@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-// Files of which `ttrace diff` reads every byte that is not a tensor's.
+// Files in which `ttrace diff` reads every byte that does not belong to a tensor.
 enum class Victim { kCandidateRank, kReferenceRank, kNoiseTable, kManifest };
 
 void PrintTo(Victim victim, std::ostream* out) {
@@ -41,7 +41,8 @@ class Damaged : public StoredTraces, public ::testing::WithParamInterface<Victim
     return manifest();
   }
 
-  // What a refusal names. A flipped letter of the manifest may make it that of another model.
+  // The name that a refusal must contain. A flipped letter of the manifest may turn it into another
+  // model's.
   [[nodiscard]] std::string named() const {
     return GetParam() == Victim::kManifest ? "" : victim();
   }
@@ -84,7 +85,8 @@ const auto kEveryVictim = ::testing::Values(
     Victim::kCandidateRank, Victim::kReferenceRank, Victim::kNoiseTable, Victim::kManifest);
 INSTANTIATE_TEST_SUITE_P(Files, Truncated, kEveryVictim, ::testing::PrintToStringParamName());
 
-// What a flipped bit may lead to: a verdict on other values, or a refusal that names the file.
+// The allowed results of a flipped bit: a verdict on other values, or a refusal that names the
+// file.
 void expect_judged_or_refused(const ProcessResult& result, const std::string& file) {
   if (result.exit_code == 2 || result.signal != 0 || result.timed_out) {
     expect_refused(result, {file});

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 // ---- foreign files -----------------------------------------------------------------------------
 
-// Puts something that is no file of ours at `path`.
+// Puts something at `path` that TTrace did not write.
 struct Foreign {
   const char* name;
   std::function<void(const std::string& path)> put;
@@ -77,7 +77,7 @@ using Missing = StoredTraces;
 TEST_F(Missing, RankIsNamedWithItsStepAndARemedy) {
   fs::remove(rank_file());
   expect_refused(diff(),
-                 {"rank 1 wrote nothing for step 1", rank_file(), "TTRACE_ variables forwarded"});
+                 {"rank 1 wrote nothing for step 1", rank_file(), "forward the TTRACE_ variables"});
 }
 
 TEST_F(Missing, StepIsNamed) {
@@ -87,7 +87,7 @@ TEST_F(Missing, StepIsNamed) {
 
 TEST_F(Missing, ManifestIsNamed) {
   fs::remove(manifest());
-  expect_refused(diff(), {manifest(), "the folder is no trace, or rank 0"});
+  expect_refused(diff(), {manifest(), "either this folder is not a trace, or rank 0"});
 }
 
 TEST_F(Missing, FolderIsNamed) {
@@ -104,7 +104,7 @@ TEST_F(Missing, TraceThatIsAFileIsNamed) {
 TEST_F(Missing, EmptyFolderIsNoTrace) {
   fs::remove_all(candidate());
   fs::create_directory(candidate());
-  expect_refused(diff(), {manifest(), "the folder is no trace"});
+  expect_refused(diff(), {manifest(), "this folder is not a trace"});
 }
 
 TEST_F(Missing, NoisePassesOnlyWidenTheBounds) {
@@ -130,7 +130,7 @@ void remove_from(const std::string& path, const std::function<herr_t(hid_t)>& re
 
 TEST_F(Missing, IndexIsNamed) {
   remove_from(rank_file(), [](hid_t file) { return H5Ldelete(file, "/index", H5P_DEFAULT); });
-  expect_refused(diff(), {rank_file(), "there is no index", "run the pass again"});
+  expect_refused(diff(), {rank_file(), "it has no index", "run the pass again"});
 }
 
 TEST_F(Missing, BlobIsNamed) {
@@ -154,13 +154,13 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(Missing, RankFileOfAnotherRankIsRefused) {
   fs::copy_file(
       candidate() + "/step000001/rank00000.h5", rank_file(), fs::copy_options::overwrite_existing);
-  expect_refused(diff(), {rank_file(), "was written by rank 0 of 2", "asks for rank 1 of 2"});
+  expect_refused(diff(), {rank_file(), "rank 0 of 2 wrote this file", "expects rank 1 of 2"});
 }
 
 TEST_F(Missing, RankFileOfAnotherStepIsRefused) {
   fs::copy_file(
       candidate() + "/step000000/rank00001.h5", rank_file(), fs::copy_options::overwrite_existing);
-  expect_refused(diff(), {rank_file(), "which is not of step 1"});
+  expect_refused(diff(), {rank_file(), "which does not belong to step 1"});
 }
 
 TEST_F(Missing, RankThatWasStoppedIsNamed) {
@@ -188,19 +188,19 @@ void set_format(const std::string& path, std::int32_t version) {
 
 TEST_F(Newer, RankFileSaysWhatThisProgramReads) {
   set_format(rank_file(), kFormatVersion + 1);
-  expect_refused(diff(), {rank_file(), "was written by a newer TTrace (format 2"});
+  expect_refused(diff(), {rank_file(), "a newer TTrace wrote this file (format 2"});
 }
 
 TEST_F(Newer, NoiseTableSaysWhatThisProgramReads) {
   set_format(noise_table(), kFormatVersion + 1);
-  expect_refused(diff(), {noise_table(), "was written by a newer TTrace (format 2"});
+  expect_refused(diff(), {noise_table(), "a newer TTrace wrote this file (format 2"});
 }
 
 TEST_F(Newer, ManifestSaysWhatThisProgramReads) {
   Manifest changed = read_manifest(candidate());
   changed.format_version = kFormatVersion + 1;
   write_manifest(candidate(), changed);
-  expect_refused(diff(), {manifest(), "was written by a newer TTrace (format 2"});
+  expect_refused(diff(), {manifest(), "a newer TTrace wrote this file (format 2"});
 }
 
 // ---- runs that do not belong together ----------------------------------------------------------
@@ -239,7 +239,7 @@ TEST_F(Contradiction, OtherDataAreNotCompared) {
 
 TEST_F(Contradiction, OtherStepsAreNotCompared) {
   change_manifest([](Manifest& changed) { changed.steps = {0}; });
-  expect_refused(diff(), {"the reference holds steps 0, 1, the candidate 0"});
+  expect_refused(diff(), {"the reference holds steps 0, 1, but the candidate holds 0"});
 }
 
 TEST_F(Contradiction, UnknownPrecisionIsNamed) {
@@ -249,14 +249,13 @@ TEST_F(Contradiction, UnknownPrecisionIsNamed) {
 
 TEST_F(Contradiction, AnotherWorldSizeInTheManifestIsRefused) {
   change_manifest([](Manifest& changed) { changed.world_size = 1; });
-  expect_refused(diff(), {"was written by rank 0 of 2, but the manifest asks for rank 0 of 1"});
+  expect_refused(diff(), {"rank 0 of 2 wrote this file, but the manifest expects rank 0 of 1"});
 }
 
 TEST_F(Contradiction, RanksOfDifferentAxesAreRefused) {
   Layout layout{.rank = 1, .world_size = 2, .axes = {}};
   rewrite_rank(layout.add("dp", 2, 1));
-  expect_refused(diff(),
-                 {rank_file(), "rank 1 says that the layout is dp 2, rank 0 that it is tp 2"});
+  expect_refused(diff(), {rank_file(), "rank 1 has the layout dp 2, but rank 0 has tp 2"});
 }
 
 TEST_F(Contradiction, AxisThatNoRankStandsOnIsNamed) {

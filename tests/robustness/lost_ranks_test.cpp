@@ -1,5 +1,6 @@
-// A rank of a real traced program that gets lost in the middle of a step: what was finished before
-// stays readable, nothing half-written bears a final name, and `ttrace check` says what happened.
+// A rank of a real traced program gets lost in the middle of a step: everything that was finished
+// before stays readable, no half-written file has a final name, and `ttrace check` says what
+// happened.
 #include "stored_traces.h"
 #include "trace/file/trace_reader.h"
 #include "trace/file/trace_writer.h"
@@ -23,7 +24,7 @@ class LostRank : public CliTest {
     return std::string(TRACED_TRAINER) + " " + switches + " --tag " + folder_.path();
   }
 
-  // Two ranks, the second of which gets lost in step 1.
+  // Two ranks; the second one gets lost in step 1.
   [[nodiscard]] std::string two_ranks(const std::string& action) const {
     return traced("--world 2 --rank 0") + " & " +
            traced("--world 2 --rank 1 --at 1 --do " + action) + "; rank_1=$?; wait; exit $rank_1";
@@ -37,7 +38,7 @@ class LostRank : public CliTest {
 
   [[nodiscard]] std::string candidate() const { return folder_ / "run/candidate"; }
 
-  // Of the lost rank: step 0 whole, step 1 not there.
+  // The lost rank's step 0 is complete, and its step 1 is missing.
   void expect_finished_steps_only() const {
     EXPECT_GT(RankFile(step_file(candidate(), 0, 1)).records().size(), 10U);
     EXPECT_FALSE(fs::exists(step_file(candidate(), 1, 1)));
@@ -72,7 +73,7 @@ void PrintTo(const Loss& loss, std::ostream* out) {
 class Lost : public LostRank, public ::testing::WithParamInterface<Loss> {};
 
 TEST_P(Lost, EndsTheCheckWithItsReason) {
-  // Only what hangs is waited for; its step 0 has to be over by then.
+  // Only a hanging program is waited for; its step 0 must be over by then.
   const bool hangs = std::string(GetParam().action) == "hang";
   const ProcessResult result =
       run_check(two_ranks(GetParam().action), {"--timeout", hangs ? "5" : "25"});
@@ -90,7 +91,8 @@ TEST_P(Lost, EndsTheCheckWithItsReason) {
 INSTANTIATE_TEST_SUITE_P(
     Ways,
     Lost,
-    ::testing::Values(Loss{"throw", "the training program threw within the traced step"},
+    ::testing::Values(Loss{"throw",
+                           "the training program threw an exception within the traced step"},
                       Loss{"exit", "the training program called exit() within the traced step"},
                       Loss{"abort", "signal 6"},
                       Loss{"kill", "signal 9"},
@@ -134,8 +136,8 @@ TEST_F(LostRank, SecondProgramInTheSameFolderIsRefusedAndTheFirstFinishes) {
   const ProcessResult second = run_process(pass(""));
   EXPECT_EQ(second.exit_code, 0) << "training goes on";
   EXPECT_THAT(second.err,
-              AllOf(HasSubstr(temporary + ": is being written by another process"),
-                    HasSubstr("two runs share one TTRACE_DIR")));
+              AllOf(HasSubstr(temporary + ": another process is writing this file"),
+                    HasSubstr("every run its own TTRACE_DIR")));
   write_bytes(folder_ / "second-has-ended", "");
   EXPECT_EQ(first.wait().exit_code, 0);
   EXPECT_GT(RankFile(step_file(candidate(), 0, 0)).records().size(), 10U);
@@ -147,7 +149,7 @@ TEST_F(LostRank, SecondProgramAfterTheFirstIsRefused) {
   const ProcessResult second = run_process(pass(""));
   EXPECT_THAT(second.err,
               HasSubstr(step_file(candidate(), 0, 0) +
-                        ": already exists; choose another TTRACE_DIR or remove it"));
+                        ": the file exists already; choose another TTRACE_DIR, or remove it"));
   EXPECT_EQ(read_text(step_file(candidate(), 0, 0)), before);
 }
 
@@ -157,13 +159,13 @@ TEST_F(LostRank, ProgramThatNeverLooksAtTTraceIsAskedForItsVariables) {
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("exited with status 0 before the trace was complete"),
                     HasSubstr("the program never attached a ttrace session"),
-                    HasSubstr("were the TTRACE_* variables forwarded to it?")));
+                    HasSubstr("did its launcher forward the TTRACE_* variables?")));
 }
 
 TEST_F(LostRank, ProgramWhoseVariablesWereLostIsAskedForThem) {
   const ProcessResult result = ttrace(check(traced(), "env -u TTRACE_PASS " + traced()));
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("were the TTRACE_* variables forwarded to it?"));
+  EXPECT_THAT(result.err, HasSubstr("did its launcher forward the TTRACE_* variables?"));
   EXPECT_THAT(result.err, HasSubstr("trained to the end"));
 }
 
@@ -181,7 +183,7 @@ TEST_F(LostRank, UnknownPassIsRefusedByTheProgram) {
   options.environment["TTRACE_PASS"] = "candidat";
   const ProcessResult result = run_process(options);
   EXPECT_EQ(result.exit_code, 70);
-  EXPECT_THAT(result.err, HasSubstr("TTRACE_PASS='candidat' is not understood"));
+  EXPECT_THAT(result.err, HasSubstr("TTRACE_PASS is 'candidat'; set it to "));
   EXPECT_FALSE(fs::exists(candidate()));
 }
 

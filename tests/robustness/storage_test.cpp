@@ -54,7 +54,7 @@ TEST_F(Storage, WriteLimitFailsThePassWithPathAndRemedy) {
   expect_failed_pass(
       result,
       {"the candidate pass failed",
-       "run/candidate/step000000/rank00000.h5.tmp: cannot be written: File too large",
+       "run/candidate/step000000/rank00000.h5.tmp: the file cannot be written: File too large",
        "free space there, or set another TTRACE_DIR",
        "pass --reference run/reference to reuse it"});
 }
@@ -62,15 +62,15 @@ TEST_F(Storage, WriteLimitFailsThePassWithPathAndRemedy) {
 TEST_F(Storage, WriteLimitInANoisePassIsNamed) {
   const ProcessResult result =
       ttrace(check("case $TTRACE_PASS in noise) ulimit -f 64;; esac; exec " + traced(), traced()));
-  expect_failed_pass(result,
-                     {"the noise 1 of 1 pass failed", "noise/00001.h5.tmp: cannot be written"});
+  expect_failed_pass(
+      result, {"the noise 1 of 1 pass failed", "noise/00001.h5.tmp: the file cannot be written"});
 }
 
 TEST_F(Storage, FolderThatVanishesInAStepIsNamed) {
   const ProcessResult result = ttrace(check(traced(), traced("--at 0 --do remove")));
   expect_failed_pass(result,
                      {"the candidate pass failed",
-                      "rank00000.h5.tmp: cannot be renamed to",
+                      "rank00000.h5.tmp: the file cannot be renamed to",
                       "No such file or directory"});
 }
 
@@ -146,14 +146,14 @@ TEST_F(Mounted, FullDiskEndsTracingWithFinishedStepsReadableAndTrainingGoesOn) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.out, HasSubstr("trained to the end"));
   EXPECT_THAT(result.err,
-              AllOf(HasSubstr("tracing stopped, training goes on: " + disk() +
-                              "/trace/step000002/rank00000.h5.tmp: cannot be written: No space "
-                              "left on device"),
+              AllOf(HasSubstr("tracing stopped, but training continues: " + disk() +
+                              "/trace/step000002/rank00000.h5.tmp: the file cannot be written: No "
+                              "space left on device"),
                     HasSubstr("free space there, or set another TTRACE_DIR")));
   EXPECT_GT(RankFile(step_file(disk() + "/trace", 1, 0)).records().size(), 10U);
   EXPECT_FALSE(fs::exists(step_file(disk() + "/trace", 2, 0)));
   expect_refused(ttrace({"diff", disk() + "/trace", disk() + "/trace"}),
-                 {"rank 0 could not finish step 2: ", "no space left on its disk"});
+                 {"rank 0 could not finish step 2: ", "no space was left on its disk"});
 }
 
 TEST_F(Mounted, FullDiskAtEveryFillLevelLeavesWholeFilesOrNone) {
@@ -183,7 +183,7 @@ TEST_F(Mounted, CheckOntoAFullDiskIsRefused) {
 TEST_F(Mounted, CheckThatFillsTheDiskIsAFailedPass) {
   fill(kDiskBytes / 3);  // enough for the reference, not for the candidate
   // The reason does not fit on the disk either.
-  expect_failed_pass(ttrace(check_onto_disk()), {"pass failed", "no space left on its disk"});
+  expect_failed_pass(ttrace(check_onto_disk()), {"pass failed", "no space was left on its disk"});
 }
 
 TEST_F(Mounted, CheckOntoAReadOnlyDiskIsRefused) {

@@ -15,14 +15,14 @@
 
 namespace ttrace::roc {
 
-// The largest of what `detector` needs in the series that `wanted` chooses; nothing where it does
+// The largest of what `detector` needs in the series that `wanted` chooses; nothing if it does
 // not find one of them at all, or where none is chosen.
 [[nodiscard]] std::optional<double> worst(const Plan& plan,
                                           const Outcomes& outcomes,
                                           const std::string& detector,
                                           const std::function<bool(const Series&)>& wanted);
 
-// At the mutant's own tensor; and where any tensor of its operator counts.
+// Found at the mutant's own tensor, and found at any tensor of its operator.
 [[nodiscard]] std::optional<double> figure_of(const Key& key,
                                               const Plan& plan,
                                               const Outcomes& outcomes);
@@ -39,7 +39,7 @@ struct CleanScore {
   int alarming_references = 0;
 };
 
-// Of one precision, or of all.
+// The figures of one precision, or of all.
 [[nodiscard]] CleanScore clean_score(const Plan& plan,
                                      const Outcomes& outcomes,
                                      const std::string& detector,
@@ -56,7 +56,7 @@ struct CleanScore {
 // and meets its goal.
 [[nodiscard]] bool goals_are_met(const Plan& plan, const Outcomes& outcomes);
 
-// Keys of the plan at the top, null where something is not found at all; then every series.
+// Keys of the plan at the top, null if something is not found at all; then every series.
 // `command`: what made it.
 [[nodiscard]] nlohmann::ordered_json json_of(const Plan& plan,
                                              const Outcomes& outcomes,

@@ -60,7 +60,7 @@ void write_intro(std::ostream& out, const Ablation& ablation, const std::string&
          "row is in force. `ttrace diff RUN --without NAME`\n"
          "judges a run as if a row did not exist. This page is what `"
       << command << "` wrote.\n\n"
-      << "It judged " << counted(std::ssize(ablation.runs), "clean run", "clean runs")
+      << "It judged " << counted(std::ssize(ablation.runs), "clean run")
       << " once with all rows and once without each. Every run has a reference of its own. "
       << "Each was judged in three ways: with all passes\nof `ttrace check --golden`, without "
          "forced passes (as `--no-forced`), and without noise. With all rows in force, "

@@ -37,7 +37,7 @@ void add_presence(const std::string& detector, Observation& observation) {
   observation.present.insert({detector, at_operator(detector)});
 }
 
-// What `detector` has found, at `tensor`.
+// Notes that `detector` found something at `tensor`.
 void flag(const std::string& detector,
           const Json& tensor,
           const Places& places,

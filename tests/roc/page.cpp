@@ -149,7 +149,7 @@ void write_alarms(std::ostream& out, const Plan& plan, const Outcomes& outcomes)
   }
 }
 
-// Where rounding swallowed a mutant whole.
+// A mutant that rounding removed completely.
 void write_rounded_away(std::ostream& out, const Plan& plan, const Outcomes& outcomes) {
   bool any = false;
   for (std::size_t i = 0; i < plan.series.size(); ++i) {
@@ -172,7 +172,7 @@ constexpr double kMissed = kLeft + kWidth + 50.0;  // where a detector stands th
 constexpr double kRow = 26.0;
 constexpr double kTop = 70.0;
 
-// What a detector is drawn as: tiers in strong colours, rules in weak ones.
+// The colour of a detector: tiers are strong, rules are weak.
 struct Mark {
   std::string colour;
   double size = 4.0;
@@ -266,7 +266,7 @@ std::string plot_of(const Plan& plan, const Outcomes& outcomes) {
         << text_at(kLeft - 12.0, y + 4.0, rows[i].first + " " + rows[i].second, "end");
     for (std::size_t j = 0; j < columns.size(); ++j) {
       const auto smallest = worst_of(plan, outcomes, columns[j], rows[i]);
-      // Beside each other where several find the same.
+      // Detectors that find the same are drawn next to each other.
       const double shift =
           2.5 * (static_cast<double>(j) - 0.5 * static_cast<double>(columns.size() - 1));
       out << circle_at(

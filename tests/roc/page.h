@@ -10,7 +10,7 @@
 
 namespace ttrace::roc {
 
-// The page for people, which shows `plot`, the name of the picture beside it, where it is not
+// Writes the page for readers. It shows `plot`, the name of the picture next to it, unless that is
 // empty.
 [[nodiscard]] std::string page_of(const Plan& plan,
                                   const Outcomes& outcomes,

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kLayers = 4;
 
-// Of clean runs that are there to be counted; the first is that of the mutants.
+// Layouts of the clean runs that are counted; the first one is that of the mutants.
 const std::vector<std::string> kLayouts = {
     "--tp 4 --sp", "--tp 2 --sp", "--tp 2", "--cp 2", "--tp 2 --sp --cp 2", "--pp 2"};
 constexpr int kFirstCleanSeed = 101;
@@ -44,7 +44,7 @@ void add_cleans(bool counted, Plan& plan) {
   }
 }
 
-// Whether a mutant is in one layer.
+// Whether a mutant acts in one layer.
 bool has_layer(const std::string& mutant) {
   return mutant != "common_grad_factor" && !mutant.starts_with("optimizer_");
 }
@@ -64,15 +64,18 @@ std::vector<Key> chosen_keys(const Choice& choice) {
       std::erase_if(keys, [&](const Key& key) { return !std::regex_search(key.name, wanted); });
     } catch (const std::regex_error& error) {
       TTRACE_THROW(
-          UsageError, "--keys '", *choice.keys, "' is no regular expression: ", error.what());
+          UsageError, "--keys '", *choice.keys, "' is not a regular expression: ", error.what());
     }
-    TTRACE_CHECK(
-        !keys.empty(), UsageError, "--keys '", *choice.keys, "' is found in no key's name");
+    TTRACE_CHECK(!keys.empty(),
+                 UsageError,
+                 "--keys '",
+                 *choice.keys,
+                 "' matches no key; docs/roc.md lists the keys");
   }
   return keys;
 }
 
-// What the keys of a quick plan have to find.
+// The magnitudes that the keys of a quick plan must find.
 std::map<std::string, std::vector<double>> quick_magnitudes(const std::vector<Key>& keys) {
   std::map<std::string, std::vector<double>> magnitudes;
   for (const Key& key : keys) {
@@ -83,7 +86,7 @@ std::map<std::string, std::vector<double>> quick_magnitudes(const std::vector<Ke
   return magnitudes;
 }
 
-// In a module of layer `layer`; kinds of a micro-batch.
+// A pattern for a module of layer `layer`, for kinds of a micro-batch.
 std::string in_layer(const std::string& kind, int layer, const std::string& part) {
   return "s0/m0/" + kind + R"(/decoder\.layers\.)" + std::to_string(layer) + R"(\.)" + part;
 }

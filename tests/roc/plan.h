@@ -1,5 +1,5 @@
-// What is measured: which mutants of megatron_mini, how large, where, in which precision, and which
-// goal each key of docs/roc.json has.
+// The measurements to make: which mutants of megatron_mini, how large, where, in which precision,
+// and the goal of each key of docs/roc.json.
 //
 // Thread-safety: values and free functions without shared state.
 #pragma once
@@ -15,8 +15,8 @@
 
 namespace ttrace::roc {
 
-// Who finds, in addition to the tiers by their names in a report: all of them together, and the
-// bound from noise passes without forced passes, which is what --no-forced leaves.
+// Detectors in addition to the tiers, which have their names in a report: all of them together, and
+// the bound from noise passes without forced passes, which is all that --no-forced leaves.
 inline constexpr const char* kAnyTier = "any";
 inline constexpr const char* kWithoutForced = "T2";
 // The same detector where any tensor of the mutated operator counts: "T1@operator".
@@ -51,14 +51,15 @@ struct Series {
   auto operator<=>(const Series&) const = default;
 };
 
-// Where a find counts: regular expressions for whole ids. Both empty: everywhere, for clean runs.
+// Where a find counts: regular expressions for whole ids. Both are empty for clean runs, where
+// every place counts.
 struct Places {
   std::string own;        // what the mutant multiplies; of a scale inside an operator all it makes
   std::string operator_;  // what the operator makes that it is in, gradients included
 };
 [[nodiscard]] Places places_of(const Series& series);
 
-// What a reference depends on.
+// Everything that a reference depends on.
 struct Setting {
   std::string precision;
   Weights weights = Weights::kInit;
@@ -95,9 +96,9 @@ struct Choice {
   int seeds = 4;
 };
 
-// Where all keys are chosen there are so many clean runs that a rate of alarms can be told: 300 in
-// BF16, 100 in FP32 and in FP8, of other seeds and layouts than the mutants' as well.
-// Throws UsageError for an expression that is none, or that no key has.
+// If all keys are chosen, there are enough clean runs to state a rate of alarms: 300 in BF16, 100
+// in FP32 and in FP8, also with other seeds and layouts than the mutants'. Throws UsageError for an
+// invalid expression, or one that matches no key.
 [[nodiscard]] Plan make_plan(const Choice& choice);
 
 // Ascending half decades up to 1, from where nothing is found in this precision.

@@ -257,7 +257,7 @@ class Runner {
   const Plan& plan_;
   const RunOptions& options_;
   std::vector<testing::Digests> clean_digests_;  // by setting
-  std::vector<std::string> references_;          // folders by setting; empty where one failed
+  std::vector<std::string> references_;          // folders by setting; empty if one failed
   std::vector<std::atomic<std::size_t>> open_;   // clean runs of a setting that are not judged yet
   std::mutex mutex_;  // guards HDF5, started_, the callback and the number of runs
   std::size_t started_ = 0;

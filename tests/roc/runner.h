@@ -1,4 +1,4 @@
-// Runs a plan: trained weights, references with their noise, clean candidates beside them, mutants.
+// Runs a plan: trained weights, references with their noise, clean candidates, and mutants.
 //
 // Thread-safety: one call at a time.
 #pragma once
@@ -49,7 +49,7 @@ struct Outcomes {
 
 [[nodiscard]] Outcomes run_plan(const Plan& plan, const RunOptions& options);
 
-// What a finished search leaves.
+// The result of a finished search.
 [[nodiscard]] SeriesOutcome outcome_of(Search& search, const std::vector<double>& magnitudes);
 
 }  // namespace ttrace::roc

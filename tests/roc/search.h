@@ -15,7 +15,7 @@
 
 namespace ttrace::roc {
 
-// What one run showed.
+// The result of one run.
 struct Observation {
   std::string problem = {};  // why there is no verdict; else empty
   bool changed = false;      // some bit differs from the clean run's; else it was rounded away
@@ -24,8 +24,8 @@ struct Observation {
   std::set<std::string> present = {};  // detectors that looked at anything
 };
 
-// The smallest i below `count` with found(i), where found(i) means found(i + 1); `count` where
-// there is none.
+// The smallest i below `count` with found(i), where found(i) means found(i + 1); `count` if there
+// is none.
 [[nodiscard]] std::size_t first_found(std::size_t count,
                                       const std::function<bool(std::size_t)>& found);
 
@@ -34,12 +34,12 @@ class Search {
   // Runs the mutant at a magnitude, by index, with a batch, by index.
   using Run = std::function<Observation(std::size_t magnitude, std::size_t batch)>;
 
-  // `cleans`: what the clean run of each batch showed. A detector that raises an alarm there cannot
-  // tell a mutant from that, so it finds nothing.
+  // `cleans`: the result of each batch's clean run. A detector that raises an alarm there cannot
+  // distinguish a mutant from that, so it finds nothing.
   Search(std::size_t magnitudes, std::vector<Observation> cleans, Run run);
 
-  // For the detectors that any run has had and those of clean runs: index of the smallest magnitude
-  // found in all batches, nothing where none is. A run without a verdict finds nothing.
+  // For every detector of any run, clean runs included: the index of the smallest magnitude that it
+  // finds in all batches; nothing if it finds none. A run without a verdict finds nothing.
   [[nodiscard]] std::map<std::string, std::optional<std::size_t>> smallest();
 
   // All runs so far, by magnitude and batch.

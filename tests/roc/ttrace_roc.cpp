@@ -51,41 +51,43 @@ po::options_description description(Options& options, std::string& keys) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   add("quick",
       po::bool_switch(&options.choice.quick),
-      "few keys, one layer, one batch, at little more than the bounds of today");
-  add("full", po::bool_switch(&options.full), "all keys, as without options");
-  add("keys", po::value(&keys)->value_name("REGEX"), "keys whose name it is found in");
+      "run few keys, one layer and one batch, slightly above today's bounds");
+  add("full", po::bool_switch(&options.full), "run all keys (the default)");
+  add("keys",
+      po::value(&keys)->value_name("REGEX"),
+      "run only keys whose name contains a match of REGEX");
   add("seeds",
       po::value(&options.choice.seeds)->value_name("N")->default_value(4),
-      "fresh batches, in all of which a mutant has to be found");
+      "number of batches; a mutant counts as found if it is found in all of them");
   add("ablate",
       po::bool_switch(&options.ablate),
       "judge clean runs without each row of the ledger of limits, instead of measuring mutants");
   add("cases",
       po::value(&options.cases)->value_name("N")->default_value(20),
-      "with --ablate: random clean runs in each of BF16, F32 and FP8, next to those that were "
-      "measured before");
+      "with --ablate: number of random clean runs in each of BF16, F32 and FP8, in addition to "
+      "those that were measured before");
   add("seed",
       po::value(&options.seed)->value_name("SEED")->default_value(9301),
-      "with --ablate: of the random runs");
+      "with --ablate: seed of the random runs");
   add("on",
       po::value(&options.stored)->value_name("DIR"),
       "with --ablate: judge this folder of `ttrace check` instead of making runs; repeatable");
   add("row",
       po::value(&options.rows)->value_name("NAME"),
-      "with --ablate: only this row of the ledger; repeatable");
-  add("json", po::value(&options.json)->value_name("FILE"), "write all figures there");
-  add("page", po::value(&options.page)->value_name("FILE"), "write the page for people there");
-  add("plot", po::value(&options.plot)->value_name("FILE"), "write the picture (SVG) there");
+      "with --ablate: measure only this row of the ledger; repeatable");
+  add("json", po::value(&options.json)->value_name("FILE"), "write all figures to FILE");
+  add("page", po::value(&options.page)->value_name("FILE"), "write the page for readers to FILE");
+  add("plot", po::value(&options.plot)->value_name("FILE"), "write the plot (SVG) to FILE");
   add("jobs",
       po::value(&options.run.jobs)->value_name("N")->default_value(cores, "one per core"),
-      "checks at the same time");
+      "number of checks that run at the same time");
   add("timeout",
       po::value(&options.run.timeout_s)->value_name("S")->default_value(120),
-      "seconds that a pass may take");
+      "longest time of one pass, in seconds");
   add("work",
       po::value(&options.run.work)->value_name("DIR"),
-      "keep traces and logs there; --ablate judges what it finds there again");
-  add("help", "this text");
+      "keep traces and logs in DIR; --ablate judges the runs that it finds there again");
+  add("help", "print this text");
   return result;
 }
 
@@ -126,7 +128,7 @@ int ablate_rows(const Options& asked, const std::string& command) {
 int measure(const Options& asked, const std::string& command) {
   TTRACE_CHECK(!asked.full || (!asked.choice.quick && !asked.choice.keys),
                UsageError,
-               "--full excludes --quick and --keys; leave one of them away");
+               "--full cannot be combined with --quick or --keys; leave one of them out");
   const Plan plan = make_plan(asked.choice);
   const testing::TemporaryDirectory temporary;
   cli::ProgressLine line;
@@ -165,12 +167,11 @@ int run(int argc, char** argv) {
   po::store(po::command_line_parser(argc, argv).options(known).positional({}).run(), values);
   po::notify(values);
   if (values.contains("help")) {
-    std::cout
-        << "usage: ttrace_roc [options]\n\n"
-        << known
-        << "\nExit code: 0 where every run has a verdict, at most 1 % of the clean runs raise "
-           "an alarm, and every\nkey meets its goal (with --quick: today's figure); else 1; 2 for "
-           "bad usage.\n";
+    std::cout << "usage: ttrace_roc [options]\n\n"
+              << known
+              << "\nExit codes:\n  0  every run has a verdict, at most 1 % of the clean runs raise "
+                 "an alarm, and every key meets\n     its goal (with --quick: today's figure)\n  1 "
+                 " otherwise\n  2  bad usage\n";
     return 0;
   }
   if (values.contains("keys")) {

@@ -9,7 +9,7 @@
 namespace ttrace::scoreboard {
 namespace {
 
-// On one line, as a configuration's value: "[0]", "true", "0.1".
+// The value in one line, as in a configuration: "[0]", "true", "0.1".
 std::string text_of(const YAML::Node& node) {
   YAML::Emitter out;
   out << YAML::Flow << node;
@@ -98,9 +98,9 @@ Catalogue read_catalogue(const std::string& file) {
                  file,
                  ": bug `",
                  bug.name,
-                 "` is of chapter ",
+                 "` names chapter ",
                  bug.chapter,
-                 ", which is not listed");
+                 ", which the file does not list");
   }
   return catalogue;
 }

@@ -13,11 +13,11 @@
 
 namespace ttrace::scoreboard {
 
-// What a declaration became after the first run of its bug.
+// The new declaration of a bug whose declaration was changed after its first run.
 struct Redeclaration {
   std::string date;
   std::string reason;
-  std::string expected;  // empty where it stayed
+  std::string expected;  // empty if it stayed
   std::string hint;
 };
 
@@ -35,7 +35,7 @@ struct CataloguedBug {
   // Signatures that name the mechanism, the most exact one first; empty: none does.
   std::vector<std::string> cause = {};
   std::optional<Redeclaration> redeclared = {};
-  // What a probable cause should name; empty where the mechanism has none.
+  // The names that a probable cause should contain; empty if the mechanism has none.
   std::set<std::string> axis = {};  // names of one group of ranks
   std::optional<double> factor = {};
   std::set<int> ranks = {};

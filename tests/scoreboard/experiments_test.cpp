@@ -1,4 +1,4 @@
-// What the scoreboard and the random layouts share.
+// Code that the scoreboard and the random layouts share.
 #include "support/check_run.h"
 #include "support/clopper_pearson.h"
 #include "support/derived_config.h"

@@ -127,7 +127,7 @@ Json score_json(const Score& score) {
           {"terms_right", score.terms_right}};
 }
 
-// By precision and by difficulty; of all under "all".
+// Figures by precision and by difficulty; "all" has those of all bugs.
 Json scores_json(const Catalogue& catalogue, const Plan& plan, const Outcomes& outcomes) {
   Json json = {{"all", score_json(score_of(catalogue, plan, outcomes))}};
   for (const std::string& precision : precisions_of(plan)) {

@@ -1,4 +1,4 @@
-// What came of the runs of a plan, and the figures made from them.
+// The outcomes of a plan's runs, and the figures made from them.
 //
 // Thread-safety: values and free functions without shared state.
 #pragma once
@@ -26,7 +26,7 @@ struct CleanOutcome {
   double seconds = 0.0;
 };
 
-// What --no-forced would have said of a bug.
+// The result that --no-forced would have given for a bug.
 struct WithoutForced {
   bool found = false;
   bool located = false;
@@ -41,15 +41,15 @@ struct BugOutcome {
   bool hint_right = false;   // found, and the signature is as declared before the first run
   bool cause_exact = false;  // found, and the signature is the most exact one of the mechanism
   bool cause_right = false;  // found, and the signature is any one of the mechanism
-  // Found, and whether the probable cause names the declared axis, factor and ranks; absent where
-  // none is declared.
+  // Found, and whether the probable cause names the declared axis, factor and ranks; absent if none
+  // is declared.
   std::optional<bool> terms_right;
   testing::NamedTerms named;
   WithoutForced without_forced;
   std::string first_id;
   std::string signature;
   std::string probable_cause;     // the report's sentence
-  double error_over_bound = 0.0;  // of the first divergence; 0 where it has no number
+  double error_over_bound = 0.0;  // of the first divergence; 0 if it has no number
   testing::RuleHits rules;
   double seconds = 0.0;
 };
@@ -61,29 +61,29 @@ struct Outcomes {
   double seconds = 0.0;  // wall time of all
 };
 
-// Whether `id` is what was declared before the bug's first run. Never for a bug whose declaration
-// was changed later.
+// Whether `id` was declared before the bug's first run. False for a bug whose declaration was
+// changed later.
 [[nodiscard]] bool is_located(const CataloguedBug& bug, const std::string& id);
 
-// Whether every term that the bug declares is named, and no other axis and rank; nothing where it
+// Whether every term that the bug declares is named, and no other axis and rank; nothing if it
 // declares none.
 [[nodiscard]] std::optional<bool> terms_right(const CataloguedBug& bug,
                                               const testing::NamedTerms& named);
 
-// What a finished check, and the same judged again without forced passes, say where the clean run
-// of the same layout said `clean`.
+// The outcome of a finished check and of the same check without forced passes. The clean run of the
+// same layout said `clean`.
 [[nodiscard]] BugOutcome outcome_of(const CataloguedBug& bug,
                                     const CleanOutcome& clean,
                                     const testing::CheckResult& result,
                                     const testing::CheckResult& without_forced);
 
-// Which bugs a figure is of; all where a member is empty.
+// The bugs that a figure covers; an empty member means all.
 struct Part {
   std::string precision = {};
   std::string difficulty = {};
 };
 
-// Of bugs.
+// Counts of bugs.
 struct Score {
   int runs = 0;
   int failed = 0;  // of these, without a verdict
@@ -127,7 +127,7 @@ struct CleanScore {
 
 struct RuleScore {
   int found = 0;         // triggered bugs
-  int told_apart = 0;    // of those found, where the clean run beside passes
+  int told_apart = 0;    // found, and the clean run of the same layout passes
   int located = 0;       // of those found, where the first failing tensor is as declared
   int false_alarms = 0;  // clean runs
 };
@@ -138,7 +138,7 @@ struct RuleScore {
                                       std::size_t rule,
                                       const std::string& precision);
 
-// What a plan has to reach.
+// The goals of a plan.
 struct Goals {
   int found = 90;    // percent of the triggered bugs
   int located = 90;  // percent of those found

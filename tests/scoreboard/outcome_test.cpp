@@ -1,4 +1,4 @@
-// What the outcomes of runs add up to, and what the pages say of them.
+// Tests how the outcomes of runs add up, and what the pages say about them.
 #include "scoreboard/outcome.h"
 
 #include "scoreboard/page.h"

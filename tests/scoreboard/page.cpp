@@ -91,7 +91,7 @@ std::string terms_text(const CataloguedBug& bug) {
   return joined(terms);
 }
 
-// What is declared, behind a signature that is another one.
+// Appends the declared signature if another one was reported.
 std::string doubts_of(const CataloguedBug& bug, const BugOutcome& outcome) {
   if (!outcome.found) {
     return "";

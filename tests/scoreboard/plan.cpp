@@ -17,7 +17,7 @@ std::regex filter_of(const Choice& choice) {
     TTRACE_THROW(UsageError,
                  "--filter '",
                  choice.filter.value_or(""),
-                 "' is no regular expression: ",
+                 "' is not a regular expression: ",
                  error.what());
   }
 }
@@ -80,14 +80,14 @@ Plan make_plan(const Catalogue& catalogue, const Choice& choice) {
                UsageError,
                "--filter '",
                choice.filter.value_or(""),
-               "' and --precision leave no bug; bugs.yaml has their names and precisions");
+               "' and --precision select no bug; bugs.yaml lists names and precisions");
   const auto index_of = [&plan](const Setting& setting) {
     if (plan.settings.empty() || plan.settings.back() != setting) {
       plan.settings.push_back(setting);
     }
     return plan.settings.size() - 1;
   };
-  // The map is sorted by setting, so that equal ones stand beside each other.
+  // The map is sorted by setting, so equal ones are neighbours.
   for (const auto& [run, bugs] : runs) {
     plan.cleans.push_back({index_of(run.first), run.second});
     for (const std::size_t bug : bugs) {

@@ -1,8 +1,8 @@
-// What has to run: references, clean candidates beside them, bugs beside those.
+// The runs to make: references, clean candidates and bugs.
 //
-// A reference is run once for all layouts that train the same; a clean candidate once for all bugs
-// in its layout, which it shows to be triggered or not.
-// Thread-safety: values and free functions without shared state.
+// A reference runs once for all layouts that train the same. A clean candidate runs once for all
+// bugs in its layout and shows whether they are triggered. Thread-safety: values and free functions
+// without shared state.
 #pragma once
 
 #include "scoreboard/catalogue.h"
@@ -15,7 +15,7 @@
 
 namespace ttrace::scoreboard {
 
-// What a reference depends on.
+// Everything that a reference depends on.
 struct Setting {
   testing::ConfigChanges config;
   std::string precision;
@@ -39,7 +39,7 @@ struct BugCase {
 
 struct Plan {
   std::vector<Setting> settings;
-  std::vector<CleanCase> cleans;  // of one setting beside each other
+  std::vector<CleanCase> cleans;  // those of one setting are neighbours
   std::vector<BugCase> bugs;
   std::vector<std::size_t> not_built;  // pending bugs of the catalogue that were chosen
 };
@@ -51,7 +51,7 @@ struct Choice {
   int seeds = 1;  // of clean runs; bugs are run with the first
 };
 
-// Throws UsageError for a filter that is no regular expression, that leaves nothing, and for names
+// Throws UsageError for a filter that is not a regular expression or leaves nothing, and for names
 // that the catalogue does not have.
 [[nodiscard]] Plan make_plan(const Catalogue& catalogue, const Choice& choice);
 

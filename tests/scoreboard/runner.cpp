@@ -164,7 +164,7 @@ class Runner {
     done_with(request.folder, setting);
   }
 
-  // Nothing where the check itself has no verdict.
+  // Returns nothing if the check itself has no verdict.
   static testing::CheckResult judged_without_forced(const testing::CheckRequest& request,
                                                     const testing::CheckResult& result) {
     return result.problem.empty() ? testing::judge_without_forced(request) : testing::CheckResult{};

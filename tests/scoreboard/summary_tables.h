@@ -12,7 +12,7 @@
 
 namespace ttrace::scoreboard {
 
-// By precision.
+// The table by precision.
 void write_found(std::ostream& out,
                  const Catalogue& catalogue,
                  const Plan& plan,
@@ -26,7 +26,7 @@ void write_difficulties(std::ostream& out,
                         const Catalogue& catalogue,
                         const Plan& plan,
                         const Outcomes& outcomes);
-// By precision, with an interval over independent references.
+// The table by precision, with an interval over independent references.
 void write_alarms(std::ostream& out, const Plan& plan, const Outcomes& outcomes);
 
 }  // namespace ttrace::scoreboard

@@ -19,7 +19,7 @@ namespace ttrace::scoreboard {
 // "located", "found elsewhere", "redeclared" ...: the row of a bug in one word or two.
 [[nodiscard]] std::string verdict_word(const CataloguedBug& bug, const BugOutcome& outcome);
 
-// Why a run is not located, as the list of bugs says; empty where it does not.
+// Why a run is not located, as the list of bugs says; empty if it does not.
 [[nodiscard]] std::string reason_for(const CataloguedBug& bug, const std::string& precision);
 
 // `digits` significant ones.

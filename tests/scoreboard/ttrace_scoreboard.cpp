@@ -1,5 +1,5 @@
-// Which of the declared silent bugs are found, and where; beside them clean runs and the rules that
-// people use today.
+// Measures which of the declared silent bugs are found, and where, and compares with clean runs and
+// with the rules that people use today.
 #include "analysis/cli/run/progress.h"
 #include "scoreboard/page.h"
 #include "scoreboard/runner.h"
@@ -24,8 +24,8 @@ namespace {
 
 constexpr int kGoalsMissed = 1;
 
-// Of every chapter bugs that say much in little time, without those that end_to_end_test plants.
-// They are all located, so that one that no longer is fails the test; they measure nothing.
+// From every chapter, bugs that show much in little time, without those that end_to_end_test
+// plants. All of them are located, so the test fails if one no longer is; they measure nothing.
 const std::set<std::string> kSubset = {"second-step-not-reduced",
                                        "cp-left-out-of-divisor",
                                        "topk-not-renormalised",
@@ -53,22 +53,28 @@ po::options_description description(Options& options, std::string& filter, std::
   po::options_description result("Options");
   auto add = result.add_options();
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  add("filter", po::value(&filter)->value_name("REGEX"), "bugs whose name it is found in");
-  add("precision", po::value(&precision)->value_name("P"), "only runs in bf16, f32 or fp8");
-  add("subset", po::bool_switch(&options.subset), "a fixed fourteen, in BF16 or FP8");
+  add("filter",
+      po::value(&filter)->value_name("REGEX"),
+      "run only bugs whose name contains a match of REGEX");
+  add("precision",
+      po::value(&precision)->value_name("P"),
+      "run only this precision: bf16, f32 or fp8");
+  add("subset",
+      po::bool_switch(&options.subset),
+      "run a fixed set of fourteen bugs, in BF16 or FP8");
   add("seeds",
       po::value(&options.choice.seeds)->value_name("N")->default_value(1),
-      "seeds of the clean runs; bugs are run with the first");
-  add("json", po::value(&options.json)->value_name("FILE"), "write all figures there");
-  add("page", po::value(&options.page)->value_name("FILE"), "write the page for people there");
+      "number of seeds of the clean runs; bugs use the first one");
+  add("json", po::value(&options.json)->value_name("FILE"), "write all figures to FILE");
+  add("page", po::value(&options.page)->value_name("FILE"), "write the page for readers to FILE");
   add("jobs",
       po::value(&options.run.jobs)->value_name("N")->default_value(cores, "one per core"),
-      "checks at the same time");
+      "number of checks that run at the same time");
   add("timeout",
       po::value(&options.run.timeout_s)->value_name("S")->default_value(120),
-      "seconds that a pass may take");
+      "longest time of one pass, in seconds");
   add("keep", po::bool_switch(&options.run.keep), "keep traces and logs, and print where they are");
-  add("help", "this text");
+  add("help", "print this text");
   return result;
 }
 
@@ -154,11 +160,10 @@ int run(int argc, char** argv) {
     std::cout
         << "usage: ttrace_scoreboard [options]\n\n"
         << known
-        << "\nExit code: 0 where every run has a verdict, every bug changes some bit, at least 90 "
-           "% "
-           "of the bugs are\nfound and 90 % of those at the declared tensor, and at most 1 % of "
-           "the clean runs raise an alarm\n(with --subset: all are found and located, and no "
-           "clean run raises one); else 1; 2 for bad usage.\n";
+        << "\nExit codes:\n  0  every run has a verdict, every bug changes some bit, at least 90 % "
+           "of the bugs are found\n     and 90 % of those at the declared tensor, and at most 1 % "
+           "of the clean runs raise an alarm\n     (with --subset: all bugs are found and located, "
+           "and no clean run raises an alarm)\n  1  otherwise\n  2  bad usage\n";
     return 0;
   }
   return score(read_options(values, options, filter, precision),

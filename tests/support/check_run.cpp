@@ -36,7 +36,7 @@ std::string complaint(const ProcessResult& result, const std::string& command) {
   }
   if (first.empty()) {
     return command + " ended with status " + std::to_string(result.exit_code) + " and signal " +
-           std::to_string(result.signal) + " without a word";
+           std::to_string(result.signal) + ", but printed nothing";
   }
   return first == last ? first : first + " ... " + last;
 }

@@ -12,7 +12,7 @@
 
 namespace ttrace::testing {
 
-// What both programs train.
+// The configuration that both programs train.
 struct TrainingRun {
   std::string config;  // file
   std::string precision;
@@ -20,7 +20,7 @@ struct TrainingRun {
   int steps = 1;
 };
 
-// Of the programs in the folder `bin`. `layout`: options of megatron_mini, "--tp 2 --sp".
+// Commands of the programs in the folder `bin`. `layout`: options of megatron_mini, "--tp 2 --sp".
 [[nodiscard]] std::string reference_command(const std::string& bin, const TrainingRun& run);
 [[nodiscard]] std::string candidate_command(const std::string& bin,
                                             const std::string& run_ranks,
@@ -43,24 +43,24 @@ struct CheckRequest {
 };
 
 struct CheckResult {
-  std::string problem;  // why there is no verdict; empty where there is one
+  std::string problem;  // why there is no verdict; empty if there is one
   bool diverged = false;
   std::string first_id;             // of the first divergence
   std::string signature = "none";   // of its diagnosis
   std::string probable_cause;       // the sentence of that
   int diagnoses = 0;                // that the report names
-  double error_over_bound = 0.0;    // of the first divergence; 0 where it has no number
+  double error_over_bound = 0.0;    // of the first divergence; 0 if it has no number
   nlohmann::json report = nullptr;  // all of it, where there is a verdict
   double seconds = 0.0;
 };
 
 [[nodiscard]] CheckResult run_check(const CheckRequest& request);
 
-// What the finished check of `request` would have said with --no-forced: `ttrace diff` judges a
-// folder again that links to all its passes but the forced ones.
+// The result that the finished check of `request` would have had with --no-forced: `ttrace diff`
+// judges a folder again that links to all of its passes but the forced ones.
 [[nodiscard]] CheckResult judge_without_forced(const CheckRequest& request);
 
-// Numbers of a report: NaN and Inf stand there as text.
+// A number of a report, in which NaN and Inf are texts.
 [[nodiscard]] double number_of(const nlohmann::json& value);
 
 }  // namespace ttrace::testing

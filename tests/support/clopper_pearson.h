@@ -1,4 +1,4 @@
-// How large the rate of an event may be of which some trials showed a few, or none.
+// An upper limit for the rate of an event that few or no trials showed.
 //
 // Source: Clopper and Pearson, Biometrika 26 (1934); computed by Boost.Math from the beta
 // distribution.

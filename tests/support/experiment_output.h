@@ -1,4 +1,4 @@
-// What programs of experiments write beside their traces.
+// Files that programs of experiments write in addition to their traces.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace ttrace::testing {
 
-// Nothing for an empty path. Throws UsageError where it cannot be written.
+// Writes nothing if the path is empty. Throws UsageError if the file cannot be written.
 void write_if_asked(const std::string& path, const std::string& text);
 
 // "./dev roc --quick": `verb` and the arguments that the program was given.

@@ -57,7 +57,7 @@ std::set<int> ranks_of(const std::string& sentence) {
   return ranks;
 }
 
-// What the addends that do not count once count, where they agree.
+// The coefficient of the addends that do not count once, if they agree.
 std::optional<double> common_coefficient(const std::string& sentence) {
   static const std::regex list("it is ((?:" + kNumber + "(?:, )?)+) ");
   static const std::regex each("(" + kNumber + ")");

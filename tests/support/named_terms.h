@@ -1,4 +1,4 @@
-// What a probable cause names: the axis of ranks, the factor, the ranks.
+// The terms that a probable cause names: the axis of ranks, the factor, the ranks.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -19,8 +19,8 @@ struct NamedTerms {
   bool operator==(const NamedTerms&) const = default;
 };
 
-// Of a report's first diagnosis: its `named`, an object with `axes`, `factor` and `ranks`, where it
-// has one; else what its sentence says.
+// The terms of a report's first diagnosis: its `named`, an object with `axes`, `factor` and
+// `ranks`, if it has one; else those of its sentence.
 [[nodiscard]] NamedTerms named_terms(const nlohmann::json& report);
 
 // Reads a sentence such as "the sum over tp is missing; on rank 0 it is 1.000, 0.000 x ...".

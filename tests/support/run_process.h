@@ -24,7 +24,7 @@ struct ProcessOptions {
 };
 
 struct ProcessResult {
-  int exit_code = -1;  // -1 where a signal ended it
+  int exit_code = -1;  // -1 if a signal ended it
   int signal = 0;
   bool timed_out = false;
   std::string out;
@@ -65,7 +65,7 @@ class RunningProcess {
 // Command lines (words joined by spaces) of living processes in which `word` occurs, ours excluded.
 [[nodiscard]] std::vector<std::string> processes_with(const std::string& word);
 
-// The whole file; empty where there is none.
+// The whole file; empty if there is none.
 [[nodiscard]] std::string read_text(const std::string& path);
 
 }  // namespace ttrace::testing

@@ -94,11 +94,11 @@ std::int64_t layers_of(const Manifest& manifest) {
   const auto found = manifest.model.find("layers");
   TTRACE_CHECK(found != manifest.model.end(),
                UsageError,
-               "the manifest's model does not tell how many `layers` there are");
+               "the manifest's model does not state the number of `layers`");
   return std::stoll(found->second);
 }
 
-// False where the two sides cannot be laid side by side.
+// False if the two sides have different shapes.
 bool fails(const Match& match, double bound, std::array<bool, kRules>& result) {
   const MergeResult r = merge(match.reference);
   const MergeResult c = merge(match.candidate);

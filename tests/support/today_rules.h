@@ -63,9 +63,9 @@ struct RulePair {
                                  std::int64_t layers,
                                  std::string_view precision);
 
-// By rule: the first tensor, in the reference's order, that fails; empty where none does. A tensor
-// that is on one side only, or cannot be put together, is no pair. The reference's manifest says
-// how many layers there are.
+// By rule: the first tensor that fails, in the reference's order; empty if none does. A tensor that
+// only one side has, or that cannot be merged, is skipped. The reference's manifest states the
+// number of layers.
 using RuleHits = std::array<std::string, kRules>;
 [[nodiscard]] RuleHits apply_rules(const Trace& reference, const Trace& candidate);
 

@@ -1,4 +1,4 @@
-// What a run wrote, bit for bit.
+// Digests of a run's records, bit for bit.
 //
 // Thread-safety: values and free functions without shared state.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace ttrace::testing {
 
-// Of every record, by rank and id.
+// The digests of all records, by rank and id.
 using Digests = std::map<std::pair<int, TensorId>, std::uint64_t>;
 
 [[nodiscard]] Digests digests_of(const Trace& trace);

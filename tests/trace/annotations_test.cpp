@@ -112,9 +112,9 @@ TEST(Annotations, RolesThatMeanNothingAreNamed) {
     return std::string();
   };
   EXPECT_THAT(message("roles:\n  attentoin: a\n"),
-              HasSubstr("gpt.yaml:2: \"attentoin\" is no role of a name; known are attention, "));
+              HasSubstr("gpt.yaml:2: \"attentoin\" is not a role; the roles are attention, "));
   EXPECT_THAT(message("roles: {layers: ''}\n"), HasSubstr("the role layers has no pattern"));
-  EXPECT_THAT(message("roles: {layers: [{a: b}]}\n"), HasSubstr("expected a pattern of names"));
+  EXPECT_THAT(message("roles: {layers: [{a: b}]}\n"), HasSubstr("a pattern of names"));
   EXPECT_THAT(message("roles: {layers: {a: b}}\n"), HasSubstr("or a list of them"));
 }
 
@@ -286,21 +286,21 @@ TEST(Annotations, AnEmptyFileSaysNothing) {
 TEST(Annotations, MistakesAreReportedWithFileAndLine) {
   const std::vector<std::pair<std::string, std::string>> mistakes = {
       {"tensor: []\n", "gpt.ttrace.yaml:1: unknown key \"tensor\""},
-      {"sizes: {v: 257}\nsizes: {}\n", "gpt.ttrace.yaml:2: key \"sizes\" stands there twice"},
+      {"sizes: {v: 257}\nsizes: {}\n", "gpt.ttrace.yaml:2: the key \"sizes\" occurs twice"},
       {"sizes:\n  v: many\n", "gpt.ttrace.yaml:2: the size of \"v\" must be a number"},
       {"sizes:\n  v: 0\n", "gpt.ttrace.yaml:2: the size of \"v\" must be at least 1"},
-      {"sizes: 3\n", "gpt.ttrace.yaml:1: expected `key: value`"},
-      {"- path: a\n", "gpt.ttrace.yaml:1: expected `key: value`"},
+      {"sizes: 3\n", "gpt.ttrace.yaml:1: `key: value` pairs are expected"},
+      {"- path: a\n", "gpt.ttrace.yaml:1: `key: value` pairs are expected"},
       {"tensors:\n  path: a\n", "gpt.ttrace.yaml:2: tensors must be a list"},
       {"tensors:\n  - path: a\n    values: s\n", "gpt.ttrace.yaml:3: unknown key \"values\""},
       {"tensors:\n  - value: s\n", "gpt.ttrace.yaml:2: an entry of tensors needs a path"},
-      {"tensors:\n  - path: a.b*\n", "gpt.ttrace.yaml:2: a path has parts"},
-      {"tensors:\n  - path: a..b\n", "gpt.ttrace.yaml:2: a path has parts"},
-      {"tensors:\n  - path: [a]\n", "gpt.ttrace.yaml:2: a path has parts"},
+      {"tensors:\n  - path: a.b*\n", "gpt.ttrace.yaml:2: a path must consist of parts"},
+      {"tensors:\n  - path: a..b\n", "gpt.ttrace.yaml:2: a path must consist of parts"},
+      {"tensors:\n  - path: [a]\n", "gpt.ttrace.yaml:2: a path must consist of parts"},
       {"tensors:\n  - path: a\n    value: \"s b[\"\n", "gpt.ttrace.yaml:3: dims \"s b[\""},
       {"tensors:\n  - path: a\n    inputs: [s,\n      \"h]\"]\n", "gpt.ttrace.yaml:4: dims \"h]\""},
-      {"tensors:\n  - path: a\n    value: {s: 1}\n", "gpt.ttrace.yaml:3: expected dims"},
-      {"tensors:\n  - path: a\n    value: []\n", "gpt.ttrace.yaml:3: expected at least one"},
+      {"tensors:\n  - path: a\n    value: {s: 1}\n", "gpt.ttrace.yaml:3: dims such as"},
+      {"tensors:\n  - path: a\n    value: []\n", "gpt.ttrace.yaml:3: the list needs at least one"},
       {"tensors:\n  - path: a\n  value: [\n", "gpt.ttrace.yaml:"},
   };
   for (const auto& [text, message] : mistakes) {

@@ -59,7 +59,9 @@ TEST(CaptureCountsTest, ForeignFilesAreNamed) {
       static_cast<void>(read_counts(directory.path()));
       FAIL() << "must throw: " << text;
     } catch (const FormatError& error) {
-      EXPECT_THAT(error.message(), HasSubstr("rank00000.json: is no count of a capture: ")) << text;
+      EXPECT_THAT(error.message(),
+                  HasSubstr("rank00000.json: this file does not count a capture: "))
+          << text;
     }
   }
 }

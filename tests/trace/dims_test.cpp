@@ -110,8 +110,9 @@ TEST(DimsGrammar, ErrorsQuoteTheTextAndPointAtTheWord) {
   }
   EXPECT_THAT(usage_error([] { (void)parse_dims("s b h[tp:zig]"); }),
               AllOf(HasSubstr("word \"h[tp:zig]\""), HasSubstr("at \"zig]\"")));
-  EXPECT_THAT(usage_error([] { (void)parse_dims("  "); }), HasSubstr("no word"));
-  EXPECT_THAT(usage_error([] { (void)parse_dims("# tp:replicated"); }), HasSubstr("no word"));
+  EXPECT_THAT(usage_error([] { (void)parse_dims("  "); }), HasSubstr("name no dimension"));
+  EXPECT_THAT(usage_error([] { (void)parse_dims("# tp:replicated"); }),
+              HasSubstr("name no dimension"));
 }
 
 TEST(DimsGrammar, AnAxisStandsThereOnce) {
@@ -120,8 +121,7 @@ TEST(DimsGrammar, AnAxisStandsThereOnce) {
                            "s[tp] h[tp:partial]",
                            "(a[tp]*b[tp])",
                            "s[tp] # tp:replicated"}) {
-    EXPECT_THAT(usage_error([&] { (void)parse_dims(text); }),
-                HasSubstr("\"tp\" stands there twice"));
+    EXPECT_THAT(usage_error([&] { (void)parse_dims(text); }), HasSubstr("\"tp\" occurs twice"));
   }
 }
 
@@ -336,7 +336,7 @@ enum class Style { kEven, kUneven, kPadded };
 
 struct CaseFactor {
   std::int64_t unit = 1;     // local size, half of it with a zigzag; kUneven: logical size
-  std::int64_t missing = 0;  // kPadded: logical elements that the last shards lack
+  std::int64_t missing = 0;  // kPadded: logical elements that are missing in the last shards
   Style style = Style::kEven;
   std::vector<AxisUse> axes;
 };
@@ -436,7 +436,7 @@ void count_held(const Placement& placement, std::vector<int>& held) {
   }
 }
 
-// What is wrong with a case, or nothing. An axis that the dims do not use replicates.
+// The error of a case, or nothing. An axis that the dims do not use replicates.
 std::optional<std::string> defect_of(const Case& c) {
   const DimsSpec spec = parse_dims(to_string(spec_of(c)));
   Shape logical;

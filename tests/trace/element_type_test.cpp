@@ -57,7 +57,7 @@ std::uint8_t encode_byte(ElementType type, double value) {
   return code;
 }
 
-// What lies within their ranges is compared with gfloat in codecs_test.
+// codecs_test compares values within the ranges with gfloat.
 TEST(ElementType, OneByteFormatsHaveACodeForWhatTheyCannotHold) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(encode_byte(ElementType::kE4M3, 464.0), 0x7e);  // a tie, and the largest number is even
@@ -105,7 +105,7 @@ TEST(ElementType, EveryBf16PatternIsTheUpperHalfOfAFloatAndComesBack) {
   }
 }
 
-// By the definition of the format: (1 + m / 1024) * 2^(e - 15), or m * 2^-24 where e is 0.
+// The definition of the format: (1 + m / 1024) * 2^(e - 15), or m * 2^-24 if e is 0.
 TEST(ElementType, EveryF16PatternHasItsDefinedValueAndComesBack) {
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto pattern = static_cast<std::uint16_t>(bits);

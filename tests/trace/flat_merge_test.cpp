@@ -87,7 +87,7 @@ TEST(FlatMerge, PaddingOfTheLocalTensorIsNobodysAndMayLack) {
   Ranks ranks;
   add(ranks, flat("5/3:0+0+3 2", 0, 6));
   add(ranks, flat("5/3:0+3+2 2", 0, 3));
-  add(ranks, flat("5/3:0+3+2 2", 3, 1));  // its padding lacks
+  add(ranks, flat("5/3:0+3+2 2", 3, 1));  // missing in its padding
   const MergeResult result = ranks.merge();
   EXPECT_THAT(result.findings, IsEmpty());
   EXPECT_EQ(values_of(result), counting(10));
@@ -312,7 +312,8 @@ Placement local_tensor(const FlatCase& c, int tp_rank) {
            {{0, tp_rank * size, size}, {size, (c.tp + tp_rank) * size, size}}};
     return placement;
   }
-  // Of a padded dimension the last rank's last row is padding, if that leaves it any.
+  // In a padded dimension, the last rank's last row is padding, unless this leaves the rank
+  // nothing.
   const bool padded = c.cut == Cut::kPadded && size > 1;
   const std::int64_t extent = padded && tp_rank + 1 == c.tp ? size - 1 : size;
   dim = {size, c.tp * size - (padded ? 1 : 0), {{0, tp_rank * size, extent}}};
@@ -352,7 +353,7 @@ class FlatTensor {
       for (const DimPlacement& dim : placement.dims) {
         elements *= dim.local_size;
       }
-      // Borders of buckets, some of which coincide.
+      // Borders of buckets; some of them coincide.
       std::vector<std::int64_t> borders{0, elements};
       for (int rank = 1; rank < case_.dp; ++rank) {
         borders.push_back(static_cast<std::int64_t>(engine_() % (elements + 1)));
@@ -432,7 +433,7 @@ std::vector<FlatCase> smaller_cases(const FlatCase& c) {
   return smaller;
 }
 
-// What is wrong with a case, or nothing.
+// The error of a case, or nothing.
 using Property = std::function<std::optional<std::string>(const FlatCase&)>;
 
 // Reports the smallest case that still fails.

@@ -43,11 +43,12 @@ TEST_F(Log, EnvironmentSetsTheLevel) {
 }
 
 TEST_F(Log, BadEnvironmentIsOneWarning) {
-  EXPECT_EXIT(log_all_levels("loud"),
-              ::testing::ExitedWithCode(0),
-              ::testing::Eq("[ttrace] [warning] TTRACE_LOG is 'loud'; expected debug, info, "
-                            "warning or error; using warning\n[ttrace] [warning] three {}\n"
-                            "[ttrace] [error] four\n"));
+  EXPECT_EXIT(
+      log_all_levels("loud"),
+      ::testing::ExitedWithCode(0),
+      ::testing::Eq(
+          "[ttrace] [warning] TTRACE_LOG is 'loud'; set it to debug, info, warning or error; until "
+          "then it means warning\n[ttrace] [warning] three {}\n[ttrace] [error] four\n"));
 }
 
 TEST_F(Log, ProgramOverridesTheEnvironment) {

@@ -85,14 +85,14 @@ TEST(Manifest, ForeignTextIsNoManifest) {
     const TemporaryDirectory folder;
     write_file(folder / "manifest.json", text);
     EXPECT_THAT(message_of<FormatError>([&] { static_cast<void>(read_manifest(folder.path())); }),
-                HasSubstr("is no manifest of a trace"))
+                HasSubstr("this is not the manifest of a trace"))
         << text;
   }
 }
 
 TEST(Manifest, NewerFormatSaysWhatThisProgramReads) {
   EXPECT_THAT(complaint_about("\"version\": 1", "\"version\": 2"),
-              HasSubstr("was written by a newer TTrace (format 2, this program reads 1)"));
+              HasSubstr("a newer TTrace wrote this file (format 2, but this program reads 1)"));
 }
 
 TEST(Manifest, WrongTypesNameTheKey) {
@@ -107,7 +107,7 @@ TEST(Manifest, WrongTypesNameTheKey) {
   EXPECT_THAT(complaint_about("\"hidden\": \"128\"", "\"hidden\": 128"),
               HasSubstr("key 'model.hidden' must be text, not 128"));
   EXPECT_THAT(complaint_about("\"precision\"", "\"precison\""),
-              HasSubstr("key 'precision' must be text, but is absent"));
+              HasSubstr("key 'precision' must be text, but it is missing"));
 }
 
 TEST(Manifest, StepsMustAscend) {

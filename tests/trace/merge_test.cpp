@@ -31,7 +31,7 @@ using testing::logical_offsets;
 using testing::Ranks;
 using testing::values_of;
 
-// A vector of 8, of which this rank holds logical [logical, logical + extent).
+// A vector of 8 elements; this rank holds [logical, logical + extent) of it.
 Placement piece(std::int64_t logical, std::int64_t extent, std::int64_t size = 8) {
   Placement placement;
   placement.dims.push_back({extent, size, {{0, logical, extent}}});
@@ -235,7 +235,7 @@ TEST(Merge, ContradictingShapesNameRanksAndBothShapes) {
   EXPECT_EQ(result.findings[0].defect, MergeDefect::kShapesContradict);
   EXPECT_THAT(result.findings[0].ranks, ElementsAre(0, 1));
   EXPECT_EQ(result.findings[0].message,
-            "the logical shape is not the same everywhere: [8] on ranks 0,2, [9] on rank 1");
+            "the logical shape differs between ranks: [8] on ranks 0,2, [9] on rank 1");
   EXPECT_FALSE(result.has_tensor());
 }
 
@@ -245,14 +245,14 @@ TEST(Merge, ContradictingTypesAndAddendCountsAreFound) {
   types.add(piece(4, 4), ElementType::kBF16, counting(4));
   ASSERT_EQ(types.merge().findings.size(), 1u);
   EXPECT_EQ(types.merge().findings[0].message,
-            "the element type is not the same everywhere: bf16 on rank 1, f32 on rank 0");
+            "the element type differs between ranks: bf16 on rank 1, f32 on rank 0");
 
   Ranks counts;
   counts.add(addend(piece(0, 8), 0, 2), ElementType::kF32, counting(8));
   counts.add(addend(piece(0, 8), 1, 3), ElementType::kF32, counting(8));
   ASSERT_EQ(counts.merge().findings.size(), 1u);
   EXPECT_EQ(counts.merge().findings[0].message,
-            "the number of addends is not the same everywhere: 2 on rank 0, 3 on rank 1");
+            "the number of addends differs between ranks: 2 on rank 0, 3 on rank 1");
 }
 
 TEST(Merge, MissingAddendsAreNumberedWithTheirAxis) {
@@ -545,7 +545,7 @@ RandomCase random_case(unsigned seed) {
     dim.unit = 1 + below(3);
     dim.permuted = below(4) == 0;
     if (dim.cut == Cut::kPadded && dim.ranks == 1) {
-      dim.unit += 1;  // keep an element beside the padding
+      dim.unit += 1;  // keep an element next to the padding
     }
   }
   c.addends = below(3) == 0 ? 2 + below(2) : 1;
@@ -581,7 +581,7 @@ std::vector<RandomCase> smaller_cases(const RandomCase& c) {
   return smaller;
 }
 
-// What is wrong with a case, or nothing.
+// The error of a case, or nothing.
 using Property = std::function<std::optional<std::string>(const RandomCase&)>;
 
 // Reports the smallest case that still fails.
@@ -649,7 +649,7 @@ TEST(MergeRandom, ExtractIsTheInverseOfMergeWithZeroPadding) {
 
 // --- one defect ----------------------------------------------------------------------------------
 
-// What an injected defect must lead to; nothing where the case has no room for it.
+// The result that an injected defect must have; nothing if the case has no room for it.
 struct Expectation {
   MergeDefect defect = MergeDefect::kGap;
   std::vector<int> ranks;

@@ -130,7 +130,7 @@ TEST(NoiseTable, TwoRowsOfOneIdAreRefused) {
   EXPECT_THAT(message_of<FormatError>([&] {
                 write_noise(folder.path(), {1, {row("a", 1.0, 1.0, 0), row("a", 1.0, 1.0, 0)}});
               }),
-              HasSubstr("s0/m0/output/a/0 is given twice"));
+              HasSubstr("s0/m0/output/a/0 occurs twice"));
   write_noise(folder.path(), {1, {row("a", 1.0, 1.0, 0), row("b", 1.0, 1.0, 0)}});
   std::string bytes = read_file(noise_file(folder.path(), 1));
   const std::size_t position = bytes.find("output/b/0");
@@ -138,7 +138,7 @@ TEST(NoiseTable, TwoRowsOfOneIdAreRefused) {
   write_file(noise_file(folder.path(), 1), bytes.replace(position, 10, "output/a/0"));
   EXPECT_THAT(complaint_in(folder),
               AllOf(HasSubstr(noise_file(folder.path(), 1)),
-                    HasSubstr("row 1 of the noise table: s0/m0/output/a/0 was there before")));
+                    HasSubstr("row 1 of the noise table: s0/m0/output/a/0 occurs twice")));
 }
 
 TEST(NoiseTable, NoiseThatIsNotANumberIsRefused) {

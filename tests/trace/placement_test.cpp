@@ -169,10 +169,11 @@ TEST(Placement, ClaimsThatCannotBeTrueAreRefused) {
       {"4/2:0+0+0", "empty segment"},
       {"4/4:9223372036854775807+0+2", "beyond"},
       {"4 partial=2/2:tp", "partial index 2"},
-      {"4 5 flat=18+3", "flat range of 3 elements from element 18 leaves its local tensor of 20"},
+      {"4 5 flat=18+3",
+       "flat range of 3 elements from element 18 lies outside its local tensor of 20"},
       {"8/4:0+0+4 flat=0+5", "flat range of 5 elements"},  // of the local tensor, not the logical
       {"4 flat=5+0", "flat range of 0 elements from element 5"},
-      {"4 flat=9223372036854775807+9223372036854775807", "leaves its local tensor of 4"},
+      {"4 flat=9223372036854775807+9223372036854775807", "lies outside its local tensor of 4"},
       {"4294967296 4294967296 flat=0+1", "more elements than 63 bits"},
       {"4/2?:0+0+2 4/2?:0+0+2", "2 sparse dimensions"},
       {"4/2?:0+0+2 flat=0+1", "1 sparse dimensions and a flat range"},

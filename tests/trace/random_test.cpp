@@ -5,7 +5,7 @@
 namespace ttrace {
 namespace {
 
-// Of splitmix64's published source, seeded with 0 and 1234567.
+// Numbers of splitmix64's published source, with the seeds 0 and 1234567.
 TEST(Random, IsSplitmix64) {
   EXPECT_EQ(random_bits(0, 0), 0xe220a8397b1dcdafU);
   EXPECT_EQ(random_bits(0, 1), 0x6e789e6aa1b965f4U);

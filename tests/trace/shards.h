@@ -1,4 +1,4 @@
-// Shards made by hand, and the slow, plain way to say where their elements lie.
+// Shards made by hand, and a slow, plain way to find where their elements lie.
 #pragma once
 
 #include "trace/merge/merge.h"

@@ -147,7 +147,7 @@ TEST(SparseMerge, RanksMustAgreeOnWhatIsSparse) {
   ASSERT_THAT(result.findings, SizeIs(1));
   EXPECT_EQ(result.findings[0].defect, MergeDefect::kShapesContradict);
   EXPECT_EQ(result.findings[0].message,
-            "the sparse dimension is not the same everywhere: 0 on rank 0, none on rank 1");
+            "the sparse dimension differs between ranks: 0 on rank 0, none on rank 1");
 }
 
 TEST(SparseMerge, CommonRowsAreWhatBothSidesHold) {

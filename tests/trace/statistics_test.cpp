@@ -213,7 +213,7 @@ TEST(Statistics, SmallDifferencesOfLargeTensorsAreAccurate) {
 }
 
 TEST(Statistics, TermsThatAllRoundTheSameWayDoNotAddUpTheirErrors) {
-  // The square is 1 + 14 * 2^-23, of which an f32 sum above 32 drops all but the 1.
+  // The square is 1 + 14 * 2^-23; an f32 sum above 32 drops everything but the 1.
   const Tensor reference(ElementType::kF32,
                          std::vector<double>(64 * kStatisticsBlock, 1.0 + 7 * 0x1p-23));
   const Tensor candidate(ElementType::kF32, std::vector<double>(64 * kStatisticsBlock, 1.0));
@@ -482,7 +482,7 @@ void expect_same_bits_of_every_kernel(const Tensor& reference,
   expect_identical(compare(r.type, r.bytes, c.type, c.bytes, reference.count), expected);
 }
 
-// On a processor with the baseline alone this compares compare() with it and no more.
+// On a processor that has only the baseline, this compares compare() with itself.
 TEST(StatisticsKernels, GiveTheSameBitsForEveryTypeLengthAndAlignment) {
   unsigned seed = 0;
   for (const ElementType type : kAllTypes) {

@@ -84,7 +84,7 @@ TEST(TensorId, RefusesTextThatIsNoIdAndQuotesIt) {
       ADD_FAILURE() << "accepted \"" << text << "\"";
     } catch (const FormatError& error) {
       EXPECT_THAT(error.message(), HasSubstr("\"" + text + "\""));
-      EXPECT_THAT(error.message(), HasSubstr("expected"));
+      EXPECT_THAT(error.message(), HasSubstr("it needs "));
     }
   }
 }

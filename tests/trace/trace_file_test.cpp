@@ -554,8 +554,9 @@ TEST(TraceWriter, RefusesAnExistingFinalFile) {
   const TemporaryDirectory folder;
   const std::string file = write_small_file(folder.path());
   const std::string before = read_file(file);
-  EXPECT_THAT(message_of<FormatError>([&] { const TraceWriter writer(file, Layout{}); }),
-              HasSubstr(file + ": already exists; choose another TTRACE_DIR or remove it"));
+  EXPECT_THAT(
+      message_of<FormatError>([&] { const TraceWriter writer(file, Layout{}); }),
+      HasSubstr(file + ": the file exists already; choose another TTRACE_DIR, or remove it"));
   EXPECT_EQ(read_file(file), before);
   EXPECT_FALSE(std::filesystem::exists(file + ".tmp"));
 }
@@ -565,7 +566,7 @@ TEST(TraceWriter, RefusesASecondWriterOfTheSameFile) {
   const std::string file = step_file(folder.path(), 0, 0);
   TraceWriter writer(file, Layout{});
   EXPECT_THAT(message_of<FormatError>([&] { const TraceWriter second(file, Layout{}); }),
-              HasSubstr("two processes have the same rank"));
+              HasSubstr("give every process its own rank"));
   writer.commit();
   EXPECT_THAT(RankFile(file).records(), IsEmpty());
 }
@@ -589,12 +590,12 @@ TEST(TraceWriter, RefusesBytesAndPlacementsThatDoNotFitTheShape) {
   EXPECT_THAT(message_of<InternalError>([&] {
                 bytes_writer.append(record_of("x", ElementType::kF32, {2, 3}), Bytes(23));
               }),
-              HasSubstr("23 bytes are given for f32 of shape 2x3, which has 24"));
+              HasSubstr("it got 23 bytes, but f32 of shape 2x3 has 24"));
   TraceWriter placement_writer(step_file(folder.path(), 0, 1), Layout{});
   Record record = record_of("x", ElementType::kU8, {2});
   record.placement = whole(std::vector<std::int64_t>{3});
   EXPECT_THAT(message_of<InternalError>([&] { placement_writer.append(record, Bytes(2)); }),
-              HasSubstr("the placement is for local shape 3, the tensor has 2"));
+              HasSubstr("its placement has the local shape 3, but the tensor has 2"));
 }
 
 TEST(TraceWriter, IsOfNoUseAfterCommit) {
@@ -670,7 +671,7 @@ TEST(TraceWriter, KilledAfterAFlushLeavesThePartReadable) {
       }
       writer.flush();
     }
-    // Not flushed: must neither appear nor harm.
+    // This record is not flushed, so it must neither appear nor do harm.
     for (int i = 0; i < 2000; ++i) {
       writer.append(record_of("late" + std::to_string(i), ElementType::kU8, {65536}), Bytes(65536));
     }
@@ -682,7 +683,7 @@ TEST(TraceWriter, KilledAfterAFlushLeavesThePartReadable) {
   ASSERT_EQ(WTERMSIG(status), SIGKILL);
 
   EXPECT_FALSE(std::filesystem::exists(file));
-  EXPECT_THAT(open_complaint(file + ".tmp"), HasSubstr("the writer did not finish it"));
+  EXPECT_THAT(open_complaint(file + ".tmp"), HasSubstr("its writer did not finish it"));
   const Hdf5Reader tool(file + ".tmp");
   ASSERT_TRUE(tool.opened());
   const auto ids = tool.ids("/partial_index");
@@ -802,18 +803,18 @@ TEST(RankFile, AbsentFileNamesPathAndCause) {
   const TemporaryDirectory folder;
   EXPECT_THAT(open_complaint(folder / "no.h5"),
               AllOf(HasSubstr(folder / "no.h5"), HasSubstr("No such file or directory")));
-  EXPECT_THAT(open_complaint(folder.path()), HasSubstr("is no regular file"));
+  EXPECT_THAT(open_complaint(folder.path()), HasSubstr("this is not a regular file"));
 }
 
 TEST(RankFile, ForeignFilesAreNamedAsSuch) {
   const TemporaryDirectory folder;
   write_file(folder / "text.h5", "this is a text, and a long one");
-  EXPECT_THAT(open_complaint(folder / "text.h5"), HasSubstr("is no HDF5 file"));
+  EXPECT_THAT(open_complaint(folder / "text.h5"), HasSubstr("this is not an HDF5 file"));
   write_file(folder / "empty.h5", "");
-  EXPECT_THAT(open_complaint(folder / "empty.h5"), HasSubstr("is no HDF5 file (0 bytes)"));
+  EXPECT_THAT(open_complaint(folder / "empty.h5"), HasSubstr("this is not an HDF5 file (0 bytes)"));
   const std::string other = folder / "other.h5";
   H5Fclose(H5Fcreate(other.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT));
-  EXPECT_THAT(open_complaint(other), HasSubstr("is an HDF5 file, but not of TTrace"));
+  EXPECT_THAT(open_complaint(other), HasSubstr("TTrace did not write this HDF5 file"));
 }
 
 TEST(RankFile, NewerFormatSaysWhatThisProgramReads) {
@@ -826,7 +827,7 @@ TEST(RankFile, NewerFormatSaysWhatThisProgramReads) {
   H5Aclose(attribute);
   H5Fclose(opened);
   EXPECT_THAT(open_complaint(file),
-              HasSubstr("was written by a newer TTrace (format 2, this program reads 1)"));
+              HasSubstr("a newer TTrace wrote this file (format 2, but this program reads 1)"));
 }
 
 TEST(RankFile, TruncatedFilesAreRefusedAtEveryLength) {
@@ -923,12 +924,13 @@ TEST(RankFile, UnreadableRowIsNamed) {
   EXPECT_THAT(with("s0/m0/output/small/0", "s0/m0/oatput/small/0"),
               AllOf(HasSubstr(file), HasSubstr("row 2 of the index: ")));
   EXPECT_THAT(with("s0/m0/output/small/0", "s0/m0/output/empty/0"),
-              HasSubstr("row 2 of the index: s0/m0/output/empty/0 was there before"));
+              HasSubstr("row 2 of the index: s0/m0/output/empty/0 occurs twice"));
   EXPECT_THAT(with("3x7", "3x8"), HasSubstr("row 2 of the index: shape 3x8 contradicts placement"));
   EXPECT_THAT(with("128x129", "129x128"), HasSubstr("row 3 of the index: "));
-  EXPECT_THAT(with("128x129", "128y129"), HasSubstr("is no list of extents"));
-  EXPECT_THAT(with("s0|m0|output|large|0", "s0|m0|output|lange|0"),
-              HasSubstr(file + ": is damaged: cannot open dataset 's0|m0|output|lange|0': "));
+  EXPECT_THAT(with("128x129", "128y129"), HasSubstr("is not a list of extents"));
+  EXPECT_THAT(
+      with("s0|m0|output|large|0", "s0|m0|output|lange|0"),
+      HasSubstr(file + ": the file is damaged: cannot open dataset 's0|m0|output|lange|0': "));
 }
 
 TEST(RankFile, RecordOfAnotherFileIsRefused) {
@@ -986,7 +988,7 @@ TEST(Trace, AbsentFileNamesRankStepAndRemedy) {
   EXPECT_THAT(trace_complaint(folder.path()),
               AllOf(HasSubstr("rank 1 wrote nothing for step 4"),
                     HasSubstr(file),
-                    HasSubstr("were the TTRACE_ variables forwarded to every rank")));
+                    HasSubstr("forward the TTRACE_ variables to every rank")));
 }
 
 TEST(Trace, TemporaryFileSaysTheRankWasStopped) {
@@ -1018,11 +1020,11 @@ TEST(Trace, FileOfAnotherRankOrStepIsRefused) {
   const std::string second = step_file(folder.path(), 0, 1);
   std::filesystem::copy_file(first, second, std::filesystem::copy_options::overwrite_existing);
   EXPECT_THAT(trace_complaint(folder.path()),
-              HasSubstr("was written by rank 0 of 2, but the manifest asks for rank 1 of 2"));
+              HasSubstr("rank 0 of 2 wrote this file, but the manifest expects rank 1 of 2"));
   std::filesystem::copy_file(
       step_file(folder.path(), 4, 1), second, std::filesystem::copy_options::overwrite_existing);
   EXPECT_THAT(trace_complaint(folder.path()),
-              HasSubstr("holds s4/m0/output/x/0, which is not of step 0"));
+              HasSubstr("holds s4/m0/output/x/0, which does not belong to step 0"));
 }
 
 TEST(Trace, FolderWithoutManifestIsNoTrace) {

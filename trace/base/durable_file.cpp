@@ -24,7 +24,7 @@ void sync(int descriptor, const std::string& path) {
   TTRACE_CHECK(::fsync(descriptor) == 0,
                FormatError,
                path,
-               ": cannot be forced to the disk: ",
+               ": the file cannot be forced to the disk: ",
                system_error_text(errno),
                kStorageRemedy);
 }
@@ -77,15 +77,14 @@ FileDescriptor open_temporary(const std::string& file) {
   TTRACE_CHECK(descriptor.valid(),
                FormatError,
                temporary,
-               ": cannot be opened for writing: ",
+               ": the file cannot be opened for writing: ",
                system_error_text(errno),
                kStorageRemedy);
-  TTRACE_CHECK(
-      !locked_by_another(descriptor.get()),
-      FormatError,
-      temporary,
-      ": is being written by another process; two processes have the same rank or two runs "
-      "share one TTRACE_DIR");
+  TTRACE_CHECK(!locked_by_another(descriptor.get()),
+               FormatError,
+               temporary,
+               ": another process is writing this file; give every process its own rank, and every "
+               "run its own TTRACE_DIR");
   return descriptor;
 }
 
@@ -104,7 +103,7 @@ void publish(const std::string& file, const FileDescriptor& descriptor) {
   TTRACE_CHECK(::rename(temporary.c_str(), file.c_str()) == 0,
                FormatError,
                temporary,
-               ": cannot be renamed to ",
+               ": the file cannot be renamed to ",
                file,
                ": ",
                system_error_text(errno));
@@ -133,7 +132,7 @@ void write_text_file(const std::string& file, std::string_view text) {
   TTRACE_CHECK(written,
                FormatError,
                temporary_name(file),
-               ": cannot be written: ",
+               ": the file cannot be written: ",
                system_error_text(errno),
                kStorageRemedy);
   publish(file, descriptor);
@@ -145,14 +144,14 @@ FileDescriptor open_regular(const std::string& file, std::string_view remedy) {
   TTRACE_CHECK(descriptor.valid(),
                FormatError,
                file,
-               ": cannot be opened: ",
+               ": the file cannot be opened: ",
                system_error_text(errno),
                remedy);
   struct stat status = {};
   TTRACE_CHECK(::fstat(descriptor.get(), &status) == 0 && S_ISREG(status.st_mode),
                FormatError,
                file,
-               ": is no regular file",
+               ": this is not a regular file",
                remedy);
   return descriptor;
 }
@@ -166,7 +165,7 @@ std::string read_text_file(const std::string& file, std::string_view remedy) {
     TTRACE_CHECK(count > 0 || errno == EINTR,
                  FormatError,
                  file,
-                 ": cannot be read: ",
+                 ": the file cannot be read: ",
                  system_error_text(errno),
                  remedy);
     text.append(block.data(), static_cast<std::size_t>(count > 0 ? count : 0));

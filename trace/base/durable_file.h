@@ -43,7 +43,7 @@ class FileDescriptor {
 // Throws FormatError with path, cause and remedy.
 [[nodiscard]] FileDescriptor open_temporary(const std::string& file);
 
-// Whether somebody holds that lock on `path` itself, so that its writer is alive.
+// Whether a process holds that lock on `path` itself, which means that its writer is alive.
 [[nodiscard]] bool is_being_written(const std::string& path);
 
 // Forces `file`.tmp, open as `descriptor`, to the disk and renames it to `file`. Throws

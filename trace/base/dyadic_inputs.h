@@ -1,6 +1,6 @@
-// How a manifest says that modules were given made-up values in place of their own
-// (TTRACE_INPUTS=dyadic): its `data` has kInputsKey = kDyadicInputs, so that such a trace compares
-// with its like only.
+// The mark of a manifest whose modules got made-up values instead of their own
+// (TTRACE_INPUTS=dyadic): its `data` has kInputsKey = kDyadicInputs, so such a trace can be
+// compared only with another one of its kind.
 #pragma once
 
 namespace ttrace {

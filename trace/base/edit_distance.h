@@ -1,4 +1,4 @@
-// How far apart two names are, for messages that suggest what was meant.
+// The distance of two names, for messages that suggest the intended one.
 #pragma once
 
 #include <ttrace/export.h>

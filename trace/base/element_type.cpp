@@ -48,9 +48,9 @@ const TypeInfo& info(ElementType type) {
                InternalError,
                "element type number ",
                number,
-               " is none of the ",
+               " is unknown; numbers below ",
                kTypes.size(),
-               " known ones");
+               " are known");
   return kTypes[number];
 }
 
@@ -90,7 +90,7 @@ std::uint64_t round_magnitude(SmallFormat format, std::uint64_t magnitude) {
 
 constexpr std::uint64_t kMagnitude = 0x7fffffffffffffffu;
 
-// Of 16 bits.
+// Formats of 16 bits.
 std::uint16_t encode(SmallFormat format, double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const auto sign = static_cast<std::uint16_t>(bits >> 48 & 0x8000u);
@@ -105,8 +105,8 @@ std::uint16_t encode(SmallFormat format, double value) {
   return static_cast<std::uint16_t>(sign | std::min(round_magnitude(format, magnitude), infinity));
 }
 
-// Of 8 bits. `overflow` is the code of what is too large, above the largest number: infinity, or
-// NaN where the format has none.
+// Formats of 8 bits. `overflow` is the code of values above the largest number: infinity, or NaN if
+// the format has no infinity.
 std::uint8_t encode_byte(SmallFormat format, std::uint64_t overflow, double value) {
   constexpr std::uint8_t kNan = 0x7f;
   const auto bits = std::bit_cast<std::uint64_t>(value);
@@ -175,14 +175,14 @@ void narrow(const double* source, std::int64_t count, void* target, Convert conv
   }
 }
 
-// Without a branch, so that it vectorizes.
+// There is no branch, so that the loop vectorizes.
 double widen_half(std::uint16_t bits) {
   constexpr std::uint32_t kRebias = (127u - 15u) << 23;
   const std::uint32_t magnitude = (bits & 0x7fffu) << 13;
   const std::uint32_t exponent = magnitude & 0x0f800000u;
   // An exponent of ones stays all ones: NaN and Inf.
   const std::uint32_t normal = magnitude + kRebias + (exponent == 0x0f800000u ? kRebias : 0u);
-  // Without an exponent the mantissa counts steps of 2^-24.
+  // If the exponent is zero, the mantissa counts steps of 2^-24.
   const float subnormal = static_cast<float>(static_cast<std::int32_t>(bits & 0x3ffu)) * 0x1p-24F;
   const std::uint32_t value = exponent == 0 ? std::bit_cast<std::uint32_t>(subnormal) : normal;
   return std::bit_cast<float>(value | (bits & 0x8000u) << 16);
@@ -248,12 +248,11 @@ ElementType parse_element_type(std::string_view name) {
       return static_cast<ElementType>(number);
     }
   }
-  TTRACE_THROW(
-      FormatError,
-      "\"",
-      name,
-      "\" is no element type; expected f64, f32, f16, bf16, i64, i32, u8, bool, e4m3, e5m2 or "
-      "e8m0");
+  TTRACE_THROW(FormatError,
+               "\"",
+               name,
+               "\" is not an element type; write f64, f32, f16, bf16, i64, i32, u8, bool, e4m3, "
+               "e5m2 or e8m0");
 }
 
 bool is_floating(ElementType type) {

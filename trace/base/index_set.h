@@ -28,7 +28,7 @@ using IndexSet = std::vector<Interval>;
 // The set of all indices in the intervals, which may overlap and come in any order.
 [[nodiscard]] TTRACE_API IndexSet normalised(std::vector<Interval> intervals);
 [[nodiscard]] TTRACE_API IndexSet intersection(const IndexSet& left, const IndexSet& right);
-// What is in `left` alone.
+// The indices that only `left` has.
 [[nodiscard]] TTRACE_API IndexSet difference(const IndexSet& left, const IndexSet& right);
 // Number of indices.
 [[nodiscard]] TTRACE_API std::int64_t size_of(const IndexSet& set);

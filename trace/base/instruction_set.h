@@ -32,7 +32,7 @@ enum class InstructionSet : std::uint8_t { kBaseline, kAvx2, kAvx512 };  // slow
 // The fastest that this processor has.
 [[nodiscard]] TTRACE_API InstructionSet best_instruction_set();
 
-// Of functions that do the same, the one for the fastest set.
+// Chooses among functions that do the same the one for the fastest instruction set.
 template <class Function>
 [[nodiscard]] Function* fastest(Function* baseline, Function* avx2, Function* avx512) {
   switch (best_instruction_set()) {

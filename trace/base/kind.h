@@ -1,4 +1,4 @@
-// What is known about every kind of tensor, in one table. A new kind is one row.
+// All knowledge about every kind of tensor, in one table. A new kind is one row.
 //
 // Thread-safety: constants.
 #pragma once
@@ -152,7 +152,7 @@ static_assert([] {
          family_of(kind) == KindFamily::kMoment;
 }
 
-// What an optimizer takes and makes, once per step.
+// The tensors that an optimizer takes and computes, once per step.
 [[nodiscard]] constexpr bool is_of_optimizer(Kind kind) {
   return traits_of(kind).of_update || kind == Kind::kParam;
 }
@@ -161,14 +161,14 @@ static_assert([] {
   return family_of(kind) == KindFamily::kCollective;
 }
 
-// Whether annotations can say where its tensors lie. The others are each rank's own, or the same on
-// all ranks.
+// Whether annotations can declare the placement of its tensors. Other tensors belong to one rank
+// each, or are the same on all ranks.
 [[nodiscard]] constexpr bool is_placed(Kind kind) {
   return family_of(kind) != KindFamily::kScalar && kind != Kind::kAmaxHistory &&
          !is_collective(kind);
 }
 
-// Which tensor of a product a scale, a history or an operand belongs to: slot 0 is the input.
+// The tensor of a product to which a scale, a history or an operand belongs: slot 0 is the input.
 inline constexpr int kWeightSlot = 1;
 inline constexpr int kGradientSlot = 2;
 

@@ -23,7 +23,7 @@ void check_followed(const Layout& layout, const Axis& axis) {
                axis.name,
                "\" follows \"",
                axis.follows,
-               "\", which the layout does not have; add \"",
+               "\", but the layout does not have that axis; add \"",
                axis.follows,
                "\" first");
   TTRACE_CHECK(followed->size == axis.size && followed->coordinate == axis.coordinate,
@@ -47,7 +47,7 @@ void check_followed(const Layout& layout, const Axis& axis) {
 
 Layout& Layout::add(std::string name, int size, int coordinate, std::string follows) {
   Axis axis{std::move(name), size, coordinate, std::move(follows)};
-  TTRACE_CHECK(!axis.name.empty(), UsageError, "an axis of the layout has no name; name it");
+  TTRACE_CHECK(!axis.name.empty(), UsageError, "an axis of the layout has no name; give it one");
   TTRACE_CHECK(find_axis(*this, axis.name) == nullptr,
                UsageError,
                "axis \"",

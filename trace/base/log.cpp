@@ -43,7 +43,8 @@ std::optional<LogLevel> parse_level(std::string_view name) {
 }
 
 spdlog::logger* make_logger() {
-  // Not in spdlog's registry: the program may have loggers and patterns of its own there.
+  // The logger stays out of spdlog's registry, because the program may have its own loggers and
+  // patterns there.
   auto logger = std::make_unique<spdlog::logger>(
       "ttrace", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
   logger->set_pattern("[ttrace] [%^%l%$] %v");
@@ -53,8 +54,10 @@ spdlog::logger* make_logger() {
     if (const auto level = parse_level(wanted)) {
       logger->set_level(to_spdlog(*level));
     } else {
-      logger->warn("TTRACE_LOG is '{}'; expected debug, info, warning or error; using warning",
-                   wanted);
+      logger->warn(
+          "TTRACE_LOG is '{}'; set it to debug, info, warning or error; until then it means "
+          "warning",
+          wanted);
     }
   }
   return logger.release();

@@ -9,7 +9,7 @@
 
 namespace ttrace {
 
-// Nothing where `text` is no such number or exceeds 63 bits.
+// Returns nothing if `text` is not such a number or exceeds 63 bits.
 [[nodiscard]] inline std::optional<std::int64_t> parse_integer(std::string_view text) {
   if (text.empty() || text.front() == '-' || (text.size() > 1 && text.front() == '0')) {
     return std::nullopt;

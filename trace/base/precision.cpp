@@ -32,7 +32,7 @@ const Precision& precision_of(std::string_view text) {
                FormatError,
                "precision `",
                text,
-               "` is unknown; expected ",
+               "` is unknown; write ",
                precision_names());
   return *found;
 }

@@ -1,5 +1,5 @@
-// What programs compute in: one row for each precision that a manifest, --precision or
-// TTRACE_PRECISION can name.
+// The precisions in which programs compute: one row for each precision that a manifest, --precision
+// or TTRACE_PRECISION can name.
 //
 // Thread-safety: constants and free functions without shared state.
 #pragma once
@@ -17,11 +17,11 @@ struct Precision {
   ElementType stored;      // what parameters and activations are kept in
   ElementType coarsest;    // the coarsest type that values are rounded to
   std::string_view wider;  // in which a pass checks operators, so that its own errors do not count;
-                           // empty where there is nothing wider
+                           // empty if there is nothing wider
   bool on_request;         // --precision takes it; the others are for the passes of a check alone
 };
 
-// Null for a name that is none.
+// Null for an unknown name.
 [[nodiscard]] const Precision* find_precision(std::string_view text);
 // Throws FormatError that lists all names.
 [[nodiscard]] const Precision& precision_of(std::string_view text);

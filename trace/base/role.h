@@ -1,8 +1,8 @@
-// What names of a model and of its layout stand for, so that a comparison finds the attention cores
-// of a program that calls them differently. docs/parallelism.md, "Names of your own".
+// The roles that names of a model and of its layout have, so that a comparison finds the attention
+// cores of a program that names them differently. See docs/parallelism.md, "Names of your own".
 //
 // A program gives patterns for a role in its manifest, in which `*` stands for any letters, dots
-// included. What it does not give has the usual pattern, which fits Megatron's names.
+// included. A role without a pattern has the usual one, which fits Megatron's names.
 //
 // Thread-safety: constants.
 #pragma once
@@ -92,7 +92,7 @@ inline constexpr std::array kRoles = {
   return given == roles.end() ? traits.usual : std::string_view(given->second);
 }
 
-// Null for a name that is none.
+// Null for an unknown name.
 [[nodiscard]] constexpr const RoleTraits* find_role(std::string_view name) {
   const auto* const found = std::ranges::find(kRoles, name, &RoleTraits::name);
   return found == kRoles.end() ? nullptr : found;

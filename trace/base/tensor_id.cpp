@@ -16,7 +16,7 @@ std::optional<Kind> find_kind(std::string_view name) {
   return found == kKindTraits.end() ? std::nullopt : std::optional(found->kind);
 }
 
-// Walks over the id's text. Every complaint quotes the whole text and says what was expected.
+// Walks over the id's text. Every error quotes the whole text and states what was expected.
 class IdParser {
  public:
   explicit IdParser(std::string_view text) : text_(text), rest_(text) {}
@@ -82,9 +82,9 @@ class IdParser {
                  FormatError,
                  "\"",
                  text_,
-                 "\" is no tensor id: expected ",
+                 "\" is not a tensor id: it needs ",
                  expected,
-                 " where it has \"",
+                 " instead of \"",
                  found,
                  "\"");
   }
@@ -112,7 +112,7 @@ Kind parse_kind(std::string_view name) {
                FormatError,
                "\"",
                name,
-               "\" is no kind of tensor; expected one such as \"output\" or \"main_grad\"");
+               "\" is not a kind of tensor; write one such as \"output\" or \"main_grad\"");
   return *kind;
 }
 

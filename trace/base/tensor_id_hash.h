@@ -1,4 +1,4 @@
-// For unordered containers keyed by tensor ids.
+// A hash for unordered containers whose keys are tensor ids.
 #pragma once
 
 #include <ttrace/tensor_id.h>

@@ -44,7 +44,7 @@ void YamlDocument::for_each(
     const YAML::Node& map,
     std::initializer_list<std::string_view> known,
     const std::function<void(const std::string&, const YAML::Node&)>& visit) const {
-  require(map.IsMap(), map, "expected `key: value` pairs");
+  require(map.IsMap(), map, "`key: value` pairs are expected");
   std::set<std::string> seen;
   for (const auto& pair : map) {
     require(pair.first.IsScalar(), pair.first, "a key must be a plain word");
@@ -52,7 +52,8 @@ void YamlDocument::for_each(
     require(known.size() == 0 || std::find(known.begin(), known.end(), key) != known.end(),
             pair.first,
             "unknown key \"" + key + "\"; known here: " + join(known));
-    require(seen.insert(key).second, pair.first, "key \"" + key + "\" stands there twice");
+    require(
+        seen.insert(key).second, pair.first, "the key \"" + key + "\" occurs twice; write it once");
     visit(key, pair.second);
   }
 }
@@ -60,8 +61,13 @@ void YamlDocument::for_each(
 std::string read_user_file(const std::string& file, const std::string& what) {
   std::ifstream in(file);
   std::ostringstream text;
-  TTRACE_CHECK(
-      in && (text << in.rdbuf()), UsageError, file, ": cannot read the ", what, "; check the path");
+  TTRACE_CHECK(in && (text << in.rdbuf()),
+               UsageError,
+               "cannot read the ",
+               what,
+               " ",
+               file,
+               "; check the path");
   return text.str();
 }
 

@@ -37,14 +37,14 @@ std::int64_t step_of(const std::string& text) {
                FormatError,
                "'",
                text,
-               "' is no step");
+               "' is not a step");
   return step;
 }
 
 CaptureCounts parse(const json& root) {
   TTRACE_CHECK(root.at("format") == kCountsFormatName && root.at("version") == 1,
                FormatError,
-               "format and version are not ",
+               "its format and version are not ",
                kCountsFormatName,
                " and 1");
   CaptureCounts counts;
@@ -62,8 +62,11 @@ CaptureCounts parse(const json& root) {
 
 CaptureCounts read_file(const std::string& path) {
   std::ifstream input(path, std::ios::binary);
-  TTRACE_CHECK(
-      input.is_open(), FormatError, path, ": cannot be opened: ", system_error_text(errno));
+  TTRACE_CHECK(input.is_open(),
+               FormatError,
+               path,
+               ": the file cannot be opened: ",
+               system_error_text(errno));
   const std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
   std::string complaint;
   try {
@@ -75,7 +78,7 @@ CaptureCounts read_file(const std::string& path) {
   }
   TTRACE_THROW(FormatError,
                path,
-               ": is no count of a capture: ",
+               ": this file does not count a capture: ",
                complaint,
                "; remove the folder and run the pass again");
 }

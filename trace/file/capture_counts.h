@@ -1,4 +1,5 @@
-// How much a pass would record: what a counting capture (TTRACE_COUNT=1) leaves instead of a trace.
+// Counts of what a pass would record. A counting capture (TTRACE_COUNT=1) leaves them instead of a
+// trace.
 //
 // Thread-safety: plain values; free functions without shared state.
 #pragma once
@@ -21,7 +22,7 @@ struct TTRACE_API TensorCount {
   bool operator==(const TensorCount&) const = default;
 };
 
-// Of one rank.
+// The counts of one rank.
 struct TTRACE_API CaptureCounts {
   int rank = 0;
   int world_size = 1;
@@ -31,16 +32,18 @@ struct TTRACE_API CaptureCounts {
   bool operator==(const CaptureCounts&) const = default;
 };
 
-// Of all steps and kinds, the start parameters not included.
+// The sum over all steps and kinds, without the start parameters.
 [[nodiscard]] TTRACE_API TensorCount total(const CaptureCounts& counts);
 
 // DIR/counts/rank00003.json
 [[nodiscard]] TTRACE_API std::string counts_file(const std::string& directory, int rank);
 // Writes through a temporary name. Throws FormatError.
 TTRACE_API void write_counts(const std::string& directory, const CaptureCounts& counts);
-// Of all ranks, ascending. Throws FormatError for a file that is absent or none of ours.
+// The counts of all ranks, ascending. Throws FormatError for a file that is missing or that TTrace
+// did not write.
 [[nodiscard]] TTRACE_API std::vector<CaptureCounts> read_counts(const std::string& directory);
-// Whether every rank's counts are there. Throws FormatError for a file that is none of ours.
+// Whether the folder has the counts of every rank. Throws FormatError for a file that TTrace did
+// not write.
 [[nodiscard]] TTRACE_API bool counts_are_complete(const std::string& directory);
 
 }  // namespace ttrace

@@ -1,4 +1,4 @@
-// Which tensor a module took: an arrow of the graph that a traced step has run.
+// An edge of the graph that a traced step ran: the tensor that a module took.
 #pragma once
 
 #include <ttrace/export.h>

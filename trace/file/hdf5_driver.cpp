@@ -12,13 +12,13 @@
 namespace ttrace {
 namespace {
 
-// What a property list keeps of a driver; HDF5 copies it.
+// The data that a property list keeps about a driver; HDF5 copies it.
 struct DriverInfo {
   WriteTarget* target;
 };
 
-// What HDF5 holds per open file; it fills in `base`, which is the first member because HDF5 hands a
-// pointer to it to every callback.
+// The data that HDF5 holds per open file. HDF5 fills in `base`, which must be the first member,
+// because HDF5 hands a pointer to it to every callback.
 struct OpenFile {
   H5FD_t base = {};
   WriteTarget* target = nullptr;
@@ -75,7 +75,7 @@ haddr_t get_written(const H5FD_t* file, H5FD_mem_t /*type*/) {
   return from(file).written;
 }
 
-// What was never written, or not any more after a failure, reads as zeros.
+// Bytes that were never written, or not any more after a failure, read as zeros.
 herr_t read(H5FD_t* file, H5FD_mem_t /*type*/, hid_t, haddr_t address, size_t size, void* buffer) {
   WriteTarget& target = *from(file).target;
   auto* position = static_cast<char*>(buffer);

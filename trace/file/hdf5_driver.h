@@ -1,4 +1,4 @@
-// How HDF5 writes to our files: through a driver of ours that never reports a failed write to it.
+// HDF5 writes to our files through a driver of ours that never reports a failed write to it.
 //
 // Why: HDF5 1.10.8 cannot close a file whose last writes fail (a full disk). H5Fclose leaves a
 // freed file behind, and the process dies at exit() with a segmentation fault: the training program
@@ -15,7 +15,7 @@
 
 namespace ttrace {
 
-// Where a file's bytes go. Outlives the HDF5 file.
+// The target of a file's bytes. Must outlive the HDF5 file.
 struct WriteTarget {
   int descriptor = -1;  // open for reading and writing
   pid_t owner = 0;      // a forked child that ends by exit() closes HDF5's files: it must not write

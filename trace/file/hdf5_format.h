@@ -1,4 +1,4 @@
-// What all HDF5 files of ours have in common.
+// Constants and functions that all our HDF5 files share.
 #pragma once
 
 #include <cstddef>

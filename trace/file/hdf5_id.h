@@ -65,7 +65,7 @@ class Hdf5Id {
   using Close = herr_t (*)(hid_t);
 
   Hdf5Id() = default;
-  // Throws FormatError, see hdf5_check, where `id` is no valid identifier.
+  // Throws FormatError as hdf5_check() does if `id` is not a valid identifier.
   Hdf5Id(hid_t id, Close closer, const std::string& path, std::string_view action)
       : id_(hdf5_check(id, path, action)), close_(closer) {}
   ~Hdf5Id() {

@@ -19,14 +19,14 @@ std::uint64_t size_of(const FileDescriptor& descriptor, const std::string& path)
   TTRACE_CHECK(::fstat(descriptor.get(), &status) == 0,
                FormatError,
                path,
-               ": cannot be examined: ",
+               ": the file cannot be examined: ",
                system_error_text(errno));
   return static_cast<std::uint64_t>(status.st_size);
 }
 
-// After it has met damage HDF5 1.10 cannot free all it holds and says so at exit ("infinite loop
-// closing library"), after our own sentence and to no use. Registered after HDF5's own handler,
-// this one runs before it.
+// After HDF5 1.10 has met damage, it cannot free everything and complains about that at exit
+// ("infinite loop closing library"), after our own sentence and to no use. This handler is
+// registered after HDF5's own, so it runs first.
 void be_quiet_at_exit() {
   H5open();
   std::atexit([] { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); });
@@ -57,8 +57,11 @@ Hdf5Input::Hdf5Input(const std::string& path)
 }
 
 void Hdf5Input::throw_damaged(const std::string& cause) const {
-  TTRACE_THROW(
-      FormatError, path_, ": is damaged: ", cause, "; remove the trace and run the pass again");
+  TTRACE_THROW(FormatError,
+               path_,
+               ": the file is damaged: ",
+               cause,
+               "; remove the trace and run the pass again");
 }
 
 void Hdf5Input::check_signature() const {
@@ -68,7 +71,7 @@ void Hdf5Input::check_signature() const {
   TTRACE_CHECK(count == sizeof begin && std::string_view(begin, sizeof begin) == kSignature,
                FormatError,
                path_,
-               ": is no HDF5 file (",
+               ": this is not an HDF5 file (",
                size_,
                " bytes); remove it and run the pass again");
 }
@@ -77,20 +80,20 @@ void Hdf5Input::check_version() const {
   TTRACE_CHECK(H5Aexists(hdf5_.get(), kFormatAttribute) > 0,
                FormatError,
                path_,
-               ": is an HDF5 file, but not of TTrace: attribute '",
+               ": TTrace did not write this HDF5 file: attribute '",
                kFormatAttribute,
                "' is absent");
   const std::int64_t version = integer_attribute(kFormatAttribute);
   TTRACE_CHECK(version <= kFormatVersion,
                FormatError,
                path_,
-               ": was written by a newer TTrace (format ",
+               ": a newer TTrace wrote this file (format ",
                version,
-               ", this program reads ",
+               ", but this program reads ",
                kFormatVersion,
                "); read it with that version");
   if (version < 1) {
-    throw_damaged("format version " + std::to_string(version));
+    throw_damaged("its format version is " + std::to_string(version));
   }
 }
 
@@ -104,7 +107,7 @@ Hdf5Id Hdf5Input::open_attribute(const char* name) const {
                    "open an attribute");
   const Hdf5Id space(H5Aget_space(attribute.get()), H5Sclose, path_, "read an attribute");
   if (H5Sget_simple_extent_npoints(space.get()) != 1) {
-    throw_damaged(std::string("attribute '") + name + "' is not one value");
+    throw_damaged(std::string("attribute '") + name + "' is not a single value");
   }
   return attribute;
 }
@@ -113,7 +116,7 @@ std::int64_t Hdf5Input::integer_attribute(const char* name) const {
   const Hdf5Id attribute = open_attribute(name);
   const Hdf5Id type(H5Aget_type(attribute.get()), H5Tclose, path_, "read an attribute");
   if (H5Tget_class(type.get()) != H5T_INTEGER) {
-    throw_damaged(std::string("attribute '") + name + "' is no integer");
+    throw_damaged(std::string("attribute '") + name + "' is not an integer");
   }
   std::int64_t value = 0;
   check(H5Aread(attribute.get(), H5T_NATIVE_INT64, &value), "read an attribute");
@@ -126,7 +129,7 @@ std::string Hdf5Input::text_attribute(const char* name) const {
   const std::size_t bytes = H5Tget_size(type.get());
   if (H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) != 0 ||
       bytes > size_) {
-    throw_damaged(std::string("attribute '") + name + "' is no text of fixed length");
+    throw_damaged(std::string("attribute '") + name + "' is not a text of fixed length");
   }
   std::string text(bytes, '\0');
   check(H5Aread(attribute.get(), type.get(), text.data()), "read an attribute");
@@ -149,7 +152,7 @@ Extent Hdf5Input::extent_of(const Hdf5Id& dataset, const std::string& name) cons
   const haddr_t offset = H5Dget_offset(dataset.get());
   if (H5Pget_layout(creation.get()) != H5D_CONTIGUOUS ||
       H5Pget_external_count(creation.get()) != 0 || offset == HADDR_UNDEF) {
-    throw_damaged("dataset '" + name + "' does not lie in the file in one piece");
+    throw_damaged("dataset '" + name + "' is not contiguous in the file");
   }
   const hsize_t bytes = H5Dget_storage_size(dataset.get());
   if (offset > size_ || bytes > size_ - offset) {

@@ -12,7 +12,7 @@
 
 namespace ttrace {
 
-// Where a contiguous dataset lies in the file.
+// The place of a contiguous dataset in the file.
 struct Extent {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
@@ -40,7 +40,7 @@ class Hdf5Input {
 
   // "PATH: is damaged: CAUSE; REMEDY".
   [[noreturn]] void throw_damaged(const std::string& cause) const;
-  // Passes the result of an HDF5 call that reads the file on. Throws FormatError where it failed.
+  // Passes the result of an HDF5 call that reads the file on. Throws FormatError if it failed.
   template <class Result>
   Result check(Result result, std::string_view action) const {
     if (result < 0) {

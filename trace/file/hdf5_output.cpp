@@ -10,8 +10,8 @@
 namespace ttrace {
 namespace {
 
-// Between flushes nothing may reach the metadata on disk, or a killed writer could leave a mixture:
-// so the cache never evicts, which HDF5 allows only with all automatic resizing off.
+// Between flushes, nothing may reach the metadata on disk; otherwise a killed writer could leave a
+// mixture. So the cache never evicts, which HDF5 allows only if all automatic resizing is off.
 void forbid_evictions(hid_t access, const std::string& path) {
   H5AC_cache_config_t cache = {};
   cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
@@ -80,7 +80,7 @@ void Hdf5Output::check_written() const {
   TTRACE_CHECK(target_->error == 0,
                FormatError,
                temporary_,
-               ": cannot be written: ",
+               ": the file cannot be written: ",
                system_error_text(target_->error),
                kStorageRemedy);
 }

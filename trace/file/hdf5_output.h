@@ -1,7 +1,7 @@
-// An HDF5 file while it is being written: under a temporary name until finish().
+// An HDF5 file that is being written, under a temporary name until finish().
 //
-// HDF5 does not learn of writes that the system refuses, see hdf5_driver.h; check_written() tells.
-// Thread-safety: one thread at a time.
+// HDF5 does not notice writes that the system refuses (see hdf5_driver.h), but check_written()
+// does. Thread-safety: one thread at a time.
 #pragma once
 
 #include "trace/base/durable_file.h"
@@ -33,7 +33,7 @@ class Hdf5Output {
   // Throws FormatError with the system's words where any write so far failed.
   void check_written() const;
 
-  // What was written so far survives the death of the process. Throws FormatError.
+  // Makes everything that was written so far survive the death of the process. Throws FormatError.
   void flush();
 
   // Closes, forces to the disk, renames. Requires: every object in the file is closed. Throws

@@ -83,7 +83,7 @@ std::vector<std::size_t> stored_widths(hid_t type,
                       "read a column's type");
     if (H5Tget_class(text.get()) != H5T_STRING || H5Tis_variable_str(text.get()) != 0) {
       file.throw_damaged(std::string(table) + ": column '" + column.name +
-                         "' is no text of fixed length");
+                         "' is not a text of fixed length");
     }
     widths.push_back(H5Tget_size(text.get()));
   }
@@ -95,9 +95,9 @@ std::vector<std::size_t> stored_widths(hid_t type,
 void TableBuilder::add_row(std::vector<Cell> row) {
   TTRACE_CHECK(row.size() == columns_.size(),
                InternalError,
-               "a row of ",
+               "a row has ",
                row.size(),
-               " cells for a table of ",
+               " cells, but the table has ",
                columns_.size(),
                " columns");
   for (std::size_t i = 0; i < row.size(); ++i) {
@@ -105,7 +105,7 @@ void TableBuilder::add_row(std::vector<Cell> row) {
                  InternalError,
                  "column '",
                  columns_[i].name,
-                 "' is given a cell of another type");
+                 "' got a cell of another type");
   }
   std::move(row.begin(), row.end(), std::back_inserter(cells_));
 }
@@ -151,7 +151,7 @@ void TableBuilder::write(hid_t file, const char* name, const std::string& path) 
   const hsize_t extent = rows();
   const Hdf5Id space(H5Screate_simple(1, &extent, nullptr), H5Sclose, path, action);
   const Hdf5Id creation = contiguous_dataset_properties(path);
-  // Without a name at first, so that the older table's bytes are not reused for the new one's.
+  // The table has no name at first, so that HDF5 does not reuse the older table's bytes for it.
   const Hdf5Id dataset(H5Dcreate_anon(file, type.get(), space.get(), creation.get(), H5P_DEFAULT),
                        H5Dclose,
                        path,
@@ -188,7 +188,7 @@ Table::Table(const Hdf5Input& file, const char* name, std::span<const Column> co
   // Bounds the memory for the rows by the size of the file.
   const Extent extent = file.extent_of(dataset, name);
   if (rows_ > extent.bytes / H5Tget_size(stored.get()) || format_.bytes > extent.bytes / rows_) {
-    file.throw_damaged(std::string(name) + " has fewer bytes than rows need");
+    file.throw_damaged(std::string(name) + " has fewer bytes than its rows need");
   }
   bytes_.resize(rows_ * format_.bytes);
   const Hdf5Id type = row_type(columns, format_, file.path());

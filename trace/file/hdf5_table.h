@@ -27,7 +27,7 @@ struct Column {
 // Alternatives in the order of ColumnType.
 using Cell = std::variant<std::string, std::uint64_t, double, std::uint8_t>;
 
-// Where each column lies in a packed row.
+// The position of each column in a packed row.
 struct RowFormat {
   std::vector<std::size_t> offsets;  // one per column, in bytes
   std::vector<std::size_t> widths;   // one per column, in bytes

@@ -29,11 +29,11 @@ class ManifestReader {
     const auto found = root_.find(key);
     TTRACE_THROW(FormatError,
                  path_,
-                 ": key '",
+                 ": the key '",
                  key,
                  "' must be ",
                  expected,
-                 found == root_.end() ? ", but is absent" : ", not " + found->dump(),
+                 found == root_.end() ? ", but it is missing" : ", not " + found->dump(),
                  "; remove the trace and run the pass again");
   }
 
@@ -75,7 +75,7 @@ class ManifestReader {
     return values;
   }
 
-  // Nothing where the key is absent.
+  // Returns nothing if the key is missing.
   [[nodiscard]] std::vector<std::string> texts(const std::string& key) const {
     std::vector<std::string> result;
     const auto found = root_.find(key);
@@ -104,7 +104,7 @@ class ManifestReader {
       TTRACE_CHECK(value.is_string(),
                    FormatError,
                    path_,
-                   ": key '",
+                   ": the key '",
                    key,
                    ".",
                    name,
@@ -116,7 +116,7 @@ class ManifestReader {
   }
 
  private:
-  // Numbers with a point, even 1.0, are none.
+  // Numbers with a point, even 1.0, are not integers.
   static bool is_integer_from(const json& value, std::int64_t lowest) {
     if (value.is_number_unsigned()) {
       const auto number = value.get<std::uint64_t>();
@@ -132,14 +132,14 @@ class ManifestReader {
 
 json parse_file(const std::string& path) {
   const std::string text = read_text_file(
-      path, "; the folder is no trace, or rank 0 of its run never attached a session");
+      path, "; either this folder is not a trace, or rank 0 of its run never attached a session");
   json root = json::parse(text, nullptr, /*allow_exceptions=*/false);
   TTRACE_CHECK(root.is_object() && root.contains("format") && root["format"] == kFormatName,
                FormatError,
                path,
-               ": is no manifest of a trace: a JSON object with \"format\": \"",
+               ": this is not the manifest of a trace, which is a JSON object with \"format\": \"",
                kFormatName,
-               "\" is expected");
+               "\"; give the folder of a trace");
   return root;
 }
 
@@ -170,7 +170,7 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   if (!manifest.names.empty()) {
     root["names"] = manifest.names;
   }
-  // JSON cannot hold bytes that are no UTF-8: they become U+FFFD.
+  // JSON cannot hold bytes that are not UTF-8; they become U+FFFD.
   write_text_file(
       manifest_file(directory),
       root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
@@ -184,9 +184,9 @@ Manifest read_manifest(const std::string& directory) {
   TTRACE_CHECK(manifest.format_version <= kFormatVersion,
                FormatError,
                path,
-               ": was written by a newer TTrace (format ",
+               ": a newer TTrace wrote this file (format ",
                manifest.format_version,
-               ", this program reads ",
+               ", but this program reads ",
                kFormatVersion,
                "); read it with that version");
   manifest.pass = reader.text("pass");

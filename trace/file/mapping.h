@@ -22,7 +22,7 @@ class Mapping {
     TTRACE_CHECK(address != MAP_FAILED,
                  FormatError,
                  file.path(),
-                 ": cannot be mapped into memory: ",
+                 ": the file cannot be mapped into memory: ",
                  system_error_text(errno));
     begin_ = static_cast<const std::byte*>(address);
   }

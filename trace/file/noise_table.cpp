@@ -38,7 +38,7 @@ constexpr std::array<Column, 4> kNoiseColumns = {{
     {"nonfinite", ColumnType::kU64},
 }};
 
-// Row for row beside kNoiseTable. Where the numbers of a tensor's slices lie in kSliceValues.
+// Belongs to kNoiseTable row by row: the place of a tensor's slices in kSliceValues.
 constexpr const char* kSliceTable = "/noise_slices";
 constexpr const char* kSliceValues = "/noise_slice_values";
 
@@ -59,7 +59,7 @@ void check_values(const NoiseRow& row) {
                row.sum_squared,
                " and the maximum ",
                row.max_abs,
-               ", which are not both 0 or more");
+               ", but neither can be negative");
 }
 
 void check_slices(const NoiseRow& row) {
@@ -69,7 +69,7 @@ void check_slices(const NoiseRow& row) {
                FormatError,
                "the noise of slices of ",
                to_string(row.id),
-               " holds what is no sum of squares");
+               " holds a value that is not a sum of squares");
 }
 
 [[noreturn]] void throw_damaged_row(const Hdf5Input& file,
@@ -107,7 +107,7 @@ void read_ids(const Hdf5Input& file, const Table& table, std::vector<NoiseRow>& 
     const std::string_view id = table.text(row, kId);
     parse_noise_row(file, row, [&] { rows[row].id = parse_tensor_id(id); });
     if (!ids.insert(id).second) {
-      throw_damaged_row(file, row, std::string(id) + " was there before");
+      throw_damaged_row(file, row, std::string(id) + " occurs twice");
     }
   }
 }
@@ -132,7 +132,7 @@ std::vector<double> read_slice_values(const Hdf5Input& file) {
   // Bounds the memory by the size of the file.
   if (file.extent_of(dataset, kSliceValues).bytes / sizeof(double) <
       static_cast<std::uint64_t>(count)) {
-    file.throw_damaged(std::string(kSliceValues) + " has fewer bytes than its numbers need");
+    file.throw_damaged(std::string(kSliceValues) + " has too few bytes for its numbers");
   }
   std::vector<double> values(static_cast<std::size_t>(count));
   file.check(H5Dread(dataset.get(), H5T_IEEE_F64LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
@@ -140,7 +140,7 @@ std::vector<double> read_slice_values(const Hdf5Input& file) {
   return values;
 }
 
-// Nothing where the table is of an earlier version.
+// Returns nothing if an earlier version wrote the table.
 void read_slices(const Hdf5Input& file, std::vector<NoiseRow>& rows) {
   for (NoiseRow& row : rows) {  // may hold another pass's
     row.along_reference.reset();
@@ -152,14 +152,14 @@ void read_slices(const Hdf5Input& file, std::vector<NoiseRow>& rows) {
   const Table table(file, kSliceTable, kSliceColumns);
   if (table.rows() != rows.size()) {
     file.throw_damaged(std::string(kSliceTable) + " has " + std::to_string(table.rows()) +
-                       " rows beside " + std::to_string(rows.size()) + " of the noise table");
+                       " rows, but the noise table has " + std::to_string(rows.size()));
   }
   const std::vector<double> values = read_slice_values(file);
   for (std::size_t row = 0; row < rows.size(); ++row) {
     const std::uint64_t first = table.u64(row, kFirstSlice);
     const std::uint64_t count = table.u64(row, kSliceCount);
     if (first > values.size() || count > values.size() - first) {
-      throw_damaged_row(file, row, "its slices lie beyond all there are");
+      throw_damaged_row(file, row, "its slices lie beyond the end of the table");
     }
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first);
     rows[row].along_reference = table.f64(row, kAlongReference);
@@ -169,15 +169,15 @@ void read_slices(const Hdf5Input& file, std::vector<NoiseRow>& rows) {
 }
 
 // Reads the passes of one reference into one place. They mostly hold the same ids in the same
-// order, and those need not be parsed and told apart again.
+// order, and those need not be parsed again.
 class PassReader {
  public:
-  // Until the next call.
+  // Valid until the next call.
   [[nodiscard]] NoisePass& read(const std::string& path) {
     const Hdf5Input file(path);
     const std::int64_t seed = file.integer_attribute(kSeedAttribute);
     if (seed < 1 || seed > std::numeric_limits<int>::max()) {
-      file.throw_damaged("seed is " + std::to_string(seed));
+      file.throw_damaged("its seed is " + std::to_string(seed));
     }
     pass_.seed = static_cast<int>(seed);
     Table table(file, kNoiseTable, kNoiseColumns);
@@ -253,7 +253,7 @@ class SliceWriter {
   std::vector<double> block_;
 };
 
-// Nothing where a row was made without them, as one of a table of an earlier version is.
+// Returns nothing if the row does not have them, as in a table of an earlier version.
 void write_slices(const NoisePass& pass, Hdf5Output& output) {
   const bool known = std::all_of(pass.rows.begin(), pass.rows.end(), [](const NoiseRow& row) {
     return row.along_reference.has_value();
@@ -295,12 +295,17 @@ std::string noise_file(const std::string& directory, int seed) {
 void write_noise(const std::string& directory, const NoisePass& pass) {
   const QuietHdf5 quiet;
   const std::string path = noise_file(directory, pass.seed);
-  TTRACE_CHECK(pass.seed >= 1, UsageError, path, ": noise passes count from 1");
+  TTRACE_CHECK(pass.seed >= 1, UsageError, path, ": the seed of a noise pass must be at least 1");
   TableBuilder table(kNoiseColumns);
   std::unordered_set<std::string> ids;
   for (const NoiseRow& row : pass.rows) {
     std::string id = to_string(row.id);
-    TTRACE_CHECK(ids.insert(id).second, FormatError, path, ": ", id, " is given twice");
+    TTRACE_CHECK(ids.insert(id).second,
+                 FormatError,
+                 path,
+                 ": ",
+                 id,
+                 " occurs twice; give every tensor once");
     check_values(row);
     check_slices(row);
     table.add_row({std::move(id), row.sum_squared, row.max_abs, row.nonfinite});
@@ -326,7 +331,8 @@ std::vector<std::string> noise_files(const std::string& directory) {
       files.push_back(entry->path().string());
     }
   }
-  TTRACE_CHECK(!error, FormatError, folder.string(), ": cannot be read: ", error.message());
+  TTRACE_CHECK(
+      !error, FormatError, folder.string(), ": the folder cannot be read: ", error.message());
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -346,9 +352,9 @@ void for_each_noise_pass(const std::string& directory,
     TTRACE_CHECK(noise_file(directory, pass.seed) == path,
                  FormatError,
                  path,
-                 ": holds the noise of seed ",
+                 ": the file holds the noise of seed ",
                  pass.seed,
-                 "; remove it and run that noise pass again");
+                 ", which its name contradicts; remove it and run that noise pass again");
     use(pass);
   }
 }

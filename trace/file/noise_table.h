@@ -1,7 +1,7 @@
-// What round-off did to every tensor of the reference in one noise pass.
+// The effect of round-off on every tensor of the reference in one noise pass.
 //
-// Lies inside the reference's own trace as `noise/00001.h5`, one file per pass, so that a stored
-// reference carries its noise along.
+// The table lies inside the reference's own trace as `noise/00001.h5`, one file per pass, so a
+// stored reference brings its noise along.
 #pragma once
 
 #include <ttrace/export.h>
@@ -23,7 +23,7 @@ struct TTRACE_API NoiseRow {
   std::uint64_t nonfinite = 0;  // NaN and Inf in m where r is finite
   // <m - r, r>: what a factor of m would be. Tables of earlier versions have none.
   std::optional<double> along_reference = {};
-  // ||m - r||^2 of every slice (slices.h), where there are any and sum_squared is above 0. Tables
+  // ||m - r||^2 of every slice (slices.h), if there are slices and sum_squared is above 0. Tables
   // of earlier versions have none.
   std::vector<double> slices = {};
 };
@@ -46,7 +46,7 @@ TTRACE_API void write_noise(const std::string& directory, const NoisePass& pass)
 // time, and is gone after the call. Throws FormatError.
 TTRACE_API void for_each_noise_pass(const std::string& directory,
                                     const std::function<void(const NoisePass&)>& use);
-// All passes of a reference, by seed; empty where there are none. Throws FormatError.
+// All passes of a reference, by seed; empty if there are none. Throws FormatError.
 [[nodiscard]] TTRACE_API std::vector<NoisePass> read_noise(const std::string& directory);
 
 }  // namespace ttrace

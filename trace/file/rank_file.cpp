@@ -34,7 +34,7 @@ std::vector<std::int64_t> parse_shape(std::string_view text) {
                  FormatError,
                  "shape '",
                  text,
-                 "' is no list of extents like 4x128");
+                 "' is not a list of extents like 4x128");
     shape.push_back(extent);
     if (next == end) {
       return shape;
@@ -43,7 +43,7 @@ std::vector<std::int64_t> parse_shape(std::string_view text) {
   }
 }
 
-// What the bytes of a record of this shape must number.
+// The number of bytes of a record with this shape.
 std::uint64_t bytes_needed(const Record& record) {
   std::int64_t bytes = 0;
   TTRACE_CHECK(!__builtin_mul_overflow(element_count(record.shape),
@@ -68,10 +68,10 @@ PlacementElsewhere parse_elsewhere(std::string_view text) {
                FormatError,
                "placement '",
                text,
-               "' does not say where it is");
+               "' does not name its bytes");
   const auto offset = parse_integer(text.substr(first + 1, last - first - 1));
   const auto bytes = parse_integer(text.substr(last + 1));
-  TTRACE_CHECK(offset && bytes, FormatError, "placement '", text, "' does not say where it is");
+  TTRACE_CHECK(offset && bytes, FormatError, "placement '", text, "' does not name its bytes");
   return {std::string(text.substr(1, first - 1)),
           static_cast<std::uint64_t>(*offset),
           static_cast<std::uint64_t>(*bytes)};
@@ -188,7 +188,7 @@ Layout read_layout(const Hdf5Input& file) {
   layout.rank = to_int(file, kRankAttribute, 0);
   layout.world_size = to_int(file, kWorldSizeAttribute, 1);
   if (layout.rank >= layout.world_size) {
-    file.throw_damaged("rank " + std::to_string(layout.rank) + " of " +
+    file.throw_damaged("it belongs to rank " + std::to_string(layout.rank) + " of " +
                        std::to_string(layout.world_size));
   }
   const std::string text = file.text_attribute(kLayoutAttribute);
@@ -231,11 +231,11 @@ std::vector<RoundedSum> read_sums(const Hdf5Input& file) {
       const double squared = table.f64(row, sum_column::kSquared);
       TTRACE_CHECK(addends > 1 && addends <= std::numeric_limits<int>::max() && squared >= 0.0,
                    FormatError,
-                   "a sum of ",
+                   "a sum has ",
                    addends,
-                   " addends with the squared norm ",
+                   " addends and the squared norm ",
                    squared,
-                   " is none");
+                   ", which is impossible");
       sums.push_back({parse_tensor_id(table.text(row, sum_column::kId)),
                       parse_element_type(std::string(table.text(row, sum_column::kDtype))),
                       static_cast<int>(addends),
@@ -262,7 +262,7 @@ struct RankFile::Impl {
 
   void read_finished(const Hdf5Input& file) {
     if (!file.has_dataset(kIndexTable)) {
-      file.throw_damaged("there is no index, so the writer did not finish it");
+      file.throw_damaged("it has no index, so its writer did not finish it");
     }
     const Table index(file, kIndexTable, kIndexColumns);
     if (file.integer_attribute(kRecordsAttribute) != static_cast<std::int64_t>(index.rows())) {
@@ -279,7 +279,7 @@ struct RankFile::Impl {
   void read_unfinished(const Hdf5Input& file) {
     const char* table = file.has_dataset(kIndexTable) ? kIndexTable : kPartialIndexTable;
     if (!file.has_dataset(table)) {
-      file.throw_damaged("nothing was flushed before the writer was stopped");
+      file.throw_damaged("its writer was stopped before it flushed anything");
     }
     read_index(file, Table(file, table, kIndexColumns));
   }
@@ -302,7 +302,7 @@ struct RankFile::Impl {
         TTRACE_CHECK(ids.insert(index.text(row, index_column::kId)).second,
                      FormatError,
                      to_string(records.back().id),
-                     " was there before");
+                     " occurs twice");
       });
       const Record& record = records.back();
       if (record.bytes > 0) {
@@ -364,7 +364,7 @@ RankFile RankFile::unfinished(const std::string& path) {
   TTRACE_CHECK(!is_being_written(path),
                FormatError,
                path,
-               ": is being written by another process; wait for it or end it");
+               ": another process is writing this file; wait for it, or end it");
   const Hdf5Input file(path);
   auto impl = std::make_unique<Impl>(file);
   impl->read_unfinished(file);
@@ -407,7 +407,7 @@ std::span<const std::byte> RankFile::bytes(const Record& record) const {
   TTRACE_CHECK(found != impl_->datasets.end(),
                InternalError,
                to_string(record.id),
-               " is no record of ",
+               " is not a record of ",
                impl_->path);
   check_range(record, found->second);
   return {impl_->mapping.begin() + found->second.offset + record.offset, record.bytes};

@@ -22,8 +22,8 @@ class TTRACE_API RankFile {
   // Throws FormatError for a missing, truncated, foreign or newer file; the message names path and
   // cause.
   explicit RankFile(const std::string& path);
-  // What the last flush left of a file that was never finished (`.tmp`); records whose bytes did
-  // not reach the disk are left out. Throws FormatError where nothing can be read, or while another
+  // The part of an unfinished file (`.tmp`) that the last flush left. Records whose bytes did not
+  // reach the disk are left out. Throws FormatError if nothing can be read, or while another
   // process writes the file.
   static RankFile unfinished(const std::string& path);
   ~RankFile();
@@ -36,12 +36,12 @@ class TTRACE_API RankFile {
   [[nodiscard]] const Layout& layout() const;                // rank, world size, coordinates
   [[nodiscard]] const std::vector<Record>& records() const;  // in the order they were written
   [[nodiscard]] const std::vector<std::string>& notes() const;
-  // In the order in which they were written; of an unfinished file none.
+  // The sums in the order in which they were written; an unfinished file has none.
   [[nodiscard]] const std::vector<RoundedSum>& sums() const;
   [[nodiscard]] const std::vector<Edge>& edges() const;  // in the order in which modules ran
   // The bytes of one of records(), in the mapping; valid as long as this object.
   [[nodiscard]] std::span<const std::byte> bytes(const Record& record) const;
-  // Whether the bytes still have the digest that they had when they were written.
+  // Whether the bytes still have the digest with which they were written.
   [[nodiscard]] bool intact(const Record& record) const;
 
  private:

@@ -1,4 +1,4 @@
-// What a rank put into a sum over ranks on the way to one of its records.
+// A rank's addend of a sum over ranks, on the way to one of its records.
 #pragma once
 
 #include <ttrace/element_type.h>

@@ -20,7 +20,7 @@ bool stands(const std::string& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-// Why `file` of that step and rank is not there.
+// Throws an error that says why `file` of that step and rank is missing.
 [[noreturn]] void throw_absent(const std::string& file,
                                const std::string& failed,
                                std::int64_t step,
@@ -30,7 +30,7 @@ bool stands(const std::string& path) {
     std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
     text.erase(text.find_last_not_of(" \n\r\t") + 1);
     if (text.empty()) {
-      text = "it left no reason, so there may have been no space left on its disk";
+      text = "it left no reason; perhaps no space was left on its disk";
     }
     TTRACE_THROW(FormatError,
                  "rank ",
@@ -44,26 +44,24 @@ bool stands(const std::string& path) {
                  "); remove the cause and run the pass again");
   }
   if (stands(temporary_name(file))) {
-    TTRACE_THROW(
-        FormatError,
-        "rank ",
-        rank,
-        " was stopped while it wrote step ",
-        step,
-        ": only ",
-        temporary_name(file),
-        " stands there; run the pass again, or let `ttrace diff --partial` compare what is in it");
+    TTRACE_THROW(FormatError,
+                 "rank ",
+                 rank,
+                 " was stopped while it wrote step ",
+                 step,
+                 ": there is only ",
+                 temporary_name(file),
+                 "; run the pass again, or compare what it holds with `ttrace diff --partial`");
   }
-  TTRACE_THROW(
-      FormatError,
-      "rank ",
-      rank,
-      " wrote nothing for step ",
-      step,
-      ": ",
-      file,
-      " is absent; were the TTRACE_ variables forwarded to every rank, and did the program "
-      "get to that step?");
+  TTRACE_THROW(FormatError,
+               "rank ",
+               rank,
+               " wrote nothing for step ",
+               step,
+               ": ",
+               file,
+               " is missing; forward the TTRACE_ variables to every rank, and check that the "
+               "program reached this step");
 }
 
 void check_identity(const RankFile& opened, const Manifest& manifest, std::int64_t step, int rank) {
@@ -72,11 +70,11 @@ void check_identity(const RankFile& opened, const Manifest& manifest, std::int64
   TTRACE_CHECK(layout.rank == rank && layout.world_size == manifest.world_size,
                FormatError,
                file,
-               ": was written by rank ",
+               ": rank ",
                layout.rank,
                " of ",
                layout.world_size,
-               ", but the manifest asks for rank ",
+               " wrote this file, but the manifest expects rank ",
                rank,
                " of ",
                manifest.world_size,
@@ -85,9 +83,9 @@ void check_identity(const RankFile& opened, const Manifest& manifest, std::int64
     TTRACE_CHECK(record.id.step == step,
                  FormatError,
                  file,
-                 ": holds ",
+                 ": the file holds ",
                  to_string(record.id),
-                 ", which is not of step ",
+                 ", which does not belong to step ",
                  step,
                  "; remove the trace and run the pass again");
   }
@@ -126,17 +124,17 @@ void check_axes(const StepTrace& step) {
                  file.path(),
                  ": rank ",
                  file.layout().rank,
-                 " says that the layout is ",
+                 " has the layout ",
                  to_string(file.layout()),
-                 ", rank ",
+                 ", but rank ",
                  first.layout().rank,
-                 " that it is ",
+                 " has ",
                  to_string(first.layout()),
                  "; give Session::attach the same axes on every rank and run the pass again");
   }
 }
 
-// Of a whole step: somebody stands at every place of an axis.
+// Checks that a complete step has a rank at every coordinate of every axis.
 void check_coordinates(const StepTrace& step) {
   const RankFile& first = step.ranks.front();
   for (const Axis& axis : first.layout().axes) {
@@ -179,7 +177,7 @@ void open_what_is_there(const std::string& directory,
     step.lacking.push_back("rank " + std::to_string(rank) + " was stopped while it wrote step " +
                            std::to_string(step.step) + ": " +
                            std::to_string(opened.records().size()) +
-                           " tensors are read from what it had flushed to " + opened.path());
+                           " tensors were read from what it had flushed to " + opened.path());
     step.ranks.push_back(std::move(opened));
   } catch (const FormatError& error) {
     step.lacking.push_back(error.message());

@@ -21,11 +21,11 @@ struct TTRACE_API StepTrace {
 
 class TTRACE_API Trace {
  public:
-  // Reads manifest and every rank's file of every step. Throws FormatError where a file is absent
+  // Reads manifest and every rank's file of every step. Throws FormatError if a file is absent
   // (naming rank, step and, where there is one, the text of its `.failed` file) or unreadable.
   static Trace open(const std::string& directory);
-  // Reads what is there of an interrupted trace and says in StepTrace::lacking what is not. Throws
-  // FormatError for an unreadable manifest.
+  // Reads the existing part of an interrupted trace; StepTrace::lacking says what is missing.
+  // Throws FormatError for an unreadable manifest.
   static Trace open_partial(const std::string& directory);
 
   [[nodiscard]] const std::string& directory() const { return directory_; }
@@ -38,7 +38,7 @@ class TTRACE_API Trace {
   std::vector<StepTrace> steps_;
 };
 
-// Whether every rank's file of every step named by the manifest stands under its final name.
+// Whether every rank's file of every step in the manifest has its final name.
 [[nodiscard]] TTRACE_API bool is_complete(const std::string& directory);
 
 }  // namespace ttrace

@@ -1,4 +1,5 @@
-// What the writer and the reader of rank files agree on; docs/trace_format.md in constants.
+// The constants on which the writer and the reader of rank files agree; docs/trace_format.md
+// explains them.
 #pragma once
 
 #include "trace/file/hdf5_table.h"
@@ -25,11 +26,11 @@ inline constexpr std::size_t kBlobAlignment = 64;  // of a tensor within its blo
 inline constexpr const char* kBlobGroup = "/blob";
 inline constexpr const char* kIndexTable = "/index";
 inline constexpr const char* kPartialIndexTable = "/partial_index";
-inline constexpr const char* kSumTable = "/sums";    // absent where there are none
-inline constexpr const char* kEdgeTable = "/edges";  // absent where there are none
+inline constexpr const char* kSumTable = "/sums";    // absent if there are none
+inline constexpr const char* kEdgeTable = "/edges";  // absent if there are none
 // In the index: the dataset of a tensor without elements, which has none.
 inline constexpr const char* kNoDataset = "-";
-// In the index: the shape of a scalar.
+// The shape of a scalar in the index.
 inline constexpr const char* kScalarShape = "-";
 // A longer placement, of many rows, lies in a blob like a small tensor, once however many records
 // have it. Every row of the index is as wide as its longest text. In the index then stands

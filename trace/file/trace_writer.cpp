@@ -130,7 +130,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text;
 }
 
-// JSON cannot hold bytes that are no UTF-8: they become U+FFFD.
+// JSON cannot hold bytes that are not UTF-8; they become U+FFFD.
 std::string json_text(const nlohmann::json& value) {
   return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -152,20 +152,20 @@ void check_record(const Record& record, const std::string& id, std::span<const s
   TTRACE_CHECK(bytes.size() == expected,
                InternalError,
                id,
-               ": ",
+               ": it got ",
                bytes.size(),
-               " bytes are given for ",
+               " bytes, but ",
                name_of(record.type),
                " of shape ",
                shape_text(record.shape),
-               ", which has ",
+               " has ",
                expected);
   TTRACE_CHECK(record.placement.local_shape() == record.shape,
                InternalError,
                id,
-               ": the placement is for local shape ",
+               ": its placement has the local shape ",
                shape_text(record.placement.local_shape()),
-               ", the tensor has ",
+               ", but the tensor has ",
                shape_text(record.shape));
 }
 
@@ -174,7 +174,7 @@ void refuse_existing(const std::string& file) {
   TTRACE_CHECK(!std::filesystem::exists(file, error),
                FormatError,
                file,
-               ": already exists; choose another TTRACE_DIR or remove it");
+               ": the file exists already; choose another TTRACE_DIR, or remove it");
 }
 
 }  // namespace
@@ -203,13 +203,14 @@ struct TraceWriter::Impl {
     blob.reserve(kBlobBytes);
   }
 
-  // Runs one public call. After the first failure the file may lack a record, so that every later
-  // call is refused.
+  // Runs one public call. After the first failure a record may be missing in the file, so every
+  // later call is refused.
   template <class Action>
   void run(Action action) {
     const QuietHdf5 quiet;
-    TTRACE_CHECK(!committed, InternalError, file, ": is used after commit");
-    TTRACE_CHECK(failure.empty(), FormatError, file, ": is not completed, because ", failure);
+    TTRACE_CHECK(!committed, InternalError, file, ": the file is used after commit");
+    TTRACE_CHECK(
+        failure.empty(), FormatError, file, ": the file cannot be completed, because ", failure);
     failure = "an earlier call failed";
     try {
       action();
@@ -224,7 +225,12 @@ struct TraceWriter::Impl {
   void append(const Record& record, std::span<const std::byte> bytes) {
     std::string id = to_string(record.id);
     check_record(record, id, bytes);
-    TTRACE_CHECK(ids.insert(id).second, InternalError, file, ": ", id, " is recorded twice");
+    TTRACE_CHECK(ids.insert(id).second,
+                 InternalError,
+                 file,
+                 ": ",
+                 id,
+                 " is recorded twice; record every tensor once");
     std::string dataset = kNoDataset;
     std::uint64_t offset = 0;
     if (bytes.size() >= kOwnDatasetBytes || (options.named && !bytes.empty())) {
@@ -357,7 +363,7 @@ struct TraceWriter::Impl {
 TraceWriter::TraceWriter(std::string file, const Layout& layout, TraceWriterOptions options) {
   const QuietHdf5 quiet;
   refuse_existing(file);
-  // What an earlier run said about its failure is not true of this one.
+  // The failure message of an earlier run does not hold for this one.
   std::error_code ignored;
   std::filesystem::remove(std::filesystem::path(file).replace_extension(".failed"), ignored);
   impl_ = std::make_unique<Impl>(std::move(file), layout, options);

@@ -17,7 +17,11 @@ constexpr std::array<std::string_view, 3> kReductions = {"sum", "max", "average"
 template <class Enum, std::size_t n>
 Enum parse_word(const std::array<std::string_view, n>& words, const std::string& word) {
   const auto found = std::find(words.begin(), words.end(), word);
-  TTRACE_CHECK(found != words.end(), FormatError, "\"", word, "\" is no word for a collective");
+  TTRACE_CHECK(found != words.end(),
+               FormatError,
+               "\"",
+               word,
+               "\" names no collective operation or reduction");
   return static_cast<Enum>(found - words.begin());
 }
 
@@ -65,7 +69,7 @@ CollectiveCall parse_collective_call(std::string_view text) {
     call.module = json.at("module");
     return call;
   } catch (const nlohmann::json::exception& error) {
-    TTRACE_THROW(FormatError, "\"", text, "\" describes no collective: ", error.what());
+    TTRACE_THROW(FormatError, "\"", text, "\" does not describe a collective: ", error.what());
   }
 }
 

@@ -35,7 +35,7 @@ void find_contradiction(std::span<const Shard> shards,
   for (const auto& [text, ranks] : ranks_by_claim) {
     claims += (claims.empty() ? "" : ", ") + text + " on " + rank_list(ranks);
   }
-  finding.message = std::string(subject) + " is not the same everywhere: " + claims;
+  finding.message = std::string(subject) + " differs between ranks: " + claims;
   findings.push_back(std::move(finding));
 }
 

@@ -1,4 +1,4 @@
-// Whether the shards of one tensor claim to be of one tensor.
+// Checks that the shards of one tensor claim to belong to one tensor.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

@@ -30,7 +30,7 @@ double distance(double a, double b) {
   return equal ? 0.0 : std::numeric_limits<double>::infinity();
 }
 
-// What a copy holds, comparable with the other copies of its part. Where scales differ, `scaled`
+// The values of a copy, comparable with the other copies of its part. If scales differ, `scaled`
 // owns the logical values in double.
 struct CopyView {
   CopyView(const Copy& viewed, bool in_double) : copy(viewed) {

@@ -1,4 +1,4 @@
-// What is held of a tensor, and whether two holdings agree.
+// The holders of a tensor's values, and whether two of them agree.
 //
 // Thread-safety: free functions without shared state; call from any thread.
 #pragma once
@@ -29,7 +29,7 @@ struct Copy {
   std::vector<std::byte>* joined = nullptr;  // has the bytes where no record does
 };
 
-// How two copies differ.
+// The difference of two copies.
 struct Differences {
   std::int64_t count = 0;
   std::int64_t first = std::numeric_limits<std::int64_t>::max();  // logical offset
@@ -61,7 +61,7 @@ void accumulate(const Copy& copy, bool is_first_addend, double* logical);
 [[nodiscard]] std::string rank_list(const std::vector<int>& ranks);
 // "[3, 0]".
 [[nodiscard]] std::string list_text(std::span<const std::int64_t> numbers);
-// Of the element at a row-major offset.
+// The text for the element at a row-major offset.
 [[nodiscard]] std::string element_text(std::int64_t offset, std::span<const std::int64_t> shape);
 // "2 of 8 elements differ between ranks 0 and 1, first at [3] (3 and 3.5); largest difference 2":
 // `largest` is over all pairs. Of scalars "3 on rank 0 and 3.5 on rank 1".

@@ -1,8 +1,7 @@
-// From the flat ranges that ranks hold of one local tensor to that tensor, or to what there is of
-// it.
+// Joins the flat ranges that ranks hold of one local tensor, as far as they exist.
 //
-// Ranges that follow each other are simply bytes one after another: joining them leaves an ordinary
-// shard, which is then merged like any other. Where a range is missing, the rest falls into boxes.
+// Ranges that follow each other are bytes one after another. Joining them gives an ordinary shard,
+// which is merged like any other. If a range is missing, the rest is a set of boxes.
 //
 // Thread-safety: values and free functions without shared state; call from any thread.
 #pragma once

@@ -34,9 +34,9 @@ void check_record(const Shard& shard) {
                to_string(record.id),
                " of rank ",
                shard.rank,
-               " has the shape ",
+               " has shape ",
                list_text(record.shape),
-               " but a placement for ",
+               ", but its placement has ",
                list_text(record.placement.local_shape()));
   const std::size_t expected = to_bytes(element_count(record.shape), record.type);
   TTRACE_CHECK(shard.bytes.size() == expected,
@@ -46,7 +46,7 @@ void check_record(const Shard& shard) {
                shard.rank,
                " has ",
                shard.bytes.size(),
-               " bytes where its shape ",
+               " bytes, but its shape ",
                list_text(record.shape),
                " of ",
                name_of(record.type),
@@ -96,7 +96,7 @@ void assemble(const Addends& addends, ElementType type, std::int64_t count, Merg
 }  // namespace
 
 MergeResult merge(std::span<const Shard> shards) {
-  TTRACE_CHECK(!shards.empty(), UsageError, "there is nothing to merge; pass at least one shard");
+  TTRACE_CHECK(!shards.empty(), UsageError, "no shards to merge were passed; pass at least one");
   std::for_each(shards.begin(), shards.end(), check_record);
   const Record& first = *shards.front().record;
   MergeResult result;
@@ -186,7 +186,7 @@ void extract(const Placement& placement, ElementType type, const void* logical, 
       placement.partial_count,
       " addends and scale ",
       placement.scale,
-      " cannot be cut out of its logical one; only unscaled shards that are not summed can");
+      " cannot be cut out of its logical tensor; only unscaled shards that are not summed can");
   const std::size_t bytes = to_bytes(element_count(placement.local_shape()), type);
   if (bytes == 0) {
     return;  // `target` may be null

@@ -1,4 +1,4 @@
-// From the ranks' records of one id to the logical tensor, checking the placements on the way.
+// Merges the ranks' records of one id into the logical tensor, and checks their placements.
 //
 // Thread-safety: free functions without shared state; call from any thread.
 #pragma once
@@ -37,9 +37,9 @@ struct TTRACE_API MergeResult {
 
   ElementType type = ElementType::kF32;  // of `bytes`; kF64 where partial sums were added or scaled
   std::vector<std::int64_t> shape;       // logical
-  std::span<const std::byte> bytes;  // whole tensor, row-major; empty where `findings` prevents it
-  std::vector<std::byte> storage;    // owns `bytes` unless one shard is the whole tensor
-  std::optional<HeldRows> held;      // nothing where no dimension is sparse: all rows are there
+  std::span<const std::byte> bytes;      // whole tensor, row-major; empty if `findings` prevents it
+  std::vector<std::byte> storage;        // owns `bytes` unless one shard is the whole tensor
+  std::optional<HeldRows> held;          // nothing where no dimension is sparse: all rows are there
   std::vector<MergeFinding> findings;
 
   // There can be both findings and a tensor: replicas that disagree leave the lowest rank's value.

@@ -1,4 +1,4 @@
-// What can be wrong with the shards of one tensor.
+// The defects that the shards of one tensor can have.
 //
 // Thread-safety: values and a free function without shared state.
 #pragma once

@@ -18,7 +18,7 @@ namespace ttrace {
 void find_missing_addends(const Addends& addends,
                           const Placement& placement,
                           std::vector<MergeFinding>& findings);
-// Where the parts of one addend do not tile `space`.
+// Gaps and overlaps where the parts of one addend do not tile `space`.
 void find_gaps_and_overlaps(const std::vector<Part>& parts,
                             const Region& space,
                             const std::string& prefix,

@@ -24,7 +24,7 @@ struct Part {
   std::vector<const Copy*> copies;
 };
 
-// By partial index.
+// Key: partial index.
 using Addends = std::map<int, std::vector<Part>>;
 
 [[nodiscard]] std::vector<int> ranks_of(std::span<const Copy* const> copies);
@@ -39,8 +39,8 @@ using Addends = std::map<int, std::vector<Part>>;
 // Copies that hold nothing but padding add no part. The result refers to `copies`.
 [[nodiscard]] Addends group_by_region(std::span<const Shard> shards, const Copies& copies);
 
-// What the parts of every addend must tile: all of the tensor, but of a sparse dimension what is
-// held of any addend.
+// The space that the parts of every addend must tile: the whole tensor, except that of a sparse
+// dimension only the rows count that some addend holds.
 [[nodiscard]] Region space_of(std::span<const std::int64_t> shape,
                               std::optional<std::size_t> sparse,
                               const Addends& addends);

@@ -20,8 +20,8 @@ Choices choices_of(const TensorId& id, const std::vector<Shard>& shards, const T
                to_string(id),
                " of ",
                trace.directory(),
-               " cannot be put together: ",
-               merged.findings.empty() ? "no tensor" : merged.findings.front().message);
+               " cannot be merged: ",
+               merged.findings.empty() ? "it has no values" : merged.findings.front().message);
   TTRACE_CHECK(merged.type == ElementType::kI64,
                UsageError,
                to_string(id),
@@ -29,7 +29,7 @@ Choices choices_of(const TensorId& id, const std::vector<Shard>& shards, const T
                trace.directory(),
                " is ",
                name_of(merged.type),
-               "; numbers of experts are i64.");
+               ", but numbers of experts must be i64");
   Choices choices;
   choices.shape = merged.shape;
   choices.experts.resize(merged.bytes.size() / sizeof(std::int64_t));

@@ -24,14 +24,14 @@ struct TTRACE_API Choices {
   std::vector<std::int64_t> experts;
 };
 
-// Of all routers, by the id of their choices. Recomputed forwards are left out: they must repeat
-// the first one.
+// The choices of all routers, by their id. Recomputed forwards are left out, because they must
+// repeat the first one.
 using Routing = std::map<TensorId, Choices>;
 
 // Throws UsageError that names the id where the ranks' parts do not make a whole.
 [[nodiscard]] TTRACE_API Routing read_routing(const Trace& trace);
 
-// Names what was chosen: 16 hexadecimal digits, empty where nothing was routed.
+// Names what was chosen: 16 hexadecimal digits, empty if nothing was routed.
 [[nodiscard]] TTRACE_API std::string digest_of(const Routing& routing);
 
 }  // namespace ttrace

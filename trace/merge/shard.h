@@ -1,4 +1,4 @@
-// What one rank recorded of a tensor.
+// One rank's record of a tensor.
 //
 // Thread-safety: a value.
 #pragma once

@@ -21,7 +21,7 @@ class TTRACE_API ShardIndex {
   // Keeps references to the trace's files.
   explicit ShardIndex(const Trace& trace);
 
-  // In the order of the ranks; empty where the trace lacks the tensor.
+  // The shards in the order of the ranks; empty if the trace does not have the tensor.
   [[nodiscard]] std::span<const Shard> of(const TensorId& id) const;
 
  private:

@@ -13,7 +13,7 @@ namespace ttrace {
 namespace {
 
 DimsSpec read_dims(const YamlDocument& document, const YAML::Node& node) {
-  document.require(node.IsScalar(), node, "expected dims such as \"s b h[tp]\"");
+  document.require(node.IsScalar(), node, "dims such as \"s b h[tp]\" are expected");
   try {
     return parse_dims(node.Scalar());
   } catch (const UsageError& error) {
@@ -27,7 +27,7 @@ std::vector<std::optional<DimsSpec>> read_slots(const YamlDocument& document,
   if (!node.IsSequence()) {
     return {read_dims(document, node)};
   }
-  document.require(node.size() > 0, node, "expected at least one dims string in the list");
+  document.require(node.size() > 0, node, "the list needs at least one dims string");
   std::vector<std::optional<DimsSpec>> slots;
   for (const YAML::Node& item : node) {
     slots.push_back(read_dims(document, item));
@@ -40,10 +40,10 @@ std::string read_patterns(const YamlDocument& document, const YAML::Node& node) 
   if (node.IsScalar()) {
     return node.Scalar();
   }
-  document.require(node.IsSequence(), node, "expected a pattern of names or a list of them");
+  document.require(node.IsSequence(), node, "a pattern of names or a list of them is expected");
   std::string patterns;
   for (const YAML::Node& item : node) {
-    document.require(item.IsScalar(), item, "expected a pattern of names such as h.*.attn*");
+    document.require(item.IsScalar(), item, "a pattern of names such as h.*.attn* is expected");
     patterns += (patterns.empty() ? "" : " ") + item.Scalar();
   }
   return patterns;
@@ -57,7 +57,7 @@ std::string_view take_part(std::optional<std::string_view>& path) {
   return part;
 }
 
-// Nothing stands for "no more parts", which an empty string would not tell from one empty part.
+// Nothing means "no more parts"; an empty string could also be one empty part.
 bool rest_matches(std::optional<std::string_view> pattern, std::optional<std::string_view> path) {
   if (!pattern) {
     return !path;
@@ -129,7 +129,7 @@ Annotations Annotations::parse(const std::string& text, const std::string& origi
           if (key == "path") {
             document.require(value.IsScalar() && is_pattern(value.Scalar()),
                              value,
-                             "a path has parts [A-Za-z0-9_-], * or ** joined by dots");
+                             "a path must consist of parts [A-Za-z0-9_-], * or ** joined by dots");
             entry.path = value.Scalar();
           } else {
             entry.*field_of(key) = read_slots(document, value);
@@ -178,7 +178,7 @@ Annotations& Annotations::without(const std::string& axis, const std::string& pa
                UsageError,
                "axis \"",
                axis,
-               "\" is to be left out for \"",
+               "\" cannot be left out for \"",
                path,
                "\"; give an axis, and a path with parts [A-Za-z0-9_-], * or ** joined by dots");
   removals_.push_back({axis, path});
@@ -191,7 +191,7 @@ Annotations& Annotations::role(const std::string& name, const std::string& patte
     for (const RoleTraits& traits : kRoles) {
       known.append(known.empty() ? "" : ", ").append(traits.name);
     }
-    TTRACE_THROW(UsageError, "\"", name, "\" is no role of a name; known are ", known);
+    TTRACE_THROW(UsageError, "\"", name, "\" is not a role; the roles are ", known);
   }
   TTRACE_CHECK(patterns.find_first_not_of(' ') != std::string::npos,
                UsageError,
@@ -207,17 +207,16 @@ Annotations& Annotations::derive(const std::string& path,
                                  int slot,
                                  std::string_view dims) {
   const auto member = field_of(field);
-  TTRACE_CHECK(
-      member != nullptr && is_canonical_path(path) && slot >= 0,
-      UsageError,
-      "\"",
-      field,
-      "\" of \"",
-      path,
-      "\", slot ",
-      slot,
-      ", cannot be derived; give a key of an annotation's entry, such as \"value\", a path "
-      "and a slot from 0");
+  TTRACE_CHECK(member != nullptr && is_canonical_path(path) && slot >= 0,
+               UsageError,
+               "\"",
+               field,
+               "\" of \"",
+               path,
+               "\", slot ",
+               slot,
+               ", cannot be derived; give a key of an annotation's entry such as \"value\", a "
+               "path, and a slot of at least 0");
   Slots& slots = derived_[path].*member;
   const auto index = static_cast<std::size_t>(slot);
   slots.resize(std::max(slots.size(), index + 1));
@@ -276,7 +275,7 @@ std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, in
     dims = find_in(derived->second, kind, slot);
   }
   if (!dims && kind == Kind::kOperand) {
-    // Of an input, a weight or a gradient of the output.
+    // The dims of an input, a weight or a gradient of the output.
     return slot == 0             ? find(Kind::kInput, path)
            : slot == kWeightSlot ? find(Kind::kParam, path + ".weight")
                                  : find(Kind::kGradOutput, path);
@@ -305,7 +304,7 @@ Placement Annotations::placement(Kind kind,
     return place(*dims, local_shape, layout, sizes_);
   } catch (const UsageError& error) {
     TTRACE_THROW(UsageError,
-                 "annotation of ",
+                 "the annotation of ",
                  path,
                  " (",
                  name_of(kind),

@@ -1,5 +1,4 @@
-// The boxes of which a placement consists, and the runs of elements that are contiguous on both
-// sides.
+// The boxes that form a placement, and the runs of elements that are contiguous on both sides.
 //
 // A flat range [first, first + count) of a tensor of d dimensions is at most 2d - 1 boxes: the rest
 // of the row in which it begins, whole rows, the beginning of the row in which it ends, and so on
@@ -43,7 +42,7 @@ struct Offsets {
   std::int64_t logical = 0;
 };
 
-// Whether every local index is the same logical one and there is at least one.
+// Whether every local index is the same logical index, and there is at least one.
 [[nodiscard]] inline bool is_identity(const DimPlacement& dim) {
   return dim.local_size == dim.logical_size && dim.segments.size() == 1 &&
          dim.segments.front().extent == dim.local_size;

@@ -71,7 +71,7 @@ std::size_t count_cells(const std::vector<CutDimension>& dims) {
                  FormatError,
                  "the ranks' placements cut a tensor into more than ",
                  kMostCells,
-                 " pieces, which is too irregular to be checked; correct its dims");
+                 " pieces, which is too irregular to check; correct its dims");
   }
   return cells;
 }
@@ -92,7 +92,7 @@ void for_each_cell(const std::vector<CutDimension>& dims,
   }
 }
 
-// By dimension, the atom of a cell.
+// The atom of a cell, by dimension.
 std::vector<std::size_t> atoms_of_cell(const std::vector<CutDimension>& dims, std::size_t cell) {
   std::vector<std::size_t> atoms(dims.size());
   for (std::size_t dim = dims.size(); dim-- > 0;) {

@@ -1,4 +1,4 @@
-// Which part of a logical tensor a placement claims, and whether several parts tile it.
+// The part of a logical tensor that a placement claims, and whether several parts tile it.
 //
 // A part is always a product of index sets, one per dimension. Cutting every dimension into the
 // largest sets that no part divides turns the question into counting the cells of a small grid,
@@ -39,7 +39,7 @@ struct Coverage {
 };
 
 // Whether the regions tile `space`. Requires: they lie within it and differ from each other. Throws
-// FormatError where they are too irregular to be checked.
+// FormatError if they are too irregular to check.
 [[nodiscard]] Coverage cover(const Region& space, std::span<const Region> regions);
 
 }  // namespace ttrace

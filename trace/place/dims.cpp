@@ -30,8 +30,8 @@ std::vector<std::string_view> words_of(std::string_view text) {
   }
 }
 
-// Reads one word from left to right. Every complaint quotes the dims and the word and says what was
-// expected where.
+// Reads one word from left to right. Every error quotes the dims and the word, and states what was
+// expected.
 class WordParser {
  public:
   WordParser(std::string_view dims, std::string_view word)
@@ -51,7 +51,7 @@ class WordParser {
     return factors;
   }
 
-  // What follows `#`.
+  // Reads the part after `#`.
   std::string parse_replicated() {
     std::string axis(take_name("an axis"));
     require(take(':') && take_name("replicated") == "replicated" && rest_.empty(),
@@ -123,10 +123,11 @@ class WordParser {
                  UsageError,
                  "dims \"",
                  dims_,
-                 "\": word \"",
+                 "\": in the word \"",
                  word_,
-                 "\" should have ",
+                 "\", ",
                  expected,
+                 " is expected",
                  rest_.empty() ? " at its end" : " at \"",
                  rest_,
                  rest_.empty() ? "" : "\"");
@@ -147,7 +148,7 @@ void check_axes_once(std::string_view text, const DimsSpec& dims) {
                  text,
                  "\": axis \"",
                  axis,
-                 "\" stands there twice; an axis cuts, sums or replicates a tensor once");
+                 "\" occurs twice; an axis can cut, sum or replicate a tensor only once");
   };
   for (const std::vector<DimFactor>& factors : dims.dims) {
     for (const DimFactor& factor : factors) {
@@ -192,7 +193,7 @@ DimsSpec parse_dims(std::string_view text) {
                UsageError,
                "dims \"",
                text,
-               "\" have no word; write one per dimension, such as \"s b h[tp]\"");
+               "\" name no dimension; write one word per dimension, such as \"s b h[tp]\"");
   if (hash != std::string_view::npos) {
     for (const std::string_view word : words_of(text.substr(hash + 1))) {
       dims.replicated.push_back(WordParser(text, word).parse_replicated());

@@ -130,7 +130,7 @@ void fill(std::string_view path,
                path,
                " placed as \"",
                to_string(placement),
-               "\"; start values are neither partial sums nor scaled");
+               "\"; start values must be neither partial sums nor scaled");
   check_rule(path, rule);
   const std::uint64_t stream = stream_of(path, seed);
   std::vector<std::int64_t> local_shape;  // that the boxes speak of

@@ -91,7 +91,7 @@ bool is_whole_dim(const DimPlacement& dim) {
   return dim.segments.size() == 1 && dim.segments.front() == Segment{0, 0, dim.logical_size};
 }
 
-// A range is no larger than what 64 bits can count.
+// A range cannot exceed what 64 bits can count.
 void validate_flat(const Placement& placement) {
   std::int64_t elements = 1;
   for (const DimPlacement& dim : placement.dims) {
@@ -107,11 +107,12 @@ void validate_flat(const Placement& placement) {
                range.count,
                " elements from element ",
                range.first,
-               " leaves its local tensor of ",
-               elements);
+               " lies outside its local tensor of ",
+               elements,
+               " elements");
 }
 
-// The logical index of every local one, kPadding where there is none.
+// The logical index of every local index; kPadding for padding.
 std::vector<std::int64_t> logical_indices(const DimPlacement& dim) {
   std::vector<std::int64_t> map(static_cast<std::size_t>(dim.local_size), kPadding);
   for (const Segment& segment : dim.segments) {
@@ -219,7 +220,7 @@ class PlacementParser {
     try {
       validate(placement);
     } catch (const FormatError& error) {
-      TTRACE_THROW(FormatError, quoted(text_), " is no placement: ", error.message());
+      TTRACE_THROW(FormatError, quoted(text_), " is not a placement: ", error.message());
     }
   }
 
@@ -294,7 +295,7 @@ class PlacementParser {
     TTRACE_CHECK(condition,
                  FormatError,
                  quoted(text_),
-                 " is no placement: expected ",
+                 " is not a placement: it needs ",
                  expected,
                  " in its word ",
                  quoted(word_));
@@ -377,13 +378,13 @@ DimPlacement index_map(std::span<const std::int64_t> indices, std::int64_t logic
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
   TTRACE_CHECK(twice == sorted.end(),
                UsageError,
-               "two local rows are said to be the logical row ",
+               "two local rows are declared as the logical row ",
                twice == sorted.end() ? 0 : *twice,
-               "; a row may be held once");
+               "; declare every row once");
   for (const std::int64_t index : indices) {
     TTRACE_CHECK(index == kPadding || (index >= 0 && index < logical_size),
                  UsageError,
-                 "a local row is said to be the logical row ",
+                 "a local row is declared as the logical row ",
                  index,
                  " of ",
                  logical_size,
@@ -419,11 +420,11 @@ Placement permute(Placement placement, std::size_t dim, std::span<const std::int
     const auto from = static_cast<std::size_t>(order[i]);
     TTRACE_CHECK(order[i] >= 0 && from < size && !seen[from],
                  UsageError,
-                 "the order of samples is no permutation: it has ",
-                 order[i],
-                 " at position ",
+                 "the order of samples is not a permutation: at position ",
                  i,
-                 " a second time or beyond its ",
+                 " it has ",
+                 order[i],
+                 " a second time, or beyond its ",
                  size,
                  " samples");
     seen[from] = true;

@@ -1,4 +1,4 @@
-// From dims and a local shape to a placement.
+// Computes a placement from dims and a local shape.
 #include "trace/base/index_set.h"
 
 #include <ttrace/dims.h>
@@ -66,10 +66,10 @@ void append_segment(Segment next, std::vector<Segment>& segments) {
 
 // No tensor is larger; larger products are mistakes in a size.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 60;
-// Into which a dimension may fall: every record stores and prints them.
+// The largest number of segments of a dimension; every record stores and prints them.
 constexpr std::int64_t kMostSegments = std::int64_t{1} << 16;
 
-// Whether fuse() would make few enough segments.
+// Whether the result of fuse() has few enough segments.
 bool can_fuse(const DimPlacement& slow, const DimPlacement& fast) {
   std::int64_t elements = 0;
   for (const Segment& outer : slow.segments) {
@@ -173,7 +173,7 @@ class Placer {
     return product;
   }
 
-  // Of sizes that an annotation or a shape gives, neither of them negative.
+  // The product of two sizes from an annotation or a shape, which are not negative.
   [[nodiscard]] std::int64_t multiply(std::int64_t left, std::int64_t right) const {
     std::int64_t product = 0;
     TTRACE_CHECK(
@@ -196,7 +196,7 @@ class Placer {
     return found == sizes_.end() ? std::nullopt : std::optional(multiply(found->second, 1));
   }
 
-  // What this rank holds of [0, size), cut by one axis after the other.
+  // The part of [0, size) that this rank holds, cut by one axis after the other.
   [[nodiscard]] Ranges share_of(std::int64_t size, const DimFactor& factor) const {
     Ranges ranges = {{0, size}};
     for (const AxisUse* use : cutting(factor)) {
@@ -269,7 +269,7 @@ class Placer {
                  where(),
                  " has local size ",
                  local,
-                 ", which is no multiple of ",
+                 ", which is not a multiple of ",
                  others,
                  ", the product of its factors of known size",
                  axes_text(factors),
@@ -364,13 +364,13 @@ class Placer {
                  to_string(factor),
                  "\" has local size ",
                  local,
-                 ", but of its logical size ",
+                 ", but this rank holds ",
+                 expected,
+                 " of its logical size ",
                  logical,
                  uses,
-                 " this rank holds ",
-                 expected,
-                 " and more only where every rank's part is padded to one size; correct the size "
-                 "in the word or under sizes, or the axes");
+                 "; more is allowed only if every rank's part is padded to one size; correct the "
+                 "size in the word or under sizes, or the axes");
   }
 
   [[nodiscard]] std::string axes_text(const std::vector<DimFactor>& factors) const {

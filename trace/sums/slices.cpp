@@ -124,7 +124,7 @@ struct Columns {
     }
   }
 
-  // From index `first` on.
+  // Sums from index `first` on.
   void leave_out(const Chunk& chunk, std::int64_t first) {
     for (std::int64_t i = 0; chunk.nonfinite > 0 && i < chunk.size; ++i) {
       left_out[static_cast<std::size_t>(first + i)] +=
@@ -132,7 +132,7 @@ struct Columns {
     }
   }
 
-  // Of slices of `rows` elements each.
+  // Sums over slices of `rows` elements each.
   void write(std::int64_t rows, SliceSums* target) const {
     for (std::size_t i = 0; i < left_out.size(); ++i) {
       target[i].count = rows - left_out[i];

@@ -68,7 +68,7 @@ enum class SliceDetail : std::uint8_t {
                                            const void* other,
                                            SliceDetail detail = SliceDetail::kAll);
 
-// Of `count` consecutive elements.
+// Sums over `count` consecutive elements.
 [[nodiscard]] TTRACE_API SliceSums sum_elements(ElementType reference_type,
                                                 const void* reference,
                                                 ElementType other_type,

@@ -68,7 +68,7 @@ bool is_accurate(ElementType type,
          (sums.candidate_squared >= least * least || is_zero(candidate, block_bytes(type)));
 }
 
-// Of a full block. Nothing where it has to be summed with more range or more care.
+// Sums a full block. Returns nothing if the block needs more range or more care.
 std::optional<Block> try_block(const StatisticsKernel& kernel,
                                ElementType type,
                                const std::byte* reference,
@@ -88,7 +88,7 @@ std::optional<Block> try_block(const StatisticsKernel& kernel,
   return is_accurate(type, block, reference, candidate) ? std::optional(block) : std::nullopt;
 }
 
-// Element by element, leaving out and counting what is not finite.
+// Sums element by element; counts elements that are not finite, but leaves them out.
 Block sum_carefully(const double* reference, const double* candidate, std::int64_t count) {
   Block block;
   for (std::int64_t i = 0; i < count; ++i) {

@@ -43,9 +43,9 @@ struct TTRACE_API Statistics {
   double difference_squared = 0.0;  // sum d^2
   double difference = 0.0;          // sum d
   double max_difference = 0.0;      // max |d|
-  std::int64_t max_index = -1;  // row-major logical position of the first max |d|; -1 where d == 0
-  double max_reference = 0.0;   // max |r|
-  std::int64_t different = 0;   // elements whose values differ; NaN equals NaN, -0 equals 0
+  std::int64_t max_index = -1;      // row-major logical position of the first max |d|; -1 if d == 0
+  double max_reference = 0.0;       // max |r|
+  std::int64_t different = 0;       // elements whose values differ; NaN equals NaN, -0 equals 0
   std::int64_t reference_nonfinite = 0;
   std::int64_t candidate_nonfinite = 0;
   std::int64_t first_nonfinite = -1;  // position of the first NaN or Inf only the candidate has
@@ -78,7 +78,7 @@ struct TensorBytes {
   const std::byte* bytes;  // contiguous, at any alignment
 };
 
-// What ttrace::compare returns, computed by `kernel`.
+// The result of ttrace::compare(), computed by `kernel`.
 [[nodiscard]] Statistics compare_with(const StatisticsKernel& kernel,
                                       const TensorBytes& reference,
                                       const TensorBytes& candidate,

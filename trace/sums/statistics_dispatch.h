@@ -1,4 +1,4 @@
-// Which kernels this processor runs.
+// Chooses the kernels that this processor runs.
 //
 // ttrace::compare always takes the fastest; tests hold all of them against each other.
 //

@@ -26,8 +26,8 @@ struct VectorOf {
 template <class Element, std::size_t kCount>
 using Vector = typename VectorOf<Element, kCount>::Type;
 
-// How the elements of a type are read: a tile of words at a time, kPerWord elements each. `get`
-// gives one element of every word. kRegister is the width of a register in bytes.
+// Reads the elements of a type, a tile of words at a time, with kPerWord elements each. `get`
+// returns one element of every word. kRegister is the width of a register in bytes.
 template <std::size_t kRegister>
 struct DoubleSource {
   using Value = double;
@@ -83,7 +83,7 @@ struct Bfloat16Source : Tile<kRegister> {
   }
 };
 
-// In integers and one exact subtraction, so that no instruction set is needed and a processor that
+// Uses integers and one exact subtraction, so it needs no instruction set, and a processor that
 // flushes subnormal numbers changes nothing.
 template <std::size_t kRegister>
 struct HalfSource : Tile<kRegister> {
@@ -104,7 +104,7 @@ struct HalfSource : Tile<kRegister> {
     const Words exponent = magnitude & 0x0f800000U;
     // An exponent of ones stays all ones: NaN and Inf.
     const Words normal = magnitude + kRebias + (as_bits(exponent == 0x0f800000U) & kRebias);
-    // Without an exponent the mantissa counts steps below 2^-14: put 2^-14 on top, take it away.
+    // If the exponent is zero, the mantissa counts steps below 2^-14: add 2^-14, then subtract it.
     const Floats subnormal = as_floats(magnitude + kSmallest) - 0x1p-14F;
     const Words is_subnormal = as_bits(exponent == 0U);
     return as_floats((half & 0x80000000U) | (normal & ~is_subnormal) |
@@ -176,7 +176,7 @@ template <class Lane>
   sums.product += reference * candidate;
   sums.difference_squared += difference_squared;
   sums.difference += difference;
-  // Written so that a NaN is dropped: the sums of squares tell that there was one.
+  // This form drops a NaN; the sums of squares show that there was one.
   extremes.difference_squared = extremes.difference_squared < difference_squared
                                     ? difference_squared
                                     : extremes.difference_squared;
@@ -308,7 +308,7 @@ struct Avx512 {
   }
 };
 
-// In the order of the element types' numbers.
+// The kernels in the order of the element types' numbers.
 template <class Set, std::size_t kRegister = Set::kRegister>
 constexpr StatisticsKernel kernel(const char* name) {
   return {name,

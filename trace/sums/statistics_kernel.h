@@ -26,7 +26,7 @@ struct BlockFigures {
   std::int64_t different;
 };
 
-// Of kKernelBlock elements each, at any alignment.
+// Sums blocks of kKernelBlock elements each, at any alignment.
 using SumBlock = BlockFigures (*)(const void* reference, const void* candidate);
 
 struct StatisticsKernel {
@@ -34,7 +34,7 @@ struct StatisticsKernel {
   SumBlock sum_block[kKernelTypes];  // both sides of the element type of that number
 };
 
-// What every processor of this architecture runs.
+// The kernel that every processor of this architecture can run.
 extern const StatisticsKernel kBaselineKernel;
 // The processor may be unable to run these.
 extern const StatisticsKernel kAvx2Kernel;

@@ -1,7 +1,7 @@
-#include "analysis/cli/commands/calibrate_command.h"
-
 #include "analysis/bounds/calibration.h"
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/columns.h"
+#include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/stored_pair.h"
 #include "analysis/cli/options/trace_argument.h"
@@ -12,7 +12,8 @@
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 
-#include <algorithm>
+#include <fmt/core.h>
+
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -27,19 +28,19 @@ namespace {
 
 // One run given twice would count for two.
 void check_folders(const std::vector<std::string>& runs) {
-  TTRACE_CHECK(!runs.empty(), UsageError, "calibrate takes folders made by `ttrace check`");
+  TTRACE_CHECK(
+      !runs.empty(), UsageError, "calibrate needs at least one folder made by `ttrace check`");
   std::set<fs::path> seen;
   for (const std::string& run : runs) {
     TTRACE_CHECK(fs::is_directory(run), UsageError, "there is no folder ", run);
     TTRACE_CHECK(is_run_directory(run),
                  UsageError,
-                 run,
-                 " has no reference/ and candidate/ inside, so it was not made by ttrace check; "
-                 "leave it out");
+                 fmt::format("{} was not made by ttrace check: it has no reference/ and candidate/ "
+                             "inside; leave it out",
+                             run));
     TTRACE_CHECK(seen.insert(fs::canonical(run / fs::path("candidate"))).second,
                  UsageError,
-                 run,
-                 " is given twice; name every run once");
+                 fmt::format("{} is given twice; name every run once", run));
   }
 }
 
@@ -47,9 +48,7 @@ double rate_of(const po::variables_map& values) {
   const auto rate = values["rate"].as<double>();
   TTRACE_CHECK(rate > 0.0 && rate <= 0.5,
                UsageError,
-               "--rate is ",
-               rate,
-               "; it must be above 0 and at most 0.5");
+               fmt::format("--rate is {}; it must be above 0 and at most 0.5", rate));
   return rate;
 }
 
@@ -102,19 +101,18 @@ std::string alarms_text(std::size_t alarms, std::size_t runs) {
 
 void print_promise(const Calibration& calibration) {
   const std::size_t all = calibration.runs.size();
-  std::cout << '\n'
-            << counted(static_cast<std::int64_t>(all), "clean run", "clean runs")
-            << (calibration.vouched == Vouched::kYes ? ", vouched for," : "") << " in "
-            << calibration.precision << ", "
-            << counted(static_cast<std::int64_t>(calibration.table.size()), "limit", "limits")
-            << ": at most " << short_number(100.0 * calibration.rate)
-            << " % of clean runs are expected to raise an alarm; the runs alone show that it is "
-               "below "
-            << short_number(100.0 * calibration.rate_bound())
-            << " % (95 %)\nof all runs given, with 95 % confidence: "
-            << alarms_text(calibration.alarms_shipped, all)
-            << " raise an alarm under the shipped limits, " << alarms_text(calibration.alarms, all)
-            << " under these\n";
+  std::cout << fmt::format(
+      "\n{}{} in {}, {}: at most {} % of clean runs are expected to raise an alarm; the runs alone "
+      "show that it is below {} % (95 %)\nOf all runs given, {} raise an alarm under the shipped "
+      "limits, and {} under these (95 % confidence)\n",
+      counted(all, "clean run"),
+      calibration.vouched == Vouched::kYes ? ", vouched for," : "",
+      calibration.precision,
+      counted(calibration.table.size(), "limit"),
+      short_number(100.0 * calibration.rate),
+      short_number(100.0 * calibration.rate_bound()),
+      alarms_text(calibration.alarms_shipped, all),
+      alarms_text(calibration.alarms, all));
 }
 
 }  // namespace
@@ -126,49 +124,44 @@ Manual calibrate_manual() {
       po::value<std::string>()->value_name("FILE")->default_value("calibration.json"),
       "file to write")("rate",
                        po::value<double>()->default_value(0.01, "0.01")->value_name("R"),
-                       "part of all clean runs that may raise a false alarm")(
+                       "fraction of clean runs that may raise a false alarm")(
       "vouched",
-      "take runs that raise an alarm under the shipped limits too: you know that all of them are "
-      "right. A finding that no limit can excuse, as of structure or equality, is still refused")(
+      "also take runs that raise an alarm under the shipped limits: you vouch that all runs are "
+      "right. Findings that no limit can excuse, as of structure or equality, are still refused")(
       "threads",
       po::value<int>()->default_value(0)->value_name("N"),
-      "threads that compare; 0: all cores. The limits do not depend on it");
+      "number of threads (0: all cores); the limits do not depend on it");
   add_help_option(named);
   return {
       .name = "calibrate",
-      .summary = "limits for a program of one's own, from runs known to be right",
+      .summary = "derive limits for your own program from runs known to be right",
       .synopses = {"RUN... [options]"},
-      .description =
-          {"Every RUN is a folder made by ttrace check of a run known to be right: "
-           "other seeds, batches and layouts of one program, in one precision. The runs "
-           "are judged again; for every class of tensors and statistic the limit follows "
-           "from the largest value of each run, so that no more than the stated rate of "
-           "clean runs exceeds any of them (docs/verdict.md).",
-           "`ttrace check` and `ttrace diff` take the file as --calibration. With fewer "
-           "than 20 runs the stated rate is an extrapolation.",
-           "A run that raises an alarm under the shipped limits is refused, unless --vouched says "
-           "that it is right: without such runs the limits would follow from those that need them "
-           "least. The output and the file say how many of all runs raise an alarm under the "
-           "shipped limits, and how many under the new ones."},
+      .description = {"Every RUN is a folder that ttrace check made from a run known to be right: "
+                      "other seeds, batches and layouts of one program, in one precision. TTrace "
+                      "judges the runs again. It derives a limit for every class of tensors and "
+                      "every statistic from the largest value in each run, so that at most the "
+                      "stated rate of clean runs exceeds any limit (docs/verdict.md).",
+                      "Pass the file to `ttrace check` and `ttrace diff` as --calibration. With "
+                      "fewer than 20 runs, the stated rate is an extrapolation.",
+                      "A run that raises an alarm under the shipped limits is refused, unless you "
+                      "vouch with --vouched that all runs are right: without such runs, the limits "
+                      "would follow from the runs that need them least. The output and the file "
+                      "state how many of all runs raise an alarm under the shipped limits, and how "
+                      "many under the new ones."},
       .options = named,
-      .exit_codes =
-          {{"0", "the file was written"},
-           {"2",
-            "nothing was written: a run with a finding (with --vouched: one that no limit "
-            "can excuse), several precisions, an existing file, bad usage"}},
-      .examples = {{"ttrace calibrate runs/clean-* -o calibration.json",
-                    "limits from all runs named clean-..."},
-                   {"ttrace diff runs/7 --calibration calibration.json", "judge a run by them"}}};
+      .exit_codes = {{"0", "the file was written"},
+                     {"2",
+                      "nothing was written: a run has a finding (with --vouched: one that no limit "
+                      "can excuse), the runs have several precisions, the file exists, or bad "
+                      "usage"}},
+      .examples = {
+          {"ttrace calibrate runs/clean-* -o calibration.json",
+           "derive limits from all runs named clean-..."},
+          {"ttrace diff runs/7 --calibration calibration.json", "judge a run by these limits"}}};
 }
 
-int run_calibrate(const Arguments& arguments) {
-  const Manual manual = calibrate_manual();
-  const po::variables_map values = parse(arguments, manual.options, "run");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
-  const std::vector<std::string> folders = words_of(values, "run");
+int run_calibrate(const po::variables_map& values) {
+  const std::vector<std::string> folders = words_of(values);
   const auto& file = values["output"].as<std::string>();
   const double rate = rate_of(values);
   const int threads = whole_number(values, "threads", 0);
@@ -187,9 +180,9 @@ int run_calibrate(const Arguments& arguments) {
   std::cout.flush();
   if (folders.size() < kFewRuns) {
     log(LogLevel::kWarning,
-        "the stated rate is an extrapolation from " +
-            counted(static_cast<std::int64_t>(folders.size()), "run", "runs") + "; give at least " +
-            std::to_string(kFewRuns));
+        fmt::format("the stated rate is an extrapolation from {}; give at least {} runs",
+                    counted(folders.size(), "run"),
+                    kFewRuns));
   }
   return 0;
 }

@@ -1,6 +1,6 @@
-#include "analysis/cli/commands/check.h"
-
 #include "analysis/cli/commands/check_passes.h"
+#include "analysis/cli/commands/commands.h"
+#include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/run/estimate.h"
 #include "analysis/cli/run/interrupt.h"
@@ -13,9 +13,11 @@
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <iomanip>
 #include <iostream>
 #include <sstream>
 #include <system_error>
@@ -29,50 +31,50 @@ namespace {
 po::options_description named_options() {
   po::options_description named("Options");
   const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
-  named.add_options()(
-      "reference",
-      text("COMMAND|FOLDER"),
-      "trusted single-device program, or the trace of an earlier run (with its noise passes)")(
-      "candidate", text("COMMAND"), "program under test")(
-      "output,o", text("FOLDER"), "where everything goes; default: runs/N, the next free number")(
+  named.add_options()("reference",
+                      text("COMMAND|FOLDER"),
+                      "the trusted single-device program, or the trace that an earlier run left "
+                      "(its noise passes are used, too)")(
+      "candidate", text("COMMAND"), "the program under test")(
+      "output,o",
+      text("FOLDER"),
+      "folder for everything that the check writes; default: runs/N with the next free number")(
       "rerun",
       text("COMMAND"),
-      "program of the stored reference, to repeat it with the candidate's experts")(
-      "noise",
-      po::value<int>()->default_value(5)->value_name("K"),
-      "noise passes of the reference")(
-      "steps", text("FIRST:LAST"), "traced iterations, LAST excluded, or one number; default 0:1")(
+      "the program that wrote the stored reference; it runs again where the check needs more "
+      "passes of it")("noise",
+                      po::value<int>()->default_value(5)->value_name("K"),
+                      "number of noise passes of the reference")(
+      "steps", text("FIRST:LAST"), "iterations to trace, without LAST; or one number; default 0:1")(
       "rename",
       text("FILE"),
-      "which names are the same, for programs whose modules have different ones; docs/rename.md")(
-      "precision", text("f64|f32|bf16|f16|fp8"), "precision that both programs must compute in")(
+      "file that says which names mean the same, if the two programs name their modules "
+      "differently; see docs/rename.md")(
+      "precision", text("f64|f32|bf16|f16|fp8"), "precision in which both programs must compute")(
       "start",
       text("reference|own")->default_value("reference"),
-      "parameters the candidate starts from: the reference's, or its own")(
+      "parameters with which the candidate starts: the reference's or its own")(
       "timeout",
       po::value<double>()->default_value(600.0, "600")->value_name("S"),
-      "seconds that a pass may take")(
+      "longest time of one pass, in seconds")(
       "grace",
       po::value<double>()->default_value(5.0, "5")->value_name("S"),
-      "seconds that a program is given to end after SIGTERM, before SIGKILL");
+      "seconds between SIGTERM and SIGKILL when a program has to be ended");
   named.add_options()("estimate",
-                      "only tell how much the check would write: one pass of the reference that "
-                      "counts and keeps nothing; --candidate is not needed")(
+                      "only print how much the check would write; this runs the reference once, "
+                      "keeps nothing, and does not need --candidate")(
       "collectives",
-      "record and check what collectives are given and return; larger traces of the candidate")(
-      "ignore-space", "run the candidate even where less is free than its trace needs")(
-      "no-forced",
-      "leave out the two passes in which the reference goes on with the candidate's values and "
-      "every operator is checked on its own")(
+      "also record and check the inputs and results of collectives; the candidate's trace grows")(
+      "ignore-space",
+      "run the candidate even if the disk has less free space than its trace needs")(
+      "no-forced", "skip the two passes that check each operator on the candidate's own inputs")(
       "golden",
-      "hold both programs against one more pass of the reference, in f64: tells a candidate that "
-      "is "
-      "too accurate, whose precision recipe is not active, from one that is too coarse")(
+      "run the reference once more in f64 and compare both programs with it; this shows whether "
+      "the candidate is too accurate (its precision recipe is not active) or too coarse")(
       "dyadic",
-      "give every module of both programs small integers times a power of two and demand equality "
-      "wherever such sums are exact: linear operators, collectives; in f32, without noise and "
-      "forced "
-      "passes");
+      "give every module of both programs small integers times a power of two, "
+      "and demand exact equality wherever such sums are exact (linear operators, "
+      "collectives); runs in f32, without noise passes and forced passes");
   add_selection_options(named, StepsOption::kRunSteps);
   add_judging_options(named);
   add_report_options(named);
@@ -87,17 +89,13 @@ std::string text_or(const po::variables_map& values, const char* name, const cha
 void check_word(const char* option,
                 const std::string& value,
                 const std::vector<std::string>& allowed) {
-  std::string list;
-  for (const auto& word : allowed) {
-    if (value == word) {
-      return;
-    }
-    list += (list.empty() ? "" : ", ") + word;
-  }
-  TTRACE_THROW(UsageError, "--", option, " is '", value, "'; it must be one of ", list);
+  TTRACE_CHECK(
+      std::find(allowed.begin(), allowed.end(), value) != allowed.end(),
+      UsageError,
+      fmt::format("--{} is '{}'; it must be one of {}", option, value, fmt::join(allowed, ", ")));
 }
 
-// Of a text that may as well be a command, however long.
+// `text` may also be a command of any length, hence the error code.
 bool is_folder(const std::string& text) {
   std::error_code error;
   return fs::is_directory(text, error);
@@ -107,53 +105,55 @@ bool is_trace(const std::string& text) {
   return is_folder(text) && fs::exists(text + "/manifest.json");
 }
 
-// Needs `options` whole.
+// Requires: all other options are read.
 void check_rerun(const CheckOptions& options, bool given) {
   TTRACE_CHECK(!given || options.stored,
                UsageError,
-               "--rerun is for a stored reference; --reference ",
-               options.reference,
-               " is a command, which is run again where that is needed");
+               fmt::format("--rerun belongs to a stored reference, but --reference {} is a "
+                           "command, which the check runs again anyway; leave --rerun out",
+                           options.reference));
 }
 
-// A folder that is neither a stored trace nor a command deserves to be told apart from both.
+// A folder that is neither a stored trace nor a command gets a sentence of its own.
 void check_commands(const CheckOptions& options) {
-  TTRACE_CHECK(!options.reference.empty(), UsageError, "--reference COMMAND|FOLDER is needed");
-  TTRACE_CHECK(
-      !options.candidate.empty() || options.estimate, UsageError, "--candidate COMMAND is needed");
+  TTRACE_CHECK(!options.reference.empty(),
+               UsageError,
+               "--reference is missing; pass --reference COMMAND or --reference FOLDER");
+  TTRACE_CHECK(!options.candidate.empty() || options.estimate,
+               UsageError,
+               "--candidate is missing; pass --candidate COMMAND");
   if (is_folder(options.reference) && !options.stored) {
     const bool run = is_trace(options.reference + "/reference");
     TTRACE_THROW(
         UsageError,
-        "the folder ",
-        options.reference,
-        " has no manifest.json, so it is no stored reference; ",
-        run ? "pass --reference " + options.reference + "/reference" : "pass a trace or a command");
+        fmt::format(
+            "the folder {0} has no manifest.json, so it is not a stored reference; pass {1}",
+            options.reference,
+            run ? "--reference " + options.reference + "/reference" : "a trace or a command"));
   }
   TTRACE_CHECK(!is_folder(options.candidate),
                UsageError,
-               "--candidate ",
-               options.candidate,
-               " is a folder; `ttrace diff` compares stored traces");
+               fmt::format("--candidate {} is a folder, but a command is needed; `ttrace diff` "
+                           "compares stored traces",
+                           options.candidate));
 }
 
-// What --dyadic implies.
+// Sets the options that --dyadic implies.
 void choose_dyadic(CheckOptions& options) {
   TTRACE_CHECK(!options.stored,
                UsageError,
-               "--dyadic needs a command for the reference, not the stored trace ",
-               options.reference,
-               ", because it gives the reference's modules other inputs too");
+               fmt::format("--dyadic gives the reference's modules other inputs, so it cannot use "
+                           "the stored trace {}; pass the reference's command",
+                           options.reference));
   TTRACE_CHECK(options.precision.empty() || options.precision == "f32",
                UsageError,
-               "--dyadic is for --precision f32, not ",
-               options.precision,
-               ": sums of small integers are exact there, and compared with f64 that shows");
-  TTRACE_CHECK(
-      !options.rename,
-      UsageError,
-      "--dyadic gives modules values that follow from their names, so that it is for programs "
-      "with the same ones; leave it or --rename out");
+               fmt::format("--dyadic needs f32, in which sums of small integers are exact, but "
+                           "--precision is {}; leave --precision out",
+                           options.precision));
+  TTRACE_CHECK(!options.rename,
+               UsageError,
+               "--dyadic derives the values of a module from its name, so both programs must use "
+               "the same names; leave --dyadic or --rename out");
   options.precision = "f32";
   options.noise = 0;
   options.forced = false;
@@ -200,39 +200,43 @@ CheckOptions read_options(const po::variables_map& values) {
   return options;
 }
 
-// Takes the traced steps from a stored reference and says what it offers.
+// Takes the traced steps from a stored reference, and checks what it offers.
 void read_stored_reference(CheckOptions& options) {
   const Manifest manifest = read_manifest(options.reference);
   TTRACE_CHECK(is_complete(options.reference),
                UsageError,
-               "the stored reference ",
-               options.reference,
-               " is not complete; run its reference pass again");
-  TTRACE_CHECK(!manifest.steps.empty(), UsageError, options.reference, " has no traced step");
-  TTRACE_CHECK(manifest.names.empty() || options.rerun.empty(),
-               UsageError,
-               "the stored reference ",
-               options.reference,
-               " is in the candidate's names, which the program of --rerun does not have; pass "
-               "--rename with the trace that it wrote, or leave --rerun out");
+               fmt::format("the stored reference {} is not complete; run its reference pass again",
+                           options.reference));
+  TTRACE_CHECK(
+      !manifest.steps.empty(),
+      UsageError,
+      fmt::format("the stored reference {} has no traced step; run its reference pass again",
+                  options.reference));
+  TTRACE_CHECK(
+      manifest.names.empty() || options.rerun.empty(),
+      UsageError,
+      fmt::format(
+          "the stored reference {} has the candidate's names, but the program of --rerun does not; "
+          "pass --rename with the trace that this program wrote, or leave --rerun out",
+          options.reference));
   const StepRange stored{manifest.steps.front(), manifest.steps.back() + 1};
   TTRACE_CHECK(!options.steps || *options.steps == stored,
                UsageError,
-               "--steps is ",
-               to_string(options.steps.value_or(stored)),
-               " but the stored reference has ",
-               to_string(stored),
-               "; leave --steps out, or run the reference again");
+               fmt::format("--steps is {}, but the stored reference has {}; leave --steps out, or "
+                           "run the reference again",
+                           to_string(options.steps.value_or(stored)),
+                           to_string(stored)));
   options.steps = stored;
   const std::size_t passes = read_noise(options.reference).size();
   if (passes == 0) {
     log(LogLevel::kWarning,
-        options.reference + " has no noise passes: bounds are class defaults, less sharp");
+        fmt::format("{} has no noise passes, so bounds are class defaults, which are less sharp",
+                    options.reference));
   }
   if (options.noise_given) {
     log(LogLevel::kWarning,
-        "--noise is ignored: a stored reference keeps its own noise passes, here " +
-            std::to_string(passes));
+        fmt::format("--noise is ignored, because the stored reference brings its own {}",
+                    counted(passes, "noise pass")));
   }
 }
 
@@ -246,21 +250,26 @@ void write_files(const RunDirectory& run, const Report& report, std::size_t max_
 }
 
 std::string summary(const CheckOptions& options, const RunDirectory& run, const Course& course) {
-  std::ostringstream out;
+  std::string text;
+  const auto add = [&text](const std::string& what, double seconds) {
+    text += fmt::format("{} {}, ", what, seconds_text(seconds));
+  };
   if (!options.stored) {
-    out << "reference " << seconds_text(course.reference) << ", " << options.noise
-        << " noise passes " << seconds_text(course.noise) << ", ";
+    add("reference", course.reference);
+    add(counted(options.noise, "noise pass"), course.noise);
   }
-  out << "candidate " << seconds_text(course.candidate) << ", ";
+  add("candidate", course.candidate);
   if (course.forced > 0.0) {
-    out << "2 forced passes " << seconds_text(course.forced) << ", ";
+    add("2 forced passes", course.forced);
   }
   if (course.golden > 0.0) {
-    out << "golden pass " << seconds_text(course.golden) << ", ";
+    add("golden pass", course.golden);
   }
-  out << "comparison " << seconds_text(course.comparison) << "; " << std::fixed
-      << std::setprecision(1) << static_cast<double>(run.size()) / 1e6 << " MB in " << run.path();
-  return out.str();
+  return fmt::format("{}comparison {}; {:.1f} MB in {}",
+                     text,
+                     seconds_text(course.comparison),
+                     static_cast<double>(run.size()) / 1e6,
+                     run.path());
 }
 
 CaptureCounts count_reference(const CheckOptions& options) {
@@ -295,7 +304,7 @@ CaptureCounts count_reference(const CheckOptions& options) {
   return all;
 }
 
-// 0 where what is needed at least is free.
+// 0 if what is needed at least is free.
 int run_estimate(const CheckOptions& options) {
   Estimate estimate;
   estimate.reference = count_reference(options);
@@ -315,49 +324,45 @@ int run_estimate(const CheckOptions& options) {
 Manual check_manual() {
   return {
       .name = "check",
-      .summary = "run reference, noise passes and candidate, then compare",
+      .summary = "run reference, noise passes and candidate, then compare them",
       .synopses = {"--reference COMMAND|FOLDER --candidate COMMAND [options]"},
       .description =
-          {"Runs the reference once, K times more under noise, the candidate, and the reference "
-           "twice more with the candidate's values in place of its own, each described by TTRACE_* "
-           "variables and ended after the last traced step; then compares. COMMAND is a shell "
-           "command in quotes.",
-           "With --precision f64 the check is a logic pass: both programs compute in f64, where "
-           "round-off is 1e-15 and a relative error of 1e-9 shows at the tensor where it begins; "
-           "what "
-           "only a lower precision does wrong needs a check in that precision.",
-           "TTRACE_FILTER, TTRACE_LOG, TTRACE_NAMED and TTRACE_ON_ERROR are handed on from the "
-           "environment; all other TTRACE_* variables are set for each pass. TTRACE_FILTER decides "
-           "what is captured, --filter what of it is looked at; both are searched in the id."},
+          {"Runs the reference once, K more times with noise, and the candidate. Then it runs the "
+           "reference twice more with the candidate's values in place of its own, and compares. "
+           "Every pass gets its task in TTRACE_* variables and ends after the last traced step. "
+           "COMMAND is a shell command in quotes.",
+           "With --precision f64, both programs compute in f64. Round-off is 1e-15 there, so a "
+           "relative error of 1e-9 shows at the tensor where it begins. A defect that exists only "
+           "in a lower precision needs a check in that precision.",
+           "The programs inherit TTRACE_FILTER, TTRACE_LOG, TTRACE_NAMED and TTRACE_ON_ERROR from "
+           "the environment; TTrace sets all other TTRACE_* variables for each pass. TTRACE_FILTER "
+           "decides what is captured, and --filter decides which captured tensors are compared. "
+           "Both search the id."},
       .options = named_options(),
-      .exit_codes = {{"0", "within bounds"},
-                     {"1", "divergence, missing tensors included"},
-                     {"2", "could not compare: a failed pass, too little space, bad usage"},
-                     {"128+n", "ended by signal n (Ctrl-C: 130)"}},
-      .examples = {
-          {"ttrace check --reference \"ref --config c.yaml\" --candidate \"mpirun -n 4 train "
-           "--config c.yaml\"",
-           "compare four ranks with the single-device program"},
-          {"ttrace check --estimate --reference \"ref --config c.yaml\" -o /scratch/run",
-           "how much that would write, before it is written"},
-          {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\"",
-           "again, with the stored reference and its noise"},
-          {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\" --format "
-           "junit=report.xml",
-           "in CI: the text is printed, report.xml is for the server (examples/ci_gate)"},
-          {"ttrace check --precision f64 --reference \"ref\" --candidate \"mpirun -n 4 train\"",
-           "a logic pass: both programs in FP64"},
-          {"ttrace check --golden --reference \"ref\" --candidate \"mpirun -n 4 train\"",
-           "is the precision recipe active at all?"}}};
+      .exit_codes =
+          {{"0", "every tensor is within its bound"},
+           {"1", "a tensor diverges or is missing"},
+           {"2", "the check could not compare: a pass failed, the disk is too full, or bad usage"},
+           {"128+n", "signal n ended the check (Ctrl-C: 130)"}},
+      .examples =
+          {{"ttrace check --reference \"ref --config c.yaml\" --candidate \"mpirun -n 4 train "
+            "--config c.yaml\"",
+            "compare four ranks with the single-device program"},
+           {"ttrace check --estimate --reference \"ref --config c.yaml\" -o /scratch/run",
+            "print how much this check would write"},
+           {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\"",
+            "check again with the stored reference and its noise passes"},
+           {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\" --format "
+            "junit=report.xml",
+            "in CI: print the text and write report.xml for the server (examples/ci_gate)"},
+           {"ttrace check --precision f64 --reference \"ref\" --candidate \"mpirun -n 4 train\"",
+            "compare the logic of both programs in FP64"},
+           {"ttrace check --golden --reference \"ref\" --candidate \"mpirun -n 4 train\"",
+            "find out whether the precision recipe is active at all"}},
+      .takes_words = false};
 }
 
-int run_check(const Arguments& arguments) {
-  const Manual manual = check_manual();
-  const po::variables_map values = parse(arguments, manual.options);
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_check(const po::variables_map& values) {
   CheckOptions options = read_options(values);
   if (options.stored) {
     read_stored_reference(options);

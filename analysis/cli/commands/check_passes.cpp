@@ -14,8 +14,9 @@
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 
+#include <fmt/core.h>
+
 #include <filesystem>
-#include <map>
 
 namespace fs = std::filesystem;
 
@@ -27,13 +28,13 @@ std::string absolute(const std::string& path) {
   return fs::absolute(path).lexically_normal().string();
 }
 
-// Where the reference's program writes its passes, and reads those of the candidate: in names of
-// its own where the candidate has others.
+// The folder in which the reference's program writes its passes and reads the candidate's. It has
+// the reference's names, if the candidate's differ.
 std::string reference_side(const CheckOptions& options, const RunDirectory& run) {
   return options.rename ? reference_names(run.path()) : run.path();
 }
 
-// What --reference takes to use this run's reference again.
+// The argument of --reference that reuses this run's reference.
 std::string stored_as(const CheckOptions& options, const RunDirectory& run) {
   return options.stored ? options.reference : reference_side(options, run) + "/reference";
 }
@@ -56,7 +57,8 @@ std::vector<std::string> rename_pass(const CheckOptions& options,
   return std::move(result.warnings);
 }
 
-// Where a reference and its noise passes go, and whose choices of experts they go on with.
+// The folder of a reference and its noise passes, and the candidate whose choices of experts they
+// reuse.
 struct ReferenceRun {
   std::string folder;
   std::string candidate = {};  // followed; empty: nobody
@@ -97,8 +99,9 @@ Pass noise_pass(const CheckOptions& options,
   pass.variables.emplace_back("TTRACE_REFERENCE", absolute(to.folder));
   pass.variables.emplace_back("TTRACE_NOISE_SEED", std::to_string(seed));
   if (to.candidate.empty()) {
-    pass.remedy = "the reference is complete; pass --reference " + to.folder +
-                  " to reuse it with " + std::to_string(seed - 1) + " noise passes";
+    pass.remedy = fmt::format("the reference is complete; pass --reference {} to reuse it with {}",
+                              to.folder,
+                              counted(seed - 1, "noise pass"));
   } else {
     pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(to.candidate));
   }
@@ -124,8 +127,8 @@ Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
             .complete = [folder = run.candidate()] { return is_complete(folder); },
             .remedy = ""};
   if (!options.dyadic) {  // a stored reference knows other inputs
-    pass.remedy =
-        "the reference is complete; pass --reference " + stored_as(options, run) + " to reuse it";
+    pass.remedy = fmt::format("the reference is complete; pass --reference {} to reuse it",
+                              stored_as(options, run));
   }
   pass.variables.emplace_back("TTRACE_DIR", absolute(run.candidate()));
   pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
@@ -135,24 +138,23 @@ Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
   return pass;
 }
 
-// Before a candidate fills the disk: its trace holds no less than the reference's.
+// Refuses a candidate that would fill the disk: its trace is at least as large as the reference's.
 void check_space(const CheckOptions& options, const RunDirectory& run) {
   const std::uintmax_t needed = total(count_trace(run.reference())).bytes;
   const std::uintmax_t free = free_bytes(run.path());
   TTRACE_CHECK(options.ignore_space || needed <= free,
                UsageError,
-               "the candidate's trace needs at least ",
-               size_text(needed),
-               ", as much as the reference's, but ",
-               size_text(free),
-               " are free in ",
-               run.path(),
-               "; free space there, take another folder for -o with --reference ",
-               stored_as(options, run),
-               ", or pass --ignore-space");
+               fmt::format("the candidate's trace needs at least {}, as much as the reference's, "
+                           "but only {} are free in {}; free space there, choose another folder "
+                           "for -o with --reference {}, or pass --ignore-space",
+                           size_text(needed),
+                           size_text(free),
+                           run.path(),
+                           stored_as(options, run)));
 }
 
-// For the passes in which the reference's program takes its values or choices.
+// Variables of the passes in which the reference's program reuses the candidate's values or
+// choices.
 void rename_candidate(const CheckOptions& options, const RunDirectory& run, Course& course) {
   rename_pass(options,
               run.candidate(),
@@ -161,7 +163,7 @@ void rename_candidate(const CheckOptions& options, const RunDirectory& run, Cour
               course);
 }
 
-// Whether the reference would have to go on with other experts to be comparable.
+// Whether the reference must reuse the candidate's choices of experts to be comparable.
 bool flips_experts(const RunDirectory& run) {
   try {
     return has_flips(read_routing(Trace::open(run.reference())),
@@ -177,7 +179,7 @@ void run_rerouted_passes(const CheckOptions& options, const RunDirectory& run, C
   if (options.rerun.empty()) {
     log(LogLevel::kWarning,
         "the candidate chose other experts than the stored reference; pass --rerun COMMAND, so "
-        "that the reference can go on with these");
+        "that the reference can run again with the candidate's choices");
     return;
   }
   CheckOptions again = options;
@@ -197,9 +199,9 @@ void run_rerouted_passes(const CheckOptions& options, const RunDirectory& run, C
   } catch (const UsageError& error) {
     course.progress.clear();
     log(LogLevel::kWarning,
-        "the reference could not go on with the candidate's choices of experts, so what follows "
-        "them is not judged sharply: " +
-            error.message());
+        fmt::format("the reference could not run with the candidate's choices of experts, so "
+                    "tensors that depend on them are not judged sharply: {}",
+                    error.message()));
   }
 }
 
@@ -229,8 +231,8 @@ Pass forced_pass(const CheckOptions& options,
   return pass;
 }
 
-// The reference twice more, going on with the candidate's values after every module. What fails
-// here costs sharpness, not the comparison.
+// Runs the reference twice more, with the candidate's values after every module. If this fails, the
+// comparison is less sharp, but still possible.
 void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
   const std::string native = read_manifest(run.reference()).precision;
   const Precision* const computed = find_precision(native);
@@ -239,8 +241,8 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
   }
   if (options.rerun.empty()) {
     log(LogLevel::kWarning,
-        "operators are not checked one by one, because the stored reference cannot be run again; "
-        "pass --rerun COMMAND, or --no-forced to do without");
+        "operators are not checked one by one, because the stored reference cannot run again; pass "
+        "--rerun COMMAND, or --no-forced to skip this check");
     return;
   }
   const auto pass = [&](const std::string& precision, const char* name, const std::string& folder) {
@@ -259,9 +261,9 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
   } catch (const UsageError& error) {
     course.progress.clear();
     log(LogLevel::kWarning,
-        "the reference could not go on with the candidate's values, so operators are not checked "
-        "one by one: " +
-            error.message());
+        fmt::format("the reference could not run with the candidate's values, so operators are not "
+                    "checked one by one: {}",
+                    error.message()));
   }
 }
 
@@ -272,12 +274,12 @@ void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Cours
     return;
   }
   if (read_manifest(run.reference()).precision == "f64") {
-    log(LogLevel::kWarning, "--golden is ignored: the reference computes in f64 already");
+    log(LogLevel::kWarning, "--golden is ignored, because the reference already computes in f64");
     return;
   }
   if (options.rerun.empty()) {
     log(LogLevel::kWarning,
-        "there is no golden pass, because the stored reference cannot be run again; pass --rerun "
+        "there is no golden pass, because the stored reference cannot run again; pass --rerun "
         "COMMAND");
     return;
   }
@@ -309,8 +311,9 @@ void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Cours
     }
     course.progress.clear();
     log(LogLevel::kWarning,
-        "the reference could not run in f64, so nothing is held against a golden pass: " +
-            error.message());
+        fmt::format(
+            "the reference could not run in f64, so nothing is compared with a golden pass: {}",
+            error.message()));
   }
 }
 

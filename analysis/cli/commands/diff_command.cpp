@@ -1,11 +1,8 @@
-#include "analysis/cli/commands/diff_command.h"
-
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/stored_pair.h"
 #include "analysis/cli/options/trace_argument.h"
-
-#include <iostream>
 
 namespace po = boost::program_options;
 
@@ -24,31 +21,27 @@ Manual diff_manual() {
       .name = "diff",
       .summary = "compare two stored traces",
       .synopses = {"REFERENCE CANDIDATE [options]", "RUN [options]"},
-      .description = {"Judges two stored traces again without running anything. RUN is a folder "
+      .description = {"Judges two stored traces again without running any program. RUN is a folder "
                       "made by ttrace check.",
-                      "The selection says what is looked at; bounds come from all tensors. "
-                      "--ranks means the candidate's ranks."},
+                      "The selection limits which tensors are compared; bounds still follow from "
+                      "all tensors. --ranks means ranks of the candidate."},
       .options = named,
-      .exit_codes = {{"0", "within bounds"},
-                     {"1", "divergence, missing tensors included"},
-                     {"2", "could not compare; also a partial comparison without a divergence"}},
+      .exit_codes =
+          {{"0", "every tensor is within its bound"},
+           {"1", "a tensor diverges or is missing"},
+           {"2",
+            "the traces could not be compared, or were compared in part without a divergence"}},
       .examples = {{"ttrace diff runs/1 --format json", "judge the last check again"},
                    {"ttrace diff REF CAND --kinds main_grad --rtol 1e-3 --atol '.*bias.*:1e-6'",
-                    "gradients only, with tolerances of one's own"},
+                    "compare gradients only, with your own tolerances"},
                    {"ttrace diff runs/1 --calibration calibration.json",
-                    "with the limits of a program of one's own, see `ttrace calibrate`"},
+                    "use your own program's limits (see `ttrace calibrate`)"},
                    {"ttrace diff runs/1 --format junit=report.xml",
-                    "for a CI server, beside the text that is printed"},
-                   {"ttrace diff runs/1 --partial", "what a killed run got as far as"}}};
+                    "print the text and write a file for a CI server"},
+                   {"ttrace diff runs/1 --partial", "compare as much as a killed run recorded"}}};
 }
 
-int run_diff(const Arguments& arguments) {
-  const Manual manual = diff_manual();
-  const po::variables_map values = parse(arguments, manual.options, "trace");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_diff(const po::variables_map& values) {
   const ReportOptions options = report_options(values);
   require_writable(options);
   DiffOptions judging;
@@ -56,7 +49,7 @@ int run_diff(const Arguments& arguments) {
   judging.selection = selection_of(values);
   read_judging_options(values, judging);
   judging.allowances = allowances_of(values);
-  StoredPair pair = find_pair("diff", words_of(values, "trace"));
+  StoredPair pair = find_pair("diff", words_of(values));
   read_rename_option(values, pair);
   const Report report = judge(pair, judging, completeness_of(values));
   write_report(report, options);

@@ -1,5 +1,4 @@
-#include "analysis/cli/commands/explain_command.h"
-
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/stored_pair.h"
@@ -7,6 +6,8 @@
 #include "analysis/reports/explain.h"
 
 #include <ttrace/error.h>
+
+#include <fmt/core.h>
 
 #include <iostream>
 
@@ -37,42 +38,34 @@ Manual explain_manual() {
   add_help_option(named);
   return {
       .name = "explain",
-      .summary = "tell why one tensor got its verdict",
+      .summary = "explain why one tensor got its verdict",
       .synopses = {"RUN ID [options]", "REFERENCE CANDIDATE ID [options]"},
-      .description =
-          {"Judges two stored traces again, as diff does, and prints for one tensor the verdict, "
-           "every bound that applies and which of them rules, the arithmetic with its numbers, "
-           "what "
-           "comes before it, and how small an error would have been seen.",
-           "RUN is a folder made by ttrace check. With --format json, the tensor's object of "
-           "diff's report with the explanation added."},
+      .description = {"Judges two stored traces again, as diff does, and explains the verdict of "
+                      "one tensor: every bound that applies, the one that decides, the arithmetic "
+                      "with its numbers, what was recorded before the tensor, and the smallest "
+                      "error that the check would have noticed.",
+                      "RUN is a folder made by ttrace check. With --format json, it prints the "
+                      "tensor's object from the report of diff and adds the explanation."},
       .options = named,
-      .exit_codes = {{"0", "the tensor is within its bounds"},
-                     {"1", "it is a finding"},
-                     {"2",
-                      "there is no such tensor or trace, bad usage, or it could not be judged"}},
+      .exit_codes =
+          {{"0", "the tensor is within its bounds"},
+           {"1", "the tensor is a finding"},
+           {"2", "there is no such tensor or trace, the tensor could not be judged, or bad usage"}},
       .examples = {{"ttrace explain runs/1 s0/m0/output/decoder.layers.0/0",
-                    "what the last check says of one output"}}};
+                    "explain the verdict of one output in the last check"}}};
 }
 
-int run_explain(const Arguments& arguments) {
-  const Manual manual = explain_manual();
-  const po::variables_map values = parse(arguments, manual.options, "words");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_explain(const po::variables_map& values) {
   const ReportFormat format = format_of(values);
   DiffOptions judging;
   judging.threads = threads_of(values);
   read_judging_options(values, judging);
-  std::vector<std::string> words = words_of(values, "words");
+  std::vector<std::string> words = words_of(values);
   TTRACE_CHECK(words.size() == 2 || words.size() == 3,
                UsageError,
-               "explain takes a folder made by ttrace check, or a reference and a candidate, and "
-               "then a tensor id; ",
-               words.size(),
-               " words were given");
+               fmt::format("explain needs a folder made by ttrace check, or a reference and a "
+                           "candidate, and then a tensor id, but {} given",
+                           words_given(words)));
   const std::string id = words.back();
   words.pop_back();
   StoredPair pair = find_pair("explain", words);

@@ -1,5 +1,5 @@
-#include "analysis/cli/commands/infer_command.h"
-
+#include "analysis/cli/commands/commands.h"
+#include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/stored_pair.h"
@@ -11,6 +11,8 @@
 #include "analysis/infer/infer_report.h"
 
 #include <ttrace/error.h>
+
+#include <fmt/core.h>
 
 #include <iostream>
 
@@ -26,10 +28,11 @@ po::options_description infer_options() {
   add_threads_option(named);
   named.add_options()("max-report",
                       po::value<int>()->default_value(20)->value_name("N"),
-                      "contradictions that are printed, and tensors that are not explained");
+                      "number of contradictions, and of unexplained tensors, to print");
   named.add_options()("output,o",
                       po::value<std::string>()->value_name("FILE"),
-                      "writes what was found as an annotation file; replaces FILE in one go");
+                      "write what was found to FILE as annotations; FILE is replaced only when all "
+                      "of it is written");
   add_help_option(named);
   return named;
 }
@@ -56,44 +59,38 @@ Inference infer_pair(const StoredPair& pair, const po::variables_map& values) {
 Manual infer_manual() {
   return {
       .name = "infer",
-      .summary = "find out where tensors lie, and which declarations are wrong",
+      .summary = "find out where tensors lie and which declarations are wrong",
       .synopses = {"REFERENCE CANDIDATE [options]", "RUN [options]"},
       .description =
-          {"Compares every rank's part of every tensor with the reference's tensor and tells from "
-           "the values how it is cut (contiguous, strided, zig-zag, over several axes, padded), "
-           "over which axes it is an addend, and where flat ranges of a distributed optimizer "
-           "begin. Declared placements play no part in it; they are compared with what was found, "
-           "and those that the bytes contradict are reported.",
-           "Tensors of one class, whose paths are equal up to numbers, vote: constant tensors "
-           "agree with many placements. RUN is a folder made by ttrace check. Python programs "
-           "record a trace without declarations with attach(..., placements=\"none\")."},
+          {"Compares every rank's part of every tensor with the reference's tensor. The values "
+           "show how the tensor is cut (contiguous, strided, zig-zag, over several axes, padded), "
+           "over which axes its addends must be summed, and where the flat ranges of a distributed "
+           "optimizer begin. The search ignores declared placements. It compares them with its "
+           "result and reports those that the bytes contradict.",
+           "A constant tensor agrees with many placements, so tensors whose paths are equal up to "
+           "numbers vote together. RUN is a folder made by ttrace check. A Python program records "
+           "a trace without declarations by attach(..., placements=\"none\")."},
       .options = infer_options(),
       .exit_codes = {{"0", "no declared placement contradicts the bytes"},
-                     {"1", "some do"},
-                     {"2", "the traces could not be read or have no common tensor, or bad usage"}},
-      .examples = {{"ttrace infer runs/1", "are the declared placements of the last check right?"},
+                     {"1", "the bytes contradict at least one declared placement"},
+                     {"2",
+                      "the traces could not be read, they have no tensor in common, or bad usage"}},
+      .examples = {{"ttrace infer runs/1", "check the declared placements of the last check"},
                    {"ttrace infer REF CAND -o gpt.ttrace.yaml",
-                    "an annotation file for a program that has none"}}};
+                    "write an annotation file for a program that has none"}}};
 }
 
-int run_infer(const Arguments& arguments) {
-  const Manual manual = infer_manual();
-  const po::variables_map values = parse(arguments, manual.options, "trace");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_infer(const po::variables_map& values) {
   const ReportFormat format = format_of(values);
   const auto max_rows = static_cast<std::size_t>(whole_number(values, "max-report", 0));
-  const StoredPair pair = find_pair("infer", words_of(values, "trace"));
+  const StoredPair pair = find_pair("infer", words_of(values));
   const Inference inference = infer_pair(pair, values);
   TTRACE_CHECK(!inference.tensors.empty(),
                UsageError,
-               pair.reference,
-               " and ",
-               pair.candidate,
-               " have no tensor in common that could be placed; give two traces of one model and "
-               "one step, or a wider selection");
+               fmt::format("{} and {} have no tensor in common that could be placed; give two "
+                           "traces of one model and one step, or a wider selection",
+                           pair.reference,
+                           pair.candidate));
   if (values.count("output") != 0) {
     const AnnotationFile file = annotation_file(inference, pair.candidate);
     replace_file(values["output"].as<std::string>(), file.text);

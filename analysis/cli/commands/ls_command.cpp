@@ -1,6 +1,5 @@
-#include "analysis/cli/commands/ls_command.h"
-
 #include "analysis/align/matching.h"
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/columns.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/selection_options.h"
@@ -12,7 +11,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <iostream>
 
 namespace po = boost::program_options;
@@ -28,7 +26,8 @@ struct Row {
   std::uint64_t bytes = 0;  // stored, on all ranks together
 };
 
-// Where ranks contradict each other the lowest one is believed; `ttrace verify` tells.
+// If ranks contradict each other, ls shows the lowest one; `ttrace verify` reports the
+// contradiction.
 Row row_of(const Match& tensor) {
   const Record& first = *tensor.reference.front().record;
   Row row{&tensor, std::string(name_of(first.type)), first.placement.logical_shape(), {}, 0};
@@ -67,10 +66,9 @@ void print_text(const std::vector<Row>& rows, std::size_t left_out) {
     bytes += row.bytes;
   }
   write_columns(std::cout, lines);
-  std::cout << counted(static_cast<std::int64_t>(rows.size()), "tensor", "tensors") << ", "
-            << counted(static_cast<std::int64_t>(bytes), "byte", "bytes");
+  std::cout << counted(rows.size(), "tensor") << ", " << counted(bytes, "byte");
   if (left_out > 0) {
-    std::cout << "; " << left_out << " left out by selection";
+    std::cout << "; the selection leaves out " << left_out;
   }
   std::cout << '\n';
 }
@@ -105,22 +103,17 @@ Manual ls_manual() {
   return {.name = "ls",
           .summary = "list the tensors of a trace",
           .synopses = {"TRACE [options]"},
-          .description = {"One line per tensor, in execution order: id, element type, logical "
-                          "shape, the ranks that recorded it, bytes stored by all of them. Ids are "
-                          "explained in docs/trace_format.md."},
+          .description = {"Prints one line per tensor, in execution order: its id, element type "
+                          "and logical shape, the ranks that recorded it, and the bytes that all "
+                          "of them stored. docs/trace_format.md explains ids."},
           .options = named,
-          .exit_codes = {{"0", "the trace could be read"}, {"2", "it could not, or bad usage"}},
+          .exit_codes = {{"0", "the trace was read"},
+                         {"2", "the trace could not be read, or bad usage"}},
           .examples = {{"ttrace ls runs/1/candidate --kinds main_grad",
-                        "the reduced gradients of the last check's candidate"}}};
+                        "list the reduced gradients of the last check's candidate"}}};
 }
 
-int run_ls(const Arguments& arguments) {
-  const Manual manual = ls_manual();
-  const po::variables_map values = parse(arguments, manual.options, "trace");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_ls(const po::variables_map& values) {
   const std::string folder = trace_folder_of(values, "ls");
   const ReportFormat format = format_of(values);
   Selection selection = selection_of(values);

@@ -1,20 +1,13 @@
 // The program `ttrace`: one table of commands. Whatever goes wrong ends with exit code 2, never 1,
 // which means that the candidate diverged.
-#include "analysis/cli/commands/calibrate_command.h"
-#include "analysis/cli/commands/check.h"
-#include "analysis/cli/commands/diff_command.h"
-#include "analysis/cli/commands/explain_command.h"
-#include "analysis/cli/commands/infer_command.h"
-#include "analysis/cli/commands/ls_command.h"
-#include "analysis/cli/commands/merge_command.h"
-#include "analysis/cli/commands/rename_command.h"
-#include "analysis/cli/commands/show_command.h"
-#include "analysis/cli/commands/verify_command.h"
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/manual.h"
 #include "analysis/cli/run/interrupt.h"
 
 #include <ttrace/error.h>
+
+#include <fmt/core.h>
 
 #include <array>
 #include <exception>
@@ -27,7 +20,7 @@ using ttrace::cli::Arguments;
 
 struct Command {
   ttrace::cli::Manual (*manual)();
-  int (*run)(const Arguments&);
+  int (*run)(const boost::program_options::variables_map& values);
 };
 
 constexpr std::array<Command, 10> kCommands{
@@ -45,17 +38,17 @@ constexpr std::array<Command, 10> kCommands{
 constexpr int kCouldNotCompare = 2;
 
 void print_help(std::ostream& out) {
-  out << "Usage: ttrace COMMAND [options]\n\n"
-         "Compares one training step of a parallel run with the same step of a trusted\n"
-         "single-device run and names the first tensor that round-off does not explain.\n\n"
-         "Commands:\n";
+  out << "Usage: ttrace COMMAND [options]\n\nCompares one training step of a parallel run with the "
+         "same step of a trusted\nsingle-device run, and names the first tensor whose difference "
+         "round-off cannot\nexplain.\n\nCommands:\n";
   for (const Command& command : kCommands) {
     const ttrace::cli::Manual manual = command.manual();
     out << "  " << std::left << std::setw(10) << manual.name << manual.summary << '\n';
   }
-  out << "\n`ttrace COMMAND --help` prints a command's options, `ttrace help --man` the man page,\n"
-         "`ttrace --version` the version.\n"
-         "Exit code: 0 within bounds, 1 divergence, 2 could not compare.\n";
+  out << "\n`ttrace COMMAND --help` prints the options of a command, `ttrace help --man` "
+         "prints\nthe man page, `ttrace --version` prints the version.\nExit codes: 0 every tensor "
+         "is within its bound, 1 a tensor diverges or is missing,\n2 the comparison was not "
+         "possible.\n";
 }
 
 [[noreturn]] void refuse_unknown(const std::string& word) {
@@ -63,12 +56,10 @@ void print_help(std::ostream& out) {
   for (const Command& command : kCommands) {
     known.push_back(command.manual().name);
   }
-  TTRACE_THROW(UsageError,
-               "unknown command '",
-               word,
-               "'; the nearest is '",
-               ttrace::cli::nearest(word, known),
-               "'");
+  TTRACE_THROW(
+      UsageError,
+      fmt::format(
+          "unknown command '{}'; the nearest is '{}'", word, ttrace::cli::nearest(word, known)));
 }
 
 // `ttrace help`, `ttrace help --man`, `ttrace help COMMAND`.
@@ -77,11 +68,10 @@ int help(const Arguments& arguments) {
     print_help(std::cout);
     return 0;
   }
-  TTRACE_CHECK(arguments.size() == 1,
-               UsageError,
-               "help takes one command or --man; ",
-               arguments.size(),
-               " words were given");
+  TTRACE_CHECK(
+      arguments.size() == 1,
+      UsageError,
+      fmt::format("help takes one command or --man, but {} words were given", arguments.size()));
   std::vector<ttrace::cli::Manual> manuals;
   for (const Command& command : kCommands) {
     manuals.push_back(command.manual());
@@ -115,8 +105,14 @@ int run(const Arguments& arguments) {
     return 0;
   }
   for (const Command& command : kCommands) {
-    if (word == command.manual().name) {
-      return command.run({arguments.begin() + 1, arguments.end()});
+    const ttrace::cli::Manual manual = command.manual();
+    if (word == manual.name) {
+      const auto values = parse({arguments.begin() + 1, arguments.end()}, manual);
+      if (values.count("help") == 0) {
+        return command.run(values);
+      }
+      ttrace::cli::print_help(std::cout, manual);
+      return 0;
     }
   }
   refuse_unknown(word);
@@ -137,7 +133,7 @@ int main(int argc, char** argv) {
     TTRACE_CHECK(std::cout, FormatError, "cannot write to standard output");
     return code;
   } catch (const ttrace::cli::Interrupted& interrupted) {
-    std::cerr << "ttrace: interrupted; everything it started has been ended" << std::endl;
+    std::cerr << "ttrace: interrupted; all programs that it started have been ended" << std::endl;
     return 128 + interrupted.signal;
   } catch (const ttrace::Error& error) {
     return report_error(error.message());

@@ -1,6 +1,5 @@
-#include "analysis/cli/commands/merge_command.h"
-
 #include "analysis/align/matching.h"
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/trace_argument.h"
 #include "analysis/cli/run/merged_writer.h"
@@ -10,6 +9,8 @@
 #include "trace/merge/merge.h"
 
 #include <ttrace/error.h>
+
+#include <fmt/core.h>
 
 #include <iostream>
 
@@ -60,29 +61,28 @@ Manual merge_manual() {
   named.add_options()("output,o", po::value<std::string>()->value_name("FILE.h5"), "file to write");
   add_selection_options(named);
   add_help_option(named);
-  return {.name = "merge",
-          .summary = "write the logical tensors of a trace into one HDF5 file",
-          .synopses = {"TRACE -o FILE.h5 [options]"},
-          .description = {"Puts the ranks' parts together as a comparison does and writes every "
-                          "tensor as a dataset named by its id, so that any HDF5 tool reads it. A "
-                          "tensor whose parts contradict each other is named and left out."},
-          .options = named,
-          .exit_codes = {{"0", "all selected tensors are in the file"},
-                         {"1", "some were left out, because their parts contradict each other"},
-                         {"2", "nothing was written: unreadable trace, existing file, bad usage"}},
-          .examples = {{"ttrace merge runs/1/candidate -o grads.h5 --kinds main_grad",
-                        "gradients for a notebook: h5py.File('grads.h5')['s0/main_grad/...']"}}};
+  return {
+      .name = "merge",
+      .summary = "write the logical tensors of a trace to one HDF5 file",
+      .synopses = {"TRACE -o FILE.h5 [options]"},
+      .description =
+          {"Merges the ranks' parts as a comparison does, and writes every tensor as a dataset "
+           "that is named by its id, so that any HDF5 tool can read it. If the parts of a tensor "
+           "contradict each other, the command names the tensor and leaves it out."},
+      .options = named,
+      .exit_codes =
+          {{"0", "all selected tensors are in the file"},
+           {"1", "tensors were left out, because their parts contradict each other"},
+           {"2", "nothing was written: the trace is unreadable, the file exists, or bad usage"}},
+      .examples = {{"ttrace merge runs/1/candidate -o grads.h5 --kinds main_grad",
+                    "read gradients in a notebook: h5py.File('grads.h5')['s0/main_grad/...']"}}};
 }
 
-int run_merge(const Arguments& arguments) {
-  const Manual manual = merge_manual();
-  const po::variables_map values = parse(arguments, manual.options, "trace");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_merge(const po::variables_map& values) {
   const std::string folder = trace_folder_of(values, "merge");
-  TTRACE_CHECK(values.count("output") != 0, UsageError, "merge needs -o FILE.h5");
+  TTRACE_CHECK(values.count("output") != 0,
+               UsageError,
+               "merge does not know where to write; pass -o FILE.h5");
   const auto& file = values["output"].as<std::string>();
   Selection selection = selection_of(values);
   const Trace trace = Trace::open(folder);
@@ -92,17 +92,16 @@ int run_merge(const Arguments& arguments) {
   warn(selection.unused());
   TTRACE_CHECK(outcome.written + outcome.defective > 0,
                UsageError,
-               "the selection leaves none of ",
-               outcome.left_out,
-               " tensors; `ttrace ls` lists the ids");
+               fmt::format("the selection leaves out all {} tensors; `ttrace ls` lists their ids",
+                           outcome.left_out));
   writer.commit();
-  std::cout << counted(static_cast<std::int64_t>(outcome.written), "tensor", "tensors")
-            << " written to " << file;
+  std::cout << counted(outcome.written, "tensor") << " written to " << file;
   if (outcome.defective > 0) {
-    std::cout << ", " << outcome.defective << " contradict themselves";
+    std::cout << "; " << outcome.defective
+              << " left out, because their parts contradict each other";
   }
   if (outcome.left_out > 0) {
-    std::cout << ", " << outcome.left_out << " left out by selection";
+    std::cout << "; the selection leaves out " << outcome.left_out;
   }
   std::cout << '\n';
   return outcome.defective == 0 ? 0 : 1;

@@ -1,5 +1,4 @@
-#include "analysis/cli/commands/rename_command.h"
-
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/trace_argument.h"
 #include "analysis/cli/run/progress.h"
@@ -8,6 +7,8 @@
 #include "analysis/rename/rename_map.h"
 
 #include <ttrace/error.h>
+
+#include <fmt/core.h>
 
 #include <iostream>
 
@@ -20,9 +21,7 @@ Names read_names(const po::variables_map& values) {
   const auto& word = values["to"].as<std::string>();
   TTRACE_CHECK(word == name_of(Names::kCandidate) || word == name_of(Names::kReference),
                UsageError,
-               "--to is '",
-               word,
-               "'; it must be candidate or reference");
+               fmt::format("--to is '{}'; it must be candidate or reference", word));
   return word == name_of(Names::kCandidate) ? Names::kCandidate : Names::kReference;
 }
 
@@ -31,43 +30,44 @@ Names read_names(const po::variables_map& values) {
 Manual rename_manual() {
   po::options_description named("Options");
   const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
-  named.add_options()("map", text("FILE"), "which names are the same; docs/rename.md")(
+  named.add_options()(
+      "map", text("FILE"), "file that says which names mean the same; see docs/rename.md")(
       "to",
       text("candidate|reference")->default_value("candidate"),
-      "whose names TRACE gets; it has the other ones")(
-      "output,o", text("FOLDER"), "the trace to write");
+      "program whose names the new trace gets; TRACE has the other program's")(
+      "output,o", text("FOLDER"), "folder of the new trace");
   add_help_option(named);
   return {
       .name = "rename",
-      .summary = "write a trace in the names of a program with other modules",
+      .summary = "translate a trace to the other program's module names",
       .synopses = {"TRACE --map FILE -o FOLDER [options]"},
       .description =
-          {"For a reference and a candidate whose modules have different names. `ttrace check "
-           "--rename FILE` does all of it; this is for passes that run as jobs of their own: the "
-           "candidate, and `ttrace diff`, get the reference in the candidate's names, and forced "
-           "passes of the reference the candidate in the reference's (--to reference).",
-           "Start parameters and noise tables are renamed with the trace. The result is of one "
-           "rank, with whole tensors."},
+          {"Use this if the reference and the candidate name their modules differently and each "
+           "pass runs as a job of its own; otherwise `ttrace check --rename FILE` does all of it. "
+           "The candidate and `ttrace diff` need the reference in the candidate's names. Forced "
+           "passes of the reference need the candidate in the reference's names (--to reference).",
+           "Start parameters and noise tables are translated, too. The new trace has one rank, "
+           "which holds whole tensors."},
       .options = named,
-      .exit_codes = {{"0", "the trace was written"},
+      .exit_codes = {{"0", "the new trace was written"},
                      {"2",
-                      "it was not: the map does not fit the trace, an existing folder, bad usage"}},
-      .examples = {{"ttrace rename ref --map plain.rename.yaml -o ref-renamed",
-                    "the reference as the candidate would have written it"},
-                   {"ttrace rename cand --map plain.rename.yaml --to reference -o cand-renamed",
-                    "what TTRACE_CANDIDATE of the reference's forced passes takes"}}};
+                      "nothing was written: the map does not fit the trace, the folder exists, or "
+                      "bad usage"}},
+      .examples = {
+          {"ttrace rename ref --map plain.rename.yaml -o ref-renamed",
+           "write the reference as the candidate would have written it"},
+          {"ttrace rename cand --map plain.rename.yaml --to reference -o cand-renamed",
+           "write the trace that TTRACE_CANDIDATE names in forced passes of the reference"}}};
 }
 
-int run_rename(const Arguments& arguments) {
-  const Manual manual = rename_manual();
-  const po::variables_map values = parse(arguments, manual.options, "trace");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_rename(const po::variables_map& values) {
   const std::string folder = trace_folder_of(values, "rename");
-  TTRACE_CHECK(values.count("map") != 0, UsageError, "rename needs --map FILE");
-  TTRACE_CHECK(values.count("output") != 0, UsageError, "rename needs -o FOLDER");
+  TTRACE_CHECK(values.count("map") != 0,
+               UsageError,
+               "rename does not know which names mean the same; pass --map FILE");
+  TTRACE_CHECK(values.count("output") != 0,
+               UsageError,
+               "rename does not know where to write; pass -o FOLDER");
   const auto& target = values["output"].as<std::string>();
   RenameOptions options{.to = read_names(values)};
   ProgressLine progress;
@@ -78,10 +78,10 @@ int run_rename(const Arguments& arguments) {
       rename_trace(folder, target, RenameMap::load(values["map"].as<std::string>()), options);
   progress.clear();
   warn(result.warnings);
-  std::cout << counted(static_cast<std::int64_t>(result.tensors), "tensor", "tensors")
-            << " written to " << target;
+  std::cout << counted(result.tensors, "tensor") << " written to " << target;
   if (result.only_here > 0) {
-    std::cout << ", " << result.only_here << " left out that the other program has not";
+    std::cout << "; " << result.only_here
+              << " left out, because the other program does not have them";
   }
   std::cout << '\n';
   return 0;

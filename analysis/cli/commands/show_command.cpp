@@ -1,7 +1,7 @@
-#include "analysis/cli/commands/show_command.h"
-
 #include "analysis/align/matching.h"
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/array_text.h"
+#include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/trace_argument.h"
 #include "analysis/findings/wording.h"
 #include "trace/file/trace_reader.h"
@@ -10,12 +10,13 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <iomanip>
 #include <iostream>
-#include <sstream>
 
 namespace po = boost::program_options;
 
@@ -82,7 +83,7 @@ std::string region_text(const Placement& placement) {
     text += "]";
   }
   if (boxes.size() > kMostListed) {
-    text += " and " + std::to_string(boxes.size() - kMostListed) + " more";
+    text += fmt::format(" and {} more", boxes.size() - kMostListed);
   }
   return boxes.empty() ? "nothing but padding" : text;
 }
@@ -100,7 +101,7 @@ void print_placement(const Shard& shard) {
   if (placement.scale != 1.0) {
     std::cout << ", times " << placement.scale;
   }
-  std::cout << "; number " << record.order << " of its rank"
+  std::cout << "; record " << record.order << " of its rank"
             << (record.inferred ? ", inferred" : "") << '\n';
 }
 
@@ -113,7 +114,7 @@ const Match& find(const std::vector<Match>& tensors, const std::string& text, co
   return tensors[find_tensor(ids, text, trace.directory())];
 }
 
-// What is printed: the logical tensor, or one rank's own.
+// The tensor to print: the logical one, or one rank's own.
 struct Shown {
   std::string name;
   Array array;
@@ -135,12 +136,10 @@ const Shard& shard_of(const Match& tensor, int rank) {
     ranks.push_back(shard.rank);
   }
   TTRACE_THROW(UsageError,
-               "--rank is ",
-               rank,
-               ", but ",
-               to_string(tensor.id),
-               " was recorded by ",
-               ranks_text(ranks));
+               fmt::format("--rank is {}, but {} recorded {}; choose one of those",
+                           rank,
+                           ranks_text(ranks),
+                           to_string(tensor.id)));
 }
 
 void print_tensor(const Match& tensor, const MergeResult& merged) {
@@ -169,41 +168,33 @@ Manual show_manual() {
   po::options_description named("Options");
   named.add_options()("slice",
                       po::value<std::string>()->default_value("", "all")->value_name("SLICES"),
-                      "part of the values as numpy writes it: '0:4,:,-1'")(
+                      "part of the values to print, in numpy's notation: '0:4,:,-1'")(
       "rank",
       po::value<int>()->value_name("R"),
-      "values of this rank's own tensor, not of the merged one")(
+      "print this rank's own tensor instead of the merged one")(
       "threshold",
       po::value<int>()->default_value(kThreshold)->value_name("N"),
-      "of more than N elements only the edges are printed");
+      "print only the edges of a tensor with more than N elements");
   add_help_option(named);
-  return {
-      .name = "show",
-      .summary = "print one tensor: placement, statistics, values",
-      .synopses = {"TRACE ID [options]"},
-      .description = {"Shows where every rank's part of the tensor lies, statistics of each part "
-                      "and of the merged tensor, and values."},
-      .options = named,
-      .exit_codes = {{"0", "the tensor was printed"},
-                     {"2", "there is no such tensor or trace, or bad usage"}},
-      .examples = {
-          {"ttrace show runs/1/candidate s0/m0/output/decoder.layers.0/0 --slice '0,:,0:4'",
-           "four features of every sample's first token"}}};
+  return {.name = "show",
+          .summary = "print one tensor: placement, statistics, values",
+          .synopses = {"TRACE ID [options]"},
+          .description = {"Prints where every rank's part of the tensor lies, statistics of each "
+                          "part and of the merged tensor, and values."},
+          .options = named,
+          .exit_codes = {{"0", "the tensor was printed"},
+                         {"2", "there is no such tensor or trace, or bad usage"}},
+          .examples = {
+              {"ttrace show runs/1/candidate s0/m0/output/decoder.layers.0/0 --slice '0,:,0:4'",
+               "print four features of every sample's first token"}}};
 }
 
-int run_show(const Arguments& arguments) {
-  const Manual manual = show_manual();
-  const po::variables_map values = parse(arguments, manual.options, "words");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
-  const std::vector<std::string> words = words_of(values, "words");
-  TTRACE_CHECK(words.size() == 2,
-               UsageError,
-               "show takes a trace folder and a tensor id; ",
-               words.size(),
-               " words were given");
+int run_show(const po::variables_map& values) {
+  const std::vector<std::string> words = words_of(values);
+  TTRACE_CHECK(
+      words.size() == 2,
+      UsageError,
+      fmt::format("show needs a trace folder and a tensor id, but {} given", words_given(words)));
   const std::int64_t threshold = whole_number(values, "threshold", 0);
   require_trace_folder(words[0]);
   const Trace trace = Trace::open(words[0]);
@@ -225,7 +216,8 @@ int run_show(const Arguments& arguments) {
   if (has_values) {
     print_shown(shown, slices, threshold);
   } else {
-    std::cout << "\nno values: the ranks' parts do not make a whole; --rank R prints one of them\n";
+    std::cout << "\nThere are no merged values, because the ranks' parts do not form a whole "
+                 "tensor; --rank R prints one part.\n";
   }
   return 0;
 }

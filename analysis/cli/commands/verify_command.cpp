@@ -1,11 +1,12 @@
-#include "analysis/cli/commands/verify_command.h"
-
+#include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/trace_argument.h"
 #include "analysis/cli/run/progress.h"
 #include "analysis/findings/wording.h"
 #include "analysis/verify.h"
 
 #include <ttrace/error.h>
+
+#include <fmt/core.h>
 
 #include <iostream>
 
@@ -20,25 +21,19 @@ Manual verify_manual() {
       .name = "verify",
       .summary = "check that a stored trace is sound",
       .synopses = {"TRACE"},
-      .description = {"Reads everything: every rank's file of every step stands under its final "
-                      "name and belongs to the manifest, every record lies within its dataset "
-                      "and has the bytes that were written (XXH3), layouts agree, the ranks' "
-                      "parts make whole tensors, start parameters and noise tables are readable. "
-                      "One line per problem."},
+      .description = {"Reads the whole trace and prints one line per problem. It checks that every "
+                      "rank's file of every step is complete and belongs to the manifest, that "
+                      "every record lies within its dataset and has the bytes that were written "
+                      "(XXH3), that the layouts agree, that the ranks' parts form whole tensors, "
+                      "and that start parameters and noise tables are readable."},
       .options = named,
-      .exit_codes = {{"0", "sound"},
-                     {"1", "problems were found"},
-                     {"2", "nothing could be read at all, or bad usage"}},
-      .examples = {{"ttrace verify runs/1/reference", "before a reference is archived"}}};
+      .exit_codes = {{"0", "the trace is sound"},
+                     {"1", "the trace has problems"},
+                     {"2", "nothing could be read, or bad usage"}},
+      .examples = {{"ttrace verify runs/1/reference", "check a reference before you archive it"}}};
 }
 
-int run_verify(const Arguments& arguments) {
-  const Manual manual = verify_manual();
-  const po::variables_map values = parse(arguments, manual.options, "trace");
-  if (values.count("help") != 0) {
-    print_help(std::cout, manual);
-    return 0;
-  }
+int run_verify(const po::variables_map& values) {
   const std::string folder = trace_folder_of(values, "verify");
   ProgressLine progress;
   VerifyProgress show;
@@ -52,13 +47,12 @@ int run_verify(const Arguments& arguments) {
   for (const std::string& problem : result.problems) {
     std::cout << problem << '\n';
   }
-  std::cout << (result.problems.empty()
-                    ? "sound"
-                    : counted(
-                          static_cast<std::int64_t>(result.problems.size()), "problem", "problems"))
-            << ": " << counted(static_cast<std::int64_t>(result.files), "file", "files") << ", "
-            << counted(static_cast<std::int64_t>(result.tensors), "tensor", "tensors") << ", "
-            << counted(static_cast<std::int64_t>(result.bytes), "byte", "bytes") << " read\n";
+  std::cout << fmt::format(
+      "{}: {}, {}, {} read\n",
+      result.problems.empty() ? "sound" : counted(result.problems.size(), "problem"),
+      counted(result.files, "file"),
+      counted(result.tensors, "tensor"),
+      counted(result.bytes, "byte"));
   return result.problems.empty() ? 0 : 1;
 }
 

@@ -4,6 +4,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstring>
@@ -40,7 +42,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-// numpy's rule: negative ones count from the end, what is outside stops at the end.
+// numpy's rule: a negative index counts from the end, and an index outside is moved to the end.
 std::int64_t clipped(std::int64_t index, std::int64_t extent) {
   const std::int64_t from_begin = index < 0 ? index + extent : index;
   return std::clamp<std::int64_t>(from_begin, 0, extent);
@@ -48,20 +50,20 @@ std::int64_t clipped(std::int64_t index, std::int64_t extent) {
 
 Slice parse_slice(const std::string& word, std::int64_t extent, const std::string& text) {
   const auto refuse = [&](const std::string& why) {
-    TTRACE_THROW(UsageError, "--slice is '", text, "'; ", why);
+    TTRACE_THROW(UsageError, fmt::format("--slice is '{}', but {}", text, why));
   };
   const std::vector<std::string> parts = split(word, ':');
   std::vector<std::optional<std::int64_t>> numbers;
   for (const std::string& part : parts) {
     numbers.push_back(number(part));
     if (!numbers.back() && (!part.empty() || parts.size() == 1)) {
-      refuse("'" + word + "' is neither a number nor FIRST:LAST");
+      refuse(fmt::format("'{}' is neither a number nor FIRST:LAST", word));
     }
   }
   if (parts.size() == 1) {
     const std::int64_t index = *numbers[0] < 0 ? *numbers[0] + extent : *numbers[0];
     if (index < 0 || index >= extent) {
-      refuse("index " + word + " lies outside a dimension of " + std::to_string(extent));
+      refuse(fmt::format("index {} lies outside a dimension of {}", word, extent));
     }
     return {{index, index + 1}, 1, true};
   }
@@ -70,7 +72,7 @@ Slice parse_slice(const std::string& word, std::int64_t extent, const std::strin
       parts.size() > 2 ? numbers[2].value_or(1) : 1,
       false};
   if (parts.size() > 3 || slice.step < 1) {
-    refuse("'" + word + "' must be FIRST:LAST:STEP with STEP from 1");
+    refuse(fmt::format("'{}' must be FIRST:LAST:STEP with a STEP of at least 1", word));
   }
   return slice;
 }
@@ -228,10 +230,9 @@ std::vector<Slice> parse_slices(const std::string& text, std::span<const std::in
     const std::vector<std::string> words = split(text, ',');
     TTRACE_CHECK(words.size() <= shape.size(),
                  UsageError,
-                 "--slice is '",
-                 text,
-                 "', but the tensor has ",
-                 counted(static_cast<std::int64_t>(shape.size()), "dimension", "dimensions"));
+                 fmt::format("--slice is '{}', but the tensor has only {}",
+                             text,
+                             counted(shape.size(), "dimension")));
     for (const std::string& word : words) {
       slices.push_back(parse_slice(word, shape[slices.size()], text));
     }

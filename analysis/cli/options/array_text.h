@@ -16,7 +16,7 @@
 
 namespace ttrace::cli {
 
-// Of one dimension, every `step`-th of the indices.
+// Every `step`-th index of one dimension.
 struct Slice {
   Interval indices;
   std::int64_t step = 1;  // positive

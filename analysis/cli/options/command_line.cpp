@@ -4,6 +4,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -20,11 +22,10 @@ constexpr double kLongest = 1e7;  // seconds: four months
     known.push_back("--" + description->long_name());
   }
   TTRACE_THROW(UsageError,
-               "unknown option '",
-               option,
-               "'; the nearest is '",
-               nearest(option, known),
-               "' (a command with options of its own goes in quotes)");
+               fmt::format("unknown option '{}'; the nearest is '{}' (put a command that has its "
+                           "own options in quotes)",
+                           option,
+                           nearest(option, known)));
 }
 
 }  // namespace
@@ -48,15 +49,13 @@ std::vector<std::string> nearest_few(std::string_view word,
   return found;
 }
 
-po::variables_map parse(const Arguments& arguments,
-                        const po::options_description& named,
-                        const std::string& positional_name) {
+po::variables_map parse(const Arguments& arguments, const Manual& manual) {
   po::options_description all;
-  all.add(named);
+  all.add(manual.options);
   po::positional_options_description positional;
-  if (!positional_name.empty()) {
-    all.add_options()(positional_name.c_str(), po::value<std::vector<std::string>>());
-    positional.add(positional_name.c_str(), -1);
+  if (manual.takes_words) {
+    all.add_options()(kWords, po::value<std::vector<std::string>>());
+    positional.add(kWords, -1);
   }
   // Abbreviations would change their meaning with every option that is added.
   const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
@@ -67,10 +66,10 @@ po::variables_map parse(const Arguments& arguments,
         values);
     po::notify(values);
   } catch (const po::unknown_option& error) {
-    refuse_unknown(error.get_option_name(), named);
+    refuse_unknown(error.get_option_name(), manual.options);
   } catch (const po::too_many_positional_options_error&) {
     TTRACE_THROW(UsageError,
-                 "only options are expected here; a command with spaces goes in quotes: "
+                 "this command takes only options; put a command with spaces in quotes: "
                  "--candidate \"program --config file\"");
   } catch (const po::error& error) {
     TTRACE_THROW(UsageError, error.what());
@@ -80,21 +79,19 @@ po::variables_map parse(const Arguments& arguments,
 
 int whole_number(const po::variables_map& values, const std::string& option, int minimum) {
   const int value = values[option].as<int>();
-  TTRACE_CHECK(
-      value >= minimum, UsageError, "--", option, " is ", value, "; it must be at least ", minimum);
+  TTRACE_CHECK(value >= minimum,
+               UsageError,
+               fmt::format("--{} is {}; it must be at least {}", option, value, minimum));
   return value;
 }
 
 double seconds(const po::variables_map& values, const std::string& option) {
   const double value = values[option].as<double>();
-  TTRACE_CHECK(value >= 0 && value <= kLongest,
-               UsageError,
-               "--",
-               option,
-               " is ",
-               value,
-               "; it must be a number of seconds from 0 to ",
-               kLongest);
+  TTRACE_CHECK(
+      value >= 0 && value <= kLongest,
+      UsageError,
+      fmt::format(
+          "--{} is {}; it must be a number of seconds from 0 to {:g}", option, value, kLongest));
   return value;
 }
 

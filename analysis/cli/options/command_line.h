@@ -1,8 +1,9 @@
-// What all commands share in reading their arguments: parsing, and errors that name the nearest
-// valid word.
+// Parsing of arguments for all commands, and errors that name the nearest valid word.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
+
+#include "analysis/cli/options/manual.h"
 
 #include <boost/program_options.hpp>
 
@@ -24,19 +25,19 @@ using Arguments = std::vector<std::string>;
                                                    const std::vector<std::string>& known,
                                                    std::size_t count);
 
-// `named` are the options of --help; words without an option name are collected under
-// `positional_name` where that is given and refused where it is empty.
-// Throws UsageError that names the nearest option, or the option whose value is wrong.
-[[nodiscard]] boost::program_options::variables_map parse(
-    const Arguments& arguments,
-    const boost::program_options::options_description& named,
-    const std::string& positional_name = "");
+// Words without an option name are collected under this name.
+inline constexpr auto kWords = "words";
 
-// The value of a whole-number option. Throws UsageError where it is below `minimum`.
+// Parses the arguments of the command that `manual` describes. Throws UsageError that names the
+// nearest option, or the option whose value is wrong.
+[[nodiscard]] boost::program_options::variables_map parse(const Arguments& arguments,
+                                                          const Manual& manual);
+
+// The value of a whole-number option. Throws UsageError if it is below `minimum`.
 [[nodiscard]] int whole_number(const boost::program_options::variables_map& values,
                                const std::string& option,
                                int minimum);
-// The value of an option in seconds. Throws UsageError where it is negative, above four
+// The value of an option in seconds. Throws UsageError if it is negative, above four
 // months or no number.
 [[nodiscard]] double seconds(const boost::program_options::variables_map& values,
                              const std::string& option);

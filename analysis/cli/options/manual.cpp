@@ -103,16 +103,13 @@ void print_help(std::ostream& out, const Manual& manual) {
 }
 
 void print_man_page(std::ostream& out, std::span<const Manual> commands) {
-  out << ".\\\" Printed by `ttrace help --man`; change the option tables in analysis/cli instead.\n"
-         ".TH TTRACE 1 \"\" \"ttrace "
+  out << ".\\\" `ttrace help --man` prints this page; change the option tables in analysis/cli "
+         "instead.\n.TH TTRACE 1 \"\" \"ttrace "
       << TTRACE_VERSION
-      << "\" \"User Commands\"\n"
-         ".SH NAME\nttrace \\- find silent bugs of distributed training\n"
-         ".SH SYNOPSIS\n\\fBttrace\\fR \\fICOMMAND\\fR [\\fIoptions\\fR]\n"
-         ".SH DESCRIPTION\n"
-         "Compares one training step of a parallel run with the same step of a trusted "
-         "single\\-device run and names the first tensor that round\\-off does not explain.\n"
-         ".SH COMMANDS\n";
+      << "\" \"User Commands\"\n.SH NAME\nttrace \\- find silent bugs of distributed training\n.SH "
+         "SYNOPSIS\n\\fBttrace\\fR \\fICOMMAND\\fR [\\fIoptions\\fR]\n.SH DESCRIPTION\nCompares "
+         "one training step of a parallel run with the same step of a trusted single\\-device run, "
+         "and names the first tensor whose difference round\\-off cannot explain.\n.SH COMMANDS\n";
   for (const Manual& manual : commands) {
     print_command(out, manual);
   }

@@ -1,4 +1,4 @@
-// What a command says about itself, once: --help, `ttrace help` and the man page print it.
+// A command's description of itself, written once: --help, `ttrace help` and the man page print it.
 //
 // Thread-safety: values and free functions without shared state.
 #pragma once
@@ -30,6 +30,7 @@ struct Manual {
   boost::program_options::options_description options;
   std::vector<ExitCode> exit_codes;
   std::vector<Example> examples;
+  bool takes_words = true;  // arguments without an option name
 };
 
 // Adds --help, which every command has.

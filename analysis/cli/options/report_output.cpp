@@ -9,6 +9,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -41,25 +43,27 @@ ReportFormat report_format(const std::string& value, const std::string& name) {
   }
   TTRACE_CHECK(name == "junit",
                UsageError,
-               "--format is '",
-               value,
-               "'; it must be text, json or junit, or one of them with a file: junit=FILE");
+               fmt::format("--format is '{}'; it must be text, json or junit, or one of them with "
+                           "a file: junit=FILE",
+                           value));
   return ReportFormat::kJunit;
 }
 
 // Leaves nothing behind; what is at `path` stays.
 void probe(const std::string& path) {
-  TTRACE_CHECK(!fs::is_directory(path), UsageError, "--format: ", path, " is a folder, not a file");
+  TTRACE_CHECK(!fs::is_directory(path),
+               UsageError,
+               fmt::format("--format needs a file, but {} is a folder", path));
   const std::string temporary = path + ".tmp";
   errno = 0;
   const bool opened = std::ofstream(temporary, std::ios::app).is_open();
-  TTRACE_CHECK(opened,
-               UsageError,
-               "--format: cannot write ",
-               path,
-               ": ",
-               std::strerror(errno),
-               "; name a file in a folder that exists and is writable");
+  TTRACE_CHECK(
+      opened,
+      UsageError,
+      fmt::format(
+          "cannot write {} for --format: {}; name a file in a folder that exists and is writable",
+          path,
+          std::strerror(errno)));
   fs::remove(temporary);
 }
 
@@ -72,21 +76,22 @@ void read_formats(const std::vector<std::string>& values, ReportOptions& options
     if (sign == std::string::npos) {
       TTRACE_CHECK(printed == nullptr,
                    UsageError,
-                   "--format ",
-                   *printed,
-                   " and --format ",
-                   value,
-                   " would both be printed; give one of them a file: ",
-                   value,
-                   "=FILE");
+                   fmt::format("--format {0} and --format {1} would both be printed; give one of "
+                               "them a file: {1}=FILE",
+                               *printed,
+                               value));
       printed = &value;
       options.format = format;
       continue;
     }
     const std::string path = value.substr(sign + 1);
-    TTRACE_CHECK(!path.empty(), UsageError, "--format is '", value, "', without a file after =");
+    TTRACE_CHECK(!path.empty(),
+                 UsageError,
+                 fmt::format("--format is '{}', but no file follows the =", value));
     for (const ReportFile& other : options.files) {
-      TTRACE_CHECK(other.path != path, UsageError, "--format names the file ", path, " twice");
+      TTRACE_CHECK(other.path != path,
+                   UsageError,
+                   fmt::format("--format names the file {} twice; name each file once", path));
     }
     options.files.push_back({format, path});
   }
@@ -111,7 +116,7 @@ void write_as(std::ostream& out,
 void add_format_option(po::options_description& named) {
   named.add_options()("format",
                       po::value<std::string>()->default_value("text")->value_name("text|json"),
-                      "what is printed");
+                      "format of what is printed");
 }
 
 ReportFormat format_of(const po::variables_map& values) {
@@ -127,7 +132,7 @@ ReportFormat format_of(const po::variables_map& values) {
 void add_threads_option(po::options_description& named) {
   named.add_options()("threads",
                       po::value<int>()->default_value(0)->value_name("N"),
-                      "threads that compare; 0: all cores. The report does not depend on it");
+                      "number of threads (0: all cores); the report does not depend on it");
 }
 
 int threads_of(const po::variables_map& values) {
@@ -135,15 +140,15 @@ int threads_of(const po::variables_map& values) {
 }
 
 void add_report_options(po::options_description& named) {
-  named.add_options()("format",
-                      po::value<std::vector<std::string>>()->value_name("text|json|junit[=FILE]"),
-                      "what is printed, or written to FILE; may be given several times; default: "
-                      "text is printed");
+  named.add_options()(
+      "format",
+      po::value<std::vector<std::string>>()->value_name("text|json|junit[=FILE]"),
+      "format of what is printed or, with =FILE, written to FILE; repeatable; default: print text");
   add_threads_option(named);
   named.add_options()("max-report",
                       po::value<int>()->default_value(20)->value_name("N"),
-                      "rows in the table of findings")(
-      "no-color", "never colour; by default only on a terminal without NO_COLOR");
+                      "number of rows in the table of findings")(
+      "no-color", "never use colour; the default is colour on a terminal, unless NO_COLOR is set");
 }
 
 ReportOptions report_options(const po::variables_map& values) {
@@ -178,7 +183,7 @@ Report compare(const std::string& reference,
                Completeness completeness) {
   if (progress.visible()) {
     options.progress = [&progress](std::size_t done, std::size_t total) {
-      progress.show_rarely("comparing " + std::to_string(done) + " of " + std::to_string(total));
+      progress.show_rarely(fmt::format("comparing {} of {}", done, total));
     };
   }
   const auto open = completeness == Completeness::kWhole ? Trace::open : Trace::open_partial;

@@ -1,4 +1,4 @@
-// How `check` and `diff` compare two trace folders and print the report.
+// Compares two trace folders and prints the report, for `check` and `diff`.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -27,7 +27,7 @@ struct ReportFile {
 struct ReportOptions {
   int threads = 0;                            // 0: all cores
   ReportFormat format = ReportFormat::kText;  // of what is printed
-  std::vector<ReportFile> files;              // written beside that
+  std::vector<ReportFile> files;              // also written
   std::size_t max_rows = 20;
   bool color = false;
 };
@@ -45,10 +45,10 @@ void add_report_options(boost::program_options::options_description& named);
 // Throws UsageError. Colour only where stdout is a terminal and NO_COLOR is not set.
 [[nodiscard]] ReportOptions report_options(const boost::program_options::variables_map& values);
 
-// How the traces are opened: whole, or as an interrupted run left them.
+// Whether the traces must be complete or may come from an interrupted run.
 enum class Completeness { kWhole, kPartial };
 
-// The forced passes of a folder made by check; nothing where it has none.
+// The forced passes of a folder made by check; nothing if it does not have them.
 [[nodiscard]] std::optional<ForcedTraces> forced_traces(const std::string& run);
 
 // Its golden pass, likewise.
@@ -62,11 +62,11 @@ enum class Completeness { kWhole, kPartial };
                              ProgressLine& progress,
                              Completeness completeness = Completeness::kWhole);
 
-// Throws UsageError where a file asked for cannot be written: a check runs for minutes before it
+// Throws UsageError if a file asked for cannot be written: a check runs for minutes before it
 // is.
 void require_writable(const ReportOptions& options);
 
-// Prints the report to stdout and replaces the files asked for. Throws FormatError where one cannot
+// Prints the report to stdout and replaces the files asked for. Throws FormatError if one cannot
 // be written.
 void write_report(const Report& report, const ReportOptions& options);
 

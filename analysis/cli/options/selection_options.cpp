@@ -7,6 +7,8 @@
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 
+#include <fmt/core.h>
+
 #include <charconv>
 #include <string_view>
 
@@ -51,11 +53,9 @@ Kind parse_kind_option(const std::string& word) {
     known.emplace_back(traits.name);
   }
   TTRACE_THROW(UsageError,
-               "--kinds names '",
-               word,
-               "', which is no kind of tensor; the nearest is '",
-               nearest(word, known),
-               "'");
+               fmt::format("--kinds names '{}', which is not a kind of tensor; the nearest is '{}'",
+                           word,
+                           nearest(word, known)));
 }
 
 bool read_rank(std::string_view text, int& rank) {
@@ -75,9 +75,7 @@ void add_ranks(const std::string& option, const std::string& word, std::set<int>
   }
   TTRACE_CHECK(good && last >= first && last < kMostRanks,
                UsageError,
-               "--ranks is '",
-               option,
-               "'; it must be numbers and ranges like 0,2-3");
+               fmt::format("--ranks is '{}'; it must be numbers and ranges like 0,2-3", option));
   for (int rank = first; rank <= last; ++rank) {
     ranks.insert(rank);
   }
@@ -90,15 +88,18 @@ void add_selection_options(po::options_description& named, StepsOption steps) {
   const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
   named.add_options()("filter",
                       rules("REGEX"),
-                      "only tensors in whose id REGEX is found, as TTRACE_FILTER; repeatable, one "
-                      "is enough")(
-      "exclude", rules("REGEX"), "no tensors in whose id REGEX is found; repeatable");
+                      "only tensors whose id contains a match of REGEX, as in TTRACE_FILTER; "
+                      "repeatable, one match is enough")(
+      "exclude", rules("REGEX"), "no tensors whose id contains a match of REGEX; repeatable");
   if (steps == StepsOption::kSelects) {
-    named.add_options()("steps", text("FIRST:LAST"), "only these steps, LAST excluded, or one");
+    named.add_options()(
+        "steps", text("FIRST:LAST"), "only these steps, without LAST; or one number");
   }
   named.add_options()(
-      "kinds", text("K1,K2"), "only these kinds: output, grad_output, main_grad ...")(
-      "ranks", text("0,2-3"), "only tensors that one of these ranks recorded; merged from all");
+      "kinds", text("K1,K2"), "only these kinds of tensors: output, grad_output, main_grad ...")(
+      "ranks",
+      text("0,2-3"),
+      "only tensors that at least one of these ranks recorded; all ranks are still merged");
 }
 
 Selection selection_of(const po::variables_map& values, StepsOption steps) {
@@ -127,18 +128,20 @@ void add_judging_options(po::options_description& named) {
   named.add_options()(
       "rtol",
       rules("X|REGEX:X"),
-      "ask for |c - r| <= atol + rtol * |r| at every element, as numpy does, instead "
-      "of the derived bound: for all tensors, or for those whose whole id REGEX "
-      "matches; repeatable, the first REGEX that matches decides, then the number")(
-      "atol", rules("X|REGEX:X"), "the same; what only one of the two names has 0 for the other")(
-      "allow-missing",
-      rules("REGEX"),
-      "a tensor that one side lacks and in whose id REGEX is found is listed, no finding; "
-      "repeatable")(
+      "instead of the derived bound, demand |c - r| <= atol + rtol * |r| at every element, as "
+      "numpy does: for all tensors (X), or for those whose whole id matches REGEX (REGEX:X); "
+      "repeatable; the first REGEX that matches decides, then the plain number")(
+      "atol",
+      rules("X|REGEX:X"),
+      "the absolute part of the same rule; where only one of --rtol and --atol applies, the other "
+      "is 0")("allow-missing",
+              rules("REGEX"),
+              "list a missing tensor whose id contains a match of REGEX, but do not count it as a "
+              "finding; repeatable")(
       "allow-failed", rules("REGEX"), "the same for a tensor that is out of bound; repeatable")(
       "calibration",
       po::value<std::string>()->value_name("FILE"),
-      "limits for this program, written by `ttrace calibrate`, instead of the shipped ones");
+      "limits for this program, from `ttrace calibrate`, instead of the shipped ones");
 }
 
 void read_judging_options(const po::variables_map& values, DiffOptions& options) {

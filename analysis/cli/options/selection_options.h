@@ -1,5 +1,5 @@
-// The options that say which tensors a command looks at, see analysis/align/selection.h, and how it
-// judges them, see analysis/bounds/tolerance.h.
+// The options that select the tensors of a command (analysis/align/selection.h) and decide how it
+// judges them (analysis/bounds/tolerance.h).
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace ttrace::cli {
 
-// `kRunSteps`: the command has a --steps of its own, which says what is traced.
+// `kRunSteps`: the command has its own --steps, which selects what is traced.
 enum class StepsOption { kSelects, kRunSteps };
 
 // --filter, --exclude, --steps, --kinds, --ranks

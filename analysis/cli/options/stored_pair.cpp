@@ -1,6 +1,7 @@
 #include "analysis/cli/options/stored_pair.h"
 
 #include "analysis/cli/options/selection_options.h"
+#include "analysis/cli/options/trace_argument.h"
 #include "analysis/cli/run/progress.h"
 #include "analysis/cli/run/run_directory.h"
 #include "analysis/cli/run/temporary_folder.h"
@@ -11,6 +12,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <filesystem>
 #include <utility>
 
@@ -19,8 +22,7 @@ namespace po = boost::program_options;
 namespace ttrace::cli {
 namespace {
 
-// The reference that went on with the candidate's choices of experts, where the run has one that
-// still fits.
+// The reference that reused the candidate's choices of experts, if the run has one that still fits.
 std::string reference_of(const std::string& run) {
   const std::string rerouted = rerouted_reference(run);
   if (!is_complete(rerouted)) {
@@ -40,17 +42,18 @@ StoredPair find_pair(const std::string& command, const std::vector<std::string>&
   if (folders.size() == 2) {
     return {folders[0], folders[1]};
   }
-  TTRACE_CHECK(folders.size() == 1,
-               UsageError,
-               command,
-               " takes a reference and a candidate, or one folder made by ttrace check; ",
-               folders.size(),
-               " were given");
+  TTRACE_CHECK(
+      folders.size() == 1,
+      UsageError,
+      fmt::format(
+          "{} needs a reference and a candidate, or one folder made by ttrace check, but {} given",
+          command,
+          words_given(folders)));
   TTRACE_CHECK(is_run_directory(folders[0]),
                UsageError,
-               folders[0],
-               " has no reference/ and candidate/ inside, so it was not made by ttrace check; give "
-               "a reference and a candidate");
+               fmt::format("{} was not made by ttrace check: it has no reference/ and candidate/ "
+                           "inside; give a reference and a candidate",
+                           folders[0]));
   return {reference_of(folders[0]), folders[0] + "/candidate", folders[0]};
 }
 
@@ -65,7 +68,7 @@ Report judge(const StoredPair& pair, DiffOptions options, Completeness completen
   }
   TTRACE_CHECK(completeness == Completeness::kWhole,
                UsageError,
-               "--partial and --rename exclude each other: an interrupted trace is not renamed");
+               "an interrupted trace cannot be renamed; leave --partial or --rename out");
   const TemporaryFolder folder("rename");
   const std::string reference = folder.path() + "/reference";
   warn(rename_trace(pair.reference, reference, *pair.rename).warnings);
@@ -77,8 +80,8 @@ Report judge(const StoredPair& pair, DiffOptions options, Completeness completen
 void add_rename_option(po::options_description& named) {
   named.add_options()("rename",
                       po::value<std::string>()->value_name("FILE"),
-                      "which names are the same, where REFERENCE and CANDIDATE are of programs "
-                      "whose modules have different ones; docs/rename.md");
+                      "file that says which names mean the same, if the programs of REFERENCE and "
+                      "CANDIDATE name their modules differently; see docs/rename.md");
 }
 
 void read_rename_option(const po::variables_map& values, StoredPair& pair) {
@@ -87,17 +90,16 @@ void read_rename_option(const po::variables_map& values, StoredPair& pair) {
   }
   TTRACE_CHECK(pair.run.empty(),
                UsageError,
-               "--rename is for two traces; in ",
-               pair.run,
-               " all traces have the candidate's names already");
+               fmt::format("--rename needs two traces, but all traces in {} already have the "
+                           "candidate's names; leave --rename out",
+                           pair.run));
   pair.rename = RenameMap::load(values["rename"].as<std::string>());
 }
 
 void add_partial_option(po::options_description& named) {
-  named.add_options()(
-      "partial",
-      "read what an interrupted step left: finished files, and of `.tmp` files what "
-      "was flushed; what is not there is no finding");
+  named.add_options()("partial",
+                      "compare an interrupted step: finished files and the flushed part of `.tmp` "
+                      "files; a missing tensor is not a finding");
 }
 
 Completeness completeness_of(const po::variables_map& values) {

@@ -22,18 +22,19 @@ struct StoredPair {
   std::optional<RenameMap> rename = {};  // the reference has other names than the candidate
 };
 
-// Of one folder or two. Throws UsageError that names the command where there are more or fewer, or
-// one that check did not make.
+// Reads one folder or two. Throws UsageError that names the command if there are more or fewer
+// folders, or if check did not make the only one.
 [[nodiscard]] StoredPair find_pair(const std::string& command,
                                    const std::vector<std::string>& folders);
 
 // --rename, for two traces.
 void add_rename_option(boost::program_options::options_description& named);
-// Into `pair`. Throws UsageError, also where the folder of a check was given, which holds traces of
-// the same names.
+// Reads --rename into `pair`. Throws UsageError, also if the only folder was made by check, because
+// its traces already have the same names.
 void read_rename_option(const boost::program_options::variables_map& values, StoredPair& pair);
 
-// With the forced and golden passes of the run, where it has them. Throws as compare() does.
+// Compares the pair, with the forced and golden passes of the run if it has them. Throws as
+// compare() does.
 [[nodiscard]] Report judge(const StoredPair& pair, DiffOptions options, Completeness completeness);
 
 // --partial, and what it asks for.

@@ -6,8 +6,9 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <array>
-#include <cstdio>
 #include <filesystem>
 #include <iomanip>
 #include <ostream>
@@ -39,12 +40,13 @@ std::uintmax_t noise_pass_bytes(const CaptureCounts& counts) {
   return total(counts).tensors * kNoiseRowBytes + kFileBytes;
 }
 
-// Of both passes.
+// Bytes of both forced passes.
 std::uintmax_t forced_bytes(const CaptureCounts& counts) {
   return 3 * trace_bytes(counts);
 }
 
-// Of values in f64, four times as wide as the narrowest that parameters are kept in.
+// Bytes of the golden pass: its values are f64, which is four times as wide as the narrowest type
+// of parameters.
 std::uintmax_t golden_bytes(const CaptureCounts& counts) {
   return 4 * trace_bytes(counts);
 }
@@ -98,7 +100,7 @@ std::uintmax_t Estimate::needed() const {
 
 void print_estimate(std::ostream& out, const Estimate& estimate) {
   const CaptureCounts& counts = estimate.reference;
-  out << "one pass of the reference records:\n"
+  out << "one pass of the reference would record:\n"
       << "  " << std::left << std::setw(8) << "step" << std::setw(18) << "kind" << std::right
       << std::setw(10) << "tensors" << std::setw(18) << "bytes" << '\n';
   for (const auto& [step, kinds] : counts.steps) {
@@ -107,28 +109,36 @@ void print_estimate(std::ostream& out, const Estimate& estimate) {
     }
   }
   print_row(out, "all", "", total(counts));
-  out << "\nreference: " << size_text(trace_bytes(counts) + start_bytes(counts))
-      << (estimate.stored ? ", stored already" : ", start parameters included") << '\n';
+  out << fmt::format("\nreference: {}{}\n",
+                     size_text(trace_bytes(counts) + start_bytes(counts)),
+                     estimate.stored ? ", which is stored already" : ", with start parameters");
   if (!estimate.stored) {
-    out << "noise: " << counted(estimate.noise_passes, "pass", "passes") << " of "
-        << size_text(noise_pass_bytes(counts)) << '\n';
+    out << fmt::format("noise: {} of {}\n",
+                       counted(estimate.noise_passes, "pass"),
+                       size_text(noise_pass_bytes(counts)));
   }
-  out << "candidate: at least " << size_text(trace_bytes(counts))
-      << "; that much where every tensor is cut over the ranks, and more for those that several "
-         "ranks hold whole: each writes its own\n";
+  out << fmt::format(
+      "candidate: at least {}; this is enough if the ranks share every tensor, but each rank "
+      "writes its own copy of a tensor that several ranks hold whole\n",
+      size_text(trace_bytes(counts)));
   if (estimate.forced) {
-    out << "forced passes: at most " << size_text(forced_bytes(counts))
-        << ", one of them in a wider type; --no-forced leaves them out\n";
+    out << fmt::format(
+        "forced passes: at most {}, because one of them uses a wider type; --no-forced skips "
+        "them\n",
+        size_text(forced_bytes(counts)));
   }
   if (estimate.golden) {
-    out << "golden pass: at most " << size_text(golden_bytes(counts)) << ", in f64\n";
+    out << fmt::format("golden pass: at most {}, because it uses f64\n",
+                       size_text(golden_bytes(counts)));
   }
   if (estimate.renamed) {
-    out << "all of these once more, in the names of the other program\n";
+    out << "--rename: all of these a second time, in the other program's names\n";
   }
-  out << "needed at " << estimate.output << ": at least " << size_text(estimate.needed())
-      << "; free: " << size_text(estimate.free)
-      << (estimate.needed() > estimate.free ? ", which is too little" : "") << '\n';
+  out << fmt::format("needed at {}: at least {}; free: {}{}\n",
+                     estimate.output,
+                     size_text(estimate.needed()),
+                     size_text(estimate.free),
+                     estimate.needed() > estimate.free ? ", which is too little" : "");
 }
 
 std::uintmax_t free_bytes(const std::string& path) {
@@ -138,12 +148,11 @@ std::uintmax_t free_bytes(const std::string& path) {
     folder = folder.parent_path();
   }
   const fs::space_info space = fs::space(folder, error);
-  TTRACE_CHECK(!error,
-               UsageError,
-               "cannot tell how much is free at ",
-               folder.string(),
-               ": ",
-               error.message());
+  TTRACE_CHECK(
+      !error,
+      UsageError,
+      fmt::format(
+          "cannot find out how much space is free at {}: {}", folder.string(), error.message()));
   return space.available;
 }
 
@@ -158,9 +167,7 @@ std::string size_text(std::uintmax_t bytes) {
     value /= 1000.0;
     ++unit;
   }
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f ", value);
-  return text.data() + std::string(kUnits[unit]);
+  return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 }  // namespace ttrace::cli

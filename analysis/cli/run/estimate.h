@@ -1,4 +1,4 @@
-// How much a check writes, told before it is written.
+// Estimates how much a check would write.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace ttrace::cli {
 
-// What a stored trace's records would have been counted as.
+// Counts the records of a stored trace as a counting pass would.
 [[nodiscard]] CaptureCounts count_trace(const std::string& trace);
 
 struct Estimate {
@@ -31,8 +31,8 @@ struct Estimate {
 // Kinds by step, then reference, noise, candidate and what is free.
 void print_estimate(std::ostream& out, const Estimate& estimate);
 
-// At `path` or, as long as that does not exist, at the folder in which it would be made. Throws
-// UsageError.
+// Free space at `path` or, while that does not exist, at the folder in which it would be made.
+// Throws UsageError.
 [[nodiscard]] std::uintmax_t free_bytes(const std::string& path);
 
 // "12.3 MB", in powers of 1000.

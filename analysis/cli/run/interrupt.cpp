@@ -22,8 +22,8 @@ extern "C" void note_signal(int signal) {
 
 extern "C" void say_that_a_file_is_lost(int /*signal*/) {
   static constexpr char kSentence[] =
-      "ttrace: error: a file of one of the traces was cut short, or its disk failed, while it was "
-      "read; run the pass again where nothing else writes, then compare\n";
+      "ttrace: error: a trace file was cut short, or its disk failed, while ttrace read it; run "
+      "the pass again while nothing else writes to the trace, then compare\n";
   // Several threads may read the file; the first one speaks for all and ends the program.
   static std::atomic_flag said = ATOMIC_FLAG_INIT;
   while (said.test_and_set()) {

@@ -29,7 +29,7 @@ class NoteInterrupts {
 
 // The first signal noted, or 0.
 [[nodiscard]] int interrupt_signal();
-// How many were noted: who asks twice does not want to wait.
+// The number of noted interrupts: a user who interrupts twice does not want to wait.
 [[nodiscard]] int interrupt_count();
 
 // Traces are read through mmap: where somebody cuts a file short meanwhile, or its disk fails, the

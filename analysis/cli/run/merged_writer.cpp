@@ -5,6 +5,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <set>
@@ -50,8 +52,7 @@ MergedWriter::MergedWriter(std::string file, const Manifest& manifest) {
   std::error_code error;
   TTRACE_CHECK(!std::filesystem::exists(file, error),
                FormatError,
-               file,
-               ": already exists; choose another name or remove it");
+               fmt::format("{} exists already; choose another file for -o, or remove it", file));
   impl_ = std::make_unique<Impl>(std::move(file));
   impl_->output.write_attribute(kMergedAttribute, kMergedVersion);
   impl_->output.write_attribute("pass", manifest.pass);
@@ -72,7 +73,8 @@ MergedWriter::~MergedWriter() {
 void MergedWriter::append(const TensorId& id, const MergeResult& tensor) {
   const QuietHdf5 quiet;
   const std::string name = to_string(id);
-  TTRACE_CHECK(tensor.has_tensor(), InternalError, name, " has no merged tensor to write");
+  TTRACE_CHECK(
+      tensor.has_tensor(), InternalError, fmt::format("{} has no merged tensor to write", name));
   Impl& impl = *impl_;
   impl.create_groups(name);
   write_dataset(impl.output,

@@ -6,6 +6,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -99,8 +101,7 @@ std::string indented(const std::string& text, std::size_t last_lines) {
 
 std::string quote_log(const std::string& log) {
   const std::string tail = indented(end_of(log, kLogBytes), kLogLines);
-  return tail.empty() ? "\n  its log " + log + " is empty"
-                      : "\n  its log " + log + " ends with:" + tail;
+  return fmt::format("\n  its log {} {}{}", log, tail.empty() ? "is empty" : "ends with:", tail);
 }
 
 std::string quote_failures(const std::string& folder) {
@@ -108,23 +109,28 @@ std::string quote_failures(const std::string& folder) {
   std::string text;
   for (std::size_t i = 0; i < std::min(files.size(), kQuotedFailures); ++i) {
     const std::string reason = indented(end_of(files[i], kQuotedBytes), kLogLines);
-    text += "\n  " + files[i] +
-            (reason.empty() ? " is empty; there may have been no space left on its disk"
-                            : " says:" + reason);
+    text +=
+        fmt::format("\n  {}{}{}",
+                    files[i],
+                    reason.empty() ? " is empty; perhaps no space was left on its disk" : " says:",
+                    reason);
   }
   if (files.size() > kQuotedFailures) {
-    text += "\n  and " + std::to_string(files.size() - kQuotedFailures) + " more .failed files";
+    text += fmt::format("\n  and {} more .failed files", files.size() - kQuotedFailures);
   }
   return text;
 }
 
 [[noreturn]] void fail(const Pass& pass, const std::string& cause) {
-  std::string text = "the " + pass.name + " pass failed: " + cause + quote_failures(pass.trace) +
-                     quote_log(pass.log);
+  std::string text = fmt::format("the {} pass failed: {}{}{}",
+                                 pass.name,
+                                 cause,
+                                 quote_failures(pass.trace),
+                                 quote_log(pass.log));
   if (!fs::exists(pass.trace + "/manifest.json")) {
     text +=
-        "\n  the program never attached a ttrace session; were the TTRACE_* variables forwarded to "
-        "it?";
+        "\n  the program never attached a ttrace session; did its launcher forward the TTRACE_* "
+        "variables?";
   }
   if (!pass.remedy.empty()) {
     text += "\n  " + pass.remedy;
@@ -199,12 +205,13 @@ double run_pass(const Pass& pass,
       break;
     }
     if (!failed_files(pass.trace).empty()) {
-      failure = "its program could not finish the trace";
+      failure = "the program could not finish the trace";
     } else if (status) {
-      failure = "its program " + describe_exit(*status) + " before the trace was complete";
+      failure = fmt::format("the program {} before the trace was complete", describe_exit(*status));
     } else if (elapsed() > limits.timeout) {
-      failure = "it took longer than " + seconds_text(limits.timeout) +
-                " (--timeout) and was ended; its log tells how far it came";
+      failure = fmt::format(
+          "it took longer than {} (--timeout), so ttrace ended it; its log shows how far it came",
+          seconds_text(limits.timeout));
     } else {
       tick(elapsed());
       wait_or_interrupt(kPollPasses);

@@ -16,7 +16,7 @@ struct Pass {
   std::string name;     // "reference", "noise 1 of 5", "candidate"
   std::string command;  // for /bin/sh -c
   Variables variables;  // TTRACE_*
-  std::string trace;    // folder where a `.failed` file would tell what went wrong
+  std::string trace;    // folder in which a `.failed` file explains a failure
   std::string log;
   std::function<bool()> complete;  // whether the files it is run for are there
   std::string remedy;              // added to the message of a failure; may be empty

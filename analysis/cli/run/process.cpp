@@ -5,6 +5,8 @@
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -52,7 +54,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
-// Parent of a living process; nothing where it is gone or a zombie.
+// Parent of a living process; nothing if it is gone or a zombie.
 std::optional<pid_t> parent_of(const std::filesystem::path& proc_directory) {
   std::ifstream file(proc_directory / "stat");
   // getline, because an iterator throws where the process ends between opening and reading.
@@ -166,7 +168,9 @@ void Program::end(std::chrono::milliseconds grace) {
     const auto elapsed = Clock::now() - start;
     if (elapsed > grace + kGiveUp) {
       log(LogLevel::kWarning,
-          "process " + std::to_string(alive.front()) + " does not end even when killed; going on");
+          fmt::format(
+              "process {} still runs after SIGKILL; ttrace continues without waiting for it",
+              alive.front()));
       return;
     }
     const bool kill_now = elapsed >= grace || interrupt_count() > 1;
@@ -183,13 +187,13 @@ void Program::end(std::chrono::milliseconds grace) {
 
 std::string describe_exit(int wait_status) {
   const auto named = [](int signal) {
-    return "signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+    return fmt::format("signal {} ({})", signal, strsignal(signal));
   };
   if (WIFSIGNALED(wait_status)) {
     return "was ended by " + named(WTERMSIG(wait_status));
   }
   const int code = WEXITSTATUS(wait_status);
-  std::string text = "exited with status " + std::to_string(code);
+  std::string text = fmt::format("exited with status {}", code);
   if (code == 127) {
     text += " (command not found)";
   } else if (code == 126) {

@@ -21,7 +21,7 @@ struct Launch {
 
 class Program {
  public:
-  // Throws UsageError where the log cannot be written or no process can be made.
+  // Throws UsageError if the log cannot be written or no process can be made.
   explicit Program(const Launch& launch);
   ~Program();                        // kills what is left
   Program(const Program&) = delete;  // owns processes

@@ -1,8 +1,8 @@
 #include "analysis/cli/run/progress.h"
 
-#include <iomanip>
+#include <fmt/core.h>
+
 #include <iostream>
-#include <sstream>
 #include <unistd.h>
 
 namespace ttrace::cli {
@@ -50,9 +50,7 @@ void ProgressLine::print(const std::string& text) {
 }
 
 std::string seconds_text(double seconds) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(1) << seconds << " s";
-  return out.str();
+  return fmt::format("{:.1f} s", seconds);
 }
 
 }  // namespace ttrace::cli

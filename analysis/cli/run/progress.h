@@ -1,4 +1,4 @@
-// One line on the terminal that tells what is going on; nothing where stderr is no terminal.
+// One line of progress on the terminal; silent if stderr is not a terminal.
 //
 // Thread-safety: one thread at a time.
 #pragma once

@@ -2,6 +2,8 @@
 
 #include <ttrace/error.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -21,7 +23,7 @@ void make_folder(const fs::path& path) {
       !error, UsageError, "cannot create the folder ", path.string(), ": ", error.message());
 }
 
-// Highest number among the names in `folder`, 0 where there is none.
+// The highest number among the names in `folder`; 0 if there is none.
 int last_number(const fs::path& folder) {
   int last = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -60,11 +62,11 @@ RunDirectory RunDirectory::create(const std::string& path) {
       chosen.pop_back();
     }
     std::error_code error;
-    TTRACE_CHECK(!fs::exists(chosen, error) ||
-                     (fs::is_directory(chosen, error) && fs::is_empty(chosen, error)),
-                 UsageError,
-                 chosen,
-                 " already holds something; choose another folder for -o, or remove it");
+    TTRACE_CHECK(
+        !fs::exists(chosen, error) ||
+            (fs::is_directory(chosen, error) && fs::is_empty(chosen, error)),
+        UsageError,
+        fmt::format("{} is not empty; choose another folder for -o, or remove it", chosen));
     make_folder(chosen);
   }
   make_folder(chosen + "/logs");
@@ -75,7 +77,8 @@ void RunDirectory::use_stored(const std::string& folder, const std::string& trac
   make_folder(fs::path(folder).parent_path());
   std::error_code error;
   fs::create_directory_symlink(fs::canonical(trace), folder, error);
-  TTRACE_CHECK(!error, UsageError, "cannot link ", folder, " to ", trace, ": ", error.message());
+  TTRACE_CHECK(
+      !error, UsageError, fmt::format("cannot link {} to {}: {}", folder, trace, error.message()));
 }
 
 void RunDirectory::write(const std::string& name, const std::string& text) const {
@@ -91,8 +94,9 @@ void replace_file(const std::string& path, const std::string& text) {
   TTRACE_CHECK(out, FormatError, "cannot write ", temporary, ": ", std::strerror(errno));
   std::error_code error;
   fs::rename(temporary, path, error);
-  TTRACE_CHECK(
-      !error, FormatError, "cannot rename ", temporary, " to ", path, ": ", error.message());
+  TTRACE_CHECK(!error,
+               FormatError,
+               fmt::format("cannot rename {} to {}: {}", temporary, path, error.message()));
 }
 
 std::uintmax_t RunDirectory::size() const {

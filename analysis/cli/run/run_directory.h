@@ -1,9 +1,9 @@
-// The folder of one check: DIR/reference, DIR/candidate, DIR/logs/*.log, DIR/report.{txt,json};
-// DIR/forced-wide and DIR/forced-native, the reference going on with the candidate's values;
-// DIR/golden, the reference in FP64; and DIR/rerouted where the reference had to follow the
-// candidate's choices of experts. Where the two programs have different names (--rename), all these
-// are in the candidate's, and DIR/reference-names holds the same as the reference's program reads
-// and writes them.
+// The folder of one check: DIR/reference, DIR/candidate, DIR/logs/*.log and DIR/report.{txt,json};
+// DIR/forced-wide and DIR/forced-native, where the reference runs with the candidate's values;
+// DIR/golden, the reference in FP64; and DIR/rerouted, if the reference had to reuse the
+// candidate's choices of experts. If the two programs have different names (--rename), all of these
+// have the candidate's names, and DIR/reference-names holds the same traces as the reference's
+// program reads and writes them.
 //
 // Thread-safety: plain values; create one folder per run.
 #pragma once
@@ -13,12 +13,12 @@
 
 namespace ttrace::cli {
 
-// Where a run keeps the reference that followed its candidate's choices of experts.
+// The folder of the reference that reused the candidate's choices of experts.
 [[nodiscard]] std::string rerouted_reference(const std::string& run);
-// Where it keeps its forced passes: in a higher precision, and in the candidate's own.
+// The folders of the forced passes: in a higher precision, and in the candidate's own.
 [[nodiscard]] std::string forced_wide(const std::string& run);
 [[nodiscard]] std::string forced_native(const std::string& run);
-// Where it keeps its reference in FP64.
+// The folder of the reference in FP64.
 [[nodiscard]] std::string golden_pass(const std::string& run);
 
 // Folder with traces in the reference's names.
@@ -29,7 +29,7 @@ void replace_file(const std::string& path, const std::string& text);
 
 class RunDirectory {
  public:
-  // `path` empty: runs/N with the next free number. Throws UsageError where `path` already holds
+  // `path` empty: runs/N with the next free number. Throws UsageError if `path` already holds
   // something or cannot be made.
   static RunDirectory create(const std::string& path);
 
@@ -56,7 +56,7 @@ class RunDirectory {
   std::string path_;
 };
 
-// Whether `path` looks like what check makes: both traces inside.
+// Whether `path` looks like a folder made by check, with both traces inside.
 [[nodiscard]] bool is_run_directory(const std::string& path);
 
 }  // namespace ttrace::cli

@@ -16,7 +16,7 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  // Whether it stays behind, because it holds the log of what went wrong.
+  // Whether the folder stays, because it holds the log of a failure.
   void keep(bool kept) { kept_ = kept; }
 
  private:

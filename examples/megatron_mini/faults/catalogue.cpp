@@ -35,13 +35,14 @@ BugEntry find_bug(const std::string& file, const std::string& name, std::optiona
   require<UsageError>(found != declared.end(),
                       "bug `",
                       name,
-                      "` is not declared; --list-bugs prints those that are");
-  require<UsageError>(!found->pending,
-                      "bug `",
-                      name,
-                      "` is declared but not re-created yet; --list-bugs prints those that are");
+                      "` is not declared; --list-bugs prints all declared bugs");
   require<UsageError>(
-      !size || found->size != "none", "bug `", name, "` has no magnitude; leave --bug-size away");
+      !found->pending,
+      "bug `",
+      name,
+      "` is declared, but the program cannot plant it yet; --list-bugs prints those that it can");
+  require<UsageError>(
+      !size || found->size != "none", "bug `", name, "` has no magnitude; leave --bug-size out");
   return *found;
 }
 

@@ -24,7 +24,7 @@ Mutant read_mutant(const po::variables_map& values) {
   const auto name = given<std::string>(values, "mutant");
   const auto size = given<double>(values, "mutant-size");
   require<UsageError>(name.has_value() == size.has_value(),
-                      "--mutant NAME and --mutant-size X need each other");
+                      "--mutant NAME and --mutant-size X must be given together");
   return name ? Mutant::named(*name, *size, values["mutant-layer"].as<std::int64_t>()) : Mutant();
 }
 
@@ -32,14 +32,14 @@ Mutant read_mutant(const po::variables_map& values) {
 
 void add_options(po::options_description& description) {
   auto add = description.add_options();
-  add("bug", po::value<std::string>()->value_name("NAME"), "switch a silent bug on");
-  add("bug-size", po::value<double>()->value_name("X"), "magnitude of a bug that has one");
+  add("bug", po::value<std::string>()->value_name("NAME"), "plant this silent bug");
+  add("bug-size", po::value<double>()->value_name("X"), "magnitude of the bug, if it has one");
   add("list-bugs", po::bool_switch(), "print one line of JSON per bug");
   add("mutant", po::value<std::string>()->value_name("NAME"), "plant an error of a chosen size");
-  add("mutant-size", po::value<double>()->value_name("X"), "its size");
+  add("mutant-size", po::value<double>()->value_name("X"), "size of the mutant's error");
   add("mutant-layer",
       po::value<std::int64_t>()->value_name("N")->default_value(0),
-      "its layer, from 0");
+      "layer of the mutant, counted from 0");
 }
 
 Choice read_choice(const po::variables_map& values) {
@@ -55,7 +55,7 @@ Choice read_choice(const po::variables_map& values) {
   require<UsageError>(choice.bug.empty() || !values.contains("mutant"),
                       "--bug ",
                       choice.bug,
-                      " and --mutant cannot be planted in one run; leave one of them away");
+                      " and --mutant cannot be planted in one run; leave one of them out");
   return choice;
 }
 

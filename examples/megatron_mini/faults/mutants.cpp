@@ -106,7 +106,7 @@ Mutant Mutant::named(const std::string& name, double size, std::int64_t layer) {
     for (const auto& entry : kNames) {
       known += (known.empty() ? "" : ", ") + std::string(entry.first);
     }
-    fail<UsageError>("--mutant `", name, "` is none of ", known);
+    fail<UsageError>("--mutant is `", name, "`; it must be one of ", known);
   }
   const bool fits = size >= 0.0 && (size <= 1.0 || !is_share(found->second));
   require<UsageError>(fits,
@@ -132,12 +132,12 @@ void Mutant::check_can_act(const ModelConfig& model, int tp, bool sequence_paral
     return;
   }
   require<UsageError>(!has_layer(mutation_) || (layer_ >= 0 && layer_ < model.layers),
-                      "--mutant-layer ",
+                      "--mutant-layer is ",
                       layer_,
-                      " is none of the model's layers 0 to ",
+                      ", but the model has layers 0 to ",
                       model.layers - 1);
   require<UsageError>(model.experts == 1,
-                      "mutants act in dense models, not in one of model.experts ",
+                      "mutants need a dense model, but this one has model.experts ",
                       model.experts);
   require<UsageError>(mutation_ != Mutation::kPartialSum || tp > 1,
                       "--mutant partial_sum needs --tp 2 or more, not ",

@@ -39,7 +39,7 @@ void check_can_act(const Choice& choice, const RunFacts& run, const ModelConfig&
   require<UsageError>(holds(choice.bug_needs, run),
                       "bug `",
                       choice.bug,
-                      "` cannot act in this run: it needs ",
+                      "` cannot act in this run; it needs ",
                       choice.bug_needs);
   choice.mutant.check_can_act(model, static_cast<int>(run.at("tp")), run.at("sp") != 0);
 }

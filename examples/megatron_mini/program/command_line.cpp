@@ -21,45 +21,57 @@ po::options_description description() {
       "parallelism.\n"
       "Several ranks: run_ranks N megatron_mini --config FILE ...\n\nOptions");
   auto add = result.add_options();
-  add("config", po::value<std::string>()->value_name("FILE"), "configuration (required)");
-  add("precision", po::value<std::string>()->value_name("P"), "f64, f32, bf16 or fp8");
-  add("seed", po::value<std::uint64_t>()->value_name("N"), "of data and initial values");
-  add("micro-batches", po::value<std::int64_t>()->value_name("N"), "per step, over all ranks");
-  add("steps", po::value<std::int64_t>()->value_name("N")->default_value(1), "iterations");
-  add("tp", po::value<int>()->value_name("N")->default_value(1), "tensor-parallel ranks");
-  add("cp", po::value<int>()->value_name("N")->default_value(1), "context-parallel ranks");
-  add("dp", po::value<int>()->value_name("N"), "data-parallel ranks (default: all others)");
-  add("pp", po::value<int>()->value_name("N")->default_value(1), "pipeline stages, 1F1B");
+  add("config", po::value<std::string>()->value_name("FILE"), "configuration file (required)");
+  add("precision", po::value<std::string>()->value_name("P"), "precision: f64, f32, bf16 or fp8");
+  add("seed", po::value<std::uint64_t>()->value_name("N"), "seed of samples and initial values");
+  add("micro-batches",
+      po::value<std::int64_t>()->value_name("N"),
+      "number of micro-batches per step, over all ranks");
+  add("steps",
+      po::value<std::int64_t>()->value_name("N")->default_value(1),
+      "number of iterations");
+  add("tp", po::value<int>()->value_name("N")->default_value(1), "number of tensor-parallel ranks");
+  add("cp",
+      po::value<int>()->value_name("N")->default_value(1),
+      "number of context-parallel ranks");
+  add("dp",
+      po::value<int>()->value_name("N"),
+      "number of data-parallel ranks (default: all that are left)");
+  add("pp",
+      po::value<int>()->value_name("N")->default_value(1),
+      "number of pipeline stages (1F1B)");
   add("vpp",
       po::value<int>()->value_name("N")->default_value(1),
-      "virtual stages on each rank, interleaved 1F1B");
+      "number of virtual stages per rank (interleaved 1F1B)");
   add("first-stage-layers",
       po::value<std::int64_t>()->value_name("N"),
-      "layers of the first stage (default: as the others)");
+      "number of layers of the first stage (default: as the others)");
   add("last-stage-layers",
       po::value<std::int64_t>()->value_name("N"),
-      "layers of the last stage (default: as the others)");
-  add("sp", po::bool_switch(), "sequence parallelism over the tensor-parallel ranks");
+      "number of layers of the last stage (default: as the others)");
+  add("sp", po::bool_switch(), "use sequence parallelism over the tensor-parallel ranks");
   add("layer-tp",
       po::value<std::string>()->value_name("LIST"),
-      "TP degree of each layer, 1 or that of --tp: 2,1,...");
+      "tensor-parallel degree of each layer, 1 or that of --tp: 2,1,...");
   add("recompute",
       po::value<std::string>()->value_name("WHAT"),
-      "run again in backward: full (layers) or selective (core attention)");
+      "recompute in backward: full (layers) or selective (core attention)");
   add("recompute-layers",
       po::value<std::int64_t>()->value_name("N"),
-      "layers of a part (default: 1)");
-  add("ep", po::value<int>()->value_name("N")->default_value(1), "expert-parallel ranks");
-  add("etp", po::value<int>()->value_name("N"), "tensor-parallel ranks of experts (default: --tp)");
-  add("zero1", po::bool_switch(), "divide the optimizer over the ranks of dp and cp");
+      "number of layers that are recomputed together (default: 1)");
+  add("ep", po::value<int>()->value_name("N")->default_value(1), "number of expert-parallel ranks");
+  add("etp",
+      po::value<int>()->value_name("N"),
+      "number of tensor-parallel ranks of experts (default: --tp)");
+  add("zero1", po::bool_switch(), "shard the optimizer over the ranks of dp and cp");
   add("overlap-gather", po::bool_switch(), "gather updated parameters during the next forward");
   faults::add_options(result);
   add("annotations",
       po::value<std::string>()->value_name("FILE")->default_value(MEGATRON_MINI_ANNOTATIONS,
                                                                   "gpt.ttrace.yaml"),
-      "placements of tensors");
+      "annotation file with the placements of tensors");
   add("digest", po::bool_switch(), "print a digest of every step's results on all ranks");
-  add("help", po::bool_switch(), "print this");
+  add("help", po::bool_switch(), "print this text");
   return result;
 }
 
@@ -97,7 +109,7 @@ void check_zero1(const Options& options) {
                       options.dp,
                       " times --cp ",
                       options.cp,
-                      " ranks, which must be 2 or more");
+                      " ranks, but needs at least 2");
   require<UsageError>(!options.overlap_gather || options.zero1, "--overlap-gather needs --zero1");
 }
 
@@ -119,9 +131,9 @@ RecomputePlan read_recompute(const po::variables_map& values) {
   RecomputePlan plan;
   if (const auto what = optional<std::string>(values, "recompute")) {
     require<UsageError>(*what == "full" || *what == "selective",
-                        "--recompute `",
+                        "--recompute is `",
                         *what,
-                        "` is none of full, selective");
+                        "`; it must be full or selective");
     plan.parts = *what == "full" ? RecomputedParts::kFull : RecomputedParts::kSelective;
   }
   const auto layers = optional<std::int64_t>(values, "recompute-layers");
@@ -159,9 +171,9 @@ void check_layout(const Options& options, int world_size) {
                       options.dp,
                       " times --pp ",
                       options.pp,
-                      " must be the number of ranks, which is ",
+                      " must equal the number of ranks, which is ",
                       world_size,
-                      "; start with run_ranks N");
+                      "; start the program with run_ranks N");
   require<UsageError>(
       !options.sequence_parallel || options.tp >= 2, "--sp needs --tp 2 or more, not ", options.tp);
   check_expert_layout(options);
@@ -186,7 +198,7 @@ int axis_size(const po::variables_map& values, const std::string& axis, int& lef
                           ? " must divide the number of ranks, which is "
                           : " must divide the number of ranks that are left to it, which is ",
                       left,
-                      "; start with run_ranks N");
+                      "; start the program with run_ranks N");
   left /= size;
   return size;
 }

@@ -29,7 +29,7 @@ class Layout:
         for known in self.axes:
             if known.name == name:
                 if (known.size, known.coordinate) != (size, coordinate):
-                    raise ValueError(f"axis {name} is {known} and {axis} at the same time")
+                    raise ValueError(f"axis {name} is declared twice, as {known} and as {axis}; declare it once")
                 return
         self.axes.append(axis)
 

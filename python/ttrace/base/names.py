@@ -48,10 +48,10 @@ def traced_modules(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module
             log.warning(
                 "ttrace: %s is compiled: %s",
                 name or "the whole model",
-                "its inputs and outputs are traced, what is inside of it is not"
+                "its inputs and outputs are traced, but the tensors inside are not"
                 if is_compiled(module)
-                else "it is not traced; wrap it by torch.compile(module) instead of module.compile(), or run "
-                "the traced step without",
+                else "it is not traced; use torch.compile(module) instead of module.compile(), or do not compile "
+                "it in the traced step",
             )
             if is_compiled_in_place(module):
                 continue

@@ -23,7 +23,7 @@ def program_of(
         if chunks and kind.recognises(chunks):
             return make(chunks, optimizer, describe, **options)
     raise TypeError(
-        f"ttrace.attach was given {type(model).__name__}; give it a torch.nn.Module, the list of chunks of "
+        f"ttrace.attach got a {type(model).__name__}; pass a torch.nn.Module, the list of chunks of "
         "a Megatron-core model, or stages of torch.distributed.pipelining"
     )
 

@@ -59,7 +59,7 @@ def _shards_by_memory(model: Any) -> dict[int, list[Shard]]:
         entries = list(_entries(model.sharded_state_dict(prefix="", **_metadata())))
     except Exception as error:  # the model's own code failed; attributes are the fallback
         log.warning(
-            "ttrace: sharded_state_dict of %s failed (%s); parameters are placed by their attributes",
+            "ttrace: sharded_state_dict of %s failed (%s); ttrace places parameters by their attributes instead",
             type(model).__name__,
             error,
         )
@@ -122,8 +122,8 @@ def _from_shards(
         if pieces != size * parts or offsets != expected:
             raise ValueError(
                 f"{name}: dimension {dim} of {whole} elements is cut into pieces {offsets} of {pieces} on "
-                f"this rank, which is rank {rank} of {size} along {axis}; ttrace cannot express that, name "
-                "its placement in an annotation file"
+                f"this rank, which is rank {rank} of {size} along {axis}; ttrace cannot derive such a "
+                "placement, so declare it in an annotation file"
             )
         true = f"={vocab_size}" if vocab_size and shards[0].padded and dim == 0 else ""
         texts.append(f"{letter}{true}[{axis}]" if parts == 1 else f"({parts}*{letter}[{axis}])")

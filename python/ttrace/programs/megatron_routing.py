@@ -41,8 +41,8 @@ def watch_routing(router: Any, path: str, is_traced: Callable[[], bool], follow:
         if not call.has_chosen and not is_warned:
             is_warned = True
             log.warning(
-                "ttrace: %s chooses experts in a fused kernel, so that its choices are not recorded, and one "
-                "that round-off changes is reported; trace without moe_router_fusion",
+                "ttrace: %s chooses experts in a fused kernel, so its choices are not recorded, and a choice "
+                "that round-off changes is reported as a finding; trace without moe_router_fusion",
                 path,
             )
         return result

@@ -1,4 +1,4 @@
-// A candidate with one planted cause beside its reference, and what the report names.
+// A candidate with one planted cause, its reference, and the cause that the report names.
 #pragma once
 
 #include "analysis/causes/diagnose.h"
@@ -86,7 +86,7 @@ class DiagnosisTest : public ::testing::Test {
  protected:
   static constexpr auto kOutput = "s0/m0/output/a/0";
 
-  // Of a run whose only output is `candidate` where the reference has `reference`.
+  // The diagnosis of a run whose only output is `candidate`, while the reference has `reference`.
   Diagnosis when(const Matrix& reference,
                  const Matrix& candidate,
                  const std::vector<std::int64_t>& shape) {
@@ -94,7 +94,8 @@ class DiagnosisTest : public ::testing::Test {
     add_candidate(kOutput, candidate, shape);
     return diagnosis(kOutput);
   }
-  // Of the first divergence, whose id must be `id`; bounds of 1e-3 wherever values may differ.
+  // The diagnosis of the first divergence, whose id must be `id`; bounds are 1e-3 wherever values
+  // may differ.
   Diagnosis diagnosis(const std::string& id) {
     const Report report = report_of_run();
     EXPECT_TRUE(report.diverged());

@@ -1,4 +1,4 @@
-// Causes that numbers alone hide: what was summed beside, multiplied by, cut off or left out.
+// Causes that numbers alone hide: wrong addends, factors, cuts and omissions.
 #include "analysis/diagnosis/diagnosis_fixture.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What was added everywhere, and values of another precision.
+// A constant that was added everywhere, and values of another precision.
 #include "analysis/diagnosis/diagnosis_fixture.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ using namespace testing;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// To the nearest number of `type`.
+// Rounds to the nearest number of `type`.
 Matrix rounded(const Matrix& values, ElementType type) {
   const auto count = static_cast<std::int64_t>(values.size());
   std::vector<std::byte> bytes(values.size() * element_size(type));

@@ -1,4 +1,4 @@
-// What AdamW did with right gradients, and what was made of right losses.
+// Wrong updates by AdamW from right gradients, and wrong means of right losses.
 #include "analysis/diagnosis/diagnosis_fixture.h"
 
 #include <gmock/gmock.h>
@@ -98,7 +98,7 @@ TEST_F(OptimizerDiagnosis, AnotherBetaIsReadFromTwoSteps) {
   EXPECT_THAT(found.sentence, AllOf(HasSubstr("beta1 is 0.8 +- "), HasSubstr("and 0.9 +- ")));
 }
 
-// One factor in all of them is no matter of one module.
+// A factor that all of them share does not concern a single module.
 TEST_F(DiagnosisTest, AFactorCommonToAllGradientsIsCounted) {
   for (const std::uint32_t seed : {1U, 2U, 3U}) {
     const std::string id = "s0/main_grad/w" + std::to_string(seed) + "/0";

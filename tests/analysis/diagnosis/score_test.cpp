@@ -1,4 +1,4 @@
-// How hypotheses are ranked, and what they may look at.
+// Tests how hypotheses are ranked, and what they may use.
 #include "analysis/align/matching.h"
 #include "analysis/causes/common/evidence.h"
 #include "analysis/diagnosis/diagnosis_fixture.h"
@@ -26,7 +26,7 @@ using ::testing::Not;
 
 class ScoreTest : public DiagnosisTest {
  protected:
-  // What is said of the first divergence if `finders` are tried in this order.
+  // The diagnosis of the first divergence if `finders` are tried in this order.
   std::string said(std::span<const Finder> finders) {
     const Trace reference = Trace::open(directory_ / "reference");
     const Trace candidate = Trace::open(directory_ / "candidate");
@@ -157,8 +157,8 @@ TEST_F(ScoreTest, AxesAreThoseOfTheFindingsStep) {
   EXPECT_THAT(report.diagnosis->sentence, AllOf(HasSubstr("= dp"), Not(HasSubstr("tp"))));
 }
 
-// What a module took is known where its input was recorded as an edge: here another record of the
-// same shape lies between the two.
+// The source of a module's input is known if the input was recorded as an edge. Here another record
+// of the same shape lies between the two.
 TEST_F(ScoreTest, TheInputOfAModuleIsTheOneThatAnEdgeNames) {
   const Matrix values = random_values(2048, 1, 3.0);
   const auto relu = [](Matrix numbers, double slope) {

@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// What one block of kStatisticsBlock elements adds to Statistics; positions are within the block.
+// The contribution of one block of kStatisticsBlock elements to Statistics; positions are within
+// the block.
 struct Part {
   double reference_squared;
   double candidate_squared;
@@ -29,7 +30,7 @@ struct Part {
   int different;
   int reference_nonfinite;
   int candidate_nonfinite;
-  int first_nonfinite;  // INT_MAX where there is none
+  int first_nonfinite;  // INT_MAX if there is none
 };
 
 struct AddParts {
@@ -195,7 +196,7 @@ std::vector<Part> run(const Side& reference,
   const std::int64_t end = first + count;
   const std::int64_t blocks =
       (end + kStatisticsBlock - 1) / kStatisticsBlock - first / kStatisticsBlock;
-  TTRACE_CHECK(blocks <= INT_MAX, UsageError, "cannot compare ", count, " elements in one go");
+  TTRACE_CHECK(blocks <= INT_MAX, UsageError, "cannot compare ", count, " elements at once");
   std::vector<Part> parts(static_cast<std::size_t>(blocks));
   const DeviceParts device(parts.size(), stream);
   sum_blocks<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
