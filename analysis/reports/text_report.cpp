@@ -216,7 +216,7 @@ void write_limits(std::ostream& out, const Report& report) {
       "limits are calibrated over {}; fewer than {} % of clean runs raise a false alarm (95 % "
       "confidence)",
       use.vouched
-          ? fmt::format("{} that the user vouched for, of which {} raise an alarm under the "
+          ? fmt::format("{} that the user vouched for, of which {} raised an alarm under the "
                         "shipped limits and {} under these",
                         counted(use.runs, "run"),
                         use.alarms_shipped,

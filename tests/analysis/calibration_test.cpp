@@ -316,16 +316,16 @@ TEST_F(CalibrationTest, RunsThatAreVouchedForCountWhateverTheyExceed) {
   std::ostringstream report;
   write_text(report, run(0.0, 0.5, 0.5, calibration), {});
   EXPECT_THAT(report.str(),
-              HasSubstr("limits calibrated over 2 runs that the user vouched for, of which 1 raise "
-                        "an alarm under the shipped limits and 1 under these: run-level false "
-                        "alarms below 98.7 % (95 %)"));
+              HasSubstr("limits are calibrated over 2 runs that the user vouched for, of which 1 "
+                        "raised an alarm under the shipped limits and 1 under these; fewer than "
+                        "98.7 % of clean runs raise a false alarm (95 % confidence)"));
 }
 
 TEST_F(CalibrationTest, NobodyCanVouchForWhatNoLimitExcuses) {
   Report report = run(0.0, 2.5, 0.0);
   report.tensors[1].add(failed(Question::kShape, Symptom::kShapesDiffer, "it has another shape"));
   EXPECT_EQ(message_of([&] { static_cast<void>(clean_run(report, "runs/3", Vouched::kYes)); }),
-            "runs/3 cannot be vouched for, because no limit can excuse what was found at " +
+            "runs/3 cannot be vouched for, because no limit can excuse the finding at " +
                 to_string(report.tensors[1].id) + ": it has another shape; leave it out");
 }
 

@@ -104,15 +104,14 @@ TEST_F(Readme, SampleOutputIsWhatTheProgramPrints) {
   const std::string programs = std::filesystem::path(TTRACE_PROGRAM).parent_path().string();
   const std::string source = TTRACE_SOURCE;
   const auto run = [&](const std::string& text) {
-    return run_process({.arguments = {"/bin/sh",
-                                      "-c",
-                                      replaced(text, "/tmp/ttrace-demo", folder_.path())},
-                        .environment = {{"PATH", programs + ":" + PYTHON_FOLDER + ":/usr/bin:/bin"},
-                                        {"PYTHONPATH", source + "/python"},
-                                        {"LIBTTRACE_TORCH", TTRACE_TORCH},
-                                        {"OMP_NUM_THREADS", "1"}},
-                        .directory = TTRACE_SOURCE,
-                        .timeout = std::chrono::seconds(240)});
+    return run_process(
+        {.arguments = {"/bin/sh", "-c", replaced(text, "/tmp/ttrace-demo", folder_.path())},
+         .environment = {{"PATH", programs + ":" + PYTHON_FOLDER + ":/usr/bin:/bin"},
+                         {"PYTHONPATH", source + "/python"},
+                         {"LIBTTRACE_TORCH", TTRACE_TORCH},
+                         {"OMP_NUM_THREADS", "1"}},
+         .directory = TTRACE_SOURCE,
+         .timeout = std::chrono::seconds(240)});
   };
   const ProcessResult first = run(clean);
   ASSERT_EQ(first.exit_code, 0) << first.out << first.err;

@@ -54,15 +54,15 @@ TEST(EnvironmentVariables, StepsAreARangeOrOneNumber) {
 }
 
 TEST(EnvironmentVariables, BadValuesAreNamedWithWhatWasExpected) {
-  EXPECT_THAT(complaint({{"TTRACE_PASS", "forward"}}), HasSubstr("TTRACE_PASS='forward'"));
+  EXPECT_THAT(complaint({{"TTRACE_PASS", "forward"}}), HasSubstr("TTRACE_PASS is 'forward'"));
   EXPECT_THAT(complaint({{"TTRACE_PASS", "candidate"}}), HasSubstr("needs TTRACE_DIR"));
   const Variables reference = reference_pass("t");
   for (const char* steps : {"3:3", "4:2", "-1", "a", "1:", ":", "1:2:3"}) {
-    EXPECT_THAT(complaint(with(reference, "TTRACE_STEPS", steps)), HasSubstr("TTRACE_STEPS='"))
+    EXPECT_THAT(complaint(with(reference, "TTRACE_STEPS", steps)), HasSubstr("TTRACE_STEPS is '"))
         << steps;
   }
   EXPECT_THAT(complaint(with(reference, "TTRACE_PRECISION", "f8")),
-              HasSubstr("write f64, f32, bf16, f16, fp8 or fp8_f32"));
+              HasSubstr("set it to f64, f32, bf16, f16, fp8 or fp8_f32"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_START", "mine")), HasSubstr("reference or own"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_ON_ERROR", "die")), HasSubstr("warn or raise"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_NAMED", "yes")), HasSubstr("0 or 1"));

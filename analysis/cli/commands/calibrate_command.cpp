@@ -103,7 +103,7 @@ void print_promise(const Calibration& calibration) {
   const std::size_t all = calibration.runs.size();
   std::cout << fmt::format(
       "\n{}{} in {}, {}: at most {} % of clean runs are expected to raise an alarm; the runs alone "
-      "show that it is below {} % (95 %)\nOf all runs given, {} raise an alarm under the shipped "
+      "show that it is below {} % (95 %)\nOf all runs given, {} raised an alarm under the shipped "
       "limits, and {} under these (95 % confidence)\n",
       counted(all, "clean run"),
       calibration.vouched == Vouched::kYes ? ", vouched for," : "",
