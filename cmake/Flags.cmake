@@ -9,6 +9,9 @@ target_compile_options(ttrace_flags INTERFACE
 target_compile_options(ttrace_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:
   -Wno-error=array-bounds;-Wno-error=restrict;-Wno-error=stringop-overflow>)
 
+# GCC collects garbage of its own again and again. Without that it takes a tenth less time, and a tenth more memory.
+target_compile_options(ttrace_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=4000000>)
+
 # A loop that is not vectorised, as under a sanitizer, is not an error.
 target_compile_options(ttrace_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
 

@@ -5,7 +5,7 @@
 # the asan preset builds without precompiled headers, as does -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON, for
 # those who want ccache to serve several checkouts.
 
-# A translation unit takes up to 1.5 GB: two at a time are what a small machine bears.
+# A translation unit takes up to 1.7 GB: two at a time are what a small machine bears.
 set_property(GLOBAL APPEND PROPERTY JOB_POOLS torch_pool=2)
 
 # One precompiled header serves libraries and programs only where both are compiled alike.
