@@ -6,7 +6,7 @@
 
 #include <ttrace/error.h>
 
-#include <boost/math/distributions/beta.hpp>
+#include <boost/math/distributions/binomial.hpp>
 #include <boost/math/distributions/students_t.hpp>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -240,15 +240,13 @@ CleanRun clean_run(const Report& report, const std::string& name, Vouched vouche
 }
 
 RateInterval rate_interval(std::size_t alarms, std::size_t runs) {
-  const auto k = static_cast<double>(alarms);
-  const auto n = static_cast<double>(runs);
-  using Beta = boost::math::beta_distribution<double>;
-  // Of none, and of all, the interval has one end.
+  using Binomial = boost::math::binomial_distribution<double>;
+  const auto events = static_cast<double>(alarms);
+  const auto trials = static_cast<double>(runs);
+  // If no run alarms, or all do, the interval has one end.
   const double doubt = alarms == 0 || alarms == runs ? kDoubt : kDoubt / 2.0;
-  return {alarms == 0 ? 0.0 : boost::math::quantile(Beta(k, n - k + 1.0), doubt),
-          alarms == runs
-              ? 1.0
-              : boost::math::quantile(boost::math::complement(Beta(k + 1.0, n - k), doubt))};
+  return {Binomial::find_lower_bound_on_p(trials, events, doubt),
+          Binomial::find_upper_bound_on_p(trials, events, doubt)};
 }
 
 double Calibration::rate_bound() const {

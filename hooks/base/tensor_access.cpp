@@ -88,6 +88,14 @@ std::string unreadable(const at::Tensor& tensor) {
   return {};
 }
 
+void require_readable(const std::string& path,
+                      const at::Tensor& tensor,
+                      std::string_view consequence) {
+  const std::string reason = unreadable(tensor);
+  TTRACE_CHECK(
+      reason.empty(), UsageError, "parameter ", path, " ", reason, ", so it ", consequence);
+}
+
 std::vector<std::int64_t> shape_of(const at::Tensor& tensor) {
   return tensor.sizes().vec();
 }

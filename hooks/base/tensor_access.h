@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ttrace {
@@ -46,6 +47,12 @@ using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
 // Why a tensor has no plain values to copy ("is a tensor subclass"), or empty.
 [[nodiscard]] std::string unreadable(const at::Tensor& tensor);
+
+// Throws UsageError if the tensor of the parameter `path` is unreadable. `consequence` ends the
+// sentence: "cannot be filled".
+void require_readable(const std::string& path,
+                      const at::Tensor& tensor,
+                      std::string_view consequence);
 
 [[nodiscard]] std::vector<std::int64_t> shape_of(const at::Tensor& tensor);
 

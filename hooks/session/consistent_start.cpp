@@ -173,14 +173,7 @@ void start_from(const std::string& directory,
   StartParameters start(directory);
   start.update();
   for (const NamedTensor& parameter : parameters) {
-    const std::string reason = unreadable(parameter.tensor);
-    TTRACE_CHECK(reason.empty(),
-                 UsageError,
-                 "parameter ",
-                 parameter.path,
-                 " ",
-                 reason,
-                 ", so it cannot be replaced");
+    require_readable(parameter.path, parameter.tensor, "cannot be replaced");
     static_cast<void>(load_one(
         {parameter.path, "", parameter.tensor}, start.get(parameter.path), layout, annotations));
   }

@@ -11,14 +11,7 @@ void fill_parameters(const std::vector<NamedTensor>& parameters,
                      const Annotations& annotations,
                      std::uint64_t seed) {
   for (const NamedTensor& parameter : parameters) {
-    const std::string reason = unreadable(parameter.tensor);
-    TTRACE_CHECK(reason.empty(),
-                 UsageError,
-                 "parameter ",
-                 parameter.path,
-                 " ",
-                 reason,
-                 ", so it cannot be filled");
+    require_readable(parameter.path, parameter.tensor, "cannot be filled");
     TTRACE_CHECK(!parameter.flat_first,
                  UsageError,
                  "parameter ",

@@ -167,14 +167,7 @@ void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {
                description_.precision,
                "; start it with the requested precision, or let it follow Session::precision()");
   for (const NamedTensor& parameter : parameters) {
-    const std::string reason = unreadable(parameter.tensor);
-    TTRACE_CHECK(reason.empty(),
-                 UsageError,
-                 "parameter ",
-                 parameter.path,
-                 " ",
-                 reason,
-                 ", so it cannot be attached");
+    require_readable(parameter.path, parameter.tensor, "cannot be attached");
     TTRACE_CHECK(is_canonical_path(parameter.path),
                  UsageError,
                  "parameter '",

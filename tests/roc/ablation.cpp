@@ -60,10 +60,6 @@ struct View {
   const Trace* reference = nullptr;
 };
 
-const Check* same_question(const TensorVerdict& tensor, const Check& check) {
-  return tensor.find(check.question);
-}
-
 bool differ(const Check* left, const Check* right) {
   return left == nullptr || right == nullptr
              ? left != right
@@ -92,7 +88,7 @@ std::optional<double> effect_on(const TensorVerdict& with, const TensorVerdict& 
     largest = largest ? std::max(*largest, growth) : growth;
   };
   for (const Check& check : without.checks) {
-    const Check* const before = same_question(with, check);
+    const Check* const before = with.find(check.question);
     if (differ(before, &check)) {
       raise(growth_of(before, check).value_or(1.0));
     }
@@ -166,18 +162,21 @@ class StoredRun {
   std::optional<Trace> bare_;
 };
 
+// All rows if none is named.
 std::vector<Allowance> chosen_rows(const std::vector<std::string>& names) {
   std::vector<Allowance> rows;
-  for (const LedgerRow& row : ledger()) {
-    if (names.empty() || std::ranges::find(names, row.name) != names.end()) {
-      rows.push_back(row.allowance);
-    }
+  for (const std::string& name : names) {
+    const auto found = find_allowance(name);
+    TTRACE_CHECK(found.has_value(),
+                 UsageError,
+                 "--row names '",
+                 name,
+                 "', which is not a row of the ledger of limits; docs/ledger.md lists the rows");
+    rows.push_back(*found);
   }
-  TTRACE_CHECK(names.empty() || rows.size() == names.size(),
-               UsageError,
-               "one of ",
-               names.size(),
-               " rows is not in the ledger of limits; docs/ledger.md lists them");
+  if (rows.empty()) {
+    std::ranges::transform(ledger(), std::back_inserter(rows), &LedgerRow::allowance);
+  }
   return rows;
 }
 
