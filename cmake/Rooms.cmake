@@ -7,7 +7,17 @@
 # USES names the rooms that this room may use, directly or through another one. tests/rooms links every room with those
 # alone and fails where a symbol comes from elsewhere. LINK names further libraries. The files of a room are compiled
 # together, which parses the headers that they share once. HOT: loops of this room touch every element of tensors, so it
-# is compiled with -O2. Everything else is compiled with -O1, which takes the compiler a third less time.
+# is compiled with -O2. Everything else is compiled with -Og, which takes the compiler half the time.
+
+# What nearly all files without LibTorch include is parsed once for them. GCC reads a precompiled header only where the
+# options are the same, so files and rooms with an option of their own do without it.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/plain_headers.cpp CONTENT "")
+add_library(ttrace_plain_headers OBJECT ${CMAKE_BINARY_DIR}/plain_headers.cpp)
+target_link_libraries(ttrace_plain_headers PRIVATE ttrace_flags nlohmann_json::nlohmann_json)
+target_precompile_headers(ttrace_plain_headers PRIVATE
+  <algorithm> <array> <cmath> <filesystem> <fstream> <functional> <map> <memory> <nlohmann/json.hpp>
+  <optional> <set> <span> <sstream> <string> <string_view> <unordered_map> <vector>)
+
 function(ttrace_room)
   cmake_parse_arguments(arg "HOT" "NAME" "SOURCES;TORCH;USES;LINK;SYSTEM" ${ARGN})
   set(targets)
@@ -17,15 +27,15 @@ function(ttrace_room)
     target_include_directories(${target} SYSTEM PRIVATE ${arg_SYSTEM})
     if(arg_HOT)
       target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
+    else()
+      target_precompile_headers(${target} REUSE_FROM ttrace_plain_headers)
     endif()
-    ttrace_unite_by_folder(${target} ${arg_SOURCES})
     list(APPEND targets ${target})
   endif()
   if(arg_TORCH)
     set(target ttrace_${arg_NAME}_torch)
     ttrace_room_objects(${target} "${arg_TORCH}" "ttrace::torch;${arg_LINK}")
     set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_pool)
-    ttrace_unite_by_folder(${target} ${arg_TORCH})
     list(APPEND targets ${target})
   endif()
   set_property(GLOBAL APPEND PROPERTY TTRACE_ROOMS ${arg_NAME})
@@ -41,16 +51,7 @@ function(ttrace_room_objects target files libraries)
   target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
   target_link_libraries(${target} PRIVATE ttrace_flags ${libraries})
   target_compile_definitions(${target} PRIVATE TTRACE_VERSION="${PROJECT_VERSION}")
-endfunction()
-
-# ttrace_unite_by_folder(target file...): files of one folder are compiled as one.
-function(ttrace_unite_by_folder target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  foreach(file IN LISTS ARGN)
-    cmake_path(GET file PARENT_PATH folder)
-    string(MAKE_C_IDENTIFIER "${target}_${folder}" group)
-    set_source_files_properties(${file} PROPERTIES UNITY_GROUP ${group})
-  endforeach()
+  ttrace_joined_sources(${target} 0)  # all of them
 endfunction()
 
 # ttrace_rooms_below(result name): the rooms that `name` uses, and those that they use.

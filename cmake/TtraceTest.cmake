@@ -23,8 +23,8 @@ add_library(ttrace_test_headers OBJECT ${CMAKE_BINARY_DIR}/test_headers.cpp)
 target_compile_options(ttrace_test_headers PRIVATE -O0)
 target_link_libraries(ttrace_test_headers PRIVATE ttrace_flags GTest::gmock GTest::gtest_main)
 target_precompile_headers(ttrace_test_headers PRIVATE
-  <gmock/gmock.h> <gtest/gtest.h> <algorithm> <cmath> <filesystem> <fstream> <functional> <map> <optional> <set> <span>
-  <sstream> <string> <string_view> <vector>)
+  <gmock/gmock.h> <gtest/gtest.h> <algorithm> <cmath> <filesystem> <fstream> <functional> <map> <nlohmann/json.hpp>
+  <optional> <set> <span> <sstream> <string> <string_view> <vector>)
 
 function(ttrace_test)
   cmake_parse_arguments(arg "TORCH;SUITES" "NAME;TIMEOUT;PROCESSORS" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
@@ -44,13 +44,11 @@ function(ttrace_test)
   add_executable(${arg_NAME} ${arg_SOURCES})
   target_link_libraries(${arg_NAME} PRIVATE ttrace_flags ${arg_LINK} GTest::gmock GTest::gtest_main)
   target_include_directories(${arg_NAME} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  # Half the time to compile what runs for moments. Precompiled headers of LibTorch need some optimising.
   if(arg_TORCH)
-    target_compile_options(${arg_NAME} PRIVATE -O1)
-    ttrace_torch_sources(${arg_NAME} 6)
+    ttrace_torch_sources(${arg_NAME})
   else()
     target_compile_options(${arg_NAME} PRIVATE -O0)
-    ttrace_joined_sources(${arg_NAME} 8)
+    ttrace_joined_sources(${arg_NAME} 14)
     target_precompile_headers(${arg_NAME} REUSE_FROM ttrace_test_headers)
   endif()
   # Threads that wait for each other's turn beside another test take ten times as long.

@@ -1,48 +1,20 @@
 #include "analysis/align/id_pattern.h"
 
-#include <ttrace/error.h>
-
-#include <fmt/core.h>
-
-#include <regex>
 #include <utility>
 
 namespace ttrace {
-namespace {
-
-std::regex compile(const std::string& option, const std::string& text) {
-  try {
-    return std::regex(text, std::regex::ECMAScript | std::regex::optimize);
-  } catch (const std::regex_error& error) {
-    TTRACE_THROW(UsageError,
-                 fmt::format("{} is '{}'; it must be a regular expression on tensor ids ({})",
-                             option,
-                             text,
-                             error.what()));
-  }
-}
-
-}  // namespace
-
-struct IdPattern::Expression {
-  explicit Expression(std::regex compiled) : regex(std::move(compiled)) {}
-
-  std::regex regex;
-};
 
 IdPattern::IdPattern(std::string option, std::string text)
-    : option_(std::move(option)),
-      text_(std::move(text)),
-      expression_(std::make_shared<Expression>(compile(option_, text_))) {}
+    : option_(std::move(option)), text_(std::move(text)), pattern_(option_, text_) {}
 
 bool IdPattern::found_in(const std::string& id) {
-  const bool found = std::regex_search(id, expression_->regex);
+  const bool found = pattern_.found_in(id);
   used_ = used_ || found;
   return found;
 }
 
 bool IdPattern::matches(const std::string& id) {
-  const bool found = std::regex_match(id, expression_->regex);
+  const bool found = pattern_.matches(id);
   used_ = used_ || found;
   return found;
 }

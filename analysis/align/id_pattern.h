@@ -5,7 +5,8 @@
 // Thread-safety: one thread at a time.
 #pragma once
 
-#include <memory>
+#include "trace/base/pattern.h"
+
 #include <span>
 #include <string>
 #include <vector>
@@ -28,11 +29,9 @@ class IdPattern {
   [[nodiscard]] std::string text() const { return option_ + " '" + text_ + "'"; }
 
  private:
-  struct Expression;
-
   std::string option_;
   std::string text_;
-  std::shared_ptr<const Expression> expression_;
+  Pattern pattern_;
   bool used_ = false;
 };
 

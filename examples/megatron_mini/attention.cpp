@@ -1,6 +1,7 @@
 #include "attention.h"
 
 #include "recompute.h"
+#include "wide_type.h"
 
 #include <ttrace/scope.h>
 
@@ -15,10 +16,6 @@ namespace megatron_mini {
 namespace {
 
 // The type in which sensitive parts are computed.
-at::ScalarType wide_type(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 // [s, b, heads, d] -> [b, n, s, d], every key/value head repeated for the n / heads queries of its
 // group.
 at::Tensor by_head(const at::Tensor& tensor, std::int64_t n) {

@@ -1,5 +1,7 @@
 #include "cross_entropy.h"
 
+#include "wide_type.h"
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -22,7 +24,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
                             const Group& group,
                             DenominatorSum denominators) {
     const auto columns = logits.size(-1);
-    const auto wide = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const auto wide = wide_type(logits);
     const at::Tensor index = at::arange(part.first, part.first + columns);
     at::Tensor x = logits.to(wide).masked_fill(index >= part.logical,
                                                -std::numeric_limits<double>::infinity());

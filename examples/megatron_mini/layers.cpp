@@ -1,5 +1,7 @@
 #include "layers.h"
 
+#include "wide_type.h"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -7,10 +9,6 @@
 namespace megatron_mini {
 
 namespace {
-
-at::ScalarType wide_type(at::ScalarType type) {
-  return type == at::kDouble ? at::kDouble : at::kFloat;
-}
 
 std::shared_ptr<Fp8Linear> make_fp8(LinearSplit split,
                                     const Blueprint& blueprint,
@@ -42,7 +40,7 @@ at::Tensor LayerNorm::forward(const at::Tensor& input) {
 }
 
 at::Tensor LayerNorm::normalise(const at::Tensor& rows) const {
-  const auto wide = wide_type(rows.scalar_type());
+  const auto wide = wide_type(rows);
   const at::Tensor weight = weight_in(wide);  // before the bias: backward goes in this order
   return at::layer_norm(rows.to(wide), weight_.sizes(), weight, bias_in(wide), epsilon_);
 }
@@ -141,7 +139,7 @@ at::Tensor VocabularyEmbedding::forward(const at::Tensor& tokens) {
   const at::Tensor elsewhere = tokens.lt(first).logical_or(tokens.ge(end));
   const at::Tensor local = (tokens - first).masked_fill(elsewhere, 0);
   // In f32, because the gradient of a frequent token's row is a long sum.
-  const at::Tensor rows = at::embedding(weight_.to(wide_type(weight_.scalar_type())), local);
+  const at::Tensor rows = at::embedding(weight_.to(wide_type(weight_)), local);
   const at::Tensor addend = without_others(rows, elsewhere).to(weight_.scalar_type());
   return scope.out(leave_region(addend, parallel_));
 }

@@ -1,6 +1,7 @@
 #include "main_gradients.h"
 
 #include "error.h"
+#include "wide_type.h"
 
 #include <ATen/ATen.h>
 
@@ -31,7 +32,7 @@ MainGradients::MainGradients(std::vector<ModelParameter> parameters,
       views_(parameters_.size()) {
   for (const auto& bucket : layout_) {
     const at::Tensor& first = parameters_[bucket.members.front().parameter].tensor;
-    const auto type = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const auto type = wide_type(first);
     buckets_.push_back(at::zeros({bucket.size}, type));
     for (const auto& [i, offset] : bucket.members) {
       const at::Tensor& parameter = parameters_[i].tensor;

@@ -1,5 +1,7 @@
 #include "moe_layer.h"
 
+#include "wide_type.h"
+
 #include <ATen/ATen.h>
 
 #include <string>
@@ -45,7 +47,7 @@ at::Tensor MoeLayer::run_experts(const at::Tensor& rows, const TokenDispatch& di
   for (std::size_t i = 0; i < experts_.size(); ++i) {
     outputs.push_back(experts_[i]->forward(parts[i], dispatch.places_of_rows(i)));
   }
-  const auto wide = rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto wide = wide_type(rows);
   return at::cat(outputs).to(wide);
 }
 

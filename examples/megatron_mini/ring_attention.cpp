@@ -2,6 +2,7 @@
 
 #include "context_parallel.h"
 #include "dropout.h"
+#include "wide_type.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -17,10 +18,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-at::ScalarType wide_type(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
 
 // [s, b, heads, d] -> [b, groups, heads / groups, s, d]
 at::Tensor by_group(const at::Tensor& heads, std::int64_t groups) {

@@ -1,5 +1,7 @@
 #include "router.h"
 
+#include "wide_type.h"
+
 #include <ttrace/scope.h>
 
 #include <ATen/ATen.h>
@@ -30,10 +32,6 @@ struct AttachLoss : torch::autograd::Function<AttachLoss> {
     return {gradients[0], of_loss, {}};
   }
 };
-
-at::ScalarType wide_type(at::ScalarType type) {
-  return type == at::kDouble ? at::kDouble : at::kFloat;
-}
 
 // How far the last chosen one is ahead of the next: [..., experts] -> [...]
 at::Tensor margins(const at::Tensor& scores, std::int64_t top_k) {
@@ -67,7 +65,7 @@ Router::Router(const Blueprint& blueprint, std::string path)
 void Router::to(torch::Dtype type, bool non_blocking) {
   Module::to(type, non_blocking);
   if (expert_bias_.defined()) {
-    expert_bias_.set_data(expert_bias_.to(wide_type(type)));
+    expert_bias_.set_data(expert_bias_.to(wide_type(expert_bias_)));
   }
 }
 
@@ -78,7 +76,7 @@ void Router::forget_totals() {
 Routing Router::forward(const at::Tensor& input, const TokenPlaces& places) {
   ttrace::Scope scope(*this);
   const at::Tensor x = read(scope.in(input));
-  const auto wide = wide_type(x.scalar_type());
+  const auto wide = wide_type(x);
   const at::Tensor logits = scope.out(at::linear(x.to(wide), weight_.to(wide)));  // [rows, b, e]
   const at::Tensor scores = logits.softmax(-1);
 

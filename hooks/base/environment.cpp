@@ -65,15 +65,8 @@ bool parse_choice(const char* name, const char* other, const char* chosen) {
 
 void parse_filter(Environment& result) {
   result.filter_text = variable("TTRACE_FILTER");
-  if (result.filter_text.empty()) {
-    return;
-  }
-  try {
-    result.filter.emplace(result.filter_text, std::regex::ECMAScript | std::regex::optimize);
-  } catch (const std::regex_error& error) {
-    refuse("TTRACE_FILTER",
-           result.filter_text,
-           std::string("a regular expression on tensor ids (") + error.what() + ")");
+  if (!result.filter_text.empty()) {
+    result.filter.emplace("TTRACE_FILTER", result.filter_text);
   }
 }
 

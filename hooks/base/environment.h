@@ -3,10 +3,11 @@
 // Thread-safety: values.
 #pragma once
 
+#include "trace/base/pattern.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,13 +33,13 @@ struct Environment {
   int noise_seed = 0;           // TTRACE_NOISE_SEED, from 1; 0 outside noise passes
   std::int64_t first_step = 0;  // TTRACE_STEPS, half-open
   std::int64_t last_step = 1;
-  std::string precision;             // TTRACE_PRECISION, or empty: not checked
-  bool own_start = false;            // TTRACE_START=own
-  bool dyadic = false;               // TTRACE_INPUTS=dyadic: every module is given small integers
-  std::string filter_text;           // TTRACE_FILTER as given, for messages
-  std::optional<std::regex> filter;  // the same, compiled
-  std::vector<std::regex> untraced;  // RunDescription::untraced, which the tracer adds
-  bool named = false;                // TTRACE_NAMED=1
+  std::string precision;          // TTRACE_PRECISION, or empty: not checked
+  bool own_start = false;         // TTRACE_START=own
+  bool dyadic = false;            // TTRACE_INPUTS=dyadic: every module is given small integers
+  std::string filter_text;        // TTRACE_FILTER as given, for messages
+  std::optional<Pattern> filter;  // the same, compiled
+  std::vector<Pattern> untraced;  // RunDescription::untraced, which the tracer adds
+  bool named = false;             // TTRACE_NAMED=1
   bool collectives = false;  // TTRACE_COLLECTIVES=1: record what collectives are given and return
   bool count_only = false;   // TTRACE_COUNT=1: count what would be written, write no trace
   bool raise = false;        // TTRACE_ON_ERROR=raise
@@ -49,9 +50,9 @@ struct Environment {
   [[nodiscard]] std::vector<std::int64_t> steps() const;
   // Whether to record a tensor with this id.
   [[nodiscard]] bool wants(const std::string& id) const {
-    return (!filter || std::regex_search(id, *filter)) &&
-           std::none_of(untraced.begin(), untraced.end(), [&](const std::regex& pattern) {
-             return std::regex_search(id, pattern);
+    return (!filter || filter->found_in(id)) &&
+           std::none_of(untraced.begin(), untraced.end(), [&](const Pattern& pattern) {
+             return pattern.found_in(id);
            });
   }
 };

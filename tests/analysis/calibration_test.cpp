@@ -28,6 +28,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::kFirst;
+using testing::kSecond;
 using testing::noise_row;
 using ::testing::Not;
 using testing::TemporaryDirectory;
@@ -37,8 +39,6 @@ using testing::wavy;
 constexpr LimitKey kActivationQ{TensorClass::kActivation, Statistic::kWhole};
 constexpr LimitKey kVectorQ{TensorClass::kVector, Statistic::kWhole};
 constexpr double kNoise = 1e-3;
-const std::string kFirst = "s0/m0/output/a/0";
-const std::string kSecond = "s0/m0/output/b/0";
 const std::string kBias = "s0/main_grad/a.bias/0";
 
 std::string message_of(const std::function<void()>& act) {

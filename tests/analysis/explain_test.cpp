@@ -25,6 +25,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::kFirst;
+using testing::kSecond;
 using ::testing::Not;
 using testing::scaled;
 using ::testing::StartsWith;
@@ -36,8 +38,6 @@ constexpr std::int64_t kExplainedRows = 64;
 constexpr std::int64_t kExplainedColumns = 128;
 constexpr std::size_t kExplainedElements = kExplainedRows * kExplainedColumns;
 constexpr double kRounding = 0.0016;  // of the norm
-const std::string kFirst = "s0/m0/output/a/0";
-const std::string kSecond = "s0/m0/output/b/0";
 
 double norm_of(const std::vector<double>& values) {
   double squares = 0.0;

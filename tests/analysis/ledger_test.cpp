@@ -75,7 +75,7 @@ struct World {
   bool has_scales = false;
 };
 
-constexpr double kRounding = 0.0017;
+constexpr double kRelativeRounding = 0.0017;
 constexpr int kWorldRanks = 2;
 
 class WorldRun {
@@ -128,14 +128,15 @@ class WorldRun {
     const Numbers right = wavy(count, 0.1 * static_cast<double>(++number_));
     const double phase = static_cast<double>(number_);
     const Numbers mine =
-        scaled(off(right, errors.candidate * kRounding, phase + 1.0), 1.0 + errors.common);
+        scaled(off(right, errors.candidate * kRelativeRounding, phase + 1.0), 1.0 + errors.common);
     const auto put = [&](const std::string& pass, const Numbers& values) {
       passes_.at(pass).add(0, {id, values, errors.type, shape});
     };
     put("reference", right);
     put("wide", scaled(right, 1.0 + errors.common));
-    put("native", scaled(off(right, errors.native * kRounding, phase + 2.0), 1.0 + errors.common));
-    put("golden", off(right, errors.golden * kRounding, phase + 3.0));
+    put("native",
+        scaled(off(right, errors.native * kRelativeRounding, phase + 2.0), 1.0 + errors.common));
+    put("golden", off(right, errors.golden * kRelativeRounding, phase + 3.0));
     Placement placement = whole(shape);
     const bool is_multiple = errors.is_gradient && world_.multiple != 1.0;
     placement.scale = is_multiple ? 1.0 / world_.multiple : 1.0;
@@ -154,7 +155,7 @@ class WorldRun {
                  const Errors& errors) {
     for (std::size_t pass = 0; pass < noise_.size(); ++pass) {
       // One pass moves by more than the others.
-      const double size = errors.noise * kRounding * (pass == 2 ? 4.0 : 1.0);
+      const double size = errors.noise * kRelativeRounding * (pass == 2 ? 4.0 : 1.0);
       const Numbers moved = off(right, size, 40.0 + 3.0 * static_cast<double>(pass * 7 + number_));
       const TensorPair pair{
           shape, ElementType::kF64, right.data(), ElementType::kF64, moved.data()};
@@ -396,9 +397,9 @@ std::vector<Judge> judges() {
     });
   };
   addends(128, 0.02, true);
-  addends(128, kRounding, true);
+  addends(128, kRelativeRounding, true);
   addends(8, 0.05, true);
-  addends(64, kRounding, false);
+  addends(64, kRelativeRounding, false);
   result.emplace_back(judged_choices);
   result.emplace_back(judged_sums);
   result.emplace_back(judged_scales);

@@ -23,6 +23,8 @@ using testing::check_of;
 using testing::first_sentence;
 
 using ::testing::HasSubstr;
+using testing::kFirst;
+using testing::kSecond;
 using testing::noise_row;
 using testing::off;
 using testing::scaled;
@@ -33,8 +35,6 @@ using testing::wavy;
 using testing::write_noise_passes;
 
 constexpr std::size_t kForcedElements = 64;
-const std::string kFirst = "s0/m0/output/a/0";
-const std::string kSecond = "s0/m0/output/b/0";
 
 // Two tensors of a candidate, and the results of its operators for its own values, in BF16 terms:
 // one rounding is 0.0017 of the norm.

@@ -23,7 +23,9 @@
 namespace ttrace::testing {
 
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
-inline constexpr auto kOutput = "s0/m0/output/fc/0";  // wherever one tensor is enough
+inline constexpr auto kOutput = "s0/m0/output/fc/0";   // wherever one tensor is enough
+inline const std::string kFirst = "s0/m0/output/a/0";  // and wherever one follows the other
+inline const std::string kSecond = "s0/m0/output/b/0";
 
 // A tensor of one rank. Without shape it has one dimension, without placement it is whole.
 struct Tensor {

@@ -39,30 +39,32 @@ at::Tensor own_rows(const at::Tensor& whole) {
   return whole.narrow(0, 2 * world().rank, 2);
 }
 
-struct Passed {
+struct PassedRegion {
   at::Tensor output;
   at::Tensor gradient;  // of the input
 };
 
 template <class Region>
-Passed pass(const Region& region, const at::Tensor& input, const at::Tensor& output_gradient) {
+PassedRegion pass(const Region& region,
+                  const at::Tensor& input,
+                  const at::Tensor& output_gradient) {
   const at::Tensor leaf = input.clone().requires_grad_(true);
   const at::Tensor output = region(leaf);
   output.backward(output_gradient);
   return {.output = output.detach(), .gradient = leaf.grad()};
 }
 
-Passed enter(const at::Tensor& input,
-             const at::Tensor& gradient,
-             const Parallel& ranks,
-             SumOverRanks sum = SumOverRanks::kDone) {
+PassedRegion enter(const at::Tensor& input,
+                   const at::Tensor& gradient,
+                   const Parallel& ranks,
+                   SumOverRanks sum = SumOverRanks::kDone) {
   return pass([&](const at::Tensor& x) { return enter_region(x, ranks, sum); }, input, gradient);
 }
 
-Passed leave(const at::Tensor& input,
-             const at::Tensor& gradient,
-             const Parallel& ranks,
-             SumOverRanks sum = SumOverRanks::kDone) {
+PassedRegion leave(const at::Tensor& input,
+                   const at::Tensor& gradient,
+                   const Parallel& ranks,
+                   SumOverRanks sum = SumOverRanks::kDone) {
   return pass([&](const at::Tensor& x) { return leave_region(x, ranks, sum); }, input, gradient);
 }
 

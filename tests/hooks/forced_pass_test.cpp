@@ -29,7 +29,7 @@ struct Faults {
 };
 
 // A linear in a scope, a scope without parameters, a linear; the loss is a sum of squares.
-struct Model : Holder {
+struct FaultyModel : Holder {
   torch::nn::Linear fc1 = add("fc1", torch::nn::Linear(4, 3));
   torch::nn::Linear fc2 = add("fc2", torch::nn::Linear(3, 2));
 
@@ -53,7 +53,7 @@ class ForcedPass : public ::testing::Test {
  protected:
   Captured run(const Variables& variables, const Faults& faults, at::ScalarType type = at::kFloat) {
     const PassEnvironment environment(with(variables, "TTRACE_ON_ERROR", "raise"));
-    Model model;
+    FaultyModel model;
     fill_all(model);
     model.to(type);
     auto session = Session::from_environment();

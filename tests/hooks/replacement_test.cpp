@@ -51,7 +51,7 @@ class KnownValues : public GivenValues {
   [[nodiscard]] bool should_have_all() const override { return true; }
 };
 
-TensorId output_of(const std::string& path, std::int64_t microbatch = 7) {
+TensorId output_in(const std::string& path, std::int64_t microbatch = 7) {
   TensorId id;
   id.path = path;
   id.microbatch = microbatch;
@@ -75,13 +75,13 @@ class Replacements : public ::testing::Test {
 TEST_F(Replacements, ProgramKeepsItsOwnWhereNothingIsGiven) {
   Replacement none(nullptr, recorder_);
   EXPECT_FALSE(none.active());
-  EXPECT_FALSE(none.of(output_of("known"), copy_of({1.0F}), {}).has_value());
+  EXPECT_FALSE(none.of(output_in("known"), copy_of({1.0F}), {}).has_value());
   EXPECT_FALSE(none.of(std::vector<RowPart>(1), Kind::kOutput, copy_of({1.0F})).has_value());
 }
 
 TEST_F(Replacements, GivenValueTakesThePlaceOfATensor) {
   EXPECT_TRUE(replacement_.active());
-  EXPECT_EQ(replacement_.of(output_of("known"), copy_of({1.0F, 2.0F}), {}), bytes_of({7.0F, 7.0F}));
+  EXPECT_EQ(replacement_.of(output_in("known"), copy_of({1.0F, 2.0F}), {}), bytes_of({7.0F, 7.0F}));
 }
 
 TEST_F(Replacements, RowsOfEachMicrobatchAreReplacedAndTheOthersStay) {
@@ -92,19 +92,19 @@ TEST_F(Replacements, RowsOfEachMicrobatchAreReplacedAndTheOthersStay) {
   rows.microbatches = {4, 5};
   auto parts = split_rows(rows, {3}, std::make_shared<MicrobatchState>());
   for (RowPart& part : parts) {
-    part.value = output_of("known", part.microbatch->index);
+    part.value = output_in("known", part.microbatch->index);
   }
   EXPECT_EQ(replacement_.of(parts, Kind::kOutput, copy_of({1.0F, 2.0F, 3.0F})),
             bytes_of({4.0F, 5.0F, 3.0F}));
 }
 
 TEST_F(Replacements, FirstMissingValueOfAStepIsNoted) {
-  EXPECT_FALSE(replacement_.of(output_of("one"), copy_of({1.0F}), {}).has_value());
-  EXPECT_FALSE(replacement_.of(output_of("two"), copy_of({1.0F}), {}).has_value());
+  EXPECT_FALSE(replacement_.of(output_in("one"), copy_of({1.0F}), {}).has_value());
+  EXPECT_FALSE(replacement_.of(output_in("two"), copy_of({1.0F}), {}).has_value());
   const TensorCopy code{ElementType::kU8, {1}, {std::byte{3}}};
-  EXPECT_FALSE(replacement_.of(output_of("code"), code, {}).has_value());
+  EXPECT_FALSE(replacement_.of(output_in("code"), code, {}).has_value());
   replacement_.end_step();
-  EXPECT_FALSE(replacement_.of(output_of("three"), copy_of({1.0F}), {}).has_value());
+  EXPECT_FALSE(replacement_.of(output_in("three"), copy_of({1.0F}), {}).has_value());
   writer_.end_step([] { return true; });
   EXPECT_THAT(notes_,
               ElementsAre(HasSubstr("s0/m7/output/one/0"), HasSubstr("s0/m7/output/three/0")));

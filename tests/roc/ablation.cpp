@@ -180,9 +180,9 @@ std::vector<Allowance> chosen_rows(const std::vector<std::string>& names) {
   return rows;
 }
 
-class Runner {
+class AblationRunner {
  public:
-  explicit Runner(const AblationOptions& options)
+  explicit AblationRunner(const AblationOptions& options)
       : options_(options), rows_(chosen_rows(options.rows)) {}
 
   Ablation run(const std::vector<std::string>& cases) {
@@ -342,7 +342,7 @@ Ablation ablate(const std::vector<std::string>& cases, const AblationOptions& op
     const std::string problem = fuzz_layouts::why_impossible(fuzz_layouts::case_of(text));
     TTRACE_CHECK(problem.empty(), UsageError, "the case ", text, " cannot exist: ", problem);
   }
-  return Runner(options).run(cases);
+  return AblationRunner(options).run(cases);
 }
 
 nlohmann::ordered_json json_of(const Ablation& ablation, const std::string& command) {

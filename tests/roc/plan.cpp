@@ -1,9 +1,10 @@
 #include "roc/plan.h"
 
+#include "trace/base/pattern.h"
+
 #include <ttrace/error.h>
 
 #include <algorithm>
-#include <regex>
 #include <set>
 
 namespace ttrace::roc {
@@ -59,13 +60,8 @@ std::vector<Key> chosen_keys(const Choice& choice) {
     }
   }
   if (choice.keys) {
-    try {
-      const std::regex wanted(*choice.keys);
-      std::erase_if(keys, [&](const Key& key) { return !std::regex_search(key.name, wanted); });
-    } catch (const std::regex_error& error) {
-      TTRACE_THROW(
-          UsageError, "--keys '", *choice.keys, "' is not a regular expression: ", error.what());
-    }
+    const Pattern wanted("--keys", *choice.keys);
+    std::erase_if(keys, [&](const Key& key) { return !wanted.found_in(key.name); });
     TTRACE_CHECK(!keys.empty(),
                  UsageError,
                  "--keys '",

@@ -6,6 +6,7 @@
 #include "roc/page.h"
 #include "roc/plan.h"
 #include "roc/search.h"
+#include "trace/base/pattern.h"
 
 #include <ttrace/error.h>
 
@@ -15,7 +16,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <regex>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -81,7 +81,7 @@ TEST(Plan, QuickAsksForTodaysFiguresAtOnePlace) {
 TEST(PlacesOf, AMutantAreItsOwnTensors) {
   const auto owns = [](const std::string& mutant, std::optional<int> layer, const std::string& id) {
     const Series series{"bf16", Weights::kInit, mutant, layer};
-    return std::regex_match(id, std::regex(places_of(series).own));
+    return Pattern("own", places_of(series).own).matches(id);
   };
   EXPECT_TRUE(owns("operator_scale", 2, "s0/m0/output/decoder.layers.2.mlp.linear_fc2/0"));
   EXPECT_FALSE(owns("operator_scale", 2, "s0/m0/output/decoder.layers.1.mlp.linear_fc2/0"));
@@ -105,7 +105,7 @@ TEST(PlacesOf, AMutantAreItsOwnTensors) {
 TEST(PlacesOf, AnOperatorAreItsGradientsToo) {
   const auto has = [](const std::string& mutant, const std::string& id) {
     const Series series{"bf16", Weights::kInit, mutant, 2};
-    return std::regex_match(id, std::regex(places_of(series).operator_));
+    return Pattern("operator", places_of(series).operator_).matches(id);
   };
   EXPECT_TRUE(has("partial_sum", "s0/m0/output/decoder.layers.2.mlp.linear_fc2/0"));
   EXPECT_TRUE(has("partial_sum", "s0/m0/param_grad/decoder.layers.2.mlp.linear_fc2.weight/0"));

@@ -1,8 +1,9 @@
 #include "scoreboard/outcome.h"
 
+#include "trace/base/pattern.h"
+
 #include <algorithm>
 #include <cmath>
-#include <regex>
 #include <set>
 
 namespace ttrace::scoreboard {
@@ -39,7 +40,7 @@ void add(const BugOutcome& bug, Score& score) {
 }  // namespace
 
 bool is_located(const CataloguedBug& bug, const std::string& id) {
-  return !bug.redeclared && std::regex_match(id, std::regex(bug.expected));
+  return !bug.redeclared && Pattern("expected of " + bug.name, bug.expected).matches(id);
 }
 
 std::optional<bool> terms_right(const CataloguedBug& bug, const testing::NamedTerms& named) {
@@ -71,7 +72,7 @@ BugOutcome outcome_of(const CataloguedBug& bug,
       outcome.without_forced.found && is_located(bug, without_forced.first_id);
   if (outcome.found) {
     outcome.named = testing::named_terms(result.report);
-    outcome.hint_right = std::regex_match(result.signature, std::regex(bug.hint));
+    outcome.hint_right = Pattern("hint of " + bug.name, bug.hint).matches(result.signature);
     outcome.cause_exact = !bug.cause.empty() && bug.cause.front() == result.signature;
     outcome.cause_right = std::ranges::find(bug.cause, result.signature) != bug.cause.end();
     outcome.terms_right = terms_right(bug, outcome.named);

@@ -1,26 +1,15 @@
 #include "scoreboard/plan.h"
 
+#include "trace/base/pattern.h"
+
 #include <ttrace/error.h>
 
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <utility>
 
 namespace ttrace::scoreboard {
 namespace {
-
-std::regex filter_of(const Choice& choice) {
-  try {
-    return std::regex(choice.filter.value_or(""));
-  } catch (const std::regex_error& error) {
-    TTRACE_THROW(UsageError,
-                 "--filter '",
-                 choice.filter.value_or(""),
-                 "' is not a regular expression: ",
-                 error.what());
-  }
-}
 
 void check_names(const Catalogue& catalogue, const Choice& choice) {
   for (const std::string& name : choice.names.value_or(std::set<std::string>{})) {
@@ -48,12 +37,12 @@ std::vector<std::string> precisions_of(const CataloguedBug& bug, const Choice& c
 using Runs = std::map<std::pair<Setting, std::string>, std::vector<std::size_t>>;
 
 Runs runs_of(const Catalogue& catalogue, const Choice& choice, Plan& plan) {
-  const std::regex filter = filter_of(choice);
+  const Pattern filter("--filter", choice.filter.value_or(""));
   Runs runs;
   for (std::size_t i = 0; i < catalogue.bugs.size(); ++i) {
     const CataloguedBug& bug = catalogue.bugs[i];
     const auto precisions = precisions_of(bug, choice);
-    if (precisions.empty() || !std::regex_search(bug.name, filter) ||
+    if (precisions.empty() || !filter.found_in(bug.name) ||
         (choice.names && !choice.names->contains(bug.name))) {
       continue;
     }

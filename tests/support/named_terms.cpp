@@ -41,7 +41,7 @@ void add_ranks(const std::string& list, std::set<int>& ranks) {
   }
 }
 
-std::set<int> ranks_of(const std::string& sentence) {
+std::set<int> ranks_named_in(const std::string& sentence) {
   static const std::regex right(
       R"(\branks? [0-9]+(?:-[0-9]+)?(?:, [0-9]+(?:-[0-9]+)?)*(?: ha(?:s|ve) it)? as it is)");
   // "(tp rank 1)" is the place of a rank that is named already.
@@ -95,7 +95,8 @@ std::optional<double> factor_of(const std::string& sentence) {
 }  // namespace
 
 NamedTerms terms_of_sentence(const std::string& sentence) {
-  return {.axes = axes_of(sentence), .factor = factor_of(sentence), .ranks = ranks_of(sentence)};
+  return {
+      .axes = axes_of(sentence), .factor = factor_of(sentence), .ranks = ranks_named_in(sentence)};
 }
 
 NamedTerms named_terms(const Json& report) {

@@ -272,13 +272,13 @@ TEST(FlatMerge, FillGivesARangeTheValuesOfTheParameter) {
 
 // --- random buckets ------------------------------------------------------------------------------
 
-enum class Cut { kWhole, kEven, kGated, kPadded };
+enum class FlatCut { kWhole, kEven, kGated, kPadded };
 
 // A parameter and a layout; everything follows from these fields.
 struct FlatCase {
   std::vector<std::int64_t> shape;  // of the local tensor, except that padding is added
   std::size_t cut_dim = 0;
-  Cut cut = Cut::kWhole;
+  FlatCut cut = FlatCut::kWhole;
   int tp = 1;      // copies where nothing is cut
   int dp = 1;      // ranks over which a tensor's elements are cut at random
   int stages = 1;  // that hold tied copies, cut differently
@@ -301,12 +301,12 @@ std::string text_of(const FlatCase& c) {
 
 Placement local_tensor(const FlatCase& c, int tp_rank) {
   Placement placement = whole(c.shape);
-  if (c.cut == Cut::kWhole) {
+  if (c.cut == FlatCut::kWhole) {
     return placement;
   }
   DimPlacement& dim = placement.dims[c.cut_dim];
   const std::int64_t size = dim.local_size;
-  if (c.cut == Cut::kGated) {  // two blocks of `size` rows on every rank
+  if (c.cut == FlatCut::kGated) {  // two blocks of `size` rows on every rank
     dim = {2 * size,
            2 * size * c.tp,
            {{0, tp_rank * size, size}, {size, (c.tp + tp_rank) * size, size}}};
@@ -314,7 +314,7 @@ Placement local_tensor(const FlatCase& c, int tp_rank) {
   }
   // In a padded dimension, the last rank's last row is padding, unless this leaves the rank
   // nothing.
-  const bool padded = c.cut == Cut::kPadded && size > 1;
+  const bool padded = c.cut == FlatCut::kPadded && size > 1;
   const std::int64_t extent = padded && tp_rank + 1 == c.tp ? size - 1 : size;
   dim = {size, c.tp * size - (padded ? 1 : 0), {{0, tp_rank * size, extent}}};
   return placement;
@@ -382,7 +382,7 @@ class FlatTensor {
   std::vector<double> logical_;
 };
 
-FlatCase random_case(unsigned seed) {
+FlatCase random_flat_case(unsigned seed) {
   std::mt19937_64 engine(seed);
   const auto below = [&engine](unsigned limit) { return static_cast<int>(engine() % limit); };
   FlatCase c;
@@ -392,7 +392,7 @@ FlatCase random_case(unsigned seed) {
     c.shape.push_back(1 + below(5));
   }
   c.cut_dim = static_cast<std::size_t>(below(static_cast<unsigned>(dims)));
-  c.cut = static_cast<Cut>(below(4));
+  c.cut = static_cast<FlatCut>(below(4));
   c.tp = 1 + below(3);
   c.dp = 1 + below(5);
   c.stages = 1 + below(2);
@@ -416,8 +416,8 @@ std::vector<FlatCase> smaller_cases(const FlatCase& c) {
   offer([](FlatCase& x) { x.addends = 1; });
   offer([](FlatCase& x) { x.is_scaled = false; });
   offer([](FlatCase& x) { x.stages = 1; });
-  offer([](FlatCase& x) { x.cut = Cut::kWhole; });
-  offer([](FlatCase& x) { x.cut = Cut::kEven; });
+  offer([](FlatCase& x) { x.cut = FlatCut::kWhole; });
+  offer([](FlatCase& x) { x.cut = FlatCut::kEven; });
   offer([](FlatCase& x) { x.tp = std::max(1, x.tp - 1); });
   offer([](FlatCase& x) { x.dp = std::max(1, x.dp - 1); });
   offer([](FlatCase& x) { x.type = ElementType::kF64; });
@@ -434,12 +434,12 @@ std::vector<FlatCase> smaller_cases(const FlatCase& c) {
 }
 
 // The error of a case, or nothing.
-using Property = std::function<std::optional<std::string>(const FlatCase&)>;
+using FlatProperty = std::function<std::optional<std::string>(const FlatCase&)>;
 
 // Reports the smallest case that still fails.
-void expect_for_random_cases(const Property& property) {
+void expect_for_random_flat_cases(const FlatProperty& property) {
   for (unsigned seed = 1; seed <= 600; ++seed) {
-    FlatCase failing = random_case(seed);
+    FlatCase failing = random_flat_case(seed);
     std::optional<std::string> failure = property(failing);
     for (bool shrinks = failure.has_value(); shrinks;) {
       shrinks = false;
@@ -457,7 +457,7 @@ void expect_for_random_cases(const Property& property) {
 }
 
 TEST(FlatMergeRandom, MergeRestoresTheParameterExactly) {
-  expect_for_random_cases([](const FlatCase& c) -> std::optional<std::string> {
+  expect_for_random_flat_cases([](const FlatCase& c) -> std::optional<std::string> {
     FlatTensor tensor(c);
     const MergeResult result = tensor.ranks().merge();
     if (!result.findings.empty()) {
@@ -471,7 +471,7 @@ TEST(FlatMergeRandom, MergeRestoresTheParameterExactly) {
 }
 
 TEST(FlatMergeRandom, ExtractGivesEveryRankItsRangeWithZeroPadding) {
-  expect_for_random_cases([](FlatCase c) -> std::optional<std::string> {
+  expect_for_random_flat_cases([](FlatCase c) -> std::optional<std::string> {
     c.addends = 1;
     c.is_scaled = false;
     FlatTensor tensor(c);
@@ -496,7 +496,7 @@ TEST(FlatMergeRandom, ExtractGivesEveryRankItsRangeWithZeroPadding) {
 }
 
 TEST(FlatMergeRandom, TextRoundTrips) {
-  expect_for_random_cases([](const FlatCase& c) -> std::optional<std::string> {
+  expect_for_random_flat_cases([](const FlatCase& c) -> std::optional<std::string> {
     FlatTensor tensor(c);
     for (const Shard& shard : tensor.ranks().shards()) {
       const std::string text = to_string(shard.record->placement);
@@ -528,7 +528,7 @@ std::map<std::int64_t, std::vector<int>> holders(FlatTensor& tensor, int addend)
 
 TEST(FlatMergeRandom, ARangeThatLacksIsAGapUnlessOthersHoldItsElements) {
   int gaps = 0;
-  expect_for_random_cases([&](const FlatCase& c) -> std::optional<std::string> {
+  expect_for_random_flat_cases([&](const FlatCase& c) -> std::optional<std::string> {
     FlatTensor tensor(c);
     std::vector<Shard>& shards = tensor.ranks().shards();
     const auto at = static_cast<std::ptrdiff_t>(tensor.engine()() % shards.size());
@@ -563,7 +563,7 @@ TEST(FlatMergeRandom, ARangeThatLacksIsAGapUnlessOthersHoldItsElements) {
 
 TEST(FlatMergeRandom, OneFlippedBitInWhatSeveralHoldIsFoundAtItsIndex) {
   int flipped = 0;
-  expect_for_random_cases([&](FlatCase c) -> std::optional<std::string> {
+  expect_for_random_flat_cases([&](FlatCase c) -> std::optional<std::string> {
     c.addends = 1;
     FlatTensor tensor(c);
     const auto held_by = holders(tensor, 0);

@@ -51,7 +51,7 @@ std::optional<std::vector<double>> data_by_row(const Evidence& evidence,
 
 namespace {
 
-constexpr std::size_t kTried = 8;
+constexpr std::size_t kMostModules = 8;
 
 bool is_forward_beside(const Match& match, const TensorId& output) {
   return (match.id.kind == Kind::kOutput || match.id.kind == Kind::kInput) &&
@@ -89,7 +89,8 @@ std::vector<const Match*> inputs_of(const Evidence& evidence, const TensorId& ou
     }
   }
   std::vector<const Match*> list = known_inputs(evidence, output);
-  for (auto match = before.rbegin(); match != before.rend() && list.size() < kTried; ++match) {
+  for (auto match = before.rbegin(); match != before.rend() && list.size() < kMostModules;
+       ++match) {
     if (std::find(list.begin(), list.end(), *match) == list.end()) {
       list.push_back(*match);
     }
@@ -102,7 +103,7 @@ std::vector<const Match*> outputs_after(const Evidence& evidence, const TensorId
   bool after = false;
   for (const Match& match : evidence.matches()) {
     if (after && match.id.kind == Kind::kOutput && is_forward_beside(match, output) &&
-        list.size() < kTried) {
+        list.size() < kMostModules) {
       list.push_back(&match);
     }
     after = after || match.id == output;

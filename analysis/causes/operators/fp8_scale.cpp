@@ -61,7 +61,7 @@ void add_history(const Evidence& evidence, WhichRun run, std::vector<Amax>& list
 // The operand that slot 0 (input), 1 (weight) or 2 (gradient of the output) quantises may be: the
 // weight, an input of the module, or a gradient that was recorded before the scale.
 std::vector<const Match*> operands_of(const Evidence& evidence) {
-  constexpr std::size_t kTried = 8;
+  constexpr std::size_t kMostOperands = 8;
   const TensorId& id = evidence.finding().id;
   if (id.slot == 0) {
     const Match* const output = evidence.with_kind(Kind::kOutput);
@@ -81,7 +81,7 @@ std::vector<const Match*> operands_of(const Evidence& evidence) {
       list.insert(list.begin(), &match);
     }
   }
-  list.resize(std::min(list.size(), kTried));
+  list.resize(std::min(list.size(), kMostOperands));
   return list;
 }
 

@@ -52,10 +52,10 @@ double share_beyond(std::vector<double> values, ElementType format) {
 std::optional<ElementType> held_in(const std::vector<double>& values,
                                    const std::vector<double>& others,
                                    ElementType stored) {
-  constexpr double kMost = 0.5;
+  constexpr double kMostLost = 0.5;
   std::optional<ElementType> found;
   for (const ElementType format : below(stored)) {
-    if (share_beyond(values, format) == 0.0 && share_beyond(others, format) > kMost) {
+    if (share_beyond(values, format) == 0.0 && share_beyond(others, format) > kMostLost) {
       found = format;
     }
   }

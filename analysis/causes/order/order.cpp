@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::int64_t kFewSlices = 16;  // slices whose elements are compared
 constexpr std::int64_t kFewestShifted = 4;
-constexpr std::int64_t kMost = 4096;
+constexpr std::int64_t kMostCuts = 4096;
 constexpr std::size_t kProjections = 8;
 
 using Projection = std::array<double, kProjections>;
@@ -326,10 +326,10 @@ Hypotheses find_order(const Evidence& evidence, const Sides& sides) {
         append(found, reordered(evidence, sides, cut, blocks));
       }
     }
-    if (cut.view.size > kFewSlices && cut.view.size <= kMost) {
+    if (cut.view.size > kFewSlices && cut.view.size <= kMostCuts) {
       append(found, reordered(evidence, sides, cut, cut.view.size));
     }
-    if (cut.view.size >= kFewestShifted && cut.view.size <= kMost) {
+    if (cut.view.size >= kFewestShifted && cut.view.size <= kMostCuts) {
       append(found, shifted(evidence, sides, cut));
     }
   }

@@ -31,7 +31,7 @@ std::optional<Values> merge_addend(std::vector<Shard> shards) {
 }
 
 bool add_microbatch(const Match& match, Addends& addends) {
-  constexpr std::size_t kMost = 64;
+  constexpr std::size_t kMostAddends = 64;
   std::map<int, std::vector<Shard>> by_partial;
   // A micro-batch that the candidate never ran still is an addend that can be missing.
   for (const Shard& shard : match.candidate.empty() ? match.reference : match.candidate) {
@@ -48,7 +48,7 @@ bool add_microbatch(const Match& match, Addends& addends) {
     }
     addends.values.push_back(*std::move(values));
   }
-  return addends.list.size() <= kMost;
+  return addends.list.size() <= kMostAddends;
 }
 
 // The gradients of the parameter for every micro-batch; none where one cannot be read, or where the

@@ -149,7 +149,7 @@ Hypotheses read_product(const Evidence& evidence, const Sides& sides, const Prod
 
 // The products that may have made the finding: of the module's inputs, or, of the gradient of an
 // output, of the modules that consume it, which are recorded after it.
-std::vector<std::pair<std::string, const Match*>> operands_of(const Evidence& evidence) {
+std::vector<std::pair<std::string, const Match*>> factors_of(const Evidence& evidence) {
   TensorId id = evidence.finding().id;
   std::vector<std::pair<std::string, const Match*>> list;
   if (id.kind == Kind::kOutput) {
@@ -169,7 +169,7 @@ std::vector<std::pair<std::string, const Match*>> operands_of(const Evidence& ev
 }  // namespace
 
 Hypotheses find_linear_addends(const Evidence& evidence, const Sides& sides) {
-  for (const auto& [module, left] : operands_of(evidence)) {
+  for (const auto& [module, left] : factors_of(evidence)) {
     const auto product = sides.shape().size() < 2
                              ? std::nullopt
                              : product_of(evidence, module, left, sides.reference);

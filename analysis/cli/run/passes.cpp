@@ -3,6 +3,7 @@
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/process.h"
 #include "analysis/cli/run/progress.h"
+#include "trace/base/pattern.h"
 
 #include <ttrace/error.h>
 
@@ -14,7 +15,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <regex>
 #include <sstream>
 #include <string_view>
 #include <unistd.h>
@@ -155,8 +155,8 @@ std::chrono::milliseconds milliseconds(double seconds) {
 std::vector<std::string> pass_environment(const Variables& variables, const std::string& command) {
   std::vector<std::string> result;
   std::string forwarded;
-  static const std::regex mpirun_x(R"((^|\s)-x\s)");
-  const bool excluded = std::regex_search(command, mpirun_x);
+  static const Pattern mpirun_x("mpirun's -x", R"((^|\s)-x\s)");
+  const bool excluded = mpirun_x.found_in(command);
   const auto forward = [&](std::string_view name) {
     if (!excluded) {
       forwarded.append(forwarded.empty() ? "" : ";").append(name);

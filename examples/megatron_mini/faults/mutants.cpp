@@ -4,6 +4,7 @@
 #include "../layers.h"
 #include "../mixed_precision_optimizer.h"
 #include "../trainer.h"
+#include "../wide_type.h"
 #include "attention_faults.h"
 #include "fault.h"
 #include "loss_faults.h"
@@ -64,7 +65,7 @@ OptimizerConfig corrected_for(OptimizerConfig config, double step, double wrong_
 }  // namespace
 
 at::Tensor ProductMutant::product(const at::Tensor& input, const at::Tensor& weight) const {
-  const auto wide = input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto wide = wide_type(input);
   if (weight_gradient != 1.0) {
     // A copy, so that the hook is not one more on the weight in every micro-batch.
     const at::Tensor copy = weight.to(wide, /*non_blocking=*/false, /*copy=*/true);
@@ -87,7 +88,7 @@ at::Tensor ProductMutant::with_bias(const at::Tensor& sum,
   if (output <= 1.0 && middle_row == 1.0) {
     return sum + bias;
   }
-  const auto wide = sum.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto wide = wide_type(sum);
   at::Tensor factors = at::full({sum.size(0), sum.size(1), 1}, output, wide);
   const std::int64_t ranks = parallel.sequence_parallel ? parallel.tp.size : 1;
   const std::int64_t first = parallel.sequence_parallel ? sum.size(0) * parallel.tp.rank : 0;
