@@ -28,7 +28,7 @@ find_program(TTRACE_CCACHE ccache)
 if(TTRACE_CCACHE)
   # Depend mode spares a first build the preprocessor's second run. Joined sources lie in the build folder:
   # relative to it they are the same for another one, that of the Python package. So are precompiled
-  # headers, which ccache serves only where it is told not to look for macros of the time and others in them.
+  # headers, which ccache serves only if it may ignore macros of the time and definitions in them.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1
     CCACHE_BASEDIR=${CMAKE_BINARY_DIR} CCACHE_SLOPPINESS=pch_defines,time_macros ${TTRACE_CCACHE})
 endif()

@@ -37,7 +37,7 @@ function(ttrace_test)
   if(NOT arg_PROCESSORS)
     set(arg_PROCESSORS 1)
   endif()
-  # Open MPI unloads its parts before leaks are looked for, so that theirs cannot be told from ours.
+  # Open MPI unloads its parts before leaks are looked for, so that its leaks look like ours.
   if(TTRACE_SANITIZER AND ("examples" IN_LIST arg_LABELS OR "end_to_end" IN_LIST arg_LABELS))
     list(APPEND arg_ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
   endif()
@@ -51,7 +51,7 @@ function(ttrace_test)
     ttrace_joined_sources(${arg_NAME} 14)
     target_precompile_headers(${arg_NAME} REUSE_FROM ttrace_test_headers)
   endif()
-  # Threads that wait for each other's turn beside another test take ten times as long.
+  # Threads that wait for each other's turn take ten times as long while another test runs.
   set(properties TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS}
     ENVIRONMENT_MODIFICATION OMP_NUM_THREADS=set:1)
   # An empty list would make the next word its value.

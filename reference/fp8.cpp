@@ -37,7 +37,7 @@ at::Tensor scale_of(const at::Tensor& amax, Fp8Format format) {
 // The smallest power of two that is not below the scale, as E8M0. The bits of an f32 above those of
 // its mantissa are the code of the power of two below; any mantissa carries into the next one. Zero
 // becomes the smallest: masked tokens leave many blocks of gradients with nothing but zeros, and
-// beside the scales of the others a constant would be by far the largest.
+// next to the scales of the others a constant would be by far the largest.
 at::Tensor power_of_two(const at::Tensor& scale) {
   constexpr std::int64_t kMantissaBits = 23;
   constexpr std::int64_t kMantissa = (std::int64_t{1} << kMantissaBits) - 1;

@@ -11,7 +11,7 @@ namespace ttrace::reference {
 
 class MainGradients {
  public:
-  // Zeros, one tensor beside each parameter.
+  // Zeros, one tensor for each parameter.
   explicit MainGradients(std::vector<NamedTensor> parameters);
 
   void zero();

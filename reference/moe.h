@@ -35,8 +35,8 @@
 
 namespace ttrace::reference {
 
-// What routers have to know of a micro-batch, and what they say beside their choice. A dense model
-// leaves it alone.
+// What routers have to know of a micro-batch, and what they report in addition to their choice. A
+// dense model leaves it alone.
 struct Routing {
   at::Tensor tokens;   // [S, B] i64: number of each token, s B + b before samples were permuted
   at::Tensor counted;  // [S, B] bool: which of them count in the loss

@@ -114,7 +114,7 @@ struct Bound {
   std::optional<DefaultTerms> default_terms = {};  // of a class default of a tensor's values
 };
 
-// What is judged: one tensor of the reference beside the candidate's.
+// What is judged: a tensor of the reference and that of the candidate.
 struct Judged {
   const TensorId& id;
   std::size_t dimensions = 0;

@@ -114,7 +114,7 @@ bool SelfCheck::concerns(Kind kind) {
          kind == Kind::kCollectiveOutput;
 }
 
-const Match* SelfCheck::beside(const Match& match, Kind kind, int slot) const {
+const Match* SelfCheck::record_near(const Match& match, Kind kind, int slot) const {
   TensorId id = match.id;
   id.kind = kind;
   id.slot = slot;
@@ -129,7 +129,7 @@ bool SelfCheck::is_subject(std::size_t index) const {
   }
   switch (match.id.kind) {
     case Kind::kSent:
-      return beside(match, Kind::kReceived, match.id.slot) == nullptr;
+      return record_near(match, Kind::kReceived, match.id.slot) == nullptr;
     case Kind::kReceived:
     case Kind::kCollectiveOutput:
       return true;
@@ -166,7 +166,7 @@ Check SelfCheck::check_message(const Match& match) const {
   if (match.id.kind == Kind::kSent) {
     return wrong(ranks_text(ranks) + " sent it, but no rank received it");
   }
-  const Match* sent = beside(match, Kind::kSent, match.id.slot);
+  const Match* sent = record_near(match, Kind::kSent, match.id.slot);
   if (sent == nullptr) {
     return wrong(ranks_text(ranks) + " received it, but no rank sent it");
   }
@@ -183,8 +183,8 @@ Check SelfCheck::check_collective(const Match& output) const {
     return failed(
         Question::kCollective, Symptom::kCollective, std::move(sentence), std::move(ranks));
   };
-  const Match* input = beside(output, Kind::kCollectiveInput, kTensorSlot);
-  const Match* calls = beside(output, Kind::kCollectiveInput, kCollectiveCallSlot);
+  const Match* input = record_near(output, Kind::kCollectiveInput, kTensorSlot);
+  const Match* calls = record_near(output, Kind::kCollectiveInput, kCollectiveCallSlot);
   if (input == nullptr || calls == nullptr) {
     return wrong("its input was not recorded", ranks_of(output.candidate));
   }

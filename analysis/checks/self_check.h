@@ -44,7 +44,7 @@ class SelfCheck {
 
  private:
   // The candidate's records of the same id with another kind and slot; null if there are none.
-  [[nodiscard]] const Match* beside(const Match& match, Kind kind, int slot) const;
+  [[nodiscard]] const Match* record_near(const Match& match, Kind kind, int slot) const;
   [[nodiscard]] Check check_message(const Match& match) const;
   [[nodiscard]] Check check_collective(const Match& output) const;
 

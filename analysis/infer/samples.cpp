@@ -62,7 +62,7 @@ Agreement AgreementSums::agreement() const {
     return agreement;
   }
   agreement.factor = along_ / squared_;
-  // Loses what is below 1e-8 to cancellation; equal values are told by the difference itself.
+  // Loses what is below 1e-8 to cancellation; equal values are recognised by the difference itself.
   const double rest = 1.0 - along_ / squared_ * along_ / reference_squared_;
   agreement.error = std::min(std::sqrt(std::max(0.0, rest)), agreement.error_as_is);
   return agreement;

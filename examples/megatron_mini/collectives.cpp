@@ -39,7 +39,7 @@ c10::IValue reduce_value(Reduction reduction) {
       reduction == Reduction::kMax ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM));
 }
 
-// What the tracer is told of a call.
+// What the tracer learns of a call.
 ttrace::CollectiveCall described(ttrace::CollectiveOperation operation,
                                  const Group& group,
                                  Reduction reduction = Reduction::kSum) {

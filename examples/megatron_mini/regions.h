@@ -19,7 +19,7 @@
 
 namespace megatron_mini {
 
-// What happens to the addends that the ranks of a group hold. With kSkipped a rank goes on with its
+// What happens to the addends that the ranks of a group hold. With kSkipped a rank uses its
 // own (with sequence parallelism: with its rows of it), because every rank has computed the whole.
 enum class SumOverRanks : std::uint8_t { kDone, kSkipped };
 

@@ -1,11 +1,11 @@
-// The training loop: micro-batches, gradient reduction, clipping, AdamW, and what TTrace is told.
+// The training loop: micro-batches, gradient reduction, clipping, AdamW, and the calls of TTrace.
 //
 // Loss and gradients: a context-parallel rank has the losses of its own tokens, so that what it
 // adds to a gradient, or to the loss, is an addend; data-parallel ranks have other micro-batches.
 // As in Megatron-LM:
 //   mean       a rank goes backward from dp * cp times its share of the mean; gradients are divided
-//              by dp * cp and then summed over these ranks. TTrace is told a gradient_scale of
-//              1 / (dp * cp).
+//              by dp * cp and then summed over these ranks. The run description has a
+//              gradient_scale of 1 / (dp * cp).
 //   per_token  a rank goes backward from the sum of its token losses; gradients are summed over
 //              these ranks and then divided by the number of tokens that count in the whole step.
 // A pipeline stage runs its part of several micro-batches in the order of its schedule; the last

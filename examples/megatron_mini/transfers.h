@@ -5,7 +5,7 @@
 // by its tag what it is; so a rank waits only for what its next task needs, in whatever order the
 // others' schedules send it, and as no schedule needs what is computed later, none waits for ever.
 //
-// Everything is told to the micro-batch's trace as `sent` and `received` under the path of the
+// The micro-batch's trace records everything as `sent` and `received` under the path of the
 // layer whose output travels: slot 0 the output, slot 1 its gradient.
 //
 // Thread-safety: none; one training thread.

@@ -1,4 +1,4 @@
-// References that go on with the candidate's choices of experts.
+// References that use the candidate's choices of experts.
 #include "cli_fixture.h"
 
 #include <nlohmann/json.hpp>

@@ -69,7 +69,7 @@ def become(request: dict, files: list[int]) -> None:
 
 class Server:
     def __init__(self, listener: socket.socket):
-        self._running: dict[int, socket.socket] = {}  # by process id: to whom its end is told
+        self._running: dict[int, socket.socket] = {}  # by process id: who is notified of its end
         self._listener = listener
         self._ended, wake = os.pipe()
         for end in (self._ended, wake):

@@ -16,7 +16,7 @@ TOKENS, SAMPLES, EXPERTS, COUNT = 6, 2, 8, 2
 
 
 class Recorded:
-    """What `follow` was told, and what it says instead."""
+    """What `follow` was given, and what it returns instead."""
 
     def __init__(self, instead: torch.Tensor | None = None):
         self.calls: list[tuple[torch.Tensor, torch.Tensor]] = []

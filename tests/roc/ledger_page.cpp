@@ -89,15 +89,45 @@ void write_table(std::ostream& out, const Ablation& ablation) {
   }
 }
 
+bool has_alarms(const Ablation& ablation, const LedgerRow& row) {
+  const auto found = ablation.effects.find(row.allowance);
+  return found != ablation.effects.end() && !found->second.alarms.empty();
+}
+
+void write_silent_rows(std::ostream& out, const Ablation& ablation) {
+  std::vector<std::string_view> silent;
+  for (const LedgerRow& row : ledger()) {
+    if (!has_alarms(ablation, row)) {
+      silent.push_back(row.name);
+    }
+  }
+  out << "\n## Rows without an alarm here\n\n"
+      << "For " << counted(std::ssize(silent), "row")
+      << ", no run of this ablation alarms when that row alone is taken out. Such a row stays for "
+         "one of three "
+         "reasons. A unit test\n"
+         "repeats a case that was measured elsewhere (its witness below): DDP and FSDP2 over four "
+         "ranks, Megatron-core's optimizer,\n"
+         "biases of keys, norms of queries and keys. Or its number is a margin over a measured "
+         "extreme, and no run has to reach it. Or it\n"
+         "makes a bound smaller. Four rows have none of these reasons and stay because nobody has "
+         "tried other models without them:\n"
+         "factors-of-vectors, few-factor-elements, few-golden-elements and golden-order.\n\nThe "
+         "rows are:\n";
+  for (std::size_t i = 0; i < silent.size(); ++i) {
+    out << silent[i] << (i + 1 == silent.size() ? ".\n" : i % 6 == 5 ? ",\n" : ", ");
+  }
+}
+
 void write_rows(std::ostream& out, const Ablation& ablation) {
   out << "\n## The rows\n";
   for (const LedgerRow& row : ledger()) {
     out << "\n### " << row.name << "\n\n"
         << row.what << "\n\n**Source.** " << row.source << "\n\n**Alarms without it:** `"
         << row.witness << "`";
-    const auto found = ablation.effects.find(row.allowance);
-    if (found != ablation.effects.end() && !found->second.alarms.empty()) {
-      out << "; in this ablation first `" << found->second.alarms.front() << "`";
+    if (has_alarms(ablation, row)) {
+      out << "; in this ablation first `" << ablation.effects.at(row.allowance).alarms.front()
+          << "`";
     }
     out << "\n";
   }
@@ -114,7 +144,10 @@ void write_removed(std::ostream& out) {
          "below "
          "which nothing is judged part by part\n(it was 32 four times and 64 twice); 5 passes, the "
          "weight of what is known of others of a kind (three times); 5 standard deviations\nof a "
-         "factor's own spread (twice); 100 roundings for all that has no better default.\n";
+         "factor's own spread (twice); 100 roundings for all that has no better default.\n\n"
+         "When the rows went, 144 clean runs were judged with the rest of the ledger, with forced "
+         "passes and without: the runs of the\nablation of that time, 28 random ones (seeds 9101, "
+         "9102, 9103) and 74 clean runs of the scoreboard. None raised an alarm.\n";
 }
 
 }  // namespace
@@ -123,6 +156,7 @@ std::string ledger_page(const Ablation& ablation, const std::string& command) {
   std::ostringstream out;
   write_intro(out, ablation, command);
   write_table(out, ablation);
+  write_silent_rows(out, ablation);
   write_removed(out);
   write_rows(out, ablation);
   return out.str();

@@ -199,8 +199,8 @@ void write_rules(std::ostream& out,
          "locates the bug when\nthe first failing pair, in the reference's order, is the declared "
          "one. They are given TTrace's merged tensors;\na tensor that is missing or contradicts "
          "itself between ranks is no pair for them. A rule that also fails the clean\nrun beside a "
-         "bug has not told the two apart; TTrace's finds count only where the clean run passes.\n\n"
-         "| rule | precision | found | told from the clean run | located | false alarms "
+         "bug cannot tell the two apart; TTrace's finds count only where the clean run passes.\n\n"
+         "| rule | precision | found | distinguished from the clean run | located | false alarms "
          "|\n|---|---|---|---|---|---|\n";
   for (const std::string& precision : precisions_of(plan)) {
     const Score bugs = score_of(catalogue, plan, outcomes, {.precision = precision});

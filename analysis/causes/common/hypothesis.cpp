@@ -15,7 +15,7 @@ namespace {
 // below the bound decide against what is simple.
 constexpr double kIndependent = 32.0;
 
-// The least of an error that can be told from nothing, where no bound is known.
+// The smallest relative error that counts as one where no bound is known.
 constexpr double kResolution = 1e-3;
 
 double elements_of(const Evidence& evidence) {

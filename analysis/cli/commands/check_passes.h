@@ -59,7 +59,7 @@ double follow(const Pass& pass, const PassLimits& limits, Course& course);
 [[nodiscard]] Variables variables(const CheckOptions& options, const std::string& pass);
 
 // Reference and noise passes (not of a stored reference), candidate, and where that chose other
-// experts, reference and noise passes that go on with these; then the two forced passes, where the
+// experts, reference and noise passes that use these; then the two forced passes, where the
 // reference can be run again and there is a higher precision. Between programs of different
 // names passes are renamed. Throws as run_pass(), and UsageError
 // where the candidate's trace would not find space.

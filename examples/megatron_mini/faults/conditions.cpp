@@ -111,7 +111,8 @@ class Condition {
   }
 
   void expect(bool fine) const {
-    require<InternalError>(fine, "bugs.yaml: a condition does not end or go on with `", word_, "`");
+    require<InternalError>(
+        fine, "bugs.yaml: a condition neither ends at nor continues with `", word_, "`");
   }
 
   std::string_view text_;  // behind word_

@@ -112,7 +112,7 @@ class MixesGatheredRows : public ColumnParallelLinear {
   }
 };
 
-// Every rank goes on with its own addend.
+// Every rank uses its own addend as if it were the sum.
 class SkipsSum : public RowParallelLinear {
  public:
   using RowParallelLinear::RowParallelLinear;
