@@ -33,12 +33,12 @@ enum class Allowance : std::uint8_t {
   // Parts and factors.
   kPooledNoise,
   kFewSliceElements,
-  kFewFactorElements,
   kFactorRounding,
   // Without noise.
   kDefaultFactor,
   kDefaultFactorOfGradients,
   kDefaultFactorOfVectors,
+  kDefaultFactorOfLaterSteps,
   kOrderOfSummation,
   kAveragedInProducts,
   // Choices of experts.
@@ -85,7 +85,6 @@ enum class Allowance : std::uint8_t {
   kLargestRho,
   kLargestRhoOfGradients,
   kGoldenRoundings,
-  kGoldenOrder,
   kFewGoldenElements,
   kFirstGoldenStep,
   // What must be equal, nearly.

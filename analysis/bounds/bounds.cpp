@@ -104,7 +104,7 @@ Bound Bounds::of_flips(const TensorId& margins, std::int64_t tokens, double larg
   std::string why;
   const TensorNoise* noise = usable_noise(margins, why);
   if (noise == nullptr) {
-    return {default_factor(TensorClass::kActivation, limits_.allowances()) *
+    return {default_factor(TensorClass::kActivation, margins.step, limits_.allowances()) *
                 default_unit(precision_, limits_.allowances()) * largest,
             std::nullopt,
             BoundOrigin::kClassDefault,
@@ -219,14 +219,13 @@ std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
 }
 
 std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double deviation) const {
-  const std::int64_t fewest = limits_.has(Allowance::kFewFactorElements) ? kFewElements : 1;
   const double pooled = limits_.has(Allowance::kPooledNoise) ? kPooledPasses : 0.0;
   std::string why;
   const TensorNoise* noise = usable_noise(judged.id, why);
   const double limit = limits_.of({class_of(judged.id, judged.dimensions), Statistic::kFactor});
   const double reference = judged.statistics.reference_squared;
   if (noise == nullptr || !noise->along_squared || noise->mean_squared == 0.0 || limit == 0.0 ||
-      judged.statistics.count < fewest || reference == 0.0) {
+      reference == 0.0) {
     return std::nullopt;
   }
   const double independent =
@@ -247,7 +246,7 @@ std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double d
 
 Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
   const DefaultTerms terms{
-      default_factor(class_of(judged.id, judged.dimensions), limits_.allowances()),
+      default_factor(class_of(judged.id, judged.dimensions), judged.id.step, limits_.allowances()),
       default_unit(precision_, limits_.allowances())};
   return {terms.factor * terms.unit * judged.statistics.reference_norm(),
           std::nullopt,

@@ -222,11 +222,15 @@ double Limits::of(const LimitKey& key) const {
   return limit > 0.0 && !has(allowance_of(key.statistic)) ? 1.0 : limit;
 }
 
-double default_factor(TensorClass tensor_class, const Allowances& allowances) {
+double default_factor(TensorClass tensor_class, std::int64_t step, const Allowances& allowances) {
   constexpr double kOfValues = 12.0;
   constexpr double kOfGradients = 40.0;
+  constexpr double kAfterUpdates = 250.0;
   if (!allowances.has(Allowance::kDefaultFactor)) {
     return 1.0;
+  }
+  if (step > 0 && allowances.has(Allowance::kDefaultFactorOfLaterSteps)) {
+    return kAfterUpdates;
   }
   const double factor = row_of(tensor_class).default_factor;
   if (factor <= kOfValues ||

@@ -116,8 +116,11 @@ class Limits {
   Allowances allowances_;
 };
 
-// Without noise: bound / (rounding error * ||r||).
-[[nodiscard]] double default_factor(TensorClass tensor_class, const Allowances& allowances = {});
+// Without noise: bound / (rounding error * ||r||). After step 0 all classes have one
+// factor: every value has passed through updated parameters.
+[[nodiscard]] double default_factor(TensorClass tensor_class,
+                                    std::int64_t step,
+                                    const Allowances& allowances = {});
 
 // Data, masks, integers, and parameters before the first update must be equal.
 [[nodiscard]] bool is_exact(const TensorId& id, ElementType type);

@@ -359,7 +359,6 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
   const double native = std::max(0.0, squared(residual.native) - 2.0 * squared(residual.rounding)) +
                         squared(known->rest);
   const double shared = allowances_.has(Allowance::kNativeAddends) ? native : 0.0;
-  const std::int64_t least = allowances_.has(Allowance::kFewFactorElements) ? kFewElements : 2;
   std::optional<SliceComparison> part;
   AddendResidual result;
   std::vector<AddendError> wrong;
@@ -374,7 +373,7 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
                               : 0.0;
     SliceComparison of_error = part_of(error, std::max(limit, of_few));
     const auto of_factor =
-        error.fourth > 0.0 && std::ssize(right.sum) >= least
+        error.fourth > 0.0 && std::ssize(right.sum) > 1  // one number's factor is its own error
             ? std::optional(
                   factor_of(error, residual.native_factor - 1.0, factor_limit, allowances_))
             : std::nullopt;

@@ -34,15 +34,12 @@ bool is_judged_in_fp64(Kind kind) {
 struct GoldenComparison {
   double candidate_error = 0.0;  // ||c - g||
   double reference_error = 0.0;  // ||r - g||, above 0
-  double scale = 0.0;            // the same, or what a rounding does to g where that is more
   double least = 0.0;            // smallest rho that passes; 0: not judged
-  double limit = 0.0;            // largest candidate_error / scale that passes; 0: not judged
+  double limit = 0.0;            // largest rho that passes; 0: not judged
 
   [[nodiscard]] double rho() const { return candidate_error / reference_error; }
   [[nodiscard]] bool is_too_accurate() const { return rho() < least; }
-  [[nodiscard]] bool is_too_coarse() const {
-    return limit > 0.0 && candidate_error > limit * scale;
-  }
+  [[nodiscard]] bool is_too_coarse() const { return limit > 0.0 && rho() > limit; }
 };
 
 Check accuracy_check(const GoldenComparison& golden, const std::string& precision) {
@@ -72,7 +69,7 @@ Check accuracy_check(const GoldenComparison& golden, const std::string& precisio
 Check coarseness_check(const GoldenComparison& golden, const std::string& precision) {
   Check check;
   check.question = Question::kTooCoarse;
-  check.value = golden.candidate_error / golden.scale;
+  check.value = golden.rho();
   check.bound = golden.limit > 0.0 ? golden.limit : std::numeric_limits<double>::infinity();
   check.holds = !golden.is_too_coarse();
   check.origin = BoundOrigin::kNoise;
@@ -80,14 +77,13 @@ Check coarseness_check(const GoldenComparison& golden, const std::string& precis
   check.terms = {{"rho", golden.rho()},
                  {"candidate_error", golden.candidate_error},
                  {"reference_error", golden.reference_error},
-                 {"scale", golden.scale},
                  {"least", golden.least},
                  {"limit", golden.limit}};
   if (!check.holds) {
     check.symptom = Symptom::kTooCoarse;
     check.sentence = fmt::format(
-        "it computes in lower precision than {}, or wrongly: its error against FP64 is {}x what "
-        "round-off explains in the reference (limit {})",
+        "it computes in lower precision than {}, or wrongly: its error against FP64 is {}x the "
+        "reference's (limit {})",
         precision,
         short_number(check.value),
         short_number(golden.limit));
@@ -101,9 +97,6 @@ GoldenCheck::GoldenCheck(const Trace& golden, std::string precision, const Allow
     : precision_(std::move(precision)),
       of_sums_(precision_of(precision_).stored == ElementType::kF32),
       unit_(rounding_error(precision_of(precision_).stored)),
-      order_unit_(allowances.has(Allowance::kGoldenOrder)
-                      ? default_unit(precision_of(precision_).stored, allowances)
-                      : 0.0),
       allowances_(allowances),
       shards_(golden) {
   first_step_ = golden.steps().empty() ? 0 : golden.steps().front().step;
@@ -134,7 +127,6 @@ std::vector<Check> GoldenCheck::compare(const Match& match,
     return {};
   }
   const TensorClass tensor_class = class_of(match.id, golden.shape.size());
-  result.scale = std::max(result.reference_error, order_unit_ * norm);
   if (match.id.step == first_step_ || !allowances_.has(Allowance::kFirstGoldenStep)) {
     const double roundings = allowances_.has(Allowance::kGoldenRoundings) ? kRoundings : 0.0;
     const bool of_sums = of_sums_ && allowances_.has(Allowance::kLeastRhoOfSums);

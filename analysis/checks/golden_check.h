@@ -15,11 +15,11 @@
 //   too accurate: rho < 0.25 (less for gradients of weights and in F32), and ||r - g|| > 2 u ||g||:
 //                 r and g differ by more than a rounding of the stored value; otherwise c could not
 //                 be nearer
-//   too coarse:   ||c - g|| > limit x max(||r - g||, v ||g||)
+//   too coarse:   rho > limit
 //
-// u is the relative error of one rounding of the run's stored type, and v that of a sum in another
-// order (default_unit()). limits.cpp has the limits by class. The check judges only values of the
-// graph with kFewElements and more, because a ratio of two single numbers may be anything.
+// u is the relative error of one rounding of the run's stored type. limits.cpp has the limits by
+// class. The check judges only values of the graph with kFewElements and more, because a ratio of
+// two single numbers may be anything.
 //
 // In later steps than the first traced one, rho is reported but not judged: an update of Adam flips
 // its sign where a gradient is near zero, and a few such elements decide the error of an embedding.
@@ -58,7 +58,6 @@ class GoldenCheck {
   std::int64_t first_step_ = 0;
   bool of_sums_;  // errors are those of their order, not of storage
   double unit_;   // of one rounding of what is stored
-  double order_unit_;
   Allowances allowances_;
   ShardIndex shards_;
 };

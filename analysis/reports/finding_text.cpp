@@ -110,8 +110,8 @@ FindingNumbers numbers_of(const TensorVerdict& tensor) {
   if (tensor.tier() == Tier::kGolden) {
     const Check& golden = *tensor.find(Question::kTooCoarse);
     const double error = golden.term("candidate_error");
-    const double bound = golden.holds ? golden.term("least") * golden.term("reference_error")
-                                      : golden.term("limit") * golden.term("scale");
+    const double bound =
+        golden.term(golden.holds ? "least" : "limit") * golden.term("reference_error");
     return {short_number(error), short_number(bound), short_number(error / bound)};
   }
   if (tensor.comparison) {

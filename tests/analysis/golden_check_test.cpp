@@ -107,7 +107,7 @@ TEST_F(GoldenCheckTest, GradientOfAVectorMayBeMuchBetterThanTheReferences) {
 
 // Symptom: a clean FP8 run of two steps alarmed at the embedding of the second one, whose errors
 // are a few updates that flipped their signs.
-TEST_F(GoldenCheckTest, LaterStepsAreToldButNotJudged) {
+TEST_F(GoldenCheckTest, LaterStepsAreReportedButNotJudged) {
   const auto both = [&](const std::string& name, const std::vector<double>& values) {
     TraceBuilder builder(folder_ / name, name);
     builder.manifest.precision = precision_;
@@ -131,6 +131,16 @@ TEST_F(GoldenCheckTest, FewElementsAreNotHeldAgainstIt) {
   const Report report = compare(off(truth_, 0.02, 1.0), truth_);
   EXPECT_EQ(report.tensors[0].find(Question::kTooCoarse), nullptr);
   EXPECT_FALSE(report.diverged());
+}
+
+TEST_F(GoldenCheckTest, ALossThatIsExactByChanceDoesNotMakeTheCandidatesTooCoarse) {
+  id_ = "s0/m0/loss/loss/0";
+  truth_ = {4.5};
+  const Report report = compare({4.5 * (1.0 + 1e-6)}, {4.5 * (1.0 + 1e-5)});
+  EXPECT_FALSE(report.diverged());
+  options_.allowances.remove(Allowance::kFewGoldenElements);
+  const Report without = compare({4.5 * (1.0 + 1e-6)}, {4.5 * (1.0 + 1e-5)});
+  EXPECT_TRUE(without.diverged());
 }
 
 // The error is within the class default of 2 % of the norm, which ignores this tensor's noise.

@@ -44,6 +44,9 @@ constexpr const char* kMeasured[] = {
     "micro_batches=4 swiglu=1 sequence=20 vocabulary=288 ffn=36 heads=8",
     "precision=bf16 seed=4 dp=2 tp=2 sp=1 steps=2 layers=2 micro_batches=4 batch=2",
     "precision=fp8 seed=5 tp=2 sp=1 steps=2 layers=2 micro_batches=2 history=4",
+    "precision=f32 seed=710 attention_dropout=10 packed=1 tied=1 sp=1 tp=8 steps=2 layers=3 "
+    "micro_batches=4 batch=2 swiglu=1 sequence=64 vocabulary=271 ffn=128 heads=8 groups=2 "
+    "head_size=12",
     // Ring attention over four ranks, packed documents.
     "precision=bf16 seed=6 cp=4 layers=2 heads=4 sequence=64 batch=2",
     "precision=bf16 seed=7 cp=4 layers=2 heads=4 sequence=64 batch=2 packed=1",
