@@ -81,7 +81,9 @@ testing::CheckResult diverged_at(const std::string& id, const std::string& signa
   result.diverged = true;
   result.first_id = id;
   result.signature = signature;
-  result.report = {{"diagnoses", {{{"probable_cause", "the sum over tp is missing"}}}}};
+  const nlohmann::json named = {
+      {"axes", {"tp"}}, {"factors", nlohmann::json::array()}, {"ranks", {0, 1}}};
+  result.report = {{"diagnoses", {{{"named", named}}}}};
   return result;
 }
 

@@ -277,19 +277,24 @@ std::optional<Hypothesis> read_extra_addends(std::span<const ExtraAddend> addend
     return std::nullopt;
   }
   std::string sentence = "candidate = reference +";
+  Named named;
   for (std::size_t i = 0; i < addends.size(); ++i) {
     const double a = found->coefficients[i];
     const double deviation = found->deviations[i];
+    const Meaning meaning = addends[i].meaning(a, deviation);
     sentence += fmt::format("{} a x {}, a = {} +- {}{}",
                             i == 0 ? "" : ", +",
                             addends[i].name,
                             factor_text(a),
                             short_number(deviation),
-                            addends[i].meaning(a, deviation));
+                            meaning.text);
+    const std::vector<double>& counts = meaning.named.factors;
+    named.factors.push_back(counts.empty() ? a : counts.front());
+    named.axes = meaning.named.axes;
   }
   return Hypothesis{.signature = Signature::kWrongAddends,
                     .sentence = std::move(sentence),
-                    .named = {.factors = found->coefficients},
+                    .named = std::move(named),
                     .error = norm(difference),
                     .residual = found->residual,
                     .coefficients = static_cast<double>(addends.size())};

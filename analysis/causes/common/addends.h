@@ -46,12 +46,17 @@ struct RankFit {
 [[nodiscard]] bool is_sum_of(std::span<const std::vector<double>> columns,
                              std::span<const double> target);
 
+// What the coefficient of an addend means.
+struct Meaning {
+  std::string text = {};  // ": ..." or " (...)"; empty for nothing
+  Named named = {};       // how often the addend counts, and the axes of that size
+};
+
 // Something that may be in a sum and does not belong there, or belongs there and is not in it.
 struct ExtraAddend {
-  std::vector<double> values;  // as long as the difference that it is fitted to
-  std::string name;            // "s0/main_grad/w/0, its value one step earlier"
-  // What a coefficient and its standard error mean, ": ..." or " (...)"; empty for nothing.
-  std::function<std::string(double, double)> meaning;
+  std::vector<double> values;                      // as long as the difference that it is fitted to
+  std::string name;                                // "s0/main_grad/w/0, its value one step earlier"
+  std::function<Meaning(double, double)> meaning;  // of a coefficient and its standard error
 };
 
 // candidate = reference + a_1 x_1 + a_2 x_2 + ... for `difference`, c - r at the places where the

@@ -214,12 +214,13 @@ Hypotheses other_use(const Evidence& evidence, const Sides& sides) {
       const Sides at({{}, weight->sampled(sides.reference)},
                      {{}, weight->sampled(sides.candidate)});
       const double share = static_cast<double>(at.size()) / static_cast<double>(sides.size());
-      const std::vector<ExtraAddend> use = {
-          {std::move(product),
-           "the gradient of the weight's use by " + match.id.path,
-           [](double a, double) {
-             return std::string(a < 0.0 ? ": the gradient of this use is not in the sum" : "");
-           }}};
+      const std::vector<ExtraAddend> use = {{std::move(product),
+                                             "the gradient of the weight's use by " + match.id.path,
+                                             [](double a, double) {
+                                               return a < 0.0 ? Meaning{": the gradient of this use is not in the sum",
+                                      {.factors = {1.0 + a}}}
+                            : Meaning{};
+                                             }}};
       if (auto found = read_extra_addends(
               use, at.difference(), allowed_rest(at.error, std::sqrt(share) * evidence.bound()))) {
         return {*std::move(found)};

@@ -115,28 +115,29 @@ ScoreGradients gradients_of(const Routed& routed) {
   return result;
 }
 
-// " (it counts 2.000 +- 0 = tp times)": the loss enters with its own weight, and with a
+// "it counts 2.000 +- 0 = tp times": the loss enters with its own weight, and with a
 // micro-batch's share of the step or, where gradients are divided by tokens later, once per token.
-std::string counted_text(const Evidence& evidence,
-                         double tokens,
-                         double coefficient,
-                         double deviation,
-                         const std::string& key) {
+Meaning counted(const Evidence& evidence,
+                double tokens,
+                double coefficient,
+                double deviation,
+                const std::string& key) {
   constexpr double kNothing = 1e-3;
   const double weight = evidence.model_number(key).value_or(0.0);
   for (const double share : {1.0 / std::max(1, evidence.microbatches()), tokens}) {
     const double usual = weight * share;
     const double times = usual > 0.0 ? 1.0 + coefficient / usual : 1.0;
     if (std::abs(times) < kNothing) {
-      return " (it is not in the sum)";
+      return {" (it is not in the sum)", {.factors = {0.0}}};
     }
     for (const Factor& factor : meaningful_factors(evidence)) {
       if (std::abs(times - factor.value) <= kNothing * std::abs(factor.value)) {
-        return " (it counts " + explain_factor(evidence, times, deviation / usual) + " times)";
+        return {" (it counts " + explain_factor(evidence, times, deviation / usual) + " times)",
+                {.axes = axes_in(evidence, times), .factors = {times}}};
       }
     }
   }
-  return "";
+  return {};
 }
 
 // All sums that are as simple as one another.
@@ -157,8 +158,7 @@ Hypotheses leftover(const Evidence& evidence, const Sides& sides) {
     auto value = evidence.value(id, WhichRun::kCandidate);
     if (value && value->shape == sides.shape() && sides.size() >= kFewest) {
       sums.push_back({{std::move(value->data), to_string(id) + ", " + name, [](double, double) {
-                         return std::string(
-                             ": the buffer was not set to zero before the sum began");
+                         return Meaning{": the buffer was not set to zero before the sum began"};
                        }}});
     }
   }
@@ -177,7 +177,7 @@ Hypotheses auxiliary_gradient(const Evidence& evidence, const Sides& sides) {
     return ExtraAddend{std::move(gradient),
                        "the gradient of the " + std::string(loss) + " loss",
                        [&evidence, tokens = scores->tokens, key](double a, double deviation) {
-                         return counted_text(evidence, tokens, a, deviation, key);
+                         return counted(evidence, tokens, a, deviation, key);
                        }};
   };
   const ExtraAddend balance = addend(gradients.balance, "load-balancing", "aux_loss");

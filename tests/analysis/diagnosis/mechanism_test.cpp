@@ -501,6 +501,7 @@ TEST_F(DiagnosisTest, ALoadBalancingLossThatCountsTwiceIsToldByItsGradient) {
   EXPECT_THAT(
       found.sentence,
       AllOf(HasSubstr("the gradient of the load-balancing loss"), HasSubstr("it counts 2.000")));
+  EXPECT_THAT(found.named.factors, ::testing::ElementsAre(::testing::DoubleNear(2.0, 1e-3)));
 }
 
 }  // namespace
