@@ -332,6 +332,16 @@ TEST_F(DiagnosisTest, AParameterThatKeptItsValueIsStale) {
       AllOf(HasSubstr("ranks 0, 1"), HasSubstr("before the step"), HasSubstr("s0/param/w/0")));
 }
 
+// Seen where the hook that updates experts' biases returned early: a bias that begins as zeros and
+// stays zero was "candidate = 0 x reference".
+TEST_F(DiagnosisTest, AParameterThatStaysZeroIsStale) {
+  const Matrix zeros(64, 0.0F);
+  add_both("s0/param/w/0", zeros, {8, 8});
+  add_reference("s0/param_next/w/0", random_values(64, 2), {8, 8});
+  add_candidate("s0/param_next/w/0", zeros, {8, 8});
+  EXPECT_EQ(diagnosis("s0/param_next/w/0").signature, Signature::kStale);
+}
+
 TEST_F(DiagnosisTest, AMicrobatchThatHoldsAnotherOnesValueIsStale) {
   const Matrix first = random_values(64, 1);
   add_both("s0/m0/output/a/0", first, {8, 8});

@@ -32,8 +32,8 @@ bool same_values(const Shard& left, const Shard& right) {
          local_values(left).data == local_values(right).data;
 }
 
-// One number, or one number everywhere: the scale of an operand whose largest element's token is in
-// every micro-batch, a mask of ones. It recurs by chance.
+// One number, or one number everywhere: zeros, the scale of an operand whose largest element's token
+// is in every micro-batch, a mask of ones. It recurs by chance.
 bool is_constant(const Values& values) {
   return std::ranges::adjacent_find(values.data, std::ranges::not_equal_to{}) == values.data.end();
 }
@@ -75,8 +75,7 @@ bool reference_moves(const Match& now, const Match& then) {
 }
 
 bool is_stale(const Shard& shard, const Shard& old, Kind kind) {
-  return shard.record->norm > 0.0 &&
-         (same_bytes(shard, old) ||
+  return (same_bytes(shard, old) ||
           (shard.record->type != old.record->type && same_values(shard, old))) &&
          (is_parameter(kind) || !is_constant(local_values(shard)));
 }
