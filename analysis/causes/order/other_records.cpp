@@ -32,8 +32,8 @@ bool same_values(const Shard& left, const Shard& right) {
          local_values(left).data == local_values(right).data;
 }
 
-// One number, or one number everywhere: zeros, a mask of ones, the scale of an operand whose largest
-// element's token is in every micro-batch. It recurs by chance.
+// One number, or one number everywhere: zeros, a mask of ones, the scale of an operand whose
+// largest element's token is in every micro-batch. It recurs by chance.
 bool is_constant(const Values& values) {
   return std::ranges::adjacent_find(values.data, std::ranges::not_equal_to{}) == values.data.end();
 }
