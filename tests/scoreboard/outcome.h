@@ -65,8 +65,9 @@ struct Outcomes {
 // changed later.
 [[nodiscard]] bool is_located(const CataloguedBug& bug, const std::string& id);
 
-// Whether every term that the bug declares is named, and no other axis and rank; nothing if it
-// declares none.
+// Whether the cause names every term that the bug declares: one of the names of its axis and no
+// other axis, its factor, exactly its ranks. Terms that the bug does not declare are not looked at.
+// Nothing if it declares none.
 [[nodiscard]] std::optional<bool> terms_right(const CataloguedBug& bug,
                                               const testing::NamedTerms& named);
 

@@ -278,8 +278,11 @@ const char* const kCauses =
     "written after the runs.\n"
     "- Any accepted signature: it is one of those that describe the mechanism. A bug that no "
     "signature describes counts as not right in both.\n"
-    "- Axis, factor and ranks: of the found runs whose mechanism has them, those whose probable "
-    "cause names all of them and no other. They were\n  declared on 2026-11-23, after the runs.\n";
+    "- Axis, factor and ranks: of the found runs of bugs that declare any of the three, those "
+    "whose "
+    "probable cause names every one that is declared.\n  A second axis or rank counts as wrong. "
+    "What a cause names beyond the declaration, a factor for example, does not count. They were\n"
+    "  declared on 2026-11-23, after the runs.\n";
 
 const char* const kDifficulties =
     "\n## By size of the error\n\n"

@@ -128,7 +128,7 @@ std::string ratio_text(double ratio, bool same_format) {
   }
   return std::abs(exponent - std::round(exponent)) < 1e-5
              ? text + ", a power of two: codes keep their bits, only range is lost or gained"
-             : text + ": codes are rolled anew";
+             : text + ": the codes of all elements are computed from it";
 }
 
 std::optional<Hypothesis> from_operand(const Evidence& evidence,

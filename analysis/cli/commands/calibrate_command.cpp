@@ -127,7 +127,8 @@ Manual calibrate_manual() {
                        "fraction of clean runs that may raise a false alarm")(
       "vouched",
       "also take runs that raise an alarm under the shipped limits: you vouch that all runs are "
-      "right. Findings that no limit can excuse, as of structure or equality, are still refused")(
+      "right. A run is still refused if a tensor is missing, or differs where it must be equal, "
+      "because no limit can excuse that")(
       "threads",
       po::value<int>()->default_value(0)->value_name("N"),
       "number of threads (0: all cores); the limits do not depend on it");
@@ -140,7 +141,7 @@ Manual calibrate_manual() {
                       "other seeds, batches and layouts of one program, in one precision. TTrace "
                       "judges the runs again. It derives a limit for every class of tensors and "
                       "every statistic from the largest value in each run, so that at most the "
-                      "stated rate of clean runs exceeds any limit (docs/verdict.md).",
+                      "stated rate of clean runs exceeds any limit (docs/verdict_reference.md).",
                       "Pass the file to `ttrace check` and `ttrace diff` as --calibration. With "
                       "fewer than 20 runs, the stated rate is an extrapolation.",
                       "A run that raises an alarm under the shipped limits is refused, unless you "

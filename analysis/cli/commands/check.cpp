@@ -45,7 +45,9 @@ po::options_description named_options() {
       "passes of it")("noise",
                       po::value<int>()->default_value(5)->value_name("K"),
                       "number of noise passes of the reference")(
-      "steps", text("FIRST:LAST"), "iterations to trace, without LAST; or one number; default 0:1")(
+      "steps",
+      text("FIRST:LAST"),
+      "trace the iterations from FIRST to LAST - 1, or one iteration; the default is 0:1")(
       "rename",
       text("FILE"),
       "file that says which names mean the same, if the two programs name their modules "

@@ -93,7 +93,7 @@ void add_selection_options(po::options_description& named, StepsOption steps) {
       "exclude", rules("REGEX"), "no tensors whose id contains a match of REGEX; repeatable");
   if (steps == StepsOption::kSelects) {
     named.add_options()(
-        "steps", text("FIRST:LAST"), "only these steps, without LAST; or one number");
+        "steps", text("FIRST:LAST"), "compare only the steps from FIRST to LAST - 1, or one step");
   }
   named.add_options()(
       "kinds", text("K1,K2"), "only these kinds of tensors: output, grad_output, main_grad ...")(
@@ -128,17 +128,20 @@ void add_judging_options(po::options_description& named) {
   named.add_options()(
       "rtol",
       rules("X|REGEX:X"),
-      "instead of the derived bound, demand |c - r| <= atol + rtol * |r| at every element, as "
-      "numpy does: for all tensors (X), or for those whose whole id matches REGEX (REGEX:X); "
-      "repeatable; the first REGEX that matches decides, then the plain number")(
+      "replace the derived bound by numpy's rule: |c - r| <= atol + rtol * |r| must hold at every "
+      "element. X applies to all tensors, REGEX:X to those whose whole id matches REGEX. The first "
+      "REGEX that matches decides before X does; repeatable")(
       "atol",
       rules("X|REGEX:X"),
-      "the absolute part of the same rule; where only one of --rtol and --atol applies, the other "
-      "is 0")("allow-missing",
-              rules("REGEX"),
-              "list a missing tensor whose id contains a match of REGEX, but do not count it as a "
-              "finding; repeatable")(
-      "allow-failed", rules("REGEX"), "the same for a tensor that is out of bound; repeatable")(
+      "set atol of the rule of --rtol. Where only one of the two options applies, the other is 0")(
+      "allow-missing",
+      rules("REGEX"),
+      "list a missing tensor whose id contains a match of REGEX, but do not count it as a "
+      "finding; repeatable")(
+      "allow-failed",
+      rules("REGEX"),
+      "list a tensor that is out of bound and whose id contains a match of REGEX, but do not count "
+      "it as a finding; repeatable")(
       "calibration",
       po::value<std::string>()->value_name("FILE"),
       "limits for this program, from `ttrace calibrate`, instead of the shipped ones");
