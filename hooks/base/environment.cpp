@@ -63,6 +63,19 @@ bool parse_choice(const char* name, const char* other, const char* chosen) {
   return value == chosen;
 }
 
+void parse_ring(Environment& result) {
+  constexpr std::int64_t kSmallest = 4096;
+  const std::string value = variable("TTRACE_RING_BYTES");
+  if (value.empty()) {
+    return;
+  }
+  const auto bytes = parse_number(value);
+  if (!bytes || *bytes < kSmallest) {
+    refuse("TTRACE_RING_BYTES", value, "a number of bytes, at least 4096");
+  }
+  result.ring_bytes = static_cast<std::size_t>(*bytes);
+}
+
 void parse_filter(Environment& result) {
   result.filter_text = variable("TTRACE_FILTER");
   if (!result.filter_text.empty()) {
@@ -186,6 +199,8 @@ std::optional<Environment> read_environment() {
                "TTRACE_COUNT=1 counts what a reference or candidate pass would write, but a noise "
                "pass writes one row per tensor; unset it");
   result.raise = parse_choice("TTRACE_ON_ERROR", "warn", "raise");
+  result.blocking_copies = parse_choice("TTRACE_SYNC", "async", "stream");
+  parse_ring(result);
   return result;
 }
 

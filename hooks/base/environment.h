@@ -6,6 +6,7 @@
 #include "trace/base/pattern.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,10 @@ enum class Pass : std::uint8_t {
 };
 
 [[nodiscard]] std::string_view name_of(Pass pass);
+
+// Memory of an accelerator that copied tensors may occupy on their way to the host, and as much
+// pinned memory of the host. As large as the writer's queue: what fits into that need not move.
+inline constexpr std::size_t kRingBytes = std::size_t{256} << 20;
 
 struct Environment {
   Pass pass = Pass::kReference;
@@ -43,6 +48,8 @@ struct Environment {
   bool collectives = false;  // TTRACE_COLLECTIVES=1: record what collectives are given and return
   bool count_only = false;   // TTRACE_COUNT=1: count what would be written, write no trace
   bool raise = false;        // TTRACE_ON_ERROR=raise
+  bool blocking_copies = false;  // TTRACE_SYNC=stream: wait for every copy from an accelerator
+  std::size_t ring_bytes = kRingBytes;  // TTRACE_RING_BYTES
 
   [[nodiscard]] bool traces(std::int64_t iteration) const {
     return iteration >= first_step && iteration < last_step;

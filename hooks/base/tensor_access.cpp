@@ -1,6 +1,7 @@
 #include "hooks/base/tensor_access.h"
 
 #include "hooks/base/byte_buffers.h"
+#include "hooks/base/snapshot.h"
 
 #include <ttrace/error.h>
 
@@ -8,6 +9,8 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <array>
+#include <atomic>
 #include <cstring>
 
 namespace ttrace {
@@ -23,12 +26,27 @@ constexpr c10::DispatchKeySet kWrappers =
                          c10::DispatchKey::Batched,
                          c10::DispatchKey::Python});
 
-// A copy runs on the stream that is current where it is called. The operator that made the tensor
-// may have run on another one (a side stream for communication, say), so all of them have to be
-// done. Works for any accelerator and needs none of its headers.
-void wait_for_device_of(const at::Tensor& tensor) {
-  if (!tensor.is_cpu()) {
-    c10::impl::VirtualGuardImpl(tensor.device().type()).synchronizeDevice(tensor.device().index());
+// Asks whether the device's current stream records a graph. LibTorch has the question since 2.13.
+template <class Guard>
+bool asks_stream(const Guard& guard, c10::Device device) {
+  if constexpr (requires { guard.isStreamCapturing(guard.getStream(device)); }) {
+    return guard.isStreamCapturing(guard.getStream(device));
+  }
+  return false;
+}
+
+bool is_in_graph(const at::Tensor& tensor) {
+  static std::array<std::atomic<bool>, c10::COMPILE_TIME_MAX_DEVICE_TYPES> has_no_graphs;
+  const c10::Device device = tensor.device();
+  std::atomic<bool>& never = has_no_graphs.at(static_cast<std::size_t>(device.type()));
+  if (device.is_cpu() || never) {
+    return false;
+  }
+  try {
+    return asks_stream(c10::impl::VirtualGuardImpl(device.type()), device);
+  } catch (const c10::Error&) {  // a device that cannot answer records none
+    never = true;
+    return false;
   }
 }
 
@@ -85,7 +103,7 @@ std::string unreadable(const at::Tensor& tensor) {
     return std::string("has an element type that a trace cannot hold (") +
            c10::toString(tensor.scalar_type()) + ")";
   }
-  return {};
+  return is_in_graph(tensor) ? std::string(kInGraph) : std::string();
 }
 
 void require_readable(const std::string& path,
@@ -109,11 +127,16 @@ TensorCopy copy_tensor(const at::Tensor& tensor) {
   result.bytes = ByteBuffers::of_process().take(static_cast<std::size_t>(tensor.numel()) *
                                                 element_size(result.type));
   if (!result.bytes.empty()) {
-    wait_for_device_of(tensor);
     const at::Tensor plain = tensor.detach().to(at::kCPU).resolve_neg().contiguous();
     std::memcpy(result.bytes.data(), plain.const_data_ptr(), result.bytes.size());
   }
   return result;
+}
+
+void wait_for_device_of(const at::Tensor& tensor) {
+  if (!tensor.is_cpu()) {
+    c10::impl::VirtualGuardImpl(tensor.device().type()).synchronizeDevice(tensor.device().index());
+  }
 }
 
 void overwrite_tensor(const at::Tensor& tensor, const std::vector<std::byte>& bytes) {
@@ -131,7 +154,6 @@ void overwrite_tensor(const at::Tensor& tensor, const std::vector<std::byte>& by
   // from_blob takes what it could write to, but copy_ only reads it.
   const at::Tensor values = at::from_blob(
       const_cast<std::byte*>(bytes.data()), tensor.sizes(), tensor.options().device(at::kCPU));
-  wait_for_device_of(tensor);
   at::Tensor(tensor).copy_(values);  // returns when the device has them
 }
 

@@ -45,7 +45,8 @@ using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 // Returns nothing for types that a trace cannot hold.
 [[nodiscard]] std::optional<ElementType> element_type_of(const at::Tensor& tensor);
 
-// Why a tensor has no plain values to copy ("is a tensor subclass"), or empty.
+// Why a tensor has no plain values to copy ("is a tensor subclass"), or empty. While the current
+// stream of its device records a graph, no tensor has (kInGraph).
 [[nodiscard]] std::string unreadable(const at::Tensor& tensor);
 
 // Throws UsageError if the tensor of the parameter `path` is unreadable. `consequence` ends the
@@ -57,11 +58,17 @@ void require_readable(const std::string& path,
 [[nodiscard]] std::vector<std::int64_t> shape_of(const at::Tensor& tensor);
 
 // Requires: unreadable(tensor) is empty and the element type is known. Copies at once: the program
-// may overwrite the tensor right after. From an accelerator it waits for all that runs there first.
+// may overwrite the tensor right after. From an accelerator it copies what the current stream would
+// read, and waits for that stream alone. Hooks record snapshot(), which does not wait.
 [[nodiscard]] TensorCopy copy_tensor(const at::Tensor& tensor);
 
+// Waits for all streams of the tensor's accelerator: for parameters before training, which any
+// stream may have written. While a step runs, that would hide races of the program or block it.
+void wait_for_device_of(const at::Tensor& tensor);
+
 // Replaces the values of a tensor of any layout and device, without telling autograd. `bytes` are
-// contiguous and of the tensor's own type. Its version is bumped as by any in-place operator.
+// contiguous and of the tensor's own type. Its version is bumped as by any in-place operator. On an
+// accelerator the current stream does it, and the call returns when it is done.
 void overwrite_tensor(const at::Tensor& tensor, const std::vector<std::byte>& bytes);
 
 // The identity of a value handed from one module to the next: the same bytes seen in the same

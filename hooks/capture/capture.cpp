@@ -1,6 +1,7 @@
 // The part of Capture that follows steps and micro-batches.
 #include "hooks/capture/capture.h"
 
+#include "hooks/base/take_snapshot.h"
 #include "hooks/capture/record_tensor.h"
 
 #include <ttrace/error.h>
@@ -50,6 +51,7 @@ Capture::Capture(Parts parts, std::shared_ptr<Failure> failure)
 void Capture::begin_step(std::int64_t step,
                          WriterThread* writer,
                          const std::vector<std::string>& gathered_later) {
+  begin_scope_epoch();
   {
     const std::lock_guard lock(mutex_);
     parameters_.refresh();
@@ -149,9 +151,9 @@ void Capture::record_whole_step(Kind kind,
     record_tensor(recorder_, id, tensor, {});
     return;
   }
-  TensorCopy copy = copy_tensor(tensor);
-  const auto bytes = replacement_.of(id, copy, {});
-  recorder_.record(id, std::move(copy), {});
+  TensorCopy own = snapshot(tensor).take();
+  const auto bytes = replacement_.of(id, own, {});
+  recorder_.record(id, std::move(own), {});
   if (bytes) {
     overwrite_tensor(tensor.variable_data(), *bytes);
   }

@@ -158,6 +158,11 @@ class Capture : public std::enable_shared_from_this<Capture> {
                                         const at::Tensor& tensor,
                                         Kind gradient_kind,
                                         const Rows* rows);
+  // A value, or the rows of it that the program has placed. `own`: its values, if they are here.
+  void record_parts(const TensorId& id,
+                    const std::vector<RowPart>& parts,
+                    const at::Tensor& tensor,
+                    std::optional<TensorCopy> own);
   // Like record_value(), for a tensor that only wraps `local`; null if no gradient is expected.
   void record_local(const Spot& spot, const at::Tensor& local, const GradientSlotPtr& gradient);
   void follow_in_place(std::string_view name, const at::Tensor& output);

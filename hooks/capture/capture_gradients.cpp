@@ -1,4 +1,5 @@
 // The part of Capture that gradient hooks report to.
+#include "hooks/base/take_snapshot.h"
 #include "hooks/capture/capture.h"
 #include "hooks/capture/record_tensor.h"
 
@@ -76,17 +77,23 @@ at::Tensor Capture::gradient_arrived(const GradientSlotPtr& slot,
   if (fallback) {
     return fallback_arrived(*slot, gradient);
   }
-  std::optional<TensorCopy> earlier = gradients_.arrive(*slot);
+  std::optional<Snapshot> earlier = gradients_.arrive(*slot);
   const std::string reason = unreadable(gradient);
   if (!reason.empty()) {
     gradients_.note_unreadable(*slot, reason);
     return {};
   }
   settle_sums(slot->id, "", gradient.numel());
-  // In a forced pass, a gradient that arrives after a fallback is already the candidate's.
-  TensorCopy copy = replacement_.active() && earlier ? *std::move(earlier) : copy_tensor(gradient);
-  at::Tensor result = replaced_gradient(gradient, replaced(*slot, copy));
-  gradients_.record(*slot, std::move(copy));
+  if (!replacement_.active()) {
+    if (gradients_.wants(*slot)) {
+      gradients_.record(*slot, values_of(gradient, recorder_));
+    }
+    return {};
+  }
+  // A gradient that arrives after a fallback is already the candidate's.
+  TensorCopy own = (earlier ? *std::move(earlier) : snapshot(gradient)).take();
+  at::Tensor result = replaced_gradient(gradient, replaced(*slot, own));
+  gradients_.record(*slot, std::move(own));
   return result;
 }
 
@@ -94,8 +101,14 @@ at::Tensor Capture::fallback_arrived(GradientSlot& slot, const at::Tensor& gradi
   if (!unreadable(gradient).empty() || !recorder_.wants(slot.id)) {
     return {};
   }
-  gradients_.keep_fallback(slot, copy_tensor(gradient));
-  return replaced_gradient(gradient, replaced(slot, *slot.fallback));
+  if (!replacement_.active()) {
+    gradients_.keep_fallback(slot, values_of(gradient, recorder_));
+    return {};
+  }
+  TensorCopy own = snapshot(gradient).take();
+  at::Tensor result = replaced_gradient(gradient, replaced(slot, own));
+  gradients_.keep_fallback(slot, std::move(own));
+  return result;
 }
 
 std::optional<std::vector<std::byte>> Capture::replaced(const GradientSlot& slot,
@@ -116,9 +129,9 @@ at::Tensor Capture::parameter_gradient_arrived(int index, const at::Tensor& grad
     record_tensor(recorder_, id, gradient, {microbatch.get()});
     return {};
   }
-  TensorCopy copy = copy_tensor(gradient);
-  const auto bytes = replacement_.of(id, copy, {microbatch.get()});
-  recorder_.record(id, std::move(copy), {microbatch.get()});
+  TensorCopy own = snapshot(gradient).take();
+  const auto bytes = replacement_.of(id, own, {microbatch.get()});
+  recorder_.record(id, std::move(own), {microbatch.get()});
   return replaced_gradient(gradient, bytes);
 }
 

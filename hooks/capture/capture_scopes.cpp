@@ -1,4 +1,5 @@
 // The part of Capture that scopes report to.
+#include "hooks/base/take_snapshot.h"
 #include "hooks/capture/capture.h"
 #include "hooks/capture/record_tensor.h"
 #include "trace/merge/routing.h"
@@ -81,12 +82,13 @@ at::Tensor Capture::record_value(const Spot& spot,
   }
   const TensorId id = ids.front();
   at::Tensor result = tensor;
+  std::optional<TensorCopy> own;
   if (replacement_.active() && readable) {
-    const TensorCopy own = copy_tensor(tensor);
+    own = snapshot(tensor).take();
     result =
         replaced_tensor(tensor,
-                        parts.empty() ? replacement_.of(id, own, {.microbatch = microbatch.get()})
-                                      : replacement_.of(parts, spot.kind, own));
+                        parts.empty() ? replacement_.of(id, *own, {.microbatch = microbatch.get()})
+                                      : replacement_.of(parts, spot.kind, *own));
   }
   // The gradient of an input is the sum over all its consumers, this one included.
   const GradientSlotPtr slot =
@@ -98,15 +100,28 @@ at::Tensor Capture::record_value(const Spot& spot,
     }
     settle_sums(id, spot.path, tensor.numel());
   }
-  if (parts.empty()) {
-    record_tensor(recorder_, id, tensor, {microbatch.get()});
-    return result;
-  }
-  recorder_.record_rows(parts, spot.kind, copy_tensor(tensor), 0);
+  record_parts(id, parts, tensor, std::move(own));
   if (slot != nullptr) {
     slot->rows = std::move(parts);
   }
   return result;
+}
+
+void Capture::record_parts(const TensorId& id,
+                           const std::vector<RowPart>& parts,
+                           const at::Tensor& tensor,
+                           std::optional<TensorCopy> own) {
+  const MicrobatchPtr microbatch = current_microbatch();
+  if (!parts.empty()) {
+    if (recorder_.wants(parts, id.kind)) {
+      recorder_.record_rows(
+          parts, id.kind, own ? *std::move(own) : values_of(tensor, recorder_).take(), 0);
+    }
+  } else if (own) {
+    recorder_.record(id, *std::move(own), {microbatch.get()});
+  } else {
+    record_tensor(recorder_, id, tensor, {microbatch.get()});
+  }
 }
 
 // --- tensors that only wrap this rank's part -----------------------------------------------------
@@ -181,7 +196,7 @@ at::Tensor Capture::scope_routing(const std::string& path,
         recorder_.next_id({Kind::kRouting, path, kChoicesSlot, in_backward()}, microbatch.get());
     record_tensor(recorder_, id, choices, {microbatch.get()});
     record_in(microbatch, {Kind::kRouting, path, kMarginsSlot, in_backward()}, margins);
-    if (forced_routing_) {
+    if (forced_routing_ && unreadable(choices).empty()) {
       const auto placement = recorder_.place(id, shape_of(choices), {microbatch.get()});
       TTRACE_CHECK(placement,
                    UsageError,

@@ -1,12 +1,52 @@
 // The part of Capture that follows sums over ranks and other communication.
+#include "hooks/base/take_snapshot.h"
 #include "hooks/capture/capture.h"
 #include "hooks/capture/record_tensor.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <functional>
+#include <memory>
 #include <utility>
 
 namespace ttrace {
+namespace {
+
+// The norms of the addend's parts, weighted. They are computed now, in the order of the current
+// stream, and stay on the device until somebody asks.
+std::function<std::vector<Snapshot>()> norms_of(const DispatchedSum& sum) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& part : sum.parts) {
+    norms.push_back(part.norm(2, at::kDouble).mul_(sum.weight));
+  }
+  const c10::Device device = norms.front().device();
+  std::shared_ptr<c10::Event> made;  // whoever asks may be on another stream
+  if (!device.is_cpu()) {
+    made = std::make_shared<c10::Event>(device.type());
+    made->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  return [norms = std::move(norms), device, made] {
+    std::vector<Snapshot> result;
+    for (const at::Tensor& norm : norms) {
+      if (!unreadable(norm).empty()) {
+        continue;  // a graph is being recorded
+      }
+      if (made != nullptr) {
+        const c10::impl::VirtualGuardImpl guard(device.type());
+        const c10::Stream stream = guard.getStream(device);
+        made->block(stream);
+        guard.recordDataPtrOnStream(norm.storage().data_ptr(), stream);
+      }
+      result.push_back(snapshot(norm));
+    }
+    return result;
+  };
+}
+
+}  // namespace
 
 std::optional<TensorId> Capture::collective_begins(const CollectiveCall& call,
                                                    const at::Tensor& input) {
@@ -32,7 +72,7 @@ TensorId Capture::record_collective(const CollectiveCall& call, const at::Tensor
   const std::string text = to_text(kept);
   const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
   recorder_.record(recorder_.next_id({Kind::kCollectiveInput, path, kCollectiveCallSlot}, nullptr),
-                   {ElementType::kU8, {std::ssize(text)}, {bytes, bytes + text.size()}},
+                   TensorCopy{ElementType::kU8, {std::ssize(text)}, {bytes, bytes + text.size()}},
                    {});
   id.kind = Kind::kCollectiveOutput;
   return id;
@@ -51,20 +91,16 @@ std::optional<OpenSum> Capture::open_sum(const DispatchedSum& sum) const {
   const auto type = first.scalar_type();
   const bool is_summed = type == at::kBFloat16 || type == at::kHalf || type == at::kFloat ||
                          type == at::kDouble;  // codes of FP8 are sent, not added
-  if (!in_microbatch() || !unreadable(first).empty() || !is_summed) {
+  const bool is_kept = !noise_ && !recorder_.only_counts();
+  if (!is_kept || !in_microbatch() || !unreadable(first).empty() || !is_summed) {
     return std::nullopt;
-  }
-  const at::NoGradGuard no_grad;
-  double squared = 0.0;
-  for (const at::Tensor& part : sum.parts) {
-    const double norm = part.norm(2, at::kDouble).item<double>() * sum.weight;
-    squared += norm * norm;
   }
   const OpenScope* scope = innermost_scope();
   return OpenSum{in_backward(),
                  scope != nullptr && !in_backward() ? scope->path : "",
                  sum.elements,
-                 {{}, element_type_of(first).value(), sum.ranks, squared}};
+                 {{}, element_type_of(first).value(), sum.ranks},
+                 norms_of(sum)};
 }
 
 void Capture::communication_begins(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
@@ -94,8 +130,10 @@ void Capture::announce_sum(const CollectiveCall& call, const at::Tensor& input) 
 }
 
 void Capture::settle_sums(const TensorId& id, const std::string& module, std::int64_t elements) {
-  for (const RoundedSum& sum : sums_.settle(id, module, elements, in_backward())) {
-    recorder_.sum(sum);
+  for (const OpenSum& open : sums_.settle(id, module, elements, in_backward())) {
+    if (recorder_.wants(id)) {
+      recorder_.sum(open.sum, open.norms ? open.norms() : std::vector<Snapshot>());
+    }
   }
 }
 

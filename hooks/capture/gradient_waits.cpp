@@ -30,17 +30,21 @@ bool GradientWaits::is_awaited(const GradientSlot& slot, std::int64_t step) {
   return !slot.discarded && !slot.recorded && !slot.id.path.empty() && slot.id.step == step;
 }
 
-void GradientWaits::keep_fallback(GradientSlot& slot, TensorCopy gradient) {
+void GradientWaits::keep_fallback(GradientSlot& slot, Snapshot gradient) {
   slot.fallback = std::move(gradient);
   slot.fallback_order = recorder_.take_order();
 }
 
-std::optional<TensorCopy> GradientWaits::arrive(GradientSlot& slot) {
+std::optional<Snapshot> GradientWaits::arrive(GradientSlot& slot) {
   slot.recorded = true;
   return std::exchange(slot.fallback, std::nullopt);
 }
 
-void GradientWaits::record(const GradientSlot& slot, TensorCopy gradient) {
+bool GradientWaits::wants(const GradientSlot& slot) const {
+  return slot.rows.empty() ? recorder_.wants(slot.id) : recorder_.wants(slot.rows, slot.id.kind);
+}
+
+void GradientWaits::record(const GradientSlot& slot, Snapshot gradient) {
   if (recorded_.insert(slot.id).second) {
     record(slot, std::move(gradient), 0);
   }
@@ -52,23 +56,25 @@ void GradientWaits::note_unreadable(const GradientSlot& slot, const std::string&
   }
 }
 
-void GradientWaits::record(const GradientSlot& slot, TensorCopy gradient, std::uint64_t order) {
+void GradientWaits::record(const GradientSlot& slot, Snapshot gradient, std::uint64_t order) {
   if (slot.rows.empty()) {
     recorder_.record(slot.id, std::move(gradient), {slot.microbatch.get(), slot.inferred, order});
   } else {
-    recorder_.record_rows(slot.rows, slot.id.kind, gradient, order);
+    recorder_.record_rows(slot.rows, slot.id.kind, std::move(gradient).take(), order);
   }
 }
 
 std::size_t GradientWaits::settle() {
   std::size_t missing = 0;
   for (const GradientSlotPtr& slot : slots_) {
+    // Hooks of the graph may keep the slot; the values must not stay with it.
+    std::optional<Snapshot> fallback = std::exchange(slot->fallback, std::nullopt);
     if (slot->recorded || slot->discarded || recorded_.contains(slot->id)) {
       continue;
     }
-    if (slot->fallback) {
+    if (fallback) {
       recorded_.insert(slot->id);
-      record(*slot, std::move(*slot->fallback), slot->fallback_order);
+      record(*slot, *std::move(fallback), slot->fallback_order);
     } else if (recorder_.wants(slot->id)) {
       ++missing;
       recorder_.note(to_string(slot->value) + " got no gradient");
@@ -79,6 +85,9 @@ std::size_t GradientWaits::settle() {
 }
 
 void GradientWaits::clear() {
+  for (const GradientSlotPtr& slot : slots_) {
+    slot->fallback.reset();
+  }
   slots_.clear();
   local_slots_.clear();
   recorded_.clear();

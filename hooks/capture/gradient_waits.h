@@ -9,7 +9,7 @@
 #pragma once
 
 #include "hooks/base/row_parts.h"
-#include "hooks/base/tensor_copy.h"
+#include "hooks/base/snapshot.h"
 #include "hooks/capture/microbatches.h"
 #include "hooks/capture/recorder.h"
 
@@ -34,7 +34,7 @@ struct GradientSlot {
   bool recorded = false;
   bool transparent = true;    // in-place operators since then handed the gradient on unchanged
   std::vector<RowPart> rows;  // where the program has placed them, else empty
-  std::optional<TensorCopy> fallback;  // what the in-place operator that followed was given
+  std::optional<Snapshot> fallback;  // what the in-place operator that followed was given
   std::uint64_t fallback_order = 0;
 };
 using GradientSlotPtr = std::shared_ptr<GradientSlot>;
@@ -58,11 +58,13 @@ class GradientWaits {
   [[nodiscard]] static bool is_awaited(const GradientSlot& slot, std::int64_t step);
   // Keeps the gradient of the fallback hook, in the place of the order that it has now. REQUIRES:
   // the recorder wants it.
-  void keep_fallback(GradientSlot& slot, TensorCopy gradient);
+  void keep_fallback(GradientSlot& slot, Snapshot gradient);
   // The gradient itself is there. Returns the fallback that came before it.
-  [[nodiscard]] std::optional<TensorCopy> arrive(GradientSlot& slot);
+  [[nodiscard]] std::optional<Snapshot> arrive(GradientSlot& slot);
+  // Whether the gradient, or one of its rows, is to be recorded.
+  [[nodiscard]] bool wants(const GradientSlot& slot) const;
   // Record the gradient, or note why it cannot be read. The first gradient of an id counts.
-  void record(const GradientSlot& slot, TensorCopy gradient);
+  void record(const GradientSlot& slot, Snapshot gradient);
   void note_unreadable(const GradientSlot& slot, const std::string& reason);
 
   // Backward is over: records the fallbacks whose gradient did not arrive, and notes and counts the
@@ -71,7 +73,7 @@ class GradientWaits {
   void clear();
 
  private:
-  void record(const GradientSlot& slot, TensorCopy gradient, std::uint64_t order);
+  void record(const GradientSlot& slot, Snapshot gradient, std::uint64_t order);
 
   Recorder& recorder_;
   std::vector<GradientSlotPtr> slots_;

@@ -2,6 +2,8 @@
 
 #include "hooks/base/ivalue_tensors.h"
 #include "hooks/base/scope_stack.h"
+#include "hooks/base/take_snapshot.h"
+#include "hooks/capture/record_tensor.h"
 
 #include <algorithm>
 #include <utility>
@@ -101,8 +103,9 @@ void LeafOutputs::offer(const std::string& module,
                         const Moment& now,
                         const std::function<GradientSlotPtr()>& watch) {
   const std::string reason = unreadable(output);
+  const Spot spot{Kind::kOutput, module, 0, now.backward};
   if (!reason.empty()) {
-    parts_.recorder.note("an output of " + module + " " + reason + ", so it was not recorded");
+    parts_.recorder.note_unreadable("an output of " + module, reason);
     return;
   }
   ParameterIndices used = inputs.parameters;
@@ -117,11 +120,17 @@ void LeafOutputs::offer(const std::string& module,
   } else {
     commit();
   }
+  std::optional<Snapshot> values;
+  if (parts_.replacement.active()) {
+    values = snapshot(output);
+  } else if (parts_.recorder.wants_next(spot, now.microbatch.get())) {
+    values = values_of(output, parts_.recorder);
+  }
   pending_.emplace(Pending{module,
                            std::move(used),
                            parts_.replacement.active() ? output : at::Tensor(),
                            TensorIdentity(output),
-                           copy_tensor(output),
+                           std::move(values),
                            now,
                            watch(),
                            std::move(producer)});
@@ -148,10 +157,16 @@ void LeafOutputs::commit() {
     parts_.recorder.edge(consumer, *pending.producer);
   }
   parts_.producers.remember({{id}, std::move(pending.identity), microbatch, pending.gradient});
-  if (const auto bytes = parts_.replacement.of(id, pending.copy, {microbatch.get(), true})) {
-    overwrite_tensor(pending.result.variable_data(), *bytes);
+  if (parts_.replacement.active()) {
+    TensorCopy own = std::move(*pending.values).take();
+    if (const auto bytes = parts_.replacement.of(id, own, {microbatch.get(), true})) {
+      overwrite_tensor(pending.result.variable_data(), *bytes);
+    }
+    pending.values = std::move(own);
   }
-  parts_.recorder.record(id, std::move(pending.copy), {microbatch.get(), true});
+  if (pending.values) {
+    parts_.recorder.record(id, *std::move(pending.values), {microbatch.get(), true});
+  }
 }
 
 void LeafOutputs::forget_expired() {

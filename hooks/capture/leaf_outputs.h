@@ -2,7 +2,7 @@
 // operators take.
 //
 // A leaf module may use its parameters in several operators (a 3-D C++ nn::Linear multiplies, then
-// adds its bias in place): the copy of its latest result is pending until something else happens,
+// adds its bias in place): its latest result is pending until something else happens,
 // and only the last one is its output.
 //
 // Thread-safety: one thread at a time; Capture holds its lock around every call.
@@ -94,7 +94,7 @@ class LeafOutputs {
     ParameterIndices used;  // in this call
     at::Tensor result;      // where values are replaced, which are written to it; else undefined
     TensorIdentity identity;
-    TensorCopy copy;
+    std::optional<Snapshot> values;  // nothing if nobody needs them
     Moment now;
     GradientSlotPtr gradient;          // null if none is expected
     std::optional<TensorId> producer;  // of what its first operator took

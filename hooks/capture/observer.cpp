@@ -1,6 +1,7 @@
 #include "hooks/capture/observer.h"
 
 #include "hooks/base/ivalue_tensors.h"
+#include "hooks/base/scope_stack.h"
 #include "hooks/base/tensor_access.h"
 #include "hooks/capture/capture.h"
 #include "hooks/nudge/noise_class.h"
@@ -8,6 +9,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -24,7 +26,20 @@ struct OperatorContext : at::ObserverContext {
   c10::SmallVector<WeakStorage, 2> perturbed;  // by operators inside this one
 };
 
-thread_local OperatorContext* innermost = nullptr;
+// Of the step that `epoch` numbers. A context may be gone once its step is over.
+struct Innermost {
+  OperatorContext* context = nullptr;
+  std::uint64_t epoch = 0;
+};
+thread_local Innermost innermost_operator;
+
+OperatorContext* innermost() {
+  return innermost_operator.epoch == scope_epoch() ? innermost_operator.context : nullptr;
+}
+
+void set_innermost(OperatorContext* context) {
+  innermost_operator = {context, scope_epoch()};
+}
 
 // Backward's wrappers are named "autograd::engine::evaluate_function: AddmmBackward0", Python
 // functions by their class; operators by namespace and name.
@@ -56,9 +71,10 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   }
   auto context = std::make_unique<OperatorContext>();
   const std::string_view name = function.name();
-  context->parent = innermost;
+  context->parent = innermost();
   context->is_operator = is_dispatched(function, name);
-  context->outermost = context->is_operator && (innermost == nullptr || !innermost->is_operator);
+  context->outermost =
+      context->is_operator && (context->parent == nullptr || !context->parent->is_operator);
   if (context->is_operator && name.starts_with("c10d::")) {
     capture->communication_begins(name, function.inputs());
   }
@@ -74,7 +90,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
       });
     }
   }
-  innermost = context.get();
+  set_innermost(context.get());
   return context;
 }
 
@@ -118,8 +134,8 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* observer_co
   if (context == nullptr) {
     return;
   }
-  if (innermost == context) {
-    innermost = context->parent;
+  if (innermost() == context) {
+    set_innermost(context->parent);
   }
   Capture* capture = active_capture();
   if (capture == nullptr || !context->is_operator) {

@@ -35,18 +35,18 @@ void OpenSums::forget_outside_of_scopes() {
       sums_, [](const Entry& entry) { return !entry.open.backward && entry.open.module.empty(); });
 }
 
-std::vector<RoundedSum> OpenSums::settle(const TensorId& id,
-                                         const std::string& module,
-                                         std::int64_t elements,
-                                         bool backward) {
-  std::vector<RoundedSum> settled;
+std::vector<OpenSum> OpenSums::settle(const TensorId& id,
+                                      const std::string& module,
+                                      std::int64_t elements,
+                                      bool backward) {
+  std::vector<OpenSum> settled;
   std::erase_if(sums_, [&](Entry& entry) {
     const OpenSum& open = entry.open;
     if (open.backward != backward || open.module != module || open.elements != elements) {
       return false;
     }
-    settled.push_back(open.sum);
-    settled.back().id = id;
+    settled.push_back(std::move(entry.open));
+    settled.back().sum.id = id;
     return true;
   });
   return settled;

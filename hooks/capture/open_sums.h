@@ -7,11 +7,13 @@
 // Thread-safety: one thread at a time; Capture holds its lock around every call.
 #pragma once
 
+#include "hooks/base/snapshot.h"
 #include "trace/file/rounded_sum.h"
 
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,9 @@ struct OpenSum {
   std::string module;         // of the innermost scope; empty in backward and outside of scopes
   std::int64_t elements = 0;  // of this rank's part of the result
   RoundedSum sum;             // without id
+  // Doubles whose squares are part of sum.squared. They are asked for when the record is known, and
+  // only if it is wanted. Empty: there are none.
+  std::function<std::vector<Snapshot>()> norms = {};
 };
 
 class OpenSums {
@@ -35,10 +40,10 @@ class OpenSums {
   void forget_outside_of_scopes();
   // Takes out the sums that went into the record `id` of `elements` elements. `module` is empty for
   // a gradient. They are in the order in which they began, and have that id.
-  [[nodiscard]] std::vector<RoundedSum> settle(const TensorId& id,
-                                               const std::string& module,
-                                               std::int64_t elements,
-                                               bool backward);
+  [[nodiscard]] std::vector<OpenSum> settle(const TensorId& id,
+                                            const std::string& module,
+                                            std::int64_t elements,
+                                            bool backward);
   void clear() { sums_.clear(); }
 
  private:

@@ -1,5 +1,6 @@
 #include "hooks/capture/record_tensor.h"
 
+#include "hooks/base/take_snapshot.h"
 #include "hooks/base/tensor_access.h"
 
 #include <ATen/ops/empty_like.h>
@@ -7,6 +8,11 @@
 #include <string>
 
 namespace ttrace {
+
+Snapshot values_of(const at::Tensor& tensor, const Recorder& recorder) {
+  return recorder.only_counts() ? Snapshot(element_type_of(tensor).value(), shape_of(tensor))
+                                : snapshot(tensor);
+}
 
 void record_tensor(Recorder& recorder,
                    const TensorId& id,
@@ -20,7 +26,7 @@ void record_tensor(Recorder& recorder,
     recorder.note_unreadable(id, reason);
     return;
   }
-  recorder.record(id, copy_tensor(tensor), options);
+  recorder.record(id, values_of(tensor, recorder), options);
 }
 
 at::Tensor replaced_tensor(const at::Tensor& tensor,

@@ -15,7 +15,11 @@
 
 namespace ttrace {
 
-// Copies the tensor now and records it. One that cannot be read becomes a note.
+// The values of a tensor that the recorder wants, or its type and shape where those are enough.
+// Requires: unreadable(tensor) is empty.
+[[nodiscard]] Snapshot values_of(const at::Tensor& tensor, const Recorder& recorder);
+
+// Records the values that the tensor has now. One that cannot be read becomes a note.
 void record_tensor(Recorder& recorder,
                    const TensorId& id,
                    const at::Tensor& tensor,

@@ -5,6 +5,7 @@
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -13,6 +14,11 @@ namespace {
 
 bool has_gradient_scale(const TensorId& id) {
   return traits_of(id.kind).has_gradient_scale || is_of_quantised_gradient(id.kind, id.slot);
+}
+
+// A gradient comes once, wherever its value is computed again.
+bool keeps_recompute(Kind kind) {
+  return kind == Kind::kInput || kind == Kind::kOutput;
 }
 
 }  // namespace
@@ -40,7 +46,7 @@ void Recorder::end_step() {
   writer_ = nullptr;
 }
 
-TensorId Recorder::next_id(const Spot& spot, const MicrobatchState* microbatch) {
+TensorId Recorder::first_id(const Spot& spot, const MicrobatchState* microbatch) const {
   TensorId id;
   id.step = step_;
   id.microbatch = microbatch == nullptr ? kNoMicrobatch : microbatch->index;
@@ -48,6 +54,11 @@ TensorId Recorder::next_id(const Spot& spot, const MicrobatchState* microbatch) 
   id.path = spot.path;
   id.slot = spot.slot;
   id.recompute = spot.recompute;
+  return id;
+}
+
+TensorId Recorder::next_id(const Spot& spot, const MicrobatchState* microbatch) {
+  TensorId id = first_id(spot, microbatch);
   TTRACE_CHECK(is_canonical_path(id.path),
                UsageError,
                "'",
@@ -59,14 +70,33 @@ TensorId Recorder::next_id(const Spot& spot, const MicrobatchState* microbatch) 
   return id;
 }
 
-void Recorder::record(const TensorId& id, TensorCopy copy, const Options& options) {
+bool Recorder::wants(const std::vector<RowPart>& parts, Kind kind) const {
+  return std::any_of(parts.begin(), parts.end(), [&](const RowPart& part) {
+    TensorId id = part.value;
+    id.kind = kind;
+    id.recompute = id.recompute && keeps_recompute(kind);
+    return wants(id);
+  });
+}
+
+bool Recorder::wants_next(const Spot& spot, const MicrobatchState* microbatch) const {
+  if (!environment_.filter && environment_.untraced.empty()) {
+    return true;  // the usual case costs nothing
+  }
+  TensorId id = first_id(spot, microbatch);
+  const auto calls = calls_.find(id);
+  id.call = calls == calls_.end() ? 0 : calls->second;
+  return wants(id);
+}
+
+void Recorder::record(const TensorId& id, Snapshot values, const Options& options) {
   if (!wants(id)) {
     return;
   }
   Record record;
   record.id = id;
-  record.type = copy.type;
-  record.shape = std::move(copy.shape);
+  record.type = values.type;
+  record.shape = std::move(values.shape);
   auto placement = place(id, record.shape, options);
   if (!placement) {
     if (scrambled_++ == 0) {
@@ -77,7 +107,7 @@ void Recorder::record(const TensorId& id, TensorCopy copy, const Options& option
   record.placement = *std::move(placement);
   record.order = options.order == 0 ? take_order() : options.order;
   record.inferred = options.inferred;
-  writer_->append(std::move(record), std::move(copy.bytes));
+  writer_->append(std::move(record), std::move(values.bytes));
 }
 
 void Recorder::record_rows(const std::vector<RowPart>& parts,
@@ -87,7 +117,7 @@ void Recorder::record_rows(const std::vector<RowPart>& parts,
   for (const RowPart& part : parts) {
     TensorId id = part.value;
     id.kind = kind;
-    id.recompute = id.recompute && (kind == Kind::kInput || kind == Kind::kOutput);
+    id.recompute = id.recompute && keeps_recompute(kind);
     record(id,
            select_rows(copy, part),
            {.microbatch = part.microbatch.get(), .order = order, .rows = &part});
@@ -97,8 +127,17 @@ void Recorder::record_rows(const std::vector<RowPart>& parts,
 
 void Recorder::note_unreadable(const TensorId& id, const std::string& reason) {
   if (wants(id)) {
-    note(to_string(id) + " " + reason + ", so it was not recorded");
+    note_unreadable(to_string(id), reason);
   }
+}
+
+void Recorder::note_unreadable(const std::string& what, const std::string& reason) {
+  note(
+      reason == kInGraph
+          ? "tensors of a graph that a stream records (a CUDA graph) are not recorded, because its "
+            "recording must not be disturbed and the graph calls no hooks when it runs; turn "
+            "graphs off in traced steps"
+          : what + " " + reason + ", so it was not recorded");
 }
 
 void Recorder::record_scalar(const std::string& name, double value) {

@@ -7,7 +7,7 @@
 #include "hooks/base/environment.h"
 #include "hooks/base/microbatch_state.h"
 #include "hooks/base/row_parts.h"
-#include "hooks/base/tensor_copy.h"
+#include "hooks/base/snapshot.h"
 #include "hooks/write/writer_thread.h"
 #include "trace/file/record.h"
 
@@ -19,6 +19,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ttrace {
@@ -68,17 +69,27 @@ class Recorder {
     const RowPart* rows = nullptr;    // where the program has placed them
     const FlatShard* flat = nullptr;  // not the annotated tensor, but a part of it
   };
+  // Whether a record needs no values (TTRACE_COUNT): snapshots then hold type and shape alone.
+  [[nodiscard]] bool only_counts() const { return environment_.count_only; }
+  // Whether one of the parts is wanted, as a tensor of `kind`.
+  [[nodiscard]] bool wants(const std::vector<RowPart>& parts, Kind kind) const;
+  // Whether the tensor that next_id() would name next is wanted.
+  [[nodiscard]] bool wants_next(const Spot& spot, const MicrobatchState* microbatch) const;
+
   // Does nothing for an id that is not wanted. Throws UsageError that names the id where the
   // annotation does not fit.
-  void record(const TensorId& id, TensorCopy copy, const Options& options);
+  void record(const TensorId& id, Snapshot values, const Options& options);
   // Records every part of a tensor whose rows the program has placed; `kind` is the value's or its
   // gradient's. `order` as in Options, for the first part.
   void record_rows(const std::vector<RowPart>& parts,
                    Kind kind,
                    const TensorCopy& copy,
                    std::uint64_t order);
-  // Notes that a tensor was not recorded; `reason` as unreadable() says it.
+  // Notes that a tensor was not recorded; `reason` as unreadable() says it. All tensors of graphs
+  // share one note per step.
   void note_unreadable(const TensorId& id, const std::string& reason);
+  // `what` without an id.
+  void note_unreadable(const std::string& what, const std::string& reason);
   void record_scalar(const std::string& name, double value);
   // The placement of a tensor. Returns nothing if the order of permuted samples cannot be restored,
   // because no dimension of samples is annotated.
@@ -89,13 +100,18 @@ class Recorder {
   [[nodiscard]] std::uint64_t take_order() { return ++order_; }
 
   void flush() { writer_->flush(); }
-  void sum(const RoundedSum& sum) { writer_->sum(sum); }
+  // `norms` as in WriterThread::sum().
+  void sum(const RoundedSum& sum, std::vector<Snapshot> norms) {
+    writer_->sum(sum, std::move(norms));
+  }
   // Records an edge if both ends are recorded.
   void edge(const TensorId& consumer, const TensorId& producer);
   // Each remark once per step.
   void note(const std::string& remark);
 
  private:
+  // Without its call.
+  [[nodiscard]] TensorId first_id(const Spot& spot, const MicrobatchState* microbatch) const;
   [[nodiscard]] Placement placement_of(const TensorId& id,
                                        const std::vector<std::int64_t>& shape,
                                        const Options& options) const;

@@ -40,13 +40,18 @@ bool NoisePolicy::apply(const at::Tensor& tensor, NoiseClass noise) {
     return false;
   }
   const std::uint64_t seed = random_bits(step_seed_, ordinal_++);
-  if (tensor.is_cpu() && tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense()) {
+  const bool is_dense = tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense();
+  if (tensor.is_cpu() && is_dense) {
     perturb(type, noise, seed, tensor.numel(), tensor.mutable_data_ptr());
     return true;
   }
-  TensorCopy copy = copy_tensor(tensor);
+  at::Tensor values = tensor.variable_data();  // has a version counter of its own
+  if (is_dense) {
+    values = values.as_strided({values.numel()}, {1});  // in the order of memory, as on the CPU
+  }
+  TensorCopy copy = copy_tensor(values);
   perturb(type, noise, seed, tensor.numel(), copy.bytes.data());
-  overwrite_tensor(tensor.variable_data(), copy.bytes);  // has a version counter of its own
+  overwrite_tensor(values, copy.bytes);
   return true;
 }
 

@@ -108,6 +108,7 @@ bool load_one(const Parameter& parameter,
               const MergeResult& reference,
               const Layout& layout,
               const Annotations& annotations) {
+  wait_for_device_of(parameter.tensor);
   const TensorCopy current = copy_tensor(parameter.tensor);
   const Placement placement =
       annotations.placement(Kind::kParam, parameter.path, 0, current.shape, layout);
@@ -139,6 +140,7 @@ void store_start(const std::string& directory,
   TraceWriter writer(start_file(directory, layout.rank), layout);
   std::uint64_t order = 0;
   for (const Parameter& parameter : parameters) {
+    wait_for_device_of(parameter.tensor);
     TensorCopy copy = copy_tensor(parameter.tensor);
     Record record;
     record.id.kind = Kind::kParam;

@@ -29,6 +29,7 @@ void fill_parameters(const std::vector<NamedTensor>& parameters,
          default_fill_rule(parameter.path, annotations.roles()),
          type,
          bytes.data());
+    wait_for_device_of(parameter.tensor);
     overwrite_tensor(parameter.tensor, bytes);
   }
 }

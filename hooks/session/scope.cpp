@@ -34,7 +34,7 @@ Scope::Scope(ModulePath module)
     : impl_(Impl::of([&](const Capture&) { return std::move(module.path); })) {}
 
 Scope::~Scope() {
-  if (impl_ == nullptr) {
+  if (impl_ == nullptr || impl_->open.is_stale()) {
     return;
   }
   if (Capture* capture = active_capture()) {
@@ -115,7 +115,7 @@ void Scope::amax_history(const at::Tensor& tensor, int slot) {
 }
 
 Capture* Scope::tracing() const {
-  return impl_ == nullptr ? nullptr : active_capture();
+  return impl_ == nullptr || impl_->open.is_stale() ? nullptr : active_capture();
 }
 
 void Scope::state(Kind kind, const at::Tensor& tensor, int slot) {

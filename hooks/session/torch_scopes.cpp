@@ -1,10 +1,15 @@
 #include "hooks/session/torch_scopes.h"
 
+#include "hooks/base/scope_stack.h"
+#include "hooks/base/snapshot.h"
+#include "hooks/base/tensor_access.h"
+
 #include <ttrace/error.h>
 #include <ttrace/scope.h>
 
 #include <torch/custom_class.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,10 +26,15 @@ std::vector<std::int64_t> integers_of(const at::Tensor& tensor) {
   return {first, first + flat.numel()};
 }
 
-// Scopes that are open on this thread, innermost last: Python cannot promise to close them in
-// order, where a forward throws.
+// Scopes of this step that are open on this thread, innermost last: Python cannot promise to close
+// them in order, or at all, where a forward throws.
 std::vector<std::unique_ptr<Scope>>& open_scopes() {
   thread_local std::vector<std::unique_ptr<Scope>> scopes;
+  thread_local std::uint64_t epoch = 0;
+  if (epoch != scope_epoch()) {
+    scopes.clear();  // of an earlier step, whose end only the training thread has seen
+    epoch = scope_epoch();
+  }
   return scopes;
 }
 
@@ -70,16 +80,20 @@ auto pass_to(at::Tensor (Scope::*method)(const at::Tensor&, int)) {
   };
 }
 
-auto pass_rows_to(at::Tensor (Scope::*method)(const at::Tensor&, const Rows&, int)) {
-  return [method](const intrusive_ptr<ScopesObject>&,
-                  const at::Tensor& tensor,
-                  std::int64_t slot,
-                  const at::Tensor& index,
-                  std::int64_t size,
-                  std::int64_t dim,
-                  bool sparse) {
-    return (innermost_open().*method)(
-        tensor, rows_of(index, size, dim, sparse), static_cast<int>(slot));
+auto pass_rows_to(at::Tensor (Scope::*method)(const at::Tensor&, const Rows&, int),
+                  at::Tensor (Scope::*alone)(const at::Tensor&, int)) {
+  return [method, alone](const intrusive_ptr<ScopesObject>&,
+                         const at::Tensor& tensor,
+                         std::int64_t slot,
+                         const at::Tensor& index,
+                         std::int64_t size,
+                         std::int64_t dim,
+                         bool sparse) {
+    Scope& scope = innermost_open();
+    if (unreadable(index) == kInGraph) {  // its values cannot be read, and nothing is recorded
+      return (scope.*alone)(tensor, static_cast<int>(slot));
+    }
+    return (scope.*method)(tensor, rows_of(index, size, dim, sparse), static_cast<int>(slot));
   };
 }
 
@@ -106,8 +120,8 @@ void register_scopes(torch::Library& library) {
       .def("leave", [](const intrusive_ptr<ScopesObject>&, std::int64_t depth) { leave(depth); })
       .def("input", pass_to(&Scope::in))
       .def("output", pass_to(&Scope::out))
-      .def("input_rows", pass_rows_to(&Scope::in))
-      .def("output_rows", pass_rows_to(&Scope::out))
+      .def("input_rows", pass_rows_to(&Scope::in, &Scope::in))
+      .def("output_rows", pass_rows_to(&Scope::out, &Scope::out))
       .def("input_local", record_local(&Scope::in_local))
       .def("output_local", record_local(&Scope::out_local))
       .def("local_gradient",

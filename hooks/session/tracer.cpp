@@ -1,6 +1,7 @@
 #include "hooks/session/tracer.h"
 
 #include "hooks/base/byte_buffers.h"
+#include "hooks/base/take_snapshot.h"
 #include "hooks/replace/dyadic_values.h"
 #include "hooks/replace/forced_values.h"
 #include "hooks/session/consistent_start.h"
@@ -111,6 +112,8 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
       UsageError,
       "Session::attach was called twice in this process; keep one Session and attach once");
   try {
+    configure_snapshots(
+        {.blocking = environment_.blocking_copies, .ring_bytes = environment_.ring_bytes});
     if (environment_.pass == Pass::kNoise) {
       check_reference();
     }
@@ -366,6 +369,7 @@ void Tracer::finish() noexcept {
   try {
     set_running(nullptr, nullptr);
     writer_.reset();
+    release_snapshot_memory();
     ByteBuffers::of_process().clear();
     observer_.reset();
     if (capture_ != nullptr) {

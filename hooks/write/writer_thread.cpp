@@ -1,8 +1,7 @@
 #include "hooks/write/writer_thread.h"
 
-#include "hooks/base/byte_buffers.h"
-
 #include <csignal>
+#include <cstring>
 #include <utility>
 
 namespace ttrace {
@@ -41,15 +40,16 @@ void WriterThread::begin_step(std::int64_t step) {
   wait_until_idle();
 }
 
-void WriterThread::append(Record record, std::vector<std::byte> bytes) {
+void WriterThread::append(Record record, SnapshotBytes bytes) {
   const std::size_t size = bytes.size();
   // A std::function must be copyable; the pair is shared so that it is moved, never copied.
-  auto item = std::make_shared<std::pair<Record, std::vector<std::byte>>>(std::move(record),
-                                                                          std::move(bytes));
+  auto item =
+      std::make_shared<std::pair<Record, SnapshotBytes>>(std::move(record), std::move(bytes));
   push({size,
         [item](Sink& sink) {
-          sink.append(std::move(item->first), item->second);
-          ByteBuffers::of_process().give_back(std::move(item->second));
+          std::move(item->second).hand_to([&](std::span<const std::byte> here) {
+            sink.append(std::move(item->first), here);
+          });
         },
         concurrent_});
 }
@@ -58,8 +58,18 @@ void WriterThread::edge(const Edge& edge) {
   push({sizeof(edge), [edge](Sink& sink) { sink.edge(edge); }});
 }
 
-void WriterThread::sum(const RoundedSum& sum) {
-  push({sizeof(sum), [sum](Sink& sink) { sink.sum(sum); }});
+void WriterThread::sum(const RoundedSum& sum, std::vector<Snapshot> norms) {
+  auto item = std::make_shared<std::pair<RoundedSum, std::vector<Snapshot>>>(sum, std::move(norms));
+  push({sizeof(sum), [item](Sink& sink) {
+          for (Snapshot& norm : item->second) {
+            std::move(norm.bytes).hand_to([&](std::span<const std::byte> here) {
+              double value = 0.0;
+              std::memcpy(&value, here.data(), sizeof(value));
+              item->first.squared += value * value;
+            });
+          }
+          sink.sum(item->first);
+        }});
 }
 
 void WriterThread::note(const std::string& remark) {

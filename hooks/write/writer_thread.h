@@ -9,6 +9,7 @@
 #pragma once
 
 #include "hooks/base/byte_buffers.h"
+#include "hooks/base/snapshot.h"
 #include "hooks/write/sink.h"
 #include "trace/file/edge.h"
 #include "trace/file/record.h"
@@ -43,10 +44,12 @@ class WriterThread {
   // Returns when the sink has begun: a new file removes what an earlier run left, which must not
   // happen after this step has left something.
   void begin_step(std::int64_t step);
-  // Blocks while the queue is full. A tensor larger than the capacity waits for an empty queue.
-  void append(Record record, std::vector<std::byte> bytes);
+  // Blocks while the queue is full. A tensor larger than the capacity waits for an empty queue. The
+  // bytes may still be on their way; the writer waits for them.
+  void append(Record record, SnapshotBytes bytes);
   void note(const std::string& remark);
-  void sum(const RoundedSum& sum);
+  // `norms`: doubles whose squares are added to sum.squared, once they are here.
+  void sum(const RoundedSum& sum, std::vector<Snapshot> norms);
   void edge(const Edge& edge);
   void flush();
   // Returns when everything queued so far is written and the step is ended. `whole` is asked when

@@ -14,6 +14,8 @@ constexpr std::chrono::seconds kPatience{60};
 // needs.
 constexpr int kQueriesBeforeHelp = 16;
 
+thread_local CaptureMode mode_of_thread = CaptureMode::kGlobal;
+
 }  // namespace
 
 std::string describe(StreamKey stream) {
@@ -406,11 +408,17 @@ void Executor::replay(const Graph& graph, StreamKey stream) {
   });
 }
 
+CaptureMode Executor::exchange_thread_mode(CaptureMode mode) {
+  return std::exchange(mode_of_thread, mode);
+}
+
 void Executor::refuse_in_capture(const std::string& what, const std::set<StreamKey>& awaited) {
   const bool of_capture = std::any_of(
       awaited.begin(), awaited.end(), [this](StreamKey stream) { return capturing(stream); });
-  if (capture_ && (of_capture || capture_->mode == CaptureMode::kGlobal ||
-                   capture_->owner == std::this_thread::get_id())) {
+  const bool concerned =
+      capture_ && mode_of_thread != CaptureMode::kRelaxed &&
+      (capture_->mode == CaptureMode::kGlobal || capture_->owner == std::this_thread::get_id());
+  if (of_capture || concerned) {
     break_capture(what);
   }
 }

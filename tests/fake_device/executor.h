@@ -59,7 +59,8 @@ using SignalRef = std::shared_ptr<Signal>;
 using Graph = std::shared_ptr<const std::vector<Work>>;
 
 // Which waits of the host end a capture: those of all threads, or of the thread that began it.
-enum class CaptureMode { kGlobal, kThreadLocal };
+// Threads that are kRelaxed themselves end none.
+enum class CaptureMode { kGlobal, kThreadLocal, kRelaxed };
 
 struct Counters {
   std::size_t work = 0;          // enqueued, replayed graphs counted once
@@ -127,6 +128,8 @@ class Executor {
   [[nodiscard]] std::int64_t capture_of(StreamKey stream) const;
   [[nodiscard]] bool any_capture() const;
   void replay(const Graph& graph, StreamKey stream);
+  // Sets the calling thread's mode and returns the one before. Threads begin with kGlobal.
+  static CaptureMode exchange_thread_mode(CaptureMode mode);
 
  private:
   struct Item {

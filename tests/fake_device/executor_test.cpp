@@ -207,6 +207,12 @@ TEST_F(ExecutorTest, ForbidsWaitsWhileAStreamCaptures) {
   executor.begin_capture(kSide, CaptureMode::kThreadLocal);
   std::thread([this] { executor.wait_event(executor.record(kMain)); }).join();
   EXPECT_TRUE(executor.end_capture(kSide)->empty());
+  executor.begin_capture(kSide);
+  std::thread([this] {
+    EXPECT_EQ(Executor::exchange_thread_mode(CaptureMode::kRelaxed), CaptureMode::kGlobal);
+    executor.wait_event(executor.record(kMain));
+  }).join();
+  EXPECT_TRUE(executor.end_capture(kSide)->empty());
 }
 
 TEST_F(ExecutorTest, ReplaysWhatStreamsOfACaptureEnqueued) {

@@ -85,7 +85,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const c10::DeviceIndex index) const override {
     executor().wait_device(index < 0 ? current_device : index);
   }
-  [[nodiscard]] bool isStreamCapturing(const c10::Stream& stream) const override {
+  // Overrides, where LibTorch has it (since 2.13).
+  [[nodiscard]] bool isStreamCapturing(const c10::Stream& stream) const {
     return executor().capturing(key(stream));
   }
 
@@ -232,3 +233,12 @@ void replay(const Graph& graph, const c10::Stream& stream) {
 }
 
 }  // namespace ttrace::testing::fake
+
+// Has the name, the codes and the effect of the function of CUDA's driver, so that what a program
+// does for CUDA without its headers works here.
+extern "C" __attribute__((visibility("default"))) int cuThreadExchangeStreamCaptureMode(int* mode) {
+  using ttrace::testing::fake::CaptureMode;
+  *mode = static_cast<int>(
+      ttrace::testing::fake::Executor::exchange_thread_mode(static_cast<CaptureMode>(*mode)));
+  return 0;
+}

@@ -42,6 +42,8 @@ TEST(EnvironmentVariables, DefaultsTraceIterationZero) {
   EXPECT_FALSE(result->own_start);
   EXPECT_FALSE(result->raise);
   EXPECT_FALSE(result->named);
+  EXPECT_FALSE(result->blocking_copies);
+  EXPECT_EQ(result->ring_bytes, std::size_t{256} << 20);
 }
 
 TEST(EnvironmentVariables, StepsAreARangeOrOneNumber) {
@@ -70,6 +72,12 @@ TEST(EnvironmentVariables, BadValuesAreNamedWithWhatWasExpected) {
   EXPECT_THAT(complaint(with(noise_pass("r", 1), "TTRACE_COUNT", "1")),
               HasSubstr("TTRACE_COUNT=1 counts what a reference or candidate pass would write"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_FILTER", "(")), HasSubstr("regular expression"));
+  EXPECT_THAT(complaint(with(reference, "TTRACE_SYNC", "device")), HasSubstr("async or stream"));
+  for (const char* bytes : {"4095", "-1", "1M"}) {
+    EXPECT_THAT(complaint(with(reference, "TTRACE_RING_BYTES", bytes)),
+                HasSubstr("TTRACE_RING_BYTES is '"))
+        << bytes;
+  }
 }
 
 // Operators of programs in F16 were not checked: `ttrace check` runs the reference once more in the

@@ -95,9 +95,9 @@ TEST_F(Gradients, FallbackIsRecordedInItsPlaceWhereTheGradientItselfDoesNotArriv
   const GradientSlotPtr direct = expect("mlp");
   waits_.keep_fallback(*replaced, copy_of(1.0F));
   waits_.keep_fallback(*direct, copy_of(2.0F));
-  const auto earlier = waits_.arrive(*direct);
+  auto earlier = waits_.arrive(*direct);
   ASSERT_TRUE(earlier.has_value());
-  EXPECT_EQ(earlier->bytes, copy_of(2.0F).bytes);
+  EXPECT_EQ((*std::move(earlier)).take().bytes, copy_of(2.0F).bytes);
   waits_.record(*direct, copy_of(3.0F));
   EXPECT_EQ(waits_.settle(), 0U);
   EXPECT_THAT(kept().records,

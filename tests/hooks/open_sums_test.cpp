@@ -21,10 +21,10 @@ TensorId output_of(const std::string& path) {
   return id;
 }
 
-std::vector<double> squares(const std::vector<RoundedSum>& sums) {
+std::vector<double> squares(const std::vector<OpenSum>& sums) {
   std::vector<double> result;
-  for (const RoundedSum& sum : sums) {
-    result.push_back(sum.squared);
+  for (const OpenSum& open : sums) {
+    result.push_back(open.sum.squared);
   }
   return result;
 }
@@ -41,7 +41,7 @@ TEST(OpenSums, GoToTheRecordOfTheirModuleDirectionAndSizeInTheirOrder) {
 
   const auto settled = sums.settle(output_of("mlp"), "mlp", 8, false);
   EXPECT_THAT(squares(settled), ElementsAre(1.0, 5.0));
-  EXPECT_EQ(settled.front().id, output_of("mlp"));
+  EXPECT_EQ(settled.front().sum.id, output_of("mlp"));
   EXPECT_THAT(sums.settle(output_of("mlp"), "mlp", 8, false), IsEmpty()) << "taken out";
   EXPECT_THAT(squares(sums.settle(output_of("x"), "", 8, true)), ElementsAre(4.0));
   EXPECT_THAT(squares(sums.settle(output_of("mlp"), "mlp", 4, false)), ElementsAre(2.0));

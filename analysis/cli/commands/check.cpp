@@ -336,10 +336,10 @@ Manual check_manual() {
            "With --precision f64, both programs compute in f64. Round-off is 1e-15 there, so a "
            "relative error of 1e-9 shows at the tensor where it begins. A defect that exists only "
            "in a lower precision needs a check in that precision.",
-           "The programs inherit TTRACE_FILTER, TTRACE_LOG, TTRACE_NAMED and TTRACE_ON_ERROR from "
-           "the environment; TTrace sets all other TTRACE_* variables for each pass. TTRACE_FILTER "
-           "decides what is captured, and --filter decides which captured tensors are compared. "
-           "Both search the id."},
+           "The programs inherit TTRACE_FILTER, TTRACE_LOG, TTRACE_NAMED, TTRACE_ON_ERROR, "
+           "TTRACE_RING_BYTES and TTRACE_SYNC from the environment; TTrace sets all other TTRACE_* "
+           "variables for each pass. TTRACE_FILTER decides what is captured, and --filter decides "
+           "which captured tensors are compared. Both search the id."},
       .options = named_options(),
       .exit_codes =
           {{"0", "every tensor is within its bound"},

@@ -45,8 +45,12 @@ bool starts_with_one_of(const std::array<std::string_view, n>& prefixes, std::st
 // Variables that say how to trace; all others of TTrace describe a pass and are set by check
 // itself.
 bool is_users_choice(std::string_view entry) {
-  static constexpr std::array<std::string_view, 4> kChoices{
-      "TTRACE_FILTER=", "TTRACE_LOG=", "TTRACE_NAMED=", "TTRACE_ON_ERROR="};
+  static constexpr std::array<std::string_view, 6> kChoices{"TTRACE_FILTER=",
+                                                            "TTRACE_LOG=",
+                                                            "TTRACE_NAMED=",
+                                                            "TTRACE_ON_ERROR=",
+                                                            "TTRACE_RING_BYTES=",
+                                                            "TTRACE_SYNC="};
   return starts_with_one_of(kChoices, entry);
 }
 
