@@ -23,4 +23,10 @@ install(FILES
   ${CMAKE_CURRENT_BINARY_DIR}/ttraceConfig.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/ttraceConfigVersion.cmake
   cmake/Torch.cmake
+  cmake/TorchCuda.cmake
   DESTINATION ${TTRACE_PACKAGE_DIR})
+install(DIRECTORY cmake/cuda_handles DESTINATION ${TTRACE_PACKAGE_DIR})
+# The library looks for its kernels next to itself.
+if(TTRACE_CUDA)
+  install(TARGETS ttrace_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()

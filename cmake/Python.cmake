@@ -8,5 +8,8 @@ set_target_properties(ttrace_torch PROPERTIES INSTALL_RPATH "$ORIGIN/../../torch
 ttrace_torch_version(version)
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/built_for.json "{\"torch\": \"${version}\"}\n")
 install(TARGETS ttrace_torch LIBRARY DESTINATION ttrace/lib COMPONENT python)
+if(TTRACE_CUDA)
+  install(TARGETS ttrace_cuda LIBRARY DESTINATION ttrace/lib COMPONENT python)
+endif()
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/built_for.json DESTINATION ttrace/lib COMPONENT python)
 install(TARGETS ttrace RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)

@@ -2,6 +2,8 @@
 
 #include "hooks/base/take_snapshot.h"
 #include "hooks/base/tensor_access.h"
+#include "hooks/device/held_tensor.h"
+#include "hooks/device/kernel_registry.h"
 
 #include <ATen/ops/empty_like.h>
 
@@ -26,12 +28,19 @@ void record_tensor(Recorder& recorder,
     recorder.note_unreadable(id, reason);
     return;
   }
+  if (!recorder.only_counts() && recorder.takes_device_values() &&
+      kernels_of(tensor.device()) != nullptr) {
+    recorder.record_on_device(
+        id, element_type_of(tensor).value(), shape_of(tensor), hold_on_device(tensor), options);
+    return;
+  }
   recorder.record(id, values_of(tensor, recorder), options);
 }
 
 at::Tensor replaced_tensor(const at::Tensor& tensor,
                            const std::optional<std::vector<std::byte>>& bytes) {
-  if (!bytes) {
+  // Sixteen bytes from the device say whether anything has to go there.
+  if (!bytes || holds_on_device(tensor, *bytes)) {
     return tensor;
   }
   at::Tensor result = tensor.clone();
@@ -41,7 +50,7 @@ at::Tensor replaced_tensor(const at::Tensor& tensor,
 
 at::Tensor replaced_gradient(const at::Tensor& gradient,
                              const std::optional<std::vector<std::byte>>& bytes) {
-  if (!bytes) {
+  if (!bytes || holds_on_device(gradient, *bytes)) {
     return {};
   }
   at::Tensor result = at::empty_like(gradient);

@@ -89,25 +89,44 @@ bool Recorder::wants_next(const Spot& spot, const MicrobatchState* microbatch) c
   return wants(id);
 }
 
-void Recorder::record(const TensorId& id, Snapshot values, const Options& options) {
+std::optional<Record> Recorder::begin_record(const TensorId& id,
+                                             ElementType type,
+                                             std::vector<std::int64_t> shape,
+                                             const Options& options) {
   if (!wants(id)) {
-    return;
+    return std::nullopt;
   }
   Record record;
   record.id = id;
-  record.type = values.type;
-  record.shape = std::move(values.shape);
+  record.type = type;
+  record.shape = std::move(shape);
   auto placement = place(id, record.shape, options);
   if (!placement) {
     if (scrambled_++ == 0) {
       first_scrambled_ = to_string(id);
     }
-    return;
+    return std::nullopt;
   }
   record.placement = *std::move(placement);
   record.order = options.order == 0 ? take_order() : options.order;
   record.inferred = options.inferred;
-  writer_->append(std::move(record), std::move(values.bytes));
+  return record;
+}
+
+void Recorder::record(const TensorId& id, Snapshot values, const Options& options) {
+  if (auto record = begin_record(id, values.type, std::move(values.shape), options)) {
+    writer_->append(*std::move(record), std::move(values.bytes));
+  }
+}
+
+void Recorder::record_on_device(const TensorId& id,
+                                ElementType type,
+                                std::vector<std::int64_t> shape,
+                                std::unique_ptr<const DeviceValues> values,
+                                const Options& options) {
+  if (auto record = begin_record(id, type, std::move(shape), options)) {
+    writer_->append_on_device(*std::move(record), std::move(values));
+  }
 }
 
 void Recorder::record_rows(const std::vector<RowPart>& parts,

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -79,6 +80,13 @@ class Recorder {
   // Does nothing for an id that is not wanted. Throws UsageError that names the id where the
   // annotation does not fit.
   void record(const TensorId& id, Snapshot values, const Options& options);
+  // The same for values that stay on their device. Requires: takes_device_values().
+  void record_on_device(const TensorId& id,
+                        ElementType type,
+                        std::vector<std::int64_t> shape,
+                        std::unique_ptr<const DeviceValues> values,
+                        const Options& options);
+  [[nodiscard]] bool takes_device_values() const { return writer_->takes_device_values(); }
   // Records every part of a tensor whose rows the program has placed; `kind` is the value's or its
   // gradient's. `order` as in Options, for the first part.
   void record_rows(const std::vector<RowPart>& parts,
@@ -112,6 +120,11 @@ class Recorder {
  private:
   // Without its call.
   [[nodiscard]] TensorId first_id(const Spot& spot, const MicrobatchState* microbatch) const;
+  // A record without its values; nothing if it is not wanted, or has no place.
+  [[nodiscard]] std::optional<Record> begin_record(const TensorId& id,
+                                                   ElementType type,
+                                                   std::vector<std::int64_t> shape,
+                                                   const Options& options);
   [[nodiscard]] Placement placement_of(const TensorId& id,
                                        const std::vector<std::int64_t>& shape,
                                        const Options& options) const;

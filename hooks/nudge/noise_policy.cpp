@@ -1,8 +1,11 @@
 #include "hooks/nudge/noise_policy.h"
 
 #include "hooks/base/tensor_access.h"
+#include "hooks/device/kernel_registry.h"
 #include "trace/base/random.h"
 
+#include <ATen/core/grad_mode.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 namespace ttrace {
@@ -16,6 +19,28 @@ bool overlaps(const at::Tensor& tensor) {
     }
   }
   return false;
+}
+
+bool is_dense(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense();
+}
+
+// On the current stream, and without a wait. The elements of a tensor with gaps are moved in
+// row-major order, in a copy.
+void perturb_on_device(const DeviceKernels& kernels,
+                       ElementType type,
+                       NoiseClass noise,
+                       std::uint64_t seed,
+                       const at::Tensor& tensor) {
+  const Unobserved unobserved;
+  const at::NoGradGuard no_grad;
+  const c10::DeviceGuard device(tensor.device());
+  const at::Tensor values = tensor.variable_data();  // has a version counter of its own
+  const at::Tensor dense = is_dense(values) ? values : values.contiguous();
+  kernels.perturb(type, noise, seed, dense.numel(), dense.mutable_data_ptr());
+  if (!dense.is_same(values)) {
+    values.copy_(dense);
+  }
 }
 
 }  // namespace
@@ -40,13 +65,17 @@ bool NoisePolicy::apply(const at::Tensor& tensor, NoiseClass noise) {
     return false;
   }
   const std::uint64_t seed = random_bits(step_seed_, ordinal_++);
-  const bool is_dense = tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense();
-  if (tensor.is_cpu() && is_dense) {
+  if (const DeviceKernels* const kernels = kernels_of(tensor.device())) {
+    perturb_on_device(*kernels, type, noise, seed, tensor);
+    return true;
+  }
+  const bool in_order_of_memory = is_dense(tensor);
+  if (tensor.is_cpu() && in_order_of_memory) {
     perturb(type, noise, seed, tensor.numel(), tensor.mutable_data_ptr());
     return true;
   }
   at::Tensor values = tensor.variable_data();  // has a version counter of its own
-  if (is_dense) {
+  if (in_order_of_memory) {
     values = values.as_strided({values.numel()}, {1});  // in the order of memory, as on the CPU
   }
   TensorCopy copy = copy_tensor(values);

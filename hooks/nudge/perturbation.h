@@ -11,21 +11,14 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "trace/kernels/noise.h"
+
 #include <ttrace/element_type.h>
 
 #include <cstdint>
 #include <vector>
 
 namespace ttrace {
-
-enum class NoiseClass : std::uint8_t {
-  kNone,       // the operator does not round
-  kRounding,   // one rounding per element
-  kReduction,  // a sum over many elements: in F32 and F64 its order matters more than its rounding
-};
-
-// Largest move of a reduction's element, in units of the last place.
-inline constexpr int kReductionUlps = 6;
 
 // Moves each non-zero finite element of a floating type: by one unit of its last place up or down
 // with probability 1/8 each, or (F32 and F64 reductions) uniformly by -6 to +6 units. Zeros,

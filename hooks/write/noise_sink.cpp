@@ -13,6 +13,7 @@
 #include <mutex>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -46,11 +47,17 @@ class NoiseSink : public Sink {
   [[nodiscard]] bool is_concurrent() const override { return true; }
   void begin_step(std::int64_t step) override { step_ = step; }
   void append(Record record, std::span<const std::byte> bytes) override;
+  [[nodiscard]] bool takes_device_values() const override { return true; }
+  void append_on_device(Record record, const DeviceValues& values) override;
   void note(std::string remark) override { log(LogLevel::kDebug, remark); }
   void flush() override {}
   void end_step(bool whole) override;
 
  private:
+  // Null, and remembered, if the reference does not have the tensor.
+  [[nodiscard]] const ReferenceRecord* find(const TensorId& id);
+  void add(NoiseRow row);
+
   std::string directory_;
   std::int64_t last_step_;
   std::int64_t step_ = 0;
@@ -73,35 +80,55 @@ MergeResult merge_one(const Record& record, std::span<const std::byte> bytes) {
   return result;
 }
 
-// If nothing moved, there is nothing to store about slices.
-void add_slices(const MergeResult& reference, const MergeResult& mine, NoiseRow& row) {
+NoiseRow row_of(const TensorId& id, const Statistics& statistics) {
+  NoiseRow row;
+  row.id = id;
+  row.sum_squared = statistics.difference_squared;
+  row.max_abs = statistics.max_difference;
   row.along_reference = 0.0;
-  if (row.sum_squared == 0.0 || !is_floating(mine.type)) {
-    return;
+  if (statistics.first_nonfinite >= 0) {
+    row.nonfinite = static_cast<std::uint64_t>(
+        std::max<std::int64_t>(1, statistics.candidate_nonfinite - statistics.reference_nonfinite));
   }
-  const Slices slices = sum_slices(reference.shape,
-                                   reference.type,
-                                   reference.bytes.data(),
-                                   mine.type,
-                                   mine.bytes.data(),
-                                   SliceDetail::kDifferences);
+  return row;
+}
+
+void add_slices(const Slices& slices, NoiseRow& row) {
   row.along_reference = slices.all.along_reference;
   for (const SliceSums& sums : slices.sums) {
     row.slices.push_back(sums.difference_squared);
   }
 }
 
+// Whether two records can be compared as they were recorded: merging changes nothing.
+bool are_plain(const Record& record, const Record& reference) {
+  return record.placement.is_whole() && reference.placement.is_whole() &&
+         record.type == reference.type && record.shape == reference.shape;
+}
+
+const ReferenceRecord* NoiseSink::find(const TensorId& id) {
+  const auto found = by_id_.find(id);
+  if (found != by_id_.end()) {
+    return &found->second;
+  }
+  const std::lock_guard lock(mutex_);
+  if (unknown_++ == 0) {
+    first_unknown_ = to_string(id);
+  }
+  return nullptr;
+}
+
+void NoiseSink::add(NoiseRow row) {
+  const std::lock_guard lock(mutex_);
+  pass_.rows.push_back(std::move(row));
+}
+
 void NoiseSink::append(Record record, std::span<const std::byte> bytes) {
-  const auto found = by_id_.find(record.id);
-  if (found == by_id_.end()) {
-    const std::lock_guard lock(mutex_);
-    if (unknown_++ == 0) {
-      first_unknown_ = to_string(record.id);
-    }
+  const ReferenceRecord* const other = find(record.id);
+  if (other == nullptr) {
     return;
   }
-  const ReferenceRecord& other = found->second;
-  MergeResult reference = merge_one(*other.record, other.file->bytes(*other.record));
+  MergeResult reference = merge_one(*other->record, other->file->bytes(*other->record));
   MergeResult mine = merge_one(record, bytes);
   TTRACE_CHECK(reference.shape == mine.shape,
                UsageError,
@@ -111,22 +138,47 @@ void NoiseSink::append(Record record, std::span<const std::byte> bytes) {
                "; repeat the reference pass with the same program");
   keep_common_rows(reference,
                    mine);  // where noise sent a row elsewhere, there is nothing to compare
-  const Statistics statistics = compare(reference.type,
-                                        reference.bytes.data(),
-                                        mine.type,
-                                        mine.bytes.data(),
-                                        element_count(mine.shape));
-  NoiseRow row;
-  row.id = record.id;
-  row.sum_squared = statistics.difference_squared;
-  row.max_abs = statistics.max_difference;
-  if (statistics.first_nonfinite >= 0) {
-    row.nonfinite = static_cast<std::uint64_t>(
-        std::max<std::int64_t>(1, statistics.candidate_nonfinite - statistics.reference_nonfinite));
+  NoiseRow row = row_of(record.id,
+                        compare(reference.type,
+                                reference.bytes.data(),
+                                mine.type,
+                                mine.bytes.data(),
+                                element_count(mine.shape)));
+  // If nothing moved, there is nothing to store about slices.
+  if (row.sum_squared != 0.0 && is_floating(mine.type)) {
+    add_slices(sum_slices(reference.shape,
+                          reference.type,
+                          reference.bytes.data(),
+                          mine.type,
+                          mine.bytes.data(),
+                          SliceDetail::kDifferences),
+               row);
   }
-  add_slices(reference, mine, row);
-  const std::lock_guard lock(mutex_);
-  pass_.rows.push_back(std::move(row));
+  add(std::move(row));
+}
+
+// Equal digests spare every copy. Otherwise the reference goes to the device, and only the row
+// comes back.
+void NoiseSink::append_on_device(Record record, const DeviceValues& values) {
+  const auto found = by_id_.find(record.id);
+  if (found == by_id_.end() || !are_plain(record, *found->second.record)) {
+    const std::vector<std::byte> bytes = values.bytes();
+    append(std::move(record), std::span(bytes));
+    return;
+  }
+  const ReferenceRecord& other = found->second;
+  const std::span<const std::byte> reference = other.file->bytes(*other.record);
+  const Digest digest = digest_of(reference.data(), static_cast<std::int64_t>(reference.size()));
+  if (values.digest() == digest) {
+    add(row_of(record.id, Statistics()));
+    return;
+  }
+  const Deviation deviation = values.deviation_from(reference);
+  NoiseRow row = row_of(record.id, deviation.statistics);
+  if (row.sum_squared != 0.0 && is_floating(record.type)) {
+    add_slices(deviation.slices, row);
+  }
+  add(std::move(row));
 }
 
 void NoiseSink::end_step(bool whole) {

@@ -4,6 +4,7 @@
 // but for append() of one that is concurrent.
 #pragma once
 
+#include "hooks/base/device_values.h"
 #include "hooks/base/environment.h"
 #include "trace/file/capture_counts.h"
 #include "trace/file/edge.h"
@@ -17,6 +18,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ttrace {
@@ -32,6 +34,11 @@ class Sink {
   [[nodiscard]] virtual bool is_concurrent() const { return false; }
   virtual void begin_step(std::int64_t step) = 0;
   virtual void append(Record record, std::span<const std::byte> bytes) = 0;
+  // Whether the sink takes values that are still on their device, by append_on_device().
+  [[nodiscard]] virtual bool takes_device_values() const { return false; }
+  virtual void append_on_device(Record record, const DeviceValues& values) {
+    append(std::move(record), std::span<const std::byte>(values.bytes()));
+  }
   virtual void note(std::string remark) = 0;
   // Notes of the records that were kept. Sinks that write no trace ignore them.
   virtual void sum(const RoundedSum& /*sum*/) {}

@@ -13,6 +13,7 @@ WriterThread::WriterThread(std::unique_ptr<Sink> sink,
       on_error_(std::move(on_error)),
       capacity_(capacity),
       concurrent_(sink_->is_concurrent()),
+      takes_device_values_(sink_->takes_device_values()),
       thread_([this] { work(); }) {}
 
 WriterThread::~WriterThread() {
@@ -50,6 +51,18 @@ void WriterThread::append(Record record, SnapshotBytes bytes) {
           std::move(item->second).hand_to([&](std::span<const std::byte> here) {
             sink.append(std::move(item->first), here);
           });
+        },
+        concurrent_});
+}
+
+void WriterThread::append_on_device(Record record, std::unique_ptr<const DeviceValues> values) {
+  const std::size_t size = values->size();
+  auto item = std::make_shared<std::pair<Record, std::unique_ptr<const DeviceValues>>>(
+      std::move(record), std::move(values));
+  push({size,
+        [item](Sink& sink) {
+          sink.append_on_device(std::move(item->first), *item->second);
+          item->second.reset();  // the memory of the device, before the queue's bound lets more in
         },
         concurrent_});
 }

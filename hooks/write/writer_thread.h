@@ -10,6 +10,7 @@
 
 #include "hooks/base/byte_buffers.h"
 #include "hooks/base/snapshot.h"
+#include "hooks/base/device_values.h"
 #include "hooks/write/sink.h"
 #include "trace/file/edge.h"
 #include "trace/file/record.h"
@@ -47,6 +48,9 @@ class WriterThread {
   // Blocks while the queue is full. A tensor larger than the capacity waits for an empty queue. The
   // bytes may still be on their way; the writer waits for them.
   void append(Record record, SnapshotBytes bytes);
+  // The same for values that stay on their device; the queue's bound counts their bytes, too.
+  void append_on_device(Record record, std::unique_ptr<const DeviceValues> values);
+  [[nodiscard]] bool takes_device_values() const { return takes_device_values_; }
   void note(const std::string& remark);
   // `norms`: doubles whose squares are added to sum.squared, once they are here.
   void sum(const RoundedSum& sum, std::vector<Snapshot> norms);
@@ -77,6 +81,7 @@ class WriterThread {
   std::function<void(std::exception_ptr)> on_error_;
   const std::size_t capacity_;
   const bool concurrent_;  // the sink
+  const bool takes_device_values_;
   std::atomic<bool> broken_{false};
   std::mutex mutex_;
   std::condition_variable changed_;  // any of the following

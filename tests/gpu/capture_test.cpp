@@ -1,25 +1,9 @@
 // A model on the GPU is captured as the same model on the CPU is.
-#include "gpu/require_gpu.h"
+#include "gpu/cuda.h"
 #include "hooks/training.h"
-
-#include <ATen/DeviceAccelerator.h>
-
-#include <dlfcn.h>
 
 namespace ttrace::testing {
 namespace {
-
-// A program in C++ has CUDA once the library of its kernels is loaded, which a linker may leave
-// out.
-std::string why_no_gpu() {
-  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-    return std::string("this torch has no CUDA: ") + dlerror();
-  }
-  if (at::accelerator::getAccelerator(false) != c10::DeviceType::CUDA) {
-    return "torch sees no GPU";
-  }
-  return at::accelerator::deviceCount() == 0 ? "torch sees no GPU" : "";
-}
 
 struct Model : torch::nn::Module {
   Model()

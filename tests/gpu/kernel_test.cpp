@@ -1,203 +1,171 @@
-// The kernel for device memory against ttrace::compare.
-#include "gpu/require_gpu.h"
-#include "trace/sums/cuda/device_statistics.h"
-#include "trace/sums/statistics.h"
+// The kernels of libttrace_cuda.so against the routines of the host, in every bit.
+#include "gpu/cuda.h"
+#include "hooks/device/kernel_registry.h"
+#include "support/host_kernels.h"
+#include "support/tensor_bytes.h"
 
-#include <cuda_runtime_api.h>
-#include <gtest/gtest.h>
+#include <ttrace/error.h>
 
-#include <algorithm>
-#include <cmath>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <cstring>
 #include <limits>
-#include <random>
 #include <string>
-#include <vector>
 
-namespace ttrace {
+namespace ttrace::testing {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr ElementType kAllTypes[] = {ElementType::kF64,
-                                     ElementType::kF32,
-                                     ElementType::kF16,
-                                     ElementType::kBF16,
-                                     ElementType::kI64,
-                                     ElementType::kI32,
-                                     ElementType::kU8,
-                                     ElementType::kBool,
-                                     ElementType::kE4M3,
-                                     ElementType::kE5M2,
-                                     ElementType::kE8M0};
 
-std::string why_no_gpu() {
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess) {
-    return std::string("there is no GPU: ") + cudaGetErrorString(error);
-  }
-  return count == 0 ? "there is no GPU" : "";
+const DeviceKernels& cuda_kernels() {
+  const DeviceKernels* const kernels = kernels_of({c10::DeviceType::CUDA, 0});
+  TTRACE_CHECK(kernels != nullptr, UsageError, "there are no CUDA kernels; the log says why");
+  return *kernels;
 }
 
-void require_success(cudaError_t error) {
-  ASSERT_EQ(error, cudaSuccess) << cudaGetErrorString(error);
-}
-
-// A tensor on both sides of the bus.
-struct Tensor {
-  Tensor(ElementType element_type, const std::vector<double>& values)
-      : type(element_type),
-        count(static_cast<std::int64_t>(values.size())),
-        bytes(values.size() * element_size(element_type)) {
-    from_double(type, values.data(), count, bytes.data());
-    require_success(cudaMalloc(&device, std::max<std::size_t>(bytes.size(), 1)));
-    require_success(cudaMemcpy(device, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+// The bytes of a tensor on the GPU. An allocation starts at a multiple of 256 bytes; `skip` comes
+// on top of that.
+class OnGpu {
+ public:
+  explicit OnGpu(const TensorAt& tensor, std::int64_t skip = 0)
+      : skip_(skip),
+        bytes_(at::empty({tensor.size() + skip}, at::TensorOptions(at::kCUDA).dtype(at::kByte))) {
+    auto* const host = const_cast<void*>(tensor.data());  // only read
+    bytes_.slice(0, skip).copy_(at::from_blob(host, {tensor.size()}, at::kByte));
   }
-  ~Tensor() { cudaFree(device); }
-  Tensor(const Tensor&) = delete;  // owns device memory
-  Tensor& operator=(const Tensor&) = delete;
+  [[nodiscard]] void* data() const {
+    return static_cast<std::byte*>(bytes_.mutable_data_ptr()) + skip_;
+  }
+  [[nodiscard]] std::vector<std::byte> fetch() const {
+    const at::Tensor host = bytes_.slice(0, skip_).cpu();
+    std::vector<std::byte> result(host.nbytes());
+    std::memcpy(result.data(), host.const_data_ptr(), result.size());
+    return result;
+  }
 
-  ElementType type;
-  std::int64_t count;
-  std::vector<std::byte> bytes;
-  void* device = nullptr;
+ private:
+  std::int64_t skip_;
+  at::Tensor bytes_;
 };
 
-std::vector<double> normal_values(std::int64_t count, unsigned seed, double deviation) {
-  std::mt19937_64 engine(seed);
-  std::normal_distribution<double> distribution(0.0, deviation);
-  std::vector<double> values(static_cast<std::size_t>(count));
-  std::generate(values.begin(), values.end(), [&] { return distribution(engine); });
+void expect_same_figures(const TensorAt& reference,
+                         const TensorAt& candidate,
+                         std::int64_t skip = 0) {
+  SCOPED_TRACE(std::string(name_of(reference.type)) + " " + std::string(name_of(candidate.type)) +
+               ", " + std::to_string(reference.count) + " elements");
+  const OnGpu r(reference, skip * static_cast<std::int64_t>(element_size(reference.type)));
+  const OnGpu c(candidate);
+  expect_same_bits(
+      cuda_kernels().compare({reference.type, candidate.type, r.data(), c.data(), reference.count}),
+      compare(reference.type, reference.data(), candidate.type, candidate.data(), reference.count));
+}
+
+std::vector<double> near(std::vector<double> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] += 0.01 * static_cast<double>(i % 400);
+  }
   return values;
 }
 
-void expect_near(double actual, double expected, double scale) {
-  EXPECT_LE(std::abs(actual - expected), 2e-6 * scale) << actual << " instead of " << expected;
-}
-
-void expect_same_figures(const Tensor& reference, const Tensor& candidate) {
-  const Statistics cpu = compare(reference.type,
-                                 reference.bytes.data(),
-                                 candidate.type,
-                                 candidate.bytes.data(),
-                                 reference.count);
-  const Statistics gpu = compare_on_device(
-      reference.type, reference.device, candidate.type, candidate.device, reference.count);
-  EXPECT_EQ(gpu.count, cpu.count);
-  EXPECT_EQ(gpu.different, cpu.different);
-  EXPECT_EQ(gpu.reference_nonfinite, cpu.reference_nonfinite);
-  EXPECT_EQ(gpu.candidate_nonfinite, cpu.candidate_nonfinite);
-  EXPECT_EQ(gpu.first_nonfinite, cpu.first_nonfinite);
-  EXPECT_EQ(gpu.max_reference, cpu.max_reference);
-  // The CPU rounds the differences of f32 to f32.
-  EXPECT_EQ(static_cast<float>(gpu.max_difference), static_cast<float>(cpu.max_difference));
-  const double size = std::sqrt(cpu.reference_squared * cpu.candidate_squared);
-  expect_near(gpu.reference_squared, cpu.reference_squared, cpu.reference_squared);
-  expect_near(gpu.candidate_squared, cpu.candidate_squared, cpu.candidate_squared);
-  expect_near(gpu.product, cpu.product, size);
-  expect_near(gpu.difference_squared, cpu.difference_squared, cpu.difference_squared);
-  expect_near(gpu.difference,
-              cpu.difference,
-              std::sqrt(cpu.difference_squared * static_cast<double>(cpu.count)));
-  EXPECT_EQ(gpu.nodes.size(), cpu.nodes.size());
-}
-
-TEST(DeviceStatistics, EveryPairOfTypesGivesTheFiguresOfTheCpu) {
+TEST(CudaKernels, CompareEveryPairOfTypesAsTheHostDoes) {
   TTRACE_NEED_GPU(why_no_gpu());
-  const std::vector<double> values = normal_values(5 * kStatisticsBlock + 77, 1, 40.0);
-  std::vector<double> others = values;
-  for (std::size_t i = 0; i < others.size(); ++i) {
-    others[i] += 0.01 * static_cast<double>(i % 400);
-  }
-  for (const ElementType reference_type : kAllTypes) {
-    for (const ElementType candidate_type : kAllTypes) {
-      SCOPED_TRACE(std::string(name_of(reference_type)) + " " +
-                   std::string(name_of(candidate_type)));
-      expect_same_figures(Tensor(reference_type, values), Tensor(candidate_type, others));
+  const std::vector<double> values = normal_values(3 * kGroupElements + 77, 1, 40.0);
+  for (const ElementType reference : kAllElementTypes) {
+    for (const ElementType candidate : kAllElementTypes) {
+      expect_same_figures(TensorAt(reference, values), TensorAt(candidate, near(values)));
     }
   }
 }
 
-TEST(DeviceStatistics, EveryLengthAroundABlockGivesTheFiguresOfTheCpu) {
+TEST(CudaKernels, CompareEveryLengthAndAlignmentAsTheHostDoes) {
   TTRACE_NEED_GPU(why_no_gpu());
-  for (const std::int64_t count : {0, 1, 31, 255, 257, 1023, 1024, 1025, 2047, 2049, 100'000}) {
-    SCOPED_TRACE(count);
-    expect_same_figures(Tensor(ElementType::kBF16, normal_values(count, 2, 1.0)),
-                        Tensor(ElementType::kBF16, normal_values(count, 3, 1.0)));
+  for (const std::int64_t count : {0, 1, 31, 1023, 1024, 1025, 32'767, 32'768, 32'769, 3'000'001}) {
+    const std::vector<double> values = normal_values(count, 2);
+    for (const std::int64_t skip : {0, 1, 3}) {
+      expect_same_figures(
+          TensorAt(ElementType::kBF16, values), TensorAt(ElementType::kBF16, near(values)), skip);
+    }
   }
 }
 
-TEST(DeviceStatistics, NonfiniteElementsAreCountedAndLeftOutOfTheSums) {
+TEST(CudaKernels, CompareWhatIsNotFiniteTinyOrHugeAsTheHostDoes) {
   TTRACE_NEED_GPU(why_no_gpu());
-  std::vector<double> r = normal_values(3000, 4, 1.0);
-  std::vector<double> c = normal_values(3000, 5, 1.0);
-  r[5] = c[5] = kNaN;
-  r[6] = c[6] = kInfinity;
-  r[7] = kInfinity;
-  c[2500] = -kInfinity;
-  c[1400] = kNaN;
-  r[8] = 0.0;
-  c[8] = -0.0;
-  for (const ElementType type : {ElementType::kF64, ElementType::kF32, ElementType::kBF16}) {
-    expect_same_figures(Tensor(type, r), Tensor(type, c));
+  for (const double size : {1.0, 1e-44, 1e-30, 1e19, 1e37, 1e-310, 1e160}) {
+    std::vector<double> r = normal_values(40'000, 3, size);
+    std::vector<double> c = near(r);
+    r[5] = c[5] = kNaN;
+    r[6] = kInfinity;
+    c[35'000] = -kInfinity;
+    c[34'000] = kNaN;
+    r[8] = 0.0;
+    c[8] = -0.0;
+    for (const ElementType type : kAllElementTypes) {
+      expect_same_figures(TensorAt(type, r), TensorAt(type, c));
+    }
   }
 }
 
-TEST(DeviceStatistics, FirstOfSeveralLargestDifferencesIsNamed) {
+TEST(CudaKernels, SumSlicesAsTheHostDoes) {
   TTRACE_NEED_GPU(why_no_gpu());
-  std::vector<double> values(4 * kStatisticsBlock, 1.0);
-  const Tensor reference(ElementType::kF32, values);
-  values[3000] = 3.0;
-  values[2100] = -1.0;
-  values[2101] = 3.0;
-  const Tensor candidate(ElementType::kF32, values);
-  const Statistics s = compare_on_device(
-      reference.type, reference.device, candidate.type, candidate.device, reference.count);
-  EXPECT_EQ(s.max_difference, 2.0);
-  EXPECT_EQ(s.max_index, 2100);
+  const std::vector<std::vector<std::int64_t>> shapes = {
+      {}, {1'000'001}, {5, 7}, {3, 5, 1300}, {64, 513, 1}, {2, kMostSlices + 1}, {70'000, 2}};
+  for (const auto& shape : shapes) {
+    SCOPED_TRACE(::testing::PrintToString(shape));
+    std::int64_t count = 1;
+    for (const std::int64_t size : shape) {
+      count *= size;
+    }
+    const std::vector<double> values = normal_values(count, 4);
+    for (const ElementType type : {ElementType::kBF16, ElementType::kF32, ElementType::kF64}) {
+      const TensorAt reference(type, values);
+      const TensorAt other(type, near(values));
+      const OnGpu r(reference);
+      const OnGpu c(other);
+      expect_same_bits(
+          cuda_kernels().sum_slices(shape, {type, type, r.data(), c.data(), count}),
+          sum_slices(shape, type, reference.data(), type, other.data(), SliceDetail::kDifferences));
+    }
+  }
 }
 
-TEST(DeviceStatistics, TwoRunsGiveTheSameBits) {
+TEST(CudaKernels, PerturbAsTheHostDoes) {
   TTRACE_NEED_GPU(why_no_gpu());
-  const Tensor reference(ElementType::kF32, normal_values(1'000'000, 6, 1.0));
-  const Tensor candidate(ElementType::kF32, normal_values(1'000'000, 7, 1.0));
-  const auto once = [&] {
-    return compare_on_device(
-        reference.type, reference.device, candidate.type, candidate.device, reference.count);
-  };
-  const Statistics first = once();
-  const Statistics second = once();
-  EXPECT_EQ(first.reference_squared, second.reference_squared);
-  EXPECT_EQ(first.product, second.product);
-  EXPECT_EQ(first.difference, second.difference);
+  for (const ElementType type : {ElementType::kF64,
+                                 ElementType::kF32,
+                                 ElementType::kF16,
+                                 ElementType::kBF16,
+                                 ElementType::kE4M3,
+                                 ElementType::kE5M2,
+                                 ElementType::kE8M0}) {
+    for (const NoiseClass noise : {NoiseClass::kRounding, NoiseClass::kReduction}) {
+      for (const std::int64_t count : {1, 17, 5000, 1'048'576, 1'048'581}) {
+        TensorAt expected(type, normal_values(count, 5));
+        const auto size = static_cast<std::int64_t>(element_size(type));
+        const OnGpu aligned(expected);
+        const OnGpu unaligned(expected, size);
+        perturb_in_grid(1, type, noise, 6, count, expected.storage.data());
+        for (const OnGpu* const moved : {&aligned, &unaligned}) {
+          cuda_kernels().perturb(type, noise, 6, count, moved->data());
+          EXPECT_TRUE(moved->fetch() == expected.storage)
+              << name_of(type) << ", class " << static_cast<int>(noise) << ", " << count;
+        }
+      }
+    }
+  }
 }
 
-TEST(DeviceStatistics, SplitAtBlocksMergesToTheBitsOfOnePass) {
+TEST(CudaKernels, DigestAsTheHostDoes) {
   TTRACE_NEED_GPU(why_no_gpu());
-  constexpr std::int64_t kCount = 7 * kStatisticsBlock + 9;
-  constexpr std::int64_t kSplit = 3 * kStatisticsBlock;
-  const Tensor reference(ElementType::kF32, normal_values(kCount, 8, 1.0));
-  const Tensor candidate(ElementType::kF32, normal_values(kCount, 9, 1.0));
-  const auto range = [&](std::int64_t begin, std::int64_t end) {
-    return compare_on_device(reference.type,
-                             static_cast<const float*>(reference.device) + begin,
-                             candidate.type,
-                             static_cast<const float*>(candidate.device) + begin,
-                             end - begin,
-                             begin);
-  };
-  Statistics merged = range(0, kSplit);
-  merged.merge(range(kSplit, kCount));
-  const Statistics whole = range(0, kCount);
-  EXPECT_EQ(merged.difference_squared, whole.difference_squared);
-  EXPECT_EQ(merged.difference, whole.difference);
-  EXPECT_EQ(merged.max_index, whole.max_index);
-}
-
-TEST(DeviceStatistics, NegativeCountIsRefused) {
-  EXPECT_ANY_THROW(static_cast<void>(
-      compare_on_device(ElementType::kF32, nullptr, ElementType::kF32, nullptr, -1)));
+  for (const std::int64_t count : {0, 1, 15, 16, 17, 4095, 4096, 4097, 100'000, 20'000'001}) {
+    const TensorAt tensor(ElementType::kU8, normal_values(count, 7, 50.0));
+    for (const std::int64_t skip : {0, 1}) {
+      const OnGpu device(tensor, skip);
+      EXPECT_EQ(cuda_kernels().digest(device.data(), count), digest_of(tensor.data(), count));
+    }
+  }
 }
 
 }  // namespace
-}  // namespace ttrace
+}  // namespace ttrace::testing

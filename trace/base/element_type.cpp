@@ -1,3 +1,5 @@
+#include "trace/base/widen.h"
+
 #include <ttrace/element_type.h>
 #include <ttrace/error.h>
 
@@ -175,58 +177,21 @@ void narrow(const double* source, std::int64_t count, void* target, Convert conv
   }
 }
 
-// There is no branch, so that the loop vectorizes.
-double widen_half(std::uint16_t bits) {
-  constexpr std::uint32_t kRebias = (127u - 15u) << 23;
-  const std::uint32_t magnitude = (bits & 0x7fffu) << 13;
-  const std::uint32_t exponent = magnitude & 0x0f800000u;
-  // An exponent of ones stays all ones: NaN and Inf.
-  const std::uint32_t normal = magnitude + kRebias + (exponent == 0x0f800000u ? kRebias : 0u);
-  // If the exponent is zero, the mantissa counts steps of 2^-24.
-  const float subnormal = static_cast<float>(static_cast<std::int32_t>(bits & 0x3ffu)) * 0x1p-24F;
-  const std::uint32_t value = exponent == 0 ? std::bit_cast<std::uint32_t>(subnormal) : normal;
-  return std::bit_cast<float>(value | (bits & 0x8000u) << 16);
-}
-
 // The values of all codes of a format of 8 bits.
 using Codes = std::array<double, 256>;
 
-double decode_byte(SmallFormat format, unsigned magnitude) {
-  const unsigned exponent = magnitude >> format.mantissa_bits;
-  const unsigned mantissa = magnitude & ((1U << format.mantissa_bits) - 1);
-  const unsigned leading = exponent == 0 ? 0U : 1U << format.mantissa_bits;
-  return std::ldexp(static_cast<double>(leading | mantissa),
-                    static_cast<int>(std::max(exponent, 1U)) - format.bias - format.mantissa_bits);
-}
-
-// `overflow`: infinity where the format has one, else NaN; what lies above is NaN.
-Codes codes_of(SmallFormat format, unsigned overflow, double value_of_overflow) {
+Codes codes_of(double (*decode)(std::uint8_t)) {
   Codes codes{};
-  for (unsigned code = 0; code < codes.size(); ++code) {
-    const unsigned magnitude = code & 0x7fU;
-    const double value = magnitude < overflow    ? decode_byte(format, magnitude)
-                         : magnitude == overflow ? value_of_overflow
-                                                 : std::numeric_limits<double>::quiet_NaN();
-    codes[code] = code < 0x80U ? value : -value;
+  for (std::size_t code = 0; code < codes.size(); ++code) {
+    codes[code] = decode(static_cast<std::uint8_t>(code));
   }
-  return codes;
-}
-
-Codes codes_of_e8m0() {
-  Codes codes{};
-  for (int code = 0; code < kE8M0Nan; ++code) {
-    codes[static_cast<std::size_t>(code)] = std::ldexp(1.0, code - kE8M0Bias);
-  }
-  codes[kE8M0Nan] = std::numeric_limits<double>::quiet_NaN();
   return codes;
 }
 
 const Codes& codes_of(ElementType type) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  static const Codes e4m3 = codes_of(kE4M3Format, 0x7f, kNan);
-  static const Codes e5m2 = codes_of(kE5M2Format, 0x7c, kInfinity);
-  static const Codes e8m0 = codes_of_e8m0();
+  static const Codes e4m3 = codes_of(widen_e4m3);
+  static const Codes e5m2 = codes_of(widen_e5m2);
+  static const Codes e8m0 = codes_of(widen_e8m0);
   return type == ElementType::kE4M3 ? e4m3 : type == ElementType::kE5M2 ? e5m2 : e8m0;
 }
 
@@ -289,12 +254,11 @@ void to_double(ElementType type, const void* source, std::int64_t count, double*
     case ElementType::kF32:
       return widen<float>(source, count, target, kCast);
     case ElementType::kF16:
-      return widen<std::uint16_t>(source, count, target, widen_half);
+      return widen<std::uint16_t>(
+          source, count, target, [](std::uint16_t bits) { return widen_half(bits); });
     case ElementType::kBF16:
-      // The upper half of a float.
-      return widen<std::uint16_t>(source, count, target, [](std::uint16_t bits) {
-        return static_cast<double>(std::bit_cast<float>(std::uint32_t{bits} << 16));
-      });
+      return widen<std::uint16_t>(
+          source, count, target, [](std::uint16_t bits) { return widen_brain(bits); });
     case ElementType::kI64:
       return widen<std::int64_t>(source, count, target, kCast);
     case ElementType::kI32:

@@ -4,19 +4,22 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "trace/base/host_device.h"
+
 #include <cstdint>
 
 namespace ttrace {
 
 // splitmix64's output function: a bijection in which every input bit moves every output bit.
-[[nodiscard]] constexpr std::uint64_t scramble(std::uint64_t bits) {
+[[nodiscard]] TTRACE_HOST_DEVICE constexpr std::uint64_t scramble(std::uint64_t bits) {
   bits = (bits ^ (bits >> 30U)) * 0xbf58476d1ce4e5b9U;
   bits = (bits ^ (bits >> 27U)) * 0x94d049bb133111ebU;
   return bits ^ (bits >> 31U);
 }
 
 // Number `index`, from 0, of the sequence that begins at `seed`.
-[[nodiscard]] constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t index = 0) {
+[[nodiscard]] TTRACE_HOST_DEVICE constexpr std::uint64_t random_bits(std::uint64_t seed,
+                                                                     std::uint64_t index = 0) {
   constexpr std::uint64_t kStep = 0x9e3779b97f4a7c15U;  // 2^64 / golden ratio
   return scramble(seed + (index + 1) * kStep);
 }

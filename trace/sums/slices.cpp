@@ -1,6 +1,7 @@
 #include "trace/sums/slices.h"
 
 #include "trace/base/instruction_set.h"
+#include "trace/kernels/chunk_sums.h"
 
 #include <algorithm>
 #include <array>
@@ -10,10 +11,8 @@
 namespace ttrace {
 namespace {
 
-constexpr std::int64_t kChunk = 512;
-// Sums are kept in this many interleaved lanes, whatever the width of a vector register, so that
-// the instruction set changes no bit.
-constexpr std::int64_t kLanes = 8;
+constexpr std::int64_t kChunk = kSliceChunk;
+constexpr std::int64_t kLanes = kSliceLanes;
 using Lanes [[gnu::vector_size(kLanes * sizeof(double))]] = double;
 
 // Consecutive elements of one row in double, those not finite on both sides as zeros. What follows
@@ -84,7 +83,7 @@ void leave_out_nonfinite(Chunk& chunk) {
 }
 
 // Both sides of what is summed.
-struct ElementPairs {
+struct BothSides {
   ElementType reference_type;
   const void* reference;
   ElementType other_type;
@@ -159,14 +158,9 @@ struct Columns {
   std::memcpy(target, &sum, sizeof sum);
 }
 
-[[gnu::always_inline]] inline double total(const Lanes& lanes) {
-  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
-         ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
-}
-
 // `count` consecutive elements from `start` on, a row where there are columns.
 struct Stretch {
-  const ElementPairs& pair;
+  const BothSides& pair;
   std::int64_t start;
   std::int64_t count;
   Columns* columns;  // null: not summed
@@ -204,10 +198,10 @@ template <SliceDetail detail>
     }
   }
   row.count += chunk.size - chunk.nonfinite;
-  row.reference_squared += total(reference_squared);
-  row.difference_squared += total(difference_squared);
-  row.along_reference += total(along_reference);
-  row.difference += total(difference);
+  row.reference_squared += total_of_lanes(reference_squared);
+  row.difference_squared += total_of_lanes(difference_squared);
+  row.along_reference += total_of_lanes(along_reference);
+  row.difference += total_of_lanes(difference);
 }
 
 template <SliceDetail detail>
@@ -288,6 +282,32 @@ std::size_t last_dimension(std::span<const std::int64_t> shape) {
   return last - 1;
 }
 
+std::int64_t count_of(std::span<const std::int64_t> shape) {
+  std::int64_t elements = 1;
+  for (const std::int64_t size : shape) {
+    elements *= size;
+  }
+  return elements;
+}
+
+Slices empty_slices(std::span<const std::int64_t> shape) {
+  Slices slices;
+  slices.slicings = slicings_of(shape);
+  if (!slices.slicings.empty()) {
+    const Slicing& final = slices.slicings.back();
+    slices.sums.resize(final.first + static_cast<std::size_t>(final.count));
+  }
+  return slices;
+}
+
+// Null if the dimension has no slices.
+const Slicing* find_slicing(const Slices& slices, std::size_t dim) {
+  const auto found = std::find_if(slices.slicings.begin(),
+                                  slices.slicings.end(),
+                                  [&](const Slicing& slicing) { return slicing.dim == dim; });
+  return found == slices.slicings.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 void SliceSums::add(const SliceSums& other) {
@@ -331,25 +351,17 @@ Slices sum_slices(std::span<const std::int64_t> shape,
                   ElementType other_type,
                   const void* other,
                   SliceDetail detail) {
-  Slices slices;
-  slices.slicings = slicings_of(shape);
-  std::int64_t elements = 1;
-  for (const std::int64_t size : shape) {
-    elements *= size;
-  }
+  Slices slices = empty_slices(shape);
+  const std::int64_t elements = count_of(shape);
   if (slices.slicings.empty()) {
     slices.all = sum_elements(reference_type, reference, other_type, other, elements);
     return slices;
   }
-  const Slicing& final = slices.slicings.back();
-  slices.sums.resize(final.first + static_cast<std::size_t>(final.count));
   const std::size_t last = last_dimension(shape);
-  const auto columns_of = std::find_if(slices.slicings.begin(),
-                                       slices.slicings.end(),
-                                       [&](const Slicing& slicing) { return slicing.dim == last; });
-  const bool has_columns = columns_of != slices.slicings.end();
+  const Slicing* const columns_of = find_slicing(slices, last);
+  const bool has_columns = columns_of != nullptr;
   Columns columns(has_columns ? shape[last] : 0, detail);
-  const ElementPairs pair{reference_type, reference, other_type, other};
+  const BothSides pair{reference_type, reference, other_type, other};
   RowSlices leading(shape, last, slices);
   for (std::int64_t start = 0; start < elements; start += shape[last]) {
     SliceSums row;
@@ -363,12 +375,43 @@ Slices sum_slices(std::span<const std::int64_t> shape,
   return slices;
 }
 
+SliceRows slice_rows(std::span<const std::int64_t> shape) {
+  const Slices slices = empty_slices(shape);
+  if (slices.slicings.empty()) {
+    return {count_of(shape), false};
+  }
+  const std::size_t last = last_dimension(shape);
+  return {shape[last], find_slicing(slices, last) != nullptr};
+}
+
+Slices join_chunks(std::span<const std::int64_t> shape,
+                   std::span<const ChunkSums> chunks,
+                   std::span<const double> columns) {
+  Slices slices = empty_slices(shape);
+  const std::size_t last = slices.slicings.empty() ? 0 : last_dimension(shape);
+  RowSlices leading(shape, last, slices);
+  const std::int64_t of_row = (slice_rows(shape).row + kChunk - 1) / kChunk;
+  for (std::size_t first = 0; first < chunks.size(); first += static_cast<std::size_t>(of_row)) {
+    SliceSums row;
+    for (const ChunkSums& chunk : chunks.subspan(first, static_cast<std::size_t>(of_row))) {
+      row.along_reference += chunk.along_reference;
+      row.difference_squared += chunk.difference_squared;
+    }
+    leading.add(row);
+    slices.all.add(row);
+  }
+  for (std::size_t column = 0; column < columns.size(); ++column) {
+    slices.sums[find_slicing(slices, last)->first + column].difference_squared = columns[column];
+  }
+  return slices;
+}
+
 SliceSums sum_elements(ElementType reference_type,
                        const void* reference,
                        ElementType other_type,
                        const void* other,
                        std::int64_t count) {
-  const ElementPairs pair{reference_type, reference, other_type, other};
+  const BothSides pair{reference_type, reference, other_type, other};
   SliceSums sums;
   sum({pair, 0, count, nullptr}, sums);
   return sums;

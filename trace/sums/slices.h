@@ -68,6 +68,22 @@ enum class SliceDetail : std::uint8_t {
                                            const void* other,
                                            SliceDetail detail = SliceDetail::kAll);
 
+struct ChunkSums;
+
+// How the kernel of trace/kernels/chunk_sums.h is to read tensors of this shape.
+struct TTRACE_API SliceRows {
+  std::int64_t row = 0;  // elements of a row: what differs in the last index only
+  bool columns = false;  // whether the last dimension has slices
+};
+[[nodiscard]] TTRACE_API SliceRows slice_rows(std::span<const std::int64_t> shape);
+
+// What sum_slices() with kDifferences returns for tensors of this shape, from the sums of all
+// chunks of their rows and of their columns: difference_squared everywhere, and along_reference of
+// the whole tensor. Other fields are 0.
+[[nodiscard]] TTRACE_API Slices join_chunks(std::span<const std::int64_t> shape,
+                                            std::span<const ChunkSums> chunks,
+                                            std::span<const double> columns);
+
 // Sums over `count` consecutive elements.
 [[nodiscard]] TTRACE_API SliceSums sum_elements(ElementType reference_type,
                                                 const void* reference,

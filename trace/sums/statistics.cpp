@@ -1,5 +1,6 @@
 #include "trace/sums/statistics.h"
 
+#include "trace/kernels/compare_pairs.h"
 #include "trace/sums/statistics_dispatch.h"
 
 #include <ttrace/error.h>
@@ -14,104 +15,38 @@
 
 namespace ttrace {
 
-static_assert(kKernelBlock == kStatisticsBlock);
-static_assert(kKernelTypes == static_cast<int>(ElementType::kBool) + 1);
+static_assert(kSumBlock == kStatisticsBlock);
 
 namespace {
 
-// One block's part of Statistics; positions are relative to the block.
-struct Block {
-  SumNode sums;
-  double max_difference = 0.0;
-  double max_reference = 0.0;
-  bool in_float = false;  // the maximum difference is rounded to f32
-  std::int64_t different = 0;
-  std::int64_t reference_nonfinite = 0;
-  std::int64_t candidate_nonfinite = 0;
-  std::int64_t first_nonfinite = -1;
-};
-
-constexpr double kTinyFloat = 1e-14;
-constexpr double kTinyDouble = 1e-149;
-
 std::size_t block_bytes(ElementType type) {
   return static_cast<std::size_t>(kStatisticsBlock) * element_size(type);
-}
-
-// Whether the kernel sums the type in f32 lanes.
-bool is_summed_in_float(ElementType type) {
-  return type == ElementType::kF32 || type == ElementType::kF16 || type == ElementType::kBF16;
-}
-
-// Others are widened.
-bool has_kernel(ElementType type) {
-  return static_cast<int>(type) < kKernelTypes;
 }
 
 bool is_zero(const std::byte* bytes, std::size_t size) {
   return bytes[0] == std::byte{0} && std::memcmp(bytes, bytes + 1, size - 1) == 0;
 }
 
-// Whether everything was finite and no square left the range of its type. Squares of a block whose
-// largest magnitude is tiny come too near the smallest normal number (1e-38, 2e-308) for sums that
-// are right to 1e-6, even where the processor flushes denormals to zero.
-bool is_accurate(ElementType type,
-                 const Block& block,
-                 const std::byte* reference,
-                 const std::byte* candidate) {
-  const double least = is_summed_in_float(type) ? kTinyFloat : kTinyDouble;
-  const SumNode& sums = block.sums;
-  return std::isfinite(sums.reference_squared) && std::isfinite(sums.candidate_squared) &&
-         std::isfinite(sums.difference_squared) &&
-         (block.different == 0 || block.max_difference >= least) &&
-         (block.max_reference >= least || is_zero(reference, block_bytes(type))) &&
-         (sums.candidate_squared >= least * least || is_zero(candidate, block_bytes(type)));
-}
-
 // Sums a full block. Returns nothing if the block needs more range or more care.
-std::optional<Block> try_block(const StatisticsKernel& kernel,
-                               ElementType type,
-                               const std::byte* reference,
-                               const std::byte* candidate) {
+std::optional<PairBlock> try_block(const StatisticsKernel& kernel,
+                                   ElementType type,
+                                   const std::byte* reference,
+                                   const std::byte* candidate) {
   const BlockFigures figures =
       kernel.sum_block[static_cast<std::size_t>(type)](reference, candidate);
-  Block block;
-  block.sums.reference_squared = figures.reference_squared;
-  block.sums.candidate_squared = figures.candidate_squared;
-  block.sums.product = figures.product;
-  block.sums.difference_squared = figures.difference_squared;
-  block.sums.difference = figures.difference;
-  block.max_difference = figures.max_difference;
-  block.max_reference = figures.max_reference;
-  block.in_float = is_summed_in_float(type);
-  block.different = figures.different;
-  return is_accurate(type, block, reference, candidate) ? std::optional(block) : std::nullopt;
+  const PairBlock block = block_of(figures, is_summed_in_float(type));
+  const bool accurate = is_accurate(
+      block,
+      [&] { return is_zero(reference, block_bytes(type)); },
+      [&] { return is_zero(candidate, block_bytes(type)); });
+  return accurate ? std::optional(block) : std::nullopt;
 }
 
 // Sums element by element; counts elements that are not finite, but leaves them out.
-Block sum_carefully(const double* reference, const double* candidate, std::int64_t count) {
-  Block block;
+PairBlock sum_carefully(const double* reference, const double* candidate, std::int64_t count) {
+  PairBlock block = empty_block();
   for (std::int64_t i = 0; i < count; ++i) {
-    const double r = reference[i];
-    const double c = candidate[i];
-    const bool equal = r == c || (std::isnan(r) && std::isnan(c));
-    block.different += equal ? 0 : 1;
-    if (std::isfinite(r) && std::isfinite(c)) {
-      const double difference = c - r;
-      block.sums.reference_squared += r * r;
-      block.sums.candidate_squared += c * c;
-      block.sums.product += r * c;
-      block.sums.difference_squared += difference * difference;
-      block.sums.difference += difference;
-      block.max_difference = std::max(block.max_difference, std::abs(difference));
-      block.max_reference = std::max(block.max_reference, std::abs(r));
-      continue;
-    }
-    block.reference_nonfinite += std::isfinite(r) ? 0 : 1;
-    block.candidate_nonfinite += std::isfinite(c) ? 0 : 1;
-    if (!std::isfinite(c) && !equal && block.first_nonfinite < 0) {
-      block.first_nonfinite = i;
-    }
+    add_carefully(reference[i], candidate[i], i, block);
   }
   return block;
 }
@@ -150,18 +85,18 @@ std::int64_t count_different_integers(const Pair& pair) {
 }
 
 // Lanes of double have the range of every type, so what is left after them is not finite.
-Block compare_widened(const StatisticsKernel& kernel, const Pair& pair) {
+PairBlock compare_widened(const StatisticsKernel& kernel, const Pair& pair) {
   DoubleBlock reference{};
   DoubleBlock candidate{};
   to_double(pair.reference_type, pair.reference, pair.count, reference.data());
   to_double(pair.candidate_type, pair.candidate, pair.count, candidate.data());
-  const std::optional<Block> fast =
+  const std::optional<PairBlock> fast =
       try_block(kernel, ElementType::kF64, bytes_of(reference), bytes_of(candidate));
   return fast ? *fast : sum_carefully(reference.data(), candidate.data(), pair.count);
 }
 
 // A short block is filled up with zeros, which change no figure.
-std::optional<Block> compare_directly(const StatisticsKernel& kernel, const Pair& pair) {
+std::optional<PairBlock> compare_directly(const StatisticsKernel& kernel, const Pair& pair) {
   const ElementType type = pair.reference_type;
   if (pair.count == kStatisticsBlock) {
     return try_block(kernel, type, pair.reference, pair.candidate);
@@ -174,20 +109,19 @@ std::optional<Block> compare_directly(const StatisticsKernel& kernel, const Pair
   return try_block(kernel, type, bytes_of(reference), bytes_of(candidate));
 }
 
-Block compare_block(const StatisticsKernel& kernel, const Pair& pair) {
-  const std::optional<Block> direct = pair.same_type() && has_kernel(pair.reference_type)
-                                          ? compare_directly(kernel, pair)
-                                          : std::nullopt;
-  Block block = direct ? *direct : compare_widened(kernel, pair);
+PairBlock compare_block(const StatisticsKernel& kernel, const Pair& pair) {
+  const std::optional<PairBlock> direct = pair.same_type() && is_direct(pair.reference_type)
+                                              ? compare_directly(kernel, pair)
+                                              : std::nullopt;
+  PairBlock block = direct ? *direct : compare_widened(kernel, pair);
   if (pair.both(ElementType::kI64)) {
     block.different = count_different_integers(pair);
   }
   return block;
 }
 
-// Position of the first element whose difference, rounded as when the block was summed, is the
-// block's largest. (f32 differences rounded to double first come out the same.)
-std::int64_t find_maximum(const Pair& pair, const Block& block) {
+// Position of the first element that has the block's largest difference.
+std::int64_t find_maximum(const Pair& pair, const PairBlock& block) {
   constexpr std::int64_t kChunk = 64;  // looked at together; often the first has it
   std::array<double, kChunk> reference{};
   std::array<double, kChunk> candidate{};
@@ -202,8 +136,7 @@ std::int64_t find_maximum(const Pair& pair, const Block& block) {
         pair.candidate_type, pair.candidate + offset * candidate_size, count, candidate.data());
     for (std::int64_t i = 0; i < count; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      const double distance = std::abs(candidate[at] - reference[at]);
-      if (block.max_difference == (block.in_float ? static_cast<float>(distance) : distance)) {
+      if (has_maximum(reference[at], candidate[at], block)) {
         return begin + i;
       }
     }
@@ -217,6 +150,16 @@ void add_sums(const SumNode& from, SumNode& to) {
   to.product += from.product;
   to.difference_squared += from.difference_squared;
   to.difference += from.difference;
+}
+
+SumNode node_of(std::int64_t block, int level, const LaneSums<double>& sums) {
+  return {block,
+          level,
+          sums.reference_squared,
+          sums.candidate_squared,
+          sums.product,
+          sums.difference_squared,
+          sums.difference};
 }
 
 bool are_siblings(const SumNode& left, const SumNode& right) {
@@ -250,7 +193,10 @@ void total_sums(Statistics& statistics) {
 }
 
 // `position` is the logical position of the block's first element.
-void add_block(const Pair& pair, Block block, std::int64_t position, Statistics& statistics) {
+void add_block(const Pair& pair,
+               const PairBlock& block,
+               std::int64_t position,
+               Statistics& statistics) {
   // Only blocks that hold a new maximum are searched for its place.
   if (block.max_difference > statistics.max_difference) {
     statistics.max_difference = block.max_difference;
@@ -263,11 +209,47 @@ void add_block(const Pair& pair, Block block, std::int64_t position, Statistics&
   if (statistics.first_nonfinite < 0 && block.first_nonfinite >= 0) {
     statistics.first_nonfinite = position + block.first_nonfinite;
   }
-  block.sums.block = position / kStatisticsBlock;
-  append(block.sums, statistics.nodes);
+  append(node_of(position / kStatisticsBlock, 0, block.sums), statistics.nodes);
+}
+
+// `first`: the number of the group's first block. `blocks`: how many it has.
+void add_group(const GroupFigures& group,
+               std::int64_t first,
+               std::int64_t blocks,
+               Statistics& statistics) {
+  if (group.max_difference > statistics.max_difference) {
+    statistics.max_difference = group.max_difference;
+    statistics.max_index = group.max_index;
+  }
+  statistics.max_reference = std::max(statistics.max_reference, group.max_reference);
+  statistics.different += group.different;
+  statistics.reference_nonfinite += group.reference_nonfinite;
+  statistics.candidate_nonfinite += group.candidate_nonfinite;
+  if (statistics.first_nonfinite < 0) {
+    statistics.first_nonfinite = group.first_nonfinite;
+  }
+  for (int level = kGroupLevel; level >= 0; --level) {
+    if ((blocks >> level & 1) != 0) {
+      append(node_of(first, level, group.nodes[level]), statistics.nodes);
+      first += std::int64_t{1} << level;
+    }
+  }
 }
 
 }  // namespace
+
+Statistics statistics_of(std::span<const GroupFigures> groups, std::int64_t count) {
+  Statistics statistics;
+  statistics.count = count;
+  const std::int64_t blocks = (count + kStatisticsBlock - 1) / kStatisticsBlock;
+  std::int64_t first = 0;
+  for (const GroupFigures& group : groups) {
+    add_group(group, first, std::min<std::int64_t>(kGroupBlocks, blocks - first), statistics);
+    first += kGroupBlocks;
+  }
+  total_sums(statistics);
+  return statistics;
+}
 
 void Statistics::merge(const Statistics& next) {
   count += next.count;

@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace ttrace {
@@ -70,6 +71,13 @@ struct TTRACE_API Statistics {
                                             const void* candidate,
                                             std::int64_t count,
                                             std::int64_t first = 0);
+
+struct GroupFigures;
+
+// The result of compare() from the figures of all groups (trace/kernels/compare_pairs.h) of tensors
+// of `count` elements.
+[[nodiscard]] TTRACE_API Statistics statistics_of(std::span<const GroupFigures> groups,
+                                                  std::int64_t count);
 
 struct StatisticsKernel;
 
