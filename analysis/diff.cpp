@@ -2,6 +2,7 @@
 
 #include "analysis/align/compatibility.h"
 #include "analysis/align/matching.h"
+#include "analysis/align/model_numbers.h"
 #include "analysis/align/parallel.h"
 #include "analysis/align/unmatched.h"
 #include "analysis/bounds/bounds.h"
@@ -10,14 +11,15 @@
 #include "analysis/causes/roots.h"
 #include "analysis/checks/edge_check.h"
 #include "analysis/checks/exact_check.h"
+#include "analysis/checks/excuses.h"
 #include "analysis/checks/golden_check.h"
 #include "analysis/checks/judge.h"
 #include "analysis/checks/loss_check.h"
 #include "analysis/checks/norm_check.h"
-#include "analysis/checks/routing_check.h"
 #include "analysis/findings/wording.h"
 #include "analysis/rename/rename.h"
 #include "trace/base/precision.h"
+#include "trace/base/random.h"
 #include "trace/file/noise_table.h"
 
 #include <ttrace/error.h>
@@ -25,12 +27,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <future>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -151,50 +151,50 @@ std::vector<TensorVerdict> judge_all(const Judge& judge,
   return verdicts;
 }
 
-// A tensor that the candidate declares it cannot record is not a finding; the report lists it as
-// allowed.
-void mark_untraced(Report& report) {
-  std::vector<IdPattern> untraced;
-  for (const std::string& pattern : report.candidate.manifest.untraced) {
-    untraced.emplace_back("untraced", pattern);
-  }
-  std::size_t count = 0;
-  for (TensorVerdict& tensor : report.tensors) {
-    if (tensor.status() == Status::kMissingInCandidate &&
-        any_found_in(untraced, to_string(tensor.id))) {
-      tensor.excuse(Excuse::kUntraced);
-      ++count;
-    }
-  }
-  if (count > 0) {
-    report.notes.push_back(fmt::format(
-        "candidate: its program declares that it cannot record {} of the reference's tensors",
-        count));
-  }
-}
-
-// A tensor that only one side has according to the rename map is not a finding.
-void mark_declared(Report& report) {
+// The side whose names a rename map has changed; null if there is none.
+const Side* renamed_side(const Report& report) {
   const Side& renamed =
       report.reference.manifest.names.empty() ? report.candidate : report.reference;
-  if (renamed.manifest.names.empty()) {
-    return;
+  return renamed.manifest.names.empty() ? nullptr : &renamed;
+}
+
+// The side that has what the rename map lets be missing in the other one.
+Names side_with_more(const Report& report) {
+  return renamed_side(report) == &report.reference ? Names::kCandidate : Names::kReference;
+}
+
+// What only one side has according to the rename map.
+Excuses declared(const Report& report) {
+  const Side* const renamed = renamed_side(report);
+  if (renamed == nullptr) {
+    return {};
   }
-  const RenameMap map = map_of(renamed.directory);
-  const bool is_reference = &renamed == &report.reference;
-  const Status missing = is_reference ? Status::kMissingInReference : Status::kMissingInCandidate;
-  const Names has = is_reference ? Names::kCandidate : Names::kReference;
-  std::size_t count = 0;
-  for (TensorVerdict& tensor : report.tensors) {
-    if (tensor.status() == missing && map.find(has, tensor.id).of(other(has)).empty()) {
-      tensor.excuse(Excuse::kDeclared);
-      ++count;
-    }
+  const RenameMap map = map_of(renamed->directory);
+  const Names has = side_with_more(report);
+  const Status missing =
+      has == Names::kCandidate ? Status::kMissingInReference : Status::kMissingInCandidate;
+  return excused(report.tensors, Excuse::kDeclared, [&](const TensorVerdict& tensor) {
+    return tensor.status() == missing && map.find(has, tensor.id).of(other(has)).empty();
+  });
+}
+
+// Notes how many tensors a program or a rename map lets be missing.
+void note_permissions(Report& report) {
+  const auto count = [&](Excuse excuse) {
+    return std::ranges::count_if(report.tensors, [&](const TensorVerdict& tensor) {
+      return tensor.has(excuse) && tensor.is_wrong();
+    });
+  };
+  if (const auto tensors = count(Excuse::kUntraced); tensors > 0) {
+    report.notes.push_back(fmt::format(
+        "candidate: its program declares that it cannot record {} of the reference's tensors",
+        tensors));
   }
-  if (count > 0) {
+  if (const auto tensors = count(Excuse::kDeclared); tensors > 0) {
+    const Names has = side_with_more(report);
     report.notes.push_back(fmt::format("{}: the rename map allows {} to be missing in the {}",
                                        name_of(has),
-                                       counted(count, "tensor"),
+                                       counted(tensors, "tensor"),
                                        name_of(other(has))));
   }
 }
@@ -239,21 +239,6 @@ void note_harmless_scales(Report& report) {
   }
 }
 
-void mark_allowed(const DiffOptions& options, Report& report) {
-  std::vector<IdPattern> missing = options.allow_missing;
-  std::vector<IdPattern> failed = options.allow_failed;
-  for (TensorVerdict& tensor : report.tensors) {
-    if (tensor.is_finding()) {
-      auto& patterns = tensor.status() == Status::kDiverged ? failed : missing;
-      if (any_found_in(patterns, to_string(tensor.id))) {
-        tensor.excuse(Excuse::kAllowed);
-      }
-    }
-  }
-  add_unused(missing, "missing tensor", report.warnings);
-  add_unused(failed, "tensor out of bound", report.warnings);
-}
-
 std::set<std::int64_t> interrupted_steps(const std::string& side,
                                          const Trace& trace,
                                          const Selection& selection,
@@ -268,20 +253,6 @@ std::set<std::int64_t> interrupted_steps(const std::string& side,
     }
   }
   return steps;
-}
-
-// Hidden units per head, or 0 if the model's description does not give both numbers.
-std::int64_t head_size(const Section& model) {
-  const auto number = [&](const char* name) {
-    const auto found = model.find(name);
-    std::int64_t value = 0;
-    if (found != model.end()) {
-      std::from_chars(found->second.data(), found->second.data() + found->second.size(), value);
-    }
-    return value;
-  };
-  const std::int64_t heads = number("heads");
-  return heads > 1 && number("hidden") % heads == 0 ? number("hidden") / heads : 0;
 }
 
 // A report that holds only what the traces say about themselves.
@@ -364,6 +335,16 @@ void list_unmatched(std::span<const Match> matches, Report& report) {
   }
 }
 
+// Calls all of them, in an order that follows from `order` if that is above 0.
+void call_all(std::vector<std::function<void()>> calls, std::uint64_t order) {
+  if (order > 0) {
+    shuffle(calls, order);
+  }
+  for (const auto& call : calls) {
+    call();
+  }
+}
+
 // Runs the checks that need several tensors. Each reads only what was found for single tensors, so
 // they can run in any order.
 void add_joint_checks(const Trace& reference,
@@ -372,38 +353,48 @@ void add_joint_checks(const Trace& reference,
                       const DiffOptions& options,
                       Report& report) {
   const ModelVocabulary vocabulary(candidate.manifest().roles);
-  std::vector<std::function<void()>> checks = {
-      [&] {
-        if (!report.is_dyadic) {
-          report.edges = check_edges(reference, candidate, matches, report.tensors);
-        }
-      },
-      [&] { check_norms(report.tensors, vocabulary, options.allowances); },
-      [&] { check_losses(matches, report.tensors, vocabulary, options.allowances); }};
-  if (options.shuffle > 0) {
-    std::mt19937_64 random(options.shuffle);
-    std::ranges::shuffle(checks, random);
-  }
-  for (const auto& check : checks) {
-    check();
-  }
+  call_all({[&] {
+              if (report.is_dyadic) {
+                mark_copied_inputs(reference, report.tensors);
+              } else {
+                report.edges = check_edges(reference, candidate, matches, report.tensors);
+              }
+            },
+            [&] { check_norms(report.tensors, vocabulary, options.allowances); },
+            [&] { check_losses(matches, report.tensors, vocabulary, options.allowances); }},
+           options.shuffle);
 }
 
-// Excuses findings. Permission comes last, because it is asked for only where no other excuse
-// applies. An error counts as inherited only if it is not behind a flip.
-void add_excuses(const Trace& reference, const DiffOptions& options, Report& report) {
-  if (report.is_dyadic) {
-    mark_copied_inputs(reference, report.tensors);
+// Every rule reads the tensors as they were judged. What the rules excuse is added once all have
+// spoken, so that they can be asked in any order.
+void add_excuses(const DiffOptions& options, Report& report) {
+  const Allowances& allowances = options.allowances;
+  const auto flips = [&] {
+    return report.follows_candidate() || !allowances.has(Allowance::kBehindFlips)
+               ? Excuses()
+               : behind_flips(report.tensors);
+  };
+  std::vector<Excuses> found;
+  const auto add = [&](Excuses excuses) { found.push_back(std::move(excuses)); };
+  call_all({[&] { add(flips()); },
+            [&] {
+              if (report.has_residuals) {
+                add(inherited(report.tensors, flips(), allowances));
+              }
+            },
+            [&] { add(untraced(report.tensors, report.candidate.manifest.untraced)); },
+            [&] { add(declared(report)); },
+            [&] {
+              add(permitted(report.tensors, {options.allow_missing, options.allow_failed}));
+            }},
+           options.shuffle);
+  for (Excuses& excuses : found) {
+    for (std::size_t i = 0; i < excuses.size(); ++i) {
+      if (excuses[i]) {
+        report.tensors[i].excuse(excuses[i]->excuse, std::move(excuses[i]->sentence));
+      }
+    }
   }
-  if (!report.follows_candidate() && options.allowances.has(Allowance::kBehindFlips)) {
-    mark_behind_flips(report.tensors);
-  }
-  if (report.has_residuals) {
-    mark_inherited(report.tensors, options.allowances);
-  }
-  mark_untraced(report);
-  mark_declared(report);
-  mark_allowed(options, report);
 }
 
 // Adds everything that follows from the verdicts on single tensors.
@@ -413,7 +404,9 @@ void connect(const Trace& reference,
              const DiffOptions& options,
              Report& report) {
   add_joint_checks(reference, candidate, matches, options, report);
-  add_excuses(reference, options, report);
+  add_excuses(options, report);
+  note_permissions(report);
+  warn_of_unused(report.tensors, {options.allow_missing, options.allow_failed}, report.warnings);
   mark_weak(report);
   note_harmless_scales(report);
   if (options.calibration) {

@@ -33,7 +33,8 @@ struct DiffOptions {
   // Findings whose id one of these is found in are listed as allowed and decide nothing.
   std::vector<IdPattern> allow_missing = {};
   std::vector<IdPattern> allow_failed = {};
-  // Above 0: checks run in an order that follows from this. The report does not depend on it.
+  // Above 0: checks and excuses are asked for in an order that follows from this. The report does
+  // not depend on it.
   std::uint64_t shuffle = 0;
 };
 

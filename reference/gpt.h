@@ -80,7 +80,7 @@ class Gpt : public torch::nn::Module {
                      const Packing& packing,
                      const Draw& draw,
                      Routing& routing) const;
-  // Of a dense model.
+  // The output of a dense model.
   at::Tensor forward(const at::Tensor& tokens,
                      const Packing& packing = {},
                      const Draw& draw = {}) const;

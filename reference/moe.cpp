@@ -10,7 +10,7 @@
 namespace ttrace::reference {
 namespace {
 
-// Of equal scores the lower number first.
+// The lower number comes first where scores are equal.
 at::Tensor descending_scores(const at::Tensor& scores) {
   return std::get<0>(scores.sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true));
 }

@@ -8,7 +8,7 @@
 
 namespace ttrace::reference {
 
-// Of parameters and activations.
+// The type of parameters and activations.
 [[nodiscard]] inline c10::ScalarType working_type(Precision precision) {
   switch (precision) {
     case Precision::kF64:

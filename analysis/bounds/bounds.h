@@ -16,12 +16,12 @@
 //   update is lr g / (|g| + eps), nearly lr sign(g): where g is within its noise of zero the
 //   element flips by 2 lr. A small tensor may see no such flip in any of K passes and some in the
 //   candidate; (m D)^2 admits m^2 = 9 of them.
-// - Scales of quantised operands, and amax histories: (w max|r|)^2 with w the largest relative
-// noise
-//   of this scale over all micro-batches of the step; and storage counts in ulps of BF16, or of
-//   E8M0, where a power of two doubles. A scale follows from the largest element of a tensor alone,
-//   which moves in some passes only. Only where the passes reproduced all scales of that kind, step
-//   and slot (weights before the first update) must it be equal.
+// - Scales of quantised operands, and amax histories: (w max|r|)^2, where w is the largest relative
+//   noise of this scale over all micro-batches of the step. A scale follows from the largest
+//   element of a tensor alone, which moves in some passes only. The term of storage counts in ulps
+//   of BF16, or of E8M0, whose next number is twice as large. A scale must be equal only where the
+//   passes reproduced all scales of that kind, step and slot, such as those of weights before the
+//   first update.
 // - Sums over micro-batches (main_grad, and the moments and parameters made from it):
 //   (kappa sum_m s_m)^2 with s_m the noise of micro-batch m's gradient and kappa = 0.5. A candidate
 //   rounds alike what is alike in all micro-batches (a bias, a mean, the gradient of a nearly

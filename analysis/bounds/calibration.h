@@ -119,7 +119,8 @@ struct RateInterval {
 // The smallest limit that is ever given.
 [[nodiscard]] double floor_of(Statistic statistic);
 
-// Of one statistic; `share` of the runs may exceed it. Requires: values above 0, at least one.
+// The limit of one statistic that `share` of the runs may exceed. Requires: values above 0, at
+// least one.
 [[nodiscard]] double calibrated_limit(std::span<const double> maxima, double share, double floor);
 
 // Throws UsageError that names two runs where their precisions differ, or where nothing differs

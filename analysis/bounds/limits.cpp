@@ -29,9 +29,9 @@ struct Row {
   std::array<double, 5> own_operators = {2.0, 4.5, 2.75, 3.0, 8.0};  // T1
 };
 
-// Of rho = ||c - g|| / ||r - g||. Smallest and largest in the first step of clean runs of random
-// models and layouts, `ttrace_fuzz_layouts N SEED --precision P --golden --noise 0 --tries 0`, of
-// activations, their gradients, and gradients of parameters (vectors only above):
+// Limits of rho = ||c - g|| / ||r - g||. The smallest and largest in the first step of clean runs
+// of random models and layouts, `ttrace_fuzz_layouts N SEED --precision P --golden --noise 0
+// --tries 0`, of activations, their gradients, and gradients of parameters (vectors only above):
 //   bf16, 20 2001: 0.72 and 1.6, 0.59 and 1.9, 0.34 and 3.1
 //   f32, 10 2002: 0.57 and 1.0, 0.29 and 1.3, 0.42 and 1.3
 //   fp8, 10 2003: 0.96 and 1.3, 0.75 and 1.6, 0.82 and 1.9

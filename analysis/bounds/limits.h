@@ -132,7 +132,8 @@ class Limits {
 
 [[nodiscard]] bool is_optimizer_result(TensorClass tensor_class);
 
-// Of rho = ||c - g|| / ||r - g|| (golden_check.h): smallest and largest that pass; 0: not judged.
+// The smallest and the largest rho = ||c - g|| / ||r - g|| (golden_check.h) that pass; 0: not
+// judged.
 [[nodiscard]] double least_rho(TensorClass tensor_class, const Allowances& allowances = {});
 [[nodiscard]] double largest_rho(TensorClass tensor_class, const Allowances& allowances = {});
 
@@ -145,8 +146,8 @@ class Limits {
 // default of activations twice the first.
 [[nodiscard]] double default_unit(ElementType precision, const Allowances& allowances = {});
 
-// Of the ratio of two errors of `elements` numbers, one of which is the scale of the other: as much
-// as one in 10^7 of them has by chance where both are round-off of one size. Its square has an F
+// The largest ratio of two errors of `elements` numbers, one of which is the scale of the other:
+// one in 10^7 of them is larger by chance where both are round-off of one size. Its square has an F
 // distribution with as many degrees of freedom on either side: 11.6 for 8 elements, 4.5 for 16,
 // below 2 from 64 on. 0 where there are so many that no other limit is as small.
 [[nodiscard]] double limit_of_estimate(std::int64_t elements);

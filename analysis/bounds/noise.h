@@ -22,7 +22,7 @@
 
 namespace ttrace {
 
-// Of one tensor, over all passes m_k.
+// What all passes m_k did to one tensor.
 struct TensorNoise {
   double mean_squared = 0.0;     // s^2 = mean_k ||m_k - r||^2
   double largest_squared = 0.0;  // of one pass: a rare event weighs little in the mean
@@ -35,8 +35,8 @@ struct TensorNoise {
   std::optional<double> along_squared;  // mean_k <m_k - r, r>^2, where all passes tell
 };
 
-// Of all tensors of one kind and slot in one step: how much more of the noise lies along r than if
-// elements moved independently of one another, mean of <m - r, r>^2 n / (||m - r||^2 ||r||^2).
+// How much more of the noise lies along r than if elements moved independently of one another: the
+// mean of <m - r, r>^2 n / (||m - r||^2 ||r||^2) over all tensors of one kind and slot in one step.
 struct PooledAlignment {
   double sum = 0.0;
   double tensors = 0.0;
@@ -44,7 +44,7 @@ struct PooledAlignment {
   [[nodiscard]] double mean() const { return tensors == 0.0 ? 1.0 : sum / tensors; }
 };
 
-// Of every tensor, summed pass by pass.
+// The noise of every tensor, summed pass by pass.
 class NoiseTotals {
  public:
   NoiseTotals() = default;
@@ -75,8 +75,8 @@ class NoiseModel {
   // pass holds any.
   [[nodiscard]] double largest_of_kind(const TensorId& id) const;
   [[nodiscard]] PooledAlignment alignment(const TensorId& id) const;
-  // Of a scale or an amax history in all micro-batches of its step: largest noise of an element
-  // over max |r|. 0 where no pass holds it.
+  // The largest noise of an element over max |r|, of a scale or an amax history in all
+  // micro-batches of its step. 0 where no pass holds it.
   [[nodiscard]] double of_scale(const TensorId& id) const;
   // Sum over the micro-batches m of s_m of `parameter`'s gradient: how far its accumulated gradient
   // would be off if all micro-batches erred alike.

@@ -65,7 +65,7 @@ class Diagnoser {
   std::optional<std::vector<Match>> native_;
 };
 
-// Of all steps and micro-batches.
+// Where a tensor stands in the model, whatever its step and micro-batch.
 using Place = std::pair<Kind, std::string>;
 
 Place place_of(const TensorVerdict& tensor) {

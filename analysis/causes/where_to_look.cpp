@@ -29,8 +29,8 @@ std::string state_of(std::span<const TensorVerdict> tensors, const TensorId& id,
   std::int64_t within = 0;
   std::int64_t beyond = 0;
   for (const TensorVerdict& tensor : tensors) {
-    if (tensor.status() != Status::kIncomplete && tensor.status() != Status::kBehindFlip &&
-        tensor.id.step == id.step && tensor.id.kind == kind && tensor.id.path == id.path) {
+    if (tensor.id.step == id.step && tensor.id.kind == kind && tensor.id.path == id.path &&
+        is_judged(tensor.status())) {
       (tensor.status() == Status::kWithin ? within : beyond) += 1;
     }
   }

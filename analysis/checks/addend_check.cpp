@@ -2,7 +2,6 @@
 
 #include "analysis/checks/normalisation.h"
 #include "analysis/findings/wording.h"
-#include "trace/file/edge.h"
 #include "trace/sums/slices.h"
 #include "trace/sums/squared.h"
 #include "trace/sums/statistics.h"
@@ -259,15 +258,7 @@ std::optional<Diagnosis> cause_of(const std::vector<AddendError>& wrong, std::si
 }  // namespace
 
 AddendCheck::AddendCheck(const Trace& candidate, const Limits& limits)
-    : shards_(candidate), allowances_(limits.allowances()) {
-  for (const StepTrace& step : candidate.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Edge& edge : file.edges()) {
-        producers_[edge.consumer].emplace(file.layout().rank, edge.producer);
-      }
-    }
-  }
-}
+    : shards_(candidate), allowances_(limits.allowances()), producers_(candidate) {}
 
 const Shard* AddendCheck::record_of(int rank, const TensorId& id) const {
   for (const Shard& shard : shards_.of(id)) {
@@ -283,11 +274,8 @@ const Shard* AddendCheck::input_of(int rank, const TensorId& id) const {
   if (const Shard* const own = record_of(rank, id)) {
     return own;
   }
-  const auto found = producers_.find(id);
-  if (found == producers_.end() || !found->second.contains(rank)) {
-    return nullptr;
-  }
-  return record_of(rank, found->second.at(rank));
+  const TensorId* const producer = producers_.of(id, rank);
+  return producer == nullptr ? nullptr : record_of(rank, *producer);
 }
 
 // Values of all calls of the parameter's module; nothing if the rank recorded no gradient of an

@@ -37,11 +37,11 @@
 #pragma once
 
 #include "analysis/align/matching.h"
+#include "analysis/align/producers.h"
 #include "analysis/align/values.h"
 #include "analysis/bounds/limits.h"
 #include "analysis/checks/operator_residual.h"
 #include "analysis/findings/diagnosis.h"
-#include "trace/base/tensor_id_hash.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
 #include "trace/merge/shard_index.h"
@@ -49,9 +49,7 @@
 #include <ttrace/tensor_id.h>
 
 #include <cstddef>
-#include <map>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 namespace ttrace {
@@ -98,8 +96,7 @@ class AddendCheck {
 
   ShardIndex shards_;
   Allowances allowances_;
-  // Keys: consumer and rank.
-  std::unordered_map<TensorId, std::map<int, TensorId>, TensorIdHash> producers_;
+  Producers producers_;
 };
 
 }  // namespace ttrace

@@ -290,7 +290,6 @@ Check format_check(const CodesComparison& codes) {
     return check;
   }
   return failed(Question::kFormat,
-                Symptom::kTypesDiffer,
                 fmt::format("its codes are {}, but {} in the reference",
                             format_text(codes.candidate.format),
                             format_text(codes.reference.format)));

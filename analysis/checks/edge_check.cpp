@@ -1,6 +1,7 @@
 #include "analysis/checks/edge_check.h"
 
 #include "analysis/align/model_vocabulary.h"
+#include "analysis/align/producers.h"
 #include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/tensor_id_hash.h"
@@ -21,7 +22,6 @@
 namespace ttrace {
 namespace {
 
-using Sources = std::unordered_map<TensorId, std::vector<Edge>, TensorIdHash>;  // by consumer
 // By ids that stay where others have them.
 template <class Value>
 using ById = std::unordered_map<std::reference_wrapper<const TensorId>,
@@ -78,8 +78,10 @@ class EdgeCheck {
             std::span<const Match> matches,
             std::vector<TensorVerdict>& tensors,
             bool one_program)
-      : tensors_(tensors), one_program_(one_program), vocabulary_(candidate.manifest().roles) {
-    for_each_edge(candidate, [&](const Edge& edge) { sources_[edge.consumer].push_back(edge); });
+      : tensors_(tensors),
+        one_program_(one_program),
+        vocabulary_(candidate.manifest().roles),
+        sources_(candidate) {
     matches_.reserve(matches.size());
     for (const Match& match : matches) {
       matches_.emplace(std::cref(match.id), &match);
@@ -128,8 +130,8 @@ class EdgeCheck {
   bool judge_copy(const Edge& edge, const Match& source) {
     const Match* const own = matched(edge.consumer);
     TensorVerdict& verdict = tensors_[judged_.at(edge.consumer)];
-    if (own == nullptr || own->candidate.empty() ||
-        verdict.status() != Status::kMissingInReference) {
+    if (own == nullptr || own->candidate.empty() || verdict.is_in_reference ||
+        !verdict.fails(Question::kPresence) || verdict.find(Question::kSource) != nullptr) {
       return false;
     }
     const auto statistics = between(source.candidate, own->candidate);
@@ -141,7 +143,6 @@ class EdgeCheck {
     check.question = Question::kSource;
     if (statistics->different > 0) {
       check = failed(Question::kSource,
-                     Symptom::kSource,
                      fmt::format("it is not equal to its source {} in the same run: {}",
                                  to_string(edge.producer),
                                  difference_text(*statistics)));
@@ -153,12 +154,12 @@ class EdgeCheck {
 
   // All ranks took what a module returned, perhaps another one than in the reference.
   bool judge_sources(const Edge& edge, const Match& source) {
-    const auto taken = sources_.find(edge.consumer);
-    if (taken == sources_.end()) {
+    const std::map<int, TensorId>& taken = sources_.of(edge.consumer);
+    if (taken.empty()) {
       return false;
     }
-    for (const Edge& other : taken->second) {
-      const TensorId from = as_output(other.producer);
+    for (const auto& [rank, producer] : taken) {
+      const TensorId from = as_output(producer);
       if (from == edge.producer) {
         continue;
       }
@@ -188,7 +189,6 @@ class EdgeCheck {
     }
     Check check = failed(
         Question::kSource,
-        Symptom::kSource,
         fmt::format("its source is {}, but the reference takes {}: {}",
                     to_string(taken.id),
                     to_string(edge.producer),
@@ -212,8 +212,8 @@ class EdgeCheck {
           vocabulary_.differ_in_number(Role::kLayers, consumer.path, edge.consumer.path) &&
           consumer.kind == edge.consumer.kind && consumer.slot == edge.consumer.slot &&
           consumer.microbatch == edge.consumer.microbatch && consumer.step == edge.consumer.step;
-      const bool takes_it = std::any_of(sources.begin(), sources.end(), [&](const Edge& other) {
-        return as_output(other.producer) == taken;
+      const bool takes_it = std::any_of(sources.begin(), sources.end(), [&](const auto& source) {
+        return as_output(source.second) == taken;
       });
       if (in_its_place && takes_it) {
         return Diagnosis{
@@ -232,7 +232,7 @@ class EdgeCheck {
   ModelVocabulary vocabulary_;
   ById<const Match*> matches_;
   ById<std::size_t> judged_;  // positions in tensors_, which grows only in finish()
-  Sources sources_;           // of the candidate
+  Producers sources_;         // of the candidate
   std::vector<TensorVerdict> added_;
   EdgeCoverage coverage_;
 };

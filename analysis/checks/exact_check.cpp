@@ -61,7 +61,8 @@ void mark_copied_inputs(const Trace& reference, std::span<TensorVerdict> tensors
     }
   }
   for (TensorVerdict& tensor : tensors) {
-    if (tensor.status() == Status::kMissingInReference && consumers.contains(tensor.id)) {
+    if (!tensor.is_in_reference && tensor.fails(Question::kPresence) &&
+        consumers.contains(tensor.id)) {
       tensor.excuse(Excuse::kReplaced);
     }
   }

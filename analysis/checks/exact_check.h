@@ -46,8 +46,9 @@ class ExactCheck {
 // Whether a pass with TTRACE_INPUTS=dyadic wrote the trace.
 [[nodiscard]] bool has_dyadic_inputs(const Trace& trace);
 
-// An input that the candidate has recorded because it is a copy of what a module returned, while
-// the reference took that itself: it holds what was given in its place, which no record shows.
+// Excuses an input that the candidate has recorded because it is a copy of what a module returned,
+// while the reference took that itself: it holds what was given in its place, which no record
+// shows.
 void mark_copied_inputs(const Trace& reference, std::span<TensorVerdict> tensors);
 
 }  // namespace ttrace

@@ -24,6 +24,9 @@ namespace {
 // are more accurate, by about the square root of the number of ranks.
 constexpr double kLeastInF32 = 0.4;  // of what it is otherwise
 constexpr double kRoundings = 2.0;   // by which r must be off, where c may be too accurate
+// ||c - r|| <= (1 + rho) ||r - g||: what is as accurate as the reference cannot be farther from it
+// than that, so a bound that this breaks was too small.
+constexpr double kAsAccurate = 2.0;
 
 // Only values of the graph are judged, not what an optimizer computes from them.
 bool is_judged_in_fp64(Kind kind) {
@@ -40,6 +43,9 @@ struct GoldenComparison {
   [[nodiscard]] double rho() const { return candidate_error / reference_error; }
   [[nodiscard]] bool is_too_accurate() const { return rho() < least; }
   [[nodiscard]] bool is_too_coarse() const { return limit > 0.0 && rho() > limit; }
+  [[nodiscard]] bool is_as_accurate() const {
+    return !is_too_accurate() && !is_too_coarse() && rho() <= kAsAccurate;
+  }
 };
 
 Check accuracy_check(const GoldenComparison& golden, const std::string& precision) {
@@ -51,10 +57,10 @@ Check accuracy_check(const GoldenComparison& golden, const std::string& precisio
   check.origin = BoundOrigin::kNoise;
   check.source = "golden pass, the least that round-off leaves";
   if (!check.holds) {
-    const std::string recipe = precision == "fp8"   ? "is FP8 active here?"
-                               : precision == "f32" ? "does it compute in FP64 here?"
-                                                    : "is autocast active here?";
-    check.symptom = Symptom::kTooAccurate;
+    const Precision& own = precision_of(precision);
+    const std::string recipe = quantises_operands(own)         ? "is FP8 active here?"
+                               : own.wider == kGoldenPrecision ? "does it compute in FP64 here?"
+                                                               : "is autocast active here?";
     check.sentence = fmt::format(
         "it computes in higher precision than {}: its error against FP64 is only {}x the "
         "reference's, although round-off leaves at least {}x; {}",
@@ -78,9 +84,9 @@ Check coarseness_check(const GoldenComparison& golden, const std::string& precis
                  {"candidate_error", golden.candidate_error},
                  {"reference_error", golden.reference_error},
                  {"least", golden.least},
-                 {"limit", golden.limit}};
+                 {"limit", golden.limit},
+                 {"is_as_accurate", golden.is_as_accurate() ? 1.0 : 0.0}};
   if (!check.holds) {
-    check.symptom = Symptom::kTooCoarse;
     check.sentence = fmt::format(
         "it computes in lower precision than {}, or wrongly: its error against FP64 is {}x the "
         "reference's (limit {})",

@@ -6,6 +6,7 @@
 #include "analysis/checks/structure.h"
 #include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
+#include "trace/base/random.h"
 #include "trace/merge/merge.h"
 #include "trace/merge/routing.h"
 #include "trace/sums/statistics.h"
@@ -16,7 +17,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <random>
 #include <string>
 
 namespace ttrace {
@@ -127,7 +127,6 @@ RecomputeResult check_recompute(std::span<const Shard> first, std::span<const Sh
   if (statistics.different > 0) {
     result.checks.push_back(
         failed(Question::kRecompute,
-               Symptom::kRecompute,
                fmt::format("{} of {} of the recomputed value differ from the first forward, with "
                            "an error of {} of the first forward's norm",
                            statistics.different,
@@ -200,7 +199,6 @@ TensorVerdict Judge::missing(const Match& match) const {
   }
   Check check = failed(
       Question::kPresence,
-      Symptom::kMissing,
       in_candidate ? "no rank of the candidate recorded it"
                    : fmt::format("the candidate recorded it on {}, but the reference did not",
                                  ranks_text(verdict.holders)));
@@ -334,8 +332,7 @@ std::vector<Judge::Ask> Judge::questions(const TensorId& id) const {
                                 &Judge::ask_golden,
                                 &Judge::ask_codes};
   if (options_.shuffle > 0) {
-    std::mt19937_64 random(options_.shuffle + std::hash<std::string>()(to_string(id)));
-    std::ranges::shuffle(questions, random);
+    shuffle(questions, options_.shuffle + std::hash<std::string>()(to_string(id)));
   }
   return questions;
 }

@@ -144,7 +144,6 @@ Check check_of_mean(double candidate, double own, double tolerance, bool holds) 
   check.holds = holds;
   check.source = "exact (mean of the losses per token, up to 0.01 %)";
   if (!check.holds) {
-    check.symptom = Symptom::kMean;
     check.sentence = fmt::format(
         "it differs by {} from the mean of the candidate's own losses per token, {}; in the "
         "reference it equals that mean",

@@ -66,7 +66,6 @@ Check check_of_norm(double candidate, double own, double tolerance) {
   check.holds = own > 0.0 && check.value <= check.bound;
   check.source = "exact (norm of the main gradients, up to 0.1 %)";
   if (!check.holds) {
-    check.symptom = Symptom::kNorm;
     check.sentence = fmt::format(
         "it differs by {} from the norm of the candidate's own main gradients, {}; in the "
         "reference it equals that norm",

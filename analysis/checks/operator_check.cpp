@@ -3,6 +3,7 @@
 #include "analysis/align/model_vocabulary.h"
 #include "analysis/checks/slices.h"
 #include "analysis/checks/values_check.h"
+#include "trace/base/kind.h"
 #include "trace/sums/slices.h"
 #include "trace/sums/squared.h"
 #include "trace/sums/statistics.h"
@@ -84,15 +85,12 @@ double variance_along(const Slices& slices, const Limits& limits) {
   return variance;
 }
 
-// How many times a clipped gradient, and therefore the clipping norm, goes into an element.
-int clipped_factors(Kind kind) {
-  return kind == Kind::kExpAvg ? 1 : kind == Kind::kExpAvgSq ? 2 : 0;
-}
-
-// The scale of a factor that all elements share.
+// The scale of a factor that all elements share. As often as a clipped gradient, the clipping norm
+// goes into an element.
 double factor_rounding(Kind kind, const Limits& limits) {
-  const int roundings =
-      limits.has(Allowance::kClippingRoundings) ? clipped_factors(kind) * kClippingRoundings : 1;
+  const int roundings = limits.has(Allowance::kClippingRoundings)
+                            ? traits_of(kind).power_of_gradient * kClippingRoundings
+                            : 1;
   return limits.has(Allowance::kOperatorFactorRounding)
              ? std::max(1, roundings) * rounding_error(ElementType::kF32)
              : 0.0;
@@ -139,16 +137,6 @@ double squared_addends(const Match& match, const Limits& limits) {
                    shard.record->placement.scale);
   }
   return sum;
-}
-
-// Whether the tensor's own operators are right, so that only its error against the noise is too
-// large.
-bool is_of_size_alone(const TensorVerdict& tensor) {
-  const bool are_right =
-      tensor.find(Question::kOperator) != nullptr && !tensor.fails(Question::kOperator) &&
-      !tensor.fails(Question::kOperatorPart) && !tensor.fails(Question::kOperatorFactor);
-  return are_right && tensor.status() == Status::kDiverged &&
-         (tensor.tier() == Tier::kT2 || tensor.symptom() == Symptom::kTooCoarse);
 }
 
 }  // namespace
@@ -215,9 +203,8 @@ double OperatorCheck::limit_of_whole(TensorClass tensor_class) const {
 std::optional<double> OperatorCheck::step_of(const Match& match,
                                              const MergeResult& candidate) const {
   const ElementType type = match.candidate.front().record->type;
-  const bool is_update = match.id.kind == Kind::kMaster || match.id.kind == Kind::kParamNext;
   const double unit = default_unit(type, limits_.allowances());
-  if (!is_update || unit == rounding_error(type)) {
+  if (!is_updated_parameter(match.id.kind) || unit == rounding_error(type)) {
     return std::nullopt;
   }
   TensorId before = match.id;
@@ -327,9 +314,10 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   const double coarser = is_coarser ? kLargestOverUsualRounding : 1.0;
   const double unit = default_unit(type, limits_.allowances());
   const std::optional<double> step = step_of(match, candidate);
-  const double clipping = limits_.has(Allowance::kClippingNorm)
-                              ? clipped_factors(match.id.kind) * norms_.rounding(match.id.step)
-                              : 0.0;
+  const double clipping =
+      limits_.has(Allowance::kClippingNorm)
+          ? traits_of(match.id.kind).power_of_gradient * norms_.rounding(match.id.step)
+          : 0.0;
   OperatorResidual result;
   result.error = sides->error.error_norm();
   result.native = sides->own.error_norm();
@@ -364,26 +352,6 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
     result.known_cause = std::move(addends->known_cause);
   }
   return result;
-}
-
-void mark_inherited(std::span<TensorVerdict> tensors, const Allowances& allowances) {
-  // Largest of clean runs whose operators were right: 1.36, of a factor, over 40 random BF16
-  // layouts.
-  constexpr double kMostThatAddsUp = 2.0;
-  const double most = allowances.has(Allowance::kAddedUp) ? kMostThatAddsUp : 0.0;
-  const bool follows = allowances.has(Allowance::kBehindFindings);
-  bool wrong = false;   // something before is
-  bool unseen = false;  // something before could not be checked on its own
-  for (TensorVerdict& tensor : tensors) {
-    if (is_of_size_alone(tensor) &&
-        ((wrong && follows) || (!unseen && tensor.comparison && tensor.ratio() <= most))) {
-      tensor.excuse(Excuse::kInherited);
-    }
-    wrong = wrong || tensor.is_wrong();
-    unseen = unseen || (tensor.find(Question::kOperator) == nullptr &&
-                        tensor.origin() != BoundOrigin::kExact && tensor.id.kind != Kind::kScalar &&
-                        tensor.id.kind != Kind::kRouting);
-  }
 }
 
 }  // namespace ttrace

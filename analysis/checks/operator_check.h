@@ -147,9 +147,4 @@ class OperatorCheck {
   bool cuts_sequences_ = false;  // an attention core's inputs come from several ranks
 };
 
-// Findings of T2 whose own operators are right become inherited: something that comes before is
-// wrong, or roundings have added up to more than the noise passes showed. Before anything is wrong
-// that holds up to 2 times the bound, and as long as all tensors before were checked so.
-void mark_inherited(std::span<TensorVerdict> tensors, const Allowances& allowances = {});
-
 }  // namespace ttrace

@@ -35,7 +35,6 @@ Check whole_check(const OperatorResidual& residual, double candidate_norm) {
                  {"factor", residual.factor},
                  {"native_factor", residual.native_factor}};
   if (!check.holds) {
-    check.symptom = Symptom::kOperator;
     check.sentence = fmt::format(
         "its operators are wrong: given the candidate's own inputs, the error is {}x the "
         "reference's rounding error (limit {})",
@@ -51,7 +50,6 @@ Check part_check(const SliceComparison& slice, double candidate_norm) {
   check.source =
       slice.is_addend ? "the rank's own rows, computed again" : "forced passes, in the part";
   if (!check.holds) {
-    check.symptom = Symptom::kOperator;
     check.sentence = fmt::format(
         "{}{} is wrong: {}, the error is {}x {} (limit {}); the tensor as a whole is within its "
         "limit",
@@ -71,7 +69,6 @@ Check factor_check(const FactorComparison& factor) {
   check.source = factor.where.empty() ? "forced passes, along the result"
                                       : "the rank's own rows, computed again";
   if (!check.holds) {
-    check.symptom = Symptom::kOperator;
     check.sentence = fmt::format(
         "{} (1 {}) times what the candidate's own inputs should give, but round-off explains a "
         "deviation of at most {}; the error as a whole is within its limit",

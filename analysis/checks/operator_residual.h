@@ -25,7 +25,7 @@ struct OperatorResidual {
   double limit = 0.0;          // largest R that passes; Inf: any
   double factor = 0.0;         // <c, f> / <f, f>
   double native_factor = 0.0;  // <n, f> / <f, f>
-  // Of a tensor that has slices, or of a vector that is a sum of ranks' addends.
+  // The worst part and the factor, where the tensor has slices or is a sum of ranks' addends.
   std::optional<SliceComparison> slice = {};
   std::optional<FactorComparison> in_noise = {};
   std::optional<Diagnosis> known_cause = {};  // where the check of addends knows it

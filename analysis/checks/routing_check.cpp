@@ -5,8 +5,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 namespace ttrace {
 namespace {
@@ -39,24 +37,6 @@ struct RoutingFlips {
   std::vector<std::int64_t> reference_experts;
   std::vector<std::int64_t> candidate_experts;
 };
-
-// Whether a flip may have led to this finding.
-bool may_follow_from_flip(const TensorVerdict& tensor) {
-  switch (tensor.symptom()) {
-    case Symptom::kRowsDiffer:
-    case Symptom::kIllegalFlip:
-      return true;
-    case Symptom::kNotEqual:
-    case Symptom::kFactor:
-    case Symptom::kSlice:
-    case Symptom::kOutOfBound:
-    case Symptom::kTooCoarse:
-      return tensor.origin() == BoundOrigin::kNoise ||
-             tensor.origin() == BoundOrigin::kClassDefault;
-    default:
-      return false;
-  }
-}
 
 RoutingFlips compare_choices(const MergeResult& reference,
                              const MergeResult& candidate,
@@ -129,7 +109,6 @@ Check routing_check(const MergeResult& reference,
                  {"flips", static_cast<double>(flips.flips)},
                  {"illegal", static_cast<double>(flips.illegal)}};
   if (!check.holds) {
-    check.symptom = Symptom::kIllegalFlip;
     check.sentence = sentence_of(flips, reference.shape);
   }
   return check;
@@ -153,30 +132,6 @@ bool has_flips(const Routing& reference, const Routing& candidate) {
     }
   }
   return flips;
-}
-
-void mark_behind_flips(std::vector<TensorVerdict>& tensors) {
-  std::map<std::pair<std::int64_t, std::int64_t>, TensorId> flipped;  // by step, micro-batch
-  std::optional<TensorId> first;                                      // of any micro-batch
-  for (TensorVerdict& tensor : tensors) {
-    const std::pair place{tensor.id.step, tensor.id.microbatch};
-    const TensorId* flip = nullptr;
-    if (const auto found = flipped.find(place); found != flipped.end()) {
-      flip = &found->second;
-    } else if (first && (tensor.id.microbatch == kNoMicrobatch || tensor.id.step > first->step)) {
-      flip = &*first;
-    }
-    if (flip != nullptr && tensor.is_wrong() && may_follow_from_flip(tensor)) {
-      tensor.excuse(Excuse::kBehindFlip,
-                    fmt::format("tokens go to other experts from {} on, so no sharp bound applies",
-                                to_string(*flip)));
-    }
-    const Check* const routing = tensor.find(Question::kRouting);
-    if (routing != nullptr && routing->term("flips") > 0.0) {
-      flipped.emplace(place, tensor.id);
-      first = first ? first : std::optional(tensor.id);
-    }
-  }
 }
 
 }  // namespace ttrace

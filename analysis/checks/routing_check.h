@@ -50,9 +50,4 @@ struct Margins {
 // such choices.
 [[nodiscard]] bool has_flips(const Routing& reference, const Routing& candidate);
 
-// Excuses findings that a flip before them may explain: errors of the flip's micro-batch, and from
-// the optimizer on all errors, that are beyond a bound which knows of no flip. Requires: tensors in
-// the reference's order.
-void mark_behind_flips(std::vector<TensorVerdict>& tensors);
-
 }  // namespace ttrace

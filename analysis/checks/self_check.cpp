@@ -3,6 +3,7 @@
 #include "analysis/checks/collective_values.h"
 #include "analysis/checks/structure.h"
 #include "analysis/findings/wording.h"
+#include "trace/base/kind.h"
 #include "trace/merge/merge.h"
 #include "trace/sums/statistics.h"
 
@@ -110,8 +111,7 @@ SelfCheck::SelfCheck(std::span<const Match> matches, std::set<std::int64_t> inte
 }
 
 bool SelfCheck::concerns(Kind kind) {
-  return kind == Kind::kSent || kind == Kind::kReceived || kind == Kind::kCollectiveInput ||
-         kind == Kind::kCollectiveOutput;
+  return is_message(kind) || is_collective(kind);
 }
 
 const Match* SelfCheck::record_near(const Match& match, Kind kind, int slot) const {
@@ -151,7 +151,6 @@ TensorVerdict SelfCheck::judge(std::size_t index) const {
   if (!check.holds && interrupted_.contains(match.id.step)) {
     verdict.excuse(Excuse::kInterrupted, std::move(check.sentence));
     check.holds = true;
-    check.symptom = Symptom::kNone;
     check.sentence.clear();
   }
   verdict.add(std::move(check));
@@ -161,7 +160,7 @@ TensorVerdict SelfCheck::judge(std::size_t index) const {
 Check SelfCheck::check_message(const Match& match) const {
   const std::vector<int> ranks = ranks_of(match.candidate);
   const auto wrong = [&](std::string sentence) {
-    return failed(Question::kMessage, Symptom::kMessage, std::move(sentence), ranks);
+    return failed(Question::kMessage, std::move(sentence), ranks);
   };
   if (match.id.kind == Kind::kSent) {
     return wrong(ranks_text(ranks) + " sent it, but no rank received it");
@@ -180,8 +179,7 @@ Check SelfCheck::check_message(const Match& match) const {
 
 Check SelfCheck::check_collective(const Match& output) const {
   const auto wrong = [](std::string sentence, std::vector<int> ranks) {
-    return failed(
-        Question::kCollective, Symptom::kCollective, std::move(sentence), std::move(ranks));
+    return failed(Question::kCollective, std::move(sentence), std::move(ranks));
   };
   const Match* input = record_near(output, Kind::kCollectiveInput, kTensorSlot);
   const Match* calls = record_near(output, Kind::kCollectiveInput, kCollectiveCallSlot);

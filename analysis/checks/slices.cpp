@@ -139,11 +139,8 @@ class Search {
     return compare(slices_.sums[at], noise_.slices[at], limit);
   }
 
-  [[nodiscard]] bool is_of_rows(const Slicing& slicing) const {
-    return slicing.dim >= pair_.shape.size();
-  }
   [[nodiscard]] bool has_own_limit(const Slicing& slicing) const {
-    return is_of_rows(slicing) && context_.bound.row_limit > 0.0;
+    return slicing.is_of_rows(pair_.shape.size()) && context_.bound.row_limit > 0.0;
   }
 
   void look_at(const Slicing& slicing) {
@@ -153,7 +150,7 @@ class Search {
       found = offer(slice(slicing, i), largest) ? i : found;
     }
     if (found >= 0) {
-      is_of_rows(slicing) ? name_row(found) : name_indices(slicing, found);
+      slicing.is_of_rows(pair_.shape.size()) ? name_row(found) : name_indices(slicing, found);
     }
   }
 
@@ -187,12 +184,9 @@ class Search {
 
   void look_at_heads() {
     const std::size_t last = pair_.shape.size() - 1;
-    const auto slicing = std::find_if(slices_.slicings.begin(),
-                                      slices_.slicings.end(),
-                                      [&](const Slicing& each) { return each.dim == last; });
+    const Slicing* const slicing = slices_.along(last);
     const std::int64_t size = context_.head;
-    if (size < 2 || slicing == slices_.slicings.end() || slicing->count % size != 0 ||
-        slicing->count == size) {
+    if (size < 2 || slicing == nullptr || slicing->count % size != 0 || slicing->count == size) {
       return;
     }
     const std::vector<SliceSums> heads = sum_groups(slices_.of(*slicing), size);
@@ -212,12 +206,10 @@ class Search {
 
   // The part of the noise that lies in what a dimension's segments hold.
   [[nodiscard]] double share_of(std::size_t dim, const DimPlacement& held) const {
-    const auto slicing = std::find_if(slices_.slicings.begin(),
-                                      slices_.slicings.end(),
-                                      [&](const Slicing& each) { return each.dim == dim; });
+    const Slicing* const slicing = slices_.along(dim);
     double share = 0.0;
     for (const Segment& segment : held.segments) {
-      if (slicing == slices_.slicings.end()) {
+      if (slicing == nullptr) {
         share += static_cast<double>(segment.extent) / static_cast<double>(pair_.shape[dim]);
         continue;
       }

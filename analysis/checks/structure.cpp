@@ -60,14 +60,14 @@ ElementType storage_type(std::span<const Shard> shards) {
 std::vector<Check> structure_checks(const MergeResult& merged) {
   std::vector<Check> checks;
   for (const MergeFinding& finding : merged.findings) {
-    checks.push_back(
-        failed(Question::kStructure, symptom_of(finding.defect), finding.message, finding.ranks));
+    checks.push_back(failed(Question::kStructure, finding.message, finding.ranks));
+    checks.back().narrower = symptom_of(finding.defect);
   }
   return checks;
 }
 
 bool is_part_missing(const Check& check) {
-  return check.symptom == Symptom::kGap || check.symptom == Symptom::kAddendsMissing;
+  return check.symptom() == Symptom::kGap || check.symptom() == Symptom::kAddendsMissing;
 }
 
 MergeResult merge_reference(const TensorId& id, std::span<const Shard> shards, bool interrupted) {
@@ -92,7 +92,6 @@ std::vector<Check> type_checks(ElementType expected, ElementType found, const st
   }
   return {failed(
       Question::kType,
-      Symptom::kTypesDiffer,
       fmt::format(
           "its element type is {}, but {} in the {}", name_of(found), name_of(expected), where))};
 }
@@ -113,7 +112,7 @@ std::vector<Check> shape_checks(const MergeResult& expected,
                         shape_text(found.shape),
                         shape_text(expected.shape),
                         where);
-  return {failed(Question::kShape, Symptom::kShapesDiffer, sentence)};
+  return {failed(Question::kShape, sentence)};
 }
 
 bool have_one_shape(const MergeResult& expected, const MergeResult& found) {
@@ -139,7 +138,6 @@ std::vector<Check> row_checks(MergeResult& expected,
     return {};
   }
   return {failed(Question::kRows,
-                 Symptom::kRowsDiffer,
                  fmt::format("in dimension {}, {}{}{}",
                              dim,
                              expected_only,

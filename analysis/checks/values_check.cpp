@@ -105,7 +105,7 @@ std::string differing(const Comparison& comparison) {
 void describe(const Comparison& comparison, const Bound& bound, double ratio, Check& check) {
   const std::string size = size_of_error(comparison, bound.value);
   if (bound.value == 0.0 && bound.origin != BoundOrigin::kClassDefault) {
-    check.symptom = Symptom::kNotEqual;
+    check.narrower = Symptom::kNotEqual;
     check.sentence =
         fmt::format("{}, but {}; {}",
                     differing(comparison),
@@ -119,12 +119,11 @@ void describe(const Comparison& comparison, const Bound& bound, double ratio, Ch
           ? "it differs from a reference that is zero"
           : fmt::format("it differs {}x as much as round-off explains", short_number(ratio));
   if (is_explained_by_factor(comparison, bound.value)) {
-    check.symptom = Symptom::kFactor;
+    check.narrower = Symptom::kFactor;
     check.sentence =
         fmt::format("{}; candidate = {} x reference", times, factor_text(comparison.factor));
     return;
   }
-  check.symptom = Symptom::kOutOfBound;
   check.sentence = times + "; " + size;
 }
 
@@ -164,7 +163,6 @@ Check worst_part_check(const SliceComparison& slice, double reference_norm) {
   check.source = "noise passes, in the part";
   check.detectable = slice.bound / reference_norm;
   if (!check.holds) {
-    check.symptom = Symptom::kSlice;
     check.sentence = fmt::format(
         "{}{} differs {}x as much as round-off explains there, although the whole tensor is within "
         "its bound",
@@ -179,7 +177,6 @@ Check common_factor_check(const FactorComparison& factor) {
   Check check = check_of(factor, Question::kFactor);
   check.source = "noise passes, along the reference";
   if (!check.holds) {
-    check.symptom = Symptom::kFactor;
     check.sentence = fmt::format(
         "candidate = (1 {} {}) x reference, but round-off explains a deviation of at most {}; the "
         "error as a whole is within its bound",
@@ -235,10 +232,7 @@ std::vector<Check> finite_checks(const TensorPair& pair,
   if (sentence.empty()) {
     return {};
   }
-  return {failed(Question::kFinite,
-                 Symptom::kNonFinite,
-                 std::move(sentence),
-                 holders_of_nonfinite(candidate))};
+  return {failed(Question::kFinite, std::move(sentence), holders_of_nonfinite(candidate))};
 }
 
 Check whole_check(const Comparison& comparison, const Bound& bound) {
@@ -306,7 +300,6 @@ Check tolerance_check(const Tolerance& tolerance,
                  {"beyond", static_cast<double>(measured.beyond)},
                  {"norm", measured.norm}};
   if (!check.holds) {
-    check.symptom = Symptom::kOutOfBound;
     check.sentence = fmt::format(
         "{} of {} differ by more than {}; the worst, at {}, exceeds it by a factor of {}",
         measured.beyond,
@@ -325,7 +318,6 @@ Check dyadic_check(const TensorId& id, const Comparison& comparison) {
   check.holds = !(comparison.max_difference > 0.0);
   check.source = "exact (small integers add up exactly)";
   if (!check.holds) {
-    check.symptom = Symptom::kNotExact;
     check.sentence = fmt::format(
         "{}, although the operators that make {} add up small integers, which is exact in any "
         "order; {}",

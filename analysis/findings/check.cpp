@@ -9,44 +9,50 @@
 namespace ttrace {
 namespace {
 
-// The one table of precedence. Rows stand in the order of Question.
+// What value and bound of a check are: no numbers, numbers, or sizes of errors.
+enum class Measures : std::uint8_t { kNothing, kNumber, kSize };
+
+// The one table of precedence: the earlier row decides. Rows stand in the order of Question.
 struct Precedence {
   Question question;
   std::string_view name;
   Tier tier;
-  bool is_about_size;
-  bool has_numbers;
-  Question speaker;  // the first question of the group; of a group, only the first failed question
-                     // speaks
+  Symptom symptom;  // of a failed check that names no narrower one
+  Measures measures;
+  Question group;  // the first question of the group, of which only the first failed one speaks
+  GivesBound bound;
 };
 
+using enum Tier;
 using enum Question;
+using enum Measures;
+using enum GivesBound;
 constexpr auto kPrecedence = std::to_array<Precedence>({
-    {kOperator, "operator", Tier::kT1, true, true, kOperator},
-    {kOperatorPart, "operator_slice", Tier::kT1, true, true, kOperator},
-    {kOperatorFactor, "operator_factor", Tier::kT1, true, true, kOperator},
-    {kPresence, "presence", Tier::kT0, false, false, kPresence},
-    {kStructure, "structure", Tier::kT0, false, false, kStructure},
-    {kType, "type", Tier::kT0, false, false, kType},
-    {kRecompute, "recompute", Tier::kT0, false, false, kRecompute},
-    {kShape, "shape", Tier::kT0, false, false, kShape},
-    {kRows, "rows", Tier::kT0, false, false, kRows},
-    {kMessage, "message", Tier::kT0, false, false, kMessage},
-    {kCollective, "collective", Tier::kT0, false, false, kCollective},
-    {kSource, "source", Tier::kT0, false, false, kSource},
-    {kFinite, "finite", Tier::kT0, false, false, kFinite},
-    {kNorm, "norm", Tier::kT0, false, true, kNorm},
-    {kMean, "mean", Tier::kT0, false, true, kMean},
-    {kExact, "exact", Tier::kT0, true, true, kExact},
-    {kDyadic, "dyadic", Tier::kT3, true, true, kDyadic},
-    {kRouting, "flips", Tier::kT2, true, true, kRouting},
-    {kTolerance, "tolerance", Tier::kT2, true, true, kTolerance},
-    {kWhole, "whole", Tier::kT2, true, true, kWhole},
-    {kPart, "slice", Tier::kT2, true, true, kWhole},
-    {kFactor, "factor", Tier::kT2, true, true, kWhole},
-    {kFormat, "format", Tier::kT0, false, false, kFormat},
-    {kTooAccurate, "too_accurate", Tier::kGolden, true, true, kTooAccurate},
-    {kTooCoarse, "too_coarse", Tier::kGolden, true, true, kTooCoarse},
+    {kPresence, "presence", kT0, Symptom::kMissing, kNothing, kPresence, kAlways},
+    {kStructure, "structure", kT0, Symptom::kRanksContradict, kNothing, kStructure, kAlways},
+    {kType, "type", kT0, Symptom::kTypesDiffer, kNothing, kType, kNever},
+    {kFormat, "format", kT0, Symptom::kTypesDiffer, kNothing, kFormat, kNever},
+    {kRecompute, "recompute", kT0, Symptom::kRecompute, kNothing, kRecompute, kAlways},
+    {kShape, "shape", kT0, Symptom::kShapesDiffer, kNothing, kShape, kNever},
+    {kRows, "rows", kT0, Symptom::kRowsDiffer, kNothing, kRows, kNever},
+    {kMessage, "message", kT0, Symptom::kMessage, kNothing, kMessage, kAlways},
+    {kCollective, "collective", kT0, Symptom::kCollective, kNothing, kCollective, kAlways},
+    {kSource, "source", kT0, Symptom::kSource, kNothing, kSource, kAlways},
+    {kFinite, "finite", kT0, Symptom::kNonFinite, kNothing, kFinite, kNever},
+    {kNorm, "norm", kT0, Symptom::kNorm, kNumber, kNorm, kIfItFails},
+    {kMean, "mean", kT0, Symptom::kMean, kNumber, kMean, kIfItFails},
+    {kExact, "exact", kT0, Symptom::kNotEqual, kSize, kExact, kAlways},
+    {kDyadic, "dyadic", kT3, Symptom::kNotExact, kSize, kDyadic, kAlways},
+    {kOperator, "operator", kT1, Symptom::kOperator, kSize, kOperator, kNever},
+    {kOperatorPart, "operator_slice", kT1, Symptom::kOperator, kSize, kOperator, kNever},
+    {kOperatorFactor, "operator_factor", kT1, Symptom::kOperator, kSize, kOperator, kNever},
+    {kRouting, "flips", kT2, Symptom::kIllegalFlip, kSize, kRouting, kAlways},
+    {kTolerance, "tolerance", kT2, Symptom::kOutOfBound, kSize, kTolerance, kAlways},
+    {kWhole, "whole", kT2, Symptom::kOutOfBound, kSize, kWhole, kAlways},
+    {kPart, "slice", kT2, Symptom::kSlice, kSize, kWhole, kNever},
+    {kFactor, "factor", kT2, Symptom::kFactor, kSize, kWhole, kNever},
+    {kTooAccurate, "too_accurate", kGolden, Symptom::kTooAccurate, kSize, kTooAccurate, kNever},
+    {kTooCoarse, "too_coarse", kGolden, Symptom::kTooCoarse, kSize, kTooCoarse, kNever},
 });
 
 constexpr bool rows_stand_in_order() {
@@ -58,6 +64,16 @@ constexpr bool rows_stand_in_order() {
   return kPrecedence.back().question == kTooCoarse;
 }
 static_assert(rows_stand_in_order());
+
+// Questions of one tier stand together, so that what decides is also what is strongest.
+constexpr bool tiers_stand_together() {
+  std::size_t changes = 0;
+  for (std::size_t i = 1; i < kPrecedence.size(); ++i) {
+    changes += kPrecedence[i].tier == kPrecedence[i - 1].tier ? 0 : 1;
+  }
+  return changes == static_cast<std::size_t>(kGolden);
+}
+static_assert(tiers_stand_together());
 
 const Precedence& row_of(Question question) {
   return kPrecedence.at(static_cast<std::size_t>(question));
@@ -123,12 +139,23 @@ Tier tier_of(Question question) {
   return row_of(question).tier;
 }
 
+GivesBound gives_bound(Question question) {
+  return row_of(question).bound;
+}
+
 bool is_about_size(Question question) {
-  return row_of(question).is_about_size;
+  return row_of(question).measures == kSize;
+}
+
+Symptom Check::symptom() const {
+  if (holds) {
+    return Symptom::kNone;
+  }
+  return narrower == Symptom::kNone ? row_of(question).symptom : narrower;
 }
 
 bool Check::has_numbers() const {
-  return row_of(question).has_numbers;
+  return row_of(question).measures != kNothing;
 }
 
 double Check::share() const {
@@ -154,11 +181,10 @@ bool Check::has_term(std::string_view name) const {
   return std::ranges::find(terms, name, &Term::name) != terms.end();
 }
 
-Check failed(Question question, Symptom symptom, std::string sentence, std::vector<int> ranks) {
+Check failed(Question question, std::string sentence, std::vector<int> ranks) {
   Check check;
   check.question = question;
   check.holds = false;
-  check.symptom = symptom;
   check.sentence = std::move(sentence);
   check.place.ranks = std::move(ranks);
   check.source = "exact (structure)";
@@ -175,7 +201,7 @@ bool speaks(const std::vector<Check>& checks, const Check& check) {
     return false;
   }
   for (const Check& other : checks) {
-    if (!other.holds && row_of(other.question).speaker == row_of(check.question).speaker) {
+    if (!other.holds && row_of(other.question).group == row_of(check.question).group) {
       return other.question == check.question;
     }
     if (!other.holds && check.question == kTooCoarse) {

@@ -19,14 +19,15 @@ namespace ttrace {
 // far from the truth as its precision makes it.
 enum class Tier : std::uint8_t { kT0, kT1, kT2, kT3, kGolden };
 
-// A question about a tensor. Failed checks are reported in this order.
+// A question about a tensor. The order is the order of precedence: the first failed check decides
+// the tier, the symptom and the status of a tensor, and its sentence is reported first. What is
+// wrong in T0 or T3 needs no other explanation; operators that are wrong explain why an error is
+// large, and both explain a distance from FP64. The table in check.cpp says the rest.
 enum class Question : std::uint8_t {
-  kOperator,        // T1: do its operators make it of the candidate's own inputs?
-  kOperatorPart,    // T1: the same of its worst row, head, shard or addend
-  kOperatorFactor,  // T1: the same of a factor that all elements have in common
   kPresence,        // T0: did both sides record it?
   kStructure,       // T0: do the ranks' parts make one tensor?
   kType,            // T0: are the element types equal?
+  kFormat,          // T0: are the codes of an FP8 operand numbers of one format?
   kRecompute,       // T0: is a recomputed value the first one?
   kShape,           // T0: are the logical shapes equal?
   kRows,            // T0: do both sides hold the same rows of a sparse dimension?
@@ -38,12 +39,14 @@ enum class Question : std::uint8_t {
   kMean,            // T0: is a mean that of the tensor it is made from?
   kExact,           // T0: is what must be equal equal?
   kDyadic,          // T3: are sums of small integers equal?
+  kOperator,        // T1: do its operators make it of the candidate's own inputs?
+  kOperatorPart,    // T1: the same of its worst row, head, shard or addend
+  kOperatorFactor,  // T1: the same of a factor that all elements have in common
   kRouting,         // T2: does round-off explain every other choice of experts?
   kTolerance,       // T2: is it within the tolerance that the user asked for?
   kWhole,           // T2: is the error of the whole tensor within its bound?
   kPart,            // T2: is that of its worst row, head or shard?
   kFactor,          // T2: is the factor between both sides?
-  kFormat,          // T0: are the codes of an FP8 operand numbers of one format?
   kTooAccurate,     // golden: is it nearer to FP64 than its precision can be?
   kTooCoarse,       // golden: is it farther from FP64 than its precision explains?
 };
@@ -86,7 +89,12 @@ enum class BoundOrigin : std::uint8_t { kExact, kNoise, kClassDefault, kAsked };
 [[nodiscard]] std::string_view name_of(Question question);
 [[nodiscard]] std::string_view name_of(Symptom symptom);
 
+// When the bound of a check is the bound of its whole tensor. Of several such checks, one that
+// failed and is kIfItFails comes first, then the one that stands last in the order of precedence.
+enum class GivesBound : std::uint8_t { kNever, kIfItFails, kAlways };
+
 [[nodiscard]] Tier tier_of(Question question);
+[[nodiscard]] GivesBound gives_bound(Question question);
 // Whether the question is about the size of an error. Structure or NaN, for example, are not.
 [[nodiscard]] bool is_about_size(Question question);
 
@@ -105,9 +113,9 @@ struct Term {
 struct Check {
   Question question = Question::kStructure;
   bool holds = true;
-  Symptom symptom = Symptom::kNone;  // where it fails
-  double value = 0.0;                // compared with the bound; 0 if there are no numbers
-  double bound = 0.0;                // largest value that passes; of kTooAccurate the smallest
+  Symptom narrower = Symptom::kNone;  // where it fails, if its question has several symptoms
+  double value = 0.0;                 // compared with the bound; 0 if there are no numbers
+  double bound = 0.0;                 // largest value that passes; of kTooAccurate the smallest
   double detectable = 0.0;  // smallest error that fails, relative to the tensor's norm; 0: unknown
   BoundOrigin origin = BoundOrigin::kExact;
   std::string source;  // of the bound: "5 noise passes x 2 (default limit)"
@@ -117,6 +125,8 @@ struct Check {
   std::optional<Diagnosis> known_cause = {};  // where the check itself knows the cause
 
   [[nodiscard]] Tier tier() const { return tier_of(question); }
+  // kNone if it holds.
+  [[nodiscard]] Symptom symptom() const;
   // Whether value and bound are numbers. Checks of presence or shape have none.
   [[nodiscard]] bool has_numbers() const;
   // |value| / bound, of kTooAccurate bound / value; 0 if the value is 0, Inf where only the
@@ -128,10 +138,7 @@ struct Check {
 };
 
 // A check that fails for what it is, without numbers.
-[[nodiscard]] Check failed(Question question,
-                           Symptom symptom,
-                           std::string sentence,
-                           std::vector<int> ranks = {});
+[[nodiscard]] Check failed(Question question, std::string sentence, std::vector<int> ranks = {});
 
 // Puts a check behind those of its question and of earlier ones, so that checks stay sorted.
 void insert_check(std::vector<Check>& checks, Check check);

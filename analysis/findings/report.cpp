@@ -62,8 +62,7 @@ void count_checks(const TensorVerdict& tensor, Counts& counts) {
                               tensor.fails(Question::kOperatorPart) ||
                               tensor.fails(Question::kOperatorFactor);
   count(tensor.find(Question::kOperator) != nullptr, counts.operators);
-  count(operator_wrong && (tensor.allowed() || tensor.status() != Status::kWithin),
-        counts.operators_wrong);
+  count(operator_wrong && tensor.status() != Status::kWithin, counts.operators_wrong);
   count(tensor.tier() == Tier::kT3, counts.must_be_equal);
   count(tensor.find(Question::kTooCoarse) != nullptr, counts.golden);
   count(tensor.fails(Question::kTooAccurate), counts.too_accurate);

@@ -93,7 +93,7 @@ struct Report {
   std::vector<TensorVerdict> tensors;  // all selected, in the reference's execution order
   std::size_t left_out = 0;            // by the selection
   std::vector<std::string> warnings;   // options that applied to nothing
-  // Of missing tensors that are not allowed, where both sides have some or one was renamed.
+  // Names of missing tensors that are not allowed, where both sides have some or one was renamed.
   std::vector<UnmatchedName> unmatched;
   // What is missing in the interrupted steps of either side. Anything here makes the verdict a
   // partial one.

@@ -1,5 +1,7 @@
 #include "analysis/findings/verdict.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -8,21 +10,43 @@
 namespace ttrace {
 namespace {
 
-// The checks to which a tensor's own bound may belong; the first one that was made counts.
-constexpr std::array kPrincipal = {Question::kTolerance,
-                                   Question::kDyadic,
-                                   Question::kRouting,
-                                   Question::kExact,
-                                   Question::kWhole,
-                                   Question::kSource,
-                                   Question::kMessage,
-                                   Question::kCollective,
-                                   Question::kRecompute,
-                                   Question::kPresence,
-                                   Question::kStructure};
+// What an excuse does, in the order in which excuses apply.
+struct ExcuseRow {
+  Excuse excuse;
+  std::string_view name;
+  std::optional<Status> status;  // of the tensor that has it
+  bool of_failure;               // the status needs a failed check; else it needs that none failed
+  bool silences;                 // what failed is not worth a word
+  bool permits;                  // what failed stays wrong, but is no finding
+};
 
-// The strongest first: what is wrong there needs no other explanation.
-constexpr std::array kTiers = {Tier::kT0, Tier::kT3, Tier::kT1, Tier::kT2, Tier::kGolden};
+constexpr auto kExcuses = std::to_array<ExcuseRow>({
+    {Excuse::kInterrupted, "interrupted", Status::kIncomplete, false, false, false},
+    {Excuse::kRounds, "reference_rounds", Status::kNotJudged, false, false, false},
+    {Excuse::kCopied, "copied_input", std::nullopt, false, false, false},
+    {Excuse::kReplaced, "replaced_input", Status::kNotJudged, true, true, false},
+    {Excuse::kHarmlessScale, "harmless_scale", Status::kWithin, true, true, false},
+    {Excuse::kBehindFlip, "behind_flip", Status::kBehindFlip, true, false, false},
+    {Excuse::kInherited, "inherited", Status::kInherited, true, false, false},
+    {Excuse::kAllowed, "allowed", std::nullopt, false, false, true},
+    {Excuse::kUntraced, "untraced", std::nullopt, false, false, true},
+    {Excuse::kDeclared, "declared", std::nullopt, false, false, true},
+});
+
+const ExcuseRow& row_of(Excuse excuse) {
+  return *std::ranges::find(kExcuses, excuse, &ExcuseRow::excuse);
+}
+
+// A ratio of two errors is near 1 if all is well, so it is no distance from a bound.
+bool is_distance(const Check& check) {
+  return check.tier() != Tier::kGolden || !check.holds;
+}
+
+// Whether one of the excuses does `what`.
+bool has_any(const std::vector<Excused>& excuses, bool ExcuseRow::*what) {
+  return std::ranges::any_of(excuses,
+                             [&](const Excused& excused) { return row_of(excused.excuse).*what; });
+}
 
 }  // namespace
 
@@ -48,30 +72,13 @@ std::string_view name_of(Status status) {
   return "";
 }
 
+bool is_judged(Status status) {
+  return status != Status::kIncomplete && status != Status::kBehindFlip &&
+         status != Status::kNotJudged;
+}
+
 std::string_view name_of(Excuse excuse) {
-  switch (excuse) {
-    case Excuse::kInterrupted:
-      return "interrupted";
-    case Excuse::kRounds:
-      return "reference_rounds";
-    case Excuse::kCopied:
-      return "copied_input";
-    case Excuse::kReplaced:
-      return "replaced_input";
-    case Excuse::kHarmlessScale:
-      return "harmless_scale";
-    case Excuse::kBehindFlip:
-      return "behind_flip";
-    case Excuse::kInherited:
-      return "inherited";
-    case Excuse::kAllowed:
-      return "allowed";
-    case Excuse::kUntraced:
-      return "untraced";
-    case Excuse::kDeclared:
-      return "declared";
-  }
-  return "";
+  return row_of(excuse).name;
 }
 
 void TensorVerdict::add(Check check) {
@@ -98,45 +105,70 @@ bool TensorVerdict::fails(Question question) const {
 }
 
 bool TensorVerdict::counts_as_failure(const Check& check) const {
-  return speaks(checks, check) && !(check.question == Question::kPresence && has(Excuse::kCopied));
+  return speaks(checks, check) && !is_answered_by_copy(check);
 }
 
-const Check* TensorVerdict::first_failure() const {
+bool TensorVerdict::is_answered_by_copy(const Check& check) const {
+  return check.question == Question::kPresence && has(Excuse::kCopied);
+}
+
+const Check* TensorVerdict::deciding() const {
   const auto found =
       std::ranges::find_if(checks, [&](const Check& check) { return counts_as_failure(check); });
   return found == checks.end() ? nullptr : &*found;
 }
 
-Tier TensorVerdict::tier() const {
-  for (const Tier tier : kTiers) {
-    if (std::ranges::any_of(checks, [&](const Check& check) {
-          return check.tier() == tier && counts_as_failure(check);
-        })) {
-      return tier;
-    }
+const Check* TensorVerdict::ruling() const {
+  const Status is = status();
+  if (has(Excuse::kHarmlessScale)) {
+    return nullptr;
   }
-  const Check* const own = principal();
-  return own == nullptr ? Tier::kT0 : own->tier();
+  if (is != Status::kWithin && is != Status::kInherited) {
+    return deciding();
+  }
+  const Check* nearest = nullptr;
+  for (const Check& check : checks) {
+    const bool counts = is == Status::kInherited
+                            ? check.tier() == Tier::kT1
+                            : is_distance(check) && !is_answered_by_copy(check);
+    nearest = counts && (nearest == nullptr || check.share() > nearest->share()) ? &check : nearest;
+  }
+  return nearest;
+}
+
+double TensorVerdict::largest_share() const {
+  double largest = 0.0;
+  for (const Check& check : checks) {
+    const bool counts =
+        is_distance(check) && !is_answered_by_copy(check) && !has(Excuse::kHarmlessScale);
+    largest = counts ? std::max(largest, check.share()) : largest;
+  }
+  return largest;
+}
+
+bool TensorVerdict::has_too_little_noise() const {
+  const Check* const whole = find(Question::kWhole);
+  const Check* const golden = find(Question::kTooCoarse);
+  const bool is_beyond_noise = whole != nullptr && whole->origin == BoundOrigin::kNoise &&
+                               !whole->holds && whole->bound > 0.0;
+  return is_beyond_noise && golden != nullptr && golden->term("is_as_accurate") > 0.0;
+}
+
+Tier TensorVerdict::tier() const {
+  const Check* const check = deciding() == nullptr ? principal() : deciding();
+  return check == nullptr ? Tier::kT0 : check->tier();
 }
 
 Status TensorVerdict::status() const {
-  const Check* const failure = first_failure();
+  const Check* const failure = deciding();
+  for (const Excused& excused : excuses) {
+    const ExcuseRow& row = row_of(excused.excuse);
+    if (row.status && row.of_failure == (failure != nullptr)) {
+      return *row.status;
+    }
+  }
   if (failure == nullptr) {
-    return has(Excuse::kInterrupted) ? Status::kIncomplete
-           : has(Excuse::kRounds)    ? Status::kNotJudged
-                                     : Status::kWithin;
-  }
-  if (has(Excuse::kHarmlessScale)) {
     return Status::kWithin;
-  }
-  if (has(Excuse::kReplaced)) {
-    return Status::kNotJudged;
-  }
-  if (has(Excuse::kBehindFlip)) {
-    return Status::kBehindFlip;
-  }
-  if (has(Excuse::kInherited)) {
-    return Status::kInherited;
   }
   if (failure->question == Question::kPresence) {
     return is_in_reference ? Status::kMissingInCandidate : Status::kMissingInReference;
@@ -145,33 +177,42 @@ Status TensorVerdict::status() const {
 }
 
 Symptom TensorVerdict::symptom() const {
-  if (has(Excuse::kHarmlessScale) || has(Excuse::kReplaced)) {
-    return Symptom::kNone;
+  const Check* const failure = deciding();
+  return failure == nullptr || has_any(excuses, &ExcuseRow::silences) ? Symptom::kNone
+                                                                      : failure->symptom();
+}
+
+std::vector<std::string> TensorVerdict::causes() const {
+  std::vector<std::string> sentences;
+  if (has_any(excuses, &ExcuseRow::silences)) {
+    return sentences;
   }
-  const Check* const failure = first_failure();
-  return failure == nullptr ? Symptom::kNone : failure->symptom;
+  for (const Excused& excused : excuses) {
+    if (!excused.sentence.empty()) {
+      sentences.push_back(excused.sentence);
+    }
+  }
+  for (const Check& check : checks) {
+    if (counts_as_failure(check)) {
+      sentences.push_back(check.sentence);
+    }
+  }
+  return sentences;
 }
 
 std::string TensorVerdict::cause() const {
   std::string text;
-  if (has(Excuse::kHarmlessScale) || has(Excuse::kReplaced)) {
-    return text;
-  }
-  for (const Check& check : checks) {
-    if (counts_as_failure(check)) {
-      text += (text.empty() ? "" : "; also: ") + check.sentence;
-    }
-  }
-  for (const Excused& excused : excuses) {
-    if (!excused.sentence.empty()) {
-      text = text.empty() ? excused.sentence : excused.sentence + "; " + text;
-    }
+  const char* separator = "; ";  // behind what an excuse says
+  for (const std::string& sentence : causes()) {
+    const Check* const first = deciding();
+    text += (text.empty() ? "" : separator) + sentence;
+    separator = first != nullptr && sentence == first->sentence ? "; also: " : separator;
   }
   return text;
 }
 
 std::vector<int> TensorVerdict::ranks() const {
-  const Check* const failure = first_failure();
+  const Check* const failure = deciding();
   return failure == nullptr || failure->place.ranks.empty() ? holders : failure->place.ranks;
 }
 
@@ -185,7 +226,7 @@ std::optional<Diagnosis> TensorVerdict::known_cause() const {
 }
 
 bool TensorVerdict::allowed() const {
-  return has(Excuse::kAllowed) || has(Excuse::kUntraced) || has(Excuse::kDeclared);
+  return is_wrong() && has_any(excuses, &ExcuseRow::permits);
 }
 
 bool TensorVerdict::is_wrong() const {
@@ -199,19 +240,17 @@ bool TensorVerdict::is_finding() const {
 }
 
 const Check* TensorVerdict::principal() const {
-  for (const Question question : {Question::kNorm, Question::kMean}) {
-    if (fails(question)) {
-      return find(question);
+  const Check* last = nullptr;
+  for (const Check& check : checks) {
+    const GivesBound gives = gives_bound(check.question);
+    if (gives == GivesBound::kIfItFails && !check.holds) {
+      return &check;
+    }
+    if (gives == GivesBound::kAlways && !is_answered_by_copy(check)) {
+      last = &check;
     }
   }
-  for (const Question question : kPrincipal) {
-    const Check* const check = find(question);
-    const bool is_answered_by_copy = question == Question::kPresence && has(Excuse::kCopied);
-    if (check != nullptr && !is_answered_by_copy) {
-      return check;
-    }
-  }
-  return nullptr;
+  return last == nullptr ? nullptr : find(last->question);
 }
 
 BoundOrigin TensorVerdict::origin() const {
@@ -252,16 +291,6 @@ double TensorVerdict::ratio() const {
     return 0.0;
   }
   return bound() == 0.0 ? std::numeric_limits<double>::infinity() : comparison->error / bound();
-}
-
-const Check* TensorVerdict::deciding() const {
-  const Tier decided = tier();
-  for (const Check& check : checks) {
-    if (!check.holds && check.tier() == decided) {
-      return &check;
-    }
-  }
-  return nullptr;
 }
 
 bool is_weak(const Check& operators) {

@@ -1,5 +1,6 @@
 // The verdict on one tensor: its checks, and what excuses those that failed. Tier, status, symptom
 // and cause are functions of the two lists, so that the order in which checks ran cannot matter.
+// All four read the check that decides: the first failed one in the order of precedence (check.h).
 //
 // Thread-safety: plain values.
 #pragma once
@@ -31,8 +32,12 @@ enum class Status : std::uint8_t {
 
 // "within", "missing_in_candidate".
 [[nodiscard]] std::string_view name_of(Status status);
+// Whether the status says how the tensor stands to its bounds.
+[[nodiscard]] bool is_judged(Status status);
 
-// Why a failed check is not a finding, or why a tensor is not judged.
+// Why a failed check is not a finding, or why a tensor is not judged. Of several excuses the
+// earlier one decides the status. The last three are permissions: a tensor stays wrong, but is no
+// finding.
 enum class Excuse : std::uint8_t {
   kInterrupted,  // not all of it was written
   kRounds,       // with dyadic inputs: the reference itself rounds here
@@ -79,7 +84,7 @@ struct TensorVerdict {
   TensorClass tensor_class = TensorClass::kActivation;  // whose limits it was judged by
   bool is_in_reference = true;                          // the reference recorded it
   std::optional<Comparison> comparison;  // absent if no two tensors could be laid side by side
-  // Of operands, and of scales that differ, where both were recorded.
+  // The FP8 codes of an operand, or of a scale that differs, where both were recorded.
   std::optional<CodesComparison> codes = {};
 
   void add(Check check);
@@ -93,12 +98,15 @@ struct TensorVerdict {
   [[nodiscard]] Tier tier() const;
   [[nodiscard]] Status status() const;
   [[nodiscard]] Symptom symptom() const;
-  [[nodiscard]] std::string cause() const;  // one sentence for what failed, else empty
-  // Candidate's ranks concerned: those that the first failed check names, else all that hold it.
+  // What is wrong, a sentence for every failed check that speaks, the deciding one first. What an
+  // excuse says stands before them. Empty where nothing failed and no excuse says anything.
+  [[nodiscard]] std::vector<std::string> causes() const;
+  [[nodiscard]] std::string cause() const;  // all of them in one line
+  // Candidate's ranks concerned: those that the deciding check names, else all that hold it.
   [[nodiscard]] std::vector<int> ranks() const;
   // The cause, if the check that found it knows it.
   [[nodiscard]] std::optional<Diagnosis> known_cause() const;
-  // A difference that is permitted; never a finding.
+  // Something is wrong, but it is permitted, so that it is no finding.
   [[nodiscard]] bool allowed() const;
   [[nodiscard]] bool is_finding() const;
   // Whether a check failed that no excuse covers, other than the user's permission.
@@ -113,14 +121,23 @@ struct TensorVerdict {
   // error / bound(), or the worst element's under a tolerance asked for.
   [[nodiscard]] double ratio() const;
 
-  // The failed check that decided, in the tier of the verdict; null if nothing failed.
+  // The failed check that decides, whether or not an excuse covers it; null if nothing failed.
   [[nodiscard]] const Check* deciding() const;
+  // The check that the status rests on: the deciding one, or, of a tensor within its bounds, the
+  // one nearest to its bound. An inherited tensor is no finding because its operators are right, so
+  // it rests on the nearest of their checks. Null where no check was made, and for a scale that is
+  // beyond its bounds and harmless.
+  [[nodiscard]] const Check* ruling() const;
+  // How near the nearest check is to its bound, or how far beyond; 0 where there is none.
+  [[nodiscard]] double largest_share() const;
+  // Noise passes moved the tensor too little: it is beyond the bound from them, although a golden
+  // pass shows it to be as accurate as the reference.
+  [[nodiscard]] bool has_too_little_noise() const;
 
  private:
-  // Whether it is a failed check that speaks, but of a presence that is explained by a copy.
+  // Whether it is a failed check that speaks, but of a presence that is answered by a copy.
   [[nodiscard]] bool counts_as_failure(const Check& check) const;
-  // The first of these; null where nothing failed.
-  [[nodiscard]] const Check* first_failure() const;
+  [[nodiscard]] bool is_answered_by_copy(const Check& check) const;
 };
 
 // Whether the reference's own operators are more than 1 % off in their precision, because a kernel

@@ -1,10 +1,10 @@
 // Derives from the data alone where the ranks' parts of every tensor lie, and finds declared
 // placements that the bytes contradict.
 //
-// Of each tensor that both traces hold, all placements of the dims grammar that its sizes allow are
-// compared with the reference (fits.h); the tensors of a class vote (vote.h); the flat ranges of a
-// distributed optimizer are looked for in its parameters (flat_ranges.h). What is declared is read
-// last, and only to be compared.
+// All placements of the dims grammar that a tensor's sizes allow are compared with the reference
+// (fits.h), for each tensor that both traces hold. The tensors of a class vote (vote.h). The flat
+// ranges of a distributed optimizer are looked for in its parameters (flat_ranges.h). What is
+// declared is read last, and only to be compared.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

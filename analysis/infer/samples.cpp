@@ -1,5 +1,6 @@
 #include "analysis/infer/samples.h"
 
+#include "trace/base/random.h"
 #include "trace/file/record.h"
 
 #include <ttrace/element_type.h>
@@ -7,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <random>
 #include <utility>
 
 namespace ttrace {
@@ -16,20 +16,19 @@ namespace {
 constexpr std::size_t kMostDrawn = 16384;  // elements looked at
 constexpr std::size_t kMostKept = 4096;    // and compared, those that are not zero first
 constexpr std::size_t kMostNonzero = 3072;
+constexpr std::uint64_t kSeed = 20240229;
 
 // Positions in a tensor of so many elements, the same on every call.
 std::vector<std::int64_t> draw(std::int64_t elements) {
   std::vector<std::int64_t> drawn;
-  std::mt19937_64 random(20240229);
   if (elements <= static_cast<std::int64_t>(kMostDrawn)) {
     drawn.resize(static_cast<std::size_t>(elements));
     std::iota(drawn.begin(), drawn.end(), std::int64_t{0});
-    for (std::size_t i = drawn.size(); i > 1; --i) {
-      std::swap(drawn[i - 1], drawn[random() % i]);
-    }
+    shuffle(drawn, kSeed);
   } else {
     for (std::size_t i = 0; i < kMostDrawn; ++i) {
-      drawn.push_back(static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(elements)));
+      drawn.push_back(
+          static_cast<std::int64_t>(random_bits(kSeed, i) % static_cast<std::uint64_t>(elements)));
     }
   }
   return drawn;

@@ -25,7 +25,7 @@ struct Conversion {
   std::vector<const Match*> sources;  // in the order of the parts
   std::vector<TensorId> targets;
   bool shared = false;  // one tensor under several names, instead of its parts
-  // Of what was written, for noise.
+  // Shapes of what was written, from which renamed noise follows.
   std::vector<std::vector<std::int64_t>> source_shapes;
   std::vector<std::vector<std::int64_t>> target_shapes;
 };

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <span>
 
 namespace ttrace {
@@ -15,61 +14,12 @@ namespace {
 
 constexpr std::size_t kNamed = 3;  // tensors of each relation
 
-// The checks in the order in which they decide a verdict. A golden pass that is not judged says
-// nothing about the tensor, so it is left out.
-std::vector<Check> checks_in_order(const TensorVerdict& tensor) {
-  std::vector<Check> checks;
-  for (const Check& check : tensor.checks) {
-    const bool is_judged = check.question != Question::kTooCoarse || std::isfinite(check.bound);
-    const bool is_shown = check.question != Question::kTooAccurate || !check.holds;
-    if (is_judged && is_shown) {
-      checks.push_back(check);
-    }
-  }
-  const auto rank = [](const Check& check) {
-    return check.tier() == Tier::kT3 ? Tier::kT0 : check.tier();
-  };
-  std::ranges::stable_sort(checks, {}, rank);
-  return checks;
-}
-
-// A ratio of two errors is near 1 if all is well, so it is not a distance from a bound.
-bool is_nearness(const Check& check) {
-  return check.tier() != Tier::kGolden || !check.holds;
-}
-
-// The check that decided: the first failed one in the finding's tier. For a tensor that is not a
-// finding, it is the check nearest to its bound. An inherited tensor is not a finding because its
-// operators are right.
-std::optional<std::size_t> ruling(const TensorVerdict& tensor, const std::vector<Check>& checks) {
-  std::optional<std::size_t> found;
-  if (tensor.has(Excuse::kHarmlessScale)) {
-    return found;  // beyond its bounds, which is made good by its codes
-  }
-  const Status status = tensor.status();
-  const bool judged = status == Status::kWithin || status == Status::kInherited;
-  for (std::size_t i = 0; i < checks.size(); ++i) {
-    const Check& check = checks[i];
-    if (judged) {
-      const bool counts =
-          (status == Status::kWithin && is_nearness(check)) || check.tier() == Tier::kT1;
-      found = counts && (!found || check.share() > checks[*found].share()) ? i : found;
-    } else if (!check.holds && check.tier() == tensor.tier()) {
-      return i;
-    }
-  }
-  return found;
-}
-
-double largest_share(const TensorVerdict& tensor) {
-  double largest = 0.0;
-  if (tensor.has(Excuse::kHarmlessScale)) {
-    return largest;
-  }
-  for (const Check& check : tensor.checks) {
-    largest = is_nearness(check) ? std::max(largest, check.share()) : largest;
-  }
-  return largest;
+// A golden pass that is not judged says nothing about the tensor, so it is left out; so is half of
+// one that is.
+bool is_shown(const Check& check) {
+  return check.question == Question::kTooCoarse     ? std::isfinite(check.bound)
+         : check.question == Question::kTooAccurate ? !check.holds
+                                                    : true;
 }
 
 void add_operator_steps(const Check& check, std::vector<ArithmeticStep>& steps) {
@@ -297,7 +247,7 @@ class UpstreamList {
     }
     const TensorVerdict& tensor = tensors_[index];
     indices_.push_back(index);
-    list_.push_back({to_string(tensor.id), tensor.status(), largest_share(tensor), relation});
+    list_.push_back({to_string(tensor.id), tensor.status(), tensor.largest_share(), relation});
   }
   [[nodiscard]] std::vector<Upstream> take() { return std::move(list_); }
 
@@ -333,7 +283,7 @@ std::vector<std::size_t> strained_ones(std::span<const TensorVerdict> tensors,
   std::vector<std::pair<double, std::size_t>> by_share;
   for (const std::size_t i : related) {
     if (!tensors[i].is_finding()) {
-      if (const double share = largest_share(tensors[i]); share > 0.0) {
+      if (const double share = tensors[i].largest_share(); share > 0.0) {
         by_share.emplace_back(-share, i);
       }
     }
@@ -395,7 +345,7 @@ std::string inherited_sentence(const Explanation& explanation) {
   return fmt::format(
       "inherited: it differs {}x as much as round-off explains, but its own operators are right (R "
       "{}, limit {}); {}",
-      short_number(largest_share(tensor)),
+      short_number(tensor.largest_share()),
       short_number(operators.value),
       short_number(operators.bound),
       source == explanation.upstream.end()
@@ -416,23 +366,14 @@ std::string finding_sentence(const Explanation& explanation, const Report& repor
                      tensor.cause());
 }
 
-// ||c - r|| <= (1 + rho) ||r - g||: what is as accurate as the reference cannot be farther from it
-// than that, so a bound that this breaks was too small.
 std::string noise_sentence(const TensorVerdict& tensor) {
-  constexpr double kAsAccurate = 2.0;
-  const Check* const golden = tensor.find(Question::kTooCoarse);
-  const Check* const whole = tensor.find(Question::kWhole);
-  const bool beyond_noise = whole != nullptr && whole->origin == BoundOrigin::kNoise &&
-                            !whole->holds && whole->bound > 0.0;
-  const bool is_right = golden != nullptr && golden->holds &&
-                        !tensor.fails(Question::kTooAccurate) && golden->term("rho") <= kAsAccurate;
-  if (!is_right || !beyond_noise) {
-    return "";
-  }
-  return fmt::format(
-      "; its error against FP64 is {}x the reference's, which is what its precision allows; the "
-      "noise passes perturbed this tensor too little, so its bound is too small",
-      short_number(golden->term("rho")));
+  return tensor.has_too_little_noise()
+             ? fmt::format(
+                   "; its error against FP64 is {}x the reference's, which is what its precision "
+                   "allows; the noise passes perturbed this tensor too little, so its bound is too "
+                   "small",
+                   short_number(tensor.find(Question::kTooCoarse)->term("rho")))
+             : "";
 }
 
 // Requires: everything else is filled in.
@@ -459,8 +400,15 @@ Explanation explain(const Report& report, std::size_t index) {
   Explanation explanation;
   explanation.tensor = report.tensors[index];
   explanation.is_first_divergence = report.first_divergence == index;
-  explanation.checks = checks_in_order(explanation.tensor);
-  explanation.ruling = ruling(explanation.tensor, explanation.checks);
+  const Check* const ruling = explanation.tensor.ruling();
+  for (const Check& check : explanation.tensor.checks) {
+    if (&check == ruling) {
+      explanation.ruling = explanation.checks.size();
+    }
+    if (is_shown(check)) {
+      explanation.checks.push_back(check);
+    }
+  }
   explanation.arithmetic = arithmetic_of(explanation.tensor, explanation.checks);
   if (explanation.is_first_divergence) {
     explanation.diagnosis = report.diagnosis;
@@ -484,14 +432,7 @@ Explanation explain(const Report& report, std::size_t index) {
 
 int exit_code(const Explanation& explanation) {
   const TensorVerdict& tensor = explanation.tensor;
-  if (tensor.is_finding()) {
-    return 1;
-  }
-  const Status status = tensor.status();
-  return status == Status::kIncomplete || status == Status::kBehindFlip ||
-                 status == Status::kNotJudged
-             ? 2
-             : 0;
+  return tensor.is_finding() ? 1 : is_judged(tensor.status()) ? 0 : 2;
 }
 
 }  // namespace ttrace

@@ -49,8 +49,8 @@ struct Explanation {
   TensorVerdict tensor;
   bool is_first_divergence = false;
   std::string sentence;               // verdict and status
-  std::vector<Check> checks;          // of the tensor, in the order in which they decide
-  std::optional<std::size_t> ruling;  // which of them decided, or is nearest to its bound
+  std::vector<Check> checks;          // of the tensor, those that say something
+  std::optional<std::size_t> ruling;  // which of them the status rests on: TensorVerdict::ruling()
   std::vector<ArithmeticStep> arithmetic;
   std::optional<Diagnosis> diagnosis;  // of a root; see roots.h
   std::string where_to_look;           // of the first divergence alone

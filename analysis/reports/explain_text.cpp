@@ -51,12 +51,11 @@ void write_error(std::ostream& out, const TensorVerdict& tensor) {
     return;
   }
   const Comparison& comparison = *tensor.comparison;
-  const bool recompute = tensor.symptom() == Symptom::kRecompute;
   out << fmt::format(
       "error: ||c - r|| {}, {} of {} norm {}\n  largest |c - r| {}{}; {} of {} differ{}\n",
       long_number(comparison.error),
       short_number(comparison.relative_error),
-      recompute ? "the first forward's" : "the reference's",
+      whose_norm(tensor),
       long_number(comparison.reference_norm),
       long_number(comparison.max_difference),
       comparison.max_index.empty() ? "" : " at " + index_text(comparison.max_index),

@@ -36,12 +36,11 @@ void write_bound(std::ostream& out, const TensorVerdict& tensor) {
 
 void write_numbers(std::ostream& out, const TensorVerdict& tensor) {
   const Comparison& comparison = *tensor.comparison;
-  out << fmt::format(
-      "  error: {}, {} of {} norm {}\n",
-      short_number(comparison.error),
-      short_number(comparison.relative_error),
-      tensor.symptom() == Symptom::kRecompute ? "the first forward's" : "the reference's",
-      short_number(comparison.reference_norm));
+  out << fmt::format("  error: {}, {} of {} norm {}\n",
+                     short_number(comparison.error),
+                     short_number(comparison.relative_error),
+                     whose_norm(tensor),
+                     short_number(comparison.reference_norm));
   write_bound(out, tensor);
   if (tensor.symptom() == Symptom::kSlice) {
     const Check& part = *tensor.find(Question::kPart);
@@ -122,6 +121,12 @@ FindingNumbers numbers_of(const TensorVerdict& tensor) {
   return {};
 }
 
+std::string_view whose_norm(const TensorVerdict& tensor) {
+  const bool of_first_forward =
+      !tensor.is_in_reference && tensor.find(Question::kRecompute) != nullptr;
+  return of_first_forward ? "the first forward's" : "the reference's";
+}
+
 std::string spaced(std::string_view name) {
   std::string text(name);
   std::replace(text.begin(), text.end(), '_', ' ');
@@ -143,10 +148,27 @@ void write_diagnosis(std::ostream& out,
   }
 }
 
+void write_causes(std::ostream& out,
+                  const std::string& first,
+                  const char* indent,
+                  const TensorVerdict& tensor) {
+  constexpr std::size_t kShown = 3;
+  const std::vector<std::string> causes = tensor.causes();
+  const std::size_t shown = std::min(kShown, causes.size());
+  for (std::size_t i = 0; i < shown; ++i) {
+    out << (i == 0 ? first : std::string(indent) + "also: ") << causes[i] << '\n';
+  }
+  if (shown < causes.size()) {
+    out << fmt::format("{}... and {} more of the same tensor (--format json lists all)\n",
+                       indent,
+                       causes.size() - shown);
+  }
+}
+
 void write_finding(std::ostream& out,
                    const TensorVerdict& tensor,
                    const std::optional<Diagnosis>& diagnosis) {
-  out << "  what: " << tensor.cause() << '\n';
+  write_causes(out, "  what: ", "  ", tensor);
   write_diagnosis(out, "  ", diagnosis);
   if (const Check* const operators = tensor.find(Question::kOperator)) {
     write_operators(out, *operators);

@@ -25,6 +25,9 @@ struct FindingNumbers {
 // A few words: "out of bound", "factor 0.5000", "rows 17:18 of dimension 0".
 [[nodiscard]] std::string short_cause(const TensorVerdict& tensor);
 
+// What a tensor's error is relative to: "the reference's" norm, or "the first forward's".
+[[nodiscard]] std::string_view whose_norm(const TensorVerdict& tensor);
+
 // "missing_reduction" as "missing reduction"
 [[nodiscard]] std::string spaced(std::string_view name);
 
@@ -33,6 +36,13 @@ struct FindingNumbers {
 void write_diagnosis(std::ostream& out,
                      const char* indent,
                      const std::optional<Diagnosis>& diagnosis);
+
+// A line for each of what is wrong: the first one begins with `first`, the others with `indent` and
+// "also: ". At most three, and how many more there are.
+void write_causes(std::ostream& out,
+                  const std::string& first,
+                  const char* indent,
+                  const TensorVerdict& tensor);
 
 // Indented lines: what it is, its probable cause, error and bound, the ranks concerned.
 void write_finding(std::ostream& out,

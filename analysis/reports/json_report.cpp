@@ -265,7 +265,11 @@ Json check_json(const Check& check) {
                {"bound", check.has_numbers() ? number_json(check.bound) : Json()},
                {"share", number_json(check.share())},
                {"holds", check.holds},
+               {"detectable", number_json(check.detectable)},
                {"source", check.source}};
+  for (const Term& term : check.terms) {
+    json["terms"][std::string(term.name)] = number_json(term.value);
+  }
   if (!check.place.where.empty()) {
     json["where"] = check.place.where;
   }
@@ -273,7 +277,7 @@ Json check_json(const Check& check) {
     json["ranks"] = check.place.ranks;
   }
   if (!check.holds) {
-    json["symptom"] = name_of(check.symptom);
+    json["symptom"] = name_of(check.symptom());
     json["sentence"] = check.sentence;
   }
   return json;
@@ -293,6 +297,7 @@ Json tensor_json(const TensorVerdict& tensor) {
                {"tier", name_of(tensor.tier())},
                {"status", name_of(tensor.status())},
                {"allowed", tensor.allowed()},
+               {"finding", tensor.is_finding()},
                {"symptom", name_of(tensor.symptom())}};
   const Comparison* c = tensor.comparison ? &*tensor.comparison : nullptr;
   const Check* const whole = tensor.find(Question::kWhole);

@@ -105,12 +105,12 @@ const std::optional<Diagnosis>& diagnosis_of(const Report& report, std::size_t t
   return root == report.further_roots.end() ? kNone : root->diagnosis;
 }
 
-// One line; names only the first of several causes.
+// One line for a finding: the beginning of what the deciding check says, and the numbers.
 std::string message_of(const Report& report, std::size_t index) {
   const TensorVerdict& tensor = report.tensors[index];
   const FindingNumbers numbers = numbers_of(tensor);
   std::string text = report.first_divergence == index ? "first divergence: " : "";
-  const std::string cause = tensor.cause();
+  const std::string& cause = tensor.deciding()->sentence;
   text += cause.substr(0, cause.find("; "));
   if (numbers.error != "-") {
     text += fmt::format("; error {}, bound {}", numbers.error, numbers.bound);

@@ -70,7 +70,7 @@ void write_further_roots(std::ostream& out, const Report& report) {
   out << "also wrong on their own, not because of an earlier error:\n";
   for (const Root& root : report.further_roots) {
     const TensorVerdict& tensor = report.tensors[root.tensor];
-    out << "  " << to_string(tensor.id) << ": " << tensor.cause() << '\n';
+    write_causes(out, "  " + to_string(tensor.id) + ": ", "    ", tensor);
     write_diagnosis(out, "    ", root.diagnosis);
   }
   if (report.roots_left_out > 0) {

@@ -17,13 +17,13 @@ namespace megatron_mini {
 struct Blueprint {
   ModelConfig model;
   Parallel parallel;
-  // Of what a part is built from; a part without parts of its own needs none.
+  // What a part builds its own parts from; a part without parts needs none.
   std::shared_ptr<const Parts> parts{};
   RecomputePlan recompute{};
   std::vector<int> layer_tp{};  // TP degree of each layer, 1 or tp; empty: tp
   std::shared_ptr<BeforeForward> before_forward = std::make_shared<BeforeForward>();
   std::optional<Fp8Config> fp8{};  // of linears in layers; nothing: none computes in FP8
-  // Of the whole step; what losses that start in the model are scaled by.
+  // What losses that start in the model are scaled by, over the whole step.
   Loss loss = Loss::kMean;
   std::int64_t micro_batches = 1;
 

@@ -51,7 +51,7 @@ ttrace::CollectiveCall described(ttrace::CollectiveOperation operation,
           .size = group.size};
 }
 
-// Of rows of the first dimension, so many to and from every rank.
+// An exchange of rows of the first dimension, so many to and from every rank.
 ttrace::CollectiveCall described_exchange(std::vector<std::int64_t> sent,
                                           std::vector<std::int64_t> received,
                                           const Group& group) {

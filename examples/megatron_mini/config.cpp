@@ -75,7 +75,7 @@ class Section {
     return std::as_const(node_)[key] ? get<T>(key) : fallback;
   }
 
-  // Of [0, 1), 0 where the file does not say.
+  // A number in [0, 1), 0 where the file does not say.
   [[nodiscard]] double fraction(const std::string& key) {
     const auto value = optional<double>(key, 0.0);
     require<UsageError>(value >= 0.0 && value < 1.0,

@@ -39,8 +39,8 @@ struct DrawnDimension {
 // Zeros what is not kept and divides the rest by 1 - probability.
 [[nodiscard]] at::Tensor drop(const at::Tensor& values, const at::Tensor& kept, double probability);
 
-// Of a block's output before it is added to the residual stream. Without parameters; a probability
-// of 0 hands its input on.
+// Dropout of a block's output before it is added to the residual stream. It has no parameters, and
+// hands its input on where the probability is 0.
 class ResidualDropout : public torch::nn::Module {
  public:
   ResidualDropout(const Blueprint& blueprint, std::string path);

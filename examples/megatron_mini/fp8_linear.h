@@ -59,7 +59,7 @@ class Fp8Linear {
                                     const at::Tensor& mine,
                                     ttrace::Scope& scope) const;
 
-  // Of input, weight and gradient.
+  // Those of input, weight and gradient.
   [[nodiscard]] std::span<const std::shared_ptr<Fp8Quantiser>> quantisers() const {
     return quantisers_;
   }

@@ -19,8 +19,8 @@ namespace megatron_mini {
 
 class MainGradients {
  public:
-  // Of the parameters that train, f64 for f64 parameters, else f32. Allocates, communicates
-  // nothing.
+  // Gradients of the parameters that train, f64 for f64 parameters, else f32. Allocates and does
+  // not communicate.
   MainGradients(std::vector<ModelParameter> parameters, const Parallel& parallel);
   // In these buckets. Requires: all parameters train.
   MainGradients(std::vector<ModelParameter> parameters,

@@ -102,7 +102,7 @@ inline void add_expert_axes(const Parallel& parallel, ttrace::Layout& layout) {
   layout.add("dp", parallel.dp.size, parallel.dp.rank);
   layout.add("pp", parallel.pp.size, parallel.pp.rank);
   if (parallel.ties_stages) {
-    // Of the tied weight the two stages have different addends; the others have none.
+    // Two stages have different addends of the tied weight; the others have none.
     constexpr int kTiedStages = 2;
     layout.add("tied", kTiedStages, parallel.is_last_stage() ? 1 : 0);
   }

@@ -28,7 +28,7 @@ class ParameterGather {
   // Waits for what is left, likewise.
   std::vector<std::string> finish();
 
-  // Of all parameters.
+  // The paths of all parameters.
   [[nodiscard]] std::vector<std::string> paths() const;
 
  protected:

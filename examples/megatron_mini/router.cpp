@@ -106,7 +106,7 @@ at::Tensor Router::weights_of(const at::Tensor& scores) const {
   return model_.top_k > 1 ? scores / scores.sum(-1, /*keepdim=*/true) : scores;
 }
 
-// Of equal scores the lower number first.
+// The lower number comes first where scores are equal.
 at::Tensor Router::best_experts(const at::Tensor& scores) const {
   const auto order = std::get<1>(scores.sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true));
   return order.narrow(-1, 0, model_.top_k).contiguous();

@@ -26,7 +26,7 @@
 
 namespace megatron_mini {
 
-// Of this rank's n tokens.
+// Where this rank's n tokens go.
 struct Routing {
   at::Tensor experts;  // [n, k] i64, best first
   at::Tensor weights;  // [n, k] of the experts' outputs
@@ -64,15 +64,15 @@ class Router : public torch::nn::Module {
  protected:
   // The router's input [rows, b, h] as its weight multiplies it.
   [[nodiscard]] virtual at::Tensor read(const at::Tensor& input) const { return input; }
-  // Of the chosen experts' scores [rows, b, k].
+  // The weights that follow from the chosen experts' scores [rows, b, k].
   [[nodiscard]] virtual at::Tensor weights_of(const at::Tensor& scores) const;
-  // Of tokens' scores [rows, b, experts] the numbers of the highest, [rows, b, k].
+  // The numbers of the highest of tokens' scores [rows, b, experts], [rows, b, k].
   [[nodiscard]] at::Tensor best_experts(const at::Tensor& scores) const;
   // The experts whose loads the load-balancing loss counts, [n, k]: a token's best by the scores
   // [rows, b, experts] alone. `chosen` [n, k] are its best with the biases.
   [[nodiscard]] virtual at::Tensor counted_experts(const at::Tensor& scores,
                                                    const at::Tensor& chosen) const;
-  // Of the load-balancing loss.
+  // The weight of the load-balancing loss.
   [[nodiscard]] virtual double aux_loss_coefficient() const { return model_.aux_loss; }
   // The gradient of both losses, where `tokens` count in the micro-batch.
   [[nodiscard]] virtual double gradient_of_losses(double tokens) const;

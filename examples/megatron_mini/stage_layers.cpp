@@ -64,7 +64,7 @@ LayerRange layers_of(std::int64_t layers, const Parallel& parallel, int chunk) {
   const bool own_first = parallel.first_stage_layers.has_value();
   const bool own_last = parallel.last_stage_layers.has_value();
   const int others = other_stages(parallel);
-  // Of one chunk.
+  // These are layers of one chunk.
   const std::int64_t of_first = parallel.first_stage_layers.value_or(0) / parallel.chunks;
   const std::int64_t of_last = parallel.last_stage_layers.value_or(0) / parallel.chunks;
   const std::int64_t of_other =

@@ -45,7 +45,7 @@ class TokenDispatch {
   // [m, h], addends over etp -> [n, h], each token's weighted sum; weights [n, k].
   [[nodiscard]] at::Tensor combine(const at::Tensor& rows, const at::Tensor& weights) const;
 
-  // Of this rank's experts in their order: how many rows each has, and which tokens they are.
+  // How many rows each of this rank's experts has, in their order, and which tokens they are.
   [[nodiscard]] const std::vector<std::int64_t>& rows_per_expert() const { return rows_; }
   [[nodiscard]] virtual ttrace::Rows places_of_rows(std::size_t expert) const;
 

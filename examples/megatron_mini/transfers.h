@@ -59,7 +59,7 @@ class Transfers {
   [[nodiscard]] int previous() const {
     return (parallel_.pp.rank + parallel_.pp.size - 1) % parallel_.pp.size;
   }
-  // Of the message that crosses the border before this rank's chunk, or behind it.
+  // The tag of the message that crosses the border before this rank's chunk, or behind it.
   [[nodiscard]] std::int64_t tag(int chunk, bool behind, int slot, std::int64_t number) const;
   // The last layer before this rank's chunk, or its own last one.
   [[nodiscard]] std::string layer_before(int chunk) const;

@@ -279,7 +279,7 @@ TEST_F(CalibrationTest, RunsThatAreNotKnownToBeRightAreRefused) {
                 "; limits need runs that are known to be right, so leave it out, or pass --vouched "
                 "if you know that it is right");
   report = run(0.0, 0.5, 0.0);
-  report.tensors[0].add(failed(Question::kShape, Symptom::kShapesDiffer, "made up"));
+  report.tensors[0].add(failed(Question::kShape, "made up"));
   report.tensors[0].excuse(Excuse::kBehindFlip);
   EXPECT_THAT(message_of([&] { static_cast<void>(clean_run(report, "runs/3")); }),
               HasSubstr("runs/3 is undecided"));
@@ -323,7 +323,7 @@ TEST_F(CalibrationTest, RunsThatAreVouchedForCountWhateverTheyExceed) {
 
 TEST_F(CalibrationTest, NobodyCanVouchForWhatNoLimitExcuses) {
   Report report = run(0.0, 2.5, 0.0);
-  report.tensors[1].add(failed(Question::kShape, Symptom::kShapesDiffer, "it has another shape"));
+  report.tensors[1].add(failed(Question::kShape, "it has another shape"));
   EXPECT_EQ(message_of([&] { static_cast<void>(clean_run(report, "runs/3", Vouched::kYes)); }),
             "runs/3 cannot be vouched for, because no limit can excuse the finding at " +
                 to_string(report.tensors[1].id) + ": it has another shape; leave it out");

@@ -202,10 +202,11 @@ TEST_F(RowParallelDiagnosis, AMissingReduceScatterIsSeenInRecomputedAddends) {
   add_rows(sum(addend(0), bias_), sum(addend(1), bias_));
   const Diagnosis found = diagnosis(kOutput);
   EXPECT_EQ(found.signature, Signature::kMissingReduction);
-  EXPECT_THAT(found.sentence,
-              AllOf(HasSubstr("the sum over tp is missing"),
-                    HasSubstr("on rank 0 it is 1.000, 0.000"),
-                    HasSubstr("fc2")));
+  EXPECT_THAT(
+      found.sentence,
+      AllOf(HasSubstr("the sum over tp is missing"),
+            HasSubstr("rank 0 holds 1.000 x the addend of rank 0, and 0.000 x that of rank 1"),
+            HasSubstr("fc2")));
 }
 
 TEST_F(RowParallelDiagnosis, ARankCountedTwiceIsSeenInRecomputedAddends) {
@@ -213,7 +214,8 @@ TEST_F(RowParallelDiagnosis, ARankCountedTwiceIsSeenInRecomputedAddends) {
   add_rows(wrong, wrong);
   const Diagnosis found = diagnosis(kOutput);
   EXPECT_EQ(found.signature, Signature::kWrongAddends);
-  EXPECT_THAT(found.sentence, HasSubstr("1.000, 2.000"));
+  EXPECT_THAT(found.sentence,
+              HasSubstr("1.000 x the addend of rank 0, and 2.000 x that of rank 1"));
 }
 
 // Four micro-batches, two on each rank.
@@ -311,7 +313,7 @@ TEST_F(MainGradDiagnosis, ARankWithoutGradientsDoesNotHideTheDroppedMicrobatch) 
 TEST_F(MainGradDiagnosis, AMicrobatchCountedTwiceIsASumWithWrongCoefficients) {
   const Diagnosis found = when_held(of({1, 1, 1, 2}), of({1, 1, 1, 2}));
   EXPECT_EQ(found.signature, Signature::kWrongAddends);
-  EXPECT_THAT(found.sentence, HasSubstr("1.000, 1.000, 1.000, 2.000"));
+  EXPECT_THAT(found.sentence, HasSubstr("and 2.000 x that of micro-batch 3 of rank 1"));
 }
 
 TEST_F(MainGradDiagnosis, ADivisorThatIsMissingIsAFactor) {

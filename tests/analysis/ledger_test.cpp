@@ -3,6 +3,7 @@
 
 #include "analysis/align/tensor_pair.h"
 #include "analysis/checks/codes_check.h"
+#include "analysis/checks/excuses.h"
 #include "analysis/checks/operator_check.h"
 #include "analysis/checks/slices.h"
 #include "analysis/diff.h"
@@ -422,14 +423,12 @@ TensorVerdict far_off(double share, bool operators_hold) {
   operators.question = Question::kOperator;
   operators.bound = 2.0;
   operators.holds = operators_hold;
-  operators.symptom = Symptom::kOperator;
   Check whole;
   whole.question = Question::kWhole;
   whole.origin = BoundOrigin::kNoise;
   whole.value = share;
   whole.bound = 1.0;
   whole.holds = false;
-  whole.symptom = Symptom::kOutOfBound;
   TensorVerdict tensor;
   tensor.comparison.emplace().error = share;
   tensor.add(operators);
@@ -439,10 +438,10 @@ TensorVerdict far_off(double share, bool operators_hold) {
 
 // Roundings that have added up, and, behind a tensor that is wrong, an error of any size.
 bool changes_what_is_inherited(const Allowances& allowances) {
-  std::vector<TensorVerdict> tensors = {
+  const std::vector<TensorVerdict> tensors = {
       far_off(1.5, true), far_off(50.0, false), far_off(50.0, true)};
-  mark_inherited(tensors, allowances);
-  return !tensors[0].has(Excuse::kInherited) || !tensors[2].has(Excuse::kInherited);
+  const Excuses excuses = inherited(tensors, {}, allowances);
+  return !excuses[0] || !excuses[2];
 }
 
 // A row that changes nothing is dead.

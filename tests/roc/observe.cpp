@@ -3,7 +3,6 @@
 #include "trace/base/pattern.h"
 
 #include <algorithm>
-#include <set>
 
 namespace ttrace::roc {
 namespace {
@@ -15,10 +14,7 @@ bool is_at(const std::string& id, const std::string& place) {
 }
 
 bool is_finding(const Json& tensor) {
-  static const std::set<std::string> findings = {
-      "diverged", "missing_in_candidate", "missing_in_reference"};
-  return findings.contains(tensor.at("status").get<std::string>()) &&
-         !tensor.at("allowed").get<bool>();
+  return tensor.at("finding").get<bool>();
 }
 
 // Whether a check of `tier` was made of the tensor; with `failed`, one that does not hold.

@@ -1,4 +1,5 @@
 // The harness's own logic, without processes: plan, search, reading of reports, figures.
+#include "analysis/reports/report_writers.h"
 #include "fuzz_layouts/case.h"
 #include "roc/ablation.h"
 #include "roc/figures.h"
@@ -17,6 +18,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -212,6 +214,7 @@ nlohmann::json tensor_of(const std::string& id,
           {"tier", tier},
           {"status", status},
           {"allowed", false},
+          {"finding", status == "diverged"},
           {"checks", nlohmann::json::array({check})}};
 }
 
@@ -222,6 +225,25 @@ nlohmann::json report_of(const std::vector<nlohmann::json>& tensors,
     report["first_divergence"] = {{"id", first}};
   }
   return report;
+}
+
+TensorVerdict own_tensor() {
+  TensorVerdict tensor;
+  tensor.id = parse_tensor_id(kOwnId);
+  return tensor;
+}
+
+// The own tensor, of which a question was answered with no.
+TensorVerdict wrong_in(Question question) {
+  TensorVerdict tensor = own_tensor();
+  tensor.add(failed(question, "made up"));
+  return tensor;
+}
+
+nlohmann::json written(const Report& report) {
+  std::ostringstream out;
+  write_json(out, report);
+  return nlohmann::json::parse(out.str());
 }
 
 Observation of_check(const nlohmann::json& report, const Places& places) {
@@ -263,19 +285,34 @@ TEST(AddCheck, CountsATierAtTheMutantsTensorOnly) {
 
 // Symptom: `not_judged` was no harmless status here, and every tensor of a dyadic pass was flagged.
 TEST(AddCheck, KnowsWhichStatusIsAFinding) {
-  nlohmann::json allowed = tensor_of(kOwnId, "T0", "diverged");
-  allowed["allowed"] = true;
-  std::vector<nlohmann::json> harmless = {allowed};
-  for (const char* status : {"within", "incomplete", "behind_flip", "inherited", "not_judged"}) {
-    harmless.push_back(tensor_of(kOwnId, "T0", status));
+  Report harmless;
+  harmless.tensors = {own_tensor()};
+  for (const Excuse excuse : {Excuse::kReplaced,
+                              Excuse::kHarmlessScale,
+                              Excuse::kBehindFlip,
+                              Excuse::kInherited,
+                              Excuse::kAllowed,
+                              Excuse::kUntraced,
+                              Excuse::kDeclared}) {
+    harmless.tensors.push_back(wrong_in(Question::kShape));
+    harmless.tensors.back().excuse(excuse);
   }
-  EXPECT_THAT(of_check(report_of(harmless), {}).flagged, IsEmpty());
-  EXPECT_THAT(of_noise(report_of(harmless), {}).flagged, IsEmpty());
-  for (const char* status : {"diverged", "missing_in_candidate", "missing_in_reference"}) {
-    const auto report = report_of({tensor_of(kOwnId, "T0", status)}, kOwnId);
-    EXPECT_THAT(of_check(report, kOwn).flagged,
-                UnorderedElementsAre("T0", "T0@operator", "any", "any@operator"))
-        << status;
+  for (const Excuse excuse : {Excuse::kInterrupted, Excuse::kRounds}) {
+    harmless.tensors.push_back(own_tensor());
+    harmless.tensors.back().excuse(excuse);
+  }
+  EXPECT_THAT(of_check(written(harmless), {}).flagged, IsEmpty());
+  EXPECT_THAT(of_noise(written(harmless), {}).flagged, IsEmpty());
+  for (const bool is_in_reference : {true, false}) {
+    for (const Question question : {Question::kShape, Question::kPresence}) {
+      Report report;
+      report.tensors = {wrong_in(question)};
+      report.tensors[0].is_in_reference = is_in_reference;
+      report.first_divergence = 0;
+      EXPECT_THAT(of_check(written(report), kOwn).flagged,
+                  UnorderedElementsAre("T0", "T0@operator", "any", "any@operator"))
+          << name_of(report.tensors[0].status());
+    }
   }
 }
 
@@ -307,7 +344,6 @@ Report judged_once(double value, double bound) {
   check.value = value;
   check.bound = bound;
   check.holds = value <= bound;
-  check.symptom = check.holds ? Symptom::kNone : Symptom::kOutOfBound;
   Report report;
   report.tensors.resize(1);
   report.tensors[0].comparison.emplace().error = value;

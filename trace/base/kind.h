@@ -35,6 +35,7 @@ struct KindTraits {
   bool has_gradient_scale = false;  // is multiplied by the micro-batch's gradient scale
   bool of_module_input = false;     // a module that consists of parts has one for all of them
   bool of_update = false;           // exists once per step, after the reduction of gradients
+  int power_of_gradient = 0;        // a moment is an average of this power of gradients
 };
 
 inline constexpr std::array kKindTraits = {
@@ -77,12 +78,16 @@ inline constexpr std::array kKindTraits = {
                .name = "param_next",
                .family = KindFamily::kParameter,
                .of_update = true},
-    KindTraits{
-        .kind = Kind::kExpAvg, .name = "exp_avg", .family = KindFamily::kMoment, .of_update = true},
+    KindTraits{.kind = Kind::kExpAvg,
+               .name = "exp_avg",
+               .family = KindFamily::kMoment,
+               .of_update = true,
+               .power_of_gradient = 1},
     KindTraits{.kind = Kind::kExpAvgSq,
                .name = "exp_avg_sq",
                .family = KindFamily::kMoment,
-               .of_update = true},
+               .of_update = true,
+               .power_of_gradient = 2},
     KindTraits{
         .kind = Kind::kLoss, .name = "loss", .family = KindFamily::kLoss, .holds_samples = true},
     KindTraits{.kind = Kind::kScalar, .name = "scalar", .family = KindFamily::kScalar},
@@ -155,6 +160,20 @@ static_assert([] {
 // The tensors that an optimizer takes and computes, once per step.
 [[nodiscard]] constexpr bool is_of_optimizer(Kind kind) {
   return traits_of(kind).of_update || kind == Kind::kParam;
+}
+
+// What an optimizer keeps of gradients: `exp_avg` and `exp_avg_sq`.
+[[nodiscard]] constexpr bool is_moment(Kind kind) {
+  return family_of(kind) == KindFamily::kMoment;
+}
+
+// What an optimizer's step makes of a parameter: `master` and `param_next`.
+[[nodiscard]] constexpr bool is_updated_parameter(Kind kind) {
+  return family_of(kind) == KindFamily::kParameter && traits_of(kind).of_update;
+}
+
+[[nodiscard]] constexpr bool is_message(Kind kind) {
+  return family_of(kind) == KindFamily::kMessage;
 }
 
 [[nodiscard]] constexpr bool is_collective(Kind kind) {

@@ -21,6 +21,16 @@ struct Precision {
   bool on_request;         // --precision takes it; the others are for the passes of a check alone
 };
 
+// The precision of the golden pass, which stands in for the truth.
+inline constexpr std::string_view kGoldenPrecision = "f64";
+// The precision of dyadic passes: sums of small integers are exact in it.
+inline constexpr std::string_view kDyadicPrecision = "f32";
+
+// Whether the operands of products are kept in eight bits.
+[[nodiscard]] constexpr bool quantises_operands(const Precision& precision) {
+  return precision.coarsest != precision.stored;
+}
+
 // Null for an unknown name.
 [[nodiscard]] const Precision* find_precision(std::string_view text);
 // Throws FormatError that lists all names.

@@ -6,7 +6,10 @@
 
 #include "trace/base/host_device.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace ttrace {
 
@@ -22,6 +25,14 @@ namespace ttrace {
                                                                      std::uint64_t index = 0) {
   constexpr std::uint64_t kStep = 0x9e3779b97f4a7c15U;  // 2^64 / golden ratio
   return scramble(seed + (index + 1) * kStep);
+}
+
+// Brings the values into the order of `seed`, each order as likely as any other one.
+template <class Value>
+void shuffle(std::vector<Value>& values, std::uint64_t seed) {
+  for (std::size_t i = values.size(); i > 1; --i) {
+    std::swap(values[i - 1], values[random_bits(seed, i) % i]);
+  }
 }
 
 }  // namespace ttrace

@@ -318,6 +318,24 @@ void SliceSums::add(const SliceSums& other) {
   difference += other.difference;
 }
 
+SliceView view_along(std::span<const std::int64_t> shape, std::size_t dim) {
+  SliceView view;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    (i < dim ? view.outer : i == dim ? view.size : view.inner) *= shape[i];
+  }
+  return view;
+}
+
+SliceView view_of_rows(std::span<const std::int64_t> shape) {
+  const SliceView last = view_along(shape, shape.empty() ? 0 : shape.size() - 1);
+  return {1, last.outer, last.size};
+}
+
+const Slicing* Slices::along(std::size_t dim) const {
+  const auto found = std::ranges::find(slicings, dim, &Slicing::dim);
+  return found == slicings.end() ? nullptr : &*found;
+}
+
 std::vector<Slicing> slicings_of(std::span<const std::int64_t> shape) {
   const auto long_ones =
       std::count_if(shape.begin(), shape.end(), [](std::int64_t size) { return size > 1; });

@@ -31,12 +31,32 @@ struct TTRACE_API SliceSums {
   void add(const SliceSums& other);
 };
 
+// A row-major tensor seen as [outer, size, inner]; slice i is [:, i, :].
+struct SliceView {
+  std::int64_t outer = 1;
+  std::int64_t size = 1;
+  std::int64_t inner = 1;
+
+  // The slice of the element at row-major position `position`.
+  [[nodiscard]] std::int64_t slice_of(std::size_t position) const {
+    return static_cast<std::int64_t>(position) / inner % size;
+  }
+  [[nodiscard]] std::int64_t slice_elements() const { return outer * inner; }
+};
+
+// The slices of dimension `dim`.
+[[nodiscard]] TTRACE_API SliceView view_along(std::span<const std::int64_t> shape, std::size_t dim);
+// The rows.
+[[nodiscard]] TTRACE_API SliceView view_of_rows(std::span<const std::int64_t> shape);
+
 // One way to cut a tensor into slices.
 struct TTRACE_API Slicing {
   std::size_t dim = 0;  // the shape's size where the slices are rows of several leading dimensions
   std::int64_t count = 0;  // slices
   std::size_t first = 0;   // position of slice 0 among those of all slicings
 
+  // Of a tensor with so many dimensions.
+  [[nodiscard]] bool is_of_rows(std::size_t dims) const { return dim >= dims; }
   bool operator==(const Slicing&) const = default;
 };
 
@@ -53,6 +73,8 @@ struct TTRACE_API Slices {
   [[nodiscard]] std::span<const SliceSums> of(const Slicing& slicing) const {
     return std::span(sums).subspan(slicing.first, static_cast<std::size_t>(slicing.count));
   }
+  // Null where this dimension is not sliced.
+  [[nodiscard]] const Slicing* along(std::size_t dim) const;
 };
 
 enum class SliceDetail : std::uint8_t {

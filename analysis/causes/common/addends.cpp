@@ -24,32 +24,42 @@ bool is_clear(const RankFit& rank) {
   return std::ranges::max(rank.fit.deviations) < kClear;
 }
 
-// "on rank 0 it is 1.000, 0.000 (+- 0.002) x the addends of micro-batch 2 of ranks 0, 1; ..."
+// "rank 3", "ranks 0 and 2", "ranks 0-3 and 6"
+std::string whose(const std::vector<int>& ranks) {
+  std::string text = ranks_text(ranks);
+  if (const std::size_t comma = text.rfind(", "); comma != std::string::npos) {
+    text.replace(comma, 1, " and");
+  }
+  return text;
+}
+
+// "rank 0 holds 1.000 x the addend of ranks 0 and 2, and 0.000 x that of ranks 1 and 3 (+- 0.002
+// each)"
 std::string fitted(std::span<const Addend> addends, const RankFit& rank) {
-  constexpr std::size_t kShown = 8;
-  constexpr std::size_t kNamed = 4;
-  const auto more = [&](std::size_t most, const char* text) {
-    return addends.size() > most ? text : "";
-  };
-  std::vector<std::string> numbers;
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < std::min(addends.size(), kShown); ++i) {
+  constexpr std::size_t kShown = 6;
+  const std::size_t shown = addends.size() <= kShown ? addends.size() : kShown - 1;
+  std::string text = fmt::format("rank {} holds ", rank.rank);
+  for (std::size_t i = 0; i < shown; ++i) {
     const double value = rank.fit.coefficients[i];
-    numbers.push_back(fmt::format("{:.3f}", std::abs(value) < 0.0005 ? 0.0 : value));
+    const Addend& addend = addends[i];
+    text += fmt::format("{}{:.3f} x {} of {}{}",
+                        i == 0                    ? ""
+                        : i + 1 == addends.size() ? ", and "
+                                                  : ", ",
+                        std::abs(value) < 0.0005 ? 0.0 : value,
+                        i == 0 ? "the addend" : "that",
+                        addend.microbatch == kNoMicrobatch
+                            ? ""
+                            : fmt::format("micro-batch {} of ", addend.microbatch),
+                        whose(addend.ranks));
   }
-  for (const Addend& addend : addends.first(std::min(addends.size(), kNamed))) {
-    const std::string ranks = ranks_text(addend.ranks);
-    names.push_back(addend.microbatch == kNoMicrobatch
-                        ? ranks
-                        : fmt::format("micro-batch {} of {}", addend.microbatch, ranks));
+  if (shown < addends.size()) {
+    text += fmt::format(", and {} more", addends.size() - shown);
   }
-  return fmt::format("on rank {} it is {}{} (+- {}) x the addends of {}{}",
-                     rank.rank,
-                     fmt::join(numbers, ", "),
-                     more(kShown, ", ..."),
+  return fmt::format("{} (+- {}{})",
+                     text,
                      short_number(std::ranges::max(rank.fit.deviations)),
-                     fmt::join(names, "; "),
-                     more(kNamed, "; ..."));
+                     addends.size() > 1 ? " each" : "");
 }
 
 // Whether rank and addend stand at the same place of all axes; an addend whose ranks lie on several

@@ -1,12 +1,11 @@
 #include "analysis/causes/common/evidence.h"
 
-#include "trace/file/edge.h"
+#include "analysis/align/model_numbers.h"
 
 #include <ttrace/error.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <set>
 #include <utility>
 
@@ -65,14 +64,12 @@ Evidence::Evidence(std::span<const Match> matches,
     : matches_(matches),
       finding_(finding),
       manifest_(candidate.manifest()),
-      vocabulary_(candidate.manifest().roles) {
+      vocabulary_(candidate.manifest().roles),
+      producers_(candidate) {
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
       if (step.step == finding.id.step) {
         layouts_.emplace(file.layout().rank, &file.layout());
-      }
-      for (const Edge& edge : file.edges()) {
-        producers_.emplace(edge.consumer, edge.producer);
       }
     }
   }
@@ -127,8 +124,8 @@ std::optional<Sides> Evidence::lay_side_by_side() const {
 }
 
 const TensorId* Evidence::producer_of(const TensorId& input) const {
-  const auto found = producers_.find(input);
-  return found == producers_.end() ? nullptr : &found->second;
+  const std::map<int, TensorId>& producers = producers_.of(input);
+  return producers.empty() ? nullptr : &producers.begin()->second;
 }
 
 double Evidence::tolerance(double error) const {
@@ -190,15 +187,8 @@ const Match* Evidence::data(Role role, std::int64_t microbatch) const {
   return found == matches_.end() ? nullptr : &*found;
 }
 
-std::optional<double> Evidence::model_number(const std::string& key) const {
-  const auto found = manifest_.model.find(key);
-  if (found == manifest_.model.end()) {
-    return std::nullopt;
-  }
-  char* end = nullptr;
-  const double value = std::strtod(found->second.c_str(), &end);
-  const bool whole = end != found->second.c_str() && *end == '\0';
-  return whole ? std::optional(value) : std::nullopt;
+std::optional<double> Evidence::model_number(std::string_view key) const {
+  return ttrace::model_number(manifest_.model, key);
 }
 
 }  // namespace ttrace

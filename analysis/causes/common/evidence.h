@@ -6,6 +6,7 @@
 
 #include "analysis/align/matching.h"
 #include "analysis/align/model_vocabulary.h"
+#include "analysis/align/producers.h"
 #include "analysis/align/values.h"
 #include "analysis/findings/report.h"
 #include "trace/file/manifest.h"
@@ -19,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ttrace {
@@ -47,7 +49,8 @@ struct RankPart {
   [[nodiscard]] int rank() const { return shard->rank; }
 };
 
-// Of all shards; nothing where one of them is an addend, or is no part of a tensor like this.
+// One part for every shard; none where one of them is an addend, or is no part of a tensor like
+// this.
 [[nodiscard]] std::vector<RankPart> rank_parts(const std::vector<Shard>& shards,
                                                const Values& reference);
 
@@ -111,8 +114,8 @@ class Evidence {
   [[nodiscard]] double tolerance(double error) const;
   [[nodiscard]] bool explains(double rest) const { return rest <= tolerance(sides_->error); }
 
-  // Of the candidate in the finding's step, whose ranks all have the same axes; none where no rank
-  // recorded that step. Axes that follow another are left out, and axes of size 1.
+  // The axes of the candidate in the finding's step, where all ranks have the same; none where no
+  // rank recorded that step. Axes that follow another are left out, and axes of size 1.
   [[nodiscard]] std::vector<std::string> axes() const;
   [[nodiscard]] const Layout& layout(int rank) const;
   [[nodiscard]] int axis_size(const std::string& axis) const;
@@ -122,8 +125,8 @@ class Evidence {
   [[nodiscard]] const ModelVocabulary& vocabulary() const { return vocabulary_; }
   // What the finding's step has of this role, `microbatch` of the data; null where there is none.
   [[nodiscard]] const Match* data(Role role, std::int64_t microbatch) const;
-  // What the programs say of their model under `key`; nothing where that is absent or no number.
-  [[nodiscard]] std::optional<double> model_number(const std::string& key) const;
+  // What the programs say of their model; see model_numbers.h.
+  [[nodiscard]] std::optional<double> model_number(std::string_view key) const;
 
  private:
   [[nodiscard]] std::optional<Sides> lay_side_by_side() const;
@@ -132,9 +135,9 @@ class Evidence {
   const TensorVerdict& finding_;
   const Manifest& manifest_;  // of the candidate; the model is the reference's too
   ModelVocabulary vocabulary_;
+  Producers producers_;
   std::map<int, const Layout*> layouts_;  // of the candidate's ranks in that step
   std::map<TensorId, const Match*> by_id_;
-  std::map<TensorId, TensorId> producers_;  // by consumer
   const Match* match_ = nullptr;
   std::optional<Sides> sides_;
 };

@@ -1,5 +1,6 @@
 #include "analysis/causes/common/factors.h"
 
+#include "analysis/align/model_numbers.h"
 #include "analysis/causes/common/hypothesis.h"
 #include "analysis/findings/wording.h"
 
@@ -64,12 +65,12 @@ void add_tokens(const Tokens& tokens, Factors& list) {
 }
 
 void add_model(const Evidence& evidence, Factors& list) {
-  const double hidden = evidence.model_number("hidden").value_or(0.0);
-  const double heads = evidence.model_number("heads").value_or(0.0);
+  const double hidden = evidence.model_number(model_keys::kHidden).value_or(0.0);
+  const double heads = evidence.model_number(model_keys::kHeads).value_or(0.0);
   if (heads > 0.0) {
     add_with_inverse(list, std::sqrt(hidden / heads), "sqrt(head size)");
   }
-  for (const char* key : {"experts", "top_k"}) {
+  for (const char* key : {model_keys::kExperts, model_keys::kTopK}) {
     add_with_inverse(list, evidence.model_number(key).value_or(0.0), key);
   }
 }

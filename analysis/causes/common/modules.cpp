@@ -79,22 +79,19 @@ std::vector<const Match*> known_inputs(const Evidence& evidence, const TensorId&
 }  // namespace
 
 std::vector<const Match*> inputs_of(const Evidence& evidence, const TensorId& output) {
-  std::vector<const Match*> before;
+  std::vector<const Match*> list = known_inputs(evidence, output);
+  if (!list.empty()) {
+    return list;
+  }
   for (const Match& match : evidence.matches()) {
     if (match.id == output) {
       break;
     }
     if (is_forward_beside(match, output)) {
-      before.push_back(&match);
+      list.insert(list.begin(), &match);
     }
   }
-  std::vector<const Match*> list = known_inputs(evidence, output);
-  for (auto match = before.rbegin(); match != before.rend() && list.size() < kMostModules;
-       ++match) {
-    if (std::find(list.begin(), list.end(), *match) == list.end()) {
-      list.push_back(*match);
-    }
-  }
+  list.resize(std::min(list.size(), kMostModules));
   return list;
 }
 

@@ -33,9 +33,10 @@ namespace ttrace {
                                                              const std::vector<std::int64_t>& shape,
                                                              std::int64_t microbatch);
 
-// What may have been the input of the module that returned `output`, the likeliest first: what it
-// recorded as its inputs, the outputs that it is known to have taken, and then forward tensors of
-// the same micro-batch that were recorded before, latest first. At most eight.
+// The inputs of the module that returned `output`: what it recorded as its inputs, and the outputs
+// that it is known to have taken. Where neither is known, forward tensors of the same micro-batch
+// that were recorded before, latest first, at most eight: a module that was recognised by its
+// parameters has no record of an input and no edge.
 [[nodiscard]] std::vector<const Match*> inputs_of(const Evidence& evidence, const TensorId& output);
 
 // Forward tensors of the same micro-batch that were recorded after `output`: what may have consumed

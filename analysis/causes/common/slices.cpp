@@ -29,14 +29,6 @@ std::string places_text(const Evidence& evidence, const std::vector<int>& ranks)
 
 }  // namespace
 
-View around(const std::vector<std::int64_t>& shape, std::size_t dim) {
-  View view;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    (i < dim ? view.outer : i == dim ? view.size : view.inner) *= shape[i];
-  }
-  return view;
-}
-
 std::string SliceCut::name() const {
   return rows ? "rows" : "dimension " + std::to_string(dim);
 }
@@ -44,16 +36,15 @@ std::string SliceCut::name() const {
 std::vector<SliceCut> cuts_of(const std::vector<std::int64_t>& shape) {
   std::vector<SliceCut> cuts;
   for (std::size_t dim = shape.size(); dim-- > 0;) {
-    cuts.push_back({dim, false, around(shape, dim)});
+    cuts.push_back({dim, false, view_along(shape, dim)});
   }
   if (shape.size() > 1) {
-    const View last = cuts.front().view;
-    cuts.push_back({0, true, {1, last.outer, last.size}});
+    cuts.push_back({0, true, view_of_rows(shape)});
   }
   return cuts;
 }
 
-std::vector<SliceSums> sum_slices(const Sides& sides, const View& view) {
+std::vector<SliceSums> sum_slices(const Sides& sides, const SliceView& view) {
   std::vector<SliceSums> sums(static_cast<std::size_t>(view.size));
   for (std::size_t i = 0; i < sides.size(); ++i) {
     SliceSums& slice = sums[static_cast<std::size_t>(view.slice_of(i))];

@@ -13,25 +13,10 @@
 
 namespace ttrace {
 
-// A row-major tensor seen as [outer, size, inner]; slice i is [:, i, :].
-struct View {
-  std::int64_t outer = 1;
-  std::int64_t size = 1;
-  std::int64_t inner = 1;
-
-  // Of the element at row-major position `position`.
-  [[nodiscard]] std::int64_t slice_of(std::size_t position) const {
-    return static_cast<std::int64_t>(position) / inner % size;
-  }
-  [[nodiscard]] std::int64_t slice_elements() const { return outer * inner; }
-};
-
-[[nodiscard]] View around(const std::vector<std::int64_t>& shape, std::size_t dim);
-
 struct SliceCut {
   std::size_t dim = 0;
   bool rows = false;  // slices are rows [..., h]
-  View view;
+  SliceView view;
 
   [[nodiscard]] std::string name() const;  // "dimension 1", "rows"
 };
@@ -41,7 +26,7 @@ struct SliceCut {
 [[nodiscard]] std::vector<SliceCut> cuts_of(const std::vector<std::int64_t>& shape);
 
 // By slice; only the squared norms of the error and of the reference.
-[[nodiscard]] std::vector<SliceSums> sum_slices(const Sides& sides, const View& view);
+[[nodiscard]] std::vector<SliceSums> sum_slices(const Sides& sides, const SliceView& view);
 
 // The norm of the error outside of the ascending `slices`.
 [[nodiscard]] double error_outside(const std::vector<SliceSums>& sums,

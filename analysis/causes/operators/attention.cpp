@@ -30,8 +30,8 @@ struct Parts {
   [[nodiscard]] bool is_cut() const { return tokens.size() > 1; }
 };
 
-// Of one side: query [s, b, n, d], key and value [s, b, g, d], output [s, b, n d]. Place i is head
-// i % n of the row i / n of [s, b].
+// What one side recorded: query [s, b, n, d], key and value [s, b, g, d], output [s, b, n d]. Place
+// i is head i % n of the row i / n of [s, b].
 struct Attention {
   Values query;
   Values key;

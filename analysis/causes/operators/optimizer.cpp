@@ -7,6 +7,7 @@
 #include "analysis/causes/common/least_squares.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
+#include "trace/base/kind.h"
 
 #include <boost/math/tools/minima.hpp>
 #include <fmt/format.h>
@@ -285,8 +286,7 @@ Hypotheses not_stepped(const Evidence& evidence) {
   const auto kept = evidence.candidate(after);
   const auto stepped = evidence.reference(after);
   if (evidence.finding().status() != Status::kMissingInCandidate ||
-      (id.kind != Kind::kMaster && id.kind != Kind::kExpAvg && id.kind != Kind::kExpAvgSq) ||
-      !before || !kept || !stepped) {
+      (id.kind != Kind::kMaster && !is_moment(id.kind)) || !before || !kept || !stepped) {
     return {};
   }
   const Sides sides(*stepped, *before);
@@ -312,9 +312,9 @@ Hypotheses find_optimizer(const Evidence& evidence) {
   if (sides == nullptr) {
     return not_stepped(evidence);
   }
-  return kind == Kind::kMaster || kind == Kind::kParamNext  ? of_update(evidence)
-         : kind == Kind::kExpAvg || kind == Kind::kExpAvgSq ? of_moment(evidence, *sides)
-                                                            : Hypotheses();
+  return is_updated_parameter(kind) ? of_update(evidence)
+         : is_moment(kind)          ? of_moment(evidence, *sides)
+                                    : Hypotheses();
 }
 
 }  // namespace ttrace

@@ -1,6 +1,7 @@
 // Rotary positions, from queries and keys as attention got them. A head's numbers are pairs that
 // were turned by p f_k, p the token's position and f_k = base^(-2k/d). Where only positions differ,
 // c = r turned by (p_c - p_r) f_k; where the base or the pairs differ, r is turned back first.
+#include "analysis/align/model_numbers.h"
 #include "analysis/causes/common/slices.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
@@ -238,7 +239,7 @@ Hypotheses find_positions(const Evidence& evidence, const Sides& sides) {
   Hypotheses found;
   for (const bool halves : {true, false}) {
     const Rotation rotation(
-        shape, halves, evidence.model_number("rotary_base").value_or(kUsualBase));
+        shape, halves, evidence.model_number(model_keys::kRotaryBase).value_or(kUsualBase));
     append(found, other_positions(evidence, sides, rotation));
     append(found, other_rules(evidence, sides, rotation));
   }

@@ -5,6 +5,7 @@
 // More slices than a few are matched by random projections: E (p_k(x) - p_k(y))^2 = ||x - y||^2 for
 // projections on random signs. Four of them match rows at 1 % noise without a mistake (measured);
 // here are eight.
+#include "analysis/align/model_numbers.h"
 #include "analysis/causes/common/factors.h"
 #include "analysis/causes/common/order_name.h"
 #include "analysis/causes/common/slices.h"
@@ -34,7 +35,7 @@ constexpr std::size_t kProjections = 8;
 
 using Projection = std::array<double, kProjections>;
 
-std::vector<Projection> project(const std::vector<double>& data, const View& view) {
+std::vector<Projection> project(const std::vector<double>& data, const SliceView& view) {
   std::vector<Projection> result(static_cast<std::size_t>(view.size));
   for (std::size_t i = 0; i < data.size(); ++i) {
     const auto position = static_cast<std::int64_t>(i);
@@ -52,7 +53,7 @@ std::vector<Projection> project(const std::vector<double>& data, const View& vie
 // Squared distance of the candidate's slice `c` from the reference's slice `r`.
 using SliceDistance = std::function<double(std::int64_t c, std::int64_t r)>;
 
-SliceDistance by_projections(const Sides& sides, const View& view) {
+SliceDistance by_projections(const Sides& sides, const SliceView& view) {
   return [candidate = project(sides.candidate.data, view),
           reference = project(sides.reference.data, view)](std::int64_t c, std::int64_t r) {
     double squared = 0.0;
@@ -66,7 +67,7 @@ SliceDistance by_projections(const Sides& sides, const View& view) {
 }
 
 // Over every `stride`th element.
-SliceDistance by_elements(const Sides& sides, const View& view, std::int64_t stride = 1) {
+SliceDistance by_elements(const Sides& sides, const SliceView& view, std::int64_t stride = 1) {
   return [&sides, view, stride](std::int64_t c, std::int64_t r) {
     double squared = 0.0;
     for (std::int64_t i = 0; i < view.slice_elements(); i += stride) {
@@ -80,7 +81,7 @@ SliceDistance by_elements(const Sides& sides, const View& view, std::int64_t str
 }
 
 // The nearest slice of the reference for each of the candidate's; of equal ones its own.
-Order nearest(const Sides& sides, const View& view) {
+Order nearest(const Sides& sides, const SliceView& view) {
   constexpr std::int64_t kSampled = 4096;
   // Odd, so that a power of two between rows does not pick one column only.
   const std::int64_t stride = std::max<std::int64_t>(1, view.slice_elements() / kSampled) | 1;
@@ -101,7 +102,7 @@ Order nearest(const Sides& sides, const View& view) {
   return order;
 }
 
-double error_in(const Order& order, const Sides& sides, const View& view) {
+double error_in(const Order& order, const Sides& sides, const SliceView& view) {
   const SliceDistance distance = by_elements(sides, view);
   double squared = 0.0;
   for (std::int64_t c = 0; c < std::ssize(order); ++c) {
@@ -118,16 +119,18 @@ double free_numbers(const Order& order) {
 // "sequence" for the dimension of the tokens of [s, b, h], else "dimension 0".
 std::string name_of(const Evidence& evidence, const SliceCut& cut) {
   const Kind kind = evidence.finding().id.kind;
-  const bool tokens = !cut.rows &&
-                      evidence.model_number("sequence") == static_cast<double>(cut.view.size) &&
-                      (cut.dim == 0 || kind == Kind::kData || kind == Kind::kLoss);
+  const bool tokens =
+      !cut.rows &&
+      evidence.model_number(model_keys::kSequence) == static_cast<double>(cut.view.size) &&
+      (cut.dim == 0 || kind == Kind::kData || kind == Kind::kLoss);
   return tokens ? "sequence" : cut.name();
 }
 
 // What `count` of the finding's slices are: heads, query groups, blocks of slices, slices.
 std::string unit_of(const Evidence& evidence, const SliceCut& cut, std::size_t count) {
   const bool attention = evidence.vocabulary().is(Role::kAttention, evidence.finding().id.path);
-  for (const auto& [key, unit] : {std::pair("heads", "heads"), {"query_groups", "query groups"}}) {
+  for (const auto& [key, unit] :
+       {std::pair(model_keys::kHeads, "heads"), {model_keys::kQueryGroups, "query groups"}}) {
     if (attention && evidence.model_number(key) == static_cast<double>(count)) {
       return unit;
     }
@@ -142,7 +145,7 @@ std::optional<Hypothesis> reordered(const Evidence& evidence,
                                     std::int64_t count) {
   // Among many short slices one is near to any by chance.
   constexpr std::int64_t kLong = 16;
-  const View view{cut.view.outer, count, cut.view.size / count * cut.view.inner};
+  const SliceView view{cut.view.outer, count, cut.view.size / count * cut.view.inner};
   const Order order = nearest(sides, view);
   if (is_identity(order) ||
       (count > kFewSlices && view.slice_elements() < kLong && !is_permutation(order))) {
@@ -183,7 +186,7 @@ std::pair<std::int64_t, std::int64_t> overlap(std::int64_t count, std::int64_t l
 }
 
 // By how many slices the reference lies ahead, at most half of them; 0 where nowhere fits better.
-std::int64_t best_lag(const Sides& sides, const View& view) {
+std::int64_t best_lag(const Sides& sides, const SliceView& view) {
   const SliceDistance distance = by_projections(sides, view);
   std::int64_t best = 0;
   double least = HUGE_VAL;
@@ -262,11 +265,11 @@ std::optional<Hypothesis> by_rank(const Evidence& evidence,
   double coefficients = 0.0;
   std::vector<Order> orders;
   for (const RankPart& part : parts) {
-    const View whole = around(part.sides.shape(), dim);
+    const SliceView whole = view_along(part.sides.shape(), dim);
     if (blocks > kFewSlices || whole.size % blocks != 0) {
       return std::nullopt;
     }
-    const View view{whole.outer, blocks, whole.size / blocks * whole.inner};
+    const SliceView view{whole.outer, blocks, whole.size / blocks * whole.inner};
     orders.push_back(nearest(part.sides, view));
     rest = std::hypot(rest, error_in(orders.back(), part.sides, view));
     error = std::hypot(error, part.sides.error);

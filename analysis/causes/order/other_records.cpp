@@ -52,7 +52,7 @@ std::vector<std::pair<const Match*, std::string>> earlier_values(const Evidence&
     }
   };
   TensorId other = id;
-  if (id.kind == Kind::kParamNext || id.kind == Kind::kMaster) {
+  if (is_updated_parameter(id.kind)) {
     other.kind = Kind::kParam;
     add(other, "its value before the step");
     return earlier;

@@ -64,12 +64,12 @@ Indices carriers(const std::vector<SliceSums>& sums, double rest) {
 
 // The largest share of slices that counts as few. Of independent elements an eighth can hold half
 // of the energy by chance; slices of many elements have nearly equal energies.
-double most_slices(const View& view) {
+double most_slices(const SliceView& view) {
   constexpr std::int64_t kMany = 64;
   return view.slice_elements() >= kMany ? 0.5 : 0.125;
 }
 
-bool zero_in_candidate(const Sides& sides, const View& view, const Indices& slices) {
+bool zero_in_candidate(const Sides& sides, const SliceView& view, const Indices& slices) {
   for (std::size_t i = 0; i < sides.size(); ++i) {
     if (sides.candidate.data[i] != 0.0 && std::ranges::binary_search(slices, view.slice_of(i))) {
       return false;
@@ -174,7 +174,7 @@ std::vector<Filling> fillings(const Evidence& evidence, const Sides& sides) {
 }
 
 // Slices in which the candidate is the filling and the reference is not.
-Indices untouched(const Sides& sides, const View& view, const Filling& filling) {
+Indices untouched(const Sides& sides, const SliceView& view, const Filling& filling) {
   std::vector<bool> filled(static_cast<std::size_t>(view.size), true);
   std::vector<bool> differs(static_cast<std::size_t>(view.size));
   for (std::size_t i = 0; i < sides.size(); ++i) {
@@ -192,7 +192,7 @@ Indices untouched(const Sides& sides, const View& view, const Filling& filling) 
 }
 
 // One run of neighbours, and not all there is; a single slice is named by localised().
-bool is_block(const Indices& slices, const View& view) {
+bool is_block(const Indices& slices, const SliceView& view) {
   return slices.size() >= 2 && std::ssize(slices) < view.size && runs_of(slices) == 1;
 }
 

@@ -7,10 +7,12 @@
 //   z loss: L = mean_t (log sum_e exp s_te)^2,  dL/ds_te = 2 / T p_te log sum_j exp s_tj
 // Source: Switch Transformers (arXiv 2101.03961) for the first, ST-MoE (arXiv 2202.08906) for the
 // second.
+#include "analysis/align/model_numbers.h"
 #include "analysis/causes/common/addends.h"
 #include "analysis/causes/common/factors.h"
 #include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
+#include "trace/base/kind.h"
 
 #include <algorithm>
 #include <cmath>
@@ -26,12 +28,12 @@ namespace {
 // sum with its value one step earlier: find_optimizer() looks at that.
 std::vector<std::pair<TensorId, std::string>> contents(const TensorId& id) {
   std::vector<std::pair<TensorId, std::string>> list;
-  if (id.kind == Kind::kExpAvg || id.kind == Kind::kExpAvgSq) {
+  if (is_moment(id.kind)) {
     return list;
   }
   list.emplace_back(id, "its value one step earlier");
   --list.back().first.step;
-  if (id.kind == Kind::kMainGrad || id.kind == Kind::kParamGrad) {
+  if (family_of(id.kind) == KindFamily::kParameterGradient) {
     list.emplace_back(id, "the parameter itself");
     list.back().first.microbatch = kNoMicrobatch;
     list.back().first.kind = Kind::kParam;
@@ -180,8 +182,8 @@ Hypotheses auxiliary_gradient(const Evidence& evidence, const Sides& sides) {
                          return counted(evidence, tokens, a, deviation, key);
                        }};
   };
-  const ExtraAddend balance = addend(gradients.balance, "load-balancing", "aux_loss");
-  const ExtraAddend z = addend(gradients.z, "z", "z_loss");
+  const ExtraAddend balance = addend(gradients.balance, "load-balancing", model_keys::kAuxLoss);
+  const ExtraAddend z = addend(gradients.z, "z", model_keys::kZLoss);
   return any_of(evidence, sides, {{balance}, {z}, {balance, z}});
 }
 

@@ -25,7 +25,7 @@ struct Product {
   std::vector<Addend> addends;
   std::vector<std::vector<Range>> ranges;  // of the inner dimension, by addend
 
-  // Of the whole tensor's row-major element `at` of a row of `width`.
+  // What an addend has at the whole tensor's row-major element `at`; rows are `width` long.
   [[nodiscard]] double addend_at(std::size_t addend, std::int64_t at, std::int64_t width) const {
     const std::int64_t inner = left.shape.back();
     const double* const x = left.data.data() + at / width * inner;
@@ -140,8 +140,8 @@ Hypotheses read_product(const Evidence& evidence, const Sides& sides, const Prod
   Hypotheses found = read_coefficients(evidence, product.addends, ranks);
   for (Hypothesis& each : found) {
     each.sentence += fmt::format(
-        "; these are the coefficients of {}, computed again from the candidate's own input and "
-        "weight at sampled places",
+        "; the addends of {} were computed again from the candidate's own input and weight, at "
+        "sampled places",
         product.name);
   }
   return found;

@@ -6,6 +6,7 @@
 #include "analysis/causes/common/slices.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
+#include "trace/base/kind.h"
 
 #include <fmt/core.h>
 
@@ -61,8 +62,7 @@ std::string factor_before(const Evidence& evidence) {
 std::string common_factor(const Evidence& evidence, double factor) {
   constexpr int kLookedAt = 16;
   const TensorId& id = evidence.finding().id;
-  const bool known = id.kind == Kind::kParamGrad || id.kind == Kind::kMainGrad ||
-                     id.kind == Kind::kExpAvg || id.kind == Kind::kExpAvgSq;
+  const bool known = family_of(id.kind) == KindFamily::kParameterGradient || is_moment(id.kind);
   int same = 0;
   int all = 0;
   for (const Match& match : evidence.matches()) {
@@ -84,8 +84,7 @@ std::string common_factor(const Evidence& evidence, double factor) {
 std::string norm_ratio(const Evidence& evidence, double factor) {
   const TensorId& id = evidence.finding().id;
   for (const Match& match : evidence.matches()) {
-    if ((id.kind != Kind::kExpAvg && id.kind != Kind::kExpAvgSq) || match.id.step != id.step ||
-        match.id.kind != Kind::kScalar ||
+    if (!is_moment(id.kind) || match.id.step != id.step || match.id.kind != Kind::kScalar ||
         !evidence.vocabulary().is(Role::kGradientNorm, match.id.path)) {
       continue;
     }
@@ -211,7 +210,7 @@ Hypotheses of_all(const Evidence& evidence, const Sides& sides) {
 // factor its gradient has entered the optimizer.
 Hypotheses of_ranks(const Evidence& evidence) {
   const Kind kind = evidence.finding().id.kind;
-  const bool after_step = kind == Kind::kMaster || kind == Kind::kParamNext;
+  const bool after_step = is_updated_parameter(kind);
   const Match* const judged = after_step ? evidence.with_kind(Kind::kExpAvg) : &evidence.match();
   const auto reference = evidence.reference(judged);
   if ((evidence.sides() == nullptr && evidence.finding().tier() != Tier::kT1) || !reference ||
@@ -243,8 +242,8 @@ Hypotheses of_ranks(const Evidence& evidence) {
 
 Hypotheses of_rows(const Evidence& evidence, const Sides& sides) {
   constexpr std::int64_t kFewest = 8;
-  const View last =
-      sides.shape().empty() ? View() : around(sides.shape(), sides.shape().size() - 1);
+  const SliceView last =
+      sides.shape().empty() ? SliceView() : view_along(sides.shape(), sides.shape().size() - 1);
   if (last.size < kFewest || last.outer < kFewest) {
     return {};
   }

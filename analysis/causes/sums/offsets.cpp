@@ -28,7 +28,7 @@ struct Rest {
   std::vector<double> means;
 };
 
-Rest without_means(const std::vector<double>& d, const View& view) {
+Rest without_means(const std::vector<double>& d, const SliceView& view) {
   Rest rest{0.0, std::vector<double>(static_cast<std::size_t>(view.size))};
   const auto mean_at = [&](std::size_t i) -> double& {
     return rest.means[static_cast<std::size_t>(view.slice_of(i))];
@@ -141,7 +141,7 @@ Hypotheses constant_bias(const Evidence& evidence, const Sides& sides) {
     return {one_number(evidence, sides, all)};
   }
   Hypotheses found;
-  const View columns = around(sides.shape(), sides.shape().size() - 1);
+  const SliceView columns = view_along(sides.shape(), sides.shape().size() - 1);
   const Rest rows = without_means(d, {1, columns.outer, columns.size});
   if (columns.outer > 1 && columns.size >= kFewest && evidence.explains(rows.norm)) {
     found.push_back(

@@ -30,7 +30,9 @@ namespace {
 
 po::options_description named_options() {
   po::options_description named("Options");
-  const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
+  const auto text = [](const std::string& name) {
+    return po::value<std::string>()->value_name(name);
+  };
   named.add_options()("reference",
                       text("COMMAND|FOLDER"),
                       "the trusted single-device program, or the trace that an earlier run left "
@@ -52,7 +54,9 @@ po::options_description named_options() {
       text("FILE"),
       "file that says which names mean the same, if the two programs name their modules "
       "differently; see docs/rename.md")(
-      "precision", text("f64|f32|bf16|f16|fp8"), "precision in which both programs must compute")(
+      "precision",
+      text(fmt::format("{}", fmt::join(precisions_on_request(), "|"))),
+      "precision in which both programs must compute")(
       "start",
       text("reference|own")->default_value("reference"),
       "parameters with which the candidate starts: the reference's or its own")(
@@ -147,16 +151,17 @@ void choose_dyadic(CheckOptions& options) {
                fmt::format("--dyadic gives the reference's modules other inputs, so it cannot use "
                            "the stored trace {}; pass the reference's command",
                            options.reference));
-  TTRACE_CHECK(options.precision.empty() || options.precision == "f32",
+  TTRACE_CHECK(options.precision.empty() || options.precision == kDyadicPrecision,
                UsageError,
-               fmt::format("--dyadic needs f32, in which sums of small integers are exact, but "
+               fmt::format("--dyadic needs {}, in which sums of small integers are exact, but "
                            "--precision is {}; leave --precision out",
+                           kDyadicPrecision,
                            options.precision));
   TTRACE_CHECK(!options.rename,
                UsageError,
                "--dyadic derives the values of a module from its name, so both programs must use "
                "the same names; leave --dyadic or --rename out");
-  options.precision = "f32";
+  options.precision = kDyadicPrecision;
   options.noise = 0;
   options.forced = false;
   options.golden = true;
@@ -312,8 +317,9 @@ int run_estimate(const CheckOptions& options) {
   estimate.reference = count_reference(options);
   estimate.noise_passes = options.noise;
   estimate.stored = options.stored;
-  estimate.forced = options.forced && !options.rerun.empty() && options.precision != "f64";
-  estimate.golden = options.golden && !options.rerun.empty() && options.precision != "f64";
+  const bool more = !options.rerun.empty() && options.precision != kGoldenPrecision;
+  estimate.forced = options.forced && more;
+  estimate.golden = options.golden && more;
   estimate.renamed = options.rename.has_value();
   estimate.output = options.output.empty() ? "runs" : options.output;
   estimate.free = free_bytes(estimate.output);

@@ -273,7 +273,7 @@ void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Cours
   if (!options.golden) {
     return;
   }
-  if (read_manifest(run.reference()).precision == "f64") {
+  if (read_manifest(run.reference()).precision == kGoldenPrecision) {
     log(LogLevel::kWarning, "--golden is ignored, because the reference already computes in f64");
     return;
   }
@@ -293,7 +293,7 @@ void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Cours
             .complete = [folder] { return is_complete(folder); },
             .remedy = "let the program compute in Session::precision(), or leave --golden out"};
   const bool rerouted = course.judged_by == run.rerouted();
-  replace_variable(pass.variables, "TTRACE_PRECISION", "f64");
+  replace_variable(pass.variables, "TTRACE_PRECISION", std::string(kGoldenPrecision));
   replace_variable(pass.variables, "TTRACE_START", "reference");
   pass.variables.emplace_back("TTRACE_DIR", absolute(folder));
   pass.variables.emplace_back("TTRACE_REFERENCE", absolute(side + "/reference"));

@@ -124,7 +124,7 @@ void print_shown(const Shown& shown, const std::string& slices, std::int64_t thr
   std::cout << "\nvalues of " << shown.name << ", " << name_of(shown.array.type) << ' '
             << shape_text(shown.array.shape) << (slices.empty() ? "" : ", [" + slices + "]")
             << ":\n";
-  print_array(std::cout, shown.array, parse_slices(slices, shown.array.shape), threshold);
+  print_array(std::cout, shown.array, parse_ranges(slices, shown.array.shape), threshold);
 }
 
 const Shard& shard_of(const Match& tensor, int rank) {
@@ -210,7 +210,7 @@ int run_show(const po::variables_map& values) {
   }
   const bool has_values = values.count("rank") != 0 || merged.has_tensor();
   if (has_values) {
-    static_cast<void>(parse_slices(slices, shown.array.shape));  // refuse before printing anything
+    static_cast<void>(parse_ranges(slices, shown.array.shape));  // refuse before printing anything
   }
   print_tensor(tensor, merged);
   if (has_values) {

@@ -48,7 +48,7 @@ std::int64_t clipped(std::int64_t index, std::int64_t extent) {
   return std::clamp<std::int64_t>(from_begin, 0, extent);
 }
 
-Slice parse_slice(const std::string& word, std::int64_t extent, const std::string& text) {
+IndexRange parse_range(const std::string& word, std::int64_t extent, const std::string& text) {
   const auto refuse = [&](const std::string& why) {
     TTRACE_THROW(UsageError, fmt::format("--slice is '{}', but {}", text, why));
   };
@@ -67,14 +67,14 @@ Slice parse_slice(const std::string& word, std::int64_t extent, const std::strin
     }
     return {{index, index + 1}, 1, true};
   }
-  Slice slice{
+  IndexRange range{
       {clipped(numbers[0].value_or(0), extent), clipped(numbers[1].value_or(extent), extent)},
       parts.size() > 2 ? numbers[2].value_or(1) : 1,
       false};
-  if (parts.size() > 3 || slice.step < 1) {
+  if (parts.size() > 3 || range.step < 1) {
     refuse(fmt::format("'{}' must be FIRST:LAST:STEP with a STEP of at least 1", word));
   }
-  return slice;
+  return range;
 }
 
 template <class Number>
@@ -113,14 +113,14 @@ std::string element_text(ElementType type, const std::byte* data) {
 
 class Printer {
  public:
-  Printer(std::ostream& out, const Array& array, std::span<const Slice> slices, bool shortened)
-      : out_(out), array_(array), slices_(slices), shortened_(shortened) {
+  Printer(std::ostream& out, const Array& array, std::span<const IndexRange> ranges, bool shortened)
+      : out_(out), array_(array), ranges_(ranges), shortened_(shortened) {
     std::int64_t stride = 1;
-    strides_.resize(slices.size());
-    for (std::size_t dim = slices.size(); dim-- > 0;) {
+    strides_.resize(ranges.size());
+    for (std::size_t dim = ranges.size(); dim-- > 0;) {
       strides_[dim] = stride;
       stride *= array.shape[dim];
-      last_ = slices[dim].single || last_ ? last_ : std::optional(dim);
+      last_ = ranges[dim].single || last_ ? last_ : std::optional(dim);
     }
     visit(0, 0, [this](const std::string& text) { width_ = std::max(width_, text.size()); });
   }
@@ -136,21 +136,21 @@ class Printer {
   // Calls `each` with the offsets of a dimension's shown indices; -1 stands for the gap.
   template <class Each>
   void for_shown(std::size_t dim, std::int64_t offset, const Each& each) const {
-    const Slice& slice = slices_[dim];
-    const std::int64_t count = slice.count();
+    const IndexRange& range = ranges_[dim];
+    const std::int64_t count = range.count();
     const bool cut = shortened_ && count > 2 * kEdge;
     for (std::int64_t i = 0; i < count; ++i) {
       if (cut && i == kEdge) {
         each(-1);
         i = count - kEdge;
       }
-      each(offset + (slice.indices.begin + i * slice.step) * strides_[dim]);
+      each(offset + (range.indices.begin + i * range.step) * strides_[dim]);
     }
   }
 
   template <class Each>
   void visit(std::size_t dim, std::int64_t offset, const Each& each) const {
-    if (dim == slices_.size()) {
+    if (dim == ranges_.size()) {
       each(text_at(offset));
       return;
     }
@@ -162,9 +162,9 @@ class Printer {
   }
 
   void print_dimension(std::size_t dim, std::int64_t offset, std::size_t depth) {
-    if (dim == slices_.size()) {
+    if (dim == ranges_.size()) {
       out_ << text_at(offset);
-    } else if (slices_[dim].single) {
+    } else if (ranges_[dim].single) {
       for_shown(dim, offset, [&](std::int64_t next) { print_dimension(dim + 1, next, depth); });
     } else if (dim == last_) {
       print_row(dim, offset, depth);
@@ -210,7 +210,7 @@ class Printer {
 
   std::ostream& out_;
   const Array& array_;
-  std::span<const Slice> slices_;
+  std::span<const IndexRange> ranges_;
   bool shortened_;
   std::vector<std::int64_t> strides_;
   std::optional<std::size_t> last_;  // the innermost dimension that is printed
@@ -219,13 +219,13 @@ class Printer {
 
 }  // namespace
 
-std::int64_t Slice::count() const {
+std::int64_t IndexRange::count() const {
   const auto [begin, end] = indices;
   return begin < end ? (end - begin + step - 1) / step : 0;
 }
 
-std::vector<Slice> parse_slices(const std::string& text, std::span<const std::int64_t> shape) {
-  std::vector<Slice> slices;
+std::vector<IndexRange> parse_ranges(const std::string& text, std::span<const std::int64_t> shape) {
+  std::vector<IndexRange> ranges;
   if (!text.empty()) {
     const std::vector<std::string> words = split(text, ',');
     TTRACE_CHECK(words.size() <= shape.size(),
@@ -234,24 +234,24 @@ std::vector<Slice> parse_slices(const std::string& text, std::span<const std::in
                              text,
                              counted(shape.size(), "dimension")));
     for (const std::string& word : words) {
-      slices.push_back(parse_slice(word, shape[slices.size()], text));
+      ranges.push_back(parse_range(word, shape[ranges.size()], text));
     }
   }
-  while (slices.size() < shape.size()) {
-    slices.push_back({{0, shape[slices.size()]}, 1, false});
+  while (ranges.size() < shape.size()) {
+    ranges.push_back({{0, shape[ranges.size()]}, 1, false});
   }
-  return slices;
+  return ranges;
 }
 
 void print_array(std::ostream& out,
                  const Array& array,
-                 std::span<const Slice> slices,
+                 std::span<const IndexRange> ranges,
                  std::int64_t threshold) {
   std::int64_t elements = 1;
-  for (const Slice& slice : slices) {
-    elements *= slice.count();
+  for (const IndexRange& range : ranges) {
+    elements *= range.count();
   }
-  Printer(out, array, slices, elements > threshold).print();
+  Printer(out, array, ranges, elements > threshold).print();
   out << '\n';
 }
 

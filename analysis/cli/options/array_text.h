@@ -17,7 +17,7 @@
 namespace ttrace::cli {
 
 // Every `step`-th index of one dimension.
-struct Slice {
+struct IndexRange {
   Interval indices;
   std::int64_t step = 1;  // positive
   bool single = false;    // given as a number: the dimension is not printed
@@ -27,8 +27,8 @@ struct Slice {
 
 // "0:4,:,-1": one word per dimension, first:last[:step] with last excluded or a number, negative
 // ones from the end; dimensions without a word are whole. Throws UsageError that quotes the text.
-[[nodiscard]] std::vector<Slice> parse_slices(const std::string& text,
-                                              std::span<const std::int64_t> shape);
+[[nodiscard]] std::vector<IndexRange> parse_ranges(const std::string& text,
+                                                   std::span<const std::int64_t> shape);
 
 // A contiguous row-major tensor.
 struct Array {
@@ -37,11 +37,11 @@ struct Array {
   const std::byte* data = nullptr;
 };
 
-// One slice per dimension. Of more than `threshold` elements only the first and last three of each
+// One range per dimension. Of more than `threshold` elements only the first and last three of each
 // dimension are printed, with "..." between them.
 void print_array(std::ostream& out,
                  const Array& array,
-                 std::span<const Slice> slices,
+                 std::span<const IndexRange> ranges,
                  std::int64_t threshold);
 
 }  // namespace ttrace::cli

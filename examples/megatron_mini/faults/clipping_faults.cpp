@@ -39,7 +39,7 @@ class CountsOwnOnly : public CountsCopies {
   }
 };
 
-// Of an expert that ranks of etp share, the first rank's part counts alone.
+// Only the first rank's part counts of an expert that ranks of etp share.
 class CountsFirstExpertShard : public MainGradients {
  public:
   using MainGradients::MainGradients;

@@ -195,7 +195,7 @@ class RecomputesWithNewestScale : public Fp8Quantiser {
   }
 };
 
-// Of inputs and weights the largest number counts, not the largest magnitude.
+// The largest number of inputs and weights counts, not the largest magnitude.
 class IgnoresNegatives : public Fp8Quantiser {
  public:
   using Fp8Quantiser::Fp8Quantiser;

@@ -68,7 +68,7 @@ class SumsInputGradientTwice : public ColumnParallelLinear {
   }
 };
 
-// Of the gathered rows rank 1's come first and rank 0's last. Backward is right.
+// The rows of rank 1 come first in what is gathered, and those of rank 0 last. Backward is right.
 class GathersRotated : public ColumnParallelLinear {
  public:
   using ColumnParallelLinear::ColumnParallelLinear;

@@ -79,7 +79,7 @@ class Mutant {
   [[nodiscard]] OptimizerConfig optimizer(const OptimizerConfig& config, std::int64_t step) const;
 
  private:
-  // Of `part` in its layer.
+  // The path of `part` in its layer.
   [[nodiscard]] std::string path_of(const std::string& part) const;
 
   Mutation mutation_ = Mutation::kNone;

@@ -1,0 +1,68 @@
+// What excuses a finding, once every tensor has its checks: an error that came with the inputs,
+// another choice of experts before it, a permission.
+//
+// Each rule is a function of the checks, the records and what the user or a program declares. It
+// reads tensors as they were judged, without what another rule excuses, so that rules may be asked
+// in any order. TensorVerdict::status() says which excuse counts where several apply.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "analysis/align/id_pattern.h"
+#include "analysis/bounds/allowance.h"
+#include "analysis/findings/verdict.h"
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+// By position in the list of tensors; nothing where a rule does not excuse the tensor. Empty where
+// it excuses none.
+using Excuses = std::vector<std::optional<Excused>>;
+
+// All rules require tensors in the reference's order.
+
+// Errors that a flip of experts before them may explain: those of the flip's micro-batch, and from
+// the optimizer on all, that are beyond a bound which knows of no flip.
+[[nodiscard]] Excuses behind_flips(std::span<const TensorVerdict> tensors);
+
+// Errors of T2 whose own operators are right: something that comes before is wrong, or roundings
+// have added up to more than the noise passes showed. Before anything is wrong that holds up to 2
+// times the bound, and as long as all tensors before were checked so. What is behind a flip
+// (`flips`, empty if nothing is) is neither wrong nor inherited.
+[[nodiscard]] Excuses inherited(std::span<const TensorVerdict> tensors,
+                                const Excuses& flips = {},
+                                const Allowances& allowances = {});
+
+// Tensors that `is_excused` holds for.
+[[nodiscard]] Excuses excused(std::span<const TensorVerdict> tensors,
+                              Excuse excuse,
+                              const std::function<bool(const TensorVerdict&)>& is_excused);
+
+// Tensors missing in the candidate whose id one of the patterns is found in that its program
+// declares it cannot record.
+[[nodiscard]] Excuses untraced(std::span<const TensorVerdict> tensors,
+                               std::span<const std::string> declared);
+
+// Findings whose id one of the patterns is found in: `missing` of those that one side lacks,
+// `failed` of all others.
+struct Permission {
+  std::vector<IdPattern> missing;
+  std::vector<IdPattern> failed;
+
+  [[nodiscard]] bool empty() const { return missing.empty() && failed.empty(); }
+  // Tries all patterns, so that each records whether it applies.
+  [[nodiscard]] bool covers(const TensorVerdict& tensor);
+};
+[[nodiscard]] Excuses permitted(std::span<const TensorVerdict> tensors, Permission permission);
+// Warns of patterns that apply to nothing. `tensors` have all their excuses: what a program or a
+// rename map declares needs no permission.
+void warn_of_unused(std::span<const TensorVerdict> tensors,
+                    Permission permission,
+                    std::vector<std::string>& warnings);
+
+}  // namespace ttrace
