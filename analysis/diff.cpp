@@ -1,6 +1,7 @@
 #include "analysis/diff.h"
 
 #include "analysis/align/compatibility.h"
+#include "analysis/align/machine.h"
 #include "analysis/align/matching.h"
 #include "analysis/align/model_numbers.h"
 #include "analysis/align/parallel.h"
@@ -47,7 +48,7 @@ ElementType coarsest_type(const Trace& trace) {
                            trace.directory(),
                            text,
                            precision_names()));
-  return precision->coarsest;
+  return rounded_operands(trace.manifest()).value_or(precision->coarsest);
 }
 
 // The first three names of the reference, each with the nearest one of the candidate.
@@ -432,6 +433,20 @@ NoiseTotals noise_of(const Trace& reference) {
   return totals;
 }
 
+// What the reference does not reproduce, if somebody ran it twice; the report says what was found.
+Irreproducible self_check_of(const Trace& reference,
+                             std::span<const Match> matches,
+                             const DiffOptions& options,
+                             Report& report) {
+  const std::optional<NoisePass> pass = read_self_check(reference.directory());
+  if (!pass) {
+    return {};
+  }
+  Irreproducible result(*pass, matches);
+  report.notes.push_back(result.sentence());
+  return options.allowances.has(Allowance::kIrreproducible) ? std::move(result) : Irreproducible();
+}
+
 }  // namespace
 
 Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& options) {
@@ -441,12 +456,17 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
       std::async(std::launch::async, [&reference] { return noise_of(reference); });
   const std::vector<Match> matches = match(reference, candidate);
   require_common_id(matches, reference, candidate);
-  const NoiseModel noise(totals.get(), matches);
+  NoiseTotals passes = totals.get();  // first: HDF5 allows only one thread at a time
+  const NoiseModel noise(
+      std::move(passes), matches, self_check_of(reference, matches, options, report));
   report.noise_passes = noise.passes();
   const bool same_precision = reference.manifest().precision == candidate.manifest().precision;
   const Limits limits = limits_of(options);
-  const Bounds bounds(
-      noise, coarser(coarsest_type(reference), coarsest_type(candidate)), same_precision, limits);
+  const Bounds bounds(noise,
+                      coarser(coarsest_type(reference), coarsest_type(candidate)),
+                      same_precision,
+                      limits,
+                      rounded_operands(candidate.manifest()).has_value());
   Interruptions interruptions;
   interruptions.reference =
       interrupted_steps("reference", reference, options.selection, report.lacking);

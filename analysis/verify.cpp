@@ -162,7 +162,12 @@ class Verifier {
   }
 
   void check_noise() {
-    for (const std::string& file : noise_files(trace_.directory())) {
+    std::vector<std::string> files = noise_files(trace_.directory());
+    const std::string self_check = noise_file(trace_.directory(), kSelfCheckSeed);
+    if (std::filesystem::exists(self_check)) {
+      files.push_back(self_check);
+    }
+    for (const std::string& file : files) {
       try {
         const NoisePass pass = read_noise_file(file);
         if (noise_file(trace_.directory(), pass.seed) != file) {

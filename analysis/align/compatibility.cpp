@@ -1,5 +1,6 @@
 #include "analysis/align/compatibility.h"
 
+#include "analysis/align/machine.h"
 #include "trace/file/manifest.h"
 #include "trace/merge/routing.h"
 
@@ -7,6 +8,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -126,6 +129,8 @@ std::vector<std::string> check_comparable(const Trace& reference,
                              candidate.directory()));
   }
 
+  require_same_products(r, c);
+
   std::vector<std::string> remarks;
   if (renamed) {
     add_unshared("model", r.model, c.model, remarks);
@@ -151,6 +156,7 @@ std::vector<std::string> check_comparable(const Trace& reference,
                     value_of(r.versions, key),
                     value_of(c.versions, key)));
   }
+  std::ranges::move(machine_remarks(r, c), std::back_inserter(remarks));
   return remarks;
 }
 

@@ -30,6 +30,7 @@ enum class Allowance : std::uint8_t {
   kScaleGrid,
   kMultipleRounding,
   kLargestPass,
+  kIrreproducible,
   // Parts and factors.
   kPooledNoise,
   kFewSliceElements,

@@ -54,8 +54,13 @@ ElementType coarser(ElementType left, ElementType right) {
 Bounds::Bounds(const NoiseModel& noise,
                ElementType precision,
                bool same_precision,
-               const Limits& limits)
-    : noise_(noise), limits_(limits), precision_(precision), same_precision_(same_precision) {
+               const Limits& limits,
+               bool rounded_products)
+    : noise_(noise),
+      limits_(limits),
+      precision_(precision),
+      same_precision_(same_precision),
+      rounded_products_(rounded_products) {
   for (const TensorClass tensor_class : kTensorClasses) {
     const LimitKey key{tensor_class, Statistic::kWhole};
     noise_sources_.push_back(
@@ -79,12 +84,30 @@ Bound Bounds::of(const Judged& judged) const {
   return noise == nullptr ? from_class(judged, why) : from_noise(judged, *noise);
 }
 
+double Bounds::of_copies(const Match& match, std::span<const Shard> copies) const {
+  const Record& record = *copies.front().record;
+  const Irreproducible& irreproducible = noise_.irreproducible();
+  if (is_exact(match.id, record.type) || !irreproducible.reaches(match)) {
+    return 0.0;
+  }
+  double largest = 0.0;
+  for (const Shard& copy : copies) {
+    largest = std::max(largest, copy.record->max_abs);
+  }
+  const NoiseRow* const second = irreproducible.find(match.id);
+  const double measured = second == nullptr ? 0.0 : second->max_abs;
+  return limits_.of({class_of(match.id, record.shape.size()), Statistic::kWhole}) * measured +
+         kFlipsOfLargestElement * unit_in_last_place(record.type, largest);
+}
+
 const TensorNoise* Bounds::usable_noise(const TensorId& id, std::string& why) const {
   const TensorNoise* noise = noise_.find(id);
   if (noise_.passes() == 0) {
     why = "no noise stored";
   } else if (!same_precision_) {
     why = "precisions differ";
+  } else if (rounded_products_) {
+    why = "operands of products are rounded";
   } else if (noise == nullptr || noise->passes != noise_.passes()) {
     why = "not in all noise passes";
   } else if (noise->nonfinite > 0 || !std::isfinite(noise->mean_squared)) {
@@ -152,6 +175,7 @@ NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) cons
   terms.largest_pass = std::sqrt(noise.largest_squared);
   terms.pass_margin = limits_.has(Allowance::kLargestPass) ? kLargestPassMargin : 0.0;
   terms.mean_squared = noise.mean_squared;
+  terms.irreproducible = noise.irreproducible;
   terms.growth = common_growth(judged.id);
   if (is_optimizer_result(tensor_class)) {
     terms.optimizer = limits_.has(Allowance::kUpdateFlips)
@@ -248,7 +272,12 @@ Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
   const DefaultTerms terms{
       default_factor(class_of(judged.id, judged.dimensions), judged.id.step, limits_.allowances()),
       default_unit(precision_, limits_.allowances())};
-  return {terms.factor * terms.unit * judged.statistics.reference_norm(),
+  const NoiseRow* const second = noise_.irreproducible().find(judged.id);
+  const double irreproducible =
+      second == nullptr ? 0.0
+                        : limits_.of({class_of(judged.id, judged.dimensions), Statistic::kWhole}) *
+                              std::sqrt(second->sum_squared);
+  return {std::max(terms.factor * terms.unit * judged.statistics.reference_norm(), irreproducible),
           std::nullopt,
           BoundOrigin::kClassDefault,
           "class default (" + why + ")",

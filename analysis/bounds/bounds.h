@@ -41,6 +41,9 @@
 //   whose first Adam update changed an element's sign, in one pass and in the candidate, so that
 //   all rows of the next step's output were off, Q 2.05. Where all passes move a tensor alike the
 //   largest is about s.
+// - What the reference does not reproduce (irreproducible.h): s^2 is at least ||r' - r||^2 of its
+//   second run r'. Copies and recomputed values of such a tensor need not be equal, see
+//   of_copies().
 // Where all passes reproduced the reference bit for bit (scale 0 before the first two terms are
 // added), the tensor must be equal.
 //
@@ -61,6 +64,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -69,14 +73,15 @@ namespace ttrace {
 // What a bound from noise is made of, so that a report can show it; bounds.h says why. `growth`
 // multiplies s^2, `limit` the scale, `largest_pass` is max_k ||m_k - r||; all others are squares.
 struct NoiseTerms {
-  double mean_squared = 0.0;  // s^2
-  double growth = 1.0;        // where micro-batches err partly alike
-  double optimizer = 0.0;     // flips of an update's sign
-  double inherited = 0.0;     // from parameters that an update has changed
-  double of_scales = 0.0;     // of quantised operands
-  double of_scalars = 0.0;    // one more rounding of a scalar
-  double least = 0.0;         // of the sum so far, where the candidate computed a multiple
-  double flips = 0.0;         // (2 ulp(max |r|))^2
+  double mean_squared = 0.0;    // s^2
+  double irreproducible = 0.0;  // of which the reference alone, without noise, explains as much
+  double growth = 1.0;          // where micro-batches err partly alike
+  double optimizer = 0.0;       // flips of an update's sign
+  double inherited = 0.0;       // from parameters that an update has changed
+  double of_scales = 0.0;       // of quantised operands
+  double of_scalars = 0.0;      // one more rounding of a scalar
+  double least = 0.0;           // of the sum so far, where the candidate computed a multiple
+  double flips = 0.0;           // (2 ulp(max |r|))^2
   double limit = 0.0;
   double largest_pass = 0.0;
   double pass_margin = 0.0;  // the bound is at least this times the largest pass
@@ -152,14 +157,21 @@ struct SliceBound {
 class Bounds {
  public:
   // `precision` is the coarser one that the programs compute in. Noise passes of the reference say
-  // nothing about a candidate of another precision: then class defaults apply. Keeps a reference to
-  // `noise`.
+  // nothing about a candidate of another precision: then class defaults apply. So they do where
+  // the operands of F32 products are rounded (machine.h): a kernel rounds them or not by the sizes
+  // of a shard, and noise passes repeat the reference's sizes. Keeps a reference to `noise`.
   Bounds(const NoiseModel& noise,
          ElementType precision,
          bool same_precision,
-         const Limits& limits = {});
+         const Limits& limits = {},
+         bool rounded_products = false);
 
   [[nodiscard]] Bound of(const Judged& judged) const;
+  // The largest difference of an element between two copies of a tensor, or between a recomputed
+  // value and the first: 0, they must be equal, unless the reference did not reproduce the tensor
+  // or an earlier one. Then limit(class) times the largest difference of the self-check, and 2 ulp
+  // of the largest element. `copies` are at least one.
+  [[nodiscard]] double of_copies(const Match& match, std::span<const Shard> copies) const;
   // Nothing where the noise of the tensor's slices is not stored, or slices of its class are not
   // judged. Requires: bounds_.of(judged) came from noise.
   [[nodiscard]] std::optional<SliceBound> of_slices(const Judged& judged) const;
@@ -196,6 +208,7 @@ class Bounds {
   std::vector<std::string> noise_sources_;  // by number of TensorClass
   ElementType precision_;
   bool same_precision_;
+  bool rounded_products_;
 };
 
 }  // namespace ttrace

@@ -134,6 +134,15 @@ inline constexpr std::array kNoiseRows = {
         "The first Adam update of a bias changed a sign in one pass and in the candidate: Q 2.05.",
         "build/cpu/bin/analysis_test --gtest_filter=Bounds.AllowWhatOnePassOfFiveDidAlone"},
     LedgerRow{
+        Allowance::kIrreproducible,
+        AllowanceScope::kAny,
+        "irreproducible",
+        "Where a second run of the reference differs from the first, the squared noise is at "
+        "least that of the difference, and copies and recomputed values may differ by as much.",
+        "An operator that adds up in an order of its own choice: two ranks of a clean run that "
+        "compute the same tensor differ in the last place.",
+        "./dev pytest tests/python/test_machine.py"},
+    LedgerRow{
         Allowance::kPooledNoise,
         AllowanceScope::kAny,
         "pooled-noise",

@@ -48,6 +48,23 @@ void complete(TensorNoise& noise) {
   }
 }
 
+// Counts the second run of the reference like one more pass that may be the largest.
+void take_in(const NoiseRow& second, TensorNoise& noise) {
+  noise.irreproducible = second.sum_squared;
+  noise.mean_squared = std::max(noise.mean_squared, second.sum_squared);
+  noise.largest_squared = std::max(noise.largest_squared, second.sum_squared);
+  noise.max_abs = std::max(noise.max_abs, second.max_abs);
+  noise.nonfinite += second.nonfinite;
+  if (!noise.along_squared || !second.along_reference) {
+    return;
+  }
+  noise.along_squared = std::max(*noise.along_squared, std::pow(*second.along_reference, 2));
+  noise.slices.resize(std::max(noise.slices.size(), second.slices.size()));
+  for (std::size_t i = 0; i < second.slices.size(); ++i) {
+    noise.slices[i] = std::max(noise.slices[i], second.slices[i]);
+  }
+}
+
 }  // namespace
 
 NoiseTotals::NoiseTotals(const std::vector<NoisePass>& passes) {
@@ -69,10 +86,17 @@ void NoiseTotals::add(const NoisePass& pass) {
   }
 }
 
-NoiseModel::NoiseModel(NoiseTotals totals, std::span<const Match> matches)
-    : passes_(totals.passes_), tensors_(std::move(totals.tensors_)) {
+NoiseModel::NoiseModel(NoiseTotals totals,
+                       std::span<const Match> matches,
+                       Irreproducible irreproducible)
+    : passes_(totals.passes_),
+      tensors_(std::move(totals.tensors_)),
+      irreproducible_(std::move(irreproducible)) {
   for (auto& [id, noise] : tensors_) {
     complete(noise);
+    if (const NoiseRow* const second = irreproducible_.find(id)) {
+      take_in(*second, noise);
+    }
     if (id.kind == Kind::kParamGrad) {
       if_all_alike_[{id.step, id.path}] += std::sqrt(noise.mean_squared);
       first_step_ = std::min(first_step_.value_or(id.step), id.step);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
+#include "analysis/bounds/irreproducible.h"
 #include "trace/base/tensor_id_hash.h"
 #include "trace/file/noise_table.h"
 
@@ -33,6 +34,8 @@ struct TensorNoise {
   // tensors that no pass moved.
   std::vector<double> slices;
   std::optional<double> along_squared;  // mean_k <m_k - r, r>^2, where all passes tell
+  double irreproducible = 0.0;  // ||r' - r||^2 of the self-check's run r', which none of the
+                                // numbers above is below
 };
 
 // How much more of the noise lies along r than if elements moved independently of one another: the
@@ -65,10 +68,14 @@ class NoiseTotals {
 
 class NoiseModel {
  public:
-  // `matches` give the tensors' sizes, which noise tables do not hold.
-  NoiseModel(NoiseTotals totals, std::span<const Match> matches);
+  // `matches` give the tensors' sizes, which noise tables do not hold. What the reference does not
+  // reproduce is noise that a candidate has as well: a few passes may show too little of it.
+  NoiseModel(NoiseTotals totals,
+             std::span<const Match> matches,
+             Irreproducible irreproducible = {});
 
   [[nodiscard]] int passes() const { return passes_; }
+  [[nodiscard]] const Irreproducible& irreproducible() const { return irreproducible_; }
   // Null where no pass holds the tensor.
   [[nodiscard]] const TensorNoise* find(const TensorId& id) const;
   // D: largest noise of an element over the tensors of this one's step, kind and slot; 0 where no
@@ -88,6 +95,7 @@ class NoiseModel {
  private:
   int passes_ = 0;
   NoiseTotals::Tensors tensors_;
+  Irreproducible irreproducible_;
   std::map<std::tuple<std::int64_t, Kind, int>, double> largest_;
   std::map<std::tuple<std::int64_t, Kind, int>, PooledAlignment> alignments_;
   std::map<TensorId, double> scales_;  // by id without micro-batch

@@ -101,20 +101,23 @@ bool is_nothing_but_noise(const Comparison& comparison, const Bound& bound) {
          *bound.scale >= comparison.reference_norm;
 }
 
-// Whether the merged shards are equal in every bit to the first forward of the same side.
+// Whether the merged shards are equal in every bit to the first forward of the same side, or within
+// what copies may differ by.
 struct RecomputeResult {
   std::optional<Comparison> comparison;
   std::vector<Check> checks;
 };
 
-RecomputeResult check_recompute(std::span<const Shard> first, std::span<const Shard> again) {
+RecomputeResult check_recompute(std::span<const Shard> first,
+                                std::span<const Shard> again,
+                                double of_copies) {
   constexpr auto kWhere = "first forward";
   RecomputeResult result;
   const auto add = [&](std::vector<Check> checks) {
     std::ranges::move(checks, std::back_inserter(result.checks));
   };
   MergeResult value = merge(again);
-  add(structure_checks(value));
+  add(structure_checks(value, of_copies));
   MergeResult expected = merge(first);  // its own verdict reports what is wrong with it
   add(type_checks(storage_type(first), storage_type(again), kWhere));
   if (!expected.has_tensor() || !have_one_shape(expected, value)) {
@@ -124,7 +127,7 @@ RecomputeResult check_recompute(std::span<const Shard> first, std::span<const Sh
   add(row_checks(expected, value, kWhere, "recomputed value"));
   const Statistics statistics = statistics_of(expected, value);
   result.comparison = comparison_of(statistics, expected.shape);
-  if (statistics.different > 0) {
+  if (statistics.different > 0 && !(of_copies > 0.0 && statistics.max_difference <= of_copies)) {
     result.checks.push_back(
         failed(Question::kRecompute,
                fmt::format("{} of {} of the recomputed value differ from the first forward, with "
@@ -210,8 +213,9 @@ TensorVerdict Judge::missing(const Match& match) const {
 TensorVerdict Judge::judge_recomputed(const Match& match) const {
   const Match& first = matches_[*match.first_forward];
   const bool on_candidate = match.reference.empty();
-  RecomputeResult result = on_candidate ? check_recompute(first.candidate, match.candidate)
-                                        : check_recompute(first.reference, match.reference);
+  const auto& before = on_candidate ? first.candidate : first.reference;
+  RecomputeResult result = check_recompute(
+      before, on_candidate ? match.candidate : match.reference, bounds_.of_copies(first, before));
   const auto& interrupted = options_.interruptions;
   const bool part_missing =
       (on_candidate ? interrupted.candidate : interrupted.reference).contains(match.id.step) &&
@@ -219,7 +223,8 @@ TensorVerdict Judge::judge_recomputed(const Match& match) const {
   if (!on_candidate && !result.checks.empty()) {
     TTRACE_THROW(
         UsageError,
-        fmt::format("the reference contradicts itself at {}: {}; make the reference deterministic",
+        fmt::format("the reference contradicts itself at {}: {}; make the reference deterministic, "
+                    "or let `ttrace check --self-check` measure what it does not reproduce",
                     to_string(match.id),
                     result.checks.front().sentence));
   }
@@ -259,8 +264,9 @@ void Judge::ask_recompute(const Match& match, TensorVerdict& verdict) const {
   if (!match.first_forward || matches_[*match.first_forward].candidate.empty()) {
     return;
   }
-  const std::vector<Shard>& first = matches_[*match.first_forward].candidate;
-  for (Check& check : check_recompute(first, match.candidate).checks) {
+  const Match& first = matches_[*match.first_forward];
+  const double bound = bounds_.of_copies(first, first.candidate);
+  for (Check& check : check_recompute(first.candidate, match.candidate, bound).checks) {
     if (check.question == Question::kRecompute || check.question == Question::kRows) {
       check.question = Question::kRecompute;
       verdict.add(std::move(check));
@@ -279,7 +285,8 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
       merge(match.candidate)};
   MergeResult& reference = subject.reference;
   MergeResult& candidate = subject.candidate;
-  std::vector<Check> structure = structure_checks(candidate);
+  std::vector<Check> structure =
+      structure_checks(candidate, bounds_.of_copies(match, match.candidate));
   const bool part_missing =
       options_.interruptions.candidate.contains(step) && drop_part_missing(structure);
   if (structure.empty()) {

@@ -1,5 +1,6 @@
 #include "analysis/checks/operator_check.h"
 
+#include "analysis/align/machine.h"
 #include "analysis/align/model_vocabulary.h"
 #include "analysis/checks/slices.h"
 #include "analysis/checks/values_check.h"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <span>
 #include <string>
 #include <utility>
@@ -150,6 +152,9 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
       norms_(candidate, traces.wide),
       gradients_(candidate, limits),
       limits_(limits) {
+  if (const auto type = rounded_operands(candidate.manifest())) {
+    of_products_ = std::numbers::sqrt2 * rounding_error(*type);
+  }
   const ModelVocabulary vocabulary(candidate.manifest().roles);
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
@@ -294,7 +299,7 @@ double OperatorCheck::rounding_of(ElementType type, const std::optional<double>&
     return 0.0;
   }
   if (!step) {
-    return default_unit(type, limits_.allowances());
+    return std::max(default_unit(type, limits_.allowances()), of_products_);
   }
   const double roundings = limits_.has(Allowance::kUpdateRounding) ? 2.0 : 1.0;
   return std::hypot(std::sqrt(roundings) * rounding_error(type), *step);

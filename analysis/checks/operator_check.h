@@ -10,11 +10,12 @@
 //   e^2 = u^2 (sum_i ||v_i||^2 + (p - 1) ||c||^2)  for every sum over p ranks
 //
 // ||n - f|| is the rounding error of the operators in this very tensor, and at least one rounding
-// of c. e^2 is the extra rounding caused by the candidate's layout: v_i are the addends of its
-// ranks. A collective summed them on the way to c (RoundedSum), or they are added here (then
-// without the second term). u is the relative error of one rounding of their type (for F32 and F64:
-// of another order of summation, default_unit()). gradient_sums.h has the rounding of main grads
-// when ranks' gradients are added up.
+// of c, or of both operands of a product where F32 ones are rounded (machine.h). e^2 is the extra
+// rounding caused by the candidate's layout: v_i are the addends of its ranks. A collective summed
+// them on the way to c (RoundedSum), or they are added here (then without the second term). u is
+// the relative error of one rounding of their type (for F32 and F64: of another order of summation,
+// default_unit()). gradient_sums.h has the rounding of main grads when ranks' gradients are added
+// up.
 //
 // If ||n - f|| is most of the scale and comes from few elements, it is an estimate:
 // limit_of_estimate(). A vector's gradient that is a sum of ranks' addends is also judged addend by
@@ -143,6 +144,7 @@ class OperatorCheck {
   GradientSums gradients_;
   Limits limits_;
   std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
+  double of_products_ = 0.0;     // of one product whose operands are rounded; 0: they are not
   bool quantises_ = false;       // the candidate has FP8 scales
   bool cuts_sequences_ = false;  // an attention core's inputs come from several ranks
 };

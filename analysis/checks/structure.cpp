@@ -57,9 +57,13 @@ ElementType storage_type(std::span<const Shard> shards) {
   return shards.front().record->type;
 }
 
-std::vector<Check> structure_checks(const MergeResult& merged) {
+std::vector<Check> structure_checks(const MergeResult& merged, double of_copies) {
   std::vector<Check> checks;
   for (const MergeFinding& finding : merged.findings) {
+    if (finding.defect == MergeDefect::kReplicasDisagree && of_copies > 0.0 &&
+        finding.difference <= of_copies) {
+      continue;
+    }
     checks.push_back(failed(Question::kStructure, finding.message, finding.ranks));
     checks.back().narrower = symptom_of(finding.defect);
   }

@@ -20,8 +20,10 @@ namespace ttrace {
 // Element type of the records: merging widens partial sums to f64.
 [[nodiscard]] ElementType storage_type(std::span<const Shard> shards);
 
-// Contradictions between the ranks' parts of one tensor.
-[[nodiscard]] std::vector<Check> structure_checks(const MergeResult& merged);
+// Contradictions between the ranks' parts of one tensor. Copies may differ by `of_copies`
+// (Bounds::of_copies).
+[[nodiscard]] std::vector<Check> structure_checks(const MergeResult& merged,
+                                                  double of_copies = 0.0);
 
 // Whether a failed check only says that a part is missing, which an interrupted step explains.
 [[nodiscard]] bool is_part_missing(const Check& check);

@@ -139,6 +139,7 @@ void add_terms(const Bound& bound, Check& check) {
     const NoiseTerms& noise = *bound.noise_terms;
     check.terms.insert(check.terms.end(),
                        {{"mean_squared", noise.mean_squared},
+                        {"irreproducible", noise.irreproducible},
                         {"growth", noise.growth},
                         {"optimizer", noise.optimizer},
                         {"inherited", noise.inherited},

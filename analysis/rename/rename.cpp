@@ -196,6 +196,9 @@ RenameResult rename_trace(const std::string& source,
   write_steps(trace, target, conversions, renaming);
   for_each_noise_pass(source,
                       [&](const NoisePass& pass) { renaming.write_noise(pass, conversions); });
+  if (const auto repeated = read_self_check(source)) {
+    renaming.write_noise(*repeated, conversions);
+  }
   result.tensors = renaming.tensors();
   add_unused_entries(plans, map, from, result.warnings);
   return result;

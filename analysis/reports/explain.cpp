@@ -105,11 +105,13 @@ ArithmeticStep squared_scale(const Check& whole) {
 
 void add_noise_steps(const Check& whole, std::vector<ArithmeticStep>& steps) {
   const double scale = whole.term("noise_scale");
+  const std::string passes = "mean of ||m - r||^2 over " +
+                             counted(static_cast<std::int64_t>(whole.term("passes")), "noise pass");
+  const bool second = whole.term("irreproducible") > 0.0;
   steps.push_back({Question::kWhole,
                    "s^2",
-                   "mean of ||m - r||^2 over " +
-                       counted(static_cast<std::int64_t>(whole.term("passes")), "noise pass"),
-                   "",
+                   second ? "max(" + passes + ", ||r' - r||^2 of a second run r')" : passes,
+                   second ? "max(.., " + long_number(whole.term("irreproducible")) + ")" : "",
                    whole.term("mean_squared")});
   steps.push_back(squared_scale(whole));
   const std::string margin = long_number(whole.term("pass_margin"));

@@ -121,8 +121,8 @@ void check_pass(Environment& result) {
   require("TTRACE_REFERENCE", result.reference, result.pass, "the reference's trace");
   const std::string seed = variable("TTRACE_NOISE_SEED");
   const auto number = parse_number(seed);
-  if (!number || *number < 1 || *number > 99999) {
-    refuse("TTRACE_NOISE_SEED", seed, "a number from 1 to 99999");
+  if (!number || *number > 99999) {
+    refuse("TTRACE_NOISE_SEED", seed, "a number from 1 to 99999, or to 0 to repeat the reference");
   }
   result.noise_seed = static_cast<int>(*number);
 }

@@ -41,7 +41,7 @@ Capture::Capture(Parts parts, std::shared_ptr<Failure> failure)
       producers_(recorder_),
       gradients_(recorder_),
       leaves_({modules_, parameters_, recorder_, producers_, gradients_, replacement_}) {
-  if (environment_.pass == Pass::kNoise) {
+  if (environment_.pass == Pass::kNoise && environment_.noise_seed > 0) {
     noise_.emplace(static_cast<std::uint64_t>(environment_.noise_seed));
   }
 }

@@ -5,6 +5,7 @@
 #include "hooks/replace/dyadic_values.h"
 #include "hooks/replace/forced_values.h"
 #include "hooks/session/consistent_start.h"
+#include "hooks/session/numerics.h"
 #include "trace/base/dyadic_inputs.h"
 #include "trace/base/precision.h"
 #include "trace/file/noise_table.h"
@@ -129,9 +130,7 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
                                              failure_);
     std::swap(capture_, capture);
     check_placements();
-    if (environment_.pass != Pass::kNoise && layout_.rank == 0 && !environment_.count_only) {
-      publish_manifest();
-    }
+    publish_manifest(false);
     capture_->watch_parameters();
     observer_.emplace();
   } catch (...) {
@@ -198,7 +197,10 @@ void Tracer::check_placements() const {
   }
 }
 
-void Tracer::publish_manifest() const {
+void Tracer::publish_manifest(bool trains) const {
+  if (environment_.pass == Pass::kNoise || layout_.rank != 0 || environment_.count_only) {
+    return;
+  }
   Manifest manifest;
   manifest.pass = name_of(environment_.pass);
   manifest.world_size = layout_.world_size;
@@ -219,7 +221,22 @@ void Tracer::publish_manifest() const {
   manifest.versions["ttrace"] = TTRACE_VERSION;
   manifest.versions["torch"] = TORCH_VERSION;
   manifest.forced_routing = forced_routing_;
+  if (trains) {
+    const c10::DeviceType device = device_of_parameters();
+    manifest.numerics = numerics_of(device);
+    manifest.versions.merge(library_versions(device));
+  }
   write_manifest(environment_.directory, manifest);
+}
+
+// An accelerator, where any parameter lies on one.
+c10::DeviceType Tracer::device_of_parameters() const {
+  for (const Parameter& parameter : capture_->parameters().all()) {
+    if (!parameter.tensor.is_cpu()) {
+      return parameter.tensor.device().type();
+    }
+  }
+  return c10::DeviceType::CPU;
 }
 
 void Tracer::check_reference() const {
@@ -304,6 +321,9 @@ bool Tracer::begin_step(std::int64_t iteration, const std::vector<std::string>& 
   }
   exceptions_at_begin_ = std::uncaught_exceptions();
   try {
+    if (begun_.size() == 1) {
+      publish_manifest(true);  // programs choose their settings until here
+    }
     start_writer();
     writer_->begin_step(iteration);
     set_running(&*writer_, failure_.get());

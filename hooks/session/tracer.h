@@ -54,7 +54,10 @@ class Tracer {
   [[nodiscard]] std::unique_ptr<const GivenValues> given_values() const;
   void check_precision(const std::vector<NamedTensor>& parameters) const;
   void check_placements() const;
-  void publish_manifest() const;
+  // Where this rank writes a manifest. `trains`: the first traced step begins, and what the machine
+  // does to numbers is settled.
+  void publish_manifest(bool trains) const;
+  [[nodiscard]] c10::DeviceType device_of_parameters() const;
   void check_reference() const;
   [[nodiscard]] std::string failed_path(std::int64_t step) const;
   void start_writer();

@@ -156,7 +156,7 @@ class Tracer:
         self._session.describe(
             description.model,
             description.data,
-            {**description.versions, **self._undeclared(annotations), "python": _python_version()},
+            {**description.versions, **self._undeclared(annotations), **_versions()},
             description.precision,
             description.untraced,
         )
@@ -246,7 +246,11 @@ def _derivations(parameters: Sequence[Parameter]) -> Iterator[tuple[str, str, in
             yield parameter.path, "grad", 0, dims.grad or dims.value
 
 
-def _python_version() -> str:
+def _versions() -> dict[str, str]:
+    """What the session cannot find out by itself: of Python, and of NCCL where the program uses CUDA."""
     import platform
 
-    return platform.python_version()
+    versions = {"python": platform.python_version()}
+    if torch.cuda.is_initialized():
+        versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    return versions

@@ -1,3 +1,4 @@
+#include "analysis/bounds/limits.h"
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
@@ -7,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 namespace ttrace {
@@ -27,7 +29,13 @@ class Compatibility : public ::testing::Test {
     candidate_.add_everywhere({kOutput, {1, 2, 3}});
   }
 
-  Report compare() { return diff(reference_.write(), candidate_.write()); }
+  // Writes both traces anew.
+  Report compare() {
+    for (const char* side : {"reference", "candidate"}) {
+      std::filesystem::remove_all(directory_ / side);
+    }
+    return diff(reference_.write(), candidate_.write());
+  }
 
   // The message of the UsageError that the comparison ends with.
   std::string refusal() {
@@ -66,6 +74,67 @@ TEST_F(Compatibility, RefusesDifferentStepsNamingBoth) {
   EXPECT_THAT(refusal(),
               AllOf(HasSubstr("reference holds steps 0, but the candidate holds 0, 1"),
                     HasSubstr("TTRACE_STEPS")));
+}
+
+// What a machine did to F32 numbers.
+Section machine(const std::string& device, const std::string& products) {
+  return {{"device", device}, {"f32_products", products}, {"threads", "2"}};
+}
+
+TEST_F(Compatibility, RefusesF32RunsOfWhichOneRoundedItsOperands) {
+  reference_.manifest.numerics = machine("cuda", "f32");
+  candidate_.manifest.numerics = machine("cuda", "tf32");
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr("the reference multiplied in f32 and the candidate in tf32"),
+                    HasSubstr("torch.backends.cuda.matmul.allow_tf32 = False"),
+                    HasSubstr("in the candidate")));
+  reference_.manifest.numerics = machine("cpu", "bf16");
+  candidate_.manifest.numerics = machine("cpu", "f32");
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr("the reference multiplied in bf16 and the candidate in f32"),
+                    HasSubstr("torch.set_float32_matmul_precision(\"highest\") in the reference")));
+  for (TraceBuilder* side : {&reference_, &candidate_}) {
+    side->manifest.precision = "bf16";  // whose products have coarser operands anyway
+  }
+  EXPECT_EQ(refusal(), "not refused");
+}
+
+TEST_F(Compatibility, TracesThatDoNotSayHowTheyMultipliedAreCompared) {
+  candidate_.manifest.numerics = machine("cuda", "tf32");
+  EXPECT_EQ(refusal(), "not refused");
+  EXPECT_THAT(compare().remarks, ::testing::IsEmpty());
+}
+
+TEST_F(Compatibility, F32RunsThatMultiplyInTf32AreJudgedByItsRounding) {
+  const auto bound = [this](const std::string& products) {
+    reference_.manifest.numerics = machine("cuda", products);
+    candidate_.manifest.numerics = machine("cuda", products);
+    return compare().tensors.front().find(Question::kWhole)->term("unit");
+  };
+  EXPECT_EQ(bound("tf32"), default_unit(ElementType::kF16));  // whose mantissa is TF32's
+  EXPECT_THAT(compare().remarks,
+              ElementsAre(HasSubstr("both programs compute in f32 and multiply in tf32")));
+  EXPECT_EQ(bound("bf16"), default_unit(ElementType::kBF16));
+  EXPECT_EQ(bound("f32"), default_unit(ElementType::kF32));
+  EXPECT_THAT(compare().remarks, ::testing::IsEmpty());
+}
+
+TEST_F(Compatibility, RemarksSettingsThatDifferAndMatter) {
+  reference_.manifest.numerics = machine("cpu", "f32");
+  reference_.manifest.numerics["flush_denormal"] = "off";
+  candidate_.manifest.numerics = machine("cpu", "f32");
+  candidate_.manifest.numerics["flush_denormal"] = "on";
+  candidate_.manifest.numerics["threads"] = "1";
+  candidate_.manifest.numerics["cuda_matmul"] = "tf32";
+  EXPECT_THAT(compare().remarks,
+              ElementsAre("the reference ran with flush_denormal off, the candidate with "
+                          "flush_denormal on"));
+  candidate_.manifest.numerics["device"] = "cuda";
+  EXPECT_THAT(compare().remarks,
+              ElementsAre("the reference ran with cuda_matmul unset, the candidate with "
+                          "cuda_matmul tf32",
+                          "the reference ran with device cpu, the candidate with device cuda",
+                          HasSubstr("flush_denormal")));
 }
 
 TEST_F(Compatibility, RefusesTracesWithoutACommonTensor) {

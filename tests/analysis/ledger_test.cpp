@@ -378,6 +378,24 @@ Report judged_scales(const Allowances& allowances) {
   return diff(reference, side("candidate", 2.0, 3.0), options);
 }
 
+// Two ranks whose copies differ by as much as two runs of the reference do.
+Report judged_repetition(const Allowances& allowances) {
+  const TemporaryDirectory folder;
+  const Numbers values = wavy(8);
+  Numbers other = values;
+  other.front() += 1e-3;
+  const Trace reference =
+      TraceBuilder(folder / "reference", "reference").add(0, {"s0/m0/output/a/0", values}).write();
+  testing::write_noise_passes(folder / "reference", {testing::noise_row("s0/m0/output/a/0", 0, 0)});
+  write_noise(folder / "reference",
+              {kSelfCheckSeed, {testing::noise_row("s0/m0/output/a/0", 1e-3, 1e-3)}});
+  TraceBuilder candidate(folder / "candidate", "candidate", kWorldRanks);
+  candidate.add(0, {"s0/m0/output/a/0", values}).add(1, {"s0/m0/output/a/0", other});
+  DiffOptions options;
+  options.allowances = allowances;
+  return diff(reference, candidate.write(), options);
+}
+
 using Judge = std::function<Report(const Allowances&)>;
 
 std::vector<Judge> judges() {
@@ -402,6 +420,7 @@ std::vector<Judge> judges() {
   addends(8, 0.05, true);
   addends(64, kRelativeRounding, false);
   result.emplace_back(judged_choices);
+  result.emplace_back(judged_repetition);
   result.emplace_back(judged_sums);
   result.emplace_back(judged_scales);
   return result;

@@ -361,6 +361,85 @@ TEST_F(Check, VeryLongCommandIsNotTakenForAFolder) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
 }
 
+// Two runs in F32 differed in every tensor, because one of them multiplied in TF32.
+TEST_F(Check, Tf32OnOneSideAloneEndsTheCheckBeforeTheForcedPasses) {
+  const std::string with_tf32 = " --machine device=cuda,f32_products=tf32";
+  const ProcessResult result =
+      ttrace(check(trainer("--machine device=cuda,f32_products=f32"), trainer(with_tf32)));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("the reference multiplied in f32 and the candidate in tf32"),
+                    HasSubstr("torch.backends.cuda.matmul.allow_tf32 = False")));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/forced-wide"));
+  std::filesystem::remove_all(folder_ / "run");
+  EXPECT_EQ(ttrace(check(trainer(with_tf32), trainer(with_tf32))).exit_code, 0);
+}
+
+TEST_F(Check, LsAndShowSayWhatTheMachineDidToNumbers) {
+  const std::string program = trainer("--machine device=cuda,f32_products=tf32");
+  ASSERT_EQ(ttrace(check(program, program, {"--no-forced", "--no-self-check"})).exit_code, 0);
+  const std::string line = "machine: device cuda, f32_products tf32\n";
+  EXPECT_THAT(ttrace({"ls", "run/candidate"}).out, HasSubstr(line));
+  const auto json = nlohmann::json::parse(ttrace({"ls", "run/candidate", "--format", "json"}).out);
+  EXPECT_EQ(json["numerics"]["f32_products"], "tf32");
+  EXPECT_THAT(
+      ttrace({"show", "run/candidate", "s0/m0/output/decoder.layers.0.mlp.linear_fc1/0"}).out,
+      HasSubstr(line));
+  EXPECT_THAT(file("run/report.txt"), HasSubstr("multiply in tf32, so bounds are class defaults"));
+}
+
+TEST_F(Check, SelfCheckRunsTheReferenceTwiceWithoutNoise) {
+  const ProcessResult result = ttrace(check(trainer(), trainer("--ranks 2"), {"--self-check"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("a second run of the reference reproduced all of 3 tensors"));
+  EXPECT_THAT(file("run/logs/self-check.log"), HasSubstr("TTRACE_NOISE_SEED=0\n"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/reference/noise/self.h5"));
+  EXPECT_EQ(nlohmann::json::parse(file("run/report.json"))["counts"]["noise_passes"], 1);
+  EXPECT_EQ(ttrace({"verify", "run/reference"}).exit_code, 0);
+  EXPECT_EQ(ttrace({"diff", "run"}).out, result.out);
+}
+
+TEST_F(Check, SelfCheckNamesTheFirstTensorThatWasNotReproduced) {
+  const ProcessResult result =
+      ttrace(check(trainer("--irreproducible"), trainer(), {"--self-check"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              HasSubstr("did not reproduce 3 of 3 tensors; the first is "
+                        "s0/m0/output/decoder.layers.0.mlp.linear_fc1/0, off by "));
+}
+
+TEST_F(Check, SelfCheckIsRunUnaskedOnAcceleratorsWithoutDeterministicAlgorithms) {
+  const auto is_run = [this](const std::string& machine, const std::vector<std::string>& more) {
+    std::filesystem::remove_all(folder_ / "run");
+    const std::string program = trainer("--machine " + machine);
+    EXPECT_EQ(ttrace(check(program, program, more)).exit_code, 0);
+    return std::filesystem::exists(folder_ / "run/reference/noise/self.h5");
+  };
+  EXPECT_TRUE(is_run("device=cuda,deterministic_algorithms=off", {}));
+  EXPECT_TRUE(is_run("device=cuda,deterministic_algorithms=warn", {}));
+  EXPECT_FALSE(is_run("device=cuda,deterministic_algorithms=on", {}));
+  EXPECT_FALSE(is_run("device=cpu,deterministic_algorithms=off", {}));
+  EXPECT_FALSE(is_run("device=cuda,deterministic_algorithms=off", {"--no-self-check"}));
+}
+
+TEST_F(Check, StoredReferenceBringsItsSelfCheck) {
+  ASSERT_EQ(ttrace(check(trainer("--irreproducible"), trainer(), {"--self-check"})).exit_code, 0);
+  const ProcessResult again =
+      ttrace({"check", "--reference", "run/reference", "--candidate", trainer(), "-o", "again"});
+  EXPECT_THAT(again.out, HasSubstr("did not reproduce 3 of 3 tensors"));
+  std::filesystem::remove_all(folder_ / "run");
+  ASSERT_EQ(ttrace(check(trainer(), trainer())).exit_code, 0);
+  const ProcessResult plain = ttrace({"check",
+                                      "--reference",
+                                      "run/reference",
+                                      "--candidate",
+                                      trainer(),
+                                      "--self-check",
+                                      "-o",
+                                      "late"});
+  EXPECT_THAT(plain.err, HasSubstr("--self-check is ignored"));
+}
+
 TEST_F(Check, DifferentModelsCannotBeCompared) {
   const ProcessResult result = ttrace(check(trainer(), trainer("--hidden 16")));
   EXPECT_EQ(result.exit_code, 2);

@@ -25,6 +25,8 @@
 //   them
 //   --margin X            of the choices (default 0.001, what noise passes move them by)
 //   --own-route           exits where another run's choices are to be gone on with
+//   --machine K=V,..      what its manifest says the machine does to numbers
+//   --irreproducible      a second run without noise is off by as much as noise passes
 //   --precision P         what it says it computes in where nothing else is asked for (default f32)
 //   --tag TEXT            ignored: makes the process findable
 #include "hooks/base/environment.h"
@@ -159,6 +161,11 @@ class Trainer {
       manifest.layout["tp"] = std::to_string(ranks_);
     }
     manifest.forced_routing = forced_routing_;
+    std::istringstream machine(values_["machine"].as<std::string>());
+    for (std::string fact; std::getline(machine, fact, ',');) {
+      const std::size_t sign = fact.find('=');
+      manifest.numerics[fact.substr(0, sign)] = fact.substr(sign + 1);
+    }
     manifest.model["hidden"] = std::to_string(hidden_);
     if (variable("TTRACE_INPUTS") == "dyadic") {
       manifest.data[ttrace::kInputsKey] = ttrace::kDyadicInputs;
@@ -200,11 +207,13 @@ class Trainer {
 
   void write_noise() const {
     ttrace::NoisePass pass{.seed = std::stoi(variable("TTRACE_NOISE_SEED")), .rows = {}};
+    const bool moves = pass.seed != ttrace::kSelfCheckSeed || values_.count("irreproducible") != 0;
+    const double noise = moves ? kNoise : 0.0;
     for (std::int64_t step = first_; step < last_; ++step) {
       for (const Tensor& tensor : model()) {
         if (tensor.kind != Kind::kParam) {
           pass.rows.push_back(
-              {.id = id_of(tensor, step), .sum_squared = kNoise * kNoise, .max_abs = kNoise});
+              {.id = id_of(tensor, step), .sum_squared = noise * noise, .max_abs = noise});
         }
       }
       if (!route_.empty()) {
@@ -337,8 +346,10 @@ po::variables_map parse(int argc, char** argv) {
       "exit-before", po::value<int>())("kill-after", po::value<int>())(
       "exit-after", po::value<int>())("crash", "")("hang", "")("linger", "")("linger-daemon", "")(
       "route", po::value<std::string>())("margin", po::value<float>()->default_value(0.001F))(
-      "own-route", "")("precision", po::value<std::string>()->default_value("f32"))(
-      "ignore-sigterm", "")("never-attach", "")("fail-step", "")("tag", po::value<std::string>());
+      "own-route", "")("irreproducible", "")("machine",
+                                             po::value<std::string>()->default_value(""))(
+      "precision", po::value<std::string>()->default_value("f32"))("ignore-sigterm", "")(
+      "never-attach", "")("fail-step", "")("tag", po::value<std::string>());
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, options), values);
   return values;

@@ -91,13 +91,15 @@ TEST(EnvironmentVariables, EveryPrecisionThatAProgramCanHaveIsUnderstood) {
 
 TEST(EnvironmentVariables, NoisePassesNeedAReferenceAndASeed) {
   EXPECT_THAT(complaint({{"TTRACE_PASS", "noise"}}), HasSubstr("needs TTRACE_REFERENCE"));
-  for (const char* seed : {"", "0", "-1", "x"}) {
+  for (const char* seed : {"", "-1", "x"}) {
     EXPECT_THAT(complaint(with(noise_pass("t", 1), "TTRACE_NOISE_SEED", seed)),
                 HasSubstr("TTRACE_NOISE_SEED"))
         << seed;
   }
-  const PassEnvironment environment(noise_pass("t", 3));
-  EXPECT_EQ(read_environment()->noise_seed, 3);
+  for (const int seed : {0, 3}) {
+    const PassEnvironment environment(noise_pass("t", seed));
+    EXPECT_EQ(read_environment()->noise_seed, seed);
+  }
 }
 
 TEST(EnvironmentVariables, FilterIsSearchedForInIds) {

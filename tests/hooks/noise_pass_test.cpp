@@ -300,6 +300,36 @@ TEST_F(NoisePasses, WithoutADimensionOfSamplesActivationsAreLeftOut) {
   EXPECT_TRUE(gradients);
 }
 
+TEST_F(NoisePasses, SeedZeroRepeatsTheReferenceBitForBitInItsOrderOfSamples) {
+  run(reference_pass(trace_.path()), [&](Microbatch& microbatch) { train(microbatch); });
+  run(noise_pass(trace_.path(), kSelfCheckSeed), [&](Microbatch& microbatch) {
+    EXPECT_THAT(microbatch.permutation(3), ::testing::ElementsAre(0, 1, 2));
+    train(microbatch);
+  });
+  const auto repeated = read_self_check(trace_.path());
+  ASSERT_TRUE(repeated.has_value());
+  const RankFile reference(testing::step0(trace_));
+  EXPECT_EQ(repeated->rows.size(), reference.records().size());
+  for (const NoiseRow& row : repeated->rows) {
+    EXPECT_EQ(row.max_abs, 0.0) << to_string(row.id);
+  }
+  EXPECT_TRUE(read_noise(trace_.path()).empty());
+}
+
+TEST_F(NoisePasses, SeedZeroTellsWhatTheReferenceDoesNotReproduce) {
+  double addend = 1.0;
+  const auto body = [&](Microbatch& microbatch) {
+    microbatch.data("draw", at::full({3}, addend++));
+  };
+  run(reference_pass(trace_.path()), body);
+  run(noise_pass(trace_.path(), kSelfCheckSeed), body);
+  const auto repeated = read_self_check(trace_.path());
+  ASSERT_TRUE(repeated.has_value());
+  for (const NoiseRow& row : repeated->rows) {
+    EXPECT_EQ(row.max_abs, row.id.kind == Kind::kData ? 1.0 : 0.0) << to_string(row.id);
+  }
+}
+
 TEST_F(NoisePasses, ParametersComeFromTheReference) {
   {
     const PassEnvironment environment(reference_pass(trace_.path()));

@@ -182,6 +182,68 @@ TEST(Session, ManifestSaysWhatTheTraceIs) {
   EXPECT_FALSE(manifest.versions.at("ttrace").empty());
 }
 
+TEST(Session, ManifestSaysWhatTheMachineDoesToNumbersWhenTheFirstTracedStepBegins) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(with(reference_pass(directory.path()), "TTRACE_STEPS", "1:3"));
+  const PassEnvironment workspace(Variables{{"CUBLAS_WORKSPACE_CONFIG", ":4096:8"}});
+  Model model;
+  auto session = Session::from_environment();
+  session.attach(model, Layout(), Annotations());
+  EXPECT_TRUE(read_manifest(directory.path()).numerics.empty());
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/true);
+  { const auto untraced = session.step(0); }
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  { const auto traced = session.step(1); }
+  context.setDeterministicAlgorithms(false, /*warn_only=*/false);
+  { const auto later = session.step(2); }
+  const Section facts = read_manifest(directory.path()).numerics;
+  EXPECT_EQ(facts.at("device"), "cpu");
+  EXPECT_EQ(facts.at("f32_products"), "f32");
+  EXPECT_EQ(facts.at("deterministic_algorithms"), "on");
+  EXPECT_EQ(facts.at("flush_denormal"), "off");
+  EXPECT_EQ(facts.at("threads"), std::to_string(at::get_num_threads()));
+  EXPECT_EQ(facts.at("cuda_CUBLAS_WORKSPACE_CONFIG"), ":4096:8");
+  for (const char* key : {"mkldnn_matmul",
+                          "mkldnn_conv",
+                          "cuda_matmul",
+                          "cuda_cudnn_tf32",
+                          "cuda_cudnn_deterministic",
+                          "cuda_cudnn_benchmark",
+                          "cuda_bf16_reduction",
+                          "cuda_fp16_reduction"}) {
+    EXPECT_FALSE(facts.at(key).empty()) << key;
+  }
+  EXPECT_FALSE(facts.contains("cuda_NVIDIA_TF32_OVERRIDE"));
+}
+
+// What CUDA would do is no fact of a run on CPU tensors; what oneDNN does is measured.
+TEST(Session, ProductsOfF32AreAsTheProcessorRoundsTheirOperands) {
+  const auto products = [](at::Float32Backend backend, at::Float32Precision precision) {
+    const TemporaryDirectory directory;
+    const PassEnvironment environment(reference_pass(directory.path()));
+    Model model;
+    auto session = Session::from_environment();
+    session.attach(model, Layout(), Annotations());
+    at::Context& context = at::globalContext();
+    const auto before = context.float32Precision(backend, at::Float32Op::MATMUL);
+    context.setFloat32Precision(backend, at::Float32Op::MATMUL, precision);
+    { const auto traced = session.step(0); }
+    // Large enough for oneDNN; 1 + 2^-13 + 2^-9 shows both roundings.
+    const at::Tensor left = at::full({128, 128}, 1.0F + 1.0F / 512 + 1.0F / 8192);
+    const auto mean = (left.mm(at::ones({128, 128})) / 128).flatten()[0].item<float>();
+    context.setFloat32Precision(backend, at::Float32Op::MATMUL, before);
+    const std::string real = mean > 1.0F + 1.0F / 512    ? "f32"
+                             : mean > 1.0F + 1.0F / 8192 ? "tf32"
+                                                         : "bf16";
+    EXPECT_EQ(read_manifest(directory.path()).numerics.at("f32_products"), real);
+    return real;
+  };
+  EXPECT_EQ(products(at::Float32Backend::CUDA, at::Float32Precision::TF32), "f32");
+  products(at::Float32Backend::MKLDNN, at::Float32Precision::BF16);
+  products(at::Float32Backend::MKLDNN, at::Float32Precision::TF32);
+}
+
 TEST(Session, ParametersOfAnotherPrecisionAreRefused) {
   const TemporaryDirectory directory;
   const PassEnvironment environment(

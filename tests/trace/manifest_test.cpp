@@ -32,6 +32,7 @@ Manifest example() {
   manifest.data = {{"seed", "1"}, {"file", "wörter.txt"}};
   manifest.versions = {{"ttrace", "0.1.0"}};
   manifest.roles = {{"attention", "h.*.attn*"}};
+  manifest.numerics = {{"device", "cuda"}, {"f32_products", "tf32"}};
   return manifest;
 }
 
@@ -61,6 +62,16 @@ TEST(Manifest, RoundTrips) {
   EXPECT_EQ(read.data, example().data);
   EXPECT_EQ(read.versions, example().versions);
   EXPECT_EQ(read.roles, example().roles);
+  EXPECT_EQ(read.numerics, example().numerics);
+}
+
+TEST(Manifest, EarlierVersionsDidNotSayWhatTheMachineDoes) {
+  const TemporaryDirectory folder;
+  Manifest old = example();
+  old.numerics.clear();
+  write_manifest(folder.path(), old);
+  EXPECT_THAT(read_file(folder / "manifest.json"), ::testing::Not(HasSubstr("numerics")));
+  EXPECT_TRUE(read_manifest(folder.path()).numerics.empty());
 }
 
 TEST(Manifest, LeavesNoTemporaryFileAndReplacesAnOlderOne) {

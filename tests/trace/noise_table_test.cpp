@@ -165,9 +165,27 @@ TEST(NoiseTable, TruncatedFileIsRefused) {
   EXPECT_THAT(complaint_in(folder), AllOf(HasSubstr(file), HasSubstr("damaged or truncated")));
 }
 
-TEST(NoiseTable, SeedsCountFromOne) {
+TEST(NoiseTable, SeedsAreNotNegative) {
   const TemporaryDirectory folder;
-  EXPECT_THROW(write_noise(folder.path(), {0, {}}), UsageError);
+  EXPECT_THROW(write_noise(folder.path(), {-1, {}}), UsageError);
+}
+
+TEST(NoiseTable, TableOfTheSelfCheckIsNoNoisePass) {
+  const TemporaryDirectory folder;
+  EXPECT_FALSE(read_self_check(folder.path()).has_value());
+  write_noise(folder.path(), {kSelfCheckSeed, {row("a", 4.0, 2.0, 0)}});
+  write_noise(folder.path(), {1, {row("a", 1.0, 1.0, 0)}});
+  ASSERT_EQ(read_noise(folder.path()).size(), 1U);
+  EXPECT_EQ(read_noise(folder.path())[0].seed, 1);
+  EXPECT_EQ(read_self_check(folder.path())->rows.at(0).sum_squared, 4.0);
+}
+
+TEST(NoiseTable, NoisePassIsNotTakenForTheSelfCheck) {
+  const TemporaryDirectory folder;
+  write_noise(folder.path(), {2, {}});
+  std::filesystem::rename(noise_file(folder.path(), 2), noise_file(folder.path(), kSelfCheckSeed));
+  EXPECT_THAT(message_of<FormatError>([&] { static_cast<void>(read_self_check(folder.path())); }),
+              HasSubstr("holds the noise of seed 2"));
 }
 
 }  // namespace

@@ -158,6 +158,9 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   root["model"] = manifest.model;
   root["data"] = manifest.data;
   root["versions"] = manifest.versions;
+  if (!manifest.numerics.empty()) {
+    root["numerics"] = manifest.numerics;
+  }
   if (!manifest.untraced.empty()) {
     root["untraced"] = manifest.untraced;
   }
@@ -198,6 +201,9 @@ Manifest read_manifest(const std::string& directory) {
   manifest.data = reader.section("data");
   manifest.versions = reader.section("versions");
   manifest.untraced = reader.texts("untraced");
+  if (reader.has("numerics")) {
+    manifest.numerics = reader.section("numerics");
+  }
   if (reader.has("roles")) {
     manifest.roles = reader.section("roles");
   }

@@ -22,8 +22,10 @@ struct TTRACE_API Manifest {
   Section model;                    // must be equal on both sides
   Section data;                     // must be equal on both sides
   Section versions;                 // ttrace, torch, program; printed where they differ
-  Section roles;                    // patterns of names by role, see annotations.h; mostly empty
-  std::string forced_routing;       // digest of the choices of experts it followed; empty: its own
+  Section numerics;            // what the machine does to numbers, see numerics.h; a trace of an
+                               // earlier version has none
+  Section roles;               // patterns of names by role, see annotations.h; mostly empty
+  std::string forced_routing;  // digest of the choices of experts it followed; empty: its own
   std::string names;  // "candidate" or "reference": renamed into theirs (rename_map.h); empty: own
   std::vector<std::string> untraced;  // regular expressions of ids that the program cannot give
 };

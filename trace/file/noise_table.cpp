@@ -176,7 +176,7 @@ class PassReader {
   [[nodiscard]] NoisePass& read(const std::string& path) {
     const Hdf5Input file(path);
     const std::int64_t seed = file.integer_attribute(kSeedAttribute);
-    if (seed < 1 || seed > std::numeric_limits<int>::max()) {
+    if (seed < kSelfCheckSeed || seed > std::numeric_limits<int>::max()) {
       file.throw_damaged("its seed is " + std::to_string(seed));
     }
     pass_.seed = static_cast<int>(seed);
@@ -287,15 +287,20 @@ bool is_noise_file(const std::filesystem::path& path) {
 }  // namespace
 
 std::string noise_file(const std::string& directory, int seed) {
-  std::array<char, 48> name = {};
-  std::snprintf(name.data(), name.size(), "noise/%05d.h5", seed);
+  std::array<char, 48> name = {"noise/self.h5"};
+  if (seed != kSelfCheckSeed) {
+    std::snprintf(name.data(), name.size(), "noise/%05d.h5", seed);
+  }
   return (std::filesystem::path(directory) / name.data()).string();
 }
 
 void write_noise(const std::string& directory, const NoisePass& pass) {
   const QuietHdf5 quiet;
   const std::string path = noise_file(directory, pass.seed);
-  TTRACE_CHECK(pass.seed >= 1, UsageError, path, ": the seed of a noise pass must be at least 1");
+  TTRACE_CHECK(pass.seed >= kSelfCheckSeed,
+               UsageError,
+               path,
+               ": the seed of a noise pass cannot be negative");
   TableBuilder table(kNoiseColumns);
   std::unordered_set<std::string> ids;
   for (const NoiseRow& row : pass.rows) {
@@ -357,6 +362,22 @@ void for_each_noise_pass(const std::string& directory,
                  ", which its name contradicts; remove it and run that noise pass again");
     use(pass);
   }
+}
+
+std::optional<NoisePass> read_self_check(const std::string& directory) {
+  const std::string path = noise_file(directory, kSelfCheckSeed);
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return std::nullopt;
+  }
+  NoisePass pass = read_noise_file(path);
+  TTRACE_CHECK(pass.seed == kSelfCheckSeed,
+               FormatError,
+               path,
+               ": the file holds the noise of seed ",
+               pass.seed,
+               ", which its name contradicts; remove it and run the self-check again");
+  return pass;
 }
 
 std::vector<NoisePass> read_noise(const std::string& directory) {

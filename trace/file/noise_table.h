@@ -28,17 +28,21 @@ struct TTRACE_API NoiseRow {
   std::vector<double> slices = {};
 };
 
+// TTRACE_NOISE_SEED of the self-check, which repeats the reference and moves nothing: its table
+// holds what the reference does not reproduce by itself.
+inline constexpr int kSelfCheckSeed = 0;
+
 struct TTRACE_API NoisePass {
-  int seed = 0;  // TTRACE_NOISE_SEED, from 1
+  int seed = 0;  // TTRACE_NOISE_SEED: from 1, or kSelfCheckSeed
   std::vector<NoiseRow> rows;
 };
 
-// DIR/noise/00001.h5
+// DIR/noise/00001.h5; DIR/noise/self.h5 of the self-check.
 [[nodiscard]] TTRACE_API std::string noise_file(const std::string& directory, int seed);
 
 // Writes through a temporary name. Throws FormatError.
 TTRACE_API void write_noise(const std::string& directory, const NoisePass& pass);
-// The finished tables of a reference, by name; none where it has no noise.
+// The finished tables of a reference's noise passes, by name; none where it has no noise.
 [[nodiscard]] TTRACE_API std::vector<std::string> noise_files(const std::string& directory);
 // Throws FormatError with path and cause.
 [[nodiscard]] TTRACE_API NoisePass read_noise_file(const std::string& path);
@@ -46,7 +50,9 @@ TTRACE_API void write_noise(const std::string& directory, const NoisePass& pass)
 // time, and is gone after the call. Throws FormatError.
 TTRACE_API void for_each_noise_pass(const std::string& directory,
                                     const std::function<void(const NoisePass&)>& use);
-// All passes of a reference, by seed; empty if there are none. Throws FormatError.
+// The table of the self-check; nothing where the reference was not repeated. Throws FormatError.
+[[nodiscard]] TTRACE_API std::optional<NoisePass> read_self_check(const std::string& directory);
+// All noise passes of a reference, by seed; empty if there are none. Throws FormatError.
 [[nodiscard]] TTRACE_API std::vector<NoisePass> read_noise(const std::string& directory);
 
 }  // namespace ttrace

@@ -1,5 +1,7 @@
 #include "analysis/cli/commands/check_passes.h"
 #include "analysis/cli/commands/commands.h"
+#include "analysis/cli/commands/pass_plan.h"
+#include "analysis/cli/commands/print_jobs.h"
 #include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/run/estimate.h"
@@ -27,6 +29,33 @@ namespace po = boost::program_options;
 
 namespace ttrace::cli {
 namespace {
+
+// What is run, or left out, beyond the passes of every check.
+void add_switches(po::options_description& named) {
+  named.add_options()("estimate",
+                      "only print how much the check would write; this runs the reference once, "
+                      "keeps nothing, and does not need --candidate")(
+      "print-jobs",
+      "run nothing, but print a shell script with one job for each pass and the comparison, for "
+      "SLURM and other queues; needs -o")(
+      "collectives",
+      "also record and check the inputs and results of collectives; the candidate's trace grows")(
+      "ignore-space",
+      "run the candidate even if the disk has less free space than its trace needs")(
+      "self-check",
+      "run the reference a second time without noise, to measure what it does not reproduce by "
+      "itself (atomic additions, autotuned kernels); bounds then allow for that. Without this "
+      "option it happens where the reference ran on an accelerator without deterministic "
+      "algorithms")("no-self-check", "never run the reference a second time without noise")(
+      "no-forced", "skip the two passes that check each operator on the candidate's own inputs")(
+      "golden",
+      "run the reference once more in f64 and compare both programs with it; this shows whether "
+      "the candidate is too accurate (its precision recipe is not active) or too coarse")(
+      "dyadic",
+      "give every module of both programs small integers times a power of two, "
+      "and demand exact equality wherever such sums are exact (linear operators, "
+      "collectives); runs in f32, without noise passes and forced passes");
+}
 
 po::options_description named_options() {
   po::options_description named("Options");
@@ -66,21 +95,7 @@ po::options_description named_options() {
       "grace",
       po::value<double>()->default_value(5.0, "5")->value_name("S"),
       "seconds between SIGTERM and SIGKILL when a program has to be ended");
-  named.add_options()("estimate",
-                      "only print how much the check would write; this runs the reference once, "
-                      "keeps nothing, and does not need --candidate")(
-      "collectives",
-      "also record and check the inputs and results of collectives; the candidate's trace grows")(
-      "ignore-space",
-      "run the candidate even if the disk has less free space than its trace needs")(
-      "no-forced", "skip the two passes that check each operator on the candidate's own inputs")(
-      "golden",
-      "run the reference once more in f64 and compare both programs with it; this shows whether "
-      "the candidate is too accurate (its precision recipe is not active) or too coarse")(
-      "dyadic",
-      "give every module of both programs small integers times a power of two, "
-      "and demand exact equality wherever such sums are exact (linear operators, "
-      "collectives); runs in f32, without noise passes and forced passes");
+  add_switches(named);
   add_selection_options(named, StepsOption::kRunSteps);
   add_judging_options(named);
   add_report_options(named);
@@ -163,8 +178,18 @@ void choose_dyadic(CheckOptions& options) {
                "the same names; leave --dyadic or --rename out");
   options.precision = kDyadicPrecision;
   options.noise = 0;
+  options.self_check = SelfCheck::kNever;
   options.forced = false;
   options.golden = true;
+}
+
+SelfCheck self_check_of(const po::variables_map& values) {
+  const bool asked = values.count("self-check") != 0;
+  const bool refused = values.count("no-self-check") != 0;
+  TTRACE_CHECK(!asked || !refused,
+               UsageError,
+               "--self-check and --no-self-check contradict each other; leave one of them out");
+  return asked ? SelfCheck::kAlways : refused ? SelfCheck::kNever : SelfCheck::kWhereNeeded;
 }
 
 CheckOptions read_options(const po::variables_map& values) {
@@ -180,6 +205,7 @@ CheckOptions read_options(const po::variables_map& values) {
   options.forced = values.count("no-forced") == 0;
   options.golden = values.count("golden") != 0;
   options.dyadic = values.count("dyadic") != 0;
+  options.self_check = self_check_of(values);
   options.noise = whole_number(values, "noise", 0);
   options.noise_given = !values["noise"].defaulted();
   if (values.count("steps") != 0) {
@@ -240,6 +266,11 @@ void read_stored_reference(CheckOptions& options) {
         fmt::format("{} has no noise passes, so bounds are class defaults, which are less sharp",
                     options.reference));
   }
+  if (options.self_check == SelfCheck::kAlways && !read_self_check(options.reference)) {
+    log(LogLevel::kWarning,
+        "--self-check is ignored, because it belongs to the run that makes a reference; run the "
+        "reference again with --self-check");
+  }
   if (options.noise_given) {
     log(LogLevel::kWarning,
         fmt::format("--noise is ignored, because the stored reference brings its own {}",
@@ -263,6 +294,9 @@ std::string summary(const CheckOptions& options, const RunDirectory& run, const 
   };
   if (!options.stored) {
     add("reference", course.reference);
+    if (course.self_check > 0.0) {
+      add("self-check", course.self_check);
+    }
     add(counted(options.noise, "noise pass"), course.noise);
   }
   add("candidate", course.candidate);
@@ -335,8 +369,9 @@ Manual check_manual() {
       .summary = "run reference, noise passes and candidate, then compare them",
       .synopses = {"--reference COMMAND|FOLDER --candidate COMMAND [options]"},
       .description =
-          {"Runs the reference once, K more times with noise, and the candidate. Then it runs the "
-           "reference twice more with the candidate's values in place of its own, and compares. "
+          {"Runs the reference once, perhaps a second time for the self-check, K more times with "
+           "noise, and the candidate. Then it runs the reference twice more with the candidate's "
+           "values in place of its own, and compares. "
            "Every pass gets its task in TTRACE_* variables and ends after the last traced step. "
            "COMMAND is a shell command in quotes.",
            "With --precision f64, both programs compute in f64. Round-off is 1e-15 there, so a "
@@ -365,6 +400,10 @@ Manual check_manual() {
             "in CI: print the text and write report.xml for the server (examples/ci_gate)"},
            {"ttrace check --precision f64 --reference \"ref\" --candidate \"mpirun -n 4 train\"",
             "compare the logic of both programs in FP64"},
+           {"ttrace check --print-jobs --reference \"srun -n 1 ref\" --candidate \"srun -n 8 "
+            "train\" "
+            "-o /scratch/run > jobs.sh",
+            "write the passes as jobs, for a cluster where every program is queued on its own"},
            {"ttrace check --golden --reference \"ref\" --candidate \"mpirun -n 4 train\"",
             "find out whether the precision recipe is active at all"}},
       .takes_words = false};
@@ -377,6 +416,10 @@ int run_check(const po::variables_map& values) {
   }
   if (options.estimate) {
     return run_estimate(options);
+  }
+  if (values.count("print-jobs") != 0) {
+    print_jobs(std::cout, options, values);
+    return 0;
   }
   const RunDirectory run = RunDirectory::create(options.output);
   require_writable(options.report);  // perhaps in the folder of the run

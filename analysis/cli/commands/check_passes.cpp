@@ -1,6 +1,8 @@
 #include "analysis/cli/commands/check_passes.h"
 
+#include "analysis/align/machine.h"
 #include "analysis/checks/routing_check.h"
+#include "analysis/cli/commands/pass_plan.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/run/estimate.h"
 #include "analysis/cli/run/interrupt.h"
@@ -18,26 +20,9 @@
 
 #include <filesystem>
 
-namespace fs = std::filesystem;
-
 namespace ttrace::cli {
 
 namespace {
-
-std::string absolute(const std::string& path) {
-  return fs::absolute(path).lexically_normal().string();
-}
-
-// The folder in which the reference's program writes its passes and reads the candidate's. It has
-// the reference's names, if the candidate's differ.
-std::string reference_side(const CheckOptions& options, const RunDirectory& run) {
-  return options.rename ? reference_names(run.path()) : run.path();
-}
-
-// The argument of --reference that reuses this run's reference.
-std::string stored_as(const CheckOptions& options, const RunDirectory& run) {
-  return options.stored ? options.reference : reference_side(options, run) + "/reference";
-}
 
 // Writes a pass of one side in the names of the other. Returns what is to be warned of. Requires:
 // options.rename.
@@ -57,55 +42,10 @@ std::vector<std::string> rename_pass(const CheckOptions& options,
   return std::move(result.warnings);
 }
 
-// The folder of a reference and its noise passes, and the candidate whose choices of experts they
-// reuse.
-struct ReferenceRun {
-  std::string folder;
-  std::string candidate = {};  // followed; empty: nobody
-
-  [[nodiscard]] std::string label(const std::string& pass) const {
-    return candidate.empty() ? pass : "rerouted-" + pass;
-  }
-};
-
-Pass reference_pass(const CheckOptions& options, const RunDirectory& run, const ReferenceRun& to) {
-  Pass pass{.name = to.label("reference"),
-            .command = options.rerun,
-            .variables = variables(options, "reference"),
-            .trace = to.folder,
-            .log = run.log(to.label("reference")),
-            .complete = [folder = to.folder] { return is_complete(folder); },
-            .remedy = ""};
-  pass.variables.emplace_back("TTRACE_DIR", absolute(to.folder));
-  if (!to.candidate.empty()) {
-    pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(to.candidate));
-  }
-  return pass;
-}
-
-Pass noise_pass(const CheckOptions& options,
-                const RunDirectory& run,
-                const ReferenceRun& to,
-                int seed) {
-  const std::string table = noise_file(to.folder, seed);
-  Pass pass{
-      .name = to.label("noise ") + std::to_string(seed) + " of " + std::to_string(options.noise),
-      .command = options.rerun,
-      .variables = variables(options, "noise"),
-      .trace = to.folder,
-      .log = run.log(to.label("noise-") + std::to_string(seed)),
-      .complete = [table] { return fs::exists(table); },
-      .remedy = ""};
-  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(to.folder));
-  pass.variables.emplace_back("TTRACE_NOISE_SEED", std::to_string(seed));
-  if (to.candidate.empty()) {
-    pass.remedy = fmt::format("the reference is complete; pass --reference {} to reuse it with {}",
-                              to.folder,
-                              counted(seed - 1, "noise pass"));
-  } else {
-    pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(to.candidate));
-  }
-  return pass;
+bool is_self_checked(const CheckOptions& options, const ReferenceRun& run) {
+  return options.self_check == SelfCheck::kAlways ||
+         (options.self_check == SelfCheck::kWhereNeeded &&
+          may_be_irreproducible(read_manifest(run.folder)));
 }
 
 void run_reference(const CheckOptions& options,
@@ -113,29 +53,13 @@ void run_reference(const CheckOptions& options,
                    const ReferenceRun& to,
                    Course& course) {
   course.reference += follow(reference_pass(options, run, to), options.limits, course);
+  if (is_self_checked(options, to)) {
+    ++course.passes;
+    course.self_check += follow(self_check_pass(options, run, to), options.limits, course);
+  }
   for (int seed = 1; seed <= options.noise; ++seed) {
     course.noise += follow(noise_pass(options, run, to, seed), options.limits, course);
   }
-}
-
-Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
-  Pass pass{.name = "candidate",
-            .command = options.candidate,
-            .variables = variables(options, "candidate"),
-            .trace = run.candidate(),
-            .log = run.log("candidate"),
-            .complete = [folder = run.candidate()] { return is_complete(folder); },
-            .remedy = ""};
-  if (!options.dyadic) {  // a stored reference knows other inputs
-    pass.remedy = fmt::format("the reference is complete; pass --reference {} to reuse it",
-                              stored_as(options, run));
-  }
-  pass.variables.emplace_back("TTRACE_DIR", absolute(run.candidate()));
-  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
-  if (options.collectives) {
-    pass.variables.emplace_back("TTRACE_COLLECTIVES", "1");
-  }
-  return pass;
 }
 
 // Refuses a candidate that would fill the disk: its trace is at least as large as the reference's.
@@ -205,32 +129,6 @@ void run_rerouted_passes(const CheckOptions& options, const RunDirectory& run, C
   }
 }
 
-// Sets a variable that the passes of this check have in common to what this one alone has.
-void replace_variable(Variables& variables, const std::string& name, const std::string& value) {
-  std::erase_if(variables, [&](const auto& variable) { return variable.first == name; });
-  variables.emplace_back(name, value);
-}
-
-Pass forced_pass(const CheckOptions& options,
-                 const RunDirectory& run,
-                 const std::string& precision,
-                 const std::string& name,
-                 const std::string& folder) {
-  Pass pass{.name = name,
-            .command = options.rerun,
-            .variables = variables(options, "forced"),
-            .trace = folder,
-            .log = run.log(name),
-            .complete = [folder] { return is_complete(folder); },
-            .remedy = "let the program compute in Session::precision(), or pass --no-forced"};
-  replace_variable(pass.variables, "TTRACE_PRECISION", precision);
-  const std::string side = reference_side(options, run);
-  pass.variables.emplace_back("TTRACE_DIR", absolute(folder));
-  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(side + "/reference"));
-  pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(side + "/candidate"));
-  return pass;
-}
-
 // Runs the reference twice more, with the candidate's values after every module. If this fails, the
 // comparison is less sharp, but still possible.
 void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
@@ -283,22 +181,8 @@ void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Cours
         "COMMAND");
     return;
   }
-  const std::string side = reference_side(options, run);
-  const std::string folder = golden_pass(side);
-  Pass pass{.name = "golden",
-            .command = options.rerun,
-            .variables = variables(options, "golden"),
-            .trace = folder,
-            .log = run.log("golden"),
-            .complete = [folder] { return is_complete(folder); },
-            .remedy = "let the program compute in Session::precision(), or leave --golden out"};
-  const bool rerouted = course.judged_by == run.rerouted();
-  replace_variable(pass.variables, "TTRACE_PRECISION", std::string(kGoldenPrecision));
-  replace_variable(pass.variables, "TTRACE_START", "reference");
-  pass.variables.emplace_back("TTRACE_DIR", absolute(folder));
-  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(side + "/reference"));
-  pass.variables.emplace_back("TTRACE_CANDIDATE",
-                              absolute(side + (rerouted ? "/candidate" : "/reference")));
+  const std::string folder = golden_pass(reference_side(options, run));
+  const Pass pass = golden_pass_of(options, run, course.judged_by == run.rerouted());
   ++course.passes;
   try {
     course.golden = follow(pass, options.limits, course);
@@ -330,18 +214,6 @@ double follow(const Pass& pass, const PassLimits& limits, Course& course) {
   return elapsed;
 }
 
-Variables variables(const CheckOptions& options, const std::string& pass) {
-  Variables result{{"TTRACE_PASS", pass}, {"TTRACE_START", options.start}};
-  result.emplace_back("TTRACE_STEPS", to_string(options.steps.value_or(StepRange{})));
-  if (!options.precision.empty()) {
-    result.emplace_back("TTRACE_PRECISION", options.precision);
-  }
-  if (options.dyadic) {
-    result.emplace_back("TTRACE_INPUTS", "dyadic");
-  }
-  return result;
-}
-
 void run_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
   const NoteInterrupts noted;
   course.passes = options.stored ? 1 : options.noise + 2;
@@ -356,6 +228,8 @@ void run_passes(const CheckOptions& options, const RunDirectory& run, Course& co
   }
   check_space(options, run);
   course.candidate = follow(candidate_pass(options, run), options.limits, course);
+  // Sooner than the comparison would say so.
+  require_same_products(read_manifest(run.reference()), read_manifest(run.candidate()));
   course.judged_by = run.reference();
   if (options.rename && !options.rerun.empty()) {
     rename_candidate(options, run, course);

@@ -1,3 +1,4 @@
+#include "analysis/align/machine.h"
 #include "analysis/align/matching.h"
 #include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/columns.h"
@@ -54,7 +55,7 @@ std::string rank_numbers(const std::vector<int>& ranks) {
   return text.substr(text.find(' ') + 1);
 }
 
-void print_text(const std::vector<Row>& rows, std::size_t left_out) {
+void print_text(const Trace& trace, const std::vector<Row>& rows, std::size_t left_out) {
   std::vector<std::vector<std::string>> lines{{"id", "type", "shape", "ranks", "bytes"}};
   std::uint64_t bytes = 0;
   for (const Row& row : rows) {
@@ -71,12 +72,15 @@ void print_text(const std::vector<Row>& rows, std::size_t left_out) {
     std::cout << "; the selection leaves out " << left_out;
   }
   std::cout << '\n';
+  std::cout << machine_line(trace.manifest());
 }
 
 void print_json(const Trace& trace, const std::vector<Row>& rows, std::size_t left_out) {
   using Json = nlohmann::ordered_json;
   std::cout << "{\"schema\":1,\n\"directory\":"
             << Json(trace.directory()).dump(-1, ' ', false, Json::error_handler_t::replace)
+            << ",\n\"numerics\":"
+            << Json(trace.manifest().numerics).dump(-1, ' ', false, Json::error_handler_t::replace)
             << ",\n\"left_out\":" << left_out << ",\n\"tensors\":[";
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
@@ -105,7 +109,9 @@ Manual ls_manual() {
           .synopses = {"TRACE [options]"},
           .description = {"Prints one line per tensor, in execution order: its id, element type "
                           "and logical shape, the ranks that recorded it, and the bytes that all "
-                          "of them stored. docs/trace_format.md explains ids."},
+                          "of them stored, and last what the machine did to numbers (TF32, "
+                          "determinism and others). docs/trace_format.md explains ids and "
+                          "settings."},
           .options = named,
           .exit_codes = {{"0", "the trace was read"},
                          {"2", "the trace could not be read, or bad usage"}},
@@ -125,7 +131,7 @@ int run_ls(const po::variables_map& values) {
   if (format == ReportFormat::kJson) {
     print_json(trace, rows, left_out);
   } else {
-    print_text(rows, left_out);
+    print_text(trace, rows, left_out);
   }
   return 0;
 }

@@ -1,3 +1,4 @@
+#include "analysis/align/machine.h"
 #include "analysis/align/matching.h"
 #include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/array_text.h"
@@ -180,7 +181,8 @@ Manual show_manual() {
           .summary = "print one tensor: placement, statistics, values",
           .synopses = {"TRACE ID [options]"},
           .description = {"Prints where every rank's part of the tensor lies, statistics of each "
-                          "part and of the merged tensor, and values."},
+                          "part and of the merged tensor, what the machine did to numbers, and "
+                          "values."},
           .options = named,
           .exit_codes = {{"0", "the tensor was printed"},
                          {"2", "there is no such tensor or trace, or bad usage"}},
@@ -213,6 +215,7 @@ int run_show(const po::variables_map& values) {
     static_cast<void>(parse_ranges(slices, shown.array.shape));  // refuse before printing anything
   }
   print_tensor(tensor, merged);
+  std::cout << machine_line(trace.manifest());
   if (has_values) {
     print_shown(shown, slices, threshold);
   } else {

@@ -51,16 +51,27 @@ std::string next_free() {
   }
 }
 
+std::string without_last_slashes(std::string path) {
+  while (path.size() > 1 && path.back() == '/') {
+    path.pop_back();
+  }
+  return path;
+}
+
 }  // namespace
 
+RunDirectory RunDirectory::planned(const std::string& path) {
+  TTRACE_CHECK(!path.empty(),
+               UsageError,
+               "-o is missing, but jobs need a folder that all of them see; pass -o FOLDER");
+  return RunDirectory(without_last_slashes(path));
+}
+
 RunDirectory RunDirectory::create(const std::string& path) {
-  std::string chosen = path;
+  std::string chosen = without_last_slashes(path);
   if (path.empty()) {
     chosen = next_free();
   } else {
-    while (chosen.size() > 1 && chosen.back() == '/') {
-      chosen.pop_back();
-    }
     std::error_code error;
     TTRACE_CHECK(
         !fs::exists(chosen, error) ||

@@ -33,6 +33,9 @@ class RunDirectory {
   // something or cannot be made.
   static RunDirectory create(const std::string& path);
 
+  // Only names it: a later run of jobs makes it. Throws UsageError for an empty `path`.
+  static RunDirectory planned(const std::string& path);
+
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string reference() const { return path_ + "/reference"; }
   [[nodiscard]] std::string candidate() const { return path_ + "/candidate"; }

@@ -1,0 +1,44 @@
+// What a user asks of `ttrace check`.
+//
+// Thread-safety: plain values.
+#pragma once
+
+#include "analysis/align/step_range.h"
+#include "analysis/cli/options/report_output.h"
+#include "analysis/cli/run/passes.h"
+#include "analysis/rename/rename_map.h"
+
+#include <optional>
+#include <string>
+
+namespace ttrace::cli {
+
+// Whether the reference runs a second time without noise, which shows what it does not reproduce by
+// itself. Unasked, it does where it ran on an accelerator without deterministic algorithms.
+enum class SelfCheck { kWhereNeeded, kAlways, kNever };
+
+struct CheckOptions {
+  std::string reference;  // a command, or the folder of a stored trace
+  bool stored = false;    // it is a folder
+  std::string candidate;
+  std::string rerun;   // command of a stored reference; empty: cannot be run again
+  std::string output;  // empty: runs/N
+  int noise = 5;
+  bool noise_given = false;
+  std::optional<StepRange> steps;
+  std::string precision;  // empty: not asked
+  std::string start;
+  PassLimits limits;
+  std::optional<RenameMap> rename = {};  // the programs' modules have different names
+  bool estimate = false;
+  bool ignore_space = false;
+  bool collectives = false;
+  SelfCheck self_check = SelfCheck::kWhereNeeded;
+  bool forced = true;   // check every operator on its own
+  bool golden = false;  // hold both against the reference in FP64
+  bool dyadic = false;  // give all modules small integers, and demand equality where these suffice
+  ReportOptions report;
+  DiffOptions judging;
+};
+
+}  // namespace ttrace::cli
