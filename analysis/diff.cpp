@@ -7,6 +7,7 @@
 #include "analysis/align/parallel.h"
 #include "analysis/align/unmatched.h"
 #include "analysis/bounds/bounds.h"
+#include "analysis/bounds/coverage.h"
 #include "analysis/bounds/ledger.h"
 #include "analysis/bounds/noise.h"
 #include "analysis/causes/roots.h"
@@ -461,6 +462,9 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
       std::move(passes), matches, self_check_of(reference, matches, options, report));
   report.noise_passes = noise.passes();
   const bool same_precision = reference.manifest().precision == candidate.manifest().precision;
+  if (same_precision) {
+    report.noise_coverage = coverage_of(noise, matches);
+  }
   const Limits limits = limits_of(options);
   const Bounds bounds(noise,
                       coarser(coarsest_type(reference), coarsest_type(candidate)),

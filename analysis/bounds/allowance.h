@@ -31,6 +31,7 @@ enum class Allowance : std::uint8_t {
   kMultipleRounding,
   kLargestPass,
   kIrreproducible,
+  kUntouched,
   // Parts and factors.
   kPooledNoise,
   kFewSliceElements,

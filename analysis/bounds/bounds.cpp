@@ -112,6 +112,8 @@ const TensorNoise* Bounds::usable_noise(const TensorId& id, std::string& why) co
     why = "not in all noise passes";
   } else if (noise->nonfinite > 0 || !std::isfinite(noise->mean_squared)) {
     why = "a noise pass made NaN or Inf";
+  } else if (noise->untouched() && limits_.has(Allowance::kUntouched)) {
+    why = "code that torch does not dispatch made it, and no noise reached it";
   } else {
     return noise;
   }

@@ -143,6 +143,15 @@ inline constexpr std::array kNoiseRows = {
         "compute the same tensor differ in the last place.",
         "./dev pytest tests/python/test_machine.py"},
     LedgerRow{
+        Allowance::kUntouched,
+        AllowanceScope::kNoise,
+        "untouched",
+        "A tensor that no noise reached has its class's default bound, if code that torch does "
+        "not dispatch made it.",
+        "All passes reproduce what they do not move. That is no promise of equality.",
+        "build/cpu/bin/analysis_test "
+        "--gtest_filter=Bounds.OfWhatNoNoiseReachedAreThoseOfItsClass"},
+    LedgerRow{
         Allowance::kPooledNoise,
         AllowanceScope::kAny,
         "pooled-noise",

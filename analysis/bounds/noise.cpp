@@ -22,6 +22,9 @@ void add_row(const NoiseRow& row, TensorNoise& noise) {
   noise.largest_squared = std::max(noise.largest_squared, row.sum_squared);
   noise.max_abs = std::max(noise.max_abs, row.max_abs);
   noise.nonfinite += row.nonfinite;
+  if (row.covered) {
+    noise.covered = noise.covered.value_or(true) && *row.covered;
+  }
   const bool first = noise.passes++ == 0;
   if (!row.along_reference || (!first && !noise.along_squared)) {
     noise.along_squared.reset();

@@ -36,6 +36,11 @@ struct TensorNoise {
   std::optional<double> along_squared;  // mean_k <m_k - r, r>^2, where all passes tell
   double irreproducible = 0.0;  // ||r' - r||^2 of the self-check's run r', which none of the
                                 // numbers above is below
+  std::optional<bool> covered = {};     // see NoiseRow; false where one pass says so
+
+  // No noise was put on what made it, nor did any come with what it was made of: that all passes
+  // reproduced it says nothing.
+  [[nodiscard]] bool untouched() const { return covered == false && mean_squared == 0.0; }
 };
 
 // How much more of the noise lies along r than if elements moved independently of one another: the

@@ -71,6 +71,14 @@ void count_checks(const TensorVerdict& tensor, Counts& counts) {
 
 }  // namespace
 
+std::size_t NoiseCoverage::untouched_tensors() const {
+  std::size_t count = 0;
+  for (const auto& [kind, of_kind] : untouched) {
+    count += of_kind;
+  }
+  return count;
+}
+
 Counts Report::counts() const {
   Counts counts;
   counts.tensors = tensors.size();

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ttrace {
@@ -52,6 +53,17 @@ struct EdgeCoverage {
   std::size_t checked = 0;  // of them, those that were found in the candidate
 };
 
+// How far noise passes reached; see coverage.h.
+struct NoiseCoverage {
+  std::size_t tensors = 0;  // of the reference, that could be moved
+  std::size_t reached = 0;  // of them, those that a pass moved
+  // Those that none moved although they may be rounded, because code that the observer does not see
+  // made them. They have class defaults. The others must be equal.
+  std::vector<std::pair<Kind, std::size_t>> untouched;
+
+  [[nodiscard]] std::size_t untouched_tensors() const;
+};
+
 // Choices of experts over all routers. `bound` and `largest_move` are those of the choice nearest
 // to its bound, or farthest beyond it.
 struct RoutingTotals {
@@ -87,8 +99,9 @@ struct Report {
   bool has_golden = false;     // a golden pass was there
   bool is_dyadic = false;      // of made-up inputs: only what no operator rounds is judged
   EdgeCoverage edges;
-  std::optional<CalibrationUse> calibration;  // absent: all limits are the shipped ones
-  std::vector<std::string> remarks;           // what differs without forbidding the comparison
+  std::optional<NoiseCoverage> noise_coverage;  // absent without noise of the same precision
+  std::optional<CalibrationUse> calibration;    // absent: all limits are the shipped ones
+  std::vector<std::string> remarks;             // what differs without forbidding the comparison
   std::vector<std::string> notes;      // what the programs themselves noted, by side, rank and step
   std::vector<TensorVerdict> tensors;  // all selected, in the reference's execution order
   std::size_t left_out = 0;            // by the selection

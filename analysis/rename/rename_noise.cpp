@@ -125,7 +125,13 @@ ShapedNoise fused_noise(std::span<const ShapedNoise> parts, const Fusion& fusion
   result.shape[dim] = 0;
   result.row = {};
   result.row.along_reference = 0.0;
+  result.row.covered = true;
   for (const ShapedNoise& part : parts) {
+    if (result.row.covered && part.row.covered) {
+      *result.row.covered = *result.row.covered && *part.row.covered;
+    } else {
+      result.row.covered.reset();
+    }
     result.shape[dim] += part.shape[dim];
     result.row.sum_squared += part.row.sum_squared;
     result.row.max_abs = std::max(result.row.max_abs, part.row.max_abs);

@@ -1,3 +1,4 @@
+#include "analysis/reports/coverage_text.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/reports/tensor_json.h"
 
@@ -49,6 +50,21 @@ Json counts_json(const Report& report) {
           {"not_judged", counts.not_judged},
           {"edges", report.edges.edges},
           {"edges_checked", report.edges.checked}};
+}
+
+Json coverage_json(const std::optional<NoiseCoverage>& coverage) {
+  if (!coverage) {
+    return nullptr;
+  }
+  Json untouched = Json::object();
+  for (const auto& [kind, count] : coverage->untouched) {
+    untouched[std::string(name_of(kind))] = count;
+  }
+  return {{"tensors", coverage->tensors},
+          {"reached", coverage->reached},
+          {"untouched", coverage->untouched_tensors()},
+          {"untouched_by_kind", untouched},
+          {"sentence", coverage_text(*coverage)}};
 }
 
 Json first_divergence_json(const Report& report) {
@@ -338,6 +354,7 @@ void write_json(std::ostream& out, const Report& report) {
       << ",\n\"diagnoses\":" << dump(diagnoses_json(report))
       << ",\n\"diagnoses_left_out\":" << report.roots_left_out
       << ",\n\"counts\":" << dump(counts_json(report))
+      << ",\n\"noise_coverage\":" << dump(coverage_json(report.noise_coverage))
       << ",\n\"routing\":" << dump(routing_json(report))
       << ",\n\"reference\":" << dump(side_json(report.reference))
       << ",\n\"candidate\":" << dump(side_json(report.candidate))

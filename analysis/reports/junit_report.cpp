@@ -1,4 +1,5 @@
 #include "analysis/findings/wording.h"
+#include "analysis/reports/coverage_text.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/reports/tensor_json.h"
@@ -181,10 +182,20 @@ Tally write_suite(pugi::xml_node root, const Report& report, const Suite& suite)
     } else if (const std::string reason = reason_to_skip(tensor); !reason.empty()) {
       set(test.append_child("skipped"), "message", reason);
       ++tally.skipped;
+    } else if (tensor.origin() == BoundOrigin::kClassDefault) {
+      const std::string weak = "weak bound: " + tensor.bound_source();
+      test.append_child("system-out").text().set(valid(weak).c_str());
     }
   }
   set(node, tally);
   return tally;
+}
+
+// In a property of the first suite, because those of the whole are not in every reader's dialect.
+void write_coverage(pugi::xml_node suite, const NoiseCoverage& coverage) {
+  pugi::xml_node property = suite.prepend_child("properties").append_child("property");
+  set(property, "name", "noise coverage");
+  set(property, "value", coverage_text(coverage));
 }
 
 // Green must be a promise about the whole, as exit code 0 is.
@@ -222,6 +233,9 @@ void write_junit(std::ostream& out, const Report& report) {
   Tally all = write_reservation(root, report);
   for (const Suite& suite : suites_of(report)) {
     all += write_suite(root, report, suite);
+  }
+  if (report.noise_coverage) {
+    write_coverage(root.child("testsuite"), *report.noise_coverage);
   }
   set(root, all);
   document.save(

@@ -1,5 +1,6 @@
 #include "analysis/findings/text_columns.h"
 #include "analysis/findings/wording.h"
+#include "analysis/reports/coverage_text.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/report_writers.h"
 
@@ -238,6 +239,9 @@ void write_counts(std::ostream& out, const Report& report) {
       out << "; class defaults are weak bounds, and noise passes of the reference give better ones";
     }
     out << '\n';
+  }
+  if (report.noise_coverage) {
+    out << coverage_text(*report.noise_coverage) << '\n';
   }
   out << fmt::format(
       "{}: {} within bound, {} out of bound, {} missing in the candidate, {} missing in the "

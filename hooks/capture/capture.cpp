@@ -43,6 +43,10 @@ Capture::Capture(Parts parts, std::shared_ptr<Failure> failure)
       leaves_({modules_, parameters_, recorder_, producers_, gradients_, replacement_}) {
   if (environment_.pass == Pass::kNoise && environment_.noise_seed > 0) {
     noise_.emplace(static_cast<std::uint64_t>(environment_.noise_seed));
+    recorder_.set_origins(&origins_);
+    for (const at::Tensor& buffer : parts.buffers) {
+      origins_.set_if_new(buffer, Origin::kKnown);
+    }
   }
 }
 
@@ -233,6 +237,7 @@ void Capture::record_in(const MicrobatchPtr& microbatch,
 void Capture::data(const MicrobatchPtr& microbatch,
                    const std::string& name,
                    const at::Tensor& tensor) {
+  given(tensor);
   contain([&] {
     leaves_.commit();
     record_in(microbatch, {Kind::kData, name}, tensor);

@@ -23,7 +23,10 @@
 #include "hooks/capture/producers.h"
 #include "hooks/capture/recorder.h"
 #include "hooks/capture/replacement.h"
+#include "hooks/nudge/noise_class.h"
 #include "hooks/nudge/noise_policy.h"
+#include "hooks/nudge/operator_effects.h"
+#include "hooks/nudge/origins.h"
 #include "hooks/replace/forced_routing.h"
 #include "hooks/replace/given_values.h"
 
@@ -55,6 +58,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
     ModuleIndex modules;
     std::optional<ForcedRouting> forced_routing = {};
     std::unique_ptr<const GivenValues> given_values = {};  // null: the program's own
+    std::vector<at::Tensor> buffers = {};                  // of modules
   };
   Capture(Parts parts, std::shared_ptr<Failure> failure);
 
@@ -134,6 +138,23 @@ class Capture : public std::enable_shared_from_this<Capture> {
                                                           const at::Tensor& input);
   void collective_ends(const TensorId& id, const at::Tensor& output);
 
+  // In noise passes, what operators do to values without noise (origins.h). Called under the lock,
+  // within contain(). `moved`: noise was put on the tensor.
+  [[nodiscard]] OpaqueReads opaque_reads(c10::ArrayRef<const c10::IValue> inputs,
+                                         const OperatorEffects& effects) const;
+  void result_made(const at::Tensor& tensor,
+                   bool moved,
+                   const OperatorEffects& effects,
+                   const OpaqueReads& reads);
+  void argument_written(const at::Tensor& tensor,
+                        bool moved,
+                        const OperatorEffects& effects,
+                        const OpaqueReads& reads);
+  // Whether this thread runs a module, or backward.
+  [[nodiscard]] static bool in_model();
+  // The program has this tensor from outside, such as a module's buffer.
+  void given(const at::Tensor& tensor);
+
   void inspect(c10::ArrayRef<c10::IValue> inputs, OperatorInputs& result);
   void operator_finished(std::string_view name,  // "aten::addmm"
                          const OperatorInputs& inputs,
@@ -163,6 +184,16 @@ class Capture : public std::enable_shared_from_this<Capture> {
                     const std::vector<RowPart>& parts,
                     const at::Tensor& tensor,
                     std::optional<TensorCopy> own);
+  [[nodiscard]] Origin origin_of(const at::Tensor& tensor) const;
+  // Whether values of it come from code that was not seen, and have no noise.
+  [[nodiscard]] bool is_opaque(const at::Tensor& tensor) const;
+  [[nodiscard]] NoiseClass noise_class_of(const std::string& module) const;
+  [[nodiscard]] at::Tensor with_noise(const at::Tensor& tensor, NoiseClass noise);
+  // In noise passes, a copy with noise of what an operator that was not seen has made; the tensor
+  // itself otherwise.
+  [[nodiscard]] at::Tensor value_with_noise(const Spot& spot, const at::Tensor& tensor);
+  // The same of a gradient; undefined for the gradient itself.
+  [[nodiscard]] at::Tensor gradient_with_noise(const at::Tensor& gradient);
   // Like record_value(), for a tensor that only wraps `local`; null if no gradient is expected.
   void record_local(const Spot& spot, const at::Tensor& local, const GradientSlotPtr& gradient);
   void follow_in_place(std::string_view name, const at::Tensor& output);
@@ -202,6 +233,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::vector<std::pair<at::Tensor, unsigned>> parameter_hooks_;
 
   std::mutex mutex_;  // guards what follows
+  Origins origins_;   // in noise passes
   Recorder recorder_;
   Replacement replacement_;
   OpenSums sums_;

@@ -65,30 +65,32 @@ void Capture::hook(const at::Tensor& tensor, const GradientSlotPtr& slot, bool f
 }
 
 at::Tensor Capture::gradient_arrived(const GradientSlotPtr& slot,
-                                     const at::Tensor& gradient,
+                                     const at::Tensor& arrived,
                                      bool fallback) {
   leaves_.commit();  // may be what gives the slot its id
-  if (!gradient.defined() || reduced_ || !GradientWaits::is_awaited(*slot, step_)) {
+  if (!arrived.defined() || reduced_ || !GradientWaits::is_awaited(*slot, step_)) {
     return {};
   }
   if (in_backward()) {  // parameters' gradients and recomputed forwards follow in this task
     microbatches_.bind(torch::autograd::get_current_graph_task_id(), slot->microbatch);
   }
   if (fallback) {
-    return fallback_arrived(*slot, gradient);
+    return fallback_arrived(*slot, arrived);
   }
   std::optional<Snapshot> earlier = gradients_.arrive(*slot);
-  const std::string reason = unreadable(gradient);
+  const std::string reason = unreadable(arrived);
   if (!reason.empty()) {
     gradients_.note_unreadable(*slot, reason);
     return {};
   }
+  const at::Tensor moved = gradient_with_noise(arrived);
+  const at::Tensor& gradient = moved.defined() ? moved : arrived;
   settle_sums(slot->id, "", gradient.numel());
   if (!replacement_.active()) {
     if (gradients_.wants(*slot)) {
       gradients_.record(*slot, values_of(gradient, recorder_));
     }
-    return {};
+    return moved;
   }
   // A gradient that arrives after a fallback is already the candidate's.
   TensorCopy own = (earlier ? *std::move(earlier) : snapshot(gradient)).take();
@@ -126,8 +128,10 @@ at::Tensor Capture::parameter_gradient_arrived(int index, const at::Tensor& grad
   const std::string& path = parameters_.all()[static_cast<std::size_t>(index)].path;
   const TensorId id = recorder_.next_id({Kind::kParamGrad, path}, microbatch.get());
   if (!replacement_.active() || !unreadable(gradient).empty()) {
-    record_tensor(recorder_, id, gradient, {microbatch.get()});
-    return {};
+    const at::Tensor moved =
+        unreadable(gradient).empty() ? gradient_with_noise(gradient) : at::Tensor();
+    record_tensor(recorder_, id, moved.defined() ? moved : gradient, {microbatch.get()});
+    return moved;
   }
   TensorCopy own = snapshot(gradient).take();
   const auto bytes = replacement_.of(id, own, {microbatch.get()});

@@ -81,7 +81,8 @@ at::Tensor Capture::record_value(const Spot& spot,
     }
   }
   const TensorId id = ids.front();
-  at::Tensor result = tensor;
+  const at::Tensor value = readable ? value_with_noise(spot, tensor) : tensor;
+  at::Tensor result = value;
   std::optional<TensorCopy> own;
   if (replacement_.active() && readable) {
     own = snapshot(tensor).take();
@@ -100,7 +101,7 @@ at::Tensor Capture::record_value(const Spot& spot,
     }
     settle_sums(id, spot.path, tensor.numel());
   }
-  record_parts(id, parts, tensor, std::move(own));
+  record_parts(id, parts, value, std::move(own));
   if (slot != nullptr) {
     slot->rows = std::move(parts);
   }

@@ -5,6 +5,8 @@
 #include "hooks/base/tensor_access.h"
 #include "hooks/capture/capture.h"
 #include "hooks/nudge/noise_class.h"
+#include "hooks/nudge/operator_effects.h"
+#include "hooks/nudge/origins.h"
 
 #include <ATen/record_function.h>
 
@@ -16,6 +18,12 @@
 namespace ttrace {
 namespace {
 
+// An argument that an operator changes.
+struct WrittenArgument {
+  at::Tensor tensor;
+  bool is_result = false;
+};
+
 // State of one running operator, from its start to its end.
 struct OperatorContext : at::ObserverContext {
   OperatorContext* parent = nullptr;
@@ -24,6 +32,10 @@ struct OperatorContext : at::ObserverContext {
   bool narrows = false;      // copies into a narrower floating format, which rounds
   OperatorInputs inputs;     // storages in noise passes always, else of outermost operators only
   c10::SmallVector<WeakStorage, 2> perturbed;  // by operators inside this one
+  // In noise passes, on threads that compute for the step; else null.
+  const OperatorEffects* effects = nullptr;
+  OpaqueReads reads;
+  c10::SmallVector<WrittenArgument, 1> written;
 };
 
 // Of the step that `epoch` numbers. A context may be gone once its step is over.
@@ -52,16 +64,42 @@ bool moves_data(std::string_view name) {
   return name.starts_with("c10d::") || name.starts_with("_c10d_functional::");
 }
 
-// All casts end in copy_(target, source).
+at::Tensor first_tensor(const c10::IValue& value) {
+  at::Tensor first;
+  for_each_tensor(value, [&](const at::Tensor& tensor) {
+    if (!first.defined()) {
+      first = tensor;
+    }
+  });
+  return first;
+}
+
+// All casts end in copy_(target, source), or in the same of lists.
 bool is_narrowing_copy(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
-  if (name != "aten::copy_" || inputs.size() < 2 || !inputs[0].isTensor() ||
-      !inputs[1].isTensor()) {
+  if ((name != "aten::copy_" && name != "aten::_foreach_copy_") || inputs.size() < 2) {
     return false;
   }
-  const at::Tensor& target = inputs[0].toTensor();
-  const at::Tensor& source = inputs[1].toTensor();
+  const at::Tensor target = first_tensor(inputs[0]);
+  const at::Tensor source = first_tensor(inputs[1]);
   return target.defined() && source.defined() && target.is_floating_point() &&
          source.is_floating_point() && target.element_size() < source.element_size();
+}
+
+void look_at_arguments(Capture& capture,
+                       const at::RecordFunction& function,
+                       OperatorContext& context) {
+  context.effects = &effects_of(function);
+  const auto inputs = function.inputs();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (context.effects->writes_argument(i)) {
+      for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
+        context.written.push_back({tensor, context.effects->is_result_argument(i)});
+      });
+    }
+  }
+  if (context.effects->material == Material::kArguments) {
+    capture.contain([&] { context.reads = capture.opaque_reads(inputs, *context.effects); });
+  }
 }
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
@@ -90,6 +128,10 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
       });
     }
   }
+  if (context->is_operator && capture->noise() != nullptr &&
+      capture->noise()->concerns_this_thread()) {
+    look_at_arguments(*capture, function, *context);
+  }
   set_innermost(context.get());
   return context;
 }
@@ -102,11 +144,10 @@ bool contains_storage(const List& list, const c10::StorageImpl* storage) {
 }
 
 void perturb_outputs(NoisePolicy& noise,
+                     NoiseClass kind,
                      const at::RecordFunction& function,
                      OperatorContext& context) {
   const std::string_view name = function.name();
-  const NoiseClass kind =
-      context.narrows && noise.casts_round() ? NoiseClass::kRounding : noise_class(name);
   const bool writes_inputs =
       name.ends_with('_') || std::string_view(function.overload_name()).ends_with("out");
   for (const c10::IValue& output : function.outputs()) {
@@ -120,6 +161,55 @@ void perturb_outputs(NoisePolicy& noise,
                                    storage_of(tensor)) != context.inputs.storages.end();
       if ((!input || writes_inputs) && noise.apply(tensor, kind)) {
         context.perturbed.push_back(weak_storage(tensor));
+      }
+    });
+  }
+}
+
+// What an operator without results changes: lists (_foreach_add_, _fused_adamw_), and what a custom
+// operator writes to. Arguments may share a storage.
+void perturb_written(NoisePolicy& noise, NoiseClass kind, OperatorContext& context) {
+  if (kind == NoiseClass::kNone || context.effects->returns) {
+    return;
+  }
+  const auto inner = context.perturbed;
+  for (const WrittenArgument& argument : context.written) {
+    if (argument.is_result && argument.tensor.has_storage() &&
+        !contains_storage(inner, storage_of(argument.tensor)) &&
+        noise.apply(argument.tensor, kind)) {
+      context.perturbed.push_back(weak_storage(argument.tensor));
+    }
+  }
+}
+
+// Called when an operator is done, innermost first.
+void finish_noise(Capture& capture, const at::RecordFunction& function, OperatorContext& context) {
+  NoisePolicy& noise = *capture.noise();
+  const NoiseClass kind =
+      context.narrows && noise.casts_round() ? NoiseClass::kRounding : noise_class(function.name());
+  perturb_outputs(noise, kind, function, context);
+  perturb_written(noise, kind, context);
+  for (const WrittenArgument& argument : context.written) {
+    if (argument.tensor.has_storage()) {
+      const bool moved = contains_storage(context.perturbed, storage_of(argument.tensor));
+      capture.argument_written(argument.tensor, moved, *context.effects, context.reads);
+    }
+  }
+  for (const c10::IValue& output : function.outputs()) {
+    for_each_tensor(output, [&](const at::Tensor& tensor) {
+      if (!tensor.has_storage()) {
+        return;
+      }
+      const bool moved = contains_storage(context.perturbed, storage_of(tensor));
+      const bool is_view = std::find(context.inputs.storages.begin(),
+                                     context.inputs.storages.end(),
+                                     storage_of(tensor)) != context.inputs.storages.end();
+      // lift_fresh is the last of torch.tensor() and from_numpy(): the program's data, unless a
+      // module calls it, which may hand on what numpy has computed.
+      const bool is_given = context.effects->material == Material::kConstants &&
+                            context.written.empty() && !capture.in_model();
+      if (moved || !is_view || is_given) {
+        capture.result_made(tensor, moved, *context.effects, context.reads);
       }
     });
   }
@@ -141,9 +231,8 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* observer_co
   if (capture == nullptr || !context->is_operator) {
     return;
   }
-  NoisePolicy* noise = capture->noise();
-  if (noise != nullptr && noise->concerns_this_thread()) {
-    capture->contain([&] { perturb_outputs(*noise, function, *context); });
+  if (context->effects != nullptr && capture->noise() != nullptr) {
+    capture->contain([&] { finish_noise(*capture, function, *context); });
   }
   if (context->outermost) {
     capture->operator_finished(function.name(), context->inputs, function.outputs());

@@ -4,12 +4,41 @@
 #include "hooks/base/tensor_access.h"
 #include "hooks/device/held_tensor.h"
 #include "hooks/device/kernel_registry.h"
+#include "hooks/nudge/origins.h"
 
 #include <ATen/ops/empty_like.h>
 
 #include <string>
 
 namespace ttrace {
+namespace {
+
+// A tensor of these kinds that no operator wrote to in this step is as the program has given it.
+bool is_given(Kind kind) {
+  switch (kind) {
+    case Kind::kAmaxHistory:
+    case Kind::kData:
+    case Kind::kInput:
+    case Kind::kMask:
+    case Kind::kParam:
+    case Kind::kParamNext:
+    case Kind::kRouting:
+    case Kind::kScale:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool lacks_noise(const Origins& origins, Kind kind, const at::Tensor& tensor) {
+  if (!tensor.is_floating_point()) {
+    return false;
+  }
+  const auto origin = origins.of(tensor);
+  return origin ? *origin == Origin::kEmpty || *origin == Origin::kOpaque : !is_given(kind);
+}
+
+}  // namespace
 
 Snapshot values_of(const at::Tensor& tensor, const Recorder& recorder) {
   return recorder.only_counts() ? Snapshot(element_type_of(tensor).value(), shape_of(tensor))
@@ -19,7 +48,7 @@ Snapshot values_of(const at::Tensor& tensor, const Recorder& recorder) {
 void record_tensor(Recorder& recorder,
                    const TensorId& id,
                    const at::Tensor& tensor,
-                   const Recorder::Options& options) {
+                   Recorder::Options options) {
   if (!recorder.wants(id)) {
     return;
   }
@@ -28,6 +57,8 @@ void record_tensor(Recorder& recorder,
     recorder.note_unreadable(id, reason);
     return;
   }
+  options.lacks_noise =
+      recorder.origins() != nullptr && lacks_noise(*recorder.origins(), id.kind, tensor);
   if (!recorder.only_counts() && recorder.takes_device_values() &&
       kernels_of(tensor.device()) != nullptr) {
     recorder.record_on_device(

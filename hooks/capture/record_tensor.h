@@ -24,7 +24,7 @@ namespace ttrace {
 void record_tensor(Recorder& recorder,
                    const TensorId& id,
                    const at::Tensor& tensor,
-                   const Recorder::Options& options);
+                   Recorder::Options options);
 
 // A copy of `tensor` that holds `bytes` and belongs to the graph: gradients go through it. Returns
 // the tensor itself if there are no bytes, or if it lies on a device and holds these bytes already.

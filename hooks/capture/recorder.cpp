@@ -110,6 +110,7 @@ std::optional<Record> Recorder::begin_record(const TensorId& id,
   record.placement = *std::move(placement);
   record.order = options.order == 0 ? take_order() : options.order;
   record.inferred = options.inferred;
+  record.lacks_noise = options.lacks_noise;
   return record;
 }
 

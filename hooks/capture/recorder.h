@@ -25,6 +25,8 @@
 
 namespace ttrace {
 
+class Origins;
+
 // A tensor of a module, before its call is counted.
 struct Spot {
   Kind kind = Kind::kOutput;
@@ -63,12 +65,17 @@ class Recorder {
            environment_.wants(to_string(id));
   }
 
+  // In noise passes: tells which tensors have no noise. Null otherwise.
+  void set_origins(const Origins* origins) { origins_ = origins; }
+  [[nodiscard]] const Origins* origins() const { return origins_; }
+
   struct Options {
     const MicrobatchState* microbatch = nullptr;
     bool inferred = false;
     std::uint64_t order = 0;          // 0: the next number
     const RowPart* rows = nullptr;    // where the program has placed them
     const FlatShard* flat = nullptr;  // not the annotated tensor, but a part of it
+    bool lacks_noise = false;         // see Record
   };
   // Whether a record needs no values (TTRACE_COUNT): snapshots then hold type and shape alone.
   [[nodiscard]] bool only_counts() const { return environment_.count_only; }
@@ -137,6 +144,7 @@ class Recorder {
   const Environment environment_;
   const Layout layout_;
   Annotations annotations_;
+  const Origins* origins_ = nullptr;
   WriterThread* writer_ = nullptr;  // null outside traced steps
   std::int64_t step_ = 0;
   std::uint64_t order_ = 0;

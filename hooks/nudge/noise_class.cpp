@@ -199,6 +199,9 @@ constexpr std::array kExactNamespaces = {
     std::string_view("profiler::"),
 };
 
+// The same operator over a list of tensors.
+constexpr std::string_view kForEach = "_foreach_";
+
 }  // namespace
 
 NoiseClass noise_class(std::string_view name) {
@@ -211,6 +214,9 @@ NoiseClass noise_class(std::string_view name) {
   }
   if (name.ends_with('_')) {
     name.remove_suffix(1);
+  }
+  if (name.starts_with(kForEach)) {
+    name.remove_prefix(kForEach.size());
   }
   if (contains(kReductions, name) || starts_with_one_of(kReductionPrefixes, name)) {
     return NoiseClass::kReduction;

@@ -11,6 +11,10 @@
 namespace ttrace {
 namespace {
 
+// Where the counters of random numbers start; those of operators start at 0.
+constexpr std::uint64_t kOpaque = std::uint64_t{1} << 62;
+constexpr std::uint64_t kOrders = std::uint64_t{1} << 63;
+
 // An expanded tensor shows one element several times; it is a view whose base is perturbed.
 bool overlaps(const at::Tensor& tensor) {
   for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
@@ -48,6 +52,7 @@ void perturb_on_device(const DeviceKernels& kernels,
 void NoisePolicy::begin_step(std::int64_t step) {
   step_seed_ = random_bits(seed_, static_cast<std::uint64_t>(step));
   ordinal_ = 0;
+  opaque_ordinal_ = 0;
   training_thread_ = std::this_thread::get_id();
 }
 
@@ -57,6 +62,17 @@ bool NoisePolicy::concerns_this_thread() const {
 }
 
 bool NoisePolicy::apply(const at::Tensor& tensor, NoiseClass noise) {
+  return move(tensor, noise, 0, ordinal_);
+}
+
+bool NoisePolicy::apply_to_opaque(const at::Tensor& tensor, NoiseClass noise) {
+  return move(tensor, noise, kOpaque, opaque_ordinal_);
+}
+
+bool NoisePolicy::move(const at::Tensor& tensor,
+                       NoiseClass noise,
+                       std::uint64_t first,
+                       std::atomic<std::uint64_t>& ordinal) const {
   if (!unreadable(tensor).empty() || tensor.numel() == 0 || overlaps(tensor)) {
     return false;
   }
@@ -64,7 +80,7 @@ bool NoisePolicy::apply(const at::Tensor& tensor, NoiseClass noise) {
   if (!is_floating(type)) {
     return false;
   }
-  const std::uint64_t seed = random_bits(step_seed_, ordinal_++);
+  const std::uint64_t seed = random_bits(step_seed_, first + ordinal++);
   if (const DeviceKernels* const kernels = kernels_of(tensor.device())) {
     perturb_on_device(*kernels, type, noise, seed, tensor);
     return true;
@@ -85,8 +101,6 @@ bool NoisePolicy::apply(const at::Tensor& tensor, NoiseClass noise) {
 }
 
 std::vector<std::int64_t> NoisePolicy::order(std::int64_t samples, std::int64_t microbatch) const {
-  // Apart from the operators' counters, which start at 0.
-  constexpr std::uint64_t kOrders = std::uint64_t{1} << 63;
   return sample_order(samples,
                       random_bits(step_seed_, kOrders + static_cast<std::uint64_t>(microbatch)));
 }

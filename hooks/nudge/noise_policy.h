@@ -35,16 +35,26 @@ class NoisePolicy {
   [[nodiscard]] bool casts_round() const { return casts_round_; }
   // Returns whether the tensor was of a kind that is perturbed.
   bool apply(const at::Tensor& tensor, NoiseClass noise);
+  // The same for what no operator returned (origins.h). Counted apart, so that it changes nothing
+  // of what operators' results get.
+  bool apply_to_opaque(const at::Tensor& tensor, NoiseClass noise);
   // Order in which a micro-batch's samples are fed.
   [[nodiscard]] std::vector<std::int64_t> order(std::int64_t samples,
                                                 std::int64_t microbatch) const;
 
  private:
+  // Takes the next random numbers of those that begin at `first`.
+  bool move(const at::Tensor& tensor,
+            NoiseClass noise,
+            std::uint64_t first,
+            std::atomic<std::uint64_t>& ordinal) const;
+
   const std::uint64_t seed_;
   std::uint64_t step_seed_;
   std::atomic<bool> casts_round_{true};
   std::thread::id training_thread_;
   std::atomic<std::uint64_t> ordinal_{0};  // of the perturbed tensor within the step
+  std::atomic<std::uint64_t> opaque_ordinal_{0};
 };
 
 }  // namespace ttrace

@@ -3,6 +3,7 @@
 #include "hooks/base/scope_stack.h"
 #include "hooks/base/snapshot.h"
 #include "hooks/base/tensor_access.h"
+#include "hooks/capture/capture.h"
 
 #include <ttrace/error.h>
 #include <ttrace/scope.h>
@@ -132,6 +133,12 @@ void register_scopes(torch::Library& library) {
            [](const intrusive_ptr<ScopesObject>&,
               const at::Tensor& choices,
               const at::Tensor& margins) { return innermost_open().routing(choices, margins); })
+      .def("given",
+           [](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor) {
+             if (Capture* const capture = active_capture()) {
+               capture->given(tensor);
+             }
+           })
       .def("mask",
            [](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
              return innermost_open().mask(tensor, static_cast<int>(slot));

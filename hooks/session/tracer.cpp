@@ -14,6 +14,7 @@
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 
+#include <torch/nn/module.h>
 #include <torch/version.h>
 
 #include <cstdlib>
@@ -68,6 +69,22 @@ void set_running(WriterThread* writer, Failure* failure) {
   now.writer = writer;
   now.failure = failure;
   now.process = ::getpid();
+}
+
+std::vector<at::Tensor> buffers_of(
+    const std::vector<std::pair<std::string, const torch::nn::Module*>>& modules) {
+  std::vector<at::Tensor> buffers;
+  for (const auto& [path, module] : modules) {
+    if (module == nullptr) {
+      continue;
+    }
+    for (const at::Tensor& buffer : module->buffers(false)) {
+      if (buffer.defined() && buffer.has_storage()) {
+        buffers.push_back(buffer);
+      }
+    }
+  }
+  return buffers;
 }
 
 }  // namespace
@@ -126,7 +143,8 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
                                                             std::move(parameters),
                                                             ModuleIndex(modules),
                                                             forced,
-                                                            given_values()},
+                                                            given_values(),
+                                                            buffers_of(modules)},
                                              failure_);
     std::swap(capture_, capture);
     check_placements();

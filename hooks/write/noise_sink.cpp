@@ -80,9 +80,10 @@ MergeResult merge_one(const Record& record, std::span<const std::byte> bytes) {
   return result;
 }
 
-NoiseRow row_of(const TensorId& id, const Statistics& statistics) {
+NoiseRow row_of(const Record& record, const Statistics& statistics) {
   NoiseRow row;
-  row.id = id;
+  row.id = record.id;
+  row.covered = !record.lacks_noise;
   row.sum_squared = statistics.difference_squared;
   row.max_abs = statistics.max_difference;
   row.along_reference = 0.0;
@@ -138,7 +139,7 @@ void NoiseSink::append(Record record, std::span<const std::byte> bytes) {
                "; repeat the reference pass with the same program");
   keep_common_rows(reference,
                    mine);  // where noise sent a row elsewhere, there is nothing to compare
-  NoiseRow row = row_of(record.id,
+  NoiseRow row = row_of(record,
                         compare(reference.type,
                                 reference.bytes.data(),
                                 mine.type,
@@ -170,11 +171,11 @@ void NoiseSink::append_on_device(Record record, const DeviceValues& values) {
   const std::span<const std::byte> reference = other.file->bytes(*other.record);
   const Digest digest = digest_of(reference.data(), static_cast<std::int64_t>(reference.size()));
   if (values.digest() == digest) {
-    add(row_of(record.id, Statistics()));
+    add(row_of(record, Statistics()));
     return;
   }
   const Deviation deviation = values.deviation_from(reference);
-  NoiseRow row = row_of(record.id, deviation.statistics);
+  NoiseRow row = row_of(record, deviation.statistics);
   if (row.sum_squared != 0.0 && is_floating(record.type)) {
     add_slices(deviation.slices, row);
   }

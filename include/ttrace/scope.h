@@ -68,7 +68,8 @@ class TTRACE_API Scope {
   //
   // REQUIRES: the program uses the returned tensor from here on. It is the given one, except in
   // passes that replace values (forced passes, TTRACE_INPUTS=dyadic), where it is a copy with other
-  // values.
+  // values, and in noise passes where no operator of torch's dispatcher made the values: it is then
+  // a copy with noise.
   [[nodiscard]] at::Tensor in(const at::Tensor& tensor, int slot = 0);
   [[nodiscard]] at::Tensor out(const at::Tensor& tensor, int slot = 0);
   // The same for a tensor whose rows, and those of its gradient, lie where `rows` says.

@@ -77,6 +77,8 @@ class ModuleHooks:
                 keep(after(self._returned(), prepend=True))
             # It also runs when the forward throws, as it does to stop a recomputation early.
             keep(after(self._after(site), with_kwargs=True, always_call=True))
+            for buffer in site.module.buffers(recurse=False):
+                self._scopes.given(local_part(buffer))
         self._installed.extend(self._program.hook_models(recorder))
 
     def remove(self) -> None:

@@ -232,6 +232,24 @@ TEST(Bounds, DemandEqualityWhereAllPassesReproducedTheReference) {
   EXPECT_EQ(bound.origin, BoundOrigin::kNoise);
 }
 
+// Layers of kernels that torch does not dispatch had to be equal in every bit, because no pass
+// moved them.
+TEST(Bounds, OfWhatNoNoiseReachedAreThoseOfItsClass) {
+  const std::string id = "s0/m0/output/a/0";
+  const auto bound = [&](std::optional<bool> covered, double norm) {
+    NoiseRow row = noise_row(id, norm, norm);
+    row.covered = covered;
+    return bound_of(id, NoiseModel(passes({row}), {}));
+  };
+  const Bound untouched = bound(false, 0.0);
+  EXPECT_DOUBLE_EQ(untouched.value, 12.0 * rounding_error(ElementType::kBF16) * 5.0);
+  EXPECT_EQ(untouched.source,
+            "class default (code that torch does not dispatch made it, and no noise reached it)");
+  EXPECT_EQ(bound(true, 0.0).value, 0.0);
+  EXPECT_EQ(bound(std::nullopt, 0.0).value, 0.0);  // tables of earlier versions do not tell
+  EXPECT_EQ(bound(false, 0.1).origin, BoundOrigin::kNoise);  // noise came with its inputs
+}
+
 TEST(Bounds, GiveScalarsOneRoundingOfTheComputingPrecision) {
   const NoiseModel noise(passes({noise_row("s0/scalar/loss/0", 1e-6, 1e-6)}), {});
   const Bound bound = bound_of("s0/scalar/loss/0", noise, ElementType::kF64, 0);

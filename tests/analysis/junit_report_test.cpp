@@ -112,6 +112,24 @@ class JunitReport : public ::testing::Test {
   pugi::xml_document document_;
 };
 
+TEST_F(JunitReport, WhatNoiseDidNotReachHasAWeakBound) {
+  add_model(1.0);
+  for (NoiseRow& row : noise_) {
+    row.covered = true;
+  }
+  noise_[0].sum_squared = noise_[0].max_abs = 0.0;
+  noise_[0].covered = false;
+  const Report report = run();
+  const pugi::xml_node root = parse(report);
+  expect_counts_of_json(root, report);
+  EXPECT_THAT(test(root, "s0/m0/output/a/0").child("system-out").text().get(),
+              StartsWith("weak bound: class default (code that torch does not dispatch made it"));
+  EXPECT_TRUE(test(root, "s0/m0/output/b/0").child("system-out").empty());
+  const pugi::xml_node property = root.child("testsuite").first_child().child("property");
+  EXPECT_STREQ(property.attribute("name").value(), "noise coverage");
+  EXPECT_THAT(property.attribute("value").value(), StartsWith("noise reached 3 of 4 tensors; 1"));
+}
+
 TEST_F(JunitReport, CleanRunPassesEveryTest) {
   add_model(1.0);
   const Report report = run();

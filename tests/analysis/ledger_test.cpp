@@ -396,6 +396,24 @@ Report judged_repetition(const Allowances& allowances) {
   return diff(reference, candidate.write(), options);
 }
 
+// A tensor that code outside of the dispatcher made, which no pass moved.
+Report judged_untouched(const Allowances& allowances) {
+  const std::string id = "s0/m0/output/fused/0";
+  const TemporaryDirectory folder;
+  const auto side = [&](const std::string& name, double rounding) {
+    return TraceBuilder(folder / name, name)
+        .add(0, {id, off(wavy(64), rounding, 1.0), ElementType::kF32})
+        .write();
+  };
+  const Trace reference = side("reference", 0.0);
+  NoiseRow row = testing::noise_row(id, 0.0, 0.0);
+  row.covered = false;
+  testing::write_noise_passes(folder / "reference", {row});
+  DiffOptions options;
+  options.allowances = allowances;
+  return diff(reference, side("candidate", 1e-7), options);
+}
+
 using Judge = std::function<Report(const Allowances&)>;
 
 std::vector<Judge> judges() {
@@ -423,6 +441,7 @@ std::vector<Judge> judges() {
   result.emplace_back(judged_repetition);
   result.emplace_back(judged_sums);
   result.emplace_back(judged_scales);
+  result.emplace_back(judged_untouched);
   return result;
 }
 

@@ -88,6 +88,33 @@ limits are shipped defaults, not calibrated for this program
 )");
 }
 
+TEST_F(ReportTest, OneOfTheLastLinesSaysHowFarNoiseReached) {
+  build_small_model(1.0009765625);
+  for (NoiseRow& row : noise_) {
+    row.covered = true;
+  }
+  noise_[0].sum_squared = noise_[1].sum_squared = 0.0;
+  noise_[0].max_abs = noise_[1].max_abs = 0.0;
+  noise_[1].covered = false;
+  const Report report = run();
+  EXPECT_THAT(
+      text(report),
+      HasSubstr(
+          "\nnoise reached 2 of 4 tensors; 1 that no pass moved must be equal; 1 (1 output) "
+          "has a class default, because code that torch does not dispatch made it\n5 tensors"));
+  std::ostringstream out;
+  write_json(out, report);
+  const auto coverage = nlohmann::json::parse(out.str()).at("noise_coverage");
+  EXPECT_EQ(coverage.at("reached"), 2);
+  EXPECT_EQ(coverage.at("untouched"), 1);
+  EXPECT_EQ(coverage.at("untouched_by_kind").at("output"), 1);
+}
+
+TEST_F(ReportTest, WithoutWordOfCoverageTheReportHasNoneEither) {
+  build_small_model(1.0009765625);
+  EXPECT_THAT(text(run()), Not(HasSubstr("noise reached")));
+}
+
 TEST_F(ReportTest, TextOfADivergedRun) {
   build_small_model(0.5);
   candidate_.manifest.versions["ttrace"] = "0.2.0";

@@ -15,6 +15,7 @@ std::string good_file(const std::string& folder) {
                          .sum_squared = 1e-6,
                          .max_abs = 1e-3,
                          .along_reference = -1e-7,
+                         .covered = pass.rows.empty(),
                          .slices = {4e-7, 6e-7}});
   }
   write_noise(folder, pass);
@@ -24,7 +25,8 @@ std::string good_file(const std::string& folder) {
 bool equal(const NoiseRow& left, const NoiseRow& right) {
   return left.id == right.id && left.sum_squared == right.sum_squared &&
          left.max_abs == right.max_abs && left.nonfinite == right.nonfinite &&
-         left.along_reference == right.along_reference && left.slices == right.slices;
+         left.along_reference == right.along_reference && left.covered == right.covered &&
+         left.slices == right.slices;
 }
 
 }  // namespace

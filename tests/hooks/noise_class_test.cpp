@@ -46,6 +46,14 @@ TEST(NoiseClass, SumsOverManyElementsDependOnTheirOrder) {
   }
 }
 
+TEST(NoiseClass, AListRoundsAsItsTensorsDo) {
+  EXPECT_EQ(noise_class("aten::_foreach_zero_"), NoiseClass::kNone);
+  EXPECT_EQ(noise_class("aten::_foreach_copy_"), NoiseClass::kNone);
+  EXPECT_EQ(noise_class("aten::_foreach_norm"), NoiseClass::kReduction);
+  EXPECT_EQ(noise_class("aten::_foreach_addcdiv_"), NoiseClass::kRounding);
+  EXPECT_EQ(noise_class("aten::_fused_adamw_"), NoiseClass::kRounding);
+}
+
 TEST(NoiseClass, EverythingElseRoundsOnce) {
   for (const char* name : {"aten::add",
                            "aten::add_",

@@ -21,6 +21,7 @@ using testing::PassEnvironment;
 using testing::random_tensor;
 using testing::reference_pass;
 using testing::TemporaryDirectory;
+using testing::units;
 
 // One micro-batch of a model that treats samples independently; samples [b, 6].
 class NoisePasses : public ::testing::Test {
@@ -77,18 +78,6 @@ class NoisePasses : public ::testing::Test {
   Annotations annotations_;
   TemporaryDirectory trace_;
 };
-
-// Units in the last place between two F32 or BF16 tensors.
-at::Tensor units(const at::Tensor& left, const at::Tensor& right) {
-  if (left.scalar_type() == at::kBFloat16) {
-    return (left.contiguous().view(at::kShort).to(at::kLong) -
-            right.contiguous().view(at::kShort).to(at::kLong))
-        .abs();
-  }
-  return (left.contiguous().view(at::kInt).to(at::kLong) -
-          right.contiguous().view(at::kInt).to(at::kLong))
-      .abs();
-}
 
 TEST_F(NoisePasses, AQuarterOfARoundedResultMovesByOneUnit) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {

@@ -333,9 +333,9 @@ TEST(RowsOfAScope, GradientOfAnInPlaceAdditionToAViewKeepsItsRows) {
 
 TEST(RowsOfAScope, SamplesThatTheProgramPutBackStayWhereItSays) {
   const TemporaryDirectory directory;
-  const at::Tensor tokens = random_tensor({4, 2});
   const auto run = [&](Step& step, const Holder& root) {
     auto microbatch = step.microbatch(0);
+    const at::Tensor tokens = random_tensor({4, 2});
     const std::vector<std::int64_t> order = microbatch.permutation(4);
     Scope scope(root, "expert");
     static_cast<void>(scope.out(tokens.index_select(0, at::tensor(order, at::kLong)),

@@ -28,6 +28,18 @@ inline at::Tensor random_tensor(at::IntArrayRef shape, std::uint64_t seed = 7) {
   return at::randn(shape, generator, at::TensorOptions().dtype(at::kFloat));
 }
 
+// Units in the last place between two F32 or BF16 tensors.
+inline at::Tensor units(const at::Tensor& left, const at::Tensor& right) {
+  if (left.scalar_type() == at::kBFloat16) {
+    return (left.contiguous().view(at::kShort).to(at::kLong) -
+            right.contiguous().view(at::kShort).to(at::kLong))
+        .abs();
+  }
+  return (left.contiguous().view(at::kInt).to(at::kLong) -
+          right.contiguous().view(at::kInt).to(at::kLong))
+      .abs();
+}
+
 // A root module that holds children by name.
 struct Holder : torch::nn::Module {
   template <class Child>

@@ -96,6 +96,22 @@ TEST(NoiseTable, TableWithoutSlicesIsReadBesideOneThatHasThem) {
   EXPECT_THAT(passes[1].rows[0].slices, IsEmpty());
 }
 
+TEST(NoiseTable, CoverageRoundTripsAndIsUnknownOfTablesThatDoNotTell) {
+  const TemporaryDirectory folder;
+  NoiseRow covered = row("a", 1.0, 1.0, 0);
+  covered.covered = true;
+  NoiseRow untouched = row("b", 0.0, 0.0, 0);
+  untouched.covered = false;
+  write_noise(folder.path(), {1, {covered, untouched}});
+  write_noise(folder.path(), {2, {row("a", 1.0, 1.0, 0), row("b", 0.0, 0.0, 0)}});
+  const auto passes = read_noise(folder.path());
+  ASSERT_EQ(passes.size(), 2U);
+  EXPECT_EQ(passes[0].rows[0].covered, true);
+  EXPECT_EQ(passes[0].rows[1].covered, false);
+  EXPECT_EQ(passes[1].rows[0].covered, std::nullopt);
+  EXPECT_EQ(passes[1].rows[1].covered, std::nullopt);
+}
+
 TEST(NoiseTable, SlicesThatAreNoSumsOfSquaresAreRefused) {
   const TemporaryDirectory folder;
   EXPECT_THAT(message_of<FormatError>([&] {

@@ -49,6 +49,12 @@ constexpr std::array<Column, 3> kSliceColumns = {{
     {"count", ColumnType::kU64},
 }};
 
+// Belongs to kNoiseTable row by row.
+constexpr const char* kCoverageTable = "/noise_coverage";
+
+enum CoverageColumn : std::size_t { kCovered };
+constexpr std::array<Column, 1> kCoverageColumns = {{{"covered", ColumnType::kU8}}};
+
 void check_values(const NoiseRow& row) {
   // Written so that NaN is refused as well.
   TTRACE_CHECK(row.sum_squared >= 0.0 && row.max_abs >= 0.0,
@@ -121,6 +127,13 @@ void read_values(const Hdf5Input& file, const Table& table, std::vector<NoiseRow
   }
 }
 
+void check_rows(const Hdf5Input& file, const char* name, const Table& table, std::size_t rows) {
+  if (table.rows() != rows) {
+    file.throw_damaged(std::string(name) + " has " + std::to_string(table.rows()) +
+                       " rows, but the noise table has " + std::to_string(rows));
+  }
+}
+
 std::vector<double> read_slice_values(const Hdf5Input& file) {
   if (!file.has_dataset(kSliceValues)) {
     return {};
@@ -150,10 +163,7 @@ void read_slices(const Hdf5Input& file, std::vector<NoiseRow>& rows) {
     return;
   }
   const Table table(file, kSliceTable, kSliceColumns);
-  if (table.rows() != rows.size()) {
-    file.throw_damaged(std::string(kSliceTable) + " has " + std::to_string(table.rows()) +
-                       " rows, but the noise table has " + std::to_string(rows.size()));
-  }
+  check_rows(file, kSliceTable, table, rows.size());
   const std::vector<double> values = read_slice_values(file);
   for (std::size_t row = 0; row < rows.size(); ++row) {
     const std::uint64_t first = table.u64(row, kFirstSlice);
@@ -165,6 +175,21 @@ void read_slices(const Hdf5Input& file, std::vector<NoiseRow>& rows) {
     rows[row].along_reference = table.f64(row, kAlongReference);
     rows[row].slices.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
     parse_noise_row(file, row, [&] { check_slices(rows[row]); });
+  }
+}
+
+// Returns nothing if an earlier version wrote the table.
+void read_coverage(const Hdf5Input& file, std::vector<NoiseRow>& rows) {
+  for (NoiseRow& row : rows) {  // may hold another pass's
+    row.covered.reset();
+  }
+  if (!file.has_dataset(kCoverageTable)) {
+    return;
+  }
+  const Table table(file, kCoverageTable, kCoverageColumns);
+  check_rows(file, kCoverageTable, table, rows.size());
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    rows[row].covered = table.u8(row, kCovered) != 0;
   }
 }
 
@@ -187,6 +212,7 @@ class PassReader {
     }
     read_values(file, table, pass_.rows);
     read_slices(file, pass_.rows);
+    read_coverage(file, pass_.rows);
     table_ = std::move(table);
     return pass_;
   }
@@ -277,6 +303,21 @@ void write_slices(const NoisePass& pass, Hdf5Output& output) {
   }
 }
 
+// Writes nothing if a row does not tell, as in a table of an earlier version.
+void write_coverage(const NoisePass& pass, const Hdf5Output& output) {
+  const bool known = std::all_of(pass.rows.begin(), pass.rows.end(), [](const NoiseRow& row) {
+    return row.covered.has_value();
+  });
+  if (!known) {
+    return;
+  }
+  TableBuilder table(kCoverageColumns);
+  for (const NoiseRow& row : pass.rows) {
+    table.add_row({static_cast<std::uint8_t>(*row.covered ? 1 : 0)});
+  }
+  table.write(output.id(), kCoverageTable, output.path());
+}
+
 // Finished tables only: a `.tmp` is a pass that is still running or was killed.
 bool is_noise_file(const std::filesystem::path& path) {
   const std::string stem = path.stem().string();
@@ -320,6 +361,7 @@ void write_noise(const std::string& directory, const NoisePass& pass) {
   output.write_attribute(kSeedAttribute, pass.seed);
   table.write(output.id(), kNoiseTable, output.path());
   write_slices(pass, output);
+  write_coverage(pass, output);
   output.finish();
 }
 

@@ -23,6 +23,9 @@ struct TTRACE_API NoiseRow {
   std::uint64_t nonfinite = 0;  // NaN and Inf in m where r is finite
   // <m - r, r>: what a factor of m would be. Tables of earlier versions have none.
   std::optional<double> along_reference = {};
+  // False: code that the observer does not see made values of the tensor, and no noise was put on
+  // them. That nothing moved then says nothing. Tables of earlier versions do not tell.
+  std::optional<bool> covered = {};
   // ||m - r||^2 of every slice (slices.h), if there are slices and sum_squared is above 0. Tables
   // of earlier versions have none.
   std::vector<double> slices = {};

@@ -19,6 +19,9 @@ struct TTRACE_API Record {
   Placement placement;              // placement.local_shape() == shape
   std::uint64_t order = 0;          // running number of the rank, in execution order
   bool inferred = false;            // owner found by its parameters, not by a scope
+  // In noise passes, not stored in rank files: code that the observer does not see made values of
+  // it, and no noise was put on them.
+  bool lacks_noise = false;
 
   // Filled by TraceWriter.
   std::string dataset;       // where the bytes are: "/blob/000000" or a name of its own
