@@ -31,7 +31,8 @@ at::Tensor attention_weights(const QueryKeyValue& qkv, const at::Tensor& documen
 
   const at::Tensor scores =
       at::matmul(query, key) / std::sqrt(static_cast<double>(d));  // [B,N,S query,S key]
-  at::Tensor hidden = at::ones({s, s}, at::kBool).triu(1);         // key after query
+  at::Tensor hidden =
+      at::ones({s, s}, scores.options().dtype(at::kBool)).triu(1);  // key after query
   if (documents.defined()) {
     const at::Tensor elsewhere = documents.unsqueeze(2).ne(documents.unsqueeze(1));  // [B,S,S]
     hidden = hidden.logical_or(elsewhere).unsqueeze(1);
@@ -48,13 +49,15 @@ at::Tensor weighted_sums(const at::Tensor& weights, const at::Tensor& value) {
   return context.permute({2, 0, 1, 3}).flatten(2);               // [S,B,N D]
 }
 
-SelfAttention::SelfAttention(const ModelConfig& model, at::ScalarType type, const std::string& path)
+SelfAttention::SelfAttention(const ModelConfig& model,
+                             const at::TensorOptions& options,
+                             const std::string& path)
     : linear_qkv(register_module(
           "linear_qkv",
           std::make_shared<Linear>(
-              model.hidden, (model.heads + 2 * model.query_groups) * model.head_size(), type))),
+              model.hidden, (model.heads + 2 * model.query_groups) * model.head_size(), options))),
       linear_proj(register_module("linear_proj",
-                                  std::make_shared<Linear>(model.hidden, model.hidden, type))),
+                                  std::make_shared<Linear>(model.hidden, model.hidden, options))),
       model_(model),
       weight_dropout_(model.attention_dropout, path + ".core_attention.dropout") {}
 
@@ -73,8 +76,8 @@ at::Tensor SelfAttention::forward(const at::Tensor& x,
     at::Tensor weights = attention_weights(qkv, documents);
     if (weight_dropout_.active()) {
       Scope dropout(*this, "core_attention.dropout");
-      weights = weight_dropout_.apply(weights,
-                                      dropout.mask(weight_dropout_.kept(weights.sizes(), 0, draw)));
+      const at::Tensor kept = weight_dropout_.kept(weights.sizes(), 0, draw).to(weights.device());
+      weights = weight_dropout_.apply(weights, dropout.mask(kept));
     }
     context = scope.out(weighted_sums(weights, qkv.value));
   }

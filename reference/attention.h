@@ -34,7 +34,9 @@ struct QueryKeyValue {
 class SelfAttention : public torch::nn::Module {
  public:
   // `path` of this module in the model.
-  SelfAttention(const ModelConfig& model, at::ScalarType type, const std::string& path);
+  SelfAttention(const ModelConfig& model,
+                const at::TensorOptions& options,
+                const std::string& path);
   // [S, B, H] -> same
   at::Tensor forward(const at::Tensor& x,
                      const RotaryTable& rotary,

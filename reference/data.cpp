@@ -114,6 +114,14 @@ Samples reordered(const Samples& samples, const at::Tensor& order) {
           samples.documents.index_select(0, order)};
 }
 
+Samples moved_to(c10::Device device, const Samples& samples) {
+  return {samples.tokens.to(device),
+          samples.labels.to(device),
+          samples.counts.to(device),
+          samples.positions.to(device),
+          samples.documents.to(device)};
+}
+
 std::string ByteCorpus::digest() const {
   Digest digest;
   digest.add(bytes_.data(), bytes_.size());

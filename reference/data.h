@@ -1,5 +1,6 @@
 // Samples from a text file. A byte is a token; which bytes a sample has follows from (seed, step,
 // micro-batch, sample) by integer arithmetic, so that any program reproduces them.
+// A corpus makes samples on the CPU.
 //
 // Thread-safety: const after construction.
 #pragma once
@@ -23,6 +24,9 @@ struct Samples {
 
 // Sample i becomes order[i]; order [B] i64.
 [[nodiscard]] Samples reordered(const Samples& samples, const at::Tensor& order);
+
+// The same samples, where the model is.
+[[nodiscard]] Samples moved_to(c10::Device device, const Samples& samples);
 
 class ByteCorpus {
  public:

@@ -25,7 +25,8 @@ struct Draw {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
   std::int64_t microbatch = 0;
-  at::Tensor order;  // [B] i64: sample b of the batch is sample order[b] of the micro-batch
+  at::Tensor
+      order;  // [B] i64, on the CPU: sample b of the batch is sample order[b] of the micro-batch
 };
 
 class Dropout {
@@ -37,7 +38,7 @@ class Dropout {
   // Whether there is anything to drop.
   [[nodiscard]] bool active() const { return probability_ > 0.0; }
 
-  // Which elements of a tensor stay: bool. Dimension `samples` of `shape` holds B.
+  // Which elements of a tensor stay: bool, on the CPU. Dimension `samples` of `shape` holds B.
   [[nodiscard]] at::Tensor kept(at::IntArrayRef shape,
                                 std::int64_t samples,
                                 const Draw& draw) const;

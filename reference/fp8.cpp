@@ -78,11 +78,15 @@ struct InPlaceOf : torch::autograd::Function<InPlaceOf> {
 
 }  // namespace
 
-Fp8Operand::Fp8Operand(Fp8Format format, bool is_weight, const Fp8Config& config)
+Fp8Operand::Fp8Operand(Fp8Format format,
+                       bool is_weight,
+                       const Fp8Config& config,
+                       c10::Device device)
     : format_(format), is_weight_(is_weight), config_(config) {
   if (config.recipe == Fp8Recipe::kDelayed) {
-    history_ = at::zeros({config.history}, at::kFloat);
-    step_amax_ = at::zeros({}, at::kFloat);
+    const at::TensorOptions options = at::TensorOptions(device).dtype(at::kFloat);
+    history_ = at::zeros({config.history}, options);
+    step_amax_ = at::zeros({}, options);
   }
 }
 
@@ -132,14 +136,14 @@ Quantised Fp8Operand::quantise_blocks(const at::Tensor& x) const {
 void Fp8Operand::end_step() {
   if (config_.recipe == Fp8Recipe::kDelayed) {
     history_ = at::cat({step_amax_.view({1}), history_.narrow(0, 0, config_.history - 1)});
-    step_amax_ = at::zeros({}, at::kFloat);
+    step_amax_ = at::zeros({}, history_.options());
   }
 }
 
-Fp8Operands::Fp8Operands(const Fp8Config& config)
-    : input(Fp8Format::kE4M3, false, config),
-      weight(Fp8Format::kE4M3, true, config),
-      gradient(Fp8Format::kE5M2, false, config) {}
+Fp8Operands::Fp8Operands(const Fp8Config& config, c10::Device device)
+    : input(Fp8Format::kE4M3, false, config, device),
+      weight(Fp8Format::kE4M3, true, config, device),
+      gradient(Fp8Format::kE5M2, false, config, device) {}
 
 void Fp8Operands::end_step() {
   input.end_step();

@@ -45,7 +45,11 @@ struct Quantised {
 // One of the three operands of a linear.
 class Fp8Operand {
  public:
-  Fp8Operand(Fp8Format format, bool is_weight, const Fp8Config& config);
+  // `device`: of what is quantised.
+  Fp8Operand(Fp8Format format,
+             bool is_weight,
+             const Fp8Config& config,
+             c10::Device device = at::kCPU);
 
   // x [..., features], or a weight [outputs, inputs]; f32, f64 or bf16.
   Quantised quantise(const at::Tensor& x);
@@ -68,7 +72,7 @@ class Fp8Operand {
 
 // The operands of one linear.
 struct Fp8Operands {
-  explicit Fp8Operands(const Fp8Config& config);
+  Fp8Operands(const Fp8Config& config, c10::Device device);
   void end_step();
 
   Fp8Operand input;

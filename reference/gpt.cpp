@@ -24,22 +24,23 @@ std::vector<Linear*> linears_of(const TransformerLayer& layer) {
 }  // namespace
 
 TransformerLayer::TransformerLayer(const ModelConfig& model,
-                                   at::ScalarType type,
+                                   const at::TensorOptions& options,
                                    const std::string& path)
-    : input_layernorm(register_module(
-          "input_layernorm", std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type))),
-      self_attention(
-          register_module("self_attention",
-                          std::make_shared<SelfAttention>(model, type, path + ".self_attention"))),
+    : input_layernorm(
+          register_module("input_layernorm",
+                          std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, options))),
+      self_attention(register_module(
+          "self_attention",
+          std::make_shared<SelfAttention>(model, options, path + ".self_attention"))),
       pre_mlp_layernorm(
           register_module("pre_mlp_layernorm",
-                          std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type))),
+                          std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, options))),
       attention_dropout_(model.dropout, path + ".self_attention_dropout"),
       mlp_dropout_(model.dropout, path + ".mlp_dropout") {
   if (model.experts > 1) {
-    moe = register_module("mlp", std::make_shared<MixtureOfExperts>(model, type));
+    moe = register_module("mlp", std::make_shared<MixtureOfExperts>(model, options));
   } else {
-    mlp = register_module("mlp", std::make_shared<Mlp>(model, model.ffn, type));
+    mlp = register_module("mlp", std::make_shared<Mlp>(model, model.ffn, options));
   }
 }
 
@@ -52,7 +53,7 @@ at::Tensor TransformerLayer::dropped(const at::Tensor& x,
   }
   Scope scope(*this, name);
   const at::Tensor input = scope.in(x);  // [S, B, H]
-  const at::Tensor kept = scope.mask(dropout.kept(input.sizes(), 1, draw));
+  const at::Tensor kept = scope.mask(dropout.kept(input.sizes(), 1, draw).to(input.device()));
   return scope.out(dropout.apply(input, kept));
 }
 
@@ -72,9 +73,9 @@ at::Tensor TransformerLayer::forward(const at::Tensor& input,
   return scope.out(x);
 }
 
-OutputLayer::OutputLayer(const ModelConfig& model, at::ScalarType type) {
+OutputLayer::OutputLayer(const ModelConfig& model, const at::TensorOptions& options) {
   if (!model.tied) {
-    weight = register_parameter("weight", at::empty({model.vocabulary, model.hidden}, type));
+    weight = register_parameter("weight", at::empty({model.vocabulary, model.hidden}, options));
   }
 }
 
@@ -83,18 +84,18 @@ at::Tensor OutputLayer::forward(const at::Tensor& x, const at::Tensor& shared) c
   return scope.out(at::linear(scope.in(x), weight.defined() ? weight : shared));
 }
 
-Gpt::Gpt(const ModelConfig& model, Precision precision) : model_(model) {
-  const at::ScalarType type = working_type(precision);
+Gpt::Gpt(const ModelConfig& model, Precision precision, c10::Device device) : model_(model) {
+  const at::TensorOptions options = at::TensorOptions(device).dtype(working_type(precision));
   auto embedding = register_module("embedding", std::make_shared<torch::nn::Module>("embedding"));
   word_embeddings = embedding->register_module(
-      "word_embeddings", std::make_shared<Embedding>(model.vocabulary, model.hidden, type));
+      "word_embeddings", std::make_shared<Embedding>(model.vocabulary, model.hidden, options));
 
   auto decoder = register_module("decoder", std::make_shared<torch::nn::Module>("decoder"));
   auto list = decoder->register_module("layers", std::make_shared<torch::nn::Module>("layers"));
   for (std::int64_t n = 0; n < model.layers; ++n) {
     const std::string number = std::to_string(n);
     layers.push_back(list->register_module(
-        number, std::make_shared<TransformerLayer>(model, type, "decoder.layers." + number)));
+        number, std::make_shared<TransformerLayer>(model, options, "decoder.layers." + number)));
     if (std::count(model.frozen.begin(), model.frozen.end(), n) > 0) {
       for (at::Tensor& parameter : layers.back()->parameters()) {
         parameter.requires_grad_(false);
@@ -102,8 +103,8 @@ Gpt::Gpt(const ModelConfig& model, Precision precision) : model_(model) {
     }
   }
   final_layernorm = decoder->register_module(
-      "final_layernorm", std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, type));
-  output_layer = register_module("output_layer", std::make_shared<OutputLayer>(model, type));
+      "final_layernorm", std::make_shared<LayerNorm>(model.hidden, model.norm_epsilon, options));
+  output_layer = register_module("output_layer", std::make_shared<OutputLayer>(model, options));
 }
 
 void Gpt::use_fp8(const Fp8Config& config) {
@@ -133,9 +134,10 @@ at::Tensor Gpt::forward(const at::Tensor& tokens,
                         const Packing& packing,
                         const Draw& draw,
                         Routing& routing) const {
-  const at::ScalarType type = word_embeddings->weight.scalar_type();
-  RotaryTable rotary =
-      rotary_table(tokens.size(1), model_.head_size(), model_.rotary_base, high_precision(type));
+  RotaryTable rotary = rotary_table(tokens.size(1),
+                                    model_.head_size(),
+                                    model_.rotary_base,
+                                    in_high_precision(word_embeddings->weight.options()));
   if (packing.positions.defined()) {
     rotary = at_positions(rotary, packing.positions);
   }

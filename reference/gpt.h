@@ -30,7 +30,9 @@ namespace ttrace::reference {
 class TransformerLayer : public torch::nn::Module {
  public:
   // `path` of this module in the model.
-  TransformerLayer(const ModelConfig& model, at::ScalarType type, const std::string& path);
+  TransformerLayer(const ModelConfig& model,
+                   const at::TensorOptions& options,
+                   const std::string& path);
   // [S, B, H] -> same
   at::Tensor forward(const at::Tensor& input,
                      const RotaryTable& rotary,
@@ -58,7 +60,7 @@ class TransformerLayer : public torch::nn::Module {
 // logits = x W^T, without bias.
 class OutputLayer : public torch::nn::Module {
  public:
-  OutputLayer(const ModelConfig& model, at::ScalarType type);
+  OutputLayer(const ModelConfig& model, const at::TensorOptions& options);
   // [S, B, H] -> [S, B, V]; `shared` is used where the model is tied.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& shared) const;
 
@@ -73,7 +75,7 @@ struct Packing {
 
 class Gpt : public torch::nn::Module {
  public:
-  Gpt(const ModelConfig& model, Precision precision);
+  Gpt(const ModelConfig& model, Precision precision, c10::Device device = at::kCPU);
   // [B, S] i64 -> logits [S, B, V]; a model with dropout needs `draw`. Requires: with experts,
   // `routing` has its tokens.
   at::Tensor forward(const at::Tensor& tokens,

@@ -19,8 +19,8 @@ at::Tensor quantised(const at::Tensor& x, Fp8Operand& operand, int slot, Scope& 
 
 }  // namespace
 
-Embedding::Embedding(std::int64_t vocabulary, std::int64_t hidden, at::ScalarType type)
-    : weight(register_parameter("weight", at::empty({vocabulary, hidden}, type))) {}
+Embedding::Embedding(std::int64_t vocabulary, std::int64_t hidden, const at::TensorOptions& options)
+    : weight(register_parameter("weight", at::empty({vocabulary, hidden}, options))) {}
 
 at::Tensor Embedding::forward(const at::Tensor& tokens) const {
   Scope scope(*this);
@@ -28,9 +28,9 @@ at::Tensor Embedding::forward(const at::Tensor& tokens) const {
   return scope.out(at::embedding(weight.to(wide), tokens).to(weight.scalar_type()));
 }
 
-Linear::Linear(std::int64_t inputs, std::int64_t outputs, at::ScalarType type)
-    : weight(register_parameter("weight", at::empty({outputs, inputs}, type))),
-      bias(register_parameter("bias", at::empty({outputs}, type))) {}
+Linear::Linear(std::int64_t inputs, std::int64_t outputs, const at::TensorOptions& options)
+    : weight(register_parameter("weight", at::empty({outputs, inputs}, options))),
+      bias(register_parameter("bias", at::empty({outputs}, options))) {}
 
 at::Tensor Linear::forward(const at::Tensor& x) const {
   return fp8_ ? forward_fp8(x) : at::linear(x, weight, bias);
@@ -52,7 +52,7 @@ at::Tensor Linear::forward_fp8(const at::Tensor& x) const {
 }
 
 void Linear::use_fp8(const Fp8Config& config) {
-  fp8_ = std::make_unique<Fp8Operands>(config);
+  fp8_ = std::make_unique<Fp8Operands>(config, weight.device());
 }
 
 void Linear::end_step() {
@@ -61,9 +61,9 @@ void Linear::end_step() {
   }
 }
 
-LayerNorm::LayerNorm(std::int64_t hidden, double epsilon, at::ScalarType type)
-    : weight(register_parameter("weight", at::empty({hidden}, type))),
-      bias(register_parameter("bias", at::empty({hidden}, type))),
+LayerNorm::LayerNorm(std::int64_t hidden, double epsilon, const at::TensorOptions& options)
+    : weight(register_parameter("weight", at::empty({hidden}, options))),
+      bias(register_parameter("bias", at::empty({hidden}, options))),
       epsilon_(epsilon) {}
 
 at::Tensor LayerNorm::forward(const at::Tensor& x) const {

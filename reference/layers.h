@@ -19,7 +19,7 @@ namespace ttrace::reference {
 // Row `token` of a table.
 class Embedding : public torch::nn::Module {
  public:
-  Embedding(std::int64_t vocabulary, std::int64_t hidden, at::ScalarType type);
+  Embedding(std::int64_t vocabulary, std::int64_t hidden, const at::TensorOptions& options);
   at::Tensor forward(const at::Tensor& tokens) const;  // [S, B] i64 -> [S, B, H]
 
   at::Tensor weight;  // [V, H]
@@ -28,7 +28,7 @@ class Embedding : public torch::nn::Module {
 // y = x W^T + b.
 class Linear : public torch::nn::Module {
  public:
-  Linear(std::int64_t inputs, std::int64_t outputs, at::ScalarType type);
+  Linear(std::int64_t inputs, std::int64_t outputs, const at::TensorOptions& options);
   at::Tensor forward(const at::Tensor& x) const;  // [S, B, inputs] -> [S, B, outputs]
 
   // From now on the operands of all three products are quantised (fp8.h).
@@ -49,7 +49,7 @@ class Linear : public torch::nn::Module {
 // Source: Ba, Kiros and Hinton, "Layer normalization" (2016), equations 3 and 4.
 class LayerNorm : public torch::nn::Module {
  public:
-  LayerNorm(std::int64_t hidden, double epsilon, at::ScalarType type);
+  LayerNorm(std::int64_t hidden, double epsilon, const at::TensorOptions& options);
   at::Tensor forward(const at::Tensor& x) const;  // [S, B, H] -> [S, B, H]
 
   at::Tensor weight;  // [H]

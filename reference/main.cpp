@@ -1,5 +1,6 @@
 // ttrace_reference: trains the reference model and prints a line per step.
 #include "config.h"
+#include "device.h"
 #include "trainer.h"
 
 #include <ttrace/error.h>
@@ -25,6 +26,7 @@ po::options_description options() {
       ("micro-batches", po::value<std::int64_t>()->value_name("N"), "number of micro-batches per step, instead of data.micro_batches")
       ("steps", po::value<std::int64_t>()->value_name("N")->default_value(1), "number of steps to train")
       ("annotations", po::value<std::string>()->value_name("FILE")->default_value(TTRACE_REFERENCE_ANNOTATIONS, "gpt.ttrace.yaml"), "annotation file with the dims of the traced tensors")
+      ("device", po::value<std::string>()->value_name("TYPE")->default_value("cpu"), "type of the device that everything is computed on: cpu or cuda")
       ("digest", "also print a digest of loss, main gradients and updated parameters for each step")
       ("help", "print this text");
   // clang-format on
@@ -50,7 +52,9 @@ Config configure(const po::variables_map& arguments) {
 void train(const po::variables_map& arguments) {
   const auto steps = arguments["steps"].as<std::int64_t>();
   TTRACE_CHECK(steps > 0, UsageError, "--steps is ", steps, "; it must be positive");
-  Trainer trainer(configure(arguments), arguments["annotations"].as<std::string>());
+  const Config config = configure(arguments);
+  const c10::Device device = open_device(arguments["device"].as<std::string>());
+  Trainer trainer(config, arguments["annotations"].as<std::string>(), device);
   for (std::int64_t iteration = 0; iteration < steps; ++iteration) {
     const StepResult result = trainer.step(iteration);
     std::cout << "step " << iteration << std::setprecision(9) << " loss " << result.loss

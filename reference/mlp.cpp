@@ -14,12 +14,13 @@ at::Tensor activate(const at::Tensor& x, Activation activation) {
   return at::silu(gate) * up;
 }
 
-Mlp::Mlp(const ModelConfig& model, std::int64_t ffn, at::ScalarType type)
+Mlp::Mlp(const ModelConfig& model, std::int64_t ffn, const at::TensorOptions& options)
     : linear_fc1(register_module(
           "linear_fc1",
           std::make_shared<Linear>(
-              model.hidden, model.activation == Activation::kSwiglu ? 2 * ffn : ffn, type))),
-      linear_fc2(register_module("linear_fc2", std::make_shared<Linear>(ffn, model.hidden, type))),
+              model.hidden, model.activation == Activation::kSwiglu ? 2 * ffn : ffn, options))),
+      linear_fc2(
+          register_module("linear_fc2", std::make_shared<Linear>(ffn, model.hidden, options))),
       activation_(model.activation) {}
 
 at::Tensor Mlp::forward(const at::Tensor& x) const {

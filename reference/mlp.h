@@ -22,7 +22,7 @@ namespace ttrace::reference {
 
 class Mlp : public torch::nn::Module {
  public:
-  Mlp(const ModelConfig& model, std::int64_t ffn, at::ScalarType type);
+  Mlp(const ModelConfig& model, std::int64_t ffn, const at::TensorOptions& options);
   at::Tensor forward(const at::Tensor& x) const;  // [S, B, H] -> [S, B, H]
   // For some of the tokens, whose numbers `places` has: [n, H] -> [n, H].
   at::Tensor forward(const at::Tensor& x, const Rows& places) const;

@@ -21,7 +21,7 @@ at::Tensor loads_of(const at::Tensor& chosen, std::int64_t experts) {
 
 // Which tokens of the micro-batch the rows of an expert are.
 Rows places_of(const at::Tensor& tokens, const at::Tensor& rows) {
-  const at::Tensor numbers = tokens.flatten().index_select(0, rows);  // [n]
+  const at::Tensor numbers = tokens.flatten().index_select(0, rows).to(at::kCPU);  // [n]
   const auto* const first = numbers.const_data_ptr<std::int64_t>();
   return {.index = {first, first + numbers.numel()}, .size = tokens.numel()};
 }
@@ -60,12 +60,12 @@ at::Tensor updated_bias(const at::Tensor& bias, const at::Tensor& loads, double 
   return bias + rate * (load.mean() - load).sign().to(bias.scalar_type());
 }
 
-Router::Router(const ModelConfig& model, at::ScalarType type)
-    : weight(register_parameter("weight", at::empty({model.experts, model.hidden}, type))),
+Router::Router(const ModelConfig& model, const at::TensorOptions& options)
+    : weight(register_parameter("weight", at::empty({model.experts, model.hidden}, options))),
       model_(model) {
   if (model.expert_bias > 0.0) {
     expert_bias = register_parameter("expert_bias",
-                                     at::zeros({model.experts}, high_precision(type)),
+                                     at::zeros({model.experts}, in_high_precision(options)),
                                      /*requires_grad=*/false);
   }
 }
@@ -97,16 +97,16 @@ Router::Choice Router::forward(const at::Tensor& x, Routing& routing) const {
   return {chosen, weights};
 }
 
-MixtureOfExperts::MixtureOfExperts(const ModelConfig& model, at::ScalarType type)
-    : router(register_module("router", std::make_shared<Router>(model, type))) {
+MixtureOfExperts::MixtureOfExperts(const ModelConfig& model, const at::TensorOptions& options)
+    : router(register_module("router", std::make_shared<Router>(model, options))) {
   auto list = register_module("experts", std::make_shared<torch::nn::Module>("experts"));
   for (std::int64_t e = 0; e < model.experts; ++e) {
     experts.push_back(
-        list->register_module(std::to_string(e), std::make_shared<Mlp>(model, model.ffn, type)));
+        list->register_module(std::to_string(e), std::make_shared<Mlp>(model, model.ffn, options)));
   }
   if (model.shared_expert > 0) {
-    shared_expert =
-        register_module("shared_expert", std::make_shared<Mlp>(model, model.shared_expert, type));
+    shared_expert = register_module("shared_expert",
+                                    std::make_shared<Mlp>(model, model.shared_expert, options));
   }
 }
 

@@ -68,7 +68,7 @@ class Router : public torch::nn::Module {
     at::Tensor weights;  // [S, B, K] of their outputs
   };
 
-  Router(const ModelConfig& model, at::ScalarType type);
+  Router(const ModelConfig& model, const at::TensorOptions& options);
   // x [S, B, H]
   Choice forward(const at::Tensor& x, Routing& routing) const;
 
@@ -81,7 +81,7 @@ class Router : public torch::nn::Module {
 
 class MixtureOfExperts : public torch::nn::Module {
  public:
-  MixtureOfExperts(const ModelConfig& model, at::ScalarType type);
+  MixtureOfExperts(const ModelConfig& model, const at::TensorOptions& options);
   // [S, B, H] -> same
   at::Tensor forward(const at::Tensor& x, Routing& routing) const;
 

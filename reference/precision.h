@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include <c10/core/ScalarType.h>
+#include <c10/core/TensorOptions.h>
 
 namespace ttrace::reference {
 
@@ -26,6 +27,11 @@ namespace ttrace::reference {
 // f64 for f64, else f32.
 [[nodiscard]] inline c10::ScalarType high_precision(c10::ScalarType working) {
   return working == c10::kDouble ? c10::kDouble : c10::kFloat;
+}
+
+// On the same device.
+[[nodiscard]] inline c10::TensorOptions in_high_precision(const c10::TensorOptions& working) {
+  return working.dtype(high_precision(c10::typeMetaToScalarType(working.dtype())));
 }
 
 }  // namespace ttrace::reference

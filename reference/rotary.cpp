@@ -11,10 +11,10 @@ namespace ttrace::reference {
 RotaryTable rotary_table(std::int64_t positions,
                          std::int64_t head_size,
                          std::int64_t base,
-                         at::ScalarType type) {
-  const at::Tensor exponent = at::arange(0, head_size, 2, type) / head_size;  // [D/2]
-  const at::Tensor frequency = 1.0 / at::pow(at::Scalar(base), exponent);     // [D/2]
-  const at::Tensor angle = at::outer(at::arange(positions, type), frequency)  // [S, D/2]
+                         const at::TensorOptions& options) {
+  const at::Tensor exponent = at::arange(0, head_size, 2, options) / head_size;  // [D/2]
+  const at::Tensor frequency = 1.0 / at::pow(at::Scalar(base), exponent);        // [D/2]
+  const at::Tensor angle = at::outer(at::arange(positions, options), frequency)  // [S, D/2]
                                .view({positions, 1, 1, head_size / 2});
   return {angle.cos(), angle.sin()};
 }

@@ -21,7 +21,7 @@ struct RotaryTable {
 [[nodiscard]] RotaryTable rotary_table(std::int64_t positions,
                                        std::int64_t head_size,
                                        std::int64_t base,
-                                       at::ScalarType type);
+                                       const at::TensorOptions& options);
 
 // The table's rows at the positions of a micro-batch's tokens, [B, S] -> [S, B, 1, D/2].
 [[nodiscard]] RotaryTable at_positions(const RotaryTable& table, const at::Tensor& positions);

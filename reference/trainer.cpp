@@ -95,7 +95,7 @@ bool has_router_losses(const ModelConfig& model) {
 // [S, B]: s B + order[b], the numbers that tokens [B, S] have without a permutation.
 at::Tensor token_numbers(const at::Tensor& tokens, const std::vector<std::int64_t>& order) {
   const at::Tensor row = at::arange(tokens.size(1)).unsqueeze(-1);
-  return row * tokens.size(0) + at::tensor(order, at::kLong);
+  return (row * tokens.size(0) + at::tensor(order, at::kLong)).to(tokens.device());
 }
 
 Config with_asked_precision(Config config, const Session& session) {
@@ -104,16 +104,18 @@ Config with_asked_precision(Config config, const Session& session) {
 }
 
 void add_to(Digest& digest, const at::Tensor& tensor) {
-  digest.add(tensor.const_data_ptr(), tensor.nbytes());
+  const at::Tensor host = tensor.to(at::kCPU);
+  digest.add(host.const_data_ptr(), host.nbytes());
 }
 
 }  // namespace
 
-Trainer::Trainer(const Config& config, const std::string& annotations)
+Trainer::Trainer(const Config& config, const std::string& annotations, c10::Device device)
     : session_(Session::from_environment()),
       config_(with_asked_precision(config, session_)),
+      device_(device),
       corpus_(config.data, config.model),
-      model_(std::make_shared<Gpt>(config.model, config_.precision)) {
+      model_(std::make_shared<Gpt>(config.model, config_.precision, device)) {
   if (is_fp8(config_.precision)) {
     model_->use_fp8(config_.fp8);
   }
@@ -149,7 +151,8 @@ Trainer::Addend Trainer::run_micro_batch(std::int64_t iteration, std::int64_t in
   Microbatch microbatch = step.microbatch(index);
   const std::vector<std::int64_t> order =
       microbatch.permutation(config_.data.micro_batch_size);  // [B], the identity in plain runs
-  const Samples samples = reordered(corpus_.samples(iteration, index), at::tensor(order));
+  const Samples samples =
+      moved_to(device_, reordered(corpus_.samples(iteration, index), at::tensor(order)));
   microbatch.data("tokens", samples.tokens);
   microbatch.data("labels", samples.labels);
   microbatch.data("loss_mask", samples.counts);

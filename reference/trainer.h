@@ -29,8 +29,9 @@ struct StepResult {
 class Trainer {
  public:
   // Builds and fills the model; a session described by TTRACE_* variables may then replace its
-  // parameters. `annotations` is a file of dims (gpt.ttrace.yaml).
-  Trainer(const Config& config, const std::string& annotations);
+  // parameters. `annotations` is a file of dims (gpt.ttrace.yaml). Everything is computed on
+  // `device`.
+  Trainer(const Config& config, const std::string& annotations, c10::Device device = at::kCPU);
   ~Trainer();
   Trainer(const Trainer&) = delete;  // a session is attached to its model
   Trainer& operator=(const Trainer&) = delete;
@@ -62,6 +63,7 @@ class Trainer {
 
   Session session_;
   Config config_;
+  c10::Device device_;
   ByteCorpus corpus_;
   std::shared_ptr<Gpt> model_;
   std::unique_ptr<MainGradients> gradients_;

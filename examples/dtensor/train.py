@@ -5,12 +5,15 @@
 
 --fsdp (FSDP2), --hsdp (FSDP2 in two groups that replicate each other), --ddp and --tp N go together; what
 --tp leaves of the ranks is data-parallel. --pp splits the layers into as many stages as there are ranks, with
-1F1B. All runs see the same batches.
+1F1B. All runs see the same batches. --device cuda uses NCCL, and gives each rank the GPU of its number on
+its machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -49,6 +52,24 @@ def arguments() -> argparse.Namespace:
     add("--seed", type=int, default=1)
     add("--device", default="cpu", choices=["cpu", "cuda"])
     return parser.parse_args()
+
+
+def device_of_rank(kind: str) -> torch.device:
+    """Of this type. A GPU becomes the current one: call this before anything else touches a GPU, because
+    what is made on another one stays there."""
+    if kind == "cpu":
+        return torch.device("cpu")
+    problem = ""
+    if not torch.backends.cuda.is_built():
+        problem = f"needs a CUDA build of torch, but this is torch {torch.__version__}; install one"
+    elif not torch.cuda.is_available():
+        problem = "finds no GPU; see whether nvidia-smi lists one that CUDA_VISIBLE_DEVICES does not hide"
+    if problem:
+        print(f"train.py: --device cuda {problem}, or use --device cpu", file=sys.stderr)
+        sys.exit(2)
+    number = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+    torch.cuda.set_device(number)
+    return torch.device("cuda", number)
 
 
 class Attention(nn.Module):
@@ -155,9 +176,10 @@ def losses_of(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def train(args: argparse.Namespace) -> None:
+    device = device_of_rank(args.device)
     torch.manual_seed(args.seed)
     kind = TYPES[ttrace.precision(args.precision)]  # ttrace: a check in higher precision asks for its own
-    model = Transformer().to(args.device, kind)
+    model = Transformer().to(device, kind)
     is_sharded = args.fsdp or args.hsdp
     is_parallel = is_sharded or args.ddp or args.pp or args.tp > 1
     rank = ranks = shard = shards = 0
@@ -175,7 +197,7 @@ def train(args: argparse.Namespace) -> None:
     traced = stage = None
     if args.pp:
         keep_stage(model, rank, ranks)
-        stage = PipelineStage(model, rank, ranks, torch.device(args.device))
+        stage = PipelineStage(model, rank, ranks, device)
         schedule = Schedule1F1B(
             stage, STAGE_MICROBATCHES, loss_fn=lambda logits, labels: losses_of(logits, labels).mean()
         )
@@ -190,10 +212,10 @@ def train(args: argparse.Namespace) -> None:
         with tracer.step(number) as step:  # ttrace
             optimizer.zero_grad()
             if args.pp:
-                total = pipeline_step(schedule, stage, batch.to(args.device))
+                total = pipeline_step(schedule, stage, batch.to(device))
             else:
                 mine = batch.chunk(shards)[shard] if shards else batch
-                total = plain_step(model, mine.to(args.device), args.microbatches, step)
+                total = plain_step(model, mine.to(device), args.microbatches, step)
             optimizer.step()
         if total is not None and rank in (0, ranks - 1):
             print(f"step {number} loss {total:.9g}", flush=True)

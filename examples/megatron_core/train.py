@@ -3,14 +3,16 @@
     ttrace check --reference "python train.py" \\
                  --candidate "torchrun --nproc-per-node 2 train.py --tp 2 --sp"
 
-Runs on CPUs with Gloo (cpu.py patches what Megatron-core takes for granted of CUDA) and on GPUs:
-``--device cuda --backend nccl``. Data-parallel ranks are what tp x pp leaves of all ranks.
+Runs on CPUs with Gloo (cpu.py patches what Megatron-core takes for granted of CUDA), and with
+``--device cuda`` on GPUs with NCCL, each rank on that of its number on its machine. Data-parallel ranks are
+what tp x pp leaves of all ranks.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 from functools import partial
 
 import torch
@@ -50,11 +52,30 @@ def arguments() -> argparse.Namespace:
     add("--steps", type=int, default=2)
     add("--seed", type=int, default=1234)
     add("--device", default="cpu", choices=["cpu", "cuda"])
-    add("--backend", default="gloo", choices=["gloo", "nccl"])
+    add("--backend", choices=["gloo", "nccl"], help="default: gloo on CPUs, nccl on GPUs")
     return parser.parse_args()
 
 
+def device_of_rank(kind: str) -> torch.device:
+    """Of this type. A GPU becomes the current one: call this before anything else touches a GPU, because
+    what is made on another one stays there."""
+    if kind == "cpu":
+        return torch.device("cpu")
+    problem = ""
+    if not torch.backends.cuda.is_built():
+        problem = f"needs a CUDA build of torch, but this is torch {torch.__version__}; install one"
+    elif not torch.cuda.is_available():
+        problem = "finds no GPU; see whether nvidia-smi lists one that CUDA_VISIBLE_DEVICES does not hide"
+    if problem:
+        print(f"train.py: --device cuda {problem}, or use --device cpu", file=sys.stderr)
+        sys.exit(2)
+    number = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+    torch.cuda.set_device(number)
+    return torch.device("cuda", number)
+
+
 ARGS = arguments()
+DEVICE = device_of_rank(ARGS.device)
 if ARGS.device == "cpu":
     import cpu
 
@@ -72,7 +93,10 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # n
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
 from megatron.core.transformer import TransformerConfig  # noqa: E402
 from megatron.core.transformer.module import Float16Module  # noqa: E402
-from megatron.core.transformer.transformer_block import TransformerBlockSubmodules  # noqa: E402
+from megatron.core.transformer.transformer_block import (  # noqa: E402
+    TransformerBlockSubmodules,
+    get_num_layers_to_build,
+)
 
 VOCABULARY = 128
 PRECISION = ttrace.precision(ARGS.precision)  # ttrace: a check in higher precision asks for its own
@@ -81,10 +105,9 @@ TYPE = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16}[PREC
 
 def start_ranks() -> None:
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    if ARGS.device == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     alone = None if "RANK" in os.environ else torch.distributed.HashStore()  # needs no port
-    torch.distributed.init_process_group(ARGS.backend, rank=rank, world_size=world, store=alone)
+    backend = ARGS.backend or ("nccl" if ARGS.device == "cuda" else "gloo")
+    torch.distributed.init_process_group(backend, rank=rank, world_size=world, store=alone)
     options = {"expert_model_parallel_size": ARGS.ep} if ARGS.ep > 1 else {}
     parallel_state.initialize_model_parallel(ARGS.tp, ARGS.pp, ARGS.vpp if ARGS.vpp > 1 else None, **options)
     tensor_parallel.model_parallel_cuda_manual_seed(ARGS.seed)
@@ -140,26 +163,27 @@ def configuration() -> TransformerConfig:
         calculate_per_token_loss=ARGS.per_token_loss,
         deterministic_mode=ARGS.deterministic,
         bias_dropout_fusion=False,
-        use_cpu_initialization=True,
+        use_cpu_initialization=True,  # the same start for all layouts; build_chunk() moves the model
         **options,
     )
 
 
-def layers_of_torch_norms(config: TransformerConfig):
-    """Megatron's own layers with torch's norms, which sequence parallelism may use."""
-    from cpu import TorchNorm
-
-    layer = get_gpt_layer_local_spec(
-        num_experts=ARGS.experts or None, moe_grouped_gemm=False, qk_layernorm=ARGS.qk_norm
+def layer_spec():
+    """Megatron's own layer, on CPUs with torch's norms, which sequence parallelism may use."""
+    layer = call_with_known(
+        get_gpt_layer_local_spec,
+        num_experts=ARGS.experts or None,
+        moe_grouped_gemm=False,
+        qk_layernorm=ARGS.qk_norm,
+        normalization="RMSNorm" if ARGS.rms_norm else None,
     )
-    layer.submodules.input_layernorm = TorchNorm
-    layer.submodules.pre_mlp_layernorm = TorchNorm
-    if ARGS.qk_norm:
-        layer.submodules.self_attention.submodules.q_layernorm = TorchNorm
-        layer.submodules.self_attention.submodules.k_layernorm = TorchNorm
-    from megatron.core.transformer.transformer_block import get_num_layers_to_build
-
-    return layer, get_num_layers_to_build, TransformerBlockSubmodules
+    if ARGS.device == "cpu":
+        layer.submodules.input_layernorm = cpu.TorchNorm
+        layer.submodules.pre_mlp_layernorm = cpu.TorchNorm
+        if ARGS.qk_norm:
+            layer.submodules.self_attention.submodules.q_layernorm = cpu.TorchNorm
+            layer.submodules.self_attention.submodules.k_layernorm = cpu.TorchNorm
+    return layer
 
 
 def build_chunk(config: TransformerConfig, stage: int) -> torch.nn.Module:
@@ -172,14 +196,15 @@ def build_chunk(config: TransformerConfig, stage: int) -> torch.nn.Module:
     else:
         first = parallel_state.is_pipeline_first_stage()
         last = parallel_state.is_pipeline_last_stage()
-    layer, layers_to_build, submodules = layers_of_torch_norms(config)
-    count = call_with_known(layers_to_build, config, **options)
-    from cpu import TorchNorm
-
+    layer = layer_spec()
+    count = call_with_known(get_num_layers_to_build, config, **options)
+    block = TransformerBlockSubmodules(
+        layer_specs=[layer] * count, layer_norm=layer.submodules.input_layernorm
+    )
     model = call_with_known(
         GPTModel,
         config=config,
-        transformer_layer_spec=submodules(layer_specs=[layer] * count, layer_norm=TorchNorm),
+        transformer_layer_spec=block,
         vocab_size=VOCABULARY,
         max_sequence_length=ARGS.sequence,
         pre_process=first,
@@ -188,6 +213,7 @@ def build_chunk(config: TransformerConfig, stage: int) -> torch.nn.Module:
         position_embedding_type="rope",
         **options,
     )
+    model = model.to(DEVICE)
     return Float16Module(config, model) if config.bf16 else model.to(TYPE)
 
 
@@ -248,7 +274,7 @@ def batches(step: int):
             mask = (torch.arange(ARGS.sequence) < lengths).float()
         if ARGS.transposed_batch:
             tokens = tokens.t().contiguous().t()
-        yield tuple(tensor.to(ARGS.device) for tensor in (tokens, labels, mask))
+        yield tuple(tensor.to(DEVICE) for tensor in (tokens, labels, mask))
 
 
 def loss_of(mask: torch.Tensor, losses: torch.Tensor):

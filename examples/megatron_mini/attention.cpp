@@ -22,9 +22,11 @@ at::Tensor by_head(const at::Tensor& tensor, std::int64_t n) {
   return tensor.permute({1, 2, 0, 3}).repeat_interleave(n / tensor.size(2), 1);
 }
 
-// [s, s] or, where documents keep apart, [b, 1, s, s]: true where a query must not see a key.
-at::Tensor hidden_keys(std::int64_t s, const at::Tensor& documents) {
-  const at::Tensor future = at::ones({s, s}, at::kBool).triu(1);
+// [s, s] or, where documents keep apart, [b, 1, s, s]: true where a query [s, b, n, d] must not see
+// a key.
+at::Tensor hidden_keys(const at::Tensor& query, const at::Tensor& documents) {
+  const auto s = query.size(0);
+  const at::Tensor future = at::ones({s, s}, query.options().dtype(at::kBool)).triu(1);
   if (!documents.defined()) {
     return future;
   }
@@ -63,7 +65,7 @@ at::Tensor CoreAttention::forward(const at::Tensor& query,
   const at::Tensor v = scope.in(value, 2);
   const double scale = scale_of_scores(q);
   const auto n = query.size(2);
-  const at::Tensor kept = kept_weights(n, places);
+  const at::Tensor kept = kept_weights(n, places, q.device());
   if (cp_.size > 1) {
     return scope.out(ring_attention(q,
                                     k,
@@ -78,7 +80,7 @@ at::Tensor CoreAttention::forward(const at::Tensor& query,
   const at::Tensor scores = at::matmul(by_head(q, n), by_head(k, n).transpose(-2, -1));
   const at::Tensor masked =
       (scores.to(wide_type(query)) * scale)
-          .masked_fill(hidden_keys(query.size(0), places.documents),
+          .masked_fill(hidden_keys(query, places.documents),
                        -std::numeric_limits<double>::infinity());  // [b, n, s, s]
   at::Tensor probabilities = masked.softmax(-1).to(query.scalar_type());
   if (kept.defined()) {
@@ -88,7 +90,9 @@ at::Tensor CoreAttention::forward(const at::Tensor& query,
   return scope.out(context.permute({2, 0, 1, 3}).flatten(2));
 }
 
-at::Tensor CoreAttention::kept_weights(std::int64_t n, const TokenPlaces& places) const {
+at::Tensor CoreAttention::kept_weights(std::int64_t n,
+                                       const TokenPlaces& places,
+                                       c10::Device device) const {
   if (dropout_.probability == 0.0) {
     return {};
   }
@@ -101,7 +105,8 @@ at::Tensor CoreAttention::kept_weights(std::int64_t n, const TokenPlaces& places
                     {{.size = places.samples.size(0), .indices = places.samples},
                      {.size = dropout_.heads, .indices = at::arange(first, first + n)},
                      {.size = dropout_.sequence, .indices = places.rows},
-                     {.size = dropout_.sequence, .indices = at::arange(dropout_.sequence)}}));
+                     {.size = dropout_.sequence, .indices = at::arange(dropout_.sequence)}})
+          .to(device));
 }
 
 SelfAttention::SelfAttention(const Blueprint& blueprint, const std::string& path)

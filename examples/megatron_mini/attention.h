@@ -51,7 +51,9 @@ class CoreAttention : public torch::nn::Module {
 
  private:
   // [b, n, s, tokens of all cp ranks] bool: which weights of n heads are kept; undefined: all.
-  [[nodiscard]] at::Tensor kept_weights(std::int64_t n, const TokenPlaces& places) const;
+  [[nodiscard]] at::Tensor kept_weights(std::int64_t n,
+                                        const TokenPlaces& places,
+                                        c10::Device device) const;
 
   Group cp_;
   WeightDropout dropout_;

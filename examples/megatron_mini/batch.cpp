@@ -96,6 +96,23 @@ Batch reordered(const Batch& batch, const at::Tensor& order) {
                  .microbatch = batch.places.microbatch}};
 }
 
+Batch moved_to(c10::Device device, const Batch& batch) {
+  Batch result = batch;
+  TokenPlaces& places = result.places;  // of which `rows` and `samples` stay
+  for (at::Tensor* const tensor : {&result.tokens,
+                                   &result.labels,
+                                   &result.loss_mask,
+                                   &places.positions,
+                                   &places.documents,
+                                   &places.tokens,
+                                   &places.counted}) {
+    if (tensor->defined()) {
+      *tensor = tensor->to(device);
+    }
+  }
+  return result;
+}
+
 Batch part_of_rank(const Batch& batch, const Group& cp) {
   const at::Tensor rows = zigzag_rows(batch.tokens.size(1), cp.size, cp.rank);
   return {.tokens = batch.tokens.index_select(1, rows),

@@ -22,11 +22,14 @@ struct Batch {
   TokenPlaces places;
 };
 
-// A whole micro-batch; `key.sample` is not looked at.
+// A whole micro-batch, on the CPU; `key.sample` is not looked at.
 [[nodiscard]] Batch load_batch(const TextData& text, const DataConfig& data, SampleKey key);
 
 // Its samples in another order: sample i becomes order[i].
 [[nodiscard]] Batch reordered(const Batch& batch, const at::Tensor& order);
+
+// The same, on the device of the model.
+[[nodiscard]] Batch moved_to(c10::Device device, const Batch& batch);
 
 // The tokens of a context-parallel rank; what all ranks have to know stays whole.
 [[nodiscard]] Batch part_of_rank(const Batch& batch, const Group& cp);

@@ -19,6 +19,7 @@ namespace {
 constexpr bool kAsync = true;
 constexpr bool kSync = false;
 constexpr std::int64_t kNoTimeout = -1;
+constexpr std::int64_t kTag = 0;  // NCCL knows none; the order tells messages apart
 
 // Calls a c10d operator; its Work is its last result.
 c10::intrusive_ptr<c10d::Work> start(const char* name, std::vector<c10::IValue> stack) {
@@ -171,28 +172,25 @@ at::Tensor all_to_all(const at::Tensor& input,
   return result;
 }
 
-std::function<void()> start_sending(const at::Tensor& input,
-                                    const Group& group,
-                                    int destination,
-                                    std::int64_t tag) {
-  const auto sending = start("c10d::send",
-                             {std::vector<at::Tensor>{input.contiguous()},
-                              group_value(group),
-                              std::int64_t{destination},
-                              tag});
-  return [sending] { sending->wait(); };
+std::function<void()> start_sending(const at::Tensor& input, const Group& group, int destination) {
+  const at::Tensor sent = input.contiguous();
+  const auto sending =
+      start("c10d::send",
+            {std::vector<at::Tensor>{sent}, group_value(group), std::int64_t{destination}, kTag});
+  return [sending, sent] { sending->wait(); };
 }
 
-void receive(at::Tensor& result, const Group& group, int source, std::int64_t tag) {
-  call("c10d::recv_",
-       {std::vector<at::Tensor>{result}, group_value(group), std::int64_t{source}, tag});
+std::function<void()> start_receiving(const at::Tensor& result, const Group& group, int source) {
+  const auto receiving =
+      start("c10d::recv_",
+            {std::vector<at::Tensor>{result}, group_value(group), std::int64_t{source}, kTag});
+  return [receiving] { receiving->wait(); };
 }
 
 at::Tensor pass_on(const at::Tensor& input, const Group& group) {
   if (group.size == 1) {
     return input.clone(at::MemoryFormat::Contiguous);
   }
-  constexpr std::int64_t kTag = 0;
   const int next = (group.rank + 1) % group.size;
   const int previous = (group.rank + group.size - 1) % group.size;
   // All ranks' messages are one exchange, in which each has rows for its next rank alone.
@@ -200,11 +198,14 @@ at::Tensor pass_on(const at::Tensor& input, const Group& group) {
                                                rows_of_one(input.size(0), previous, group),
                                                group),
                             input);
-  // All of them are under way before anybody waits: otherwise every rank would wait for its next.
-  const auto wait_until_sent = start_sending(input, group, next, kTag);
+  const at::Tensor sent = input.contiguous();
   at::Tensor result = at::empty(input.sizes(), input.options());
-  receive(result, group, previous, kTag);
-  wait_until_sent();
+  // Both are one operation of the backend: otherwise every rank would wait for its next.
+  const auto ranks = c10d::resolve_process_group(group.name);
+  ranks->startCoalescing(input.device().type());
+  static_cast<void>(start_sending(sent, group, next));
+  static_cast<void>(start_receiving(result, group, previous));
+  ranks->endCoalescing(input.device().type())->wait();
   report.finished(result);
   return result;
 }

@@ -2,9 +2,12 @@
 //
 // Every call goes through the dispatcher's c10d operators, so that whoever observes operators sees
 // it; the C++ method names of c10d change between releases, the operator names do not. All ranks of
-// a group make the same calls in the same order. Groups of one rank communicate nothing.
+// a group make the same calls in the same order. Groups of one rank communicate nothing. A tensor
+// goes through the backend that the group has for its device; `wait` means that what is enqueued
+// later on the tensor's device sees the result.
 //
-// Thread-safety: one thread at a time per process (MPI_THREAD_SERIALIZED).
+// Thread-safety: one thread at a time per process (MPI_THREAD_SERIALIZED). That may be autograd's
+// thread of a device, for which the caller of backward waits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -48,14 +51,17 @@ enum class Reduction : std::uint8_t { kSum, kMax };
                                     const std::vector<std::int64_t>& received,
                                     const Group& group);
 
-// Begins to send and returns what waits until the tensor has left; call that once. `tag` tells this
-// message from others to the same rank; the input may be strided.
+// Begins to send and returns what waits until the tensor has left; call that once. The input may be
+// strided. Two ranks' messages to each other are begun in the same order on both; otherwise ranks
+// wait for ever with NCCL, or take one message for another.
 [[nodiscard]] std::function<void()> start_sending(const at::Tensor& input,
                                                   const Group& group,
-                                                  int destination,
-                                                  std::int64_t tag);
-// Waits for the message of this tag and fills `result`. Requires: `result` is contiguous.
-void receive(at::Tensor& result, const Group& group, int source, std::int64_t tag);
+                                                  int destination);
+// Begins to fill `result` and returns what waits for it; call that once. Requires: `result` is
+// contiguous.
+[[nodiscard]] std::function<void()> start_receiving(const at::Tensor& result,
+                                                    const Group& group,
+                                                    int source);
 
 // Sends to the next rank of a ring and returns what the previous one sent; all ranks' tensors have
 // one shape. The input may be strided.

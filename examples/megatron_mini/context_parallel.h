@@ -16,8 +16,11 @@
 
 namespace megatron_mini {
 
-// Numbers of the rows that rank `rank` of `cp` holds, ascending: [sequence / cp] i64. Requires: 2
-// cp divides `sequence`, or cp is 1.
-[[nodiscard]] at::Tensor zigzag_rows(std::int64_t sequence, int cp, int rank);
+// Numbers of the rows that rank `rank` of `cp` holds, ascending: [sequence / cp] i64 on `device`.
+// Requires: 2 cp divides `sequence`, or cp is 1.
+[[nodiscard]] at::Tensor zigzag_rows(std::int64_t sequence,
+                                     int cp,
+                                     int rank,
+                                     c10::Device device = at::kCPU);
 
 }  // namespace megatron_mini

@@ -25,7 +25,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
                             DenominatorSum denominators) {
     const auto columns = logits.size(-1);
     const auto wide = wide_type(logits);
-    const at::Tensor index = at::arange(part.first, part.first + columns);
+    const at::Tensor index = at::arange(part.first, part.first + columns, labels.options());
     at::Tensor x = logits.to(wide).masked_fill(index >= part.logical,
                                                -std::numeric_limits<double>::infinity());
     x = x - all_reduce(x.amax(-1), group, Reduction::kMax).unsqueeze(-1);

@@ -27,10 +27,11 @@ namespace megatron_mini {
 // One dimension of a logical tensor and the logical indices that a part of it has there.
 struct DrawnDimension {
   std::int64_t size = 0;
-  at::Tensor indices;  // [local size] i64
+  at::Tensor indices;  // [local size] i64, on the CPU
 };
 
-// [local sizes] bool: the part's elements that are kept. Requires: 0 <= probability < 1.
+// [local sizes] bool, on the CPU: the part's elements that are kept. Requires: 0 <= probability
+// < 1.
 [[nodiscard]] at::Tensor kept_elements(const std::string& path,
                                        double probability,
                                        std::uint64_t draw,

@@ -6,9 +6,9 @@
 
 namespace megatron_mini {
 
-ExpertLinear::ExpertLinear(std::int64_t inputs, std::int64_t outputs) {
-  weight_ = register_parameter("weight", at::zeros({outputs, inputs}));
-  bias_ = register_parameter("bias", at::zeros({outputs}));
+ExpertLinear::ExpertLinear(std::int64_t inputs, std::int64_t outputs, c10::Device device) {
+  weight_ = register_parameter("weight", at::zeros({outputs, inputs}, device));
+  bias_ = register_parameter("bias", at::zeros({outputs}, device));
 }
 
 at::Tensor ExpertLinear::forward(const at::Tensor& rows,
@@ -25,9 +25,11 @@ Expert::Expert(const Blueprint& blueprint)
     : activation_(blueprint.model.activation), is_first_(blueprint.parallel.etp.rank == 0) {
   const auto& model = blueprint.model;
   const std::int64_t width = model.ffn / blueprint.parallel.etp.size;
+  const c10::Device device = blueprint.parallel.device;
   linear_fc1_ = register_module(
-      "linear_fc1", std::make_shared<ExpertLinear>(model.hidden, model.gates() * width));
-  linear_fc2_ = register_module("linear_fc2", std::make_shared<ExpertLinear>(width, model.hidden));
+      "linear_fc1", std::make_shared<ExpertLinear>(model.hidden, model.gates() * width, device));
+  linear_fc2_ =
+      register_module("linear_fc2", std::make_shared<ExpertLinear>(width, model.hidden, device));
 }
 
 at::Tensor Expert::forward(const at::Tensor& rows, const ttrace::Rows& places) {

@@ -19,7 +19,7 @@ namespace megatron_mini {
 // x W^T (+ b), without communication.
 class ExpertLinear : public torch::nn::Module {
  public:
-  ExpertLinear(std::int64_t inputs, std::int64_t outputs);
+  ExpertLinear(std::int64_t inputs, std::int64_t outputs, c10::Device device);
   // [m, inputs] -> [m, outputs]
   [[nodiscard]] at::Tensor forward(const at::Tensor& rows,
                                    const ttrace::Rows& places,

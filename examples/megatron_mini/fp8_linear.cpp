@@ -33,11 +33,16 @@ Fp8Linear::Operands Fp8Linear::operands_of(LinearSplit split, const Parallel& pa
   const std::vector<Group> tokens = {parallel.cp};
   const std::vector<Group> tokens_and_tp = {parallel.tp, parallel.cp};
   return {Fp8Operand{.format = at::kFloat8_e4m3fn,
-                     .holders = splits_inputs || gathers_rows ? tokens_and_tp : tokens},
-          Fp8Operand{.format = at::kFloat8_e4m3fn, .is_weight = true, .holders = {parallel.tp}},
+                     .holders = splits_inputs || gathers_rows ? tokens_and_tp : tokens,
+                     .device = parallel.device},
+          Fp8Operand{.format = at::kFloat8_e4m3fn,
+                     .is_weight = true,
+                     .holders = {parallel.tp},
+                     .device = parallel.device},
           Fp8Operand{.format = at::kFloat8_e5m2,
                      .is_gradient = true,
-                     .holders = splits_inputs ? tokens : tokens_and_tp}};
+                     .holders = splits_inputs ? tokens : tokens_and_tp,
+                     .device = parallel.device}};
 }
 
 Fp8Linear::Fp8Linear(const Operands& operands, const Blueprint& blueprint) {

@@ -60,8 +60,9 @@ std::int64_t fp8_block(Fp8Recipe recipe) {
 Fp8Quantiser::Fp8Quantiser(const Fp8Config& config, Fp8Operand operand)
     : config_(config), operand_(std::move(operand)) {
   if (config_.recipe == Fp8Recipe::kDelayed) {
-    history_ = at::zeros({config_.history}, at::kFloat);
-    collected_ = at::zeros({}, at::kFloat);
+    const at::TensorOptions options = at::TensorOptions(operand_.device).dtype(at::kFloat);
+    history_ = at::zeros({config_.history}, options);
+    collected_ = at::zeros({}, options);
   }
 }
 
@@ -142,7 +143,7 @@ at::Tensor Fp8Quantiser::round_trip(const at::Tensor& wide, const at::Tensor& sc
 
 void Fp8Quantiser::roll(const at::Tensor& amax) {
   history_ = next_history(amax);
-  collected_ = at::zeros({}, at::kFloat);
+  collected_ = at::zeros({}, history_.options());
 }
 
 at::Tensor Fp8Quantiser::next_history(const at::Tensor& amax) const {

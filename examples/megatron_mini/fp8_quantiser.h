@@ -38,6 +38,7 @@ struct Fp8Operand {
   bool is_weight = false;
   bool is_gradient = false;
   std::vector<Group> holders;  // ranks of these groups hold other parts of the same tensor
+  c10::Device device = at::kCPU;
 };
 
 class Fp8Quantiser {

@@ -29,8 +29,10 @@ std::int64_t padded_vocabulary(std::int64_t vocabulary, int tp) {
 }
 
 LayerNorm::LayerNorm(const Blueprint& blueprint) : epsilon_(blueprint.model.norm_epsilon) {
-  weight_ = register_parameter("weight", at::ones({blueprint.model.hidden}));
-  bias_ = register_parameter("bias", at::zeros({blueprint.model.hidden}));
+  weight_ =
+      register_parameter("weight", at::ones({blueprint.model.hidden}, blueprint.parallel.device));
+  bias_ =
+      register_parameter("bias", at::zeros({blueprint.model.hidden}, blueprint.parallel.device));
 }
 
 at::Tensor LayerNorm::forward(const at::Tensor& input) {
@@ -59,8 +61,8 @@ ColumnParallelLinear::ColumnParallelLinear(std::int64_t inputs,
                                            const std::string& path)
     : parallel_(blueprint.parallel), fp8_(make_fp8(LinearSplit::kOutputs, blueprint, path)) {
   const std::int64_t local = outputs / parallel_.parts();
-  weight_ = register_parameter("weight", at::zeros({local, inputs}));
-  bias_ = register_parameter("bias", at::zeros({local}));
+  weight_ = register_parameter("weight", at::zeros({local, inputs}, parallel_.device));
+  bias_ = register_parameter("bias", at::zeros({local}, parallel_.device));
 }
 
 at::Tensor ColumnParallelLinear::forward(const at::Tensor& input) {
@@ -92,8 +94,8 @@ RowParallelLinear::RowParallelLinear(std::int64_t inputs,
                                      const std::string& path)
     : parallel_(blueprint.parallel), fp8_(make_fp8(LinearSplit::kInputs, blueprint, path)) {
   const std::int64_t local = inputs / parallel_.parts();
-  weight_ = register_parameter("weight", at::zeros({outputs, local}));
-  bias_ = register_parameter("bias", at::zeros({outputs}));
+  weight_ = register_parameter("weight", at::zeros({outputs, local}, parallel_.device));
+  bias_ = register_parameter("bias", at::zeros({outputs}, parallel_.device));
 }
 
 at::Tensor RowParallelLinear::forward(const at::Tensor& input) {
@@ -129,7 +131,7 @@ VocabularyEmbedding::VocabularyEmbedding(const Blueprint& blueprint)
       padded_vocabulary(model.vocabulary, parallel_.tp.size) / parallel_.tp.size;
   own_ = {.first = rows * parallel_.tp.rank,
           .end = std::min(rows * (parallel_.tp.rank + 1), model.vocabulary)};
-  weight_ = register_parameter("weight", at::zeros({rows, model.hidden}));
+  weight_ = register_parameter("weight", at::zeros({rows, model.hidden}, parallel_.device));
 }
 
 // A rank looks up the tokens of its rows and contributes zeros for the others.
@@ -153,9 +155,10 @@ OutputLayer::OutputLayer(const Blueprint& blueprint, const at::Tensor& tied_weig
     : parallel_(blueprint.parallel), tied_weight_(tied_weight) {
   if (!is_tied()) {
     const int tp = parallel_.tp.size;
-    weight_ = register_parameter("weight",
-                                 at::zeros({padded_vocabulary(blueprint.model.vocabulary, tp) / tp,
-                                            blueprint.model.hidden}));
+    weight_ = register_parameter(
+        "weight",
+        at::zeros({padded_vocabulary(blueprint.model.vocabulary, tp) / tp, blueprint.model.hidden},
+                  parallel_.device));
   }
 }
 

@@ -33,7 +33,7 @@ MainGradients::MainGradients(std::vector<ModelParameter> parameters,
   for (const auto& bucket : layout_) {
     const at::Tensor& first = parameters_[bucket.members.front().parameter].tensor;
     const auto type = wide_type(first);
-    buckets_.push_back(at::zeros({bucket.size}, type));
+    buckets_.push_back(at::zeros({bucket.size}, first.options().dtype(type)));
     for (const auto& [i, offset] : bucket.members) {
       const at::Tensor& parameter = parameters_[i].tensor;
       views_[i] = buckets_.back().narrow(0, offset, parameter.numel()).view(parameter.sizes());
@@ -195,7 +195,7 @@ bool MainGradients::counts_in_norm(const ModelParameter& parameter) const {
 }
 
 double MainGradients::squared_norm(bool of_experts) const {
-  at::Tensor squared = at::zeros({1}, at::kDouble);
+  at::Tensor squared = at::zeros({1}, at::TensorOptions(parallel_.device).dtype(at::kDouble));
   for (const OwnedPart& part : parts_) {
     const ModelParameter& parameter = parameters_[part.parameter];
     if (is_of_expert(parameter.role) == of_experts && counts_in_norm(parameter)) {

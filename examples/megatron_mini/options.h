@@ -13,6 +13,8 @@
 
 namespace megatron_mini {
 
+enum class CommunicationBackend : std::uint8_t { kMpi, kNccl };
+
 struct Options {
   std::string config;
   std::string annotations;  // how the model's tensors are placed
@@ -35,6 +37,8 @@ struct Options {
   int ep = 1;
   int etp = 1;  // tp if not given
   bool digest = false;
+  std::string device = "cpu";  // type of the devices that the ranks compute on
+  CommunicationBackend backend = CommunicationBackend::kMpi;  // of their tensors
 };
 
 // The configuration that the options name, with what they replace in it. Throws UsageError

@@ -1,11 +1,13 @@
-// Which ranks work together: tensor parallelism fastest, then context parallelism, then data
-// parallelism, then pipeline stages, as in Megatron-LM. Experts divide the ranks of a stage
-// in another way.
+// Which ranks work together, and what this one computes on: tensor parallelism fastest, then
+// context parallelism, then data parallelism, then pipeline stages, as in Megatron-LM. Experts
+// divide the ranks of a stage in another way.
 #pragma once
 
 #include "collectives.h"
 
 #include <ttrace/layout.h>
+
+#include <c10/core/Device.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -30,6 +32,7 @@ struct Parallel {
   // Every tp rank computes the whole of what is built with this: a layer of TP degree 1 among
   // others.
   bool is_redundant = false;
+  c10::Device device = at::kCPU;  // that this rank's model is on
 
   // Into how many parts heads and features are split, and this rank's part.
   [[nodiscard]] int parts() const { return is_redundant ? 1 : tp.size; }

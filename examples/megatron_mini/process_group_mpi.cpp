@@ -1,6 +1,8 @@
 #include "process_group_mpi.h"
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/record_function.h>
 #include <c10/util/BFloat16.h>
 #include <mpi.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -11,6 +13,7 @@
 #include <chrono>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -18,6 +21,9 @@
 namespace megatron_mini {
 
 namespace {
+
+constexpr char kName[] = "mpi";
+constexpr int kKeepOrder = 0;  // of the ranks in what is split
 
 // MPI's default error handler ends the job, so return codes are not looked at.
 
@@ -60,23 +66,79 @@ class DoneWork : public c10d::Work {
   explicit DoneWork(c10d::OpType op) : Work(-1, op) { finish(); }
 };
 
+// Copies between a device and the host, unseen by whoever observes the program's operators, as
+// those of a backend that reads device memory are.
+class HiddenCopies {
+ private:
+  at::AutoDispatchBelowADInplaceOrView below_autograd_;
+  at::DisableRecordFunctionGuard unobserved_;
+};
+
+// A tensor's values where MPI finds them: its own memory, or a copy on the host.
+class HostValues {
+ public:
+  enum class Use { kRead, kWrite, kReadAndWrite };
+
+  HostValues(const at::Tensor& tensor, Use use) : tensor_(tensor), host_(tensor), use_(use) {
+    if (!tensor.is_cpu()) {
+      const HiddenCopies hidden;
+      host_ = use == Use::kWrite ? at::empty_like(tensor, at::kCPU) : tensor.to(at::kCPU);
+    }
+  }
+  [[nodiscard]] void* data() const { return host_.data_ptr(); }
+  // Once MPI has written.
+  void hand_over() const {
+    if (use_ != Use::kRead && !tensor_.is_cpu()) {
+      const HiddenCopies hidden;
+      tensor_.copy_(host_);
+    }
+  }
+
+ private:
+  at::Tensor tensor_;
+  at::Tensor host_;
+  Use use_;
+};
+
 // A message or collective under way; its tensors live as long as this. Requires: wait() is called
 // once.
 class PendingWork : public c10d::Work {
  public:
-  PendingWork(c10d::OpType op, std::vector<at::Tensor> tensors)
-      : Work(-1, op), tensors_(std::move(tensors)) {}
+  PendingWork(c10d::OpType op, std::vector<HostValues> values)
+      : Work(-1, op), values_(std::move(values)) {}
 
   bool wait(std::chrono::milliseconds /*timeout*/) override {
     MPI_Wait(&request_, MPI_STATUS_IGNORE);
+    for (const auto& values : values_) {
+      values.hand_over();
+    }
     finish();
     return true;
   }
+  [[nodiscard]] void* data(std::size_t index) const { return values_.at(index).data(); }
   [[nodiscard]] MPI_Request* request() { return &request_; }
 
  private:
-  std::vector<at::Tensor> tensors_;
+  std::vector<HostValues> values_;
   MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
+// Messages that were begun together. Requires: wait() is called once.
+class CoalescedWork : public c10d::Work {
+ public:
+  CoalescedWork() : Work(-1, c10d::OpType::COALESCED) {}
+
+  void add(c10::intrusive_ptr<PendingWork> work) { parts_.push_back(std::move(work)); }
+  bool wait(std::chrono::milliseconds timeout) override {
+    for (const auto& part : parts_) {
+      part->wait(timeout);
+    }
+    finish();
+    return true;
+  }
+
+ private:
+  std::vector<c10::intrusive_ptr<PendingWork>> parts_;
 };
 
 int checked_count(const at::Tensor& tensor) {
@@ -125,17 +187,19 @@ class MpiBackend : public c10d::Backend {
   MpiBackend(const MpiBackend&) = delete;  // owns a communicator
   MpiBackend& operator=(const MpiBackend&) = delete;
 
-  const std::string getBackendName() const override { return "mpi"; }  // NOLINT: c10d's signature
+  const std::string getBackendName() const override { return kName; }  // NOLINT: c10d's signature
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override {
     const at::Tensor& tensor = only(tensors);
+    const HostValues values(tensor, HostValues::Use::kReadAndWrite);
     MPI_Allreduce(MPI_IN_PLACE,
-                  tensor.data_ptr(),
+                  values.data(),
                   checked_count(tensor),
                   type_of(tensor),
                   operation(tensor, options.reduceOp),
                   communicator_);
+    values.hand_over();
     return c10::make_intrusive<DoneWork>(c10d::OpType::ALLREDUCE);
   }
 
@@ -144,38 +208,39 @@ class MpiBackend : public c10d::Backend {
                                                  const c10d::AllgatherOptions& options) override {
     check_sizes(output, input);
     const int count = checked_count(input);
+    const HostValues sent(input, HostValues::Use::kRead);
+    const HostValues received(output, HostValues::Use::kWrite);
     if (options.asyncOp) {
-      const std::vector<at::Tensor> tensors{output, input};
-      auto work = c10::make_intrusive<PendingWork>(c10d::OpType::_ALLGATHER_BASE, tensors);
-      MPI_Iallgather(input.data_ptr(),
+      auto work = c10::make_intrusive<PendingWork>(c10d::OpType::_ALLGATHER_BASE,
+                                                   std::vector<HostValues>{received, sent});
+      MPI_Iallgather(sent.data(),
                      count,
                      type_of(input),
-                     output.data_ptr(),
+                     received.data(),
                      count,
                      type_of(output),
                      communicator_,
                      work->request());
       return work;
     }
-    MPI_Allgather(input.data_ptr(),
-                  count,
-                  type_of(input),
-                  output.data_ptr(),
-                  count,
-                  type_of(output),
-                  communicator_);
+    MPI_Allgather(
+        sent.data(), count, type_of(input), received.data(), count, type_of(output), communicator_);
+    received.hand_over();
     return c10::make_intrusive<DoneWork>(c10d::OpType::_ALLGATHER_BASE);
   }
 
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
       at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
     check_sizes(input, output);
-    MPI_Reduce_scatter_block(input.data_ptr(),
-                             output.data_ptr(),
+    const HostValues addends(input, HostValues::Use::kRead);
+    const HostValues sums(output, HostValues::Use::kWrite);
+    MPI_Reduce_scatter_block(addends.data(),
+                             sums.data(),
                              checked_count(output),
                              type_of(output),
                              operation(input, options.reduceOp),
                              communicator_);
+    sums.hand_over();
     return c10::make_intrusive<DoneWork>(c10d::OpType::_REDUCE_SCATTER_BASE);
   }
 
@@ -186,26 +251,31 @@ class MpiBackend : public c10d::Backend {
                                                const c10d::AllToAllOptions& /*options*/) override {
     const Splits to(input, sent, getSize());
     const Splits from(output, received, getSize());
-    MPI_Alltoallv(input.data_ptr(),
+    const HostValues there(input, HostValues::Use::kRead);
+    const HostValues here(output, HostValues::Use::kWrite);
+    MPI_Alltoallv(there.data(),
                   to.counts.data(),
                   to.starts.data(),
                   type_of(input),
-                  output.data_ptr(),
+                  here.data(),
                   from.counts.data(),
                   from.starts.data(),
                   type_of(output),
                   communicator_);
+    here.hand_over();
     return c10::make_intrusive<DoneWork>(c10d::OpType::ALLTOALL_BASE);
   }
 
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override {
     const at::Tensor& tensor = only(tensors);
-    MPI_Bcast(tensor.data_ptr(),
+    const HostValues values(tensor, HostValues::Use::kReadAndWrite);
+    MPI_Bcast(values.data(),
               checked_count(tensor),
               type_of(tensor),
               static_cast<int>(options.rootRank),
               communicator_);
+    values.hand_over();
     return c10::make_intrusive<DoneWork>(c10d::OpType::BROADCAST);
   }
 
@@ -213,30 +283,32 @@ class MpiBackend : public c10d::Backend {
                                       int destination,
                                       int tag) override {
     const at::Tensor& tensor = only(tensors);
-    auto work = c10::make_intrusive<PendingWork>(c10d::OpType::SEND, tensors);
-    MPI_Isend(tensor.data_ptr(),
+    auto work = c10::make_intrusive<PendingWork>(
+        c10d::OpType::SEND, std::vector<HostValues>{{tensor, HostValues::Use::kRead}});
+    MPI_Isend(work->data(0),
               checked_count(tensor),
               type_of(tensor),
               destination,
               tag,
               communicator_,
               work->request());
-    return work;
+    return begun(std::move(work));
   }
 
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors,
                                       int source,
                                       int tag) override {
     const at::Tensor& tensor = only(tensors);
-    auto work = c10::make_intrusive<PendingWork>(c10d::OpType::RECV, tensors);
-    MPI_Irecv(tensor.data_ptr(),
+    auto work = c10::make_intrusive<PendingWork>(
+        c10d::OpType::RECV, std::vector<HostValues>{{tensor, HostValues::Use::kWrite}});
+    MPI_Irecv(work->data(0),
               checked_count(tensor),
               type_of(tensor),
               source,
               tag,
               communicator_,
               work->request());
-    return work;
+    return begun(std::move(work));
   }
 
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& /*options*/) override {
@@ -244,7 +316,18 @@ class MpiBackend : public c10d::Backend {
     return c10::make_intrusive<DoneWork>(c10d::OpType::BARRIER);
   }
 
+  // Messages in between are waited for together, by what endCoalescing() returns.
+  void startCoalescing() override { coalesced_ = c10::make_intrusive<CoalescedWork>(); }
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override { return std::move(coalesced_); }
+
  private:
+  c10::intrusive_ptr<c10d::Work> begun(c10::intrusive_ptr<PendingWork> work) {
+    if (coalesced_) {
+      coalesced_->add(work);
+    }
+    return work;
+  }
+
   static const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
     TORCH_CHECK(tensors.size() == 1, "this call takes one tensor, but got ", tensors.size());
     return tensors.front();
@@ -293,6 +376,7 @@ class MpiBackend : public c10d::Backend {
 
   MPI_Comm communicator_;
   const Bf16& bf16_;
+  c10::intrusive_ptr<CoalescedWork> coalesced_;
 };
 
 }  // namespace
@@ -301,6 +385,10 @@ struct MpiRuntime::Impl {
   Bf16 bf16;
   std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> groups;  // the registry only refers to them
   Group world;
+  int local_rank = 0;
+  int local_size = 1;
+  c10::DeviceType device = c10::DeviceType::CPU;
+  BackendMaker make;
 };
 
 MpiRuntime::MpiRuntime(int* argc, char*** argv) {
@@ -309,6 +397,11 @@ MpiRuntime::MpiRuntime(int* argc, char*** argv) {
   TORCH_CHECK(provided >= MPI_THREAD_SERIALIZED, "this MPI does not offer MPI_THREAD_SERIALIZED");
   impl_ = std::make_unique<Impl>();
   impl_->world = split("world", 0);
+  MPI_Comm machine = MPI_COMM_NULL;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, kKeepOrder, MPI_INFO_NULL, &machine);
+  MPI_Comm_rank(machine, &impl_->local_rank);
+  MPI_Comm_size(machine, &impl_->local_size);
+  MPI_Comm_free(&machine);
 }
 
 MpiRuntime::~MpiRuntime() {
@@ -317,8 +410,12 @@ MpiRuntime::~MpiRuntime() {
   }
   for (const auto& group : impl_->groups) {
     c10d::unregister_process_group(group->getGroupName());
+    if (group->getBackend(impl_->device)->getBackendName() != kName) {
+      group->getBackend(impl_->device)->shutdown();
+    }
   }
-  impl_.reset();  // frees communicators, which must precede MPI_Finalize
+  MPI_Barrier(MPI_COMM_WORLD);  // nobody may still want the first rank's store
+  impl_.reset();                // frees communicators, which must precede MPI_Finalize
   MPI_Finalize();
 }
 
@@ -326,8 +423,38 @@ const Group& MpiRuntime::world() const {
   return impl_->world;
 }
 
+int MpiRuntime::local_rank() const {
+  return impl_->local_rank;
+}
+
+bool MpiRuntime::is_one_machine() const {
+  return impl_->local_size == impl_->world.size;
+}
+
+void MpiRuntime::serve(c10::DeviceType device, BackendMaker make) {
+  impl_->device = device;
+  impl_->make = std::move(make);
+  for (const auto& group : impl_->groups) {
+    add_backend(*group);
+  }
+}
+
+void MpiRuntime::add_backend(c10d::ProcessGroup& group) const {
+  if (impl_->device == c10::DeviceType::CPU) {
+    return;
+  }
+  if (!impl_->make || group.getSize() == 1) {
+    group.setBackend(impl_->device,
+                     c10d::ProcessGroup::BackendType::CUSTOM,
+                     group.getBackend(c10::DeviceType::CPU));
+    return;
+  }
+  group.setBackend(impl_->device,
+                   c10d::ProcessGroup::BackendType::NCCL,
+                   impl_->make(group.getGroupDesc(), group.getRank(), group.getSize()));
+}
+
 Group MpiRuntime::split(const std::string& name, int color) {
-  constexpr int kKeepOrder = 0;
   MPI_Comm communicator = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, color, kKeepOrder, &communicator);
   Group result{.name = name};
@@ -344,6 +471,7 @@ Group MpiRuntime::split(const std::string& name, int color) {
   int lowest = impl_->world.rank;
   MPI_Bcast(&lowest, 1, MPI_INT, 0, communicator);
   group->setGroupDesc(name + "-" + std::to_string(lowest));  // no other group has it
+  add_backend(*group);
   c10d::register_process_group(name, group);
   impl_->groups.push_back(std::move(group));
   return result;

@@ -71,15 +71,16 @@ Block block_of(const Group& group, int step, std::int64_t rows) {
 
 // True where a query must not see a key, broadcastable to [b, g, m, queries, keys]; undefined where
 // all is seen.
-at::Tensor hidden_keys(const Block& block, const Ring& ring) {
+at::Tensor hidden_keys(const Block& block, const Ring& ring, c10::Device device) {
   at::Tensor hidden;
   if (ring.steps->is_masked(block.is_diagonal)) {
-    hidden = at::ones({block.queries, block.keys}, at::kBool).triu(1);
+    hidden =
+        at::ones({block.queries, block.keys}, at::TensorOptions(device).dtype(at::kBool)).triu(1);
   }
   if (ring.documents.defined()) {
     const auto numbers = [&](int rank) {  // [b, s]
       return ring.documents
-          .index_select(0, zigzag_rows(ring.documents.size(0), ring.group.size, rank))
+          .index_select(0, zigzag_rows(ring.documents.size(0), ring.group.size, rank, device))
           .t();
     };
     const at::Tensor of_query =
@@ -98,7 +99,7 @@ at::Tensor scores_of(const at::Tensor& query,
                      const Block& block,
                      const Ring& ring) {
   const at::Tensor scores = at::matmul(query, key.transpose(-2, -1)) * ring.scale;
-  const at::Tensor hidden = hidden_keys(block, ring);
+  const at::Tensor hidden = hidden_keys(block, ring, query.device());
   return hidden.defined() ? scores.masked_fill(hidden, -std::numeric_limits<double>::infinity())
                           : scores;
 }
@@ -113,7 +114,8 @@ at::Tensor drop_weights(const at::Tensor& weights,
     return weights;
   }
   const int size = ring.group.size;
-  const at::Tensor keys = zigzag_rows(ring.kept.size(3), size, source).narrow(0, 0, block.keys);
+  const at::Tensor keys =
+      zigzag_rows(ring.kept.size(3), size, source, weights.device()).narrow(0, 0, block.keys);
   const at::Tensor kept = ring.kept.narrow(2, block.first_query, block.queries)
                               .index_select(3, keys)
                               .view(weights.sizes());

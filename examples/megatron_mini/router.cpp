@@ -27,8 +27,10 @@ struct AttachLoss : torch::autograd::Function<AttachLoss> {
     return tensor.view_as(tensor);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::Tensor of_loss = at::full(
-        {}, context->saved_data["scale"].toDouble(), context->saved_data["type"].toScalarType());
+    const at::Tensor of_loss =
+        at::full({},
+                 context->saved_data["scale"].toDouble(),
+                 gradients[0].options().dtype(context->saved_data["type"].toScalarType()));
     return {gradients[0], of_loss, {}};
   }
 };
@@ -54,10 +56,11 @@ Router::Router(const Blueprint& blueprint, std::string path)
       loss_(blueprint.loss),
       micro_batches_(blueprint.micro_batches),
       path_(std::move(path)) {
-  weight_ = register_parameter("weight", at::zeros({model_.experts, model_.hidden}));
+  weight_ =
+      register_parameter("weight", at::zeros({model_.experts, model_.hidden}, parallel_.device));
   if (model_.expert_bias > 0.0) {
-    expert_bias_ =
-        register_parameter("expert_bias", at::zeros({model_.experts}), /*requires_grad=*/false);
+    expert_bias_ = register_parameter(
+        "expert_bias", at::zeros({model_.experts}, parallel_.device), /*requires_grad=*/false);
   }
   forget_totals();
 }
@@ -70,7 +73,8 @@ void Router::to(torch::Dtype type, bool non_blocking) {
 }
 
 void Router::forget_totals() {
-  totals_ = {.loads = at::zeros({model_.experts}, at::kLong)};
+  totals_ = {.loads =
+                 at::zeros({model_.experts}, at::TensorOptions(parallel_.device).dtype(at::kLong))};
 }
 
 Routing Router::forward(const at::Tensor& input, const TokenPlaces& places) {
@@ -127,7 +131,7 @@ Router::Losses Router::losses(const at::Tensor& logits,
   const at::Tensor rows = counted.nonzero().squeeze(-1);
   at::Tensor counts =
       at::cat({at::bincount(sent.index_select(0, rows).flatten(), {}, model_.experts),
-               at::full({1}, rows.numel(), at::kLong)});
+               at::full({1}, rows.numel(), rows.options())});
   if (parallel_.sequence_parallel) {
     counts = all_reduce(counts, parallel_.tp);
   }

@@ -13,6 +13,7 @@
 // Thread-safety: values and free functions without shared state.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <vector>
 
@@ -39,5 +40,30 @@ struct StagePosition {
 // divides `microbatches`.
 [[nodiscard]] std::vector<Task> schedule_of(const StagePosition& position,
                                             std::int64_t microbatches);
+
+// What virtual stages hand each other: in forward an activation, in backward its gradient. Border b
+// lies before virtual stage b.
+struct Message {
+  Direction direction = Direction::kForward;
+  std::int64_t border = 0;
+  std::int64_t microbatch = 0;
+
+  auto operator<=>(const Message&) const = default;
+
+  [[nodiscard]] int sender(int stages) const {
+    return static_cast<int>((direction == Direction::kForward ? border - 1 : border) % stages);
+  }
+  [[nodiscard]] int receiver(int stages) const {
+    return static_cast<int>((direction == Direction::kForward ? border : border - 1) % stages);
+  }
+};
+
+// All messages of a step, in the order in which they come into being if every task takes equally
+// long. Requires: as of schedule_of(); at least 2 stages.
+//
+// If all stages begin to send and to receive in this order, nobody waits for ever, not even where a
+// send ends only once the message is taken and where two stages' messages queue behind each other:
+// a message needs nothing that comes later in it.
+[[nodiscard]] std::vector<Message> messages_of(int stages, int chunks, std::int64_t microbatches);
 
 }  // namespace megatron_mini

@@ -44,7 +44,7 @@ at::Tensor exchange(const at::Tensor& rows,
 }
 
 std::vector<std::int64_t> values(const at::Tensor& tensor) {
-  const at::Tensor whole = tensor.contiguous();
+  const at::Tensor whole = tensor.to(at::kCPU).contiguous();
   const auto* const first = whole.const_data_ptr<std::int64_t>();
   return {first, first + whole.numel()};
 }
@@ -83,7 +83,8 @@ TokenDispatch::Table TokenDispatch::exchange_counts(const at::Tensor& counts,
   const std::int64_t ep = parallel_.ep.size;
   const std::int64_t local = experts_ / ep;
   sent_ = values(counts.view({ep, local}).sum(1));
-  const at::Tensor mine = at::cat({counts, at::full({1}, microbatch, at::kLong)}).unsqueeze(0);
+  const at::Tensor mine =
+      at::cat({counts, at::full({1}, microbatch, counts.options())}).unsqueeze(0);
   const at::Tensor all =
       all_gather(mine, parallel_.etp_ep).view({ep, parallel_.etp.size, experts_ + 1});
   Table table{.counts = all.narrow(2, parallel_.ep.rank * local, local),
@@ -104,7 +105,8 @@ void TokenDispatch::plan_gather(const Table& table) {
   std::vector<at::Tensor> positions;
   for (std::int64_t rank = 0; rank < lengths.size(0); ++rank) {
     const std::int64_t first = rank * longest_;
-    positions.push_back(at::arange(first, first + lengths[rank].item<std::int64_t>(), at::kLong));
+    positions.push_back(
+        at::arange(first, first + lengths[rank].item<std::int64_t>(), lengths.options()));
   }
   const at::Tensor gathered = at::cat(positions);  // [m]
   const at::Tensor expert = experts_of_rows(counts);
@@ -114,7 +116,7 @@ void TokenDispatch::plan_gather(const Table& table) {
 }
 
 at::Tensor TokenDispatch::experts_of_rows(const at::Tensor& counts) const {
-  return at::arange(counts.size(2))
+  return at::arange(counts.size(2), counts.options())
       .expand({counts.size(0), counts.size(1), counts.size(2)})
       .flatten()
       .repeat_interleave(counts.flatten());

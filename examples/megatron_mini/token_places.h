@@ -9,13 +9,14 @@
 
 namespace megatron_mini {
 
-// s tokens of a sample on this context-parallel rank, b samples.
+// s tokens of a sample on this context-parallel rank, b samples. On the device of the model, but
+// for what masks of dropout are drawn from, which are drawn on the CPU.
 struct TokenPlaces {
   at::Tensor positions;  // [s, b] i64: number of this rank's tokens within their documents
   at::Tensor documents;  // [tokens of all cp ranks, b] i64: number of each token's document within
                          // its sample; undefined where a sample is one document
-  at::Tensor rows;       // [s] i64: number of this rank's tokens within their sample
-  at::Tensor samples;    // [b] i64: number of the samples within their micro-batch
+  at::Tensor rows;       // [s] i64, on the CPU: number of this rank's tokens within their sample
+  at::Tensor samples;    // [b] i64, on the CPU: number of the samples within their micro-batch
   std::uint64_t draw = 0;  // what is random in this micro-batch follows from it
   at::Tensor tokens{};   // [s, b] i64: number of this rank's tokens within the micro-batch, s b + b
                          // before samples were permuted

@@ -74,7 +74,7 @@ std::vector<at::Tensor> tensors_of(const std::vector<ModelParameter>& parameters
 }
 
 std::uint64_t hash(const at::Tensor& tensor, std::uint64_t seed) {
-  const at::Tensor whole = tensor.contiguous();
+  const at::Tensor whole = tensor.to(at::kCPU).contiguous();
   return XXH3_64bits_withSeed(whole.const_data_ptr(), whole.nbytes(), seed);
 }
 
@@ -346,8 +346,9 @@ Transfers Trainer::make_transfers() const {
                             (parallel_.sequence_parallel ? parallel_.tp.size : 1);
   return {parallel_,
           model_->chunks(),
+          local_microbatches(),
           {rows, config.data.micro_batch_size, config.model.hidden},
-          at::TensorOptions(torch_type(config.precision))};
+          at::TensorOptions(parallel_.device).dtype(torch_type(config.precision))};
 }
 
 Trainer::Running Trainer::begin_microbatch(ttrace::Step& step,
@@ -361,7 +362,7 @@ Trainer::Running Trainer::begin_microbatch(ttrace::Step& step,
       .seed = config.data.seed, .step = iteration, .microbatch = index, .sample = 0};
   const Batch whole = load_batch(plan_.text, config.data, key);
   const at::Tensor order = at::tensor(traced.permutation(config.data.micro_batch_size), at::kLong);
-  const Batch batch = part_of(reordered(whole, order));
+  const Batch batch = moved_to(parallel_.device, part_of(reordered(whole, order)));
   if (parallel_.is_first_stage()) {
     traced.data("tokens", batch.tokens);
   }

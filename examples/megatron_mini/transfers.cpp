@@ -1,5 +1,7 @@
 #include "transfers.h"
 
+#include "error.h"
+
 #include <ATen/ATen.h>
 
 #include <utility>
@@ -10,7 +12,6 @@ namespace {
 
 constexpr int kOutput = 0;
 constexpr int kGradient = 1;
-constexpr int kSlots = 2;
 
 std::string layer_path(std::int64_t number) {
   return "decoder.layers." + std::to_string(number);
@@ -20,18 +21,23 @@ std::string layer_path(std::int64_t number) {
 
 Transfers::Transfers(const Parallel& parallel,
                      std::vector<LayerRange> chunks,
+                     std::int64_t microbatches,
                      std::vector<std::int64_t> shape,
                      const at::TensorOptions& options)
-    : parallel_(parallel),
-      chunks_(std::move(chunks)),
-      shape_(std::move(shape)),
-      options_(options) {}
+    : parallel_(parallel), chunks_(std::move(chunks)), shape_(std::move(shape)), options_(options) {
+  const Group& pp = parallel_.pp;
+  if (pp.size == 1) {
+    return;
+  }
+  for (const Message& message : messages_of(pp.size, parallel_.chunks, microbatches)) {
+    if (message.sender(pp.size) == pp.rank || message.receiver(pp.size) == pp.rank) {
+      ahead_.push_back(message);
+    }
+  }
+}
 
-std::int64_t Transfers::tag(int chunk, bool behind, int slot, std::int64_t number) const {
-  const std::int64_t virtual_stages = std::int64_t{parallel_.pp.size} * parallel_.chunks;
-  const std::int64_t border =
-      std::int64_t{chunk} * parallel_.pp.size + parallel_.pp.rank + (behind ? 1 : 0);
-  return (number * (virtual_stages + 1) + border) * kSlots + slot;
+std::int64_t Transfers::border(int chunk, bool behind) const {
+  return std::int64_t{chunk} * parallel_.pp.size + parallel_.pp.rank + (behind ? 1 : 0);
 }
 
 std::string Transfers::layer_before(int chunk) const {
@@ -43,9 +49,48 @@ std::string Transfers::last_layer(int chunk) const {
   return layer_path(layers.first + layers.count - 1);
 }
 
+void Transfers::post(const Message& message) {
+  const Group& pp = parallel_.pp;
+  require<InternalError>(message.receiver(pp.size) == pp.rank,
+                         "a stage has another message to send first, of micro-batch ",
+                         message.microbatch,
+                         " at border ",
+                         message.border);
+  Incoming& incoming = incoming_[message];
+  incoming.tensor = at::empty(shape_, options_);
+  incoming.wait = start_receiving(incoming.tensor, pp, message.sender(pp.size));
+}
+
+void Transfers::post_before(const Message& message) {
+  while (!ahead_.empty() && ahead_.front() != message) {
+    post(ahead_.front());
+    ahead_.pop_front();
+  }
+  require<InternalError>(!ahead_.empty(),
+                         "no message of micro-batch ",
+                         message.microbatch,
+                         " is due at border ",
+                         message.border);
+  ahead_.pop_front();
+}
+
+void Transfers::send(const Message& message, const at::Tensor& tensor) {
+  post_before(message);
+  under_way_.push_back(start_sending(tensor, parallel_.pp, message.receiver(parallel_.pp.size)));
+}
+
+at::Tensor Transfers::receive(const Message& message) {
+  if (!incoming_.contains(message)) {
+    post_before(message);
+    post(message);
+  }
+  const Incoming incoming = incoming_.extract(message).mapped();
+  incoming.wait();
+  return incoming.tensor;
+}
+
 at::Tensor Transfers::receive_activation(int chunk, const Cargo& cargo) {
-  at::Tensor input = at::empty(shape_, options_);
-  receive(input, parallel_.pp, previous(), tag(chunk, false, kOutput, cargo.number));
+  at::Tensor input = receive({Direction::kForward, border(chunk, false), cargo.number});
   input.requires_grad_();
   cargo.traced.received(layer_before(chunk), input, kOutput);
   return input;
@@ -53,21 +98,18 @@ at::Tensor Transfers::receive_activation(int chunk, const Cargo& cargo) {
 
 void Transfers::send_activation(int chunk, const Cargo& cargo, const at::Tensor& output) {
   cargo.traced.sent(last_layer(chunk), output, kOutput);
-  under_way_.push_back(start_sending(
-      output.detach(), parallel_.pp, next(), tag(chunk, true, kOutput, cargo.number)));
+  send({Direction::kForward, border(chunk, true), cargo.number}, output.detach());
 }
 
 at::Tensor Transfers::receive_gradient(int chunk, const Cargo& cargo) {
-  at::Tensor gradient = at::empty(shape_, options_);
-  receive(gradient, parallel_.pp, next(), tag(chunk, true, kGradient, cargo.number));
+  at::Tensor gradient = receive({Direction::kBackward, border(chunk, true), cargo.number});
   cargo.traced.received(last_layer(chunk), gradient, kGradient);
   return gradient;
 }
 
 void Transfers::send_gradient(int chunk, const Cargo& cargo, const at::Tensor& gradient) {
   cargo.traced.sent(layer_before(chunk), gradient, kGradient);
-  under_way_.push_back(start_sending(
-      gradient, parallel_.pp, previous(), tag(chunk, false, kGradient, cargo.number)));
+  send({Direction::kBackward, border(chunk, false), cargo.number}, gradient);
 }
 
 void Transfers::finish() {

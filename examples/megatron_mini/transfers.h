@@ -1,9 +1,11 @@
 // What pipeline stages send each other: activations to the next virtual stage, their gradients
 // back.
 //
-// Nobody waits for a message to be taken before all of the step's work is done, and a message says
-// by its tag what it is; so a rank waits only for what its next task needs, in whatever order the
-// others' schedules send it, and as no schedule needs what is computed later, none waits for ever.
+// All stages begin their messages in one order, that of messages_of(): before a rank sends, it has
+// posted what it is to receive earlier in that order. So nobody waits for ever, even with NCCL,
+// where two ranks' messages queue behind each other and a send ends when the message is taken, and
+// the order alone tells messages apart. Nobody waits for a message to be taken before all of the
+// step's work is done.
 //
 // The micro-batch's trace records everything as `sent` and `received` under the path of the
 // layer whose output travels: slot 0 the output, slot 1 its gradient.
@@ -12,6 +14,7 @@
 #pragma once
 
 #include "parallel.h"
+#include "schedule.h"
 #include "stage_layers.h"
 
 #include <ttrace/session.h>
@@ -20,7 +23,9 @@
 #include <ATen/core/TensorBody.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,9 +33,11 @@ namespace megatron_mini {
 
 class Transfers {
  public:
-  // All activations have this shape and type; `chunks` are the layers of this rank's chunks.
+  // Of a step of so many micro-batches on this data-parallel rank. All activations have this shape
+  // and these options; `chunks` are the layers of this rank's chunks.
   Transfers(const Parallel& parallel,
             std::vector<LayerRange> chunks,
+            std::int64_t microbatches,
             std::vector<std::int64_t> shape,
             const at::TensorOptions& options);
   ~Transfers() = default;
@@ -43,6 +50,7 @@ class Transfers {
     ttrace::Microbatch& traced;
   };
 
+  // Calls come in the order of schedule_of(); any other one is an InternalError.
   // The output of the chunk before `chunk`, which waits for its gradient. Requires: there is one.
   [[nodiscard]] at::Tensor receive_activation(int chunk, const Cargo& cargo);
   void send_activation(int chunk, const Cargo& cargo, const at::Tensor& output);
@@ -55,20 +63,29 @@ class Transfers {
   void finish();
 
  private:
-  [[nodiscard]] int next() const { return (parallel_.pp.rank + 1) % parallel_.pp.size; }
-  [[nodiscard]] int previous() const {
-    return (parallel_.pp.rank + parallel_.pp.size - 1) % parallel_.pp.size;
-  }
-  // The tag of the message that crosses the border before this rank's chunk, or behind it.
-  [[nodiscard]] std::int64_t tag(int chunk, bool behind, int slot, std::int64_t number) const;
+  // On its way here.
+  struct Incoming {
+    at::Tensor tensor;
+    std::function<void()> wait;
+  };
+
+  // The border before this rank's chunk, or the one behind it.
+  [[nodiscard]] std::int64_t border(int chunk, bool behind) const;
   // The last layer before this rank's chunk, or its own last one.
   [[nodiscard]] std::string layer_before(int chunk) const;
   [[nodiscard]] std::string last_layer(int chunk) const;
+  // Posts what is to be received before `message` and takes that off the list.
+  void post_before(const Message& message);
+  void post(const Message& message);
+  void send(const Message& message, const at::Tensor& tensor);
+  [[nodiscard]] at::Tensor receive(const Message& message);
 
   Parallel parallel_;
   std::vector<LayerRange> chunks_;
   std::vector<std::int64_t> shape_;
   at::TensorOptions options_;
+  std::deque<Message> ahead_;  // of this rank, not yet begun
+  std::map<Message, Incoming> incoming_;
   std::vector<std::function<void()>> under_way_;
 };
 

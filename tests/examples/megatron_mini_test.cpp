@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <cstdlib>
 #include <ostream>
 #include <regex>
 #include <sstream>
@@ -274,12 +275,37 @@ const BadInput kBadInputs[] = {
     {"micro_batches_do_not_divide", 2, "--dp 2 --micro-batches 3", "micro_batches 3"},
     {"unknown_precision", 1, "--precision f8", "it must be f64, f32, bf16"},
     {"no_annotations", 1, "--annotations /nowhere.yaml", "/nowhere.yaml"},
+    {"unknown_device", 1, "--device tpu", "--device is `tpu`; it must be cpu or cuda"},
+    {"device_of_a_number", 1, "--device cuda:1", "--device is `cuda:1`; it must be cpu or cuda"},
+    {"device_that_torch_lacks",
+     1,
+     "--device xpu",
+     "--device is `xpu`, which this build of PyTorch"},
+    {"unknown_backend", 1, "--backend gloo", "--backend is `gloo`; it must be mpi or nccl"},
+    {"nccl_on_cpus", 2, "--dp 2 --backend nccl", "--backend nccl carries tensors of GPUs"},
 };
 
 INSTANTIATE_TEST_SUITE_P(MegatronMini,
                          BadInputs,
                          ::testing::ValuesIn(kBadInputs),
                          [](const auto& input) { return input.param.name; });
+
+// Where torch has CUDA, no GPU is to be seen.
+TEST(MegatronMini, WithoutAGpuItSaysWhatIsMissingAndWhatHelps) {
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  const MiniProgram program;
+  for (const std::string backend : {"", " --backend mpi"}) {
+    const auto result = program.run(2, "--dp 2 --device cuda" + backend);
+    EXPECT_EQ(result.exit_code, kBadInput);
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(
+        result.err,
+        ::testing::AnyOf(HasSubstr("megatron_mini: --device cuda needs a CUDA build of PyTorch"),
+                         HasSubstr("megatron_mini: --device cuda finds no such device")));
+    EXPECT_THAT(result.err, HasSubstr("or use --device cpu"));
+  }
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
 
 TEST(MegatronMini, SequenceThatDoesNotFitItsChunksIsRefused) {
   const MiniProgram program({{"model.sequence", "36"}});

@@ -70,8 +70,10 @@ MiniProgram::MiniProgram(const ConfigChange* first, const ConfigChange* last) {
   }
 }
 
-ttrace::testing::ProcessResult MiniProgram::run(int ranks, const std::string& arguments) const {
-  std::vector<std::string> command = {MEGATRON_MINI_PROGRAM, "--config", config()};
+ttrace::testing::ProcessResult MiniProgram::run(int ranks,
+                                                const std::string& arguments,
+                                                const std::string& program) const {
+  std::vector<std::string> command = {program, "--config", config()};
   std::istringstream words(arguments);
   for (std::string word; words >> word;) {
     command.push_back(word);

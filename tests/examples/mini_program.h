@@ -25,8 +25,12 @@ class MiniProgram {
     return {changes.data(), changes.data() + changes.size()};
   }
 
-  // `arguments` are separated by blanks; --config is added.
-  [[nodiscard]] ttrace::testing::ProcessResult run(int ranks, const std::string& arguments) const;
+  // `arguments` are separated by blanks; --config is added. `program` may be megatron_mini with a
+  // device of the tests'.
+  [[nodiscard]] ttrace::testing::ProcessResult run(
+      int ranks,
+      const std::string& arguments,
+      const std::string& program = MEGATRON_MINI_PROGRAM) const;
 
   [[nodiscard]] std::string config() const { return folder_ / "config.yaml"; }
   [[nodiscard]] std::string text() const { return folder_ / "text.txt"; }

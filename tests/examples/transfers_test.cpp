@@ -1,6 +1,7 @@
 // Messages between pipeline stages on real ranks; every rank is a stage.
 #include "transfers.h"
 
+#include "error.h"
 #include "main_gradients.h"
 #include "ranks.h"
 
@@ -15,15 +16,18 @@
 
 namespace {
 
+using megatron_mini::Direction;
+using megatron_mini::InternalError;
 using megatron_mini::LayerRange;
 using megatron_mini::MainGradients;
 using megatron_mini::Parallel;
+using megatron_mini::schedule_of;
+using megatron_mini::Task;
 using megatron_mini::Transfers;
 using megatron_mini::testing::runtime;
 using megatron_mini::testing::world;
 
 constexpr int kChunks = 2;
-constexpr std::int64_t kMicrobatches = 3;
 
 Parallel stages() {
   Parallel parallel{.world = world(), .tp = {}, .dp = {}};
@@ -40,40 +44,51 @@ at::Tensor value(std::int64_t place, std::int64_t microbatch, bool is_gradient) 
                       static_cast<double>(microbatch));
 }
 
-// All are sent first and taken in the opposite order.
-TEST(Transfers, MessagesAreToldApartByWhatTheyAreAndNotByTheirOrder) {
+// Every rank runs its schedule on made-up tensors.
+TEST(Transfers, EveryMessageOfAScheduleArrivesAtTheTaskThatNeedsIt) {
   const Parallel parallel = stages();
+  const std::int64_t microbatches = 3 * std::int64_t{world().size};
   auto session = ttrace::Session::from_environment();  // inert
   auto step = session.step(0);
   auto traced = step.microbatch(0);
   const std::vector<LayerRange> layers = {{world().rank, 1}, {world().size + world().rank, 1}};
-  Transfers transfers(parallel, layers, {2, 3}, at::kFloat);
-  const auto place = [&](int chunk) { return std::int64_t{chunk} * world().size + world().rank; };
-
-  for (std::int64_t i = 0; i < kMicrobatches; ++i) {
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      if (!parallel.ends(chunk)) {
-        transfers.send_activation(chunk, {i, traced}, value(place(chunk), i, false));
-      }
-      if (!parallel.begins(chunk)) {
-        transfers.send_gradient(chunk, {i, traced}, value(place(chunk), i, true));
-      }
-    }
-  }
-  for (std::int64_t i = kMicrobatches - 1; i >= 0; --i) {
-    for (int chunk = kChunks - 1; chunk >= 0; --chunk) {
-      if (!parallel.ends(chunk)) {
-        const at::Tensor gradient = transfers.receive_gradient(chunk, {i, traced});
-        EXPECT_TRUE(gradient.equal(value(place(chunk) + 1, i, true))) << gradient;
-      }
+  Transfers transfers(parallel, layers, microbatches, {2, 3}, at::kFloat);
+  for (const Task& task : schedule_of({world().rank, world().size, kChunks}, microbatches)) {
+    const int chunk = task.chunk;
+    const std::int64_t i = task.microbatch;
+    const std::int64_t place = std::int64_t{chunk} * world().size + world().rank;
+    if (task.direction == Direction::kForward) {
       if (!parallel.begins(chunk)) {
         const at::Tensor input = transfers.receive_activation(chunk, {i, traced});
-        EXPECT_TRUE(input.equal(value(place(chunk) - 1, i, false))) << input;
+        EXPECT_TRUE(input.equal(value(place - 1, i, false))) << input;
         EXPECT_TRUE(input.requires_grad());
       }
+      if (!parallel.ends(chunk)) {
+        transfers.send_activation(chunk, {i, traced}, value(place, i, false));
+      }
+      continue;
+    }
+    if (!parallel.ends(chunk)) {
+      const at::Tensor gradient = transfers.receive_gradient(chunk, {i, traced});
+      EXPECT_TRUE(gradient.equal(value(place + 1, i, true))) << gradient;
+    }
+    if (!parallel.begins(chunk)) {
+      transfers.send_gradient(chunk, {i, traced}, value(place, i, true));
     }
   }
   transfers.finish();
+}
+
+TEST(Transfers, RefusesAMessageThatIsNotDue) {
+  Parallel parallel = stages();
+  parallel.chunks = 1;
+  auto session = ttrace::Session::from_environment();  // inert
+  auto step = session.step(0);
+  auto traced = step.microbatch(0);
+  Transfers transfers(parallel, {{world().rank, 1}}, 1, {2, 3}, at::kFloat);
+  if (parallel.is_first_stage()) {  // the others would post what they receive first
+    EXPECT_THROW(transfers.send_activation(0, {7, traced}, value(0, 7, false)), InternalError);
+  }
 }
 
 // First and last rank hold the tied weight, each with an addend of its gradient.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -70,6 +71,7 @@ TEST_F(Program, HelpNamesEveryOption) {
                              "--micro-batches",
                              "--steps",
                              "--annotations",
+                             "--device",
                              "--digest"}) {
     EXPECT_THAT(result.out, HasSubstr(option));
   }
@@ -84,6 +86,8 @@ TEST_F(Program, BadInputIsOneSentenceAndExitCode2) {
       {{"--config", "run.yaml", "--steps", "0"}, "--steps is 0"},
       {{"--config", "run.yaml", "--step", "0", "extra"}, "see --help"},
       {{"--config", "run.yaml", "--annotations", "absent"}, "absent"},
+      {{"--config", "run.yaml", "--device", "tpu"}, "--device is 'tpu'; use cpu or cuda"},
+      {{"--config", "run.yaml", "--device", "xpu"}, "--device is xpu, which this build of PyTorch"},
   };
   for (const auto& [arguments, sentence] : cases) {
     const ProcessResult result = run(arguments);
@@ -92,6 +96,20 @@ TEST_F(Program, BadInputIsOneSentenceAndExitCode2) {
     EXPECT_THAT(result.err, HasSubstr(sentence));
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
   }
+}
+
+// Where torch has CUDA, no GPU is to be seen.
+TEST_F(Program, WithoutAGpuItSaysWhatIsMissingAndWhatHelps) {
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  const ProcessResult result = run({"--config", "run.yaml", "--device", "cuda"});
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(
+      result.err,
+      ::testing::AnyOf(HasSubstr("ttrace_reference: --device cuda needs a CUDA build of PyTorch"),
+                       HasSubstr("ttrace_reference: --device cuda finds no such device")));
+  EXPECT_THAT(result.err, HasSubstr("or use --device cpu"));
 }
 
 TEST_F(Program, TracingChangesNoBit) {

@@ -109,7 +109,8 @@ class CutsByOwnCounts : public TokenDispatch {
     // As many as there are rows.
     const auto rows = counts.sum().item<std::int64_t>();
     const std::int64_t missing = std::max<std::int64_t>(0, rows - cut.numel());
-    return at::cat({cut, at::full({missing}, counts.size(2) - 1, at::kLong)}).narrow(0, 0, rows);
+    return at::cat({cut, at::full({missing}, counts.size(2) - 1, counts.options())})
+        .narrow(0, 0, rows);
   }
 };
 

@@ -77,7 +77,8 @@ at::Tensor ProductMutant::product(const at::Tensor& input, const at::Tensor& wei
     const at::Tensor zeros = of_weight - of_weight.detach();
     return (at::linear(input, weight.detach()) + zeros).to(input.scalar_type());
   }
-  at::Tensor factors = at::full({input.size(0), input.size(1), 1}, output, wide);
+  at::Tensor factors =
+      at::full({input.size(0), input.size(1), 1}, output, input.options().dtype(wide));
   factors[input.size(0) / 2][0].mul_(middle_row);
   return (at::linear(input.to(wide), weight.to(wide)) * factors).to(input.scalar_type());
 }
@@ -89,7 +90,7 @@ at::Tensor ProductMutant::with_bias(const at::Tensor& sum,
     return sum + bias;
   }
   const auto wide = wide_type(sum);
-  at::Tensor factors = at::full({sum.size(0), sum.size(1), 1}, output, wide);
+  at::Tensor factors = at::full({sum.size(0), sum.size(1), 1}, output, sum.options().dtype(wide));
   const std::int64_t ranks = parallel.sequence_parallel ? parallel.tp.size : 1;
   const std::int64_t first = parallel.sequence_parallel ? sum.size(0) * parallel.tp.rank : 0;
   const std::int64_t middle = sum.size(0) * ranks / 2 - first;  // among this rank's rows

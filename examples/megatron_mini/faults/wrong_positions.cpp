@@ -14,7 +14,7 @@ namespace {
 // documents [s, b] -> [s, b]. A token behind such a beginning belongs to its document, wherever the
 // true one begins.
 at::Tensor positions_of_padded(const at::Tensor& documents, std::int64_t unit) {
-  const at::Tensor rows = at::arange(documents.size(0));
+  const at::Tensor rows = at::arange(documents.size(0), documents.options());
   at::Tensor positions = at::empty_like(documents);
   for (std::int64_t sample = 0; sample < documents.size(1); ++sample) {
     const at::Tensor lengths = documents.select(1, sample).contiguous().bincount();
@@ -30,15 +30,16 @@ at::Tensor positions_of_padded(const at::Tensor& documents, std::int64_t unit) {
 }  // namespace
 
 at::Tensor positions_from_zero(const TokenPlaces& places, const Group& /*cp*/) {
-  return at::arange(places.positions.size(0));
+  return at::arange(places.positions.size(0), places.positions.options());
 }
 
 at::Tensor positions_of_contiguous_parts(const TokenPlaces& places, const Group& cp) {
-  return at::arange(places.positions.size(0)) + places.positions.size(0) * cp.rank;
+  return positions_from_zero(places, cp) + places.positions.size(0) * cp.rank;
 }
 
 at::Tensor positions_within_samples(const TokenPlaces& places, const Group& cp) {
-  return zigzag_rows(places.positions.size(0) * cp.size, cp.size, cp.rank);
+  return zigzag_rows(
+      places.positions.size(0) * cp.size, cp.size, cp.rank, places.positions.device());
 }
 
 at::Tensor positions_of_first_tokens(const TokenPlaces& places, const Group& /*cp*/) {

@@ -15,6 +15,17 @@ namespace {
 
 namespace po = boost::program_options;
 
+void add_device_options(po::options_description& description) {
+  auto add = description.add_options();
+  add("device",
+      po::value<std::string>()->value_name("TYPE")->default_value("cpu"),
+      "type of the devices that ranks compute on, cpu or cuda: each rank takes that of its number "
+      "on its machine, modulo their number");
+  add("backend",
+      po::value<std::string>()->value_name("NAME"),
+      "what carries the ranks' tensors: mpi, or nccl, which is the default of --device cuda");
+}
+
 po::options_description description() {
   po::options_description result(
       "megatron_mini: trains a small GPT with tensor, sequence, context, data and pipeline "
@@ -65,6 +76,7 @@ po::options_description description() {
       "number of tensor-parallel ranks of experts (default: --tp)");
   add("zero1", po::bool_switch(), "shard the optimizer over the ranks of dp and cp");
   add("overlap-gather", po::bool_switch(), "gather updated parameters during the next forward");
+  add_device_options(result);
   faults::add_options(result);
   add("annotations",
       po::value<std::string>()->value_name("FILE")->default_value(MEGATRON_MINI_ANNOTATIONS,
@@ -141,6 +153,18 @@ RecomputePlan read_recompute(const po::variables_map& values) {
                       "--recompute-layers needs --recompute full");
   plan.layers = layers.value_or(1);
   return plan;
+}
+
+CommunicationBackend read_backend(const po::variables_map& values, const std::string& device) {
+  const auto name =
+      optional<std::string>(values, "backend").value_or(device == "cuda" ? "nccl" : "mpi");
+  require<UsageError>(
+      name == "mpi" || name == "nccl", "--backend is `", name, "`; it must be mpi or nccl");
+  require<UsageError>(name == "mpi" || device == "cuda",
+                      "--backend nccl carries tensors of GPUs, but --device is ",
+                      device,
+                      "; add --device cuda, or use --backend mpi");
+  return name == "mpi" ? CommunicationBackend::kMpi : CommunicationBackend::kNccl;
 }
 
 void check_expert_layout(const Options& options) {
@@ -248,6 +272,8 @@ CommandLine parse_command_line(int argc, const char* const* argv, int world_size
   require<UsageError>(options.steps >= 1, "--steps must be at least 1");
   read_layout(values, world_size, options);
   options.digest = values["digest"].as<bool>();
+  options.device = values["device"].as<std::string>();
+  options.backend = read_backend(values, options.device);
   result.fault = faults::read_choice(values);
   return result;
 }
