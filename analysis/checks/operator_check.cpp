@@ -170,8 +170,12 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
   }
 }
 
-// Every rank of a sum has its own part; the second term of e^2 is shared out among them.
-double OperatorCheck::squared_sums(const Match& match, const Statistics& statistics) const {
+// Every rank of a sum has its own part; the second term of e^2 is shared out among them. Of a sum
+// that nobody saw, the ranks share p times the square of `own`, what the operators themselves
+// round.
+double OperatorCheck::squared_sums(const Match& match,
+                                   const Statistics& statistics,
+                                   double own) const {
   const auto found = sums_.find(match.id);
   if (found == sums_.end() || !limits_.has(Allowance::kRoundedSums)) {
     return 0.0;
@@ -179,9 +183,10 @@ double OperatorCheck::squared_sums(const Match& match, const Statistics& statist
   const double scale = squared(match.candidate.front().record->placement.scale);
   double result = 0.0;
   for (const RoundedSum& sum : found->second) {
-    result +=
-        squared(default_unit(sum.type, limits_.allowances())) *
-        (sum.squared * scale + (sum.addends - 1.0) / sum.addends * statistics.candidate_squared);
+    result += sum.squared ? squared(default_unit(sum.type, limits_.allowances())) *
+                                (*sum.squared * scale +
+                                 (sum.addends - 1.0) / sum.addends * statistics.candidate_squared)
+                          : squared(own);
   }
   return result;
 }
@@ -329,10 +334,11 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   result.norm = sides->error.reference_norm();
   result.bit_equal = equal_part(sides->twin, candidate);
   result.rounding = coarser * rounding_of(type, step) * std::sqrt(squared_norm);
-  result.structure = std::sqrt(squared_addends(match, limits_) + squared_sums(match, sides->error) +
-                               gradients_.squared_rounding(match.id, type, squared_norm) +
-                               squared(clipping) * squared_norm +
-                               (other_grid ? squared_other_grid(match, sides->error) : 0.0));
+  result.structure = std::sqrt(
+      squared_addends(match, limits_) +
+      squared_sums(match, sides->error, std::max(result.native, result.rounding)) +
+      gradients_.squared_rounding(match.id, type, squared_norm) + squared(clipping) * squared_norm +
+      (other_grid ? squared_other_grid(match, sides->error) : 0.0));
   result.factor = sides->error.factor();
   result.native_factor = sides->own.factor();
   const TensorClass tensor_class = class_of(match.id, sides->expected.shape.size());

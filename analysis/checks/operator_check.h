@@ -12,10 +12,12 @@
 // ||n - f|| is the rounding error of the operators in this very tensor, and at least one rounding
 // of c, or of both operands of a product where F32 ones are rounded (machine.h). e^2 is the extra
 // rounding caused by the candidate's layout: v_i are the addends of its ranks. A collective summed
-// them on the way to c (RoundedSum), or they are added here (then without the second term). u is
-// the relative error of one rounding of their type (for F32 and F64: of another order of summation,
-// default_unit()). gradient_sums.h has the rounding of main grads when ranks' gradients are added
-// up.
+// them on the way to c (RoundedSum), or they are added here (then without the second term). Where
+// nobody saw a sum that the placement tells of, e^2 is p times the first term of scale^2: the
+// addends' squared norms are taken to add up to that of the sum, and the operators behind it to
+// enlarge its rounding as they enlarged that of n. u is the relative error of one rounding of their
+// type (for F32 and F64: of another order of summation, default_unit()). gradient_sums.h has the
+// rounding of main grads when ranks' gradients are added up.
 //
 // If ||n - f|| is most of the scale and comes from few elements, it is an estimate:
 // limit_of_estimate(). A vector's gradient that is a sum of ranks' addends is also judged addend by
@@ -134,7 +136,9 @@ class OperatorCheck {
                                               const MergeResult& candidate) const;
   // Relative, of the result. `step`: see step_of().
   [[nodiscard]] double rounding_of(ElementType type, const std::optional<double>& step) const;
-  [[nodiscard]] double squared_sums(const Match& match, const Statistics& statistics) const;
+  [[nodiscard]] double squared_sums(const Match& match,
+                                    const Statistics& statistics,
+                                    double own) const;
   [[nodiscard]] double squared_other_grid(const Match& match, const Statistics& statistics) const;
 
   ShardIndex wide_;

@@ -42,18 +42,28 @@ def arguments() -> argparse.Namespace:
     add("--swiglu", action="store_true")
     add("--rms-norm", action="store_true")
     add("--qk-norm", action="store_true")
-    add("--groups", type=int, default=4, help="query groups; 4 heads")
+    add("--heads", type=int, default=4)
+    add("--groups", type=int, help="query groups; as many as heads if left out")
     add("--layers", type=int, default=4)
     add("--hidden", type=int, default=64)
     add("--sequence", type=int, default=32)
     add("--micro-batch", type=int, default=2)
     add("--global-batch", type=int, default=8)
-    add("--precision", default="f32", choices=["f64", "f32", "bf16"])
+    add("--precision", default="f32", choices=["f64", "f32", "bf16", "fp8"])
+    add("--transformer-impl", default="local", choices=["local", "transformer_engine"])
+    add("--fp8-parameters", action="store_true", help="weights of the linears are FP8 tensors")
+    add("--fp8-history", type=int, default=8, help="length of the histories of largest magnitudes")
+    add("--packed", action="store_true", help="a micro-batch is one row of two packed sequences")
     add("--steps", type=int, default=2)
     add("--seed", type=int, default=1234)
     add("--device", default="cpu", choices=["cpu", "cuda"])
     add("--backend", choices=["gloo", "nccl"], help="default: gloo on CPUs, nccl on GPUs")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.precision == "fp8" and args.transformer_impl == "local":
+        parser.error("--precision fp8 needs --transformer-impl transformer_engine; Megatron's own layers have none")
+    if args.packed and (args.transformer_impl == "local" or args.micro_batch != 1):
+        parser.error("--packed needs --transformer-impl transformer_engine and --micro-batch 1")
+    return args
 
 
 def device_of_rank(kind: str) -> torch.device:
@@ -100,7 +110,8 @@ from megatron.core.transformer.transformer_block import (  # noqa: E402
 
 VOCABULARY = 128
 PRECISION = ttrace.precision(ARGS.precision)  # ttrace: a check in higher precision asks for its own
-TYPE = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16}[PRECISION]
+IN_FP8 = PRECISION in ("fp8", "fp8_f32")  # the latter checks operators: FP8 operands, everything else F32
+TYPE = {"f64": torch.float64, "bf16": torch.bfloat16, "fp8": torch.bfloat16}.get(PRECISION, torch.float32)
 
 
 def start_ranks() -> None:
@@ -138,12 +149,14 @@ def configuration() -> TransformerConfig:
             overlap_p2p_comm=True,
             batch_p2p_comm=False,
         )
+    if IN_FP8:
+        options.update(fp8_options())
     return call_with_known(
         TransformerConfig,
         num_layers=ARGS.layers,
         hidden_size=ARGS.hidden,
-        num_attention_heads=4,
-        num_query_groups=ARGS.groups,
+        num_attention_heads=ARGS.heads,
+        num_query_groups=ARGS.groups or ARGS.heads,
         ffn_hidden_size=4 * ARGS.hidden,
         normalization="RMSNorm" if ARGS.rms_norm else "LayerNorm",
         qk_layernorm=ARGS.qk_norm,  # without it their gradients are not summed over tensor-parallel ranks
@@ -168,7 +181,32 @@ def configuration() -> TransformerConfig:
     )
 
 
+def fp8_options() -> dict[str, object]:
+    """Delayed scaling: E4M3 forward, E5M2 backward."""
+    return {
+        "fp8": "hybrid",
+        "fp8_recipe": "delayed",
+        "fp8_amax_history_len": ARGS.fp8_history,
+        "fp8_amax_compute_algo": "max",
+        "fp8_param": ARGS.fp8_parameters,
+    }
+
+
 def layer_spec():
+    """The layer of this run, and the norm behind the last one."""
+    if ARGS.transformer_impl == "local":
+        layer = layer_of_megatron()
+        return layer, layer.submodules.input_layernorm
+    from megatron.core.extensions.transformer_engine import TENorm
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_with_transformer_engine_spec
+
+    layer = get_gpt_layer_with_transformer_engine_spec(
+        num_experts=ARGS.experts or None, moe_grouped_gemm=False, qk_layernorm=ARGS.qk_norm
+    )
+    return layer, TENorm
+
+
+def layer_of_megatron():
     """Megatron's own layer, on CPUs with torch's norms, which sequence parallelism may use."""
     layer = call_with_known(
         get_gpt_layer_local_spec,
@@ -196,15 +234,12 @@ def build_chunk(config: TransformerConfig, stage: int) -> torch.nn.Module:
     else:
         first = parallel_state.is_pipeline_first_stage()
         last = parallel_state.is_pipeline_last_stage()
-    layer = layer_spec()
+    layer, norm = layer_spec()
     count = call_with_known(get_num_layers_to_build, config, **options)
-    block = TransformerBlockSubmodules(
-        layer_specs=[layer] * count, layer_norm=layer.submodules.input_layernorm
-    )
     model = call_with_known(
         GPTModel,
         config=config,
-        transformer_layer_spec=block,
+        transformer_layer_spec=TransformerBlockSubmodules(layer_specs=[layer] * count, layer_norm=norm),
         vocab_size=VOCABULARY,
         max_sequence_length=ARGS.sequence,
         pre_process=first,
@@ -286,11 +321,28 @@ def loss_of(mask: torch.Tensor, losses: torch.Tensor):
     return mean, {"loss": mean.detach().clone()}  # Megatron divides the mean in place
 
 
+def packed_sequences(tokens: torch.Tensor):
+    """Where two sequences of different lengths begin and end, in one row of tokens."""
+    if not ARGS.packed:
+        return None
+    from megatron.core.packed_seq_params import PackedSeqParams
+
+    bounds = torch.tensor([0, ARGS.sequence // 4, ARGS.sequence], dtype=torch.int32, device=tokens.device)
+    longest = ARGS.sequence - ARGS.sequence // 4
+    return PackedSeqParams(
+        qkv_format="thd",
+        cu_seqlens_q=bounds,
+        cu_seqlens_kv=bounds,
+        max_seqlen_q=longest,
+        max_seqlen_kv=longest,
+    )
+
+
 def forward_step(iterator, model):
     tokens, labels, mask = next(iterator)
     positions = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
     attention_mask = torch.tril(torch.ones(1, 1, ARGS.sequence, ARGS.sequence, device=tokens.device)) < 0.5
-    losses = model(tokens, positions, attention_mask, labels=labels)
+    losses = model(tokens, positions, attention_mask, labels=labels, packed_seq_params=packed_sequences(tokens))
     return losses, partial(loss_of, mask)
 
 

@@ -112,14 +112,12 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void scope_event();  // a scope opens or closes: what is pending is complete
   // `rows`: null if annotations say all. Both return the tensor that the program uses from here
   // on: the given one, or a copy that holds the values that replace it.
-  [[nodiscard]] at::Tensor scope_input(const std::string& path,
-                                       int slot,
-                                       const at::Tensor& tensor,
-                                       const Rows* rows);
-  [[nodiscard]] at::Tensor scope_output(const std::string& path,
-                                        int slot,
-                                        const at::Tensor& tensor,
-                                        const Rows* rows);
+  // `addends`: see Scope::summed().
+  [[nodiscard]] at::Tensor scope_input(
+      const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows, int addends);
+  [[nodiscard]] at::Tensor scope_output(
+      const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows, int addends);
+  void scope_summed_gradient(const std::string& parameter, int ranks);
   // See Scope::out_local().
   [[nodiscard]] std::int64_t scope_local(
       Kind kind, const std::string& path, int slot, const at::Tensor& local, bool has_gradient);
@@ -221,8 +219,12 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void announce_sum(const CollectiveCall& call, const at::Tensor& input);
   // Records the call itself and its input. Returns the id that its output will have.
   [[nodiscard]] TensorId record_collective(const CollectiveCall& call, const at::Tensor& input);
-  // The open sums of this direction that went into a record of `elements` elements get its id.
-  void settle_sums(const TensorId& id, const std::string& module, std::int64_t elements);
+  // The open sums of this direction that went into the record of `tensor` get its id. If there are
+  // none, the sums count that the program knows of: `known`, the number of ranks of each.
+  void settle_sums(const TensorId& id,
+                   const std::string& module,
+                   const at::Tensor& tensor,
+                   const std::vector<int>& known);
 
   const Environment environment_;
   const std::shared_ptr<Failure> failure_;
@@ -244,7 +246,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::int64_t step_ = 0;
   bool reduced_ = false;  // gradients_reduced() was called: the optimizer's phase
   std::map<std::string, std::int64_t> collectives_;  // begun in this step, by group
-  std::set<std::string> being_gathered_;             // parameters that are not recorded yet
+  std::map<std::string, int> summed_gradients_;  // ranks, by parameter: Scope::summed_gradient()
+  std::set<std::string> being_gathered_;         // parameters that are not recorded yet
 };
 
 // Whether this thread runs autograd's backward.

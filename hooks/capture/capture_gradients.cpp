@@ -8,6 +8,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -85,7 +86,7 @@ at::Tensor Capture::gradient_arrived(const GradientSlotPtr& slot,
   }
   const at::Tensor moved = gradient_with_noise(arrived);
   const at::Tensor& gradient = moved.defined() ? moved : arrived;
-  settle_sums(slot->id, "", gradient.numel());
+  settle_sums(slot->id, "", gradient, slot->sums);
   if (!replacement_.active()) {
     if (gradients_.wants(*slot)) {
       gradients_.record(*slot, values_of(gradient, recorder_));
@@ -127,6 +128,11 @@ at::Tensor Capture::parameter_gradient_arrived(int index, const at::Tensor& grad
   }
   const std::string& path = parameters_.all()[static_cast<std::size_t>(index)].path;
   const TensorId id = recorder_.next_id({Kind::kParamGrad, path}, microbatch.get());
+  const auto summed = summed_gradients_.find(path);
+  const auto type = element_type_of(gradient);
+  if (summed != summed_gradients_.end() && summed->second > 1 && type) {
+    recorder_.sum({id, *type, summed->second, std::nullopt}, {});
+  }
   if (!replacement_.active() || !unreadable(gradient).empty()) {
     const at::Tensor moved =
         unreadable(gradient).empty() ? gradient_with_noise(gradient) : at::Tensor();

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
+#include <vector>
 
 namespace ttrace {
 
@@ -30,34 +31,33 @@ void Capture::scope_event() {
   contain([&] { leaves_.commit(); });
 }
 
-at::Tensor Capture::scope_input(const std::string& path,
-                                int slot,
-                                const at::Tensor& tensor,
-                                const Rows* rows) {
+at::Tensor Capture::scope_input(
+    const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows, int addends) {
   at::Tensor result = tensor;
   contain([&] {
     leaves_.commit();
     if (!in_microbatch()) {
       return;
     }
-    const Spot spot{Kind::kInput, path, slot, in_backward()};
+    const Spot spot{Kind::kInput, path, slot, in_backward(), addends};
     if (!producers_.join(spot, tensor, rows, current_microbatch())) {
       result = record_value(spot, tensor, Kind::kGradInput, rows);
+    } else if (const GradientSlotPtr gradient = producers_.gradient_at(tensor);
+               gradient != nullptr && addends > 1) {
+      gradient->sums.push_back(addends);
     }
   });
   return result;
 }
 
-at::Tensor Capture::scope_output(const std::string& path,
-                                 int slot,
-                                 const at::Tensor& tensor,
-                                 const Rows* rows) {
+at::Tensor Capture::scope_output(
+    const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows, int addends) {
   at::Tensor result = tensor;
   contain([&] {
     leaves_.commit();
     if (in_microbatch()) {
-      result =
-          record_value({Kind::kOutput, path, slot, in_backward()}, tensor, Kind::kGradOutput, rows);
+      result = record_value(
+          {Kind::kOutput, path, slot, in_backward(), addends}, tensor, Kind::kGradOutput, rows);
     }
   });
   return result;
@@ -95,11 +95,15 @@ at::Tensor Capture::record_value(const Spot& spot,
   const GradientSlotPtr slot =
       watch(spot.kind == Kind::kInput ? tensor : result, microbatch, false);
   gradients_.expect(slot, id, gradient_kind);
+  const std::vector<int> known = spot.addends > 1 ? std::vector{spot.addends} : std::vector<int>();
+  if (spot.kind == Kind::kInput && slot != nullptr) {
+    slot->sums = known;
+  }
   if (spot.kind == Kind::kOutput) {
     if (readable) {
       producers_.remember({std::move(ids), TensorIdentity(result), microbatch, slot});
     }
-    settle_sums(id, spot.path, tensor.numel());
+    settle_sums(id, spot.path, tensor, known);
   }
   record_parts(id, parts, value, std::move(own));
   if (slot != nullptr) {
@@ -158,7 +162,7 @@ void Capture::record_local(const Spot& spot,
   const bool is_output = spot.kind == Kind::kOutput;
   gradients_.expect(gradient, id, is_output ? Kind::kGradOutput : Kind::kGradInput);
   if (is_output) {
-    settle_sums(id, spot.path, local.numel());
+    settle_sums(id, spot.path, local, {});
     if (unreadable(local).empty()) {
       producers_.remember({{id}, TensorIdentity(local), microbatch, gradient});
     }

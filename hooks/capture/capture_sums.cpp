@@ -9,7 +9,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -129,11 +131,27 @@ void Capture::announce_sum(const CollectiveCall& call, const at::Tensor& input) 
   }
 }
 
-void Capture::settle_sums(const TensorId& id, const std::string& module, std::int64_t elements) {
-  for (const OpenSum& open : sums_.settle(id, module, elements, in_backward())) {
-    if (recorder_.wants(id)) {
-      recorder_.sum(open.sum, open.norms ? open.norms() : std::vector<Snapshot>());
-    }
+void Capture::scope_summed_gradient(const std::string& parameter, int ranks) {
+  contain([&] { summed_gradients_[parameter] = ranks; });
+}
+
+void Capture::settle_sums(const TensorId& id,
+                          const std::string& module,
+                          const at::Tensor& tensor,
+                          const std::vector<int>& known) {
+  const auto seen = sums_.settle(id, module, tensor.numel(), in_backward());
+  if (!recorder_.wants(id)) {
+    return;
+  }
+  for (const OpenSum& open : seen) {
+    recorder_.sum(open.sum, open.norms ? open.norms() : std::vector<Snapshot>());
+  }
+  const auto type = element_type_of(tensor);
+  if (!seen.empty() || !type) {
+    return;
+  }
+  for (const int ranks : known) {
+    recorder_.sum({id, *type, ranks, std::nullopt}, {});
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 namespace ttrace {
@@ -39,6 +40,25 @@ std::vector<std::vector<at::Tensor>> tensors_of(const c10::IValue& value) {
   return result;
 }
 
+// The factor of an addend in the result; nothing for reductions that are no sums.
+std::optional<double> weight_of(const c10d::ReduceOp& reduction, int ranks) {
+  switch (reduction.op_) {
+    case c10d::ReduceOp::SUM:
+      return 1.0;
+    case c10d::ReduceOp::AVG:
+      return 1.0 / ranks;
+    case c10d::ReduceOp::PREMUL_SUM: {  // NCCL's: FSDP2 sums so with a divisor of its own
+      const auto* const factor =
+          dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(reduction.supplement_.get());
+      return factor == nullptr                 ? std::nullopt
+             : factor->tensor_factor.defined() ? std::optional(factor->tensor_factor.item<double>())
+                                               : std::optional(factor->double_factor);
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::vector<DispatchedSum> dispatched_sums(std::string_view name,
@@ -51,8 +71,8 @@ std::vector<DispatchedSum> dispatched_sums(std::string_view name,
   }
   const int ranks = inputs[found->group].toCustomClass<c10d::ProcessGroup>()->getSize();
   const auto reduction = inputs[found->group + 1].toCustomClass<c10d::ReduceOp>();
-  const bool is_average = *reduction == c10d::ReduceOp::AVG;
-  if (ranks == 1 || !(is_average || *reduction == c10d::ReduceOp::SUM)) {
+  const std::optional<double> weight = weight_of(*reduction, ranks);
+  if (ranks == 1 || !weight) {
     return {};
   }
   auto addends = tensors_of(inputs[found->input]);
@@ -62,8 +82,7 @@ std::vector<DispatchedSum> dispatched_sums(std::string_view name,
     if (addends[i].empty() || sums[i].empty()) {
       continue;
     }
-    result.push_back(
-        {std::move(addends[i]), sums[i].front().numel(), ranks, is_average ? 1.0 / ranks : 1.0});
+    result.push_back({std::move(addends[i]), sums[i].front().numel(), ranks, *weight});
   }
   return result;
 }

@@ -17,7 +17,7 @@ struct DispatchedSum {
   std::vector<at::Tensor> parts;  // this rank's addend, cut into one or more
   std::int64_t elements = 0;      // of this rank's part of the sum
   int ranks = 1;
-  double weight = 1.0;  // of an addend in the result: of averages one over `ranks`
+  double weight = 1.0;  // factor of an addend in the result: of averages one over `ranks`
 };
 
 // The tensors that the operator `name` is about to add up, including all that coalesced operators

@@ -36,6 +36,7 @@ struct GradientSlot {
   std::vector<RowPart> rows;  // where the program has placed them, else empty
   std::optional<Snapshot> fallback;  // what the in-place operator that followed was given
   std::uint64_t fallback_order = 0;
+  std::vector<int> sums;  // over so many ranks that the program knows of: see Scope::summed()
 };
 using GradientSlotPtr = std::shared_ptr<GradientSlot>;
 

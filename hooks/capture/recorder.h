@@ -33,6 +33,7 @@ struct Spot {
   std::string path;
   int slot = 0;
   bool recompute = false;
+  int addends = 1;  // ranks whose addends the value is the sum of, or an input's gradient
 };
 
 // A one-dimensional tensor that holds the elements from `first` on of a parameter's local tensor.

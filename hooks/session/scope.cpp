@@ -9,6 +9,7 @@ namespace ttrace {
 
 struct Scope::Impl {
   OpenScope open;
+  int addends = 1;  // of what in() or out() records next
 
   // Null if nothing is traced. `path_of(capture)`: of the module.
   template <class PathOf>
@@ -41,6 +42,19 @@ Scope::~Scope() {
     capture->scope_event();
   }
   set_innermost_scope(impl_->open.parent);
+}
+
+Scope& Scope::summed(int ranks) {
+  if (impl_ != nullptr) {
+    impl_->addends = ranks;
+  }
+  return *this;
+}
+
+void Scope::summed_gradient(const std::string& parameter, int ranks) {
+  if (Capture* const capture = tracing()) {
+    capture->scope_summed_gradient(impl_->open.path + "." + parameter, ranks);
+  }
 }
 
 at::Tensor Scope::in(const at::Tensor& tensor, int slot) {
@@ -89,12 +103,18 @@ at::Tensor Scope::routing(const at::Tensor& choices, const at::Tensor& margins) 
 
 at::Tensor Scope::input(const at::Tensor& tensor, int slot, const Rows* rows) {
   Capture* const capture = tracing();
-  return capture == nullptr ? tensor : capture->scope_input(impl_->open.path, slot, tensor, rows);
+  return capture == nullptr
+             ? tensor
+             : capture->scope_input(
+                   impl_->open.path, slot, tensor, rows, std::exchange(impl_->addends, 1));
 }
 
 at::Tensor Scope::output(const at::Tensor& tensor, int slot, const Rows* rows) {
   Capture* const capture = tracing();
-  return capture == nullptr ? tensor : capture->scope_output(impl_->open.path, slot, tensor, rows);
+  return capture == nullptr
+             ? tensor
+             : capture->scope_output(
+                   impl_->open.path, slot, tensor, rows, std::exchange(impl_->addends, 1));
 }
 
 at::Tensor Scope::mask(const at::Tensor& tensor, int slot) {

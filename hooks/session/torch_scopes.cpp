@@ -98,6 +98,12 @@ auto pass_rows_to(at::Tensor (Scope::*method)(const at::Tensor&, const Rows&, in
   };
 }
 
+auto record_state(void (Scope::*method)(const at::Tensor&, int)) {
+  return [method](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
+    (innermost_open().*method)(tensor, static_cast<int>(slot));
+  };
+}
+
 auto record_local(std::int64_t (Scope::*method)(const at::Tensor&, int, bool)) {
   return [method](const intrusive_ptr<ScopesObject>&,
                   const at::Tensor& local,
@@ -139,6 +145,18 @@ void register_scopes(torch::Library& library) {
                capture->given(tensor);
              }
            })
+      .def("summed",
+           [](const intrusive_ptr<ScopesObject>&, std::int64_t ranks) {
+             innermost_open().summed(static_cast<int>(ranks));
+           })
+      .def(
+          "summed_gradient",
+          [](const intrusive_ptr<ScopesObject>&, const std::string& parameter, std::int64_t ranks) {
+            innermost_open().summed_gradient(parameter, static_cast<int>(ranks));
+          })
+      .def("scale", record_state(&Scope::scale))
+      .def("amax_history", record_state(&Scope::amax_history))
+      .def("operand", record_state(&Scope::operand))
       .def("mask",
            [](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor, std::int64_t slot) {
              return innermost_open().mask(tensor, static_cast<int>(slot));

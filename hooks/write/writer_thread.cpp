@@ -78,7 +78,7 @@ void WriterThread::sum(const RoundedSum& sum, std::vector<Snapshot> norms) {
             std::move(norm.bytes).hand_to([&](std::span<const std::byte> here) {
               double value = 0.0;
               std::memcpy(&value, here.data(), sizeof(value));
-              item->first.squared += value * value;
+              item->first.squared = item->first.squared.value_or(0.0) + value * value;
             });
           }
           sink.sum(item->first);

@@ -76,6 +76,15 @@ class TTRACE_API Scope {
   [[nodiscard]] at::Tensor in(const at::Tensor& tensor, const Rows& rows, int slot = 0);
   [[nodiscard]] at::Tensor out(const at::Tensor& tensor, const Rows& rows, int slot = 0);
 
+  // Says what the placement tells: the tensor that the next out() records is the sum of addends
+  // that so many ranks hold; for the next in(), its gradient is. A bound then contains what such a
+  // sum rounds, even if no operator of c10d and no Collective showed it (communication inside of a
+  // kernel). If one did, that counts, and this does not. Returns *this; 1: no such sum.
+  Scope& summed(int ranks);
+  // The same for the gradient of one of the module's parameters that follows from such a sum: of a
+  // norm's weight where the gradient of the norm's output is summed within the module.
+  void summed_gradient(const std::string& parameter, int ranks);
+
   // The same for a tensor that only wraps this rank's part, such as a DTensor of Python: they
   // record `local`, that part. If `has_gradient`, they return a number. REQUIRES: when the
   // wrapper's gradient arrives, the program passes that number and the gradient's local part to

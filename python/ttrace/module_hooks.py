@@ -12,8 +12,8 @@ inner side of those hooks.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
+from .base import quantised
 from .base.local_part import local_part
 from .base.program import Program
 from .base.recorder import Recorder
@@ -45,6 +46,8 @@ class _Call:
     depth: int  # of its scope
     given: Any = None  # arguments, as the caller passed them
     raw: Any = None  # outputs, as the forward returned them
+    # Inputs that a forced pass has replaced, and the tensors whose gradients they are a part of.
+    replaced: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
 
 
 class ModuleHooks:
@@ -135,6 +138,7 @@ class ModuleHooks:
                 return None
             call = self._calls().pop()
             try:
+                self._record_fp8(quantised.of_forward(site.module))
                 result = self._hand_on(site, "output", output, call.raw)
             finally:
                 self._scopes.leave(call.depth)
@@ -171,11 +175,44 @@ class ModuleHooks:
             return hand_on(tensor, slot, where.index, where.size, where.dim, where.sparse)
         if where is not None:
             self._place(site.path, role, slot, where)
-        if isinstance(tensor, (DTensor, AsyncCollectiveTensor)):
+        if isinstance(tensor, (DTensor, AsyncCollectiveTensor)) or quantised.is_quantised(tensor):
             self._record_local(site.path, role, slot, tensor)
             return tensor
+        if where is not None and where.addends > 1:
+            self._scopes.summed(where.addends)
+            for parameter in where.follow:
+                self._scopes.summed_gradient(parameter, where.addends)
+        if is_input:
+            tensor = self._unreplaced(tensor)
         hand_on = self._scopes.input if is_input else self._scopes.output
-        return hand_on(tensor, slot)
+        result = hand_on(tensor, slot)
+        if is_input and result is not tensor:
+            self._calls()[-1].replaced.append((result, tensor))
+        if not is_input and slot == 0 and getattr(site.module, "fp8", False) and result.requires_grad:
+            self._record_fp8_of_gradient(site, result)
+        return result
+
+    def _unreplaced(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What a surrounding module was given, if a forced pass replaced it by `tensor`: its gradient is the
+        sum over all consumers, as the candidate's is."""
+        for call in reversed(self._calls()):
+            for result, original in call.replaced:
+                if result is tensor:
+                    return original
+        return tensor
+
+    def _record_fp8(self, states: Iterable[quantised.Fp8State]) -> None:
+        for kind, slot, tensor in states:
+            getattr(self._scopes, kind)(tensor, slot)
+
+    def _record_fp8_of_gradient(self, site: Site, output: torch.Tensor) -> None:
+        def arrived(gradient: torch.Tensor) -> None:
+            del gradient
+            depth = self._scopes.enter(site.path)
+            self._record_fp8(quantised.of_backward(site.module))
+            self._scopes.leave(depth)
+
+        output.register_hook(arrived)
 
     def _record_local(self, path: str, role: str, slot: int, tensor: torch.Tensor) -> None:
         """The library cannot read tensors that Python wraps: it gets this rank's part of the tensor, and

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .base import quantised
 from .base.program import Program
 from .base.values import Gradient, OptimizerState, Parameter
 from .module_hooks import ModuleHooks
@@ -56,6 +57,7 @@ class Tracer:
         self._microbatches: dict[int, Any] = {}
         self._current: Any = None
         self._hooks: Any = None
+        self._quantised: list[Parameter] = []
         if program is not None:
             self._attach(program, annotations)
 
@@ -137,6 +139,8 @@ class Tracer:
         )
 
     def parameters_updated(self, states: Sequence[OptimizerState]) -> None:
+        self._read_quantised()
+
         def detached(tensor: torch.Tensor | None) -> torch.Tensor | None:
             return None if tensor is None else tensor.detach()
 
@@ -179,7 +183,11 @@ class Tracer:
             [parameter.tensor for parameter in parameters],
             [site.path for site in sites],
         )
+        self._quantised = [entry for entry in parameters if quantised.is_quantised(entry.object)]
         if self._session.load_parameters():
+            with torch.no_grad():
+                for entry in self._quantised:
+                    entry.object.copy_(entry.tensor)
             program.refresh_masters()
         if not self._derives:
             self._forget(parameters)
@@ -201,6 +209,7 @@ class Tracer:
     # --- steps -------------------------------------------------------------------------------------
 
     def _begin(self, iteration: int) -> bool:
+        self._read_quantised()
         step = self._session.step(iteration, self._program.gathered_later())
         if not step.traced():
             return False
@@ -223,6 +232,11 @@ class Tracer:
             if failure is not None:
                 step.fail(failure)
             step.end()
+
+    def _read_quantised(self) -> None:
+        """Parameters of FP8 codes are recorded as what the codes stand for now."""
+        for entry in self._quantised:
+            entry.tensor.copy_(quantised.dequantised(entry.object))
 
     def _current_microbatch(self, what: str) -> Any:
         if self._current is None:

@@ -171,17 +171,22 @@ TEST_F(OperatorCheckTest, InaccurateReferenceIsSaidToCheckWeakly) {
 }
 
 TEST_F(OperatorCheckTest, SumsOverRanksAddWhatTheyRounded) {
-  const auto residual = [&](const std::string& name, bool with_sums) {
+  enum class Sums : std::uint8_t { kNone, kSeen, kKnown };
+  const auto residual = [&](const std::string& name, Sums sums) {
     TraceBuilder builder(folder_ / name, "candidate", 2);
     const std::vector<double> value = off(second_, 0.0032, 3.0);
     builder.add_everywhere({kSecond, value, ElementType::kBF16});
-    if (with_sums) {
+    if (sums != Sums::kNone) {
       double squared = 0.0;
       for (const double x : value) {
         squared += x * x;
       }
       for (int rank = 0; rank < 2; ++rank) {
-        builder.sum(rank, {parse_tensor_id(kSecond), ElementType::kBF16, 2, squared / 2});
+        builder.sum(rank,
+                    {parse_tensor_id(kSecond),
+                     ElementType::kBF16,
+                     2,
+                     sums == Sums::kSeen ? std::optional(squared / 2) : std::nullopt});
       }
     }
     const Trace candidate = builder.write();
@@ -191,9 +196,11 @@ TEST_F(OperatorCheckTest, SumsOverRanksAddWhatTheyRounded) {
     const Match& both = matches.at(1);
     return OperatorCheck(forced, candidate).compare(both, merge(both.candidate))->residual();
   };
-  const double plain = residual("plain", false);
+  const double plain = residual("plain", Sums::kNone);
   // One rounding of the tensor, one of both addends together, one of their sum.
-  EXPECT_NEAR(residual("summed", true), plain / std::sqrt(3.0), 0.02 * plain);
+  EXPECT_NEAR(residual("summed", Sums::kSeen), plain / std::sqrt(3.0), 0.02 * plain);
+  // Addends that nobody saw are taken to be as large as their sum, which they are here.
+  EXPECT_NEAR(residual("known", Sums::kKnown), plain / std::sqrt(3.0), 0.02 * plain);
 }
 
 // A ring adds up rounded parts of the gradients of an attention core's inputs; other layouts do

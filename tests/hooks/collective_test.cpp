@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <torch/nn/modules/linear.h>
 
 namespace ttrace {
 namespace {
@@ -130,7 +131,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> equal_ranks(int size) {
   return group;
 }
 
-at::Tensor all_reduced(at::Tensor tensor, int ranks, c10d::ReduceOp::RedOpType reduction) {
+at::Tensor all_reduced(at::Tensor tensor, int ranks, const c10d::ReduceOp& reduction) {
   std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = reduction;
@@ -172,7 +173,7 @@ TEST(Collectives, SumsOfC10dAreSeenWithoutAReport) {
   EXPECT_EQ(to_string(sums[0].id), "s0/m0/output/proj/0");
   EXPECT_EQ(sums[0].addends, 4);
   EXPECT_EQ(sums[0].type, ElementType::kF32);
-  EXPECT_NEAR(sums[0].squared, x.square().sum().item<double>(), 1e-4);
+  EXPECT_NEAR(sums[0].squared.value(), x.square().sum().item<double>(), 1e-4);
   EXPECT_EQ(to_string(sums[1].id), "s0/m0/output/fc2/0") << "a quarter of its input's elements";
 }
 
@@ -185,7 +186,91 @@ TEST(Collectives, AnAverageRoundsItsAddendsDividedByTheirNumber) {
     static_cast<void>(scope.out(all_reduced(x.clone(), 2, c10d::ReduceOp::AVG)));
   });
   ASSERT_EQ(captured.sums().size(), 1U);
-  EXPECT_NEAR(captured.sums()[0].squared, x.square().sum().item<double>() / 4, 1e-4);
+  EXPECT_NEAR(captured.sums()[0].squared.value(), x.square().sum().item<double>() / 4, 1e-4);
+}
+
+// Symptom: averages of gradients that NCCL multiplies before it adds them (FSDP2 with a divisor of
+// its own) were no sums, so that their roundings were part of no allowance.
+TEST(Collectives, ASumOfMultipliedAddendsRoundsWhatItAddsUp) {
+  Holder root;
+  const at::Tensor x = random_tensor({6});
+  c10d::ReduceOp quarter;
+  quarter.op_ = c10d::ReduceOp::PREMUL_SUM;
+  quarter.supplement_ = c10::make_intrusive<c10d::NCCLPreMulSumSupplement>(0.25);
+  const Captured captured = trace_step(root, [&](Step& step) {
+    const auto microbatch = step.microbatch(0);
+    Scope scope(root, "mlp");
+    static_cast<void>(scope.out(all_reduced(x.clone(), 2, quarter)));
+  });
+  ASSERT_EQ(captured.sums().size(), 1U);
+  EXPECT_NEAR(captured.sums()[0].squared.value(), x.square().sum().item<double>() / 16, 1e-4);
+}
+
+// Symptom: clean runs over four tensor-parallel ranks alarmed where sums are part of a kernel
+// (userbuffers of TransformerEngine), because no operator of c10d shows them.
+TEST(Collectives, WhatThePlacementTellsCountsWhereNoSumIsSeen) {
+  Holder root;
+  const at::Tensor x = random_tensor({6}).requires_grad_();
+  const Captured captured = trace_step(root, [&](Step& step) {
+    auto microbatch = step.microbatch(0);
+    at::Tensor y;
+    {
+      Scope scope(root, "fc1");
+      y = scope.summed(4).in(x).clone();
+    }
+    {
+      Scope scope(root, "fc2");
+      y = scope.summed(4).out(y * 2);
+      static_cast<void>(scope.out(y * 3, 1));  // no sum: summed() is about the one before
+    }
+    {
+      Scope scope(root, "proj");
+      const at::Tensor sum = all_reduced(y.detach().clone(), 4, c10d::ReduceOp::SUM);
+      static_cast<void>(scope.summed(4).out(sum));
+    }
+    y.sum().backward();
+  });
+  const std::vector<RoundedSum> sums = captured.sums();
+  EXPECT_THAT(captured.ids_of_sums(),
+              ElementsAre("s0/m0/output/fc2/0", "s0/m0/output/proj/0", "s0/m0/grad_input/fc1/0"));
+  ASSERT_EQ(sums.size(), 3U);
+  EXPECT_EQ(sums[0].addends, 4);
+  EXPECT_FALSE(sums[0].squared.has_value());
+  EXPECT_TRUE(sums[1].squared.has_value()) << "an operator of c10d showed it";
+  EXPECT_FALSE(sums[2].squared.has_value());
+}
+
+// A norm and a product in one module: the gradient of the norm's weight follows from a sum within.
+TEST(Collectives, AModuleTellsOfTheSumThatAParametersGradientFollowsFrom) {
+  Holder root;
+  const auto norm = root.add("norm", torch::nn::Linear(2, 2));
+  const Captured captured = trace_step(root, [&](Step& step) {
+    const auto microbatch = step.microbatch(0);
+    {
+      Scope scope(*norm);
+      scope.summed_gradient("weight", 4);
+    }
+    norm->forward(at::ones({1, 2})).sum().backward();
+  });
+  EXPECT_THAT(captured.ids_of_sums(), ElementsAre("s0/m0/param_grad/norm.weight/0"));
+}
+
+// A consumer of a traced output tells that the gradient of that output is a sum.
+TEST(Collectives, AConsumerTellsOfTheSumInTheGradientOfAnOutput) {
+  Holder root;
+  const at::Tensor x = random_tensor({6}).requires_grad_();
+  const Captured captured = trace_step(root, [&](Step& step) {
+    auto microbatch = step.microbatch(0);
+    at::Tensor y;
+    {
+      Scope scope(root, "norm");
+      y = scope.out(x * 2);
+    }
+    Scope scope(root, "fc1");
+    y = scope.summed(2).in(y)*3;
+    y.sum().backward();
+  });
+  EXPECT_THAT(captured.ids_of_sums(), ElementsAre("s0/m0/grad_output/norm/0"));
 }
 
 TEST(Collectives, MaximaIntegersCodesAndGroupsOfOneRankRoundNothing) {

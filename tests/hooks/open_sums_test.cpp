@@ -24,7 +24,7 @@ TensorId output_of(const std::string& path) {
 std::vector<double> squares(const std::vector<OpenSum>& sums) {
   std::vector<double> result;
   for (const OpenSum& open : sums) {
-    result.push_back(open.sum.squared);
+    result.push_back(open.sum.squared.value());
   }
   return result;
 }

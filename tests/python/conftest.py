@@ -84,10 +84,11 @@ class Checker:
         self._folder = folder
         self._references: dict[str, Path] = {}
         self._runs = 0
+        self.last = folder  # of the latest check's traces
 
     def __call__(self, reference: str, candidate: str, *options: str, steps: str = "0:2") -> Outcome:
         self._runs += 1
-        output = self._folder / f"run{self._runs}"
+        output = self.last = self._folder / f"run{self._runs}"
         stored = self._references.get(reference)
         source = ["--reference", str(stored), "--rerun", reference] if stored else ["--reference", reference]
         command = [

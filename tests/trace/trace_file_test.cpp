@@ -263,11 +263,13 @@ TEST(TraceFile, SumsOverRanksAreReadBackInOrder) {
   const Record output = record_of("decoder.layers.0.mlp.linear_fc2", ElementType::kBF16, {4});
   const RoundedSum first{output.id, ElementType::kBF16, 2, 0.25};
   const RoundedSum second{output.id, ElementType::kF32, 4, 1e-30};
+  const RoundedSum unseen{output.id, ElementType::kBF16, 4, std::nullopt};
   TraceWriter writer(file, two_ranks(0));
   writer.sum(first);
   writer.sum(second);
+  writer.sum(unseen);
   writer.commit();
-  EXPECT_THAT(RankFile(file).sums(), ElementsAre(first, second));
+  EXPECT_THAT(RankFile(file).sums(), ElementsAre(first, second, unseen));
 }
 
 // ---- what is computed --------------------------------------------------------------------------

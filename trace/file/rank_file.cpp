@@ -229,7 +229,9 @@ std::vector<RoundedSum> read_sums(const Hdf5Input& file) {
     parse_part(file, Row{row, "the sums"}, [&] {
       const std::uint64_t addends = table.u64(row, sum_column::kAddends);
       const double squared = table.f64(row, sum_column::kSquared);
-      TTRACE_CHECK(addends > 1 && addends <= std::numeric_limits<int>::max() && squared >= 0.0,
+      const bool is_unseen = squared == kUnseenAddend;
+      TTRACE_CHECK(addends > 1 && addends <= std::numeric_limits<int>::max() &&
+                       (squared >= 0.0 || is_unseen),
                    FormatError,
                    "a sum has ",
                    addends,
@@ -239,7 +241,7 @@ std::vector<RoundedSum> read_sums(const Hdf5Input& file) {
       sums.push_back({parse_tensor_id(table.text(row, sum_column::kId)),
                       parse_element_type(std::string(table.text(row, sum_column::kDtype))),
                       static_cast<int>(addends),
-                      squared});
+                      is_unseen ? std::nullopt : std::optional(squared)});
     });
   }
   return sums;

@@ -5,14 +5,17 @@
 #include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
+#include <optional>
+
 namespace ttrace {
 
 // Its part was rounded to `type` before the sum, and the sum again after every addend.
 struct TTRACE_API RoundedSum {
   TensorId id;  // of the record that the sum went into
   ElementType type = ElementType::kF32;
-  int addends = 0;       // ranks
-  double squared = 0.0;  // ||x||^2 of this rank's part x
+  int addends = 0;  // ranks
+  // ||x||^2 of this rank's part x; nothing if the program only knows that there was a sum.
+  std::optional<double> squared = 0.0;
 
   bool operator==(const RoundedSum&) const = default;
 };

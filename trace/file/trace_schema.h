@@ -82,6 +82,8 @@ inline constexpr std::array<Column, 3> kEdgeColumns = {{{"consumer", ColumnType:
                                                         {"producer", ColumnType::kText},
                                                         {"order", ColumnType::kU64}}};
 
+// In place of a squared norm that the program did not see.
+inline constexpr double kUnseenAddend = -1.0;
 // Positions in kSumColumns.
 namespace sum_column {
 enum : std::size_t { kId, kDtype, kAddends, kSquared };

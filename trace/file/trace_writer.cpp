@@ -387,7 +387,7 @@ void TraceWriter::sum(const RoundedSum& sum) {
     impl_->sums.add_row({to_string(sum.id),
                          std::string(name_of(sum.type)),
                          static_cast<std::uint64_t>(sum.addends),
-                         sum.squared});
+                         sum.squared.value_or(kUnseenAddend)});
   });
 }
 

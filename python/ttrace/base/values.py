@@ -18,6 +18,8 @@ class Dims:
 
     value: str
     grad: str | None = None
+    addends: int = 1  # ranks whose addends the tensor is the sum of; of an input, its gradient
+    follow: tuple[str, ...] = ()  # parameters of the module whose gradients follow from that of the input
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,9 @@ class Parameter:
     """This rank's part of one parameter."""
 
     path: str
-    tensor: torch.Tensor  # local, plain
+    tensor: torch.Tensor  # local, plain; of FP8 codes a copy of what they stand for
     dims: Dims | None  # None: whole on every rank
-    object: torch.Tensor  # what the model holds: the same tensor, or the DTensor around it
+    object: torch.Tensor  # what the model holds: the same tensor, the DTensor around it, or FP8 codes
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ UNTRACED = Untraced.UNTRACED
 class Description:
     """Written to the manifest; `model` and `data` must be equal on both sides of a comparison."""
 
-    precision: str  # "f64", "f32", "bf16"
+    precision: str  # "f64", "f32", "bf16", "f16", "fp8", "fp8_f32"
     model: dict[str, str] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -94,6 +96,11 @@ class Site:
 
     path: str
     module: torch.nn.Module
+
+
+def in_fp8(precision: str) -> str:
+    """The precision of a program whose products take FP8 and whose other activations have `precision`."""
+    return {"bf16": "fp8", "f32": "fp8_f32"}.get(precision, precision)
 
 
 def precision_of(tensors: Iterable[torch.Tensor]) -> str:

@@ -27,6 +27,7 @@ from torch.utils.hooks import RemovableHandle
 from ..base.layout import Layout
 from ..base.names import canonical, traced_modules
 from ..base.program import Program
+from ..base.quantised import readable
 from ..base.recorder import Recorder
 from ..base.values import (
     Description,
@@ -36,12 +37,14 @@ from ..base.values import (
     Parameter,
     Site,
     Untraced,
+    in_fp8,
     precision_of,
 )
-from .megatron_activations import SHARED, activation_dims, is_left_out
+from .megatron_activations import activation_dims, is_left_out
 from .megatron_optimizer import distributed_parameters, flat_ranges, gathering_groups, optimizer_states
 from .megatron_parameters import parameter_dims
 from .megatron_routing import is_router, watch_routing
+from .parallel_layers import SHARED
 
 _WRAPPERS = ("DistributedDataParallel", "Float16Module", "FullyShardedDataParallel")
 _TIED = "embedding.word_embeddings.weight"
@@ -202,8 +205,9 @@ class MegatronProgram(Program):
         model = {name: str(value) for name, value in fields.items() if value is not None}
         model["class"] = type(self.chunks[0].model).__name__
         model.update({key: str(value) for key, value in self.describe.items()})
+        precision = precision_of(parameter.tensor for parameter in self._parameters)
         return Description(
-            precision=precision_of(parameter.tensor for parameter in self._parameters),
+            precision=in_fp8(precision) if getattr(self.config, "fp8", None) else precision,
             model=model,
             versions={"megatron-core": megatron.core.__version__},
             untraced=self._untraced(),
@@ -238,7 +242,7 @@ class MegatronProgram(Program):
             if is_tied and self.layout.size("pp") > 1:
                 path = _TIED
             dims = dims_of(name, parameter, is_tied and self.layout.size("pp") > 1)
-            yield Parameter(path, parameter, dims, parameter)
+            yield Parameter(path, readable(parameter), dims, parameter)
 
     def sites(self) -> list[Site]:
         result = []

@@ -1,4 +1,5 @@
-"""Where activations of Megatron-core's modules lie, by the class of the module and its configuration.
+"""Where activations of Megatron-core's modules lie: of linears and attention cores by their attributes
+(parallel_layers.py), of others by the class of the module.
 
 Activations are ``[s, b, h]``. Context parallelism cuts s in zig-zag order. Outside of attention and MLP,
 sequence parallelism (axis sp, which is tp) cuts the rest of s; inside of them tp cuts features or heads.
@@ -17,9 +18,7 @@ import torch
 
 from ..base.layout import Layout
 from ..base.values import UNTRACED, Dims, Site, Untraced
-
-SEQUENCE = "s[cp:zigzag]"  # of a tensor that every tp rank has all positions of
-SHARED = "s[cp:zigzag,sp]"  # between blocks
+from .parallel_layers import SEQUENCE, SHARED, gradient_of_heads, is_parallel_layer, key_axis, layer_dims
 
 # Modules that return their input, and those whose tensors another module records under its name.
 _NOT_TRACED = {
@@ -52,19 +51,17 @@ def activation_dims(
     """Where a module's input or output lies; None if nothing is known, and it is taken to be whole."""
     if role == "input" and type(site.module).__name__ == "FusedScaleMaskSoftmax":
         return UNTRACED  # it masks its input, which is a view, in place: no gradient arrives there
+    if is_parallel_layer(site.module):
+        is_gated = getattr(config, "gated_linear_unit", False) and site.path.endswith("linear_fc1")
+        return layer_dims(site.module, role, slot, tensor, layout, is_gated)
     for cls in type(site.module).__mro__:
         rule = _RULES.get(cls.__name__)
         if rule is not None:
             text = rule(site, role, slot, tensor, config, layout)
             if text is not None and len(_split(text)) == tensor.dim():
-                return Dims(text, _gradient_dims(text))
+                return Dims(text, gradient_of_heads(text))
             return None
     return None
-
-
-def _gradient_dims(text: str) -> str | None:
-    """Ranks that share a key head have different queries: each holds an addend of its gradient."""
-    return re.sub(r" d$", " d[kv_copy:partial]", text) if "[kv]" in text else None
 
 
 def _split(dims: str) -> list[str]:
@@ -83,44 +80,8 @@ def _norm(site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, l
     del role, slot, config
     name = site.path.rsplit(".", 1)[-1]
     if name in ("q_layernorm", "k_layernorm") and tensor.dim() == 4:
-        return f"{SEQUENCE} b n[{'tp' if name[0] == 'q' else _key_axis(layout)}] d"
+        return f"{SEQUENCE} b n[{'tp' if name[0] == 'q' else key_axis(layout)}] d"
     return f"{SHARED} b h" if tensor.dim() == 3 else None
-
-
-def _key_axis(layout: Layout) -> str:
-    return "kv" if layout.size("kv_copy") > 1 else "tp"
-
-
-def _column(
-    site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout
-) -> str | None:
-    del layout
-    if tensor.dim() != 3 or slot != 0:
-        return None
-    if role == "input":
-        return f"{SHARED if getattr(site.module, 'sequence_parallel', False) else SEQUENCE} b h"
-    if getattr(site.module, "gather_output", False):
-        return f"{SEQUENCE} b f"
-    gated = getattr(config, "gated_linear_unit", False) and site.path.endswith("linear_fc1")
-    return f"{SEQUENCE} b " + ("(2*f[tp])" if gated else "f[tp]")
-
-
-def _row(site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout) -> str | None:
-    del config, layout
-    if tensor.dim() != 3 or slot != 0:
-        return None
-    if role == "input":
-        return f"{SEQUENCE} b f[tp]" if getattr(site.module, "input_is_parallel", True) else f"{SEQUENCE} b f"
-    return f"{SHARED if getattr(site.module, 'sequence_parallel', False) else SEQUENCE} b h"
-
-
-def _attention_core(
-    site: Site, role: str, slot: int, tensor: torch.Tensor, config: Any, layout: Layout
-) -> str | None:
-    del site, config
-    if role == "output":
-        return f"{SEQUENCE} b a[tp]" if tensor.dim() == 3 else None
-    return f"{SEQUENCE} b n[{'tp' if slot == 0 else _key_axis(layout)}] d"
 
 
 def _weights(site: Site, role: str, slot: int, tensor: torch.Tensor, *unused: Any) -> str | None:
@@ -167,9 +128,6 @@ _RULES: dict[str, Rule] = {
     "MLP": _shared,
     "BaseMoELayer": _shared,
     "VocabParallelEmbedding": _word_embeddings,
-    "ColumnParallelLinear": _column,
-    "RowParallelLinear": _row,
-    "DotProductAttention": _attention_core,
     "FusedScaleMaskSoftmax": _weights,
     "Router": _router,
     "Dropout": _dropout,

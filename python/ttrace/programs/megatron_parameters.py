@@ -15,7 +15,9 @@ import torch
 
 from ..base.layout import Layout
 from ..base.names import log
+from ..base.quantised import memory_of
 from ..base.values import Dims
+from .parallel_layers import has_norm
 
 _NAMES = "hijklm"
 
@@ -40,13 +42,17 @@ def parameter_dims(
     def dims_of(name: str, parameter: torch.nn.Parameter, is_tied: bool) -> Dims:
         is_expert = not getattr(parameter, "allreduce", True)
         axis = "etp" if is_expert and layout.size("etp") > 1 else "tp"
-        found = shards.get(parameter.data_ptr())
+        found = shards.get(memory_of(parameter))
         texts = (
             _from_shards(name, parameter, found, layout, axis, vocab_size)
             if found
             else _from_attributes(parameter, axis)
         )
-        is_summed = getattr(parameter, "sequence_parallel", False) or _is_norm_of_heads(model, name)
+        is_summed = (
+            getattr(parameter, "sequence_parallel", False)
+            or _is_norm_of_heads(model, name)
+            or _is_norm_of_a_linear(model, name)
+        )
         return Dims(" ".join(texts), " ".join(_with_addends(texts, layout, is_summed, is_tied)))
 
     return dims_of
@@ -91,9 +97,9 @@ def _entries(tree: Any) -> Iterator[tuple[int, Any]]:
             yield from _entries(value)
     elif hasattr(tree, "build") and hasattr(tree, "merge_fn"):
         if isinstance(tree.data, torch.Tensor):
-            yield from ((tree.data.data_ptr(), entry) for _, entry in _entries(tree.build()))
-    elif hasattr(tree, "global_offset") and isinstance(tree.data, torch.Tensor):
-        yield tree.data.data_ptr(), tree
+            yield from ((memory_of(tree.data), entry) for _, entry in _entries(tree.build()))
+    elif hasattr(tree, "prepend_axis_num") and isinstance(tree.data, torch.Tensor):
+        yield memory_of(tree.data), tree  # other objects (extra states of TransformerEngine) are no shards
 
 
 def _from_shards(
@@ -144,6 +150,15 @@ def _is_norm_of_heads(model: torch.nn.Module, name: str) -> bool:
     """Norms of queries and keys: every tensor-parallel rank applies them to heads of its own."""
     is_latent = getattr(getattr(model, "config", None), "multi_latent_attention", False)
     return not is_latent and name.split(".")[-2:-1] in (["q_layernorm"], ["k_layernorm"])
+
+
+def _is_norm_of_a_linear(model: torch.nn.Module, name: str) -> bool:
+    """Weights of the norm within a linear that takes a part of the positions (LayerNormLinear)."""
+    owner, _, own = name.rpartition(".")
+    if not own.startswith("layer_norm_"):
+        return False
+    module = model.get_submodule(owner)
+    return has_norm(module) and bool(getattr(module, "sequence_parallel", False))
 
 
 def _with_addends(texts: list[str], layout: Layout, is_summed: bool, is_tied: bool) -> list[str]:

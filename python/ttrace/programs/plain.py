@@ -5,12 +5,18 @@ one micro-batch of the reference, whose samples the ranks share. An activation i
 has as many elements there as the model's first argument has samples, or samples x positions: rank r has the
 r-th part. Activations of other sizes (a table of positions) are whole. The loss is taken to be a mean over
 samples, so that the reference's gradients are 1/ranks of this rank's. Pass `loss="sum"` if it is a sum.
+
+Tensor-parallel layers of TransformerEngine among the modules (`parallel_mode`, `tp_size`, `tp_group`) say where
+their tensors and parameters lie. Activations of other modules lie as the latest one of the same shape that such
+a layer took or returned.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +26,7 @@ from torch.utils.hooks import RemovableHandle
 from ..base.layout import Layout
 from ..base.names import canonical, traced_modules
 from ..base.program import Program
+from ..base.quantised import readable
 from ..base.recorder import Recorder
 from ..base.trees import tensors_of
 from ..base.values import (
@@ -32,6 +39,7 @@ from ..base.values import (
     Untraced,
     precision_of,
 )
+from .parallel_layers import cuts_weights, is_parallel_layer, layer_dims
 
 ROOT = "model"  # path of the model's own call
 
@@ -78,6 +86,22 @@ class PlainProgram(Program):
         if isinstance(model, DistributedDataParallel):
             group = model.process_group
             self.layout.add("dp", group.size(), group.rank())
+        self._latest: dict[tuple[int, ...], Dims] = {}  # by local shape, of tensor-parallel layers
+        self._cut: dict[int, int] = {}  # dimension that tensor parallelism cuts, by id of the parameter
+        self._add_tensor_parallel_axes()
+
+    def _add_tensor_parallel_axes(self) -> None:
+        for module in self.model.modules():
+            is_parallel = is_parallel_layer(module) and getattr(module, "tp_size", 1) > 1
+            if not is_parallel or module.tp_group is None:
+                continue
+            size, rank = module.tp_group.size(), module.tp_group.rank()
+            self.layout.add("tp", size, rank)
+            if getattr(module, "sequence_parallel", False):
+                self.layout.add("sp", size, rank, follows="tp")
+            for parameter in module.parameters(recurse=False) if cuts_weights(module) else ():
+                if getattr(parameter, "tensor_model_parallel", False):
+                    self._cut[id(parameter)] = parameter.partition_dim
 
     # --- what the model is -------------------------------------------------------------------------
 
@@ -88,16 +112,23 @@ class PlainProgram(Program):
 
     def parameters(self) -> list[Parameter]:
         return [
-            Parameter(canonical(name), parameter, self.parameter_dims(parameter), parameter)
+            Parameter(canonical(name), readable(parameter), self.parameter_dims(parameter), parameter)
             for name, parameter in self.model.named_parameters()
         ]
 
     def parameter_dims(self, parameter: torch.Tensor) -> Dims | None:
-        """The parameter is whole; in a micro-batch's gradient each rank that shares it holds an addend."""
-        if self.layout.size("dp") == 1 or parameter.dim() == 0:
+        """Tensor-parallel layers say by attributes of the parameter how it is cut; else it is whole. In a
+        micro-batch's gradient each rank that saw other samples or positions holds an addend."""
+        cut = {self._cut[id(parameter)]: "tp"} if id(parameter) in self._cut else {}
+        partial = ["dp"] if self.layout.size("dp") > 1 else []
+        if getattr(parameter, "sequence_parallel", False) and self.layout.size("tp") > 1:
+            partial.append("tp")
+        if not (cut or partial) or parameter.dim() == 0:
             return None
-        whole = dims_text(parameter.dim(), {})
-        return Dims(whole, dims_text(parameter.dim(), {0: "dp:partial"}))
+        addends = ",".join(axis + ":partial" for axis in partial)
+        first = ",".join(filter(None, (cut.get(0, ""), addends)))
+        with_addends = {**cut, 0: first} if first else cut
+        return Dims(dims_text(parameter.dim(), cut), dims_text(parameter.dim(), with_addends))
 
     def sites(self) -> list[Site]:
         return [Site(path or ROOT, module) for path, module in traced_modules(self.model)]
@@ -105,8 +136,25 @@ class PlainProgram(Program):
     def placement(
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
     ) -> Dims | Untraced | None:
-        del site, role, slot, inside
+        del inside
+        if self.layout.size("tp") > 1:
+            dims = self._tensor_parallel(site.module, role, slot, tensor)
+            if dims is not None:
+                return dims
         return self._shared_batch(tensor)
+
+    def _tensor_parallel(
+        self, module: torch.nn.Module, role: str, slot: int, tensor: torch.Tensor
+    ) -> Dims | None:
+        shape = tuple(tensor.shape)
+        if not is_parallel_layer(module):
+            return self._latest.get(shape)
+        dims = layer_dims(module, role, slot, tensor, self.layout)
+        if dims is not None and self.layout.size("dp") > 1:
+            dims = replace(dims, value=re.sub(r"\bb\b", "b[dp]", dims.value))
+        if dims is not None:
+            self._latest[shape] = replace(dims, addends=1)
+        return dims
 
     def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
         del name

@@ -64,9 +64,21 @@ class Recomputed(nn.Module):
         return x + self.down(y)
 
 
+class Nested(nn.Module):
+    """Gives its own input to the module within."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
+        self.nested = Nested()
         self.tuples, self.inplace, self.block = TuplesIn(), Inplace(), Recomputed()
         self.shared, self.head = nn.Linear(16, 16), nn.Linear(16, 4)
         self.compiled = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
@@ -80,7 +92,8 @@ class Model(nn.Module):
             hidden = checkpoint(self.block, hidden, use_reentrant=ARGS.recompute == "reentrant")
         else:
             hidden = self.block(hidden)
-        hidden = self.compiled(hidden)
+        hidden = self.compiled(hidden) * 0.5
+        hidden = hidden + self.nested(hidden)  # nobody has returned what both modules take
         hidden = self.shared(self.shared(hidden) * (1.05 if ARGS.wrong == "shared" else 1.0))
         hidden = hidden.view(4, 2, 16).transpose(0, 1)  # a view that is not contiguous
         if ARGS.raise_in_forward:
