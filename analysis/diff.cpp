@@ -4,6 +4,7 @@
 #include "analysis/align/machine.h"
 #include "analysis/align/matching.h"
 #include "analysis/align/model_numbers.h"
+#include "analysis/align/noted.h"
 #include "analysis/align/parallel.h"
 #include "analysis/align/unmatched.h"
 #include "analysis/bounds/bounds.h"
@@ -97,17 +98,6 @@ void require_common_id(const std::vector<Match>& matches, const Trace& r, const 
           nearest.empty() ? "" : "; the nearest names are " + nearest));
 }
 
-void collect_notes(const std::string& side, const Trace& trace, std::vector<std::string>& notes) {
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const std::string& note : file.notes()) {
-        notes.push_back(
-            fmt::format("{}, rank {}, step {}: {}", side, file.layout().rank, step.step, note));
-      }
-    }
-  }
-}
-
 // A tensor to judge: its position among the matches, and the user's tolerance.
 struct Task {
   std::size_t match = 0;
@@ -187,10 +177,18 @@ void note_permissions(Report& report) {
       return tensor.has(excuse) && tensor.is_wrong();
     });
   };
-  if (const auto tensors = count(Excuse::kUntraced); tensors > 0) {
-    report.notes.push_back(fmt::format(
-        "candidate: its program declares that it cannot record {} of the reference's tensors",
-        tensors));
+  for (const Status missing : {Status::kMissingInCandidate, Status::kMissingInReference}) {
+    const auto tensors = std::ranges::count_if(report.tensors, [&](const TensorVerdict& tensor) {
+      return tensor.has(Excuse::kUntraced) && tensor.status() == missing;
+    });
+    const bool is_candidate = missing == Status::kMissingInCandidate;
+    if (tensors > 0) {
+      report.notes.push_back(
+          fmt::format("{}: its program declares that it cannot record {} of the {}'s tensors",
+                      is_candidate ? "candidate" : "reference",
+                      tensors,
+                      is_candidate ? "reference" : "candidate"));
+    }
   }
   if (const auto tensors = count(Excuse::kDeclared); tensors > 0) {
     const Names has = side_with_more(report);
@@ -266,8 +264,8 @@ Report described(const Trace& reference, const Trace& candidate, const DiffOptio
   if (options.calibration) {
     require_precision(*options.calibration, reference.manifest(), candidate.manifest());
   }
-  collect_notes("reference", reference, report.notes);
-  collect_notes("candidate", candidate, report.notes);
+  add_notes("reference", reference, report.notes);
+  add_notes("candidate", candidate, report.notes);
   report.is_dyadic = has_dyadic_inputs(reference);
   TTRACE_CHECK(!report.is_dyadic || options.golden != nullptr,
                UsageError,
@@ -384,7 +382,14 @@ void add_excuses(const DiffOptions& options, Report& report) {
                 add(inherited(report.tensors, flips(), allowances));
               }
             },
-            [&] { add(untraced(report.tensors, report.candidate.manifest.untraced)); },
+            [&] {
+              add(untraced(
+                  report.tensors, Status::kMissingInCandidate, report.candidate.manifest.untraced));
+            },
+            [&] {
+              add(untraced(
+                  report.tensors, Status::kMissingInReference, report.reference.manifest.untraced));
+            },
             [&] { add(declared(report)); },
             [&] {
               add(permitted(report.tensors, {options.allow_missing, options.allow_failed}));

@@ -34,9 +34,9 @@ struct TensorNoise {
   // tensors that no pass moved.
   std::vector<double> slices;
   std::optional<double> along_squared;  // mean_k <m_k - r, r>^2, where all passes tell
-  double irreproducible = 0.0;  // ||r' - r||^2 of the self-check's run r', which none of the
-                                // numbers above is below
-  std::optional<bool> covered = {};     // see NoiseRow; false where one pass says so
+  double irreproducible = 0.0;       // ||r' - r||^2 of the self-check's run r', which none of the
+                                     // numbers above is below
+  std::optional<bool> covered = {};  // see NoiseRow; false where one pass says so
 
   // No noise was put on what made it, nor did any come with what it was made of: that all passes
   // reproduced it says nothing.

@@ -112,7 +112,9 @@ Excuses excused(std::span<const TensorVerdict> tensors,
   return excuses;
 }
 
-Excuses untraced(std::span<const TensorVerdict> tensors, std::span<const std::string> declared) {
+Excuses untraced(std::span<const TensorVerdict> tensors,
+                 Status missing,
+                 std::span<const std::string> declared) {
   if (declared.empty()) {
     return {};
   }
@@ -121,8 +123,7 @@ Excuses untraced(std::span<const TensorVerdict> tensors, std::span<const std::st
     patterns.emplace_back("untraced", pattern);
   }
   return excused(tensors, Excuse::kUntraced, [&](const TensorVerdict& tensor) {
-    return tensor.status() == Status::kMissingInCandidate &&
-           any_found_in(patterns, to_string(tensor.id));
+    return tensor.status() == missing && any_found_in(patterns, to_string(tensor.id));
   });
 }
 

@@ -43,9 +43,10 @@ using Excuses = std::vector<std::optional<Excused>>;
                               Excuse excuse,
                               const std::function<bool(const TensorVerdict&)>& is_excused);
 
-// Tensors missing in the candidate whose id one of the patterns is found in that its program
-// declares it cannot record.
+// Tensors of the status `missing` whose id one of the patterns is found in that the program of that
+// side declares it cannot record.
 [[nodiscard]] Excuses untraced(std::span<const TensorVerdict> tensors,
+                               Status missing,
                                std::span<const std::string> declared);
 
 // Findings whose id one of the patterns is found in: `missing` of those that one side lacks,

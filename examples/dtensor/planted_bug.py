@@ -5,6 +5,7 @@ torchrun --nproc-per-node 2 planted_bug.py NAME [options of train.py]
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,18 +89,20 @@ def _ddp_leaves_out_a_parameter() -> None:
 def _row_output_not_summed() -> None:
     import torch.distributed.tensor.parallel.style as style
 
-    calls = []
+    linears = []
 
     def partial(own):
-        def prepare(output_layouts, use_local_output, module, outputs, mesh):
-            calls.append(module)
-            if len({id(call) for call in calls}) == 2:  # after the embedding: the first wo
-                return outputs.to_local()
-            return own(output_layouts, use_local_output, module, outputs, mesh)
+        def apply(self, module, mesh):
+            if isinstance(module, torch.nn.Linear):
+                linears.append(module)
+            if linears == [module]:  # the first wo
+                self = copy.copy(self)
+                self._prepare_output_fn = lambda layouts, is_local, module, outputs, mesh: outputs.to_local()
+            return own(self, module, mesh)
 
-        return staticmethod(prepare)
+        return apply
 
-    _replace(style.RowwiseParallel, "_prepare_output_fn", partial)
+    _replace(style.RowwiseParallel, "_apply", partial)
 
 
 def _norm_gradients_not_summed() -> None:

@@ -5,8 +5,8 @@
 
 --fsdp (FSDP2), --hsdp (FSDP2 in two groups that replicate each other), --ddp and --tp N go together; what
 --tp leaves of the ranks is data-parallel. --pp splits the layers into as many stages as there are ranks, with
-1F1B. All runs see the same batches. --device cuda uses NCCL, and gives each rank the GPU of its number on
-its machine.
+1F1B. --compile compiles every block by itself, --autocast keeps parameters in F32 and computes in BF16. All
+runs see the same batches. --device cuda uses NCCL, and gives each rank the GPU of its number on its machine.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def arguments() -> argparse.Namespace:
     add("--sp", action="store_true", help="sequence parallelism over --tp")
     add("--pp", action="store_true")
     add("--microbatches", type=int, default=1, help="of the reference, where stages have several")
+    add("--compile", action="store_true", help="torch.compile of every block")
+    add("--autocast", action="store_true", help="BF16 operators on F32 parameters")
     add("--precision", default="f32", choices=sorted(TYPES))
     add("--steps", type=int, default=2)
     add("--seed", type=int, default=1)
@@ -191,6 +193,9 @@ def train(args: argparse.Namespace) -> None:
         mesh = init_device_mesh(args.device, (*sizes.values(), args.tp), mesh_dim_names=(*sizes, "tp"))
     if args.tp > 1:
         tensor_parallel(model, mesh["tp"], args.sp)
+    if args.compile:
+        for name, block in model.layers.items():
+            model.layers[name] = torch.compile(block, fullgraph=True)
     if is_sharded:
         for module in (*model.layers.values(), model):
             fully_shard(module, mesh=data_parallel_mesh(mesh))
@@ -215,7 +220,7 @@ def train(args: argparse.Namespace) -> None:
                 total = pipeline_step(schedule, stage, batch.to(device))
             else:
                 mine = batch.chunk(shards)[shard] if shards else batch
-                total = plain_step(model, mine.to(device), args.microbatches, step)
+                total = plain_step(model, mine.to(device), args, step)
             optimizer.step()
         if total is not None and rank in (0, ranks - 1):
             print(f"step {number} loss {total:.9g}", flush=True)
@@ -223,10 +228,13 @@ def train(args: argparse.Namespace) -> None:
         dist.destroy_process_group()
 
 
-def plain_step(model: nn.Module, batch: torch.Tensor, parts: int, step: ttrace.TracedStep) -> float:
-    total = 0.0
+def plain_step(
+    model: nn.Module, batch: torch.Tensor, args: argparse.Namespace, step: ttrace.TracedStep
+) -> float:
+    total, parts = 0.0, args.microbatches
     for part in batch.chunk(parts):
-        losses = losses_of(model(part[:, :-1]), part[:, 1:])
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.autocast):
+            losses = losses_of(model(part[:, :-1]), part[:, 1:])
         step.loss(losses)  # ttrace
         (losses.mean() / parts).backward()
         total += losses.mean().item() / parts

@@ -22,8 +22,6 @@ import logging
 import os
 import warnings
 
-os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # the package compiles small functions
-
 import old_versions
 import torch
 
@@ -36,12 +34,17 @@ _METHODS = "to new_zeros new_ones new_empty new_full new_tensor"
 _applied = False
 
 
-def apply() -> None:
-    """Patches torch and the parts of Megatron-core that are installed. Once."""
+def apply(fusions: bool = False) -> None:
+    """Patches torch and the parts of Megatron-core that are installed. Once.
+
+    The package compiles small functions when it is imported. Without `fusions` they stay as they are.
+    """
     global _applied
     if _applied:
         return
     _applied = True
+    if not fusions:
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     old_versions.apply()
     _redirect_devices()
     _silence_streams()

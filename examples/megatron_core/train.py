@@ -44,6 +44,7 @@ def arguments() -> argparse.Namespace:
     add("--qk-norm", action="store_true")
     add("--heads", type=int, default=4)
     add("--groups", type=int, help="query groups; as many as heads if left out")
+    add("--fusions", action="store_true", help="small functions as torch.compile fuses them")
     add("--layers", type=int, default=4)
     add("--hidden", type=int, default=64)
     add("--sequence", type=int, default=32)
@@ -89,7 +90,7 @@ DEVICE = device_of_rank(ARGS.device)
 if ARGS.device == "cpu":
     import cpu
 
-    cpu.apply()
+    cpu.apply(ARGS.fusions)
 
 from megatron.core import parallel_state, tensor_parallel  # noqa: E402
 from megatron.core.distributed import (  # noqa: E402
@@ -175,7 +176,8 @@ def configuration() -> TransformerConfig:
         attention_softmax_in_fp32=TYPE == torch.bfloat16,
         calculate_per_token_loss=ARGS.per_token_loss,
         deterministic_mode=ARGS.deterministic,
-        bias_dropout_fusion=False,
+        bias_dropout_fusion=ARGS.fusions,
+        bias_activation_fusion=ARGS.fusions and (ARGS.swiglu or not ARGS.experts),
         use_cpu_initialization=True,  # the same start for all layouts; build_chunk() moves the model
         **options,
     )

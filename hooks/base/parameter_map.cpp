@@ -17,9 +17,10 @@ std::pair<std::int64_t, std::int64_t> byte_range(const at::Tensor& tensor) {
   return {tensor.storage_offset() * item, (last + 1) * item};
 }
 
+// The stand-ins by which a compiler traces a program have storages, but their sizes may be symbols.
 bool has_memory(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() && tensor.layout() == at::kStrided &&
-         tensor.numel() > 0;
+         !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides() && tensor.numel() > 0;
 }
 
 }  // namespace

@@ -9,7 +9,9 @@
 #include <ttrace/element_type.h>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DispatchKeySet.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstddef>
@@ -22,10 +24,12 @@
 namespace ttrace {
 
 // Operators called on this thread in its lifetime are passed over by the operator callback. A flag
-// of ours: torch's own guard makes it look for callbacks anew at every other operator.
+// of ours: torch's own guard makes it look for callbacks anew at every other operator. They also
+// pass by the program's dispatch modes (selective checkpointing counts and replays operators) and
+// its autocast, which concern its own operators alone.
 class Unobserved {
  public:
-  Unobserved() { ++depth; }
+  Unobserved() : modes_(c10::python_ks | c10::autocast_dispatch_keyset) { ++depth; }
   ~Unobserved() { --depth; }
   Unobserved(const Unobserved&) = delete;  // counts
   Unobserved& operator=(const Unobserved&) = delete;
@@ -34,6 +38,7 @@ class Unobserved {
 
  private:
   static thread_local int depth;
+  c10::impl::ExcludeDispatchKeyGuard modes_;
 };
 
 // Keeps a storage's address from being reused without keeping its memory.

@@ -117,6 +117,10 @@ void Capture::scalar(const std::string& name, double value) {
   });
 }
 
+void Capture::note(const std::string& sentence) {
+  contain([&] { recorder_.note(sentence); });
+}
+
 void Capture::parameters_updated(const std::vector<OptimizerEntry>& entries) {
   contain([&] {
     for (const OptimizerEntry& entry : entries) {

@@ -100,6 +100,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void parameters_gathered(const std::vector<std::string>& paths);
   void gradients_reduced(const std::vector<NamedTensor>& main_grads);
   void scalar(const std::string& name, double value);
+  void note(const std::string& sentence);
   void parameters_updated(const std::vector<OptimizerEntry>& entries);
 
   // Throws UsageError for an unknown module.

@@ -107,6 +107,10 @@ void Step::scalar(const std::string& name, double value) {
   when_traced(tracer_, [&](Capture& capture) { capture.scalar(name, value); });
 }
 
+void Step::note(const std::string& sentence) {
+  when_traced(tracer_, [&](Capture& capture) { capture.note(sentence); });
+}
+
 void Step::parameters_updated(const std::vector<OptimizerEntry>& entries) {
   when_traced(tracer_, [&](Capture& capture) { capture.parameters_updated(entries); });
 }

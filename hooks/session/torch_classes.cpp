@@ -217,6 +217,10 @@ void register_step(torch::Library& library) {
            [](const intrusive_ptr<StepObject>& self, const std::string& name, double value) {
              self->get().scalar(name, value);
            })
+      .def("note",
+           [](const intrusive_ptr<StepObject>& self, const std::string& sentence) {
+             self->get().note(sentence);
+           })
       .def("parameters_updated", &StepObject::parameters_updated)
       .def("end", [](const intrusive_ptr<StepObject>& self) {
         close_scopes();

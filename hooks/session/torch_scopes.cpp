@@ -22,6 +22,7 @@ namespace {
 using c10::intrusive_ptr;
 
 std::vector<std::int64_t> integers_of(const at::Tensor& tensor) {
+  const Unobserved unobserved;
   const at::Tensor flat = tensor.to(at::kCPU, at::kLong).contiguous();
   const auto* const first = flat.const_data_ptr<std::int64_t>();
   return {first, first + flat.numel()};

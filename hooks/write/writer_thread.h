@@ -9,8 +9,8 @@
 #pragma once
 
 #include "hooks/base/byte_buffers.h"
-#include "hooks/base/snapshot.h"
 #include "hooks/base/device_values.h"
+#include "hooks/base/snapshot.h"
 #include "hooks/write/sink.h"
 #include "trace/file/edge.h"
 #include "trace/file/record.h"

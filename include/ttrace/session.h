@@ -143,6 +143,8 @@ class TTRACE_API Step {
   void gradients_reduced(const std::vector<NamedTensor>& main_grads);
   // Records a number of the whole step, such as the gradient norm.
   void scalar(const std::string& name, double value);
+  // Adds a sentence to the notes of the trace, which every report prints.
+  void note(const std::string& sentence);
   // The parameters and the optimizer's state after the optimizer's step. REQUIRES: called once,
   // after gradients_reduced().
   void parameters_updated(const std::vector<OptimizerEntry>& entries);

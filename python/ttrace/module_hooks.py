@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
-from torch.utils.hooks import RemovableHandle
 
 from .base import quantised
+from .base.calls import Removable, after_call, aside, before_call, is_compiled_in_place
 from .base.local_part import local_part
 from .base.program import Program
 from .base.recorder import Recorder
@@ -67,26 +67,27 @@ class ModuleHooks:
         self._derive = derive
         self._open = threading.local()
         self._placed: dict[tuple[str, str, int], Dims] = {}
-        self._installed: list[RemovableHandle] = []
+        self._installed: list[Removable] = []
 
     def install(self, recorder: Recorder) -> None:
-        inner = self._program.looks_inside
         keep = self._installed.append
         for site in self._sites:
-            before, after = site.module.register_forward_pre_hook, site.module.register_forward_hook
-            keep(before(self._before(site), with_kwargs=True, prepend=True))
-            if inner:
-                keep(before(self._converted(site), with_kwargs=True))
-                keep(after(self._returned(), prepend=True))
+            module = site.module
+            # Nothing between a module that is compiled in place and its own hooks can be seen.
+            looks_inside = self._program.looks_inside and not is_compiled_in_place(module)
+            keep(before_call(module, self._before(site, looks_inside)))
+            if looks_inside:
+                keep(module.register_forward_pre_hook(aside(self._converted(site)), with_kwargs=True))
+                keep(module.register_forward_hook(aside(self._returned()), prepend=True))
             # It also runs when the forward throws, as it does to stop a recomputation early.
-            keep(after(self._after(site), with_kwargs=True, always_call=True))
-            for buffer in site.module.buffers(recurse=False):
+            keep(after_call(module, self._after(site), always=True))
+            for buffer in module.buffers(recurse=False):
                 self._scopes.given(local_part(buffer))
         self._installed.extend(self._program.hook_models(recorder))
 
     def remove(self) -> None:
         """Removes all hooks and closes all calls, whatever has thrown."""
-        for handle in self._installed:
+        for handle in reversed(self._installed):
             handle.remove()
         self._installed.clear()
         self._open = threading.local()
@@ -100,12 +101,12 @@ class ModuleHooks:
             self._open.calls = []
         return self._open.calls
 
-    def _before(self, site: Site) -> Callable[..., Any]:
+    def _before(self, site: Site, looks_inside: bool) -> Callable[..., Any]:
         def before(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
             del module
             self.calls += 1
             self._calls().append(_Call(self._scopes.enter(site.path)))
-            if self._program.looks_inside:
+            if looks_inside:
                 self._calls()[-1].given = (args, kwargs)
                 return None
             new_args, new_kwargs = self._hand_on(site, "input", (args, kwargs), None)
@@ -229,7 +230,7 @@ class ModuleHooks:
                 self._derive(path, _FIELDS[role][1], slot, dims)
             self._scopes.local_gradient(expected, local_part(gradient))
 
-        tensor.register_hook(arrived)
+        tensor.register_hook(aside(arrived))
 
     def _place(self, path: str, role: str, slot: int, dims: Dims) -> None:
         key = (path, role, slot)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .base import quantised
+from .base import compiled, quantised
 from .base.program import Program
 from .base.values import Gradient, OptimizerState, Parameter
 from .module_hooks import ModuleHooks
@@ -58,6 +58,7 @@ class Tracer:
         self._current: Any = None
         self._hooks: Any = None
         self._quantised: list[Parameter] = []
+        self._compiled: list[str] = []  # paths of compiled modules that have others inside
         if program is not None:
             self._attach(program, annotations)
 
@@ -134,22 +135,18 @@ class Tracer:
     def gradients_reduced(self, gradients: Sequence[Gradient]) -> None:
         self._step.gradients_reduced(
             [gradient.path for gradient in gradients],
-            [gradient.tensor.detach() for gradient in gradients],
+            [gradient.tensor for gradient in gradients],
             [gradient.flat_first for gradient in gradients],
         )
 
     def parameters_updated(self, states: Sequence[OptimizerState]) -> None:
         self._read_quantised()
-
-        def detached(tensor: torch.Tensor | None) -> torch.Tensor | None:
-            return None if tensor is None else tensor.detach()
-
         self._step.parameters_updated(
             [state.path for state in states],
-            [detached(state.param) for state in states],
-            [detached(state.master) for state in states],
-            [detached(state.exp_avg) for state in states],
-            [detached(state.exp_avg_sq) for state in states],
+            [state.param for state in states],
+            [state.master for state in states],
+            [state.exp_avg for state in states],
+            [state.exp_avg_sq for state in states],
             [state.flat_first for state in states],
         )
 
@@ -157,16 +154,18 @@ class Tracer:
 
     def _attach(self, program: Program, annotations: str | Path | None) -> None:
         description = program.description()
+        parameters = program.parameters()
+        sites = program.sites()
+        layout = program.layout
+        self._compiled = [site.path for site in sites if compiled.hides_modules(site.module)]
+        hidden = [compiled.hidden_ids(self._compiled, layout.size("pp") > 1)] if self._compiled else []
         self._session.describe(
             description.model,
             description.data,
             {**description.versions, **self._undeclared(annotations), **_versions()},
             description.precision,
-            description.untraced,
+            [*description.untraced, *hidden],
         )
-        parameters = program.parameters()
-        sites = program.sites()
-        layout = program.layout
         self._session.set_layout(
             layout.rank,
             layout.world_size,
@@ -214,6 +213,8 @@ class Tracer:
         if not step.traced():
             return False
         self._step = step
+        if self._compiled:
+            step.note(compiled.sentence(self._compiled))
         self._hooks.install(self)
         self._program.step_begins(self)
         return True

@@ -215,7 +215,20 @@ TEST_F(JudgingTest, WhatTheCandidateDeclaresThatItCannotGiveMayBeMissing) {
           "candidate: its program declares that it cannot record 1 of the reference's tensors"));
 }
 
-TEST_F(JudgingTest, WhatTheReferenceDeclaresExcusesNothing) {
+TEST_F(JudgingTest, WhatTheReferenceDeclaresThatItCannotGiveMayBeMissingThere) {
+  candidate_.add(0, {"s0/m0/output/d/0", wavy(8)});
+  reference_.manifest.untraced = {"/output/d/"};
+  options_.allow_missing.emplace_back("--allow-missing", "output/c");
+  options_.allow_failed.emplace_back("--allow-failed", "output/b");
+  const Report report = run();
+  EXPECT_FALSE(report.diverged()) << text(report);
+  EXPECT_THAT(
+      text(report),
+      HasSubstr(
+          "reference: its program declares that it cannot record 1 of the candidate's tensors"));
+}
+
+TEST_F(JudgingTest, WhatTheReferenceDeclaresExcusesNothingThatTheCandidateLacks) {
   reference_.manifest.untraced = {"/output/c/"};
   options_.allow_failed.emplace_back("--allow-failed", "output/b");
   const Report report = run();

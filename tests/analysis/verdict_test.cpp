@@ -495,6 +495,16 @@ TEST_F(Verdict, NotesOfTheRanksAreCarriedAlong) {
               ElementsAre("candidate, rank 1, step 0: the gradient of fc never arrived"));
 }
 
+TEST_F(Verdict, ANoteOfSeveralRanksIsOneLine) {
+  reference_.add(0, {kOutput, {1}});
+  candidate_.add_everywhere({kOutput, {1}});
+  candidate_.note(0, "layers.0 is compiled").note(0, "rank 0 alone says this");
+  candidate_.note(1, "layers.0 is compiled");
+  EXPECT_THAT(run().notes,
+              ElementsAre("candidate, ranks 0, 1, step 0: layers.0 is compiled",
+                          "candidate, rank 0, step 0: rank 0 alone says this"));
+}
+
 TEST_F(Verdict, ProgressCountsEveryTensorOnce) {
   for (const char* id : {"s0/m0/output/a/0", "s0/m0/output/b/0", "s0/m0/output/c/0"}) {
     reference_.add(0, {id, {1}});

@@ -18,22 +18,31 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+# What Inductor has compiled once is not compiled again, whichever test or process asks for it.
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(ROOT / "build" / "inductor"))
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 PROGRAM = os.environ.get("TTRACE_PROGRAM", str(ROOT / "build" / "cpu" / "bin" / "ttrace"))
 
 
 @dataclass
 class Outcome:
-    """Of one `ttrace check`: exit code, report (None where there is none), what it said on stderr."""
+    """Of one `ttrace check`: exit code, report (None where there is none), what it said on stderr, and its
+    folder."""
 
     code: int
     report: dict | None
     errors: str
+    folder: Path
 
     @property
     def first(self) -> str:
         """Id of the first divergence; empty where there is none."""
         found = (self.report or {}).get("first_divergence")
         return found["id"] if found else ""
+
+    def log(self, name: str) -> str:
+        """What the program printed in a pass ("noise-1")."""
+        return (self.folder / "logs" / f"{name}.log").read_text()
 
     def ids(self, status: str = "within") -> list[str]:
         return [tensor["id"] for tensor in self.report["tensors"] if tensor["status"] == status]
@@ -102,7 +111,7 @@ class Checker:
             written = output / "reference-names" / "reference"
         if stored is None and (written / "manifest.json").exists():
             self._references[reference] = written
-        return Outcome(result.returncode, report, result.stderr)
+        return Outcome(result.returncode, report, result.stderr, output)
 
 
 @pytest.fixture(scope="module")

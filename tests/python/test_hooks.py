@@ -67,13 +67,6 @@ def test_of_a_module_that_is_called_twice_the_wrong_call_is_named(check):
     assert outcome.first in ("s0/m0/input/shared/0#1", "s0/m0/output/shared/0#1"), outcome.summary()
 
 
-def test_a_compiled_region_is_traced_as_one_module(check):
-    outcome = check(python(f"{FEATURES} --compile"), python(f"{FEATURES} --compile"))
-    assert outcome.code == 0, outcome.summary()
-    assert "s0/m0/output/compiled/0" in outcome.ids()
-    assert "s0/m0/output/compiled.0/0" not in outcome.ids()
-
-
 def test_an_exception_in_a_forward_ends_the_check_with_its_text(check):
     outcome = check(PLAIN, python(f"{FEATURES} --raise-in-forward"))
     assert outcome.code == 2

@@ -7,17 +7,16 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 
 from .quantised import dequantised, is_quantised
+from .unseen import unseen
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a DTensor, or what FP8 codes stand for, as a plain tensor outside of autograd;
-    other tensors as they are.
+    """This rank's part of a DTensor, or what FP8 codes stand for, as a plain tensor; other tensors as they are.
 
-    Waits for a collective that is still under way.
+    Waits for a collective that is still under way. The program will still wait for it as well.
     """
     local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
     if isinstance(local, AsyncCollectiveTensor):
-        local = local.trigger_wait()
-    if is_quantised(local):
-        return dequantised(local)
-    return local if local is tensor else local.detach()
+        with unseen():
+            local = local.wait()
+    return dequantised(local) if is_quantised(local) else local

@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
+from .calls import Removable
 from .layout import Layout
 from .recorder import Recorder
 from .values import Description, Dims, Parameter, Rows, Site, Untraced
@@ -61,7 +61,7 @@ class Program(ABC):
         """Sets up what tells the recorder that gradients and parameters are final."""
 
     @abstractmethod
-    def hook_models(self, recorder: Recorder) -> Iterator[RemovableHandle]:
+    def hook_models(self, recorder: Recorder) -> Iterator[Removable]:
         """Installs hooks that tell the recorder when a micro-batch begins and what a whole model returns.
 
         They exist while a step is traced, outside of the hooks on modules.

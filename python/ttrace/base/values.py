@@ -11,6 +11,8 @@ from enum import Enum
 
 import torch
 
+ROOT = "model"  # path of the model's own call
+
 
 @dataclass(frozen=True)
 class Dims:

@@ -155,7 +155,7 @@ class DTensorProgram(PlainProgram):
         return dims
 
     def _dims(self, tensor: torch.Tensor, cuts: Cuts) -> Dims:
-        local = tuple(local_part(tensor).shape) if isinstance(tensor, DTensor) else tuple(tensor.shape)
+        local = tuple(tensor._local_tensor.shape) if isinstance(tensor, DTensor) else tuple(tensor.shape)
         partial: list[str] = []
         if isinstance(tensor, DTensor):
             _, partial = cuts_of(tensor, axis_names(tensor.device_mesh, self._unnamed))

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
+from ..base.calls import Removable, after_call, before_call
 from ..base.layout import Layout
 from ..base.names import canonical, traced_modules
 from ..base.program import Program
@@ -272,12 +272,10 @@ class MegatronProgram(Program):
         if self.optimizer is not None:
             self._watch_optimizer(recorder)
 
-    def hook_models(self, recorder: Recorder) -> Iterator[RemovableHandle]:
+    def hook_models(self, recorder: Recorder) -> Iterator[Removable]:
         for chunk in self.chunks:
-            yield chunk.model.register_forward_pre_hook(
-                self._forward_begins(recorder, chunk), with_kwargs=True, prepend=True
-            )
-            yield chunk.model.register_forward_hook(self._forward_ends(recorder, chunk), with_kwargs=True)
+            yield before_call(chunk.model, self._forward_begins(recorder, chunk))
+            yield after_call(chunk.model, self._forward_ends(recorder, chunk))
 
     def gathered_later(self) -> list[str]:
         return [parameter.path for parameter in self._parameters if id(parameter.object) in self._gathered]

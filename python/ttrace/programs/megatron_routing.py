@@ -18,6 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ..base.names import log
+from ..base.unseen import unseen
 
 # Maps choices, int64 [..., k], best first, and margins [...] to the choices to continue with.
 Follow = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -71,6 +72,8 @@ class _Routing(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = function(*args, **kwargs)
+        if torch.compiler.is_dynamo_compiling():
+            return result
         if function in (torch.Tensor.masked_fill, torch.masked_fill) and self._is_of_experts(args[0]):
             self._unmasked = args[0]
         if function not in (torch.topk, torch.Tensor.topk):
@@ -81,9 +84,13 @@ class _Routing(TorchFunctionMode):
         if dim % scores.dim() != 1 or scores.dim() != 2:
             return result
         if not self._is_of_experts(scores) or indices.shape[1] != self._count:
-            self._group_margins = _margins(scores, indices.shape[1])
+            with unseen():
+                self._group_margins = _margins(scores, indices.shape[1])
             return result
-        chosen = self._choose_again(*self._chosen, indices) if self._chosen else self._choose(scores, indices)
+        with unseen():
+            chosen = (
+                self._choose_again(*self._chosen, indices) if self._chosen else self._choose(scores, indices)
+            )
         if chosen is indices:
             return result
         return (scores if self._unmasked is None else self._unmasked).gather(1, chosen), chosen

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
+from ..base.calls import Removable, after_call, before_call
 from ..base.program import Program
 from ..base.recorder import Recorder
-from ..base.values import UNTRACED, Description, Dims, Parameter, Rows, Site, Untraced
-from .plain import ROOT, PlainProgram, watch_optimizer
+from ..base.values import ROOT, UNTRACED, Description, Dims, Parameter, Rows, Site, Untraced
+from .plain import PlainProgram, watch_optimizer
 
 
 def recognises(chunks: Sequence[Any]) -> bool:
@@ -82,12 +82,10 @@ class PipeliningProgram(Program):
     def watch(self, recorder: Recorder) -> None:
         watch_optimizer(recorder, self.optimizer, self.programs)
 
-    def hook_models(self, recorder: Recorder) -> Iterator[RemovableHandle]:
+    def hook_models(self, recorder: Recorder) -> Iterator[Removable]:
         for stage, program in zip(self.stages, self.programs):
-            yield stage.submod.register_forward_pre_hook(
-                self._begins(recorder, stage, program), with_kwargs=True, prepend=True
-            )
-            yield stage.submod.register_forward_hook(self._ends(recorder, stage))
+            yield before_call(stage.submod, self._begins(recorder, stage, program))
+            yield after_call(stage.submod, self._ends(recorder, stage))
 
     def step_begins(self, recorder: Recorder) -> None:
         for program in self.programs:
@@ -109,8 +107,8 @@ class PipeliningProgram(Program):
     def _ends(self, recorder: Recorder, stage: Any) -> Any:
         program = self.programs[self.stages.index(stage)]
 
-        def ends(module: torch.nn.Module, args: tuple, output: Any) -> None:
-            del module, args
+        def ends(module: torch.nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
+            del module, args, kwargs
             if torch.is_grad_enabled() and stage.chunks and not stage.is_last:
                 first = output[0] if isinstance(output, (tuple, list)) else output
                 self._transfer(recorder, recorder.sent, stage.stage_index + 1, program, first)

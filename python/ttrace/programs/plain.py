@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.hooks import RemovableHandle
 
+from ..base.calls import Removable, aside, before_call
+from ..base.compiled import is_compiled, original
 from ..base.layout import Layout
 from ..base.names import canonical, traced_modules
 from ..base.program import Program
@@ -30,6 +31,7 @@ from ..base.quantised import readable
 from ..base.recorder import Recorder
 from ..base.trees import tensors_of
 from ..base.values import (
+    ROOT,
     Description,
     Dims,
     Gradient,
@@ -40,8 +42,6 @@ from ..base.values import (
     precision_of,
 )
 from .parallel_layers import cuts_weights, is_parallel_layer, layer_dims
-
-ROOT = "model"  # path of the model's own call
 
 # Names that models of Hugging Face and others have next to the usual ones.
 ROLES = {
@@ -71,7 +71,11 @@ class PlainProgram(Program):
     ):
         if loss not in ("mean", "sum"):
             raise TypeError(f'loss is "{loss}"; it must be "mean" or "sum"')
-        self.model = model.module if isinstance(model, DistributedDataParallel) else model
+        wrapped = original(model)
+        is_wrapped = isinstance(wrapped, DistributedDataParallel)
+        self.model = wrapped.module if is_wrapped else model
+        # Whose call a traced step sees: of DDP that is compiled the whole, of other DDP what it wraps.
+        self._called = model if is_wrapped and is_compiled(model) else self.model
         self.optimizer: Any = optimizer
         self.describe = describe
         self.batch_dim = batch_dim
@@ -83,8 +87,8 @@ class PlainProgram(Program):
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self.layout.rank = torch.distributed.get_rank()
             self.layout.world_size = torch.distributed.get_world_size()
-        if isinstance(model, DistributedDataParallel):
-            group = model.process_group
+        if is_wrapped:
+            group = wrapped.process_group
             self.layout.add("dp", group.size(), group.rank())
         self._latest: dict[tuple[int, ...], Dims] = {}  # by local shape, of tensor-parallel layers
         self._cut: dict[int, int] = {}  # dimension that tensor parallelism cuts, by id of the parameter
@@ -131,7 +135,7 @@ class PlainProgram(Program):
         return Dims(dims_text(parameter.dim(), cut), dims_text(parameter.dim(), with_addends))
 
     def sites(self) -> list[Site]:
-        return [Site(path or ROOT, module) for path, module in traced_modules(self.model)]
+        return [Site(path or ROOT, module) for path, module in traced_modules(self._called)]
 
     def placement(
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
@@ -178,12 +182,12 @@ class PlainProgram(Program):
     def watch(self, recorder: Recorder) -> None:
         watch_optimizer(recorder, self.optimizer, [self])
 
-    def hook_models(self, recorder: Recorder) -> Iterator[RemovableHandle]:
-        yield self.model.register_forward_pre_hook(
-            lambda module, args, kwargs: self.forward_begins(recorder, args, kwargs),
-            with_kwargs=True,
-            prepend=True,
-        )
+    def hook_models(self, recorder: Recorder) -> Iterator[Removable]:
+        def begins(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
+            del module
+            self.forward_begins(recorder, args, kwargs)
+
+        yield before_call(self._called, begins)
 
     def step_begins(self, recorder: Recorder) -> None:
         del recorder
@@ -238,12 +242,13 @@ def watch_optimizer(recorder: Recorder, optimizer: Any, programs: Sequence[Plain
         if recorder.in_step:
             recorder.parameters_updated([entry for program in programs for entry in program.states()])
 
-    optimizer.register_step_pre_hook(begins)
-    optimizer.register_step_post_hook(done)
+    optimizer.register_step_pre_hook(aside(begins))
+    optimizer.register_step_post_hook(aside(done))
 
 
 def class_name(model: torch.nn.Module) -> str:
     """Name of the class that the user wrote, from which FSDP2 derives its own."""
+    model = original(model)
     for cls in type(model).__mro__:
         if not any(base.__name__ == "FSDPModule" for base in cls.__mro__):
             return cls.__name__
@@ -253,7 +258,8 @@ def class_name(model: torch.nn.Module) -> str:
 def record_data(recorder: Recorder, model: torch.nn.Module, args: tuple, kwargs: Mapping) -> None:
     """Records integers and masks that the model gets, under the names of its arguments."""
     try:
-        named: Mapping[str, Any] = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
+        forward = original(model).forward
+        named: Mapping[str, Any] = inspect.signature(forward).bind_partial(*args, **kwargs).arguments
     except (TypeError, ValueError):  # the call itself raises a better error
         named = kwargs
     for name, value in named.items():

@@ -1,6 +1,7 @@
 """A model with what modules do beyond taking and returning one tensor. Prints its losses exactly.
 
 --wrong NAME plants an error: `scale` in the recomputed block, `shared` in the second call of a module.
+--compile compiles two modules, by torch.compile or Module.compile, a function that calls them, or everything.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from torch.utils.checkpoint import checkpoint
 parser = argparse.ArgumentParser()
 parser.add_argument("--recompute", choices=["reentrant", "not-reentrant"])
 parser.add_argument("--wrong", choices=["scale", "shared"])
-parser.add_argument("--compile", action="store_true")
+parser.add_argument("--compile", choices=["module", "in-place", "function", "model"])
+parser.add_argument("--backend", default="eager")
+parser.add_argument("--dynamic", action="store_true", help="sizes of compiled code are symbols")
 parser.add_argument("--precision", default="f32")
 parser.add_argument("--raise-in-forward", action="store_true")
 ARGS = parser.parse_args()
+COMPILER = {"backend": ARGS.backend, "fullgraph": True, "dynamic": ARGS.dynamic}
 TYPE = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16}[ttrace.precision(ARGS.precision)]
 
 
@@ -75,15 +79,27 @@ class Nested(nn.Module):
         return self.linear(x)
 
 
+class Activated(nn.Sequential):
+    """Module.compile() passes over a forward that is torch's own."""
+
+    def forward(self, x):
+        return self[1](self[0](x))
+
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.nested = Nested()
         self.tuples, self.inplace, self.block = TuplesIn(), Inplace(), Recomputed()
         self.shared, self.head = nn.Linear(16, 16), nn.Linear(16, 4)
-        self.compiled = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
-        if ARGS.compile:
-            self.compiled = torch.compile(self.compiled, backend="eager")
+        self.compiled = Activated(nn.Linear(16, 16), nn.Tanh())
+        if ARGS.compile == "module":
+            self.compiled = torch.compile(self.compiled, **COMPILER)
+        elif ARGS.compile == "in-place":
+            self.compiled.compile(**COMPILER)
+        self.call_compiled = lambda x: self.compiled(x)
+        if ARGS.compile == "function":
+            self.call_compiled = torch.compile(self.call_compiled, **COMPILER)
 
     def forward(self, x) -> Output:
         hidden, _, bias = self.tuples(hidden=x, mask=None)
@@ -92,7 +108,7 @@ class Model(nn.Module):
             hidden = checkpoint(self.block, hidden, use_reentrant=ARGS.recompute == "reentrant")
         else:
             hidden = self.block(hidden)
-        hidden = self.compiled(hidden) * 0.5
+        hidden = self.call_compiled(hidden) * 0.5
         hidden = hidden + self.nested(hidden)  # nobody has returned what both modules take
         hidden = self.shared(self.shared(hidden) * (1.05 if ARGS.wrong == "shared" else 1.0))
         hidden = hidden.view(4, 2, 16).transpose(0, 1)  # a view that is not contiguous
@@ -103,6 +119,8 @@ class Model(nn.Module):
 
 torch.manual_seed(0)
 model = Model().to(TYPE)
+if ARGS.compile == "model":
+    model = torch.compile(model, backend=ARGS.backend)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 tracer = ttrace.attach(model, optimizer=optimizer)
 generator = torch.Generator().manual_seed(1)

@@ -1,0 +1,90 @@
+"""Hooks around calls of modules that change nothing for compilers and modes.
+
+A compiler that reaches a hook within a function that it compiles passes over it: the function becomes the
+same code with and without the hook, and the hook does not run there. `Module.compile` would compile a
+module's own hooks, too; ours run outside of it. A mode on torch's functions does not see what hooks ask of
+tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+# Gets the module, its positional and its keyword arguments; returns new ones, or None for the same.
+Before = Callable[[nn.Module, tuple, dict], "tuple[tuple, dict] | None"]
+# Also gets what the module returns; returns what takes its place, or None for the same.
+After = Callable[[nn.Module, tuple, dict, Any], Any]
+
+
+class Removable(Protocol):
+    def remove(self) -> None: ...
+
+
+def is_compiled_in_place(module: nn.Module) -> bool:
+    """Whether Module.compile() has compiled it, and its own hooks with it."""
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
+def aside(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook as neither a compiler nor a function mode of the program sees it."""
+
+    def call(*args: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():
+            return None
+        with torch._C.DisableTorchFunction():
+            return hook(*args)
+
+    return call
+
+
+def before_call(module: nn.Module, hook: Before) -> Removable:
+    """Runs before the module's call, and before all hooks that it has."""
+    if is_compiled_in_place(module):
+        return _AroundCompiled(module, before=aside(hook))
+    return module.register_forward_pre_hook(aside(hook), prepend=True, with_kwargs=True)
+
+
+def after_call(module: nn.Module, hook: After, always: bool = False) -> Removable:
+    """Runs after the module's call, and after all hooks that it has; if `always`, with None as the output,
+    also after a call that throws, as a recomputation does that stops early."""
+    if is_compiled_in_place(module):
+        return _AroundCompiled(module, after=aside(hook), always=always)
+    return module.register_forward_hook(aside(hook), with_kwargs=True, always_call=always)
+
+
+class _AroundCompiled:
+    """Takes the place of a module's compiled call. The last one made is the outermost, and has to be removed
+    first."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        before: Before | None = None,
+        after: After | None = None,
+        always: bool = False,
+    ):
+        self._module: Any = module
+        self._own = self._module._compiled_call_impl
+        self._before, self._after, self._always = before, after, always
+        self._module._compiled_call_impl = self._call
+
+    def remove(self) -> None:
+        self._module._compiled_call_impl = self._own
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        if self._before is not None:
+            args, kwargs = self._before(self._module, args, kwargs) or (args, kwargs)
+        try:
+            output = self._own(*args, **kwargs)
+        except BaseException:
+            if self._after is not None and self._always:
+                self._after(self._module, args, kwargs, None)
+            raise
+        if self._after is None:
+            return output
+        changed = self._after(self._module, args, kwargs, output)
+        return output if changed is None else changed

@@ -1,0 +1,65 @@
+"""Modules that a compiler runs as one region: what lies inside of them has no hooks and is not recorded.
+
+Hooks inside would change the region, and a traced step has to run the kernels that an untraced one runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from torch import nn
+
+from .calls import is_compiled_in_place
+from .values import ROOT
+
+# Kinds of tensors that belong to calls of modules, as ids name them.
+_OF_CALLS = "(?:(?:grad_)?(?:input|output)|routing|mask|scale|amax_history|operand)"
+_SHOWN = 3
+
+
+def is_wrapper(module: nn.Module) -> bool:
+    """Whether torch.compile has wrapped it; FSDP2 derives a class of its own from the wrapper's."""
+    return any(cls.__name__ == "OptimizedModule" for cls in type(module).__mro__)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether its call runs as a compiled region. torch.compiler.disable makes a wrapper that does not."""
+    if is_compiled_in_place(module):
+        return True
+    return is_wrapper(module) and type(module.dynamo_ctx).__name__ != "DisableContext"
+
+
+def original(module: nn.Module) -> nn.Module:
+    """The module that the program wrote, without the wrapper of torch.compile."""
+    while is_wrapper(module):
+        module = module._orig_mod
+    return module
+
+
+def hides_modules(module: nn.Module) -> bool:
+    """Whether a compiled region has modules inside."""
+    return is_compiled(module) and any(True for _ in original(module).children())
+
+
+def hidden_ids(paths: Sequence[str], is_one_of_stages: bool) -> str:
+    """A regular expression of the ids that belong to modules inside of the compiled ones at `paths`.
+
+    One rank declares for all: where others have further stages, all layers count as compiled like its own.
+    """
+    if ROOT in paths:
+        return rf"/{_OF_CALLS}/(?!{ROOT}/)"
+    names = [re.escape(path) for path in paths]
+    if is_one_of_stages:
+        names = [re.sub(r"\d+", r"\\d+", name) for name in names]
+    return rf"/{_OF_CALLS}/(?:{'|'.join(dict.fromkeys(names))})\."
+
+
+def sentence(paths: Sequence[str]) -> str:
+    """What a report says of them."""
+    shown = ", ".join(paths[:_SHOWN])
+    more = len(paths) - _SHOWN
+    if more > 0:
+        shown += f" and {more} more"
+    are, they = ("is", "it takes and returns") if len(paths) == 1 else ("are", "they take and return")
+    return f"{shown} {are} compiled: what {they} is recorded, what lies inside is not"
