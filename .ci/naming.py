@@ -24,7 +24,14 @@ CONSTANT = re.compile(r"k[A-Z0-9][A-Za-z0-9]*")
 UPPER = re.compile(r"[A-Z][A-Z0-9_]*")
 
 # Functions that GoogleTest and libFuzzer call by name.
-GIVEN = ("SetUp", "TearDown", "PrintTo", "LLVMFuzzerTestOneInput")
+GIVEN = (
+    "SetUp",
+    "TearDown",
+    "PrintTo",
+    "LLVMFuzzerTestOneInput",
+    "isStreamCapturing",  # of LibTorch since 2.13, so that it cannot say override
+    "cuThreadExchangeStreamCaptureMode",  # of CUDA's driver
+)
 
 RULES = {
     "class": (CAMEL, "CamelCase"),

@@ -383,12 +383,11 @@ void add_excuses(const DiffOptions& options, Report& report) {
               }
             },
             [&] {
-              add(untraced(
-                  report.tensors, Status::kMissingInCandidate, report.candidate.manifest.untraced));
-            },
-            [&] {
-              add(untraced(
-                  report.tensors, Status::kMissingInReference, report.reference.manifest.untraced));
+              const auto of = [&](const Side& side, Status missing) {
+                add(untraced(report.tensors, missing, side.manifest.untraced));
+              };
+              of(report.candidate, Status::kMissingInCandidate);
+              of(report.reference, Status::kMissingInReference);
             },
             [&] { add(declared(report)); },
             [&] {

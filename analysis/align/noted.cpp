@@ -35,9 +35,8 @@ void add_notes(std::string_view side, const Trace& trace, std::vector<std::strin
   }
   for (const Noted& note : found) {
     const std::vector<int> ranks(note.ranks.begin(), note.ranks.end());
-    const std::string steps = note.steps.size() == 1
-                                  ? fmt::format("step {}", *note.steps.begin())
-                                  : counted(note.steps.size(), "step");
+    const std::string steps = note.steps.size() == 1 ? fmt::format("step {}", *note.steps.begin())
+                                                     : counted(note.steps.size(), "step");
     notes.push_back(fmt::format("{}, {}, {}: {}", side, ranks_text(ranks), steps, note.sentence));
   }
 }

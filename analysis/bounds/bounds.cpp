@@ -94,8 +94,12 @@ double Bounds::of_copies(const Match& match, std::span<const Shard> copies) cons
   for (const Shard& copy : copies) {
     largest = std::max(largest, copy.record->max_abs);
   }
+  // One second run is no distribution, and noise passes do not reproduce the tensor either.
+  const TensorNoise* const noise = noise_.find(match.id);
   const NoiseRow* const second = irreproducible.find(match.id);
-  const double measured = second == nullptr ? 0.0 : second->max_abs;
+  const double measured = noise != nullptr    ? noise->max_abs
+                          : second != nullptr ? second->max_abs
+                                              : 0.0;
   return limits_.of({class_of(match.id, record.shape.size()), Statistic::kWhole}) * measured +
          kFlipsOfLargestElement * unit_in_last_place(record.type, largest);
 }

@@ -21,14 +21,21 @@ constexpr bool kSync = false;
 constexpr std::int64_t kNoTimeout = -1;
 constexpr std::int64_t kTag = 0;  // NCCL knows none; the order tells messages apart
 
-// Calls a c10d operator; its Work is its last result.
+// Calls a c10d operator; its Work is its last result. It is null where there is nothing to wait
+// for, as after NCCL's synchronous collectives, which lie in the order of the current stream.
 c10::intrusive_ptr<c10d::Work> start(const char* name, std::vector<c10::IValue> stack) {
   c10::Dispatcher::singleton().findSchemaOrThrow(name, "").callBoxed(&stack);
   return stack.back().toCustomClass<c10d::Work>();
 }
 
+void wait_for(const c10::intrusive_ptr<c10d::Work>& work) {
+  if (work) {
+    work->wait();
+  }
+}
+
 void call(const char* name, std::vector<c10::IValue> stack) {
-  start(name, std::move(stack))->wait();
+  wait_for(start(name, std::move(stack)));
 }
 
 c10::IValue group_value(const Group& group) {
@@ -125,7 +132,7 @@ std::function<at::Tensor()> start_all_gather(const at::Tensor& input, const Grou
   auto work = start("c10d::_allgather_base_",
                     {result, input.contiguous(), group_value(group), kAsync, kNoTimeout});
   return [result, work = std::move(work), report]() mutable {
-    work->wait();
+    wait_for(work);
     report.finished(result);
     return result;
   };
@@ -177,14 +184,14 @@ std::function<void()> start_sending(const at::Tensor& input, const Group& group,
   const auto sending =
       start("c10d::send",
             {std::vector<at::Tensor>{sent}, group_value(group), std::int64_t{destination}, kTag});
-  return [sending, sent] { sending->wait(); };
+  return [sending, sent] { wait_for(sending); };
 }
 
 std::function<void()> start_receiving(const at::Tensor& result, const Group& group, int source) {
   const auto receiving =
       start("c10d::recv_",
             {std::vector<at::Tensor>{result}, group_value(group), std::int64_t{source}, kTag});
-  return [receiving] { receiving->wait(); };
+  return [receiving] { wait_for(receiving); };
 }
 
 at::Tensor pass_on(const at::Tensor& input, const Group& group) {
@@ -205,7 +212,7 @@ at::Tensor pass_on(const at::Tensor& input, const Group& group) {
   ranks->startCoalescing(input.device().type());
   static_cast<void>(start_sending(sent, group, next));
   static_cast<void>(start_receiving(result, group, previous));
-  ranks->endCoalescing(input.device().type())->wait();
+  wait_for(ranks->endCoalescing(input.device().type()));
   report.finished(result);
   return result;
 }

@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <exception>
 #include <limits>
 #include <memory>
@@ -58,12 +59,6 @@ class Bf16 {
  private:
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
   MPI_Op sum_ = MPI_OP_NULL;
-};
-
-// Collectives block until they are done, unless the caller asks for an asynchronous one.
-class DoneWork : public c10d::Work {
- public:
-  explicit DoneWork(c10d::OpType op) : Work(-1, op) { finish(); }
 };
 
 // Copies between a device and the host, unseen by whoever observes the program's operators, as
@@ -178,6 +173,10 @@ struct Splits {
   std::vector<int> starts;
 };
 
+// Collectives block until they are done, unless the caller asks for an asynchronous one, and then
+// return no work, as NCCL's do.
+constexpr std::nullptr_t kDone = nullptr;
+
 class MpiBackend : public c10d::Backend {
  public:
   // Owns `communicator`; `bf16` outlives the backend.
@@ -200,7 +199,7 @@ class MpiBackend : public c10d::Backend {
                   operation(tensor, options.reduceOp),
                   communicator_);
     values.hand_over();
-    return c10::make_intrusive<DoneWork>(c10d::OpType::ALLREDUCE);
+    return kDone;
   }
 
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output,
@@ -226,7 +225,7 @@ class MpiBackend : public c10d::Backend {
     MPI_Allgather(
         sent.data(), count, type_of(input), received.data(), count, type_of(output), communicator_);
     received.hand_over();
-    return c10::make_intrusive<DoneWork>(c10d::OpType::_ALLGATHER_BASE);
+    return kDone;
   }
 
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
@@ -241,7 +240,7 @@ class MpiBackend : public c10d::Backend {
                              operation(input, options.reduceOp),
                              communicator_);
     sums.hand_over();
-    return c10::make_intrusive<DoneWork>(c10d::OpType::_REDUCE_SCATTER_BASE);
+    return kDone;
   }
 
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output,
@@ -263,7 +262,7 @@ class MpiBackend : public c10d::Backend {
                   type_of(output),
                   communicator_);
     here.hand_over();
-    return c10::make_intrusive<DoneWork>(c10d::OpType::ALLTOALL_BASE);
+    return kDone;
   }
 
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
@@ -276,7 +275,7 @@ class MpiBackend : public c10d::Backend {
               static_cast<int>(options.rootRank),
               communicator_);
     values.hand_over();
-    return c10::make_intrusive<DoneWork>(c10d::OpType::BROADCAST);
+    return kDone;
   }
 
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors,
@@ -313,7 +312,7 @@ class MpiBackend : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& /*options*/) override {
     MPI_Barrier(communicator_);
-    return c10::make_intrusive<DoneWork>(c10d::OpType::BARRIER);
+    return kDone;
   }
 
   // Messages in between are waited for together, by what endCoalescing() returns.

@@ -66,7 +66,8 @@ class DeviceRing::Slot {
       : begin_(begin), landing_(std::move(landing)), landed_(std::move(landed)) {}
 
   [[nodiscard]] std::uint64_t begin() const { return begin_; }
-  // `stream` writes to the piece's place in the device ring next.
+  // `stream` writes to the piece's place in the device ring next. Where the piece was given up, the
+  // stream that wrote it may not have come so far, and would overwrite what comes next.
   void leave_device_to(const c10::Stream& stream) const { landed_.block(stream); }
   // Whether neither ring needs to know of it any more.
   [[nodiscard]] bool is_over() {

@@ -5,6 +5,7 @@
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
+#include "trace/base/random.h"
 #include "trace/sums/slices.h"
 #include "trace/sums/statistics.h"
 
@@ -15,7 +16,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <random>
+#include <numbers>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,14 +47,20 @@ std::vector<std::byte> stored(const std::vector<double>& values, ElementType typ
   return bytes;
 }
 
-// N(0, 1), as `type` holds it.
+// Evenly distributed in [0, 1).
+double uniform_number(std::uint64_t seed, std::uint64_t index) {
+  return std::ldexp(static_cast<double>(random_bits(seed, index) >> 11U), -53);
+}
+
+// N(0, 1) by Box and Muller, as `type` holds it.
 std::vector<double> normal(ElementType type,
                            std::uint64_t seed,
                            std::size_t count = kJudgedElements) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<double> distribution;
   std::vector<double> values(count);
-  std::generate(values.begin(), values.end(), [&] { return distribution(random); });
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = std::sqrt(-2.0 * std::log(1.0 - uniform_number(seed, 2 * i))) *
+                std::cos(2.0 * std::numbers::pi * uniform_number(seed, 2 * i + 1));
+  }
   const std::vector<std::byte> bytes = stored(values, type);
   to_double(type, bytes.data(), static_cast<std::int64_t>(count), values.data());
   return values;
@@ -61,9 +68,9 @@ std::vector<double> normal(ElementType type,
 
 // Noise of BF16: one element in four is a last bit larger or smaller, which is 0.3 % of the norm.
 std::vector<double> with_flipped_last_bits(std::vector<double> values, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  for (double& value : values) {
-    const std::uint64_t bits = random();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    double& value = values[i];
+    const std::uint64_t bits = random_bits(seed, i);
     if (bits % 8 < 2) {
       const double ulp = unit_in_last_place(ElementType::kBF16, value);
       value += bits % 8 == 0 ? ulp : -ulp;
@@ -74,11 +81,8 @@ std::vector<double> with_flipped_last_bits(std::vector<double> values, std::uint
 
 // Noise of F32: an error of 1e-6 of the norm, evenly distributed.
 std::vector<double> with_error_of_a_millionth(std::vector<double> values, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::uniform_real_distribution<double> distribution(-1e-6 * std::sqrt(3.0),
-                                                      1e-6 * std::sqrt(3.0));
-  for (double& value : values) {
-    value += distribution(random);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] += 1e-6 * std::sqrt(3.0) * (2.0 * uniform_number(seed, i) - 1.0);
   }
   return values;
 }

@@ -243,7 +243,7 @@ TEST(Collectives, WhatThePlacementTellsCountsWhereNoSumIsSeen) {
 // A norm and a product in one module: the gradient of the norm's weight follows from a sum within.
 TEST(Collectives, AModuleTellsOfTheSumThatAParametersGradientFollowsFrom) {
   Holder root;
-  const auto norm = root.add("norm", torch::nn::Linear(2, 2));
+  auto norm = root.add("norm", torch::nn::Linear(2, 2));
   const Captured captured = trace_step(root, [&](Step& step) {
     const auto microbatch = step.microbatch(0);
     {

@@ -55,7 +55,7 @@ fake::Graph run_with_graph(GraphedModel& model, Microbatch* microbatch) {
   // The writer waits for copies of before while the graph is recorded.
   const std::size_t waits = fake::counters().event_waits;
   fake::open(gate);
-  while (microbatch != nullptr && fake::counters().event_waits < waits + 5) {
+  while (microbatch != nullptr && fake::counters().event_waits < waits + 1) {
     std::this_thread::yield();
   }
   fake::Graph graph = fake::end_capture(side);

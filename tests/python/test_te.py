@@ -5,6 +5,7 @@ The fake package has the interfaces of the real one; the real one has not been a
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -45,8 +46,14 @@ def assert_clean(outcome) -> None:
 SEEDS = range(500, 510)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp8"])
-@pytest.mark.parametrize("seed", [pytest.param(s, marks=[] if s == 500 else pytest.mark.full) for s in SEEDS])
+CLEAN = [
+    pytest.param(precision, seed, marks=[] if (precision, seed) == ("fp8", 500) else pytest.mark.full)
+    for precision in ("bf16", "fp8")
+    for seed in SEEDS
+]
+
+
+@pytest.mark.parametrize(("precision", "seed"), CLEAN)
 def test_clean_runs_under_tensor_and_sequence_parallelism(check, precision, seed):
     both = f"{TRAIN} {IMPL} --precision {precision} --seed {seed}"
     outcome = check(python(both), torchrun(2, f"{both} --tp 2 --sp"))
@@ -72,7 +79,7 @@ LAYOUTS = {
     "experts": (4, "--tp 2 --sp --ep 2", "--precision bf16 --experts 4"),
     "f32": (2, "--tp 2 --sp", "--precision f32"),
 }
-USUAL_LAYOUTS = ("packed sequences", "fp8 parameters")
+USUAL_LAYOUTS = ("packed sequences",)
 
 
 @pytest.mark.parametrize(
@@ -151,21 +158,47 @@ def test_planted_bugs_are_found_at_the_declared_tensor(check, name):
     assert re.fullmatch(bug.first, outcome.first), f"{outcome.first}\n{outcome.summary()}"
 
 
-@pytest.mark.parametrize("sequence_parallel", ["--sp", pytest.param("", marks=pytest.mark.full)])
-def test_sums_that_no_collective_shows_are_known_from_placements(check, monkeypatch, sequence_parallel):
-    """Symptom: a clean run over four ranks alarmed where sums are made within a layer, by messages, because
-    nothing granted their roundings."""
-    monkeypatch.setenv("FAKE_TE_COMMUNICATION", "hidden")
-    both = f"{TRAIN} {IMPL} --precision bf16 --seed 500 --global-batch 8"
-    outcome = check(python(both), torchrun(4, f"{both} --tp 4 {sequence_parallel}"))
-    assert_clean(outcome)
-    without = subprocess.run(
-        [PROGRAM, "diff", check.last, "--without", "rounded-sums"],
+def judged_without_sums(run: Path) -> dict:
+    """The report of a run as if nothing granted what sums over ranks round."""
+    result = subprocess.run(
+        [PROGRAM, "diff", run, "--without", "rounded-sums", "--format", "json"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert without.returncode == 1, without.stdout[-2000:] + without.stderr
+    return json.loads(result.stdout)
+
+
+def largest_residual(report: dict, part: str) -> float:
+    """R of operators (limit 2) whose id has this part."""
+    return max(
+        check["value"]
+        for tensor in report["tensors"]
+        if part in tensor["id"]
+        for check in tensor["checks"]
+        if check["question"] == "operator"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options"),
+    [(4, "--sp"), pytest.param(4, "", marks=pytest.mark.full), pytest.param(8, "--sp", marks=pytest.mark.full)],
+)
+def test_sums_that_no_collective_shows_are_known_from_placements(check, monkeypatch, ranks, options):
+    """Symptom: where sums are made within a layer, by messages, nothing granted their roundings. Clean runs had
+    R 1.94 over four ranks, and alarmed over eight."""
+    monkeypatch.setenv("FAKE_TE_COMMUNICATION", "hidden")
+    both = f"{TRAIN} {IMPL} --precision bf16 --seed 500 --heads 8"
+    outcome = check(python(both), torchrun(ranks, f"{both} --tp {ranks} {options}"))
+    assert_clean(outcome)
+    without = judged_without_sums(check.last)
+    for part in ("/output/decoder.layers.0.self_attention.linear_proj", "/output/decoder.layers.1.mlp.linear_fc2"):
+        assert largest_residual(outcome.report, part) < 1.5
+        assert largest_residual(without, part) > (2.0 if ranks == 8 else 1.7)
+    if ranks == 8:
+        assert without["verdict"] == "diverged"
 
 
 def test_programs_of_plain_torch_have_the_same_rules(check):
     program = str(HERE / "programs" / "te_plain.py")
-    assert_clean(check(python(program), torchrun(2, program)))
+    outcome = check(python(program), torchrun(2, program))
+    assert_clean(outcome)
+    assert "s0/m0/output/quantise/0" in outcome.ids(), "a tensor of FP8 codes is recorded as what they stand for"

@@ -29,6 +29,10 @@ _NOT_TRACED = {
     "RotaryEmbedding",  # every chunk has its own
     "ModuleList",
     "ModuleDict",
+    # Inside of TransformerEngine's attention core; which of them runs depends on the machine.
+    "FlashAttention",
+    "FusedAttention",
+    "UnfusedDotProductAttention",
 }
 # Modules inside of an expert or of the experts' container: their rows depend on the routing.
 _EXPERTS = re.compile(r"(^|\.)mlp\.experts(\.|$)")

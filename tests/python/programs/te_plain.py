@@ -12,9 +12,17 @@ import transformer_engine.pytorch as te
 import ttrace
 from torch import distributed as dist
 from torch import nn
+from transformer_engine.pytorch.tensor import Float8Quantizer, Float8Tensor
 
 HIDDEN, POSITIONS, SAMPLES = 16, 8, 2
 TYPE = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16}[ttrace.precision("bf16")]
+
+
+class Quantise(nn.Module):
+    """Returns codes of FP8, as modules do that hand them on to the next product."""
+
+    def forward(self, x: torch.Tensor) -> Float8Tensor:
+        return Float8Quantizer(torch.tensor(64.0), torch.zeros(1), torch.float8_e4m3fn)(x)
 
 
 class Model(nn.Module):
@@ -26,12 +34,15 @@ class Model(nn.Module):
         options = {"params_dtype": TYPE, "sequence_parallel": True, **parallel}
         self.up = te.LayerNormLinear(HIDDEN, 4 * HIDDEN, parallel_mode="column", **options)
         self.activation = nn.GELU()
+        self.quantise = Quantise()
         self.down = te.Linear(4 * HIDDEN, HIDDEN, parallel_mode="row", bias=False, **options)
         self.mlp = te.LayerNormMLP(HIDDEN, 4 * HIDDEN, set_parallel_mode=True, **options)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x.chunk(self.ranks)[self.rank]
-        x = x + self.down(self.activation(self.up(x)))
+        hidden = self.activation(self.up(x))
+        hidden = hidden + (self.quantise(hidden).dequantize() - hidden).detach()
+        x = x + self.down(hidden)
         return x + self.mlp(x)
 
 

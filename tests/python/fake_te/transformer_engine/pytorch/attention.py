@@ -7,6 +7,24 @@ from typing import Any
 import torch
 
 
+class UnfusedDotProductAttention(torch.nn.Module):
+    """One of the kernels that the core chooses among, a module of its own."""
+
+    def __init__(self, softmax_scale: float):
+        super().__init__()
+        self.softmax_scale = softmax_scale
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        copies = query.shape[2] // key.shape[2]
+        wide = torch.promote_types(query.dtype, torch.float32)
+        q, k, v = (x.permute(1, 2, 0, 3).to(wide) for x in (query, key, value))
+        k, v = (x.repeat_interleave(copies, 1) for x in (k, v))
+        scores = q @ k.transpose(-1, -2) * self.softmax_scale
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(future, -torch.inf).softmax(-1)
+        return (weights @ v).permute(2, 0, 1, 3).flatten(2).to(query.dtype)
+
+
 class DotProductAttention(torch.nn.Module):
     """Causal. Scores and weights are F32, as in fused kernels; the result is rounded once."""
 
@@ -33,7 +51,7 @@ class DotProductAttention(torch.nn.Module):
         self.attn_mask_type = attn_mask_type
         self.tp_size, self.tp_group, self.sequence_parallel = tp_size, tp_group, sequence_parallel
         self.num_gqa_groups = num_gqa_groups or num_attention_heads
-        self.softmax_scale = softmax_scale or kv_channels**-0.5
+        self.unfused_attention = UnfusedDotProductAttention(softmax_scale or kv_channels**-0.5)
 
     def forward(
         self,
@@ -51,18 +69,8 @@ class DotProductAttention(torch.nn.Module):
         if (qkv_format or self.qkv_format) == "thd":
             bounds = cu_seqlens_q.tolist()
             parts = [
-                self._attend(*(x[first:last, None] for x in (query_layer, key_layer, value_layer)))
+                self.unfused_attention(*(x[first:last, None] for x in (query_layer, key_layer, value_layer)))
                 for first, last in zip(bounds, bounds[1:])
             ]
             return torch.cat(parts).flatten(1)
-        return self._attend(query_layer, key_layer, value_layer)
-
-    def _attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        copies = query.shape[2] // key.shape[2]
-        wide = torch.promote_types(query.dtype, torch.float32)
-        q, k, v = (x.permute(1, 2, 0, 3).to(wide) for x in (query, key, value))
-        k, v = (x.repeat_interleave(copies, 1) for x in (k, v))
-        scores = q @ k.transpose(-1, -2) * self.softmax_scale
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        weights = scores.masked_fill(future, -torch.inf).softmax(-1)
-        return (weights @ v).permute(2, 0, 1, 3).flatten(2).to(query.dtype)
+        return self.unfused_attention(query_layer, key_layer, value_layer)
