@@ -14,9 +14,9 @@
 
 namespace ttrace {
 
-class Producers {
+class RecordedProducers {
  public:
-  explicit Producers(const Trace& trace);
+  explicit RecordedProducers(const Trace& trace);
 
   // What each rank's module took as `input`, by rank; empty where no edge says it. It is an output,
   // or what another stage sent.

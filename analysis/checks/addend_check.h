@@ -96,7 +96,7 @@ class AddendCheck {
 
   ShardIndex shards_;
   Allowances allowances_;
-  Producers producers_;
+  RecordedProducers producers_;
 };
 
 }  // namespace ttrace

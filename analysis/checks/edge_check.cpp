@@ -231,8 +231,8 @@ class EdgeCheck {
   bool one_program_;
   ModelVocabulary vocabulary_;
   ById<const Match*> matches_;
-  ById<std::size_t> judged_;  // positions in tensors_, which grows only in finish()
-  Producers sources_;         // of the candidate
+  ById<std::size_t> judged_;   // positions in tensors_, which grows only in finish()
+  RecordedProducers sources_;  // of the candidate
   std::vector<TensorVerdict> added_;
   EdgeCoverage coverage_;
 };

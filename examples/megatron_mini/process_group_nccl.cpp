@@ -85,8 +85,9 @@ namespace megatron_mini {
 
 void check_has_nccl() {
   fail<UsageError>(
-      "--backend nccl needs NCCL, but this program was built without it; build it with "
-      "`./dev build --cuda`, or use --backend mpi");
+      "--backend nccl needs NCCL, but this program was built without it; build it with `./dev "
+      "build "
+      "--cuda` and a torch that has CUDA, or use --backend mpi");
 }
 
 BackendMaker nccl_backends(const MpiRuntime& /*runtime*/) {

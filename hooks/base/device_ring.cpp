@@ -11,7 +11,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <utility>
 

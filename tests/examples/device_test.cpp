@@ -121,7 +121,7 @@ TEST(Devices, ABuildWithoutNcclNamesTheBuildThatHasIt) {
   } catch (const megatron_mini::UsageError& error) {
     EXPECT_STREQ(error.what(),
                  "--backend nccl needs NCCL, but this program was built without it; build it with "
-                 "`./dev build --cuda`, or use --backend mpi");
+                 "`./dev build --cuda` and a torch that has CUDA, or use --backend mpi");
   }
 }
 

@@ -192,7 +192,7 @@ TEST_F(FakeDeviceTest, SquaresOfSumsOverRanksAreReadWithoutAWait) {
                    {{"TTRACE_RING_BYTES", "20000"}});
     EXPECT_EQ(waits, 0U);
     EXPECT_THAT(captured.ids_of_sums(), ::testing::ElementsAre("s0/m0/output/mlp/0"));
-    EXPECT_NEAR(captured.sums()[0].squared, x.square().sum().item<double>(), 1e-4);
+    EXPECT_NEAR(captured.sums()[0].squared.value(), x.square().sum().item<double>(), 1e-4);
   }
 }
 

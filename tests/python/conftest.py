@@ -104,7 +104,7 @@ class Checker:
             PROGRAM, "check", "--steps", steps, "--format", "json", *source,
             "--candidate", candidate, "-o", str(output), *options,
         ]  # fmt: skip
-        result = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         report = json.loads(result.stdout) if result.stdout.startswith("{") else None
         written = output / "reference"
         if (output / "reference-names").exists():  # --rename: its program's own names are there

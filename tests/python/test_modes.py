@@ -55,7 +55,8 @@ def test_an_error_under_modes_is_found_where_it_is(check):
     ("ranks", "options"), [(2, "--tp 2 --sp"), pytest.param(4, "--fsdp --tp 2", marks=FULL)]
 )
 def test_a_mode_around_all_of_a_parallel_program_counts_its_own_operators(tmp_path, ranks, options):
-    """Copies of tensors that are not contiguous were among them."""
+    """Copies of tensors that are not contiguous, and sums of gradients that no optimizer has summed yet, were
+    among them."""
     words = f"{COUNTED} {TRAIN} --steps 1 {options}"
     program = torchrun(ranks, words)
     untraced = lines_with(run_untraced(program), "rank")

@@ -135,7 +135,7 @@ class Evidence {
   const TensorVerdict& finding_;
   const Manifest& manifest_;  // of the candidate; the model is the reference's too
   ModelVocabulary vocabulary_;
-  Producers producers_;
+  RecordedProducers producers_;
   std::map<int, const Layout*> layouts_;  // of the candidate's ranks in that step
   std::map<TensorId, const Match*> by_id_;
   const Match* match_ = nullptr;

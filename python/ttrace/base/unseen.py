@@ -6,18 +6,12 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
-
-_MODES = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.DispatchKeySet(
-    torch._C.DispatchKey.PythonTLSSnapshot
-)
+from torch.utils._python_dispatch import _disable_current_modes
 
 
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
-    """Operators on plain tensors pass by the program's dispatch and function modes: a mode that counts
-    operators, or saves and replays them as selective checkpointing does, finds only the program's own.
-
-    Operators on tensors that Python wraps do not work within.
-    """
-    with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(_MODES):
+    """The program's dispatch and function modes do not see what runs within: a mode that counts operators,
+    or saves and replays them as selective checkpointing does, finds only the program's own."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
         yield

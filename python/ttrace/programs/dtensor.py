@@ -23,6 +23,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ..base.local_part import local_part
 from ..base.names import canonical
 from ..base.recorder import Recorder
+from ..base.unseen import unseen
 from ..base.values import UNTRACED, Description, Dims, Gradient, OptimizerState, Parameter, Site, Untraced
 from . import plain
 from .plain import PlainProgram, dims_text
@@ -274,7 +275,7 @@ def _placed_as(parameter: Any) -> torch.Tensor:
     """The gradient, redistributed to its parameter's placements as the optimizer does."""
     gradient = parameter.grad
     if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
-        with torch.no_grad():
+        with unseen(), torch.no_grad():
             return gradient.redistribute(placements=parameter.placements)
     return gradient
 
