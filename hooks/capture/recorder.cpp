@@ -16,9 +16,13 @@ bool has_gradient_scale(const TensorId& id) {
   return traits_of(id.kind).has_gradient_scale || is_of_quantised_gradient(id.kind, id.slot);
 }
 
-// A gradient comes once, wherever its value is computed again.
-bool keeps_recompute(Kind kind) {
-  return kind == Kind::kInput || kind == Kind::kOutput;
+// The id of a part's value or gradient. A gradient comes once, wherever its value is computed
+// again.
+TensorId id_of(const RowPart& part, Kind kind) {
+  TensorId id = part.value;
+  id.kind = kind;
+  id.recompute = id.recompute && (kind == Kind::kInput || kind == Kind::kOutput);
+  return id;
 }
 
 }  // namespace
@@ -71,12 +75,8 @@ TensorId Recorder::next_id(const Spot& spot, const MicrobatchState* microbatch) 
 }
 
 bool Recorder::wants(const std::vector<RowPart>& parts, Kind kind) const {
-  return std::any_of(parts.begin(), parts.end(), [&](const RowPart& part) {
-    TensorId id = part.value;
-    id.kind = kind;
-    id.recompute = id.recompute && keeps_recompute(kind);
-    return wants(id);
-  });
+  return std::any_of(
+      parts.begin(), parts.end(), [&](const RowPart& part) { return wants(id_of(part, kind)); });
 }
 
 bool Recorder::wants_next(const Spot& spot, const MicrobatchState* microbatch) const {
@@ -135,10 +135,7 @@ void Recorder::record_rows(const std::vector<RowPart>& parts,
                            const TensorCopy& copy,
                            std::uint64_t order) {
   for (const RowPart& part : parts) {
-    TensorId id = part.value;
-    id.kind = kind;
-    id.recompute = id.recompute && keeps_recompute(kind);
-    record(id,
+    record(id_of(part, kind),
            select_rows(copy, part),
            {.microbatch = part.microbatch.get(), .order = order, .rows = &part});
     order = 0;  // the first has the place that was kept

@@ -1,5 +1,7 @@
 #include "hooks/nudge/noise_class.h"
 
+#include "hooks/nudge/operator_name.h"
+
 #include <algorithm>
 #include <array>
 
@@ -184,13 +186,6 @@ bool contains(const List& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-template <class List>
-bool starts_with_one_of(const List& list, std::string_view name) {
-  return std::any_of(list.begin(), list.end(), [name](std::string_view prefix) {
-    return name.starts_with(prefix);
-  });
-}
-
 // Collectives move values; what they round is the candidate's, and no reference has them.
 constexpr std::array kExactNamespaces = {
     std::string_view("c10d::"),
@@ -199,24 +194,15 @@ constexpr std::array kExactNamespaces = {
     std::string_view("profiler::"),
 };
 
-// The same operator over a list of tensors.
-constexpr std::string_view kForEach = "_foreach_";
-
 }  // namespace
 
 NoiseClass noise_class(std::string_view name) {
   if (starts_with_one_of(kExactNamespaces, name)) {
     return NoiseClass::kNone;
   }
-  const std::size_t colons = name.find("::");
-  if (colons != std::string_view::npos) {
-    name.remove_prefix(colons + 2);
-  }
+  name = base_name(name);
   if (name.ends_with('_')) {
     name.remove_suffix(1);
-  }
-  if (name.starts_with(kForEach)) {
-    name.remove_prefix(kForEach.size());
   }
   if (contains(kReductions, name) || starts_with_one_of(kReductionPrefixes, name)) {
     return NoiseClass::kReduction;

@@ -1,8 +1,9 @@
 #include "hooks/nudge/operator_effects.h"
 
+#include "hooks/nudge/operator_name.h"
+
 #include <ATen/core/function_schema.h>
 
-#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -33,22 +34,6 @@ constexpr std::array kConstants = {
     std::string_view("lift_fresh"),
 };
 
-template <class List>
-bool starts_with_one_of(const List& list, std::string_view name) {
-  return std::any_of(list.begin(), list.end(), [name](std::string_view prefix) {
-    return name.starts_with(prefix);
-  });
-}
-
-// "copy_" of "aten::_foreach_copy_".
-std::string_view base_of(std::string_view name) {
-  constexpr std::string_view kForEach = "_foreach_";
-  const std::size_t colons = name.find("::");
-  name.remove_prefix(colons == std::string_view::npos ? 0 : colons + 2);
-  name.remove_prefix(name.starts_with(kForEach) ? kForEach.size() : 0);
-  return name;
-}
-
 Material material_of(std::string_view base) {
   return starts_with_one_of(kAllocations, base) ? Material::kMemory
          : starts_with_one_of(kZeros, base)     ? Material::kZeros
@@ -58,7 +43,7 @@ Material material_of(std::string_view base) {
 
 OperatorEffects look_up(const at::RecordFunction& function) {
   OperatorEffects effects;
-  const std::string_view base = base_of(function.name());
+  const std::string_view base = base_name(function.name());
   effects.material = material_of(base);
   const bool resizes = base.starts_with("resize");
   effects.overwrites = (effects.material != Material::kArguments && !resizes) || base == "copy_" ||
