@@ -226,6 +226,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
                    const std::string& module,
                    const at::Tensor& tensor,
                    const std::vector<int>& known);
+  // The record of `tensor` is a sum over ranks that nobody saw, as its placement tells.
+  void record_known_sum(const TensorId& id, const at::Tensor& tensor, int ranks);
 
   const Environment environment_;
   const std::shared_ptr<Failure> failure_;

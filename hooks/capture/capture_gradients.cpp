@@ -128,10 +128,8 @@ at::Tensor Capture::parameter_gradient_arrived(int index, const at::Tensor& grad
   }
   const std::string& path = parameters_.all()[static_cast<std::size_t>(index)].path;
   const TensorId id = recorder_.next_id({Kind::kParamGrad, path}, microbatch.get());
-  const auto summed = summed_gradients_.find(path);
-  const auto type = element_type_of(gradient);
-  if (summed != summed_gradients_.end() && summed->second > 1 && type) {
-    recorder_.sum({id, *type, summed->second, std::nullopt}, {});
+  if (const auto summed = summed_gradients_.find(path); summed != summed_gradients_.end()) {
+    record_known_sum(id, gradient, summed->second);
   }
   if (!replacement_.active() || !unreadable(gradient).empty()) {
     const at::Tensor moved =

@@ -146,11 +146,16 @@ void Capture::settle_sums(const TensorId& id,
   for (const OpenSum& open : seen) {
     recorder_.sum(open.sum, open.norms ? open.norms() : std::vector<Snapshot>());
   }
-  const auto type = element_type_of(tensor);
-  if (!seen.empty() || !type) {
-    return;
+  if (seen.empty()) {
+    for (const int ranks : known) {
+      record_known_sum(id, tensor, ranks);
+    }
   }
-  for (const int ranks : known) {
+}
+
+void Capture::record_known_sum(const TensorId& id, const at::Tensor& tensor, int ranks) {
+  const auto type = element_type_of(tensor);
+  if (ranks > 1 && type && recorder_.wants(id)) {
     recorder_.sum({id, *type, ranks, std::nullopt}, {});
   }
 }

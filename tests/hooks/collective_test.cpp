@@ -241,18 +241,31 @@ TEST(Collectives, WhatThePlacementTellsCountsWhereNoSumIsSeen) {
 }
 
 // A norm and a product in one module: the gradient of the norm's weight follows from a sum within.
-TEST(Collectives, AModuleTellsOfTheSumThatAParametersGradientFollowsFrom) {
+Captured trace_summed_gradient(const Variables& variables) {
   Holder root;
   auto norm = root.add("norm", torch::nn::Linear(2, 2));
-  const Captured captured = trace_step(root, [&](Step& step) {
-    const auto microbatch = step.microbatch(0);
-    {
-      Scope scope(*norm);
-      scope.summed_gradient("weight", 4);
-    }
-    norm->forward(at::ones({1, 2})).sum().backward();
-  });
-  EXPECT_THAT(captured.ids_of_sums(), ElementsAre("s0/m0/param_grad/norm.weight/0"));
+  return trace_step(
+      root,
+      [&](Step& step) {
+        const auto microbatch = step.microbatch(0);
+        {
+          Scope scope(*norm);
+          scope.summed_gradient("weight", 4);
+        }
+        norm->forward(at::ones({1, 2})).sum().backward();
+      },
+      {},
+      variables);
+}
+
+TEST(Collectives, AModuleTellsOfTheSumThatAParametersGradientFollowsFrom) {
+  EXPECT_THAT(trace_summed_gradient({}).ids_of_sums(),
+              ElementsAre("s0/m0/param_grad/norm.weight/0"));
+}
+
+// Symptom: a filtered trace listed the sum of a gradient that it does not hold.
+TEST(Collectives, AFilteredTraceListsNoSumOfAGradientThatItLeavesOut) {
+  EXPECT_THAT(trace_summed_gradient({{"TTRACE_FILTER", "output"}}).ids_of_sums(), IsEmpty());
 }
 
 // A consumer of a traced output tells that the gradient of that output is a sum.
