@@ -28,16 +28,32 @@ bool shorter(const Scored& left, const Scored& right) {
 }  // namespace
 
 std::span<const Finder> all_finders() {
-  static const std::vector<Finder> kFinders = {
-      find_attention,      find_diverged_copies, find_duplicated_part,
-      find_extra_addend,   find_fp8_scale,       find_gradient_addends,
-      find_layer_number,   find_linear_addends,  find_local_norm,
-      find_loss_rule,      find_misrouted_rows,  find_multiple,
-      find_offset,         find_optimizer,       find_order,
-      find_other_record,   find_other_variant,   find_place,
-      find_positions,      find_precision,       find_stale,
-      find_symptom,        find_transposed,      find_unsummed_copies,
-      find_weight_gradient};
+  static const std::vector<Finder> kFinders = {find_attention,
+                                               find_claimed,
+                                               find_diverged_copies,
+                                               find_duplicated_part,
+                                               find_extra_addend,
+                                               find_fp8_scale,
+                                               find_gradient_addends,
+                                               find_layer_number,
+                                               find_linear_addends,
+                                               find_local_norm,
+                                               find_loss_rule,
+                                               find_misrouted_rows,
+                                               find_multiple,
+                                               find_offset,
+                                               find_optimizer,
+                                               find_order,
+                                               find_other_record,
+                                               find_other_variant,
+                                               find_place,
+                                               find_positions,
+                                               find_precision,
+                                               find_stale,
+                                               find_symptom,
+                                               find_transposed,
+                                               find_unsummed_copies,
+                                               find_weight_gradient};
   return kFinders;
 }
 

@@ -30,9 +30,10 @@ class Diagnoser {
       : matches_(matches), forced_(forced), candidate_(candidate) {}
 
   [[nodiscard]] std::optional<Diagnosis> operator()(const TensorVerdict& finding) {
-    if (finding.known_cause() || finding.symptom() == Symptom::kSource) {
-      return finding
-          .known_cause();  // a source: its id is a place where a module reads, not always a record
+    if (finding.symptom() == Symptom::kSource) {
+      // Its id is a place where a module reads, and not always a record that others could explain.
+      const Claim* const claim = finding.claim();
+      return claim == nullptr ? std::nullopt : std::optional(claim->diagnosis);
     }
     if (finding.tier() == Tier::kGolden) {
       return std::nullopt;  // another precision, which its sentence says

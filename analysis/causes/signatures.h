@@ -17,6 +17,9 @@ namespace ttrace {
 // other ranks' parts.
 [[nodiscard]] Hypotheses find_attention(const Evidence& evidence, const Sides& sides);
 
+// What a failed check claims from the numbers that it was made of.
+[[nodiscard]] Hypotheses find_claimed(const Evidence& evidence);
+
 // Copies differ; this says no more.
 [[nodiscard]] Hypotheses find_diverged_copies(const Evidence& evidence);
 

@@ -1,5 +1,5 @@
 // Findings whose symptom is the cause already, or names whom to ask: NaN and Inf, flipped choices
-// of experts, recomputed values, inputs that differ.
+// of experts, recomputed values, inputs that differ. And what their checks claim.
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
@@ -157,6 +157,19 @@ Hypotheses source(const Evidence& evidence, const Sides& sides) {
 }
 
 }  // namespace
+
+Hypotheses find_claimed(const Evidence& evidence) {
+  const Claim* const claim = evidence.finding().claim();
+  if (claim == nullptr) {
+    return {};
+  }
+  return {{.signature = claim->diagnosis.signature,
+           .sentence = claim->diagnosis.sentence,
+           .named = claim->diagnosis.named,
+           .error = claim->error,
+           .residual = claim->residual,
+           .coefficients = claim->coefficients}};
+}
 
 Hypotheses find_symptom(const Evidence& evidence) {
   const TensorVerdict& finding = evidence.finding();

@@ -234,8 +234,8 @@ void keep_worst(const std::optional<FactorComparison>& factor,
 }
 
 // Some ranks' addends are multiples of what they should be, those of others are right.
-std::optional<Diagnosis> cause_of(const std::vector<AddendError>& wrong, std::size_t addends) {
-  constexpr double kLeft = 0.5;  // of the error, at most
+std::optional<Claim> claim_of(const std::vector<AddendError>& wrong, std::size_t addends) {
+  constexpr double kLeft = 0.5;  // of the error, at most; as allowed_rest() of other explanations
   const bool are_multiples = std::all_of(wrong.begin(), wrong.end(), [](const AddendError& each) {
     return each.beside_factor <= kLeft * each.error;
   });
@@ -243,16 +243,27 @@ std::optional<Diagnosis> cause_of(const std::vector<AddendError>& wrong, std::si
     return std::nullopt;
   }
   std::string sentence;
+  Claim claim;
+  double error = 0.0;
+  double left = 0.0;
   for (const AddendError& each : wrong) {
+    error += squared(each.error);
+    left += squared(each.beside_factor);
+    claim.diagnosis.named.ranks.push_back(each.rank);
+    claim.diagnosis.named.factors.push_back(1.0 + each.factor);
     sentence += fmt::format("{}{}'s addend is {} x",
                             sentence.empty() ? "" : ", ",
                             ranks_text(std::vector{each.rank}),
                             factor_text(1.0 + each.factor));
   }
-  return Diagnosis{Signature::kWrongAddends,
-                   sentence +
-                       " what the rank's own rows give, computed again from its gradient of the "
-                       "output; the other ranks' addends are right"};
+  claim.diagnosis.signature = Signature::kWrongAddends;
+  claim.diagnosis.sentence = sentence +
+                             " what the rank's own rows give, computed again from its gradient of "
+                             "the output; the other ranks' addends are right";
+  claim.error = std::sqrt(error);
+  claim.residual = std::sqrt(left);
+  claim.coefficients = static_cast<double>(wrong.size());
+  return claim;
 }
 
 }  // namespace
@@ -372,7 +383,7 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
     keep_worst(of_factor, result.factor);
   }
   result.part = *std::move(part);
-  result.known_cause = cause_of(wrong, addends->size());
+  result.claim = claim_of(wrong, addends->size());
   return result;
 }
 

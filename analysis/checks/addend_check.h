@@ -57,7 +57,7 @@ namespace ttrace {
 struct AddendResidual {
   SliceComparison part;                    // the addend nearest to its bound, or farthest beyond
   std::optional<FactorComparison> factor;  // the same of factors; of vectors long enough
-  std::optional<Diagnosis> known_cause;    // where the addends beyond are factors of what is right
+  std::optional<Claim> claim;              // where the addends beyond are factors of what is right
 };
 
 // The records of one rank.

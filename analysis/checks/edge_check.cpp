@@ -194,18 +194,18 @@ class EdgeCheck {
                     to_string(edge.producer),
                     statistics ? difference_text(*statistics) : "they have different shapes"));
     check.source = source_text(edge);
-    check.known_cause = cause_of(edge, taken.id);
+    check.claim = claim_of(edge, taken.id);
     verdict.add(std::move(check));
     added_.push_back(std::move(verdict));
   }
 
   // The consumer takes an older value of its source, or the input of another layer.
-  [[nodiscard]] std::optional<Diagnosis> cause_of(const Edge& edge, const TensorId& taken) const {
+  [[nodiscard]] std::optional<Claim> claim_of(const Edge& edge, const TensorId& taken) const {
     if (taken.path == edge.producer.path && taken.kind == edge.producer.kind) {
-      return Diagnosis{Signature::kStale,
-                       fmt::format("it takes {}, an older value of its source {}",
-                                   to_string(taken),
-                                   to_string(edge.producer))};
+      return Claim{{Signature::kStale,
+                    fmt::format("it takes {}, an older value of its source {}",
+                                to_string(taken),
+                                to_string(edge.producer))}};
     }
     for (const auto& [consumer, sources] : sources_) {
       const bool in_its_place =
@@ -216,12 +216,12 @@ class EdgeCheck {
         return as_output(source.second) == taken;
       });
       if (in_its_place && takes_it) {
-        return Diagnosis{
-            Signature::kWrongLayer,
-            fmt::format(
-                "it takes {}, which is the input of {}: two layers in a row read the same input",
-                to_string(taken),
-                consumer.path)};
+        return Claim{
+            {Signature::kWrongLayer,
+             fmt::format(
+                 "it takes {}, which is the input of {}: two layers in a row read the same input",
+                 to_string(taken),
+                 consumer.path)}};
       }
     }
     return std::nullopt;

@@ -360,7 +360,7 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                                       limits_.of({tensor_class, Statistic::kOperatorFactor}))) {
     result.slice = std::move(addends->part);
     result.in_noise = std::move(addends->factor);
-    result.known_cause = std::move(addends->known_cause);
+    result.claim = std::move(addends->claim);
   }
   return result;
 }

@@ -96,7 +96,7 @@ void OperatorResidual::leave_unjudged() {
   limit = std::numeric_limits<double>::infinity();
   slice.reset();
   in_noise.reset();
-  known_cause.reset();
+  claim.reset();
 }
 
 std::vector<Check> checks_of(const OperatorResidual& residual, double candidate_norm) {
@@ -109,7 +109,7 @@ std::vector<Check> checks_of(const OperatorResidual& residual, double candidate_
   }
   for (Check& check : checks) {
     if (!check.holds) {
-      check.known_cause = residual.known_cause;
+      check.claim = residual.claim;
     }
   }
   return checks;

@@ -121,8 +121,8 @@ struct Check {
   std::string source;  // of the bound: "5 noise passes x 2 (default limit)"
   CheckedPart place;
   std::vector<Term> terms;
-  std::string sentence;                       // what is wrong; empty if the check holds
-  std::optional<Diagnosis> known_cause = {};  // where the check itself knows the cause
+  std::string sentence;             // what is wrong; empty if the check holds
+  std::optional<Claim> claim = {};  // why, where the numbers that the check was made of say so
 
   [[nodiscard]] Tier tier() const { return tier_of(question); }
   // kNone if it holds.

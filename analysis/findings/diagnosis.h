@@ -69,4 +69,13 @@ struct Diagnosis {
   std::optional<Alternative> runner_up = {};  // of another signature
 };
 
+// A cause that a check met while it judged, and what it leaves of the error: one hypothesis among
+// those that are scored.
+struct Claim {
+  Diagnosis diagnosis;
+  double error = 1.0;  // norms, over what the check looked at
+  double residual = 0.0;
+  double coefficients = 0.0;  // free numbers that were fitted
+};
+
 }  // namespace ttrace

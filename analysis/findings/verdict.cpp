@@ -216,13 +216,10 @@ std::vector<int> TensorVerdict::ranks() const {
   return failure == nullptr || failure->place.ranks.empty() ? holders : failure->place.ranks;
 }
 
-std::optional<Diagnosis> TensorVerdict::known_cause() const {
-  for (const Check& check : checks) {
-    if (!check.holds && check.known_cause) {
-      return check.known_cause;
-    }
-  }
-  return std::nullopt;
+const Claim* TensorVerdict::claim() const {
+  const auto found = std::ranges::find_if(
+      checks, [](const Check& check) { return !check.holds && check.claim.has_value(); });
+  return found == checks.end() ? nullptr : &*found->claim;
 }
 
 bool TensorVerdict::allowed() const {

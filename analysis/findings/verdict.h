@@ -104,8 +104,8 @@ struct TensorVerdict {
   [[nodiscard]] std::string cause() const;  // all of them in one line
   // Candidate's ranks concerned: those that the deciding check names, else all that hold it.
   [[nodiscard]] std::vector<int> ranks() const;
-  // The cause, if the check that found it knows it.
-  [[nodiscard]] std::optional<Diagnosis> known_cause() const;
+  // What the first failed check that has a claim says of the cause; null if none has.
+  [[nodiscard]] const Claim* claim() const;
   // Something is wrong, but it is permitted, so that it is no finding.
   [[nodiscard]] bool allowed() const;
   [[nodiscard]] bool is_finding() const;

@@ -202,7 +202,7 @@ TEST_F(AddendCheckTest, RightAddendsErrByTheirRounding) {
   EXPECT_FALSE(report.diverged());
   ASSERT_NE(found(report, Question::kOperatorPart), nullptr);
   EXPECT_NEAR(found(report, Question::kOperatorPart)->term("q"), 1.0, 0.3);
-  EXPECT_FALSE(verdict(report).known_cause());
+  EXPECT_EQ(verdict(report).claim(), nullptr);
 }
 
 // Symptom: 1 % of a rank's addend to a norm's gradient could be missing and all was within bound,
@@ -250,7 +250,7 @@ TEST_F(AddendCheckTest, FactorOfAllAddendsIsNotToldAsOneOfSome) {
   }
   const Report report = compare(addends);
   EXPECT_FALSE(found(report, Question::kOperatorPart)->holds);
-  EXPECT_FALSE(verdict(report).known_cause());
+  EXPECT_EQ(verdict(report).claim(), nullptr);
 }
 
 TEST_F(AddendCheckTest, InputTakenFromAnotherModuleIsReadThroughTheEdge) {

@@ -2,9 +2,11 @@
 // with another scale of the scores, with a mask that is one token off, without a mask.
 #include "analysis/causes/common/factors.h"
 #include "analysis/causes/common/replay.h"
+#include "analysis/causes/common/storage_order.h"
 #include "analysis/causes/signatures.h"
 
 #include <boost/math/tools/minima.hpp>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -52,7 +54,7 @@ enum class Elsewhere {
   kRight,
   kUnseen,      // nothing: a rank attends to its own part alone
   kRowNumbers,  // masks them like its own, by their number within the part
-  kExchanged    // takes [rows, groups] for [groups, rows]
+  kMisread      // reads [rows, groups] in another order than they are stored in
 };
 
 // A token sees those before it, and `ahead` tokens more.
@@ -60,6 +62,7 @@ struct Rule {
   double scale = 0.0;
   std::int64_t ahead = 0;
   Elsewhere elsewhere = Elsewhere::kRight;
+  Misreading misreading = {};  // of kMisread
 };
 
 // None where parts are padded.
@@ -136,21 +139,24 @@ Key key_at(const Attention& attention,
            std::int64_t query,
            std::int64_t token,
            std::int64_t group,
-           Elsewhere rule) {
+           const Rule& rule) {
   const Parts& parts = attention.parts;
-  if (rule == Elsewhere::kRight || at(parts.part, query) == at(parts.part, token)) {
+  if (rule.elsewhere == Elsewhere::kRight || at(parts.part, query) == at(parts.part, token)) {
     return {token, group};
   }
   const std::int64_t other = at(parts.part, token);
   const std::int64_t place = at(parts.place, token);
-  if (rule == Elsewhere::kExchanged) {
+  if (rule.elsewhere == Elsewhere::kMisread) {
     const std::int64_t groups = attention.rank_groups;
-    const std::int64_t from = group % groups * std::ssize(at(parts.tokens, other)) + place;
-    return {at(at(parts.tokens, other), from / groups), group / groups * groups + from % groups};
+    const StoredMatrix stored{at(parts.tokens, other).size(), static_cast<std::size_t>(groups)};
+    const MatrixPlace from = rule.misreading.taken_for(
+        stored, {static_cast<std::size_t>(place), static_cast<std::size_t>(group % groups)});
+    return {at(parts.tokens, other)[from.row],
+            group / groups * groups + static_cast<std::int64_t>(from.column)};
   }
   const std::int64_t number =
       at(parts.place, query) - at(at(parts.first_place, at(parts.part, query)), other);
-  return {token, group, rule == Elsewhere::kRowNumbers && place <= number};
+  return {token, group, rule.elsewhere == Elsewhere::kRowNumbers && place <= number};
 }
 
 // Appends what `place` makes of the values that it sees.
@@ -167,7 +173,7 @@ void append_output(const Attention& attention,
   std::vector<std::int64_t> rows;  // of keys and values
   const auto seen = std::clamp<std::int64_t>(token + 1 + rule.ahead, 1, attention.tokens());
   for (std::int64_t other = 0; other < seen; ++other) {
-    const Key key = key_at(attention, token, other, group, rule.elsewhere);
+    const Key key = key_at(attention, token, other, group, rule);
     if (key.seen) {
       const std::int64_t row =
           (key.token * attention.samples() + sample) * attention.groups() + key.group;
@@ -242,7 +248,7 @@ double deviation_of(const Attention& attention, const Places& places, double sca
 
 struct OtherRule {
   Rule rule;
-  const char* what;
+  std::string what;
   Signature signature = Signature::kAttention;
 };
 
@@ -262,10 +268,13 @@ std::vector<OtherRule> rules_of(const Attention& attention, double scale, double
     rules.push_back({{scale, 0, Elsewhere::kRowNumbers},
                      "keys of another rank's part are masked like a rank's own, by their number "
                      "within the part"});
-    rules.push_back({{scale, 0, Elsewhere::kExchanged},
-                     "keys and values of another rank's part, [rows, groups], are read as [groups, "
-                     "rows]",
-                     Signature::kWrongView});
+    for (const Misreading& misreading : misreadings(false)) {
+      rules.push_back({{scale, 0, Elsewhere::kMisread, misreading},
+                       fmt::format("keys and values of another rank's part, {}, are read as {}",
+                                   order_text(misreading.stored, "groups"),
+                                   order_text(misreading.read, "groups")),
+                       Signature::kWrongView});
+    }
   }
   return rules;
 }

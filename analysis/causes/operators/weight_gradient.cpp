@@ -4,6 +4,7 @@
 #include "analysis/causes/common/addends.h"
 #include "analysis/causes/common/modules.h"
 #include "analysis/causes/common/replay.h"
+#include "analysis/causes/common/storage_order.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
@@ -70,18 +71,14 @@ std::optional<Weight> weight_of(const Evidence& evidence,
                 std::max<std::size_t>(1, out / kOutputs)};
 }
 
-// The numbers of `input` [rows, in] as they are read by one who takes the parts of `parts` ranks,
-// stored with their dimensions exchanged, [in, rows / parts] each, for one [in, rows].
-Values exchanged(const Values& input, std::size_t parts) {
+// The numbers of `input` [rows, in] as they are read in another order than they are stored in.
+Values misread(const Values& input, const Misreading& misreading, std::size_t parts) {
   const auto in = static_cast<std::size_t>(input.shape.back());
-  const std::size_t rows = input.data.size() / in;
-  const std::size_t own = rows / parts;
+  const StoredMatrix stored{input.data.size() / in, in, parts};
   Values result = input;
   for (std::size_t i = 0; i < input.data.size(); ++i) {
-    const std::size_t part = i / (in * own);
-    const std::size_t feature = i % (in * own) / own;
-    const std::size_t row = part * own + i % own;
-    result.data[i % rows * in + i / rows] = input.data[row * in + feature];
+    const MatrixPlace from = misreading.taken_for(stored, {i / in, i % in});
+    result.data[i] = input.data[from.row * in + from.column];
   }
   return result;
 }
@@ -89,7 +86,8 @@ Values exchanged(const Values& input, std::size_t parts) {
 // The module's input, and what may have stood in for it.
 struct Operand {
   const Match* record = nullptr;
-  std::string axis = {};  // whose ranks' parts were read as one
+  std::optional<Misreading> misreading = {};
+  std::string axis = {};  // whose ranks' parts a buffer holds; empty: it holds the whole
 };
 
 std::vector<Operand> operands_of(const Evidence& evidence, const Match& input) {
@@ -105,8 +103,13 @@ std::vector<Operand> operands_of(const Evidence& evidence, const Match& input) {
       operands.push_back({&match});
     }
   }
+  for (const Misreading& misreading : misreadings(false)) {
+    operands.push_back({&input, misreading});
+  }
   for (const std::string& axis : evidence.axes()) {
-    operands.push_back({&input, axis});
+    for (const Misreading& misreading : misreadings(true)) {
+      operands.push_back({&input, misreading, axis});
+    }
   }
   return operands;
 }
@@ -119,12 +122,14 @@ std::vector<double> product_with(const Evidence& evidence,
   if (!input || !weight.fits(*input)) {
     return {};
   }
-  if (operand.axis.empty()) {
+  if (!operand.misreading) {
     return weight.with(*input);
   }
-  const auto parts = static_cast<std::size_t>(evidence.axis_size(operand.axis));
-  return input->data.size() / weight.in % parts == 0 ? weight.with(exchanged(*input, parts))
-                                                     : std::vector<double>();
+  const auto parts =
+      static_cast<std::size_t>(operand.axis.empty() ? 1 : evidence.axis_size(operand.axis));
+  return input->data.size() / weight.in % parts == 0
+             ? weight.with(misread(*input, *operand.misreading, parts))
+             : std::vector<double>();
 }
 
 Hypothesis from(const Evidence& evidence,
@@ -132,23 +137,25 @@ Hypothesis from(const Evidence& evidence,
                 const std::vector<Operand>& operands,
                 const Replayed& made) {
   const TensorId& right = operands.front().record->id;
-  const auto& [record, axis] = operands[made.other];
-  const bool other_call = axis.empty() && record->id.path == right.path;
+  const auto& [record, misreading, axis] = operands[made.other];
+  const bool other_call = !misreading && record->id.path == right.path;
   const std::string what =
-      axis.empty() ? fmt::format(
-                         "{} instead of {}: what was saved for backward has been "
-                         "overwritten, or belongs to another call",
-                         to_string(record->id),
-                         to_string(right))
-                   : fmt::format(
-                         "{} after its parts on the {} ranks of {}, stored as [features, "
-                         "rows] each, were read as one [features, rows]",
-                         to_string(right),
-                         evidence.axis_size(axis),
-                         axis);
-  Hypothesis found = made.hypothesis(!axis.empty() ? Signature::kWrongView
-                                     : other_call  ? Signature::kStale
-                                                   : Signature::kWrongLayer,
+      misreading ? fmt::format("{} after a buffer that holds {} as {} was read as {}",
+                               to_string(right),
+                               axis.empty() ? "it"
+                                            : fmt::format("the parts of the {} ranks of {}",
+                                                          evidence.axis_size(axis),
+                                                          axis),
+                               order_text(misreading->stored, "features"),
+                               order_text(misreading->read, "features"))
+                 : fmt::format(
+                       "{} instead of {}: what was saved for backward has been "
+                       "overwritten, or belongs to another call",
+                       to_string(record->id),
+                       to_string(right));
+  Hypothesis found = made.hypothesis(misreading   ? Signature::kWrongView
+                                     : other_call ? Signature::kStale
+                                                  : Signature::kWrongLayer,
                                      operands.size() - 1,
                                      "backward multiplied by " + what,
                                      fmt::format("gradient of {}'s output", weight.module));
@@ -198,6 +205,7 @@ Hypotheses other_operand(const Evidence& evidence, const Sides& sides) {
 // A weight that several modules use: the gradient of one use is not in the sum, or is there twice.
 Hypotheses other_use(const Evidence& evidence, const Sides& sides) {
   const TensorId& finding = evidence.finding().id;
+  Hypotheses uses;
   for (const Match& match : evidence.matches()) {
     if (match.id.kind != Kind::kOutput || match.id.step != finding.step ||
         match.id.microbatch != finding.microbatch || match.id.recompute != finding.recompute ||
@@ -223,11 +231,12 @@ Hypotheses other_use(const Evidence& evidence, const Sides& sides) {
                                              }}};
       if (auto found = read_extra_addends(
               use, at.difference(), allowed_rest(at.error, std::sqrt(share) * evidence.bound()))) {
-        return {*std::move(found)};
+        uses.push_back(*std::move(found));
       }
     }
   }
-  return {};
+  const std::size_t count = uses.size();
+  return chosen_of(count, std::move(uses));
 }
 
 }  // namespace

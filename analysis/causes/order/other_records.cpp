@@ -9,9 +9,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -80,14 +82,19 @@ bool is_stale(const Shard& shard, const Shard& old, Kind kind) {
          (is_parameter(kind) || !is_constant(local_values(shard)));
 }
 
-// Whether nearly all of a parameter's error lies in elements that kept their old values: a gather
-// of which only this rank's own part arrived. `rounding`: what round-off alone leaves.
-bool is_partly_stale(const RankPart& part, const Shard& old, double rounding) {
+struct Left {
+  double error = 0.0;  // norms: of the part's error
+  double rest = 0.0;   // of it where elements did not keep their old values
+};
+
+// Nothing unless nearly all of a parameter's error lies in elements that kept their old values: a
+// gather of which only this rank's own part arrived. `rounding`: what round-off alone leaves.
+std::optional<Left> partly_stale(const RankPart& part, const Shard& old, double rounding) {
   constexpr double kNearlyAll = 0.91;  // of the error's energy
   const Values before = local_values(old);
   const std::vector<double> d = part.sides.difference();
   if (before.shape != part.sides.shape()) {
-    return false;
+    return std::nullopt;
   }
   double error = 0.0;
   double kept = 0.0;
@@ -96,7 +103,9 @@ bool is_partly_stale(const RankPart& part, const Shard& old, double rounding) {
     kept += part.sides.candidate.data[i] == before.data[i] ? d[i] * d[i] : 0.0;
   }
   const bool rest_is_rounding = kept >= 0.5 * error && error - kept <= rounding * rounding;
-  return kept > 0.0 && (kept >= kNearlyAll * error || rest_is_rounding);
+  return kept > 0.0 && (kept >= kNearlyAll * error || rest_is_rounding)
+             ? std::optional(Left{std::sqrt(error), std::sqrt(error - kept)})
+             : std::nullopt;
 }
 
 // The rank whose part there is, number by number, that of `reference`.
@@ -168,7 +177,9 @@ Hypotheses claimed_twice(const Evidence& evidence, const NumberedPath& missing) 
                                        twice->first,
                                        twice->second.size(),
                                        axis),
-               .named = {.axes = {axis}}}};
+               .named = {.axes = {axis}},
+               .error = 1.0,
+               .residual = 1.0}};  // where the layer's numbers are, it does not say
     }
   }
   return {};
@@ -212,6 +223,7 @@ Hypotheses find_stale(const Evidence& evidence) {
   for (const auto& [then, name] : earlier) {
     std::vector<int> ranks;
     std::vector<int> partly;
+    Left most;  // of the ranks that kept a part
     for (std::size_t i = 0; i < now.candidate.size() && reference_moves(now, *then); ++i) {
       const Shard& shard = now.candidate[i];
       const auto old = std::ranges::find(then->candidate, shard.rank, &Shard::rank);
@@ -221,8 +233,11 @@ Hypotheses find_stale(const Evidence& evidence) {
       if (is_stale(shard, *old, kind)) {
         ranks.push_back(shard.rank);
       }
-      if (!parts.empty() && is_partly_stale(parts[i], *old, evidence.bound())) {
+      const auto left =
+          parts.empty() ? std::nullopt : partly_stale(parts[i], *old, evidence.bound());
+      if (left) {
         partly.push_back(shard.rank);
+        most = left->rest >= most.rest ? *left : most;
       }
     }
     const std::string what = name + ", " + to_string(then->id);
@@ -243,7 +258,9 @@ Hypotheses find_stale(const Evidence& evidence) {
                                                ranks_text(partly),
                                                what),
                        .named = {.ranks = partly},
-                       .coefficients = 2.0});
+                       .error = most.error,
+                       .residual = most.rest,
+                       .coefficients = 2.0});  // where what was kept begins and ends
     }
   }
   return chosen_of(earlier.size(), std::move(found));
@@ -279,7 +296,6 @@ Hypotheses find_other_record(const Evidence& evidence, const Sides& sides) {
                             short_number(rest),
                             short_number(evidence.bound()))));
       microbatches.back().named.microbatches = {match.id.microbatch};
-      microbatches.back().bits = 1.0;  // more than find_stale(): not equal in every bit
     }
     if (value && other_layer && evidence.explains(rest)) {
       layers.push_back(
@@ -307,13 +323,19 @@ Hypotheses find_layer_number(const Evidence& evidence) {
     return {};
   }
   Hypotheses found = id.kind == Kind::kParam ? under_other_number(evidence, *path) : Hypotheses();
-  return found.empty() ? claimed_twice(evidence, *path) : found;
+  append(found, claimed_twice(evidence, *path));
+  return found;
 }
 
 // What the part is that ranks hold is explained where one of them should hold it.
 Hypotheses find_duplicated_part(const Evidence& evidence, const Sides& sides) {
   const std::vector<RankPart> parts = rank_parts(evidence.match().candidate, sides.reference);
+  Hypotheses found;
+  std::set<int> grouped;
   for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (grouped.contains(parts[i].rank())) {
+      continue;
+    }
     std::vector<int> ranks = {parts[i].rank()};
     double nearest = parts[i].sides.error;
     for (std::size_t j = i + 1; j < parts.size(); ++j) {
@@ -325,18 +347,19 @@ Hypotheses find_duplicated_part(const Evidence& evidence, const Sides& sides) {
       }
     }
     if (ranks.size() > 1) {
-      Hypothesis found =
+      found.push_back(
           about(sides,
                 Signature::kDuplicatedBlock,
                 std::min(nearest, sides.error),
                 fmt::format("{} hold different parts of it, equal in every bit; in the reference "
                             "these parts differ: one rank's data, seed or shard is on all of them",
-                            ranks_text(ranks)));
-      found.named.ranks = ranks;
-      return chosen_of(ranks.size(), {std::move(found)});
+                            ranks_text(ranks))));
+      found.back().named.ranks = ranks;
+      found.back().bits = bits_of_choice(static_cast<double>(ranks.size()));
+      grouped.insert(ranks.begin(), ranks.end());
     }
   }
-  return {};
+  return found;
 }
 
 Hypotheses find_misrouted_rows(const Evidence& evidence) {
@@ -369,7 +392,9 @@ Hypotheses find_misrouted_rows(const Evidence& evidence) {
                                      ranges_text(strange),
                                      theirs.size(),
                                      to_string(other.id)),
-             .named = {.ranks = {shard.rank}}});
+             .named = {.ranks = {shard.rank}},
+             .error = std::sqrt(static_cast<double>(strange.size())),
+             .residual = std::sqrt(static_cast<double>(strange.size() - theirs.size()))});
       }
     }
   }

@@ -130,16 +130,28 @@ struct NormScalar {
       });
     });
   }
-  [[nodiscard]] bool is_of_group(int rank, double value, const Axes& axes) const {
-    return std::ranges::any_of(
+  // The norm over that group that is nearest to the rank's value, however copies are counted.
+  [[nodiscard]] double nearest_of_group(int rank, double value, const Axes& axes) const {
+    std::array<double, 3> norms{};
+    std::ranges::transform(
         std::array{CopyCount::kOnce, CopyCount::kEach, CopyCount::kNone},
-        [&](CopyCount copies) { return is_norm(value, squared_of_group(rank, axes, copies)); });
+        norms.begin(),
+        [&](CopyCount copies) { return std::sqrt(squared_of_group(rank, axes, copies)); });
+    return std::ranges::min(norms, {}, [&](double norm) { return std::abs(value - norm); });
   }
 
-  [[nodiscard]] Hypothesis hypothesis(const std::string& what, std::size_t choices) const {
+  // `expected`: what a rank's value is if the claim is right.
+  [[nodiscard]] Hypothesis hypothesis(
+      const std::string& what,
+      std::size_t choices,
+      const std::function<double(int rank, double value)>& expected) const {
     std::string text;
+    double error = 0.0;
+    double left = 0.0;
     for (const auto& [rank, value] : values) {
       text += fmt::format("{}rank {} has {}", text.empty() ? "" : ", ", rank, short_number(value));
+      error = std::max(error, std::abs(value - std::sqrt(whole)));
+      left = std::max(left, std::abs(value - expected(rank, value)));
     }
     return {
         .signature = Signature::kLocalNorm,
@@ -147,6 +159,8 @@ struct NormScalar {
                                 what,
                                 text,
                                 short_number(std::sqrt(whole))),
+        .error = error,
+        .residual = left,
         .bits = bits_of_choice(static_cast<double>(choices))};
   }
 };
@@ -187,7 +201,7 @@ Hypotheses without_a_class(const NormScalar& norm) {
     if (whole - rest > 3.0 * kFine * whole && norm.all_values([&](int, double value) {
           return std::abs(value - rest) <= kFine * whole;
         })) {
-      found.push_back(norm.hypothesis(what, kLeftOut.size()));
+      found.push_back(norm.hypothesis(what, kLeftOut.size(), [&](int, double) { return rest; }));
     }
   }
   return found;
@@ -201,13 +215,17 @@ std::optional<Hypothesis> of_part(const NormScalar& norm, const Axes& axes) {
     return is_norm(std::sqrt(norm.whole),
                    norm.squared_of_group(norm.values.front().first, {axis}, CopyCount::kOnce));
   });
+  // Copies on the other axes do not count twice.
+  const auto kept_without = [&](const Axes& subset) {
+    return without(axes, without(of_the_model, subset));
+  };
   auto subsets = subsets_of(of_the_model);
   std::ranges::stable_sort(subsets, std::greater<>(), &Axes::size);
   const auto left_out = std::ranges::find_if(subsets, [&](const Axes& subset) {
-    // Copies on the other axes do not count twice.
-    const Axes kept = without(axes, without(of_the_model, subset));
-    return norm.all_values(
-        [&](int rank, double value) { return norm.is_of_group(rank, value, kept); });
+    return norm.all_values([&](int rank, double value) {
+      const double expected = norm.nearest_of_group(rank, value, kept_without(subset));
+      return is_norm(value, expected * expected);
+    });
   });
   if (left_out == subsets.end()) {
     return std::nullopt;
@@ -217,7 +235,10 @@ std::optional<Hypothesis> of_part(const NormScalar& norm, const Axes& axes) {
       norm.hypothesis(fmt::format("it covers only {} and is not summed over {}",
                                   own ? "each rank's own gradients" : "a part of the gradients",
                                   and_text(*left_out)),
-                      subsets_of(axes).size());
+                      subsets_of(axes).size(),
+                      [&](int rank, double value) {
+                        return norm.nearest_of_group(rank, value, kept_without(*left_out));
+                      });
   found.named.axes = *left_out;
   return found;
 }
@@ -233,17 +254,17 @@ Hypotheses find_local_norm(const Evidence& evidence) {
   const Axes axes = main_axes(evidence);
   const bool all_wrong =
       norm->all_values([&](int, double value) { return !is_norm(value, norm->whole); });
-  if (auto of_axes = all_wrong ? of_part(*norm, axes) : std::nullopt) {
-    found.push_back(*std::move(of_axes));
-    return found;
-  }
+  append(found, all_wrong ? of_part(*norm, axes) : std::nullopt);
   const double with_copies = norm->squared_of_group(0, {}, CopyCount::kEach);
   if (norm->all_values([&](int, double value) {
         return value * value > norm->whole * (1.0 + kRelative) &&
                value <= std::sqrt(with_copies) * (1.0 + kRelative);
       })) {
+    // Between the norm and the one with all copies lies much: the value itself is a free number.
     found.push_back(norm->hypothesis("it counts tensors which several ranks hold more than once",
-                                     subsets_of(axes).size()));
+                                     subsets_of(axes).size(),
+                                     [](int, double value) { return value; }));
+    found.back().coefficients = static_cast<double>(norm->values.size());
   }
   return found;
 }

@@ -1,4 +1,5 @@
 // Causes that numbers alone hide: wrong addends, factors, cuts and omissions.
+#include "analysis/causes/common/storage_order.h"
 #include "analysis/diagnosis/diagnosis_fixture.h"
 
 #include <gmock/gmock.h>
@@ -51,30 +52,55 @@ TEST_F(DiagnosisTest, AWeightGradientFromAnotherLayersInputIsTold) {
                         "s0/m0/output/layers.0.act/0"));
 }
 
-// Seen where gathered rows, stored as [features, rows] per rank, were read as one such block.
-TEST_F(DiagnosisTest, AWeightGradientFromRowsReadTheOtherWayRoundIsTold) {
-  const Matrix x = random_values(16 * 8, 1);
-  const Matrix g = random_values(16 * 12, 3);
-  Matrix stored;  // of 2 ranks, [8, 8] each
-  for (std::size_t rank = 0; rank < 2; ++rank) {
-    for (std::size_t feature = 0; feature < 8; ++feature) {
-      for (std::size_t row = 0; row < 8; ++row) {
-        stored.push_back(x[(rank * 8 + row) * 8 + feature]);
-      }
+class MisreadInput : public DiagnosisTest {
+ protected:
+  static constexpr StoredMatrix kWhole{16, 8};
+
+  // A weight gradient from an input that is read from its buffer in another order.
+  Diagnosis of(const StoredMatrix& matrix, const Misreading& misreading) {
+    const Matrix x = random_values(16 * 8, 1);
+    const Matrix g = random_values(16 * 12, 3);
+    Matrix stored(x.size());
+    Matrix read(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      stored[matrix.position(misreading.stored, {i / 8, i % 8})] = x[i];
     }
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      read[i] = stored[matrix.position(misreading.read, {i / 8, i % 8})];
+    }
+    add_both("s0/m0/output/norm/0", x, {16, 8});
+    add_both("s0/m0/output/fc/0", random_values(16 * 12, 4), {16, 12});
+    add_both("s0/m0/grad_output/fc/0", g, {16, 12});
+    add_reference("s0/m0/param_grad/fc.weight/0", weight_gradient(g, x, 16), {12, 8});
+    add_candidate("s0/m0/param_grad/fc.weight/0", weight_gradient(g, read, 16), {12, 8});
+    return diagnosis("s0/m0/param_grad/fc.weight/0");
   }
-  Matrix read(x.size());
-  for (std::size_t i = 0; i < read.size(); ++i) {
-    read[i % 16 * 8 + i / 16] = stored[i];
-  }
-  add_both("s0/m0/output/norm/0", x, {16, 8});
-  add_both("s0/m0/output/fc/0", random_values(16 * 12, 4), {16, 12});
-  add_both("s0/m0/grad_output/fc/0", g, {16, 12});
-  add_reference("s0/m0/param_grad/fc.weight/0", weight_gradient(g, x, 16), {12, 8});
-  add_candidate("s0/m0/param_grad/fc.weight/0", weight_gradient(g, read, 16), {12, 8});
-  const Diagnosis found = diagnosis("s0/m0/param_grad/fc.weight/0");
+};
+
+// Seen where gathered rows, stored as [features, rows] per rank, were read as one such block.
+TEST_F(MisreadInput, OfPartsStoredOneAfterTheOtherIsTold) {
+  const Diagnosis found = of({16, 8, 2}, {StorageOrder::kColumnsOfParts, StorageOrder::kColumns});
   EXPECT_EQ(found.signature, Signature::kWrongView);
-  EXPECT_THAT(found.sentence, HasSubstr("stored as [features, rows] each"));
+  EXPECT_THAT(found.named.axes, ::testing::ElementsAre("tp"));
+  EXPECT_THAT(
+      found.sentence,
+      HasSubstr("as [features, rows] (one part after the other) was read as [features, rows]"));
+}
+
+// Seen where one such block was taken for the parts of ranks: no cause named.
+TEST_F(MisreadInput, OfOneBlockThatIsTakenForPartsIsTold) {
+  const Diagnosis found = of({16, 8, 2}, {StorageOrder::kColumns, StorageOrder::kColumnsOfParts});
+  EXPECT_EQ(found.signature, Signature::kWrongView);
+  EXPECT_THAT(
+      found.sentence,
+      HasSubstr("as [features, rows] was read as [features, rows] (one part after the other)"));
+}
+
+// Seen where a transposed input was read as if it were not: no cause named.
+TEST_F(MisreadInput, OfATransposedBlockIsTold) {
+  const Diagnosis found = of(kWhole, {StorageOrder::kColumns, StorageOrder::kRows});
+  EXPECT_EQ(found.signature, Signature::kWrongView);
+  EXPECT_THAT(found.sentence, HasSubstr("it as [features, rows] was read as [rows, features]"));
 }
 
 // Seen where the gradient that the output layer sends to a tied weight was dropped.

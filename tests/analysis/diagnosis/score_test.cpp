@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -66,6 +67,22 @@ class ScoreTest : public DiagnosisTest {
     add_candidate("s0/main_grad/w/0", scaled(sum(first, second), 2.0), {8, 8});
   }
 
+  // The same, after the finding's failed checks claim that a part of 1 - `left` of its error is
+  // `claimed`.
+  std::optional<Diagnosis> with_claim(const std::string& claimed, double left) {
+    const Report report = report_of_run();
+    finding_ = report.tensors.at(report.first_divergence.value());
+    for (Check& check : finding_.checks) {
+      if (!check.holds) {
+        check.claim = Claim{{Signature::kWrongAddends, claimed}, 1.0, left, 1.0};
+      }
+    }
+    const Trace reference = Trace::open(directory_ / "reference");
+    const Trace candidate = Trace::open(directory_ / "candidate");
+    const std::vector<Match> matches = match(reference, candidate);
+    return diagnose(Evidence(matches, finding_, candidate));
+  }
+
   TensorVerdict finding_;
 };
 
@@ -93,6 +110,23 @@ TEST_F(ScoreTest, ACauseThatIsNearlyAsGoodIsNamedToo) {
   ASSERT_TRUE(found.runner_up.has_value());
   EXPECT_EQ(found.runner_up->signature, Signature::kRepeatedReduction);
   EXPECT_THAT(found.runner_up->sentence, HasSubstr("summed over tp twice"));
+}
+
+// Symptom: what a check claimed of its own numbers was the cause, whatever explained more.
+TEST_F(ScoreTest, AClaimOfACheckIsOneHypothesisAmongOthers) {
+  add_doubled_gradient();
+  const auto poor = with_claim("a claim", 0.4);
+  ASSERT_TRUE(poor.has_value());
+  EXPECT_EQ(poor->signature, Signature::kWrongFactor);
+}
+
+TEST_F(ScoreTest, AClaimThatExplainsTheErrorIsTheCauseWhereNothingElseDoes) {
+  const Matrix values = random_values(64, 1);
+  add_reference(kOutput, values, {8, 8});
+  add_candidate(kOutput, sum(values, random_values(64, 2)), {8, 8});
+  const auto found = with_claim("a claim", 1e-6);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->sentence, "a claim");
 }
 
 TEST_F(ScoreTest, TheRunnerUpStandsInTheTextAndInTheJson) {
