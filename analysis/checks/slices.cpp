@@ -140,7 +140,7 @@ class Search {
   }
 
   [[nodiscard]] bool has_own_limit(const Slicing& slicing) const {
-    return slicing.is_of_rows(pair_.shape.size()) && context_.bound.row_limit > 0.0;
+    return slicing.is_of_rows() && context_.bound.row_limit > 0.0;
   }
 
   void look_at(const Slicing& slicing) {
@@ -150,7 +150,7 @@ class Search {
       found = offer(slice(slicing, i), largest) ? i : found;
     }
     if (found >= 0) {
-      slicing.is_of_rows(pair_.shape.size()) ? name_row(found) : name_indices(slicing, found);
+      slicing.is_of_rows() ? name_row(found) : name_indices(slicing, found);
     }
   }
 

@@ -35,9 +35,9 @@ Shape leading(const Shape& shape) {
   return {shape.begin(), shape.end() - 1};
 }
 
-// The indices that the slices of dimension `dim` have; for the number of dimensions, those of rows.
+// The indices that the slices of dimension `dim` have, which may be kRows.
 Shape indices_of(const Shape& shape, std::size_t dim) {
-  return dim == shape.size() ? leading(shape) : Shape{shape[dim]};
+  return dim == Slicing::kRows ? leading(shape) : Shape{shape[dim]};
 }
 
 // The noise of a tensor's slices of one dimension; nothing if it was not measured.
@@ -111,7 +111,7 @@ ShapedNoise rearranged_noise(const ShapedNoise& noise,
   }
   const std::size_t last = noise.shape.size() - 1;
   result.row.slices = all_slices(result.shape, noise.row.sum_squared, [&](std::size_t dim) {
-    if (dim <= last) {
+    if (dim != Slicing::kRows) {
       return slices_along(noise, (*places)[dim]);
     }
     const auto rows = places->back() == last ? slices_along(noise, dim) : std::nullopt;
@@ -145,7 +145,7 @@ ShapedNoise fused_noise(std::span<const ShapedNoise> parts, const Fusion& fusion
   const std::size_t rank = result.shape.size();
   result.row.slices = all_slices(
       result.shape, result.row.sum_squared, [&](std::size_t slicing) -> std::optional<MergeResult> {
-        const bool along_parts = slicing == dim || (slicing == rank && dim + 1 < rank);
+        const bool along_parts = slicing == dim || (slicing == Slicing::kRows && dim + 1 < rank);
         if (!along_parts) {
           return sum(parts, slicing);
         }

@@ -5,7 +5,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -29,17 +31,18 @@ Slices sum(const Shape& shape, const std::vector<double>& r, const std::vector<d
   return sum_slices(shape, ElementType::kF64, r.data(), ElementType::kF64, c.data());
 }
 
-// Element by element, by the index in one dimension; `dim` of the shape's size is rows.
+// Element by element, by the index in one dimension; `dim` may be kRows.
 std::vector<SliceSums> by_hand(const Shape& shape,
                                std::size_t dim,
                                const std::vector<double>& r,
                                const std::vector<double>& c) {
+  const bool rows = dim == Slicing::kRows;
   std::int64_t inner = 1;
-  for (std::size_t i = dim == shape.size() ? dim - 1 : dim + 1; i < shape.size(); ++i) {
+  for (std::size_t i = rows ? shape.size() - 1 : dim + 1; i < shape.size(); ++i) {
     inner *= shape[i];
   }
   const auto all = static_cast<std::int64_t>(r.size());
-  const std::int64_t count = dim == shape.size() ? all / shape.back() : shape[dim];
+  const std::int64_t count = rows ? all / shape.back() : shape[dim];
   std::vector<SliceSums> sums(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < all; ++i) {
     const auto at = static_cast<std::size_t>(i);
@@ -62,9 +65,11 @@ TEST(Slices, EveryIndexOfEveryDimensionAndEveryRowIsSummed) {
   const std::vector<double> r = wave(5 * 3 * 700, 0.0);
   const std::vector<double> c = wave(5 * 3 * 700, 0.1);
   const Slices slices = sum(shape, r, c);
-  ASSERT_THAT(
-      slices.slicings,
-      ElementsAre(Slicing{0, 5, 0}, Slicing{1, 3, 5}, Slicing{2, 700, 8}, Slicing{3, 15, 708}));
+  ASSERT_THAT(slices.slicings,
+              ElementsAre(Slicing{0, 5, 0},
+                          Slicing{1, 3, 5},
+                          Slicing{2, 700, 8},
+                          Slicing{Slicing::kRows, 15, 708}));
   for (const Slicing& slicing : slices.slicings) {
     const std::vector<SliceSums> expected = by_hand(shape, slicing.dim, r, c);
     ASSERT_EQ(slices.of(slicing).size(), expected.size());
@@ -99,6 +104,53 @@ TEST(Slices, WithoutDetailDifferencesAreTheSameBits) {
 TEST(Slices, AMatrixHasNoRowsBesideItsFirstDimension) {
   EXPECT_THAT(slicings_of(Shape{4, 6}), ElementsAre(Slicing{0, 4, 0}, Slicing{1, 6, 4}));
   EXPECT_THAT(slicings_of(Shape{4, 1, 6}), ElementsAre(Slicing{0, 4, 0}, Slicing{2, 6, 4}));
+}
+
+// A cause may lie in a slice that no noise is stored of: elements of a vector, one of very many
+// indices, rows of a matrix.
+TEST(Slices, OfAllChoiceLeavesOutNothingButDimensionsOfOneIndex) {
+  const auto all_of = [](const Shape& shape) { return slicings_of(shape, SliceChoice::kAll); };
+  EXPECT_THAT(all_of(Shape{128}), ElementsAre(Slicing{0, 128, 0}));
+  EXPECT_THAT(all_of(Shape{4, 6}),
+              ElementsAre(Slicing{0, 4, 0}, Slicing{1, 6, 4}, Slicing{Slicing::kRows, 4, 10}));
+  EXPECT_THAT(all_of(Shape{4, 6, 1}),
+              ElementsAre(Slicing{0, 4, 0}, Slicing{1, 6, 4}, Slicing{Slicing::kRows, 24, 10}));
+  EXPECT_THAT(all_of(Shape{2, kMostSlices + 1}),
+              ElementsAre(Slicing{0, 2, 0},
+                          Slicing{1, kMostSlices + 1, 2},
+                          Slicing{Slicing::kRows, 2, static_cast<std::size_t>(kMostSlices) + 3}));
+  EXPECT_THAT(all_of(Shape{}), IsEmpty());
+  EXPECT_THAT(all_of(Shape{0, 4}), IsEmpty());
+}
+
+TEST(Slices, AllSlicesOfAnyShapeAreSummedAndLieWhereTheirViewsSay) {
+  for (const Shape& shape : {Shape{24}, {4, 6}, {4, 6, 1}, {2, 1, 12}, {2, 3, 4}, {1, 1}}) {
+    const auto count = static_cast<std::size_t>(
+        std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()));
+    const std::vector<double> r = wave(count, 0.0);
+    const std::vector<double> c = wave(count, 0.1);
+    const Slices slices = sum_slices(shape,
+                                     ElementType::kF64,
+                                     r.data(),
+                                     ElementType::kF64,
+                                     c.data(),
+                                     SliceDetail::kAll,
+                                     SliceChoice::kAll);
+    for (const Slicing& slicing : slices.slicings) {
+      SCOPED_TRACE(slicing.dim);
+      const std::vector<SliceSums> expected = by_hand(shape, slicing.dim, r, c);
+      const SliceView view = view_of(shape, slicing);
+      std::vector<SliceSums> viewed(expected.size());
+      for (std::size_t i = 0; i < count; ++i) {
+        viewed.at(static_cast<std::size_t>(view.slice_of(i))).count += 1;
+      }
+      ASSERT_EQ(slices.of(slicing).size(), expected.size());
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        expect_near(slices.of(slicing)[i], expected[i]);
+        EXPECT_EQ(viewed[i].count, expected[i].count);
+      }
+    }
+  }
 }
 
 TEST(Slices, DimensionsOfOneIndexChangeNothing) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace ttrace {
 namespace {
@@ -273,10 +274,12 @@ class RowSlices {
   Slices& slices_;
 };
 
-// The last dimension of more than one index; dimensions of one index after it change nothing.
-std::size_t last_dimension(std::span<const std::int64_t> shape) {
+// The dimension that rows lie along. Of what is stored, it is the last one of more than one index:
+// dimensions of one index after it change nothing.
+std::size_t last_dimension(std::span<const std::int64_t> shape,
+                           SliceChoice choice = SliceChoice::kStored) {
   std::size_t last = shape.size();
-  while (last > 1 && shape[last - 1] == 1) {
+  while (choice == SliceChoice::kStored && last > 1 && shape[last - 1] == 1) {
     --last;
   }
   return last - 1;
@@ -290,22 +293,15 @@ std::int64_t count_of(std::span<const std::int64_t> shape) {
   return elements;
 }
 
-Slices empty_slices(std::span<const std::int64_t> shape) {
+Slices empty_slices(std::span<const std::int64_t> shape,
+                    SliceChoice choice = SliceChoice::kStored) {
   Slices slices;
-  slices.slicings = slicings_of(shape);
+  slices.slicings = slicings_of(shape, choice);
   if (!slices.slicings.empty()) {
     const Slicing& final = slices.slicings.back();
     slices.sums.resize(final.first + static_cast<std::size_t>(final.count));
   }
   return slices;
-}
-
-// Null if the dimension has no slices.
-const Slicing* find_slicing(const Slices& slices, std::size_t dim) {
-  const auto found = std::find_if(slices.slicings.begin(),
-                                  slices.slicings.end(),
-                                  [&](const Slicing& slicing) { return slicing.dim == dim; });
-  return found == slices.slicings.end() ? nullptr : &*found;
 }
 
 }  // namespace
@@ -326,9 +322,9 @@ SliceView view_along(std::span<const std::int64_t> shape, std::size_t dim) {
   return view;
 }
 
-SliceView view_of_rows(std::span<const std::int64_t> shape) {
-  const SliceView last = view_along(shape, shape.empty() ? 0 : shape.size() - 1);
-  return {1, last.outer, last.size};
+SliceView view_of(std::span<const std::int64_t> shape, const Slicing& slicing) {
+  return slicing.is_of_rows() ? SliceView{1, slicing.count, count_of(shape) / slicing.count}
+                              : view_along(shape, slicing.dim);
 }
 
 const Slicing* Slices::along(std::size_t dim) const {
@@ -336,12 +332,13 @@ const Slicing* Slices::along(std::size_t dim) const {
   return found == slicings.end() ? nullptr : &*found;
 }
 
-std::vector<Slicing> slicings_of(std::span<const std::int64_t> shape) {
+std::vector<Slicing> slicings_of(std::span<const std::int64_t> shape, SliceChoice choice) {
+  const bool all = choice == SliceChoice::kAll;
   const auto long_ones =
       std::count_if(shape.begin(), shape.end(), [](std::int64_t size) { return size > 1; });
   const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
   std::vector<Slicing> slicings;
-  if (long_ones < 2 || empty) {
+  if (shape.empty() || empty || (!all && long_ones < 2)) {
     return slicings;
   }
   std::size_t first = 0;
@@ -349,16 +346,15 @@ std::vector<Slicing> slicings_of(std::span<const std::int64_t> shape) {
     slicings.push_back({dim, count, first});
     first += static_cast<std::size_t>(count);
   };
-  const std::size_t last = last_dimension(shape);
-  std::int64_t rows = 1;
+  const std::int64_t most = all ? std::numeric_limits<std::int64_t>::max() : kMostSlices;
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-    if (shape[dim] > 1 && shape[dim] <= kMostSlices) {
+    if (shape[dim] > 1 && shape[dim] <= most) {
       append(dim, shape[dim]);
     }
-    rows = dim < last ? std::min(rows, kMostSlices + 1) * shape[dim] : rows;
   }
-  if (long_ones > 2 && rows <= kMostSlices) {
-    append(shape.size(), rows);
+  const std::int64_t rows = count_of(shape.first(last_dimension(shape, choice)));
+  if (all ? shape.size() > 1 : long_ones > 2 && rows <= most) {
+    append(Slicing::kRows, rows);
   }
   return slicings;
 }
@@ -368,15 +364,16 @@ Slices sum_slices(std::span<const std::int64_t> shape,
                   const void* reference,
                   ElementType other_type,
                   const void* other,
-                  SliceDetail detail) {
-  Slices slices = empty_slices(shape);
+                  SliceDetail detail,
+                  SliceChoice choice) {
+  Slices slices = empty_slices(shape, choice);
   const std::int64_t elements = count_of(shape);
   if (slices.slicings.empty()) {
     slices.all = sum_elements(reference_type, reference, other_type, other, elements);
     return slices;
   }
-  const std::size_t last = last_dimension(shape);
-  const Slicing* const columns_of = find_slicing(slices, last);
+  const std::size_t last = last_dimension(shape, choice);
+  const Slicing* const columns_of = slices.along(last);
   const bool has_columns = columns_of != nullptr;
   Columns columns(has_columns ? shape[last] : 0, detail);
   const BothSides pair{reference_type, reference, other_type, other};
@@ -399,7 +396,7 @@ SliceRows slice_rows(std::span<const std::int64_t> shape) {
     return {count_of(shape), false};
   }
   const std::size_t last = last_dimension(shape);
-  return {shape[last], find_slicing(slices, last) != nullptr};
+  return {shape[last], slices.along(last) != nullptr};
 }
 
 Slices join_chunks(std::span<const std::int64_t> shape,
@@ -419,7 +416,7 @@ Slices join_chunks(std::span<const std::int64_t> shape,
     slices.all.add(row);
   }
   for (std::size_t column = 0; column < columns.size(); ++column) {
-    slices.sums[find_slicing(slices, last)->first + column].difference_squared = columns[column];
+    slices.sums[slices.along(last)->first + column].difference_squared = columns[column];
   }
   return slices;
 }

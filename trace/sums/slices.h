@@ -46,24 +46,38 @@ struct SliceView {
 
 // The slices of dimension `dim`.
 [[nodiscard]] TTRACE_API SliceView view_along(std::span<const std::int64_t> shape, std::size_t dim);
-// The rows.
-[[nodiscard]] TTRACE_API SliceView view_of_rows(std::span<const std::int64_t> shape);
 
 // One way to cut a tensor into slices.
 struct TTRACE_API Slicing {
-  std::size_t dim = 0;  // the shape's size where the slices are rows of several leading dimensions
+  static constexpr std::size_t kRows = static_cast<std::size_t>(-1);
+
+  std::size_t dim = 0;     // kRows where the slices are rows
   std::int64_t count = 0;  // slices
   std::size_t first = 0;   // position of slice 0 among those of all slicings
 
-  // Of a tensor with so many dimensions.
-  [[nodiscard]] bool is_of_rows(std::size_t dims) const { return dim >= dims; }
+  [[nodiscard]] bool is_of_rows() const { return dim == kRows; }
   bool operator==(const Slicing&) const = default;
 };
 
-// Every dimension of 2 to kMostSlices indices, in ascending order, then rows where several leading
-// dimensions make up at most kMostSlices of them. None where fewer than two dimensions have more
-// than one index: slices would be single elements or everything.
-[[nodiscard]] TTRACE_API std::vector<Slicing> slicings_of(std::span<const std::int64_t> shape);
+// The slices of one of slicings_of(shape).
+[[nodiscard]] TTRACE_API SliceView view_of(std::span<const std::int64_t> shape,
+                                           const Slicing& slicing);
+
+enum class SliceChoice : std::uint8_t {
+  // Every dimension of 2 to kMostSlices indices, and rows where several leading dimensions make up
+  // at most kMostSlices of them; the rows end at the last dimension of more than one index. None
+  // where fewer than two dimensions have more than one index: slices would be single elements or
+  // everything. Noise is stored of these.
+  kStored,
+  // Every dimension of more than one index, however many, and the rows of any tensor of several
+  // dimensions, though they be slices of its first dimension or single elements. A cause may lie in
+  // any of these.
+  kAll,
+};
+
+// Dimensions in ascending order, then rows. None of a tensor without elements.
+[[nodiscard]] TTRACE_API std::vector<Slicing> slicings_of(
+    std::span<const std::int64_t> shape, SliceChoice choice = SliceChoice::kStored);
 
 struct TTRACE_API Slices {
   std::vector<Slicing> slicings;
@@ -88,7 +102,8 @@ enum class SliceDetail : std::uint8_t {
                                            const void* reference,
                                            ElementType other_type,
                                            const void* other,
-                                           SliceDetail detail = SliceDetail::kAll);
+                                           SliceDetail detail = SliceDetail::kAll,
+                                           SliceChoice choice = SliceChoice::kStored);
 
 struct ChunkSums;
 

@@ -29,34 +29,16 @@ std::string places_text(const Evidence& evidence, const std::vector<int>& ranks)
 
 }  // namespace
 
-std::string SliceCut::name() const {
-  return rows ? "rows" : "dimension " + std::to_string(dim);
+std::string name_of(const Slicing& slicing) {
+  return slicing.is_of_rows() ? "rows" : "dimension " + std::to_string(slicing.dim);
 }
 
-std::vector<SliceCut> cuts_of(const std::vector<std::int64_t>& shape) {
-  std::vector<SliceCut> cuts;
-  for (std::size_t dim = shape.size(); dim-- > 0;) {
-    cuts.push_back({dim, false, view_along(shape, dim)});
-  }
-  if (shape.size() > 1) {
-    cuts.push_back({0, true, view_of_rows(shape)});
-  }
-  return cuts;
+std::vector<Slicing> last_first(std::vector<Slicing> slicings) {
+  std::reverse(slicings.begin(), std::ranges::find_if(slicings, &Slicing::is_of_rows));
+  return slicings;
 }
 
-std::vector<SliceSums> sum_slices(const Sides& sides, const SliceView& view) {
-  std::vector<SliceSums> sums(static_cast<std::size_t>(view.size));
-  for (std::size_t i = 0; i < sides.size(); ++i) {
-    SliceSums& slice = sums[static_cast<std::size_t>(view.slice_of(i))];
-    const double r = sides.reference.data[i];
-    const double d = sides.candidate.data[i] - r;
-    slice.difference_squared += d * d;
-    slice.reference_squared += r * r;
-  }
-  return sums;
-}
-
-double error_outside(const std::vector<SliceSums>& sums, const std::vector<std::int64_t>& slices) {
+double error_outside(std::span<const SliceSums> sums, const std::vector<std::int64_t>& slices) {
   double squared = 0.0;
   for (std::size_t i = 0; i < sums.size(); ++i) {
     if (!std::binary_search(slices.begin(), slices.end(), static_cast<std::int64_t>(i))) {

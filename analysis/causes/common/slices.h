@@ -1,4 +1,4 @@
-// A tensor cut into slices: along one dimension, or into the rows of all leading dimensions.
+// The finding cut into all its slices (SliceChoice::kAll), and what sentences say of a few of them.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -8,28 +8,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace ttrace {
 
-struct SliceCut {
-  std::size_t dim = 0;
-  bool rows = false;  // slices are rows [..., h]
-  SliceView view;
+// "dimension 1", "rows"
+[[nodiscard]] std::string name_of(const Slicing& slicing);
 
-  [[nodiscard]] std::string name() const;  // "dimension 1", "rows"
-};
-
-// All of a tensor: its dimensions from the last to the first, then its rows if it has several
-// dimensions.
-[[nodiscard]] std::vector<SliceCut> cuts_of(const std::vector<std::int64_t>& shape);
-
-// By slice; only the squared norms of the error and of the reference.
-[[nodiscard]] std::vector<SliceSums> sum_slices(const Sides& sides, const SliceView& view);
+// In the order in which causes are sought: dimensions from the last to the first, then rows.
+[[nodiscard]] std::vector<Slicing> last_first(std::vector<Slicing> slicings);
 
 // The norm of the error outside of the ascending `slices`.
-[[nodiscard]] double error_outside(const std::vector<SliceSums>& sums,
+[[nodiscard]] double error_outside(std::span<const SliceSums> sums,
                                    const std::vector<std::int64_t>& slices);
 
 // Runs of neighbours among ascending numbers.

@@ -80,6 +80,11 @@ SliceDistance by_elements(const Sides& sides, const SliceView& view, std::int64_
   };
 }
 
+// Blocks of neighbouring slices. Requires: `count` divides the view's.
+SliceView in_blocks(const SliceView& view, std::int64_t count) {
+  return {view.outer, count, view.size / count * view.inner};
+}
+
 // The nearest slice of the reference for each of the candidate's; of equal ones its own.
 Order nearest(const Sides& sides, const SliceView& view) {
   constexpr std::int64_t kSampled = 4096;
@@ -117,17 +122,17 @@ double free_numbers(const Order& order) {
 }
 
 // "sequence" for the dimension of the tokens of [s, b, h], else "dimension 0".
-std::string name_of(const Evidence& evidence, const SliceCut& cut) {
+std::string name_of(const Evidence& evidence, const Slicing& slicing) {
   const Kind kind = evidence.finding().id.kind;
   const bool tokens =
-      !cut.rows &&
-      evidence.model_number(model_keys::kSequence) == static_cast<double>(cut.view.size) &&
-      (cut.dim == 0 || kind == Kind::kData || kind == Kind::kLoss);
-  return tokens ? "sequence" : cut.name();
+      !slicing.is_of_rows() &&
+      evidence.model_number(model_keys::kSequence) == static_cast<double>(slicing.count) &&
+      (slicing.dim == 0 || kind == Kind::kData || kind == Kind::kLoss);
+  return tokens ? "sequence" : name_of(slicing);
 }
 
 // What `count` of the finding's slices are: heads, query groups, blocks of slices, slices.
-std::string unit_of(const Evidence& evidence, const SliceCut& cut, std::size_t count) {
+std::string unit_of(const Evidence& evidence, const Slicing& slicing, std::size_t count) {
   const bool attention = evidence.vocabulary().is(Role::kAttention, evidence.finding().id.path);
   for (const auto& [key, unit] :
        {std::pair(model_keys::kHeads, "heads"), {model_keys::kQueryGroups, "query groups"}}) {
@@ -135,17 +140,17 @@ std::string unit_of(const Evidence& evidence, const SliceCut& cut, std::size_t c
       return unit;
     }
   }
-  const bool single = std::ssize(Order(count)) == cut.view.size;
-  return !single ? "blocks" : cut.rows ? "rows" : "slices";
+  const bool single = std::ssize(Order(count)) == slicing.count;
+  return !single ? "blocks" : slicing.is_of_rows() ? "rows" : "slices";
 }
 
 std::optional<Hypothesis> reordered(const Evidence& evidence,
                                     const Sides& sides,
-                                    const SliceCut& cut,
+                                    const Slicing& slicing,
                                     std::int64_t count) {
   // Among many short slices one is near to any by chance.
   constexpr std::int64_t kLong = 16;
-  const SliceView view{cut.view.outer, count, cut.view.size / count * cut.view.inner};
+  const SliceView view = in_blocks(view_of(sides.shape(), slicing), count);
   const Order order = nearest(sides, view);
   if (is_identity(order) ||
       (count > kFewSlices && view.slice_elements() < kLong && !is_permutation(order))) {
@@ -156,7 +161,7 @@ std::optional<Hypothesis> reordered(const Evidence& evidence,
     return std::nullopt;
   }
   const Order blocks = coarsest(order);
-  const std::string unit = unit_of(evidence, cut, blocks.size());
+  const std::string unit = unit_of(evidence, slicing, blocks.size());
   const std::string axis = axis_of_size(evidence, static_cast<double>(blocks.size()));
   const bool listed = std::ssize(blocks) <= kFewSlices;
   Hypothesis found =
@@ -165,7 +170,7 @@ std::optional<Hypothesis> reordered(const Evidence& evidence,
             rest,
             fmt::format("along {} the candidate's {} {} are the reference's{}{}: {}; in this order "
                         "{}",
-                        name_of(evidence, cut),
+                        name_of(evidence, slicing),
                         blocks.size(),
                         unit,
                         listed ? " " + index_text(blocks) : "",
@@ -206,12 +211,13 @@ std::int64_t best_lag(const Sides& sides, const SliceView& view) {
 
 std::optional<Hypothesis> shifted(const Evidence& evidence,
                                   const Sides& sides,
-                                  const SliceCut& cut) {
+                                  const Slicing& slicing) {
   constexpr double kMuch = 0.5;  // of the error within the overlap must go
-  const std::int64_t count = cut.view.size;
-  const std::int64_t lag = best_lag(sides, cut.view);
+  const SliceView view = view_of(sides.shape(), slicing);
+  const std::int64_t count = slicing.count;
+  const std::int64_t lag = best_lag(sides, view);
   const auto [begin, end] = overlap(count, lag);
-  const SliceDistance distance = by_elements(sides, cut.view);
+  const SliceDistance distance = by_elements(sides, view);
   double rest = 0.0;
   double error = 0.0;
   for (std::int64_t c = begin; c < end && lag != 0; ++c) {
@@ -228,7 +234,7 @@ std::optional<Hypothesis> shifted(const Evidence& evidence,
       .signature = Signature::kShifted,
       .sentence = fmt::format("{} shifted by {}: the candidate's slice i is the reference's i {} "
                               "{} for {} of {} slices; there {}",
-                              name_of(evidence, cut),
+                              name_of(evidence, slicing),
                               by,
                               lag > 0 ? "+" : "-",
                               by,
@@ -238,7 +244,7 @@ std::optional<Hypothesis> shifted(const Evidence& evidence,
       .error = error,
       .residual = rest,
       // What came in at the other end is not explained.
-      .coefficients = static_cast<double>(by * cut.view.slice_elements()),
+      .coefficients = static_cast<double>(by * view.slice_elements()),
       .bits = bits_of_choice(static_cast<double>(count))};
 }
 
@@ -269,7 +275,7 @@ std::optional<Hypothesis> by_rank(const Evidence& evidence,
     if (blocks > kFewSlices || whole.size % blocks != 0) {
       return std::nullopt;
     }
-    const SliceView view{whole.outer, blocks, whole.size / blocks * whole.inner};
+    const SliceView view = in_blocks(whole, blocks);
     orders.push_back(nearest(part.sides, view));
     rest = std::hypot(rest, error_in(orders.back(), part.sides, view));
     error = std::hypot(error, part.sides.error);
@@ -323,17 +329,17 @@ Values transposed(const Values& values, const std::vector<std::int64_t>& axes) {
 
 Hypotheses find_order(const Evidence& evidence, const Sides& sides) {
   Hypotheses found;
-  for (const SliceCut& cut : cuts_of(sides.shape())) {
+  for (const Slicing& slicing : last_first(slicings_of(sides.shape(), SliceChoice::kAll))) {
     for (std::int64_t blocks = 2; blocks <= kFewSlices; ++blocks) {
-      if (cut.view.size % blocks == 0) {
-        append(found, reordered(evidence, sides, cut, blocks));
+      if (slicing.count % blocks == 0) {
+        append(found, reordered(evidence, sides, slicing, blocks));
       }
     }
-    if (cut.view.size > kFewSlices && cut.view.size <= kMostCuts) {
-      append(found, reordered(evidence, sides, cut, cut.view.size));
+    if (slicing.count > kFewSlices && slicing.count <= kMostCuts) {
+      append(found, reordered(evidence, sides, slicing, slicing.count));
     }
-    if (cut.view.size >= kFewestShifted && cut.view.size <= kMostCuts) {
-      append(found, shifted(evidence, sides, cut));
+    if (slicing.count >= kFewestShifted && slicing.count <= kMostCuts) {
+      append(found, shifted(evidence, sides, slicing));
     }
   }
   const std::vector<RankPart> parts = rank_parts(evidence.match().candidate, sides.reference);

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ double tolerance(const Evidence& evidence, const Sides& sides) {
 
 // Whether the tensor itself lies in these slices, as an embedding's gradient does in the rows of
 // the tokens at hand: then it says nothing that the error does too.
-bool hold_the_tensor(const Indices& slices, const std::vector<SliceSums>& sums) {
+bool hold_the_tensor(const Indices& slices, std::span<const SliceSums> sums) {
   constexpr double kAll = 0.91;
   double held = 0.0;
   double whole = 0.0;
@@ -45,7 +46,7 @@ bool hold_the_tensor(const Indices& slices, const std::vector<SliceSums>& sums) 
 }
 
 // The fewest slices, largest first, without which the error is within `rest`.
-Indices carriers(const std::vector<SliceSums>& sums, double rest) {
+Indices carriers(std::span<const SliceSums> sums, double rest) {
   Indices order(sums.size());
   std::iota(order.begin(), order.end(), 0);
   const auto energy = [&](std::int64_t slice) {
@@ -111,23 +112,23 @@ std::optional<RowsOfTokens> tokens_of(const Evidence& evidence, const Indices& r
       static_cast<double>(hit.size()) * bits_of_choice(static_cast<double>(different.size()))};
 }
 
-// First slices along a cut of the chunks that the candidate's ranks hold, but for slice 0.
-std::set<std::int64_t> chunk_starts(const Evidence& evidence, const SliceCut& cut) {
+// First slices of the chunks that the candidate's ranks hold, but for slice 0.
+std::set<std::int64_t> chunk_starts(const Evidence& evidence, const Slicing& slicing) {
   std::set<std::int64_t> starts;
   for (const Shard& shard : evidence.match().candidate) {
     for (const Rectangle& box : rectangles(shard.record->placement)) {
-      const std::int64_t begin = box.logical_start.at(cut.dim);
+      const std::int64_t begin = box.logical_start.at(slicing.dim);
       starts.insert(begin);
-      starts.insert(begin + box.extent.at(cut.dim));
+      starts.insert(begin + box.extent.at(slicing.dim));
     }
   }
   starts.erase(0);
-  starts.erase(cut.view.size);
+  starts.erase(slicing.count);
   return starts;
 }
 
 // The slices `width` to either side of every start; nothing where one start has no error.
-Indices edges_of(const std::vector<SliceSums>& sums,
+Indices edges_of(std::span<const SliceSums> sums,
                  const std::set<std::int64_t>& starts,
                  std::int64_t width) {
   constexpr double kPart = 0.1;  // of an even share
@@ -198,50 +199,52 @@ bool is_block(const Indices& slices, const SliceView& view) {
 
 std::optional<Hypothesis> localised(const Evidence& evidence,
                                     const Sides& sides,
-                                    const SliceCut& cut,
-                                    const std::vector<SliceSums>& sums) {
+                                    const Slicing& slicing,
+                                    std::span<const SliceSums> sums) {
   const Indices slices = carriers(sums, rest_elsewhere(evidence, sides));
-  const double share = static_cast<double>(slices.size()) / static_cast<double>(cut.view.size);
-  if (share > most_slices(cut.view) || hold_the_tensor(slices, sums)) {
+  const SliceView view = view_of(sides.shape(), slicing);
+  const double share = static_cast<double>(slices.size()) / static_cast<double>(slicing.count);
+  if (share > most_slices(view) || hold_the_tensor(slices, sums)) {
     return std::nullopt;
   }
-  const auto tokens = cut.rows ? tokens_of(evidence, slices) : std::nullopt;
-  const bool zero = zero_in_candidate(sides, cut.view, slices);
-  Hypothesis found = about(sides,
-                           Signature::kLocalised,
-                           error_outside(sums, slices),
-                           fmt::format("only {} of {} {} carry the error: {}{}{}{}",
-                                       slices.size(),
-                                       cut.view.size,
-                                       cut.rows ? "rows" : "slices along " + cut.name(),
-                                       ranges_text(slices),
-                                       cut.rows ? "" : holders_text(evidence, cut.dim, slices),
-                                       zero ? "; the candidate is zero there" : "",
-                                       tokens ? tokens->text : ""));
-  if (!cut.rows) {
-    found.named.ranks = holders_of(evidence, cut.dim, slices);
+  const auto tokens = slicing.is_of_rows() ? tokens_of(evidence, slices) : std::nullopt;
+  const bool zero = zero_in_candidate(sides, view, slices);
+  Hypothesis found =
+      about(sides,
+            Signature::kLocalised,
+            error_outside(sums, slices),
+            fmt::format("only {} of {} {} carry the error: {}{}{}{}",
+                        slices.size(),
+                        slicing.count,
+                        slicing.is_of_rows() ? "rows" : "slices along " + name_of(slicing),
+                        ranges_text(slices),
+                        slicing.is_of_rows() ? "" : holders_text(evidence, slicing.dim, slices),
+                        zero ? "; the candidate is zero there" : "",
+                        tokens ? tokens->text : ""));
+  if (!slicing.is_of_rows()) {
+    found.named.ranks = holders_of(evidence, slicing.dim, slices);
   }
   // What the elements there are is not explained, and every run of slices begins and ends
   // somewhere.
   found.coefficients = share * static_cast<double>(sides.size());
   found.bits = tokens ? tokens->bits
                       : 2.0 * static_cast<double>(runs_of(slices)) *
-                            bits_of_choice(static_cast<double>(cut.view.size));
+                            bits_of_choice(static_cast<double>(slicing.count));
   return found;
 }
 
 Hypotheses boundary(const Evidence& evidence,
                     const Sides& sides,
-                    const SliceCut& cut,
-                    const std::vector<SliceSums>& sums) {
+                    const Slicing& slicing,
+                    std::span<const SliceSums> sums) {
   constexpr std::int64_t kWidest = 4;
-  const auto starts = chunk_starts(evidence, cut);
+  const auto starts = chunk_starts(evidence, slicing);
   Hypotheses found;
   for (std::int64_t width = 1; width <= kWidest; ++width) {
     const Indices slices = edges_of(sums, starts, width);
     const double rest = error_outside(sums, slices);
     // What lies at edges must be a small part.
-    if (4 * std::ssize(slices) > cut.view.size || rest > tolerance(evidence, sides)) {
+    if (4 * std::ssize(slices) > slicing.count || rest > tolerance(evidence, sides)) {
       continue;
     }
     found.push_back(about(
@@ -251,23 +254,25 @@ Hypotheses boundary(const Evidence& evidence,
         fmt::format("only slices within {} of the edges between ranks' parts along {} carry the "
                     "error: edges at {}; elsewhere it is {} of {}",
                     width,
-                    cut.name(),
+                    name_of(slicing),
                     ranges_text({starts.begin(), starts.end()}),
                     short_number(rest),
                     short_number(sides.error))));
-    found.back().coefficients = static_cast<double>(std::ssize(slices) * cut.view.slice_elements());
+    found.back().coefficients =
+        static_cast<double>(std::ssize(slices) * view_of(sides.shape(), slicing).slice_elements());
   }
   return chosen_of(kWidest, std::move(found));
 }
 
 std::optional<Hypothesis> untouched_block(const Evidence& evidence,
                                           const Sides& sides,
-                                          const SliceCut& cut,
-                                          const std::vector<SliceSums>& sums,
+                                          const Slicing& slicing,
+                                          std::span<const SliceSums> sums,
                                           const Filling& filling) {
-  const Indices slices = untouched(sides, cut.view, filling);
+  const SliceView view = view_of(sides.shape(), slicing);
+  const Indices slices = untouched(sides, view, filling);
   const double rest = error_outside(sums, slices);
-  if (!is_block(slices, cut.view) || rest > tolerance(evidence, sides)) {
+  if (!is_block(slices, view) || rest > tolerance(evidence, sides)) {
     return std::nullopt;
   }
   Hypothesis found =
@@ -277,11 +282,11 @@ std::optional<Hypothesis> untouched_block(const Evidence& evidence,
             fmt::format("slices {} of {} along {}{}, are {} in the candidate and not in the "
                         "reference: nothing was written there",
                         ranges_text(slices),
-                        cut.view.size,
-                        cut.name(),
-                        holders_text(evidence, cut.dim, slices),
+                        slicing.count,
+                        name_of(slicing),
+                        holders_text(evidence, slicing.dim, slices),
                         filling.name));
-  found.named.ranks = holders_of(evidence, cut.dim, slices);
+  found.named.ranks = holders_of(evidence, slicing.dim, slices);
   found.coefficients = 2.0;  // where it begins and ends
   return found;
 }
@@ -292,15 +297,22 @@ Hypotheses find_place(const Evidence& evidence, const Sides& sides) {
   const std::vector<Filling> fills = fillings(evidence, sides);
   Hypotheses found;
   Hypotheses blocks;
-  for (const SliceCut& cut : cuts_of(sides.shape())) {
-    const auto sums = sum_slices(sides, cut.view);
-    append(found, localised(evidence, sides, cut, sums));
-    if (cut.rows) {
+  const Slices slices = sum_slices(sides.shape(),
+                                   ElementType::kF64,
+                                   sides.reference.data.data(),
+                                   ElementType::kF64,
+                                   sides.candidate.data.data(),
+                                   SliceDetail::kAll,
+                                   SliceChoice::kAll);
+  for (const Slicing& slicing : last_first(slices.slicings)) {
+    const auto sums = slices.of(slicing);
+    append(found, localised(evidence, sides, slicing, sums));
+    if (slicing.is_of_rows()) {
       continue;
     }
-    append(found, boundary(evidence, sides, cut, sums));
+    append(found, boundary(evidence, sides, slicing, sums));
     for (const Filling& filling : fills) {
-      append(blocks, untouched_block(evidence, sides, cut, sums, filling));
+      append(blocks, untouched_block(evidence, sides, slicing, sums, filling));
     }
   }
   append(found, chosen_of(fills.size(), std::move(blocks)));
