@@ -1,5 +1,7 @@
 #include "analysis/findings/check.h"
 
+#include <ttrace/error.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -132,7 +134,8 @@ std::string_view name_of(Symptom symptom) {
   });
   const auto found =
       std::ranges::find(kNames, symptom, &std::pair<Symptom, std::string_view>::first);
-  return found == kNames.end() ? "" : found->second;
+  TTRACE_CHECK(found != kNames.end(), InternalError, "a symptom has no name");
+  return found->second;
 }
 
 Tier tier_of(Question question) {

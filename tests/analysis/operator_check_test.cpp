@@ -313,6 +313,34 @@ TEST_F(OperatorCheckTest, MainGradsInBf16RoundWhatRanksAddUp) {
   EXPECT_EQ(structure("wide sum", ElementType::kF32, true), 0.0);
 }
 
+// Symptom: a clean run alarmed in a main grad in BF16, R 2.4: its program calls the axis of its
+// data-parallel ranks "replicas". Only an axis "dp" was asked how many ranks add up.
+TEST_F(OperatorCheckTest, RanksOfADataParallelAxisOfAnyNameRoundTheirSum) {
+  const auto status = [&](const std::string& name, const std::string& axis, const Section& roles) {
+    const auto build = [&](const std::string& pass, int ranks, const std::vector<double>& grad) {
+      TraceBuilder builder(folder_ / (name + pass), pass, ranks, axis);
+      builder.manifest.precision = "bf16";
+      builder.manifest.roles = roles;
+      builder.add_everywhere({"s0/param/a.weight/0", second_, ElementType::kBF16})
+          .add_everywhere({"s0/main_grad/a.weight/0", grad, ElementType::kBF16});
+      return builder.write();
+    };
+    const Trace reference = build("reference", 1, second_);
+    const ForcedTraces forced{build("wide", 1, second_),
+                              build("native", 1, off(second_, 0.0010, 2.0))};
+    DiffOptions options;
+    options.forced = &forced;
+    const Report report =
+        diff(reference, build("candidate", 4, off(second_, 0.0054, 3.0)), options);
+    return report.tensors.back().status();
+  };
+  EXPECT_EQ(status("usual", "dp", {}), Status::kWithin);
+  EXPECT_EQ(status("named", "replicas", {{"data_parallel", "replicas"}}), Status::kWithin);
+  // Ranks that do not add up gradients are no reason for a rounding.
+  EXPECT_EQ(status("other", "tp", {}), Status::kDiverged);
+  EXPECT_EQ(status("no-longer-usual", "dp", {{"data_parallel", "replicas"}}), Status::kDiverged);
+}
+
 // Symptom: a clean run with norms of queries and keys alarmed in BF16: the gradient of a bias of 16
 // elements, R 2.04. Where a kernel sums up in BF16, native and candidate err by two random vectors.
 TEST_F(OperatorCheckTest, TwoEstimatesFromFewElementsMayBeFartherApart) {

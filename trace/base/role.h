@@ -49,6 +49,16 @@ inline constexpr std::array kRoles = {
     RoleTraits{Role::kContextParallel, "context_parallel", "cp"},
 };
 
+// A row stands at its role's number.
+static_assert([] {
+  for (std::size_t number = 0; number < kRoles.size(); ++number) {
+    if (static_cast<std::size_t>(kRoles[number].role) != number) {
+      return false;
+    }
+  }
+  return kRoles.size() == static_cast<std::size_t>(Role::kContextParallel) + 1;
+}());
+
 // Whether `name` fits a pattern, in which `*` stands for any letters, or none.
 [[nodiscard]] constexpr bool fits_pattern(std::string_view pattern, std::string_view name) {
   std::size_t at = 0;

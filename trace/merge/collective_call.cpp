@@ -6,28 +6,45 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string_view>
+#include <utility>
 
 namespace ttrace {
 namespace {
 
-constexpr std::array<std::string_view, 5> kOperations = {
-    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"};
-constexpr std::array<std::string_view, 3> kReductions = {"sum", "max", "average"};
+template <class Enum>
+using Word = std::pair<Enum, std::string_view>;
+
+constexpr auto kOperations = std::to_array<Word<CollectiveOperation>>({
+    {CollectiveOperation::kAllReduce, "all_reduce"},
+    {CollectiveOperation::kReduceScatter, "reduce_scatter"},
+    {CollectiveOperation::kAllGather, "all_gather"},
+    {CollectiveOperation::kAllToAll, "all_to_all"},
+    {CollectiveOperation::kBroadcast, "broadcast"},
+});
+constexpr auto kReductions = std::to_array<Word<CollectiveReduction>>({
+    {CollectiveReduction::kSum, "sum"},
+    {CollectiveReduction::kMax, "max"},
+    {CollectiveReduction::kAverage, "average"},
+});
 
 template <class Enum, std::size_t n>
-Enum parse_word(const std::array<std::string_view, n>& words, const std::string& word) {
-  const auto found = std::find(words.begin(), words.end(), word);
+Enum parse_word(const std::array<Word<Enum>, n>& words, const std::string& word) {
+  const auto found = std::ranges::find(words, word, &Word<Enum>::second);
   TTRACE_CHECK(found != words.end(),
                FormatError,
                "\"",
                word,
                "\" names no collective operation or reduction");
-  return static_cast<Enum>(found - words.begin());
+  return found->first;
 }
 
 template <class Enum, std::size_t n>
-std::string word_of(const std::array<std::string_view, n>& words, Enum value) {
-  return std::string(words.at(static_cast<std::size_t>(value)));
+std::string word_of(const std::array<Word<Enum>, n>& words, Enum value) {
+  const auto found = std::ranges::find(words, value, &Word<Enum>::first);
+  TTRACE_CHECK(
+      found != words.end(), InternalError, "a collective operation or reduction has no name");
+  return std::string(found->second);
 }
 
 bool reduces(CollectiveOperation operation) {
@@ -59,8 +76,8 @@ CollectiveCall parse_collective_call(std::string_view text) {
   try {
     const auto json = nlohmann::json::parse(text);
     CollectiveCall call;
-    call.operation = parse_word<CollectiveOperation>(kOperations, json.at("operation"));
-    call.reduction = parse_word<CollectiveReduction>(kReductions, json.at("reduction"));
+    call.operation = parse_word(kOperations, json.at("operation"));
+    call.reduction = parse_word(kReductions, json.at("reduction"));
     call.rank = json.at("rank");
     call.size = json.at("size");
     call.root = json.at("root");
