@@ -101,7 +101,7 @@ double Bounds::of_copies(const Match& match, std::span<const Shard> copies) cons
                           : second != nullptr ? second->max_abs
                                               : 0.0;
   return limits_.of({class_of(match.id, record.shape.size()), Statistic::kWhole}) * measured +
-         kFlipsOfLargestElement * unit_in_last_place(record.type, largest);
+         flips_of(record.type, largest);
 }
 
 const TensorNoise* Bounds::usable_noise(const TensorId& id, std::string& why) const {
@@ -151,9 +151,9 @@ bool Bounds::is_rescaled(const Judged& judged) const {
   return judged.rescaled && limits_.has(Allowance::kMultipleRounding);
 }
 
-double Bounds::flips_of(ElementType type, const Statistics& statistics) const {
+double Bounds::flips_of(ElementType type, double largest) const {
   return limits_.has(Allowance::kStorageFlips)
-             ? kFlipsOfLargestElement * unit_in_last_place(type, statistics.max_reference)
+             ? kFlipsOfLargestElement * unit_in_last_place(type, largest)
              : 0.0;
 }
 
@@ -220,7 +220,7 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   if (terms.squared_without_flips() == 0.0 && may_be_exact) {
     return {0.0, 0.0, BoundOrigin::kNoise, "equal in all " + counted(noise.passes, "noise pass")};
   }
-  terms.flips = squared(flips_of(type, judged.statistics));
+  terms.flips = squared(flips_of(type, judged.statistics.max_reference));
   const double scale = std::sqrt(terms.squared_without_flips() + terms.flips);
   return {std::max(terms.limit * scale, terms.pass_margin * terms.largest_pass),
           scale,
@@ -240,7 +240,7 @@ std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
   return SliceBound{
       .noise = noise,
       .growth = common_growth(judged.id),
-      .added_squared = squared(flips_of(judged.type, judged.statistics)),
+      .added_squared = squared(flips_of(judged.type, judged.statistics.max_reference)),
       .relative_squared = is_rescaled(judged) ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
       .limit = limit,
       .group_limit = limits_.of({tensor_class, Statistic::kGroup}),

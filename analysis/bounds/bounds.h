@@ -194,7 +194,7 @@ class Bounds {
   // Whether the multiple of a tensor counts as another rounding.
   [[nodiscard]] bool is_rescaled(const Judged& judged) const;
   // A few flips of the largest element.
-  [[nodiscard]] double flips_of(ElementType type, const Statistics& statistics) const;
+  [[nodiscard]] double flips_of(ElementType type, double largest) const;
   // Noise of a tensor that passes say something of, or null and why not.
   [[nodiscard]] const TensorNoise* usable_noise(const TensorId& id, std::string& why) const;
   [[nodiscard]] Bound from_noise(const Judged& judged, const TensorNoise& noise) const;

@@ -165,7 +165,7 @@ inline constexpr std::array kNoiseRows = {
               "few-slice-elements",
               "A dimension whose slices have fewer than 32 elements is not judged slice by slice.",
               "Columns of a router's weight of 3 experts reached 7 times their noise.",
-              "build/cpu/bin/analysis_test --gtest_filter=SliceVerdict.*"},
+              "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
     LedgerRow{Allowance::kFactorRounding,
               AllowanceScope::kNoise,
               "factor-rounding",

@@ -4,7 +4,7 @@
 //   code = the number of the format nearest to value / scale
 //
 // A value is code x scale, rounded to the type in which it is stored. In BF16 this rounding is at
-// most 2^-9 of the value, while numbers of E4M3 are at least 1/15 of one another apart. So the
+// most 2^-8 of the value, while numbers of E4M3 are at least 1/15 of one another apart. So the
 // recovered code is exactly the one that the program had. A quotient that is farther than 2^-8 from
 // every number of a format does not belong to it, and this decides the format: a side has E5M2 if
 // all of its quotients are numbers of E5M2, else E4M3. If they are numbers of both (a few codes,

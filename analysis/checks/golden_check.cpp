@@ -25,7 +25,8 @@ namespace {
 constexpr double kLeastInF32 = 0.4;  // of what it is otherwise
 constexpr double kRoundings = 2.0;   // by which r must be off, where c may be too accurate
 // ||c - r|| <= (1 + rho) ||r - g||: what is as accurate as the reference cannot be farther from it
-// than that, so a bound that this breaks was too small.
+// than that, so a bound that this breaks was too small. `ttrace explain` says so; no verdict
+// follows.
 constexpr double kAsAccurate = 2.0;
 
 // Only values of the graph are judged, not what an optimizer computes from them.

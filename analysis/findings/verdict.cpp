@@ -291,7 +291,10 @@ double TensorVerdict::ratio() const {
 }
 
 bool is_weak(const Check& operators) {
-  return operators.term("native") > 0.01 * operators.term("norm");
+  // Six times the 0.17 % by which a rounding of BF16 changes a norm: more than storing the result
+  // does. A report notes it; no bound follows.
+  constexpr double kMuch = 0.01;
+  return operators.term("native") > kMuch * operators.term("norm");
 }
 
 }  // namespace ttrace

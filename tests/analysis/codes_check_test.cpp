@@ -131,6 +131,15 @@ TEST(Codes, AnotherScaleThatIsAPowerOfTwoMovesTheExponentAlone) {
   EXPECT_TRUE(keep_codes(*found));
 }
 
+TEST(Codes, AScaleNextToAPowerOfTwoTimesTheReferencesIsNone) {
+  const Numbers codes = {1.0, 1.125, -3.25, 0.0, 28.0};
+  const double next = std::nextafter(0.0094866F, 1.0F);
+  const auto found = compared(codes, 0.0047433F, codes, next);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_FALSE(found->are_powers_of_two);
+  EXPECT_FALSE(keep_codes(*found));
+}
+
 TEST(Codes, EveryBlockHasAPowerOfTwoOfItsOwn) {
   // Two rows of 70 features, blocks of 32, the last one shorter.
   const Numbers scales = {0x1p-3, 0x1p4, 0x1p-9, 0x1p0, 0x1p1, 0x1p2};

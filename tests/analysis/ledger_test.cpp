@@ -54,6 +54,33 @@ TEST(Ledger, RowsHaveNamesOfTheirOwnAndSayWhatTheyRestOn) {
   EXPECT_EQ(find_allowance("no-such-row"), std::nullopt);
 }
 
+bool is_a_test(const std::string& filter) {
+  const bool is_prefix = filter.ends_with('*');
+  const std::string start = is_prefix ? filter.substr(0, filter.size() - 1) : filter;
+  const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
+  for (int i = 0; i < all.total_test_suite_count(); ++i) {
+    const ::testing::TestSuite& suite = *all.GetTestSuite(i);
+    for (int j = 0; j < suite.total_test_count(); ++j) {
+      const std::string name = std::string(suite.name()) + '.' + suite.GetTestInfo(j)->name();
+      if (is_prefix ? name.starts_with(start) : name == start) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Symptom: the witness of few-golden-elements named a suite that does not exist, so that it ran no
+// test and passed.
+TEST(Ledger, WitnessesThatAreUnitTestsExist) {
+  constexpr std::string_view kProgram = "build/cpu/bin/analysis_test --gtest_filter=";
+  for (const LedgerRow& row : ledger()) {
+    if (row.witness.starts_with(kProgram)) {
+      EXPECT_TRUE(is_a_test(std::string(row.witness.substr(kProgram.size())))) << row.name;
+    }
+  }
+}
+
 TEST(Ledger, EveryRowCanBeSwitchedOff) {
   for (const LedgerRow& row : ledger()) {
     Allowances allowances;
