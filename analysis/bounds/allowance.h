@@ -32,6 +32,7 @@ enum class Allowance : std::uint8_t {
   kLargestPass,
   kIrreproducible,
   kUntouched,
+  kRoundedProducts,
   // Parts and factors.
   kPooledNoise,
   kFewSliceElements,
@@ -90,6 +91,7 @@ enum class Allowance : std::uint8_t {
   kFewGoldenElements,
   kFirstGoldenStep,
   // What must be equal, nearly.
+  kCollectiveSums,
   kNormTolerance,
   kLossTolerance,
   kFewCodes,

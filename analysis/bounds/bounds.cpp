@@ -110,7 +110,7 @@ const TensorNoise* Bounds::usable_noise(const TensorId& id, std::string& why) co
     why = "no noise stored";
   } else if (!same_precision_) {
     why = "precisions differ";
-  } else if (rounded_products_) {
+  } else if (rounded_products_ && limits_.has(Allowance::kRoundedProducts)) {
     why = "operands of products are rounded";
   } else if (noise == nullptr || noise->passes != noise_.passes()) {
     why = "not in all noise passes";

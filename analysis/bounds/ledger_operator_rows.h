@@ -300,6 +300,12 @@ inline constexpr std::array kOperatorRows = {
               "A clean FP8 run of two steps alarmed at the embedding of the second one.",
               "./dev fuzz-layouts --case 'precision=bf16 seed=4 dp=2 tp=2 sp=1 steps=2 layers=2 "
               "micro_batches=4 batch=2' --keep-clean DIR --golden"},
+    LedgerRow{Allowance::kCollectiveSums,
+              AllowanceScope::kAny,
+              "collective-sums",
+              "A collective's sum may be as far off as any order of its addends makes it.",
+              "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2.",
+              "build/cpu/bin/analysis_test --gtest_filter=SelfChecks.SumInAnyOrderIsRight"},
     LedgerRow{Allowance::kNormTolerance,
               AllowanceScope::kAny,
               "norm-tolerance",

@@ -59,10 +59,11 @@ double growth(ElementType type, std::size_t count, bool average) {
 
 Expected reduce(const std::vector<Doubles>& inputs,
                 CollectiveReduction reduction,
-                ElementType type) {
+                ElementType type,
+                bool any_order) {
   const std::size_t count = inputs.front().size();
   const bool average = reduction == CollectiveReduction::kAverage;
-  const double g = growth(type, inputs.size(), average);
+  const double g = any_order ? growth(type, inputs.size(), average) : 0.0;
   const double share = average ? 1.0 / static_cast<double>(inputs.size()) : 1.0;
   Expected result{Doubles(count), {}};
   if (reduction == CollectiveReduction::kMax) {
@@ -120,13 +121,15 @@ Doubles exchanged(const std::vector<Member>& members,
 }
 
 std::vector<Expected> expected_of(const std::vector<Member>& members,
-                                  const std::vector<Doubles>& inputs) {
+                                  const std::vector<Doubles>& inputs,
+                                  bool any_order) {
   const CollectiveCall& call = members.front().call;
   const std::size_t size = members.size();
   std::vector<Expected> result(size);
   if (call.operation == CollectiveOperation::kAllReduce ||
       call.operation == CollectiveOperation::kReduceScatter) {
-    const Expected whole = reduce(inputs, call.reduction, members.front().input.record->type);
+    const Expected whole =
+        reduce(inputs, call.reduction, members.front().input.record->type, any_order);
     const bool scatter = call.operation == CollectiveOperation::kReduceScatter;
     const std::size_t part = whole.values.size() / (scatter ? size : 1);
     for (std::size_t i = 0; i < size; ++i) {
@@ -246,7 +249,7 @@ Difference compare_output(const Doubles& output, const Expected& expected) {
 
 }  // namespace
 
-std::optional<CollectiveFault> check_values(const std::vector<Member>& members) {
+std::optional<CollectiveFault> check_values(const std::vector<Member>& members, bool any_order) {
   if (auto fault = check_inputs(members)) {
     return fault;
   }
@@ -257,7 +260,7 @@ std::optional<CollectiveFault> check_values(const std::vector<Member>& members) 
   for (const Member& member : members) {
     inputs.push_back(values_of(member.input));
   }
-  const std::vector<Expected> expected = expected_of(members, inputs);
+  const std::vector<Expected> expected = expected_of(members, inputs, any_order);
   std::optional<CollectiveFault> fault;
   for (std::size_t i = 0; i < members.size(); ++i) {
     const Shard& shard = members[i].output;

@@ -26,7 +26,9 @@ struct CollectiveFault {
 };
 
 // Returns nothing if all outputs follow from the inputs; self_check.h has the bounds of sums.
-// Requires: all members of the group, with one operation.
-[[nodiscard]] std::optional<CollectiveFault> check_values(const std::vector<Member>& members);
+// Without `any_order` sums must be exact to the last bit. Requires: all members of the group, with
+// one operation.
+[[nodiscard]] std::optional<CollectiveFault> check_values(const std::vector<Member>& members,
+                                                          bool any_order = true);
 
 }  // namespace ttrace

@@ -54,7 +54,7 @@ class Judge {
   Judge(std::span<const Match> matches, const Bounds& bounds, JudgeOptions options)
       : matches_(matches),
         bounds_(bounds),
-        self_check_(matches, options.interruptions.candidate),
+        self_check_(matches, options.interruptions.candidate, options.allowances),
         options_(std::move(options)) {}
 
   // Whether a tensor gets a verdict; see self_check.h for those that do not.

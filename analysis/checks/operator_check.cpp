@@ -152,7 +152,8 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
       norms_(candidate, traces.wide),
       gradients_(candidate, limits),
       limits_(limits) {
-  if (const auto type = rounded_operands(candidate.manifest())) {
+  const auto type = rounded_operands(candidate.manifest());
+  if (type && limits.has(Allowance::kRoundedProducts)) {
     of_products_ = std::numbers::sqrt2 * rounding_error(*type);
   }
   const ModelVocabulary vocabulary(candidate.manifest().roles);

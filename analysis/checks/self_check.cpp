@@ -101,8 +101,12 @@ std::optional<std::string> disagreement(const std::vector<Member>& members) {
 
 }  // namespace
 
-SelfCheck::SelfCheck(std::span<const Match> matches, std::set<std::int64_t> interrupted)
-    : matches_(matches), interrupted_(std::move(interrupted)) {
+SelfCheck::SelfCheck(std::span<const Match> matches,
+                     std::set<std::int64_t> interrupted,
+                     const Allowances& allowances)
+    : matches_(matches),
+      interrupted_(std::move(interrupted)),
+      any_order_(allowances.has(Allowance::kCollectiveSums)) {
   for (std::size_t i = 0; i < matches.size(); ++i) {
     if (concerns(matches[i].id.kind) && !matches[i].candidate.empty()) {
       positions_.emplace(matches[i].id, i);
@@ -214,7 +218,7 @@ Check SelfCheck::check_collective(const Match& output) const {
   if (!unfinished.empty()) {
     return wrong(fmt::format("{} never finished on {}", name, ranks_text(unfinished)), unfinished);
   }
-  if (auto fault = check_values(members)) {
+  if (auto fault = check_values(members, any_order_)) {
     return wrong(name + ": " + fault->sentence, fault->ranks);
   }
   Check check;

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
+#include "analysis/bounds/allowance.h"
 #include "analysis/findings/verdict.h"
 
 #include <ttrace/tensor_id.h>
@@ -32,7 +33,9 @@ namespace ttrace {
 class SelfCheck {
  public:
   // Keeps a reference. In steps of `interrupted` what is missing is not a finding.
-  SelfCheck(std::span<const Match> matches, std::set<std::int64_t> interrupted);
+  SelfCheck(std::span<const Match> matches,
+            std::set<std::int64_t> interrupted,
+            const Allowances& allowances = {});
 
   // Whether tensors of this kind are judged here. The layout decides which of them exist, so no
   // reference has them.
@@ -50,6 +53,7 @@ class SelfCheck {
 
   std::span<const Match> matches_;
   std::set<std::int64_t> interrupted_;
+  bool any_order_;  // sums may be taken in
   std::map<TensorId, std::size_t> positions_;
 };
 

@@ -250,6 +250,24 @@ TEST(Bounds, OfWhatNoNoiseReachedAreThoseOfItsClass) {
   EXPECT_EQ(bound(false, 0.1).origin, BoundOrigin::kNoise);  // noise came with its inputs
 }
 
+// A cut made a kernel round the operands of a product that it does not round on one device: a clean
+// output was 4000 times its bound away.
+TEST(Bounds, WhereOperandsOfProductsAreRoundedAreClassDefaults) {
+  const std::string id = "s0/m0/output/a/0";
+  const NoiseModel noise(passes({noise_row(id, 1e-6, 1e-6)}), {});
+  const auto bound = [&](bool has_row) {
+    Allowances allowances;
+    if (!has_row) {
+      allowances.remove(Allowance::kRoundedProducts);
+    }
+    const TensorId tensor = parse_tensor_id(id);
+    return Bounds(noise, ElementType::kF16, true, Limits(allowances), true)
+        .of({tensor, 2, ElementType::kF32, small_statistics()});
+  };
+  EXPECT_EQ(bound(true).source, "class default (operands of products are rounded)");
+  EXPECT_EQ(bound(false).origin, BoundOrigin::kNoise);
+}
+
 TEST(Bounds, GiveScalarsOneRoundingOfTheComputingPrecision) {
   const NoiseModel noise(passes({noise_row("s0/scalar/loss/0", 1e-6, 1e-6)}), {});
   const Bound bound = bound_of("s0/scalar/loss/0", noise, ElementType::kF64, 0);

@@ -10,6 +10,8 @@
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 
+#include <ttrace/collective_call.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -101,6 +103,7 @@ struct World {
   bool golden = true;
   double multiple = 1.0;  // of gradients, that the candidate stores
   bool has_scales = false;
+  bool rounds_operands = false;  // of F32 products
 };
 
 constexpr double kRelativeRounding = 0.0017;
@@ -117,6 +120,9 @@ class WorldRun {
     for (auto& [name, builder] : passes_) {
       builder.manifest.precision = world_.precision;
       builder.manifest.model = {{"hidden", "128"}, {"heads", "8"}};
+      if (world_.rounds_operands) {
+        builder.manifest.numerics = {{"device", "cuda"}, {"f32_products", "tf32"}};
+      }
     }
     noise_.resize(static_cast<std::size_t>(world_.noise));
     add_graph();
@@ -441,6 +447,26 @@ Report judged_untouched(const Allowances& allowances) {
   return diff(reference, side("candidate", 1e-7), options);
 }
 
+// BF16 keeps 8 bits: 1 + 1/256 is rounded to 1.
+Report judged_collective(const Allowances& allowances) {
+  const TemporaryDirectory folder;
+  TraceBuilder candidate(folder / "candidate", "candidate", kWorldRanks);
+  for (int rank = 0; rank < kWorldRanks; ++rank) {
+    const std::string text = to_text(CollectiveCall{.rank = rank, .size = kWorldRanks});
+    const double addend = rank == 0 ? 1.0 : 1.0 / 256;
+    candidate.add(rank, {"s0/m0/output/a/0", wavy(4)})
+        .add(rank, {"s0/collective_input/tp-0.3/0", {addend}, ElementType::kBF16})
+        .add(rank, {"s0/collective_input/tp-0.3/1", {text.begin(), text.end()}, ElementType::kU8})
+        .add(rank, {"s0/collective_output/tp-0.3/0", {1.0}, ElementType::kBF16});
+  }
+  DiffOptions options;
+  options.allowances = allowances;
+  return diff(
+      TraceBuilder(folder / "reference", "reference").add(0, {"s0/m0/output/a/0", wavy(4)}).write(),
+      candidate.write(),
+      options);
+}
+
 using Judge = std::function<Report(const Allowances&)>;
 
 std::vector<Judge> judges() {
@@ -448,6 +474,7 @@ std::vector<Judge> judges() {
   for (const World& world : {World{},
                              World{.axis = "cp"},
                              World{.precision = "f32"},
+                             World{.precision = "f32", .rounds_operands = true},
                              World{.precision = "fp8", .has_scales = true},
                              World{.precision = "fp8", .multiple = 3.0, .has_scales = true},
                              World{.noise = 0, .forced = false, .golden = false},
@@ -465,6 +492,7 @@ std::vector<Judge> judges() {
   addends(8, 0.05, true);
   addends(64, kRelativeRounding, false);
   result.emplace_back(judged_choices);
+  result.emplace_back(judged_collective);
   result.emplace_back(judged_repetition);
   result.emplace_back(judged_sums);
   result.emplace_back(judged_scales);
