@@ -1,6 +1,8 @@
 #include "cli_fixture.h"
 
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 namespace ttrace::testing {
 namespace {
@@ -11,7 +13,14 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-using FailedPass = CliTest;
+class FailedPass : public CliTest {
+ protected:
+  // A program that prints this and ends with `status`.
+  [[nodiscard]] std::string printing(const std::string& text, int status) const {
+    std::ofstream(folder_ / "log.txt") << text;
+    return "cat log.txt; exit " + std::to_string(status);
+  }
+};
 
 TEST_F(FailedPass, EarlyExitTellsPassStatusLogAndWhatCanBeReused) {
   const ProcessResult result = ttrace(check(trainer(), trainer("--exit-before 3")));
@@ -68,6 +77,54 @@ TEST_F(FailedPass, ProgramThatNeverAttachedIsAskedForItsVariables) {
   const ProcessResult result = ttrace(check(trainer(), trainer("--never-attach")));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("the program never attached a ttrace session"));
+}
+
+// Symptom: a program that raised in its own constructor was asked whether its launcher forwarded
+// variables, and the exception stood somewhere in the last lines of its log, or above them.
+TEST_F(FailedPass, AnExceptionOfTheProgramComesFirstAndNoAdviceFollows) {
+  const std::string log =
+      "[rank1]: Traceback (most recent call last):\n"
+      "[rank0]: Traceback (most recent call last):\n"
+      "[rank1]:   File \"train.py\", line 88, in build\n"
+      "[rank1]:     model = Model(heads)\n"
+      "[rank1]:   File \"/usr/lib/python3/site-packages/torch/nn.py\", line 3, in view\n"
+      "[rank0]:   File \"train.py\", line 90, in build\n"
+      "[rank1]: ValueError: 30 is not divisible by 4\n"
+      "[rank0]: RuntimeError: Connection closed by peer\n"
+      "Traceback (most recent call last):\n"
+      "  File \"/usr/bin/torchrun\", line 8, in <module>\n"
+      "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n";
+  const ProcessResult result =
+      ttrace(check(trainer(), "seq 1 100; " + printing(log + std::string(100, '\n'), 1)));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("exited with status 1 before the trace was complete\n"
+                              "  rank 1 raised ValueError: 30 is not divisible by 4\n"
+                              "    at train.py:88, in build\n"),
+                    Not(HasSubstr("never attached"))));
+}
+
+TEST_F(FailedPass, OfExceptionsThatFollowFromEachOtherTheLastIsQuoted) {
+  const std::string log =
+      "Traceback (most recent call last):\n"
+      "  File \"data.py\", line 4, in read\n"
+      "KeyError: 'tokens'\n\n"
+      "The above exception was the direct cause of the following exception:\n\n"
+      "Traceback (most recent call last):\n"
+      "  File \"train.py\", line 12, in <module>\n"
+      "ValueError: the batch has no tokens\n";
+  const ProcessResult result = ttrace(check(trainer(), printing(log, 1)));
+  EXPECT_THAT(result.err,
+              HasSubstr("  it raised ValueError: the batch has no tokens\n"
+                        "    at train.py:12, in <module>\n"));
+}
+
+TEST_F(FailedPass, AnExceptionOfCppIsQuotedToo) {
+  const std::string log =
+      "[1,0]<stderr>:terminate called after throwing an instance of 'std::runtime_error'\n"
+      "[1,0]<stderr>:  what():  no GPU\n";
+  const ProcessResult result = ttrace(check(trainer(), printing(log, 134)));
+  EXPECT_THAT(result.err, HasSubstr("  rank 0 raised std::runtime_error: no GPU\n"));
 }
 
 TEST_F(FailedPass, FailureOfARankEndsTheRunAtOnceAndIsQuoted) {

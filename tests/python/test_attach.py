@@ -65,6 +65,21 @@ def test_what_is_no_model_is_named(tmp_path):
     assert "TypeError: ttrace.attach got a str" in result.stderr
 
 
+def test_a_model_of_flat_parameters_is_refused_by_name(tmp_path):
+    """The report said "ended by signal 9" and a sentence about a model of another kind."""
+    result = run(
+        "import torch.distributed as dist\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel\n"
+        f"dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=0, world_size=1)\n"
+        "model = FullyShardedDataParallel(nn.Linear(2, 2), device_id=torch.device('cpu'))\n"
+        "ttrace.attach(nn.Sequential(model))\n",
+        tmp_path,
+    )
+    assert result.returncode != 0
+    assert "TypeError: ttrace.attach got a model in FullyShardedDataParallel (FSDP1)" in result.stderr
+    assert "fully_shard (FSDP2)" in result.stderr
+
+
 def test_the_manifest_says_what_models_of_other_names_call_things(tmp_path):
     """Heads, layers and tokens of a Hugging Face model were not found, because only Megatron's names were."""
     result = run(

@@ -2,7 +2,8 @@
 //   before - after = (lr wd) before + (lr sqrt(c2) / c1) m / (sqrt(v) + e),  c = 1 - beta^t,
 //   m = beta1 m' + (1 - beta1) g,   v = beta2 v' + (1 - beta2) g^2,
 // so that two coefficients per tensor tell weight decay, learning rate and bias correction, or beta
-// and the factor of the gradient. What they are on the reference's side is what they should be.
+// and the factor of the gradient; the e that leaves least is the epsilon. What they are on the
+// reference's side is what they should be.
 #include "analysis/causes/common/factors.h"
 #include "analysis/causes/common/least_squares.h"
 #include "analysis/causes/signatures.h"
@@ -26,6 +27,9 @@ using Column = std::vector<double>;
 
 constexpr double kExplained = 0.02;  // of the update's norm may be left: masters are rounded
 constexpr double kEqual = 1e-3;      // relative, on top of three standard errors
+// Another epsilon is one if the reference's leaves so many times as much of the update. Clean runs
+// leave 1.0 times as much: the epsilon of both is the best for both.
+constexpr double kOtherEpsilon = 1.5;
 
 std::optional<Values> value_of(const Evidence& evidence,
                                Kind kind,
@@ -87,19 +91,21 @@ std::optional<Update> update_of(const Evidence& evidence, WhichRun run) {
 struct Reading {
   Fit fit;  // of weight decay and of the step along m / sqrt(v)
   std::vector<Column> columns;
+  double epsilon = 0.0;  // 0: it does not show next to sqrt(v)
 };
 
 std::optional<Reading> read_with(const Update& update, double epsilon, Epsilon where) {
   std::vector<Column> columns = {update.before.data, direction(update.m, update.v, epsilon, where)};
   auto found = fit(columns, update.change);
-  return found ? std::optional(Reading{*std::move(found), std::move(columns)}) : std::nullopt;
+  return found ? std::optional(Reading{*std::move(found), std::move(columns), epsilon})
+               : std::nullopt;
 }
 
 // With the epsilon that leaves least: none, which is what one that is nothing next to sqrt(v) reads
 // as, or the best of each two decades. Nothing where no epsilon explains the update.
 std::optional<Reading> read(const Update& update, Epsilon where) {
   constexpr double kSmallest = -14.0;  // powers of ten
-  constexpr double kLargest = -2.0;
+  constexpr double kLargest = 0.0;
   constexpr double kWidth = 2.0;
   constexpr int kBits = 12;  // of an exponent
   std::optional<Reading> best = read_with(update, 0.0, where);
@@ -219,6 +225,10 @@ Hypotheses differing(const std::string& read_back,
            .coefficients = static_cast<double>(said.size())}};
 }
 
+std::string epsilon_text(double epsilon) {
+  return epsilon > 0.0 ? "about " + short_number(epsilon) : "too small to show";
+}
+
 Hypotheses of_update(const Evidence& evidence) {
   const auto reference = update_of(evidence, WhichRun::kReference);
   const auto candidate = update_of(evidence, WhichRun::kCandidate);
@@ -232,8 +242,17 @@ Hypotheses of_update(const Evidence& evidence) {
     found = read(*candidate, Epsilon::kInside);
     said.emplace_back("epsilon stands inside the root of the denominator");
   }
-  if (!found) {
+  const auto by_reference = read_with(*candidate, right->epsilon, Epsilon::kOutside);
+  if (!found || !by_reference) {
     return {};
+  }
+  if (said.empty() && by_reference->fit.residual > kOtherEpsilon * found->fit.residual) {
+    said.push_back(
+        fmt::format("e of the denominator sqrt(v) + e is {}, in the reference {}: "
+                    "another epsilon (e is epsilon, times sqrt(1 - beta2^t) under bias "
+                    "correction)",
+                    epsilon_text(found->epsilon),
+                    epsilon_text(right->epsilon)));
   }
   if (!same(found->fit, right->fit, 0)) {
     said.push_back(decay_text(found->fit, right->fit));
@@ -243,9 +262,9 @@ Hypotheses of_update(const Evidence& evidence) {
   }
   double squared = 0.0;
   for (std::size_t i = 0; i < candidate->change.size(); ++i) {
-    squared += std::pow(candidate->change[i] - right->fit.coefficients[0] * found->columns[0][i] -
-                            right->fit.coefficients[1] * found->columns[1][i],
-                        2);
+    const double expected = right->fit.coefficients[0] * by_reference->columns[0][i] +
+                            right->fit.coefficients[1] * by_reference->columns[1][i];
+    squared += std::pow(candidate->change[i] - expected, 2);
   }
   return differing("AdamW's update, read back from each side's own moments",
                    said,

@@ -2,6 +2,7 @@
 
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/process.h"
+#include "analysis/cli/run/program_exception.h"
 #include "analysis/cli/run/progress.h"
 #include "trace/base/pattern.h"
 
@@ -29,7 +30,8 @@ constexpr std::chrono::milliseconds kPollPasses{20};
 // it is asked to.
 constexpr std::chrono::milliseconds kOwnEnd{500};
 constexpr std::size_t kLogLines = 15;
-constexpr std::size_t kLogBytes = 65536;  // read from the end
+constexpr std::size_t kLogBytes = 65536;          // quoted from the end
+constexpr std::size_t kExceptionBytes = 4194304;  // read from the end to find an exception
 constexpr std::size_t kQuotedFailures = 3;
 constexpr std::size_t kQuotedBytes = 2000;
 
@@ -125,13 +127,32 @@ std::string quote_failures(const std::string& folder) {
   return text;
 }
 
-[[noreturn]] void fail(const Pass& pass, const std::string& cause) {
-  std::string text = fmt::format("the {} pass failed: {}{}{}",
+// "\n  rank 1 raised ValueError: 30 is not divisible by 4\n    at train.py:88, in build"
+std::string quote_exception(const std::string& log) {
+  const auto exception = first_exception(end_of(log, kExceptionBytes));
+  if (!exception) {
+    return "";
+  }
+  return fmt::format("\n  {} raised {}{}",
+                     exception->rank.empty() ? "it" : "rank " + exception->rank,
+                     exception->text,
+                     exception->where.empty() ? "" : "\n    at " + exception->where);
+}
+
+struct Failure {
+  std::string cause;
+  // Whether the program ended as if all were well: then it was not asked to trace.
+  bool ended_well = false;
+};
+
+[[noreturn]] void fail(const Pass& pass, const Failure& failure) {
+  std::string text = fmt::format("the {} pass failed: {}{}{}{}",
                                  pass.name,
-                                 cause,
+                                 failure.cause,
+                                 quote_exception(pass.log),
                                  quote_failures(pass.trace),
                                  quote_log(pass.log));
-  if (!fs::exists(pass.trace + "/manifest.json")) {
+  if (failure.ended_well && !fs::exists(pass.trace + "/manifest.json")) {
     text +=
         "\n  the program never attached a ttrace session; did its launcher forward the TTRACE_* "
         "variables?";
@@ -200,8 +221,8 @@ double run_pass(const Pass& pass,
   Program program({.command = pass.command,
                    .environment = pass_environment(pass.variables, pass.command),
                    .log = pass.log});
-  std::string failure;
-  while (failure.empty() && interrupt_signal() == 0) {
+  Failure failure;
+  while (failure.cause.empty() && interrupt_signal() == 0) {
     // Asked before the files are looked at: those of a program that has ended are final.
     const auto status = program.exit_status();
     if (pass.complete()) {
@@ -209,11 +230,13 @@ double run_pass(const Pass& pass,
       break;
     }
     if (!failed_files(pass.trace).empty()) {
-      failure = "the program could not finish the trace";
+      failure.cause = "the program could not finish the trace";
     } else if (status) {
-      failure = fmt::format("the program {} before the trace was complete", describe_exit(*status));
+      failure = {
+          fmt::format("the program {} before the trace was complete", describe_exit(*status)),
+          *status == 0};
     } else if (elapsed() > limits.timeout) {
-      failure = fmt::format(
+      failure.cause = fmt::format(
           "it took longer than {} (--timeout), so ttrace ended it; its log shows how far it came",
           seconds_text(limits.timeout));
     } else {
@@ -225,7 +248,7 @@ double run_pass(const Pass& pass,
   if (const int signal = interrupt_signal(); signal != 0) {
     throw Interrupted{signal};
   }
-  if (!failure.empty()) {
+  if (!failure.cause.empty()) {
     fail(pass, failure);
   }
   return elapsed();

@@ -87,6 +87,25 @@ TEST_F(OptimizerDiagnosis, AnEpsilonInsideTheRootIsTold) {
   EXPECT_THAT(found.sentence, HasSubstr("epsilon stands inside the root"));
 }
 
+// Symptom: AdamW with an epsilon of 1e-3 for 1e-8 was found at the right parameter and called
+// "localised: only 20 of 257 rows".
+TEST_F(OptimizerDiagnosis, AnotherEpsilonIsTold) {
+  const Diagnosis found = when({.epsilon = 1e-3});
+  EXPECT_EQ(found.signature, Signature::kOptimizer);
+  // Seen next to the uncorrected second moment: 1e-3 sqrt(0.05).
+  EXPECT_THAT(found.sentence,
+              AllOf(HasSubstr("is about 0.00022"),
+                    HasSubstr("in the reference about 2."),
+                    HasSubstr("another epsilon")));
+}
+
+TEST_F(OptimizerDiagnosis, BothEpsilonsAreToldWhereBothShow) {
+  const Diagnosis found = when({.epsilon = 0.05}, {.epsilon = 0.01});
+  EXPECT_EQ(found.signature, Signature::kOptimizer);
+  EXPECT_THAT(found.sentence,
+              AllOf(HasSubstr("is about 0.011"), HasSubstr("in the reference about 0.0022")));
+}
+
 TEST_F(OptimizerDiagnosis, AnotherBetaIsReadFromTwoSteps) {
   const Matrix before = random_values(256, 3);
   add_both("s0/exp_avg/w/0", before, {16, 16});
