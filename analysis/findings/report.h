@@ -102,6 +102,7 @@ struct Report {
   std::optional<NoiseCoverage> noise_coverage;  // absent without noise of the same precision
   std::optional<CalibrationUse> calibration;    // absent: all limits are the shipped ones
   std::vector<std::string> remarks;             // what differs without forbidding the comparison
+  std::vector<std::string> inferred;   // where tensors lie of which nobody said it, by class
   std::vector<std::string> notes;      // what the programs themselves noted, by side, rank and step
   std::vector<TensorVerdict> tensors;  // all selected, in the reference's execution order
   std::size_t left_out = 0;            // by the selection

@@ -149,7 +149,8 @@ class Inferrer {
   void choose_subjects() {
     for (const Match& match : matches_) {
       const PlacementClass tensors = placement_class(match.id);
-      if (tensors.field.empty() || !options_.selection.wants(match.id, match.candidate)) {
+      if (tensors.field.empty() || !options_.selection.wants(match.id, match.candidate) ||
+          (options_.only && !options_.only(match.id))) {
         continue;
       }
       Subject subject{&match, match.reference};

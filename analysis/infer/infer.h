@@ -83,6 +83,7 @@ struct Inference {
 struct InferOptions {
   int threads = 0;  // 0: all cores
   Selection selection = {};
+  std::function<bool(const TensorId&)> only = {};  // of these; empty: of all
   std::function<void(std::size_t done, std::size_t total)> progress = {};
 };
 

@@ -83,7 +83,8 @@ Json first_divergence_json(const Report& report) {
           {"cause", tensor.cause()},
           {"signature", report.diagnosis ? Json(name_of(report.diagnosis->signature)) : Json()},
           {"probable_cause", report.diagnosis ? Json(report.diagnosis->sentence) : Json()},
-          {"where_to_look", report.where_to_look}};
+          {"where_to_look", report.where_to_look},
+          {"source", report.candidate.manifest.source_of(tensor.id.path)}};
 }
 
 Json named_json(const Named& named) {
@@ -362,6 +363,7 @@ void write_json(std::ostream& out, const Report& report) {
       << ",\n\"partial\":" << dump(report.partial()) << ",\n\"lacking\":" << dump(report.lacking)
       << ",\n\"warnings\":" << dump(report.warnings) << ",\n\"remarks\":" << dump(report.remarks)
       << ",\n\"unmatched\":" << dump(unmatched_json(report))
+      << ",\n\"inferred_placements\":" << dump(report.inferred)
       << ",\n\"notes\":" << dump(report.notes) << ",\n\"tensors\":[";
   for (std::size_t i = 0; i < report.tensors.size(); ++i) {
     out << (i == 0 ? "\n" : ",\n") << dump(tensor_json(report.tensors[i]));

@@ -84,6 +84,10 @@ void write_first_divergence(std::ostream& out, const Report& report) {
   out << "first divergence: " << to_string(tensor.id) << '\n';
   write_finding(out, tensor, report.diagnosis);
   out << "  where to look: " << report.where_to_look << '\n';
+  if (const std::string source = report.candidate.manifest.source_of(tensor.id.path);
+      !source.empty()) {
+    out << "  source: " << source << '\n';
+  }
 }
 
 using Row = std::array<std::string, 5>;
@@ -313,6 +317,7 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
   write_unmatched(out, report, options.max_rows);
   write_routing(out, report);
   write_list(out, "incomplete, because a step was interrupted", report.lacking, options.max_rows);
+  write_list(out, "placements inferred from values", report.inferred, options.max_rows);
   write_list(out, "notes", report.notes, options.max_rows);
   write_counts(out, report);
 }

@@ -108,6 +108,7 @@ std::optional<Record> Recorder::begin_record(const TensorId& id,
     return std::nullopt;
   }
   record.placement = *std::move(placement);
+  record.undeclared = is_undeclared(id, record.shape, options);
   record.order = options.order == 0 ? take_order() : options.order;
   record.inferred = options.inferred;
   record.lacks_noise = options.lacks_noise;
@@ -196,6 +197,17 @@ std::optional<Placement> Recorder::place(const TensorId& id,
     }
   }
   return placement;
+}
+
+bool Recorder::is_undeclared(const TensorId& id,
+                             const std::vector<std::int64_t>& shape,
+                             const Options& options) const {
+  if (layout_.world_size == 1 || shape.empty() || options.rows != nullptr ||
+      options.flat != nullptr || !is_placed(id.kind)) {
+    return false;
+  }
+  const auto dims = annotations_.find(id.kind, id.path, id.slot);
+  return !dims || dims->is_guess;
 }
 
 Placement Recorder::placement_of(const TensorId& id,

@@ -133,6 +133,10 @@ class Recorder {
                                                    ElementType type,
                                                    std::vector<std::int64_t> shape,
                                                    const Options& options);
+  // Whether nobody said where it lies, so that its placement is a guess.
+  [[nodiscard]] bool is_undeclared(const TensorId& id,
+                                   const std::vector<std::int64_t>& shape,
+                                   const Options& options) const;
   [[nodiscard]] Placement placement_of(const TensorId& id,
                                        const std::vector<std::int64_t>& shape,
                                        const Options& options) const;

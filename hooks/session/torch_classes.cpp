@@ -120,12 +120,14 @@ struct SessionObject : torch::CustomClassHolder {
                 const Texts& data,
                 const Texts& versions,
                 const std::string& precision,
-                const Strings& untraced) {
+                const Strings& untraced,
+                const Texts& sources) {
     session.describe({.model = section_of(model),
                       .data = section_of(data),
                       .versions = section_of(versions),
                       .precision = precision,
-                      .untraced = untraced});
+                      .untraced = untraced,
+                      .sources = section_of(sources)});
   }
   // Must be called before attach().
   void set_layout(std::int64_t rank, std::int64_t world_size, const std::vector<AxisTuple>& axes) {

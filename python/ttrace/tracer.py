@@ -11,7 +11,8 @@ import torch
 
 from .base import compiled, quantised
 from .base.program import Program
-from .base.values import Gradient, OptimizerState, Parameter
+from .base.sources import sources_of
+from .base.values import Gradient, OptimizerState, Parameter, whole
 from .module_hooks import ModuleHooks
 
 
@@ -165,6 +166,7 @@ class Tracer:
             {**description.versions, **self._undeclared(annotations), **_versions()},
             description.precision,
             [*description.untraced, *hidden],
+            sources_of(sites),
         )
         self._session.set_layout(
             layout.rank,
@@ -255,7 +257,7 @@ class Tracer:
 
 def _derivations(parameters: Sequence[Parameter]) -> Iterator[tuple[str, str, int, str]]:
     for parameter in parameters:
-        dims = parameter.dims
+        dims = parameter.dims or whole(parameter.tensor)
         if dims is not None:
             yield parameter.path, "value", 0, dims.value
             yield parameter.path, "grad", 0, dims.grad or dims.value

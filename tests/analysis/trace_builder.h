@@ -34,6 +34,7 @@ struct Tensor {
   ElementType type = ElementType::kF32;
   std::vector<std::int64_t> shape = {};
   Placement placement = {};
+  bool undeclared = false;  // nobody said where it lies
 };
 
 // Values without pattern, the same on every call: neither zero nor equal to one another.
@@ -178,6 +179,7 @@ class TraceBuilder {
       record.placement = tensor->placement.dims.empty() && tensor->placement.partial_count == 1
                              ? whole(record.shape)
                              : tensor->placement;
+      record.undeclared = tensor->undeclared;
       record.order = order++;
       std::vector<std::byte> bytes(tensor->values.size() * element_size(tensor->type));
       from_double(tensor->type,

@@ -89,8 +89,14 @@ Record parse_row(const Table& index,
   record.shape = parse_shape(index.text(row, column::kShape));
   record.placement = alike == nullptr ? parse_placement(placement) : alike->placement;
   record.order = index.u64(row, column::kOrder);
-  TTRACE_CHECK(index.u8(row, column::kInferred) <= 1, FormatError, "'inferred' is not 0 or 1");
-  record.inferred = index.u8(row, column::kInferred) == 1;
+  const unsigned inferred = index.u8(row, column::kInferred);
+  TTRACE_CHECK(inferred <= (kInferredOwner | kUndeclaredPlacement),
+               FormatError,
+               "'inferred' is ",
+               inferred,
+               ", which has bits that this version does not know");
+  record.inferred = (inferred & kInferredOwner) != 0;
+  record.undeclared = (inferred & kUndeclaredPlacement) != 0;
   record.dataset = index.text(row, column::kDataset);
   record.offset = index.u64(row, column::kOffset);
   record.bytes = index.u64(row, column::kBytes);
@@ -413,6 +419,10 @@ std::span<const std::byte> RankFile::bytes(const Record& record) const {
                impl_->path);
   check_range(record, found->second);
   return {impl_->mapping.begin() + found->second.offset + record.offset, record.bytes};
+}
+
+void RankFile::settle(std::size_t index, Placement placement) {
+  impl_->records.at(index).placement = std::move(placement);
 }
 
 bool RankFile::intact(const Record& record) const {

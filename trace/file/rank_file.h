@@ -43,6 +43,9 @@ class TTRACE_API RankFile {
   [[nodiscard]] std::span<const std::byte> bytes(const Record& record) const;
   // Whether the bytes still have the digest with which they were written.
   [[nodiscard]] bool intact(const Record& record) const;
+  // Sets where records()[index] lies, in this object only. Requires: an undeclared record, whose
+  // shape is the placement's local one.
+  void settle(std::size_t index, Placement placement);
 
  private:
   struct Impl;

@@ -19,6 +19,8 @@ struct TTRACE_API Record {
   Placement placement;              // placement.local_shape() == shape
   std::uint64_t order = 0;          // running number of the rank, in execution order
   bool inferred = false;            // owner found by its parameters, not by a scope
+  // Nobody said where it lies: `placement` is a guess, "whole" where there is nothing better.
+  bool undeclared = false;
   // In noise passes, not stored in rank files: code that the observer does not see made values of
   // it, and no noise was put on them.
   bool lacks_noise = false;

@@ -31,6 +31,8 @@ class TTRACE_API Trace {
   [[nodiscard]] const std::string& directory() const { return directory_; }
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
   [[nodiscard]] const std::vector<StepTrace>& steps() const { return steps_; }
+  // For RankFile::settle().
+  [[nodiscard]] std::vector<StepTrace>& steps() { return steps_; }
 
  private:
   std::string directory_;

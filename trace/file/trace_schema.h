@@ -73,6 +73,10 @@ inline constexpr std::array<Column, 13> kIndexColumns = {{
     {"inferred", ColumnType::kU8},
 }};
 
+// Bits of the column `inferred`.
+inline constexpr unsigned kInferredOwner = 1;        // Record::inferred
+inline constexpr unsigned kUndeclaredPlacement = 2;  // Record::undeclared
+
 // Positions in kEdgeColumns.
 namespace edge_column {
 enum : std::size_t { kConsumer, kProducer, kOrder };

@@ -252,7 +252,8 @@ struct TraceWriter::Impl {
                    record.order,
                    values.norm,
                    values.max_abs,
-                   static_cast<std::uint8_t>(record.inferred)});
+                   static_cast<std::uint8_t>((record.inferred ? kInferredOwner : 0U) |
+                                             (record.undeclared ? kUndeclaredPlacement : 0U))});
   }
 
   std::string write_named(const Record& record,

@@ -10,6 +10,8 @@
 namespace ttrace {
 namespace {
 
+constexpr std::string_view kGuess = "?";
+
 // ---- Text to DimsSpec.
 
 bool is_name_character(char c) {
@@ -187,7 +189,11 @@ DimsSpec parse_dims(std::string_view text) {
   const std::size_t hash = text.find('#');
   DimsSpec dims;
   for (const std::string_view word : words_of(text.substr(0, hash))) {
-    dims.dims.push_back(WordParser(text, word).parse_dimension());
+    if (word == kGuess && dims.dims.empty()) {
+      dims.is_guess = true;
+    } else {
+      dims.dims.push_back(WordParser(text, word).parse_dimension());
+    }
   }
   TTRACE_CHECK(!dims.dims.empty(),
                UsageError,
@@ -219,7 +225,7 @@ std::string to_string(const DimFactor& factor) {
 }
 
 std::string to_string(const DimsSpec& dims) {
-  std::string text;
+  std::string text(dims.is_guess ? kGuess : "");
   for (const std::vector<DimFactor>& factors : dims.dims) {
     text += (text.empty() ? "" : " ") + text_of(factors);
   }

@@ -2,6 +2,7 @@
 #include "analysis/cli/commands/commands.h"
 #include "analysis/cli/commands/pass_plan.h"
 #include "analysis/cli/commands/print_jobs.h"
+#include "analysis/cli/commands/remembered_command.h"
 #include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/run/estimate.h"
@@ -73,9 +74,10 @@ po::options_description named_options() {
       "rerun",
       text("COMMAND"),
       "the program that wrote the stored reference; it runs again where the check needs more "
-      "passes of it")("noise",
-                      po::value<int>()->default_value(5)->value_name("K"),
-                      "number of noise passes of the reference")(
+      "passes of it. Without this option, the command, folder and environment that the stored "
+      "reference remembers are used")("noise",
+                                      po::value<int>()->default_value(5)->value_name("K"),
+                                      "number of noise passes of the reference")(
       "steps",
       text("FIRST:LAST"),
       "trace the iterations from FIRST to LAST - 1, or one iteration; the default is 0:1")(
@@ -192,12 +194,19 @@ SelfCheck self_check_of(const po::variables_map& values) {
   return asked ? SelfCheck::kAlways : refused ? SelfCheck::kNever : SelfCheck::kWhereNeeded;
 }
 
+// The command that made a stored reference. One whose names were changed is not what it wrote.
+std::string remembered(const std::string& reference) {
+  return read_manifest(reference).names.empty() ? remembered_command(reference).value_or("") : "";
+}
+
 CheckOptions read_options(const po::variables_map& values) {
   CheckOptions options;
   options.reference = text_or(values, "reference", "");
   options.stored = is_trace(options.reference);
   options.candidate = text_or(values, "candidate", "");
-  options.rerun = options.stored ? text_or(values, "rerun", "") : options.reference;
+  options.rerun = !options.stored              ? options.reference
+                  : values.count("rerun") != 0 ? values["rerun"].as<std::string>()
+                                               : remembered(options.reference);
   options.output = text_or(values, "output", "");
   options.estimate = values.count("estimate") != 0;
   options.collectives = values.count("collectives") != 0;

@@ -3,6 +3,7 @@
 #include "analysis/align/machine.h"
 #include "analysis/checks/routing_check.h"
 #include "analysis/cli/commands/pass_plan.h"
+#include "analysis/cli/commands/remembered_command.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/run/estimate.h"
 #include "analysis/cli/run/interrupt.h"
@@ -53,6 +54,9 @@ void run_reference(const CheckOptions& options,
                    const ReferenceRun& to,
                    Course& course) {
   course.reference += follow(reference_pass(options, run, to), options.limits, course);
+  if (!options.stored) {
+    remember_command(to.folder, options.rerun);
+  }
   if (is_self_checked(options, to)) {
     ++course.passes;
     course.self_check += follow(self_check_pass(options, run, to), options.limits, course);
@@ -139,8 +143,8 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
   }
   if (options.rerun.empty()) {
     log(LogLevel::kWarning,
-        "operators are not checked one by one, because the stored reference cannot run again; pass "
-        "--rerun COMMAND, or --no-forced to skip this check");
+        "operators are not checked one by one, because the stored reference does not say which "
+        "command made it; pass --rerun COMMAND, or --no-forced to skip this check");
     return;
   }
   const auto pass = [&](const std::string& precision, const char* name, const std::string& folder) {

@@ -103,7 +103,8 @@ void print_placement(const Shard& shard) {
     std::cout << ", times " << placement.scale;
   }
   std::cout << "; record " << record.order << " of its rank"
-            << (record.inferred ? ", inferred" : "") << '\n';
+            << (record.inferred ? ", inferred" : "")
+            << (record.undeclared ? ", placement not declared" : "") << '\n';
 }
 
 // The tensor called `text`, or an error that names the nearest.

@@ -4,6 +4,7 @@
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/run/progress.h"
 #include "analysis/cli/run/run_directory.h"
+#include "analysis/infer/settle.h"
 #include "analysis/reports/report_writers.h"
 #include "trace/file/trace_reader.h"
 
@@ -187,7 +188,13 @@ Report compare(const std::string& reference,
     };
   }
   const auto open = completeness == Completeness::kWhole ? Trace::open : Trace::open_partial;
-  Report report = diff(open(reference), open(candidate), options);
+  const Trace right = open(reference);
+  Trace placed = open(candidate);
+  const std::vector<SettledClass> settled = settle_placements(right, placed, options.threads);
+  Report report = diff(right, placed, options);
+  for (const SettledClass& tensors : settled) {
+    report.inferred.push_back(tensors.sentence());
+  }
   progress.clear();
   warn(report.warnings);
   return report;

@@ -16,12 +16,21 @@ ROOT = "model"  # path of the model's own call
 
 @dataclass(frozen=True)
 class Dims:
-    """Where a tensor lies, and where its gradient lies if that differs."""
+    """Where a tensor lies, and where its gradient lies if that differs.
+
+    Dims that begin with ``?`` are a guess: where the ranks' tensors contradict it, a comparison asks the
+    values where they lie.
+    """
 
     value: str
     grad: str | None = None
     addends: int = 1  # ranks whose addends the tensor is the sum of; of an input, its gradient
     follow: tuple[str, ...] = ()  # parameters of the module whose gradients follow from that of the input
+
+
+def whole(tensor: torch.Tensor) -> Dims | None:
+    """That every rank holds all of it; None for a scalar, which has no dimension to speak of."""
+    return Dims(" ".join("abcdefgh"[: tensor.dim()])) if tensor.dim() > 0 else None
 
 
 @dataclass(frozen=True)

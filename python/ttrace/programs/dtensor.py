@@ -3,7 +3,7 @@
 A DTensor parameter says where it lies. Activations are plain tensors most of the time. Their placement is
 derived from the first of these that exists: the DTensor that a parallel style makes of them on the inner side
 of the module (its global shape against the local one), the module that made them, an input of the same shape,
-and the latest activation of the same local shape (for a sum of two activations).
+and the latest activation of the same local shape (for a sum of two activations). The last two are guesses.
 Samples (dimension `batch_dim`) are cut over the axes that FSDP shards and replicates over.
 
 Autograd's gradient of a DTensor parameter per micro-batch is not recorded, because FSDP2 reduces it before
@@ -13,6 +13,7 @@ anyone sees it. The accumulated gradient is recorded.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -78,6 +79,14 @@ def text_of(shape: tuple[int, ...], local: tuple[int, ...], cuts: Cuts, partial:
     return " ".join(words)
 
 
+@dataclass(frozen=True)
+class _Lies:
+    """Where an activation lies."""
+
+    cuts: Cuts
+    is_guess: bool = False
+
+
 class DTensorProgram(PlainProgram):
     """See the head of this file.
 
@@ -107,7 +116,7 @@ class DTensorProgram(PlainProgram):
             self.batch_axes = ["dp"]  # DistributedDataParallel over parallel modules
         self._known: WeakIdKeyDictionary = WeakIdKeyDictionary()  # dims of activations that are alive
         # Answers to earlier calls with tensors of the same shapes and layouts.
-        self._answers: dict[tuple, tuple[Cuts, Dims]] = {}
+        self._answers: dict[tuple, tuple[_Lies, Dims]] = {}
         self._parameters = [
             self._parameter(canonical(name), parameter) for name, parameter in self.model.named_parameters()
         ]
@@ -146,41 +155,49 @@ class DTensorProgram(PlainProgram):
         call = (site.path, role, slot, *_layout_key(tensor), *_layout_key(inside), *sorted(self._batches))
         found = self._answers.get(call)
         if found is None or self._known.get(tensor, found[0]) != found[0]:
-            cuts = self._cuts(site, role, tensor, inside)
-            found = self._answers[call] = (cuts, self._dims(tensor, cuts))
-        cuts, dims = found
-        self._known[tensor] = cuts
-        self._by_local_shape[tuple(tensor.shape)] = cuts
+            lies = self._lies(site, role, tensor, inside)
+            found = self._answers[call] = (lies, self._dims(tensor, lies))
+        lies, dims = found
+        self._known[tensor] = lies
+        self._by_local_shape[tuple(tensor.shape)] = lies.cuts
         if role == "input":
-            self._inputs.setdefault(site.path, {})[slot] = (tuple(tensor.shape), cuts)
+            self._inputs.setdefault(site.path, {})[slot] = (tuple(tensor.shape), lies.cuts)
         return dims
 
-    def _dims(self, tensor: torch.Tensor, cuts: Cuts) -> Dims:
+    def _dims(self, tensor: torch.Tensor, lies: _Lies) -> Dims:
+        cuts = lies.cuts
         local = tuple(tensor._local_tensor.shape) if isinstance(tensor, DTensor) else tuple(tensor.shape)
         partial: list[str] = []
         if isinstance(tensor, DTensor):
             _, partial = cuts_of(tensor, axis_names(tensor.device_mesh, self._unnamed))
         whole = self._whole(local, cuts)
-        value = text_of(whole, local, cuts, partial)
+        guess = "? " if lies.is_guess else ""
+        value = guess + text_of(whole, local, cuts, partial)
         # A tensor that all ranks hold alike gets gradients from different samples.
         addends = [] if self.has_batch(local) else self._sample_axes()
-        return Dims(value, text_of(whole, local, cuts, addends) if addends else value)
+        return Dims(value, guess + text_of(whole, local, cuts, addends) if addends else value)
 
-    def _cuts(self, site: Site, role: str, tensor: torch.Tensor, inside: torch.Tensor | None) -> Cuts:
+    def _lies(self, site: Site, role: str, tensor: torch.Tensor, inside: torch.Tensor | None) -> _Lies:
+        shape = tuple(tensor.shape)
         if isinstance(tensor, DTensor):
             local = tuple(tensor._local_tensor.shape)
-            return self._with_batch(cuts_of(tensor, self._names(tensor))[0], local)
+            return _Lies(self._with_batch(cuts_of(tensor, self._names(tensor))[0], local))
         if isinstance(inside, DTensor):
-            return self._with_batch(self._by_shape(tensor, inside), tuple(tensor.shape))
+            return _Lies(self._with_batch(self._by_shape(tensor, inside), shape))
         known = self._known.get(tensor)
         if known is not None:
             return known
         if role == "output":
-            for shape, cuts in self._inputs.get(site.path, {}).values():
-                if shape == tuple(tensor.shape):
-                    return cuts
-        alike = self._by_local_shape.get(tuple(tensor.shape))
-        return self._with_batch({}, tuple(tensor.shape)) if alike is None else alike
+            for given, cuts in self._inputs.get(site.path, {}).values():
+                if given == shape:
+                    return _Lies(cuts, is_guess=self._cuts_models())
+        alike = self._by_local_shape.get(shape)
+        cuts = self._with_batch({}, shape) if alike is None else alike
+        return _Lies(cuts, is_guess=self._cuts_models())
+
+    def _cuts_models(self) -> bool:
+        """Whether some axis is for more than samples, so that activations may be cut along it."""
+        return any(axis.size > 1 and axis.name not in self.batch_axes for axis in self.layout.axes)
 
     def _names(self, tensor: DTensor) -> list[str]:
         return axis_names(tensor.device_mesh, self._unnamed)

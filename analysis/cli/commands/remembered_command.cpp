@@ -1,0 +1,87 @@
+#include "analysis/cli/commands/remembered_command.h"
+
+#include "analysis/cli/commands/job_script.h"
+#include "analysis/cli/run/run_directory.h"
+
+#include <ttrace/error.h>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <unistd.h>
+
+namespace fs = std::filesystem;
+
+namespace ttrace::cli {
+namespace {
+
+constexpr std::string_view kFile = "/command.json";
+
+bool is_kept(std::string_view entry) {
+  constexpr std::array<std::string_view, 14> kPrefixes = {"PATH=",
+                                                          "PYTHONPATH=",
+                                                          "LD_LIBRARY_PATH=",
+                                                          "LD_PRELOAD=",
+                                                          "VIRTUAL_ENV=",
+                                                          "CONDA_PREFIX=",
+                                                          "OMP_",
+                                                          "MKL_",
+                                                          "OPENBLAS_",
+                                                          "ATEN_",
+                                                          "CUDA_",
+                                                          "CUBLAS_",
+                                                          "NVIDIA_TF32_OVERRIDE=",
+                                                          "LIBTTRACE_"};
+  return std::ranges::any_of(kPrefixes,
+                             [&](std::string_view prefix) { return entry.starts_with(prefix); });
+}
+
+nlohmann::json kept_variables() {
+  nlohmann::json variables = nlohmann::json::object();
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (is_kept(text)) {
+      const std::size_t sign = text.find('=');
+      variables[std::string(text.substr(0, sign))] = text.substr(sign + 1);
+    }
+  }
+  return variables;
+}
+
+}  // namespace
+
+void remember_command(const std::string& trace, const std::string& command) {
+  const nlohmann::json made = {{"command", command},
+                               {"folder", fs::current_path().string()},
+                               {"environment", kept_variables()}};
+  replace_file(trace + std::string(kFile), made.dump(2) + "\n");
+}
+
+std::optional<std::string> remembered_command(const std::string& trace) {
+  const std::string path = trace + std::string(kFile);
+  std::ifstream file(path);
+  if (!file) {
+    return std::nullopt;
+  }
+  try {
+    const nlohmann::json made = nlohmann::json::parse(file);
+    std::string text = fmt::format("cd {}", shell_word(made.at("folder").get<std::string>()));
+    for (const auto& [name, value] : made.at("environment").items()) {
+      text += fmt::format(" && export {}={}", name, shell_word(value.get<std::string>()));
+    }
+    return fmt::format("{} && {}", text, made.at("command").get<std::string>());
+  } catch (const nlohmann::json::exception& error) {
+    TTRACE_THROW(FormatError,
+                 path,
+                 " does not say how the reference was made (",
+                 error.what(),
+                 "); pass --rerun COMMAND, or remove the file");
+  }
+}
+
+}  // namespace ttrace::cli

@@ -1,0 +1,22 @@
+// How a stored reference was made, so that its program can run again.
+//
+// `ttrace check` leaves FOLDER/command.json next to the manifest of a reference that it ran: the
+// command, the folder in which it ran, and those variables of its environment that say which
+// program and libraries run and with how many threads. Others are not kept: they may be secrets.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace ttrace::cli {
+
+// Throws FormatError where the file cannot be written.
+void remember_command(const std::string& trace, const std::string& command);
+
+// A command for a shell that goes to the folder, sets the variables and runs the command. Nothing
+// for a trace that check did not make. Throws FormatError for a damaged file.
+[[nodiscard]] std::optional<std::string> remembered_command(const std::string& trace);
+
+}  // namespace ttrace::cli

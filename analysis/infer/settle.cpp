@@ -1,0 +1,189 @@
+#include "analysis/infer/settle.h"
+
+#include "analysis/align/matching.h"
+#include "analysis/infer/infer.h"
+#include "trace/merge/merge.h"
+
+#include <ttrace/dims.h>
+#include <ttrace/error.h>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+bool has_undeclared(const Trace& trace) {
+  return std::ranges::any_of(trace.steps(), [](const StepTrace& step) {
+    return std::ranges::any_of(step.ranks, [](const RankFile& file) {
+      return std::ranges::any_of(file.records(), &Record::undeclared);
+    });
+  });
+}
+
+bool is_undeclared(const Match& match) {
+  return !match.candidate.empty() && std::ranges::all_of(match.candidate, [](const Shard& shard) {
+    return shard.record->undeclared;
+  });
+}
+
+// Whether the ranks' tensors cannot lie as guessed.
+bool contradicts_guess(const Match& match) {
+  const std::vector<std::int64_t> wanted =
+      match.reference.front().record->placement.logical_shape();
+  const auto has_other_shape = [&](const Shard& shard) {
+    return shard.record->placement.logical_shape() != wanted;
+  };
+  if (std::ranges::any_of(match.candidate, has_other_shape)) {
+    return true;
+  }
+  const MergeResult merged = merge(match.candidate);
+  return !merged.has_tensor() || !merged.findings.empty();
+}
+
+class Settler {
+ public:
+  Settler(const Trace& reference, Trace& candidate)
+      : reference_(reference), candidate_(candidate) {}
+
+  std::vector<SettledClass> run(int threads) {
+    choose();
+    if (contradicted_.empty()) {
+      return {};
+    }
+    InferOptions options;
+    options.threads = threads;
+    options.only = [this](const TensorId& id) { return asked_.contains(id); };
+    const Inference found = infer(reference_, candidate_, std::move(options));
+    std::vector<SettledClass> settled;
+    for (const InferredClass& entry : found.classes) {
+      settled.push_back(settle(entry, found));
+    }
+    write();
+    return settled;
+  }
+
+ private:
+  // What contradicts its guess, and what else of the same class is undeclared.
+  void choose() {
+    const std::vector<Match> matches = match(reference_, candidate_);
+    std::set<PlacementClass> classes;
+    for (const Match& match : matches) {
+      const PlacementClass tensors = placement_class(match.id);
+      if (!tensors.field.empty() && !match.reference.empty() && is_undeclared(match) &&
+          contradicts_guess(match)) {
+        contradicted_.insert(match.id);
+        classes.insert(tensors);
+      }
+    }
+    for (const Match& match : matches) {
+      if (!match.reference.empty() && is_undeclared(match) &&
+          classes.contains(placement_class(match.id))) {
+        asked_.insert(match.id);
+      }
+    }
+  }
+
+  // The dims that all members say whose values agree with the reference at all; the others are
+  // wrong themselves, or zero, and follow.
+  SettledClass settle(const InferredClass& entry, const Inference& found) {
+    SettledClass result{entry.tensors, Settlement::kUnexplained, "", 0};
+    std::set<std::string> said;
+    std::vector<TensorId> members;
+    for (const InferredTensor& tensor : found.tensors) {
+      if (tensor.tensors != entry.tensors || !contradicted_.contains(tensor.id)) {
+        continue;
+      }
+      members.push_back(tensor.id);
+      if (tensor.has_signal) {
+        said.insert(tensor.dims);
+      }
+    }
+    result.members = members.size();
+    if (said.size() != 1 || said.begin()->empty()) {
+      return result;
+    }
+    result.dims = *said.begin();
+    if (result.dims.find(":partial") != std::string::npos) {
+      result.settlement = Settlement::kQuestion;
+      return result;
+    }
+    result.settlement = Settlement::kUsed;
+    for (const TensorId& id : members) {
+      dims_.emplace(id, result.dims);
+    }
+    return result;
+  }
+
+  void write() {
+    for (StepTrace& step : candidate_.steps()) {
+      for (RankFile& file : step.ranks) {
+        for (std::size_t i = 0; i < file.records().size(); ++i) {
+          const Record& record = file.records()[i];
+          if (const auto found = dims_.find(record.id); found != dims_.end()) {
+            settle(file, i, found->second);
+          }
+        }
+      }
+    }
+  }
+
+  static void settle(RankFile& file, std::size_t index, const std::string& dims) {
+    const Record& record = file.records()[index];
+    try {
+      Placement placement = place(parse_dims(dims), record.shape, file.layout());
+      placement.scale = record.placement.scale;  // another factor is for the comparison to find
+      file.settle(index, std::move(placement));
+    } catch (const UsageError&) {
+      // A wrong tensor of other sizes than the rest of its class keeps its guess, and is a finding.
+    }
+  }
+
+  const Trace& reference_;
+  Trace& candidate_;
+  std::set<TensorId> contradicted_;
+  std::set<TensorId> asked_;
+  std::map<TensorId, std::string> dims_;  // that are used
+};
+
+}  // namespace
+
+std::string SettledClass::sentence() const {
+  const std::string what =
+      fmt::format("{} of {}{}",
+                  tensors.field,
+                  tensors.pattern,
+                  tensors.slot > 0 ? fmt::format(", slot {}", tensors.slot) : "");
+  switch (settlement) {
+    case Settlement::kUsed:
+      return fmt::format("{}: nobody declares where it lies; by its values \"{}\" ({} tensors)",
+                         what,
+                         dims,
+                         members);
+    case Settlement::kQuestion:
+      return fmt::format(
+          "{}: nobody declares where it lies; its values are addends of a sum, \"{}\" ({} "
+          "tensors). If that is meant, declare it in an annotation file; else a reduction is "
+          "missing",
+          what,
+          dims,
+          members);
+    case Settlement::kUnexplained:
+      return fmt::format(
+          "{}: nobody declares where it lies, and no cut or copy explains its values ({} tensors)",
+          what,
+          members);
+  }
+  return what;
+}
+
+std::vector<SettledClass> settle_placements(const Trace& reference, Trace& candidate, int threads) {
+  return has_undeclared(candidate) ? Settler(reference, candidate).run(threads)
+                                   : std::vector<SettledClass>();
+}
+
+}  // namespace ttrace

@@ -1,0 +1,43 @@
+// Where the candidate's tensors lie of which nobody said it.
+//
+// The record of such a tensor holds a guess: whole on every rank, or what the program found likely.
+// Where the ranks' tensors contradict it, by their sizes or as copies that differ, the values
+// decide (infer.h). All undeclared tensors of a class vote, over layers, micro-batches and steps. A
+// cut or a copy that explains all of them is used, and listed. A partial sum is not, because that
+// is what a missing reduction looks like: it stays a finding, and the user is asked.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "analysis/infer/vote.h"
+#include "trace/file/trace_reader.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+enum class Settlement {
+  kUsed,         // it lies as `dims` say
+  kQuestion,     // the ranks hold addends: as `dims` say, or a reduction is missing
+  kUnexplained,  // no placement explains all tensors of the class
+};
+
+struct SettledClass {
+  PlacementClass tensors;
+  Settlement settlement = Settlement::kUnexplained;
+  std::string dims;         // empty where nothing explains the class
+  std::size_t members = 0;  // tensors that contradicted the guess
+
+  // A sentence for the report.
+  [[nodiscard]] std::string sentence() const;
+};
+
+// Sets the placements of undeclared records of `candidate`. Classes are in the order of their first
+// tensor. Reads values only where there are undeclared records.
+[[nodiscard]] std::vector<SettledClass> settle_placements(const Trace& reference,
+                                                          Trace& candidate,
+                                                          int threads);
+
+}  // namespace ttrace

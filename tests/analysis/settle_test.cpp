@@ -1,0 +1,145 @@
+// Where tensors lie of which nobody said it, as the values tell.
+#include "analysis/infer/settle.h"
+
+#include "analysis/diff.h"
+#include "support/temporary_directory.h"
+#include "trace_builder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using testing::Tensor;
+using testing::TraceBuilder;
+
+using Numbers = std::vector<double>;
+
+Numbers noise(std::size_t count, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<double> normal;
+  Numbers values(count);
+  for (double& value : values) {
+    value = static_cast<float>(normal(generator));
+  }
+  return values;
+}
+
+// Tensors [8, 4] of which two ranks hold what they like.
+class SettleTest : public ::testing::Test {
+ protected:
+  void add_reference(const std::string& id, const Numbers& values) {
+    reference_.add(0, {id, values, ElementType::kF32, {8, 4}});
+  }
+  void add_candidate(const std::string& id, int rank, Numbers values, bool undeclared = true) {
+    const auto rows = static_cast<std::int64_t>(values.size() / 4);
+    candidate_.add(rank, {id, std::move(values), ElementType::kF32, {rows, 4}, {}, undeclared});
+  }
+  // Rows, in the order of ranks.
+  void add_cut(const std::string& id, const Numbers& values, bool undeclared = true) {
+    add_reference(id, values);
+    add_candidate(id, 0, Numbers(values.begin(), values.begin() + 16), undeclared);
+    add_candidate(id, 1, Numbers(values.begin() + 16, values.end()), undeclared);
+  }
+  // What is settled, and the report that follows.
+  std::vector<SettledClass> settle() {
+    const Trace reference = reference_.write();
+    Trace candidate = candidate_.write();
+    std::vector<SettledClass> settled = settle_placements(reference, candidate, 1);
+    report_ = diff(reference, candidate);
+    return settled;
+  }
+
+  testing::TemporaryDirectory folder_;
+  TraceBuilder reference_{folder_ / "reference", "reference"};
+  TraceBuilder candidate_{folder_ / "candidate", "candidate", 2};
+  Report report_;
+};
+
+// Symptom: every output of a tensor-parallel plan that TTrace does not know was "replicas
+// disagree".
+TEST_F(SettleTest, ACutThatNobodyDeclaresIsFoundAndUsed) {
+  add_cut("s0/m0/output/layers.0.fc1/0", noise(32, 1));
+  add_cut("s0/m0/output/layers.1.fc1/0", noise(32, 2));
+  const std::vector<SettledClass> settled = settle();
+  ASSERT_THAT(settled, SizeIs(1));
+  EXPECT_EQ(settled.front().settlement, Settlement::kUsed);
+  EXPECT_EQ(settled.front().dims, "a[tp] c");
+  EXPECT_EQ(settled.front().members, 2U);
+  EXPECT_THAT(
+      settled.front().sentence(),
+      HasSubstr("value of layers.*.fc1: nobody declares where it lies; by its values \"a[tp] "
+                "c\" (2 tensors)"));
+  EXPECT_FALSE(report_.diverged());
+}
+
+TEST_F(SettleTest, AWrongTensorOfAClassIsPlacedLikeTheOthersAndFound) {
+  add_cut("s0/m0/output/layers.0.fc1/0", noise(32, 1));
+  const std::string id = "s0/m0/output/layers.1.fc1/0";
+  add_reference(id, noise(32, 2));
+  add_candidate(id, 0, noise(16, 3));
+  add_candidate(id, 1, noise(16, 4));
+  EXPECT_EQ(settle().front().settlement, Settlement::kUsed);
+  ASSERT_TRUE(report_.diverged());
+  EXPECT_EQ(to_string(report_.tensors[*report_.first_divergence].id), id);
+  EXPECT_TRUE(report_.tensors[*report_.first_divergence].comparison.has_value());
+}
+
+// That is what a missing reduction looks like.
+TEST_F(SettleTest, AddendsAreAQuestionAndStayAFinding) {
+  const Numbers first = noise(32, 1);
+  const Numbers second = noise(32, 2);
+  Numbers sum = first;
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    sum[i] += second[i];
+  }
+  const std::string id = "s0/m0/output/layers.0.fc2/0";
+  add_reference(id, sum);
+  add_candidate(id, 0, first);
+  add_candidate(id, 1, second);
+  const std::vector<SettledClass> settled = settle();
+  ASSERT_THAT(settled, SizeIs(1));
+  EXPECT_EQ(settled.front().settlement, Settlement::kQuestion);
+  EXPECT_THAT(settled.front().sentence(),
+              HasSubstr("If that is meant, declare it in an annotation file; else a reduction is "
+                        "missing"));
+  EXPECT_TRUE(report_.diverged());
+}
+
+TEST_F(SettleTest, WhatNothingExplainsStaysAFinding) {
+  const std::string id = "s0/m0/output/layers.0.norm/0";
+  add_reference(id, noise(32, 1));
+  add_candidate(id, 0, noise(32, 2));
+  add_candidate(id, 1, noise(32, 3));
+  const std::vector<SettledClass> settled = settle();
+  ASSERT_THAT(settled, SizeIs(1));
+  EXPECT_EQ(settled.front().settlement, Settlement::kUnexplained);
+  EXPECT_TRUE(report_.diverged());
+}
+
+TEST_F(SettleTest, CopiesThatAgreeAreNotAskedAbout) {
+  const Numbers values = noise(32, 1);
+  add_reference("s0/m0/output/norm/0", values);
+  add_candidate("s0/m0/output/norm/0", 0, values);
+  add_candidate("s0/m0/output/norm/0", 1, values);
+  EXPECT_THAT(settle(), IsEmpty());
+  EXPECT_FALSE(report_.diverged());
+}
+
+TEST_F(SettleTest, WhatIsDeclaredIsNeverReplaced) {
+  add_cut("s0/m0/output/layers.0.fc1/0", noise(32, 1), false);
+  EXPECT_THAT(settle(), IsEmpty());
+  EXPECT_TRUE(report_.diverged());
+}
+
+}  // namespace
+}  // namespace ttrace
