@@ -65,9 +65,34 @@ def cuts_of(tensor: DTensor, names: list[str]) -> tuple[Cuts, list[str]]:
     return cuts, partial
 
 
-def text_of(shape: tuple[int, ...], local: tuple[int, ...], cuts: Cuts, partial: list[str]) -> str:
+def blocks_of(tensor: DTensor) -> dict[int, int]:
+    """By dimension how many blocks it consists of that are cut each, such as the gate and the up part of a joint
+    weight. FSDP2 writes another thing in the same way: that it cuts what TP has cut into as many parts."""
+    blocks = {}
+    for placement in tensor.placements:
+        if type(placement).__name__ != "_StridedShard":
+            continue
+        dim = placement.dim % tensor.dim()
+        ranks = 1
+        for axis, other in enumerate(tensor.placements):
+            is_cut = other.is_shard() and type(other).__name__ != "_StridedShard"
+            if is_cut and other.dim % tensor.dim() == dim:
+                ranks *= tensor.device_mesh.size(axis)
+        if ranks != placement.split_factor:
+            blocks[dim] = placement.split_factor
+    return blocks
+
+
+def text_of(
+    shape: tuple[int, ...],
+    local: tuple[int, ...],
+    cuts: Cuts,
+    partial: list[str],
+    blocks: Mapping[int, int] | None = None,
+) -> str:
     """Dims of a tensor of global `shape`; they name sizes that do not divide evenly."""
     words = []
+    blocks = blocks or {}
     for dim in range(len(shape)):
         axes = list(cuts.get(dim, []))
         if dim == 0:
@@ -75,7 +100,8 @@ def text_of(shape: tuple[int, ...], local: tuple[int, ...], cuts: Cuts, partial:
         word = dims_text(dim + 1, {}).split()[dim]
         is_uneven = dim in cuts and (local[dim] == 0 or shape[dim] % local[dim] != 0)
         size = f"={shape[dim]}" if is_uneven else ""
-        words.append(word + size + (f"[{','.join(axes)}]" if axes else ""))
+        word += size + (f"[{','.join(axes)}]" if axes else "")
+        words.append(f"({blocks[dim]}*{word})" if dim in blocks else word)
     return " ".join(words)
 
 
@@ -141,7 +167,7 @@ class DTensorProgram(PlainProgram):
             return Parameter(path, parameter, self.parameter_dims(parameter), parameter)
         local = parameter._local_tensor
         cuts, partial = cuts_of(parameter, axis_names(parameter.device_mesh, self._unnamed))
-        text = text_of(tuple(parameter.shape), tuple(local.shape), cuts, partial)
+        text = text_of(tuple(parameter.shape), tuple(local.shape), cuts, partial, blocks_of(parameter))
         return Parameter(path, local, Dims(text), parameter)
 
     # --- where activations lie ---------------------------------------------------------------------
