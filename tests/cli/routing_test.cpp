@@ -51,6 +51,7 @@ TEST_F(CheckRouting, AnIllegalFlipIsTheFirstDivergence) {
 
 TEST_F(CheckRouting, StoredReferenceNeedsItsCommandToGoOn) {
   ASSERT_EQ(ttrace(check(trainer(kReference), trainer(kReference))).exit_code, 0);
+  std::filesystem::remove(folder_ / "run/reference/command.json");
   const ProcessResult without = ttrace(
       {"check", "--reference", "run/reference", "--candidate", trainer(kFlipped), "-o", "second"});
   EXPECT_EQ(without.exit_code, 2) << without.out;
