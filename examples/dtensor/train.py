@@ -253,5 +253,9 @@ def pipeline_step(schedule: Schedule1F1B, stage: PipelineStage, batch: torch.Ten
     return sum(loss.item() for loss in losses) / len(losses)
 
 
-if __name__ == "__main__":
+def main() -> None:
     train(arguments())
+
+
+if __name__ == "__main__":
+    main()

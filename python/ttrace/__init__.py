@@ -20,6 +20,7 @@ from .attach import attach, precision  # noqa: E402  needs the library
 from .base.layout import Axis, Layout  # noqa: E402
 from .base.program import Program  # noqa: E402
 from .base.recorder import Recorder  # noqa: E402
+from .base.regions import region  # noqa: E402
 from .base.values import (  # noqa: E402
     UNTRACED,
     Description,
@@ -51,4 +52,5 @@ __all__ = [
     "Untraced",
     "attach",
     "precision",
+    "region",
 ]

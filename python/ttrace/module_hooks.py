@@ -20,13 +20,13 @@ import torch
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 
-from .base import quantised
+from .base import quantised, regions
 from .base.calls import Removable, after_call, aside, before_call, is_compiled_in_place
 from .base.local_part import local_part
 from .base.program import Program
 from .base.recorder import Recorder
 from .base.trees import map_tensors, tensors_of
-from .base.values import Dims, Rows, Site, Untraced
+from .base.values import ROOT, Dims, Rows, Site, Untraced
 
 _FIELDS = {"output": ("value", "grad"), "input": ("inputs", "input_grads")}
 
@@ -43,6 +43,7 @@ def is_traced(tensor: torch.Tensor) -> bool:
 
 @dataclass
 class _Call:
+    path: str
     depth: int  # of its scope
     given: Any = None  # arguments, as the caller passed them
     raw: Any = None  # outputs, as the forward returned them
@@ -68,6 +69,7 @@ class ModuleHooks:
         self._open = threading.local()
         self._placed: dict[tuple[str, str, int], Dims] = {}
         self._installed: list[Removable] = []
+        self._regions: dict[str, Site] = {}
 
     def install(self, recorder: Recorder) -> None:
         keep = self._installed.append
@@ -84,9 +86,11 @@ class ModuleHooks:
             for buffer in module.buffers(recurse=False):
                 self._scopes.given(local_part(buffer))
         self._installed.extend(self._program.hook_models(recorder))
+        regions.install(self)
 
     def remove(self) -> None:
         """Removes all hooks and closes all calls, whatever has thrown."""
+        regions.install(None)
         for handle in reversed(self._installed):
             handle.remove()
         self._installed.clear()
@@ -95,6 +99,21 @@ class ModuleHooks:
     def routing(self, choices: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
         """Records the innermost running module's choices; returns those to continue with."""
         return self._scopes.routing(choices, margins) if self._calls() else choices
+
+    def around(self, name: str, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        """Calls a function as if it were a module of this name within the one that runs."""
+        inside = self._calls()[-1].path if self._calls() else ROOT
+        path = name if inside == ROOT else f"{inside}.{name}"
+        site = self._regions.setdefault(path, Site(path, torch.nn.Module()))
+        before, after = aside(self._before(site, looks_inside=False)), aside(self._after(site))
+        args, kwargs = before(site.module, args, kwargs) or (args, kwargs)
+        try:
+            output = function(*args, **kwargs)
+        except BaseException:
+            after(site.module, args, kwargs, None)
+            raise
+        changed = after(site.module, args, kwargs, output)
+        return output if changed is None else changed
 
     def _calls(self) -> list[_Call]:
         if not hasattr(self._open, "calls"):
@@ -105,7 +124,7 @@ class ModuleHooks:
         def before(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
             del module
             self.calls += 1
-            self._calls().append(_Call(self._scopes.enter(site.path)))
+            self._calls().append(_Call(site.path, self._scopes.enter(site.path)))
             if looks_inside:
                 self._calls()[-1].given = (args, kwargs)
                 return None

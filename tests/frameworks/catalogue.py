@@ -30,7 +30,8 @@ class Layout:
 
 @dataclass(frozen=True)
 class Program:
-    """A training script that takes --precision. The lines that a user adds for TTrace end in `# ttrace`."""
+    """A training script that takes --precision and has a function `main` (or `train`) without arguments. The
+    lines that a user adds for TTrace end in `# ttrace`."""
 
     name: str  # "llama"
     script: Path
