@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 namespace ttrace::testing {
@@ -260,10 +261,19 @@ TEST_F(Check, StoredReferenceRunsAgainAsItWasMade) {
   EXPECT_EQ(made.at("folder"), std::filesystem::canonical(folder_.path()).string());
   EXPECT_TRUE(made.at("environment").contains("PATH"));
 
+  const auto is_not_run_again = [&](const std::string& name) {
+    const ProcessResult result = again(name);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err,
+                HasSubstr("pass --rerun COMMAND, or --no-forced to skip this check"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / (name + "/forced-wide")));
+  };
+  auto elsewhere = made;
+  elsewhere["folder"] = folder_ / "gone";
+  std::ofstream(folder_ / "run/reference/command.json") << elsewhere;
+  is_not_run_again("moved");
   std::filesystem::remove(folder_ / "run/reference/command.json");
-  EXPECT_THAT(again("third").err,
-              HasSubstr("pass --rerun COMMAND, or --no-forced to skip this check"));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "third/forced-wide"));
+  is_not_run_again("unknown");
 }
 
 TEST_F(Check, StoredReferenceIsReusedWithItsNoise) {

@@ -62,6 +62,9 @@ ProcessResult Checks::run(const std::string& name,
                                         "0:" + std::to_string(training_.steps),
                                         "-o",
                                         last_};
+  if (!reference_.empty()) {
+    arguments.emplace_back("--no-forced");
+  }
   arguments.insert(arguments.end(), options.begin(), options.end());
   ProcessResult result = ttrace_program(std::move(arguments));
   if (reference_.empty() && result.exit_code != 2) {

@@ -33,7 +33,7 @@ namespace ttrace::testing {
                                      std::map<std::string, std::string> environment);
 
 // Checks of one training, each in a folder of its own: the first one makes the reference, which the
-// others reuse.
+// others reuse. Only the first one has forced passes, which take as long as all else.
 class Checks {
  public:
   explicit Checks(TrainingRun training) : training_(std::move(training)) {}

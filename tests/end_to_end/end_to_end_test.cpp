@@ -224,9 +224,8 @@ TEST(EndToEnd, PercentOfOneRanksAddendToTheGradientOfANormIsFound) {
   EXPECT_THAT(first["cause"], ::testing::HasSubstr("the addend of rank 1"));
 }
 
-// All of them run in BF16 with the limits of the clean runs. All but the first run without forced
-// passes, because a stored reference without --rerun is not run again. The scoreboard has the
-// rates; here no bug may be missed. With the weights of a fresh start, the softmax is nearly
+// All of them run in BF16 with the limits of the clean runs, and all but the first without forced
+// passes (see Checks::run). The scoreboard has the rates; here no bug may be missed. With the weights of a fresh start, the softmax is nearly
 // uniform, and the declared output of softmax-scale stays within the bound of T2; the gradient of
 // the same attention's key does not.
 TEST(EndToEnd, PlantedBugsAreFoundAtTheDeclaredTensor) {

@@ -144,7 +144,8 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
   if (options.rerun.empty()) {
     log(LogLevel::kWarning,
         "operators are not checked one by one, because the stored reference does not say which "
-        "command made it; pass --rerun COMMAND, or --no-forced to skip this check");
+        "command made it, or that command's folder is gone; pass --rerun COMMAND, or --no-forced "
+        "to skip this check");
     return;
   }
   const auto pass = [&](const std::string& precision, const char* name, const std::string& folder) {

@@ -70,7 +70,11 @@ std::optional<std::string> remembered_command(const std::string& trace) {
   }
   try {
     const nlohmann::json made = nlohmann::json::parse(file);
-    std::string text = fmt::format("cd {}", shell_word(made.at("folder").get<std::string>()));
+    const auto folder = made.at("folder").get<std::string>();
+    if (!fs::is_directory(folder)) {
+      return std::nullopt;  // the trace was made on another machine, or the folder has gone
+    }
+    std::string text = fmt::format("cd {}", shell_word(folder));
     for (const auto& [name, value] : made.at("environment").items()) {
       text += fmt::format(" && export {}={}", name, shell_word(value.get<std::string>()));
     }
