@@ -2,6 +2,7 @@
 
 #include "analysis/align/module_path.h"
 #include "analysis/causes/common/evidence.h"
+#include "analysis/causes/source_lines.h"
 #include "analysis/causes/where_to_look.h"
 #include "trace/base/kind.h"
 
@@ -153,6 +154,7 @@ void find_roots(std::span<const Match> matches,
   const auto first = static_cast<std::size_t>(found - report.tensors.begin());
   report.first_divergence = first;
   report.where_to_look = where_to_look(report.tensors, first, candidate);
+  report.source = source_lines(report.tensors, first, candidate);
   if (report.partial()) {
     return;  // what is missing would be taken for what went wrong
   }

@@ -115,6 +115,7 @@ struct Report {
   std::optional<std::size_t> first_divergence;  // index into `tensors`
   std::optional<Diagnosis> diagnosis;           // of the first divergence, where one explains it
   std::string where_to_look;                    // for the first divergence
+  std::string source;                           // lines of the program that it concerns, or empty
   std::vector<Root> further_roots;              // behind the first divergence, in order
   std::size_t roots_left_out = 0;               // behind them
 

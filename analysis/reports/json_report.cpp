@@ -84,7 +84,7 @@ Json first_divergence_json(const Report& report) {
           {"signature", report.diagnosis ? Json(name_of(report.diagnosis->signature)) : Json()},
           {"probable_cause", report.diagnosis ? Json(report.diagnosis->sentence) : Json()},
           {"where_to_look", report.where_to_look},
-          {"source", report.candidate.manifest.source_of(tensor.id.path)}};
+          {"source", report.source}};
 }
 
 Json named_json(const Named& named) {

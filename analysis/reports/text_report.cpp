@@ -84,9 +84,8 @@ void write_first_divergence(std::ostream& out, const Report& report) {
   out << "first divergence: " << to_string(tensor.id) << '\n';
   write_finding(out, tensor, report.diagnosis);
   out << "  where to look: " << report.where_to_look << '\n';
-  if (const std::string source = report.candidate.manifest.source_of(tensor.id.path);
-      !source.empty()) {
-    out << "  source: " << source << '\n';
+  if (!report.source.empty()) {
+    out << "  source: " << report.source << '\n';
   }
 }
 

@@ -121,6 +121,10 @@ void Capture::note(const std::string& sentence) {
   contain([&] { recorder_.note(sentence); });
 }
 
+void Capture::code(CodeRole role, const std::string& path, const std::string& text) {
+  contain([&] { recorder_.code(role, path, text); });
+}
+
 void Capture::parameters_updated(const std::vector<OptimizerEntry>& entries) {
   contain([&] {
     for (const OptimizerEntry& entry : entries) {

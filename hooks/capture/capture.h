@@ -41,6 +41,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -101,6 +102,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void gradients_reduced(const std::vector<NamedTensor>& main_grads);
   void scalar(const std::string& name, double value);
   void note(const std::string& sentence);
+  void code(CodeRole role, const std::string& path, const std::string& text);
+  void scope_opened_at(const std::string& path, const std::source_location& where);
   void parameters_updated(const std::vector<OptimizerEntry>& entries);
 
   // Throws UsageError for an unknown module.

@@ -9,15 +9,36 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <utility>
 #include <vector>
 
 namespace ttrace {
+namespace {
+
+// Relative to the working folder, if the file lies below it.
+std::string short_path(const std::string& file) {
+  const std::string relative =
+      std::filesystem::path(file).lexically_relative(std::filesystem::current_path()).string();
+  return relative.empty() || relative.starts_with("..") ? file : relative;
+}
+
+}  // namespace
 
 OpenScope Capture::scope(std::string path) const {
   const bool is_leaf = modules_.is_leaf(path);
   return {.path = std::move(path), .leaf = is_leaf};
+}
+
+void Capture::scope_opened_at(const std::string& path, const std::source_location& where) {
+  contain([&] {
+    if (in_microbatch() && !recorder_.knows_code(CodeRole::kSource, path)) {
+      recorder_.code(CodeRole::kSource,
+                     path,
+                     short_path(where.file_name()) + ":" + std::to_string(where.line()));
+    }
+  });
 }
 
 void Capture::derive(const std::string& path,

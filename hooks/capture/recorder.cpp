@@ -36,6 +36,7 @@ void Recorder::begin_step(std::int64_t step, WriterThread* writer) {
   order_ = 0;
   calls_.clear();
   notes_.clear();
+  known_code_ = {};
   scrambled_ = 0;
 }
 
@@ -181,6 +182,12 @@ void Recorder::edge(const TensorId& consumer, const TensorId& producer) {
 void Recorder::note(const std::string& remark) {
   if (notes_.insert(remark).second) {
     writer_->note(remark);
+  }
+}
+
+void Recorder::code(CodeRole role, const std::string& path, const std::string& text) {
+  if (known_code_.at(static_cast<std::size_t>(role)).insert(path).second) {
+    writer_->code(role, path, text);
   }
 }
 

@@ -9,17 +9,21 @@
 #include "hooks/base/row_parts.h"
 #include "hooks/base/snapshot.h"
 #include "hooks/write/writer_thread.h"
+#include "trace/file/code_lines.h"
 #include "trace/file/record.h"
 
 #include <ttrace/annotations.h>
 #include <ttrace/layout.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -124,6 +128,12 @@ class Recorder {
   void edge(const TensorId& consumer, const TensorId& producer);
   // Each remark once per step.
   void note(const std::string& remark);
+  // Where the code of a module stands, or where the program calls it; the first text of a path and
+  // step counts.
+  void code(CodeRole role, const std::string& path, const std::string& text);
+  [[nodiscard]] bool knows_code(CodeRole role, const std::string& path) const {
+    return known_code_.at(static_cast<std::size_t>(role)).contains(path);
+  }
 
  private:
   // Without its call.
@@ -155,6 +165,7 @@ class Recorder {
   std::uint64_t order_ = 0;
   std::map<TensorId, int> calls_;  // by id with call 0
   std::set<std::string> notes_;
+  std::array<std::unordered_set<std::string>, 2> known_code_;  // paths by role
   std::uint64_t scrambled_ = 0;  // left out of the noise table
   std::string first_scrambled_;
 };

@@ -28,8 +28,14 @@ struct Scope::Impl {
   }
 };
 
-Scope::Scope(const torch::nn::Module* module, std::string_view child)
-    : impl_(Impl::of([&](const Capture& capture) { return capture.path_of(module, child); })) {}
+Scope::Scope(const torch::nn::Module* module,
+             std::string_view child,
+             const std::source_location& where)
+    : impl_(Impl::of([&](const Capture& capture) { return capture.path_of(module, child); })) {
+  if (Capture* const capture = tracing()) {
+    capture->scope_opened_at(impl_->open.path, where);
+  }
+}
 
 Scope::Scope(ModulePath module)
     : impl_(Impl::of([&](const Capture&) { return std::move(module.path); })) {}

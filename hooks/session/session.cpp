@@ -111,6 +111,14 @@ void Step::note(const std::string& sentence) {
   when_traced(tracer_, [&](Capture& capture) { capture.note(sentence); });
 }
 
+void Step::source(const std::string& path, const std::string& line) {
+  when_traced(tracer_, [&](Capture& capture) { capture.code(CodeRole::kSource, path, line); });
+}
+
+void Step::called_at(const std::string& path, const std::string& line) {
+  when_traced(tracer_, [&](Capture& capture) { capture.code(CodeRole::kCall, path, line); });
+}
+
 void Step::parameters_updated(const std::vector<OptimizerEntry>& entries) {
   when_traced(tracer_, [&](Capture& capture) { capture.parameters_updated(entries); });
 }

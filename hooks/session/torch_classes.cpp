@@ -120,14 +120,12 @@ struct SessionObject : torch::CustomClassHolder {
                 const Texts& data,
                 const Texts& versions,
                 const std::string& precision,
-                const Strings& untraced,
-                const Texts& sources) {
+                const Strings& untraced) {
     session.describe({.model = section_of(model),
                       .data = section_of(data),
                       .versions = section_of(versions),
                       .precision = precision,
-                      .untraced = untraced,
-                      .sources = section_of(sources)});
+                      .untraced = untraced});
   }
   // Must be called before attach().
   void set_layout(std::int64_t rank, std::int64_t world_size, const std::vector<AxisTuple>& axes) {
@@ -223,6 +221,14 @@ void register_step(torch::Library& library) {
            [](const intrusive_ptr<StepObject>& self, const std::string& sentence) {
              self->get().note(sentence);
            })
+      .def("source",
+           [](const intrusive_ptr<StepObject>& self,
+              const std::string& path,
+              const std::string& line) { self->get().source(path, line); })
+      .def("called_at",
+           [](const intrusive_ptr<StepObject>& self,
+              const std::string& path,
+              const std::string& line) { self->get().called_at(path, line); })
       .def("parameters_updated", &StepObject::parameters_updated)
       .def("end", [](const intrusive_ptr<StepObject>& self) {
         close_scopes();

@@ -235,7 +235,6 @@ void Tracer::publish_manifest(bool trains) const {
   }
   manifest.versions = description_.versions;
   manifest.untraced = description_.untraced;
-  manifest.sources = description_.sources;
   manifest.roles = annotations_.roles();
   manifest.versions["ttrace"] = TTRACE_VERSION;
   manifest.versions["torch"] = TORCH_VERSION;

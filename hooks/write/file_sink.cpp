@@ -22,6 +22,9 @@ class FileSink : public Sink {
     writer_->append(std::move(record), bytes);
   }
   void note(std::string remark) override { writer_->note(std::move(remark)); }
+  void code(CodeRole role, const std::string& path, const std::string& text) override {
+    writer_->code(role, path, text);
+  }
   void sum(const RoundedSum& sum) override { writer_->sum(sum); }
   void edge(const Edge& edge) override { writer_->edge(edge); }
   void flush() override { writer_->flush(); }

@@ -7,6 +7,7 @@
 #include "hooks/base/device_values.h"
 #include "hooks/base/environment.h"
 #include "trace/file/capture_counts.h"
+#include "trace/file/code_lines.h"
 #include "trace/file/edge.h"
 #include "trace/file/record.h"
 #include "trace/file/rounded_sum.h"
@@ -43,6 +44,7 @@ class Sink {
   // Notes of the records that were kept. Sinks that write no trace ignore them.
   virtual void sum(const RoundedSum& /*sum*/) {}
   virtual void edge(const Edge& /*edge*/) {}
+  virtual void code(CodeRole /*role*/, const std::string& /*path*/, const std::string& /*text*/) {}
   // A micro-batch is over: what was appended should survive a crash.
   virtual void flush() = 0;
   // `whole`: nothing failed, so the step's file may get its final name.

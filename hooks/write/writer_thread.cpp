@@ -89,6 +89,10 @@ void WriterThread::note(const std::string& remark) {
   push({remark.size(), [remark](Sink& sink) { sink.note(remark); }});
 }
 
+void WriterThread::code(CodeRole role, const std::string& path, const std::string& text) {
+  push({path.size() + text.size(), [=](Sink& sink) { sink.code(role, path, text); }});
+}
+
 void WriterThread::flush() {
   push({0, [](Sink& sink) { sink.flush(); }});
 }

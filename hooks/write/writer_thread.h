@@ -52,6 +52,7 @@ class WriterThread {
   void append_on_device(Record record, std::unique_ptr<const DeviceValues> values);
   [[nodiscard]] bool takes_device_values() const { return takes_device_values_; }
   void note(const std::string& remark);
+  void code(CodeRole role, const std::string& path, const std::string& text);
   // `norms`: doubles whose squares are added to sum.squared, once they are here.
   void sum(const RoundedSum& sum, std::vector<Snapshot> norms);
   void edge(const Edge& edge);

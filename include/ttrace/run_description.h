@@ -27,9 +27,6 @@ struct TTRACE_API RunDescription {
   // the sum of several micro-batches. TTrace does not record an id in which one of them is found,
   // and a comparison accepts that it is missing.
   std::vector<std::string> untraced = {};
-  // Where the code of modules stands: path -> "train.py:88 (Attention)". In a path, `*` stands for
-  // any number; a path without one takes precedence.
-  Section sources = {};
 };
 
 }  // namespace ttrace

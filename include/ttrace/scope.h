@@ -28,6 +28,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -50,10 +51,15 @@ class TTRACE_API Scope {
  public:
   // `module` is the module given to Session::attach() or one of its descendants; any other one is
   // an error. `child` names a boundary that is not a module: Scope(*this, "core_attention").
+  // A report names the line where the scope of a wrong module is opened.
   template <class Module>
-  explicit Scope(const Module& module, std::string_view child = {})
-      : Scope(static_cast<const torch::nn::Module*>(&module), child) {}
-  Scope(const torch::nn::Module* module, std::string_view child);
+  explicit Scope(const Module& module,
+                 std::string_view child = {},
+                 const std::source_location& where = std::source_location::current())
+      : Scope(static_cast<const torch::nn::Module*>(&module), child, where) {}
+  Scope(const torch::nn::Module* module,
+        std::string_view child,
+        const std::source_location& where = std::source_location::current());
   explicit Scope(ModulePath module);
   ~Scope();
   Scope(const Scope&) = delete;  // bound to a position on the scope stack

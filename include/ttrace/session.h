@@ -145,6 +145,11 @@ class TTRACE_API Step {
   void scalar(const std::string& name, double value);
   // Adds a sentence to the notes of the trace, which every report prints.
   void note(const std::string& sentence);
+
+  // Say where the code of a module stands, and where the program calls it ("train.py:88"), for the
+  // report of a divergence. For modules that are C++ objects, scopes say it.
+  void source(const std::string& path, const std::string& line);
+  void called_at(const std::string& path, const std::string& line);
   // The parameters and the optimizer's state after the optimizer's step. REQUIRES: called once,
   // after gradients_reduced().
   void parameters_updated(const std::vector<OptimizerEntry>& entries);

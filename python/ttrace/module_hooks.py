@@ -73,6 +73,7 @@ class ModuleHooks:
 
     def install(self, recorder: Recorder) -> None:
         keep = self._installed.append
+        self._recorder = recorder
         for site in self._sites:
             module = site.module
             # Nothing between a module that is compiled in place and its own hooks can be seen.
@@ -124,6 +125,7 @@ class ModuleHooks:
         def before(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
             del module
             self.calls += 1
+            self._recorder.called(site.path)
             self._calls().append(_Call(site.path, self._scopes.enter(site.path)))
             if looks_inside:
                 self._calls()[-1].given = (args, kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from .base import compiled, quantised
+from .base.call_site import call_site
 from .base.program import Program
 from .base.sources import sources_of
 from .base.values import Gradient, OptimizerState, Parameter, whole
@@ -58,7 +60,9 @@ class Tracer:
         self._microbatches: dict[int, Any] = {}
         self._current: Any = None
         self._hooks: Any = None
+        self._called: set[str] = set()  # paths in this step
         self._quantised: list[Parameter] = []
+        self._sources: dict[str, str] = {}  # where the code of modules stands, by path
         self._compiled: list[str] = []  # paths of compiled modules that have others inside
         if program is not None:
             self._attach(program, annotations)
@@ -108,6 +112,7 @@ class Tracer:
 
     def loss(self, per_token: torch.Tensor) -> None:
         microbatch = self._current_microbatch("loss")
+        self.called("loss")
         self._place_data("loss", per_token)
         microbatch.loss(per_token)
 
@@ -130,10 +135,17 @@ class Tracer:
         if self._step is not None:
             self._step.scalar(name, float(value))
 
+    def called(self, path: str) -> None:
+        """Notes which line of the program calls this module, or function, first."""
+        if path not in self._called:
+            self._called.add(path)
+            self._step.called_at(path, call_site(sys._getframe(1)))
+
     def parameters_gathered(self, paths: Sequence[str]) -> None:
         self._step.parameters_gathered(list(paths))
 
     def gradients_reduced(self, gradients: Sequence[Gradient]) -> None:
+        self.called("optimizer")
         self._step.gradients_reduced(
             [gradient.path for gradient in gradients],
             [gradient.tensor for gradient in gradients],
@@ -166,8 +178,8 @@ class Tracer:
             {**description.versions, **self._undeclared(annotations), **_versions()},
             description.precision,
             [*description.untraced, *hidden],
-            sources_of(sites),
         )
+        self._sources = sources_of(sites)
         self._session.set_layout(
             layout.rank,
             layout.world_size,
@@ -215,8 +227,11 @@ class Tracer:
         if not step.traced():
             return False
         self._step = step
+        self._called.clear()
         if self._compiled:
             step.note(compiled.sentence(self._compiled))
+        for path, line in self._sources.items():
+            step.source(path, line)
         self._hooks.install(self)
         self._program.step_begins(self)
         return True

@@ -135,6 +135,11 @@ class TraceBuilder {
     return *this;
   }
 
+  TraceBuilder& code(int rank, CodeRole role, const std::string& path, const std::string& text) {
+    code_[rank].add(role, path, text);
+    return *this;
+  }
+
   Trace write() {
     std::map<std::pair<std::int64_t, int>, std::vector<const Tensor*>> files;
     for (std::size_t rank = 0; rank < records_.size(); ++rank) {
@@ -191,6 +196,12 @@ class TraceBuilder {
     for (const std::string& text : notes_[rank]) {
       writer.note(text);
     }
+    for (const auto& [path, text] : code_[rank].sources) {
+      writer.code(CodeRole::kSource, path, text);
+    }
+    for (const auto& [path, text] : code_[rank].calls) {
+      writer.code(CodeRole::kCall, path, text);
+    }
     for (const RoundedSum& sum : sums_[rank]) {
       writer.sum(sum);
     }
@@ -210,6 +221,7 @@ class TraceBuilder {
   std::vector<RankAxis> axes_;
   std::vector<std::vector<Tensor>> records_;  // by rank
   std::map<int, std::vector<std::string>> notes_;
+  std::map<int, CodeLines> code_;
   std::map<int, std::vector<RoundedSum>> sums_;
   std::map<int, std::vector<Edge>> edges_;
 };

@@ -32,8 +32,6 @@ Manifest example() {
   manifest.data = {{"seed", "1"}, {"file", "wörter.txt"}};
   manifest.versions = {{"ttrace", "0.1.0"}};
   manifest.roles = {{"attention", "h.*.attn*"}};
-  manifest.sources = {{"h.*.attn", "model.py:88 (Attention)"},
-                      {"h.0.attn", "model.py:120 (First)"}};
   manifest.numerics = {{"device", "cuda"}, {"f32_products", "tf32"}};
   return manifest;
 }
@@ -64,7 +62,6 @@ TEST(Manifest, RoundTrips) {
   EXPECT_EQ(read.data, example().data);
   EXPECT_EQ(read.versions, example().versions);
   EXPECT_EQ(read.roles, example().roles);
-  EXPECT_EQ(read.sources, example().sources);
   EXPECT_EQ(read.numerics, example().numerics);
 }
 
@@ -146,14 +143,6 @@ TEST(Manifest, FolderThatCannotBeMadeNamesPathAndRemedy) {
   write_file(folder / "file", "in the way");
   EXPECT_THAT(message_of<FormatError>([&] { write_manifest(folder / "file/trace", example()); }),
               AllOf(HasSubstr(folder / "file/trace"), HasSubstr("TTRACE_DIR")));
-}
-
-TEST(Manifest, SourcesAreThoseOfThePathOfItsPatternOrOfTheModuleAround) {
-  const Manifest manifest = example();
-  EXPECT_EQ(manifest.source_of("h.0.attn"), "model.py:120 (First)");
-  EXPECT_EQ(manifest.source_of("h.7.attn"), "model.py:88 (Attention)");
-  EXPECT_EQ(manifest.source_of("h.7.attn.c_proj.weight"), "model.py:88 (Attention)");
-  EXPECT_EQ(manifest.source_of("h.7.mlp"), "");
 }
 
 }  // namespace

@@ -188,10 +188,14 @@ TEST(TraceFile, KeepsWhatARecordSaysAboutItself) {
   writer.append(record, bytes_of<float>({1, 2, 3, 4}));
   writer.note("first");
   writer.note("second, with \"quotes\"");
+  writer.code(CodeRole::kSource, "h.0.attn", "model.py:88 (Attention)");
+  writer.code(CodeRole::kCall, "h.0.attn", "model.py:120");
   writer.commit();
 
   const RankFile read(file);
   EXPECT_EQ(read.path(), file);
+  EXPECT_EQ(read.code().source_of("h.0.attn.weight"), "model.py:88 (Attention)");
+  EXPECT_EQ(read.code().call_of("h.0.attn"), "model.py:120");
   EXPECT_EQ(read.layout(), two_ranks(1));
   EXPECT_THAT(read.notes(), ElementsAre("first", "second, with \"quotes\""));
   ASSERT_EQ(read.records().size(), 1U);

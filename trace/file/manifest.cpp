@@ -8,7 +8,6 @@
 
 #include <filesystem>
 #include <limits>
-#include <regex>
 
 namespace ttrace {
 namespace {
@@ -144,27 +143,7 @@ json parse_file(const std::string& path) {
   return root;
 }
 
-// With `*` in place of every part that is a number.
-std::string without_numbers(const std::string& path) {
-  static const std::regex number(R"((^|\.)\d+(?=\.|$))");
-  return std::regex_replace(path, number, "$1*");
-}
-
 }  // namespace
-
-std::string Manifest::source_of(std::string path) const {
-  while (true) {
-    auto found = sources.find(path);
-    if (found == sources.end()) {
-      found = sources.find(without_numbers(path));
-    }
-    const std::size_t dot = path.rfind('.');
-    if (found != sources.end() || dot == std::string::npos) {
-      return found == sources.end() ? "" : found->second;
-    }
-    path.resize(dot);
-  }
-}
 
 void write_manifest(const std::string& directory, const Manifest& manifest) {
   // nlohmann's ordered_json keeps the order in which a person wants to read the keys.
@@ -187,9 +166,6 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   }
   if (!manifest.roles.empty()) {
     root["roles"] = manifest.roles;
-  }
-  if (!manifest.sources.empty()) {
-    root["sources"] = manifest.sources;
   }
   if (!manifest.forced_routing.empty()) {
     root["forced_routing"] = manifest.forced_routing;
@@ -230,9 +206,6 @@ Manifest read_manifest(const std::string& directory) {
   }
   if (reader.has("roles")) {
     manifest.roles = reader.section("roles");
-  }
-  if (reader.has("sources")) {
-    manifest.sources = reader.section("sources");
   }
   if (reader.has("forced_routing")) {
     manifest.forced_routing = reader.text("forced_routing");

@@ -28,12 +28,6 @@ struct TTRACE_API Manifest {
   std::string forced_routing;  // digest of the choices of experts it followed; empty: its own
   std::string names;  // "candidate" or "reference": renamed into theirs (rename_map.h); empty: own
   std::vector<std::string> untraced;  // regular expressions of ids that the program cannot give
-  Section sources;  // where the code of modules stands, by path (run_description.h); mostly all of
-                    // Python's modules, and nothing where an earlier version wrote the trace
-
-  // Where the code of the module with this path stands, or of the innermost one around it; empty if
-  // nothing is known.
-  [[nodiscard]] std::string source_of(std::string path) const;
 };
 
 // Writes DIR/manifest.json through a temporary name. Throws FormatError with path and cause.

@@ -262,6 +262,21 @@ std::vector<std::string> read_notes(const Hdf5Input& file) {
   return notes;
 }
 
+CodeLines read_code(const Hdf5Input& file) {
+  CodeLines lines;
+  if (!file.has_dataset(kCodeTable)) {
+    return lines;
+  }
+  const Table table(file, kCodeTable, kCodeColumns);
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    const auto text = [&](std::size_t column) { return std::string(table.text(row, column)); };
+    const std::string source = text(code_column::kSource);
+    (source.empty() ? lines.calls : lines.sources)
+        .emplace(text(code_column::kPath), source.empty() ? text(code_column::kCall) : source);
+  }
+  return lines;
+}
+
 }  // namespace
 
 struct RankFile::Impl {
@@ -279,6 +294,7 @@ struct RankFile::Impl {
     }
     read_index(file, index);
     notes = read_notes(file);
+    code = read_code(file);
     sums = read_sums(file);
     edges = read_edges(file);
   }
@@ -353,6 +369,7 @@ struct RankFile::Impl {
   Mapping mapping;
   std::vector<Record> records;
   std::vector<std::string> notes;
+  CodeLines code;
   std::vector<RoundedSum> sums;
   std::vector<Edge> edges;
   std::unordered_map<std::string, Extent> datasets;
@@ -397,6 +414,9 @@ const std::vector<Record>& RankFile::records() const {
 }
 const std::vector<std::string>& RankFile::notes() const {
   return impl_->notes;
+}
+const CodeLines& RankFile::code() const {
+  return impl_->code;
 }
 
 const std::vector<Edge>& RankFile::edges() const {

@@ -1,6 +1,7 @@
 // One rank's file of a trace, read through mmap.
 #pragma once
 
+#include "trace/file/code_lines.h"
 #include "trace/file/edge.h"
 #include "trace/file/record.h"
 #include "trace/file/rounded_sum.h"
@@ -36,6 +37,7 @@ class TTRACE_API RankFile {
   [[nodiscard]] const Layout& layout() const;                // rank, world size, coordinates
   [[nodiscard]] const std::vector<Record>& records() const;  // in the order they were written
   [[nodiscard]] const std::vector<std::string>& notes() const;
+  [[nodiscard]] const CodeLines& code() const;  // an unfinished file has none
   // The sums in the order in which they were written; an unfinished file has none.
   [[nodiscard]] const std::vector<RoundedSum>& sums() const;
   [[nodiscard]] const std::vector<Edge>& edges() const;  // in the order in which modules ran

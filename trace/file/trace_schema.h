@@ -28,6 +28,7 @@ inline constexpr const char* kIndexTable = "/index";
 inline constexpr const char* kPartialIndexTable = "/partial_index";
 inline constexpr const char* kSumTable = "/sums";    // absent if there are none
 inline constexpr const char* kEdgeTable = "/edges";  // absent if there are none
+inline constexpr const char* kCodeTable = "/code";    // absent if there are none
 // In the index: the dataset of a tensor without elements, which has none.
 inline constexpr const char* kNoDataset = "-";
 // The shape of a scalar in the index.
@@ -85,6 +86,15 @@ enum : std::size_t { kConsumer, kProducer, kOrder };
 inline constexpr std::array<Column, 3> kEdgeColumns = {{{"consumer", ColumnType::kText},
                                                         {"producer", ColumnType::kText},
                                                         {"order", ColumnType::kU64}}};
+
+// Positions in kCodeColumns.
+namespace code_column {
+enum : std::size_t { kPath, kSource, kCall };
+}  // namespace code_column
+
+// An empty text: not known.
+inline constexpr std::array<Column, 3> kCodeColumns = {
+    {{"path", ColumnType::kText}, {"source", ColumnType::kText}, {"call", ColumnType::kText}}};
 
 // In place of a squared norm that the program did not see.
 inline constexpr double kUnseenAddend = -1.0;

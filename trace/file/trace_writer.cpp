@@ -324,6 +324,19 @@ struct TraceWriter::Impl {
     flushed_rows = index.rows();
   }
 
+  void write_code() const {
+    TableBuilder table{kCodeColumns};
+    for (const auto& [path, text] : lines.sources) {
+      table.add_row({path, text, std::string()});
+    }
+    for (const auto& [path, text] : lines.calls) {
+      table.add_row({path, std::string(), text});
+    }
+    if (table.rows() > 0) {
+      table.write(output.id(), kCodeTable, output.path());
+    }
+  }
+
   void commit() {
     write_blob();
     index.write(output.id(), kIndexTable, output.path());
@@ -340,6 +353,7 @@ struct TraceWriter::Impl {
     if (sums.rows() > 0) {
       sums.write(output.id(), kSumTable, output.path());
     }
+    write_code();
     refuse_existing(file);
     output.finish();
   }
@@ -355,6 +369,7 @@ struct TraceWriter::Impl {
   std::size_t blob_number = 0;
   std::unordered_map<std::string, std::string> long_placements;  // where each text is
   std::vector<std::string> notes;
+  CodeLines lines;
   std::string failure;  // message of the first failure, empty so far
   bool committed = false;
   bool has_partial_index = false;
@@ -381,6 +396,10 @@ void TraceWriter::append(Record record, std::span<const std::byte> bytes) {
 
 void TraceWriter::note(std::string remark) {
   impl_->run([&] { impl_->notes.push_back(std::move(remark)); });
+}
+
+void TraceWriter::code(CodeRole role, const std::string& path, const std::string& text) {
+  impl_->run([&] { impl_->lines.add(role, path, text); });
 }
 
 void TraceWriter::sum(const RoundedSum& sum) {

@@ -6,6 +6,7 @@
 // commit (on a full disk H5Dwrite fails while H5Fflush and H5Fclose report success).
 #pragma once
 
+#include "trace/file/code_lines.h"
 #include "trace/file/edge.h"
 #include "trace/file/record.h"
 #include "trace/file/rounded_sum.h"
@@ -41,6 +42,8 @@ class TTRACE_API TraceWriter {
 
   // Gradients that never arrived and similar remarks, one sentence each; kept in the file.
   void note(std::string remark);
+  // See CodeLines::add().
+  void code(CodeRole role, const std::string& path, const std::string& text);
   void sum(const RoundedSum& sum);
   void edge(const Edge& edge);
 

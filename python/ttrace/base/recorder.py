@@ -29,6 +29,9 @@ class Recorder(Protocol):
     def loss(self, per_token: torch.Tensor) -> None:
         """Records the loss of the current micro-batch, before any averaging."""
 
+    def called(self, path: str) -> None:
+        """The program calls this module, or function, now; its line goes into the trace."""
+
     def sent(self, path: str, tensor: torch.Tensor, slot: int = 0) -> None:
         """Records a tensor that goes to the next stage; `path` names it on both sides."""
 

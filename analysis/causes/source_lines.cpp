@@ -1,0 +1,109 @@
+#include "analysis/causes/source_lines.h"
+
+#include "analysis/align/module_path.h"
+#include "trace/base/kind.h"
+#include "trace/file/code_lines.h"
+
+#include <fmt/format.h>
+
+namespace ttrace {
+namespace {
+
+CodeLines lines_of(const Trace& trace) {
+  CodeLines lines;
+  for (const StepTrace& step : trace.steps()) {
+    for (const RankFile& file : step.ranks) {
+      lines.add(file.code());
+    }
+  }
+  return lines;
+}
+
+// Whether two modules are called by the same one.
+bool are_siblings(const std::string& left, const std::string& right) {
+  return left != right && left.substr(0, left.rfind('.') + 1) == right.substr(0, right.rfind('.') + 1);
+}
+
+bool is_forward(const TensorId& id) {
+  return !id.recompute && (id.kind == Kind::kOutput || id.kind == Kind::kInput);
+}
+
+// The sibling of tensors[index]'s module that runs next before (step -1) or after it (step 1) in
+// its micro-batch and has a known call; empty if there is none.
+std::string neighbour(std::span<const TensorVerdict> tensors,
+                      std::size_t index,
+                      std::ptrdiff_t step,
+                      const CodeLines& lines) {
+  const TensorId& id = tensors[index].id;
+  for (auto i = static_cast<std::ptrdiff_t>(index) + step;
+       i >= 0 && i < static_cast<std::ptrdiff_t>(tensors.size());
+       i += step) {
+    const TensorId& other = tensors[static_cast<std::size_t>(i)].id;
+    if (is_forward(other) && other.step == id.step && other.microbatch == id.microbatch &&
+        are_siblings(other.path, id.path) && !lines.call_of(other.path).empty()) {
+      return other.path;
+    }
+  }
+  return "";
+}
+
+std::string between(const std::string& first, const std::string& second, const CodeLines& lines) {
+  return fmt::format("the code between {}, which calls {}, and {}, which calls {}",
+                     lines.call_of(first),
+                     first,
+                     lines.call_of(second),
+                     second);
+}
+
+// The place of tensors[index]'s output among the forward records, from which its consumers follow.
+std::size_t output_of(std::span<const TensorVerdict> tensors, std::size_t index) {
+  TensorId output = tensors[index].id;
+  output.kind = Kind::kOutput;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].id == output) {
+      return i;
+    }
+  }
+  return index;
+}
+
+std::string region_of(std::span<const TensorVerdict> tensors,
+                      std::size_t index,
+                      const CodeLines& lines) {
+  const TensorId& id = tensors[index].id;
+  if (lines.call_of(id.path).empty()) {
+    return "";
+  }
+  if (id.kind == Kind::kInput) {
+    const std::string before = neighbour(tensors, index, -1, lines);
+    return before.empty() ? "" : between(before, id.path, lines);
+  }
+  if (id.kind == Kind::kGradOutput) {
+    const std::string after = neighbour(tensors, output_of(tensors, index), 1, lines);
+    return after.empty() ? "" : "backward of " + between(id.path, after, lines);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string source_lines(std::span<const TensorVerdict> tensors,
+                         std::size_t index,
+                         const Trace& candidate) {
+  const TensorId& id = tensors[index].id;
+  const CodeLines lines = lines_of(candidate);
+  if (std::string region = region_of(tensors, index, lines); !region.empty()) {
+    return region;
+  }
+  const bool is_update = is_of_optimizer(id.kind);
+  const std::string source = lines.source_of(id.path);
+  const std::string call = lines.call_of(is_update ? "optimizer" : id.path);
+  if (call.empty()) {
+    return source;
+  }
+  const std::string called =
+      is_update ? fmt::format("the optimizer is called at {}", call) : "called at " + call;
+  return source.empty() ? called : fmt::format("{}, {}", source, called);
+}
+
+}  // namespace ttrace

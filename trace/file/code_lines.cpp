@@ -1,0 +1,52 @@
+#include "trace/file/code_lines.h"
+
+#include <regex>
+
+namespace ttrace {
+namespace {
+
+// With `*` in place of every part that is a number.
+std::string without_numbers(const std::string& path) {
+  static const std::regex number(R"((^|\.)\d+(?=\.|$))");
+  return std::regex_replace(path, number, "$1*");
+}
+
+std::string find_in(const Section& lines, const std::string& path) {
+  auto found = lines.find(path);
+  if (found == lines.end()) {
+    found = lines.find(without_numbers(path));
+  }
+  return found == lines.end() ? "" : found->second;
+}
+
+}  // namespace
+
+void CodeLines::add(CodeRole role, const std::string& path, const std::string& text) {
+  Section& lines = role == CodeRole::kSource ? sources : calls;
+  const auto [shared, is_new] = lines.emplace(without_numbers(path), text);
+  if (!is_new && shared->second != text) {
+    lines.emplace(path, text);
+  }
+}
+
+void CodeLines::add(const CodeLines& other) {
+  sources.insert(other.sources.begin(), other.sources.end());
+  calls.insert(other.calls.begin(), other.calls.end());
+}
+
+std::string CodeLines::source_of(std::string path) const {
+  while (true) {
+    std::string text = find_in(sources, path);
+    const std::size_t dot = path.rfind('.');
+    if (!text.empty() || dot == std::string::npos) {
+      return text;
+    }
+    path.resize(dot);
+  }
+}
+
+std::string CodeLines::call_of(const std::string& path) const {
+  return find_in(calls, path);
+}
+
+}  // namespace ttrace

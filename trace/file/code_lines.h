@@ -1,0 +1,39 @@
+// Where in the program's code that stands which was traced.
+//
+// Both sections go from the path of a module (or of a scope within one) to a text such as
+// "model.py:88 (Attention)". `*` in a path stands for any number; a path without one takes
+// precedence.
+//
+// Thread-safety: plain values.
+#pragma once
+
+#include <ttrace/export.h>
+#include <ttrace/run_description.h>
+
+#include <cstdint>
+#include <string>
+
+namespace ttrace {
+
+enum class CodeRole : std::uint8_t {
+  kSource,  // where a module's own code stands
+  kCall,    // where the program calls it
+};
+
+struct TTRACE_API CodeLines {
+  Section sources = {};
+  Section calls = {};
+
+  // What is known of a path stays. Paths that differ by numbers alone and have the same text share
+  // an entry.
+  void add(CodeRole role, const std::string& path, const std::string& text);
+  void add(const CodeLines& other);
+  [[nodiscard]] bool empty() const { return sources.empty() && calls.empty(); }
+  // Of the module with this path, or else of the innermost one around it; empty if nothing is
+  // known.
+  [[nodiscard]] std::string source_of(std::string path) const;
+  // Of this very path; empty if nothing is known.
+  [[nodiscard]] std::string call_of(const std::string& path) const;
+};
+
+}  // namespace ttrace
