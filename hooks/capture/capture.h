@@ -104,6 +104,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void note(const std::string& sentence);
   void code(CodeRole role, const std::string& path, const std::string& text);
   void scope_opened_at(const std::string& path, const std::source_location& where);
+  void called_from(const std::string& path, const std::source_location& where);
   void parameters_updated(const std::vector<OptimizerEntry>& entries);
 
   // Throws UsageError for an unknown module.

@@ -18,10 +18,12 @@ namespace ttrace {
 namespace {
 
 // Relative to the working folder, if the file lies below it.
-std::string short_path(const std::string& file) {
+std::string text_of(const std::source_location& where) {
+  const std::string file = where.file_name();
   const std::string relative =
       std::filesystem::path(file).lexically_relative(std::filesystem::current_path()).string();
-  return relative.empty() || relative.starts_with("..") ? file : relative;
+  const bool is_below = !relative.empty() && !relative.starts_with("..");
+  return (is_below ? relative : file) + ":" + std::to_string(where.line());
 }
 
 }  // namespace
@@ -34,11 +36,13 @@ OpenScope Capture::scope(std::string path) const {
 void Capture::scope_opened_at(const std::string& path, const std::source_location& where) {
   contain([&] {
     if (in_microbatch() && !recorder_.knows_code(CodeRole::kSource, path)) {
-      recorder_.code(CodeRole::kSource,
-                     path,
-                     short_path(where.file_name()) + ":" + std::to_string(where.line()));
+      recorder_.code(CodeRole::kSource, path, text_of(where));
     }
   });
+}
+
+void Capture::called_from(const std::string& path, const std::source_location& where) {
+  code(CodeRole::kCall, path, text_of(where));
 }
 
 void Capture::derive(const std::string& path,

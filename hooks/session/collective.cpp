@@ -4,9 +4,14 @@
 
 namespace ttrace {
 
-Collective::Collective(const CollectiveCall& call, const at::Tensor& input) {
+Collective::Collective(const CollectiveCall& call,
+                       const at::Tensor& input,
+                       const std::source_location& where) {
   if (Capture* capture = active_capture()) {
     output_ = capture->collective_begins(call, input);
+    if (output_) {
+      capture->called_from(output_->path, where);
+    }
   }
 }
 

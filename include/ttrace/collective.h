@@ -32,6 +32,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <source_location>
 
 namespace ttrace {
 
@@ -39,8 +40,11 @@ namespace ttrace {
 // it began, or for which finished() is never called, leaves only its input.
 class TTRACE_API Collective {
  public:
-  // Records a copy of `input`, in the order of the calls of the group.
-  Collective(const CollectiveCall& call, const at::Tensor& input);
+  // Records a copy of `input`, in the order of the calls of the group. A report on a wrong call names
+  // the line `where`.
+  Collective(const CollectiveCall& call,
+             const at::Tensor& input,
+             const std::source_location& where = std::source_location::current());
   // Records a copy of `output`. REQUIRES: the program has waited for the communication. A second
   // call has no effect.
   void finished(const at::Tensor& output);

@@ -15,6 +15,7 @@ namespace {
 
 using testing::Captured;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using testing::fill_all;
 using testing::Holder;
 using ::testing::IsEmpty;
@@ -66,6 +67,27 @@ TEST(Collectives, AreNumberedByGroupAndKeepInputAndOutput) {
   EXPECT_EQ(call.module, "mlp");
   EXPECT_EQ(call.rank, 1);
   EXPECT_EQ(call.size, 2);
+}
+
+TEST(Collectives, ATraceKnowsTheLinesOfScopesAndOfCalls) {
+  Holder root;
+  int scope_line = 0;
+  int call_line = 0;
+  const Captured captured = trace_step(
+      root,
+      [&](Step& step) {
+        const auto microbatch = step.microbatch(0);
+        scope_line = __LINE__ + 1;
+        Scope scope(root, "mlp");
+        call_line = __LINE__ + 1;
+        Collective report(sum_in("tp-0"), random_tensor({6}));
+        report.finished(random_tensor({6}));
+      },
+      {},
+      kOn);
+  const std::string file = "collective_test.cpp:";
+  EXPECT_THAT(captured.code().source_of("mlp"), EndsWith(file + std::to_string(scope_line)));
+  EXPECT_THAT(captured.code().call_of("tp-0.0"), EndsWith(file + std::to_string(call_line)));
 }
 
 TEST(Collectives, SumsGoIntoTheOutputOfTheirScope) {

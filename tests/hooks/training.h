@@ -112,6 +112,7 @@ class Captured {
     return result;
   }
   [[nodiscard]] const std::vector<std::string>& notes() const { return file_.notes(); }
+  [[nodiscard]] const CodeLines& code() const { return file_.code(); }
   // "s0/m0/input/b/0 <- s0/m0/output/a/0", in execution order.
   [[nodiscard]] std::vector<std::string> edges() const {
     std::vector<std::string> result;
