@@ -21,7 +21,8 @@ CodeLines lines_of(const Trace& trace) {
 
 // Whether two modules are called by the same one.
 bool are_siblings(const std::string& left, const std::string& right) {
-  return left != right && left.substr(0, left.rfind('.') + 1) == right.substr(0, right.rfind('.') + 1);
+  return left != right &&
+         left.substr(0, left.rfind('.') + 1) == right.substr(0, right.rfind('.') + 1);
 }
 
 bool is_forward(const TensorId& id) {

@@ -166,7 +166,7 @@ class Recorder {
   std::map<TensorId, int> calls_;  // by id with call 0
   std::set<std::string> notes_;
   std::array<std::unordered_set<std::string>, 2> known_code_;  // paths by role
-  std::uint64_t scrambled_ = 0;  // left out of the noise table
+  std::uint64_t scrambled_ = 0;                                // left out of the noise table
   std::string first_scrambled_;
 };
 

@@ -29,8 +29,8 @@
 // dims.h explains the strings. A single string stands for slot 0. The first entry whose path
 // matches decides, even if a later one matches as well. A tensor that this entry says nothing
 // about, or that no entry matches, lies where the program has derived it (Annotations::derive). If
-// the program has not, it is taken to be whole on every rank. Such a record is marked, and where the
-// ranks' tensors are not alike, a comparison asks the values where it lies (docs/infer.md). A
+// the program has not, it is taken to be whole on every rank. Such a record is marked, and where
+// the ranks' tensors are not alike, a comparison asks the values where it lies (docs/infer.md). A
 // dimension named `b` holds samples; noise passes permute them and put the records back in order.
 //
 // Thread-safety: values. Any number of threads may call the const functions of one object.

@@ -40,8 +40,8 @@ namespace ttrace {
 // it began, or for which finished() is never called, leaves only its input.
 class TTRACE_API Collective {
  public:
-  // Records a copy of `input`, in the order of the calls of the group. A report on a wrong call names
-  // the line `where`.
+  // Records a copy of `input`, in the order of the calls of the group. A report on a wrong call
+  // names the line `where`.
   Collective(const CollectiveCall& call,
              const at::Tensor& input,
              const std::source_location& where = std::source_location::current());

@@ -5,8 +5,9 @@
 //   const ttrace::Placement placement = ttrace::place(dims, local_shape, layout);
 //
 // Other examples: `h[tp:partial]` (addends of a sum over tp), `(2*f[tp]) h` (a gated weight),
-// `s b h # ep:replicated`, and `? s b h[tp]` (a guess). docs/trace_format.md has the grammar and its meaning. Source: SGLang's
-// dump comparator established the grammar; here a program chooses the names of the axes.
+// `s b h # ep:replicated`, and `? s b h[tp]` (a guess). docs/trace_format.md has the grammar and
+// its meaning. Source: SGLang's dump comparator established the grammar; here a program chooses the
+// names of the axes.
 //
 // Thread-safety: plain values and free functions without shared state.
 #pragma once

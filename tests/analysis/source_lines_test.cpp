@@ -16,13 +16,13 @@ using testing::TraceBuilder;
 using testing::wavy;
 
 // A block whose norm, attention and projection are called one after the other.
-const std::vector<std::string> kStep = {"s0/m0/output/h.0.norm/0",
-                                        "s0/m0/input/h.0.attn/0",
-                                        "s0/m0/output/h.0.attn.proj/0",
-                                        "s0/m0/output/h.0.attn/0",
-                                        "s0/m0/input/h.0.mlp/0",
-                                        "s0/m0/grad_output/h.0.attn/0",
-                                        "s0/main_grad/h.0.attn.proj.weight/0"};
+const std::vector<std::string> kBlockStep = {"s0/m0/output/h.0.norm/0",
+                                             "s0/m0/input/h.0.attn/0",
+                                             "s0/m0/output/h.0.attn.proj/0",
+                                             "s0/m0/output/h.0.attn/0",
+                                             "s0/m0/input/h.0.mlp/0",
+                                             "s0/m0/grad_output/h.0.attn/0",
+                                             "s0/main_grad/h.0.attn.proj.weight/0"};
 
 class SourceLines : public ::testing::Test {
  protected:
@@ -38,7 +38,7 @@ class SourceLines : public ::testing::Test {
   // What the report names if `wrong` is the first tensor that diverges.
   std::string when_wrong(const std::string& wrong) {
     bool later = false;
-    for (const std::string& id : kStep) {
+    for (const std::string& id : kBlockStep) {
       reference_.add(0, {id, wavy(6)});
       later = later || id == wrong;
       candidate_.add_everywhere({id, later ? scaled(wavy(6), 3.0) : wavy(6)});
@@ -52,7 +52,8 @@ class SourceLines : public ::testing::Test {
 };
 
 TEST_F(SourceLines, AnOutputConcernsTheCodeOfItsModuleAndTheCall) {
-  EXPECT_EQ(when_wrong("s0/m0/output/h.0.attn/0"), "model.py:88 (Attention), called at model.py:120");
+  EXPECT_EQ(when_wrong("s0/m0/output/h.0.attn/0"),
+            "model.py:88 (Attention), called at model.py:120");
 }
 
 TEST_F(SourceLines, AModuleOfTorchHasTheCodeAroundItAndItsCall) {

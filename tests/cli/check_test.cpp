@@ -264,8 +264,7 @@ TEST_F(Check, StoredReferenceRunsAgainAsItWasMade) {
   const auto is_not_run_again = [&](const std::string& name) {
     const ProcessResult result = again(name);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_THAT(result.err,
-                HasSubstr("pass --rerun COMMAND, or --no-forced to skip this check"));
+    EXPECT_THAT(result.err, HasSubstr("pass --rerun COMMAND, or --no-forced to skip this check"));
     EXPECT_FALSE(std::filesystem::exists(folder_ / (name + "/forced-wide")));
   };
   auto elsewhere = made;

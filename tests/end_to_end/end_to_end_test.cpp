@@ -225,9 +225,9 @@ TEST(EndToEnd, PercentOfOneRanksAddendToTheGradientOfANormIsFound) {
 }
 
 // All of them run in BF16 with the limits of the clean runs, and all but the first without forced
-// passes (see Checks::run). The scoreboard has the rates; here no bug may be missed. With the weights of a fresh start, the softmax is nearly
-// uniform, and the declared output of softmax-scale stays within the bound of T2; the gradient of
-// the same attention's key does not.
+// passes (see Checks::run). The scoreboard has the rates; here no bug may be missed. With the
+// weights of a fresh start, the softmax is nearly uniform, and the declared output of softmax-scale
+// stays within the bound of T2; the gradient of the same attention's key does not.
 TEST(EndToEnd, PlantedBugsAreFoundAtTheDeclaredTensor) {
   Checks checks(training("bf16"));
   const auto declared = declared_bugs();

@@ -28,7 +28,7 @@ inline constexpr const char* kIndexTable = "/index";
 inline constexpr const char* kPartialIndexTable = "/partial_index";
 inline constexpr const char* kSumTable = "/sums";    // absent if there are none
 inline constexpr const char* kEdgeTable = "/edges";  // absent if there are none
-inline constexpr const char* kCodeTable = "/code";    // absent if there are none
+inline constexpr const char* kCodeTable = "/code";   // absent if there are none
 // In the index: the dataset of a tensor without elements, which has none.
 inline constexpr const char* kNoDataset = "-";
 // The shape of a scalar in the index.

@@ -16,7 +16,8 @@ namespace ttrace::cli {
 void remember_command(const std::string& trace, const std::string& command);
 
 // A command for a shell that goes to the folder, sets the variables and runs the command. Nothing
-// for a trace that check did not make, or whose folder is not there. Throws FormatError for a damaged file.
+// for a trace that check did not make, or whose folder is not there. Throws FormatError for a
+// damaged file.
 [[nodiscard]] std::optional<std::string> remembered_command(const std::string& trace);
 
 }  // namespace ttrace::cli
