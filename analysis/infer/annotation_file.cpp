@@ -15,8 +15,8 @@ using Field = std::pair<std::string, int>;   // name and slot
 using Entry = std::map<Field, std::string>;  // dims
 
 // Keys of an entry, in the order of include/ttrace/annotations.h.
-constexpr std::array<const char*, 7> kFields{
-    "value", "grad", "inputs", "input_grads", "routing", "scales", "operands"};
+constexpr std::array<const char*, 8> kFields{
+    "value", "data", "grad", "inputs", "input_grads", "routing", "scales", "operands"};
 
 // All paths of one pattern.
 struct Group {

@@ -20,6 +20,8 @@ std::string field_of(Kind kind) {
     case Kind::kSent:
     case Kind::kReceived:
       return "";
+    case Kind::kData:
+      return "data";
     case Kind::kInput:
       return "inputs";
     case Kind::kGradInput:

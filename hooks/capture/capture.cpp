@@ -6,9 +6,13 @@
 
 #include <ttrace/error.h>
 
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/SequenceNumber.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <atomic>
+#include <cstdint>
 #include <utility>
 
 namespace ttrace {
@@ -21,6 +25,20 @@ std::atomic<Capture*> active{nullptr};
 bool in_backward() {
   constexpr int kNoGraphTask = -1;
   return torch::autograd::get_current_graph_task_id() != kNoGraphTask;
+}
+
+// Checkpointing that keeps a graph saves tensors by hooks of its own for each part; the kind
+// without a graph runs each part with gradients off, after it has made the part's node.
+ForwardRun forward_run() {
+  if (in_backward()) {
+    const auto node = torch::autograd::get_current_node();
+    return {true, node == nullptr ? 0 : node->sequence_nr()};
+  }
+  if (const auto hooks = at::SavedTensorDefaultHooks::get_hooks()) {
+    const c10::SafePyObject& unpack = hooks->second;
+    return {false, reinterpret_cast<std::uintptr_t>(unpack.ptr(&unpack.pyinterpreter()))};
+  }
+  return {false, at::GradMode::is_enabled() ? 0 : 1 + at::sequence_number::peek()};
 }
 
 Capture* active_capture() noexcept {
@@ -203,7 +221,7 @@ MicrobatchPtr Capture::current_microbatch() const {
 }
 
 Moment Capture::now() const {
-  return {current_microbatch(), in_backward()};
+  return {current_microbatch(), forward_run()};
 }
 
 MicrobatchPtr Capture::open_microbatch(std::int64_t index, double gradient_scale) {

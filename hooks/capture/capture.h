@@ -259,6 +259,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
 
 // Whether this thread runs autograd's backward.
 [[nodiscard]] bool in_backward();
+// The run of the forward in which this thread is: within backward, a forward runs again.
+[[nodiscard]] ForwardRun forward_run();
 
 // The capture of the step that is being traced, or null. One atomic load.
 [[nodiscard]] Capture* active_capture() noexcept;

@@ -64,7 +64,7 @@ at::Tensor Capture::scope_input(
     if (!in_microbatch()) {
       return;
     }
-    const Spot spot{Kind::kInput, path, slot, in_backward(), addends};
+    const Spot spot{Kind::kInput, path, slot, forward_run(), addends};
     if (!producers_.join(spot, tensor, rows, current_microbatch())) {
       result = record_value(spot, tensor, Kind::kGradInput, rows);
     } else if (const GradientSlotPtr gradient = producers_.gradient_at(tensor);
@@ -82,7 +82,7 @@ at::Tensor Capture::scope_output(
     leaves_.commit();
     if (in_microbatch()) {
       result = record_value(
-          {Kind::kOutput, path, slot, in_backward(), addends}, tensor, Kind::kGradOutput, rows);
+          {Kind::kOutput, path, slot, forward_run(), addends}, tensor, Kind::kGradOutput, rows);
     }
   });
   return result;
@@ -161,7 +161,7 @@ std::int64_t Capture::scope_local(
   std::int64_t expected = kNoLocalGradient;
   contain([&] {
     leaves_.commit();
-    const Spot spot{kind, path, slot, in_backward()};
+    const Spot spot{kind, path, slot, forward_run()};
     if (!in_microbatch() ||
         (kind != Kind::kOutput && producers_.join(spot, local, nullptr, current_microbatch()))) {
       return;
@@ -223,9 +223,9 @@ at::Tensor Capture::scope_routing(const std::string& path,
                  "margins; pass int64 [s, b, k] and [s, b]");
     const MicrobatchPtr microbatch = current_microbatch();
     const TensorId id =
-        recorder_.next_id({Kind::kRouting, path, kChoicesSlot, in_backward()}, microbatch.get());
+        recorder_.next_id({Kind::kRouting, path, kChoicesSlot, forward_run()}, microbatch.get());
     record_tensor(recorder_, id, choices, {microbatch.get()});
-    record_in(microbatch, {Kind::kRouting, path, kMarginsSlot, in_backward()}, margins);
+    record_in(microbatch, {Kind::kRouting, path, kMarginsSlot, forward_run()}, margins);
     if (forced_routing_ && unreadable(choices).empty()) {
       const auto placement = recorder_.place(id, shape_of(choices), {microbatch.get()});
       TTRACE_CHECK(placement,
@@ -247,7 +247,9 @@ void Capture::scope_state(Spot spot, const at::Tensor& tensor) {
       return;
     }
     // Backward itself runs with gradients off; with gradients on, a forward runs again.
-    spot.recompute = in_backward() && at::GradMode::is_enabled();
+    if (!in_backward() || at::GradMode::is_enabled()) {
+      spot.run = forward_run();
+    }
     record_in(current_microbatch(), spot, tensor);
   });
 }

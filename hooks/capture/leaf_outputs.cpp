@@ -79,11 +79,11 @@ bool LeafOutputs::continues(const std::string& module,
   const LeafCall pending{pending_->module,
                          {pending_->used.data(), pending_->used.size()},
                          pending_->now.microbatch.get(),
-                         pending_->now.backward};
+                         pending_->now.run.again};
   const LeafCall next{module,
                       {inputs.parameters.data(), inputs.parameters.size()},
                       now.microbatch.get(),
-                      now.backward};
+                      now.run.again};
   return continues_call(pending, next, takes_result);
 }
 
@@ -103,7 +103,7 @@ void LeafOutputs::offer(const std::string& module,
                         const Moment& now,
                         const std::function<GradientSlotPtr()>& watch) {
   const std::string reason = unreadable(output);
-  const Spot spot{Kind::kOutput, module, 0, now.backward};
+  const Spot spot{Kind::kOutput, module, 0, now.run};
   if (!reason.empty()) {
     parts_.recorder.note_unreadable("an output of " + module, reason);
     return;
@@ -148,8 +148,8 @@ void LeafOutputs::commit() {
   Pending pending = std::move(*pending_);
   pending_.reset();
   const MicrobatchPtr& microbatch = pending.now.microbatch;
-  const TensorId id = parts_.recorder.next_id(
-      {Kind::kOutput, pending.module, 0, pending.now.backward}, microbatch.get());
+  const TensorId id = parts_.recorder.next_id({Kind::kOutput, pending.module, 0, pending.now.run},
+                                              microbatch.get());
   parts_.gradients.expect(pending.gradient, id, Kind::kGradOutput);
   if (pending.producer) {
     TensorId consumer = id;

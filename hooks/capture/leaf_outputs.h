@@ -41,10 +41,10 @@ struct OperatorInputs {
   [[nodiscard]] bool may_be_a_module() const { return !parameters.empty() && !only_parameters; }
 };
 
-// What is running: forward or backward, and of which micro-batch.
+// Of which micro-batch something runs, and in which run of its forward.
 struct Moment {
   MicrobatchPtr microbatch;  // null: none is open
-  bool backward = false;
+  ForwardRun run{};
 };
 
 class LeafOutputs {

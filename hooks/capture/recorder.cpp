@@ -58,7 +58,7 @@ TensorId Recorder::first_id(const Spot& spot, const MicrobatchState* microbatch)
   id.kind = spot.kind;
   id.path = spot.path;
   id.slot = spot.slot;
-  id.recompute = spot.recompute;
+  id.recompute = spot.run.again;
   return id;
 }
 
@@ -71,7 +71,7 @@ TensorId Recorder::next_id(const Spot& spot, const MicrobatchState* microbatch) 
                "' is not a valid path of a ",
                name_of(id.kind),
                "; use parts of letters, digits, _ and - joined by dots");
-  id.call = calls_[id]++;
+  id.call = calls_.take(id, spot.run);
   return id;
 }
 
@@ -85,8 +85,7 @@ bool Recorder::wants_next(const Spot& spot, const MicrobatchState* microbatch) c
     return true;  // the usual case costs nothing
   }
   TensorId id = first_id(spot, microbatch);
-  const auto calls = calls_.find(id);
-  id.call = calls == calls_.end() ? 0 : calls->second;
+  id.call = calls_.next(id, spot.run);
   return wants(id);
 }
 

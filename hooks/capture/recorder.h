@@ -8,6 +8,7 @@
 #include "hooks/base/microbatch_state.h"
 #include "hooks/base/row_parts.h"
 #include "hooks/base/snapshot.h"
+#include "hooks/capture/call_numbers.h"
 #include "hooks/write/writer_thread.h"
 #include "trace/file/code_lines.h"
 #include "trace/file/record.h"
@@ -36,7 +37,7 @@ struct Spot {
   Kind kind = Kind::kOutput;
   std::string path;
   int slot = 0;
-  bool recompute = false;
+  ForwardRun run{};
   int addends = 1;  // ranks whose addends the value is the sum of, or an input's gradient
 };
 
@@ -163,7 +164,7 @@ class Recorder {
   WriterThread* writer_ = nullptr;  // null outside traced steps
   std::int64_t step_ = 0;
   std::uint64_t order_ = 0;
-  std::map<TensorId, int> calls_;  // by id with call 0
+  CallNumbers calls_;
   std::set<std::string> notes_;
   std::array<std::unordered_set<std::string>, 2> known_code_;  // paths by role
   std::uint64_t scrambled_ = 0;                                // left out of the noise table

@@ -13,6 +13,7 @@
 // tensors:                              # the first match decides; `*` is one part of a path, `**` any number
 //   - path: embedding.word_embeddings.weight
 //     value: "v[tp] h"                  # param, main_grad, master, param_next and moments
+//     data: "b s"                       # an input of the step with this name; default: as value
 //     grad: "v[tp] h"                   # param_grad of one micro-batch; default: as value
 //   - path: decoder.layers.*.self_attention.core_attention
 //     value: "s b a[tp]"                # output (a list where there are several slots)
@@ -104,7 +105,7 @@ class TTRACE_API Annotations {
   using Slots = std::vector<std::optional<DimsSpec>>;  // empty: not given
   struct Entry {
     std::string path;  // pattern
-    Slots value, grad, inputs, input_grads, routing, scales, operands;
+    Slots value, data, grad, inputs, input_grads, routing, scales, operands;
   };
   // Null for a name that is no field's.
   [[nodiscard]] static Slots Entry::*field_of(std::string_view name);

@@ -107,13 +107,13 @@ class Tracer:
 
     def data(self, name: str, tensor: torch.Tensor) -> None:
         microbatch = self._current_microbatch("data")
-        self._place_data(name, tensor)
+        self._place_data(name, "data", tensor)
         microbatch.data(name, tensor)
 
     def loss(self, per_token: torch.Tensor) -> None:
         microbatch = self._current_microbatch("loss")
         self.called("loss")
-        self._place_data("loss", per_token)
+        self._place_data("loss", "value", per_token)
         microbatch.loss(per_token)
 
     def sent(self, path: str, tensor: torch.Tensor, slot: int = 0) -> None:
@@ -264,10 +264,10 @@ class Tracer:
             )
         return self._current
 
-    def _place_data(self, name: str, tensor: torch.Tensor) -> None:
+    def _place_data(self, name: str, field: str, tensor: torch.Tensor) -> None:
         dims = self._program.data_dims(name, tensor)
         if dims is not None:
-            self.derive(name, "value", 0, dims)
+            self.derive(name, field, 0, dims)
 
 
 def _derivations(parameters: Sequence[Parameter]) -> Iterator[tuple[str, str, int, str]]:

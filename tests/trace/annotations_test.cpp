@@ -93,6 +93,16 @@ TEST(Annotations, WhatAProgramDerivesHoldsWhereNoEntryRules) {
   EXPECT_EQ(found(annotations, Kind::kOutput, "head", 1), "s b v");
 }
 
+// Symptom: a model had a parameter `tokens` and an argument `tokens`, and the parameter's gradient
+// was cut as the argument's samples are.
+TEST(Annotations, AnInputOfTheStepLiesApartFromAParameterOfItsName) {
+  Annotations annotations = Annotations::parse(kText);
+  annotations.derive("tokens", "value", 0, "v h").derive("tokens", "data", 0, "b[dp] s");
+  EXPECT_EQ(found(annotations, Kind::kData, "tokens"), "b[dp] s");
+  EXPECT_EQ(found(annotations, Kind::kParam, "tokens"), "v h");
+  EXPECT_EQ(found(Annotations().derive("ids", "value", 0, "b s"), Kind::kData, "ids"), "b s");
+}
+
 TEST(Annotations, RolesOfTheFileRuleThoseOfTheProgram) {
   Annotations annotations =
       Annotations::parse("roles:\n  attention: [h.*.attn, h.*.attn.*]\n  context_parallel: ring\n");

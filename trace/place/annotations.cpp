@@ -124,7 +124,7 @@ Annotations Annotations::parse(const std::string& text, const std::string& origi
     Entry entry;
     document.for_each(
         node,
-        {"path", "value", "grad", "inputs", "input_grads", "routing", "scales", "operands"},
+        {"path", "value", "data", "grad", "inputs", "input_grads", "routing", "scales", "operands"},
         [&](const std::string& key, const YAML::Node& value) {
           if (key == "path") {
             document.require(value.IsScalar() && is_pattern(value.Scalar()),
@@ -226,6 +226,7 @@ Annotations& Annotations::derive(const std::string& path,
 
 Annotations::Slots Annotations::Entry::*Annotations::field_of(std::string_view name) {
   return name == "value"         ? &Entry::value
+         : name == "data"        ? &Entry::data
          : name == "grad"        ? &Entry::grad
          : name == "inputs"      ? &Entry::inputs
          : name == "input_grads" ? &Entry::input_grads
@@ -238,7 +239,9 @@ Annotations::Slots Annotations::Entry::*Annotations::field_of(std::string_view n
 std::optional<DimsSpec> Annotations::find_in(const Entry& entry, Kind kind, int slot) {
   const Slots* slots = &entry.value;
   const bool has_grad = !entry.grad.empty();
-  if (kind == Kind::kScale) {
+  if (kind == Kind::kData && !entry.data.empty()) {
+    slots = &entry.data;
+  } else if (kind == Kind::kScale) {
     slots = &entry.scales;
   } else if (kind == Kind::kOperand) {
     slots = &entry.operands;
