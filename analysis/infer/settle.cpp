@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -61,7 +62,10 @@ class Settler {
     const Inference found = infer(reference_, candidate_, std::move(options));
     std::vector<SettledClass> settled;
     for (const InferredClass& entry : found.classes) {
-      settled.push_back(settle(entry, found));
+      SettledClass result = settle(entry, found);
+      if (!is_as_guessed(result)) {
+        settled.push_back(std::move(result));
+      }
     }
     write();
     return settled;
@@ -119,27 +123,51 @@ class Settler {
     return result;
   }
 
+  // Whether the values say what the records hold already, so that the ranks' tensors are wrong for
+  // another reason.
+  [[nodiscard]] bool is_as_guessed(const SettledClass& settled) const {
+    if (settled.dims.empty()) {
+      return false;
+    }
+    const auto agrees = [&](const RankFile& file, const Record& record) {
+      const auto placement = placed(file, record, settled.dims);
+      return placement && *placement == record.placement;
+    };
+    return std::ranges::all_of(candidate_.steps(), [&](const StepTrace& step) {
+      return std::ranges::all_of(step.ranks, [&](const RankFile& file) {
+        return std::ranges::all_of(file.records(), [&](const Record& record) {
+          return !contradicted_.contains(record.id) ||
+                 placement_class(record.id) != settled.tensors || agrees(file, record);
+        });
+      });
+    });
+  }
+
   void write() {
     for (StepTrace& step : candidate_.steps()) {
       for (RankFile& file : step.ranks) {
         for (std::size_t i = 0; i < file.records().size(); ++i) {
           const Record& record = file.records()[i];
           if (const auto found = dims_.find(record.id); found != dims_.end()) {
-            settle(file, i, found->second);
+            if (auto placement = placed(file, record, found->second)) {
+              file.settle(i, *std::move(placement));
+            }
           }
         }
       }
     }
   }
 
-  static void settle(RankFile& file, std::size_t index, const std::string& dims) {
-    const Record& record = file.records()[index];
+  // Nothing for a wrong tensor of other sizes than the rest of its class.
+  static std::optional<Placement> placed(const RankFile& file,
+                                         const Record& record,
+                                         const std::string& dims) {
     try {
       Placement placement = place(parse_dims(dims), record.shape, file.layout());
       placement.scale = record.placement.scale;  // another factor is for the comparison to find
-      file.settle(index, std::move(placement));
+      return placement;
     } catch (const UsageError&) {
-      // A wrong tensor of other sizes than the rest of its class keeps its guess, and is a finding.
+      return std::nullopt;
     }
   }
 
