@@ -135,7 +135,8 @@ TEST_F(SettleTest, CopiesThatAgreeAreNotAskedAbout) {
   EXPECT_FALSE(report_.diverged());
 }
 
-// Symptom: behind a missing reduction, copies differed; the report listed as news that they lie as guessed.
+// Symptom: behind a missing reduction, copies differed; the report listed as news that they lie as
+// guessed.
 TEST_F(SettleTest, AGuessThatTheValuesConfirmIsNotListed) {
   const Numbers values = noise(32, 1);
   Numbers wrong = values;

@@ -118,9 +118,9 @@ TEST_F(Readme, SampleOutputIsWhatTheProgramPrints) {
   };
   const ProcessResult first = run(clean);
   ASSERT_EQ(first.exit_code, 0) << first.out << first.err;
-  // The README says that its table is cut to three rows.
-  ASSERT_THAT(kText, HasSubstr("`--max-report 3`"));
-  const ProcessResult second = run(command_line + " --max-report 3");
+  // The README says that its table is cut to two rows.
+  ASSERT_THAT(kText, HasSubstr("`--max-report 2`"));
+  const ProcessResult second = run(command_line + " --max-report 2");
   EXPECT_EQ(second.exit_code, 1) << second.err;
   const std::string printed = replaced(second.out, folder_.path(), "/tmp/ttrace-demo");
   EXPECT_EQ(normal_lines(sample.substr(sample.find("\n\n") + 2)), normal_lines(printed))
