@@ -35,15 +35,18 @@ at::Tensor scale_of(const at::Tensor& amax, Fp8Format format) {
 }
 
 // The smallest power of two that is not below the scale, as E8M0. The bits of an f32 above those of
-// its mantissa are the code of the power of two below; any mantissa carries into the next one. Zero
-// becomes the smallest: masked tokens leave many blocks of gradients with nothing but zeros, and
-// next to the scales of the others a constant would be by far the largest.
+// its mantissa are the code of the power of two below; any mantissa carries into the next one. That
+// is not so for subnormal numbers up to 2^-127, the smallest power, whose code is 0. Zero becomes
+// the smallest: masked tokens leave many blocks of gradients with nothing but zeros, and next to
+// the scales of the others a constant would be by far the largest.
 at::Tensor power_of_two(const at::Tensor& scale) {
   constexpr std::int64_t kMantissaBits = 23;
   constexpr std::int64_t kMantissa = (std::int64_t{1} << kMantissaBits) - 1;
+  constexpr std::int64_t kSmallest = std::int64_t{1} << (kMantissaBits - 1);
   const at::Tensor bits = scale.contiguous().view(at::kInt);
   return (bits + kMantissa)
       .bitwise_right_shift(kMantissaBits)
+      .masked_fill(bits.le(kSmallest), 0)
       .to(at::kByte)
       .view(at::kFloat8_e8m0fnu);
 }
@@ -52,8 +55,9 @@ at::Tensor power_of_two(const at::Tensor& scale) {
 at::Tensor round_to(Fp8Format format, const at::Tensor& x, const at::Tensor& scale) {
   const at::Tensor scaled = x / scale;
   const double limit = largest(format);
-  const at::Tensor infinite = format == Fp8Format::kE4M3 ? at::full_like(scaled, kNan) : scaled;
-  const at::Tensor saturated = at::where(scaled.isinf(), infinite, scaled.clamp(-limit, limit));
+  const at::Tensor infinite = format == Fp8Format::kE4M3 ? at::full_like(x, kNan) : x;
+  // A finite number saturates even where the quotient is beyond f32.
+  const at::Tensor saturated = at::where(x.isinf(), infinite, scaled.clamp(-limit, limit));
   return saturated.to(type_of(format)).to(at::kFloat) * scale;
 }
 

@@ -131,12 +131,12 @@ at::Tensor Fp8Quantiser::scale_of(const at::Tensor& amax) const {
 
 at::Tensor Fp8Quantiser::round_trip(const at::Tensor& wide, const at::Tensor& scale) const {
   const double largest = largest_of(operand_.format);
-  const at::Tensor scaled = wide.div(scale);
-  at::Tensor saturated = scaled.clamp(-largest, largest);
+  // Finite numbers saturate, even where the quotient is beyond f32.
+  at::Tensor saturated = wide.div(scale).clamp(-largest, largest);
   if (operand_.format == at::kFloat8_e5m2) {
-    saturated = at::where(scaled.isinf(), scaled, saturated);
+    saturated = at::where(wide.isinf(), wide, saturated);
   } else {
-    saturated.masked_fill_(scaled.isinf(), std::numeric_limits<double>::quiet_NaN());
+    saturated.masked_fill_(wide.isinf(), std::numeric_limits<double>::quiet_NaN());
   }
   return saturated.to(operand_.format).to(at::kFloat).mul(scale);
 }
