@@ -17,6 +17,16 @@ bool stays_alone(const ModelParameter& parameter) {
   return parameter.path.starts_with("embedding.");
 }
 
+// The ranks with the same part of the parameter.
+const Group& holders_of(const ModelParameter& parameter,
+                        const Group& group,
+                        const Group& of_experts) {
+  if (is_of_expert(parameter.role)) {
+    return of_experts;
+  }
+  return parameter.ranks ? parameter.ranks->dp_cp : group;
+}
+
 }  // namespace
 
 std::vector<FlatBucket> flat_buckets(std::span<const ModelParameter> parameters,
@@ -26,12 +36,14 @@ std::vector<FlatBucket> flat_buckets(std::span<const ModelParameter> parameters,
   std::vector<FlatBucket> buckets;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::int64_t elements = parameters[i].tensor.numel();
-    const bool of_expert = is_of_expert(parameters[i].role);
+    const Group& holders = holders_of(parameters[i], group, of_experts);
     const bool alone =
         divided && i > 0 && (stays_alone(parameters[i - 1]) || stays_alone(parameters[i]));
-    const bool ends = alone || (i > 0 && is_of_expert(parameters[i - 1].role) != of_expert);
-    if (buckets.empty() || ends || buckets.back().used + elements > kBucketElements) {
-      buckets.push_back({.group = of_expert ? of_experts : group, .members = {}});
+    const bool others =
+        i > 0 && (is_of_expert(parameters[i - 1].role) != is_of_expert(parameters[i].role) ||
+                  buckets.back().group.name != holders.name);
+    if (buckets.empty() || alone || others || buckets.back().used + elements > kBucketElements) {
+      buckets.push_back({.group = holders, .members = {}});
     }
     FlatBucket& bucket = buckets.back();
     bucket.members.push_back({i, bucket.used});

@@ -38,7 +38,8 @@ struct FlatBucket {
 };
 
 // In the order of the parameters; padded where `divided`, and then the embedding's weight has a
-// bucket of its own. Experts have others than the rest.
+// bucket of its own. Experts have others than the rest, as have layers that divide the ranks in a
+// way of their own.
 [[nodiscard]] std::vector<FlatBucket> flat_buckets(std::span<const ModelParameter> parameters,
                                                    const Group& group,
                                                    bool divided,

@@ -30,8 +30,12 @@ bool computes_in_fp8(const Blueprint& blueprint, const std::string& path) {
 Fp8Linear::Operands Fp8Linear::operands_of(LinearSplit split, const Parallel& parallel) {
   const bool splits_inputs = split == LinearSplit::kInputs;
   const bool gathers_rows = !splits_inputs && parallel.sequence_parallel && parallel.tp.size > 1;
-  const std::vector<Group> tokens = {parallel.cp};
-  const std::vector<Group> tokens_and_tp = {parallel.tp, parallel.cp};
+  std::vector<Group> tokens = {parallel.cp};
+  if (parallel.own) {
+    tokens.push_back(parallel.own->samples);
+  }
+  std::vector<Group> tokens_and_tp = tokens;
+  tokens_and_tp.insert(tokens_and_tp.begin(), parallel.tp);
   return {Fp8Operand{.format = at::kFloat8_e4m3fn,
                      .holders = splits_inputs || gathers_rows ? tokens_and_tp : tokens,
                      .device = parallel.device},

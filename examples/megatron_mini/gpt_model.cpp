@@ -1,5 +1,6 @@
 #include "gpt_model.h"
 
+#include "redistribution.h"
 #include "router.h"
 
 #include <ttrace/scope.h>
@@ -22,6 +23,7 @@ void freeze(torch::nn::Module& module) {
 
 TransformerLayer::TransformerLayer(const Blueprint& blueprint, const std::string& path)
     : path_(path),
+      ranks_(blueprint.parallel.own),
       before_forward_(blueprint.before_forward),
       input_layernorm_(register_module(
           "input_layernorm", blueprint.parts->norm(blueprint, path + ".input_layernorm"))),
@@ -103,10 +105,20 @@ at::Tensor Decoder::run_layers(at::Tensor stream,
                                const TokenPlaces& places,
                                std::int64_t first,
                                std::int64_t count) const {
+  std::optional<LayerRanks> ranks;  // that hold the stream, where it is divided for some layer
   for (std::int64_t i = first; i < first + count; ++i) {
-    stream = layer(i).forward(stream, places);
+    const std::optional<LayerRanks>& own = layer(i).ranks();
+    if (ranks && (!own || own->tp.size != ranks->tp.size)) {
+      stream = join_samples(stream, parallel_, ranks->samples);
+      ranks.reset();
+    }
+    if (own && !ranks) {
+      stream = divide_samples(stream, parallel_, own->samples);
+      ranks = own;
+    }
+    stream = layer(i).forward(stream, own ? part_of_samples(places, own->samples) : places);
   }
-  return stream;
+  return ranks ? join_samples(stream, parallel_, ranks->samples) : stream;
 }
 
 GptModel::GptModel(const Blueprint& blueprint)
@@ -157,6 +169,16 @@ int GptModel::chunk_of(const std::string& path) const {
   return is_lookup ? 0 : parallel_.chunks - 1;
 }
 
+std::optional<LayerRanks> GptModel::ranks_of(const std::string& path) const {
+  for (const auto& item : decoder_->named_modules("decoder", /*include_self=*/false)) {
+    const auto* const layer = item.value()->as<TransformerLayer>();
+    if (layer != nullptr && path.starts_with(item.key() + ".")) {
+      return layer->ranks();
+    }
+  }
+  return std::nullopt;
+}
+
 namespace {
 
 // `module` at `path` owns parameter `name`.
@@ -198,6 +220,7 @@ std::vector<ModelParameter> GptModel::model_parameters() const {
       parameter.chunk = chunk_of(parameter.path);
       parameter.is_second_copy =
           !parallel_.is_first_stage() && parameter.path.starts_with("embedding.");
+      parameter.ranks = ranks_of(parameter.path);
       result.push_back(std::move(parameter));
     }
   }

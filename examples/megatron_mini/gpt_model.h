@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,12 @@ class TransformerLayer : public torch::nn::Module {
   TransformerLayer(const Blueprint& blueprint, const std::string& path);
   // [rows, b, h] -> [rows, b, h]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input, const TokenPlaces& places);
+  // Where it divides the ranks in a way of its own.
+  [[nodiscard]] const std::optional<LayerRanks>& ranks() const { return ranks_; }
 
  private:
   std::string path_;
+  std::optional<LayerRanks> ranks_;
   std::shared_ptr<BeforeForward> before_forward_;
   std::shared_ptr<LayerNorm> input_layernorm_;
   std::shared_ptr<SelfAttention> self_attention_;
@@ -50,7 +54,8 @@ class Decoder : public torch::nn::Module {
   [[nodiscard]] const std::vector<LayerRange>& chunks() const { return chunks_; }
 
  protected:
-  // Layers first .. first + count - 1 of this stage.
+  // Layers first .. first + count - 1 of this stage. Takes and returns what tp ranks hold of the
+  // stream, however these layers divide it.
   [[nodiscard]] virtual at::Tensor run_layers(at::Tensor stream,
                                               const TokenPlaces& places,
                                               std::int64_t first,
@@ -87,6 +92,8 @@ class GptModel : public torch::nn::Module {
  private:
   // The chunk that a parameter belongs to.
   [[nodiscard]] int chunk_of(const std::string& path) const;
+  // Those of the parameter's layer.
+  [[nodiscard]] std::optional<LayerRanks> ranks_of(const std::string& path) const;
 
   Parallel parallel_;
   std::shared_ptr<BeforeForward> before_forward_;

@@ -149,19 +149,37 @@ at::Tensor MainGradients::whole(const ModelParameter& /*parameter*/, const at::T
   return sum;
 }
 
+const Group& MainGradients::tp_of(const ModelParameter& parameter) const {
+  return parameter.ranks ? parameter.ranks->tp : parallel_.tp;
+}
+
 void MainGradients::sum_sequence_parallel_gradients() {
-  std::vector<std::size_t> members;
-  std::vector<at::Tensor> addends;
+  std::vector<std::pair<Group, std::vector<std::size_t>>> groups;  // in the order of parameters
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (is_addend(parameters_[i])) {
-      members.push_back(i);
-      addends.push_back(views_[i].view(-1));
+    if (!is_addend(parameters_[i])) {
+      continue;
     }
+    const Group& tp = tp_of(parameters_[i]);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& other) {
+      return other.first.name == tp.name;
+    });
+    if (group == groups.end()) {
+      group = groups.insert(groups.end(), {tp, {}});
+    }
+    group->second.push_back(i);
   }
-  if (addends.empty()) {
-    return;  // a stage of frozen layers alone, on all of its ranks
+  // A stage of frozen layers alone has none, on all of its ranks.
+  for (const auto& [tp, members] : groups) {
+    sum_addends(members, tp);
   }
-  const at::Tensor sums = all_reduce(joined(addends), parallel_.tp);
+}
+
+void MainGradients::sum_addends(const std::vector<std::size_t>& members, const Group& tp) {
+  std::vector<at::Tensor> addends;
+  for (const std::size_t i : members) {
+    addends.push_back(views_[i].view(-1));
+  }
+  const at::Tensor sums = all_reduce(joined(addends), tp);
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < addends.size(); ++i) {
     const at::Tensor sum = sums.narrow(0, offset, addends[i].numel());
@@ -190,8 +208,10 @@ double MainGradients::norm() const {
 bool MainGradients::counts_in_norm(const ModelParameter& parameter) const {
   const bool is_split =
       parameter.role == ParameterRole::kSplit || parameter.role == ParameterRole::kExpertSplit;
-  const int copy = is_of_expert(parameter.role) ? parallel_.etp.rank : parallel_.tp.rank;
-  return (is_split || copy == 0) && !parameter.is_second_copy;
+  const int copy = is_of_expert(parameter.role) ? parallel_.etp.rank : tp_of(parameter).rank;
+  // Ranks with other samples hold copies, or with zero1 other parts of the gradient.
+  const bool is_first = parallel_.zero1 || !parameter.ranks || parameter.ranks->samples.rank == 0;
+  return (is_split || copy == 0) && is_first && !parameter.is_second_copy;
 }
 
 double MainGradients::squared_norm(bool of_experts) const {

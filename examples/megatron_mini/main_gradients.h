@@ -33,10 +33,11 @@ class MainGradients {
   // Adds the gradients that one micro-batch (by global number) gave a chunk's parameters and takes
   // them away.
   void accumulate(std::int64_t microbatch, int chunk = 0);
-  // Sums over dp and cp, those of experts over edp, then over tp what sequence parallelism left as
-  // addends, over etp the biases that its first rank adds, then over first and last stage the tied
-  // weight's. With Loss::kMean gradients are first divided by dp * cp, which the losses were
-  // multiplied by. With zero1 what lies outside this rank's parts is worth nothing then. All ranks.
+  // Sums over the ranks with the same part (of dp and cp, of experts edp, in layers of a smaller TP
+  // degree also those with other samples), then over tp what sequence parallelism left as addends,
+  // over etp the biases that its first rank adds, then over first and last stage the tied weight's.
+  // With Loss::kMean gradients are first divided by dp * cp, which the losses were multiplied by.
+  // With zero1 what lies outside this rank's parts is worth nothing then. All ranks.
   void reduce(Loss loss);
   // The first part of reduce(): divides, and sums over dp and cp.
   virtual void sum_over_data_ranks(Loss loss);
@@ -94,6 +95,9 @@ class MainGradients {
 
  private:
   void sum_sequence_parallel_gradients();
+  // Of these parameters, which have one tp group.
+  void sum_addends(const std::vector<std::size_t>& members, const Group& tp);
+  [[nodiscard]] const Group& tp_of(const ModelParameter& parameter) const;
   void sum_replicated_expert_gradients();
   void sum_tied_gradients();
 

@@ -3,9 +3,12 @@
 // Thread-safety: values.
 #pragma once
 
+#include "parallel.h"
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace megatron_mini {
@@ -33,8 +36,9 @@ struct ModelParameter {
   std::string path;
   at::Tensor tensor;
   ParameterRole role = ParameterRole::kSplit;
-  int chunk = 0;                // whose backward gives its gradient
-  bool is_second_copy = false;  // of the tied weight, on the last stage
+  int chunk = 0;                      // whose backward gives its gradient
+  bool is_second_copy = false;        // of the tied weight, on the last stage
+  std::optional<LayerRanks> ranks{};  // of a layer that divides the ranks in a way of its own
 };
 
 }  // namespace megatron_mini

@@ -31,7 +31,9 @@ struct Options {
   std::optional<std::int64_t> last_stage_layers;
   bool sequence_parallel = false;
   RecomputePlan recompute{};
-  std::vector<int> layer_tp;  // TP degree of each layer, 1 or tp; empty: tp
+  std::vector<int> layer_tp;  // TP degree of each layer, which divides tp; empty: tp
+  bool layer_dp = false;      // ranks that a smaller degree leaves free divide the samples; if not,
+                          // the degree is 1 or tp, and all ranks compute the whole where it is 1
   bool zero1 = false;
   bool overlap_gather = false;
   int ep = 1;

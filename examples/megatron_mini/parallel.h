@@ -10,10 +10,21 @@
 #include <c10/core/Device.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 
 namespace megatron_mini {
+
+// How the ranks of tp work on a layer that is cut by a smaller TP degree, where those that this
+// leaves free divide the samples of a micro-batch.
+struct LayerRanks {
+  Group tp;       // shares the work on the same samples; samples.size ranks lie between two of them
+  Group samples;  // holds the same part of the layer, works on other samples; consecutive ranks
+  Group dp_cp;    // all ranks with the same part of the layer
+};
 
 struct Parallel {
   Group world;
@@ -32,6 +43,9 @@ struct Parallel {
   // Every tp rank computes the whole of what is built with this: a layer of TP degree 1 among
   // others.
   bool is_redundant = false;
+  std::map<int, LayerRanks> layers{};  // by TP degree: those below that of tp that layers have
+  // Of what is built with this, where it is such a layer: tp and dp_cp are then the layer's.
+  std::optional<LayerRanks> own{};
   c10::Device device = at::kCPU;  // that this rank's model is on
 
   // Into how many parts heads and features are split, and this rank's part.
@@ -76,6 +90,30 @@ struct KeyValueShare {
   return {.parts = parts, .copies = tp / parts};
 }
 
+// Axes of ranks that divide the work on a layer: tp; sp, with sequence parallelism; kv and kv_copy,
+// which stand for the same ranks as key and value heads lie on them. `number` ends all names.
+inline void add_tp_axes(const Group& tp,
+                        bool sequence_parallel,
+                        std::int64_t query_groups,
+                        const std::string& number,
+                        ttrace::Layout& layout) {
+  layout.add("tp" + number, tp.size, tp.rank);
+  if (sequence_parallel) {
+    layout.add("sp" + number, tp.size, tp.rank, "tp" + number);
+  }
+  const KeyValueShare share = key_value_share(query_groups, tp.size);
+  if (share.copies > 1) {
+    layout.add("kv" + number, share.parts, tp.rank / share.copies);
+    layout.add("kv_copy" + number, share.copies, tp.rank % share.copies);
+  } else if (share.parts > 1) {
+    layout.add("kv" + number, share.parts, tp.rank, "tp" + number);
+  }
+}
+
+// A layer of TP degree 2 that divides the ranks in a way of its own uses axis tp2 where dims say
+// tp, and so on; ldp2 are the ranks with other samples.
+inline constexpr std::array kLayerAxes = {"tp", "sp", "kv", "kv_copy", "ldp"};
+
 // Axes etp and ep, and ecp: ranks that share a micro-batch and hold the same experts; they have
 // other rows. Where the ranks of etp and ep belong to several micro-batches there is no such axis.
 inline void add_expert_axes(const Parallel& parallel, ttrace::Layout& layout) {
@@ -87,19 +125,13 @@ inline void add_expert_axes(const Parallel& parallel, ttrace::Layout& layout) {
   layout.add("ecp", ecp, parallel.edp.rank % ecp);
 }
 
-// Axes kv and kv_copy stand for the tp ranks as key and value heads lie on them.
 [[nodiscard]] inline ttrace::Layout layout_of(const Parallel& parallel, std::int64_t query_groups) {
   ttrace::Layout layout{.rank = parallel.world.rank, .world_size = parallel.world.size, .axes = {}};
-  layout.add("tp", parallel.tp.size, parallel.tp.rank);
-  if (parallel.sequence_parallel) {
-    layout.add("sp", parallel.tp.size, parallel.tp.rank, "tp");
-  }
-  const KeyValueShare share = key_value_share(query_groups, parallel.tp.size);
-  if (share.copies > 1) {
-    layout.add("kv", share.parts, parallel.tp.rank / share.copies);
-    layout.add("kv_copy", share.copies, parallel.tp.rank % share.copies);
-  } else if (share.parts > 1) {
-    layout.add("kv", share.parts, parallel.tp.rank, "tp");
+  add_tp_axes(parallel.tp, parallel.sequence_parallel, query_groups, "", layout);
+  for (const auto& [degree, ranks] : parallel.layers) {
+    const std::string number = std::to_string(degree);
+    add_tp_axes(ranks.tp, parallel.sequence_parallel, query_groups, number, layout);
+    layout.add("ldp" + number, ranks.samples.size, ranks.samples.rank);
   }
   layout.add("cp", parallel.cp.size, parallel.cp.rank);
   layout.add("dp", parallel.dp.size, parallel.dp.rank);

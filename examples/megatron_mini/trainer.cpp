@@ -91,6 +91,20 @@ std::uint64_t over_ranks(std::uint64_t digest, const Group& world) {
   return hash(all_gather(mine, world), 0);
 }
 
+// Says how a layer of a smaller TP degree than the others is cut.
+void use_layer_axes(const Options& options, std::size_t layer, ttrace::Annotations& annotations) {
+  const std::string path = "decoder.layers." + std::to_string(layer) + ".**";
+  if (options.layer_dp) {
+    for (const char* axis : kLayerAxes) {
+      annotations.instead(axis, axis + std::to_string(options.layer_tp[layer]), path);
+    }
+    return;
+  }
+  for (const char* axis : {"tp", "kv", "kv_copy"}) {
+    annotations.without(axis, path);
+  }
+}
+
 }  // namespace
 
 Plan read_plan(const Options& options, std::shared_ptr<const Parts> parts) {
@@ -102,9 +116,7 @@ Plan read_plan(const Options& options, std::shared_ptr<const Parts> parts) {
       .size("o", options.tp > 1 ? model.gates() : 1);
   for (std::size_t i = 0; i < options.layer_tp.size(); ++i) {
     if (options.layer_tp[i] < options.tp) {
-      for (const char* axis : {"tp", "kv", "kv_copy"}) {
-        annotations.without(axis, "decoder.layers." + std::to_string(i) + ".**");
-      }
+      use_layer_axes(options, i, annotations);
     }
   }
   return {.options = options,
@@ -131,6 +143,7 @@ Trainer::Trainer(Plan plan, const Parallel& parallel)
     blueprint.fp8 = config.fp8;
   }
   check_fp8(blueprint);
+  check_layers(blueprint, config.data.micro_batch_size);
   model_ = std::make_shared<GptModel>(blueprint);
   model_->to(torch_type(config.precision));
 
@@ -200,9 +213,8 @@ void Trainer::describe() {
 void Trainer::start() {
   auto parameters = model_->model_parameters();
   for (const auto& parameter : parameters) {
-    broadcast(parameter.tensor.detach(),
-              is_of_expert(parameter.role) ? parallel_.edp : parallel_.dp_cp,
-              0);
+    const Group& same = parameter.ranks ? parameter.ranks->dp_cp : parallel_.dp_cp;
+    broadcast(parameter.tensor.detach(), is_of_expert(parameter.role) ? parallel_.edp : same, 0);
     if (parameter.path.starts_with("embedding.")) {
       broadcast(parameter.tensor.detach(), parallel_.embedding, 0);
     }

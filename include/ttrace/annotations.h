@@ -70,6 +70,9 @@ class TTRACE_API Annotations {
   // Tensors whose path matches the pattern `path` do not use `axis`, whatever their entries say: a
   // layer that every rank of the axis computes as a whole. Returns *this.
   Annotations& without(const std::string& axis, const std::string& path);
+  // Tensors whose path matches the pattern `path` use the axis `other` where their entries say
+  // `axis`: a layer that divides the ranks in a way of its own. Returns *this.
+  Annotations& instead(const std::string& axis, const std::string& other, const std::string& path);
   // Adds what the program itself knows of one tensor. `field` is a key of an entry ("value",
   // "grad", "inputs", ...), `path` is no pattern. If an entry of the file says where that tensor
   // lies, the entry decides. A second call for the same tensor replaces the first. Returns *this.
@@ -110,13 +113,15 @@ class TTRACE_API Annotations {
   // Null for a name that is no field's.
   [[nodiscard]] static Slots Entry::*field_of(std::string_view name);
   [[nodiscard]] static std::optional<DimsSpec> find_in(const Entry& entry, Kind kind, int slot);
-  struct Removal {
+  struct Exchange {
     std::string axis;
-    std::string path;  // pattern
+    std::string other;  // empty: none
+    std::string path;   // pattern
   };
+  Annotations& exchange(const std::string& axis, const std::string& other, const std::string& path);
   std::vector<Entry> entries_;
   std::map<std::string, Entry, std::less<>> derived_;  // by path
-  std::vector<Removal> removals_;
+  std::vector<Exchange> exchanges_;
   Sizes sizes_;
   std::map<std::string, std::string> roles_;  // patterns by role
 };

@@ -43,6 +43,8 @@ const ParallelLayout kCp2Dp2{"cp2_dp2", "--cp 2 --dp 2"};
 const ParallelLayout kRecomputeTwo{"recompute_two", "--cp 2 --recompute full --recompute-layers 2"};
 const ParallelLayout kRecomputeCore{"recompute_core", "--tp 2 --cp 2 --recompute selective"};
 const ParallelLayout kLayerTpSp{"layer_tp_sp", "--tp 4 --sp --layer-tp 1,4"};
+const ParallelLayout kLayerDp{"layer_dp", "--tp 4 --layer-tp 4,2 --layer-dp"};
+const ParallelLayout kLayerDpSp{"layer_dp_sp", "--tp 4 --sp --layer-tp 2,4 --layer-dp"};
 const ParallelLayout kTp2SpDp2Zero1{"tp2_sp_dp2_zero1", "--tp 2 --sp --dp 2 --zero1"};
 const ParallelLayout kCp2Dp2Zero1{"cp2_dp2_zero1", "--cp 2 --dp 2 --zero1"};
 const ParallelLayout kTp2SpDp2Overlap{"tp2_sp_dp2_overlap",
@@ -101,11 +103,11 @@ TEST_P(CleanRuns, RaiseNoAlarm) {
 }
 
 std::vector<CleanCase> clean_cases() {
-  const std::vector<ParallelLayout> dense = {kTp4Sp, kTp2SpDp2};
+  const std::vector<ParallelLayout> dense = {kTp4Sp, kTp2SpDp2, kLayerDp};
   const std::vector<ParallelLayout> context = {kTp2SpCp2, kCp2Dp2};
   const std::vector<ParallelLayout> zero1 = {kCp2Dp2Zero1, kTp2SpDp2Overlap};
   const std::vector<ParallelLayout> stages = {kPp2Vpp2Uneven, kCp2Pp2};
-  const std::vector<ParallelLayout> features = {kRecomputeCore, kLayerTpSp};
+  const std::vector<ParallelLayout> features = {kRecomputeCore, kLayerTpSp, kLayerDpSp};
   return {{"dense_f32", training("f32"), dense},
           {"dense_bf16", training("bf16"), dense},
           // Packed documents, masked tokens, a loss per token.
@@ -116,7 +118,7 @@ std::vector<CleanCase> clean_cases() {
           // Tied weights, several micro-batches under way, stages of their own depths.
           {"pipeline_bf16", training("bf16", "pipeline"), stages},
           // Dropout, few query groups, smoothed labels, a frozen layer; recomputation, layers of TP
-          // degree 1.
+          // degree 1, and of TP degree 2 with divided samples.
           {"features_bf16", training("bf16", "features"), features}};
 }
 

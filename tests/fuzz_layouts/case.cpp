@@ -29,6 +29,7 @@ std::vector<Field> make_fields() {
       {"attention_dropout", &Case::attention_dropout, 0, {10, 30}, false, kOptional},
       {"label_smoothing", &Case::label_smoothing, 0, {10}, false, kOptional},
       {"frozen", &Case::frozen, 0, {1, 2, 3, 4, 5}, false, kOptional},
+      {"layer_dp", &Case::layer_dp, 0, {1, 2}, false, false, true},
       {"layer_tp", &Case::layer_tp, 0, {1, 2, 3, 4, 5}, false, kOptional},
       {"packed", &Case::packed, 0, {1}, false, kOptional},
       {"masked", &Case::masked, 0, {1}, false, kOptional},
@@ -176,7 +177,7 @@ std::string layers_of(int bits) {
 std::string degrees_of(const Case& c) {
   std::string text;
   for (int layer = 0; layer < c.layers; ++layer) {
-    const int degree = (c.layer_tp >> layer & 1) != 0 ? 1 : c.tp;
+    const int degree = (c.layer_tp >> layer & 1) != 0 ? c.smaller_degree() : c.tp;
     text += (text.empty() ? "" : ",") + std::to_string(degree);
   }
   return text;
@@ -259,6 +260,27 @@ void check_blocks(const Case& c, Rules& rules) {
                   block,
                   "rows of linear_qkv / tp",
                   (c.heads + 2 * c.groups) * c.head_size / c.tp);
+  }
+}
+
+// Layers that divide the ranks in a way of their own.
+void check_layers(const Case& c, Rules& rules) {
+  if (c.layer_dp == 0) {
+    return;
+  }
+  const int degree = c.smaller_degree();
+  rules.need(c.layer_tp != 0, "layer_dp without layer_tp");
+  rules.need(c.experts == 1, "layer_dp with experts is not implemented");
+  rules.divides("ranks that layer_dp has for the samples,", c.tp / degree, "batch", c.batch);
+  rules.need(c.groups % degree == 0 || degree % c.groups == 0,
+             "neither of a layer's degree and groups divides the other");
+  // The last layer of a stage has the degree of the others.
+  const int stages = c.pp * c.vpp;
+  const bool equal = c.first_stage == 0 && c.last_stage == 0 && c.layers % stages == 0;
+  rules.need(stages == 1 || equal, "layer_dp with stages of a given size");
+  for (int stage = 1; equal && stage < stages; ++stage) {
+    const int last = stage * c.layers / stages - 1;
+    rules.need((c.layer_tp >> last & 1) == 0, "the last layer of a stage has a smaller degree");
   }
 }
 
@@ -351,6 +373,7 @@ Case without_idle_features(Case c) {
   const int all_layers = (1 << c.layers) - 1;
   c.frozen &= all_layers;
   c.layer_tp &= all_layers;
+  idle(c.layer_tp == 0, {&Case::layer_dp});
   return c;
 }
 
@@ -360,6 +383,7 @@ std::string why_impossible(const Case& layout) {
   check_layout(layout, rules);
   check_stages(layout, rules);
   check_blocks(layout, rules);
+  check_layers(layout, rules);
   if (layout.experts > 1) {
     check_experts(layout, rules);
   }
@@ -419,7 +443,7 @@ std::string options_of(const Case& c) {
     text += flag("recompute-layers", c.recompute_layers, 1);
   }
   if (c.layer_tp != 0) {
-    text += " --layer-tp " + degrees_of(c);
+    text += " --layer-tp " + degrees_of(c) + word(" --layer-dp", c.layer_dp);
   }
   return text.empty() ? text : text.substr(1);
 }

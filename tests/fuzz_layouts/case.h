@@ -31,7 +31,9 @@ struct Case {
   int etp = 0;  // 0: as tp
   int zero1 = 0;
   int overlap_gather = 0;
-  int layer_tp = 0;  // layers with TP degree 1
+  int layer_tp = 0;  // layers with a smaller TP degree
+  int layer_dp = 0;  // 0: which is 1, and all ranks compute the whole; else the free ranks divide
+                     // the samples, and the degree is 1: half of tp, 2: 1
   // Model.
   int layers = 1;
   int heads = 2;
@@ -70,6 +72,8 @@ struct Case {
 
   [[nodiscard]] int hidden() const { return heads * head_size; }
   [[nodiscard]] int ranks() const { return tp * cp * dp * pp; }
+  // The TP degree of layers with a smaller one.
+  [[nodiscard]] int smaller_degree() const { return layer_dp == 1 && tp % 2 == 0 ? tp / 2 : 1; }
 };
 
 struct Field {
@@ -79,6 +83,7 @@ struct Field {
   std::vector<int> choices;  // that are tried in addition to `simplest`, simple ones first
   bool axis = false;         // decides the number of ranks
   bool optional = false;     // mostly left at its simplest value
+  bool on_request = false;   // left at its simplest value unless somebody asks for it
 };
 
 [[nodiscard]] std::span<const Field> fields();

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <vector>
 
 namespace ttrace::fuzz_layouts {
@@ -63,6 +64,17 @@ TEST(Generate, YieldsOnlyCasesThatCanExist) {
     EXPECT_LE(layout.ranks(), 8);
     EXPECT_EQ(without_idle_features(layout), layout);
   }
+}
+
+TEST(Generate, GivesLayersThatDivideTheRanksInAWayOfTheirOwnOnRequest) {
+  std::set<int> degrees;
+  for (int i = 0; i < 40; ++i) {
+    const Case layout = generate(1, i, "bf16", true);
+    EXPECT_EQ(why_impossible(layout), "") << text_of(layout);
+    EXPECT_THAT(options_of(layout), HasSubstr("--layer-dp"));
+    degrees.insert(layout.smaller_degree());
+  }
+  EXPECT_THAT(degrees, ::testing::IsSupersetOf({1, 2}));
 }
 
 class Coverage : public ::testing::TestWithParam<std::string> {};

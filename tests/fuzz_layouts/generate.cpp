@@ -33,9 +33,9 @@ void choose(const Field& field, Dice& dice, Case& layout) {
   }
 }
 
-void choose_all(bool axes, Dice& dice, Case& layout) {
+void choose_all(bool axes, bool layer_dp, Dice& dice, Case& layout) {
   for (const Field& field : fields()) {
-    if (field.axis == axes) {
+    if (field.axis == axes && (!field.on_request || layer_dp)) {
       choose(field, dice, layout);
     }
   }
@@ -53,7 +53,7 @@ std::vector<Feature> features_of(const std::string& precision) {
 
 }  // namespace
 
-Case generate(std::uint64_t seed, int index, const std::string& precision) {
+Case generate(std::uint64_t seed, int index, const std::string& precision, bool layer_dp) {
   Dice dice(seed * 1'000'003 + static_cast<std::uint64_t>(index));
   const std::vector<Feature> wanted = features_of(precision);
   const Feature& feature = wanted[static_cast<std::size_t>(index) % wanted.size()];
@@ -62,11 +62,12 @@ Case generate(std::uint64_t seed, int index, const std::string& precision) {
   layout.seed = 1 + static_cast<int>(dice.roll(1000));
   // Axes first and models for them, so that layouts which fit few models are not rare.
   for (int attempt = 0; attempt < kLayouts; ++attempt) {
-    choose_all(true, dice, layout);
+    choose_all(true, layer_dp, dice, layout);
     for (int model = 0; model < kModelsPerLayout; ++model) {
-      choose_all(false, dice, layout);
+      choose_all(false, layer_dp, dice, layout);
       const Case candidate = without_idle_features(layout);
-      if (feature.on(candidate) && why_impossible(candidate).empty()) {
+      const bool is_wanted = layer_dp ? candidate.layer_dp != 0 : feature.on(candidate);
+      if (is_wanted && why_impossible(candidate).empty()) {
         return candidate;
       }
     }

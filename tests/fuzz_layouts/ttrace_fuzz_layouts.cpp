@@ -35,6 +35,7 @@ struct Options {
   int count = 0;
   std::uint64_t seed = 0;
   std::string precision;
+  bool layer_dp = false;
   std::string only;  // text of one case
   bool list = false;
   bool keep = false;
@@ -233,7 +234,7 @@ int fuzz(const Options& options) {
     TTRACE_CHECK(problem.empty(), UsageError, "the case cannot exist: ", problem);
   }
   for (int i = 0; i < options.count; ++i) {
-    cases.push_back(fuzz_layouts::generate(options.seed, i, options.precision));
+    cases.push_back(fuzz_layouts::generate(options.seed, i, options.precision, options.layer_dp));
   }
   if (options.list) {
     for (const Case& layout : cases) {
@@ -267,6 +268,9 @@ po::options_description description(Options& options) {
   add("precision",
       po::value(&options.precision)->value_name("P")->default_value("f64"),
       "precision: f64 (every tensor must also be within 1e-10), f32 or bf16 (alarms are counted)");
+  add("layer-dp",
+      po::bool_switch(&options.layer_dp),
+      "every case has layers that divide the ranks in a way of their own");
   add("case",
       po::value(&options.only)->value_name("TEXT"),
       "run only this case, as a failure prints it");

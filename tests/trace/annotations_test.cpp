@@ -256,6 +256,15 @@ TEST(Annotations, AnAxisCanBeLeftOutForSomePaths) {
   EXPECT_THROW(annotations.without("", "decoder"), UsageError);
 }
 
+TEST(Annotations, AnotherAxisCanBeUsedForSomePaths) {
+  Annotations annotations = Annotations::parse(kText);
+  annotations.instead("tp", "tp2", "decoder.layers.3.**");
+  EXPECT_EQ(found(annotations, Kind::kGradInput, "decoder.layers.0.mlp"), "s b h[tp:partial]");
+  EXPECT_EQ(found(annotations, Kind::kGradInput, "decoder.layers.3.mlp"), "s b h[tp2:partial]");
+  EXPECT_THROW(annotations.instead("tp", "tp2", "decoder..x"), UsageError);
+  EXPECT_THROW(annotations.instead("tp", "", "decoder.layers.3.**"), UsageError);
+}
+
 TEST(Annotations, PlacementUsesTheSizesOfTheFileAndOfTheProgram) {
   Annotations annotations = Annotations::parse(kText);
   const Layout layout = Layout{}.add("tp", 2, 1);

@@ -91,10 +91,14 @@ bool is_pattern(std::string_view text) {
   return true;
 }
 
-void remove_axis(DimsSpec& dims, const std::string& axis) {
+// Without `axis` where `other` is empty.
+void exchange_axis(DimsSpec& dims, const std::string& axis, const std::string& other) {
   for (std::vector<DimFactor>& factors : dims.dims) {
     for (DimFactor& factor : factors) {
-      std::erase_if(factor.axes, [&](const AxisUse& use) { return use.axis == axis; });
+      for (AxisUse& use : factor.axes) {
+        use.axis = use.axis == axis ? other : use.axis;
+      }
+      std::erase_if(factor.axes, [](const AxisUse& use) { return use.axis.empty(); });
     }
   }
 }
@@ -173,16 +177,35 @@ Annotations& Annotations::size(const std::string& name, std::int64_t value) {
   return *this;
 }
 
-Annotations& Annotations::without(const std::string& axis, const std::string& path) {
+Annotations& Annotations::exchange(const std::string& axis,
+                                   const std::string& other,
+                                   const std::string& path) {
   TTRACE_CHECK(!axis.empty() && is_pattern(path),
                UsageError,
                "axis \"",
                axis,
-               "\" cannot be left out for \"",
+               "\" cannot be left out or exchanged for \"",
                path,
                "\"; give an axis, and a path with parts [A-Za-z0-9_-], * or ** joined by dots");
-  removals_.push_back({axis, path});
+  exchanges_.push_back({axis, other, path});
   return *this;
+}
+
+Annotations& Annotations::without(const std::string& axis, const std::string& path) {
+  return exchange(axis, "", path);
+}
+
+Annotations& Annotations::instead(const std::string& axis,
+                                  const std::string& other,
+                                  const std::string& path) {
+  TTRACE_CHECK(!other.empty(),
+               UsageError,
+               "no axis is given to use instead of \"",
+               axis,
+               "\" for \"",
+               path,
+               "\"; give one, or call without()");
+  return exchange(axis, other, path);
 }
 
 Annotations& Annotations::role(const std::string& name, const std::string& patterns) {
@@ -286,9 +309,9 @@ std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, in
   if (!dims) {
     return std::nullopt;
   }
-  for (const Removal& removal : removals_) {
-    if (path_matches(removal.path, path)) {
-      remove_axis(*dims, removal.axis);
+  for (const Exchange& exchange : exchanges_) {
+    if (path_matches(exchange.path, path)) {
+      exchange_axis(*dims, exchange.axis, exchange.other);
     }
   }
   return dims;

@@ -9,8 +9,9 @@ namespace {
 
 bool has_whole_layers(const Options& options) {
   const auto& degrees = options.layer_tp;
-  return std::any_of(
-      degrees.begin(), degrees.end(), [&](int degree) { return degree < options.tp; });
+  return !options.layer_dp && std::any_of(degrees.begin(), degrees.end(), [&](int degree) {
+    return degree < options.tp;
+  });
 }
 
 }  // namespace

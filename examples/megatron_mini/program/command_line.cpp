@@ -6,6 +6,7 @@
 #include <boost/program_options.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <sstream>
 
@@ -24,6 +25,17 @@ void add_device_options(po::options_description& description) {
   add("backend",
       po::value<std::string>()->value_name("NAME"),
       "what carries the ranks' tensors: mpi, or nccl, which is the default of --device cuda");
+}
+
+void add_layer_options(po::options_description& description) {
+  auto add = description.add_options();
+  add("layer-tp",
+      po::value<std::string>()->value_name("LIST"),
+      "tensor-parallel degree of each layer, 1 or that of --tp: 2,1,...");
+  add("layer-dp",
+      po::bool_switch(),
+      "divide the samples of a micro-batch over the ranks that a layer's smaller degree leaves "
+      "free; the degrees of --layer-tp may then be any that divide --tp");
 }
 
 po::options_description description() {
@@ -61,9 +73,7 @@ po::options_description description() {
       po::value<std::int64_t>()->value_name("N"),
       "number of layers of the last stage (default: as the others)");
   add("sp", po::bool_switch(), "use sequence parallelism over the tensor-parallel ranks");
-  add("layer-tp",
-      po::value<std::string>()->value_name("LIST"),
-      "tensor-parallel degree of each layer, 1 or that of --tp: 2,1,...");
+  add_layer_options(result);
   add("recompute",
       po::value<std::string>()->value_name("WHAT"),
       "recompute in backward: full (layers) or selective (core attention)");
@@ -125,16 +135,22 @@ void check_zero1(const Options& options) {
   require<UsageError>(!options.overlap_gather || options.zero1, "--overlap-gather needs --zero1");
 }
 
-std::vector<int> read_layer_tp(const std::string& list, int tp) {
+std::vector<int> read_layer_tp(const std::string& list, int tp, bool layer_dp) {
   std::vector<int> degrees;
   std::istringstream words(list);
   for (std::string word; std::getline(words, word, ',');) {
-    require<UsageError>(word == "1" || word == std::to_string(tp),
+    int degree = 0;
+    std::from_chars(word.data(), word.data() + word.size(), degree);
+    const bool divides = degree >= 1 && tp % degree == 0 && word == std::to_string(degree);
+    require<UsageError>(
+        divides, "--layer-tp has the degree `", word, "`, which does not divide --tp ", tp);
+    require<UsageError>(layer_dp || degree == 1 || degree == tp,
                         "--layer-tp has the degree `",
                         word,
                         "`, which is neither 1 nor --tp ",
-                        tp);
-    degrees.push_back(std::stoi(word));
+                        tp,
+                        "; add --layer-dp");
+    degrees.push_back(degree);
   }
   return degrees;
 }
@@ -241,9 +257,13 @@ void read_layout(const po::variables_map& values, int world_size, Options& optio
   options.etp = optional<int>(values, "etp").value_or(options.tp);
   options.zero1 = values["zero1"].as<bool>();
   options.overlap_gather = values["overlap-gather"].as<bool>();
+  options.layer_dp = values["layer-dp"].as<bool>();
   if (const auto list = optional<std::string>(values, "layer-tp")) {
-    options.layer_tp = read_layer_tp(*list, options.tp);
+    options.layer_tp = read_layer_tp(*list, options.tp, options.layer_dp);
   }
+  require<UsageError>(
+      !options.layer_dp || !options.layer_tp.empty(),
+      "--layer-dp needs --layer-tp LIST, which says in which layers ranks are free");
   options.recompute = read_recompute(values);
   check_layout(options, world_size);
 }

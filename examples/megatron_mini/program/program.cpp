@@ -14,6 +14,7 @@
 #include <exception>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,6 +68,26 @@ void train(Trainer& trainer, const megatron_mini::Options& options, int rank, in
   }
 }
 
+// Of the layers with a TP degree below --tp, by degree. All ranks.
+std::map<int, megatron_mini::LayerRanks> layer_ranks_of(megatron_mini::MpiRuntime& runtime,
+                                                        const megatron_mini::Options& options) {
+  std::map<int, megatron_mini::LayerRanks> result;
+  const int rank = runtime.world().rank;
+  const int tp_rank = rank % options.tp;
+  const int stage = rank / (options.tp * options.cp * options.dp);
+  for (const int degree : options.layer_tp) {
+    if (!options.layer_dp || degree == options.tp || result.contains(degree)) {
+      continue;
+    }
+    const std::string number = std::to_string(degree);
+    const int free = options.tp / degree;  // ranks that divide the samples
+    result[degree] = {.tp = runtime.split("tp" + number, rank / options.tp * free + tp_rank % free),
+                      .samples = runtime.split("samples" + number, rank / free),
+                      .dp_cp = runtime.split("dp_cp" + number, stage * degree + tp_rank / free)};
+  }
+  return result;
+}
+
 // Rank = ((pp_rank * dp + dp_rank) * cp + cp_rank) * tp + tp_rank; within a stage that is as well
 // (edp_rank * ep + ep_rank) * etp + etp_rank. All ranks.
 Parallel groups_of(megatron_mini::MpiRuntime& runtime,
@@ -98,6 +119,7 @@ Parallel groups_of(megatron_mini::MpiRuntime& runtime,
       .last_stage_layers = options.last_stage_layers,
       .zero1 = options.zero1,
       .device = device};
+  parallel.layers = layer_ranks_of(runtime, options);
   if (plan.config.model.experts > 1) {
     parallel.etp = runtime.split("etp", world.rank / options.etp);
     parallel.ep = runtime.split("ep", world.rank / holders * options.etp + etp_rank);
