@@ -1,0 +1,79 @@
+"""Programs drawn at random: valid by construction, clean under `ttrace check`, and smaller where they fail."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "python")]
+
+import graphs  # noqa: E402
+from conftest import Checker  # noqa: E402
+from fuzz import ALARM, CLEAN, REFUSED, Graphs, Options, Result, shrunk  # noqa: E402
+from options import PROGRAMS  # noqa: E402
+
+
+def test_graphs_fit_and_come_back_from_their_text():
+    operators = set()
+    for seed in range(200):
+        graph = graphs.draw(seed)
+        graphs.shapes_of(graph)  # raises where sizes do not fit
+        compile(graphs.script_of(graph), "script", "exec")
+        assert graphs.graph_of(graph.text()) == graph
+        operators |= {node.op for node in graph.nodes.values()}
+    assert operators == set(graphs.OPERATORS)
+
+
+def test_what_graphs_shrink_to_fits_as_well():
+    for seed in range(30):
+        for simpler in graphs.smaller(graphs.draw(seed)):
+            graphs.shapes_of(simpler)
+            compile(graphs.script_of(simpler), "script", "exec")
+
+
+def test_a_failure_shrinks_to_the_operator_that_fails():
+    class Kind(Graphs):
+        def run(self, graph, check):
+            fails = any(node.op == "softmax" and graph.nodes for node in graph.nodes.values())
+            return Result(ALARM if fails else CLEAN)
+
+    seed = next(s for s in range(100) if "softmax" in {n.op for n in graphs.draw(s).nodes.values()})
+    graph, result = shrunk(Kind(Path()), graphs.draw(seed), Result(ALARM), None, 500)
+    assert result.judgement == ALARM
+    assert len(graph.nodes) <= 3 and graph.mesh == (2,)  # softmax, and something to train
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_options_come_back_from_their_text(name):
+    program = PROGRAMS[name]
+    for seed in range(50):
+        case = program.draw(seed)
+        assert program.why_impossible(case) == ""
+        assert program.case_of(program.text(case)) == case
+        assert all(program.why_impossible(simpler) == "" for simpler in program.smaller(case))
+
+
+SEEDS = [pytest.param(seed, marks=[] if seed < 3 else pytest.mark.full) for seed in range(30)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_clean_graphs_raise_no_alarm(tmp_path, seed):
+    kind = Graphs(tmp_path)
+    result = kind.run(kind.draw(seed, None), Checker(tmp_path))
+    assert result.judgement in (CLEAN, REFUSED), result.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [pytest.param("dtensor", 1)]
+    + [pytest.param(name, seed, marks=pytest.mark.full) for name in PROGRAMS for seed in range(2, 6)],
+)
+def test_clean_options_raise_no_alarm(tmp_path, name, seed):
+    kind = Options(PROGRAMS[name])
+    if kind.missing():
+        pytest.skip(f"{kind.missing()} cannot be imported")
+    result = kind.run(kind.draw(seed, None), Checker(tmp_path))
+    assert result.judgement == CLEAN, result.detail
