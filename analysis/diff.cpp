@@ -19,6 +19,8 @@
 #include "analysis/checks/judge.h"
 #include "analysis/checks/loss_check.h"
 #include "analysis/checks/norm_check.h"
+#include "analysis/checks/one_sided.h"
+#include "analysis/findings/notes.h"
 #include "analysis/findings/wording.h"
 #include "analysis/rename/rename.h"
 #include "trace/base/precision.h"
@@ -199,46 +201,6 @@ void note_permissions(Report& report) {
   }
 }
 
-// If the reference itself is inaccurate, a passed operator check says little.
-void mark_weak(Report& report) {
-  std::size_t count = 0;
-  const TensorVerdict* worst = nullptr;
-  const auto share = [](const TensorVerdict& tensor) {
-    const Check& operators = *tensor.find(Question::kOperator);
-    return operators.term("native") / operators.term("norm");
-  };
-  for (const TensorVerdict& tensor : report.tensors) {
-    const Check* const operators = tensor.find(Question::kOperator);
-    if (operators != nullptr && operators->term("norm") > 0.0 && is_weak(*operators)) {
-      ++count;
-      worst = worst == nullptr || share(tensor) > share(*worst) ? &tensor : worst;
-    }
-  }
-  if (worst != nullptr) {
-    report.notes.push_back(fmt::format(
-        "reference: the operators of {} are checked weakly, because the reference itself errs by "
-        "more than 1 % there in its own precision; the worst is {} with {} %",
-        counted(count, "tensor"),
-        to_string(worst->id),
-        short_number(100.0 * share(*worst))));
-  }
-}
-
-// Some scales differ without changing anything.
-void note_harmless_scales(Report& report) {
-  const auto count = std::ranges::count_if(report.tensors, [](const TensorVerdict& tensor) {
-    return tensor.has(Excuse::kHarmlessScale);
-  });
-  if (count > 0) {
-    report.notes.push_back(
-        fmt::format("candidate: {} of FP8 operands {} from the reference's by a power of two, "
-                    "which is harmless: the codes keep their bits and their values, and no more of "
-                    "them are saturated or zero",
-                    counted(count, "scale"),
-                    count == 1 ? "differs" : "differ"));
-  }
-}
-
 std::set<std::int64_t> interrupted_steps(const std::string& side,
                                          const Trace& trace,
                                          const Selection& selection,
@@ -355,7 +317,7 @@ void add_joint_checks(const Trace& reference,
   const ModelVocabulary vocabulary(candidate.manifest().roles);
   call_all({[&] {
               if (report.is_dyadic) {
-                mark_copied_inputs(reference, report.tensors);
+                mark_copied_inputs(reference, candidate, report.tensors);
               } else {
                 report.edges = check_edges(reference, candidate, matches, report.tensors);
               }
@@ -367,7 +329,7 @@ void add_joint_checks(const Trace& reference,
 
 // Every rule reads the tensors as they were judged. What the rules excuse is added once all have
 // spoken, so that they can be asked in any order.
-void add_excuses(const DiffOptions& options, Report& report) {
+void add_excuses(std::span<const Match> matches, const DiffOptions& options, Report& report) {
   const Allowances& allowances = options.allowances;
   const auto flips = [&] {
     return report.follows_candidate() || !allowances.has(Allowance::kBehindFlips)
@@ -376,24 +338,30 @@ void add_excuses(const DiffOptions& options, Report& report) {
   };
   std::vector<Excuses> found;
   const auto add = [&](Excuses excuses) { found.push_back(std::move(excuses)); };
-  call_all({[&] { add(flips()); },
-            [&] {
-              if (report.has_residuals) {
-                add(inherited(report.tensors, flips(), allowances));
-              }
-            },
-            [&] {
-              const auto of = [&](const Side& side, Status missing) {
-                add(untraced(report.tensors, missing, side.manifest.untraced));
-              };
-              of(report.candidate, Status::kMissingInCandidate);
-              of(report.reference, Status::kMissingInReference);
-            },
-            [&] { add(declared(report)); },
-            [&] {
-              add(permitted(report.tensors, {options.allow_missing, options.allow_failed}));
-            }},
-           options.shuffle);
+  call_all(
+      {[&] { add(flips()); },
+       [&] {
+         if (report.has_residuals) {
+           add(inherited(report.tensors, flips(), allowances));
+         }
+       },
+       [&] {
+         const auto of = [&](const Side& side, Status missing) {
+           add(untraced(report.tensors, missing, side.manifest.untraced));
+         };
+         of(report.candidate, Status::kMissingInCandidate);
+         of(report.reference, Status::kMissingInReference);
+       },
+       [&] { add(declared(report)); },
+       [&] {
+         add(one_sided(matches,
+                       report.tensors,
+                       {report.reference.manifest.untraced, report.candidate.manifest.untraced}));
+       },
+       [&] {
+         add(permitted(report.tensors, {options.allow_missing, options.allow_failed}));
+       }},
+      options.shuffle);
   for (Excuses& excuses : found) {
     for (std::size_t i = 0; i < excuses.size(); ++i) {
       if (excuses[i]) {
@@ -410,11 +378,12 @@ void connect(const Trace& reference,
              const DiffOptions& options,
              Report& report) {
   add_joint_checks(reference, candidate, matches, options, report);
-  add_excuses(options, report);
+  add_excuses(matches, options, report);
   note_permissions(report);
   warn_of_unused(report.tensors, {options.allow_missing, options.allow_failed}, report.warnings);
-  mark_weak(report);
+  note_weak_operators(report);
   note_harmless_scales(report);
+  note_one_sided(report);
   if (options.calibration) {
     note_calibration(*options.calibration, report);
   }

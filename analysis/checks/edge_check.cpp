@@ -106,6 +106,18 @@ class EdgeCheck {
     coverage_.checked += seen ? 1 : 0;
   }
 
+  // Inputs that the reference recorded, because no module returned their memory there, and that are
+  // another module's output in the candidate.
+  void look_at_aliases() {
+    for (const auto& [consumer, taken] : sources_) {
+      const auto position = judged_.find(consumer);
+      const Match* const own = matched(consumer);
+      if (position != judged_.end() && own != nullptr && !own->reference.empty()) {
+        judge_alias(*own, taken, tensors_[position->second]);
+      }
+    }
+  }
+
   EdgeCoverage finish() {
     judged_.clear();
     tensors_.insert(tensors_.end(), added_.begin(), added_.end());
@@ -150,6 +162,30 @@ class EdgeCheck {
     check.source = source_text(edge);
     verdict.add(std::move(check));
     return true;
+  }
+
+  // The output answers for the input, if the reference's input is a copy of the reference's output.
+  void judge_alias(const Match& own,
+                   const std::map<int, TensorId>& taken,
+                   TensorVerdict& verdict) const {
+    const TensorId producer = as_output(taken.begin()->second);
+    const bool is_one = std::all_of(taken.begin(), taken.end(), [&](const auto& source) {
+      return as_output(source.second) == producer;
+    });
+    const Match* const source = matched(producer);
+    if (!own.candidate.empty() || !verdict.fails(Question::kPresence) || !is_one ||
+        source == nullptr) {
+      return;
+    }
+    const auto statistics = between(source->reference, own.reference);
+    if (!statistics || statistics->different > 0) {
+      return;  // the candidate leaves out what the reference does in between
+    }
+    verdict.excuse(Excuse::kCopied);
+    Check check;
+    check.question = Question::kSource;
+    check.source = "exact (" + to_string(producer) + ")";
+    verdict.add(std::move(check));
   }
 
   // All ranks took what a module returned, perhaps another one than in the reference.
@@ -243,11 +279,12 @@ EdgeCoverage check_edges(const Trace& reference,
                          const Trace& candidate,
                          std::span<const Match> matches,
                          std::vector<TensorVerdict>& tensors) {
-  if (!has_edges(reference)) {
+  if (!has_edges(reference) && !has_edges(candidate)) {
     return {};
   }
   EdgeCheck check(candidate, matches, tensors, reference.manifest().names.empty());
   for_each_edge(reference, [&](const Edge& edge) { check.look_at(edge); });
+  check.look_at_aliases();
   return check.finish();
 }
 

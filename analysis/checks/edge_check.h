@@ -7,6 +7,10 @@
 // overwritten input, a gather in the wrong order between two modules show here even where round-off
 // would hide them.
 //
+// The other way round, the reference may have recorded a copy where a module of the candidate takes
+// the very memory. If the reference's copy is bit for bit what its own producer returned, the
+// producer's output answers for the input.
+//
 // Thread-safety: free functions without shared state.
 #pragma once
 
@@ -19,8 +23,8 @@
 
 namespace ttrace {
 
-// Changes `tensors`, which are in the reference's order: an input that only the candidate has
-// recorded is judged by its source instead of being missing, and an input that comes from elsewhere
+// Changes `tensors`, which are in the reference's order: an input that only one side has recorded
+// is judged by its source instead of being missing, and an input that comes from elsewhere
 // than in the reference is added. Only edges whose producer or consumer is among `tensors` count.
 [[nodiscard]] EdgeCoverage check_edges(const Trace& reference,
                                        const Trace& candidate,

@@ -17,6 +17,21 @@ bool is_rounded_multiple(const Match& match) {
          !is_power_of_two(factor_between(match.reference, match.candidate));
 }
 
+using Consumers = std::unordered_set<TensorId, TensorIdHash>;
+
+// Inputs that are the very memory that another module returned.
+Consumers consumers_of(const Trace& trace) {
+  Consumers consumers;
+  for (const StepTrace& step : trace.steps()) {
+    for (const RankFile& file : step.ranks) {
+      for (const Edge& edge : file.edges()) {
+        consumers.insert(edge.consumer);
+      }
+    }
+  }
+  return consumers;
+}
+
 }  // namespace
 
 ExactCheck::ExactCheck(const Trace& golden, std::span<const Match> matches)
@@ -51,18 +66,14 @@ bool has_dyadic_inputs(const Trace& trace) {
   return found != data.end() && found->second == kDyadicInputs;
 }
 
-void mark_copied_inputs(const Trace& reference, std::span<TensorVerdict> tensors) {
-  std::unordered_set<TensorId, TensorIdHash> consumers;
-  for (const StepTrace& step : reference.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Edge& edge : file.edges()) {
-        consumers.insert(edge.consumer);
-      }
-    }
-  }
+void mark_copied_inputs(const Trace& reference,
+                        const Trace& candidate,
+                        std::span<TensorVerdict> tensors) {
+  const Consumers by_reference = consumers_of(reference);
+  const Consumers by_candidate = consumers_of(candidate);
   for (TensorVerdict& tensor : tensors) {
-    if (!tensor.is_in_reference && tensor.fails(Question::kPresence) &&
-        consumers.contains(tensor.id)) {
+    const Consumers& consumers = tensor.is_in_reference ? by_candidate : by_reference;
+    if (tensor.fails(Question::kPresence) && consumers.contains(tensor.id)) {
       tensor.excuse(Excuse::kReplaced);
     }
   }

@@ -46,9 +46,10 @@ class ExactCheck {
 // Whether a pass with TTRACE_INPUTS=dyadic wrote the trace.
 [[nodiscard]] bool has_dyadic_inputs(const Trace& trace);
 
-// Excuses an input that the candidate has recorded because it is a copy of what a module returned,
-// while the reference took that itself: it holds what was given in its place, which no record
-// shows.
-void mark_copied_inputs(const Trace& reference, std::span<TensorVerdict> tensors);
+// Excuses an input that one side has recorded because it is a copy of what a module returned, while
+// the other side took that itself: it holds what was given in its place, which no record shows.
+void mark_copied_inputs(const Trace& reference,
+                        const Trace& candidate,
+                        std::span<TensorVerdict> tensors);
 
 }  // namespace ttrace

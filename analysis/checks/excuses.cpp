@@ -34,8 +34,8 @@ bool may_follow_from_flip(const TensorVerdict& tensor) {
   }
 }
 
-// Whether the tensor's own operators are right, so that only its error against the noise is too
-// large.
+}  // namespace
+
 bool is_of_size_alone(const TensorVerdict& tensor) {
   const bool are_right =
       tensor.find(Question::kOperator) != nullptr && !tensor.fails(Question::kOperator) &&
@@ -43,8 +43,6 @@ bool is_of_size_alone(const TensorVerdict& tensor) {
   return are_right && tensor.status() == Status::kDiverged &&
          (tensor.tier() == Tier::kT2 || tensor.symptom() == Symptom::kTooCoarse);
 }
-
-}  // namespace
 
 Excuses behind_flips(std::span<const TensorVerdict> tensors) {
   Excuses excuses(tensors.size());

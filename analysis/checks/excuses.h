@@ -24,6 +24,10 @@ namespace ttrace {
 // it excuses none.
 using Excuses = std::vector<std::optional<Excused>>;
 
+// Whether the tensor's own operators are right, so that only its error against the noise is too
+// large.
+[[nodiscard]] bool is_of_size_alone(const TensorVerdict& tensor);
+
 // All rules require tensors in the reference's order.
 
 // Errors that a flip of experts before them may explain: those of the flip's micro-batch, and from

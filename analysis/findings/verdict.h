@@ -27,7 +27,7 @@ enum class Status : std::uint8_t {
   kIncomplete,  // a step of the trace was interrupted before all of it was written; not judged
   kBehindFlip,  // differs, but behind a choice of experts that differs: no bound knows of that
   kInherited,   // beyond what noise explains, but its own operators are right
-  kNotJudged,   // with dyadic inputs: the reference itself rounds here
+  kNotJudged,   // nothing says what it should be, or something else answers for it: see its excuse
 };
 
 // "within", "missing_in_candidate".
@@ -41,8 +41,9 @@ enum class Status : std::uint8_t {
 enum class Excuse : std::uint8_t {
   kInterrupted,  // not all of it was written
   kRounds,       // with dyadic inputs: the reference itself rounds here
-  kCopied,       // the candidate alone recorded it, because it copies what a module returned
+  kCopied,       // one side alone recorded it, because it copies what a module returned
   kReplaced,     // the same in a pass whose values were replaced: no record shows what it should be
+  kOneSided,     // a gradient of what is an alias, or needs no gradient, on the other side
   kHarmlessScale,  // another scale of an FP8 operand, by a power of two that changes no code
   kBehindFlip,     // tokens before it go to other experts
   kInherited,      // its own operators are right, and the error came with their inputs

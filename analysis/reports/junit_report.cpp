@@ -152,7 +152,9 @@ std::string reason_to_skip(const TensorVerdict& tensor) {
     case Status::kIncomplete:
       return "not judged: the step was interrupted before it was complete";
     case Status::kNotJudged:
-      return "not judged: the reference itself rounds here";
+      return tensor.has(Excuse::kOneSided)
+                 ? "not judged: on the other side it belongs to an alias, or nothing needs it"
+                 : "not judged: the reference itself rounds here";
     default:
       return "";
   }

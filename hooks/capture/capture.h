@@ -186,7 +186,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void record_parts(const TensorId& id,
                     const std::vector<RowPart>& parts,
                     const at::Tensor& tensor,
-                    std::optional<TensorCopy> own);
+                    std::optional<TensorCopy> own,
+                    bool needs_no_gradient);
   [[nodiscard]] Origin origin_of(const at::Tensor& tensor) const;
   // Whether values of it come from code that was not seen, and have no noise.
   [[nodiscard]] bool is_opaque(const at::Tensor& tensor) const;

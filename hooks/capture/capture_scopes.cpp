@@ -130,7 +130,8 @@ at::Tensor Capture::record_value(const Spot& spot,
     }
     settle_sums(id, spot.path, tensor, known);
   }
-  record_parts(id, parts, value, std::move(own));
+  const bool needs_no_gradient = slot == nullptr && at::GradMode::is_enabled();
+  record_parts(id, parts, value, std::move(own), needs_no_gradient);
   if (slot != nullptr) {
     slot->rows = std::move(parts);
   }
@@ -140,17 +141,26 @@ at::Tensor Capture::record_value(const Spot& spot,
 void Capture::record_parts(const TensorId& id,
                            const std::vector<RowPart>& parts,
                            const at::Tensor& tensor,
-                           std::optional<TensorCopy> own) {
+                           std::optional<TensorCopy> own,
+                           bool needs_no_gradient) {
   const MicrobatchPtr microbatch = current_microbatch();
   if (!parts.empty()) {
     if (recorder_.wants(parts, id.kind)) {
-      recorder_.record_rows(
-          parts, id.kind, own ? *std::move(own) : values_of(tensor, recorder_).take(), 0);
+      recorder_.record_rows(parts,
+                            id.kind,
+                            own ? *std::move(own) : values_of(tensor, recorder_).take(),
+                            0,
+                            needs_no_gradient);
     }
   } else if (own) {
-    recorder_.record(id, *std::move(own), {microbatch.get()});
+    recorder_.record(id,
+                     *std::move(own),
+                     {.microbatch = microbatch.get(), .needs_no_gradient = needs_no_gradient});
   } else {
-    record_tensor(recorder_, id, tensor, {microbatch.get()});
+    record_tensor(recorder_,
+                  id,
+                  tensor,
+                  {.microbatch = microbatch.get(), .needs_no_gradient = needs_no_gradient});
   }
 }
 
@@ -192,7 +202,11 @@ void Capture::record_local(const Spot& spot,
       producers_.remember({{id}, TensorIdentity(local), microbatch, gradient});
     }
   }
-  record_tensor(recorder_, id, local, {microbatch.get()});
+  record_tensor(recorder_,
+                id,
+                local,
+                {.microbatch = microbatch.get(),
+                 .needs_no_gradient = gradient == nullptr && at::GradMode::is_enabled()});
 }
 
 void Capture::local_gradient(std::int64_t expected, const at::Tensor& gradient) {

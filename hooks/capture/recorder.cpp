@@ -112,6 +112,7 @@ std::optional<Record> Recorder::begin_record(const TensorId& id,
   record.order = options.order == 0 ? take_order() : options.order;
   record.inferred = options.inferred;
   record.lacks_noise = options.lacks_noise;
+  record.needs_no_gradient = options.needs_no_gradient;
   return record;
 }
 
@@ -134,11 +135,15 @@ void Recorder::record_on_device(const TensorId& id,
 void Recorder::record_rows(const std::vector<RowPart>& parts,
                            Kind kind,
                            const TensorCopy& copy,
-                           std::uint64_t order) {
+                           std::uint64_t order,
+                           bool needs_no_gradient) {
   for (const RowPart& part : parts) {
     record(id_of(part, kind),
            select_rows(copy, part),
-           {.microbatch = part.microbatch.get(), .order = order, .rows = &part});
+           {.microbatch = part.microbatch.get(),
+            .order = order,
+            .rows = &part,
+            .needs_no_gradient = needs_no_gradient});
     order = 0;  // the first has the place that was kept
   }
 }

@@ -82,6 +82,7 @@ class Recorder {
     const RowPart* rows = nullptr;    // where the program has placed them
     const FlatShard* flat = nullptr;  // not the annotated tensor, but a part of it
     bool lacks_noise = false;         // see Record
+    bool needs_no_gradient = false;   // see Record
   };
   // Whether a record needs no values (TTRACE_COUNT): snapshots then hold type and shape alone.
   [[nodiscard]] bool only_counts() const { return environment_.count_only; }
@@ -105,7 +106,8 @@ class Recorder {
   void record_rows(const std::vector<RowPart>& parts,
                    Kind kind,
                    const TensorCopy& copy,
-                   std::uint64_t order);
+                   std::uint64_t order,
+                   bool needs_no_gradient = false);
   // Notes that a tensor was not recorded; `reason` as unreadable() says it. All tensors of graphs
   // share one note per step.
   void note_unreadable(const TensorId& id, const std::string& reason);

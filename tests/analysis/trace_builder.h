@@ -35,6 +35,7 @@ struct Tensor {
   std::vector<std::int64_t> shape = {};
   Placement placement = {};
   bool undeclared = false;  // nobody said where it lies
+  bool needs_no_gradient = false;
 };
 
 // Values without pattern, the same on every call: neither zero nor equal to one another.
@@ -185,6 +186,7 @@ class TraceBuilder {
                              ? whole(record.shape)
                              : tensor->placement;
       record.undeclared = tensor->undeclared;
+      record.needs_no_gradient = tensor->needs_no_gradient;
       record.order = order++;
       std::vector<std::byte> bytes(tensor->values.size() * element_size(tensor->type));
       from_double(tensor->type,

@@ -356,6 +356,28 @@ TEST(Capture, InputIsRecordedOnlyWhereNoRecordedOutputIsHandedOn) {
               ElementsAre("s0/m0/input/viewed/0", "s0/m0/input/changed/2"));
 }
 
+TEST(Capture, ValueWithoutGradientSaysWhetherOneWasPossible) {
+  Holder root;
+  auto fc = root.add("fc", torch::nn::Linear(4, 4));
+  fill_all(root);
+  const Captured captured = trace_microbatch(root, [&] {
+    {
+      Scope scope(root, "table");
+      static_cast<void>(scope.in(random_tensor({2, 4})));
+    }
+    {
+      const at::AutoGradMode without_gradients(false);
+      Scope scope(root, "checkpointed");
+      static_cast<void>(scope.in(random_tensor({2, 4})));
+    }
+    Scope scope(root, "activation");
+    static_cast<void>(scope.in(fc->forward(random_tensor({2, 4})) * 2));
+  });
+  EXPECT_TRUE(captured.record("s0/m0/input/table/0").needs_no_gradient);
+  EXPECT_FALSE(captured.record("s0/m0/input/checkpointed/0").needs_no_gradient);
+  EXPECT_FALSE(captured.record("s0/m0/input/activation/0").needs_no_gradient);
+}
+
 // Recomputes its forward in backward, as activation checkpointing does.
 struct Recompute : torch::autograd::Function<Recompute> {
   static at::Tensor forward(torch::autograd::AutogradContext* context,

@@ -184,6 +184,7 @@ TEST(TraceFile, KeepsWhatARecordSaysAboutItself) {
   record.placement.scale = 0.1;
   record.order = 17;
   record.inferred = true;
+  record.needs_no_gradient = true;
   TraceWriter writer(file, two_ranks(1));
   writer.append(record, bytes_of<float>({1, 2, 3, 4}));
   writer.note("first");
@@ -203,6 +204,8 @@ TEST(TraceFile, KeepsWhatARecordSaysAboutItself) {
   EXPECT_EQ(read.records()[0].placement, record.placement);
   EXPECT_EQ(read.records()[0].order, 17U);
   EXPECT_TRUE(read.records()[0].inferred);
+  EXPECT_FALSE(read.records()[0].undeclared);
+  EXPECT_TRUE(read.records()[0].needs_no_gradient);
   EXPECT_EQ(read.records()[0].bytes, 16U);
 }
 

@@ -90,13 +90,14 @@ Record parse_row(const Table& index,
   record.placement = alike == nullptr ? parse_placement(placement) : alike->placement;
   record.order = index.u64(row, column::kOrder);
   const unsigned inferred = index.u8(row, column::kInferred);
-  TTRACE_CHECK(inferred <= (kInferredOwner | kUndeclaredPlacement),
+  TTRACE_CHECK((inferred & ~kKnownBits) == 0,
                FormatError,
                "'inferred' is ",
                inferred,
                ", which has bits that this version does not know");
   record.inferred = (inferred & kInferredOwner) != 0;
   record.undeclared = (inferred & kUndeclaredPlacement) != 0;
+  record.needs_no_gradient = (inferred & kNeedsNoGradient) != 0;
   record.dataset = index.text(row, column::kDataset);
   record.offset = index.u64(row, column::kOffset);
   record.bytes = index.u64(row, column::kBytes);

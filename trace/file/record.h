@@ -21,6 +21,8 @@ struct TTRACE_API Record {
   bool inferred = false;            // owner found by its parameters, not by a scope
   // Nobody said where it lies: `placement` is a guess, "whole" where there is nothing better.
   bool undeclared = false;
+  // A value that the program computes no gradient of, although gradients were on.
+  bool needs_no_gradient = false;
   // In noise passes, not stored in rank files: code that the observer does not see made values of
   // it, and no noise was put on them.
   bool lacks_noise = false;

@@ -77,6 +77,8 @@ inline constexpr std::array<Column, 13> kIndexColumns = {{
 // Bits of the column `inferred`.
 inline constexpr unsigned kInferredOwner = 1;        // Record::inferred
 inline constexpr unsigned kUndeclaredPlacement = 2;  // Record::undeclared
+inline constexpr unsigned kNeedsNoGradient = 4;      // Record::needs_no_gradient
+inline constexpr unsigned kKnownBits = kInferredOwner | kUndeclaredPlacement | kNeedsNoGradient;
 
 // Positions in kEdgeColumns.
 namespace edge_column {

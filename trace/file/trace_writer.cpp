@@ -253,7 +253,8 @@ struct TraceWriter::Impl {
                    values.norm,
                    values.max_abs,
                    static_cast<std::uint8_t>((record.inferred ? kInferredOwner : 0U) |
-                                             (record.undeclared ? kUndeclaredPlacement : 0U))});
+                                             (record.undeclared ? kUndeclaredPlacement : 0U) |
+                                             (record.needs_no_gradient ? kNeedsNoGradient : 0U))});
   }
 
   std::string write_named(const Record& record,
