@@ -27,6 +27,7 @@ def arguments() -> argparse.Namespace:
     add("--pp", type=int, default=1, help="pipeline stages")
     add("--vpp", type=int, default=1, help="virtual stages on a rank")
     add("--ep", type=int, default=1, help="expert-parallel ranks")
+    add("--cp", type=int, default=1, help="context-parallel ranks; the attention is gathered_attention.py's")
     add("--experts", type=int, default=0, help="experts of a layer; 0: a dense model")
     add("--dispatcher", default="alltoall", choices=["alltoall", "allgather"])
     add("--aux-loss", type=float, default=0.0)
@@ -34,6 +35,11 @@ def arguments() -> argparse.Namespace:
     add("--shared-expert", action="store_true")
     add("--distributed-optimizer", action="store_true")
     add("--overlap", action="store_true", help="overlap reduction and gathering with computation")
+    add("--mtp", type=int, help="layers that predict further tokens")
+    add("--latent", action="store_true", help="multi-head latent attention")
+    add("--loss-scale", type=float, help="of FP16; dynamic if left out")
+    add("--offload", action="store_true", help="what norms and attention save for backward is offloaded")
+    add("--expert-bias", action="store_true", help="routers balance by a bias")
     add("--recompute", choices=["full", "block", "selective"])
     add("--per-token-loss", action="store_true")
     add("--transposed-batch", action="store_true", help="tokens are a transposed view")
@@ -50,7 +56,7 @@ def arguments() -> argparse.Namespace:
     add("--sequence", type=int, default=32)
     add("--micro-batch", type=int, default=2)
     add("--global-batch", type=int, default=8)
-    add("--precision", default="f32", choices=["f64", "f32", "bf16", "fp8"])
+    add("--precision", default="f32", choices=["f64", "f32", "bf16", "f16", "fp8"])
     add("--transformer-impl", default="local", choices=["local", "transformer_engine"])
     add("--fp8-parameters", action="store_true", help="weights of the linears are FP8 tensors")
     add("--fp8-history", type=int, default=8, help="length of the histories of largest magnitudes")
@@ -112,7 +118,9 @@ from megatron.core.transformer.transformer_block import (  # noqa: E402
 VOCABULARY = 128
 PRECISION = ttrace.precision(ARGS.precision)  # ttrace: a check in higher precision asks for its own
 IN_FP8 = PRECISION in ("fp8", "fp8_f32")  # the latter checks operators: FP8 operands, everything else F32
-TYPE = {"f64": torch.float64, "bf16": torch.bfloat16, "fp8": torch.bfloat16}.get(PRECISION, torch.float32)
+TYPES = {"f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "fp8": torch.bfloat16}
+TYPE = TYPES.get(PRECISION, torch.float32)
+IS_HALF = TYPE in (torch.bfloat16, torch.float16)
 
 
 def start_ranks() -> None:
@@ -121,24 +129,36 @@ def start_ranks() -> None:
     backend = ARGS.backend or ("nccl" if ARGS.device == "cuda" else "gloo")
     torch.distributed.init_process_group(backend, rank=rank, world_size=world, store=alone)
     options = {"expert_model_parallel_size": ARGS.ep} if ARGS.ep > 1 else {}
+    if ARGS.cp > 1:
+        options["context_parallel_size"] = ARGS.cp
     parallel_state.initialize_model_parallel(ARGS.tp, ARGS.pp, ARGS.vpp if ARGS.vpp > 1 else None, **options)
     tensor_parallel.model_parallel_cuda_manual_seed(ARGS.seed)
 
 
-def configuration() -> TransformerConfig:
-    options = {}
-    if ARGS.experts:
+def expert_options() -> dict[str, object]:
+    options = {
+        "num_moe_experts": ARGS.experts,
+        "moe_router_topk": 2,
+        "moe_token_dispatcher_type": ARGS.dispatcher,
+        "moe_router_load_balancing_type": "aux_loss" if ARGS.aux_loss else "none",
+        "moe_aux_loss_coeff": ARGS.aux_loss,
+        "moe_z_loss_coeff": ARGS.z_loss or None,
+        "moe_ffn_hidden_size": 2 * ARGS.hidden,
+    }
+    if ARGS.expert_bias:
         options.update(
-            num_moe_experts=ARGS.experts,
-            moe_router_topk=2,
-            moe_token_dispatcher_type=ARGS.dispatcher,
-            moe_router_load_balancing_type="aux_loss" if ARGS.aux_loss else "none",
-            moe_aux_loss_coeff=ARGS.aux_loss,
-            moe_z_loss_coeff=ARGS.z_loss or None,
-            moe_ffn_hidden_size=2 * ARGS.hidden,
+            moe_router_enable_expert_bias=True,
+            moe_router_score_function="sigmoid",
+            moe_router_bias_update_rate=0.05,
         )
-        if ARGS.shared_expert:
-            options.update(moe_shared_expert_intermediate_size=2 * ARGS.hidden)
+    if ARGS.shared_expert:
+        options.update(moe_shared_expert_intermediate_size=2 * ARGS.hidden)
+    return options
+
+
+def further_options() -> dict[str, object]:
+    """What only some runs have, and older versions do not know."""
+    options = expert_options() if ARGS.experts else {}
     if ARGS.recompute == "selective":
         options.update(recompute_granularity="selective")
     elif ARGS.recompute:
@@ -152,8 +172,29 @@ def configuration() -> TransformerConfig:
         )
     if IN_FP8:
         options.update(fp8_options())
+    if ARGS.mtp:
+        options.update(mtp_num_layers=ARGS.mtp)
+    if ARGS.offload:
+        options.update(
+            fine_grained_activation_offloading=True,
+            offload_modules=["attn_norm", "qkv_linear", "core_attn", "mlp_norm"],
+            min_offloaded_tensor_size=1,
+        )
+    if ARGS.latent:
+        options.update(
+            q_lora_rank=ARGS.hidden // 2,
+            kv_lora_rank=ARGS.hidden // 4,
+            qk_head_dim=ARGS.hidden // ARGS.heads,
+            qk_pos_emb_head_dim=8,
+            v_head_dim=ARGS.hidden // ARGS.heads,
+            rope_type="rope",
+        )
+    return options
+
+
+def configuration() -> TransformerConfig:
     return call_with_known(
-        TransformerConfig,
+        kind_of_configuration(),
         num_layers=ARGS.layers,
         hidden_size=ARGS.hidden,
         num_attention_heads=ARGS.heads,
@@ -168,19 +209,29 @@ def configuration() -> TransformerConfig:
         attention_dropout=0.0,
         tensor_model_parallel_size=ARGS.tp,
         pipeline_model_parallel_size=ARGS.pp,
+        context_parallel_size=ARGS.cp,
         expert_model_parallel_size=ARGS.ep,
         sequence_parallel=ARGS.sp,
         pipeline_dtype=TYPE,
         params_dtype=TYPE,
         bf16=TYPE == torch.bfloat16,
-        attention_softmax_in_fp32=TYPE == torch.bfloat16,
+        fp16=TYPE == torch.float16,
+        attention_softmax_in_fp32=IS_HALF,
         calculate_per_token_loss=ARGS.per_token_loss,
         deterministic_mode=ARGS.deterministic,
         bias_dropout_fusion=ARGS.fusions,
         bias_activation_fusion=ARGS.fusions and (ARGS.swiglu or not ARGS.experts),
         use_cpu_initialization=True,  # the same start for all layouts; build_chunk() moves the model
-        **options,
+        **further_options(),
     )
+
+
+def kind_of_configuration() -> type:
+    if not ARGS.latent:
+        return TransformerConfig
+    from megatron.core.transformer import MLATransformerConfig  # older versions have none
+
+    return MLATransformerConfig
 
 
 def fp8_options() -> dict[str, object]:
@@ -215,15 +266,33 @@ def layer_of_megatron():
         num_experts=ARGS.experts or None,
         moe_grouped_gemm=False,
         qk_layernorm=ARGS.qk_norm,
+        multi_latent_attention=ARGS.latent,
         normalization="RMSNorm" if ARGS.rms_norm else None,
     )
     if ARGS.device == "cpu":
         layer.submodules.input_layernorm = cpu.TorchNorm
         layer.submodules.pre_mlp_layernorm = cpu.TorchNorm
-        if ARGS.qk_norm:
-            layer.submodules.self_attention.submodules.q_layernorm = cpu.TorchNorm
-            layer.submodules.self_attention.submodules.k_layernorm = cpu.TorchNorm
+        attention = layer.submodules.self_attention.submodules
+        if ARGS.qk_norm or ARGS.latent:
+            attention.q_layernorm = cpu.TorchNorm
+            setattr(attention, "kv_layernorm" if ARGS.latent else "k_layernorm", cpu.TorchNorm)
+        if ARGS.cp > 1 or ARGS.latent:
+            from gathered_attention import GatheredAttention
+
+            attention.core_attention = GatheredAttention
     return layer
+
+
+def further_predictions(config: TransformerConfig, layer, norm):
+    """The layers of multi-token prediction; None where this rank has none."""
+    if not ARGS.mtp:
+        return None
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_mtp_block_spec
+
+    block = get_gpt_mtp_block_spec(config, layer, use_transformer_engine=ARGS.transformer_impl != "local")
+    for entry in block.layer_specs if block else ():
+        entry.submodules.enorm = entry.submodules.hnorm = entry.submodules.layer_norm = norm
+    return block
 
 
 def build_chunk(config: TransformerConfig, stage: int) -> torch.nn.Module:
@@ -248,10 +317,11 @@ def build_chunk(config: TransformerConfig, stage: int) -> torch.nn.Module:
         post_process=last,
         share_embeddings_and_output_weights=not ARGS.untied,
         position_embedding_type="rope",
+        mtp_block_spec=further_predictions(config, layer, norm),
         **options,
     )
     model = model.to(DEVICE)
-    return Float16Module(config, model) if config.bf16 else model.to(TYPE)
+    return Float16Module(config, model) if IS_HALF else model.to(TYPE)
 
 
 def call_with_known(function, *args, **options):
@@ -284,6 +354,9 @@ def build() -> tuple[list[torch.nn.Module], object]:
             weight_decay=0.01,
             clip_grad=1.0,
             bf16=config.bf16,
+            fp16=config.fp16,
+            loss_scale=ARGS.loss_scale,
+            initial_loss_scale=2.0**16,
             params_dtype=TYPE,
             use_distributed_optimizer=ARGS.distributed_optimizer,
             overlap_param_gather=ARGS.overlap and ARGS.distributed_optimizer,
@@ -291,6 +364,8 @@ def build() -> tuple[list[torch.nn.Module], object]:
         chunks,
     )
     config.finalize_model_grads_func = finalize_model_grads
+    if config.fp16:
+        config.grad_scale_func = optimizer.scale_loss
     if ARGS.overlap:
         config.no_sync_func = [chunk.no_sync for chunk in chunks] if len(chunks) > 1 else chunks[0].no_sync
     return chunks, optimizer
@@ -314,13 +389,30 @@ def batches(step: int):
         yield tuple(tensor.to(DEVICE) for tensor in (tokens, labels, mask))
 
 
+def of_this_rank(tensor: torch.Tensor) -> torch.Tensor:
+    """The positions of this context-parallel rank, of [b, s]."""
+    if ARGS.cp == 1:
+        return tensor
+    from gathered_attention import positions
+
+    own = positions(tensor.shape[1], parallel_state.get_context_parallel_rank(), ARGS.cp)
+    return tensor[:, own].contiguous()
+
+
+def over_positions(value: torch.Tensor) -> torch.Tensor:
+    """The sum over context-parallel ranks, of which none knows the others' part."""
+    if ARGS.cp > 1:
+        torch.distributed.all_reduce(value, group=parallel_state.get_context_parallel_group())
+    return value
+
+
 def loss_of(mask: torch.Tensor, losses: torch.Tensor):
     total = torch.sum(losses.float() * mask)
     if ARGS.per_token_loss:
         count = mask.sum().to(torch.int)
-        return total, count, {"loss": torch.stack([total.detach(), count.float()])}
-    mean = total / mask.sum()
-    return mean, {"loss": mean.detach().clone()}  # Megatron divides the mean in place
+        return total, count, {"loss": over_positions(torch.stack([total.detach(), count.float()]))}
+    mean = total / over_positions(mask.sum())
+    return mean, {"loss": over_positions(mean.detach().clone())}  # Megatron divides the mean in place
 
 
 def packed_sequences(tokens: torch.Tensor):
@@ -342,9 +434,18 @@ def packed_sequences(tokens: torch.Tensor):
 
 def forward_step(iterator, model):
     tokens, labels, mask = next(iterator)
-    positions = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
+    places = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
+    tokens, places, labels, mask = (of_this_rank(tensor) for tensor in (tokens, places, labels, mask))
     attention_mask = torch.tril(torch.ones(1, 1, ARGS.sequence, ARGS.sequence, device=tokens.device)) < 0.5
-    losses = model(tokens, positions, attention_mask, labels=labels, packed_seq_params=packed_sequences(tokens))
+    options = {"loss_mask": mask} if ARGS.mtp else {}
+    losses = model(
+        tokens,
+        places,
+        attention_mask,
+        labels=labels,
+        packed_seq_params=packed_sequences(tokens),
+        **options,
+    )
     return losses, partial(loss_of, mask)
 
 

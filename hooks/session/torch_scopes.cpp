@@ -66,12 +66,19 @@ Scope& innermost_open() {
 }
 
 // Rows of a micro-batch, or of several: see Rows.
-Rows rows_of(const at::Tensor& index, std::int64_t size, std::int64_t dim, bool sparse) {
+Rows rows_of(const at::Tensor& index,
+             std::int64_t size,
+             std::int64_t dim,
+             bool sparse,
+             const at::Tensor& microbatch,
+             std::vector<std::int64_t> microbatches) {
   Rows rows;
   rows.index = integers_of(index);
   rows.size = size;
   rows.dim = static_cast<std::size_t>(dim);
   rows.sparse = sparse;
+  rows.microbatch = integers_of(microbatch);
+  rows.microbatches = std::move(microbatches);
   return rows;
 }
 
@@ -90,12 +97,16 @@ auto pass_rows_to(at::Tensor (Scope::*method)(const at::Tensor&, const Rows&, in
                          const at::Tensor& index,
                          std::int64_t size,
                          std::int64_t dim,
-                         bool sparse) {
+                         bool sparse,
+                         const at::Tensor& microbatch,
+                         std::vector<std::int64_t> microbatches) {
     Scope& scope = innermost_open();
     if (unreadable(index) == kInGraph) {  // its values cannot be read, and nothing is recorded
       return (scope.*alone)(tensor, static_cast<int>(slot));
     }
-    return (scope.*method)(tensor, rows_of(index, size, dim, sparse), static_cast<int>(slot));
+    return (scope.*method)(tensor,
+                           rows_of(index, size, dim, sparse, microbatch, std::move(microbatches)),
+                           static_cast<int>(slot));
   };
 }
 

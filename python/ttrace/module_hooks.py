@@ -43,8 +43,9 @@ def is_traced(tensor: torch.Tensor) -> bool:
 
 @dataclass
 class _Call:
-    path: str
     depth: int  # of its scope
+    site: Site
+    called: Site  # with the path under which its tensors are recorded
     given: Any = None  # arguments, as the caller passed them
     raw: Any = None  # outputs, as the forward returned them
     # Inputs that a forced pass has replaced, and the tensors whose gradients they are a part of.
@@ -80,7 +81,7 @@ class ModuleHooks:
             looks_inside = self._program.looks_inside and not is_compiled_in_place(module)
             keep(before_call(module, self._before(site, looks_inside)))
             if looks_inside:
-                keep(module.register_forward_pre_hook(aside(self._converted(site)), with_kwargs=True))
+                keep(module.register_forward_pre_hook(aside(self._converted()), with_kwargs=True))
                 keep(module.register_forward_hook(aside(self._returned()), prepend=True))
             # It also runs when the forward throws, as it does to stop a recomputation early.
             keep(after_call(module, self._after(site), always=True))
@@ -103,7 +104,7 @@ class ModuleHooks:
 
     def around(self, name: str, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Calls a function as if it were a module of this name within the one that runs."""
-        inside = self._calls()[-1].path if self._calls() else ROOT
+        inside = self._calls()[-1].site.path if self._calls() else ROOT
         path = name if inside == ROOT else f"{inside}.{name}"
         site = self._regions.setdefault(path, Site(path, torch.nn.Module()))
         before, after = aside(self._before(site, looks_inside=False)), aside(self._after(site))
@@ -121,26 +122,34 @@ class ModuleHooks:
             self._open.calls = []
         return self._open.calls
 
+    def _called(self, site: Site) -> Site:
+        calls = self._calls()
+        if not calls:
+            return site
+        path = self._program.path_of_call(site.path, calls[-1].site.path, calls[-1].called.path)
+        return site if path == site.path else Site(path, site.module)
+
     def _before(self, site: Site, looks_inside: bool) -> Callable[..., Any]:
         def before(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
             del module
             self.calls += 1
-            self._recorder.called(site.path)
-            self._calls().append(_Call(site.path, self._scopes.enter(site.path)))
+            called = self._called(site)
+            self._recorder.called(called.path)
+            self._calls().append(_Call(self._scopes.enter(called.path), site, called))
             if looks_inside:
                 self._calls()[-1].given = (args, kwargs)
                 return None
-            new_args, new_kwargs = self._hand_on(site, "input", (args, kwargs), None)
+            new_args, new_kwargs = self._hand_on(called, "input", (args, kwargs), None)
             return None if new_args is args and new_kwargs is kwargs else (new_args, new_kwargs)
 
         return before
 
-    def _converted(self, site: Site) -> Callable[..., Any]:
+    def _converted(self) -> Callable[..., Any]:
         def converted(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
             del module
             if self._calls():
                 call = self._calls()[-1]
-                self._hand_on(site, "input", call.given, (args, kwargs))
+                self._hand_on(call.called, "input", call.given, (args, kwargs))
                 call.given = None
 
         return converted
@@ -161,7 +170,7 @@ class ModuleHooks:
             call = self._calls().pop()
             try:
                 self._record_fp8(quantised.of_forward(site.module))
-                result = self._hand_on(site, "output", output, call.raw)
+                result = self._hand_on(call.called, "output", output, call.raw)
             finally:
                 self._scopes.leave(call.depth)
             return None if result is output else result
@@ -193,12 +202,12 @@ class ModuleHooks:
             return tensor
         is_input = role == "input"
         if isinstance(where, Rows):
-            hand_on = self._scopes.input_rows if is_input else self._scopes.output_rows
-            return hand_on(tensor, slot, where.index, where.size, where.dim, where.sparse)
+            return self._record_rows(site.path, is_input, slot, tensor, where)
         if where is not None:
             self._place(site.path, role, slot, where)
-        if isinstance(tensor, (DTensor, AsyncCollectiveTensor)) or quantised.is_quantised(tensor):
-            self._record_local(site.path, role, slot, tensor)
+        order = () if where is None else where.order
+        if order or isinstance(tensor, (DTensor, AsyncCollectiveTensor)) or quantised.is_quantised(tensor):
+            self._record_local(site.path, role, slot, tensor, order)
             return tensor
         if where is not None and where.addends > 1:
             self._scopes.summed(where.addends)
@@ -213,6 +222,17 @@ class ModuleHooks:
         if not is_input and slot == 0 and getattr(site.module, "fp8", False) and result.requires_grad:
             self._record_fp8_of_gradient(site, result)
         return result
+
+    def _record_rows(
+        self, path: str, is_input: bool, slot: int, tensor: torch.Tensor, rows: Rows
+    ) -> torch.Tensor:
+        if rows.dims is not None:
+            self._place(path, "input" if is_input else "output", slot, rows.dims)
+        hand_on = self._scopes.input_rows if is_input else self._scopes.output_rows
+        own = torch.empty(0, dtype=torch.int64) if rows.microbatch is None else rows.microbatch
+        return hand_on(
+            tensor, slot, rows.index, rows.size, rows.dim, rows.sparse, own, list(rows.microbatches)
+        )
 
     def _unreplaced(self, tensor: torch.Tensor) -> torch.Tensor:
         """What a surrounding module was given, if a forced pass replaced it by `tensor`: its gradient is the
@@ -236,12 +256,19 @@ class ModuleHooks:
 
         output.register_hook(arrived)
 
-    def _record_local(self, path: str, role: str, slot: int, tensor: torch.Tensor) -> None:
+    def _record_local(
+        self, path: str, role: str, slot: int, tensor: torch.Tensor, order: tuple[int, ...] = ()
+    ) -> None:
         """The library cannot read tensors that Python wraps: it gets this rank's part of the tensor, and
-        later of the gradient."""
+        later of the gradient. `order` as in Dims."""
+
+        def part_of(wrapped: torch.Tensor) -> torch.Tensor:
+            part = local_part(wrapped)
+            return part.permute(order) if order else part
+
         record = self._scopes.input_local if role == "input" else self._scopes.output_local
         has_gradient = tensor.requires_grad and torch.is_grad_enabled()
-        expected = record(local_part(tensor), slot, has_gradient)
+        expected = record(part_of(tensor), slot, has_gradient)
         if expected < 0:
             return
 
@@ -249,7 +276,7 @@ class ModuleHooks:
             dims = self._program.gradient_dims(gradient)
             if dims is not None:
                 self._derive(path, _FIELDS[role][1], slot, dims)
-            self._scopes.local_gradient(expected, local_part(gradient))
+            self._scopes.local_gradient(expected, part_of(gradient))
 
         tensor.register_hook(aside(arrived))
 

@@ -26,6 +26,8 @@ class Dims:
     grad: str | None = None
     addends: int = 1  # ranks whose addends the tensor is the sum of; of an input, its gradient
     follow: tuple[str, ...] = ()  # parameters of the module whose gradients follow from that of the input
+    # The tensor's dimensions in the order of the reference's, as for Tensor.permute; empty: they are in order.
+    order: tuple[int, ...] = ()
 
 
 def whole(tensor: torch.Tensor) -> Dims | None:
@@ -70,12 +72,16 @@ class OptimizerState:
 
 @dataclass(frozen=True)
 class Rows:
-    """Which logical rows a tensor's rows are, if that depends on the data (tokens of an expert)."""
+    """Which logical rows a tensor's rows are, if that depends on the data (tokens of an expert). See
+    <ttrace/rows.h>."""
 
     index: torch.Tensor  # int64 [rows]; -1: padding
-    size: int  # logical rows
+    size: int  # logical rows of a micro-batch
     dim: int = 0
     sparse: bool = True  # rows that no rank holds are legitimate
+    microbatch: torch.Tensor | None = None  # int64 [rows], where they come from several
+    microbatches: tuple[int, ...] = ()  # all that rows can come from
+    dims: Dims | None = None  # where the other dimensions lie; None: they are whole
 
 
 class Untraced(Enum):

@@ -5,11 +5,12 @@ with parameters by their memory. The class of a module and its configuration say
 and expert numbers are made global. Micro-batches are the forwards of a chunk within a step. Main gradients
 and optimizer shards are read where the optimizer keeps them.
 
-Some modules are not traced, because a run cannot record them or because others have the same tensors:
-transformer blocks (their output is that of the last layer or the final norm), identities, everything inside
-of an expert (the routing decides which tokens it gets; the MoE layer's output is traced), and the output of
-word embeddings that reduce-scatter it (``[s, b, h]`` instead of ``[b, s, h]``; the output of the embedding
-around them is traced).
+Which token every row of an expert's tensors is follows from the routers' maps (megatron_experts.py). A module
+that runs within another one than its parent is recorded by the name that it has there: the embedding that
+multi-token prediction calls is ``mtp.layers.0.embedding``, because a pipeline's last stage has one of its own.
+
+Some modules are not traced, because others have the same tensors: identities, blocks of stages that are not the
+last (their output is that of their last layer), and the container of a layer's experts.
 
 Options of `ttrace.attach`:
     vocab_size: true size of the vocabulary, if some layouts pad it.
@@ -24,29 +25,32 @@ from typing import Any
 import torch
 
 from ..base.calls import Removable, after_call, before_call
-from ..base.layout import Layout
-from ..base.names import canonical, traced_modules
+from ..base.loss_scale import loss_scale_of
+from ..base.names import traced_modules
 from ..base.program import Program
 from ..base.quantised import readable
 from ..base.recorder import Recorder
+from ..base.trees import tensors_of
 from ..base.values import (
     Description,
     Dims,
     Gradient,
     OptimizerState,
     Parameter,
+    Rows,
     Site,
     Untraced,
     in_fp8,
     precision_of,
 )
-from .megatron_activations import activation_dims, is_left_out
+from .megatron_activations import Activations, is_left_out, is_rotary_table
+from .megatron_chunks import Chunk, layout_of, unwrap
+from .megatron_experts import ExpertRows, are_traced, expert_dims, is_within_expert, layer_of
 from .megatron_optimizer import distributed_parameters, flat_ranges, gathering_groups, optimizer_states
 from .megatron_parameters import parameter_dims
 from .megatron_routing import is_router, watch_routing
 from .parallel_layers import SHARED
 
-_WRAPPERS = ("DistributedDataParallel", "Float16Module", "FullyShardedDataParallel")
 _TIED = "embedding.word_embeddings.weight"
 
 # What both runs must have in common.
@@ -65,6 +69,9 @@ _MODEL_FIELDS = (
     "moe_router_topk",
     "hidden_dropout",
     "attention_dropout",
+    "mtp_num_layers",
+    "q_lora_rank",
+    "kv_lora_rank",
 )
 
 
@@ -75,105 +82,6 @@ def recognises(chunks: Sequence[Any]) -> bool:
         isinstance(chunk, torch.nn.Module) and isinstance(unwrap(chunk), module.MegatronModule)
         for chunk in chunks
     )
-
-
-def unwrap(chunk: torch.nn.Module) -> torch.nn.Module:
-    while type(chunk).__name__ in _WRAPPERS and isinstance(chunk.module, torch.nn.Module):
-        chunk = chunk.module
-    return chunk
-
-
-class Chunk:
-    """A part of the model that this rank holds: all of it, or one virtual pipeline stage."""
-
-    def __init__(self, wrapped: torch.nn.Module):
-        self.wrapped = wrapped
-        self.model: Any = unwrap(wrapped)
-        self.config: Any = self.model.config
-        self.forwards = 0  # in this step
-        self.pre_process = bool(getattr(self.model, "pre_process", True))
-        self.post_process = bool(getattr(self.model, "post_process", True))
-        self._renamed = list(_renamed(self.model))
-
-    def path_of(self, name: str) -> str:
-        """The global path of `name`, which is a name within the chunk."""
-        path = canonical(name)
-        for local, globally in self._renamed:
-            if path == local or path.startswith(local + "."):
-                path = globally + path[len(local) :]
-                break
-        return _expert_path(self.model, path)
-
-    def layer_path(self, index: int) -> str | None:
-        """Path of the first (0) or last (-1) layer of the decoder; None if the chunk has no layers."""
-        layers = getattr(getattr(self.model, "decoder", None), "layers", None)
-        if not layers:
-            return None
-        return f"decoder.layers.{layers[index].layer_number - 1}"
-
-
-def _renamed(model: torch.nn.Module) -> Iterator[tuple[str, str]]:
-    for name, module in model.named_modules():
-        number = getattr(module, "layer_number", None)
-        parts = name.split(".")
-        if isinstance(number, int) and parts[-1].isdigit() and parts[-2:-1] == ["layers"]:
-            yield name, ".".join([*parts[:-1], str(number - 1)])
-
-
-def _expert_path(model: Any, path: str) -> str:
-    """Experts are numbered over all ranks."""
-    head, found, tail = path.partition(".local_experts.")
-    if not found:
-        return path
-    number, dot, rest = tail.partition(".")
-    count = getattr(model.config, "num_moe_experts", None) or 1
-    ranks = _parallel("expert_model_parallel_world_size")
-    first = _parallel("expert_model_parallel_rank", 0) * (count // ranks)
-    return f"{head}.local_experts.{int(number) + first}{dot}{rest}"
-
-
-def _parallel(name: str, default: int = 1, **arguments: Any) -> int:
-    """A size or rank of megatron.core.parallel_state; `default` if this version has no such axis."""
-    from megatron.core import parallel_state
-
-    getter = getattr(parallel_state, "get_" + name, None)
-    try:
-        return default if getter is None else int(getter(**arguments))
-    except (AssertionError, AttributeError):  # the group was not made
-        return default
-
-
-def layout_of(chunk: Chunk) -> Layout:
-    """Axes tp, sp, cp, dp, pp, ep and etp; kv if there are fewer query groups than tp ranks; tied for tied
-    embeddings."""
-    layout = Layout()
-    if torch.distributed.is_initialized():
-        layout.rank = torch.distributed.get_rank()
-        layout.world_size = torch.distributed.get_world_size()
-    tp = _parallel("tensor_model_parallel_world_size")
-    tp_rank = _parallel("tensor_model_parallel_rank", 0)
-    layout.add("tp", tp, tp_rank)
-    if chunk.config.sequence_parallel:
-        layout.add("sp", tp, tp_rank, follows="tp")
-    layout.add("cp", _parallel("context_parallel_world_size"), _parallel("context_parallel_rank", 0))
-    pp = _parallel("pipeline_model_parallel_world_size")
-    pp_rank = _parallel("pipeline_model_parallel_rank", 0)
-    layout.add("pp", pp, pp_rank)
-    layout.add("dp", _parallel("data_parallel_world_size"), _parallel("data_parallel_rank", 0))
-    ep = _parallel("expert_model_parallel_world_size")
-    if ep > 1:
-        layout.add("ep", ep, _parallel("expert_model_parallel_rank", 0))
-    etp = _parallel("expert_tensor_parallel_world_size", tp)
-    if chunk.config.num_moe_experts and etp > 1:
-        layout.add("etp", etp, _parallel("expert_tensor_parallel_rank", tp_rank))
-    groups = getattr(chunk.config, "num_query_groups", None) or chunk.config.num_attention_heads
-    if groups < tp:
-        copies = tp // groups
-        layout.add("kv", groups, tp_rank // copies)
-        layout.add("kv_copy", copies, tp_rank % copies)
-    if pp > 1:
-        layout.add("tied", 2, int(pp_rank == pp - 1))
-    return layout
 
 
 class MegatronProgram(Program):
@@ -192,6 +100,11 @@ class MegatronProgram(Program):
         self.describe = describe
         self.vocab_size = vocab_size
         self.layout = layout_of(self.chunks[0])
+        self._activations = Activations(self.config, self.layout)
+        self._experts = dict(self._traced_experts())  # by path of their layer
+        self._loss_scale = loss_scale_of(optimizer)
+        # Gradients of FP16 are final once the optimizer has divided them by the scale of the loss.
+        self._unscales = bool(getattr(self.config, "fp16", False)) and hasattr(optimizer, "prepare_grads")
         self._reduced = False
         self._gathered: set[int] = set()  # ids of parameters that are gathered in the next forward
         self._parameters = [parameter for chunk in self.chunks for parameter in self._parameters_of(chunk)]
@@ -216,12 +129,6 @@ class MegatronProgram(Program):
 
     def _untraced(self) -> list[str]:
         patterns = []
-        if any(
-            getattr(module, "reduce_scatter_embeddings", False)
-            for chunk in self.chunks
-            for module in chunk.model.modules()
-        ):
-            patterns.append(r"put/embedding\.word_embeddings/")
         if self.layout.size("ep") > 1:
             # Tokens of several micro-batches meet in an expert.
             patterns.append(r"param_grad/.*\.local_experts\.")
@@ -246,17 +153,35 @@ class MegatronProgram(Program):
 
     def sites(self) -> list[Site]:
         result = []
+        for number, chunk in enumerate(self.chunks):
+            for name, module in traced_modules(chunk.model):
+                path = chunk.path_of(name)
+                is_table = number > 0 and is_rotary_table(module)  # all chunks have the first one's
+                if not name or is_left_out(name, module) or is_table:
+                    continue
+                if not is_within_expert(path) or layer_of(path) in self._experts:
+                    result.append(Site(path, module))
+        return result
+
+    def _traced_experts(self) -> Iterator[tuple[str, ExpertRows]]:
         for chunk in self.chunks:
             for name, module in traced_modules(chunk.model):
-                if name and not is_left_out(name, module):
-                    result.append(Site(chunk.path_of(name), module))
-        return result
+                dispatcher = getattr(module, "token_dispatcher", None)
+                if dispatcher is not None and are_traced(self.config, dispatcher):
+                    yield chunk.path_of(name), ExpertRows(self.layout, self.config, dispatcher)
+
+    def path_of_call(self, path: str, caller: str, called_as: str) -> str:
+        return called_as + (path[len(caller) :] if path.startswith(caller + ".") else "." + path)
 
     def placement(
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
-    ) -> Dims | Untraced | None:
+    ) -> Dims | Rows | Untraced | None:
         del inside
-        return activation_dims(site, role, slot, tensor, self.config, self.layout)
+        if is_within_expert(site.path):
+            gated = bool(getattr(self.config, "gated_linear_unit", False)) and site.path.endswith("linear_fc1")
+            dims = expert_dims(site.module, role, tensor, self.layout, gated)
+            return self._experts[layer_of(site.path)].rows(site.path, dims)
+        return self._activations.place(site, role, slot, tensor)
 
     def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
         del name
@@ -276,6 +201,19 @@ class MegatronProgram(Program):
         for chunk in self.chunks:
             yield before_call(chunk.model, self._forward_begins(recorder, chunk))
             yield after_call(chunk.model, self._forward_ends(recorder, chunk))
+            for name, module in traced_modules(chunk.model):
+                rows = self._experts.get(chunk.path_of(name).rpartition(".")[0])
+                if rows is not None and is_router(module):
+                    yield after_call(module, self._routed(chunk, rows))
+
+    @staticmethod
+    def _routed(chunk: Chunk, rows: ExpertRows) -> Callable[..., None]:
+        def routed(module: torch.nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
+            del module
+            given = next(tensors_of((args, kwargs)))
+            rows.routed(output[1], tuple(given.shape), chunk.microbatch)
+
+        return routed
 
     def gathered_later(self) -> list[str]:
         return [parameter.path for parameter in self._parameters if id(parameter.object) in self._gathered]
@@ -288,13 +226,16 @@ class MegatronProgram(Program):
         self._reduced = False
         for chunk in self.chunks:
             chunk.forwards = 0
+        for rows in self._experts.values():
+            rows.step_begins()
         finalize = self.config.finalize_model_grads_func
         if finalize is None or getattr(finalize, "_ttrace", False):
             return
 
         def finalized(*args: Any, **kwargs: Any) -> Any:
             result = finalize(*args, **kwargs)
-            self._gradients_are_final(recorder)
+            if not self._unscales:
+                self._gradients_are_final(recorder)
             return result
 
         finalized._ttrace = True  # type: ignore[attr-defined]
@@ -307,16 +248,20 @@ class MegatronProgram(Program):
             if not torch.is_grad_enabled():
                 return
             dp = self.layout.size("dp")
-            index = chunk.forwards * dp + self.layout.coordinate("dp")
+            chunk.microbatch = chunk.forwards * dp + self.layout.coordinate("dp")
             chunk.forwards += 1
-            per_token = getattr(self.config, "calculate_per_token_loss", False)
-            is_new = recorder.microbatch(index, 1.0 if per_token else 1.0 / dp)
-            if is_new:
+            if recorder.microbatch(chunk.microbatch, self._gradient_scale()):
                 record_data(recorder, args, kwargs)
             if not chunk.pre_process:
                 self._receive(recorder, chunk)
 
         return begins
+
+    def _gradient_scale(self) -> float:
+        """Gradients are averages over data- and context-parallel ranks, unless the loss is one per token."""
+        per_token = getattr(self.config, "calculate_per_token_loss", False)
+        ranks = 1 if per_token else self.layout.size("dp") * self.layout.size("cp")
+        return 1.0 / (ranks * self._loss_scale())
 
     def _forward_ends(self, recorder: Recorder, chunk: Chunk) -> Callable[..., None]:
         def ends(module: torch.nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
@@ -386,8 +331,15 @@ class MegatronProgram(Program):
     def _watch_optimizer(self, recorder: Recorder) -> None:
         step = self.optimizer.step
 
+        prepare = getattr(self.optimizer, "prepare_grads", None)
+
+        def prepared(*args: Any, **kwargs: Any) -> Any:
+            result = prepare(*args, **kwargs)
+            self._gradients_are_final(recorder)
+            return result
+
         def stepped(*args: Any, **kwargs: Any) -> Any:
-            if recorder.in_step and not self._reduced:
+            if recorder.in_step and not self._reduced and not self._unscales:
                 self._gradients_are_final(recorder)
             result = step(*args, **kwargs)
             if recorder.in_step:
@@ -395,6 +347,8 @@ class MegatronProgram(Program):
             return result
 
         self.optimizer.step = stepped
+        if self._unscales:
+            self.optimizer.prepare_grads = prepared
 
     # --- gradients and the optimizer ---------------------------------------------------------------
 
@@ -403,8 +357,12 @@ class MegatronProgram(Program):
             return
         self._reduced = True
         ranges = {id(parameter): part for parameter, part in flat_ranges(self.optimizer)}
+        unscaled = dict(self._unscaled_gradients()) if self._unscales else {}
         gradients = []
         for parameter in self._parameters:
+            if id(parameter.object) in unscaled:
+                gradients.append(Gradient(parameter.path, *unscaled[id(parameter.object)]))
+                continue
             tensor = getattr(parameter.object, "main_grad", None)
             if tensor is None:
                 tensor = parameter.object.grad
@@ -419,6 +377,12 @@ class MegatronProgram(Program):
                 first, end = part
                 gradients.append(Gradient(parameter.path, tensor.view(-1)[first:end], first))
         recorder.gradients_reduced(gradients)
+
+    def _unscaled_gradients(self) -> Iterator[tuple[int, tuple[torch.Tensor, int]]]:
+        """By id of the parameter, of masters: gradient and first element of the range that it is of."""
+        for parameter, (master, _, part) in optimizer_states(self.optimizer):
+            if master is not None and master.grad is not None:
+                yield id(parameter), (master.grad, -1 if part is None else part[0])
 
     def _updated(self, recorder: Recorder, result: Any) -> None:
         if isinstance(result, tuple) and len(result) >= 2 and result[1] is not None:

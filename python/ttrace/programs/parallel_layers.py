@@ -61,6 +61,11 @@ def is_linear(module: torch.nn.Module) -> bool:
     return hasattr(module, "parallel_mode") or not _class_names(module).isdisjoint(_MODES)
 
 
+def is_row_parallel(module: torch.nn.Module) -> bool:
+    """Whether a linear takes features that are cut. Requires: is_linear(module)."""
+    return _mode(module) == "row"
+
+
 def is_norm_and_mlp(module: torch.nn.Module) -> bool:
     """A norm and both linears in one module, such as TransformerEngine's LayerNormMLP."""
     return hasattr(module, "set_parallel_mode") and hasattr(module, "fc1_weight")
