@@ -33,6 +33,7 @@ from .base.values import (  # noqa: E402
     Untraced,
 )
 from .tracer import TracedStep, Tracer  # noqa: E402
+from .trainer import attach_trainer  # noqa: E402
 
 __all__ = [
     "UNTRACED",
@@ -51,6 +52,7 @@ __all__ = [
     "Tracer",
     "Untraced",
     "attach",
+    "attach_trainer",
     "precision",
     "region",
 ]

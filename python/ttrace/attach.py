@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .base.loss_scale import unwrapped
 from .tracer import Tracer
 
 _session: Any = None  # reads TTRACE_* once
@@ -33,6 +34,7 @@ def attach(
     annotations: str | Path | None = None,
     placements: str = "derived",
     describe: Mapping[str, Any] | None = None,
+    steps: str = "program",
     **options: Any,
 ) -> Tracer:
     """Starts tracing a model. Call it once, after the model and the optimizer are built.
@@ -47,6 +49,9 @@ def attach(
             (docs/trace_format.md); ``ttrace infer`` writes one.
         placements: "derived" derives them from the model. With "none", every tensor that the file does not
             place is recorded as whole on every rank, and ``ttrace infer`` finds out where it lies.
+        steps: "program": the program wraps every iteration in `Tracer.step`. With "optimizer" it does not need
+            to: a step ends with the optimizer's, however many micro-batches were accumulated for it, and the
+            next one begins. For loops that are not the program's own.
         describe: facts that must be equal in both runs for a comparison to make sense (data, seed, sizes).
         options: depend on the kind of program; see the modules of `ttrace.programs`.
 
@@ -55,11 +60,14 @@ def attach(
 
     Raises:
         RuntimeError: a variable TTRACE_* or a placement is wrong; the message names it.
-        TypeError: no kind of program recognises the model, or an option is unknown.
-        ValueError: `placements` is neither "derived" nor "none".
+        TypeError: no kind of program recognises the model, or an option is unknown; or steps shall follow an
+            optimizer that is none of torch.
+        ValueError: `placements` or `steps` has a value that is not listed here.
     """
     if placements not in ("derived", "none"):
         raise ValueError(f'placements is "{placements}"; it must be "derived" or "none"')
+    if steps not in ("program", "optimizer"):
+        raise ValueError(f'steps is "{steps}"; it must be "program" or "optimizer"')
     session = _the_session()
     if not session.active():
         return Tracer(session, None)
@@ -68,4 +76,7 @@ def attach(
     )  # a late import: untraced runs do not need the parts of torch that it loads
 
     program = program_of(model, optimizer, dict(describe or {}), options)
-    return Tracer(session, program, annotations, placements)
+    tracer = Tracer(session, program, annotations, placements)
+    if steps == "optimizer":
+        tracer.follow(unwrapped(optimizer))
+    return tracer

@@ -24,7 +24,7 @@ from .base import quantised, regions
 from .base.calls import Removable, after_call, aside, before_call, is_compiled_in_place
 from .base.local_part import local_part
 from .base.program import Program
-from .base.recorder import Recorder
+from .base.recorder import DimsOf, Recorder
 from .base.trees import map_tensors, tensors_of
 from .base.values import ROOT, Dims, Rows, Site, Untraced
 
@@ -98,9 +98,17 @@ class ModuleHooks:
         self._installed.clear()
         self._open = threading.local()
 
-    def routing(self, choices: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
+    def routing(
+        self, choices: torch.Tensor, margins: torch.Tensor, dims: DimsOf | None
+    ) -> torch.Tensor:
         """Records the innermost running module's choices; returns those to continue with."""
-        return self._scopes.routing(choices, margins) if self._calls() else choices
+        if not self._calls():
+            return choices
+        for slot, tensor in enumerate((choices, margins) if dims is not None else ()):
+            where = dims("routing", tensor)
+            if where is not None:
+                self._derive(self._calls()[-1].path, "routing", slot, where)
+        return self._scopes.routing(choices, margins)
 
     def around(self, name: str, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Calls a function as if it were a module of this name within the one that runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,9 @@ import torch
 
 from .base import compiled, quantised
 from .base.call_site import call_site
+from .base.calls import aside
 from .base.program import Program
+from .base.recorder import DimsOf
 from .base.sources import sources_of
 from .base.values import Gradient, OptimizerState, Parameter, whole
 from .module_hooks import ModuleHooks
@@ -66,6 +69,7 @@ class Tracer:
         self._compiled: list[str] = []  # paths of compiled modules that have others inside
         if program is not None:
             self._attach(program, annotations)
+            atexit.register(self._abandon)
 
     @property
     def active(self) -> bool:
@@ -93,6 +97,25 @@ class Tracer:
             self._end(f"the training program raised {type(error).__name__} within the traced step: {error}")
             raise
         self._end(None)
+
+    def follow(self, optimizer: Any) -> None:
+        """Every iteration ends when the optimizer's step is done, and the next one begins."""
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(
+                f'steps="optimizer" got a {type(optimizer).__name__}; pass a torch.optim.Optimizer, or wrap '
+                "every iteration in tracer.step()"
+            )
+        iteration = 0
+
+        def done(*unused: Any) -> None:
+            nonlocal iteration
+            if self.in_step:
+                self._end(None)
+            iteration += 1
+            self._begin(iteration)
+
+        optimizer.register_step_post_hook(aside(done))
+        self._begin(iteration)
 
     # --- what programs call: see Recorder ----------------------------------------------------------
 
@@ -128,8 +151,10 @@ class Tracer:
         if self._current is not None:
             self._current.received(path, tensor, slot)
 
-    def routing(self, choices: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
-        return self._hooks.routing(choices, margins)
+    def routing(
+        self, choices: torch.Tensor, margins: torch.Tensor, dims: DimsOf | None = None
+    ) -> torch.Tensor:
+        return self._hooks.routing(choices, margins, dims)
 
     def scalar(self, name: str, value: float) -> None:
         if self._step is not None:
@@ -250,6 +275,11 @@ class Tracer:
             if failure is not None:
                 step.fail(failure)
             step.end()
+
+    def _abandon(self) -> None:
+        """Loops that are not the program's own may leave a step open: what it has is not the whole step."""
+        if self.in_step:
+            self._end("the training program ended within the traced step")
 
     def _read_quantised(self) -> None:
         """Parameters of FP8 codes are recorded as what the codes stand for now."""

@@ -1,4 +1,4 @@
-"""Choices of experts of Megatron-core's routers: caught, and replaced by others, with its own functions."""
+"""Choices of experts: of Megatron-core's routers, with its own functions, and of blocks that nobody names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
+from ttrace.programs.expert_choices import Choices, expert_blocks
 from ttrace.programs.megatron_routing import watch_routing
 
 moe_utils = pytest.importorskip(
@@ -144,3 +146,48 @@ def test_a_fused_router_is_said_not_to_be_recorded_once(caplog):
     subject.routing(logits())
     subject.routing(logits())
     assert caplog.text.count("decoder.layers.0.mlp.router chooses experts in a fused kernel") == 1
+
+
+class Stacked(nn.Module):
+    """Experts as slices of a weight, and a router beside them."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(6, EXPERTS, bias=False)
+        self.experts = nn.Module()
+        self.experts.weight = nn.Parameter(torch.ones(EXPERTS, 6, 6))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.topk(self.gate(x).softmax(-1), COUNT)
+
+
+class Listed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(6, 4)
+        self.experts = nn.ModuleList(nn.Linear(6, 6) for _ in range(4))
+
+
+def test_blocks_of_experts_are_known_by_their_structure():
+    """Mixtral of transformers recorded no choice, so that a flipped one was a divergence."""
+    model = nn.ModuleList([Stacked(), Listed(), nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))])
+    assert list(expert_blocks(list(model.modules()))) == [(model[0], EXPERTS), (model[1], 4)]
+
+
+def test_layers_are_no_experts():
+    """A model has as many layers, alike, as it has rows of nothing."""
+    model = nn.Module()
+    model.tokens, model.norm = nn.Embedding(64, 4), nn.LayerNorm(4)
+    model.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
+    assert list(expert_blocks(list(model.modules()))) == []
+
+
+def test_a_block_follows_other_choices_with_their_scores():
+    block, follow = Stacked(), Recorded(torch.tensor([[3, 1]] * 5))
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
+    with Choices(EXPERTS, follow):
+        scores, chosen = block(x)
+    assert torch.equal(chosen, follow.instead)
+    assert torch.equal(scores, block.gate(x).softmax(-1).gather(1, chosen))
+    [(own, margins)] = follow.calls
+    assert torch.equal(own, block(x)[1]) and margins.shape == (5,)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 
 from .values import Gradient, OptimizerState
+
+# Where a tensor of this name lies; None: it is whole on every rank.
+DimsOf = Callable[[str, torch.Tensor], "str | None"]
 
 
 class Recorder(Protocol):
@@ -41,8 +44,11 @@ class Recorder(Protocol):
     def derive(self, path: str, field: str, slot: int, dims: str) -> None:
         """Says where a tensor lies. See Annotations::derive() in <ttrace/annotations.h>."""
 
-    def routing(self, choices: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
-        """Records which experts the running module chose; returns the choices to continue with.
+    def routing(
+        self, choices: torch.Tensor, margins: torch.Tensor, dims: DimsOf | None = None
+    ) -> torch.Tensor:
+        """Records which experts the running module chose; returns the choices to continue with. `dims` says
+        where the two lie; None: the program has said so by derive().
 
         See Scope::routing() in <ttrace/scope.h>.
         """

@@ -118,7 +118,7 @@ class DTensorProgram(PlainProgram):
 
     Options of `ttrace.attach`:
         batch_axes: names of the mesh dimensions that have different samples; default: those of FSDP.
-        batch_dim, loss: as for plain modules.
+        batch_dim, loss, scaler: as for plain modules.
     """
 
     looks_inside = True
@@ -282,7 +282,7 @@ class DTensorProgram(PlainProgram):
         ranks = 1
         for axis in self._sample_axes():
             ranks *= self.layout.size(axis)
-        return 1.0 / ((ranks if self.loss == "mean" else 1) * self.accumulated)
+        return 1.0 / ((ranks if self.loss == "mean" else 1) * self.accumulated * self._loss_scale())
 
     def gradients(self) -> list[Gradient]:
         return [

@@ -86,6 +86,7 @@ class PipeliningProgram(Program):
         for stage, program in zip(self.stages, self.programs):
             yield before_call(stage.submod, self._begins(recorder, stage, program))
             yield after_call(stage.submod, self._ends(recorder, stage))
+            yield from program.watch_choices(recorder)
 
     def step_begins(self, recorder: Recorder) -> None:
         for program in self.programs:

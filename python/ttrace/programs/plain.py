@@ -6,6 +6,9 @@ has as many elements there as the model's first argument has samples, or samples
 r-th part. Activations of other sizes (a table of positions) are whole. The loss is taken to be a mean over
 samples, so that the reference's gradients are 1/ranks of this rank's. Pass `loss="sum"` if it is a sum.
 
+Forwards without gradients are micro-batches only where there is no optimizer, in a program that only goes
+forward. In a program that trains they evaluate, and are not traced between its steps.
+
 Tensor-parallel layers of TransformerEngine among the modules (`parallel_mode`, `tp_size`, `tp_group`) say where
 their tensors and parameters lie. Activations of other modules lie as the latest one of the same shape that such
 a layer took or returned.
@@ -22,9 +25,10 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ..base.calls import Removable, aside, before_call
+from ..base.calls import Removable, after_call, aside, before_call
 from ..base.compiled import is_compiled, original
 from ..base.layout import Layout
+from ..base.loss_scale import loss_scale_of, unwrapped
 from ..base.names import canonical, traced_modules
 from ..base.program import Program
 from ..base.quantised import readable
@@ -41,6 +45,7 @@ from ..base.values import (
     Untraced,
     precision_of,
 )
+from .expert_choices import Choices, expert_blocks
 from .parallel_layers import cuts_weights, is_parallel_layer, layer_dims
 
 # Names that models of Hugging Face and others have next to the usual ones.
@@ -59,7 +64,14 @@ def dims_text(dims: int, cut: Mapping[int, str]) -> str:
 
 
 class PlainProgram(Program):
-    """See the head of this file."""
+    """See the head of this file.
+
+    Options of `ttrace.attach`:
+        batch_dim: the dimension of samples.
+        loss: "mean" or "sum", over the samples of all ranks.
+        scaler: the GradScaler whose scale the loss is multiplied by, unless the optimizer has it
+            (accelerate's). Gradients of single micro-batches are compared without that factor.
+    """
 
     def __init__(
         self,
@@ -68,6 +80,7 @@ class PlainProgram(Program):
         describe: Mapping[str, Any],
         batch_dim: int = 0,
         loss: str = "mean",
+        scaler: Any = None,
     ):
         if loss not in ("mean", "sum"):
             raise TypeError(f'loss is "{loss}"; it must be "mean" or "sum"')
@@ -76,7 +89,8 @@ class PlainProgram(Program):
         self.model = wrapped.module if is_wrapped else model
         # Whose call a traced step sees: of DDP that is compiled the whole, of other DDP what it wraps.
         self._called = model if is_wrapped and is_compiled(model) else self.model
-        self.optimizer: Any = optimizer
+        self.optimizer: Any = unwrapped(optimizer)
+        self._loss_scale = loss_scale_of(optimizer, scaler)
         self.describe = describe
         self.batch_dim = batch_dim
         self.loss = loss
@@ -135,7 +149,9 @@ class PlainProgram(Program):
         return Dims(dims_text(parameter.dim(), cut), dims_text(parameter.dim(), with_addends))
 
     def sites(self) -> list[Site]:
-        return [Site(path or ROOT, module) for path, module in traced_modules(self._called)]
+        modules = list(traced_modules(self._called))
+        root = ROOT if all(path != ROOT for path, _ in modules) else f"whole_{ROOT}"  # a child has that name
+        return [Site(path or root, module) for path, module in modules]
 
     def placement(
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
@@ -188,13 +204,36 @@ class PlainProgram(Program):
             self.forward_begins(recorder, args, kwargs)
 
         yield before_call(self._called, begins)
+        yield from self.watch_choices(recorder)
+
+    def watch_choices(self, recorder: Recorder) -> Iterator[Removable]:
+        """Choices of experts are recorded as those of the module that makes them."""
+        for block, experts in expert_blocks([site.module for site in self.sites()]):
+            yield from self._watch_block(block, experts, recorder)
+
+    def _watch_block(self, block: torch.nn.Module, experts: int, recorder: Recorder) -> Iterator[Removable]:
+        open_calls: list[Choices] = []
+
+        def follow(choices: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
+            return recorder.routing(choices, margins, self.data_dims)
+
+        def begins(*unused: Any) -> None:
+            open_calls.append(Choices(experts, follow))
+            open_calls[-1].__enter__()
+
+        def ends(*unused: Any) -> None:
+            if open_calls:
+                open_calls.pop().__exit__(None, None, None)
+
+        yield before_call(block, begins)
+        yield after_call(block, ends, always=True)
 
     def step_begins(self, recorder: Recorder) -> None:
         del recorder
         self._forwards = 0
 
     def forward_begins(self, recorder: Recorder, args: tuple, kwargs: Mapping) -> None:
-        if not torch.is_grad_enabled():
+        if self.optimizer is not None and not torch.is_grad_enabled():
             return
         recorder.microbatch(self._forwards, self.gradient_scale())
         self._forwards += 1
@@ -206,7 +245,7 @@ class PlainProgram(Program):
 
     def gradient_scale(self) -> float:
         ranks = self.layout.size("dp") if self.loss == "mean" else 1
-        return 1.0 / (ranks * self.accumulated)
+        return 1.0 / (ranks * self.accumulated * self._loss_scale())
 
     def gradients(self) -> list[Gradient]:
         return [
