@@ -37,7 +37,8 @@ class Program:
     script: Path
     layouts: tuple[Layout, ...]
     options: str = ""  # of reference and candidate
-    needs: tuple[str, ...] = ()  # modules; where one cannot be imported, the program is skipped
+    needs: tuple[str, ...] = ()  # packages; where one cannot be imported, the program is skipped
+    imports: tuple[str, ...] = ()  # modules that are imported once, for all runs
     steps: str = "0:2"
 
     def layout(self, name: str) -> Layout:

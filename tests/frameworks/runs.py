@@ -54,12 +54,12 @@ def _with(layout: Layout, command: str) -> str:
 
 def _reference(program: Program, layout: Layout, precision: str, options: str) -> str:
     script = _script(program, layout, precision, options)
-    return _with(layout, python(f"{script} {layout.reference}"))
+    return _with(layout, python(f"{script} {layout.reference}", program.imports))
 
 
 def run_clean(check: Checker, program: Program, layout: Layout, precision: str, options: str = "") -> Clean:
     script = _script(program, layout, precision, options)
-    candidate = _with(layout, torchrun(layout.ranks, f"{script} {layout.options}"))
+    candidate = _with(layout, torchrun(layout.ranks, f"{script} {layout.options}", program.imports))
     start = time.monotonic()
     reference = _reference(program, layout, precision, options)
     outcome = check(reference, candidate, *layout.check, steps=program.steps)
@@ -72,7 +72,8 @@ def run_bug(check: Checker, family: Family, bug: Bug) -> Judged:
     script = _script(program, layout, bug.precision, bug.options)
     planted = f"{HERE / 'with_bug.py'} {family.name} {bug.name} {script} {layout.options}"
     reference = _reference(program, layout, bug.precision, bug.options)
-    outcome = check(reference, _with(layout, torchrun(layout.ranks, planted)), *layout.check, steps=program.steps)
+    candidate = _with(layout, torchrun(layout.ranks, planted, program.imports))
+    outcome = check(reference, candidate, *layout.check, steps=program.steps)
     return judge(bug, outcome)
 
 

@@ -55,35 +55,37 @@ class Outcome:
 
 
 @functools.cache
-def interpreter() -> Path:
-    """Takes a script or -m MODULE as Python does, and runs it with LibTorch already imported."""
+def interpreter(modules: tuple[str, ...] = ()) -> Path:
+    """Takes a script or -m MODULE as Python does, and runs it with LibTorch and `modules` already imported."""
     folder = Path(tempfile.mkdtemp(prefix="ttrace-test-"))
     atexit.register(shutil.rmtree, folder)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(folder / "socket"))
     listener.listen(64)
     subprocess.Popen(  # ends with us, whose end of the pipe then closes
-        [sys.executable, HERE / "fork_server.py", str(listener.fileno())],
+        [sys.executable, HERE / "fork_server.py", str(listener.fileno()), *modules],
         stdin=subprocess.PIPE, pass_fds=[listener.fileno()],
     )  # fmt: skip
     program = folder / "python"
     client = f"{sys.executable} -IS {HERE / 'fork_client.py'} {folder / 'socket'}"
     program.write_text(f'#!/bin/sh\nexec {client} "$@"\n')
     program.chmod(0o700)
-    os.environ["PYTHON_EXEC"] = str(program)  # what torchrun starts its ranks with
     return program
 
 
-def python(command: str) -> str:
-    return f"{interpreter()} {command}"
+def python(command: str, modules: tuple[str, ...] = ()) -> str:
+    return f"{interpreter(modules)} {command}"
 
 
-def torchrun(ranks: int, command: str) -> str:
+def torchrun(ranks: int, command: str, modules: tuple[str, ...] = ()) -> str:
     """`command` (a script and its arguments) on so many processes, on a port of its own."""
+    os.environ["PYTHON_EXEC"] = str(interpreter())  # what it starts its ranks with
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         port = listener.getsockname()[1]
-    return python(f"-m torch.distributed.run --nproc-per-node {ranks} --master-port {port} {command}")
+    run = f"-m torch.distributed.run --nproc-per-node {ranks} --master-port {port} {command}"
+    own = f"env PYTHON_EXEC={interpreter(modules)} " if modules else ""
+    return own + python(run, modules)
 
 
 class Checker:

@@ -4,7 +4,8 @@ To import torch takes ten times as long as a training step of these tests, and e
 programs. Here they are forked from one process that imported it: each still is a process of its own, with
 its own arguments, environment, folder and files. Nothing of ours is imported before the fork.
 
-    python fork_server.py FILE               serves the socket of that number until its standard input ends
+    python fork_server.py FILE [MODULE]...   serves the socket of that number until its standard input ends;
+                                             imports these modules as well
     python -IS fork_client.py SOCKET ...     as `python ...`: SCRIPT or -m MODULE, and arguments
 """
 
@@ -127,6 +128,6 @@ class Server:
 
 if __name__ == "__main__":
     del sys.path[0]  # our own folder is none of the programs'
-    for module in PRELOADED:
+    for module in (*PRELOADED, *sys.argv[2:]):
         importlib.import_module(module)
     run(Server(socket.socket(fileno=int(sys.argv[1]))).serve())
