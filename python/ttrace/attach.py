@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .base.loss_scale import unwrapped
+from .base.optimizers import optimizers_in
 from .tracer import Tracer
 
 _session: Any = None  # reads TTRACE_* once
@@ -78,5 +78,5 @@ def attach(
     program = program_of(model, optimizer, dict(describe or {}), options)
     tracer = Tracer(session, program, annotations, placements)
     if steps == "optimizer":
-        tracer.follow(unwrapped(optimizer))
+        tracer.follow(*optimizers_in(optimizer)[-1:] or [optimizer])
     return tracer

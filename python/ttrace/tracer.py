@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ import torch
 from .base import compiled, quantised
 from .base.call_site import call_site
 from .base.calls import aside
+from .base.local_part import local_part
 from .base.program import Program
 from .base.recorder import DimsOf
 from .base.sources import sources_of
+from .base.trees import tensors_of
+from .base.unseen import unseen
 from .base.values import Gradient, OptimizerState, Parameter, whole
 from .module_hooks import ModuleHooks
 
@@ -62,6 +66,7 @@ class Tracer:
         self._step: Any = None
         self._microbatches: dict[int, Any] = {}
         self._current: Any = None
+        self._scalars: set[str] = set()  # of the current step; the first of a name counts
         self._hooks: Any = None
         self._called: set[str] = set()  # paths in this step
         self._quantised: list[Parameter] = []
@@ -116,6 +121,22 @@ class Tracer:
 
         optimizer.register_step_post_hook(aside(done))
         self._begin(iteration)
+    def watch_loss(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """`compute`, which from now on records the first tensor that it returns as the loss of the current
+        micro-batch. For programs that compute their loss in a function of their own, such as a Trainer's."""
+        if not self.active:
+            return compute
+
+        @functools.wraps(compute)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            result = compute(*args, **kwargs)
+            loss = next(tensors_of(result), None)
+            # Without a micro-batch, a pipeline only finds out shapes.
+            if loss is not None and self._current is not None:
+                self.loss(loss)
+            return result
+
+        return watched
 
     # --- what programs call: see Recorder ----------------------------------------------------------
 
@@ -136,6 +157,9 @@ class Tracer:
     def loss(self, per_token: torch.Tensor) -> None:
         microbatch = self._current_microbatch("loss")
         self.called("loss")
+        if per_token.dim() == 0:  # one number, to which other ranks may add theirs
+            with unseen(), torch.no_grad():
+                per_token = self._program.addend_of_loss(local_part(per_token).reshape(1))
         self._place_data("loss", "value", per_token)
         microbatch.loss(per_token)
 
@@ -157,7 +181,8 @@ class Tracer:
         return self._hooks.routing(choices, margins, dims)
 
     def scalar(self, name: str, value: float) -> None:
-        if self._step is not None:
+        if self._step is not None and name not in self._scalars:
+            self._scalars.add(name)
             self._step.scalar(name, float(value))
 
     def called(self, path: str) -> None:
@@ -270,6 +295,7 @@ class Tracer:
             for microbatch in self._microbatches.values():
                 microbatch.end()
             self._microbatches.clear()
+            self._scalars.clear()
             self._current = None
             step, self._step = self._step, None
             if failure is not None:

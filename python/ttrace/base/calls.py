@@ -56,6 +56,17 @@ def after_call(module: nn.Module, hook: After, always: bool = False) -> Removabl
     return module.register_forward_hook(aside(hook), with_kwargs=True, always_call=always)
 
 
+class Replaced:
+    """An attribute of an object that has another value until `remove`."""
+
+    def __init__(self, owner: Any, name: str, value: Any):
+        self._owner, self._name, self._own = owner, name, getattr(owner, name)
+        setattr(owner, name, value)
+
+    def remove(self) -> None:
+        setattr(self._owner, self._name, self._own)
+
+
 class _AroundCompiled:
     """Takes the place of a module's compiled call. The last one made is the outermost, and has to be removed
     first."""

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from .unseen import unseen
-
-
-def unwrapped(optimizer: Any) -> Any:
-    """The optimizer that updates, without what wraps it and hands its step on, as accelerate's does."""
-    while isinstance(getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
-        optimizer = optimizer.optimizer
-    return optimizer
 
 
 def loss_scale_of(optimizer: Any, scaler: Any = None) -> Callable[[], float]:

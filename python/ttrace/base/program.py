@@ -62,6 +62,11 @@ class Program(ABC):
         del name, tensor
         return None
 
+    def addend_of_loss(self, loss: torch.Tensor) -> torch.Tensor:
+        """This rank's addend of the loss that the single-device program computes for the micro-batch. `loss` is
+        the one number that this rank computes, of shape [1]."""
+        return loss
+
     @abstractmethod
     def watch(self, recorder: Recorder) -> None:
         """Sets up what tells the recorder that gradients and parameters are final."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -34,6 +34,9 @@ class Recorder(Protocol):
 
     def called(self, path: str) -> None:
         """The program calls this module, or function, now; its line goes into the trace."""
+
+    def watch_loss(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, whose results are recorded as losses while a step is traced."""
 
     def sent(self, path: str, tensor: torch.Tensor, slot: int = 0) -> None:
         """Records a tensor that goes to the next stage; `path` names it on both sides."""

@@ -28,7 +28,7 @@ def program_of(
             return make(chunks, optimizer, describe, **options)
     raise TypeError(
         f"ttrace.attach got a {type(model).__name__}; pass a torch.nn.Module, the list of chunks of "
-        "a Megatron-core model, or stages of torch.distributed.pipelining"
+        "a Megatron-core model, or a schedule or stages of torch.distributed.pipelining"
     )
 
 
@@ -46,14 +46,14 @@ def _refuse_flat_parameters(chunks: Sequence[Any]) -> None:
             )
 
 
-def _of_stages(stages: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any) -> Program:
+def _of_stages(chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any) -> Program:
     """Each stage gets the program of its module, which is a plain one or one of DTensor."""
     programs = []
-    for stage in stages:
+    for stage in pipelining.stages_of(chunks):
         module = [stage.submod]
         make = next(make for kind, make in _OF_MODULES if kind.recognises(module))
         programs.append(make(module, None, describe, **options))
-    return pipelining.PipeliningProgram(stages, optimizer, programs)
+    return pipelining.PipeliningProgram(chunks, optimizer, programs)
 
 
 # Order matters: a module of DTensor is also a plain module.

@@ -126,7 +126,7 @@ class DTensorProgram(PlainProgram):
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer | None,
+        optimizer: Any,
         describe: Mapping[str, Any],
         batch_axes: tuple[str, ...] | None = None,
         **options: Any,
@@ -200,7 +200,7 @@ class DTensorProgram(PlainProgram):
         guess = "? " if lies.is_guess else ""
         value = guess + text_of(whole, local, cuts, partial)
         # A tensor that all ranks hold alike gets gradients from different samples.
-        addends = [] if self.has_batch(local) else self._sample_axes()
+        addends = [] if self.has_batch(local) else self.sample_axes()
         return Dims(value, guess + text_of(whole, local, cuts, addends) if addends else value)
 
     def _lies(self, site: Site, role: str, tensor: torch.Tensor, inside: torch.Tensor | None) -> _Lies:
@@ -239,11 +239,11 @@ class DTensorProgram(PlainProgram):
                 cuts[dim] = names
         return cuts
 
-    def _sample_axes(self) -> list[str]:
+    def sample_axes(self) -> list[str]:
         return [axis for axis in self.batch_axes if self.layout.size(axis) > 1]
 
     def _with_batch(self, cuts: Cuts, local: tuple[int, ...]) -> Cuts:
-        axes = self._sample_axes()
+        axes = self.sample_axes()
         if not self.has_batch(local):
             return cuts
         first = cuts.get(self.batch_dim, [])
@@ -267,7 +267,8 @@ class DTensorProgram(PlainProgram):
         return text_of(self._whole(local, cuts), local, cuts, partial)
 
     def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
-        del name
+        if name == "loss" and tensor.numel() == 1:
+            return self.total_dims()
         cuts = self._with_batch({}, tuple(tensor.shape))
         return text_of(self._whole(tuple(tensor.shape), cuts), tuple(tensor.shape), cuts, [])
 
@@ -278,12 +279,6 @@ class DTensorProgram(PlainProgram):
         self._by_local_shape: dict[tuple[int, ...], Cuts] = {}  # of the latest activation
         self._inputs: dict[str, dict[int, tuple[tuple[int, ...], Cuts]]] = {}
 
-    def gradient_scale(self) -> float:
-        ranks = 1
-        for axis in self._sample_axes():
-            ranks *= self.layout.size(axis)
-        return 1.0 / ((ranks if self.loss == "mean" else 1) * self.accumulated * self._loss_scale())
-
     def gradients(self) -> list[Gradient]:
         return [
             Gradient(parameter.path, local_part(_placed_as(parameter.object)))
@@ -292,7 +287,7 @@ class DTensorProgram(PlainProgram):
         ]
 
     def _state(self, parameter: Parameter) -> OptimizerState:
-        state = self.optimizer.state.get(parameter.object, {})
+        state = self.optimizers.state(parameter.object)
 
         def moment(name: str) -> torch.Tensor | None:
             tensor = state.get(name)
@@ -329,11 +324,13 @@ def _fsdp_axes(model: torch.nn.Module) -> list[str]:
 
     for module in model.modules():
         if isinstance(module, FSDPModule):
-            group = getattr(module._get_fsdp_state(), "_fsdp_param_group", None)
-            if group is None:
-                continue
-            mesh = group.mesh_info.mesh
-            return axis_names(mesh, "dp")
+            state = module._get_fsdp_state()
+            groups = getattr(state, "_fsdp_param_groups", None)
+            if groups is None:  # torch before 2.13 has one group of parameters in a module, or none
+                groups = [state._fsdp_param_group]
+            for group in groups:
+                if group is not None:
+                    return axis_names(group.mesh_info.mesh, "dp")
     return []
 
 

@@ -1,9 +1,11 @@
-"""Stages of torch.distributed.pipelining: give `ttrace.attach` the stage, or the list of stages, of a rank.
+"""Stages of torch.distributed.pipelining: give `ttrace.attach` the schedule, or the stages, of a rank.
 
 A stage's module is traced as a plain one, or as one of DTensor and FSDP2; its modules need the names that
 they have in the whole model. Micro-batch i is the i-th forward of every stage. Schedules divide gradients by
 the number of micro-batches at the end (``scale_grads``). So the gradients of one micro-batch are that many
 times those of a reference that divides its loss. Pass `loss="sum"` for a schedule that does not divide.
+
+A schedule also shows the losses that it computes, one for each micro-batch. Stages alone do not.
 
 `ttrace` also checks that each stage receives what the stage before sent, tensor by tensor.
 """
@@ -16,28 +18,48 @@ from typing import Any
 
 import torch
 
-from ..base.calls import Removable, after_call, before_call
+from ..base.calls import Removable, Replaced, after_call, before_call
+from ..base.optimizers import Optimizers
 from ..base.program import Program
 from ..base.recorder import Recorder
 from ..base.values import ROOT, UNTRACED, Description, Dims, Parameter, Rows, Site, Untraced
-from .plain import PlainProgram, watch_optimizer
+from .plain import GradientsOfStep, PlainProgram
 
 
 def recognises(chunks: Sequence[Any]) -> bool:
     module = sys.modules.get("torch.distributed.pipelining.stage")
-    return module is not None and all(isinstance(chunk, module._PipelineStageBase) for chunk in chunks)
+    return module is not None and (
+        schedule_of(chunks) is not None
+        or all(isinstance(chunk, module._PipelineStageBase) for chunk in chunks)
+    )
+
+
+def schedule_of(chunks: Sequence[Any]) -> Any:
+    """The schedule that `attach` got in place of stages; None if there is none."""
+    module = sys.modules.get("torch.distributed.pipelining.schedules")
+    is_one = module is not None and len(chunks) == 1 and isinstance(chunks[0], module._PipelineSchedule)
+    return chunks[0] if is_one else None
+
+
+def stages_of(chunks: Sequence[Any]) -> list[Any]:
+    """This rank's stages, in the order in which the schedule has them."""
+    schedule = schedule_of(chunks)
+    if schedule is None:
+        return list(chunks)
+    return list(getattr(schedule, "_stages", None) or [schedule._stage])
 
 
 class PipeliningProgram(Program):
     """See the head of this file."""
 
-    def __init__(self, stages: Sequence[Any], optimizer: Any, programs: Sequence[PlainProgram]):
+    def __init__(self, chunks: Sequence[Any], optimizer: Any, programs: Sequence[PlainProgram]):
         """`programs` has one program for the module of each stage."""
-        self.stages = list(stages)
-        self.optimizer = optimizer
+        self.stages = stages_of(chunks)
+        self.schedule = schedule_of(chunks)
+        self.optimizers = Optimizers(optimizer)
         self.programs = list(programs)
         for program in self.programs:
-            program.optimizer = optimizer
+            program.optimizers = self.optimizers
         first = self.stages[0]
         self.layout = self.programs[0].layout
         self.layout.add("pp", first.group_size, first.group_rank)
@@ -48,7 +70,8 @@ class PipeliningProgram(Program):
 
     def description(self) -> Description:
         description = self.programs[0].description()
-        description.untraced = [*description.untraced, r"/loss/\d+$"]  # schedules compute it
+        if self.schedule is None:
+            description.untraced = [*description.untraced, r"/loss/\d+$"]  # the schedule computes it
         return description
 
     def parameters(self) -> list[Parameter]:
@@ -77,12 +100,18 @@ class PipeliningProgram(Program):
     def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
         return self.programs[-1].data_dims(name, tensor)
 
+    def addend_of_loss(self, loss: torch.Tensor) -> torch.Tensor:
+        return self.programs[-1].addend_of_loss(loss)
+
     # --- when things happen ------------------------------------------------------------------------
 
     def watch(self, recorder: Recorder) -> None:
-        watch_optimizer(recorder, self.optimizer, self.programs)
+        self._gradients = GradientsOfStep(recorder, self.optimizers, self.programs)
 
     def hook_models(self, recorder: Recorder) -> Iterator[Removable]:
+        yield from self._gradients.hooks()
+        if self.schedule is not None and self.schedule._loss_fn is not None:
+            yield Replaced(self.schedule, "_loss_fn", recorder.watch_loss(self.schedule._loss_fn))
         for stage, program in zip(self.stages, self.programs):
             yield before_call(stage.submod, self._begins(recorder, stage, program))
             yield after_call(stage.submod, self._ends(recorder, stage))

@@ -17,23 +17,28 @@ a layer took or returned.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from ..base.calls import Removable, after_call, aside, before_call
 from ..base.compiled import is_compiled, original
 from ..base.layout import Layout
-from ..base.loss_scale import loss_scale_of, unwrapped
+from ..base.local_part import local_part
+from ..base.loss_scale import loss_scale_of
 from ..base.names import canonical, traced_modules
+from ..base.optimizers import Optimizers, before_clipping
 from ..base.program import Program
 from ..base.quantised import readable
 from ..base.recorder import Recorder
 from ..base.trees import tensors_of
+from ..base.unseen import unseen
 from ..base.values import (
     ROOT,
     Description,
@@ -76,7 +81,7 @@ class PlainProgram(Program):
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer | None,
+        optimizer: Any,
         describe: Mapping[str, Any],
         batch_dim: int = 0,
         loss: str = "mean",
@@ -89,7 +94,7 @@ class PlainProgram(Program):
         self.model = wrapped.module if is_wrapped else model
         # Whose call a traced step sees: of DDP that is compiled the whole, of other DDP what it wraps.
         self._called = model if is_wrapped and is_compiled(model) else self.model
-        self.optimizer: Any = unwrapped(optimizer)
+        self.optimizers = Optimizers(optimizer)
         self._loss_scale = loss_scale_of(optimizer, scaler)
         self.describe = describe
         self.batch_dim = batch_dim
@@ -177,9 +182,26 @@ class PlainProgram(Program):
         return dims
 
     def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
-        del name
+        if name == "loss" and tensor.numel() == 1:
+            return self.total_dims()
         dims = self._shared_batch(tensor)
         return dims.value if dims else None
+
+    def sample_axes(self) -> list[str]:
+        """Axes whose ranks have different samples of a micro-batch."""
+        return ["dp"] if self.layout.size("dp") > 1 else []
+
+    def sample_ranks(self) -> int:
+        """How many ranks have different samples of a micro-batch."""
+        return math.prod(self.layout.size(axis) for axis in self.sample_axes())
+
+    def total_dims(self) -> str | None:
+        """Where a loss lies that is one number."""
+        addends = [f"{axis}:partial" for axis in self.sample_axes()]
+        return f"a[{','.join(addends)}]" if addends else None
+
+    def addend_of_loss(self, loss: torch.Tensor) -> torch.Tensor:
+        return loss if self.loss == "sum" else loss / self.sample_ranks()
 
     def has_batch(self, shape: tuple[int, ...]) -> bool:
         """Whether a tensor of this local shape has samples along `batch_dim`."""
@@ -196,9 +218,11 @@ class PlainProgram(Program):
     # --- when things happen ------------------------------------------------------------------------
 
     def watch(self, recorder: Recorder) -> None:
-        watch_optimizer(recorder, self.optimizer, [self])
+        self._gradients = GradientsOfStep(recorder, self.optimizers, [self])
 
     def hook_models(self, recorder: Recorder) -> Iterator[Removable]:
+        yield from self._gradients.hooks()
+
         def begins(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
             del module
             self.forward_begins(recorder, args, kwargs)
@@ -233,18 +257,18 @@ class PlainProgram(Program):
         self._forwards = 0
 
     def forward_begins(self, recorder: Recorder, args: tuple, kwargs: Mapping) -> None:
-        if self.optimizer is not None and not torch.is_grad_enabled():
+        if self.optimizers and not torch.is_grad_enabled():
             return
         recorder.microbatch(self._forwards, self.gradient_scale())
         self._forwards += 1
         first = next(tensors_of((args, kwargs)), None)
         if first is not None and first.dim() > self.batch_dim:
-            sizes = first.shape[self.batch_dim :]
+            sizes = local_part(first).shape[self.batch_dim :]
             self._batches = {sizes[0], sizes[0] * sizes[1]} if len(sizes) > 1 else {sizes[0]}
         record_data(recorder, self.model, args, kwargs)
 
     def gradient_scale(self) -> float:
-        ranks = self.layout.size("dp") if self.loss == "mean" else 1
+        ranks = self.sample_ranks() if self.loss == "mean" else 1
         return 1.0 / (ranks * self.accumulated * self._loss_scale())
 
     def gradients(self) -> list[Gradient]:
@@ -258,7 +282,7 @@ class PlainProgram(Program):
         return [self._state(parameter) for parameter in self.parameters()]
 
     def _state(self, parameter: Parameter) -> OptimizerState:
-        state = self.optimizer.state.get(parameter.object, {})
+        state = self.optimizers.state(parameter.object)
         return OptimizerState(
             parameter.path,
             parameter.tensor,
@@ -268,21 +292,44 @@ class PlainProgram(Program):
         )
 
 
-def watch_optimizer(recorder: Recorder, optimizer: Any, programs: Sequence[PlainProgram]) -> None:
-    """Gradients are final when a torch optimizer's step begins, parameters when it is done."""
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        return
+class GradientsOfStep:
+    """Records gradients once they are final, before torch clips them or an optimizer's step begins, and
+    parameters when that step is done."""
 
-    def begins(*unused: Any) -> None:
-        if recorder.in_step:
-            recorder.gradients_reduced([entry for program in programs for entry in program.gradients()])
+    def __init__(self, recorder: Recorder, optimizers: Optimizers, programs: Sequence[PlainProgram]):
+        self._recorded = False  # in the current step
+        self._recorder = recorder
+        self._optimizers = optimizers
+        self._programs = programs
+        optimizers.watch(self._record, self._updated)
 
-    def done(*unused: Any) -> None:
-        if recorder.in_step:
-            recorder.parameters_updated([entry for program in programs for entry in program.states()])
+    def hooks(self) -> Iterator[Removable]:
+        """While a step is traced."""
+        self._recorded = False
+        if self._optimizers:
+            yield from before_clipping(self._clips)
 
-    optimizer.register_step_pre_hook(aside(begins))
-    optimizer.register_step_post_hook(aside(done))
+    def _clips(self, total_norm: Any) -> None:
+        if self._recorded or not self._recorder.in_step:
+            return  # within the optimizer's step
+        self._record()
+        with unseen(), torch.no_grad():
+            norm = total_norm.full_tensor() if isinstance(total_norm, DTensor) else total_norm
+            self._recorder.scalar("grad_norm", float(norm))
+
+    def _record(self) -> None:
+        if self._recorded or not self._recorder.in_step:
+            return
+        self._recorded = True
+        self._recorder.gradients_reduced(
+            [gradient for program in self._programs for gradient in program.gradients()]
+        )
+
+    def _updated(self) -> None:
+        if self._recorder.in_step:
+            self._recorder.parameters_updated(
+                [state for program in self._programs for state in program.states()]
+            )
 
 
 def class_name(model: torch.nn.Module) -> str:
@@ -303,7 +350,7 @@ def record_data(recorder: Recorder, model: torch.nn.Module, args: tuple, kwargs:
         named = kwargs
     for name, value in named.items():
         if isinstance(value, torch.Tensor) and not value.is_floating_point():
-            recorder.data(canonical(name), value)
+            recorder.data(canonical(name), local_part(value))
 
 
 def recognises(chunks: Sequence[Any]) -> bool:

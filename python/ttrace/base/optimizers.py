@@ -1,0 +1,94 @@
+"""The torch optimizers behind what a program calls its optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from .calls import Removable, Replaced, aside
+
+
+def optimizers_in(optimizer: Any) -> list[torch.optim.Optimizer]:
+    """Those that hold moments: the optimizer itself, or the ones that a container or wrapper of it keeps.
+
+    A container may be a list, or an object that has optimizers, or lists of them, among its attributes.
+    """
+    found: dict[int, torch.optim.Optimizer] = {}
+    _collect(optimizer, found, set())
+    return list(found.values())
+
+
+def _collect(holder: Any, found: dict[int, torch.optim.Optimizer], seen: set[int]) -> None:
+    if id(holder) in seen:
+        return
+    seen.add(id(holder))
+    if isinstance(holder, (list, tuple)):
+        inner = list(holder)
+    else:
+        inner = list(_attributes(holder))
+    held = [entry for entry in inner if isinstance(entry, torch.optim.Optimizer) and entry is not holder]
+    for entry in held:
+        _collect(entry, found, seen)
+    if not held and isinstance(holder, torch.optim.Optimizer):
+        found[id(holder)] = holder
+
+
+def _attributes(holder: Any) -> Iterator[Any]:
+    for value in list(getattr(holder, "__dict__", {}).values()):
+        if isinstance(value, (list, tuple)):
+            yield from value
+        elif isinstance(value, dict):
+            yield from value.values()
+        else:
+            yield value
+
+
+class Optimizers:
+    """What a program passed to `attach` as its optimizer, whatever it is."""
+
+    def __init__(self, optimizer: Any):
+        self._optimizers = optimizers_in(optimizer)
+
+    def __bool__(self) -> bool:
+        return bool(self._optimizers)
+
+    def state(self, parameter: torch.Tensor) -> dict[str, Any]:
+        """Of one parameter, such as its moments. Empty before the first step."""
+        for optimizer in self._optimizers:
+            if parameter in optimizer.state:
+                return optimizer.state[parameter]
+        return {}
+
+    def watch(self, begins: Callable[[], None], done: Callable[[], None]) -> None:
+        """`begins` runs before each of them steps, `done` after the last of them has."""
+        for optimizer in self._optimizers:
+            optimizer.register_step_pre_hook(aside(lambda *unused: begins()))
+        for optimizer in self._optimizers[-1:]:
+            optimizer.register_step_post_hook(aside(lambda *unused: done()))
+
+
+def before_clipping(clips: Callable[[Any], None]) -> Iterator[Removable]:
+    """Until they are removed, `clips(norm)` runs before torch clips gradients by their norm.
+
+    All of torch's ways of clipping by a norm end in one function, which has two names.
+    """
+    for owner, name in _names():
+        yield Replaced(owner, name, _calling(clips, getattr(owner, name)))
+
+
+def _calling(clips: Callable[[Any], None], own: Callable[..., Any]) -> Callable[..., Any]:
+    def clip(parameters: Any, max_norm: Any, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        clips(total_norm)
+        return own(parameters, max_norm, total_norm, *args, **kwargs)
+
+    return clip
+
+
+def _names() -> Iterator[tuple[Any, str]]:
+    import torch.nn.utils.clip_grad as clip_grad
+
+    for owner, name in ((clip_grad, "_clip_grads_with_norm_"), (torch.nn.utils, "clip_grads_with_norm_")):
+        if hasattr(owner, name):  # torch has them since 2.6
+            yield owner, name

@@ -1,0 +1,5 @@
+"""Bugs in torchtitan and in what it uses of torch."""
+
+from __future__ import annotations
+
+BUGS = []
