@@ -346,6 +346,10 @@ void add_excuses(std::span<const Match> matches, const DiffOptions& options, Rep
          }
        },
        [&] {
+         const ModelVocabulary vocabulary(report.candidate.manifest.roles);
+         add(behind_norms(report.tensors, vocabulary, allowances));
+       },
+       [&] {
          const auto of = [&](const Side& side, Status missing) {
            add(untraced(report.tensors, missing, side.manifest.untraced));
          };

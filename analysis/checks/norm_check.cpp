@@ -1,6 +1,7 @@
 #include "analysis/checks/norm_check.h"
 
 #include "analysis/findings/wording.h"
+#include "trace/base/kind.h"
 
 #include <fmt/core.h>
 
@@ -50,10 +51,36 @@ bool is_root(double value, double squared) {
   return squared > 0.0 && std::abs(value - std::sqrt(squared)) <= kOfNorm * std::sqrt(squared);
 }
 
-bool is_judged_norm(const TensorVerdict& tensor, const ModelVocabulary& vocabulary) {
-  return vocabulary.is_scalar(Role::kGradientNorm, tensor.id) &&
-         tensor.status() == Status::kWithin && tensor.comparison &&
+bool is_norm(const TensorVerdict& tensor, const ModelVocabulary& vocabulary) {
+  return vocabulary.is_scalar(Role::kGradientNorm, tensor.id) && tensor.comparison &&
          tensor.find(Question::kTolerance) == nullptr && tensor.comparison->elements == 1;
+}
+
+double candidate_norm(const TensorVerdict& tensor) {
+  return tensor.comparison->factor * tensor.comparison->reference_norm;
+}
+
+// By how much, as a share of it, the two norms of a step differ, if each is that of its own main
+// gradients, and these are all within bound.
+std::map<std::int64_t, double> differences_of_norms(std::span<const TensorVerdict> tensors,
+                                                    const ModelVocabulary& vocabulary) {
+  const std::map<std::int64_t, Norms> steps = norms_by_step(tensors);
+  std::map<std::int64_t, double> differences;
+  for (const TensorVerdict& tensor : tensors) {
+    const auto found = steps.find(tensor.id.step);
+    if (found == steps.end() || !found->second.within || !is_norm(tensor, vocabulary) ||
+        !is_root(tensor.comparison->reference_norm, found->second.reference) ||
+        !is_root(candidate_norm(tensor), found->second.candidate)) {
+      continue;
+    }
+    double& difference = differences[tensor.id.step];
+    difference = std::max(difference, tensor.comparison->relative_error);
+  }
+  return differences;
+}
+
+bool differs_by_size(const TensorVerdict& tensor) {
+  return tensor.status() == Status::kDiverged && tensor.tier() == Tier::kT2 && tensor.comparison;
 }
 
 // `own` is the norm of the candidate's own main gradients.
@@ -84,16 +111,48 @@ void check_norms(std::span<TensorVerdict> tensors,
   const std::map<std::int64_t, Norms> steps = norms_by_step(tensors);
   for (TensorVerdict& tensor : tensors) {
     const auto found = steps.find(tensor.id.step);
-    if (found == steps.end() || !found->second.within || !is_judged_norm(tensor, vocabulary)) {
+    if (found == steps.end() || !found->second.within || !is_norm(tensor, vocabulary) ||
+        tensor.status() != Status::kWithin) {
       continue;
     }
     const Norms& norms = found->second;
     const double reference = tensor.comparison->reference_norm;
-    const double candidate = tensor.comparison->factor * reference;
     if (is_root(reference, norms.reference)) {
-      tensor.add(check_of_norm(candidate, std::sqrt(norms.candidate), tolerance));
+      tensor.add(check_of_norm(candidate_norm(tensor), std::sqrt(norms.candidate), tolerance));
     }
   }
+}
+
+Excuses behind_norms(std::span<const TensorVerdict> tensors,
+                     const ModelVocabulary& vocabulary,
+                     const Allowances& allowances) {
+  // Moments keep the gradients of all steps so far; a square doubles the share.
+  constexpr double kOfDifference = 3.0;
+  Excuses excuses(tensors.size());
+  if (!allowances.has(Allowance::kNormTolerance)) {
+    return excuses;
+  }
+  const std::map<std::int64_t, double> differences = differences_of_norms(tensors, vocabulary);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorVerdict& tensor = tensors[i];
+    if (!differences.contains(tensor.id.step) || !differs_by_size(tensor)) {
+      continue;
+    }
+    double most = 0.0;
+    for (const auto& [step, difference] : differences) {
+      most = step <= tensor.id.step ? std::max(most, difference) : most;
+    }
+    const bool is_updated =
+        traits_of(tensor.id.kind).of_update && tensor.id.kind != Kind::kMainGrad;
+    if (is_norm(tensor, vocabulary) ||
+        (is_updated && tensor.comparison->relative_error <= kOfDifference * most)) {
+      excuses[i] = Excused{Excuse::kInherited,
+                           fmt::format("the gradients' norms of the two runs differ by {}, as the "
+                                       "order of so many summands explains",
+                                       short_number(most))};
+    }
+  }
+  return excuses;
 }
 
 }  // namespace ttrace

@@ -60,11 +60,16 @@ class Replaced:
     """An attribute of an object that has another value until `remove`."""
 
     def __init__(self, owner: Any, name: str, value: Any):
-        self._owner, self._name, self._own = owner, name, getattr(owner, name)
+        self._owner, self._name = owner, name
+        self._is_own = name in vars(owner)  # and not its class's
+        self._value = getattr(owner, name)
         setattr(owner, name, value)
 
     def remove(self) -> None:
-        setattr(self._owner, self._name, self._own)
+        if self._is_own:
+            setattr(self._owner, self._name, self._value)
+        else:
+            delattr(self._owner, self._name)
 
 
 class _AroundCompiled:

@@ -25,7 +25,7 @@ from ..base.local_part import local_part
 from ..base.names import canonical
 from ..base.recorder import Recorder
 from ..base.unseen import unseen
-from ..base.values import UNTRACED, Description, Dims, Gradient, OptimizerState, Parameter, Site, Untraced
+from ..base.values import Description, Dims, Gradient, OptimizerState, Parameter, Site, Untraced
 from . import plain
 from .plain import PlainProgram, dims_text
 
@@ -175,9 +175,6 @@ class DTensorProgram(PlainProgram):
     def placement(
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
     ) -> Dims | Untraced | None:
-        if role == "input" and isinstance(tensor, DTensor) and tensor not in self._known:
-            # A style of an outer module made it from a tensor that is recorded already.
-            return UNTRACED
         call = (site.path, role, slot, *_layout_key(tensor), *_layout_key(inside), *sorted(self._batches))
         found = self._answers.get(call)
         if found is None or self._known.get(tensor, found[0]) != found[0]:

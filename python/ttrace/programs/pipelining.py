@@ -1,7 +1,7 @@
 """Stages of torch.distributed.pipelining: give `ttrace.attach` the schedule, or the stages, of a rank.
 
 A stage's module is traced as a plain one, or as one of DTensor and FSDP2; its modules need the names that
-they have in the whole model. Micro-batch i is the i-th forward of every stage. Schedules divide gradients by
+they have in the whole model. Micro-batch i is the schedule's chunk i. Schedules divide gradients by
 the number of micro-batches at the end (``scale_grads``). So the gradients of one micro-batch are that many
 times those of a reference that divides its loss. Pass `loss="sum"` for a schedule that does not divide.
 
@@ -24,6 +24,10 @@ from ..base.program import Program
 from ..base.recorder import Recorder
 from ..base.values import ROOT, UNTRACED, Description, Dims, Parameter, Rows, Site, Untraced
 from .plain import GradientsOfStep, PlainProgram
+
+
+# What a stage does for one micro-batch, whose number is the first argument.
+_OF_CHUNKS = ("forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk")
 
 
 def recognises(chunks: Sequence[Any]) -> bool:
@@ -113,9 +117,22 @@ class PipeliningProgram(Program):
         if self.schedule is not None and self.schedule._loss_fn is not None:
             yield Replaced(self.schedule, "_loss_fn", recorder.watch_loss(self.schedule._loss_fn))
         for stage, program in zip(self.stages, self.programs):
+            for name in _OF_CHUNKS:
+                yield Replaced(stage, name, self._of_chunk(recorder, stage, program, getattr(stage, name)))
             yield before_call(stage.submod, self._begins(recorder, stage, program))
             yield after_call(stage.submod, self._ends(recorder, stage))
             yield from program.watch_choices(recorder)
+
+    def _of_chunk(self, recorder: Recorder, stage: Any, program: PlainProgram, own: Any) -> Any:
+        """A schedule's numbers of chunks are those of micro-batches, in whichever order it runs them. Gradients
+        of weights may be computed long after those of activations."""
+
+        def run(chunk: int, *args: Any, **kwargs: Any) -> Any:
+            program.accumulated = stage.chunks if program.loss == "mean" else 1
+            program.of_microbatch(recorder, chunk)
+            return own(chunk, *args, **kwargs)
+
+        return run
 
     def step_begins(self, recorder: Recorder) -> None:
         for program in self.programs:
@@ -127,7 +144,6 @@ class PipeliningProgram(Program):
             # A run without a number of micro-batches only finds out shapes.
             if not torch.is_grad_enabled() or not stage.chunks:
                 return
-            program.accumulated = stage.chunks if program.loss == "mean" else 1
             program.forward_begins(recorder, args, kwargs)
             if not stage.is_first and args:
                 self._transfer(recorder, recorder.received, stage.stage_index, program, args[0])

@@ -259,13 +259,18 @@ class PlainProgram(Program):
     def forward_begins(self, recorder: Recorder, args: tuple, kwargs: Mapping) -> None:
         if self.optimizers and not torch.is_grad_enabled():
             return
-        recorder.microbatch(self._forwards, self.gradient_scale())
+        self.of_microbatch(recorder, self._forwards)
         self._forwards += 1
         first = next(tensors_of((args, kwargs)), None)
         if first is not None and first.dim() > self.batch_dim:
             sizes = local_part(first).shape[self.batch_dim :]
             self._batches = {sizes[0], sizes[0] * sizes[1]} if len(sizes) > 1 else {sizes[0]}
         record_data(recorder, self.model, args, kwargs)
+
+    def of_microbatch(self, recorder: Recorder, number: int) -> None:
+        """What runs from now on belongs to this micro-batch, as does the next forward."""
+        recorder.microbatch(number, self.gradient_scale())
+        self._forwards = number
 
     def gradient_scale(self) -> float:
         ranks = self.sample_ranks() if self.loss == "mean" else 1

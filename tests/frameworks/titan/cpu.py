@@ -47,8 +47,10 @@ def apply() -> None:
     finally:
         torch._utils._get_available_device_type = own
     _without_memory_monitor()
+    import torchtitan.config
     import torchtitan.distributed.utils as utils
 
+    torchtitan.config.TORCH_DTYPE_MAP["float64"] = torch.float64  # for checks in higher precision
     utils.set_pg_timeouts = lambda *args, **kwargs: None  # it names the GPU in a barrier
     _sum_plainly()
     _take_lists_of_microbatches()
