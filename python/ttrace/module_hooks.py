@@ -205,6 +205,8 @@ class ModuleHooks:
     def _record(
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
     ) -> torch.Tensor:
+        if not self._recorder.in_microbatch:
+            return tensor  # a pipeline finds out shapes
         where = self._program.placement(site, role, slot, tensor, inside)
         if isinstance(where, Untraced):
             return tensor

@@ -86,6 +86,10 @@ class Tracer:
         return self._step is not None
 
     @property
+    def in_microbatch(self) -> bool:
+        return self._current is not None
+
+    @property
     def module_calls(self) -> int:
         """How many calls of modules were traced so far."""
         return self._hooks.calls if self._hooks else 0
@@ -131,8 +135,7 @@ class Tracer:
         def watched(*args: Any, **kwargs: Any) -> Any:
             result = compute(*args, **kwargs)
             loss = next(tensors_of(result), None)
-            # Without a micro-batch, a pipeline only finds out shapes.
-            if loss is not None and self._current is not None:
+            if loss is not None and self.in_microbatch:  # else a pipeline finds out shapes
                 self.loss(loss)
             return result
 
@@ -159,7 +162,7 @@ class Tracer:
         self.called("loss")
         if per_token.dim() == 0:  # one number, to which other ranks may add theirs
             with unseen(), torch.no_grad():
-                per_token = self._program.addend_of_loss(local_part(per_token).reshape(1))
+                per_token = self._program.addend_of_loss(local_part(per_token.detach()).reshape(1))
         self._place_data("loss", "value", per_token)
         microbatch.loss(per_token)
 

@@ -20,6 +20,10 @@ class Recorder(Protocol):
     def in_step(self) -> bool:
         """Whether a traced step is running. Only then may a program record anything."""
 
+    @property
+    def in_microbatch(self) -> bool:
+        """Whether a micro-batch of the step has begun. Without one nothing is recorded."""
+
     def microbatch(self, index: int, gradient_scale: float = 1.0) -> bool:
         """All records from now on belong to this micro-batch (global number). Returns whether it is new.
 

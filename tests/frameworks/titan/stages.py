@@ -22,7 +22,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-VOCABULARY, HIDDEN, HEADS, LAYERS, POSITIONS, BATCH, MICROBATCHES = 96, 48, 4, 4, 12, 8, 4
+VOCABULARY, HIDDEN, HEADS, LAYERS, POSITIONS, BATCH, MICROBATCHES = 96, 48, 4, 4, 12, 16, 4
 TYPES = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16}
 STAGE_RANKS = 2  # ranks among which the layers are divided
 
@@ -113,16 +113,18 @@ def numbers_of_stages(name: str, rank: int) -> list[int]:
 def main() -> None:
     args = arguments()
     kind = TYPES[ttrace.precision(args.precision)]  # ttrace
-    part = parts = schedule = None
+    schedule = None
     if args.schedule:
         dist.init_process_group("gloo")
-        mesh = init_device_mesh("cpu", (STAGE_RANKS, dist.get_world_size() // STAGE_RANKS), mesh_dim_names=("pp", "dp"))
+        within = "tp" if args.tp else "dp"
+        sizes = (STAGE_RANKS, dist.get_world_size() // STAGE_RANKS)
+        mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("pp", within))
         rank, group = mesh["pp"].get_local_rank(), mesh["pp"].get_group()
         part, parts = (mesh["dp"].get_local_rank(), mesh["dp"].size()) if args.fsdp else (0, 1)
         numbers = numbers_of_stages(args.schedule, rank)
         models = [stage_of(number, STAGE_RANKS * len(numbers), 1, kind) for number in numbers]
         for model in models:
-            cut(model, mesh["dp"], args)
+            cut(model, mesh[within], args)
         stages = [
             PipelineStage(model, number, STAGE_RANKS * len(numbers), torch.device("cpu"), group=group)
             for model, number in zip(models, numbers)
