@@ -68,6 +68,7 @@ class PipeliningProgram(Program):
         self.layout = self.programs[0].layout
         self.layout.add("pp", first.group_size, first.group_rank)
         self.looks_inside = any(program.looks_inside for program in self.programs)
+        self._running = self.programs[-1]  # of the stage that the schedule runs
         self._owner: dict[int, int] = {}  # number of the stage by id of the module
 
     # --- what the model is -------------------------------------------------------------------------
@@ -99,13 +100,13 @@ class PipeliningProgram(Program):
         return self.programs[number].placement(site, role, slot, tensor, inside)
 
     def gradient_dims(self, gradient: torch.Tensor) -> str | None:
-        return self.programs[0].gradient_dims(gradient)
+        return self._running.gradient_dims(gradient)
 
     def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
-        return self.programs[-1].data_dims(name, tensor)
+        return self._running.data_dims(name, tensor)
 
     def addend_of_loss(self, loss: torch.Tensor) -> torch.Tensor:
-        return self.programs[-1].addend_of_loss(loss)
+        return self._running.addend_of_loss(loss)
 
     # --- when things happen ------------------------------------------------------------------------
 
@@ -128,6 +129,7 @@ class PipeliningProgram(Program):
         of weights may be computed long after those of activations."""
 
         def run(chunk: int, *args: Any, **kwargs: Any) -> Any:
+            self._running = program
             program.accumulated = stage.chunks if program.loss == "mean" else 1
             program.of_microbatch(recorder, chunk)
             return own(chunk, *args, **kwargs)

@@ -5,14 +5,23 @@ from __future__ import annotations
 from catalogue import HERE, Layout, Program
 
 TRAIN = HERE / "titan" / "train.py"
-NEEDS = ("torchtitan",)
-BOTH = "--backend partial_dtensor --layers 3"
+NEEDS = ("torchtitan", "spmd_types", "torchdata", "tokenizers")
 
 
-def pipelined(schedule: str, options: str = "") -> Layout:
-    name = f"pp {schedule}{' ' + options if options else ''}".replace("--", "")
+def pipelined(schedule: str, options: str = "", **more) -> Layout:
+    name = f"pp {schedule} {options}".replace("--", "").strip()
     ranks = 4 if options else 2
-    return Layout(name, ranks, f"--pp 2 --schedule {schedule} --microbatches 4 {options}", "--microbatches 4")
+    return Layout(name, ranks, f"--pp 2 --schedule {schedule} --microbatches 4 {options}", "--microbatches 4", **more)
+
+
+def both(name: str, ranks: int, options: str, shared: str, **more) -> Layout:
+    """`shared` are options of the reference as well."""
+    return Layout(name, ranks, f"{options} {shared}", shared, **more)
+
+
+def stages(schedule: str, options: str = "") -> Layout:
+    name = f"{schedule} {options}".replace("--", "").strip()
+    return Layout(name, 4 if options else 2, f"--schedule {schedule} {options}")
 
 
 PROGRAMS = [
@@ -21,10 +30,14 @@ PROGRAMS = [
         TRAIN,
         (
             Layout("fsdp", 2, "--dp 2"),
+            both("fsdp, 4 micro-batches", 2, "--dp 2", "--microbatches 4"),
             Layout("hsdp", 4, "--dp 2 --replicate 2"),
             Layout("tp", 2, "--tp 2", quick=True),
             Layout("tp without sp", 2, "--tp 2 --no-sp"),
             Layout("fsdp tp", 4, "--dp 2 --tp 2"),
+            both("tp chunked loss", 2, "--tp 2", "--chunked-loss 4"),
+            both("fsdp selective checkpointing", 2, "--dp 2", "--checkpoint selective"),
+            both("tp full checkpointing", 2, "--tp 2", "--checkpoint full"),
             pipelined("1F1B"),
             pipelined("Interleaved1F1B"),
             pipelined("InterleavedZeroBubble"),
@@ -32,7 +45,30 @@ PROGRAMS = [
             pipelined("1F1B", "--dp 2"),
             pipelined("1F1B", "--tp 2"),
         ),
-        BOTH,
+        "--backend partial_dtensor --layers 3",
         NEEDS,
+    ),
+    Program(
+        "qwen3_moe",
+        TRAIN,
+        (Layout("tp", 2, "--tp 2", precisions=("f32",)),),
+        "--model qwen3_moe --backend partial_dtensor --layers 1",
+        NEEDS,
+    ),
+    Program(
+        "pipelining",
+        HERE / "titan" / "stages.py",
+        (
+            stages("GPipe"),
+            stages("1F1B"),
+            stages("Interleaved1F1B"),
+            stages("InterleavedZeroBubble"),
+            stages("ZBVZeroBubble"),
+            stages("DualPipeV"),
+            stages("1F1B", "--fsdp"),
+            stages("1F1B", "--tp"),
+            stages("Interleaved1F1B", "--fsdp"),
+            stages("InterleavedZeroBubble", "--tp"),
+        ),
     ),
 ]
