@@ -1,0 +1,78 @@
+"""Optimizers in containers, and gradients that a program clips before its optimizer steps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from ttrace.base.optimizers import Optimizers, before_clipping, optimizers_in
+
+
+class Container(torch.optim.Optimizer):
+    """As torchtitan's: an optimizer of all parameters, which has no state and steps others."""
+
+    def __init__(self, *optimizers):
+        self.optimizers = list(optimizers)
+        parameters = [p for one in optimizers for group in one.param_groups for p in group["params"]]
+        super().__init__(parameters, {})
+
+    def step(self, closure=None):
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+
+def two() -> tuple[list[nn.Parameter], list[torch.optim.Optimizer]]:
+    parameters = [nn.Parameter(torch.ones(3)) for _ in range(2)]
+    return parameters, [torch.optim.AdamW([parameter]) for parameter in parameters]
+
+
+class Wrapper:
+    """As accelerate's, around one optimizer."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+
+@pytest.mark.parametrize("wrap", [Container, lambda *o: list(o), lambda *o: Wrapper(Container(*o))])
+def test_optimizers_are_found_in_what_holds_them(wrap):
+    _, inner = two()
+    assert optimizers_in(wrap(*inner)) == inner
+
+
+def test_an_optimizer_holds_itself():
+    _, (first, _) = two()
+    assert optimizers_in(first) == [first]
+    assert optimizers_in(None) == []
+
+
+# Symptom: no moment of a torchtitan run was recorded, because its container has no state of its own.
+def test_moments_of_a_container_are_those_of_its_optimizers():
+    parameters, inner = two()
+    container = Container(*inner)
+    told = []
+    optimizers = Optimizers(container)
+    optimizers.watch(lambda: told.append("begins"), lambda: told.append("done"))
+    for parameter in parameters:
+        parameter.grad = torch.ones(3)
+    container.step()
+    assert told == ["begins", "begins", "done"]
+    assert all("exp_avg" in optimizers.state(parameter) for parameter in parameters)
+
+
+# Symptom: one wrong gradient changed the norm by which all are clipped, so that the first parameter's was named.
+@pytest.mark.parametrize("clip", ["clip_grad_norm_", "clip_grads_with_norm_"])
+def test_gradients_are_seen_before_they_are_clipped(clip):
+    parameter = nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.tensor([3.0, 4.0])
+    seen = []
+    hooks = list(before_clipping(lambda norm: seen.append((float(norm), parameter.grad.tolist()))))
+    if clip == "clip_grad_norm_":
+        torch.nn.utils.clip_grad_norm_([parameter], 1.0)
+    else:
+        torch.nn.utils.clip_grads_with_norm_([parameter], 1.0, torch.tensor(5.0))
+    assert seen == [(5.0, [3.0, 4.0])]
+    assert parameter.grad.norm() < 1.001
+    for hook in hooks:
+        hook.remove()
+    torch.nn.utils.clip_grad_norm_([parameter], 1.0)
+    assert len(seen) == 1
