@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import os
 import socket
 import sys
@@ -110,12 +111,9 @@ class NoTokenizer(BaseTokenizer):
 
 
 def model_of(args: argparse.Namespace):
-    import importlib
-
-    family, _, experts = args.model.partition("_moe")
-    package = importlib.import_module(f"torchtitan.models.{family}")
-    options = {"moe_comm_backend": "standard"} if experts is not None and args.model in ("qwen3_moe", "deepseek_v3") else {}
-    spec = package.model_registry("debugmodel_moe" if "_moe" in args.model else "debugmodel", **options)
+    package = importlib.import_module(f"torchtitan.models.{args.model.removesuffix('_moe')}")
+    options = {"moe_comm_backend": "standard"} if args.model in ("qwen3_moe", "deepseek_v3") else {}
+    spec = package.model_registry("debugmodel_moe" if args.model.endswith("_moe") else "debugmodel", **options)
     if args.layers:
         spec.model.layers = spec.model.layers[: args.layers]
     for layer in spec.model.layers:
@@ -179,7 +177,8 @@ class TracedTrainer(Trainer):
     def __init__(self, config: Trainer.Config):
         super().__init__(config)
         traced = getattr(self, "pp_schedule", self.model_parts)  # ttrace: a schedule, or the one model
-        self.tracer = ttrace.attach(traced, optimizer=self.optimizers, loss="sum")  # ttrace
+        placed = Path(__file__).with_name("experts.ttrace.yaml")  # ttrace
+        self.tracer = ttrace.attach(traced, optimizer=self.optimizers, loss="sum", annotations=placed)  # ttrace
         self.loss_fn = self.tracer.watch_loss(self.loss_fn)  # ttrace
 
     def train_step(self, data_iterator) -> None:
