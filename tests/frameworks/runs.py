@@ -25,7 +25,7 @@ class Clean:
         """Ids that are out of bound or missing; one line of the error where nothing was compared."""
         if self.outcome.report is None:
             return [(self.outcome.errors.strip().splitlines() or ["no report"])[-1]]
-        wrong = ("out_of_bound", "missing_in_candidate", "missing_in_reference")
+        wrong = ("diverged", "missing_in_candidate", "missing_in_reference")
         return [t["id"] for t in self.outcome.report["tensors"] if t["status"] in wrong]
 
 

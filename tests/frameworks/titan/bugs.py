@@ -322,8 +322,8 @@ def _scores_of_next_token() -> None:
     import torchtitan.models.common.moe as moe
 
     def rolled(own):
-        def forward(self, x_BLD, topk_scores_BLK, *rest):
-            return own(self, x_BLD, torch.roll(topk_scores_BLK, 1, 1), *rest)
+        def forward(self, x_BLD, topk_scores_BLK, *rest, **named):
+            return own(self, x_BLD, torch.roll(topk_scores_BLK, 1, 1), *rest, **named)
 
         return forward
 
