@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ def attach(
     *,
     annotations: str | Path | None = None,
     placements: str = "derived",
+    untraced: Sequence[str] = (),
     describe: Mapping[str, Any] | None = None,
     steps: str = "program",
     **options: Any,
@@ -40,11 +41,11 @@ def attach(
     """Starts tracing a model. Call it once, after the model and the optimizer are built.
 
     Args:
-        model: a module, or the list of chunks or pipeline stages of this rank. Megatron-core models,
-            DTensor and FSDP2, DDP, stages of torch.distributed.pipelining and plain modules are recognised
-            without being named.
-        optimizer: the object that updates the parameters; without it neither main gradients nor updates are
-            traced.
+        model: a module, the list of chunks or pipeline stages of this rank, or a pipeline's schedule.
+            Megatron-core models, DTensor and FSDP2, DDP, torch.distributed.pipelining and plain modules are
+            recognised without being named.
+        optimizer: the object that updates the parameters, a list of them, or an object that holds them;
+            without it neither main gradients nor updates are traced.
         annotations: a file that says where tensors lie whose placement cannot be derived
             (docs/trace_format.md); ``ttrace infer`` writes one.
         placements: "derived" derives them from the model. With "none", every tensor that the file does not
@@ -52,6 +53,8 @@ def attach(
         steps: "program": the program wraps every iteration in `Tracer.step`. With "optimizer" it does not need
             to: a step ends with the optimizer's, however many micro-batches were accumulated for it, and the
             next one begins. For loops that are not the program's own.
+        untraced: regular expressions of ids that are left out, and that the other run may have: what cannot
+            be compared, such as rows that a router has sorted by expert.
         describe: facts that must be equal in both runs for a comparison to make sense (data, seed, sizes).
         options: depend on the kind of program; see the modules of `ttrace.programs`.
 
@@ -76,7 +79,7 @@ def attach(
     )  # a late import: untraced runs do not need the parts of torch that it loads
 
     program = program_of(model, optimizer, dict(describe or {}), options)
-    tracer = Tracer(session, program, annotations, placements)
+    tracer = Tracer(session, program, annotations, placements, untraced)
     if steps == "optimizer":
         tracer.follow(*optimizers_in(optimizer)[-1:] or [optimizer])
     return tracer

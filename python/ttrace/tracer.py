@@ -59,6 +59,7 @@ class Tracer:
         program: Program | None,
         annotations: str | Path | None = None,
         placements: str = "derived",
+        untraced: Sequence[str] = (),
     ):
         self._session = session
         self._program: Any = program
@@ -73,7 +74,7 @@ class Tracer:
         self._sources: dict[str, str] = {}  # where the code of modules stands, by path
         self._compiled: list[str] = []  # paths of compiled modules that have others inside
         if program is not None:
-            self._attach(program, annotations)
+            self._attach(program, annotations, untraced)
             atexit.register(self._abandon)
 
     @property
@@ -218,7 +219,7 @@ class Tracer:
 
     # --- setting up --------------------------------------------------------------------------------
 
-    def _attach(self, program: Program, annotations: str | Path | None) -> None:
+    def _attach(self, program: Program, annotations: str | Path | None, untraced: Sequence[str]) -> None:
         description = program.description()
         parameters = program.parameters()
         sites = program.sites()
@@ -230,7 +231,7 @@ class Tracer:
             description.data,
             {**description.versions, **self._undeclared(annotations), **_versions()},
             description.precision,
-            [*description.untraced, *hidden],
+            [*description.untraced, *hidden, *untraced],
         )
         self._sources = sources_of(sites)
         self._session.set_layout(

@@ -19,9 +19,9 @@ def both(name: str, ranks: int, options: str, shared: str, **more) -> Layout:
     return Layout(name, ranks, f"{options} {shared}", shared, **more)
 
 
-def stages(schedule: str, options: str = "") -> Layout:
+def stages(schedule: str, options: str = "", **more) -> Layout:
     name = f"{schedule} {options}".replace("--", "").strip()
-    return Layout(name, 4 if options else 2, f"--schedule {schedule} {options}")
+    return Layout(name, 4 if options else 2, f"--schedule {schedule} {options}", **more)
 
 
 PROGRAMS = [
@@ -49,10 +49,38 @@ PROGRAMS = [
         NEEDS,
     ),
     Program(
-        "qwen3_moe",
+        "llama3 full DTensor",
         TRAIN,
-        (Layout("tp", 2, "--tp 2", precisions=("f32",)),),
-        "--model qwen3_moe --backend partial_dtensor --layers 1",
+        (Layout("fsdp", 2, "--dp 2"), Layout("tp", 2, "--tp 2"), Layout("fsdp tp", 4, "--dp 2 --tp 2")),
+        "--backend full_dtensor --layers 2",
+        NEEDS,
+    ),
+    Program(
+        "llama3 mixed precision",
+        TRAIN,
+        (Layout("fsdp", 2, "--dp 2", precisions=("f32",)), Layout("tp", 2, "--tp 2", precisions=("f32",))),
+        "--backend partial_dtensor --layers 2 --mixed",
+        NEEDS,
+    ),
+    Program(
+        "llama3 compiled blocks",
+        TRAIN,
+        (Layout("fsdp", 2, "--dp 2"), Layout("tp", 2, "--tp 2")),
+        "--backend partial_dtensor --layers 2 --compile aot_eager",
+        NEEDS,
+    ),
+    Program(
+        "qwen3",
+        TRAIN,
+        (Layout("fsdp", 2, "--dp 2"), Layout("tp", 2, "--tp 2")),
+        "--model qwen3 --backend partial_dtensor --layers 2",
+        NEEDS,
+    ),
+    Program(
+        "deepseek_v3",
+        TRAIN,
+        (Layout("fsdp", 2, "--dp 2", precisions=("f32",)), Layout("tp", 2, "--tp 2", precisions=("f32",))),
+        "--model deepseek_v3 --backend partial_dtensor --layers 2",
         NEEDS,
     ),
     Program(
@@ -62,13 +90,14 @@ PROGRAMS = [
             stages("GPipe"),
             stages("1F1B"),
             stages("Interleaved1F1B"),
-            stages("InterleavedZeroBubble"),
+            stages("InterleavedZeroBubble", quick=True),
             stages("ZBVZeroBubble"),
             stages("DualPipeV"),
             stages("1F1B", "--fsdp"),
             stages("1F1B", "--tp"),
             stages("Interleaved1F1B", "--fsdp"),
             stages("InterleavedZeroBubble", "--tp"),
+            stages("InterleavedZeroBubble", "--fsdp --keep-gathered"),
         ),
     ),
 ]

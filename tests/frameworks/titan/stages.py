@@ -31,6 +31,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--schedule", help="without one, the whole model on one rank")
     parser.add_argument("--fsdp", action="store_true")
+    parser.add_argument("--keep-gathered", action="store_true", help="between forward and backward, with --fsdp")
     parser.add_argument("--tp", action="store_true")
     parser.add_argument("--precision", default="f32", choices=sorted(TYPES))
     parser.add_argument("--steps", type=int, default=2)
@@ -94,9 +95,9 @@ def cut(model: Model, mesh: DeviceMesh, args: argparse.Namespace) -> None:
         if args.tp:
             parallelize_module(layer, mesh, plan | {"mixed": RowwiseParallel(), "down": RowwiseParallel()})
         if args.fsdp:
-            fully_shard(layer, mesh=mesh)
+            fully_shard(layer, mesh=mesh, reshard_after_forward=not args.keep_gathered)
     if args.fsdp:
-        fully_shard(model, mesh=mesh)
+        fully_shard(model, mesh=mesh, reshard_after_forward=not args.keep_gathered)
 
 
 def loss_of(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

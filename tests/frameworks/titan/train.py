@@ -4,7 +4,7 @@
 
 The tokens are random and the same in every layout. --dp N shards over N ranks (FSDP2), --replicate N adds groups
 that replicate each other, --tp N has sequence and loss parallelism unless --no-sp, --pp N takes --schedule, --ep N
-cuts the experts of a model with experts, --cp N the positions. A run on one rank takes --microbatches for what a
+cuts the experts of a model with experts. A run on one rank takes --microbatches for what a
 pipeline does in several. --mixed keeps parameters in F32 and computes in BF16, as torchtitan does by default.
 """
 
@@ -27,7 +27,6 @@ import cpu  # noqa: E402
 
 cpu.apply()
 
-from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 from torchtitan.components.dataloader import BaseDataLoader  # noqa: E402
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss  # noqa: E402
 from torchtitan.components.metrics import MetricsProcessor  # noqa: E402
@@ -35,7 +34,7 @@ from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
 from torchtitan.components.tokenizer import BaseTokenizer  # noqa: E402
 from torchtitan.config.configs import CompileConfig, ParallelismConfig, TrainingConfig  # noqa: E402
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC  # noqa: E402
-from torchtitan.models.common.attention import FlexAttention, ScaledDotProductAttention  # noqa: E402
+from torchtitan.models.common.attention import ScaledDotProductAttention  # noqa: E402
 from torchtitan.trainer import Trainer  # noqa: E402
 
 BATCH, POSITIONS, VOCABULARY = 8, 32, 2048
@@ -49,7 +48,7 @@ def arguments() -> argparse.Namespace:
     add("--model", default="llama3", choices=["llama3", "qwen3", "qwen3_moe", "deepseek_v3"])
     add("--layers", type=int, help="keep only so many of its layers")
     add("--backend", default="spmd_types", choices=["spmd_types", "partial_dtensor", "full_dtensor"])
-    for name in ("dp", "replicate", "tp", "cp", "pp", "ep"):
+    for name in ("dp", "replicate", "tp", "pp", "ep"):
         add(f"--{name}", type=int, default=1)
     add("--no-sp", action="store_true", help="tensor parallelism without sequence parallelism")
     add("--schedule", default="1F1B", help="of the pipeline")
@@ -58,7 +57,6 @@ def arguments() -> argparse.Namespace:
     add("--compile", choices=["inductor", "aot_eager"], help="compile every block")
     add("--async-tp", action="store_true")
     add("--chunked-loss", type=int, default=0, help="compute head and loss in so many chunks of positions")
-    add("--flex", action="store_true", help="FlexAttention over packed documents")
     add("--precision", default="f32", choices=sorted(TYPES))
     add("--mixed", action="store_true", help="parameters in F32, products in BF16")
     add("--steps", type=int, default=2)
@@ -71,8 +69,7 @@ class RandomTokens(BaseDataLoader):
     @dataclass(kw_only=True, slots=True)
     class Config(BaseDataLoader.Config):
         microbatches: int = 1
-        documents: bool = False
-
+    
     def __init__(self, config: Config, *, dp_world_size: int, dp_rank: int, local_batch_size: int, **unused):
         self.config, self.rank, self.ranks = config, dp_rank, dp_world_size
         self.size = local_batch_size
@@ -83,11 +80,7 @@ class RandomTokens(BaseDataLoader):
             batch = torch.randint(VOCABULARY, (BATCH, POSITIONS + 1), generator=generator)
             for part in batch.chunk(self.config.microbatches):
                 mine = part.chunk(self.ranks)[self.rank]
-                given = {"input": mine[:, :-1]}
-                if self.config.documents:
-                    positions = torch.arange(POSITIONS) % 20  # two documents
-                    given["positions"] = positions.repeat(len(mine), 1)
-                yield given, mine[:, 1:]
+                yield {"input": mine[:, :-1]}, mine[:, 1:]
 
     def state_dict(self):
         return {}
@@ -117,8 +110,8 @@ def model_of(args: argparse.Namespace):
     if args.layers:
         spec.model.layers = spec.model.layers[: args.layers]
     for layer in spec.model.layers:
-        if not args.flex:
-            layer.attention.inner_attention = ScaledDotProductAttention.Config()
+        # FlexAttention, the default, has no backward on CPUs.
+        layer.attention.inner_attention = ScaledDotProductAttention.Config()
     return spec
 
 
@@ -134,7 +127,7 @@ def config_of(args: argparse.Namespace) -> Trainer.Config:
         model_spec=model_of(args),
         loss=loss,
         tokenizer=NoTokenizer.Config(),
-        dataloader=RandomTokens.Config(microbatches=args.microbatches, documents=args.flex),
+        dataloader=RandomTokens.Config(microbatches=args.microbatches),
         optimizer=dataclasses.replace(default_adamw(lr=1e-3), implementation="for-loop"),
         lr_scheduler=LRSchedulersContainer.Config(warmup_steps=0),
         metrics=MetricsProcessor.Config(log_freq=1, disable_color_printing=True),
@@ -153,8 +146,6 @@ def config_of(args: argparse.Namespace) -> Trainer.Config:
             data_parallel_replicate_degree=args.replicate,
             tensor_parallel_degree=args.tp,
             enable_sequence_parallel=not args.no_sp,
-            context_parallel_degree=args.cp,
-            context_parallel_load_balancer=None,
             expert_parallel_degree=args.ep,
             pipeline_parallel_degree=args.pp,
             pipeline_parallel_schedule=args.schedule,
@@ -177,8 +168,8 @@ class TracedTrainer(Trainer):
     def __init__(self, config: Trainer.Config):
         super().__init__(config)
         traced = getattr(self, "pp_schedule", self.model_parts)  # ttrace: a schedule, or the one model
-        placed = Path(__file__).with_name("experts.ttrace.yaml")  # ttrace
-        self.tracer = ttrace.attach(traced, optimizer=self.optimizers, loss="sum", annotations=placed)  # ttrace
+        rows = ["inner_experts/"]  # ttrace: a router has sorted them
+        self.tracer = ttrace.attach(traced, optimizer=self.optimizers, loss="sum", untraced=rows)  # ttrace
         self.loss_fn = self.tracer.watch_loss(self.loss_fn)  # ttrace
 
     def train_step(self, data_iterator) -> None:
@@ -195,7 +186,6 @@ def main(trainer_class: type[Trainer] = TracedTrainer) -> None:
     for name, value in alone.items():
         os.environ.setdefault(name, str(value))
     torch.manual_seed(1)
-    FlexAttention._compiled_flex_attn = flex_attention  # Inductor has no backward of it for CPUs
     trainer = trainer_class(config_of(args))
     trainer.train()
     trainer.close()
