@@ -15,6 +15,7 @@
 #include "analysis/checks/operator_check.h"
 #include "analysis/checks/self_check.h"
 #include "analysis/findings/verdict.h"
+#include "trace/base/kind.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -59,7 +60,9 @@ class Judge {
 
   // Whether a tensor gets a verdict; see self_check.h for those that do not.
   [[nodiscard]] bool judges(std::size_t index) const {
-    return !SelfCheck::concerns(matches_[index].id.kind) || self_check_.is_subject(index);
+    const Kind kind = matches_[index].id.kind;
+    return family_of(kind) != KindFamily::kProgram &&
+           (!SelfCheck::concerns(kind) || self_check_.is_subject(index));
   }
   // Number of tensors that get one.
   [[nodiscard]] std::size_t count() const;

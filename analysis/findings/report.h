@@ -5,6 +5,7 @@
 
 #include "analysis/findings/unmatched_name.h"
 #include "analysis/findings/verdict.h"
+#include "analysis/findings/zoom_report.h"
 #include "trace/file/manifest.h"
 
 #include <cstddef>
@@ -118,6 +119,7 @@ struct Report {
   std::string source;                           // lines of the program that it concerns, or empty
   std::vector<Root> further_roots;              // behind the first divergence, in order
   std::size_t roots_left_out = 0;               // behind them
+  std::optional<ZoomReport> zoom;               // what --zoom found inside of a module
 
   [[nodiscard]] bool diverged() const { return first_divergence.has_value(); }
   // The reference reused the candidate's choices of experts.

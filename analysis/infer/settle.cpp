@@ -48,8 +48,8 @@ bool contradicts_guess(const Match& match) {
 
 class Settler {
  public:
-  Settler(const Trace& reference, Trace& candidate)
-      : reference_(reference), candidate_(candidate) {}
+  Settler(const Trace& reference, Trace& candidate, const IsSummedLater& is_summed_later)
+      : reference_(reference), candidate_(candidate), is_summed_later_(is_summed_later) {}
 
   std::vector<SettledClass> run(int threads) {
     choose();
@@ -112,7 +112,8 @@ class Settler {
       return result;
     }
     result.dims = *said.begin();
-    if (result.dims.find(":partial") != std::string::npos) {
+    const bool is_sum = result.dims.find(":partial") != std::string::npos;
+    if (is_sum && !(is_summed_later_ && std::ranges::all_of(members, is_summed_later_))) {
       result.settlement = Settlement::kQuestion;
       return result;
     }
@@ -173,6 +174,7 @@ class Settler {
 
   const Trace& reference_;
   Trace& candidate_;
+  const IsSummedLater& is_summed_later_;
   std::set<TensorId> contradicted_;
   std::set<TensorId> asked_;
   std::map<TensorId, std::string> dims_;  // that are used
@@ -209,8 +211,11 @@ std::string SettledClass::sentence() const {
   return what;
 }
 
-std::vector<SettledClass> settle_placements(const Trace& reference, Trace& candidate, int threads) {
-  return has_undeclared(candidate) ? Settler(reference, candidate).run(threads)
+std::vector<SettledClass> settle_placements(const Trace& reference,
+                                            Trace& candidate,
+                                            int threads,
+                                            const IsSummedLater& is_summed_later) {
+  return has_undeclared(candidate) ? Settler(reference, candidate, is_summed_later).run(threads)
                                    : std::vector<SettledClass>();
 }
 

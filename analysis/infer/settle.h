@@ -13,6 +13,7 @@
 #include "trace/file/trace_reader.h"
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -34,10 +35,16 @@ struct SettledClass {
   [[nodiscard]] std::string sentence() const;
 };
 
+// Whether the program adds up over ranks, later on, what it holds of a tensor: somebody saw it.
+using IsSummedLater = std::function<bool(const TensorId&)>;
+
 // Sets the placements of undeclared records of `candidate`. Classes are in the order of their first
-// tensor. Reads values only where there are undeclared records.
-[[nodiscard]] std::vector<SettledClass> settle_placements(const Trace& reference,
-                                                          Trace& candidate,
-                                                          int threads);
+// tensor. Reads values only where there are undeclared records. Addends of a class whose tensors
+// are all summed later are used as such.
+[[nodiscard]] std::vector<SettledClass> settle_placements(
+    const Trace& reference,
+    Trace& candidate,
+    int threads,
+    const IsSummedLater& is_summed_later = {});
 
 }  // namespace ttrace

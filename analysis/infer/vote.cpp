@@ -3,6 +3,8 @@
 #include "analysis/align/module_path.h"
 #include "trace/base/kind.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -35,6 +37,10 @@ std::string field_of(Kind kind) {
       return "scales";
     case Kind::kOperand:
       return "operands";
+    case Kind::kOperator:
+      return "operator";
+    case Kind::kOperatorGrad:
+      return "operator_grad";
     default:
       return "value";
   }
@@ -113,7 +119,10 @@ Election decide(const VoteCounts& counts,
 }  // namespace
 
 PlacementClass placement_class(const TensorId& id) {
-  return {pattern_of(id.path), field_of(id.kind), id.slot};
+  // Calls of one operator have nothing in common but its name.
+  return {is_of_operator(id.kind) ? fmt::format("{}#{}", id.path, id.call) : pattern_of(id.path),
+          field_of(id.kind),
+          id.slot};
 }
 
 Elections elect(const Voters& voters) {

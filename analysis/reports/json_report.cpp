@@ -1,6 +1,7 @@
 #include "analysis/reports/coverage_text.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/reports/tensor_json.h"
+#include "analysis/reports/zoom_text.h"
 
 #include <cmath>
 #include <optional>
@@ -352,6 +353,7 @@ Json tensor_json(const TensorVerdict& tensor) {
 void write_json(std::ostream& out, const Report& report) {
   out << "{\"schema\":1,\n\"verdict\":\"" << verdict_word(report)
       << "\",\n\"first_divergence\":" << dump(first_divergence_json(report))
+      << ",\n\"zoom\":" << dump(zoom_json(report.zoom))
       << ",\n\"diagnoses\":" << dump(diagnoses_json(report))
       << ",\n\"diagnoses_left_out\":" << report.roots_left_out
       << ",\n\"counts\":" << dump(counts_json(report))

@@ -3,6 +3,7 @@
 #include "analysis/reports/coverage_text.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/report_writers.h"
+#include "analysis/reports/zoom_text.h"
 
 #include <fmt/core.h>
 
@@ -319,6 +320,9 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
   write_list(out, "placements inferred from values", report.inferred, options.max_rows);
   write_list(out, "notes", report.notes, options.max_rows);
   write_counts(out, report);
+  if (report.zoom) {
+    write_zoom(out, *report.zoom);
+  }
 }
 
 }  // namespace ttrace

@@ -193,6 +193,9 @@ std::optional<Environment> read_environment() {
   parse_filter(result);
   result.named = parse_choice("TTRACE_NAMED", "0", "1");
   result.collectives = parse_choice("TTRACE_COLLECTIVES", "0", "1");
+  if (const std::string zoom = variable("TTRACE_ZOOM"); !zoom.empty()) {
+    result.zoom = parse_zoom_target(zoom);
+  }
   result.count_only = parse_choice("TTRACE_COUNT", "0", "1");
   TTRACE_CHECK(!result.count_only || result.pass != Pass::kNoise,
                UsageError,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "trace/base/pattern.h"
+#include "trace/base/zoom_target.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -47,9 +48,10 @@ struct Environment {
   std::vector<Pattern> untraced;  // RunDescription::untraced, which the tracer adds
   bool named = false;             // TTRACE_NAMED=1
   bool collectives = false;  // TTRACE_COLLECTIVES=1: record what collectives are given and return
-  bool count_only = false;   // TTRACE_COUNT=1: count what would be written, write no trace
-  bool raise = false;        // TTRACE_ON_ERROR=raise
-  bool blocking_copies = false;  // TTRACE_SYNC=stream: wait for every copy from an accelerator
+  std::optional<ZoomTarget> zoom;  // TTRACE_ZOOM: list every operator of these modules
+  bool count_only = false;         // TTRACE_COUNT=1: count what would be written, write no trace
+  bool raise = false;              // TTRACE_ON_ERROR=raise
+  bool blocking_copies = false;    // TTRACE_SYNC=stream: wait for every copy from an accelerator
   std::size_t ring_bytes = kRingBytes;  // TTRACE_RING_BYTES
 
   [[nodiscard]] bool traces(std::int64_t iteration) const {

@@ -89,11 +89,15 @@ std::optional<ElementType> element_type_of(const at::Tensor& tensor) {
   }
 }
 
+bool is_wrapper(const at::Tensor& tensor) {
+  return !(tensor.unsafeGetTensorImpl()->key_set() & kWrappers).empty();
+}
+
 std::string unreadable(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return "is undefined";
   }
-  if (!(tensor.unsafeGetTensorImpl()->key_set() & kWrappers).empty()) {
+  if (is_wrapper(tensor)) {
     return "is a tensor subclass";
   }
   if (tensor.layout() != at::kStrided || !tensor.has_storage() || tensor.is_meta()) {

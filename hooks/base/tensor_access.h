@@ -50,6 +50,9 @@ using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 // Returns nothing for types that a trace cannot hold.
 [[nodiscard]] std::optional<ElementType> element_type_of(const at::Tensor& tensor);
 
+// Whether a tensor only wraps others (DTensor).
+[[nodiscard]] bool is_wrapper(const at::Tensor& tensor);
+
 // Why a tensor has no plain values to copy ("is a tensor subclass"), or empty. While the current
 // stream of its device records a graph, no tensor has (kInGraph).
 [[nodiscard]] std::string unreadable(const at::Tensor& tensor);

@@ -201,7 +201,10 @@ void Capture::record_flat(const TensorId& id, const at::Tensor& tensor, std::int
 }
 
 void Capture::end_step() {
-  contain([&] { settle_gradients(); });
+  contain([&] {
+    settle_gradients();
+    record_trail();
+  });
   const std::lock_guard lock(mutex_);
   recorder_.end_step();
   microbatches_.clear();

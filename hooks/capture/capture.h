@@ -20,6 +20,7 @@
 #include "hooks/capture/leaf_outputs.h"
 #include "hooks/capture/microbatches.h"
 #include "hooks/capture/open_sums.h"
+#include "hooks/capture/operator_trail.h"
 #include "hooks/capture/producers.h"
 #include "hooks/capture/recorder.h"
 #include "hooks/capture/replacement.h"
@@ -35,6 +36,7 @@
 #include <ttrace/rows.h>
 
 #include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
 
 #include <map>
 #include <memory>
@@ -163,6 +165,16 @@ class Capture : public std::enable_shared_from_this<Capture> {
                          const OperatorInputs& inputs,
                          const std::vector<c10::IValue>& outputs);
 
+  // Whether this pass lists operators inside of modules.
+  [[nodiscard]] bool zooms() const { return environment_.zoom.has_value(); }
+  // Requires: zooms(). `parent`: of the operator or wrapper around it, or null.
+  void operator_begins(const at::RecordFunction& function,
+                       bool is_operator,
+                       const TrailPlace* parent,
+                       TrailPlace& place);
+  // Requires: an operator with place.call.
+  void operator_ends(const at::RecordFunction& function, const TrailPlace& place);
+
  private:
   // The micro-batch that the code on this thread belongs to, and whether it runs backward.
   [[nodiscard]] MicrobatchPtr current_microbatch() const;
@@ -234,6 +246,15 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // The record of `tensor` is a sum over ranks that nobody saw, as its placement tells.
   void record_known_sum(const TensorId& id, const at::Tensor& tensor, int ranks);
 
+  // See capture_zoom.cpp.
+  [[nodiscard]] const std::string* zoomed_module() const;
+  [[nodiscard]] bool is_zoomed_moment() const;
+  void list_call(const at::RecordFunction& function, bool is_operator, TrailPlace& place);
+  void look_at(const at::RecordFunction& function, TrailPlace& place);
+  void record_communicated(const at::Tensor& tensor);
+  void record_operator(std::size_t position, int slot, const at::Tensor& tensor);
+  void record_trail();
+
   const Environment environment_;
   const std::shared_ptr<Failure> failure_;
   const ModuleIndex modules_;
@@ -251,6 +272,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   GradientWaits gradients_;
   LeafOutputs leaves_;
   Microbatches microbatches_;
+  OperatorTrail trail_;  // in zoom passes
   std::int64_t step_ = 0;
   bool reduced_ = false;  // gradients_reduced() was called: the optimizer's phase
   std::map<std::string, std::int64_t> collectives_;  // begun in this step, by group

@@ -36,6 +36,7 @@ struct OperatorContext : at::ObserverContext {
   const OperatorEffects* effects = nullptr;
   OpaqueReads reads;
   c10::SmallVector<WrittenArgument, 1> written;
+  TrailPlace trail;  // in zoom passes
 };
 
 // Of the step that `epoch` numbers. A context may be gone once its step is over.
@@ -131,6 +132,10 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   if (context->is_operator && capture->noise() != nullptr &&
       capture->noise()->concerns_this_thread()) {
     look_at_arguments(*capture, function, *context);
+  }
+  if (capture->zooms()) {
+    const TrailPlace* const around = context->parent == nullptr ? nullptr : &context->parent->trail;
+    capture->operator_begins(function, context->is_operator, around, context->trail);
   }
   set_innermost(context.get());
   return context;
@@ -233,6 +238,9 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* observer_co
   }
   if (context->effects != nullptr && capture->noise() != nullptr) {
     capture->contain([&] { finish_noise(*capture, function, *context); });
+  }
+  if (context->trail.call) {
+    capture->operator_ends(function, context->trail);
   }
   if (context->outermost) {
     capture->operator_finished(function.name(), context->inputs, function.outputs());

@@ -10,6 +10,7 @@
 #include "hooks/base/snapshot.h"
 #include "hooks/capture/call_numbers.h"
 #include "hooks/write/writer_thread.h"
+#include "trace/base/kind.h"
 #include "trace/file/code_lines.h"
 #include "trace/file/record.h"
 
@@ -67,7 +68,7 @@ class Recorder {
   // The next call's id. `microbatch` null: a tensor of the whole step.
   [[nodiscard]] TensorId next_id(const Spot& spot, const MicrobatchState* microbatch);
   [[nodiscard]] bool wants(const TensorId& id) const {
-    return (!environment_.filter && environment_.untraced.empty()) ||
+    return (!environment_.filter && environment_.untraced.empty()) || is_of_zoom(id.kind) ||
            environment_.wants(to_string(id));
   }
 

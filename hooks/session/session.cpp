@@ -146,7 +146,10 @@ std::vector<std::int64_t> Microbatch::permutation(std::int64_t samples) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(samples));
   std::iota(order.begin(), order.end(), 0);
   when_traced(tracer_, [&](Capture& capture) {
-    if (const NoisePolicy* const noise = capture.noise()) {
+    // Nobody says which dimension of an operator's result holds samples, so a zoom keeps their
+    // order.
+    const NoisePolicy* const noise = capture.zooms() ? nullptr : capture.noise();
+    if (noise != nullptr) {
       order = noise->order(samples, state_->index);
       state_->order = order;
     }

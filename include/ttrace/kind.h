@@ -33,6 +33,9 @@ enum class Kind : std::uint8_t {
   kCollectiveOutput,
   kSent,
   kReceived,
+  kOperator,      // of a zoom pass: what one operator inside of a module returned
+  kOperatorGrad,  // the same in backward
+  kOperators,     // the list of these operators
 };
 
 [[nodiscard]] TTRACE_API std::string_view name_of(Kind kind);

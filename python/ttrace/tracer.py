@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from .base import compiled, quantised
+from ._library import library_path
+from .base import compiled, operator_sites, quantised
 from .base.call_site import call_site
 from .base.calls import aside
 from .base.local_part import local_part
@@ -287,6 +288,8 @@ class Tracer:
         for path, line in self._sources.items():
             step.source(path, line)
         self._hooks.install(self)
+        if operator_sites.are_asked():
+            operator_sites.install(library_path())
         self._program.step_begins(self)
         return True
 
@@ -296,6 +299,8 @@ class Tracer:
                 self._program.step_ends(self)
         finally:
             self._hooks.remove()
+            if operator_sites.are_asked():
+                operator_sites.remove(library_path())
             for microbatch in self._microbatches.values():
                 microbatch.end()
             self._microbatches.clear()

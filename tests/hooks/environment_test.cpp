@@ -69,6 +69,8 @@ TEST(EnvironmentVariables, BadValuesAreNamedWithWhatWasExpected) {
   EXPECT_THAT(complaint(with(reference, "TTRACE_ON_ERROR", "die")), HasSubstr("warn or raise"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_NAMED", "yes")), HasSubstr("0 or 1"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_COUNT", "all")), HasSubstr("0 or 1"));
+  EXPECT_THAT(complaint(with(reference, "TTRACE_ZOOM", "layers.0")),
+              HasSubstr("'layers.0' names no module to zoom into"));
   EXPECT_THAT(complaint(with(noise_pass("r", 1), "TTRACE_COUNT", "1")),
               HasSubstr("TTRACE_COUNT=1 counts what a reference or candidate pass would write"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_FILTER", "(")), HasSubstr("regular expression"));

@@ -48,21 +48,29 @@ TEST(Kinds, OfParametersOptimizersAndGradients) {
                           Kind::kExpAvg,
                           Kind::kExpAvgSq));
   EXPECT_THAT(kinds_where(is_gradient),
-              ElementsAre(Kind::kGradOutput, Kind::kGradInput, Kind::kParamGrad, Kind::kMainGrad));
+              ElementsAre(Kind::kGradOutput,
+                          Kind::kGradInput,
+                          Kind::kParamGrad,
+                          Kind::kMainGrad,
+                          Kind::kOperatorGrad));
   EXPECT_THAT(kinds_where(is_of_graph),
               ElementsAre(Kind::kInput,
                           Kind::kOutput,
                           Kind::kGradOutput,
                           Kind::kGradInput,
                           Kind::kParamGrad,
-                          Kind::kMainGrad));
+                          Kind::kMainGrad,
+                          Kind::kOperator,
+                          Kind::kOperatorGrad));
 }
 
 TEST(Kinds, ThatArePlacedMustBeEqualOrHoldSamples) {
-  EXPECT_THAT(
-      kinds_where([](Kind kind) { return !is_placed(kind); }),
-      ElementsAre(
-          Kind::kScalar, Kind::kAmaxHistory, Kind::kCollectiveInput, Kind::kCollectiveOutput));
+  EXPECT_THAT(kinds_where([](Kind kind) { return !is_placed(kind); }),
+              ElementsAre(Kind::kScalar,
+                          Kind::kAmaxHistory,
+                          Kind::kCollectiveInput,
+                          Kind::kCollectiveOutput,
+                          Kind::kOperators));
   EXPECT_THAT(kinds_where(must_be_equal), ElementsAre(Kind::kData, Kind::kMask));
   EXPECT_THAT(kinds_where([](Kind kind) { return traits_of(kind).holds_samples; }),
               ElementsAre(Kind::kData,
@@ -78,8 +86,9 @@ TEST(Kinds, ThatArePlacedMustBeEqualOrHoldSamples) {
 }
 
 TEST(Kinds, WithAGradientScale) {
-  EXPECT_THAT(kinds_where([](Kind kind) { return traits_of(kind).has_gradient_scale; }),
-              ElementsAre(Kind::kGradOutput, Kind::kGradInput, Kind::kParamGrad));
+  EXPECT_THAT(
+      kinds_where([](Kind kind) { return traits_of(kind).has_gradient_scale; }),
+      ElementsAre(Kind::kGradOutput, Kind::kGradInput, Kind::kParamGrad, Kind::kOperatorGrad));
   EXPECT_TRUE(is_of_quantised_gradient(Kind::kOperand, kGradientSlot));
   EXPECT_FALSE(is_of_quantised_gradient(Kind::kOperand, kWeightSlot));
   EXPECT_FALSE(is_of_quantised_gradient(Kind::kOutput, kGradientSlot));

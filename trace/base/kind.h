@@ -25,6 +25,7 @@ enum class KindFamily : std::uint8_t {
   kQuantisation,  // scales, their histories, and what products consume
   kCollective,    // what ranks give to a collective call and get from it
   kMessage,       // what one rank sends to another
+  kProgram,       // what the program ran, as text
 };
 
 struct KindTraits {
@@ -115,6 +116,12 @@ inline constexpr std::array kKindTraits = {
                .family = KindFamily::kCollective},
     KindTraits{.kind = Kind::kSent, .name = "sent", .family = KindFamily::kMessage},
     KindTraits{.kind = Kind::kReceived, .name = "received", .family = KindFamily::kMessage},
+    KindTraits{.kind = Kind::kOperator, .name = "operator", .family = KindFamily::kActivation},
+    KindTraits{.kind = Kind::kOperatorGrad,
+               .name = "operator_grad",
+               .family = KindFamily::kActivationGradient,
+               .has_gradient_scale = true},
+    KindTraits{.kind = Kind::kOperators, .name = "operators", .family = KindFamily::kProgram},
 };
 
 // A row stands at its enumerator's number.
@@ -124,7 +131,7 @@ static_assert([] {
       return false;
     }
   }
-  return kKindTraits.size() == static_cast<std::size_t>(Kind::kReceived) + 1;
+  return kKindTraits.size() == static_cast<std::size_t>(Kind::kOperators) + 1;
 }());
 
 [[nodiscard]] constexpr const KindTraits& traits_of(Kind kind) {
@@ -180,11 +187,21 @@ static_assert([] {
   return family_of(kind) == KindFamily::kCollective;
 }
 
+// What a single operator returned, in a zoom pass. Nobody declares where it lies.
+[[nodiscard]] constexpr bool is_of_operator(Kind kind) {
+  return kind == Kind::kOperator || kind == Kind::kOperatorGrad;
+}
+
+// What only zoom passes record.
+[[nodiscard]] constexpr bool is_of_zoom(Kind kind) {
+  return is_of_operator(kind) || kind == Kind::kOperators;
+}
+
 // Whether annotations can declare the placement of its tensors. Other tensors belong to one rank
 // each, or are the same on all ranks.
 [[nodiscard]] constexpr bool is_placed(Kind kind) {
-  return family_of(kind) != KindFamily::kScalar && kind != Kind::kAmaxHistory &&
-         !is_collective(kind);
+  return family_of(kind) != KindFamily::kScalar && family_of(kind) != KindFamily::kProgram &&
+         kind != Kind::kAmaxHistory && !is_collective(kind);
 }
 
 // The tensor of a product to which a scale, a history or an operand belongs: slot 0 is the input.

@@ -446,6 +446,10 @@ void RankFile::settle(std::size_t index, Placement placement) {
   impl_->records.at(index).placement = std::move(placement);
 }
 
+void RankFile::set_records(std::vector<Record> records) {
+  impl_->records = std::move(records);
+}
+
 bool RankFile::intact(const Record& record) const {
   const std::span<const std::byte> data = bytes(record);
   return XXH3_64bits(data.data(), data.size()) == record.digest;

@@ -48,6 +48,9 @@ class TTRACE_API RankFile {
   // Sets where records()[index] lies, in this object only. Requires: an undeclared record, whose
   // shape is the placement's local one.
   void settle(std::size_t index, Placement placement);
+  // Sets what records() returns, in this object only. Requires: records of this file, some of them
+  // perhaps left out or under other ids.
+  void set_records(std::vector<Record> records);
 
  private:
   struct Impl;

@@ -286,7 +286,7 @@ std::optional<DimsSpec> Annotations::find_in(const Entry& entry, Kind kind, int 
 }
 
 std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, int slot) const {
-  if (!is_placed(kind)) {
+  if (!is_placed(kind) || is_of_operator(kind)) {
     return std::nullopt;  // each rank's own, or the same on all: nothing to place
   }
   std::optional<DimsSpec> dims;

@@ -3,6 +3,7 @@
 #include "analysis/cli/commands/pass_plan.h"
 #include "analysis/cli/commands/print_jobs.h"
 #include "analysis/cli/commands/remembered_command.h"
+#include "analysis/cli/commands/zoom.h"
 #include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/run/estimate.h"
@@ -48,6 +49,9 @@ void add_switches(po::options_description& named) {
       "itself (atomic additions, autotuned kernels); bounds then allow for that. Without this "
       "option it happens where the reference ran on an accelerator without deterministic "
       "algorithms")("no-self-check", "never run the reference a second time without noise")(
+      "zoom",
+      "if a tensor diverges, run both programs once more with every operator inside its module "
+      "recorded, and name the first wrong operator with its line of source; see docs/zoom.md")(
       "no-forced", "skip the two passes that check each operator on the candidate's own inputs")(
       "golden",
       "run the reference once more in f64 and compare both programs with it; this shows whether "
@@ -210,6 +214,7 @@ CheckOptions read_options(const po::variables_map& values) {
   options.output = text_or(values, "output", "");
   options.estimate = values.count("estimate") != 0;
   options.collectives = values.count("collectives") != 0;
+  options.zooms = values.count("zoom") != 0;
   options.ignore_space = values.count("ignore-space") != 0;
   options.forced = values.count("no-forced") == 0;
   options.golden = values.count("golden") != 0;
@@ -370,6 +375,21 @@ int run_estimate(const CheckOptions& options) {
   return estimate.needed() <= estimate.free ? 0 : 2;
 }
 
+// What follows from --zoom. Where there is nothing to zoom into, the report says why.
+void add_zoom(const CheckOptions& options, const RunDirectory& run, Report& report) {
+  if (!options.zooms || !report.diverged()) {
+    return;
+  }
+  try {
+    const ZoomTarget target = target_of(report, "");
+    Course course;
+    report.zoom = zoom_into(target, options, run.path(), course);
+  } catch (const UsageError& error) {
+    report.zoom = ZoomReport();
+    report.zoom->problem = error.message();
+  }
+}
+
 }  // namespace
 
 Manual check_manual() {
@@ -439,10 +459,10 @@ int run_check(const po::variables_map& values) {
   options.judging.forced = forced ? &*forced : nullptr;
   const auto golden = golden_trace(run.path());
   options.judging.golden = golden ? &*golden : nullptr;
-  const Report report =
-      compare(course.judged_by, run.candidate(), options.judging, course.progress);
+  Report report = compare(course.judged_by, run.candidate(), options.judging, course.progress);
   course.comparison =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  add_zoom(options, run, report);
   write_files(run, report, options.report.max_rows);
   write_report(report, options.report);
   course.progress.print(summary(options, run, course));

@@ -7,6 +7,7 @@
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/run/passes.h"
 #include "analysis/rename/rename_map.h"
+#include "trace/base/zoom_target.h"
 
 #include <optional>
 #include <string>
@@ -32,6 +33,8 @@ struct CheckOptions {
   std::optional<RenameMap> rename = {};  // the programs' modules have different names
   bool estimate = false;
   bool ignore_space = false;
+  bool zooms = false;                   // look into the module of the first divergence
+  std::optional<ZoomTarget> zoom = {};  // these are the passes that do
   bool collectives = false;
   SelfCheck self_check = SelfCheck::kWhereNeeded;
   bool forced = true;   // check every operator on its own

@@ -210,7 +210,8 @@ void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Cours
 
 double follow(const Pass& pass, const PassLimits& limits, Course& course) {
   const std::string head = "[" + std::to_string(++course.pass) + "/" +
-                           std::to_string(course.passes) + "] " + pass.name + " ... ";
+                           std::to_string(course.passes) + "] " + course.prefix + pass.name +
+                           " ... ";
   const auto show = [&](double elapsed) { course.progress.show(head + seconds_text(elapsed)); };
   show(0.0);
   const double elapsed = run_pass(pass, limits, show);
@@ -233,6 +234,7 @@ void run_passes(const CheckOptions& options, const RunDirectory& run, Course& co
   }
   check_space(options, run);
   course.candidate = follow(candidate_pass(options, run), options.limits, course);
+  remember_command(run.candidate(), options.candidate);
   // Sooner than the comparison would say so.
   require_same_products(read_manifest(run.reference()), read_manifest(run.candidate()));
   course.judged_by = run.reference();

@@ -15,6 +15,7 @@ namespace ttrace::cli {
 // Wall time by class of pass, and the numbers of the progress line.
 struct Course {
   ProgressLine progress;
+  std::string prefix;  // of the names of passes
   int pass = 0;
   int passes = 0;
   double reference = 0.0;

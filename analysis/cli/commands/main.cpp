@@ -23,10 +23,11 @@ struct Command {
   int (*run)(const boost::program_options::variables_map& values);
 };
 
-constexpr std::array<Command, 10> kCommands{
+constexpr std::array<Command, 11> kCommands{
     {{ttrace::cli::check_manual, ttrace::cli::run_check},
      {ttrace::cli::diff_manual, ttrace::cli::run_diff},
      {ttrace::cli::explain_manual, ttrace::cli::run_explain},
+     {ttrace::cli::zoom_manual, ttrace::cli::run_zoom},
      {ttrace::cli::calibrate_manual, ttrace::cli::run_calibrate},
      {ttrace::cli::infer_manual, ttrace::cli::run_infer},
      {ttrace::cli::ls_manual, ttrace::cli::run_ls},

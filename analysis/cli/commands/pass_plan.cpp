@@ -35,6 +35,9 @@ Variables variables(const CheckOptions& options, const std::string& pass) {
   if (options.dyadic) {
     result.emplace_back("TTRACE_INPUTS", "dyadic");
   }
+  if (options.zoom) {
+    result.emplace_back("TTRACE_ZOOM", to_string(*options.zoom));
+  }
   return result;
 }
 

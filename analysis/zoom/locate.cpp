@@ -1,0 +1,235 @@
+#include "analysis/zoom/locate.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kMostNamed = 8;  // operators in a list
+
+NamedOperator named(const ListedOperator& listed) {
+  return {listed.call.name, listed.call.module, listed.call.source, listed.call.backward};
+}
+
+// Whether an operator that one side alone runs can be what is wrong.
+bool is_suspect(const ListedOperator& listed) {
+  return !listed.call.communicates && !only_copies(listed);
+}
+
+class Locator {
+ public:
+  Locator(const ZoomedPair& pair, const Report& compared) : pair_(pair), compared_(compared) {
+    for (const TensorVerdict& tensor : compared.tensors) {
+      if (tensor.is_finding()) {
+        wrong_.insert(tensor.id);
+      }
+    }
+    for (std::size_t i = 0; i < pair.reference.operators.size(); ++i) {
+      for (const TensorId& id : pair.reference.operators[i].call.results) {
+        owner_.emplace(id, i);
+      }
+    }
+    choose_rank();
+    has_partner_.resize(pair.reference.operators.size());
+    for (const auto& partner : rank_->partners) {
+      if (partner) {
+        has_partner_[*partner] = true;
+      }
+    }
+  }
+
+  ZoomReport run() {
+    count();
+    if (compared_.first_divergence) {
+      describe_result();
+    } else {
+      name_unpaired();
+    }
+    list_unpaired();
+    return std::move(report_);
+  }
+
+ private:
+  // A rank that the first wrong result concerns.
+  void choose_rank() {
+    rank_ = &pair_.candidate.front();
+    if (!compared_.first_divergence) {
+      return;
+    }
+    const std::vector<int> ranks = compared_.tensors[*compared_.first_divergence].ranks();
+    for (const ZoomedRank& rank : pair_.candidate) {
+      if (std::ranges::find(ranks, rank.sequence.rank) != ranks.end()) {
+        rank_ = &rank;
+        return;
+      }
+    }
+  }
+
+  void count() {
+    report_.reference_operators = pair_.reference.operators.size();
+    for (const ZoomedRank& rank : pair_.candidate) {
+      report_.candidate_operators =
+          std::max(report_.candidate_operators, rank.sequence.operators.size());
+    }
+    report_.compared = compared_.tensors.size();
+  }
+
+  [[nodiscard]] std::optional<std::size_t> candidate_of(std::size_t position) const {
+    for (std::size_t i = 0; i < rank_->partners.size(); ++i) {
+      if (rank_->partners[i] == position) {
+        return i;
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Operators without a partner that `first` reads from, directly or through others of them,
+  // ascending.
+  template <class IsPaired>
+  static std::vector<std::size_t> unpaired_before(const OperatorSequence& sequence,
+                                                  std::size_t first,
+                                                  IsPaired is_paired) {
+    std::set<std::size_t> found;
+    std::vector<std::size_t> open = sequence.operators[first].call.made_by;
+    while (!open.empty()) {
+      const std::size_t position = open.back();
+      open.pop_back();
+      if (!is_paired(position) && found.insert(position).second) {
+        const auto& makers = sequence.operators[position].call.made_by;
+        open.insert(open.end(), makers.begin(), makers.end());
+      }
+    }
+    return {found.begin(), found.end()};
+  }
+
+  void describe_result() {
+    const TensorVerdict& tensor = compared_.tensors[*compared_.first_divergence];
+    const std::size_t position = owner_.at(tensor.id);
+    const auto candidate = candidate_of(position);
+    report_.id = to_string(tensor.id);
+    report_.what = tensor.causes();
+    report_.diagnosis = compared_.diagnosis;
+    report_.result = named(candidate ? rank_->sequence.operators[*candidate]
+                                     : pair_.reference.operators[position]);
+    if (candidate) {
+      describe_inputs(*candidate);
+    }
+    report_.first = report_.result;
+    blame(position, candidate);
+  }
+
+  // Whoever stands between the last right results and the first wrong one.
+  void blame(std::size_t position, const std::optional<std::size_t>& candidate) {
+    std::vector<std::size_t> here;
+    if (candidate) {
+      here = unpaired_before(rank_->sequence, *candidate, [&](std::size_t i) {
+        return rank_->partners[i].has_value();
+      });
+    }
+    const auto extra = std::ranges::find_if(
+        here, [&](std::size_t i) { return is_suspect(rank_->sequence.operators[i]); });
+    if (extra != here.end()) {
+      name(rank_->sequence.operators[*extra], OperatorFault::kOnlyInCandidate);
+      return;
+    }
+    const std::vector<std::size_t> there =
+        unpaired_before(pair_.reference, position, [&](std::size_t i) { return has_partner_[i]; });
+    const auto missing = std::ranges::find_if(
+        there, [&](std::size_t i) { return is_suspect(pair_.reference.operators[i]); });
+    if (missing != there.end()) {
+      name(pair_.reference.operators[*missing], OperatorFault::kOnlyInReference);
+      return;
+    }
+    const auto changing =
+        std::ranges::find_if(here, [&](std::size_t i) { return rank_->changing.contains(i); });
+    if (changing != here.end()) {
+      const ListedOperator& listed = rank_->sequence.operators[*changing];
+      name(listed,
+           listed.call.communicates ? OperatorFault::kCommunication
+                                    : OperatorFault::kOnlyInCandidate);
+    }
+  }
+
+  void name(const ListedOperator& listed, OperatorFault fault) {
+    report_.first = named(listed);
+    report_.fault = fault;
+  }
+
+  void describe_inputs(std::size_t position) {
+    const ListedOperator& listed = rank_->sequence.operators[position];
+    report_.reads_outside = listed.call.reads_outside;
+    for (const std::size_t maker : listed.call.made_by) {
+      if (!rank_->partners[maker]) {
+        continue;
+      }
+      const ListedOperator& source = rank_->sequence.operators[maker];
+      const auto& results = pair_.reference.operators[*rank_->partners[maker]].call.results;
+      const bool is_wrong =
+          std::ranges::any_of(results, [&](const TensorId& id) { return wrong_.contains(id); });
+      (is_wrong ? report_.wrong_inputs : report_.clean_inputs).push_back(named(source));
+    }
+  }
+
+  // All results that both have are right: the error is behind the last of them.
+  void name_unpaired() {
+    const auto& operators = rank_->sequence.operators;
+    for (std::size_t i = 0; i < operators.size() && !report_.first; ++i) {
+      if (!rank_->partners[i] && is_suspect(operators[i])) {
+        name(operators[i], OperatorFault::kOnlyInCandidate);
+      }
+    }
+    for (std::size_t i = 0; i < has_partner_.size() && !report_.first; ++i) {
+      if (!has_partner_[i] && is_suspect(pair_.reference.operators[i])) {
+        name(pair_.reference.operators[i], OperatorFault::kOnlyInReference);
+      }
+    }
+    for (std::size_t i = operators.size(); i-- > 0 && !report_.first;) {
+      if (sums_over_ranks(operators[i]) &&
+          (operators[i].call.results.empty() || rank_->changing.contains(i))) {
+        name(operators[i], OperatorFault::kCommunication);
+      }
+    }
+    if (!report_.first) {
+      report_.problem =
+          "round-off explains every operator that ran inside, so the error is made outside of them";
+    }
+  }
+
+  void list_unpaired() {
+    for (std::size_t i = 0; i < has_partner_.size(); ++i) {
+      add(report_.only_reference, has_partner_[i], pair_.reference.operators[i]);
+    }
+    for (std::size_t i = 0; i < rank_->partners.size(); ++i) {
+      add(report_.only_candidate, rank_->partners[i].has_value(), rank_->sequence.operators[i]);
+    }
+  }
+
+  static void add(std::vector<NamedOperator>& list,
+                  bool has_partner,
+                  const ListedOperator& listed) {
+    if (!has_partner && is_suspect(listed) && list.size() < kMostNamed) {
+      list.push_back(named(listed));
+    }
+  }
+
+  const ZoomedPair& pair_;
+  const Report& compared_;
+  const ZoomedRank* rank_ = nullptr;
+  std::set<TensorId> wrong_;
+  std::map<TensorId, std::size_t> owner_;
+  std::vector<bool> has_partner_;  // of the reference, on that rank
+  ZoomReport report_;
+};
+
+}  // namespace
+
+ZoomReport locate(const ZoomedPair& pair, const Report& compared) {
+  return Locator(pair, compared).run();
+}
+
+}  // namespace ttrace
