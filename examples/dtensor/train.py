@@ -3,8 +3,8 @@
     ttrace check --reference "python train.py" \\
                  --candidate "torchrun --nproc-per-node 4 train.py --fsdp --tp 2 --sp"
 
---fsdp (FSDP2), --hsdp (FSDP2 in two groups that replicate each other), --ddp and --tp N go together; what
---tp leaves of the ranks is data-parallel. --pp splits the layers into as many stages as there are ranks, with
+--fsdp (FSDP2) or --hsdp (FSDP2 in two groups that replicate each other) and --tp N go together; what --tp
+leaves of the ranks is data-parallel. --ddp goes alone, because DDP does not take DTensors. --pp splits the layers into as many stages as there are ranks, with
 1F1B. --compile compiles every block by itself, --autocast keeps parameters in F32 and computes in BF16. All
 runs see the same batches. --device cuda uses NCCL, and gives each rank the GPU of its number on its machine.
 """
@@ -53,7 +53,10 @@ def arguments() -> argparse.Namespace:
     add("--steps", type=int, default=2)
     add("--seed", type=int, default=1)
     add("--device", default="cpu", choices=["cpu", "cuda"])
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.ddp and args.tp > 1:
+        parser.error(f"--ddp and --tp {args.tp}: DDP does not take DTensors; give --fsdp or --hsdp instead")
+    return args
 
 
 def device_of_rank(kind: str) -> torch.device:

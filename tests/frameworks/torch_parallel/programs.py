@@ -14,8 +14,7 @@ PROGRAMS = [
             Layout("hsdp", 4, "--hsdp"),
             Layout("tp", 2, "--tp 2"),
             Layout("tp 4 sp", 4, "--tp 4 --sp"),
-            Layout("fsdp tp sp", 4, "--fsdp --tp 2 --sp"),
-            Layout("ddp tp", 4, "--ddp --tp 2", quick=True),
+            Layout("fsdp tp sp", 4, "--fsdp --tp 2 --sp", quick=True),
             Layout("pp", 2, "--pp", "--microbatches 4"),
         ),
     )
