@@ -18,13 +18,13 @@
 namespace ttrace {
 namespace {
 
-using Names = std::unordered_map<TensorId, TensorId, TensorIdHash>;  // own ids -> the reference's
+using IdsByOwn = std::unordered_map<TensorId, TensorId, TensorIdHash>;  // own ids -> the reference's
 
 // A result has the slot of its partner's.
-Names names_of(const OperatorSequence& reference,
+IdsByOwn names_of(const OperatorSequence& reference,
                const OperatorSequence& other,
                const std::vector<std::optional<std::size_t>>& partners) {
-  Names names;
+  IdsByOwn names;
   for (std::size_t i = 0; i < partners.size(); ++i) {
     if (!partners[i]) {
       continue;
@@ -59,7 +59,7 @@ void rename(Trace& trace,
   }
 }
 
-std::optional<TensorId> find(const Names& names, const TensorId& id) {
+std::optional<TensorId> find(const IdsByOwn& names, const TensorId& id) {
   const auto found = names.find(id);
   return found == names.end() ? std::nullopt : std::optional(found->second);
 }
@@ -201,7 +201,7 @@ ZoomedPair align_operators(Trace& reference, Trace& candidate) {
   require_operators(reference, left.size());
   require_operators(candidate, right.size());
   ZoomedPair pair{std::move(left.front()), {}, {}};
-  std::map<int, Names> names;
+  std::map<int, IdsByOwn> names;
   std::map<TensorId, std::size_t> holders;
   for (OperatorSequence& sequence : right) {
     auto partners = align(pair.reference, sequence);
@@ -227,7 +227,7 @@ ZoomedPair align_operators(Trace& reference, Trace& candidate) {
 
 void align_pass(const OperatorSequence& reference, Trace& pass) {
   const std::vector<OperatorSequence> sequences = read_operators(pass);
-  Names names;
+  IdsByOwn names;
   if (!sequences.empty()) {
     names = names_of(reference, sequences.front(), align(reference, sequences.front()));
   }

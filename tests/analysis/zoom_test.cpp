@@ -98,10 +98,17 @@ TEST(ZoomTargets, NameThePathOfAnOperator) {
 }
 
 TEST(OperatorCalls, SurviveTheirText) {
-  OperatorCall first{.name = "aten::mm", .module = "a", .source = "a.py:1", .reads_outside = true};
+  OperatorCall first;
+  first.name = "aten::mm";
+  first.module = "a";
+  first.source = "a.py:1";
+  first.reads_outside = true;
   first.results = {parse_tensor_id("s0/m0/operator/a.mm/0")};
-  const OperatorCall second{
-      .name = "aten::mm", .backward = true, .forward = 0, .made_by = {0}, .results = {}};
+  OperatorCall second;
+  second.name = "aten::mm";
+  second.backward = true;
+  second.forward = 0;
+  second.made_by = {0};
   const std::vector<OperatorCall> calls{first, second};
   EXPECT_EQ(parse_operator_calls(to_text(calls)), calls);
   EXPECT_THROW(static_cast<void>(parse_operator_calls("[{}]")), FormatError);
@@ -117,8 +124,10 @@ class ZoomTest : public ::testing::Test {
                   const std::string& name,
                   const std::vector<std::size_t>& made_by,
                   const Numbers& values) {
-    OperatorCall call{
-        .name = name, .module = "a", .source = "a.py:" + std::to_string(calls.size())};
+    OperatorCall call;
+    call.name = name;
+    call.module = "a";
+    call.source = "a.py:" + std::to_string(calls.size());
     call.made_by = made_by;
     call.reads_outside = made_by.empty();
     call.communicates = name.starts_with("c10d::");
@@ -167,8 +176,8 @@ class ZoomTest : public ::testing::Test {
   }
 
   testing::TemporaryDirectory directory_;
-  TraceBuilder reference_{directory_.path() / "reference", "reference"};
-  TraceBuilder candidate_{directory_.path() / "candidate", "candidate", 2};
+  TraceBuilder reference_{directory_ / "reference", "reference"};
+  TraceBuilder candidate_{directory_ / "candidate", "candidate", 2};
   std::vector<OperatorCall> reference_calls_;
   std::vector<OperatorCall> candidate_calls_[2];
   const Numbers x_ = wavy(32);
@@ -287,7 +296,7 @@ TEST_F(ZoomTest, SaysWhereEveryOperatorIsRight) {
 
 TEST(ZoomedModules, FollowFromWhatTheTensorIs) {
   const testing::TemporaryDirectory directory;
-  TraceBuilder builder(directory.path() / "reference", "reference");
+  TraceBuilder builder(directory / "reference", "reference");
   for (const char* const id : {"s0/m0/output/layers.0.mlp/0",
                                "s0/m0/output/layers.0/0",
                                "s0/m0/output/layers.1/0",

@@ -36,7 +36,9 @@ ZoomReport compare_operators(const RunDirectory& run,
   judging.forced = forced ? &*forced : nullptr;
   judging.golden = nullptr;
   judging.progress = {};
-  judging.selection = Selection({.kinds = {Kind::kOperator, Kind::kOperatorGrad}});
+  SelectionRules operators;
+  operators.kinds = {Kind::kOperator, Kind::kOperatorGrad};
+  judging.selection = Selection(std::move(operators));
   if (pair.paired.empty()) {
     return locate(pair, Report());
   }
