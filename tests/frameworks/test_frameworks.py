@@ -21,7 +21,7 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Checker:
 
 
 def _marks(quick: bool, missing: str) -> list:
-    skipped = [pytest.mark.skip(reason=f"{missing} cannot be imported; ./dev setup_tests installs it")]
+    skipped = [pytest.mark.skip(reason=f"{missing} cannot be imported; ./dev frameworks installs it")]
     return ([] if quick else [pytest.mark.full]) + (skipped if missing else [])
 
 
