@@ -25,7 +25,7 @@ void keep(AutogradContext* context, const Division& division) {
   context->saved_data["by_rows"] = division.by_rows;
 }
 
-Division kept(AutogradContext* context) {
+Division division_of(AutogradContext* context) {
   return {.samples = group_named(context->saved_data["samples"].toStringRef()),
           .by_rows = context->saved_data["by_rows"].toBool()};
 }
@@ -67,7 +67,7 @@ struct Divide : torch::autograd::Function<Divide> {
     return divide(stream, division);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {join(gradients[0], kept(context)), {}};
+    return {join(gradients[0], division_of(context)), {}};
   }
 };
 
@@ -79,7 +79,7 @@ struct Join : torch::autograd::Function<Join> {
     return join(stream, division);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {divide(gradients[0], kept(context)), {}};
+    return {divide(gradients[0], division_of(context)), {}};
   }
 };
 

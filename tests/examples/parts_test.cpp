@@ -347,9 +347,9 @@ TEST(Annotations, FitEveryParameterOfEveryRank) {
     const auto model = plain_model(plan.config.model, parallel);
     const auto layout = layout_of(parallel, plan.config.model.query_groups);
     for (const auto& parameter : model->model_parameters()) {
-      const auto& [path, tensor, role, chunk, is_second_copy] = parameter;
+      const auto& [path, tensor, role, chunk, is_second_copy, ranks] = parameter;
       EXPECT_EQ(chunk, 0);
-      EXPECT_FALSE(is_second_copy);
+      EXPECT_FALSE(is_second_copy || ranks.has_value());
       ASSERT_TRUE(plan.annotations.find(Kind::kParam, path).has_value()) << path;
       const auto place = [&](Kind kind) {
         return plan.annotations.placement(kind, path, 0, tensor.sizes(), layout);

@@ -14,42 +14,42 @@ using megatron_mini::Parallel;
 using megatron_mini::TokenPlaces;
 using megatron_mini::testing::world;
 
-constexpr std::int64_t kHidden = 3;
+constexpr std::int64_t kStreamWidth = 3;
 
-Parallel parallel(bool sequence_parallel) {
+Parallel sharing(bool sequence_parallel) {
   return {.world = world(), .tp = world(), .dp = {}, .sequence_parallel = sequence_parallel};
 }
 
 // [s, b, h]: two rows and two samples for each rank.
 at::Tensor whole() {
   const std::int64_t size = 2 * world().size;
-  return at::arange(size * size * kHidden, at::kDouble).view({size, size, kHidden});
+  return at::arange(size * size * kStreamWidth, at::kDouble).view({size, size, kStreamWidth});
 }
 
-at::Tensor own(const at::Tensor& tensor, std::int64_t dim) {
+at::Tensor part_of(const at::Tensor& tensor, std::int64_t dim) {
   return tensor.narrow(dim, 2 * world().rank, 2);
 }
 
 class Redistribution : public ::testing::TestWithParam<bool> {
  protected:
   // What a rank has of the stream where it is not divided.
-  [[nodiscard]] at::Tensor stream() const { return GetParam() ? own(whole(), 0) : whole(); }
+  [[nodiscard]] at::Tensor stream() const { return GetParam() ? part_of(whole(), 0) : whole(); }
 };
 
 TEST_P(Redistribution, GivesEachRankItsSamplesAndBackwardTheGradientOfAll) {
   const at::Tensor leaf = stream().clone().requires_grad_(true);
-  const at::Tensor mine = divide_samples(leaf, parallel(GetParam()), world());
-  EXPECT_TRUE(mine.equal(own(whole(), 1)));
-  mine.backward(own(whole(), 1) * 2.0);
+  const at::Tensor mine = divide_samples(leaf, sharing(GetParam()), world());
+  EXPECT_TRUE(mine.equal(part_of(whole(), 1)));
+  mine.backward(part_of(whole(), 1) * 2.0);
   EXPECT_TRUE(leaf.grad().equal(stream() * 2.0));
 }
 
 TEST_P(Redistribution, JoinsTheSamplesAndBackwardGivesEachRankItsGradient) {
-  const at::Tensor leaf = own(whole(), 1).clone().requires_grad_(true);
-  const at::Tensor joined = join_samples(leaf, parallel(GetParam()), world());
+  const at::Tensor leaf = part_of(whole(), 1).clone().requires_grad_(true);
+  const at::Tensor joined = join_samples(leaf, sharing(GetParam()), world());
   EXPECT_TRUE(joined.equal(stream()));
   joined.backward(stream() * 2.0);
-  EXPECT_TRUE(leaf.grad().equal(own(whole(), 1) * 2.0));
+  EXPECT_TRUE(leaf.grad().equal(part_of(whole(), 1) * 2.0));
 }
 
 INSTANTIATE_TEST_SUITE_P(MegatronMini, Redistribution, ::testing::Bool());
@@ -63,10 +63,10 @@ TEST(RedistributedPlaces, AreThoseOfTheSamples) {
                            .samples = at::arange(size),
                            .draw = 7};
   const TokenPlaces mine = part_of_samples(places, world());
-  EXPECT_TRUE(mine.positions.equal(own(numbers, 1)));
+  EXPECT_TRUE(mine.positions.equal(part_of(numbers, 1)));
   EXPECT_FALSE(mine.documents.defined());
   EXPECT_TRUE(mine.rows.equal(places.rows));
-  EXPECT_TRUE(mine.samples.equal(own(places.samples, 0)));
+  EXPECT_TRUE(mine.samples.equal(part_of(places.samples, 0)));
 }
 
 }  // namespace

@@ -19,13 +19,15 @@ import ttrace  # ttrace
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.experimental import local_map
 
-VOCABULARY, HIDDEN, HEADS, POSITIONS, BATCH = 48, 32, 4, 12, 8
+VOCABULARY, HIDDEN, HEAD_SIZE, POSITIONS, BATCH = 48, 32, 8, 12, 8
 TYPES = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16}
 WHOLE = (Replicate(), Replicate())
 STREAM = {"wide": WHOLE, "narrow": (Shard(0), Replicate())}
 COLUMN = {"wide": (Shard(0), Shard(0)), "narrow": (Replicate(), Shard(0))}
 ROW = {"wide": (Shard(1), Shard(1)), "narrow": (Replicate(), Shard(1))}
+FEATURES = {"wide": (Shard(2), Shard(2)), "narrow": (Shard(0), Shard(2))}  # of what column-parallel linears return
 
 
 def arguments() -> argparse.Namespace:
@@ -42,6 +44,13 @@ def redistributed(x: torch.Tensor, placements: tuple) -> torch.Tensor:
     return x.redistribute(placements=placements) if isinstance(x, DTensor) else x
 
 
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """[samples, positions, features] of whole heads."""
+    q, k, v = (x.unflatten(-1, (-1, HEAD_SIZE)).transpose(1, 2) for x in (q, k, v))
+    mixed = torch.softmax(q @ k.transpose(2, 3) / HEAD_SIZE**0.5, -1) @ v
+    return mixed.transpose(1, 2).flatten(2)
+
+
 class Attention(nn.Module):
     def __init__(self, strategy: str):
         super().__init__()
@@ -50,12 +59,11 @@ class Attention(nn.Module):
         self.wo = nn.Linear(HIDDEN, HIDDEN, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (
-            w(x).unflatten(-1, (HEADS, HIDDEN // HEADS)).transpose(1, 2) for w in (self.wq, self.wk, self.wv)
-        )
-        scores = q @ k.transpose(2, 3) / (HIDDEN // HEADS) ** 0.5
-        mixed = torch.softmax(scores, -1) @ v
-        return redistributed(self.wo(mixed.transpose(1, 2).flatten(2)), STREAM[self.strategy])
+        q, k, v = self.wq(x), self.wk(x), self.wv(x)
+        cut = FEATURES[self.strategy]
+        # Each rank has heads of its own. DTensor multiplies no matrices that are cut over two axes at once.
+        mixed = local_map(attend, list(cut), (cut,) * 3)(q, k, v) if isinstance(q, DTensor) else attend(q, k, v)
+        return redistributed(self.wo(mixed), STREAM[self.strategy])
 
 
 class FeedForward(nn.Module):
