@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 
 from .base import quantised, regions
 from .base.calls import Removable, after_call, aside, before_call, is_compiled_in_place
-from .base.local_part import local_part
+from .base.local_part import local_part, settled
 from .base.program import Program
 from .base.recorder import DimsOf, Recorder
 from .base.trees import map_tensors, tensors_of
@@ -207,7 +207,8 @@ class ModuleHooks:
     ) -> torch.Tensor:
         if not self._recorder.in_microbatch:
             return tensor  # a pipeline finds out shapes
-        where = self._program.placement(site, role, slot, tensor, inside)
+        parts = settled(tensor)
+        where = self._program.placement(site, role, slot, parts, inside)
         if isinstance(where, Untraced):
             return tensor
         is_input = role == "input"
@@ -217,7 +218,7 @@ class ModuleHooks:
             self._place(site.path, role, slot, where)
         order = () if where is None else where.order
         if order or isinstance(tensor, (DTensor, AsyncCollectiveTensor)) or quantised.is_quantised(tensor):
-            self._record_local(site.path, role, slot, tensor, order)
+            self._record_local(site.path, role, slot, tensor, parts, order)
             return tensor
         if where is not None and where.addends > 1:
             self._scopes.summed(where.addends)
@@ -267,10 +268,16 @@ class ModuleHooks:
         output.register_hook(arrived)
 
     def _record_local(
-        self, path: str, role: str, slot: int, tensor: torch.Tensor, order: tuple[int, ...] = ()
+        self,
+        path: str,
+        role: str,
+        slot: int,
+        tensor: torch.Tensor,
+        parts: torch.Tensor,
+        order: tuple[int, ...] = (),
     ) -> None:
         """The library cannot read tensors that Python wraps: it gets this rank's part of the tensor, and
-        later of the gradient. `order` as in Dims."""
+        later of the gradient. `parts`: the tensor as `settled` leaves it. `order` as in Dims."""
 
         def part_of(wrapped: torch.Tensor) -> torch.Tensor:
             part = local_part(wrapped)
@@ -278,11 +285,12 @@ class ModuleHooks:
 
         record = self._scopes.input_local if role == "input" else self._scopes.output_local
         has_gradient = tensor.requires_grad and torch.is_grad_enabled()
-        expected = record(part_of(tensor), slot, has_gradient)
+        expected = record(part_of(parts), slot, has_gradient)
         if expected < 0:
             return
 
         def arrived(gradient: torch.Tensor) -> None:
+            gradient = settled(gradient)
             dims = self._program.gradient_dims(gradient)
             if dims is not None:
                 self._derive(path, _FIELDS[role][1], slot, dims)

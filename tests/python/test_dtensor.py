@@ -43,6 +43,16 @@ def test_stages_are_one_model(check):
     assert "s0/m3/output/layers.3/0" in outcome.ids() and "s0/m0/output/layers.0/0" in outcome.ids()
 
 
+# Symptom: averages, maxima and norms that DTensor had not reduced yet, and masked lookups of a cut embedding, were compared as sums
+# of what the ranks hold.
+def test_what_is_not_reduced_yet_need_not_be_a_sum(check):
+    program = str(ROOT / "tests" / "python" / "programs" / "pending.py")
+    outcome = check(python(program), torchrun(2, program), steps="0:1")
+    assert outcome.code == 0, outcome.summary()
+    outputs = {f"s0/m0/output/{name}/0" for name in ("words", "mean", "largest", "norm", "total")}
+    assert outputs <= set(outcome.ids())
+
+
 USUAL = ("row-output-not-summed", "norm-gradients-not-summed", "stage-gradients-not-scaled")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Partial, Replicate
 
 from .quantised import dequantised, is_quantised
 from .unseen import unseen
@@ -20,3 +22,35 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
         with unseen():
             local = local.wait()
     return dequantised(local) if is_quantised(local) else local
+
+
+def settled(tensor: torch.Tensor) -> torch.Tensor:
+    """A DTensor without pending reductions other than sums of its ranks' parts; other tensors as they are.
+
+    Averages, maxima and norms are not sums of what the ranks hold, so that they are reduced here, on all ranks
+    at once. Rows that a cut embedding looked up although another rank has them are zeros in its sum.
+    """
+    if not isinstance(tensor, DTensor) or not any(map(_is_more_than_a_sum, tensor.placements)):
+        return tensor
+    with unseen(), torch.no_grad():
+        sums = _with_masks_applied(tensor.detach())
+        places = [Replicate() if _is_more_than_a_sum(place) else place for place in sums.placements]
+        return sums.redistribute(placements=places)
+
+
+def _is_more_than_a_sum(placement: Any) -> bool:
+    return placement.is_partial() and (type(placement) is not Partial or placement.reduce_op != "sum")
+
+
+def _with_masks_applied(tensor: DTensor) -> DTensor:
+    """The program's own reduction applies a mask in place and drops it then, so this works on a copy."""
+    masks = [getattr(placement, "mask_buffer", None) for placement in tensor.placements]
+    local = local_part(tensor)
+    for mask in masks:
+        if mask is not None and mask.data is not None:
+            local = local.clone()
+            mask.apply_mask(local)
+    places = [place if mask is None else Partial() for place, mask in zip(tensor.placements, masks)]
+    return DTensor.from_local(
+        local, tensor.device_mesh, places, run_check=False, shape=tensor.shape, stride=tensor.stride()
+    )
