@@ -48,9 +48,8 @@ void note_harmless_scales(Report& report) {
 }
 
 void note_one_sided(Report& report) {
-  const auto count = std::ranges::count_if(report.tensors, [](const TensorVerdict& tensor) {
-    return tensor.has(Excuse::kOneSided);
-  });
+  const auto count = std::ranges::count_if(
+      report.tensors, [](const TensorVerdict& tensor) { return tensor.has(Excuse::kOneSided); });
   if (count > 0) {
     report.notes.push_back(
         fmt::format("{} that one side alone recorded {} not judged: on the other side the value is "
