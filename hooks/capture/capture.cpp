@@ -212,6 +212,7 @@ void Capture::end_step() {
   producers_.clear();
   gradients_.clear();
   sums_.clear();
+  settled_.reset();
   replacement_.end_step();
   collectives_.clear();
   being_gathered_.clear();

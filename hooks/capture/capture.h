@@ -268,6 +268,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   Recorder recorder_;
   Replacement replacement_;
   OpenSums sums_;
+  std::optional<std::pair<TensorIdentity, std::vector<OpenSum>>> settled_;  // of the last gradient
   Producers producers_;
   GradientWaits gradients_;
   LeafOutputs leaves_;

@@ -116,9 +116,10 @@ at::Tensor Capture::record_value(const Spot& spot,
                         parts.empty() ? replacement_.of(id, *own, {.microbatch = microbatch.get()})
                                       : replacement_.of(parts, spot.kind, *own));
   }
-  // The gradient of an input is the sum over all its consumers, this one included.
-  const GradientSlotPtr slot =
-      watch(spot.kind == Kind::kInput ? tensor : result, microbatch, false);
+  // The gradient of an input is the sum over all its consumers, this one included. So is that of an
+  // output that its own module uses, too.
+  const bool is_given = spot.kind == Kind::kInput || replacement_.active();
+  const GradientSlotPtr slot = watch(is_given ? tensor : result, microbatch, false);
   gradients_.expect(slot, id, gradient_kind);
   const std::vector<int> known = spot.addends > 1 ? std::vector{spot.addends} : std::vector<int>();
   if (spot.kind == Kind::kInput && slot != nullptr) {

@@ -139,11 +139,19 @@ void Capture::settle_sums(const TensorId& id,
                           const std::string& module,
                           const at::Tensor& tensor,
                           const std::vector<int>& known) {
-  const auto seen = sums_.settle(id, module, tensor.numel(), in_backward());
+  std::vector<OpenSum> seen = sums_.settle(id, module, tensor.numel(), in_backward());
+  if (in_backward()) {  // a module's gradient may be that of the one within it, too
+    if (!seen.empty()) {
+      settled_.emplace(TensorIdentity(tensor), seen);
+    } else if (settled_ && settled_->first.same_value(tensor)) {
+      seen = settled_->second;
+    }
+  }
   if (!recorder_.wants(id)) {
     return;
   }
-  for (const OpenSum& open : seen) {
+  for (OpenSum& open : seen) {
+    open.sum.id = id;
     recorder_.sum(open.sum, open.norms ? open.norms() : std::vector<Snapshot>());
   }
   if (seen.empty()) {

@@ -50,6 +50,15 @@ class _Call:
     raw: Any = None  # outputs, as the forward returned them
     # Inputs that a forced pass has replaced, and the tensors whose gradients they are a part of.
     replaced: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    # Outputs of the modules that it called which a forced pass has replaced, and what they were.
+    returned: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+
+
+def _place_of(tensor: torch.Tensor) -> object:
+    """Equal for tensors that are views of the same elements."""
+    if type(tensor) is not torch.Tensor:
+        return id(tensor)
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 class ModuleHooks:
@@ -107,7 +116,7 @@ class ModuleHooks:
         for slot, tensor in enumerate((choices, margins) if dims is not None else ()):
             where = dims("routing", tensor)
             if where is not None:
-                self._derive(self._calls()[-1].path, "routing", slot, where)
+                self._derive(self._calls()[-1].called.path, "routing", slot, where)
         return self._scopes.routing(choices, margins)
 
     def around(self, name: str, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
@@ -172,24 +181,28 @@ class ModuleHooks:
 
     def _after(self, site: Site) -> Callable[..., Any]:
         def after(module: torch.nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
-            del module, args, kwargs
+            del module
             if not self._calls():
                 return None
-            call = self._calls().pop()
+            call = self._calls()[-1]
             try:
                 self._record_fp8(quantised.of_forward(site.module))
-                result = self._hand_on(call.called, "output", output, call.raw)
+                result = self._hand_on(call.called, "output", output, call.raw, (args, kwargs))
             finally:
+                self._calls().pop()
                 self._scopes.leave(call.depth)
             return None if result is output else result
 
         return after
 
-    def _hand_on(self, site: Site, role: str, tree: Any, inside: Any) -> Any:
-        """`inside`: the same tensors on the inner side of the module's own hooks; None if unknown."""
+    def _hand_on(self, site: Site, role: str, tree: Any, inside: Any, given: Any = None) -> Any:
+        """`inside`: the same tensors on the inner side of the module's own hooks; None if unknown. `given`: of
+        outputs, the arguments of the call."""
         converted = list(tensors_of(inside)) if inside is not None else []
-        if len(converted) != sum(1 for _ in tensors_of(tree)):
+        count = sum(1 for _ in tensors_of(tree))
+        if len(converted) != count:
             converted = []
+        handed_through = {_place_of(tensor) for tensor in tensors_of(given)} if count > 1 else ()
         number = slot = -1
 
         def visit(tensor: torch.Tensor) -> torch.Tensor:
@@ -198,6 +211,10 @@ class ModuleHooks:
             if not is_traced(tensor):
                 return tensor
             slot += 1
+            # Next to what a module computes, it may hand on what it got, the same tensor or a view: whether
+            # such a tensor's gradient has a part of other modules, no two programs agree on.
+            if slot > 0 and handed_through and _place_of(tensor) in handed_through:
+                return tensor
             return self._record(site, role, slot, tensor, converted[number] if converted else None)
 
         return map_tensors(tree, visit)
@@ -224,12 +241,13 @@ class ModuleHooks:
             self._scopes.summed(where.addends)
             for parameter in where.follow:
                 self._scopes.summed_gradient(parameter, where.addends)
-        if is_input:
-            tensor = self._unreplaced(tensor)
+        original = self._unreplaced(tensor) if is_input else self._unreturned(tensor)
         hand_on = self._scopes.input if is_input else self._scopes.output
-        result = hand_on(tensor, slot)
-        if is_input and result is not tensor:
-            self._calls()[-1].replaced.append((result, tensor))
+        result = hand_on(original, slot)
+        if result is not original:
+            self._replaced(is_input, result, original)
+        elif not is_input:
+            result = tensor
         if not is_input and slot == 0 and getattr(site.module, "fp8", False) and result.requires_grad:
             self._record_fp8_of_gradient(site, result)
         return result
@@ -253,6 +271,20 @@ class ModuleHooks:
                 if result is tensor:
                     return original
         return tensor
+
+    def _unreturned(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What a module within the running one returned, if a forced pass replaced it by `tensor`: two names of
+        one tensor have one gradient."""
+        for result, original in self._calls()[-1].returned:
+            if result is tensor:
+                return original
+        return tensor
+
+    def _replaced(self, is_input: bool, result: torch.Tensor, original: torch.Tensor) -> None:
+        if is_input:
+            self._calls()[-1].replaced.append((result, original))
+        elif len(self._calls()) > 1:
+            self._calls()[-2].returned.append((result, original))
 
     def _record_fp8(self, states: Iterable[quantised.Fp8State]) -> None:
         for kind, slot, tensor in states:

@@ -12,6 +12,7 @@ anyone sees it. The accumulated gradient is recorded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,9 +89,10 @@ def text_of(
     local: tuple[int, ...],
     cuts: Cuts,
     partial: list[str],
+    sizes: Mapping[str, int],
     blocks: Mapping[int, int] | None = None,
 ) -> str:
-    """Dims of a tensor of global `shape`; they name sizes that do not divide evenly."""
+    """Dims of a tensor of global `shape`; they name dimensions that do not divide evenly. `sizes`: of axes."""
     words = []
     blocks = blocks or {}
     for dim in range(len(shape)):
@@ -98,7 +100,8 @@ def text_of(
         if dim == 0:
             axes += [f"{axis}:partial" for axis in partial]
         word = dims_text(dim + 1, {}).split()[dim]
-        is_uneven = dim in cuts and (local[dim] == 0 or shape[dim] % local[dim] != 0)
+        pieces = math.prod(sizes.get(axis, 1) for axis in cuts.get(dim, []))
+        is_uneven = local[dim] * pieces != shape[dim]
         size = f"={shape[dim]}" if is_uneven else ""
         word += size + (f"[{','.join(axes)}]" if axes else "")
         words.append(f"({blocks[dim]}*{word})" if dim in blocks else word)
@@ -156,7 +159,7 @@ class DTensorProgram(PlainProgram):
 
     def description(self) -> Description:
         description = super().description()
-        description.untraced = [r"/param_grad/"]
+        description.untraced.append(r"/param_grad/")
         return description
 
     def parameters(self) -> list[Parameter]:
@@ -167,7 +170,7 @@ class DTensorProgram(PlainProgram):
             return Parameter(path, parameter, self.parameter_dims(parameter), parameter)
         local = parameter._local_tensor
         cuts, partial = cuts_of(parameter, axis_names(parameter.device_mesh, self._unnamed))
-        text = text_of(tuple(parameter.shape), tuple(local.shape), cuts, partial, blocks_of(parameter))
+        text = text_of(tuple(parameter.shape), tuple(local.shape), cuts, partial, self._sizes(), blocks_of(parameter))
         return Parameter(path, local, Dims(text), parameter)
 
     # --- where activations lie ---------------------------------------------------------------------
@@ -195,10 +198,10 @@ class DTensorProgram(PlainProgram):
             _, partial = cuts_of(tensor, axis_names(tensor.device_mesh, self._unnamed))
         whole = self._whole(local, cuts)
         guess = "? " if lies.is_guess else ""
-        value = guess + text_of(whole, local, cuts, partial)
+        value = guess + text_of(whole, local, cuts, partial, self._sizes())
         # A tensor that all ranks hold alike gets gradients from different samples.
         addends = [] if self.has_batch(local) else self.sample_axes()
-        return Dims(value, guess + text_of(whole, local, cuts, addends) if addends else value)
+        return Dims(value, guess + text_of(whole, local, cuts, addends, self._sizes()) if addends else value)
 
     def _lies(self, site: Site, role: str, tensor: torch.Tensor, inside: torch.Tensor | None) -> _Lies:
         shape = tuple(tensor.shape)
@@ -247,6 +250,9 @@ class DTensorProgram(PlainProgram):
         missing = [axis for axis in axes if axis not in first]
         return {**cuts, self.batch_dim: missing + first} if missing else cuts
 
+    def _sizes(self) -> dict[str, int]:
+        return {axis.name: axis.size for axis in self.layout.axes}
+
     def _whole(self, local: tuple[int, ...], cuts: Cuts) -> tuple[int, ...]:
         sizes = list(local)
         for dim, axes in cuts.items():
@@ -261,13 +267,14 @@ class DTensorProgram(PlainProgram):
         cuts, partial = cuts_of(gradient, self._names(gradient))
         local = tuple(gradient._local_tensor.shape)
         cuts = self._with_batch(cuts, local)
-        return text_of(self._whole(local, cuts), local, cuts, partial)
+        return text_of(self._whole(local, cuts), local, cuts, partial, self._sizes())
 
     def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
         if name == "loss" and tensor.numel() == 1:
             return self.total_dims()
-        cuts = self._with_batch({}, tuple(tensor.shape))
-        return text_of(self._whole(tuple(tensor.shape), cuts), tuple(tensor.shape), cuts, [])
+        local = tuple(tensor.shape)
+        cuts = self._with_batch({}, local)
+        return text_of(self._whole(local, cuts), local, cuts, [], self._sizes())
 
     # --- when things happen ------------------------------------------------------------------------
 

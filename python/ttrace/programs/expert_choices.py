@@ -27,8 +27,9 @@ from ..base.unseen import unseen
 Follow = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def expert_blocks(modules: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, int]]:
-    """Those of `modules` that choose among experts and apply them, each with its number of experts."""
+def expert_blocks(modules: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, nn.Module, int]]:
+    """Those of `modules` that choose among experts and apply them, each with the child that has its experts,
+    and their number."""
     for module in modules:
         for child in module.children():
             count = _experts_in(child)
@@ -37,7 +38,7 @@ def expert_blocks(modules: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, int
                 for other in module.children() if other is not child
                 for parameter in other.parameters()
             ):  # fmt: skip
-                yield module, count
+                yield module, child, count
                 break
 
 

@@ -74,10 +74,12 @@ class PipeliningProgram(Program):
     # --- what the model is -------------------------------------------------------------------------
 
     def description(self) -> Description:
-        description = self.programs[0].description()
+        descriptions = [program.description() for program in self.programs]
+        untraced = dict.fromkeys(entry for one in descriptions for entry in one.untraced)
         if self.schedule is None:
-            description.untraced = [*description.untraced, r"/loss/\d+$"]  # the schedule computes it
-        return description
+            untraced[r"/loss/\d+$"] = None  # the schedule computes it
+        descriptions[0].untraced = list(untraced)
+        return descriptions[0]
 
     def parameters(self) -> list[Parameter]:
         return [parameter for program in self.programs for parameter in program.parameters()]

@@ -131,7 +131,23 @@ class PlainProgram(Program):
     def description(self) -> Description:
         model = {"class": class_name(self.model)}
         model.update({key: str(value) for key, value in self.describe.items()})
-        return Description(precision=precision_of(self.model.parameters()), model=model, roles=ROLES)
+        return Description(
+            precision=precision_of(self.model.parameters()),
+            model=model,
+            roles=ROLES,
+            untraced=[f"put/{re.escape(prefix)}" for prefix in self._within_experts()],
+        )
+
+    def _within_experts(self) -> tuple[str, ...]:
+        """How paths within experts begin. Where ranks have different samples, they choose other rows for each
+        expert, and nothing says which rows of the reference's these are: they are not compared."""
+        modules = list(traced_modules(self._called)) if self.sample_axes() else []
+        experts = {id(found) for _, found, _ in expert_blocks([module for _, module in modules])}
+        return tuple(f"{path}." for path, module in modules if id(module) in experts)
+
+    def sample_axes(self) -> list[str]:
+        """Axes whose ranks have different samples."""
+        return ["dp"] if self.layout.size("dp") > 1 else []
 
     def parameters(self) -> list[Parameter]:
         return [
@@ -156,7 +172,8 @@ class PlainProgram(Program):
     def sites(self) -> list[Site]:
         modules = list(traced_modules(self._called))
         root = ROOT if all(path != ROOT for path, _ in modules) else f"whole_{ROOT}"  # a child has that name
-        return [Site(path or root, module) for path, module in modules]
+        hidden = self._within_experts()
+        return [Site(path or root, module) for path, module in modules if not path.startswith(hidden)]
 
     def placement(
         self, site: Site, role: str, slot: int, tensor: torch.Tensor, inside: torch.Tensor | None
@@ -232,7 +249,7 @@ class PlainProgram(Program):
 
     def watch_choices(self, recorder: Recorder) -> Iterator[Removable]:
         """Choices of experts are recorded as those of the module that makes them."""
-        for block, experts in expert_blocks([site.module for site in self.sites()]):
+        for block, _, experts in expert_blocks([site.module for site in self.sites()]):
             yield from self._watch_block(block, experts, recorder)
 
     def _watch_block(self, block: torch.nn.Module, experts: int, recorder: Recorder) -> Iterator[Removable]:
