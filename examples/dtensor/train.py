@@ -4,9 +4,10 @@
                  --candidate "torchrun --nproc-per-node 4 train.py --fsdp --tp 2 --sp"
 
 --fsdp (FSDP2) or --hsdp (FSDP2 in two groups that replicate each other) and --tp N go together; what --tp
-leaves of the ranks is data-parallel. --ddp goes alone, because DDP does not take DTensors. --pp splits the layers into as many stages as there are ranks, with
-1F1B. --compile compiles every block by itself, --autocast keeps parameters in F32 and computes in BF16. All
-runs see the same batches. --device cuda uses NCCL, and gives each rank the GPU of its number on its machine.
+leaves of the ranks is data-parallel. --ddp goes alone, because DDP does not take DTensors. --pp splits the
+layers into as many stages as there are ranks, with 1F1B. --compile compiles every block by itself, --autocast
+keeps parameters in F32 and computes in BF16. All runs see the same batches. --device cuda uses NCCL, and gives
+each rank the GPU of its number on its machine.
 """
 
 from __future__ import annotations
