@@ -89,10 +89,12 @@ def torchrun(ranks: int, command: str, modules: tuple[str, ...] = ()) -> str:
 
 
 class Checker:
-    """Keeps references: programs that are compared with the same one run it once."""
+    """Keeps references: programs that are compared with the same one run it once. No check may take longer than
+    `seconds`."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, seconds: float = 600):
         self._folder = folder
+        self._seconds = seconds
         self._references: dict[str, Path] = {}
         self._runs = 0
         self.last = folder  # of the latest check's traces
@@ -106,7 +108,7 @@ class Checker:
             PROGRAM, "check", "--steps", steps, "--format", "json", *source,
             "--candidate", candidate, "-o", str(output), *options,
         ]  # fmt: skip
-        result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=self._seconds, check=False)
         report = json.loads(result.stdout) if result.stdout.startswith("{") else None
         written = output / "reference"
         if (output / "reference-names").exists():  # --rename: its program's own names are there

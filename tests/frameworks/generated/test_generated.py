@@ -12,8 +12,9 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "python")]
 
 import graphs  # noqa: E402
 from conftest import Checker  # noqa: E402
-from fuzz import ALARM, CLEAN, REFUSED, Graphs, Options, Result, shrunk  # noqa: E402
-from options import PROGRAMS  # noqa: E402
+from hunt import cases, entry_of, summary  # noqa: E402
+from kinds import ALARM, CLEAN, REFUSED, Graphs, Options, Result, kinds, shrunk  # noqa: E402
+from scripts import PROGRAMS  # noqa: E402
 
 
 def test_graphs_fit_and_come_back_from_their_text():
@@ -56,12 +57,45 @@ def test_options_come_back_from_their_text(name):
         assert all(program.why_impossible(simpler) == "" for simpler in program.smaller(case))
 
 
+class Drawn(Graphs):
+    """Graphs that are not run: every third seed raises an alarm, whatever is left out of it."""
+
+    def draw(self, seed, precision):
+        self.seed = seed
+        return super().draw(seed, precision)
+
+    def run(self, graph, check):
+        if self.seed % 3:
+            return Result(CLEAN, tensors=10)
+        report = {"verdict": "diverged", "first_divergence": {"id": "s0/m0/output/n0/0"}, "tensors": ["many"]}
+        return Result(ALARM, "s0/m0/output/n0/0: out of bound", 10, report)
+
+
+def test_a_hunt_logs_alarms_with_their_reports_and_goes_on_where_it_ended(tmp_path):
+    kind = Drawn(tmp_path)
+    found = [entry_of("graphs", kind, seed, tmp_path, 5) for seed in range(1, 5)]
+    assert [entry["judgement"] for entry in found] == [CLEAN, CLEAN, ALARM, CLEAN]
+    alarm = found[2]
+    assert alarm["report"]["first_divergence"]["id"] == "s0/m0/output/n0/0" and "tensors" not in alarm["report"]
+    assert len(alarm["smaller"]["case"]) < len(alarm["case"]) and "torch" in alarm["versions"]
+    following = cases(["graphs"], {"graphs": kind}, 1, {("graphs", entry["seed"]) for entry in found})
+    assert next(following) == ("graphs", 5)
+    said = summary(found)
+    assert "4 programs in" in said and "| graphs | 4 | 3 | 1 | 0 | 0 | 40 |" in said and "ALARM graphs 3" in said
+
+
+def test_a_hunt_takes_the_kinds_in_turn(tmp_path):
+    every = {"graphs": Graphs(tmp_path), "other": Graphs(tmp_path)}
+    order = cases(["graphs", "other"], every, 7, {("other", 7)})
+    assert [next(order) for _ in range(4)] == [("graphs", 7), ("graphs", 8), ("other", 8), ("graphs", 9)]
+
+
 SEEDS = [pytest.param(seed, marks=[] if seed < 3 else pytest.mark.full) for seed in range(30)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_clean_graphs_raise_no_alarm(tmp_path, seed):
-    kind = Graphs(tmp_path)
+    kind = kinds(tmp_path)["graphs"]
     result = kind.run(kind.draw(seed, None), Checker(tmp_path))
     assert result.judgement in (CLEAN, REFUSED), result.detail
 
