@@ -331,27 +331,22 @@ void add_joint_checks(const Trace& reference,
 // spoken, so that they can be asked in any order.
 void add_excuses(std::span<const Match> matches, const DiffOptions& options, Report& report) {
   const Allowances& allowances = options.allowances;
+  const ModelVocabulary vocabulary(report.candidate.manifest.roles);
+  std::vector<TensorVerdict>& tensors = report.tensors;
   const auto flips = [&] {
     return report.follows_candidate() || !allowances.has(Allowance::kBehindFlips)
                ? Excuses()
-               : behind_flips(report.tensors);
+               : behind_flips(tensors);
   };
   std::vector<Excuses> found;
   const auto add = [&](Excuses excuses) { found.push_back(std::move(excuses)); };
   call_all(
       {[&] { add(flips()); },
-       [&] {
-         if (report.has_residuals) {
-           add(inherited(report.tensors, flips(), allowances));
-         }
-       },
-       [&] {
-         const ModelVocabulary vocabulary(report.candidate.manifest.roles);
-         add(behind_norms(report.tensors, vocabulary, allowances));
-       },
+       [&] { add(report.has_residuals ? inherited(tensors, flips(), allowances) : Excuses()); },
+       [&] { add(behind_norms(tensors, vocabulary, allowances)); },
        [&] {
          const auto of = [&](const Side& side, Status missing) {
-           add(untraced(report.tensors, missing, side.manifest.untraced));
+           add(untraced(tensors, missing, side.manifest.untraced));
          };
          of(report.candidate, Status::kMissingInCandidate);
          of(report.reference, Status::kMissingInReference);
@@ -359,17 +354,17 @@ void add_excuses(std::span<const Match> matches, const DiffOptions& options, Rep
        [&] { add(declared(report)); },
        [&] {
          add(one_sided(matches,
-                       report.tensors,
+                       tensors,
                        {report.reference.manifest.untraced, report.candidate.manifest.untraced}));
        },
        [&] {
-         add(permitted(report.tensors, {options.allow_missing, options.allow_failed}));
+         add(permitted(tensors, {options.allow_missing, options.allow_failed}));
        }},
       options.shuffle);
   for (Excuses& excuses : found) {
     for (std::size_t i = 0; i < excuses.size(); ++i) {
       if (excuses[i]) {
-        report.tensors[i].excuse(excuses[i]->excuse, std::move(excuses[i]->sentence));
+        tensors[i].excuse(excuses[i]->excuse, std::move(excuses[i]->sentence));
       }
     }
   }

@@ -107,8 +107,9 @@ TEST_F(EdgeCheckTest, ACopyBitForBitIsTheOutput) {
   EXPECT_EQ(report.edges.checked, 1U);
 }
 
-// Symptom: a clean run of torchtitan under tensor parallelism had 26 gradients "missing in the reference": the program gathers what
-// a norm returned before the next module takes it, so that the copy has a gradient of its own.
+// Symptom: a clean run of torchtitan under tensor parallelism had 26 gradients "missing in the
+// reference": the program gathers what a norm returned before the next module takes it, so that the
+// copy has a gradient of its own.
 TEST_F(EdgeCheckTest, TheGradientOfACopyIsAnAddendOfItsSourcesGradient) {
   TraceBuilder builder = candidate();
   builder.add(0, {kInput, wavy(8, 0.2)}).add(0, {"s0/m0/grad_input/linear/0", wavy(8, 0.7)});

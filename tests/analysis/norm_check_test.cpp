@@ -105,8 +105,9 @@ class RoundedNorm : public NormCheck {
   }
 };
 
-// Symptom: a clean run of torchtitan in F32 "differs 5.67x as much as round-off explains" in its gradients' norm, and 17x in every
-// moment: torch's norm of half a million elements is wrong by 3e-5, and that of half of them by another number.
+// Symptom: a clean run of torchtitan in F32 "differs 5.67x as much as round-off explains" in its
+// gradients' norm, and 17x in every moment: torch's norm of half a million elements is wrong by
+// 3e-5, and that of half of them by another number.
 TEST_F(RoundedNorm, IsNoFindingAndNeitherAreMomentsOfWhatItClipped) {
   const Report report = judge_moment(5.0 * (1.0 + 3e-5), 1.0 - 3e-5);
   EXPECT_FALSE(report.diverged());
