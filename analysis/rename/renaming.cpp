@@ -43,7 +43,10 @@ std::vector<Value> convert(std::vector<Value> values,
       values = split_up(values.front(), map.fusion(*conversion.names.rule), along);
     }
   };
-  if (from == Names::kCandidate) {
+  // Parts of parameters stand together along their own first dimension.
+  const bool in_order_of_source =
+      is_of_parameter(kind) ? conversion.sources.size() > 1 : from == Names::kCandidate;
+  if (in_order_of_source) {
     put_together();
   }
   if (dims != nullptr) {
@@ -51,7 +54,7 @@ std::vector<Value> convert(std::vector<Value> values,
       value = arrange(value, dims->of(from), dims->of(other(from)));
     }
   }
-  if (from == Names::kReference) {
+  if (!in_order_of_source) {
     put_together();
   }
   return values;

@@ -1,0 +1,45 @@
+// Whether two activations are the same one but for round-off and arrangement.
+//
+// Thread-safety: one thread at a time; comparisons are made once and remembered.
+#pragma once
+
+#include "analysis/guess/pairings.h"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace ttrace {
+
+enum class Likeness : std::uint8_t { kAgree, kDiffer, kUnknown };
+
+struct Agreement {
+  Likeness likeness = Likeness::kUnknown;
+  Arrangement how = {};
+  double error = 0.0;  // relative
+};
+
+class Agreements {
+ public:
+  // Keeps a reference.
+  explicit Agreements(const GuessState& state) : state_(state) {}
+
+  // Unknown where one has no finite values, or is a constant.
+  [[nodiscard]] const Agreement& of(const TensorId& reference, const TensorId& candidate) const;
+
+  // The arrangement that the shapes allow; of several one that agreeing tensors have, then the
+  // same, then nothing.
+  [[nodiscard]] std::optional<Arrangement> by_shape(const Unit& reference,
+                                                    const Unit& candidate) const;
+
+ private:
+  [[nodiscard]] Agreement compared(const TensorId& reference, const TensorId& candidate) const;
+
+  const GuessState& state_;
+  mutable std::map<std::pair<TensorId, TensorId>, Agreement> known_;
+  mutable std::set<Arrangement> seen_;  // of tensors that agree
+};
+
+}  // namespace ttrace

@@ -1,0 +1,210 @@
+#include "analysis/guess/leftovers.h"
+
+#include "analysis/findings/wording.h"
+#include "analysis/guess/equal_values.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+constexpr double kOtherOrder = 1e-9;  // of norms whose squares are added up in another order
+
+struct OneSided {
+  Certainty certainty = Certainty::kCertain;
+  std::string evidence;
+};
+
+bool is_of_module(const Unit& unit) {
+  return unit.role == UnitRole::kInput || unit.role == UnitRole::kOutput;
+}
+
+bool lies_in(const std::string& path, const std::string& module) {
+  return module.empty() || path == module || path.starts_with(module + ".");
+}
+
+class Leftovers {
+ public:
+  Leftovers(GuessState& state, const ModulePairs& modules, const Agreements& agreements)
+      : state_(state), modules_(modules), agreements_(agreements) {}
+
+  void settle_all() {
+    std::vector<std::pair<Names, UnitNumber>> rest;
+    for (const Names side : {Names::kReference, Names::kCandidate}) {
+      for (UnitNumber unit = 0; unit < state_.side(side).units().size(); ++unit) {
+        if (!state_.pairings.has(side, unit) && !state_.pairings.is_open(side, unit)) {
+          rest.emplace_back(side, unit);
+        }
+      }
+    }
+    // All are judged before any of them is decided: what is left is what could be a counterpart.
+    std::vector<Pairing> decided;
+    for (const auto& [side, unit] : rest) {
+      std::vector<UnitNumber> pool = pool_of(side, unit);
+      auto reason = is_of_module(state_.side(side).unit(unit)) ? reason_of(side, unit, pool)
+                                                               : std::nullopt;
+      if (reason) {
+        Pairing alone{.certainty = reason->certainty, .evidence = std::move(reason->evidence)};
+        alone.of(side) = {unit};
+        decided.push_back(std::move(alone));
+      } else {
+        ask(side, unit, pool);
+      }
+    }
+    for (Pairing& alone : decided) {
+      state_.pairings.add(std::move(alone));
+    }
+  }
+
+ private:
+  std::optional<OneSided> reason_of(Names side,
+                                    UnitNumber unit,
+                                    const std::vector<UnitNumber>& pool) const {
+    if (auto reason = is_output_there(side, unit)) {
+      return reason;
+    }
+    if (auto reason = is_copy(side, unit)) {
+      return reason;
+    }
+    if (pool.empty()) {
+      const auto region = modules_.region_of(side, state_.side(side).unit(unit).id.path);
+      return OneSided{
+          is_sound(side, region.first) ? Certainty::kCertain : Certainty::kLikely,
+          fmt::format("nothing that is left {} can be it",
+                      region.second.empty() ? "on the other side" : "in " + region.second)};
+    }
+    return std::nullopt;
+  }
+
+  // An input whose counterpart is no record, for the other side's module takes the very memory that
+  // another one returned.
+  std::optional<OneSided> is_output_there(Names side, UnitNumber unit) const {
+    const Unit& own = state_.side(side).unit(unit);
+    const ModulePair* const pair =
+        own.role == UnitRole::kInput ? modules_.find(side, own.id.path) : nullptr;
+    if (pair == nullptr) {
+      return std::nullopt;
+    }
+    for (const std::string& path : pair->paths.of(other(side))) {
+      const GuessModule& module = *state_.side(other(side)).module(path);
+      const auto taken = module.taken.find(own.id.slot);
+      if (taken == module.taken.end()) {
+        continue;
+      }
+      const TensorId& producer = taken->second;
+      const Likeness likeness = likeness_of(side, own.id, producer);
+      const auto output =
+          state_.side(other(side)).find(UnitRole::kOutput, producer.path, producer.slot);
+      const bool compared = output && state_.pairings.has(other(side), *output);
+      if (likeness == Likeness::kAgree || (likeness == Likeness::kUnknown && compared)) {
+        return OneSided{
+            likeness == Likeness::kAgree ? Certainty::kCertain : Certainty::kLikely,
+            fmt::format("{} takes the output of {} as it is", path, producer.path)};
+      }
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] Likeness likeness_of(Names side, const TensorId& own, const TensorId& other) const {
+    if (!state_.comparable) {
+      return Likeness::kUnknown;
+    }
+    return side == Names::kReference ? agreements_.of(own, other).likeness
+                                     : agreements_.of(other, own).likeness;
+  }
+
+  // The same numbers as a tensor of the same program that is compared.
+  std::optional<OneSided> is_copy(Names side, UnitNumber unit) const {
+    const GuessSide& own = state_.side(side);
+    const MergeResult* const values = own.values(unit);
+    if (values == nullptr || values->bytes.empty() || !varies(*values)) {
+      return std::nullopt;
+    }
+    for (const Pairing& pairing : state_.pairings.all()) {
+      for (const UnitNumber compared : pairing.of(side)) {
+        const double largest = own.norm_of(own.unit(unit).id);
+        const double other_norm = own.norm_of(own.unit(compared).id);
+        const bool possible = !pairing.is_one_sided() && is_of_module(own.unit(compared)) &&
+                              std::abs(other_norm - largest) <= kOtherOrder * largest;
+        if (possible && is_same(*values, *own.values(compared))) {
+          return OneSided{Certainty::kCertain,
+                          fmt::format("the same numbers as the {} of {}, which is compared",
+                                      name_of(own.unit(compared).id.kind),
+                                      own.unit(compared).id.path)};
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] static bool is_same(const MergeResult& one, const MergeResult& two) {
+    return std::ranges::any_of(arrangements(one.shape, two.shape), [&](const Arrangement& how) {
+      return how.is_same() ? relative_distance(one, two) == 0.0
+                           : relative_distance(to_candidate(one, how), two) == 0.0;
+    });
+  }
+
+  // What could be its counterpart: of as many numbers, in the same place, and not known to differ.
+  [[nodiscard]] std::vector<UnitNumber> pool_of(Names side, UnitNumber unit) const {
+    const Unit& own = state_.side(side).unit(unit);
+    const auto region = modules_.region_of(side, own.id.path);
+    const GuessSide& others = state_.side(other(side));
+    std::vector<UnitNumber> pool;
+    for (UnitNumber number = 0; number < others.units().size(); ++number) {
+      const Unit& one = others.unit(number);
+      const bool possible = one.role == own.role && !state_.pairings.has(other(side), number) &&
+                            element_count(one.shape) == element_count(own.shape) &&
+                            lies_in(one.id.path, region.second);
+      if (possible && !(is_sound(side, region.first) &&
+                        likeness_of(side, own.id, one.id) == Likeness::kDiffer)) {
+        pool.push_back(number);
+      }
+    }
+    return pool;
+  }
+
+  // Whether the values in and around the module are those of the other program, so that a
+  // difference within shows that two tensors do not belong together.
+  [[nodiscard]] bool is_sound(Names side, const std::string& region) const {
+    if (!state_.comparable || region.empty()) {
+      return state_.comparable && !state_.differs;
+    }
+    const GuessModule& module = *state_.side(side).module(region);
+    return !module.outputs.empty() &&
+           std::ranges::all_of(module.outputs, [&](const auto& output) {
+             const Pairing* const pairing = state_.pairings.find(side, output.second);
+             return pairing != nullptr && pairing->error.has_value();
+           });
+  }
+
+  void ask(Names side, UnitNumber unit, const std::vector<UnitNumber>& pool) {
+    OpenUnit open{.side = side, .unit = unit, .options = {}, .why = {}};
+    for (const UnitNumber option : pool) {
+      open.options.push_back({option});
+    }
+    const bool values = state_.comparable && !pool.empty();
+    open.why = pool.empty() ? "nothing on the other side has such values"
+               : values     ? "none of them has its values, so only you can say which one it is"
+                            : "shapes and places allow them; equal start weights decide";
+    state_.pairings.ask(std::move(open));
+  }
+
+  GuessState& state_;
+  const ModulePairs& modules_;
+  const Agreements& agreements_;
+};
+
+}  // namespace
+
+void settle_leftovers(GuessState& state, const ModulePairs& modules, const Agreements& agreements) {
+  Leftovers(state, modules, agreements).settle_all();
+}
+
+}  // namespace ttrace

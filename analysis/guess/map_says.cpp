@@ -1,0 +1,56 @@
+#include "analysis/guess/map_says.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+std::vector<TensorId> ids_of(const GuessState& state, Names side, const Pairing& pairing) {
+  std::vector<TensorId> ids;
+  for (const UnitNumber unit : pairing.of(side)) {
+    ids.push_back(state.side(side).unit(unit).id);
+  }
+  return ids;
+}
+
+bool same_dims(const DimsPair* dims, const Arrangement& how) {
+  if (dims == nullptr) {
+    return how.is_same();
+  }
+  const std::string reference = to_string(dims->reference);
+  const std::string candidate = to_string(dims->candidate);
+  return how.is_same() ? reference == candidate
+                       : reference == how.reference && candidate == how.candidate;
+}
+
+}  // namespace
+
+bool says(const RenameMap& map, const GuessState& state, const Pairing& pairing) {
+  for (const Names side : {Names::kReference, Names::kCandidate}) {
+    for (const UnitNumber number : pairing.of(side)) {
+      const Unit& unit = state.side(side).unit(number);
+      const Counterparts found = map.find(side, unit.id);
+      if (found.of(other(side)) != ids_of(state, other(side), pairing) ||
+          (!pairing.is_one_sided() && found.of(side) != ids_of(state, side, pairing))) {
+        return false;
+      }
+      if (!pairing.is_one_sided() &&
+          !same_dims(map.dims(found, unit.id.kind, side, unit.shape.size()), pairing.dims)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool leaves_open(const RenameMap& map, const GuessState& state, const OpenUnit& open) {
+  const Counterparts found = map.find(open.side, state.side(open.side).unit(open.unit).id);
+  return !found.of(other(open.side)).empty() &&
+         std::ranges::none_of(found.of(other(open.side)), [&](const TensorId& id) {
+           return state.side(other(open.side)).has(id);
+         });
+}
+
+}  // namespace ttrace

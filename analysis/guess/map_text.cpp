@@ -1,0 +1,98 @@
+#include "analysis/guess/map_text.h"
+
+#include "analysis/findings/wording.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+std::string with_slot(const std::string& path, const EntryWords& words) {
+  return words.slot ? path + "/" + std::to_string(*words.slot) : path;
+}
+
+// One side of an entry in YAML.
+std::string side_text(const MapEntry& entry, Names side) {
+  const auto& paths = entry.paths.of(side);
+  if (paths.empty()) {
+    return "~";
+  }
+  std::string text;
+  for (const std::string& path : paths) {
+    text.append(text.empty() ? "" : ", ");
+    text.append("\"" + with_slot(path, entry.words) + "\"");
+  }
+  return paths.size() == 1 ? text : "[" + text + "]";
+}
+
+std::string dims_text(const EntryDims& dims) {
+  return fmt::format("{{kinds: {}, reference: \"{}\", candidate: \"{}\"}}",
+                     dims.kinds,
+                     dims.how.reference,
+                     dims.how.candidate);
+}
+
+std::string comment_of(const MapEntry& entry) {
+  std::string text = fmt::format("  # {}, {}: {}",
+                                 entry.words.open ? "OPEN" : name_of(entry.certainty),
+                                 counted(entry.tensors, "tensor"),
+                                 fmt::join(entry.evidence, "; "));
+  if (entry.error) {
+    text.append(fmt::format(" (up to {} of the norm)", short_number(*entry.error)));
+  }
+  if (entry.words.open) {
+    text.append(entry.options.empty() ? ". Write ~ instead of the open name if it has none there"
+                                      : fmt::format(". It may be {}, or ~",
+                                                    fmt::join(entry.options, " or ")));
+  }
+  return text + "\n";
+}
+
+std::string entry_text(const MapEntry& entry) {
+  std::string text = fmt::format("  - {{reference: {}, candidate: {}",
+                                 side_text(entry, Names::kReference),
+                                 side_text(entry, Names::kCandidate));
+  if (!entry.words.kinds.empty()) {
+    text.append(", kinds: " + entry.words.kinds);
+  }
+  if (!entry.words.ratio.empty()) {
+    text.append(fmt::format(
+        ", groups: {}, ratio: [{}]", entry.words.groups, fmt::join(entry.words.ratio, ", ")));
+  }
+  if (!entry.words.dims.empty()) {
+    std::string dims;
+    for (const EntryDims& one : entry.words.dims) {
+      dims.append(dims.empty() ? "" : ", ").append(dims_text(one));
+    }
+    text.append(", dims: [" + dims + "]");
+  }
+  return text + "}\n";
+}
+
+}  // namespace
+
+std::string paths_text(const MapEntry& entry, Names side) {
+  std::string text;
+  for (const std::string& path : entry.paths.of(side)) {
+    text.append(text.empty() ? "" : " + ").append(with_slot(path, entry.words));
+  }
+  return text.empty() ? "~" : text;
+}
+
+std::string map_text(const MapEntries& entries, const std::string& heading) {
+  std::string text = heading;
+  text.append("tensors:").append(entries.tensors.empty() ? " []\n" : "\n");
+  for (const MapEntry& entry : entries.tensors) {
+    text.append(comment_of(entry)).append(entry_text(entry));
+  }
+  text.append(entries.dims.empty() ? "" : "dims:\n");
+  for (const EntryDims& dims : entries.dims) {
+    text.append("  - " + dims_text(dims) + "\n");
+  }
+  return text;
+}
+
+}  // namespace ttrace

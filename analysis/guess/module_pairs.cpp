@@ -1,0 +1,350 @@
+#include "analysis/guess/module_pairs.h"
+
+#include "analysis/align/module_path.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+bool has_tensors(const GuessModule& module) {
+  return !module.inputs.empty() || !module.outputs.empty();
+}
+
+std::string last_name(const GuessModule* module) {
+  return path_parts(module->path).back();
+}
+
+std::size_t depth(const GuessModule* module) {
+  return path_parts(module->path).size();
+}
+
+std::vector<std::string> owners(const GuessSide& side, const std::vector<UnitNumber>& units) {
+  std::vector<std::string> paths;
+  for (const UnitNumber unit : units) {
+    std::string owner = owner_of(side.unit(unit).id.path);
+    if (std::ranges::find(paths, owner) == paths.end()) {
+      paths.push_back(std::move(owner));
+    }
+  }
+  return paths;
+}
+
+}  // namespace
+
+ModulePairs::ModulePairs(GuessState& state, const Agreements& agreements)
+    : state_(state), agreements_(agreements) {
+  pair_owners();
+  decide_comparable();
+  pair_containers();
+  pair_by_layers();
+  pair_without_parameters();
+  pair_by_layers();
+}
+
+const ModulePair* ModulePairs::find(Names side, const std::string& path) const {
+  const auto found = places_.find({side, path});
+  return found == places_.end() ? nullptr : &pairs_[found->second];
+}
+
+std::pair<std::string, std::string> ModulePairs::region_of(Names side,
+                                                           const std::string& path) const {
+  std::string outer = path;
+  for (std::size_t dot = outer.rfind('.'); dot != std::string::npos; dot = outer.rfind('.')) {
+    outer.resize(dot);
+    const ModulePair* const pair = find(side, outer);
+    if (pair != nullptr && pair->paths.of(other(side)).size() == 1 &&
+        pair->paths.of(side).size() == 1) {
+      return {outer, pair->paths.of(other(side)).front()};
+    }
+  }
+  return {};
+}
+
+void ModulePairs::add(ModulePair pair) {
+  for (const Names side : {Names::kReference, Names::kCandidate}) {
+    for (const std::string& path : pair.paths.of(side)) {
+      places_.emplace(std::pair(side, path), pairs_.size());
+    }
+  }
+  pairs_.push_back(std::move(pair));
+}
+
+bool ModulePairs::is_free(Names side, const std::string& path) const {
+  return find(side, path) == nullptr;
+}
+
+// Whether all parameters of the module, and of those below it, belong to these owners.
+bool ModulePairs::owns_only(Names side, const std::string& path, const PathGroup& owners_) const {
+  const GuessSide& own = state_.side(side);
+  const GuessModule& module = *own.module(path);
+  return module.all_parameters.size() == module.parameters.size() &&
+         std::ranges::all_of(module.parameters, [&](UnitNumber unit) {
+           const Pairing* const pairing = state_.pairings.find(side, unit);
+           return pairing == nullptr ||
+                  PathGroup{owners(state_.reference, pairing->reference),
+                            owners(state_.candidate, pairing->candidate)} == owners_;
+         });
+}
+
+std::optional<ModulePair> ModulePairs::owners_of(const Pairing& pairing) const {
+  ModulePair pair{.paths = {owners(state_.reference, pairing.reference),
+                            owners(state_.candidate, pairing.candidate)},
+                  .fusion = pairing.fusion,
+                  .certainty = pairing.certainty,
+                  .evidence = "the same parameters",
+                  .by_parameters = true};
+  const std::size_t units = pairing.reference.size() + pairing.candidate.size();
+  if (pairing.is_one_sided() || pair.paths.reference.size() + pair.paths.candidate.size() != units) {
+    return std::nullopt;
+  }
+  for (const Names side : {Names::kReference, Names::kCandidate}) {
+    for (const std::string& path : pair.paths.of(side)) {
+      if (path.empty() || !is_free(side, path) || !owns_only(side, path, pair.paths)) {
+        return std::nullopt;
+      }
+    }
+  }
+  return outputs_fit(pair) ? std::optional(std::move(pair)) : std::nullopt;
+}
+
+// Whether the last dimensions, where the parts stand together, have the same sum on both sides.
+bool ModulePairs::outputs_fit(const ModulePair& pair) const {
+  std::int64_t elements[2] = {0, 0};
+  for (const Names side : {Names::kReference, Names::kCandidate}) {
+    for (const std::string& path : pair.paths.of(side)) {
+      const GuessModule& module = *state_.side(side).module(path);
+      const auto output = module.outputs.find(0);
+      if (output == module.outputs.end()) {
+        return !has_tensors(module);
+      }
+      elements[side == Names::kReference ? 0 : 1] +=
+          element_count(state_.side(side).unit(output->second).shape);
+    }
+  }
+  return elements[0] == elements[1];
+}
+
+void ModulePairs::pair_owners() {
+  for (const Pairing& pairing : state_.pairings.all()) {
+    if (auto pair = owners_of(pairing)) {
+      add(std::move(*pair));
+    }
+  }
+}
+
+void ModulePairs::decide_comparable() {
+  for (const ModulePair& pair : pairs_) {
+    if (pair.paths.reference.size() != 1 || pair.paths.candidate.size() != 1) {
+      continue;
+    }
+    const auto& ours = state_.reference.module(pair.paths.reference.front())->outputs;
+    const auto& theirs = state_.candidate.module(pair.paths.candidate.front())->outputs;
+    state_.comparable =
+        state_.comparable ||
+        (ours.contains(0) && theirs.contains(0) && pair.certainty == Certainty::kCertain &&
+         agreements_
+                 .of(state_.reference.unit(ours.at(0)).id, state_.candidate.unit(theirs.at(0)).id)
+                 .likeness == Likeness::kAgree);
+  }
+}
+
+std::set<UnitNumber> ModulePairs::image(Names side, const std::set<UnitNumber>& units) const {
+  std::set<UnitNumber> result;
+  for (const UnitNumber unit : units) {
+    if (const Pairing* const pairing = state_.pairings.find(side, unit)) {
+      const auto& others = pairing->of(other(side));
+      result.insert(others.begin(), others.end());
+    }
+    for (const OpenUnit& open : state_.pairings.open()) {
+      if (open.side == side && open.unit == unit) {
+        for (const auto& option : open.options) {
+          result.insert(option.begin(), option.end());
+        }
+      }
+    }
+  }
+  return result;
+}
+
+void ModulePairs::pair_containers() {
+  std::map<std::set<UnitNumber>, std::vector<const GuessModule*>> ours;
+  std::map<std::set<UnitNumber>, std::vector<const GuessModule*>> theirs;
+  for (const auto& [path, module] : state_.reference.modules()) {
+    if (has_tensors(module) && !module.all_parameters.empty()) {
+      ours[module.all_parameters].push_back(&module);
+    }
+  }
+  for (const auto& [path, module] : state_.candidate.modules()) {
+    if (has_tensors(module) && !module.all_parameters.empty()) {
+      theirs[module.all_parameters].push_back(&module);
+    }
+  }
+  for (const auto& [parameters, modules] : ours) {
+    const std::set<UnitNumber> counterparts = image(Names::kReference, parameters);
+    const auto found = theirs.find(counterparts);
+    if (found != theirs.end() && image(Names::kCandidate, counterparts) == parameters) {
+      pair_chain(modules, found->second);
+    }
+  }
+}
+
+void ModulePairs::pair_chain(std::vector<const GuessModule*> reference,
+                             std::vector<const GuessModule*> candidate) {
+  std::erase_if(reference, [&](const GuessModule* module) {
+    return !is_free(Names::kReference, module->path);
+  });
+  std::erase_if(candidate, [&](const GuessModule* module) {
+    return !is_free(Names::kCandidate, module->path);
+  });
+  if (state_.comparable) {
+    pair_best(reference, candidate, "the same parameters within");
+    return;
+  }
+  std::ranges::stable_sort(reference, {}, depth);
+  std::ranges::stable_sort(candidate, {}, depth);
+  for (std::size_t i = 0; reference.size() == candidate.size() && i < reference.size(); ++i) {
+    if (score(*reference[i], *candidate[i])) {
+      add({.paths = {{reference[i]->path}, {candidate[i]->path}},
+           .fusion = {1, {1}},
+           .certainty = Certainty::kLikely,
+           .evidence = "the same parameters within"});
+    }
+  }
+}
+
+std::optional<int> ModulePairs::score(const GuessModule& reference,
+                                      const GuessModule& candidate) const {
+  int agreeing = 0;
+  bool shared = false;
+  const auto add_up = [&](const TensorId& left, const TensorId& right) {
+    const Likeness likeness =
+        state_.comparable ? agreements_.of(left, right).likeness : Likeness::kUnknown;
+    agreeing += likeness == Likeness::kAgree ? 1 : 0;
+    return likeness;
+  };
+  for (const auto& [slot, ours] : reference.outputs) {
+    const auto theirs = candidate.outputs.find(slot);
+    if (theirs == candidate.outputs.end()) {
+      continue;
+    }
+    shared = true;
+    const Unit& left = state_.reference.unit(ours);
+    const Unit& right = state_.candidate.unit(theirs->second);
+    const Likeness likeness = add_up(left.id, right.id);
+    if (likeness == Likeness::kDiffer || arrangements(left.shape, right.shape).empty()) {
+      return std::nullopt;
+    }
+    for (const TensorId& one : state_.reference.gradients(ours)) {
+      for (const TensorId& two : state_.candidate.gradients(theirs->second)) {
+        add_up(one, two);
+      }
+    }
+  }
+  for (int slot = 0; slot < 4; ++slot) {
+    const auto left = state_.reference.source_of(reference, slot);
+    const auto right = state_.candidate.source_of(candidate, slot);
+    if (left && right) {
+      add_up(*left, *right);
+    }
+  }
+  return shared ? std::optional(agreeing) : std::nullopt;
+}
+
+// Pairs those that agree best with each other. Where several agree as well, the same last name
+// decides.
+void ModulePairs::pair_best(const std::vector<const GuessModule*>& reference,
+                            const std::vector<const GuessModule*>& candidate,
+                            const char* evidence) {
+  using Rank = std::pair<int, bool>;
+  std::map<std::pair<const GuessModule*, const GuessModule*>, Rank> ranks;
+  for (const GuessModule* left : reference) {
+    for (const GuessModule* right : candidate) {
+      const auto agreeing = score(*left, *right);
+      if (agreeing && (*agreeing > 0 || !state_.comparable)) {
+        ranks[{left, right}] = {*agreeing, last_name(left) == last_name(right)};
+      }
+    }
+  }
+  std::vector<ModulePair> found;
+  for (const auto& [pair, rank] : ranks) {
+    const bool best = std::ranges::none_of(ranks, [&](const auto& entry) {
+      const auto& [rival, rival_rank] = entry;
+      return rival != pair && (rival.first == pair.first || rival.second == pair.second) &&
+             rival_rank >= rank;
+    });
+    if (best) {
+      found.push_back({.paths = {{pair.first->path}, {pair.second->path}},
+                       .fusion = {1, {1}},
+                       .certainty = rank.first > 0 ? Certainty::kCertain : Certainty::kLikely,
+                       .evidence = evidence});
+    }
+  }
+  std::ranges::for_each(found, [&](ModulePair& pair) { add(std::move(pair)); });
+}
+
+void ModulePairs::pair_without_parameters() {
+  using Region = std::pair<std::string, std::string>;
+  for (std::size_t level = 1; level < 64; ++level) {
+    std::map<Region, std::pair<std::vector<const GuessModule*>, std::vector<const GuessModule*>>>
+        regions;
+    bool deeper = false;
+    for (const Names side : {Names::kReference, Names::kCandidate}) {
+      for (const auto& [path, module] : state_.side(side).modules()) {
+        if (!has_tensors(module) || !module.all_parameters.empty() || !is_free(side, path)) {
+          continue;
+        }
+        deeper = deeper || depth(&module) > level;
+        Region region = region_of(side, path);
+        const std::size_t outer = region.first.empty() ? 0 : path_parts(region.first).size();
+        if (side == Names::kCandidate) {
+          std::swap(region.first, region.second);
+        }
+        auto& [ours, theirs] = regions[region];
+        if (depth(&module) <= outer + level) {
+          (side == Names::kReference ? ours : theirs).push_back(&module);
+        }
+      }
+    }
+    for (auto& [region, modules] : regions) {
+      pair_best(modules.first, modules.second, "the same place, without parameters");
+    }
+    if (!deeper) {
+      return;
+    }
+  }
+}
+
+void ModulePairs::pair_by_layers() {
+  std::vector<PathGroup> known;
+  for (const ModulePair& pair : pairs_) {
+    known.push_back(pair.paths);
+  }
+  const LayerPatterns patterns(known);
+  for (const auto& [path, module] : state_.reference.modules()) {
+    const auto prediction = is_free(Names::kReference, path) && has_tensors(module)
+                                ? patterns.predict(Names::kReference, path)
+                                : std::nullopt;
+    if (!prediction) {
+      continue;
+    }
+    bool possible = true;
+    for (const Names side : {Names::kReference, Names::kCandidate}) {
+      for (const std::string& one : prediction->group.of(side)) {
+        possible = possible && is_free(side, one) && state_.side(side).module(one) != nullptr;
+      }
+    }
+    if (possible) {
+      add({.paths = prediction->group,
+           .fusion = pairs_[prediction->example].fusion,
+           .certainty = Certainty::kLikely,
+           .evidence = fmt::format("as in {} other layers", prediction->support)});
+    }
+  }
+}
+
+}  // namespace ttrace

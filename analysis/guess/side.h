@@ -1,0 +1,103 @@
+// One trace as the guess of a rename map sees it: the tensors of its first step and micro-batch, and
+// the modules that own them.
+//
+// Thread-safety: one thread at a time; values are read when they are first asked for.
+#pragma once
+
+#include "analysis/findings/names.h"
+#include "trace/base/tensor_id_hash.h"
+#include "trace/file/trace_reader.h"
+#include "trace/merge/merge.h"
+
+#include <ttrace/tensor_id.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace ttrace {
+
+// What a name stands for: one parameter, or one slot of what a module takes or returns. Gradients
+// and moments belong to it.
+enum class UnitRole : std::uint8_t { kParameter, kInput, kOutput, kData, kLoss };
+
+struct Unit {
+  UnitRole role = UnitRole::kParameter;
+  TensorId id;                      // of its value
+  std::vector<std::int64_t> shape;  // logical
+  std::uint64_t order = 0;          // in which the trace has it
+};
+
+// Number of a unit within its side.
+using UnitNumber = std::size_t;
+
+struct GuessModule {
+  std::string path;
+  std::uint64_t order = 0;                    // when it first ran
+  std::map<int, UnitNumber> inputs;           // by slot
+  std::map<int, UnitNumber> outputs;          // by slot
+  std::map<int, TensorId> taken;              // inputs that are another module's output, by slot
+  std::vector<UnitNumber> parameters;         // its own
+  std::set<UnitNumber> all_parameters;        // its own, and those of modules below it
+};
+
+class GuessSide {
+ public:
+  // Keeps a reference to the trace. Throws UsageError if the trace has no step.
+  GuessSide(const Trace& trace, Names side);
+
+  [[nodiscard]] Names side() const { return side_; }
+  [[nodiscard]] const std::vector<Unit>& units() const { return units_; }
+  [[nodiscard]] const Unit& unit(UnitNumber number) const { return units_.at(number); }
+  // By path. A module that only owns parameters is one, too.
+  [[nodiscard]] const std::map<std::string, GuessModule>& modules() const { return modules_; }
+  // Null if there is none.
+  [[nodiscard]] const GuessModule* module(const std::string& path) const;
+  // Nothing if there is none.
+  [[nodiscard]] std::optional<UnitNumber> find(UnitRole role,
+                                               const std::string& path,
+                                               int slot = 0) const;
+
+  // The whole tensor in F64; null if it was not recorded, is not whole, or is not finite.
+  [[nodiscard]] const MergeResult* values(const TensorId& id) const;
+  [[nodiscard]] const MergeResult* values(UnitNumber number) const {
+    return values(unit(number).id);
+  }
+  // Its Frobenius norm; 0 without values.
+  [[nodiscard]] double norm_of(const TensorId& id) const;
+  // The element type of the record; F32 if nobody recorded it.
+  [[nodiscard]] ElementType type_of(const TensorId& id) const;
+  [[nodiscard]] bool has(const TensorId& id) const { return shards_.contains(id); }
+  // Gradients of the unit that were recorded.
+  [[nodiscard]] std::vector<TensorId> gradients(UnitNumber number) const;
+  // The tensor that feeds the input: its own record, or the output that it is.
+  [[nodiscard]] std::optional<TensorId> source_of(const GuessModule& module, int slot) const;
+
+ private:
+  void add_unit(const TensorId& id, const Shard& shard);
+  void add_edges(const StepTrace& step);
+  void add_modules();
+
+  Names side_;
+  std::int64_t step_ = 0;
+  std::int64_t microbatch_ = 0;
+  std::vector<Unit> units_;
+  std::map<std::string, GuessModule> modules_;
+  std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash> shards_;
+  mutable std::unordered_map<TensorId, std::optional<MergeResult>, TensorIdHash> values_;
+  mutable std::unordered_map<TensorId, double, TensorIdHash> norms_;
+};
+
+// The path of the module that owns a parameter; empty for the model itself.
+[[nodiscard]] std::string owner_of(const std::string& parameter);
+
+// Elements as doubles. Requires: a tensor of GuessSide::values().
+[[nodiscard]] std::span<const double> numbers_of(const MergeResult& tensor);
+
+}  // namespace ttrace
