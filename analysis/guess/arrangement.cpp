@@ -16,9 +16,9 @@ namespace {
 
 constexpr std::size_t kMostDims = 5;  // more have too many orders to try
 
-using Shape = std::span<const std::int64_t>;
+using ShapeView = std::span<const std::int64_t>;
 
-std::vector<std::size_t> dims_of_size(Shape shape) {
+std::vector<std::size_t> dims_of_size(ShapeView shape) {
   std::vector<std::size_t> dims;
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {
     if (shape[dim] != 1) {
@@ -32,7 +32,7 @@ std::string letter(std::size_t dim) {
   return std::string(1, static_cast<char>('a' + dim));
 }
 
-std::string joined(const std::vector<std::string>& words) {
+std::string dims_text_of(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) {
     text.append(text.empty() ? "" : " ").append(word);
@@ -42,8 +42,8 @@ std::string joined(const std::vector<std::string>& words) {
 
 // The words of both sides where the dimensions of `fine`, in this order, fill those of `coarse` one
 // after the other. Empty if they do not.
-std::pair<std::string, std::string> filled(Shape fine,
-                                           Shape coarse,
+std::pair<std::string, std::string> filled(ShapeView fine,
+                                           ShapeView coarse,
                                            const std::vector<std::size_t>& order) {
   std::vector<std::string> fine_words(fine.size(), "1");
   std::vector<std::string> coarse_words(coarse.size(), "1");
@@ -68,12 +68,12 @@ std::pair<std::string, std::string> filled(Shape fine,
     }
     coarse_words[dim] = names.size() == 1 ? word : "(" + word + ")";
   }
-  return next == order.size() ? std::pair(joined(fine_words), joined(coarse_words))
+  return next == order.size() ? std::pair(dims_text_of(fine_words), dims_text_of(coarse_words))
                               : std::pair<std::string, std::string>();
 }
 
 // Those where every dimension of `fine` is one of `coarse`, or a factor of one.
-void add_fillings(Shape fine, Shape coarse, bool swap, std::vector<Arrangement>& found) {
+void add_fillings(ShapeView fine, ShapeView coarse, bool swap, std::vector<Arrangement>& found) {
   std::vector<std::size_t> order = dims_of_size(fine);
   if (order.size() > kMostDims) {
     return;
@@ -95,12 +95,12 @@ void add_fillings(Shape fine, Shape coarse, bool swap, std::vector<Arrangement>&
 
 }  // namespace
 
-std::vector<Arrangement> arrangements(Shape reference, Shape candidate) {
+std::vector<Arrangement> arrangements(ShapeView reference, ShapeView candidate) {
   std::vector<Arrangement> found;
   if (std::ranges::equal(reference, candidate)) {
     found.emplace_back();
   }
-  const auto product = [](Shape shape) {
+  const auto product = [](ShapeView shape) {
     return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
   };
   if (product(reference) != product(candidate) || product(reference) <= 1) {

@@ -30,8 +30,8 @@ enum class Certainty : std::uint8_t {
 // One unit on each side; or one on one side and its parts on the other; or, where one side is
 // empty, a unit that only one program has.
 struct Pairing {
-  std::vector<UnitNumber> reference;
-  std::vector<UnitNumber> candidate;
+  std::vector<UnitNumber> reference = {};
+  std::vector<UnitNumber> candidate = {};
   Fusion fusion = {};
   Arrangement dims = {};
   Certainty certainty = Certainty::kCertain;
