@@ -95,7 +95,7 @@ class Activations {
   void pair_slot(const Differing& slot) {
     const Unit& left = state_.reference.unit(slot.reference);
     const Unit& right = state_.candidate.unit(slot.candidate);
-    const Agreement& agreement = agreements_.of(left.id, right.id);
+    const ActivationMatch& agreement = agreements_.of(left.id, right.id);
     if (state_.comparable && agreement.likeness == Likeness::kAgree) {
       ++agreeing_[class_of(slot)];
       add(slot.reference,
@@ -120,7 +120,7 @@ class Activations {
                         const std::map<int, UnitNumber>& theirs) {
     for (const auto& [slot, left] : ours) {
       for (const auto& [other_slot, right] : theirs) {
-        const Agreement& agreement =
+        const ActivationMatch& agreement =
             agreements_.of(state_.reference.unit(left).id, state_.candidate.unit(right).id);
         if (state_.comparable && slot != other_slot && agreement.likeness == Likeness::kAgree) {
           add(left,
@@ -188,7 +188,7 @@ class Activations {
       const UnitNumber whole = pairing.of(other(parts)).front();
       const Unit& left = state_.reference.unit(parts == Names::kReference ? part : whole);
       const Unit& right = state_.candidate.unit(parts == Names::kReference ? whole : part);
-      const Agreement& agreement = agreements_.of(left.id, right.id);
+      const ActivationMatch& agreement = agreements_.of(left.id, right.id);
       if (state_.comparable && agreement.likeness == Likeness::kAgree) {
         pairing.error = std::max(pairing.error.value_or(0.0), agreement.error);
         pairing.dims = agreement.how;
@@ -256,7 +256,7 @@ class Activations {
     }
     for (const auto& [left, right] : agreeing) {
       if (counts[{Names::kReference, left}] == 1 && counts[{Names::kCandidate, right}] == 1) {
-        const Agreement& agreement =
+        const ActivationMatch& agreement =
             agreements_.of(state_.reference.unit(left).id, state_.candidate.unit(right).id);
         add(left,
             right,
@@ -276,7 +276,7 @@ class Activations {
                              ? state_.candidate.find(role, ours.id.path, ours.id.slot)
                              : std::nullopt;
       if (right && !arrangements(ours.shape, state_.candidate.unit(*right).shape).empty()) {
-        const Agreement& agreement = agreements_.of(ours.id, state_.candidate.unit(*right).id);
+        const ActivationMatch& agreement = agreements_.of(ours.id, state_.candidate.unit(*right).id);
         const bool agree = agreement.likeness == Likeness::kAgree;
         const auto how = agree ? agreement.how : Arrangement();
         add(left,
@@ -307,7 +307,7 @@ class Activations {
     }
     for (const auto& [left, rights] : equal) {
       if (rights.size() == 1 && counts[rights.front()] == 1) {
-        const Agreement& agreement = agreements_.of(state_.reference.unit(left).id,
+        const ActivationMatch& agreement = agreements_.of(state_.reference.unit(left).id,
                                                     state_.candidate.unit(rights.front()).id);
         add(left, rights.front(), agreement.how, Certainty::kCertain, "equal values", agreement.error);
       }

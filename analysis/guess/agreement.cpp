@@ -8,7 +8,7 @@
 
 namespace ttrace {
 
-const Agreement& Agreements::of(const TensorId& reference, const TensorId& candidate) const {
+const ActivationMatch& Agreements::of(const TensorId& reference, const TensorId& candidate) const {
   const auto [place, is_new] = known_.try_emplace(std::pair(reference, candidate));
   if (is_new) {
     place->second = compared(reference, candidate);
@@ -19,7 +19,7 @@ const Agreement& Agreements::of(const TensorId& reference, const TensorId& candi
   return place->second;
 }
 
-Agreement Agreements::compared(const TensorId& reference, const TensorId& candidate) const {
+ActivationMatch Agreements::compared(const TensorId& reference, const TensorId& candidate) const {
   const MergeResult* const left = state_.reference.values(reference);
   const MergeResult* const right = state_.candidate.values(candidate);
   if (left == nullptr || right == nullptr || left->bytes.empty() || right->bytes.empty() ||
@@ -30,7 +30,7 @@ Agreement Agreements::compared(const TensorId& reference, const TensorId& candid
       round_off(state_.reference.type_of(reference), state_.candidate.type_of(candidate));
   const double norms[] = {state_.reference.norm_of(reference),
                           state_.candidate.norm_of(candidate)};
-  Agreement best{Likeness::kDiffer, {}, 1.0};
+  ActivationMatch best{Likeness::kDiffer, {}, 1.0};
   if (left->bytes.size() != right->bytes.size() ||
       std::abs(norms[0] - norms[1]) > limit * std::max(norms[0], norms[1])) {
     return best;

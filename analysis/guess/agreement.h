@@ -15,7 +15,7 @@ namespace ttrace {
 
 enum class Likeness : std::uint8_t { kAgree, kDiffer, kUnknown };
 
-struct Agreement {
+struct ActivationMatch {
   Likeness likeness = Likeness::kUnknown;
   Arrangement how = {};
   double error = 0.0;  // relative
@@ -27,7 +27,7 @@ class Agreements {
   explicit Agreements(const GuessState& state) : state_(state) {}
 
   // Unknown where one has no finite values, or is a constant.
-  [[nodiscard]] const Agreement& of(const TensorId& reference, const TensorId& candidate) const;
+  [[nodiscard]] const ActivationMatch& of(const TensorId& reference, const TensorId& candidate) const;
 
   // The arrangement that the shapes allow; of several one that agreeing tensors have, then the
   // same, then nothing.
@@ -35,10 +35,10 @@ class Agreements {
                                                     const Unit& candidate) const;
 
  private:
-  [[nodiscard]] Agreement compared(const TensorId& reference, const TensorId& candidate) const;
+  [[nodiscard]] ActivationMatch compared(const TensorId& reference, const TensorId& candidate) const;
 
   const GuessState& state_;
-  mutable std::map<std::pair<TensorId, TensorId>, Agreement> known_;
+  mutable std::map<std::pair<TensorId, TensorId>, ActivationMatch> known_;
   mutable std::set<Arrangement> seen_;  // of tensors that agree
 };
 
