@@ -55,19 +55,39 @@ class Locator {
   }
 
  private:
-  // A rank that the first wrong result concerns.
+  // Operators without a partner between the first wrong result and what is right, on this rank,
+  // ascending.
+  [[nodiscard]] std::vector<std::size_t> extras_of(const ZoomedRank& rank,
+                                                   std::size_t position) const {
+    const auto candidate = candidate_of(rank, position);
+    return candidate ? unpaired_before(rank.sequence,
+                                       *candidate,
+                                       [&](std::size_t i) { return rank.partners[i].has_value(); })
+                     : std::vector<std::size_t>();
+  }
+
+  // A rank that the first wrong result concerns, if possible one that runs what others do not.
   void choose_rank() {
     rank_ = &pair_.candidate.front();
     if (!compared_.first_divergence) {
       return;
     }
-    const std::vector<int> ranks = compared_.tensors[*compared_.first_divergence].ranks();
+    const TensorVerdict& tensor = compared_.tensors[*compared_.first_divergence];
+    const std::vector<int> ranks = tensor.ranks();
+    const ZoomedRank* first = nullptr;
     for (const ZoomedRank& rank : pair_.candidate) {
-      if (std::ranges::find(ranks, rank.sequence.rank) != ranks.end()) {
+      if (std::ranges::find(ranks, rank.sequence.rank) == ranks.end()) {
+        continue;
+      }
+      first = first == nullptr ? &rank : first;
+      const std::vector<std::size_t> extras = extras_of(rank, owner_.at(tensor.id));
+      if (std::ranges::any_of(
+              extras, [&](std::size_t i) { return is_suspect(rank.sequence.operators[i]); })) {
         rank_ = &rank;
         return;
       }
     }
+    rank_ = first == nullptr ? rank_ : first;
   }
 
   void count() {
@@ -79,9 +99,9 @@ class Locator {
     report_.compared = compared_.tensors.size();
   }
 
-  [[nodiscard]] std::optional<std::size_t> candidate_of(std::size_t position) const {
-    for (std::size_t i = 0; i < rank_->partners.size(); ++i) {
-      if (rank_->partners[i] == position) {
+  static std::optional<std::size_t> candidate_of(const ZoomedRank& rank, std::size_t position) {
+    for (std::size_t i = 0; i < rank.partners.size(); ++i) {
+      if (rank.partners[i] == position) {
         return i;
       }
     }
@@ -110,7 +130,7 @@ class Locator {
   void describe_result() {
     const TensorVerdict& tensor = compared_.tensors[*compared_.first_divergence];
     const std::size_t position = owner_.at(tensor.id);
-    const auto candidate = candidate_of(position);
+    const auto candidate = candidate_of(*rank_, position);
     report_.id = to_string(tensor.id);
     report_.what = tensor.causes();
     report_.diagnosis = compared_.diagnosis;
@@ -120,17 +140,12 @@ class Locator {
       describe_inputs(*candidate);
     }
     report_.first = report_.result;
-    blame(position, candidate);
+    blame(position);
   }
 
   // Whoever stands between the last right results and the first wrong one.
-  void blame(std::size_t position, const std::optional<std::size_t>& candidate) {
-    std::vector<std::size_t> here;
-    if (candidate) {
-      here = unpaired_before(rank_->sequence, *candidate, [&](std::size_t i) {
-        return rank_->partners[i].has_value();
-      });
-    }
+  void blame(std::size_t position) {
+    const std::vector<std::size_t> here = extras_of(*rank_, position);
     const auto extra = std::ranges::find_if(
         here, [&](std::size_t i) { return is_suspect(rank_->sequence.operators[i]); });
     if (extra != here.end()) {
@@ -139,9 +154,11 @@ class Locator {
     }
     const std::vector<std::size_t> there =
         unpaired_before(pair_.reference, position, [&](std::size_t i) { return has_partner_[i]; });
-    const auto missing = std::ranges::find_if(
-        there, [&](std::size_t i) { return is_suspect(pair_.reference.operators[i]); });
-    if (missing != there.end()) {
+    // The last one: those before it may only compute what it takes, such as a divisor.
+    const auto missing = std::find_if(there.rbegin(), there.rend(), [&](std::size_t i) {
+      return is_suspect(pair_.reference.operators[i]);
+    });
+    if (missing != there.rend()) {
       name(pair_.reference.operators[*missing], OperatorFault::kOnlyInReference);
       return;
     }

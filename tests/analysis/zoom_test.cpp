@@ -227,6 +227,37 @@ TEST_F(ZoomTest, NamesAnOperatorThatOnlyTheReferenceRuns) {
   EXPECT_EQ(report.fault, OperatorFault::kOnlyInReference);
 }
 
+// Symptom: of weights that only the reference divides by their sum, the sum was named.
+TEST_F(ZoomTest, NamesTheLastOfTheOperatorsThatOnlyTheReferenceRuns) {
+  reference("aten::mm", {}, x_);
+  reference("aten::sum", {0}, z_);
+  reference("aten::div", {0, 1}, scaled(x_, 2.0));
+  reference("aten::exp", {2}, y_);
+  candidate("aten::mm", {}, x_);
+  candidate("aten::exp", {0}, scaled(y_, 0.5));
+  const ZoomReport report = zoom();
+  ASSERT_TRUE(report.first) << report.problem;
+  EXPECT_EQ(report.first->name, "aten::div");
+  EXPECT_EQ(report.fault, OperatorFault::kOnlyInReference);
+}
+
+// Symptom: the operator behind the one that rank 1 alone ran was named.
+TEST_F(ZoomTest, NamesAnOperatorThatOneRankAloneRuns) {
+  const auto half = [](const Numbers& whole, std::ptrdiff_t rank) {
+    return Numbers(whole.begin() + rank * 16, whole.begin() + (rank + 1) * 16);
+  };
+  reference("aten::mm", {}, x_);
+  reference("aten::exp", {0}, y_);
+  candidate("aten::mm", {}, half(x_, 0), half(x_, 1));
+  run(candidate_, candidate_calls_[1], 1, "aten::mul", {0}, scaled(half(x_, 1), 2.0));
+  run(candidate_, candidate_calls_[0], 0, "aten::exp", {0}, half(y_, 0));
+  run(candidate_, candidate_calls_[1], 1, "aten::exp", {1}, scaled(half(y_, 1), 2.0));
+  const ZoomReport report = zoom();
+  ASSERT_TRUE(report.first) << report.problem;
+  EXPECT_EQ(report.first->name, "aten::mul");
+  EXPECT_EQ(report.fault, OperatorFault::kOnlyInCandidate);
+}
+
 TEST_F(ZoomTest, NamesACopyThatRearrangesWhatItReads) {
   Numbers turned = x_;
   std::reverse(turned.begin(), turned.end());
