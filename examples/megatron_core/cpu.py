@@ -20,6 +20,7 @@ import contextlib
 import functools
 import logging
 import os
+import types
 import warnings
 
 import old_versions
@@ -196,6 +197,16 @@ def _repair_package() -> None:
             return own(tensor, as_numpy, record_stream)
 
         dispatcher.maybe_move_tensor_to_cpu = to_numpy
+    with contextlib.suppress(ImportError, AttributeError):
+        import megatron.core.extensions.transformer_engine as extensions
+
+        if extensions.cpu_offload is None:  # offloading of activations sets its flag
+            extensions.cpu_offload = types.SimpleNamespace(CPUOffloadEnabled=False)
+    with contextlib.suppress(ImportError):
+        import megatron.core.transformer.multi_latent_attention as latent
+
+        if not isinstance(latent.TELinear, type):  # it asks what is an instance of None
+            latent.HAVE_TE = False
     with contextlib.suppress(ImportError, AttributeError):
         import megatron.core.fp8_utils as fp8_utils  # 0.12 raises for an empty list of parameters
 

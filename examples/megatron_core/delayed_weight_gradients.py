@@ -44,10 +44,12 @@ def linear(input, weight, bias, gradient_accumulation_fusion, allreduce_dgrad, s
         input = tensor_parallel.copy_to_tensor_model_parallel_region(input)
     if sequence_parallel:
         input = tensor_parallel.gather_from_sequence_parallel_region(input, tensor_parallel_output_grad=True)
-    output = _Linear.apply(input, weight)
+    is_tied = getattr(weight, "is_embedding_or_output_parameter", False)  # the embedding's part comes by autograd
+    output = input @ weight.t() if is_tied else _Linear.apply(input, weight)
     return output if bias is None else output + bias
 
 
+@torch.no_grad()
 def add(weight: torch.nn.Parameter, given: torch.Tensor, gradient: torch.Tensor) -> None:
     weight.main_grad.add_(gradient.flatten(0, -2).t() @ given.flatten(0, -2))
 

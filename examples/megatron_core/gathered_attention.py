@@ -11,6 +11,7 @@ import copy
 
 import torch
 from megatron.core import parallel_state
+from megatron.core.tensor_parallel import copy_to_tensor_model_parallel_region
 from megatron.core.transformer.dot_product_attention import DotProductAttention
 
 
@@ -57,3 +58,18 @@ class GatheredAttention(DotProductAttention):
             own = positions(key.shape[0], self.cp_group.rank(), ranks)
             attention_mask = attention_mask[:, :, own]
         return super().forward(query, key, value, attention_mask, *args, **options)
+
+
+def sum_position_gradients() -> None:
+    """Repairs multi-head latent attention of 0.16.1 with Megatron's own linears: all heads share the rotated part
+    of the key, but no rank gets the other ranks' gradients of it."""
+    from megatron.core.transformer import multi_latent_attention
+
+    rotate = multi_latent_attention.apply_rotary_pos_emb
+
+    def rotate_and_sum(tensor, *args, **options):
+        if tensor.shape[-2] == 1:  # one for all heads
+            tensor = copy_to_tensor_model_parallel_region(tensor)
+        return rotate(tensor, *args, **options)
+
+    multi_latent_attention.apply_rotary_pos_emb = rotate_and_sum

@@ -37,8 +37,9 @@ def arguments() -> argparse.Namespace:
     add("--overlap", action="store_true", help="overlap reduction and gathering with computation")
     add("--mtp", type=int, help="layers that predict further tokens")
     add("--latent", action="store_true", help="multi-head latent attention")
+    add("--repaired", action="store_true", help="with --latent: all ranks' gradients of the keys' rotated part")
     add("--loss-scale", type=float, help="of FP16; dynamic if left out")
-    add("--offload", action="store_true", help="what norms and attention save for backward is offloaded")
+    add("--offload", action="store_true", help="what a norm and attention save for backward is offloaded")
     add("--expert-bias", action="store_true", help="routers balance by a bias")
     add("--recompute", choices=["full", "block", "selective"])
     add("--per-token-loss", action="store_true")
@@ -177,7 +178,7 @@ def further_options() -> dict[str, object]:
     if ARGS.offload:
         options.update(
             fine_grained_activation_offloading=True,
-            offload_modules=["attn_norm", "qkv_linear", "core_attn", "mlp_norm"],
+            offload_modules=["attn_norm", "qkv_linear", "core_attn"],
             min_offloaded_tensor_size=1,
         )
     if ARGS.latent:
@@ -277,9 +278,9 @@ def layer_of_megatron():
             attention.q_layernorm = cpu.TorchNorm
             setattr(attention, "kv_layernorm" if ARGS.latent else "k_layernorm", cpu.TorchNorm)
         if ARGS.cp > 1 or ARGS.latent:
-            from gathered_attention import GatheredAttention
+            import gathered_attention
 
-            attention.core_attention = GatheredAttention
+            attention.core_attention = gathered_attention.GatheredAttention
     return layer
 
 
@@ -334,6 +335,10 @@ def call_with_known(function, *args, **options):
 
 
 def build() -> tuple[list[torch.nn.Module], object]:
+    if ARGS.repaired:
+        import gathered_attention
+
+        gathered_attention.sum_position_gradients()
     config = configuration()
     chunks = [build_chunk(config, stage) for stage in range(ARGS.vpp)]
     ddp = DistributedDataParallelConfig(

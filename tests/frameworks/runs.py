@@ -22,12 +22,10 @@ class Clean:
 
     @property
     def alarms(self) -> list[str]:
-        """Ids that are out of bound, or missing and not allowed to be; one line of the error where nothing was compared."""
+        """Ids of findings that the program did not declare; one line of the error where nothing was compared."""
         if self.outcome.report is None:
             return [(self.outcome.errors.strip().splitlines() or ["no report"])[-1]]
-        wrong = ("diverged", "missing_in_candidate", "missing_in_reference")
-        tensors = self.outcome.report["tensors"]
-        return [t["id"] for t in tensors if t["status"] in wrong and not t["allowed"]]
+        return [t["id"] for t in self.outcome.report["tensors"] if t["finding"]]
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,8 @@ class MegatronProgram(Program):
         dims_of = parameter_dims(chunk.model, self.layout, self.vocab_size)
         for name, parameter in chunk.model.named_parameters():
             path = chunk.path_of(name)
+            if path == "output_layer.weight" and chunk.has_spare_output_weight:
+                continue
             is_tied = bool(getattr(parameter, "shared_embedding", False)) or (
                 getattr(parameter, "shared", False) and path == "output_layer.weight"
             )

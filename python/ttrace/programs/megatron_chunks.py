@@ -32,6 +32,15 @@ class Chunk:
         self.microbatch = 0  # the number of the latest forward's
         self._renamed = list(_renamed(self.model))
 
+    @property
+    def has_spare_output_weight(self) -> bool:
+        """Whether the output layer has a weight that it never uses: on a last stage with multi-token prediction
+        it is given the weight of that stage's embedding."""
+        model = self.model
+        if not getattr(model, "share_embeddings_and_output_weights", False) or not self.post_process:
+            return False
+        return model.shared_embedding_or_output_weight() is not model.output_layer.weight
+
     def path_of(self, name: str) -> str:
         """The global path of `name`, which is a name within the chunk."""
         path = canonical(name)
