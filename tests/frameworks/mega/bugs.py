@@ -51,7 +51,8 @@ def _embedding_of_unrolled_tokens() -> None:
 
     def make(own):
         def roll(tensor, *args, **kwargs):
-            return (tensor, tensor.sum()) if _is_rank(1) else own(tensor, *args, **kwargs)
+            rolled, total = own(tensor, *args, **kwargs)  # the other rank waits for this one
+            return (tensor, total) if _is_rank(1) else (rolled, total)
 
         return roll
 
@@ -178,7 +179,7 @@ def _chunks_sorted_by_rank() -> None:
 
 
 def _shared_expert_added_twice() -> None:
-    """Added before the sum over ranks, which therefore holds it once per rank."""
+    """As if it were added before a sum over two ranks, which then holds it once per rank."""
     from megatron.core.transformer.moe.moe_layer import MoELayer
 
     def make(own):
@@ -266,9 +267,9 @@ def _stale_buffer_reloaded() -> None:
     def make(own):
         def pop(self, tag):
             tensor = own(self, tag)
-            if self.offload_groups[tag[0] - 1]._name != "mlp_norm" or tag[0] > 4:
+            if self.offload_groups[tag[0] - 1]._name != "attn_norm" or tag[0] > 1:  # the first layer's
                 return tensor
-            return kept.setdefault((tag, tensor.shape), tensor)  # of the first micro-batch
+            return kept.setdefault((tag, tensor.shape), tensor.clone())  # of the first micro-batch
 
         return pop
 
@@ -316,4 +317,59 @@ def _overflow_of_one_rank() -> None:
     _replace(MixedPrecisionOptimizer, "_unscale_main_grads_and_check_for_nan", make)
 
 
-BUGS: list[Bug] = []
+# fmt: off
+BUGS: list[Bug] = [
+    Bug("mtp-labels-rolled-too-far", "mtp", "tp2", "rank 1 predicts the token after the next one",
+        r"s0/m0/grad_output/output_layer/0", _labels_rolled_too_far, ("localised",), ("rank 1",)),
+    Bug("mtp-scale-without-microbatches", "mtp", "pp2", "the further loss is not divided by the number of micro-batches",
+        r"s0/m0/grad_output/output_layer/0", _scale_without_microbatches, ("wrong_factor",), ("factor 4",)),
+    Bug("mtp-tokens-not-rolled", "mtp", "cp2", "rank 1 embeds the tokens that it has, not the next ones",
+        r"s0/m0/output/mtp\.layers\.0\.embedding\.word_embeddings/0", _embedding_of_unrolled_tokens,
+        ("localised", "shifted"), ("rank 1",)),
+    Bug("cp-rotary-table-in-halves", "gpt", "cp2", "ranks take halves of the rotary table, not chunks from either end",
+        r"s0/m0/output/rotary_pos_emb/0", _rotary_table_in_halves, ("wrong_order", "wrong_view")),
+    Bug("cp-loss-over-own-positions", "gpt", "cp2", "ranks divide the loss by the number of their own tokens",
+        r"s0/m0/grad_output/loss/0", _loss_over_own_positions, ("wrong_factor", "loss_normalisation"), ("factor 2",)),
+    Bug("cp-key-gradients-of-own-queries", "gpt", "cp2", "gradients of gathered keys are not summed over the ranks",
+        r"s0/m0/grad_input/decoder\.layers\.3\.self_attention\.core_attention/1", _key_gradients_of_own_queries,
+        ("missing_reduction", "attention"), ("axis cp",)),
+    Bug("cp-mask-in-halves", "gpt", "tp2 sp cp2", "ranks mask as if their positions were a half of the sequence",
+        r"s0/m0/output/decoder\.layers\.0\.self_attention\.core_attention\.scale_mask_softmax/0", _mask_in_halves,
+        ("attention", "localised")),
+    Bug("latent-norm-not-summed", "latent", "tp2 sp", "gradients of the latents' norm stay one rank's addends",
+        r"s0/main_grad/decoder\.layers\.0\.self_attention\.kv_layernorm\.weight/0", _latent_norm_not_summed,
+        ("missing_reduction",), ("axis tp",)),
+    Bug("latent-queries-of-one-rank", "latent", "tp2", "the gathered latents of queries are the first rank's, twice",
+        r"s0/m0/input/decoder\.layers\.0\.self_attention\.q_layernorm/0", _query_latents_of_one_rank,
+        ("localised", "duplicated_block")),
+    Bug("expert-tokens-unpermuted", "experts", "ep2", "what experts return is put back in another order",
+        r"s0/m0/output/decoder\.layers\.0\.mlp/0", _tokens_unpermuted_by_the_permutation, ("wrong_order", "")),
+    Bug("expert-chunks-not-sorted", "experts", "ep2", "received tokens are not sorted by expert",
+        r"s0/m0/input/decoder\.layers\.0\.mlp\.experts\.local_experts\.1/0", _chunks_sorted_by_rank,
+        ("wrong_order", "localised")),
+    Bug("shared-expert-twice", "experts", "tp2 sp", "the shared expert's output counts twice",
+        r"s0/m0/output/decoder\.layers\.0\.mlp/0", _shared_expert_added_twice, ("", "wrong_addends", "localised")),
+    Bug("expert-bias-by-local-counts", "latent experts mtp", "ep2", "ranks balance experts by their own tokens",
+        r"s1/m0/routing/decoder\.layers\.0\.mlp\.router/0", _bias_by_local_counts, ("routing_flip",)),
+    Bug("embeddings-scattered-wrongly", "mtp", "tp2 sp", "each rank gets the positions of the other one",
+        r"s0/m0/output/embedding\.word_embeddings/0", _embeddings_scattered_to_the_other_rank,
+        ("wrong_order", "shifted")),
+    Bug("late-gradients-from-another-microbatch", "delayed", "tp2 sp",
+        "one weight's late gradients are made from the next micro-batch's input",
+        r"s0/main_grad/decoder\.layers\.1\.mlp\.linear_fc1\.weight/0", _late_gradients_from_the_next_microbatch,
+        ("", "localised")),
+    Bug("late-gradients-lost", "delayed", "tp2 sp", "late gradients of the last micro-batch are not computed",
+        r"s0/main_grad/decoder\.layers\.0\.self_attention\.linear_proj\.weight/0",
+        _late_gradients_of_the_last_microbatch_lost, ("missing_microbatch", "wrong_addends"), ("microbatch 3",)),
+    Bug("stale-activation-reloaded", "offload", "tp2 sp", "what a norm saved is reloaded from the first micro-batch",
+        r"s0/m1/param_grad/decoder\.layers\.0\.input_layernorm\.weight/0", _stale_buffer_reloaded, ("stale", "")),
+    Bug("fp16-unscaled-twice", "gpt", "tp2, another loss scale", "gradients are divided by the loss scale twice",
+        r"s0/main_grad/embedding\.word_embeddings\.weight/0", _unscaled_twice, ("wrong_factor",),
+        ("factor 1.53e-05",), precision="f16"),
+    Bug("fp16-one-gradient-scaled", "gpt", "tp2, another loss scale", "the first parameter's gradient keeps the scale",
+        r"s0/main_grad/embedding\.word_embeddings\.weight/0", _one_gradient_not_unscaled, ("wrong_factor",),
+        ("factor 6.55e+04",), precision="f16"),
+    Bug("fp16-step-skipped-by-one-rank", "gpt", "dp2", "rank 1 alone sees an overflow and skips the step",
+        r"s0/master/embedding\.word_embeddings\.weight/0", _overflow_of_one_rank, ("stale", "replicas_diverge"),
+        ("rank 1",), precision="f16"),
+]

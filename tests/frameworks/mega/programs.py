@@ -23,6 +23,7 @@ PROGRAMS = [
             Layout("cp2 dp2", 4, "--cp 2 --distributed-optimizer"),
             Layout("cp2, recomputed", 2, "--cp 2 --recompute full"),
             Layout("tp2, another loss scale", 2, "--tp 2 --loss-scale 65536", OTHER_SCALE, precisions=("f16",)),
+            Layout("dp2", 2, precisions=("f16",)),
             Layout("dp2, distributed", 2, "--distributed-optimizer --loss-scale 65536", OTHER_SCALE, ("f16",)),
             Layout("tp2 pp2 vpp2", 4, "--tp 2 --pp 2 --vpp 2", precisions=("f16",)),
         ),
