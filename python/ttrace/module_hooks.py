@@ -273,9 +273,9 @@ class ModuleHooks:
         return tensor
 
     def _unreturned(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What a module within the running one returned, if a forced pass replaced it by `tensor`: two names of
-        one tensor have one gradient."""
-        for result, original in self._calls()[-1].returned:
+        """What the running module was given, or what one within it returned, if a forced pass replaced it by
+        `tensor`: two names of one tensor have one gradient."""
+        for result, original in (*self._calls()[-1].returned, *self._calls()[-1].replaced):
             if result is tensor:
                 return original
         return tensor

@@ -288,6 +288,12 @@ TEST_F(MainGradDiagnosis, ADroppedMicrobatchIsNumbered) {
                     HasSubstr("the others have the factor 1.000")));
 }
 
+// Symptom: a micro-batch whose gradients were clipped on the way was "not in the sum".
+TEST_F(MainGradDiagnosis, AMicrobatchOfWhichLittleIsLeftIsNotMissing) {
+  const Diagnosis found = when_held(of({1, 1, 0.004, 1}), of({1, 1, 0.004, 1}));
+  EXPECT_EQ(found.signature, Signature::kWrongAddends);
+}
+
 // If none of a vocabulary shard's tokens occur, its gradients are zero and prove nothing.
 TEST_F(MainGradDiagnosis, ARankWithoutGradientsDoesNotHideTheDroppedMicrobatch) {
   for (Matrix& gradient : gradients_) {

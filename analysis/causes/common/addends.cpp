@@ -14,9 +14,18 @@
 namespace ttrace {
 namespace {
 
+constexpr double kZero = 0.0005;  // of coefficients: shown as 0.000
+
 bool is_near(const Fit& fit, std::size_t addend, double meaning) {
   return std::abs(fit.coefficients[addend] - meaning) <=
          std::max(0.1, 3.0 * fit.deviations[addend]);
+}
+
+// Whether nothing of an addend is there. A micro-batch that somebody clips is small, but not
+// absent.
+bool is_absent(const Fit& fit, std::size_t addend) {
+  return is_near(fit, addend, 0.0) &&
+         std::abs(fit.coefficients[addend]) <= std::max(kZero, 10.0 * fit.deviations[addend]);
 }
 
 bool is_clear(const RankFit& rank) {
@@ -46,7 +55,7 @@ std::string fitted(std::span<const Addend> addends, const RankFit& rank) {
                         i == 0                    ? ""
                         : i + 1 == addends.size() ? ", and "
                                                   : ", ",
-                        std::abs(value) < 0.0005 ? 0.0 : value,
+                        std::abs(value) < kZero ? 0.0 : value,
                         i == 0 ? "the addend" : "that",
                         addend.microbatch == kNoMicrobatch
                             ? ""
@@ -160,7 +169,7 @@ std::optional<Hypothesis> missing_microbatches(const Evidence& evidence,
   std::set<std::int64_t> missing;
   for (std::size_t i = 0; i < addends.size(); ++i) {
     if (addends[i].microbatch != kNoMicrobatch &&
-        std::ranges::all_of(ranks, [i](const auto& rank) { return is_near(rank.fit, i, 0.0); })) {
+        std::ranges::all_of(ranks, [i](const auto& rank) { return is_absent(rank.fit, i); })) {
       missing.insert(addends[i].microbatch);
     }
   }

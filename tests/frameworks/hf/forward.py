@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> None:
     config = DistributedConfig(tp_size=args.tp) if args.tp > 1 else None
     model = OwnLlama().to(kind) if args.own else build(args.model, kind, attention="sdpa", distributed=config)
     model.eval()
-    tracer = ttrace.attach(model)  # ttrace
+    tracer = ttrace.attach(model, describe={"class": args.model})  # ttrace
     for number in range(args.steps):
         tokens = batch_of(args.model, number, kind)["input_ids"]
         with tracer.step(number), torch.no_grad():  # ttrace
