@@ -14,7 +14,7 @@
 namespace ttrace {
 namespace {
 
-constexpr double kZero = 0.0005;  // of coefficients: shown as 0.000
+constexpr double kShownAsZero = 0.0005;  // of coefficients: shown as 0.000
 
 bool is_near(const Fit& fit, std::size_t addend, double meaning) {
   return std::abs(fit.coefficients[addend] - meaning) <=
@@ -25,7 +25,7 @@ bool is_near(const Fit& fit, std::size_t addend, double meaning) {
 // absent.
 bool is_absent(const Fit& fit, std::size_t addend) {
   return is_near(fit, addend, 0.0) &&
-         std::abs(fit.coefficients[addend]) <= std::max(kZero, 10.0 * fit.deviations[addend]);
+         std::abs(fit.coefficients[addend]) <= std::max(kShownAsZero, 10.0 * fit.deviations[addend]);
 }
 
 bool is_clear(const RankFit& rank) {
@@ -55,7 +55,7 @@ std::string fitted(std::span<const Addend> addends, const RankFit& rank) {
                         i == 0                    ? ""
                         : i + 1 == addends.size() ? ", and "
                                                   : ", ",
-                        std::abs(value) < kZero ? 0.0 : value,
+                        std::abs(value) < kShownAsZero ? 0.0 : value,
                         i == 0 ? "the addend" : "that",
                         addend.microbatch == kNoMicrobatch
                             ? ""
