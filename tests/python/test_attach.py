@@ -65,28 +65,6 @@ def test_what_is_no_model_is_named(tmp_path):
     assert "TypeError: ttrace.attach got a str" in result.stderr
 
 
-def test_the_manifest_says_where_the_code_of_modules_stands(tmp_path):
-    """A report named a module's path, and the reader searched the code for it."""
-    (tmp_path / "model.py").write_text(
-        "from torch import nn\n\n\nclass Block(nn.Module):\n"
-        "    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(2, 2)\n\n"
-        "    def forward(self, x):\n        return self.fc(x)\n"
-    )
-    result = run(
-        f"import os, sys\nos.chdir({str(tmp_path)!r})\nsys.path.insert(0, '.')\n"
-        "from model import Block\n"
-        "model = nn.Sequential(Block(), Block())\n"
-        "tracer = ttrace.attach(model)\n"
-        "with tracer.step(0) as step:\n"
-        "    step.loss(model(torch.ones(1, 2)).sum())\n",
-        tmp_path / "trace",
-    )
-    assert result.returncode == 0, result.stderr
-    assert json.loads((tmp_path / "trace" / "manifest.json").read_text())["sources"] == {
-        "*": "model.py:9 (Block)"
-    }
-
-
 def test_a_model_of_flat_parameters_is_refused_by_name(tmp_path):
     """The report said "ended by signal 9" and a sentence about a model of another kind."""
     result = run(

@@ -171,7 +171,10 @@ class Listed(nn.Module):
 def test_blocks_of_experts_are_known_by_their_structure():
     """Mixtral of transformers recorded no choice, so that a flipped one was a divergence."""
     model = nn.ModuleList([Stacked(), Listed(), nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))])
-    assert list(expert_blocks(list(model.modules()))) == [(model[0], EXPERTS), (model[1], 4)]
+    stacked, listed = model[0], model[1]
+    assert list(expert_blocks(list(model.modules()))) == [
+        (stacked, stacked.experts, EXPERTS), (listed, listed.experts, 4)
+    ]  # fmt: skip
 
 
 def test_layers_are_no_experts():
