@@ -17,10 +17,17 @@ namespace {
 // Most trainers add the squares up in f32, in an order of their own.
 constexpr double kOfNorm = 1e-3;
 
+// One rounding of f32 times the root of the number of squares that are added up one after the
+// other.
+double serial_sum(double squares) {
+  return 0x1p-24 * std::sqrt(squares);
+}
+
 // Squared, over all main gradients of a step.
 struct Norms {
   double reference = 0.0;
   double candidate = 0.0;
+  double elements = 0.0;
   bool within = true;
 };
 
@@ -42,13 +49,14 @@ std::map<std::int64_t, Norms> norms_by_step(std::span<const TensorVerdict> tenso
     if (tensor.comparison) {
       norms.reference += std::pow(tensor.comparison->reference_norm, 2);
       norms.candidate += candidate_squared(*tensor.comparison);
+      norms.elements += static_cast<double>(tensor.comparison->elements);
     }
   }
   return steps;
 }
 
-bool is_root(double value, double squared) {
-  return squared > 0.0 && std::abs(value - std::sqrt(squared)) <= kOfNorm * std::sqrt(squared);
+bool is_root(double value, double squared, double tolerance = kOfNorm) {
+  return squared > 0.0 && std::abs(value - std::sqrt(squared)) <= tolerance * std::sqrt(squared);
 }
 
 bool is_norm(const TensorVerdict& tensor, const ModelVocabulary& vocabulary) {
@@ -61,16 +69,20 @@ double candidate_norm(const TensorVerdict& tensor) {
 }
 
 // By how much, as a share of it, the two norms of a step differ, if each is that of its own main
-// gradients, and these are all within bound.
+// gradients, but for what a serial sum rounds, and these are all within bound.
 std::map<std::int64_t, double> differences_of_norms(std::span<const TensorVerdict> tensors,
                                                     const ModelVocabulary& vocabulary) {
   const std::map<std::int64_t, Norms> steps = norms_by_step(tensors);
   std::map<std::int64_t, double> differences;
   for (const TensorVerdict& tensor : tensors) {
     const auto found = steps.find(tensor.id.step);
-    if (found == steps.end() || !found->second.within || !is_norm(tensor, vocabulary) ||
-        !is_root(tensor.comparison->reference_norm, found->second.reference) ||
-        !is_root(candidate_norm(tensor), found->second.candidate)) {
+    if (found == steps.end() || !found->second.within || !is_norm(tensor, vocabulary)) {
+      continue;
+    }
+    const Norms& norms = found->second;
+    const double rounding = serial_sum(norms.elements);
+    if (!is_root(tensor.comparison->reference_norm, norms.reference, rounding) ||
+        !is_root(candidate_norm(tensor), norms.candidate, rounding)) {
       continue;
     }
     double& difference = differences[tensor.id.step];

@@ -25,9 +25,9 @@ void check_norms(std::span<TensorVerdict> tensors,
 
 // Torch's norm on CPUs adds squares up one after the other: of half a million F32 elements it is
 // wrong by 3e-5, and by another number where a shard has half of them. Noise passes do not show
-// that. If a step's norm is that of the main gradients on both sides, then the scalar, and what the
-// optimizer makes of gradients that it clips, may differ as much as the two norms do, and twice
-// where squares are kept.
+// that. If a step's norm is that of the main gradients on both sides, up to 2^-24 times the root of
+// their number, then the scalar, and what the optimizer makes of gradients that it clips, may
+// differ as much as the two norms do, and twice where squares are kept.
 [[nodiscard]] Excuses behind_norms(std::span<const TensorVerdict> tensors,
                                    const ModelVocabulary& vocabulary,
                                    const Allowances& allowances = {});

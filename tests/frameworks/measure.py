@@ -134,7 +134,7 @@ def main() -> int:
     pattern = re.compile(args.filter)
     clean, bugs = [], []
     with tempfile.TemporaryDirectory(prefix="ttrace-frameworks-") as folder:
-        check = Checker(args.keep or Path(folder))
+        check = Checker(args.keep or Path(folder), seconds=3600)
         for family in chosen:
             for program in family.programs:
                 if program.missing():
