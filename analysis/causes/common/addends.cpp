@@ -14,7 +14,7 @@
 namespace ttrace {
 namespace {
 
-constexpr double kShownAsZero = 0.0005;  // of coefficients: shown as 0.000
+constexpr double kShownAsZero = 0.0005;  // less, of a coefficient
 
 bool is_near(const Fit& fit, std::size_t addend, double meaning) {
   return std::abs(fit.coefficients[addend] - meaning) <=
@@ -24,8 +24,8 @@ bool is_near(const Fit& fit, std::size_t addend, double meaning) {
 // Whether nothing of an addend is there. A micro-batch that somebody clips is small, but not
 // absent.
 bool is_absent(const Fit& fit, std::size_t addend) {
-  return is_near(fit, addend, 0.0) &&
-         std::abs(fit.coefficients[addend]) <= std::max(kShownAsZero, 10.0 * fit.deviations[addend]);
+  return is_near(fit, addend, 0.0) && std::abs(fit.coefficients[addend]) <=
+                                          std::max(kShownAsZero, 10.0 * fit.deviations[addend]);
 }
 
 bool is_clear(const RankFit& rank) {
