@@ -272,11 +272,11 @@ class Activations {
   void pair_named(UnitRole role) {
     for (UnitNumber left = 0; left < state_.reference.units().size(); ++left) {
       const Unit& ours = state_.reference.unit(left);
-      const auto right = ours.role == role
-                             ? state_.candidate.find(role, ours.id.path, ours.id.slot)
-                             : std::nullopt;
+      const auto right = ours.role == role ? state_.candidate.find(role, ours.id.path, ours.id.slot)
+                                           : std::nullopt;
       if (right && !arrangements(ours.shape, state_.candidate.unit(*right).shape).empty()) {
-        const ActivationMatch& agreement = agreements_.of(ours.id, state_.candidate.unit(*right).id);
+        const ActivationMatch& agreement =
+            agreements_.of(ours.id, state_.candidate.unit(*right).id);
         const bool agree = agreement.likeness == Likeness::kAgree;
         const auto how = agree ? agreement.how : Arrangement();
         add(left,
@@ -308,8 +308,13 @@ class Activations {
     for (const auto& [left, rights] : equal) {
       if (rights.size() == 1 && counts[rights.front()] == 1) {
         const ActivationMatch& agreement = agreements_.of(state_.reference.unit(left).id,
-                                                    state_.candidate.unit(rights.front()).id);
-        add(left, rights.front(), agreement.how, Certainty::kCertain, "equal values", agreement.error);
+                                                          state_.candidate.unit(rights.front()).id);
+        add(left,
+            rights.front(),
+            agreement.how,
+            Certainty::kCertain,
+            "equal values",
+            agreement.error);
       }
     }
   }

@@ -28,8 +28,7 @@ ActivationMatch Agreements::compared(const TensorId& reference, const TensorId& 
   }
   const double limit =
       round_off(state_.reference.type_of(reference), state_.candidate.type_of(candidate));
-  const double norms[] = {state_.reference.norm_of(reference),
-                          state_.candidate.norm_of(candidate)};
+  const double norms[] = {state_.reference.norm_of(reference), state_.candidate.norm_of(candidate)};
   ActivationMatch best{Likeness::kDiffer, {}, 1.0};
   if (left->bytes.size() != right->bytes.size() ||
       std::abs(norms[0] - norms[1]) > limit * std::max(norms[0], norms[1])) {

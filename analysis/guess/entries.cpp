@@ -134,8 +134,8 @@ class EntryBuilder {
     }
     std::vector<EntryDims> common;
     for (const auto& [rank, ways] : counts) {
-      const auto most = std::ranges::max_element(
-          ways, {}, [](const auto& entry) { return entry.second; });
+      const auto most =
+          std::ranges::max_element(ways, {}, [](const auto& entry) { return entry.second; });
       const Arrangement& how = most->first;
       if (!how.is_same() && how.reference.find('=') == std::string::npos &&
           how.candidate.find('=') == std::string::npos) {
@@ -304,7 +304,8 @@ class EntryBuilder {
       roles.insert(first(*pairing).role);
     }
     if (is_shared(paths)) {
-      const bool activations = roles.contains(UnitRole::kInput) || roles.contains(UnitRole::kOutput);
+      const bool activations =
+          roles.contains(UnitRole::kInput) || roles.contains(UnitRole::kOutput);
       entry.words.kinds = !roles.contains(UnitRole::kParameter)
                               ? (roles.size() > 1 ? kActivations : kinds_of(*roles.begin()))
                           : activations ? "[parameters, activations]"

@@ -79,8 +79,8 @@ std::vector<Arrangement> equal_arrangements(const GuessState& state,
                                   rounding_error(state.candidate.type_of(right)));
   const bool same_type = state.reference.type_of(left) == state.candidate.type_of(right);
   std::vector<Arrangement> equal;
-  for (Arrangement& how : arrangements(state.reference.unit(reference).shape,
-                                       state.candidate.unit(candidate).shape)) {
+  for (Arrangement& how :
+       arrangements(state.reference.unit(reference).shape, state.candidate.unit(candidate).shape)) {
     const double error =
         distance_of(state, std::span(&left, 1), std::span(&right, 1), {1, {1}}, how);
     if (error <= (same_type ? 0.0 : 2.0 * coarser)) {
@@ -113,7 +113,8 @@ double gradient_round_off(const GuessState& state, UnitNumber reference, UnitNum
   double limit = 0.0;
   for (const TensorId& left : state.reference.gradients(reference)) {
     for (const TensorId& right : state.candidate.gradients(candidate)) {
-      limit = std::max(limit, round_off(state.reference.type_of(left), state.candidate.type_of(right)));
+      limit =
+          std::max(limit, round_off(state.reference.type_of(left), state.candidate.type_of(right)));
     }
   }
   return limit;
@@ -181,7 +182,8 @@ void pair_twins(GuessState& state, const Buckets& buckets) {
   for (const auto& [print, bucket] : buckets) {
     Bucket rest;
     for (const Names side : {Names::kReference, Names::kCandidate}) {
-      for (const UnitNumber unit : side == Names::kReference ? bucket.reference : bucket.candidate) {
+      for (const UnitNumber unit :
+           side == Names::kReference ? bucket.reference : bucket.candidate) {
         if (!state.pairings.has(side, unit)) {
           rest.of(side).push_back(unit);
         }

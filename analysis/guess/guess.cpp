@@ -22,7 +22,8 @@ std::string heading_of(const MapGuess& guess) {
   return fmt::format(
       "# A rename map proposed from two traces: {} certain, {} likely, {} open of {}.\n"
       "# {}\n"
-      "# certain: the values agree, and nothing else has them. likely: no value says it, but nothing "
+      "# certain: the values agree, and nothing else has them. likely: no value says it, but "
+      "nothing "
       "else fits.\n"
       "# Answer every line that is OPEN: write the other program's name, or ~, in the place of "
       "open.NAME.\n",

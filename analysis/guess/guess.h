@@ -18,13 +18,13 @@
 namespace ttrace {
 
 struct MapGuess {
-  std::string text;      // of the map, with comments
-  MapEntries entries;    // what it says; questions are entries with `open`
-  bool comparable = false;   // both programs ran with the same weights and data
-  std::size_t tensors = 0;   // of both sides, in one micro-batch: all
+  std::string text;         // of the map, with comments
+  MapEntries entries;       // what it says; questions are entries with `open`
+  bool comparable = false;  // both programs ran with the same weights and data
+  std::size_t tensors = 0;  // of both sides, in one micro-batch: all
   std::size_t certain = 0;
   std::size_t likely = 0;
-  std::size_t open = 0;      // that nothing decides
+  std::size_t open = 0;  // that nothing decides
 };
 
 // Throws UsageError for a trace without steps; FormatError for records that contradict their files.

@@ -142,13 +142,12 @@ void pair_wholes(GuessState& state, Names whole_side, ElementType type) {
       continue;
     }
     for (const Arrangement& how : ways(unit)) {
-      const auto rows = how.is_same() ? rows_of(*values, type)
-                                      : rows_of(to_candidate(*values, how), type);
+      const auto rows =
+          how.is_same() ? rows_of(*values, type) : rows_of(to_candidate(*values, how), type);
       auto found = fusion_of(state.side(part_side), pieces_in(rows, places));
-      const bool is_free =
-          found && std::ranges::none_of(found->first, [&](UnitNumber part) {
-            return state.pairings.has(part_side, part);
-          });
+      const bool is_free = found && std::ranges::none_of(found->first, [&](UnitNumber part) {
+                             return state.pairings.has(part_side, part);
+                           });
       if (is_free) {
         Pairing pairing{.fusion = std::move(found->second),
                         .dims = how,

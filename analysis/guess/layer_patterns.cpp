@@ -64,7 +64,8 @@ std::optional<PathGroup> starred(const PathGroup& group, std::uint32_t chosen) {
   for (const Names side : {Names::kReference, Names::kCandidate}) {
     auto& own = side == Names::kReference ? pattern.reference : pattern.candidate;
     for (const std::string& path : group.of(side)) {
-      const auto with_stars = &path == &first ? std::optional(joined(parts)) : starred(path, numbers);
+      const auto with_stars =
+          &path == &first ? std::optional(joined(parts)) : starred(path, numbers);
       if (!with_stars) {
         return std::nullopt;
       }
@@ -146,7 +147,8 @@ bool contradicts(const PathGroup& pattern, const PathGroup& group) {
 LayerPatterns::LayerPatterns(std::span<const PathGroup> known) {
   for (std::size_t i = 0; i < known.size(); ++i) {
     for (PathGroup& pattern : generalised(known[i])) {
-      Support& support = patterns_.try_emplace(std::move(pattern), Support{i, 0, false}).first->second;
+      Support& support =
+          patterns_.try_emplace(std::move(pattern), Support{i, 0, false}).first->second;
       ++support.count;
     }
   }

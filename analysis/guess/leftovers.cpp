@@ -48,8 +48,8 @@ class Leftovers {
     std::vector<Pairing> decided;
     for (const auto& [side, unit] : rest) {
       std::vector<UnitNumber> pool = pool_of(side, unit);
-      auto reason = is_of_module(state_.side(side).unit(unit)) ? reason_of(side, unit, pool)
-                                                               : std::nullopt;
+      auto reason =
+          is_of_module(state_.side(side).unit(unit)) ? reason_of(side, unit, pool) : std::nullopt;
       if (reason) {
         Pairing alone{.certainty = reason->certainty, .evidence = std::move(reason->evidence)};
         alone.of(side) = {unit};
@@ -104,9 +104,8 @@ class Leftovers {
           state_.side(other(side)).find(UnitRole::kOutput, producer.path, producer.slot);
       const bool compared = output && state_.pairings.has(other(side), *output);
       if (likeness == Likeness::kAgree || (likeness == Likeness::kUnknown && compared)) {
-        return OneSided{
-            likeness == Likeness::kAgree ? Certainty::kCertain : Certainty::kLikely,
-            fmt::format("{} takes the output of {} as it is", path, producer.path)};
+        return OneSided{likeness == Likeness::kAgree ? Certainty::kCertain : Certainty::kLikely,
+                        fmt::format("{} takes the output of {} as it is", path, producer.path)};
       }
     }
     return std::nullopt;
@@ -177,11 +176,10 @@ class Leftovers {
       return state_.comparable && !state_.differs;
     }
     const GuessModule& module = *state_.side(side).module(region);
-    return !module.outputs.empty() &&
-           std::ranges::all_of(module.outputs, [&](const auto& output) {
-             const Pairing* const pairing = state_.pairings.find(side, output.second);
-             return pairing != nullptr && pairing->error.has_value();
-           });
+    return !module.outputs.empty() && std::ranges::all_of(module.outputs, [&](const auto& output) {
+      const Pairing* const pairing = state_.pairings.find(side, output.second);
+      return pairing != nullptr && pairing->error.has_value();
+    });
   }
 
   void ask(Names side, UnitNumber unit, const std::vector<UnitNumber>& pool) {

@@ -37,7 +37,9 @@ std::optional<Call> first_row(const GuessSide& side,
 }
 
 // The product of the row with the square matrix, or with its transpose.
-std::vector<double> product(std::span<const double> matrix, std::span<const double> row, bool last) {
+std::vector<double> product(std::span<const double> matrix,
+                            std::span<const double> row,
+                            bool last) {
   const std::size_t size = row.size();
   std::vector<double> result(size, 0.0);
   for (std::size_t i = 0; i < size; ++i) {
@@ -66,7 +68,8 @@ std::optional<bool> keeps_inputs_last(const GuessSide& side, UnitNumber weight) 
   }
   std::vector<double> bias(call->output.size(), 0.0);
   for (const UnitNumber number : module.parameters) {
-    const MergeResult* const vector = side.unit(number).shape.size() == 1 ? side.values(number) : nullptr;
+    const MergeResult* const vector =
+        side.unit(number).shape.size() == 1 ? side.values(number) : nullptr;
     if (vector != nullptr && numbers_of(*vector).size() == bias.size()) {
       bias.assign(numbers_of(*vector).begin(), numbers_of(*vector).end());
     }

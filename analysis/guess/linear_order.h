@@ -10,8 +10,8 @@
 
 namespace ttrace {
 
-// True for [out in], false for [in out]; nothing if the parameter is no matrix whose module returned
-// its product with what the module took, plus a vector of its own at most.
+// True for [out in], false for [in out]; nothing if the parameter is no matrix whose module
+// returned its product with what the module took, plus a vector of its own at most.
 [[nodiscard]] std::optional<bool> keeps_inputs_last(const GuessSide& side, UnitNumber weight);
 
 }  // namespace ttrace

@@ -44,8 +44,8 @@ struct MapEntry {
   std::size_t tensors = 0;  // units that it decides
   Certainty certainty = Certainty::kCertain;
   std::set<std::string> evidence;
-  std::optional<double> error;        // the largest
-  std::vector<std::string> options;   // of a question
+  std::optional<double> error;       // the largest
+  std::vector<std::string> options;  // of a question
 };
 
 }  // namespace ttrace

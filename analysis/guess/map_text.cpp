@@ -44,9 +44,9 @@ std::string comment_of(const MapEntry& entry) {
     text.append(fmt::format(" (up to {} of the norm)", short_number(*entry.error)));
   }
   if (entry.words.open) {
-    text.append(entry.options.empty() ? ". Write ~ instead of the open name if it has none there"
-                                      : fmt::format(". It may be {}, or ~",
-                                                    fmt::join(entry.options, " or ")));
+    text.append(entry.options.empty()
+                    ? ". Write ~ instead of the open name if it has none there"
+                    : fmt::format(". It may be {}, or ~", fmt::join(entry.options, " or ")));
   }
   return text + "\n";
 }

@@ -99,7 +99,8 @@ std::optional<ModulePair> ModulePairs::owners_of(const Pairing& pairing) const {
                   .evidence = "the same parameters",
                   .by_parameters = true};
   const std::size_t units = pairing.reference.size() + pairing.candidate.size();
-  if (pairing.is_one_sided() || pair.paths.reference.size() + pair.paths.candidate.size() != units) {
+  if (pairing.is_one_sided() ||
+      pair.paths.reference.size() + pair.paths.candidate.size() != units) {
     return std::nullopt;
   }
   for (const Names side : {Names::kReference, Names::kCandidate}) {

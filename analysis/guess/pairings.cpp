@@ -82,8 +82,7 @@ const Pairing* Pairings::find(Names side, UnitNumber unit) const {
 
 std::optional<UnitNumber> Pairings::partner(Names side, UnitNumber unit) const {
   const Pairing* const pairing = find(side, unit);
-  if (pairing == nullptr || pairing->of(other(side)).size() != 1 ||
-      pairing->of(side).size() != 1) {
+  if (pairing == nullptr || pairing->of(other(side)).size() != 1 || pairing->of(side).size() != 1) {
     return std::nullopt;
   }
   return pairing->of(other(side)).front();

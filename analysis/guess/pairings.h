@@ -35,7 +35,7 @@ struct Pairing {
   Fusion fusion = {};
   Arrangement dims = {};
   Certainty certainty = Certainty::kCertain;
-  std::string evidence = {};     // "equal values"
+  std::string evidence = {};         // "equal values"
   std::optional<double> error = {};  // relative, of values that agree but for round-off
 
   [[nodiscard]] const std::vector<UnitNumber>& of(Names side) const {
@@ -91,8 +91,8 @@ struct GuessState {
   }
 };
 
-// Relative distance of two tensors, or of a tensor and its parts, after `how` and `fusion`; infinite
-// if the values are not known or do not fit. `first` and `second` are tensors of one kind.
+// Relative distance of two tensors, or of a tensor and its parts, after `how` and `fusion`;
+// infinite if the values are not known or do not fit. `first` and `second` are tensors of one kind.
 [[nodiscard]] double distance_of(const GuessState& state,
                                  std::span<const TensorId> reference,
                                  std::span<const TensorId> candidate,

@@ -46,9 +46,8 @@ std::string leaf_of(const Unit& unit) {
 }  // namespace
 
 bool ParameterShapes::is_open(Names side, const GuessModule& module) const {
-  return std::ranges::none_of(module.parameters, [&](UnitNumber unit) {
-    return state_.pairings.has(side, unit);
-  });
+  return std::ranges::none_of(module.parameters,
+                              [&](UnitNumber unit) { return state_.pairings.has(side, unit); });
 }
 
 bool ParameterShapes::anchored(const GuessModule& reference, const GuessModule& candidate) const {
@@ -72,8 +71,7 @@ bool ParameterShapes::fit(const GuessModule& reference, const GuessModule& candi
   }
   std::vector<UnitNumber> free = candidate.parameters;
   return std::ranges::all_of(reference.parameters, [&](UnitNumber unit) {
-    const auto found =
-        std::ranges::find_if(free, [&](UnitNumber one) { return fit(unit, one); });
+    const auto found = std::ranges::find_if(free, [&](UnitNumber one) { return fit(unit, one); });
     if (found == free.end()) {
       return false;
     }
@@ -129,7 +127,8 @@ bool ParameterShapes::begin_alike(UnitNumber reference, UnitNumber candidate) co
   const MergeResult* const left = state_.reference.values(reference);
   const MergeResult* const right = state_.candidate.values(candidate);
   return left != nullptr && right != nullptr && left->shape == right->shape &&
-         varies(*left) == varies(*right) && (varies(*left) || relative_distance(*left, *right) == 0.0);
+         varies(*left) == varies(*right) &&
+         (varies(*left) || relative_distance(*left, *right) == 0.0);
 }
 
 bool ParameterShapes::begin_otherwise(UnitNumber reference, UnitNumber candidate) const {
@@ -141,10 +140,10 @@ bool ParameterShapes::begin_otherwise(UnitNumber reference, UnitNumber candidate
 
 std::optional<Arrangement> ParameterShapes::arrangement(UnitNumber reference,
                                                         UnitNumber candidate) const {
-  std::vector<Arrangement> ways = arrangements(state_.reference.unit(reference).shape,
-                                               state_.candidate.unit(candidate).shape);
-  const auto different = std::ranges::count_if(
-      ways, [](const Arrangement& one) { return !one.is_same(); });
+  std::vector<Arrangement> ways =
+      arrangements(state_.reference.unit(reference).shape, state_.candidate.unit(candidate).shape);
+  const auto different =
+      std::ranges::count_if(ways, [](const Arrangement& one) { return !one.is_same(); });
   if (ways.empty() || different == 0 || ways.size() == 1) {
     return ways.empty() ? std::nullopt : std::optional(std::move(ways.front()));
   }

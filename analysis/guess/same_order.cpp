@@ -56,8 +56,7 @@ class Alignment {
       for (std::size_t j = right_.size() + 1; j-- > 0;) {
         for_each_step(i, j, [&](const Step& step) {
           int& best = backward_[at(i, j)];
-          best = std::max(best,
-                          backward_[at(i + step.reference, j + step.candidate)] + step.score);
+          best = std::max(best, backward_[at(i + step.reference, j + step.candidate)] + step.score);
         });
       }
     }
@@ -274,8 +273,9 @@ class Decisions {
           add_option(open, group);
           parts = parts || group.size() > 1 || is_part_of(group, module);
         }
-        open.why = parts ? "shapes do not show in which order and groups the parts lie; equal start "
-                           "weights decide"
+        open.why = parts
+                       ? "shapes do not show in which order and groups the parts lie; equal start "
+                         "weights decide"
                    : open.options.empty()
                        ? "nothing on the other side has this shape at this place"
                        : "the order of the modules allows several; equal start weights decide";

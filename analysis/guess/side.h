@@ -1,5 +1,5 @@
-// One trace as the guess of a rename map sees it: the tensors of its first step and micro-batch, and
-// the modules that own them.
+// One trace as the guess of a rename map sees it: the tensors of its first step and micro-batch,
+// and the modules that own them.
 //
 // Thread-safety: one thread at a time; values are read when they are first asked for.
 #pragma once
@@ -39,12 +39,12 @@ using UnitNumber = std::size_t;
 
 struct GuessModule {
   std::string path;
-  std::uint64_t order = 0;                    // when it first ran
-  std::map<int, UnitNumber> inputs;           // by slot
-  std::map<int, UnitNumber> outputs;          // by slot
-  std::map<int, TensorId> taken;              // inputs that are another module's output, by slot
-  std::vector<UnitNumber> parameters;         // its own
-  std::set<UnitNumber> all_parameters;        // its own, and those of modules below it
+  std::uint64_t order = 0;              // when it first ran
+  std::map<int, UnitNumber> inputs;     // by slot
+  std::map<int, UnitNumber> outputs;    // by slot
+  std::map<int, TensorId> taken;        // inputs that are another module's output, by slot
+  std::vector<UnitNumber> parameters;   // its own
+  std::set<UnitNumber> all_parameters;  // its own, and those of modules below it
 };
 
 class GuessSide {

@@ -165,15 +165,13 @@ bool precedes(const MapEntry& first, const MapEntry& second) {
 
 std::vector<MapEntry> with_stars(std::vector<MapEntry> entries) {
   std::vector<MapEntry> rest = Patterns(std::move(entries)).result();
-  std::ranges::stable_sort(rest, {}, [](const MapEntry& entry) {
-    return std::pair(extent(entry) != 0, entry.order);
-  });
+  std::ranges::stable_sort(
+      rest, {}, [](const MapEntry& entry) { return std::pair(extent(entry) != 0, entry.order); });
   std::vector<MapEntry> sorted;
   while (!rest.empty()) {
     auto next = std::ranges::find_if(rest, [&](const MapEntry& entry) {
-      return std::ranges::none_of(rest, [&](const MapEntry& one) {
-        return &one != &entry && precedes(one, entry);
-      });
+      return std::ranges::none_of(
+          rest, [&](const MapEntry& one) { return &one != &entry && precedes(one, entry); });
     });
     next = next == rest.end() ? rest.begin() : next;
     sorted.push_back(std::move(*next));

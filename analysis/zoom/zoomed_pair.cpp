@@ -18,23 +18,22 @@
 namespace ttrace {
 namespace {
 
-using IdsByOwn = std::unordered_map<TensorId, TensorId, TensorIdHash>;  // own ids -> the reference's
+using IdsByOwn =
+    std::unordered_map<TensorId, TensorId, TensorIdHash>;  // own ids -> the reference's
 
 // Whether a rank makes another part of something than the other program, from nothing: positions of
 // its own samples. What reads it shows whether it is right.
 bool makes_own_part(const ListedOperator& listed, const ListedOperator& partner) {
-  return listed.call.made_by.empty() && !listed.call.reads_outside &&
-         listed.shape != partner.shape;
+  return listed.call.made_by.empty() && !listed.call.reads_outside && listed.shape != partner.shape;
 }
 
 // A result has the slot of its partner's.
 IdsByOwn names_of(const OperatorSequence& reference,
-               const OperatorSequence& other,
-               const std::vector<std::optional<std::size_t>>& partners) {
+                  const OperatorSequence& other,
+                  const std::vector<std::optional<std::size_t>>& partners) {
   IdsByOwn names;
   for (std::size_t i = 0; i < partners.size(); ++i) {
-    if (!partners[i] ||
-        makes_own_part(other.operators[i], reference.operators[*partners[i]])) {
+    if (!partners[i] || makes_own_part(other.operators[i], reference.operators[*partners[i]])) {
       continue;
     }
     for (const TensorId& own : other.operators[i].call.results) {

@@ -71,8 +71,9 @@ class MapScore {
   [[nodiscard]] Score of(Names names, const Unit& unit) const {
     const Counterparts said = proposal_.find(names, unit.id);
     const auto& others = said.of(other(names));
-    if (!others.empty() &&
-        std::ranges::none_of(others, [&](const TensorId& id) { return side(other(names)).has(id); })) {
+    if (!others.empty() && std::ranges::none_of(others, [&](const TensorId& id) {
+          return side(other(names)).has(id);
+        })) {
       return Score::kAsked;
     }
     const auto& twins = names_of_.at({names, first_name_.at({names, to_string(unit.id)})});
@@ -83,7 +84,8 @@ class MapScore {
     }
     // Left out under this name, and paired under another one of the same tensor.
     for (const TensorId& twin : twins) {
-      if (others.empty() && same(names, unit, proposal_.find(names, twin), truth_.find(names, unit.id))) {
+      if (others.empty() &&
+          same(names, unit, proposal_.find(names, twin), truth_.find(names, unit.id))) {
         return Score::kRight;
       }
     }
@@ -93,7 +95,8 @@ class MapScore {
   // Counterparts that the map written by hand names, and that are no tensor of the other side.
   [[nodiscard]] bool truth_is_sound(Names names, const Unit& unit) const {
     const auto others = truth_.find(names, unit.id).of(other(names));
-    return std::ranges::all_of(others, [&](const TensorId& id) { return side(other(names)).has(id); });
+    return std::ranges::all_of(others,
+                               [&](const TensorId& id) { return side(other(names)).has(id); });
   }
 
  private:
@@ -121,7 +124,8 @@ class MapScore {
            equal(own, gradient(one), gradient(two));
   }
 
-  [[nodiscard]] std::vector<std::string> known_as(Names names, const std::vector<TensorId>& ids) const {
+  [[nodiscard]] std::vector<std::string> known_as(Names names,
+                                                  const std::vector<TensorId>& ids) const {
     std::vector<std::string> result;
     for (const TensorId& id : ids) {
       const auto found = first_name_.find({names, to_string(id)});
@@ -147,7 +151,8 @@ class MapScore {
            arrangement(proposal_, said, names, unit) == arrangement(truth_, expected, names, unit);
   }
 
-  [[nodiscard]] static std::vector<std::int64_t> fusion(const RenameMap& map, const Counterparts& of) {
+  [[nodiscard]] static std::vector<std::int64_t> fusion(const RenameMap& map,
+                                                        const Counterparts& of) {
     if (of.reference.size() + of.candidate.size() == 2) {
       return {};
     }
@@ -183,8 +188,10 @@ nlohmann::json scores(const std::vector<std::string>& arguments) {
   const GuessSide ours(reference, Names::kReference);
   const GuessSide theirs(candidate, Names::kCandidate);
   const MapScore score(ours, theirs, truth, proposal);
-  nlohmann::json json = {{"right", 0}, {"asked", nlohmann::json::array()},
-                         {"wrong", nlohmann::json::array()}, {"unsound", nlohmann::json::array()}};
+  nlohmann::json json = {{"right", 0},
+                         {"asked", nlohmann::json::array()},
+                         {"wrong", nlohmann::json::array()},
+                         {"unsound", nlohmann::json::array()}};
   for (const GuessSide* side : {&ours, &theirs}) {
     for (const Unit& unit : side->units()) {
       const std::string name = std::string(name_of(side->side())) + " " + to_string(unit.id);
@@ -208,7 +215,8 @@ nlohmann::json scores(const std::vector<std::string>& arguments) {
 int main(int count, char** words) {
   const std::vector<std::string> arguments(words + 1, words + count);
   if (arguments.size() != 4) {
-    std::cerr << "ttrace_score_maps takes two traces and two maps: REFERENCE CANDIDATE TRUTH PROPOSAL\n";
+    std::cerr
+        << "ttrace_score_maps takes two traces and two maps: REFERENCE CANDIDATE TRUTH PROPOSAL\n";
     return 2;
   }
   try {

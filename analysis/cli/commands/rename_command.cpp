@@ -37,8 +37,7 @@ Manual rename_manual() {
       "to",
       text("candidate|reference")->default_value("candidate"),
       "program whose names the new trace gets; TRACE has the other program's")(
-      "guess",
-      "propose a map for the two traces; -o names its file (default: it is printed)")(
+      "guess", "propose a map for the two traces; -o names its file (default: it is printed)")(
       "output,o", text("PATH"), "folder of the new trace, or file of the proposed map");
   add_format_option(named);
   add_help_option(named);
@@ -61,13 +60,14 @@ Manual rename_manual() {
            "OPEN, and what it may be. Give both programs the same weights and data; otherwise only "
            "shapes, order and names can be compared."},
       .options = named,
-      .exit_codes = {{"0",
-                      "the new trace was written; with --guess: every tensor has a counterpart or is "
-                      "known to have none"},
-                     {"1", "with --guess: questions are open"},
-                     {"2",
-                      "nothing was written: the map does not fit the trace, the folder exists, a "
-                      "trace could not be read, or bad usage"}},
+      .exit_codes =
+          {{"0",
+            "the new trace was written; with --guess: every tensor has a counterpart or is "
+            "known to have none"},
+           {"1", "with --guess: questions are open"},
+           {"2",
+            "nothing was written: the map does not fit the trace, the folder exists, a "
+            "trace could not be read, or bad usage"}},
       .examples = {
           {"ttrace rename ref --map plain.rename.yaml -o ref-renamed",
            "write the reference as the candidate would have written it"},
