@@ -162,8 +162,8 @@ class Tracer:
     def loss(self, per_token: torch.Tensor) -> None:
         microbatch = self._current_microbatch("loss")
         self.called("loss")
-        if per_token.dim() == 0:  # one number, to which other ranks may add theirs
-            with unseen(), torch.no_grad():
+        with unseen(), torch.no_grad():
+            if per_token.dim() == 0:  # one number, to which other ranks may add theirs
                 per_token = self._program.addend_of_loss(local_part(per_token.detach()).reshape(1))
         self._place_data("loss", "value", per_token)
         microbatch.loss(per_token)
@@ -330,7 +330,8 @@ class Tracer:
         return self._current
 
     def _place_data(self, name: str, field: str, tensor: torch.Tensor) -> None:
-        dims = self._program.data_dims(name, tensor)
+        with unseen():
+            dims = self._program.data_dims(name, tensor)
         if dims is not None:
             self.derive(name, field, 0, dims)
 
