@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from ..base.layout import Layout
 from ..base.local_part import local_part
 from ..base.names import canonical
 from ..base.recorder import Recorder
@@ -85,14 +86,14 @@ def blocks_of(tensor: DTensor) -> dict[int, int]:
 
 
 def text_of(
+    layout: Layout,
     shape: tuple[int, ...],
     local: tuple[int, ...],
     cuts: Cuts,
     partial: list[str],
-    sizes: Mapping[str, int],
     blocks: Mapping[int, int] | None = None,
 ) -> str:
-    """Dims of a tensor of global `shape`; they name dimensions that do not divide evenly. `sizes`: of axes."""
+    """Dims of a tensor of global `shape`; they name dimensions that do not divide evenly."""
     words = []
     blocks = blocks or {}
     for dim in range(len(shape)):
@@ -100,8 +101,7 @@ def text_of(
         if dim == 0:
             axes += [f"{axis}:partial" for axis in partial]
         word = dims_text(dim + 1, {}).split()[dim]
-        pieces = math.prod(sizes.get(axis, 1) for axis in cuts.get(dim, []))
-        is_uneven = local[dim] * pieces != shape[dim]
+        is_uneven = shape[dim] != local[dim] * math.prod(map(layout.size, cuts.get(dim, ())))
         size = f"={shape[dim]}" if is_uneven else ""
         word += size + (f"[{','.join(axes)}]" if axes else "")
         words.append(f"({blocks[dim]}*{word})" if dim in blocks else word)
@@ -170,7 +170,7 @@ class DTensorProgram(PlainProgram):
             return Parameter(path, parameter, self.parameter_dims(parameter), parameter)
         local = parameter._local_tensor
         cuts, partial = cuts_of(parameter, axis_names(parameter.device_mesh, self._unnamed))
-        text = text_of(tuple(parameter.shape), tuple(local.shape), cuts, partial, self._sizes(), blocks_of(parameter))
+        text = text_of(self.layout, tuple(parameter.shape), tuple(local.shape), cuts, partial, blocks_of(parameter))
         return Parameter(path, local, Dims(text), parameter)
 
     # --- where activations lie ---------------------------------------------------------------------
@@ -192,22 +192,19 @@ class DTensorProgram(PlainProgram):
 
     def _dims(self, tensor: torch.Tensor, lies: _Lies) -> Dims:
         cuts = lies.cuts
-        local = tuple(tensor._local_tensor.shape) if isinstance(tensor, DTensor) else tuple(tensor.shape)
-        partial: list[str] = []
-        if isinstance(tensor, DTensor):
-            _, partial = cuts_of(tensor, axis_names(tensor.device_mesh, self._unnamed))
-        whole = self._whole(local, cuts)
+        local = _local_shape(tensor)
+        partial = cuts_of(tensor, self._names(tensor))[1] if isinstance(tensor, DTensor) else []
+        whole = self._whole(tensor, cuts)
         guess = "? " if lies.is_guess else ""
-        value = guess + text_of(whole, local, cuts, partial, self._sizes())
+        value = guess + text_of(self.layout, whole, local, cuts, partial)
         # A tensor that all ranks hold alike gets gradients from different samples.
         addends = [] if self.has_batch(local) else self.sample_axes()
-        return Dims(value, guess + text_of(whole, local, cuts, addends, self._sizes()) if addends else value)
+        return Dims(value, guess + text_of(self.layout, whole, local, cuts, addends) if addends else value)
 
     def _lies(self, site: Site, role: str, tensor: torch.Tensor, inside: torch.Tensor | None) -> _Lies:
         shape = tuple(tensor.shape)
         if isinstance(tensor, DTensor):
-            local = tuple(tensor._local_tensor.shape)
-            return _Lies(self._with_batch(cuts_of(tensor, self._names(tensor))[0], local))
+            return _Lies(self._with_batch(cuts_of(tensor, self._names(tensor))[0], _local_shape(tensor)))
         if isinstance(inside, DTensor):
             return _Lies(self._with_batch(self._by_shape(tensor, inside), shape))
         known = self._known.get(tensor)
@@ -250,14 +247,13 @@ class DTensorProgram(PlainProgram):
         missing = [axis for axis in axes if axis not in first]
         return {**cuts, self.batch_dim: missing + first} if missing else cuts
 
-    def _sizes(self) -> dict[str, int]:
-        return {axis.name: axis.size for axis in self.layout.axes}
-
-    def _whole(self, local: tuple[int, ...], cuts: Cuts) -> tuple[int, ...]:
-        sizes = list(local)
+    def _whole(self, tensor: torch.Tensor, cuts: Cuts) -> tuple[int, ...]:
+        """The global shape. A DTensor knows it, but for axes of samples that are not in its mesh."""
+        sizes = list(tensor.shape)
+        known = self._names(tensor) if isinstance(tensor, DTensor) else []
         for dim, axes in cuts.items():
             for axis in axes:
-                if dim < len(sizes):
+                if dim < len(sizes) and axis not in known:
                     sizes[dim] *= self.layout.size(axis)
         return tuple(sizes)
 
@@ -265,16 +261,15 @@ class DTensorProgram(PlainProgram):
         if not isinstance(gradient, DTensor):
             return None
         cuts, partial = cuts_of(gradient, self._names(gradient))
-        local = tuple(gradient._local_tensor.shape)
+        local = _local_shape(gradient)
         cuts = self._with_batch(cuts, local)
-        return text_of(self._whole(local, cuts), local, cuts, partial, self._sizes())
+        return text_of(self.layout, self._whole(gradient, cuts), local, cuts, partial)
 
     def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
         if name == "loss" and tensor.numel() == 1:
             return self.total_dims()
-        local = tuple(tensor.shape)
-        cuts = self._with_batch({}, local)
-        return text_of(self._whole(local, cuts), local, cuts, [], self._sizes())
+        cuts = self._with_batch({}, tuple(tensor.shape))
+        return text_of(self.layout, self._whole(tensor, cuts), tuple(tensor.shape), cuts, [])
 
     # --- when things happen ------------------------------------------------------------------------
 
@@ -304,6 +299,10 @@ class DTensorProgram(PlainProgram):
             moment("exp_avg"),
             moment("exp_avg_sq"),
         )
+
+
+def _local_shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(tensor._local_tensor.shape if isinstance(tensor, DTensor) else tensor.shape)
 
 
 def _layout_key(tensor: torch.Tensor | None) -> tuple:

@@ -90,6 +90,8 @@ def test_a_hunt_takes_the_kinds_in_turn(tmp_path):
     assert [next(order) for _ in range(4)] == [("graphs", 7), ("graphs", 8), ("other", 8), ("graphs", 9)]
 
 
+# Symptom: graph 2 was "the logical shape differs between ranks", and graph 5 "parameter n0.weight is 4x12 here": their linears are cut
+# unevenly.
 SEEDS = [pytest.param(seed, marks=[] if seed < 3 else pytest.mark.full) for seed in range(30)]
 
 
