@@ -75,12 +75,12 @@ class _GradientOfOwnSamples(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x: DTensor, placements: tuple) -> DTensor:
-        ctx.before = x.placements
+        ctx.before, ctx.after = x.placements, placements
         return x.redistribute(placements=placements)
 
     @staticmethod
     def backward(ctx, gradient: DTensor):
-        local, mesh = gradient.to_local(), gradient.device_mesh
+        local, mesh = gradient.redistribute(placements=ctx.after).to_local(), gradient.device_mesh
         whole = torch.zeros(2 * local.shape[0], *local.shape[1:], dtype=local.dtype)
         whole.chunk(2, 0)[mesh.get_local_rank("outer")].copy_(local)
         return DTensor.from_local(whole, mesh, ctx.before, run_check=False), None
