@@ -19,10 +19,15 @@ namespace {
 
 constexpr std::size_t kMostFurther = 7;
 
-bool has(const std::vector<Match>& matches, const TensorId& id) {
+const Match* find(std::span<const Match> matches, const TensorId& id) {
   const auto found = std::find_if(
       matches.begin(), matches.end(), [&](const Match& each) { return each.id == id; });
-  return found != matches.end() && !found->reference.empty();
+  return found == matches.end() ? nullptr : &*found;
+}
+
+bool has(const std::vector<Match>& matches, const TensorId& id) {
+  const Match* const found = find(matches, id);
+  return found != nullptr && !found->reference.empty();
 }
 
 class Diagnoser {
@@ -34,7 +39,7 @@ class Diagnoser {
     if (finding.symptom() == Symptom::kSource) {
       // Its id is a place where a module reads, and not always a record that others could explain.
       const Claim* const claim = finding.claim();
-      return claim == nullptr ? std::nullopt : std::optional(claim->diagnosis);
+      return claim == nullptr ? of_copy(finding) : std::optional(claim->diagnosis);
     }
     if (finding.tier() == Tier::kGolden) {
       return std::nullopt;  // another precision, which its sentence says
@@ -45,6 +50,21 @@ class Diagnoser {
   }
 
  private:
+  // A copy is explained by what it should be: the record of the same run that was copied.
+  [[nodiscard]] std::optional<Diagnosis> of_copy(const TensorVerdict& finding) const {
+    const Check* const check = finding.find(Question::kSource);
+    const Match* const own = find(matches_, finding.id);
+    const Match* const original = check->original ? find(matches_, *check->original) : nullptr;
+    if (own == nullptr || original == nullptr) {
+      return std::nullopt;
+    }
+    Match copy;
+    copy.id = finding.id;
+    copy.reference = original->candidate;
+    copy.candidate = own->candidate;
+    return diagnose(Evidence(std::span(&copy, 1), finding, candidate_));
+  }
+
   // What an operator should have made of the candidate's own inputs is the better reference of what
   // it made: nothing is inherited.
   const std::vector<Match>& of_operators(const TensorId& id) {

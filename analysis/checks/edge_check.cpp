@@ -158,6 +158,7 @@ class EdgeCheck {
                      fmt::format("it is not equal to its source {} in the same run: {}",
                                  to_string(edge.producer),
                                  difference_text(*statistics)));
+      check.original = edge.producer;
     }
     check.source = source_text(edge);
     verdict.add(std::move(check));

@@ -6,6 +6,8 @@
 
 #include "analysis/findings/diagnosis.h"
 
+#include <ttrace/tensor_id.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -123,6 +125,8 @@ struct Check {
   std::vector<Term> terms;
   std::string sentence;             // what is wrong; empty if the check holds
   std::optional<Claim> claim = {};  // why, where the numbers that the check was made of say so
+  // Of a copy: the candidate's record that it must be equal to.
+  std::optional<TensorId> original = {};
 
   [[nodiscard]] Tier tier() const { return tier_of(question); }
   // kNone if it holds.

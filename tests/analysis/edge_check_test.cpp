@@ -70,6 +70,25 @@ TEST_F(EdgeCheckTest, AnotherModulesOutputIsNamedWithBoth) {
   EXPECT_THAT(report.where_to_look, HasSubstr("what lies between linear and the module before it"));
 }
 
+// Symptom: a copy that is not what it was copied from had no probable cause.
+TEST_F(EdgeCheckTest, AWrongCopyIsExplainedByWhatItWasCopiedFrom) {
+  std::vector<double> twice = wavy(8, 0.2);
+  for (double& value : twice) {
+    value *= 2.0;
+  }
+  TraceBuilder reference = program(folder_ / "reference", "reference");
+  TraceBuilder changed = candidate();
+  const Report report = diff(reference.edge(0, kInput, kNorm).write(),
+                             changed.add(0, {kInput, twice}).write(),
+                             {});
+  ASSERT_TRUE(report.diverged());
+  const TensorVerdict& found = report.tensors[*report.first_divergence];
+  EXPECT_EQ(to_string(found.id), kInput);
+  EXPECT_EQ(found.symptom(), Symptom::kSource);
+  ASSERT_TRUE(report.diagnosis);
+  EXPECT_EQ(report.diagnosis->signature, Signature::kWrongFactor);
+}
+
 // Symptom: a gradient that was wrong in the first of two steps was reported behind the second
 // step's parameters: orders count from the beginning of each step.
 TEST_F(EdgeCheckTest, StepsStayInTheirOrder) {

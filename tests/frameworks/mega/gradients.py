@@ -23,11 +23,27 @@ import train  # noqa: E402
 
 torch.Tensor.float = torch.Tensor.double  # losses, which the package computes in F32
 
+from megatron.core.transformer.multi_token_prediction import MTPLossAutoScaler  # noqa: E402
+
 RANK = int(os.environ.get("RANK", "0"))
 STEP = 1e-4
+further: list[float] = []  # losses of multi-token prediction: means over the tokens of all ranks
+
+
+def count_further_losses() -> None:
+    own = MTPLossAutoScaler.apply
+
+    def apply(hidden: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
+        count = (losses != 0).sum()  # what a rank divided by; the others are masked
+        total, tokens = train.over_positions(torch.stack([losses.detach().sum() * count, count.double()]))
+        further.append(float(total / tokens))
+        return own(hidden, losses)
+
+    MTPLossAutoScaler.apply = apply
 
 
 def loss(chunks: list, forward_only: bool) -> float:
+    further.clear()
     results = train.get_forward_backward_func()(
         forward_step_func=train.forward_step,
         data_iterator=train.batches(0),
@@ -37,7 +53,7 @@ def loss(chunks: list, forward_only: bool) -> float:
         micro_batch_size=train.ARGS.micro_batch,
         forward_only=forward_only,
     )
-    return sum(float(result["loss"]) for result in results) / len(results)
+    return (sum(float(result["loss"]) for result in results) + sum(further)) / len(results)
 
 
 def derivative(chunks: list, row: torch.Tensor, element: int, is_moved: bool) -> float:
@@ -54,6 +70,7 @@ def derivative(chunks: list, row: torch.Tensor, element: int, is_moved: bool) ->
 def main() -> None:
     train.start_ranks()
     chunks, _ = train.build()
+    count_further_losses()
     loss(chunks, forward_only=False)
     parameter = dict(chunks[0].module.named_parameters())[NAME]
     gradients = parameter.main_grad.reshape(len(parameter), -1)
