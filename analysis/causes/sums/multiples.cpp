@@ -205,6 +205,27 @@ Hypotheses of_all(const Evidence& evidence, const Sides& sides) {
   return {std::move(found)};
 }
 
+// A loss that is a single number is a multiple of every other one, so its factor counts only as a
+// number of this run.
+Hypotheses of_single_loss(const Evidence& evidence, const Sides& sides) {
+  const bool applies = sides.size() == 1 && evidence.finding().id.kind == Kind::kLoss &&
+                       !evidence.copies_differ() && sides.reference.data[0] != 0.0;
+  if (!applies) {
+    return {};
+  }
+  const double factor = sides.candidate.data[0] / sides.reference.data[0];
+  const double deviation = evidence.bound() / std::abs(sides.reference.data[0]);
+  const std::string text = explain_factor(evidence, factor, deviation);
+  if (text.find('=') == std::string::npos) {
+    return {};
+  }
+  Hypothesis found =
+      about(sides, Signature::kWrongFactor, 0.0, "candidate = a x reference, a = " + text);
+  found.named = {.axes = axes_in(evidence, factor), .factors = {factor}};
+  found.bits = bits_of_factor(evidence, factor, deviation);
+  return {std::move(found)};
+}
+
 // Ranks run one program: where some copies are right, a factor explains the others only if it is a
 // number of this run. A master or a parameter after the step shows by its first moment with which
 // factor its gradient has entered the optimizer.
@@ -290,6 +311,7 @@ Hypotheses find_multiple(const Evidence& evidence) {
   if (const Sides* const sides = evidence.sides()) {
     append(found, of_all(evidence, *sides));
     append(found, of_rows(evidence, *sides));
+    append(found, of_single_loss(evidence, *sides));
   }
   return found;
 }

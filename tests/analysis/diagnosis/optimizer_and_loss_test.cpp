@@ -117,6 +117,24 @@ TEST_F(OptimizerDiagnosis, AnotherBetaIsReadFromTwoSteps) {
   EXPECT_THAT(found.sentence, AllOf(HasSubstr("beta1 is 0.8 +- "), HasSubstr("and 0.9 +- ")));
 }
 
+// Symptom: a sum of losses that every rank had divided by its own number of tokens was twice the
+// reference's, and no cause was named.
+TEST_F(DiagnosisTest, ALossOfOneNumberIsAMultipleWhereTheFactorMeansSomething) {
+  add_reference("s0/m0/loss/loss/0", {8.1}, {1});
+  add_candidate("s0/m0/loss/loss/0", {16.2}, {1});
+  const Diagnosis found = diagnosis("s0/m0/loss/loss/0");
+  EXPECT_EQ(found.signature, Signature::kWrongFactor);
+  EXPECT_THAT(found.sentence, HasSubstr("= tp"));
+}
+
+TEST_F(DiagnosisTest, ALossOfOneNumberIsNoMultipleByAFactorWithoutMeaning) {
+  add_reference("s0/m0/loss/loss/0", {8.1}, {1});
+  add_candidate("s0/m0/loss/loss/0", {9.3}, {1});
+  const Report report = report_of_run();
+  EXPECT_TRUE(report.diverged());
+  EXPECT_FALSE(report.diagnosis.has_value()) << report.diagnosis->sentence;
+}
+
 // A factor that all of them share does not concern a single module.
 TEST_F(DiagnosisTest, AFactorCommonToAllGradientsIsCounted) {
   for (const std::uint32_t seed : {1U, 2U, 3U}) {

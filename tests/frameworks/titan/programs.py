@@ -79,7 +79,11 @@ PROGRAMS = [
     Program(
         "deepseek_v3",
         TRAIN,
-        (Layout("fsdp", 2, "--dp 2", precisions=("f32",)), Layout("tp", 2, "--tp 2", precisions=("f32",))),
+        # Experts multiply in BF16 in every precision.
+        tuple(
+            Layout(name, 2, options, precisions=("bf16",))
+            for name, options in (("fsdp", "--dp 2"), ("tp", "--tp 2"), ("fsdp ep", "--dp 2 --ep 2"))
+        ),
         "--model deepseek_v3 --backend partial_dtensor --layers 2",
         NEEDS,
     ),

@@ -16,6 +16,7 @@ import importlib
 import os
 import socket
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +70,7 @@ class RandomTokens(BaseDataLoader):
     @dataclass(kw_only=True, slots=True)
     class Config(BaseDataLoader.Config):
         microbatches: int = 1
-    
+
     def __init__(self, config: Config, *, dp_world_size: int, dp_rank: int, local_batch_size: int, **unused):
         self.config, self.rank, self.ranks = config, dp_rank, dp_world_size
         self.size = local_batch_size
@@ -124,6 +125,7 @@ def config_of(args: argparse.Namespace) -> Trainer.Config:
     shards = args.dp * args.replicate
     local = BATCH // shards if args.pp > 1 else BATCH // shards // args.microbatches
     return Trainer.Config(
+        dump_folder=tempfile.gettempdir(),  # it makes one even if it writes nothing
         model_spec=model_of(args),
         loss=loss,
         tokenizer=NoTokenizer.Config(),
