@@ -109,7 +109,7 @@ class Locator {
   }
 
   // Operators without a partner that `first` reads from, directly or through others of them,
-  // ascending.
+  // ascending. `is_paired`: of a position.
   template <class IsPaired>
   static std::vector<std::size_t> unpaired_before(const OperatorSequence& sequence,
                                                   std::size_t first,
@@ -125,6 +125,51 @@ class Locator {
       }
     }
     return {found.begin(), found.end()};
+  }
+
+  // Whether nothing that stands in `between` reaches `first` but through `gate`.
+  static bool is_on_every_way(const OperatorSequence& sequence,
+                              std::size_t first,
+                              const std::vector<std::size_t>& between,
+                              std::size_t gate) {
+    std::set<std::size_t> open(between.begin(), between.end());
+    std::vector<std::size_t> reached = sequence.operators[first].call.made_by;
+    std::erase_if(reached, [&](std::size_t i) { return !open.contains(i); });
+    while (!reached.empty()) {
+      const std::size_t position = reached.back();
+      reached.pop_back();
+      if (position == gate || !open.erase(position)) {
+        continue;
+      }
+      const OperatorCall& call = sequence.operators[position].call;
+      const bool begins = call.reads_outside || call.made_by.empty() ||
+                          std::ranges::any_of(call.made_by, [&](std::size_t maker) {
+                            return !std::ranges::binary_search(between, maker);
+                          });
+      if (begins) {
+        return false;
+      }
+      reached.insert(reached.end(), call.made_by.begin(), call.made_by.end());
+    }
+    return true;
+  }
+
+  // The one of `between` that can be what is wrong: the first through which all of it goes, or else
+  // the first. A sum that serves a division alone is not named; the division is.
+  static std::optional<std::size_t> suspect_of(const OperatorSequence& sequence,
+                                               std::size_t first,
+                                               const std::vector<std::size_t>& between) {
+    std::optional<std::size_t> earliest;
+    for (const std::size_t position : between) {
+      if (!is_suspect(sequence.operators[position])) {
+        continue;
+      }
+      if (is_on_every_way(sequence, first, between, position)) {
+        return position;
+      }
+      earliest = earliest.value_or(position);
+    }
+    return earliest;
   }
 
   void describe_result() {
@@ -146,19 +191,14 @@ class Locator {
   // Whoever stands between the last right results and the first wrong one.
   void blame(std::size_t position) {
     const std::vector<std::size_t> here = extras_of(*rank_, position);
-    const auto extra = std::ranges::find_if(
-        here, [&](std::size_t i) { return is_suspect(rank_->sequence.operators[i]); });
-    if (extra != here.end()) {
+    const auto candidate = candidate_of(*rank_, position);
+    if (const auto extra = candidate ? suspect_of(rank_->sequence, *candidate, here) : candidate) {
       name(rank_->sequence.operators[*extra], OperatorFault::kOnlyInCandidate);
       return;
     }
     const std::vector<std::size_t> there =
         unpaired_before(pair_.reference, position, [&](std::size_t i) { return has_partner_[i]; });
-    // The last one: those before it may only compute what it takes, such as a divisor.
-    const auto missing = std::find_if(there.rbegin(), there.rend(), [&](std::size_t i) {
-      return is_suspect(pair_.reference.operators[i]);
-    });
-    if (missing != there.rend()) {
+    if (const auto missing = suspect_of(pair_.reference, position, there)) {
       name(pair_.reference.operators[*missing], OperatorFault::kOnlyInReference);
       return;
     }

@@ -227,8 +227,8 @@ TEST_F(ZoomTest, NamesAnOperatorThatOnlyTheReferenceRuns) {
   EXPECT_EQ(report.fault, OperatorFault::kOnlyInReference);
 }
 
-// Symptom: of weights that only the reference divides by their sum, the sum was named.
-TEST_F(ZoomTest, NamesTheLastOfTheOperatorsThatOnlyTheReferenceRuns) {
+// Symptom: of a missing `x / x.sum()` the sum was named, although nothing but the division reads it.
+TEST_F(ZoomTest, NamesTheMissingOperatorThroughWhichAllValuesGo) {
   reference("aten::mm", {}, x_);
   reference("aten::sum", {0}, z_);
   reference("aten::div", {0, 1}, scaled(x_, 2.0));
