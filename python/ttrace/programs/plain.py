@@ -249,7 +249,9 @@ class PlainProgram(Program):
 
     def watch_choices(self, recorder: Recorder) -> Iterator[Removable]:
         """Choices of experts are recorded as those of the module that makes them."""
-        for block, _, experts in expert_blocks([site.module for site in self.sites()]):
+        with unseen():
+            blocks = list(expert_blocks([site.module for site in self.sites()]))
+        for block, _, experts in blocks:
             yield from self._watch_block(block, experts, recorder)
 
     def _watch_block(self, block: torch.nn.Module, experts: int, recorder: Recorder) -> Iterator[Removable]:
