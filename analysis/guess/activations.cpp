@@ -95,7 +95,7 @@ class Activations {
   void pair_slot(const Differing& slot) {
     const Unit& left = state_.reference.unit(slot.reference);
     const Unit& right = state_.candidate.unit(slot.candidate);
-    const ActivationMatch& agreement = agreements_.of(left.id, right.id);
+    const ActivationMatch agreement = agreements_.of(left.id, right.id);
     if (state_.comparable && agreement.likeness == Likeness::kAgree) {
       ++agreeing_[class_of(slot)];
       add(slot.reference,
@@ -120,7 +120,7 @@ class Activations {
                         const std::map<int, UnitNumber>& theirs) {
     for (const auto& [slot, left] : ours) {
       for (const auto& [other_slot, right] : theirs) {
-        const ActivationMatch& agreement =
+        const ActivationMatch agreement =
             agreements_.of(state_.reference.unit(left).id, state_.candidate.unit(right).id);
         if (state_.comparable && slot != other_slot && agreement.likeness == Likeness::kAgree) {
           add(left,
@@ -188,7 +188,7 @@ class Activations {
       const UnitNumber whole = pairing.of(other(parts)).front();
       const Unit& left = state_.reference.unit(parts == Names::kReference ? part : whole);
       const Unit& right = state_.candidate.unit(parts == Names::kReference ? whole : part);
-      const ActivationMatch& agreement = agreements_.of(left.id, right.id);
+      const ActivationMatch agreement = agreements_.of(left.id, right.id);
       if (state_.comparable && agreement.likeness == Likeness::kAgree) {
         pairing.error = std::max(pairing.error.value_or(0.0), agreement.error);
         pairing.dims = agreement.how;
@@ -235,34 +235,87 @@ class Activations {
     return parts == Names::kReference ? arrangements(part, whole) : arrangements(whole, part);
   }
 
-  // Tensors of one role that agree with each other, and with no other one.
-  void pair_by_value_alone() {
-    std::vector<std::pair<UnitNumber, UnitNumber>> agreeing;
-    std::map<std::pair<Names, UnitNumber>, int> counts;
-    for (UnitNumber left = 0; left < state_.reference.units().size(); ++left) {
-      for (UnitNumber right = 0; right < state_.candidate.units().size(); ++right) {
-        const Unit& ours = state_.reference.unit(left);
-        const Unit& theirs = state_.candidate.unit(right);
-        const bool of_modules = ours.role == UnitRole::kInput || ours.role == UnitRole::kOutput;
-        if (of_modules && ours.role == theirs.role &&
-            !state_.pairings.has(Names::kReference, left) &&
-            !state_.pairings.has(Names::kCandidate, right) &&
-            agreements_.of(ours.id, theirs.id).likeness == Likeness::kAgree) {
-          agreeing.emplace_back(left, right);
-          ++counts[{Names::kReference, left}];
-          ++counts[{Names::kCandidate, right}];
+  // Values, and gradients where both have them.
+  [[nodiscard]] bool agree(UnitNumber reference, UnitNumber candidate) const {
+    const Unit& ours = state_.reference.unit(reference);
+    const Unit& theirs = state_.candidate.unit(candidate);
+    if (agreements_.of(ours.id, theirs.id).likeness != Likeness::kAgree) {
+      return false;
+    }
+    for (const TensorId& left : state_.reference.gradients(reference)) {
+      for (const TensorId& right : state_.candidate.gradients(candidate)) {
+        if (agreements_.of(left, right).likeness == Likeness::kDiffer) {
+          return false;
         }
       }
     }
-    for (const auto& [left, right] : agreeing) {
-      if (counts[{Names::kReference, left}] == 1 && counts[{Names::kCandidate, right}] == 1) {
-        const ActivationMatch& agreement =
-            agreements_.of(state_.reference.unit(left).id, state_.candidate.unit(right).id);
-        add(left,
-            right,
+    return true;
+  }
+
+  // Whether these are names of one tensor: the same numbers, and the same gradients.
+  [[nodiscard]] bool are_one(Names side, const std::vector<UnitNumber>& units) const {
+    const GuessSide& own = state_.side(side);
+    const auto same = [&](const TensorId& one, const TensorId& two) {
+      const TensorValues left = own.values(one);
+      const TensorValues right = own.values(two);
+      return left != nullptr && right != nullptr && relative_distance(*left, *right) == 0.0;
+    };
+    return std::ranges::all_of(units, [&](UnitNumber unit) {
+      const auto mine = own.gradients(unit);
+      const auto first = own.gradients(units.front());
+      return same(own.unit(unit).id, own.unit(units.front()).id) &&
+             std::ranges::equal(mine, first, same);
+    });
+  }
+
+  [[nodiscard]] bool is_open_activation(Names side, UnitNumber unit) const {
+    const UnitRole role = state_.side(side).unit(unit).role;
+    return (role == UnitRole::kInput || role == UnitRole::kOutput) &&
+           !state_.pairings.has(side, unit);
+  }
+
+  [[nodiscard]] std::vector<UnitNumber> outermost_first(Names side,
+                                                        std::vector<UnitNumber> units) const {
+    std::ranges::stable_sort(units, {}, [&](UnitNumber unit) {
+      return path_parts(state_.side(side).unit(unit).id.path).size();
+    });
+    return units;
+  }
+
+  // Tensors of one role that agree with each other, and with no other tensor. One that a program
+  // has under several names is still one.
+  void pair_by_value_alone() {
+    std::map<UnitNumber, std::vector<UnitNumber>> rights;
+    std::map<UnitNumber, std::vector<UnitNumber>> lefts;
+    for (UnitNumber left = 0; left < state_.reference.units().size(); ++left) {
+      for (UnitNumber right = 0; right < state_.candidate.units().size(); ++right) {
+        if (is_open_activation(Names::kReference, left) &&
+            is_open_activation(Names::kCandidate, right) &&
+            state_.reference.unit(left).role == state_.candidate.unit(right).role &&
+            agree(left, right)) {
+          rights[left].push_back(right);
+          lefts[right].push_back(left);
+        }
+      }
+    }
+    for (const auto& [first, theirs] : rights) {
+      const std::vector<UnitNumber>& ours = lefts.at(theirs.front());
+      const bool closed =
+          std::ranges::all_of(ours, [&](UnitNumber one) { return rights.at(one) == theirs; }) &&
+          std::ranges::all_of(theirs, [&](UnitNumber one) { return lefts.at(one) == ours; });
+      if (!closed || !are_one(Names::kReference, ours) || !are_one(Names::kCandidate, theirs)) {
+        continue;
+      }
+      const auto names = outermost_first(Names::kReference, ours);
+      const auto other_names = outermost_first(Names::kCandidate, theirs);
+      for (std::size_t i = 0; i < std::min(names.size(), other_names.size()); ++i) {
+        const ActivationMatch agreement = agreements_.of(state_.reference.unit(names[i]).id,
+                                                   state_.candidate.unit(other_names[i]).id);
+        add(names[i],
+            other_names[i],
             agreement.how,
             Certainty::kCertain,
-            "equal values, which nothing else has",
+            "equal values, which no other tensor has",
             agreement.error);
       }
     }
@@ -275,8 +328,7 @@ class Activations {
       const auto right = ours.role == role ? state_.candidate.find(role, ours.id.path, ours.id.slot)
                                            : std::nullopt;
       if (right && !arrangements(ours.shape, state_.candidate.unit(*right).shape).empty()) {
-        const ActivationMatch& agreement =
-            agreements_.of(ours.id, state_.candidate.unit(*right).id);
+        const ActivationMatch agreement = agreements_.of(ours.id, state_.candidate.unit(*right).id);
         const bool agree = agreement.likeness == Likeness::kAgree;
         const auto how = agree ? agreement.how : Arrangement();
         add(left,
@@ -307,8 +359,8 @@ class Activations {
     }
     for (const auto& [left, rights] : equal) {
       if (rights.size() == 1 && counts[rights.front()] == 1) {
-        const ActivationMatch& agreement = agreements_.of(state_.reference.unit(left).id,
-                                                          state_.candidate.unit(rights.front()).id);
+        const ActivationMatch agreement = agreements_.of(state_.reference.unit(left).id,
+                                                   state_.candidate.unit(rights.front()).id);
         add(left,
             rights.front(),
             agreement.how,

@@ -8,7 +8,18 @@
 
 namespace ttrace {
 
-const ActivationMatch& Agreements::of(const TensorId& reference, const TensorId& candidate) const {
+ActivationMatch Agreements::of(const TensorId& reference, const TensorId& candidate) const {
+  const ValueSummary& left = state_.reference.summary(reference);
+  const ValueSummary& right = state_.candidate.summary(candidate);
+  if (!left.varies || !right.varies) {
+    return {};
+  }
+  const double limit =
+      round_off(state_.reference.type_of(reference), state_.candidate.type_of(candidate));
+  if (left.elements != right.elements ||
+      std::abs(left.norm - right.norm) > limit * std::max(left.norm, right.norm)) {
+    return {Likeness::kDiffer, {}, 1.0};
+  }
   const auto [place, is_new] = known_.try_emplace(std::pair(reference, candidate));
   if (is_new) {
     place->second = compared(reference, candidate);
@@ -20,20 +31,11 @@ const ActivationMatch& Agreements::of(const TensorId& reference, const TensorId&
 }
 
 ActivationMatch Agreements::compared(const TensorId& reference, const TensorId& candidate) const {
-  const MergeResult* const left = state_.reference.values(reference);
-  const MergeResult* const right = state_.candidate.values(candidate);
-  if (left == nullptr || right == nullptr || left->bytes.empty() || right->bytes.empty() ||
-      !varies(*left) || !varies(*right)) {
-    return {};
-  }
   const double limit =
       round_off(state_.reference.type_of(reference), state_.candidate.type_of(candidate));
-  const double norms[] = {state_.reference.norm_of(reference), state_.candidate.norm_of(candidate)};
+  const TensorValues left = state_.reference.values(reference);
+  const TensorValues right = state_.candidate.values(candidate);
   ActivationMatch best{Likeness::kDiffer, {}, 1.0};
-  if (left->bytes.size() != right->bytes.size() ||
-      std::abs(norms[0] - norms[1]) > limit * std::max(norms[0], norms[1])) {
-    return best;
-  }
   for (const Arrangement& how : arrangements(left->shape, right->shape)) {
     const double error =
         distance_of(state_, std::span(&reference, 1), std::span(&candidate, 1), {1, {1}}, how);

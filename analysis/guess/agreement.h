@@ -27,8 +27,7 @@ class Agreements {
   explicit Agreements(const GuessState& state) : state_(state) {}
 
   // Unknown where one has no finite values, or is a constant.
-  [[nodiscard]] const ActivationMatch& of(const TensorId& reference,
-                                          const TensorId& candidate) const;
+  [[nodiscard]] ActivationMatch of(const TensorId& reference, const TensorId& candidate) const;
 
   // The arrangement that the shapes allow; of several one that agreeing tensors have, then the
   // same, then nothing.
@@ -36,8 +35,7 @@ class Agreements {
                                                     const Unit& candidate) const;
 
  private:
-  [[nodiscard]] ActivationMatch compared(const TensorId& reference,
-                                         const TensorId& candidate) const;
+  [[nodiscard]] ActivationMatch compared(const TensorId& reference, const TensorId& candidate) const;
 
   const GuessState& state_;
   mutable std::map<std::pair<TensorId, TensorId>, ActivationMatch> known_;

@@ -284,6 +284,37 @@ class EntryBuilder {
     return false;
   }
 
+  // Whether a module is known to take other tensors, which nobody recorded as its inputs, than the
+  // module that returns the same does: an entry for both must not say that their inputs are the
+  // same.
+  [[nodiscard]] bool take_otherwise(const PathGroup& paths) const {
+    if (paths.reference.size() != 1 || paths.candidate.size() != 1) {
+      return false;
+    }
+    const GuessModule* const ours = state_.reference.module(paths.reference.front());
+    const GuessModule* const theirs = state_.candidate.module(paths.candidate.front());
+    return ours != nullptr && theirs != nullptr && ours->inputs.empty() && theirs->inputs.empty() &&
+           std::ranges::any_of(ours->taken, [&](const auto& taken) {
+             const auto other_taken = theirs->taken.find(taken.first);
+             return other_taken != theirs->taken.end() &&
+                    (is_another(Names::kReference, taken.second, other_taken->second) ||
+                     is_another(Names::kCandidate, other_taken->second, taken.second));
+           });
+  }
+
+  // Whether the counterpart of an output is known, and holds other numbers than `claimed`.
+  [[nodiscard]] bool is_another(Names side, const TensorId& output, const TensorId& claimed) const {
+    const GuessSide& others = state_.side(other(side));
+    const auto own = state_.side(side).find(UnitRole::kOutput, output.path, output.slot);
+    const auto expected = own ? state_.pairings.partner(side, *own) : std::nullopt;
+    if (!expected || others.unit(*expected).id == claimed) {
+      return false;
+    }
+    const TensorValues left = others.values(*expected);
+    const TensorValues right = others.values(claimed);
+    return left == nullptr || right == nullptr || relative_distance(*left, *right) > 0.0;
+  }
+
   void add_module(const PathGroup& paths, const Module& module, std::vector<MapEntry>& entries) {
     MapEntry entry;
     entry.paths = paths;
@@ -303,7 +334,12 @@ class EntryBuilder {
       add_dims(*pairing, entry);
       roles.insert(first(*pairing).role);
     }
-    if (is_shared(paths)) {
+    if (take_otherwise(paths)) {
+      entry.words.kinds =
+          roles.contains(UnitRole::kParameter)
+              ? (roles.size() > 1 ? "[parameters, output, grad_output]" : kParameters)
+              : kinds_of(UnitRole::kOutput);
+    } else if (is_shared(paths)) {
       const bool activations =
           roles.contains(UnitRole::kInput) || roles.contains(UnitRole::kOutput);
       entry.words.kinds = !roles.contains(UnitRole::kParameter)

@@ -59,7 +59,7 @@ Buckets buckets_of(const GuessState& state, ElementType type) {
   for (const Names side : {Names::kReference, Names::kCandidate}) {
     const GuessSide& own = state.side(side);
     for (UnitNumber number = 0; number < own.units().size(); ++number) {
-      const MergeResult* const values =
+      const TensorValues values =
           own.unit(number).role == UnitRole::kParameter ? own.values(number) : nullptr;
       if (values != nullptr && !state.pairings.has(side, number)) {
         buckets[fingerprint_of(rounded(numbers_of(*values), type))].of(side).push_back(number);
@@ -98,8 +98,7 @@ std::optional<double> gradient_distance(const GuessState& state,
   std::optional<double> largest;
   for (const TensorId& left : state.reference.gradients(reference)) {
     for (const TensorId& right : state.candidate.gradients(candidate)) {
-      const MergeResult* const values = state.reference.values(left);
-      if (left.kind == right.kind && values != nullptr && norm(numbers_of(*values)) > 0.0) {
+      if (left.kind == right.kind && state.reference.summary(left).norm > 0.0) {
         const double error =
             distance_of(state, std::span(&left, 1), std::span(&right, 1), {1, {1}}, how);
         largest = std::max(largest.value_or(0.0), error);
@@ -118,6 +117,10 @@ double gradient_round_off(const GuessState& state, UnitNumber reference, UnitNum
     }
   }
   return limit;
+}
+
+bool varies_in(const GuessSide& side, UnitNumber unit) {
+  return side.summary(side.unit(unit).id).varies;
 }
 
 // A pair whose gradients agree.
@@ -162,7 +165,7 @@ void pair_by_gradients(GuessState& state, const Bucket& bucket, bool constant) {
 void pair_whole_parameters(GuessState& state, const Buckets& buckets) {
   for (const auto& [print, bucket] : buckets) {
     if (bucket.reference.size() != 1 || bucket.candidate.size() != 1 ||
-        !varies(*state.reference.values(bucket.reference.front()))) {
+        !varies_in(state.reference, bucket.reference.front())) {
       continue;
     }
     std::vector<Arrangement> equal =
@@ -190,7 +193,7 @@ void pair_twins(GuessState& state, const Buckets& buckets) {
       }
     }
     if (!rest.reference.empty() && !rest.candidate.empty()) {
-      pair_by_gradients(state, rest, !varies(*state.reference.values(rest.reference.front())));
+      pair_by_gradients(state, rest, !varies_in(state.reference, rest.reference.front()));
     }
   }
 }
@@ -258,7 +261,7 @@ void pair_companions(GuessState& state) {
       continue;
     }
     const Names whole = bias->reference.size() == 1 ? Names::kReference : Names::kCandidate;
-    const bool shown = varies(*state.side(whole).values(bias->of(whole).front()));
+    const bool shown = varies_in(state.side(whole), bias->of(whole).front());
     const double error = distance_of(state,
                                      ids_of(state.reference, bias->reference, Kind::kMainGrad),
                                      ids_of(state.candidate, bias->candidate, Kind::kMainGrad),
@@ -277,11 +280,6 @@ void pair_companions(GuessState& state) {
 }
 
 }  // namespace
-
-bool varies(const MergeResult& tensor) {
-  const auto numbers = numbers_of(tensor);
-  return std::ranges::any_of(numbers, [&](double number) { return number != numbers.front(); });
-}
 
 void pair_equal_parameters(GuessState& state) {
   const ElementType type = coarsest_type(state);

@@ -11,7 +11,4 @@ namespace ttrace {
 
 void pair_equal_parameters(GuessState& state);
 
-// Whether not all elements are the same number.
-[[nodiscard]] bool varies(const MergeResult& tensor);
-
 }  // namespace ttrace

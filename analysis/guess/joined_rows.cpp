@@ -1,9 +1,11 @@
 #include "analysis/guess/joined_rows.h"
 
+#include "analysis/align/values.h"
 #include "trace/base/random.h"
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <unordered_map>
@@ -12,14 +14,14 @@
 namespace ttrace {
 namespace {
 
-// Where a row lies, if only one tensor has it.
+// Where a row lies.
 struct RowPlace {
   UnitNumber unit = 0;
   std::int64_t row = 0;
-  bool unique = true;
 };
 
-using RowPlaces = std::unordered_map<std::uint64_t, RowPlace>;
+// Rows of the same numbers have several places: layers can begin as copies of one.
+using RowPlaces = std::unordered_map<std::uint64_t, std::vector<RowPlace>>;
 
 std::uint64_t digest_of(std::span<const double> row) {
   std::uint64_t digest = row.size();
@@ -47,15 +49,14 @@ RowPlaces places_of(const GuessState& state, Names side, ElementType type) {
   RowPlaces places;
   const GuessSide& own = state.side(side);
   for (UnitNumber number = 0; number < own.units().size(); ++number) {
-    const MergeResult* const values =
+    const TensorValues values =
         own.unit(number).role == UnitRole::kParameter ? own.values(number) : nullptr;
     if (values == nullptr || state.pairings.has(side, number)) {
       continue;
     }
     std::int64_t row = 0;
     for (const std::uint64_t digest : rows_of(*values, type)) {
-      const auto [place, is_new] = places.try_emplace(digest, RowPlace{number, row, true});
-      place->second.unique = is_new;
+      places[digest].push_back({number, row});
       ++row;
     }
   }
@@ -69,19 +70,82 @@ struct Piece {
   std::int64_t extent = 0;
 };
 
-std::vector<Piece> pieces_in(const std::vector<std::uint64_t>& rows, const RowPlaces& places) {
+// Decides by gradients between places with the same numbers.
+class Chooser {
+ public:
+  Chooser(const GuessState& state, Names whole_side, UnitNumber whole, const Arrangement& how)
+      : parts_(state.side(other(whole_side))) {
+    const GuessSide& own = state.side(whole_side);
+    const auto gradients = own.gradients(whole);
+    const TensorValues values = gradients.empty() ? nullptr : own.values(gradients.front());
+    if (values != nullptr) {
+      gradient_ =
+          how.is_same() ? values : std::make_shared<MergeResult>(to_candidate(*values, how));
+      limit_ = round_off(own.type_of(gradients.front()), own.type_of(gradients.front()));
+    }
+  }
+
+  // Of `places`, whose numbers the whole has in `row`; nothing if that stays open.
+  [[nodiscard]] std::optional<RowPlace> choose(std::span<const RowPlace> places,
+                                               std::int64_t row) const {
+    if (places.size() == 1) {
+      return places.front();
+    }
+    std::optional<RowPlace> found;
+    for (const RowPlace& place : places) {
+      if (agrees(place, row)) {
+        if (found) {
+          return std::nullopt;
+        }
+        found = place;
+      }
+    }
+    return found;
+  }
+
+ private:
+  [[nodiscard]] bool agrees(const RowPlace& place, std::int64_t row) const {
+    const auto gradients = parts_.gradients(place.unit);
+    const TensorValues own = gradients.empty() ? nullptr : parts_.values(gradients.front());
+    if (gradient_ == nullptr || own == nullptr) {
+      return false;
+    }
+    const auto mine = row_of(*own, place.row);
+    const auto whole = row_of(*gradient_, row);
+    return mine.size() == whole.size() && norm(whole) > 0.0 &&
+           distance(mine, whole) <= limit_ * norm(whole);
+  }
+
+  [[nodiscard]] static std::span<const double> row_of(const MergeResult& tensor, std::int64_t row) {
+    const auto numbers = numbers_of(tensor);
+    const std::size_t width = numbers.size() / static_cast<std::size_t>(tensor.shape[0]);
+    return numbers.subspan(static_cast<std::size_t>(row) * width, width);
+  }
+
+  const GuessSide& parts_;
+  TensorValues gradient_;
+  double limit_ = 0.0;
+};
+
+std::vector<Piece> pieces_in(const std::vector<std::uint64_t>& rows,
+                             const RowPlaces& places,
+                             const Chooser& chooser) {
   std::vector<Piece> pieces;
+  std::int64_t row = 0;
   for (const std::uint64_t digest : rows) {
     const auto found = places.find(digest);
-    if (found == places.end() || !found->second.unique) {
+    if (found == places.end()) {
       return {};
     }
-    const RowPlace& place = found->second;
-    if (!pieces.empty() && pieces.back().unit == place.unit &&
-        pieces.back().first + pieces.back().extent == place.row) {
+    const auto place = chooser.choose(found->second, row++);
+    if (!place) {
+      return {};
+    }
+    if (!pieces.empty() && pieces.back().unit == place->unit &&
+        pieces.back().first + pieces.back().extent == place->row) {
       ++pieces.back().extent;
     } else {
-      pieces.push_back({place.unit, place.row, 1});
+      pieces.push_back({place->unit, place->row, 1});
     }
   }
   return pieces;
@@ -136,15 +200,15 @@ void pair_wholes(GuessState& state, Names whole_side, ElementType type) {
   const GuessSide& own = state.side(whole_side);
   for (UnitNumber number = 0; number < own.units().size(); ++number) {
     const Unit& unit = own.unit(number);
-    const MergeResult* const values =
-        unit.role == UnitRole::kParameter ? own.values(number) : nullptr;
+    const TensorValues values = unit.role == UnitRole::kParameter ? own.values(number) : nullptr;
     if (values == nullptr || state.pairings.has(whole_side, number)) {
       continue;
     }
     for (const Arrangement& how : ways(unit)) {
       const auto rows =
           how.is_same() ? rows_of(*values, type) : rows_of(to_candidate(*values, how), type);
-      auto found = fusion_of(state.side(part_side), pieces_in(rows, places));
+      auto found = fusion_of(state.side(part_side),
+                             pieces_in(rows, places, Chooser(state, whole_side, number, how)));
       const bool is_free = found && std::ranges::none_of(found->first, [&](UnitNumber part) {
                              return state.pairings.has(part_side, part);
                            });

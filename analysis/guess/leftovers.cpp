@@ -47,7 +47,14 @@ class Leftovers {
     // All are judged before any of them is decided: what is left is what could be a counterpart.
     std::vector<Pairing> decided;
     for (const auto& [side, unit] : rest) {
-      std::vector<UnitNumber> pool = pool_of(side, unit);
+      if (auto options = options_by_owner(side, unit); !options.empty()) {
+        state_.pairings.ask({.side = side,
+                             .unit = unit,
+                             .options = std::move(options),
+                             .why = "it follows the parameters of its module, which are open"});
+        continue;
+      }
+      const std::vector<UnitNumber> pool = pool_of(side, unit);
       auto reason =
           is_of_module(state_.side(side).unit(unit)) ? reason_of(side, unit, pool) : std::nullopt;
       if (reason) {
@@ -64,6 +71,44 @@ class Leftovers {
   }
 
  private:
+  // The same slots of the modules whose parameters may be those of this module.
+  [[nodiscard]] std::vector<std::vector<UnitNumber>> options_by_owner(Names side,
+                                                                      UnitNumber unit) const {
+    const Unit& own = state_.side(side).unit(unit);
+    std::vector<std::vector<UnitNumber>> options;
+    for (const OpenUnit& open : state_.pairings.open()) {
+      if (!is_of_module(own) || open.side != side ||
+          state_.side(side).unit(open.unit).role != UnitRole::kParameter ||
+          owner_of(state_.side(side).unit(open.unit).id.path) != own.id.path) {
+        continue;
+      }
+      for (const std::vector<UnitNumber>& parameters : open.options) {
+        auto slots = slots_of_owners(other(side), own, parameters);
+        if (!slots.empty() && std::ranges::find(options, slots) == options.end()) {
+          options.push_back(std::move(slots));
+        }
+      }
+    }
+    return options;
+  }
+
+  // Empty if a module has no such slot, or it is decided.
+  [[nodiscard]] std::vector<UnitNumber> slots_of_owners(
+      Names side, const Unit& like, const std::vector<UnitNumber>& parameters) const {
+    const GuessSide& own = state_.side(side);
+    std::vector<UnitNumber> result;
+    for (const UnitNumber parameter : parameters) {
+      const GuessModule* const module = own.module(owner_of(own.unit(parameter).id.path));
+      const auto& slots = like.role == UnitRole::kInput ? module->inputs : module->outputs;
+      const auto found = slots.find(like.id.slot);
+      if (found == slots.end() || state_.pairings.has(side, found->second)) {
+        return {};
+      }
+      result.push_back(found->second);
+    }
+    return result;
+  }
+
   std::optional<OneSided> reason_of(Names side,
                                     UnitNumber unit,
                                     const std::vector<UnitNumber>& pool) const {
@@ -122,17 +167,16 @@ class Leftovers {
   // The same numbers as a tensor of the same program that is compared.
   std::optional<OneSided> is_copy(Names side, UnitNumber unit) const {
     const GuessSide& own = state_.side(side);
-    const MergeResult* const values = own.values(unit);
-    if (values == nullptr || values->bytes.empty() || !varies(*values)) {
+    const ValueSummary& summary = own.summary(own.unit(unit).id);
+    if (!summary.varies) {
       return std::nullopt;
     }
     for (const Pairing& pairing : state_.pairings.all()) {
       for (const UnitNumber compared : pairing.of(side)) {
-        const double largest = own.norm_of(own.unit(unit).id);
-        const double other_norm = own.norm_of(own.unit(compared).id);
         const bool possible = !pairing.is_one_sided() && is_of_module(own.unit(compared)) &&
-                              std::abs(other_norm - largest) <= kOtherOrder * largest;
-        if (possible && is_same(*values, *own.values(compared))) {
+                              std::abs(own.summary(own.unit(compared).id).norm - summary.norm) <=
+                                  kOtherOrder * summary.norm;
+        if (possible && is_same(*own.values(unit), *own.values(compared))) {
           return OneSided{Certainty::kCertain,
                           fmt::format("the same numbers as the {} of {}, which is compared",
                                       name_of(own.unit(compared).id.kind),
@@ -187,10 +231,15 @@ class Leftovers {
     for (const UnitNumber option : pool) {
       open.options.push_back({option});
     }
-    const bool values = state_.comparable && !pool.empty();
-    open.why = pool.empty() ? "nothing on the other side has such values"
-               : values     ? "none of them has its values, so only you can say which one it is"
-                            : "shapes and places allow them; equal start weights decide";
+    const bool agrees = std::ranges::any_of(pool, [&](UnitNumber option) {
+      return likeness_of(side,
+                         state_.side(side).unit(unit).id,
+                         state_.side(other(side)).unit(option).id) == Likeness::kAgree;
+    });
+    open.why = pool.empty()        ? "nothing on the other side is like it"
+               : agrees            ? "several tensors have its values"
+               : state_.comparable ? "it has a shape that fits, and other values"
+                                   : "shapes and places allow it; equal start weights decide";
     state_.pairings.ask(std::move(open));
   }
 

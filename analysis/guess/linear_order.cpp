@@ -14,8 +14,8 @@ constexpr double kSame = 0.02;  // BF16 rounds a product by up to 0.4 %
 
 // One row of what the module took and returned.
 struct Call {
-  std::span<const double> input;
-  std::span<const double> output;
+  std::vector<double> input;
+  std::vector<double> output;
 };
 
 std::optional<Call> first_row(const GuessSide& side,
@@ -24,8 +24,8 @@ std::optional<Call> first_row(const GuessSide& side,
                               std::size_t columns) {
   const auto source = side.source_of(module, 0);
   const auto output = module.outputs.find(0);
-  const MergeResult* const taken = source ? side.values(*source) : nullptr;
-  const MergeResult* const returned =
+  const TensorValues taken = source ? side.values(*source) : nullptr;
+  const TensorValues returned =
       output == module.outputs.end() ? nullptr : side.values(output->second);
   if (taken == nullptr || returned == nullptr || taken->shape.empty() || returned->shape.empty() ||
       rows != columns || numbers_of(*taken).size() < rows ||
@@ -33,7 +33,9 @@ std::optional<Call> first_row(const GuessSide& side,
       returned->shape.back() != static_cast<std::int64_t>(rows)) {
     return std::nullopt;
   }
-  return Call{numbers_of(*taken).first(columns), numbers_of(*returned).first(rows)};
+  const auto row = numbers_of(*taken).first(columns);
+  const auto result = numbers_of(*returned).first(rows);
+  return Call{{row.begin(), row.end()}, {result.begin(), result.end()}};
 }
 
 // The product of the row with the square matrix, or with its transpose.
@@ -55,7 +57,7 @@ std::vector<double> product(std::span<const double> matrix,
 std::optional<bool> keeps_inputs_last(const GuessSide& side, UnitNumber weight) {
   const Unit& unit = side.unit(weight);
   const GuessModule& module = *side.module(owner_of(unit.id.path));
-  const MergeResult* const values = side.values(weight);
+  const TensorValues values = side.values(weight);
   if (unit.shape.size() != 2 || values == nullptr) {
     return std::nullopt;
   }
@@ -68,8 +70,7 @@ std::optional<bool> keeps_inputs_last(const GuessSide& side, UnitNumber weight) 
   }
   std::vector<double> bias(call->output.size(), 0.0);
   for (const UnitNumber number : module.parameters) {
-    const MergeResult* const vector =
-        side.unit(number).shape.size() == 1 ? side.values(number) : nullptr;
+    const TensorValues vector = side.unit(number).shape.size() == 1 ? side.values(number) : nullptr;
     if (vector != nullptr && numbers_of(*vector).size() == bias.size()) {
       bias.assign(numbers_of(*vector).begin(), numbers_of(*vector).end());
     }

@@ -10,6 +10,8 @@
 namespace ttrace {
 namespace {
 
+constexpr std::size_t kMostOptions = 4;
+
 std::string with_slot(const std::string& path, const EntryWords& words) {
   return words.slot ? path + "/" + std::to_string(*words.slot) : path;
 }
@@ -44,9 +46,8 @@ std::string comment_of(const MapEntry& entry) {
     text.append(fmt::format(" (up to {} of the norm)", short_number(*entry.error)));
   }
   if (entry.words.open) {
-    text.append(entry.options.empty()
-                    ? ". Write ~ instead of the open name if it has none there"
-                    : fmt::format(". It may be {}, or ~", fmt::join(entry.options, " or ")));
+    text.append(entry.options.empty() ? ". Write ~ if the other program does not have it"
+                                      : fmt::format(". It may be {}, or ~", options_text(entry)));
   }
   return text + "\n";
 }
@@ -80,6 +81,20 @@ std::string paths_text(const MapEntry& entry, Names side) {
     text.append(text.empty() ? "" : " + ").append(with_slot(path, entry.words));
   }
   return text.empty() ? "~" : text;
+}
+
+std::string options_text(const MapEntry& entry) {
+  std::string text;
+  const std::size_t shown = std::min(entry.options.size(), kMostOptions);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const bool is_last = i + 1 == entry.options.size();
+    text.append(i == 0 ? "" : is_last ? " or " : ", ").append(entry.options[i]);
+  }
+  if (entry.options.size() > shown) {
+    text.append(
+        fmt::format(" or one of {} more (--format json lists all)", entry.options.size() - shown));
+  }
+  return text;
 }
 
 std::string map_text(const MapEntries& entries, const std::string& heading) {

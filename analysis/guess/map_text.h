@@ -16,4 +16,7 @@ namespace ttrace {
 // "layers.*.wq + layers.*.wk", "~" for a side without the tensor.
 [[nodiscard]] std::string paths_text(const MapEntry& entry, Names side);
 
+// "a, b or c", of many the first ones. Requires: some.
+[[nodiscard]] std::string options_text(const MapEntry& entry);
+
 }  // namespace ttrace

@@ -17,9 +17,9 @@ constexpr auto kUnrelated = std::numeric_limits<double>::infinity();
 constexpr double kLeastRoundOff = 2e-3;
 constexpr double kRoundings = 32.0;
 
-// The tensors of one side, without copies. Empty if one of them has no values.
-std::vector<const MergeResult*> values_of(const GuessSide& side, std::span<const TensorId> ids) {
-  std::vector<const MergeResult*> tensors;
+// The tensors of one side. Empty if one of them has no values.
+std::vector<TensorValues> values_of(const GuessSide& side, std::span<const TensorId> ids) {
+  std::vector<TensorValues> tensors;
   for (const TensorId& id : ids) {
     tensors.push_back(side.values(id));
     if (tensors.back() == nullptr) {
@@ -43,12 +43,12 @@ MergeResult arranged(const MergeResult& tensor, const Arrangement& how) {
 }
 
 // The parts as one tensor, in the candidate's arrangement.
-MergeResult put_together(const std::vector<const MergeResult*>& parts,
+MergeResult put_together(const std::vector<TensorValues>& parts,
                          const Fusion& fusion,
                          const Arrangement& how,
                          bool of_parameter) {
   std::vector<MergeResult> tensors;
-  for (const MergeResult* part : parts) {
+  for (const TensorValues& part : parts) {
     tensors.push_back(of_parameter ? copy_of(*part) : arranged(*part, how));
   }
   if (tensors.size() == 1) {

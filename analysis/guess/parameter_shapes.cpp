@@ -118,22 +118,22 @@ bool ParameterShapes::take_the_same(Names side,
   if (*first == *second) {
     return true;
   }
-  const MergeResult* const left = own.values(*first);
-  const MergeResult* const right = own.values(*second);
+  const TensorValues left = own.values(*first);
+  const TensorValues right = own.values(*second);
   return left != nullptr && right != nullptr && relative_distance(*left, *right) == 0.0;
 }
 
 bool ParameterShapes::begin_alike(UnitNumber reference, UnitNumber candidate) const {
-  const MergeResult* const left = state_.reference.values(reference);
-  const MergeResult* const right = state_.candidate.values(candidate);
+  const TensorValues left = state_.reference.values(reference);
+  const TensorValues right = state_.candidate.values(candidate);
   return left != nullptr && right != nullptr && left->shape == right->shape &&
          varies(*left) == varies(*right) &&
          (varies(*left) || relative_distance(*left, *right) == 0.0);
 }
 
 bool ParameterShapes::begin_otherwise(UnitNumber reference, UnitNumber candidate) const {
-  const MergeResult* const left = state_.reference.values(reference);
-  const MergeResult* const right = state_.candidate.values(candidate);
+  const TensorValues left = state_.reference.values(reference);
+  const TensorValues right = state_.candidate.values(candidate);
   return left != nullptr && right != nullptr && !varies(*left) && !varies(*right) &&
          !begin_alike(reference, candidate);
 }

@@ -1,6 +1,5 @@
 #include "analysis/guess/same_order.h"
 
-#include "analysis/align/module_path.h"
 #include "analysis/guess/equal_values.h"
 #include "analysis/guess/parameter_shapes.h"
 
@@ -148,10 +147,6 @@ Options options_of(const Alignment& alignment) {
   return options;
 }
 
-std::string last_name(const GuessModule& module) {
-  return path_parts(module.path).back();
-}
-
 // Undecided modules of the sequence that take the same tensor as `module` and have its shapes, and
 // the module itself.
 std::vector<const GuessModule*> siblings_of(const GuessState& state,
@@ -168,28 +163,6 @@ std::vector<const GuessModule*> siblings_of(const GuessState& state,
     }
   }
   return siblings;
-}
-
-// Of as many modules on both sides those of the same name; empty where names do not tell them
-// apart.
-std::vector<std::pair<const GuessModule*, const GuessModule*>> paired_by_name(
-    const std::vector<const GuessModule*>& reference,
-    const std::vector<const GuessModule*>& candidate) {
-  std::map<std::string, const GuessModule*> named;
-  for (const GuessModule* module : candidate) {
-    named.emplace(last_name(*module), module);
-  }
-  std::set<std::string> seen;
-  std::vector<std::pair<const GuessModule*, const GuessModule*>> pairs;
-  for (const GuessModule* module : reference) {
-    const auto found = named.find(last_name(*module));
-    if (found != named.end() && seen.insert(found->first).second) {
-      pairs.emplace_back(module, found->second);
-    }
-  }
-  const bool all = pairs.size() == reference.size() && named.size() == candidate.size() &&
-                   pairs.size() == candidate.size();
-  return all ? pairs : decltype(pairs)();
 }
 
 // Turns options of modules into decisions and questions about their parameters.
@@ -232,12 +205,7 @@ class Decisions {
       pair(reference, candidate, "the only one of its shape at its place in the order");
       return;
     }
-    for (const auto& [one, two] : paired_by_name(ours, theirs)) {
-      if (one == &reference) {
-        pair(*one, *two, "its shape, its place in the order, and the same name");
-        return;
-      }
-    }
+    // Equal names decide nothing: programs differ in which of two linears they call `w1`.
     siblings_[&reference] = theirs;
     for (const GuessModule* module : theirs) {
       siblings_[module] = ours;

@@ -14,6 +14,7 @@
 namespace ttrace {
 namespace {
 
+constexpr std::size_t kMostBytes = std::size_t{256} << 20U;  // of values that stay in memory
 constexpr auto kNever = std::numeric_limits<std::uint64_t>::max();
 
 std::optional<UnitRole> role_of(Kind kind) {
@@ -71,6 +72,10 @@ GuessSide::GuessSide(const Trace& trace, Names side) : side_(side) {
     }
   }
   std::ranges::stable_sort(units_, {}, &Unit::order);
+  for (UnitNumber number = 0; number < units_.size(); ++number) {
+    const Unit& unit = units_[number];
+    numbers_.emplace(std::tuple(unit.role, unit.id.path, unit.id.slot), number);
+  }
   add_modules();
   add_edges(step);
 }
@@ -145,44 +150,52 @@ const GuessModule* GuessSide::module(const std::string& path) const {
 }
 
 std::optional<UnitNumber> GuessSide::find(UnitRole role, const std::string& path, int slot) const {
-  for (UnitNumber number = 0; number < units_.size(); ++number) {
-    const Unit& unit = units_[number];
-    if (unit.role == role && unit.id.slot == slot && unit.id.path == path) {
-      return number;
-    }
-  }
-  return std::nullopt;
+  const auto found = numbers_.find(std::tuple(role, path, slot));
+  return found == numbers_.end() ? std::nullopt : std::optional(found->second);
 }
 
-const MergeResult* GuessSide::values(const TensorId& id) const {
-  const auto [place, is_new] = values_.try_emplace(id);
-  std::optional<MergeResult>& stored = place->second;
+TensorValues GuessSide::read(const TensorId& id) const {
   const auto shards = shards_.find(id);
-  if (is_new && shards != shards_.end()) {
-    const MergeResult merged = merge(shards->second);
-    if (merged.has_tensor()) {
-      MergeResult wide;
-      wide.type = ElementType::kF64;
-      wide.shape = merged.shape;
-      const auto count = static_cast<std::size_t>(element_count(merged.shape));
-      wide.storage.resize(count * sizeof(double));
-      to_double(merged.type,
-                merged.bytes.data(),
-                static_cast<std::int64_t>(count),
-                reinterpret_cast<double*>(wide.storage.data()));
-      wide.bytes = wide.storage;
-      if (std::ranges::all_of(numbers_of(wide), [](double x) { return std::isfinite(x); })) {
-        stored = std::move(wide);
-      }
-    }
+  if (shards == shards_.end()) {
+    return nullptr;
   }
-  return stored ? &*stored : nullptr;
+  const MergeResult merged = merge(shards->second);
+  if (!merged.has_tensor()) {
+    return nullptr;
+  }
+  auto wide = std::make_shared<MergeResult>();
+  wide->type = ElementType::kF64;
+  wide->shape = merged.shape;
+  const auto count = static_cast<std::size_t>(element_count(merged.shape));
+  wide->storage.resize(count * sizeof(double));
+  to_double(merged.type,
+            merged.bytes.data(),
+            static_cast<std::int64_t>(count),
+            reinterpret_cast<double*>(wide->storage.data()));
+  wide->bytes = wide->storage;
+  const bool finite =
+      std::ranges::all_of(numbers_of(*wide), [](double x) { return std::isfinite(x); });
+  return finite ? wide : nullptr;
 }
 
-double GuessSide::norm_of(const TensorId& id) const {
-  const auto [place, is_new] = norms_.try_emplace(id, 0.0);
-  if (const MergeResult* const own = is_new ? values(id) : nullptr) {
-    place->second = norm(numbers_of(*own));
+TensorValues GuessSide::values(const TensorId& id) const {
+  if (const auto known = values_.find(id); known != values_.end()) {
+    return known->second;
+  }
+  TensorValues read_now = read(id);
+  if (values_bytes_ > kMostBytes) {
+    values_.clear();
+    values_bytes_ = 0;
+  }
+  values_bytes_ += read_now ? read_now->bytes.size() : 0;
+  return values_.emplace(id, std::move(read_now)).first->second;
+}
+
+const ValueSummary& GuessSide::summary(const TensorId& id) const {
+  const auto [place, is_new] = summaries_.try_emplace(id);
+  if (const TensorValues own = is_new ? values(id) : nullptr) {
+    const auto numbers = numbers_of(*own);
+    place->second = {!numbers.empty() && varies(*own), numbers.size(), norm(numbers)};
   }
   return place->second;
 }
@@ -225,6 +238,11 @@ std::optional<TensorId> GuessSide::source_of(const GuessModule& module, int slot
 std::string owner_of(const std::string& parameter) {
   const std::size_t dot = parameter.rfind('.');
   return dot == std::string::npos ? std::string() : parameter.substr(0, dot);
+}
+
+bool varies(const MergeResult& tensor) {
+  const auto numbers = numbers_of(tensor);
+  return std::ranges::any_of(numbers, [&](double number) { return number != numbers.front(); });
 }
 
 std::span<const double> numbers_of(const MergeResult& tensor) {

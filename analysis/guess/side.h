@@ -14,10 +14,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -47,6 +49,16 @@ struct GuessModule {
   std::set<UnitNumber> all_parameters;  // its own, and those of modules below it
 };
 
+// The whole tensor in F64; null if it was not recorded, is not whole, or is not finite.
+using TensorValues = std::shared_ptr<const MergeResult>;
+
+// What is kept of a tensor's values.
+struct ValueSummary {
+  bool varies = false;  // there are values, and not all of them are the same number
+  std::size_t elements = 0;
+  double norm = 0.0;  // Frobenius norm
+};
+
 class GuessSide {
  public:
   // Keeps a reference to the trace. Throws UsageError if the trace has no step.
@@ -64,13 +76,11 @@ class GuessSide {
                                                const std::string& path,
                                                int slot = 0) const;
 
-  // The whole tensor in F64; null if it was not recorded, is not whole, or is not finite.
-  [[nodiscard]] const MergeResult* values(const TensorId& id) const;
-  [[nodiscard]] const MergeResult* values(UnitNumber number) const {
-    return values(unit(number).id);
-  }
-  // Its Frobenius norm; 0 without values.
-  [[nodiscard]] double norm_of(const TensorId& id) const;
+  // Read from the file unless it was used lately, so that the values of a large trace are never in
+  // memory all at once.
+  [[nodiscard]] TensorValues values(const TensorId& id) const;
+  [[nodiscard]] TensorValues values(UnitNumber number) const { return values(unit(number).id); }
+  [[nodiscard]] const ValueSummary& summary(const TensorId& id) const;
   // The element type of the record; F32 if nobody recorded it.
   [[nodiscard]] ElementType type_of(const TensorId& id) const;
   [[nodiscard]] bool has(const TensorId& id) const { return shards_.contains(id); }
@@ -80,6 +90,7 @@ class GuessSide {
   [[nodiscard]] std::optional<TensorId> source_of(const GuessModule& module, int slot) const;
 
  private:
+  [[nodiscard]] TensorValues read(const TensorId& id) const;
   void add_unit(const TensorId& id, const Shard& shard);
   void add_edges(const StepTrace& step);
   void add_modules();
@@ -88,14 +99,19 @@ class GuessSide {
   std::int64_t step_ = 0;
   std::int64_t microbatch_ = 0;
   std::vector<Unit> units_;
+  std::map<std::tuple<UnitRole, std::string, int>, UnitNumber> numbers_;  // by role, path and slot
   std::map<std::string, GuessModule> modules_;
   std::unordered_map<TensorId, std::vector<Shard>, TensorIdHash> shards_;
-  mutable std::unordered_map<TensorId, std::optional<MergeResult>, TensorIdHash> values_;
-  mutable std::unordered_map<TensorId, double, TensorIdHash> norms_;
+  mutable std::unordered_map<TensorId, TensorValues, TensorIdHash> values_;  // used lately
+  mutable std::size_t values_bytes_ = 0;
+  mutable std::unordered_map<TensorId, ValueSummary, TensorIdHash> summaries_;
 };
 
 // The path of the module that owns a parameter; empty for the model itself.
 [[nodiscard]] std::string owner_of(const std::string& parameter);
+
+// Whether not all elements are the same number.
+[[nodiscard]] bool varies(const MergeResult& tensor);
 
 // Elements as doubles. Requires: a tensor of GuessSide::values().
 [[nodiscard]] std::span<const double> numbers_of(const MergeResult& tensor);

@@ -162,6 +162,40 @@ TEST_F(RenameCli, RenameWritesATraceThatDiffTakes) {
   EXPECT_EQ(ttrace({"diff", "plain", "candidate-renamed"}).exit_code, 0);
 }
 
+// A linear and its output, with the same numbers under another name in the other program.
+TEST_F(RenameCli, GuessWritesAMapThatDiffTakes) {
+  for (const bool is_reference : {true, false}) {
+    TraceBuilder side(folder_ / (is_reference ? "one" : "two"),
+                      is_reference ? "reference" : "candidate");
+    const std::string path = is_reference ? "ffn.up" : "mlp.fc1";
+    side.add(0, {"s0/param/" + path + ".weight/0", wavy(6), ElementType::kF32, {2, 3}});
+    side.add(0, {"s0/m0/output/" + path + "/0", wavy(8, 2.0), ElementType::kF32, {4, 2}});
+    static_cast<void>(side.write());
+  }
+  const ProcessResult result = ttrace({"rename", "--guess", "one", "two", "-o", "guess.yaml"});
+  EXPECT_EQ(result.exit_code, 0) << result.err << result.out;
+  EXPECT_THAT(result.out, HasSubstr("4 tensors of both programs: 4 certain, 0 likely, 0 open"));
+  EXPECT_THAT(file("guess.yaml"), HasSubstr("{reference: \"ffn.up\", candidate: \"mlp.fc1\"}"));
+  EXPECT_EQ(ttrace({"diff", "one", "two", "--rename", "guess.yaml"}).exit_code, 0);
+  const ProcessResult json = ttrace({"rename", "--guess", "one", "two", "--format", "json"});
+  EXPECT_EQ(json.exit_code, 0) << json.err;
+  EXPECT_EQ(nlohmann::json::parse(json.out)["entries"][0]["certainty"], "certain");
+}
+
+TEST_F(RenameCli, GuessAsksForWhatNothingDecides) {
+  for (const bool is_reference : {true, false}) {
+    TraceBuilder side(folder_ / (is_reference ? "one" : "two"),
+                      is_reference ? "reference" : "candidate");
+    side.add(0, {"s0/param/a.weight/0", wavy(6, is_reference ? 1 : 5), ElementType::kF32, {2, 3}});
+    side.add(0, {"s0/param/b.weight/0", wavy(6, is_reference ? 2 : 6), ElementType::kF32, {2, 3}});
+    static_cast<void>(side.write());
+  }
+  const ProcessResult result = ttrace({"rename", "--guess", "one", "two", "-o", "guess.yaml"});
+  EXPECT_EQ(result.exit_code, 1) << result.err << result.out;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("4 open"), HasSubstr("It may be")));
+  EXPECT_THAT(file("guess.yaml"), HasSubstr("OPEN"));
+}
+
 TEST_F(RenameCli, BadUsageIsRefusedWithARemedy) {
   write();
   write_plain();
@@ -171,6 +205,11 @@ TEST_F(RenameCli, BadUsageIsRefusedWithARemedy) {
     std::string expected;
   };
   const std::vector<Case> cases = {
+      {{"rename", "--guess", "plain"},
+       "takes the trace of the reference and that of the candidate, but 1 word is given"},
+      {{"rename", "--guess", "plain", "none"}, "there is no folder none"},
+      {{"rename", "--guess", "plain", "candidate", "--map", "plain.yaml"}, "leave one of them out"},
+      {{"rename", "--guess", "plain", "candidate", "--format", "xml"}, "xml"},
       {{"rename", "plain", "-o", "x"}, "pass --map FILE"},
       {{"rename", "plain", "--map", "plain.yaml"}, "pass -o FOLDER"},
       {{"rename", "plain", "--map", "plain.yaml", "-o", "candidate"}, "candidate is not empty"},

@@ -50,15 +50,14 @@ void print_json(const MapGuess& guess) {
 
 void print_question(const MapEntry& entry) {
   const bool of_reference = !paths_text(entry, Names::kReference).starts_with("open.");
-  std::cout << fmt::format("  {}: {} ({}): {}",
+  std::cout << fmt::format("  {} {} ({})\n    why: {}\n",
                            of_reference ? "reference" : "candidate",
                            paths_text(entry, of_reference ? Names::kReference : Names::kCandidate),
                            counted(entry.tensors, "tensor"),
                            fmt::join(entry.evidence, "; "));
-  std::cout << (entry.options.empty()
-                    ? std::string()
-                    : fmt::format(". It may be {}", fmt::join(entry.options, " or ")))
-            << '\n';
+  if (!entry.options.empty()) {
+    std::cout << "    may be: " << options_text(entry) << '\n';
+  }
 }
 
 void print_summary(const MapGuess& guess, const std::string& file) {
@@ -73,7 +72,8 @@ void print_summary(const MapGuess& guess, const std::string& file) {
                  "Give both the same weights and data, and guess again, to be certain.\n";
   }
   if (guess.open > 0) {
-    std::cout << "questions, which are the lines OPEN of the map:\n";
+    std::cout << "open questions (the lines OPEN of the map; write the name of the other program, "
+                 "or ~):\n";
   }
   for (const MapEntry& entry : guess.entries.tensors) {
     if (entry.words.open) {
