@@ -310,7 +310,7 @@ class Activations {
       const auto other_names = outermost_first(Names::kCandidate, theirs);
       for (std::size_t i = 0; i < std::min(names.size(), other_names.size()); ++i) {
         const ActivationMatch agreement = agreements_.of(state_.reference.unit(names[i]).id,
-                                                   state_.candidate.unit(other_names[i]).id);
+                                                         state_.candidate.unit(other_names[i]).id);
         add(names[i],
             other_names[i],
             agreement.how,
@@ -360,7 +360,7 @@ class Activations {
     for (const auto& [left, rights] : equal) {
       if (rights.size() == 1 && counts[rights.front()] == 1) {
         const ActivationMatch agreement = agreements_.of(state_.reference.unit(left).id,
-                                                   state_.candidate.unit(rights.front()).id);
+                                                         state_.candidate.unit(rights.front()).id);
         add(left,
             rights.front(),
             agreement.how,

@@ -35,7 +35,8 @@ class Agreements {
                                                     const Unit& candidate) const;
 
  private:
-  [[nodiscard]] ActivationMatch compared(const TensorId& reference, const TensorId& candidate) const;
+  [[nodiscard]] ActivationMatch compared(const TensorId& reference,
+                                         const TensorId& candidate) const;
 
   const GuessState& state_;
   mutable std::map<std::pair<TensorId, TensorId>, ActivationMatch> known_;

@@ -25,6 +25,7 @@ class Locator {
  public:
   Locator(const ZoomedPair& pair, const Report& compared) : pair_(pair), compared_(compared) {
     for (const TensorVerdict& tensor : compared.tensors) {
+      judged_.insert(tensor.id);
       if (tensor.is_finding()) {
         wrong_.insert(tensor.id);
       }
@@ -34,13 +35,7 @@ class Locator {
         owner_.emplace(id, i);
       }
     }
-    choose_rank();
-    has_partner_.resize(pair.reference.operators.size());
-    for (const auto& partner : rank_->partners) {
-      if (partner) {
-        has_partner_[*partner] = true;
-      }
-    }
+    look_at(pair.candidate.front());
   }
 
   ZoomReport run() {
@@ -55,39 +50,28 @@ class Locator {
   }
 
  private:
-  // Operators without a partner between the first wrong result and what is right, on this rank,
-  // ascending.
-  [[nodiscard]] std::vector<std::size_t> extras_of(const ZoomedRank& rank,
-                                                   std::size_t position) const {
-    const auto candidate = candidate_of(rank, position);
-    return candidate ? unpaired_before(rank.sequence,
-                                       *candidate,
-                                       [&](std::size_t i) { return rank.partners[i].has_value(); })
-                     : std::vector<std::size_t>();
+  void look_at(const ZoomedRank& rank) {
+    rank_ = &rank;
+    has_partner_.assign(pair_.reference.operators.size(), false);
+    for (const auto& partner : rank.partners) {
+      if (partner) {
+        has_partner_[*partner] = true;
+      }
+    }
   }
 
-  // A rank that the first wrong result concerns, if possible one that runs what others do not.
-  void choose_rank() {
-    rank_ = &pair_.candidate.front();
-    if (!compared_.first_divergence) {
-      return;
-    }
-    const TensorVerdict& tensor = compared_.tensors[*compared_.first_divergence];
-    const std::vector<int> ranks = tensor.ranks();
-    const ZoomedRank* first = nullptr;
+  // Those that the first wrong result concerns, ascending; all of them if it names none.
+  [[nodiscard]] std::vector<const ZoomedRank*> concerned() const {
+    const std::vector<int> ranks = compared_.tensors[*compared_.first_divergence].ranks();
+    std::vector<const ZoomedRank*> found;
+    std::vector<const ZoomedRank*> all;
     for (const ZoomedRank& rank : pair_.candidate) {
-      if (std::ranges::find(ranks, rank.sequence.rank) == ranks.end()) {
-        continue;
-      }
-      first = first == nullptr ? &rank : first;
-      const std::vector<std::size_t> extras = extras_of(rank, owner_.at(tensor.id));
-      if (std::ranges::any_of(
-              extras, [&](std::size_t i) { return is_suspect(rank.sequence.operators[i]); })) {
-        rank_ = &rank;
-        return;
+      all.push_back(&rank);
+      if (std::ranges::find(ranks, rank.sequence.rank) != ranks.end()) {
+        found.push_back(&rank);
       }
     }
-    rank_ = first == nullptr ? rank_ : first;
+    return found.empty() ? all : found;
   }
 
   void count() {
@@ -99,9 +83,9 @@ class Locator {
     report_.compared = compared_.tensors.size();
   }
 
-  static std::optional<std::size_t> candidate_of(const ZoomedRank& rank, std::size_t position) {
-    for (std::size_t i = 0; i < rank.partners.size(); ++i) {
-      if (rank.partners[i] == position) {
+  [[nodiscard]] std::optional<std::size_t> candidate_of(std::size_t position) const {
+    for (std::size_t i = 0; i < rank_->partners.size(); ++i) {
+      if (rank_->partners[i] == position) {
         return i;
       }
     }
@@ -175,46 +159,62 @@ class Locator {
   void describe_result() {
     const TensorVerdict& tensor = compared_.tensors[*compared_.first_divergence];
     const std::size_t position = owner_.at(tensor.id);
-    const auto candidate = candidate_of(*rank_, position);
     report_.id = to_string(tensor.id);
     report_.what = tensor.causes();
     report_.diagnosis = compared_.diagnosis;
+    // One rank alone may run an operator that the others do not.
+    const std::vector<const ZoomedRank*> ranks = concerned();
+    const bool has_other = std::ranges::any_of(ranks, [&](const ZoomedRank* rank) {
+      look_at(*rank);
+      return blame(position);
+    });
+    if (!has_other) {
+      look_at(*ranks.front());
+    }
+    const auto candidate = candidate_of(position);
     report_.result = named(candidate ? rank_->sequence.operators[*candidate]
                                      : pair_.reference.operators[position]);
     if (candidate) {
       describe_inputs(*candidate);
     }
-    report_.first = report_.result;
-    blame(position);
+    if (!has_other) {
+      report_.first = report_.result;
+    }
   }
 
-  // Whoever stands between the last right results and the first wrong one.
-  void blame(std::size_t position) {
-    const std::vector<std::size_t> here = extras_of(*rank_, position);
-    const auto candidate = candidate_of(*rank_, position);
+  // Names whoever stands between the last right results and the first wrong one, which the operator
+  // at `position` of the reference returned. False if nobody does.
+  bool blame(std::size_t position) {
+    const auto candidate = candidate_of(position);
+    std::vector<std::size_t> here;
+    if (candidate) {
+      here = unpaired_before(rank_->sequence, *candidate, [&](std::size_t i) {
+        return rank_->partners[i].has_value();
+      });
+    }
     if (const auto extra = candidate ? suspect_of(rank_->sequence, *candidate, here) : candidate) {
-      name(rank_->sequence.operators[*extra], OperatorFault::kOnlyInCandidate);
-      return;
+      return name(rank_->sequence.operators[*extra], OperatorFault::kOnlyInCandidate);
     }
     const std::vector<std::size_t> there =
         unpaired_before(pair_.reference, position, [&](std::size_t i) { return has_partner_[i]; });
     if (const auto missing = suspect_of(pair_.reference, position, there)) {
-      name(pair_.reference.operators[*missing], OperatorFault::kOnlyInReference);
-      return;
+      return name(pair_.reference.operators[*missing], OperatorFault::kOnlyInReference);
     }
     const auto changing =
         std::ranges::find_if(here, [&](std::size_t i) { return rank_->changing.contains(i); });
-    if (changing != here.end()) {
-      const ListedOperator& listed = rank_->sequence.operators[*changing];
-      name(listed,
-           listed.call.communicates ? OperatorFault::kCommunication
-                                    : OperatorFault::kOnlyInCandidate);
+    if (changing == here.end()) {
+      return false;
     }
+    const ListedOperator& listed = rank_->sequence.operators[*changing];
+    return name(
+        listed,
+        listed.call.communicates ? OperatorFault::kCommunication : OperatorFault::kOnlyInCandidate);
   }
 
-  void name(const ListedOperator& listed, OperatorFault fault) {
+  bool name(const ListedOperator& listed, OperatorFault fault) {
     report_.first = named(listed);
     report_.fault = fault;
+    return true;
   }
 
   void describe_inputs(std::size_t position) {
@@ -226,6 +226,9 @@ class Locator {
       }
       const ListedOperator& source = rank_->sequence.operators[maker];
       const auto& results = pair_.reference.operators[*rank_->partners[maker]].call.results;
+      if (std::ranges::none_of(results, [&](const TensorId& id) { return judged_.contains(id); })) {
+        continue;
+      }
       const bool is_wrong =
           std::ranges::any_of(results, [&](const TensorId& id) { return wrong_.contains(id); });
       (is_wrong ? report_.wrong_inputs : report_.clean_inputs).push_back(named(source));
@@ -277,6 +280,7 @@ class Locator {
   const ZoomedPair& pair_;
   const Report& compared_;
   const ZoomedRank* rank_ = nullptr;
+  std::set<TensorId> judged_;
   std::set<TensorId> wrong_;
   std::map<TensorId, std::size_t> owner_;
   std::vector<bool> has_partner_;  // of the reference, on that rank

@@ -18,22 +18,23 @@
 namespace ttrace {
 namespace {
 
-using IdsByOwn =
+using OwnNames =
     std::unordered_map<TensorId, TensorId, TensorIdHash>;  // own ids -> the reference's
 
-// Whether a rank makes another part of something than the other program, from nothing: positions of
-// its own samples. What reads it shows whether it is right.
-bool makes_own_part(const ListedOperator& listed, const ListedOperator& partner) {
+// Whether an operator makes numbers of nothing, and not as many as the other program's does. Each
+// rank may then count from its own zero, so that its values are right or wrong only in what reads
+// them.
+bool counts_for_itself(const ListedOperator& listed, const ListedOperator& partner) {
   return listed.call.made_by.empty() && !listed.call.reads_outside && listed.shape != partner.shape;
 }
 
 // A result has the slot of its partner's.
-IdsByOwn names_of(const OperatorSequence& reference,
+OwnNames names_of(const OperatorSequence& reference,
                   const OperatorSequence& other,
                   const std::vector<std::optional<std::size_t>>& partners) {
-  IdsByOwn names;
+  OwnNames names;
   for (std::size_t i = 0; i < partners.size(); ++i) {
-    if (!partners[i] || makes_own_part(other.operators[i], reference.operators[*partners[i]])) {
+    if (!partners[i] || counts_for_itself(other.operators[i], reference.operators[*partners[i]])) {
       continue;
     }
     for (const TensorId& own : other.operators[i].call.results) {
@@ -66,7 +67,7 @@ void rename(Trace& trace,
   }
 }
 
-std::optional<TensorId> find(const IdsByOwn& names, const TensorId& id) {
+std::optional<TensorId> find(const OwnNames& names, const TensorId& id) {
   const auto found = names.find(id);
   return found == names.end() ? std::nullopt : std::optional(found->second);
 }
@@ -208,7 +209,7 @@ ZoomedPair align_operators(Trace& reference, Trace& candidate) {
   require_operators(reference, left.size());
   require_operators(candidate, right.size());
   ZoomedPair pair{std::move(left.front()), {}, {}};
-  std::map<int, IdsByOwn> names;
+  std::map<int, OwnNames> names;
   std::map<TensorId, std::size_t> holders;
   for (OperatorSequence& sequence : right) {
     auto partners = align(pair.reference, sequence);
@@ -234,7 +235,7 @@ ZoomedPair align_operators(Trace& reference, Trace& candidate) {
 
 void align_pass(const OperatorSequence& reference, Trace& pass) {
   const std::vector<OperatorSequence> sequences = read_operators(pass);
-  IdsByOwn names;
+  OwnNames names;
   if (!sequences.empty()) {
     names = names_of(reference, sequences.front(), align(reference, sequences.front()));
   }

@@ -117,9 +117,7 @@ void Capture::list_call(const at::RecordFunction& function, bool is_operator, Tr
   }
   // Backward's own operators run with gradients off; with gradients on, a forward runs again.
   const bool again = in_backward() && at::GradMode::is_enabled() && innermost_scope() != nullptr;
-  OperatorCall call;
-  call.name = function.name();
-  call.recompute = again;
+  OperatorCall call{.name = function.name(), .recompute = again};
   call.backward = in_backward() && !again;
   if (call.backward) {
     const auto node = running_node();

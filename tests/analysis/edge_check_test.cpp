@@ -78,9 +78,8 @@ TEST_F(EdgeCheckTest, AWrongCopyIsExplainedByWhatItWasCopiedFrom) {
   }
   TraceBuilder reference = program(folder_ / "reference", "reference");
   TraceBuilder changed = candidate();
-  const Report report = diff(reference.edge(0, kInput, kNorm).write(),
-                             changed.add(0, {kInput, twice}).write(),
-                             {});
+  const Report report =
+      diff(reference.edge(0, kInput, kNorm).write(), changed.add(0, {kInput, twice}).write(), {});
   ASSERT_TRUE(report.diverged());
   const TensorVerdict& found = report.tensors[*report.first_divergence];
   EXPECT_EQ(to_string(found.id), kInput);

@@ -98,17 +98,10 @@ TEST(ZoomTargets, NameThePathOfAnOperator) {
 }
 
 TEST(OperatorCalls, SurviveTheirText) {
-  OperatorCall first;
-  first.name = "aten::mm";
-  first.module = "a";
-  first.source = "a.py:1";
-  first.reads_outside = true;
+  OperatorCall first{.name = "aten::mm", .module = "a", .source = "a.py:1", .reads_outside = true};
   first.results = {parse_tensor_id("s0/m0/operator/a.mm/0")};
-  OperatorCall second;
-  second.name = "aten::mm";
-  second.backward = true;
-  second.forward = 0;
-  second.made_by = {0};
+  const OperatorCall second{
+      .name = "aten::mm", .backward = true, .forward = 0, .made_by = {0}, .results = {}};
   const std::vector<OperatorCall> calls{first, second};
   EXPECT_EQ(parse_operator_calls(to_text(calls)), calls);
   EXPECT_THROW(static_cast<void>(parse_operator_calls("[{}]")), FormatError);
@@ -124,10 +117,8 @@ class ZoomTest : public ::testing::Test {
                   const std::string& name,
                   const std::vector<std::size_t>& made_by,
                   const Numbers& values) {
-    OperatorCall call;
-    call.name = name;
-    call.module = "a";
-    call.source = "a.py:" + std::to_string(calls.size());
+    OperatorCall call{
+        .name = name, .module = "a", .source = "a.py:" + std::to_string(calls.size())};
     call.made_by = made_by;
     call.reads_outside = made_by.empty() && name != "aten::arange";
     call.communicates = name.starts_with("c10d::");
@@ -227,7 +218,8 @@ TEST_F(ZoomTest, NamesAnOperatorThatOnlyTheReferenceRuns) {
   EXPECT_EQ(report.fault, OperatorFault::kOnlyInReference);
 }
 
-// Symptom: of a missing `x / x.sum()` the sum was named, although nothing but the division reads it.
+// Symptom: of a missing `x / x.sum()` the sum was named, although nothing but the division reads
+// it.
 TEST_F(ZoomTest, NamesTheMissingOperatorThroughWhichAllValuesGo) {
   reference("aten::mm", {}, x_);
   reference("aten::sum", {0}, z_);
@@ -241,21 +233,31 @@ TEST_F(ZoomTest, NamesTheMissingOperatorThroughWhichAllValuesGo) {
   EXPECT_EQ(report.fault, OperatorFault::kOnlyInReference);
 }
 
-// Symptom: the operator behind the one that rank 1 alone ran was named.
+// Symptom: of an extra operator of rank 1 nothing was said, and the next one was accused.
 TEST_F(ZoomTest, NamesAnOperatorThatOneRankAloneRuns) {
-  const auto half = [](const Numbers& whole, std::ptrdiff_t rank) {
-    return Numbers(whole.begin() + rank * 16, whole.begin() + (rank + 1) * 16);
-  };
   reference("aten::mm", {}, x_);
   reference("aten::exp", {0}, y_);
-  candidate("aten::mm", {}, half(x_, 0), half(x_, 1));
-  run(candidate_, candidate_calls_[1], 1, "aten::mul", {0}, scaled(half(x_, 1), 2.0));
-  run(candidate_, candidate_calls_[0], 0, "aten::exp", {0}, half(y_, 0));
-  run(candidate_, candidate_calls_[1], 1, "aten::exp", {1}, scaled(half(y_, 1), 2.0));
+  run(candidate_, candidate_calls_[0], 0, "aten::mm", {}, x_);
+  run(candidate_, candidate_calls_[0], 0, "aten::exp", {0}, y_);
+  run(candidate_, candidate_calls_[1], 1, "aten::mm", {}, x_);
+  run(candidate_, candidate_calls_[1], 1, "aten::mul", {0}, scaled(x_, 2.0));
+  run(candidate_, candidate_calls_[1], 1, "aten::exp", {1}, scaled(y_, 2.0));
   const ZoomReport report = zoom();
   ASSERT_TRUE(report.first) << report.problem;
   EXPECT_EQ(report.first->name, "aten::mul");
   EXPECT_EQ(report.fault, OperatorFault::kOnlyInCandidate);
+}
+
+// Symptom: positions that every rank counts from zero, and moves afterwards, were accused.
+TEST_F(ZoomTest, AcceptsNumbersThatEveryRankCountsForItself) {
+  const Numbers half(y_.begin(), y_.begin() + 16);
+  const Numbers first(x_.begin(), x_.begin() + 16);
+  const Numbers second(x_.begin() + 16, x_.end());
+  reference("aten::arange", {}, y_);
+  reference("aten::exp", {0}, x_);
+  candidate("aten::arange", {}, half, half);
+  candidate("aten::exp", {0}, first, second);
+  EXPECT_THAT(zoom().problem, HasSubstr("round-off explains every operator"));
 }
 
 TEST_F(ZoomTest, NamesACopyThatRearrangesWhatItReads) {
@@ -269,21 +271,6 @@ TEST_F(ZoomTest, NamesACopyThatRearrangesWhatItReads) {
   const ZoomReport report = zoom();
   ASSERT_TRUE(report.first) << report.problem;
   EXPECT_EQ(report.first->name, "aten::clone");
-}
-
-// Symptom: where ranks share the positions, the operator that numbers a rank's own ones was named.
-TEST_F(ZoomTest, LetsEveryRankMakeItsOwnPartFromNothing) {
-  const Numbers first(x_.begin(), x_.begin() + 16);
-  const Numbers second(x_.begin() + 16, x_.end());
-  reference("aten::arange", {}, x_);
-  reference("aten::add", {0}, x_);
-  reference("aten::exp", {1}, y_);
-  candidate("aten::arange", {}, first);
-  candidate("aten::add", {0}, first, second);
-  candidate("aten::exp", {1}, scaled(y_, 2.0));
-  const ZoomReport report = zoom();
-  ASSERT_TRUE(report.first) << report.problem;
-  EXPECT_EQ(report.first->name, "aten::exp");
 }
 
 // Addends are not wrong where a sum over ranks follows.

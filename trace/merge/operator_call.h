@@ -21,20 +21,20 @@ namespace ttrace {
 inline constexpr std::string_view kOperatorsPath = "zoom";
 
 struct TTRACE_API OperatorCall {
-  std::string name;    // "aten::mm", or the class of a function with a backward of its own
-  std::string module;  // the innermost scope; in backward, of the forward operator
+  std::string name = {};    // "aten::mm", or the class of a function with a backward of its own
+  std::string module = {};  // the innermost scope; in backward, of the forward operator
   // Where the program called it: "model.py:88". In backward, where it called the forward operator.
   // Empty where nobody could tell.
-  std::string source;
+  std::string source = {};
   bool backward = false;
   bool recompute = false;
-  bool communicates = false;           // sends data between ranks; its values are not recorded
-  bool is_view = false;                // returns memory that it was given
-  bool is_function = false;            // has no values; operators inside it have
-  bool reads_outside = false;          // something that no operator of this list wrote
-  std::optional<std::size_t> forward;  // in backward: position of the forward operator
-  std::vector<std::size_t> made_by;    // positions of those that wrote what it read, ascending
-  std::vector<TensorId> results;       // its records
+  bool communicates = false;                // sends data between ranks; its values are not recorded
+  bool is_view = false;                     // returns memory that it was given
+  bool is_function = false;                 // has no values; operators inside it have
+  bool reads_outside = false;               // something that no operator of this list wrote
+  std::optional<std::size_t> forward = {};  // in backward: position of the forward operator
+  std::vector<std::size_t> made_by = {};    // positions of those that wrote what it read, ascending
+  std::vector<TensorId> results = {};       // its records
 
   bool operator==(const OperatorCall&) const = default;
 };

@@ -38,7 +38,7 @@ ZoomReport compare_operators(const RunDirectory& run,
   judging.progress = {};
   SelectionRules operators;
   operators.kinds = {Kind::kOperator, Kind::kOperatorGrad};
-  judging.selection = Selection(std::move(operators));
+  judging.selection = Selection(operators);
   if (pair.paired.empty()) {
     return locate(pair, Report());
   }
