@@ -105,8 +105,8 @@ class MapScore {
   }
 
   [[nodiscard]] static bool equal(const GuessSide& own, const TensorId& one, const TensorId& two) {
-    const MergeResult* const left = own.values(one);
-    const MergeResult* const right = own.values(two);
+    const TensorValues left = own.values(one);
+    const TensorValues right = own.values(two);
     return left != nullptr && right != nullptr && left->shape == right->shape &&
            std::ranges::equal(left->bytes, right->bytes);
   }
