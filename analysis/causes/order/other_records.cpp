@@ -69,8 +69,23 @@ std::vector<std::pair<const Match*, std::string>> earlier_values(const Evidence&
   return earlier;
 }
 
-// Whether the reference has two different values there, so that equal ones mean something.
-bool reference_moves(const Match& now, const Match& then) {
+// What was sent as the message that a rank received.
+const Match* sent_as(const Evidence& evidence, const Match& received) {
+  TensorId id = received.id;
+  id.kind = Kind::kSent;
+  const Match* const sent = evidence.find(id);
+  return sent == nullptr || sent->candidate.empty() ? nullptr : sent;
+}
+
+// Whether two different values belong there, so that equal ones mean something: the reference's, or
+// of a message what was sent.
+bool truth_moves(const Evidence& evidence, const Match& now, const Match& then) {
+  if (now.id.kind == Kind::kReceived) {
+    const Match* const sent = sent_as(evidence, now);
+    const Match* const before = sent_as(evidence, then);
+    return sent != nullptr && before != nullptr &&
+           !same_values(sent->candidate.front(), before->candidate.front());
+  }
   const std::vector<Shard>& before = then.reference.empty() ? then.candidate : then.reference;
   return !now.reference.empty() && !before.empty() &&
          !same_values(now.reference.front(), before.front());
@@ -224,7 +239,7 @@ Hypotheses find_stale(const Evidence& evidence) {
     std::vector<int> ranks;
     std::vector<int> partly;
     Left most;  // of the ranks that kept a part
-    for (std::size_t i = 0; i < now.candidate.size() && reference_moves(now, *then); ++i) {
+    for (std::size_t i = 0; i < now.candidate.size() && truth_moves(evidence, now, *then); ++i) {
       const Shard& shard = now.candidate[i];
       const auto old = std::ranges::find(then->candidate, shard.rank, &Shard::rank);
       if (old == then->candidate.end()) {
@@ -242,12 +257,14 @@ Hypotheses find_stale(const Evidence& evidence) {
     }
     const std::string what = name + ", " + to_string(then->id);
     if (!ranks.empty()) {
-      found.push_back({.signature = Signature::kStale,
-                       .sentence = fmt::format("on {} the tensor equals {}, in every bit; in the "
-                                               "reference the two differ",
-                                               ranks_text(ranks),
-                                               what),
-                       .named = {.ranks = ranks}});
+      found.push_back(
+          {.signature = Signature::kStale,
+           .sentence = fmt::format("on {} the tensor equals {}, in every bit; {}",
+                                   ranks_text(ranks),
+                                   what,
+                                   kind == Kind::kReceived ? "what was sent differs"
+                                                           : "in the reference the two differ"),
+           .named = {.ranks = ranks}});
       if (then->id.microbatch != kNoMicrobatch) {
         found.back().named.microbatches = {then->id.microbatch};
       }

@@ -4,13 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <limits>
+#include <string>
 
 namespace ttrace {
 namespace {
 
 using namespace testing;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class SymptomDiagnosis : public DiagnosisTest {};
@@ -75,6 +78,21 @@ TEST_F(SymptomDiagnosis, ALayerThatHoldsAnotherOnesValuesIsNamed) {
   const Diagnosis found = diagnosis("s0/m0/output/decoder.layers.0.mlp/0");
   EXPECT_EQ(found.signature, Signature::kWrongLayer);
   EXPECT_THAT(found.sentence, HasSubstr("layer 0 holds what layer 1 has in the reference"));
+}
+
+// Symptom: the last stage of a pipeline took the activation of the micro-batch before, and no cause
+// was named.
+TEST_F(SymptomDiagnosis, AMessageThatIsTheOneBeforeIsStale) {
+  add_both(kOutput, random_values(64, 1), {8, 8});
+  for (const std::uint32_t microbatch : {0U, 1U}) {
+    const std::string place = "s0/m" + std::to_string(microbatch);
+    candidate_.add(0, {place + "/sent/stage/0", random_values(64, 2 + microbatch)});
+    candidate_.add(1, {place + "/received/stage/0", random_values(64, 2)});
+  }
+  const Diagnosis found = diagnosis("s0/m1/received/stage/0");
+  EXPECT_EQ(found.signature, Signature::kStale);
+  EXPECT_THAT(found.sentence, HasSubstr("s0/m0/received/stage/0, in every bit; what was sent"));
+  EXPECT_THAT(found.named.microbatches, ElementsAre(0));
 }
 
 }  // namespace
