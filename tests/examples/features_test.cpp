@@ -130,7 +130,7 @@ const std::vector<RankLayout> kFeatureLayouts = {
     {"tp2_sp_cp2", 4, "--tp 2 --sp --cp 2"},
     {"recompute_selective", 4, "--tp 2 --cp 2 --recompute selective"},
     {"layer_tp_sp", 4, "--tp 4 --sp --layer-tp 4,1"},
-    {"layer_dp_sp", 4, "--tp 4 --sp --layer-tp 2,1 --layer-dp"},
+    {"layer_dp_sp", 4, "--tp 4 --sp --layer-tp 4,2 --layer-dp"},
     {"layer_dp_zero1", 4, "--tp 2 --dp 2 --zero1 --layer-tp 1,2 --layer-dp"},
 };
 
