@@ -55,7 +55,7 @@ at::Tensor ResidualDropout::forward(const at::Tensor& input, const TokenPlaces& 
                                probability_,
                                draw_of(places),
                                {{.size = sequence_, .indices = places.rows.narrow(0, first, rows)},
-                                {.size = x.size(1), .indices = places.samples},
+                                {.size = places.all_samples, .indices = places.samples},
                                 {.size = x.size(2), .indices = at::arange(x.size(2))}})
                      .to(x.device()));
   return scope.out(drop(x, kept, probability_));
