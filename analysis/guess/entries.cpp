@@ -40,12 +40,11 @@ std::string holder_of(const Unit& unit) {
 
 class EntryBuilder {
  public:
-  explicit EntryBuilder(const GuessState& state) : state_(state) {}
+  explicit EntryBuilder(const GuessState& state) : state_(state), common_(common_dims()) {}
 
   MapEntries build() {
     MapEntries result;
-    result.dims = common_dims();
-    common_ = result.dims;
+    result.dims = common_;
     for (const Pairing& pairing : state_.pairings.all()) {
       place(pairing);
     }
@@ -60,15 +59,26 @@ class EntryBuilder {
     return result;
   }
 
-  // An entry for a tensor alone, whatever the rest of the map says.
-  [[nodiscard]] MapEntry exact(const Pairing& pairing) const {
-    MapEntry entry = single(pairing);
-    const std::size_t rank = first(pairing).shape.size();
-    if (entry.words.dims.empty() && !pairing.is_one_sided() && rank > 1) {
-      const Arrangement same{words(rank), words(rank)};
-      entry.words.dims.insert(
-          {kinds_of(first(pairing).role), pairing.dims.is_same() ? same : pairing.dims});
+  // An entry for this tensor alone.
+  [[nodiscard]] MapEntry single(const Pairing& pairing) const {
+    MapEntry entry;
+    const Unit& unit = first(pairing);
+    entry.paths = paths_of(pairing, [](const Unit& one) { return one.id.path; });
+    entry.words.kinds = kinds_of(unit.role);
+    if (of_module(unit.role)) {
+      const std::set<int> slots = slots_of(pairing);
+      if (slots.size() > 1) {
+        // Slots of the two sides differ: the path says which one is meant.
+        entry.paths = paths_of(pairing, [](const Unit& one) {
+          return one.id.path + "/" + std::to_string(one.id.slot);
+        });
+      } else {
+        entry.words.slot = unit.id.slot;
+      }
     }
+    add_parts(pairing, entry);
+    add_evidence(pairing, entry);
+    add_dims(pairing, entry);
     return entry;
   }
 
@@ -180,29 +190,6 @@ class EntryBuilder {
     }
   }
 
-  // An entry for this tensor alone.
-  [[nodiscard]] MapEntry single(const Pairing& pairing) const {
-    MapEntry entry;
-    const Unit& unit = first(pairing);
-    entry.paths = paths_of(pairing, [](const Unit& one) { return one.id.path; });
-    entry.words.kinds = kinds_of(unit.role);
-    if (of_module(unit.role)) {
-      const std::set<int> slots = slots_of(pairing);
-      if (slots.size() > 1) {
-        // Slots of the two sides differ: the path says which one is meant.
-        entry.paths = paths_of(pairing, [](const Unit& one) {
-          return one.id.path + "/" + std::to_string(one.id.slot);
-        });
-      } else {
-        entry.words.slot = unit.id.slot;
-      }
-    }
-    add_parts(pairing, entry);
-    add_evidence(pairing, entry);
-    add_dims(pairing, entry);
-    return entry;
-  }
-
   [[nodiscard]] std::set<int> slots_of(const Pairing& pairing) const {
     std::set<int> slots;
     for (const UnitNumber unit : pairing.reference) {
@@ -284,16 +271,15 @@ class EntryBuilder {
     return false;
   }
 
-  // Whether a module is known to take other tensors, which nobody recorded as its inputs, than the
-  // module that returns the same does: an entry for both must not say that their inputs are the
-  // same.
+  // Whether a module is known to take another tensor, the output of another module, than the module
+  // that returns the same does: an entry for both must not say that their inputs are the same.
   [[nodiscard]] bool take_otherwise(const PathGroup& paths) const {
     if (paths.reference.size() != 1 || paths.candidate.size() != 1) {
       return false;
     }
     const GuessModule* const ours = state_.reference.module(paths.reference.front());
     const GuessModule* const theirs = state_.candidate.module(paths.candidate.front());
-    return ours != nullptr && theirs != nullptr && ours->inputs.empty() && theirs->inputs.empty() &&
+    return ours != nullptr && theirs != nullptr &&
            std::ranges::any_of(ours->taken, [&](const auto& taken) {
              const auto other_taken = theirs->taken.find(taken.first);
              return other_taken != theirs->taken.end() &&
@@ -334,7 +320,7 @@ class EntryBuilder {
       add_dims(*pairing, entry);
       roles.insert(first(*pairing).role);
     }
-    if (take_otherwise(paths)) {
+    if (!roles.contains(UnitRole::kInput) && take_otherwise(paths)) {
       entry.words.kinds =
           roles.contains(UnitRole::kParameter)
               ? (roles.size() > 1 ? "[parameters, output, grad_output]" : kParameters)
@@ -368,7 +354,7 @@ std::vector<MapEntry> corrections(const GuessState& state, const RenameMap& map)
   EntryBuilder builder(state);
   for (const Pairing& pairing : state.pairings.all()) {
     if (!says(map, state, pairing)) {
-      entries.push_back(builder.exact(pairing));
+      entries.push_back(builder.single(pairing));
     }
   }
   for (const OpenUnit& open : state.pairings.open()) {

@@ -13,7 +13,9 @@
 
 #include <fmt/core.h>
 
+#include <set>
 #include <utility>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -45,6 +47,27 @@ void count(const GuessState& state, MapGuess& guess) {
   guess.tensors = state.reference.units().size() + state.candidate.units().size();
 }
 
+// Leaves out entries that decide nothing, because an earlier one does.
+void drop_unused(const GuessState& state, MapGuess& guess) {
+  const RenameMap map = RenameMap::parse(guess.text);
+  std::set<std::size_t> used;
+  for (const Names side : {Names::kReference, Names::kCandidate}) {
+    for (const Unit& unit : state.side(side).units()) {
+      if (const auto rule = map.find(side, unit.id).rule) {
+        used.insert(*rule);
+      }
+    }
+  }
+  std::vector<MapEntry> kept;
+  for (std::size_t i = 0; i < guess.entries.tensors.size(); ++i) {
+    if (used.contains(i)) {
+      kept.push_back(std::move(guess.entries.tensors[i]));
+    }
+  }
+  guess.entries.tensors = std::move(kept);
+  guess.text = map_text(guess.entries, heading_of(guess));
+}
+
 // The text, corrected where entries for modules say more than is known.
 void write(const GuessState& state, MapGuess& guess) {
   guess.entries = entries_of(state);
@@ -55,6 +78,7 @@ void write(const GuessState& state, MapGuess& guess) {
   }
   guess.entries.tensors.insert(guess.entries.tensors.begin(), wrong.begin(), wrong.end());
   guess.text = map_text(guess.entries, heading_of(guess));
+  drop_unused(state, guess);
   wrong = corrections(state, RenameMap::parse(guess.text));
   TTRACE_CHECK(wrong.empty(),
                InternalError,

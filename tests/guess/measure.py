@@ -12,6 +12,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -87,9 +88,14 @@ def figures(pair: Pair, folder: Path, weights: str, candidate: Path) -> Figures:
 
 
 def diff_with(proposal: Path, traces: list[Path]) -> str:
-    done = run([TTRACE, "diff", *traces, "--rename", proposal, *DIFF], (0, 1, 2))
+    """Every question is answered with `~`, which says that the other program does not have the tensor."""
+    text, questions = re.subn(r'"open\.[^"]*"', "~", proposal.read_text())
+    answered = proposal.with_suffix(".answered.yaml")
+    answered.write_text(text)
+    done = run([TTRACE, "diff", *traces, "--rename", answered, *DIFF], (0, 1, 2))
     last = (done.stdout + done.stderr).strip().splitlines()[-1].split(";")[0]
-    return f"{'clean' if done.returncode == 0 else 'NOT CLEAN'}: {last}"
+    after = f" after {questions} answers of `~`" if questions else ""
+    return f"{'clean' if done.returncode == 0 else 'NOT CLEAN'}{after}: {last}"
 
 
 def measured(pair: Pair, folder: Path) -> list[Figures]:

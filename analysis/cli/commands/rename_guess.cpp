@@ -50,9 +50,10 @@ void print_json(const MapGuess& guess) {
 
 void print_question(const MapEntry& entry) {
   const bool of_reference = !paths_text(entry, Names::kReference).starts_with("open.");
-  std::cout << fmt::format("  {} {} ({})\n    why: {}\n",
+  std::cout << fmt::format("  {} {}{} ({})\n    why: {}\n",
                            of_reference ? "reference" : "candidate",
                            paths_text(entry, of_reference ? Names::kReference : Names::kCandidate),
+                           entry.words.kinds.empty() ? "" : ", kinds: " + entry.words.kinds,
                            counted(entry.tensors, "tensor"),
                            fmt::join(entry.evidence, "; "));
   if (!entry.options.empty()) {
