@@ -18,7 +18,7 @@ struct TokenPlaces {
   at::Tensor rows;       // [s] i64, on the CPU: number of this rank's tokens within their sample
   at::Tensor samples;    // [b] i64, on the CPU: number of the samples within their micro-batch
   std::int64_t all_samples = 0;  // of the micro-batch; a layer may have a part of them
-  std::uint64_t draw = 0;  // what is random in this micro-batch follows from it
+  std::uint64_t draw = 0;        // what is random in this micro-batch follows from it
   at::Tensor tokens{};   // [s, b] i64: number of this rank's tokens within the micro-batch, s b + b
                          // before samples were permuted
   at::Tensor counted{};  // [s, b] bool: which of this rank's tokens count in the loss
