@@ -185,13 +185,13 @@ AddendError error_of(const RankAddend& addend, const Replay& right) {
   return result;
 }
 
-SliceComparison part_of(const AddendError& judged, double limit) {
+SliceComparison part_of(const AddendError& judged, double bound) {
   SliceComparison part;
   part.where = "the addend of " + ranks_text(std::vector{judged.rank});
   part.ranks = {judged.rank};
   part.error = judged.error;
   part.q = judged.error > 0.0 ? judged.error / judged.scale : 0.0;
-  part.bound = limit * judged.scale;
+  part.bound = bound;
   part.group_q = part.q;
   part.is_addend = true;
   return part;
@@ -361,6 +361,7 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
     return std::nullopt;
   }
   const double terms = squared_terms(*addends, known->replays);
+  const double whole = squared(residual.native) + squared(known->rest);
   const double native = std::max(0.0, squared(residual.native) - 2.0 * squared(residual.rounding)) +
                         squared(known->rest);
   const double shared = allowances_.has(Allowance::kNativeAddends) ? native : 0.0;
@@ -371,12 +372,11 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
     const Replay& right = known->replays[i];
     AddendError error = error_of((*addends)[i], right);
     const double share = terms > 0.0 ? right.terms / terms : 0.0;
-    const double rounding = squared(unit * std::max(error.norm, error.found));
-    error.scale = std::sqrt(rounding + share * shared);
-    const double of_few = share * shared > rounding && allowances_.has(Allowance::kFewElements)
-                              ? limit_of_estimate(std::ssize(right.sum))
+    error.scale = std::sqrt(squared(unit * std::max(error.norm, error.found)) + share * shared);
+    const double of_few = allowances_.has(Allowance::kFewElements)
+                              ? limit_of_estimate(std::ssize(right.sum)) * std::sqrt(share * whole)
                               : 0.0;
-    SliceComparison of_error = part_of(error, std::max(limit, of_few));
+    SliceComparison of_error = part_of(error, std::max(limit * error.scale, of_few));
     const auto of_factor =
         error.fourth > 0.0 && std::ssize(right.sum) > 1  // one number's factor is its own error
             ? std::optional(

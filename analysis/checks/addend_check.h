@@ -18,9 +18,10 @@
 // u is the relative error of one rounding of its type. The second term is the native pass's error
 // beyond the roundings of its result, plus the error of the formula, d = ||sum p - f||. Rank i gets
 // the part t_i of it, which is its part of all squared terms of the sum, because a kernel that
-// accumulates in low precision errs in each of its terms. ||c_i - p_i|| has the limit of shards. If
-// the second term is the larger one, it has the limit of an estimate from as few elements
-// (limit_of_estimate()). A factor,
+// accumulates in low precision errs in each of its terms. ||c_i - p_i|| has the limit of shards.
+// But the native pass's error is known from the elements of this vector only, and can be small in
+// them by chance. So ||c_i - p_i|| may always reach what that error, all of it, allows for as few
+// elements: limit_of_estimate() sqrt(t_i (||n - f||^2 + d^2)). A factor,
 //
 //   a_i = <c_i - p_i, p_i> / ||p_i||^2
 //   scale^2 = (scale_i^2 / ||p_i||^2) sum_j p_ij^4 / ||p_i||^4 + a_n^2 + u32^2
