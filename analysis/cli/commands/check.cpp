@@ -5,6 +5,7 @@
 #include "analysis/cli/commands/remembered_command.h"
 #include "analysis/cli/commands/zoom.h"
 #include "analysis/cli/options/command_line.h"
+#include "analysis/cli/options/pass_limits.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/run/estimate.h"
 #include "analysis/cli/run/interrupt.h"
@@ -94,13 +95,8 @@ po::options_description named_options() {
       "precision in which both programs must compute")(
       "start",
       text("reference|own")->default_value("reference"),
-      "parameters with which the candidate starts: the reference's or its own")(
-      "timeout",
-      po::value<double>()->default_value(600.0, "600")->value_name("S"),
-      "longest time of one pass, in seconds")(
-      "grace",
-      po::value<double>()->default_value(5.0, "5")->value_name("S"),
-      "seconds between SIGTERM and SIGKILL when a program has to be ended");
+      "parameters with which the candidate starts: the reference's or its own");
+  add_pass_limit_options(named);
   add_switches(named);
   add_selection_options(named, StepsOption::kRunSteps);
   add_judging_options(named);
@@ -237,7 +233,7 @@ CheckOptions read_options(const po::variables_map& values) {
   }
   options.start = values["start"].as<std::string>();
   check_word("start", options.start, {"reference", "own"});
-  options.limits = {.timeout = seconds(values, "timeout"), .grace = seconds(values, "grace")};
+  options.limits = pass_limits_of(values);
   options.report = report_options(values);
   options.judging.threads = options.report.threads;
   options.judging.selection = selection_of(values, StepsOption::kRunSteps);

@@ -1,7 +1,7 @@
 #include "analysis/cli/commands/commands.h"
 #include "analysis/cli/commands/remembered_command.h"
 #include "analysis/cli/commands/zoom.h"
-#include "analysis/cli/options/command_line.h"
+#include "analysis/cli/options/pass_limits.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/stored_pair.h"
@@ -46,7 +46,7 @@ CheckOptions options_of(const po::variables_map& values, const StoredPair& pair)
   options.precision = manifest.precision;
   options.start = "reference";
   options.forced = forced_traces(pair.run).has_value();
-  options.limits = {.timeout = seconds(values, "timeout"), .grace = seconds(values, "grace")};
+  options.limits = pass_limits_of(values);
   return options;
 }
 
@@ -62,13 +62,8 @@ Manual zoom_manual() {
       "rerun", text("COMMAND"), "the reference; default: the command that the folder remembers")(
       "candidate",
       text("COMMAND"),
-      "the candidate; default: the command that the folder remembers")(
-      "timeout",
-      po::value<double>()->default_value(600.0, "600")->value_name("S"),
-      "longest time of one pass, in seconds")(
-      "grace",
-      po::value<double>()->default_value(5.0, "5")->value_name("S"),
-      "seconds between SIGTERM and SIGKILL when a program has to be ended");
+      "the candidate; default: the command that the folder remembers");
+  add_pass_limit_options(named);
   add_judging_options(named);
   add_format_option(named);
   add_threads_option(named);

@@ -1,0 +1,22 @@
+#include "analysis/cli/options/pass_limits.h"
+
+#include "analysis/cli/options/command_line.h"
+
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+
+void add_pass_limit_options(po::options_description& named) {
+  named.add_options()("timeout",
+                      po::value<double>()->default_value(600.0, "600")->value_name("S"),
+                      "longest time of one pass, in seconds")(
+      "grace",
+      po::value<double>()->default_value(5.0, "5")->value_name("S"),
+      "seconds between SIGTERM and SIGKILL when a program has to be ended");
+}
+
+PassLimits pass_limits_of(const po::variables_map& values) {
+  return {.timeout = seconds(values, "timeout"), .grace = seconds(values, "grace")};
+}
+
+}  // namespace ttrace::cli
