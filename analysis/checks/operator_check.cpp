@@ -5,6 +5,7 @@
 #include "analysis/checks/slices.h"
 #include "analysis/checks/values_check.h"
 #include "trace/base/kind.h"
+#include "trace/base/precision.h"
 #include "trace/sums/slices.h"
 #include "trace/sums/squared.h"
 #include "trace/sums/statistics.h"
@@ -156,6 +157,8 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
   if (type && limits.has(Allowance::kRoundedProducts)) {
     of_products_ = std::numbers::sqrt2 * rounding_error(*type);
   }
+  const ElementType coarsest = precision_of(candidate.manifest().precision).coarsest;
+  sums_dominate_ = coarsest == ElementType::kF32 || coarsest == ElementType::kF64;
   const ModelVocabulary vocabulary(candidate.manifest().roles);
   for (const StepTrace& step : candidate.steps()) {
     for (const RankFile& file : step.ranks) {
@@ -209,6 +212,19 @@ double OperatorCheck::limit_of_whole(TensorClass tensor_class) const {
                               !limits_.is_calibrated(own);
   return is_like_others ? limits_.of({TensorClass::kActivationGradient, Statistic::kOperator})
                         : limits_.of(own);
+}
+
+// Storing rounds every element of a row on its own, whereas sums in another order err alike in
+// many: in all that one head's few scores, or one mean of a norm, go into.
+double OperatorCheck::limit_of_row(TensorClass tensor_class) const {
+  constexpr double kOfSums = 5.5;
+  const LimitKey own{tensor_class, Statistic::kOperatorRow};
+  const double limit = limits_.of(own);
+  const bool has_row_limit = limit > 0.0 && limits_.has(Allowance::kLimitOfOperatorRows);
+  return sums_dominate_ && has_row_limit && !is_optimizer_result(tensor_class) &&
+                 !limits_.is_calibrated(own)
+             ? kOfSums
+             : limit;
 }
 
 std::optional<double> OperatorCheck::step_of(const Match& match,
@@ -283,7 +299,7 @@ void OperatorCheck::compare_parts(const Match& match,
   const Parts parts{pair, sum_slices(pair), sum_slices(pair_of(sides.expected, sides.twin))};
   SliceBound of_parts;
   of_parts.limit = limit(Statistic::kOperatorSlice);
-  of_parts.row_limit = limit(Statistic::kOperatorRow);
+  of_parts.row_limit = limit_of_row(terms.tensor_class);
   of_parts.group_limit = limit(Statistic::kOperatorGroup);
   if (of_parts.limit > 0.0) {
     residual.slice = compare_slices(residual, parts, of_parts, limits_, match, terms.head);

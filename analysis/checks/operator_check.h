@@ -130,6 +130,7 @@ class OperatorCheck {
                      const PartTerms& terms,
                      OperatorResidual& residual) const;
   [[nodiscard]] double limit_of_whole(TensorClass tensor_class) const;
+  [[nodiscard]] double limit_of_row(TensorClass tensor_class) const;
   // For a tensor that an optimizer updates, in a type whose u is more than one rounding: u ||c -
   // p|| over ||c||.
   [[nodiscard]] std::optional<double> step_of(const Match& match,
@@ -150,6 +151,7 @@ class OperatorCheck {
   std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
   double of_products_ = 0.0;     // of one product whose operands are rounded; 0: they are not
   bool quantises_ = false;       // the candidate has FP8 scales
+  bool sums_dominate_ = false;   // the program computes in F32 or F64
   bool cuts_sequences_ = false;  // an attention core's inputs come from several ranks
 };
 

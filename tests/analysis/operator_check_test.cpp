@@ -429,6 +429,24 @@ class OperatorPartsTest : public OperatorCheckTest {
     return *OperatorCheck(forced, candidate).compare(matches.at(0), merge(matches.at(0).candidate));
   }
 
+  // One row is too large.
+  OperatorResidual residual_of_cube(const std::string& precision) {
+    const auto write = [&](const std::string& name, const std::vector<double>& values) {
+      TraceBuilder builder(folder_ / name, "forced");
+      builder.manifest.precision = precision;
+      builder.add(0, {kFirst, values, kType, {kRows / 2, 2, kColumns}, {}});
+      return builder.write();
+    };
+    std::vector<double> wrong = rounded(values_, 0.3);
+    for (std::int64_t column = 0; column < kColumns; ++column) {
+      wrong[static_cast<std::size_t>(7 * kColumns + column)] *= 1.0065;
+    }
+    const ForcedTraces forced{write("wide", values_), write("native", rounded(values_, 0.1))};
+    const Trace candidate = write("candidate", wrong);
+    const std::vector<Match> matches = match(forced.wide, candidate);
+    return *OperatorCheck(forced, candidate).compare(matches.at(0), merge(matches.at(0).candidate));
+  }
+
   const std::vector<double> values_ = wavy(kRows * kColumns, 0.4);
 };
 
@@ -457,25 +475,20 @@ TEST_F(OperatorPartsTest, OneWrongRowIsNamedThoughTheOperatorsErrLittleAsAWhole)
 // roundings make: what features need (the sum of a row-parallel linear may nearly cancel its bias)
 // was granted to rows.
 TEST_F(OperatorPartsTest, RowsHaveASmallerLimitThanFeatures) {
-  const auto write_cube = [&](const std::string& name, const std::vector<double>& values) {
-    TraceBuilder builder(folder_ / name, "forced");
-    builder.add(0, {kFirst, values, kType, {kRows / 2, 2, kColumns}, {}});
-    return builder.write();
-  };
-  const ForcedTraces forced{write_cube("wide", values_),
-                            write_cube("native", rounded(values_, 0.1))};
-  std::vector<double> wrong = rounded(values_, 0.3);
-  for (std::int64_t column = 0; column < kColumns; ++column) {
-    wrong[static_cast<std::size_t>(7 * kColumns + column)] *= 1.006;
-  }
-  const Trace candidate = write_cube("candidate", wrong);
-  const std::vector<Match> matches = match(forced.wide, candidate);
-  const OperatorResidual found =
-      *OperatorCheck(forced, candidate).compare(matches.at(0), merge(matches.at(0).candidate));
+  const OperatorResidual found = residual_of_cube("bf16");
   EXPECT_EQ(found.slice->where, "row [3, 1]");
   EXPECT_TRUE(found.slice->beyond());
-  EXPECT_GT(found.slice->row_q, 2.75);
+  EXPECT_GT(found.slice->row_q, 3.25);
   EXPECT_LT(found.slice->row_q, 4.5);
+}
+
+// Symptom: clean F32 runs of Qwen3 and Llama with transformers' tensor parallelism raised alarms:
+// rows of the queries' gradients were 2.78 and 3.65 times their scale off, because errors of the
+// few scores of an early token reach all elements of a head.
+TEST_F(OperatorPartsTest, RowsOfAProgramInF32MayShareErrors) {
+  const OperatorResidual found = residual_of_cube("f32");
+  EXPECT_FALSE(found.slice->beyond());
+  EXPECT_GT(found.slice->row_q, 3.25);
 }
 
 TEST_F(OperatorPartsTest, AFactorBelowOneRoundingIsFound) {
