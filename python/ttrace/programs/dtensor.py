@@ -213,14 +213,10 @@ class DTensorProgram(PlainProgram):
         if role == "output":
             for given, cuts in self._inputs.get(site.path, {}).values():
                 if given == shape:
-                    return _Lies(cuts, is_guess=self._cuts_models())
+                    return _Lies(cuts, is_guess=True)
         alike = self._by_local_shape.get(shape)
         cuts = self._with_batch({}, shape) if alike is None else alike
-        return _Lies(cuts, is_guess=self._cuts_models())
-
-    def _cuts_models(self) -> bool:
-        """Whether some axis is for more than samples, so that activations may be cut along it."""
-        return any(axis.size > 1 and axis.name not in self.batch_axes for axis in self.layout.axes)
+        return _Lies(cuts, is_guess=True)
 
     def _names(self, tensor: DTensor) -> list[str]:
         return axis_names(tensor.device_mesh, self._unnamed)

@@ -3,7 +3,8 @@
 Every forward of the model begins a micro-batch. With DDP the forwards of all ranks with the same number are
 one micro-batch of the reference, whose samples the ranks share. An activation is cut along `batch_dim` if it
 has as many elements there as the model's first argument has samples, or samples x positions: rank r has the
-r-th part. Activations of other sizes (a table of positions) are whole. The loss is taken to be a mean over
+r-th part. Activations of other sizes (a table of positions) are whole. Where the ranks' tensors contradict
+that, their values decide. The loss is taken to be a mean over
 samples, so that the reference's gradients are 1/ranks of this rank's. Pass `loss="sum"` if it is a sum.
 
 Forwards without gradients are micro-batches only where there is no optimizer, in a program that only goes
@@ -66,6 +67,11 @@ _NAMES = "abcdefghijklmnopqrstuvwxyz"
 def dims_text(dims: int, cut: Mapping[int, str]) -> str:
     """ "a b[dp] c": names for `dims` dimensions, with axes where `cut` has any."""
     return " ".join(_NAMES[i] + (f"[{cut[i]}]" if i in cut else "") for i in range(dims))
+
+
+def _guess(dims: int, value: Mapping[int, str], grad: Mapping[int, str] | None = None) -> Dims:
+    """By its size alone. Samples may be as many as heads, or be merged with them."""
+    return Dims(f"? {dims_text(dims, value)}", f"? {dims_text(dims, value if grad is None else grad)}")
 
 
 class PlainProgram(Program):
@@ -144,10 +150,6 @@ class PlainProgram(Program):
         modules = list(traced_modules(self._called)) if self.sample_axes() else []
         experts = {id(found) for _, found, _ in expert_blocks([module for _, module in modules])}
         return tuple(f"{path}." for path, module in modules if id(module) in experts)
-
-    def sample_axes(self) -> list[str]:
-        """Axes whose ranks have different samples."""
-        return ["dp"] if self.layout.size("dp") > 1 else []
 
     def parameters(self) -> list[Parameter]:
         return [
@@ -229,8 +231,8 @@ class PlainProgram(Program):
             return None
         if not self.has_batch(tuple(tensor.shape)):
             # It is the same on all ranks, and their gradients come from different samples.
-            return Dims(dims_text(tensor.dim(), {}), dims_text(tensor.dim(), {0: "dp:partial"}))
-        return Dims(dims_text(tensor.dim(), {self.batch_dim: "dp"}))
+            return _guess(tensor.dim(), {}, {0: "dp:partial"})
+        return _guess(tensor.dim(), {self.batch_dim: "dp"})
 
     # --- when things happen ------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from transformers.distributed import DistributedConfig
 
 VOCABULARY, POSITIONS, BATCH, CLASSES = 64, 16, 8, 10
 TYPES = {"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-MODELS = ("llama", "qwen3", "mixtral", "t5", "vit")
+MODELS = ("llama", "qwen3", "mixtral", "bloom", "t5", "vit")
 _KINDS = {"t5": AutoModelForSeq2SeqLM, "vit": AutoModelForImageClassification}
 
 
@@ -36,6 +36,9 @@ def _sizes(name: str, kv_heads: int) -> dict:
              "initializer_range": 0.2}  # fmt: skip
     if name == "vit":
         return {**sizes, "image_size": 16, "patch_size": 4, "num_labels": CLASSES}
+    if name == "bloom":
+        return {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": VOCABULARY, "initializer_range": 0.2,
+                "hidden_dropout": 0.0, "attention_dropout": 0.0, "use_cache": False}  # fmt: skip
     sizes |= {"num_key_value_heads": kv_heads, "vocab_size": VOCABULARY, "max_position_embeddings": 32,
               "head_dim": 8, "use_cache": False}  # fmt: skip
     return sizes | ({"num_local_experts": 4, "num_experts_per_tok": 2} if name == "mixtral" else {})

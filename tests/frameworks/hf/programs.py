@@ -13,7 +13,7 @@ LORA, FORWARD = HERE / "lora.py", HERE / "forward.py"
 NEEDS = ("transformers", "accelerate", "peft")
 IMPORTS = (
     "transformers.trainer", "transformers.distributed", "accelerate", "peft",
-    *(f"transformers.models.{name}.modeling_{name}" for name in ("llama", "qwen3", "mixtral", "t5", "vit")),
+    *(f"transformers.models.{name}.modeling_{name}" for name in ("llama", "qwen3", "mixtral", "bloom", "t5", "vit")),
 )  # fmt: skip
 
 DDP = Layout("ddp", 2, "--ddp")
@@ -31,6 +31,8 @@ PROGRAMS = (
     _program("llama", TRAIN, (DDP, FSDP, replace(TP, quick=True), TP4, FSDP_TP), "--model llama"),
     _program("qwen3", TRAIN, (DDP, FSDP, TP, TP4, FSDP_TP), "--model qwen3 --attention sdpa"),
     _program("mixtral", TRAIN, (DDP, FSDP, TP, TP4, FSDP_TP), "--model mixtral"),
+    # Its table of distances has samples and heads in one dimension.
+    _program("bloom", TRAIN, (replace(DDP, quick=True), FSDP), "--model bloom"),
     _program("t5", TRAIN, (DDP, FSDP), "--model t5"),
     _program("vit", TRAIN, (DDP, FSDP), "--model vit"),
     _program("padded", TRAIN, (DDP, FSDP_TP), "--model llama --pad --attention sdpa"),
