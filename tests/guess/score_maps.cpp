@@ -4,7 +4,9 @@
 //
 // Prints JSON: how many tensors of both programs the proposal has right, asks for, and has wrong,
 // and the names of those. A tensor that a program records under several names, with the same values
-// and gradients, counts as one: every name of it is right.
+// and gradients, counts as one: every name of it is right, also where one of them has another order
+// of dimensions (an embedding's output before and after a transposition).
+#include "analysis/guess/arrangement.h"
 #include "analysis/guess/side.h"
 #include "analysis/rename/rename_map.h"
 #include "trace/file/trace_reader.h"
@@ -18,6 +20,8 @@
 #include <cctype>
 #include <iostream>
 #include <map>
+#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -89,7 +93,11 @@ class MapScore {
         return Score::kRight;
       }
     }
-    return Score::kWrong;
+    const bool of_module = unit.role == UnitRole::kInput || unit.role == UnitRole::kOutput;
+    return of_module && said.reference.size() == 1 && said.candidate.size() == 1 &&
+                   is_right_in_order(said)
+               ? Score::kRight
+               : Score::kWrong;
   }
 
   // Counterparts that the map written by hand names, and that are no tensor of the other side.
@@ -111,17 +119,25 @@ class MapScore {
            std::ranges::equal(left->bytes, right->bytes);
   }
 
+  [[nodiscard]] static TensorId gradient_of(TensorId id) {
+    id.kind = id.kind == Kind::kInput ? Kind::kGradInput : Kind::kGradOutput;
+    return id;
+  }
+
+  [[nodiscard]] static std::vector<std::int64_t> shape_of(const GuessSide& own,
+                                                          const TensorId& id) {
+    const auto unit =
+        std::ranges::find_if(own.units(), [&](const Unit& one) { return one.id == id; });
+    return unit == own.units().end() ? std::vector<std::int64_t>() : unit->shape;
+  }
+
   [[nodiscard]] static bool is_same(const GuessSide& own, const Unit& one, const Unit& two) {
     if (one.role != two.role || one.role == UnitRole::kParameter || !equal(own, one.id, two.id)) {
       return false;
     }
-    const auto gradient = [&](const Unit& unit) {
-      TensorId id = unit.id;
-      id.kind = unit.role == UnitRole::kInput ? Kind::kGradInput : Kind::kGradOutput;
-      return id;
-    };
-    return !own.has(gradient(one)) || !own.has(gradient(two)) ||
-           equal(own, gradient(one), gradient(two));
+    const TensorId left = gradient_of(one.id);
+    const TensorId right = gradient_of(two.id);
+    return !own.has(left) || !own.has(right) || equal(own, left, right);
   }
 
   [[nodiscard]] std::vector<std::string> known_as(Names names,
@@ -132,6 +148,85 @@ class MapScore {
       result.push_back(found == first_name_.end() ? to_string(id) : found->second);
     }
     return result;
+  }
+
+  // The same tensor in another order of dimensions, or as it is, and how.
+  [[nodiscard]] std::vector<std::pair<TensorId, Arrangement>> orders_of(Names names,
+                                                                        const TensorId& id) const {
+    const GuessSide& own = side(names);
+    std::vector<std::pair<TensorId, Arrangement>> found;
+    for (const Unit& unit : own.units()) {
+      if (unit.id.kind != id.kind) {
+        continue;
+      }
+      for (const Arrangement& how : arrangements(shape_of(own, id), unit.shape)) {
+        const TensorId gradient = gradient_of(id);
+        const TensorId other_gradient = gradient_of(unit.id);
+        const bool with_gradients = own.has(gradient) && own.has(other_gradient);
+        if (is_rearranged(own, id, unit.id, how) &&
+            (!with_gradients || is_rearranged(own, gradient, other_gradient, how))) {
+          found.emplace_back(unit.id, how);
+        }
+      }
+    }
+    return found;
+  }
+
+  [[nodiscard]] static bool is_rearranged(const GuessSide& own,
+                                          const TensorId& from,
+                                          const TensorId& to,
+                                          const Arrangement& how) {
+    const TensorValues one = own.values(from);
+    const TensorValues two = own.values(to);
+    return one != nullptr && two != nullptr && varies(*one) &&
+           (how.is_same() ? relative_distance(*one, *two)
+                          : relative_distance(to_candidate(*one, how), *two)) == 0.0;
+  }
+
+  // The places of a tensor's elements, after the arrangements.
+  [[nodiscard]] static std::vector<double> places(const std::vector<std::int64_t>& shape,
+                                                  const std::vector<Arrangement>& hows) {
+    MergeResult tensor;
+    tensor.type = ElementType::kF64;
+    tensor.shape = shape;
+    std::vector<double> numbers(static_cast<std::size_t>(element_count(shape)));
+    std::iota(numbers.begin(), numbers.end(), 0.0);
+    const auto bytes = std::as_bytes(std::span(numbers));
+    tensor.storage.assign(bytes.begin(), bytes.end());
+    tensor.bytes = tensor.storage;
+    for (const Arrangement& how : hows) {
+      if (!how.is_same()) {
+        tensor = to_candidate(tensor, how);
+      }
+    }
+    return {numbers_of(tensor).begin(), numbers_of(tensor).end()};
+  }
+
+  [[nodiscard]] Arrangement arrangement_of(const RenameMap& map, const Counterparts& of) const {
+    const TensorId& id = of.reference.front();
+    const DimsPair* const dims =
+        map.dims(of, id.kind, Names::kReference, shape_of(reference_, id).size());
+    return dims == nullptr || to_string(dims->reference) == to_string(dims->candidate)
+               ? Arrangement()
+               : Arrangement{to_string(dims->reference), to_string(dims->candidate)};
+  }
+
+  // Whether the map written by hand pairs the two tensors, each in one of its orders, so that every
+  // element has the same partner.
+  [[nodiscard]] bool is_right_in_order(const Counterparts& said) const {
+    const auto shape = shape_of(reference_, said.reference.front());
+    for (const auto& [reference, first] : orders_of(Names::kReference, said.reference.front())) {
+      const Counterparts expected = truth_.find(Names::kReference, reference);
+      for (const auto& [candidate, last] : orders_of(Names::kCandidate, said.candidate.front())) {
+        if (expected.candidate == std::vector{candidate} &&
+            expected.reference == std::vector{reference} &&
+            places(shape, {arrangement_of(proposal_, said), last}) ==
+                places(shape, {first, arrangement_of(truth_, expected)})) {
+          return true;
+        }
+      }
+    }
+    return false;
   }
 
   // The same tensors of both sides, put together and arranged in the same way.
