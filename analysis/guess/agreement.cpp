@@ -46,6 +46,21 @@ ActivationMatch Agreements::compared(const TensorId& reference, const TensorId& 
   return best;
 }
 
+bool Agreements::have_same_numbers(const TensorId& reference, const TensorId& candidate) const {
+  const ValueSummary& left = state_.reference.summary(reference);
+  const ValueSummary& right = state_.candidate.summary(candidate);
+  if (!left.varies || !right.varies || left.elements != right.elements ||
+      std::abs(left.norm - right.norm) > kOtherOrder * left.norm) {
+    return false;
+  }
+  const auto sorted = [](const TensorValues& values) {
+    std::vector<double> numbers(numbers_of(*values).begin(), numbers_of(*values).end());
+    std::ranges::sort(numbers);
+    return numbers;
+  };
+  return sorted(state_.reference.values(reference)) == sorted(state_.candidate.values(candidate));
+}
+
 std::optional<Arrangement> Agreements::by_shape(const Unit& reference,
                                                 const Unit& candidate) const {
   const std::vector<Arrangement> ways = arrangements(reference.shape, candidate.shape);

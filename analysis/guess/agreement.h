@@ -13,6 +13,9 @@
 
 namespace ttrace {
 
+// Of norms whose squares are added up in another order.
+inline constexpr double kOtherOrder = 1e-9;
+
 enum class Likeness : std::uint8_t { kAgree, kDiffer, kUnknown };
 
 struct ActivationMatch {
@@ -28,6 +31,10 @@ class Agreements {
 
   // Unknown where one has no finite values, or is a constant.
   [[nodiscard]] ActivationMatch of(const TensorId& reference, const TensorId& candidate) const;
+
+  // Whether both hold the same numbers, in any order: no arrangement can express that patches of an
+  // image are rows of a matrix.
+  [[nodiscard]] bool have_same_numbers(const TensorId& reference, const TensorId& candidate) const;
 
   // The arrangement that the shapes allow; of several one that agreeing tensors have, then the
   // same, then nothing.

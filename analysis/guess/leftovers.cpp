@@ -15,8 +15,6 @@
 namespace ttrace {
 namespace {
 
-constexpr double kOtherOrder = 1e-9;  // of norms whose squares are added up in another order
-
 struct OneSided {
   Certainty certainty = Certainty::kCertain;
   std::string evidence;
@@ -164,6 +162,13 @@ class Leftovers {
                                      : agreements_.of(other, own).likeness;
   }
 
+  [[nodiscard]] bool have_same_numbers(Names side,
+                                       const TensorId& own,
+                                       const TensorId& other) const {
+    return side == Names::kReference ? agreements_.have_same_numbers(own, other)
+                                     : agreements_.have_same_numbers(other, own);
+  }
+
   // The same numbers as a tensor of the same program that is compared.
   std::optional<OneSided> is_copy(Names side, UnitNumber unit) const {
     const GuessSide& own = state_.side(side);
@@ -206,7 +211,8 @@ class Leftovers {
                             element_count(one.shape) == element_count(own.shape) &&
                             lies_in(one.id.path, region.second);
       if (possible && !(is_sound(side, region.first) &&
-                        likeness_of(side, own.id, one.id) == Likeness::kDiffer)) {
+                        likeness_of(side, own.id, one.id) == Likeness::kDiffer &&
+                        !have_same_numbers(side, own.id, one.id))) {
         pool.push_back(number);
       }
     }
@@ -228,8 +234,13 @@ class Leftovers {
 
   void ask(Names side, UnitNumber unit, const std::vector<UnitNumber>& pool) {
     OpenUnit open{.side = side, .unit = unit, .options = {}, .why = {}};
+    bool reordered = false;
     for (const UnitNumber option : pool) {
       open.options.push_back({option});
+      reordered = reordered || (state_.comparable &&
+                                have_same_numbers(side,
+                                                  state_.side(side).unit(unit).id,
+                                                  state_.side(other(side)).unit(option).id));
     }
     const bool agrees = std::ranges::any_of(pool, [&](UnitNumber option) {
       return likeness_of(side,
@@ -238,6 +249,7 @@ class Leftovers {
     });
     open.why = pool.empty()        ? "nothing on the other side is like it"
                : agrees            ? "several tensors have its values"
+               : reordered         ? "it holds the same numbers in another order"
                : state_.comparable ? "it has a shape that fits, and other values"
                                    : "shapes and places allow it; equal start weights decide";
     state_.pairings.ask(std::move(open));

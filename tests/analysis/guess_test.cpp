@@ -144,6 +144,29 @@ TEST_F(GuessTest, EqualNamesDecideNothingBetweenModulesOfOneShape) {
   EXPECT_THAT(result.text, HasSubstr("OPEN"));
 }
 
+// Where the candidate cuts patches out of an image and multiplies them by a matrix, the map said of
+// what the matrix takes that nothing in the reference can be it, so that nobody compared it.
+TEST_F(GuessTest, SameNumbersInAnOrderThatNoMapExpressesAreAsked) {
+  const std::vector<double> image = wavy(16);
+  const std::vector<double> weight = wavy(4, 2.0);
+  std::vector<double> patches;
+  for (const std::size_t corner : {0, 2, 8, 10}) {
+    for (const std::size_t offset : {0, 1, 4, 5}) {
+      patches.push_back(image[corner + offset]);
+    }
+  }
+  reference_.add(0, {"s0/param/cut.weight/0", weight, ElementType::kF32, {1, 1, 2, 2}});
+  reference_.add(0, {"s0/m0/input/cut/0", image, ElementType::kF32, {1, 1, 4, 4}});
+  reference_.add(0, {"s0/m0/output/cut/0", wavy(4, 3.0), ElementType::kF32, {1, 1, 2, 2}});
+  candidate_.add(0, {"s0/param/matrix.weight/0", weight, ElementType::kF32, {1, 4}});
+  candidate_.add(0, {"s0/m0/input/matrix/0", patches, ElementType::kF32, {1, 4, 4}});
+  candidate_.add(0, {"s0/m0/output/matrix/0", wavy(4, 3.0), ElementType::kF32, {1, 4, 1}});
+  const MapGuess result = guess();
+  EXPECT_TRUE(result.comparable) << result.text;
+  EXPECT_THAT(candidates_of("s0/m0/input/cut/0"), ElementsAre(HasSubstr("open.")));
+  EXPECT_THAT(result.text, HasSubstr("it holds the same numbers in another order"));
+}
+
 TEST_F(GuessTest, RecordThatOneProgramAloneHasIsLeftOut) {
   for (TraceBuilder* side : {&reference_, &candidate_}) {
     side->add(0, {"s0/m0/output/norm/0", wavy(6, 3.0), ElementType::kF32, {2, 3}});
