@@ -2,7 +2,7 @@
 // decide, from shapes, order and names. What nothing decides is a question, never a guess.
 //
 // Parameters come first: equal values in any arrangement, rows of parts, gradients of constants,
-// then the order of modules. Modules follow from their parameters, and activations from their
+// then what must run after what. Modules follow from their parameters, and activations from their
 // modules and values.
 //
 // Thread-safety: free functions without shared state.

@@ -172,16 +172,23 @@ std::set<UnitNumber> ModulePairs::image(Names side, const std::set<UnitNumber>& 
   return result;
 }
 
+// Of a module with parameters of its own that are open, their options are no evidence.
+bool ModulePairs::is_container(Names side, const GuessModule& module) const {
+  return has_tensors(module) && !module.all_parameters.empty() &&
+         std::ranges::none_of(module.parameters,
+                              [&](UnitNumber unit) { return state_.pairings.is_open(side, unit); });
+}
+
 void ModulePairs::pair_containers() {
   std::map<std::set<UnitNumber>, std::vector<const GuessModule*>> ours;
   std::map<std::set<UnitNumber>, std::vector<const GuessModule*>> theirs;
   for (const auto& [path, module] : state_.reference.modules()) {
-    if (has_tensors(module) && !module.all_parameters.empty()) {
+    if (is_container(Names::kReference, module)) {
       ours[module.all_parameters].push_back(&module);
     }
   }
   for (const auto& [path, module] : state_.candidate.modules()) {
-    if (has_tensors(module) && !module.all_parameters.empty()) {
+    if (is_container(Names::kCandidate, module)) {
       theirs[module.all_parameters].push_back(&module);
     }
   }
@@ -256,8 +263,45 @@ std::optional<int> ModulePairs::score(const GuessModule& reference,
   return shared ? std::optional(agreeing) : std::nullopt;
 }
 
+// Whether both have the same last name, and as many others before them. Only where data flow says
+// in which order the modules of one program run: others can run in any order, and have any names.
+bool ModulePairs::stand_alike(const std::vector<const GuessModule*>& reference,
+                              const std::vector<const GuessModule*>& candidate,
+                              const GuessModule* left,
+                              const GuessModule* right) const {
+  const auto returned = [&](Names side, const GuessModule* module) {
+    const auto output = module->outputs.find(0);
+    return output == module->outputs.end()
+               ? std::uint64_t{0}
+               : state_.flow(side).print_of(state_.side(side).unit(output->second).id);
+  };
+  // One that returns the same tensor is no rival.
+  const auto rivals = [&](Names side,
+                          std::vector<const GuessModule*> modules,
+                          const GuessModule* own) {
+    std::erase_if(modules, [&](const GuessModule* one) {
+      return one == own || (returned(side, one) != 0 && returned(side, one) == returned(side, own));
+    });
+    return modules;
+  };
+  const auto ours = rivals(Names::kReference, reference, left);
+  const auto theirs = rivals(Names::kCandidate, candidate, right);
+  const auto is_ordered = [&](Names side, const auto& modules, const GuessModule* own) {
+    return std::ranges::all_of(modules, [&](const GuessModule* one) {
+      return state_.flow(side).follows(*one, *own) || state_.flow(side).follows(*own, *one);
+    });
+  };
+  const auto before = [](const auto& modules, const GuessModule* own) {
+    return std::ranges::count_if(modules,
+                                 [&](const GuessModule* one) { return one->order < own->order; });
+  };
+  return last_name(left) == last_name(right) && before(ours, left) == before(theirs, right) &&
+         (is_ordered(Names::kReference, ours, left) ||
+          is_ordered(Names::kCandidate, theirs, right));
+}
+
 // Pairs those that agree best with each other. Where several agree as well, the same last name
-// decides.
+// decides; without values to compare, the order must agree with it.
 void ModulePairs::pair_best(const std::vector<const GuessModule*>& reference,
                             const std::vector<const GuessModule*>& candidate,
                             const char* evidence) {
@@ -269,6 +313,21 @@ void ModulePairs::pair_best(const std::vector<const GuessModule*>& reference,
       if (agreeing && (*agreeing > 0 || !state_.comparable)) {
         ranks[{left, right}] = {*agreeing, last_name(left) == last_name(right)};
       }
+    }
+  }
+  for (auto& [pair, rank] : ranks) {
+    if (!state_.comparable && rank.second) {
+      std::vector<const GuessModule*> ours;
+      std::vector<const GuessModule*> theirs;
+      for (const auto& [rival, rival_rank] : ranks) {
+        if (rival.second == pair.second) {
+          ours.push_back(rival.first);
+        }
+        if (rival.first == pair.first) {
+          theirs.push_back(rival.second);
+        }
+      }
+      rank.second = stand_alike(ours, theirs, pair.first, pair.second);
     }
   }
   std::vector<ModulePair> found;

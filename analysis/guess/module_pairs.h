@@ -50,6 +50,7 @@ class ModulePairs {
   void decide_comparable();
 
   void pair_containers();
+  [[nodiscard]] bool is_container(Names side, const GuessModule& module) const;
   [[nodiscard]] std::set<UnitNumber> image(Names side, const std::set<UnitNumber>& units) const;
   void pair_chain(std::vector<const GuessModule*> reference,
                   std::vector<const GuessModule*> candidate);
@@ -60,6 +61,10 @@ class ModulePairs {
   // Tensors of the two that agree; nothing if outputs differ, or shapes do not fit.
   [[nodiscard]] std::optional<int> score(const GuessModule& reference,
                                          const GuessModule& candidate) const;
+  [[nodiscard]] bool stand_alike(const std::vector<const GuessModule*>& reference,
+                                 const std::vector<const GuessModule*>& candidate,
+                                 const GuessModule* left,
+                                 const GuessModule* right) const;
   void pair_best(const std::vector<const GuessModule*>& reference,
                  const std::vector<const GuessModule*>& candidate,
                  const char* evidence);

@@ -5,6 +5,7 @@
 
 #include "analysis/findings/names.h"
 #include "analysis/guess/arrangement.h"
+#include "analysis/guess/data_flow.h"
 #include "analysis/guess/side.h"
 #include "analysis/rename/rename_map.h"
 
@@ -86,8 +87,15 @@ struct GuessState {
   bool comparable = false;  // the programs ran with the same weights and data
   bool differs = false;     // and values of modules that belong together differ nevertheless
 
+  // Of both sides; made when it is first asked for.
+  mutable std::optional<DataFlow> flows[2] = {};
+
   [[nodiscard]] const GuessSide& side(Names names) const {
     return names == Names::kReference ? reference : candidate;
+  }
+  [[nodiscard]] const DataFlow& flow(Names names) const {
+    auto& own = flows[names == Names::kReference ? 0 : 1];
+    return own ? *own : own.emplace(side(names));
   }
 };
 

@@ -118,6 +118,9 @@ bool ParameterShapes::take_the_same(Names side,
   if (*first == *second) {
     return true;
   }
+  if (own.summary(*first).norm != own.summary(*second).norm) {
+    return false;  // without reading them again
+  }
   const TensorValues left = own.values(*first);
   const TensorValues right = own.values(*second);
   return left != nullptr && right != nullptr && relative_distance(*left, *right) == 0.0;
@@ -158,9 +161,11 @@ std::optional<Arrangement> ParameterShapes::arrangement(UnitNumber reference,
 std::vector<Pairing> ParameterShapes::leaves(const GuessModule& reference,
                                              const GuessModule& candidate) const {
   using Fits = std::function<bool(UnitNumber, UnitNumber)>;
+  // Programs agree about these two names. They differ in which of two matrices they call `w1`.
   const Fits same_name = [&](UnitNumber left, UnitNumber right) {
+    const std::string leaf = leaf_of(state_.reference.unit(left));
     return fit(left, right) && !begin_otherwise(left, right) &&
-           leaf_of(state_.reference.unit(left)) == leaf_of(state_.candidate.unit(right));
+           (leaf == "weight" || leaf == "bias") && leaf == leaf_of(state_.candidate.unit(right));
   };
   const Fits same_shape = [&](UnitNumber left, UnitNumber right) { return fit(left, right); };
   const Fits same_start = [&](UnitNumber left, UnitNumber right) {

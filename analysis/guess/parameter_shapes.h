@@ -34,8 +34,8 @@ class ParameterShapes {
   [[nodiscard]] bool take_the_same(Names side,
                                    const GuessModule& one,
                                    const GuessModule& two) const;
-  // The parameters of two modules that belong together: those of one name, the only ones of a
-  // shape, or the only ones that begin with the same constant.
+  // The parameters of two modules that belong together: weights, biases, the only ones of a shape,
+  // or the only ones that begin with the same constant.
   [[nodiscard]] std::vector<Pairing> leaves(const GuessModule& reference,
                                             const GuessModule& candidate) const;
 

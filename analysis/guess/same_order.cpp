@@ -2,6 +2,7 @@
 
 #include "analysis/guess/equal_values.h"
 #include "analysis/guess/parameter_shapes.h"
+#include "analysis/guess/possible_pairs.h"
 
 #include <algorithm>
 #include <map>
@@ -12,7 +13,6 @@ namespace ttrace {
 namespace {
 
 constexpr int kAnchored = 1000;  // a pair that values decided outweighs all others
-constexpr std::size_t kMostParts = 3;
 
 // The modules that own parameters, in the order in which they ran.
 std::vector<const GuessModule*> sequence_of(const GuessSide& side) {
@@ -124,7 +124,8 @@ class Alignment {
 
 // What a module may be, over all best alignments: groups of modules of the other side; an empty
 // group: none of them.
-using Options = std::map<const GuessModule*, std::set<std::vector<const GuessModule*>>>;
+using Modules = PossiblePairs::Sequence;
+using Options = std::map<const GuessModule*, std::set<Modules>>;
 
 Options options_of(const Alignment& alignment) {
   Options options;
@@ -147,24 +148,6 @@ Options options_of(const Alignment& alignment) {
   return options;
 }
 
-// Undecided modules of the sequence that take the same tensor as `module` and have its shapes, and
-// the module itself.
-std::vector<const GuessModule*> siblings_of(const GuessState& state,
-                                            Names side,
-                                            const std::vector<const GuessModule*>& sequence,
-                                            const GuessModule& module) {
-  const ParameterShapes shapes(state);
-  std::vector<const GuessModule*> siblings;
-  for (const GuessModule* other_module : sequence) {
-    if (other_module == &module ||
-        (shapes.is_open(side, *other_module) && shapes.are_alike(side, module, *other_module) &&
-         shapes.take_the_same(side, module, *other_module))) {
-      siblings.push_back(other_module);
-    }
-  }
-  return siblings;
-}
-
 // Turns options of modules into decisions and questions about their parameters.
 class Decisions {
  public:
@@ -173,13 +156,17 @@ class Decisions {
         alignment_(alignment),
         shapes_(state),
         options_(options_of(alignment)),
-        left_(alignment.sequence(Names::kReference)),
-        right_(alignment.sequence(Names::kCandidate)) {}
+        possible_(
+            state,
+            alignment.sequence(Names::kReference),
+            alignment.sequence(Names::kCandidate),
+            [this](Names side, const GuessModule& module) { return parts_of(side, module); }) {}
 
   void make() {
-    for (const GuessModule* module : left_) {
-      if (shapes_.is_open(Names::kReference, *module) && is_decided(*module)) {
-        decide(*module, **options_.at(module).begin()->begin());
+    for (const GuessModule* module : alignment_.sequence(Names::kReference)) {
+      const Modules possible = possible_.of(Names::kReference, *module);
+      if (shapes_.is_open(Names::kReference, *module) && possible.size() == 1) {
+        decide(*module, *possible.front());
       }
     }
     for (const Names side : {Names::kReference, Names::kCandidate}) {
@@ -198,17 +185,15 @@ class Decisions {
            options_.at(groups.begin()->front()).begin()->size() == 1;
   }
 
+  // No other one of these shapes can have run in its place, and a best alignment agrees. All of
+  // them must where one program has more modules of these shapes than the other one.
   void decide(const GuessModule& reference, const GuessModule& candidate) {
-    const auto ours = siblings_of(state_, Names::kReference, left_, reference);
-    const auto theirs = siblings_of(state_, Names::kCandidate, right_, candidate);
-    if (ours.size() == 1 && theirs.size() == 1) {
+    const bool agrees = options_.at(&reference).contains(Modules{&candidate}) &&
+                        (possible_.counted(Names::kReference, reference) || is_decided(reference));
+    if (agrees && possible_.of(Names::kCandidate, candidate) == Modules{&reference} &&
+        parts_of(Names::kReference, reference) == PossiblePairs::Parts::kNo &&
+        parts_of(Names::kCandidate, candidate) == PossiblePairs::Parts::kNo) {
       pair(reference, candidate, "the only one of its shape at its place in the order");
-      return;
-    }
-    // Equal names decide nothing: programs differ in which of two linears they call `w1`.
-    siblings_[&reference] = theirs;
-    for (const GuessModule* module : theirs) {
-      siblings_[module] = ours;
     }
   }
 
@@ -230,34 +215,76 @@ class Decisions {
         continue;
       }
       OpenUnit open{.side = side, .unit = unit, .options = {}, .why = {}};
-      if (const auto found = siblings_.find(&module); found != siblings_.end()) {
-        open.why = "several take the same tensor and have this shape; equal start weights decide";
-        for (const GuessModule* option : found->second) {
-          add_option(open, {option});
-        }
-      } else {
-        bool parts = false;
-        for (const auto& group : options_.at(&module)) {
-          add_option(open, group);
-          parts = parts || group.size() > 1 || is_part_of(group, module);
-        }
-        open.why = parts
-                       ? "shapes do not show in which order and groups the parts lie; equal start "
-                         "weights decide"
-                   : open.options.empty()
-                       ? "nothing on the other side has this shape at this place"
-                       : "the order of the modules allows several; equal start weights decide";
-      }
+      add_options(open, module);
       state_.pairings.ask(std::move(open));
     }
   }
 
-  [[nodiscard]] bool is_part_of(const std::vector<const GuessModule*>& group,
-                                const GuessModule& module) const {
-    return group.size() == 1 &&
-           std::ranges::any_of(options_.at(group.front()), [&](const auto& parts) {
-             return parts.size() > 1 && std::ranges::find(parts, &module) != parts.end();
-           });
+  [[nodiscard]] bool is_part_in(const GuessModule& module, const Modules& group) const {
+    return group.size() > 1 ||
+           (group.size() == 1 &&
+            std::ranges::any_of(options_.at(group.front()), [&](const Modules& parts) {
+              return parts.size() > 1 && std::ranges::find(parts, &module) != parts.end();
+            }));
+  }
+
+  [[nodiscard]] bool is_ever_part(const GuessModule& module) const {
+    return std::ranges::any_of(options_.at(&module),
+                               [&](const Modules& group) { return is_part_in(module, group); });
+  }
+
+  // Whether another module of its shapes takes the same tensor, and one of the two alone is put
+  // together with others: that could as well be the other one.
+  [[nodiscard]] bool has_unlike_sibling(Names side, const GuessModule& module) const {
+    return std::ranges::any_of(alignment_.sequence(side), [&](const GuessModule* sibling) {
+      return sibling != &module && shapes_.is_open(side, *sibling) &&
+             shapes_.are_alike(side, module, *sibling) &&
+             options_.at(sibling) != options_.at(&module) &&
+             (is_ever_part(module) || is_ever_part(*sibling)) &&
+             shapes_.take_the_same(side, module, *sibling);
+    });
+  }
+
+  // In all best alignments, or in some.
+  [[nodiscard]] PossiblePairs::Parts parts_of(Names side, const GuessModule& module) const {
+    if (!shapes_.is_open(side, module)) {
+      return PossiblePairs::Parts::kNo;
+    }
+    if (has_unlike_sibling(side, module)) {
+      return PossiblePairs::Parts::kMaybe;
+    }
+    const bool always = std::ranges::all_of(
+        options_.at(&module), [&](const Modules& group) { return is_part_in(module, group); });
+    return always                 ? PossiblePairs::Parts::kYes
+           : is_ever_part(module) ? PossiblePairs::Parts::kMaybe
+                                  : PossiblePairs::Parts::kNo;
+  }
+
+  void add_options(OpenUnit& open, const GuessModule& module) {
+    const bool parts = parts_of(open.side, module) != PossiblePairs::Parts::kNo;
+    const Modules possible = parts ? Modules() : possible_.of(open.side, module);
+    for (const GuessModule* one : possible) {
+      add_option(open, {one});
+    }
+    for (const auto& group : open.options.empty() ? options_.at(&module) : std::set<Modules>()) {
+      add_option(open, group);
+    }
+    const GuessSide& own = state_.side(other(open.side));
+    const bool one_input =
+        possible.size() > 1 && own.source_of(*possible.front(), 0) &&
+        std::ranges::all_of(possible, [&](const GuessModule* one) {
+          return shapes_.take_the_same(other(open.side), *one, *possible.front());
+        });
+    open.why =
+        parts ? "shapes do not show in which order and groups the parts lie; equal start weights "
+                "decide"
+        : open.options.empty() ? "nothing on the other side has this shape at this place"
+        : possible.size() == 1
+            ? "its shape does not show in which order its dimensions stand; equal start weights "
+              "decide"
+        : one_input ? "several take the same tensor and have this shape; equal start weights decide"
+                    : "several have this shape, and nothing shows that they run one after the "
+                      "other; equal start weights decide";
   }
 
   // The parameters of these modules that are like the open one.
@@ -282,14 +309,24 @@ class Decisions {
   const Alignment& alignment_;
   ParameterShapes shapes_;
   Options options_;
-  const std::vector<const GuessModule*>& left_;
-  const std::vector<const GuessModule*>& right_;
-  std::map<const GuessModule*, std::vector<const GuessModule*>> siblings_;
+  PossiblePairs possible_;
 };
 
 }  // namespace
 
 void pair_by_order(GuessState& state) {
+  const auto is_decided = [&](Names side) {
+    const std::vector<Unit>& units = state.side(side).units();
+    for (UnitNumber unit = 0; unit < units.size(); ++unit) {
+      if (units[unit].role == UnitRole::kParameter && !state.pairings.has(side, unit)) {
+        return false;
+      }
+    }
+    return true;
+  };
+  if (is_decided(Names::kReference) && is_decided(Names::kCandidate)) {
+    return;  // by values
+  }
   const Alignment alignment(state);
   Decisions(state, alignment).make();
 }

@@ -1,7 +1,7 @@
-// Pairs parameters that no value decides: both programs run the same modules in the same order, so
-// the two sequences of modules that own parameters are aligned by their shapes. Only what all best
-// alignments have in common is a guess. Modules that take the same tensor and have the same shapes
-// could as well run in another order, and have each other's names, so they stay open.
+// Pairs parameters that no value decides: the two sequences of modules that own parameters are
+// aligned by their shapes, and a module is paired if nothing else can have run in its place.
+// Modules of one shape of which none needs the other can run in any order, and have any names, so
+// they stay open.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

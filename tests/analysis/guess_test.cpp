@@ -144,6 +144,50 @@ TEST_F(GuessTest, EqualNamesDecideNothingBetweenModulesOfOneShape) {
   EXPECT_THAT(result.text, HasSubstr("OPEN"));
 }
 
+// A map said that one tower's weights were the other's: both programs had run a first and a second
+// tower of one shape, and only the inputs showed that neither needs the other.
+TEST_F(GuessTest, OrderDecidesNothingBetweenTowersThatNeedNotWaitForEachOther) {
+  for (TraceBuilder* side : {&reference_, &candidate_}) {
+    const double seed = side == &reference_ ? 0.0 : 9.0;
+    side->add(0, {"s0/m0/output/words/0", wavy(6, 3.0 + seed), ElementType::kF32, {2, 3}});
+    add_linear(*side, "left.a", "s0/m0/output/words/0", wavy(9, 1.0 + seed), 4.0 + seed);
+    add_linear(*side, "left.b", "s0/m0/output/left.a/0", wavy(9, 2.0 + seed), 5.0 + seed);
+    side->add(0, {"s0/m0/input/right.a/0", wavy(6, 7.0 + seed), ElementType::kF32, {2, 3}});
+    side->add(0, {"s0/param/right.a.weight/0", wavy(9, 6.0 + seed), ElementType::kF32, {3, 3}});
+    side->add(0, {"s0/m0/output/right.a/0", wavy(6, 8.0 + seed), ElementType::kF32, {2, 3}});
+    add_linear(*side, "right.b", "s0/m0/output/right.a/0", wavy(9, 3.0 + seed), 9.0 + seed);
+  }
+  const MapGuess result = guess();
+  EXPECT_FALSE(result.comparable);
+  for (const char* path : {"left.a", "left.b", "right.a", "right.b"}) {
+    const std::string id = std::string("s0/param/") + path + ".weight/0";
+    EXPECT_THAT(candidates_of(id), ElementsAre(HasSubstr("open."))) << result.text;
+  }
+}
+
+// Layers that take what the one before returned run in one order, whatever they are called.
+TEST_F(GuessTest, LayersOfAChainArePairedInTheOrderOfTheirFlow) {
+  for (TraceBuilder* side : {&reference_, &candidate_}) {
+    const bool reversed = side == &candidate_;
+    const double seed = reversed ? 9.0 : 0.0;
+    const std::string first = reversed ? "layers.1" : "layers.0";
+    const std::string second = reversed ? "layers.0" : "layers.1";
+    side->add(0, {"s0/m0/output/words/0", wavy(6, 3.0 + seed), ElementType::kF32, {2, 3}});
+    std::vector<double> taken = wavy(6, 3.0 + seed);
+    for (const std::string& path : {first, second}) {
+      const double phase = path == first ? seed : 2.0 + seed;
+      side->add(0, {"s0/param/" + path + ".weight/0", wavy(3, phase)});
+      side->add(0, {"s0/m0/input/" + path + "/0", taken, ElementType::kF32, {2, 3}});
+      taken = wavy(6, 4.0 + phase);
+      side->add(0, {"s0/m0/output/" + path + "/0", taken, ElementType::kF32, {2, 3}});
+    }
+  }
+  const MapGuess result = guess();
+  EXPECT_THAT(candidates_of("s0/m0/output/layers.0/0"), ElementsAre("s0/m0/output/layers.1/0"))
+      << result.text;
+  EXPECT_THAT(candidates_of("s0/m0/output/layers.1/0"), ElementsAre("s0/m0/output/layers.0/0"));
+}
+
 // Where the candidate cuts patches out of an image and multiplies them by a matrix, the map said of
 // what the matrix takes that nothing in the reference can be it, so that nobody compared it.
 TEST_F(GuessTest, SameNumbersInAnOrderThatNoMapExpressesAreAsked) {
