@@ -25,6 +25,30 @@ bool shorter(const Scored& left, const Scored& right) {
          std::tie(right.bits, right.hypothesis.signature, right.hypothesis.sentence);
 }
 
+// Whether the signature says how numbers differ, and not what a program did.
+bool only_describes(Signature signature) {
+  return signature == Signature::kWrongFactor || signature == Signature::kConstantBias ||
+         signature == Signature::kLocalised;
+}
+
+// That a forward which ran again does not repeat the first one is a fact, and no hypothesis. What
+// only describes its numbers is no cause beside it, however well it does: a module that multiplied
+// by a wrong number would have done so in the first forward, too.
+Hypothesis cause_of(const Evidence& evidence, const std::vector<Scored>& found) {
+  const Hypothesis& best = found.front().hypothesis;
+  const auto again = std::ranges::find(
+      found, Signature::kRecompute, [](const Scored& each) { return each.hypothesis.signature; });
+  if (evidence.finding().symptom() != Symptom::kRecompute || !only_describes(best.signature) ||
+      again == found.end()) {
+    return best;
+  }
+  Hypothesis cause = again->hypothesis;
+  cause.sentence += ". Next to the first forward as the reference: " + best.sentence;
+  cause.named.axes = best.named.axes;
+  cause.named.factors = best.named.factors;
+  return cause;
+}
+
 }  // namespace
 
 std::span<const Finder> all_finders() {
@@ -69,10 +93,11 @@ std::optional<Diagnosis> diagnose(const Evidence& evidence, std::span<const Find
     return std::nullopt;
   }
   std::sort(found.begin(), found.end(), shorter);
-  Hypothesis& best = found.front().hypothesis;
+  Hypothesis best = cause_of(evidence, found);
   Diagnosis diagnosis{best.signature, std::move(best.sentence), std::move(best.named), {}};
   const auto other = std::find_if(found.begin(), found.end(), [&](const Scored& each) {
-    return each.hypothesis.signature != diagnosis.signature;
+    return each.hypothesis.signature != diagnosis.signature &&
+           each.hypothesis.signature != found.front().hypothesis.signature;
   });
   if (other != found.end() && other->bits <= found.front().bits + kNear) {
     diagnosis.runner_up =

@@ -36,10 +36,12 @@ class Diagnoser {
       : matches_(matches), forced_(forced), candidate_(candidate) {}
 
   [[nodiscard]] std::optional<Diagnosis> operator()(const TensorVerdict& finding) {
-    if (finding.symptom() == Symptom::kSource) {
+    if (finding.symptom() == Symptom::kSource && finding.claim() != nullptr) {
       // Its id is a place where a module reads, and not always a record that others could explain.
-      const Claim* const claim = finding.claim();
-      return claim == nullptr ? of_copy(finding) : std::optional(claim->diagnosis);
+      return finding.claim()->diagnosis;
+    }
+    if (finding.symptom() == Symptom::kSource || original_of(finding) != nullptr) {
+      return of_copy(finding);
     }
     if (finding.tier() == Tier::kGolden) {
       return std::nullopt;  // another precision, which its sentence says
@@ -50,11 +52,22 @@ class Diagnoser {
   }
 
  private:
-  // A copy is explained by what it should be: the record of the same run that was copied.
+  // What a copy, or the input of a forward that ran again, should be equal to; null: none of both.
+  static const TensorId* original_of(const TensorVerdict& finding) {
+    for (const Question question : {Question::kRecompute, Question::kSource}) {
+      const Check* const check = finding.find(question);
+      if (check != nullptr && check->original) {
+        return &*check->original;
+      }
+    }
+    return nullptr;
+  }
+
+  // It is explained by that record of the same run.
   [[nodiscard]] std::optional<Diagnosis> of_copy(const TensorVerdict& finding) const {
-    const Check* const check = finding.find(Question::kSource);
+    const TensorId* const id = original_of(finding);
     const Match* const own = find(matches_, finding.id);
-    const Match* const original = check->original ? find(matches_, *check->original) : nullptr;
+    const Match* const original = id == nullptr ? nullptr : find(matches_, *id);
     if (own == nullptr || original == nullptr) {
       return std::nullopt;
     }

@@ -118,7 +118,13 @@ Hypotheses recompute(const Evidence& evidence) {
       "some state that the first forward changed is not restored: random numbers, autocast, "
       "buffers "
       "written in place";
-  if (evidence.finding().id.kind == Kind::kMask) {
+  const Check* const check = evidence.finding().find(Question::kRecompute);
+  if (check != nullptr && check->original) {
+    state = fmt::format(
+        "the first one began with {}; check what the second one is given, and what writes to that "
+        "in place between the two",
+        to_string(*check->original));
+  } else if (evidence.finding().id.kind == Kind::kMask) {
     state = "the state of the random numbers is not restored";
   } else if (evidence.finding().id.kind == Kind::kScale ||
              evidence.finding().id.kind == Kind::kAmaxHistory) {

@@ -143,7 +143,8 @@ class EdgeCheck {
     const Match* const own = matched(edge.consumer);
     TensorVerdict& verdict = tensors_[judged_.at(edge.consumer)];
     if (own == nullptr || own->candidate.empty() || verdict.is_in_reference ||
-        !verdict.fails(Question::kPresence) || verdict.find(Question::kSource) != nullptr) {
+        !verdict.fails(Question::kPresence) || verdict.find(Question::kSource) != nullptr ||
+        verdict.find(Question::kRecompute) != nullptr) {
       return false;
     }
     const auto statistics = between(source.candidate, own->candidate);
@@ -154,8 +155,10 @@ class EdgeCheck {
     Check check;
     check.question = Question::kSource;
     if (statistics->different > 0) {
-      check = failed(Question::kSource,
-                     fmt::format("it is not equal to its source {} in the same run: {}",
+      const bool again = first_forward_took(edge);
+      check = failed(again ? Question::kRecompute : Question::kSource,
+                     fmt::format("it is not equal to {} {} in the same run: {}",
+                                 again ? "what the first forward took," : "its source",
                                  to_string(edge.producer),
                                  difference_text(*statistics)));
       check.original = edge.producer;
@@ -163,6 +166,19 @@ class EdgeCheck {
     check.source = source_text(edge);
     verdict.add(std::move(check));
     return true;
+  }
+
+  // Whether the module runs again in backward, and took the producer's very memory in its first
+  // forward: then nothing is wrong between the two modules, but the second forward begins with
+  // something else.
+  [[nodiscard]] bool first_forward_took(const Edge& edge) const {
+    TensorId first = edge.consumer;
+    first.recompute = false;
+    const std::map<int, TensorId>& taken = sources_.of(first);
+    return edge.consumer.recompute && !taken.empty() &&
+           std::ranges::all_of(taken, [&](const auto& source) {
+             return as_output(source.second) == as_output(edge.producer);
+           });
   }
 
   // The output answers for the input, if the reference's input is a copy of the reference's output.

@@ -15,6 +15,7 @@
 namespace ttrace {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::TemporaryDirectory;
@@ -86,6 +87,29 @@ TEST_F(EdgeCheckTest, AWrongCopyIsExplainedByWhatItWasCopiedFrom) {
   EXPECT_EQ(found.symptom(), Symptom::kSource);
   ASSERT_TRUE(report.diagnosis);
   EXPECT_EQ(report.diagnosis->signature, Signature::kWrongFactor);
+}
+
+// Symptom: a block of torchtitan's recomputed from its input times 1.01, and the report called it a
+// wrong factor between two modules; in the first forward nothing was wrong there.
+TEST_F(EdgeCheckTest, AnInputOfASecondForwardThatTheFirstOneDidNotTakeIsNotRecomputed) {
+  std::vector<double> drifted = wavy(8, 0.2);
+  for (double& value : drifted) {
+    value *= 1.01;
+  }
+  TraceBuilder reference = program(folder_ / "reference", "reference");
+  reference.edge(0, kInput, kNorm).edge(0, kInput + "~", kNorm);
+  TraceBuilder changed = candidate();
+  changed.edge(0, kInput, kNorm).add(0, {kInput + "~", drifted});
+  const Report report = diff(reference.write(), changed.write(), {});
+  ASSERT_TRUE(report.diverged());
+  const TensorVerdict& found = report.tensors[*report.first_divergence];
+  EXPECT_EQ(to_string(found.id), kInput + "~");
+  EXPECT_EQ(found.symptom(), Symptom::kRecompute);
+  ASSERT_TRUE(report.diagnosis);
+  EXPECT_EQ(report.diagnosis->signature, Signature::kRecompute);
+  EXPECT_THAT(report.diagnosis->sentence,
+              AllOf(HasSubstr("began with " + kNorm), HasSubstr("a = 1.010")));
+  EXPECT_FALSE(report.diagnosis->runner_up);
 }
 
 // Symptom: a gradient that was wrong in the first of two steps was reported behind the second

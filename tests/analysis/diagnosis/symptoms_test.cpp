@@ -13,6 +13,7 @@ namespace {
 
 using namespace testing;
 using ::testing::AllOf;
+using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -54,6 +55,19 @@ TEST_F(SymptomDiagnosis, ARecomputedMaskThatDiffersAccusesTheRandomNumbers) {
   const Diagnosis found = diagnosis("s0/m0/mask/dropout/0~");
   EXPECT_EQ(found.signature, Signature::kRecompute);
   EXPECT_THAT(found.sentence, HasSubstr("state of the random numbers is not restored"));
+}
+
+// Symptom: a second forward that multiplied by another number was a wrong factor where both
+// programs recomputed, and not recomputed right where the candidate alone did.
+TEST_F(SymptomDiagnosis, AFactorOfASecondForwardAloneIsDueToTheSecondForward) {
+  const Matrix values = random_values(64, 1);
+  add_both("s0/m0/output/a/0", values, {8, 8});
+  add_reference("s0/m0/output/a/0~", values, {8, 8});
+  add_candidate("s0/m0/output/a/0~", scaled(values, 1.1), {8, 8});
+  const Diagnosis found = diagnosis("s0/m0/output/a/0~");
+  EXPECT_EQ(found.signature, Signature::kRecompute);
+  EXPECT_THAT(found.sentence, HasSubstr("a = 1.1"));
+  EXPECT_THAT(found.named.factors, ElementsAre(DoubleNear(1.1, 1e-6)));
 }
 
 TEST_F(SymptomDiagnosis, OtherTokensAreASource) {
