@@ -35,6 +35,11 @@ TensorId as_output(TensorId id) {
   return id;
 }
 
+TensorId as_sent(TensorId id) {
+  id.kind = Kind::kSent;
+  return id;
+}
+
 bool has_edges(const Trace& trace) {
   return std::any_of(trace.steps().begin(), trace.steps().end(), [](const StepTrace& step) {
     return std::any_of(step.ranks.begin(), step.ranks.end(), [](const RankFile& file) {
@@ -216,12 +221,17 @@ class EdgeCheck {
       if (from == edge.producer) {
         continue;
       }
-      const Match* const match = matched(from);
+      const Match* match = matched(from);
+      // torch's schedules name a message by the stage that it goes to, so that nothing but the
+      // values that were sent says whose output it is. What became of them on their way is another
+      // question: see SelfCheck.
+      const bool by_stage = match == nullptr && producer.kind == Kind::kReceived;
+      match = by_stage ? matched(as_sent(producer)) : match;
       if (match == nullptr || match->candidate.empty()) {
         return false;
       }
       const auto statistics = between(source.candidate, match->candidate);
-      if (!statistics && !one_program_) {
+      if (!statistics && (by_stage || !one_program_)) {
         return false;  // another program may hand on another arrangement of the same values
       }
       if (!statistics || statistics->different > 0) {  // else one value under two names
@@ -247,7 +257,8 @@ class EdgeCheck {
                     to_string(edge.producer),
                     statistics ? difference_text(*statistics) : "they have different shapes"));
     check.source = source_text(edge);
-    check.claim = claim_of(edge, taken.id);
+    check.claim =
+        taken.id.kind == Kind::kSent ? claim_of_message(edge, taken) : claim_of(edge, taken.id);
     verdict.add(std::move(check));
     added_.push_back(std::move(verdict));
   }
@@ -275,6 +286,28 @@ class EdgeCheck {
                  "it takes {}, which is the input of {}: two layers in a row read the same input",
                  to_string(taken),
                  consumer.path)}};
+      }
+    }
+    return std::nullopt;
+  }
+
+  // The message holds what another layer returned, in every bit.
+  [[nodiscard]] std::optional<Claim> claim_of_message(const Edge& edge, const Match& taken) const {
+    for (const auto& [id, output] : matches_) {
+      const bool in_its_place =
+          vocabulary_.differ_in_number(Role::kLayers, id.get().path, edge.producer.path) &&
+          id.get().kind == Kind::kOutput && id.get().step == taken.id.step &&
+          id.get().microbatch == taken.id.microbatch;
+      const auto statistics =
+          in_its_place ? between(output->candidate, taken.candidate) : std::nullopt;
+      if (statistics && statistics->different == 0) {
+        return Claim{
+            {Signature::kWrongLayer,
+             fmt::format("it takes {}, which is {} and not {}: stages take the layers in another "
+                         "order",
+                         to_string(taken.id),
+                         to_string(id.get()),
+                         to_string(edge.producer))}};
       }
     }
     return std::nullopt;

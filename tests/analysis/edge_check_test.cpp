@@ -112,6 +112,36 @@ TEST_F(EdgeCheckTest, AnInputOfASecondForwardThatTheFirstOneDidNotTakeIsNotRecom
   EXPECT_FALSE(report.diagnosis->runner_up);
 }
 
+// Symptom: two stages of an interleaved schedule of torch's held each other's layers, and the norm
+// behind the wrong message was reported, as if its own operators were wrong, without a cause.
+TEST_F(EdgeCheckTest, AMessageWithWhatAnotherLayerReturnedIsNamed) {
+  const std::string input = "s0/m0/input/decoder.layers.2/0";
+  const std::string before = "s0/m0/output/decoder.layers.1/0";
+  const auto program = [&](const std::string& folder, const std::string& pass) {
+    TraceBuilder builder(folder_ / folder, pass);
+    builder.add(0, {"s0/m0/output/decoder.layers.0/0", wavy(8, 0.1)})
+        .add(0, {before, wavy(8, 0.2)});
+    return builder;
+  };
+  const Trace reference = program("reference", "reference").edge(0, input, before).write();
+  for (const double phase : {0.2, 0.1}) {
+    TraceBuilder changed = program(phase == 0.2 ? "right" : "swapped", "candidate");
+    changed.add(0, {"s0/m0/sent/to_stage_2/0", wavy(8, phase)})
+        .add(0, {"s0/m0/received/to_stage_2/0", wavy(8, phase)})
+        .edge(0, input, "s0/m0/received/to_stage_2/0");
+    const Report report = diff(reference, changed.write(), {});
+    EXPECT_EQ(report.edges.checked, 1U);
+    ASSERT_EQ(report.diverged(), phase != 0.2);
+    if (report.diverged()) {
+      EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), input);
+      ASSERT_TRUE(report.diagnosis);
+      EXPECT_EQ(report.diagnosis->signature, Signature::kWrongLayer);
+      EXPECT_THAT(report.diagnosis->sentence,
+                  HasSubstr("which is s0/m0/output/decoder.layers.0/0 and not " + before));
+    }
+  }
+}
+
 // Symptom: a gradient that was wrong in the first of two steps was reported behind the second
 // step's parameters: orders count from the beginning of each step.
 TEST_F(EdgeCheckTest, StepsStayInTheirOrder) {
