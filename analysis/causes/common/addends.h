@@ -23,6 +23,11 @@ struct Addend {
   std::int64_t microbatch = kNoMicrobatch;  // where it belongs to one
 };
 
+struct Addends {
+  std::vector<Addend> list;
+  std::vector<Values> values;  // logical, in the order of the list
+};
+
 // The coefficients fitted to what one rank holds.
 struct RankFit {
   int rank = 0;

@@ -1,6 +1,7 @@
 // A main gradient as a sum of the parameter's gradients, by micro-batch and rank.
 #include "analysis/causes/common/addends.h"
 #include "analysis/causes/signatures.h"
+#include "analysis/causes/sums/remade_addends.h"
 
 #include <fmt/core.h>
 
@@ -11,11 +12,6 @@
 
 namespace ttrace {
 namespace {
-
-struct Addends {
-  std::vector<Addend> list;
-  std::vector<Values> values;  // logical, in the order of the list
-};
 
 // The shards of one addend, merged as if they were the whole sum.
 std::optional<Values> merge_addend(std::vector<Shard> shards) {
@@ -51,8 +47,8 @@ bool add_microbatch(const Match& match, Addends& addends) {
   return addends.list.size() <= kMostAddends;
 }
 
-// The gradients of the parameter for every micro-batch; none where one cannot be read, or where the
-// reference's gradient is not their sum.
+// The gradients of the parameter for every micro-batch, recorded or else computed again; none where
+// one cannot be read, or where the reference's gradient is not their sum.
 Addends addends_of(const Evidence& evidence, const Values& reference) {
   Addends addends;
   std::vector<std::vector<double>> columns;
@@ -64,6 +60,9 @@ Addends addends_of(const Evidence& evidence, const Values& reference) {
         !add_microbatch(match, addends)) {
       return {};
     }
+  }
+  if (addends.list.empty()) {
+    return remade_addends(evidence, reference);
   }
   for (const Values& values : addends.values) {
     if (values.shape != reference.shape) {
