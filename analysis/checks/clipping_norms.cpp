@@ -1,11 +1,13 @@
 #include "analysis/checks/clipping_norms.h"
 
 #include "analysis/align/model_vocabulary.h"
+#include "analysis/bounds/bounds.h"
 
 #include <ttrace/element_type.h>
 #include <ttrace/tensor_id.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -18,8 +20,9 @@ namespace ttrace {
 namespace {
 
 struct Step {
-  std::map<TensorId, double> norms;  // all ranks have the same
-  double gradients = 0.0;            // elements
+  std::map<TensorId, double> norms;      // all ranks have the same
+  double gradients = 0.0;                // elements
+  ElementType type = ElementType::kF32;  // the coarsest of theirs
 };
 
 Step read(const StepTrace& trace, const ModelVocabulary& vocabulary) {
@@ -31,6 +34,7 @@ Step read(const StepTrace& trace, const ModelVocabulary& vocabulary) {
       double value = 0.0;
       if (record.id.kind == Kind::kMainGrad && counted.insert(record.id.path).second) {
         result.gradients += static_cast<double>(element_count(record.placement.logical_shape()));
+        result.type = coarser(result.type, record.type);
       } else if (vocabulary.is_scalar(Role::kGradientNorm, record.id) &&
                  record.type == ElementType::kF64 && bytes.size() == sizeof value) {
         std::memcpy(&value, bytes.data(), sizeof value);
@@ -41,13 +45,31 @@ Step read(const StepTrace& trace, const ModelVocabulary& vocabulary) {
   return result;
 }
 
+bool is_number_of(ElementType type, double value) {
+  std::array<std::byte, sizeof(double)> stored{};
+  double rounded = 0.0;
+  from_double(type, &value, 1, stored.data());
+  to_double(type, stored.data(), 1, &rounded);
+  return rounded == value;
+}
+
+// How far a norm may be off that is a number of the gradients' own type: that of every tensor is
+// rounded to it, and so is the norm of these norms.
+double off_by_storing(ElementType type) {
+  constexpr double kLargestOverUsualRounding = 2.4;  // half an ulp, at a power of two
+  return 2.0 * kLargestOverUsualRounding * rounding_error(type);
+}
+
 }  // namespace
 
 ClippingNorms::ClippingNorms(const Trace& candidate, const Trace& forced) {
   const ModelVocabulary vocabulary(candidate.manifest().roles);
   std::map<TensorId, double> theirs;
-  for (const StepTrace& step : candidate.steps()) {
-    theirs.merge(read(step, vocabulary).norms);
+  std::map<std::int64_t, ElementType> types;
+  for (const StepTrace& trace : candidate.steps()) {
+    Step step = read(trace, vocabulary);
+    types.emplace(trace.step, step.type);
+    theirs.merge(step.norms);
   }
   for (const StepTrace& trace : forced.steps()) {
     const Step step = read(trace, vocabulary);
@@ -56,10 +78,14 @@ ClippingNorms::ClippingNorms(const Trace& candidate, const Trace& forced) {
     granted = step.norms.empty() ? most : 0.0;
     for (const auto& [id, expected] : step.norms) {
       const auto found = theirs.find(id);
-      if (found != theirs.end() && expected > 0.0) {
-        const double apart = std::abs(found->second / expected - 1.0);
-        granted = apart <= most ? std::max(granted, apart) : granted;
+      if (found == theirs.end() || expected <= 0.0) {
+        continue;
       }
+      const ElementType type = types.at(trace.step);
+      const bool is_stored = type != ElementType::kF32 && is_number_of(type, found->second);
+      const double apart = std::abs(found->second / expected - 1.0);
+      granted = apart <= most + (is_stored ? off_by_storing(type) : 0.0) ? std::max(granted, apart)
+                                                                         : granted;
     }
   }
 }

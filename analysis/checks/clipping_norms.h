@@ -6,6 +6,10 @@
 // both sides recorded a norm (scalars of Role::kGradientNorm), their difference is known. Then only
 // this difference is allowed, unless it is larger.
 //
+// torch takes the norm of gradients in their own type. Where the candidate's norm is a number of a
+// lower one, two of the largest roundings to that type are added (2^-7 for BF16): of the norm of
+// each tensor, and of the norm of these.
+//
 // Thread-safety: immutable.
 #pragma once
 

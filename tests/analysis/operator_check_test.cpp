@@ -571,6 +571,38 @@ TEST_F(OperatorPartsTest, MomentsMayCarryWhatTheClippingNormIsOffBy) {
   EXPECT_FALSE(is_within(1e-5, -2e-5)) << "no order of a sum explains a norm that is so far off";
 }
 
+// Symptom: second moments of clean compiled torchtitan runs alarmed in BF16, R 2.06: torch takes
+// the norm of BF16 gradients in BF16, so that one program clipped by 1.0234 and the wide pass
+// by 1.0290.
+TEST_F(OperatorPartsTest, MomentsMayCarryTheRoundingOfANormInTheTypeOfTheGradients) {
+  const auto is_within = [&](double norm, ElementType type) {
+    const auto write_step = [&](const std::string& pass, double of_pass, const auto& moment) {
+      const std::string name = pass + std::to_string(norm) + std::string(name_of(type));
+      TraceBuilder builder(folder_ / name, "forced");
+      builder.add(0, {"s0/main_grad/a.weight/0", wavy(64), type})
+          .add(0, {"s0/scalar/grad_norm/0", {of_pass}, ElementType::kF64})
+          .add(0, {"s0/exp_avg_sq/a.weight/0", moment, ElementType::kF32, {kRows, kColumns}, {}});
+      return builder.write();
+    };
+    constexpr double kWide = 1.029;
+    const ForcedTraces forced{write_step("wide", kWide, values_),
+                              write_step("native", kWide, off(values_, 1e-3, 2.0))};
+    const double factor = kWide / norm;
+    const Trace candidate = write_step("candidate", norm, scaled(values_, factor * factor));
+    for (const Match& pair : match(forced.wide, candidate)) {
+      if (pair.id.kind == Kind::kExpAvgSq) {
+        return all_hold(
+            checks_of(*OperatorCheck(forced, candidate).compare(pair, merge(pair.candidate)), 1.0));
+      }
+    }
+    throw std::logic_error("no moment among the matches");
+  };
+  EXPECT_TRUE(is_within(1.0234375, ElementType::kBF16));
+  EXPECT_FALSE(is_within(1.0234375, ElementType::kF32)) << "F32 gradients have a norm in F32";
+  EXPECT_FALSE(is_within(1.0235, ElementType::kBF16)) << "it is no number of BF16";
+  EXPECT_FALSE(is_within(1.0078125, ElementType::kBF16)) << "2 % are more than two roundings";
+}
+
 // Symptom: with 3 data-parallel ranks, gradients of logits alarmed, R 2.04: nearly equal elements
 // all have the same rounding error, and c / 3 has another than c.
 TEST_F(OperatorPartsTest, MultiplesThatRoundOnAnotherGridMayHaveTheLargestErrorOfOneRounding) {
