@@ -23,7 +23,7 @@ struct Addend {
   std::int64_t microbatch = kNoMicrobatch;  // where it belongs to one
 };
 
-struct Addends {
+struct AddendColumns {
   std::vector<Addend> list;
   std::vector<Values> values;  // logical, in the order of the list
 };

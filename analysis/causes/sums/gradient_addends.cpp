@@ -26,7 +26,7 @@ std::optional<Values> merge_addend(std::vector<Shard> shards) {
   return merged_values(shards);
 }
 
-bool add_microbatch(const Match& match, Addends& addends) {
+bool add_microbatch(const Match& match, AddendColumns& addends) {
   constexpr std::size_t kMostAddends = 64;
   std::map<int, std::vector<Shard>> by_partial;
   // A micro-batch that the candidate never ran still is an addend that can be missing.
@@ -49,8 +49,8 @@ bool add_microbatch(const Match& match, Addends& addends) {
 
 // The gradients of the parameter for every micro-batch, recorded or else computed again; none where
 // one cannot be read, or where the reference's gradient is not their sum.
-Addends addends_of(const Evidence& evidence, const Values& reference) {
-  Addends addends;
+AddendColumns addends_of(const Evidence& evidence, const Values& reference) {
+  AddendColumns addends;
   std::vector<std::vector<double>> columns;
   for (const Match& match : evidence.matches()) {
     TensorId sum = match.id;
@@ -70,7 +70,7 @@ Addends addends_of(const Evidence& evidence, const Values& reference) {
     }
     columns.push_back(values.data);
   }
-  return columns.size() > 1 && is_sum_of(columns, reference.data) ? addends : Addends();
+  return columns.size() > 1 && is_sum_of(columns, reference.data) ? addends : AddendColumns();
 }
 
 // Elements [first, last) of what a rank holds.
@@ -125,7 +125,7 @@ Hypotheses find_gradient_addends(const Evidence& evidence) {
   const Match& match = evidence.match();
   const auto reference =
       match.id.kind == Kind::kMainGrad ? evidence.reference(&match) : std::nullopt;
-  const Addends addends = reference ? addends_of(evidence, *reference) : Addends();
+  const AddendColumns addends = reference ? addends_of(evidence, *reference) : AddendColumns();
   std::vector<RankFit> whole;
   std::vector<RankFit> cut;
   std::string where;

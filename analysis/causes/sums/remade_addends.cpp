@@ -116,7 +116,7 @@ std::vector<Use> uses_of(const Evidence& evidence, const std::string& module) {
 
 }  // namespace
 
-Addends remade_addends(const Evidence& evidence, const Values& reference) {
+AddendColumns remade_addends(const Evidence& evidence, const Values& reference) {
   constexpr std::size_t kMostAddends = 64;
   const TensorId& id = evidence.finding().id;
   const std::string module = module_of(id.path);
@@ -126,7 +126,7 @@ Addends remade_addends(const Evidence& evidence, const Values& reference) {
     return {};
   }
   for (const auto& formula : {of_norm, of_linear, of_embedding}) {
-    Addends addends;
+    AddendColumns addends;
     std::vector<std::vector<double>> columns;
     for (const Use& use : uses) {
       if (auto numbers = formula(evidence, use, reference)) {

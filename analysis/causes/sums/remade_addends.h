@@ -11,6 +11,6 @@ namespace ttrace {
 // or a norm's weight, from what the candidate's module took and returned, and from its gradient.
 // FSDP2 and zero-bubble schedules keep gradients of single micro-batches to themselves. None where
 // a record is missing, or where they do not add up to `reference`.
-[[nodiscard]] Addends remade_addends(const Evidence& evidence, const Values& reference);
+[[nodiscard]] AddendColumns remade_addends(const Evidence& evidence, const Values& reference);
 
 }  // namespace ttrace
