@@ -107,7 +107,7 @@ inline constexpr std::array kOperatorRows = {
               AllowanceScope::kForced,
               "clipping-norm",
               "Moments may carry the factor by which the norm that gradients are clipped by is "
-              "off, up to a sum of squares in F32.",
+              "off, up to a sum of squares in F32 and two roundings to the gradients' own type.",
               "Second moments of a clean Megatron-core run alarmed in BF16, R 3.9.",
               "build/cpu/bin/analysis_test "
               "--gtest_filter=OperatorPartsTest.MomentsMayCarryWhatTheClippingNormIsOffBy"},
