@@ -215,19 +215,16 @@ double OperatorCheck::limit_of_whole(TensorClass tensor_class) const {
 }
 
 // Storing rounds every element of a row on its own, whereas sums in another order err alike in
-// many: in all that one head's few scores, or one mean of a norm, go into. In a short row, few
-// roundings may all be large.
-double OperatorCheck::limit_of_row(TensorClass tensor_class, std::int64_t elements) const {
+// many: in all that one head's few scores, or one mean of a norm, go into.
+double OperatorCheck::limit_of_row(TensorClass tensor_class) const {
   constexpr double kOfSums = 5.5;
-  constexpr double kOfFew = 3.25;
-  constexpr std::int64_t kFew = 64;
   const LimitKey own{tensor_class, Statistic::kOperatorRow};
   const double limit = limits_.of(own);
-  if (!(limit > 0.0) || !limits_.has(Allowance::kLimitOfOperatorRows) ||
-      is_optimizer_result(tensor_class) || limits_.is_calibrated(own)) {
-    return limit;
-  }
-  return sums_dominate_ ? kOfSums : elements < kFew ? kOfFew : limit;
+  const bool is_judged = limit > 0.0 && limits_.has(Allowance::kLimitOfOperatorRows);
+  return sums_dominate_ && is_judged && !is_optimizer_result(tensor_class) &&
+                 !limits_.is_calibrated(own)
+             ? kOfSums
+             : limit;
 }
 
 std::optional<double> OperatorCheck::step_of(const Match& match,
@@ -302,7 +299,7 @@ void OperatorCheck::compare_parts(const Match& match,
   const Parts parts{pair, sum_slices(pair), sum_slices(pair_of(sides.expected, sides.twin))};
   SliceBound of_parts;
   of_parts.limit = limit(Statistic::kOperatorSlice);
-  of_parts.row_limit = limit_of_row(terms.tensor_class, pair.shape.empty() ? 1 : pair.shape.back());
+  of_parts.row_limit = limit_of_row(terms.tensor_class);
   of_parts.group_limit = limit(Statistic::kOperatorGroup);
   if (of_parts.limit > 0.0) {
     residual.slice = compare_slices(residual, parts, of_parts, limits_, match, terms.head);

@@ -130,7 +130,7 @@ class OperatorCheck {
                      const PartTerms& terms,
                      OperatorResidual& residual) const;
   [[nodiscard]] double limit_of_whole(TensorClass tensor_class) const;
-  [[nodiscard]] double limit_of_row(TensorClass tensor_class, std::int64_t elements) const;
+  [[nodiscard]] double limit_of_row(TensorClass tensor_class) const;
   // For a tensor that an optimizer updates, in a type whose u is more than one rounding: u ||c -
   // p|| over ||c||.
   [[nodiscard]] std::optional<double> step_of(const Match& match,

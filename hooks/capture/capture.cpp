@@ -291,6 +291,7 @@ void Capture::sent(const MicrobatchPtr& microbatch,
   contain([&] {
     leaves_.commit();
     record_in(microbatch, {Kind::kSent, path, slot}, tensor);
+    bind_backward(tensor, microbatch);
   });
 }
 

@@ -221,6 +221,9 @@ class Capture : public std::enable_shared_from_this<Capture> {
                                       const MicrobatchPtr& microbatch,
                                       bool inferred);
   void hook(const at::Tensor& tensor, const GradientSlotPtr& slot, bool fallback);
+  // A stage whose output comes out of a checkpointed part recomputes before any other gradient
+  // arrives.
+  void bind_backward(const at::Tensor& tensor, const MicrobatchPtr& microbatch);
   // All three return the gradient that backward uses from here on, undefined for the given one.
   [[nodiscard]] at::Tensor gradient_arrived(const GradientSlotPtr& slot,
                                             const at::Tensor& gradient,
@@ -268,7 +271,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   Recorder recorder_;
   Replacement replacement_;
   OpenSums sums_;
-  std::optional<std::pair<TensorIdentity, std::vector<OpenSum>>> settled_;  // of the last gradient
+  std::optional<std::pair<TensorIdentity, std::vector<OpenSum>>>
+      settled_;  // of the last output or gradient
   Producers producers_;
   GradientWaits gradients_;
   LeafOutputs leaves_;

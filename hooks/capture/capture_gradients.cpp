@@ -65,6 +65,23 @@ void Capture::hook(const at::Tensor& tensor, const GradientSlotPtr& slot, bool f
       }));
 }
 
+void Capture::bind_backward(const at::Tensor& tensor, const MicrobatchPtr& microbatch) {
+  if (!tensor.defined() || !tensor.requires_grad() || !at::GradMode::is_enabled()) {
+    return;
+  }
+  static_cast<void>(tensor.register_hook(
+      [weak = weak_from_this(), microbatch, step = step_](const at::Tensor& gradient) {
+        static_cast<void>(gradient);
+        const auto self = weak.lock();
+        if (self && in_backward() && self->step_ == step) {
+          self->contain([&] {
+            self->microbatches_.bind(torch::autograd::get_current_graph_task_id(), microbatch);
+          });
+        }
+        return at::Tensor();  // the given one
+      }));
+}
+
 at::Tensor Capture::gradient_arrived(const GradientSlotPtr& slot,
                                      const at::Tensor& arrived,
                                      bool fallback) {

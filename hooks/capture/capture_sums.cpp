@@ -140,12 +140,11 @@ void Capture::settle_sums(const TensorId& id,
                           const at::Tensor& tensor,
                           const std::vector<int>& known) {
   std::vector<OpenSum> seen = sums_.settle(id, module, tensor.numel(), in_backward());
-  if (in_backward()) {  // a module's gradient may be that of the one within it, too
-    if (!seen.empty()) {
-      settled_.emplace(TensorIdentity(tensor), seen);
-    } else if (settled_ && settled_->first.same_value(tensor)) {
-      seen = settled_->second;
-    }
+  // A module's output, or its gradient, may be that of the one within it, too.
+  if (!seen.empty()) {
+    settled_.emplace(TensorIdentity(tensor), seen);
+  } else if (settled_ && settled_->first.same_value(tensor)) {
+    seen = settled_->second;
   }
   if (!recorder_.wants(id)) {
     return;

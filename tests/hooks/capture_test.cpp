@@ -420,6 +420,34 @@ TEST(Capture, RecomputedForwardIsMarkedAndItsGradientComesOnce) {
   EXPECT_SAME(captured.tensor("s0/m0/grad_output/fc/0"), weights);
 }
 
+// Symptom: on Megatron's first pipeline stage with full recomputation, the second forward of a
+// micro-batch, and its gradients, were records of the micro-batch after it.
+TEST(Capture, CheckpointedOutputThatIsSentIsRecomputedInItsOwnMicrobatch) {
+  Holder root;
+  auto fc = root.add("fc", torch::nn::Linear(4, 4));
+  fill_all(root);
+  const Captured captured = trace_step(root, [&](Step& step) {
+    std::vector<at::Tensor> sent;
+    const auto forward = [&](std::int64_t number) {
+      auto microbatch = step.microbatch(number);
+      const at::Tensor x = random_tensor({2, 4}, static_cast<int>(number)).requires_grad_();
+      sent.push_back(Recompute::apply(x, &fc));
+      microbatch.sent("fc", sent.back());
+      return microbatch;
+    };
+    const auto first = forward(0);
+    const auto second = forward(1);
+    sent[0].backward(random_tensor({2, 4}, 2));
+    sent[1].backward(random_tensor({2, 4}, 3));
+  });
+  for (const std::string microbatch : {"s0/m0", "s0/m1"}) {
+    EXPECT_SAME(captured.tensor(microbatch + "/output/fc/0"),
+                captured.tensor(microbatch + "/output/fc/0~"));
+  }
+  EXPECT_SAME(captured.tensor("s0/m0/grad_output/fc/0"), random_tensor({2, 4}, 2));
+  EXPECT_SAME(captured.tensor("s0/m1/grad_output/fc/0"), random_tensor({2, 4}, 3));
+}
+
 // A scope inside a recomputed part, with a mask; both runs report the same.
 struct RecomputeScope : torch::autograd::Function<RecomputeScope> {
   static at::Tensor part(const Holder& root, const at::Tensor& x) {

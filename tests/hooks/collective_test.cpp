@@ -199,6 +199,26 @@ TEST(Collectives, SumsOfC10dAreSeenWithoutAReport) {
   EXPECT_EQ(to_string(sums[1].id), "s0/m0/output/fc2/0") << "a quarter of its input's elements";
 }
 
+// Symptom: clean BF16 runs of examples/dtensor over four tensor-parallel ranks alarmed: a row of an
+// attention's output, which is that of its last linear, was 3.3 times its scale off. Only the
+// linear's record had the sum over ranks.
+TEST(Collectives, AnOutputThatIsThatOfTheModuleWithinHasItsSums) {
+  Holder root;
+  const Captured captured = trace_step(root, [&](Step& step) {
+    const auto microbatch = step.microbatch(0);
+    Scope attention(root, "attention");
+    at::Tensor sum;
+    {
+      Scope proj(root, "attention.proj");
+      sum = proj.out(all_reduced(random_tensor({6}), 4, c10d::ReduceOp::SUM));
+    }
+    static_cast<void>(attention.out(sum));
+    static_cast<void>(attention.out(sum * 2, 1));
+  });
+  EXPECT_THAT(captured.ids_of_sums(),
+              ElementsAre("s0/m0/output/attention.proj/0", "s0/m0/output/attention/0"));
+}
+
 TEST(Collectives, AnAverageRoundsItsAddendsDividedByTheirNumber) {
   Holder root;
   const at::Tensor x = random_tensor({6});
