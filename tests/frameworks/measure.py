@@ -1,6 +1,6 @@
 """Measures programs of other frameworks: alarms of clean runs, and how planted bugs are found.
 
-    ./dev frameworks [--family F]... [--filter REGEX] [--clean | --bugs] [--json FILE] [--page FILE]
+    ./dev frameworks [--family F]... [--filter REGEX] [--clean | --bugs] [--jobs N] [--json FILE] [--page FILE]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -26,6 +27,7 @@ def arguments() -> argparse.Namespace:
     add("--filter", default="", help="regular expression on 'FAMILY PROGRAM LAYOUT PRECISION' or 'FAMILY BUG'")
     add("--clean", action="store_true", help="only clean runs")
     add("--bugs", action="store_true", help="only bugs")
+    add("--jobs", type=int, default=1, help="number of families that run at the same time; default: 1")
     add("--json", type=Path, help="write every figure to this file")
     add("--page", type=Path, help="write the tables, in Markdown, to this file")
     add("--keep", type=Path, help="keep traces, logs and reports in this folder")
@@ -113,13 +115,13 @@ def bug_tables(rows: list[dict]) -> list[str]:
     return lines
 
 
-def page(clean: list[dict], bugs: list[dict]) -> str:
+def page(clean: list[dict], bugs: list[dict], jobs: int) -> str:
     lines = [
         "# Programs of other frameworks: figures",
         "",
         "Made by `./dev frameworks`; [frameworks.md](frameworks.md) says what the programs are. A clean run must raise no",
         "alarm. Where the first divergence of a bug must be, and what its cause is, was declared before its first run; a bug",
-        "whose declaration was changed later counts as not located.",
+        f"whose declaration was changed later counts as not located. Seconds are those of a whole check, with {jobs} at the same time.",
     ]
     if clean:
         lines += ["", "## Clean runs", "", *clean_table(clean)]
@@ -128,28 +130,36 @@ def page(clean: list[dict], bugs: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    args = arguments()
-    chosen = [f for f in families() if not args.family or f.name in args.family]
+def measure(name: str, args: argparse.Namespace) -> tuple[list[dict], list[dict]]:
+    """Rows of the clean runs and of the bugs of one family."""
+    family = next(f for f in families() if f.name == name)
     pattern = re.compile(args.filter)
     clean, bugs = [], []
-    with tempfile.TemporaryDirectory(prefix="ttrace-frameworks-") as folder:
-        check = Checker(args.keep or Path(folder), seconds=3600)
-        for family in chosen:
-            for program in family.programs:
-                if program.missing():
-                    say(f"{family.name} {program.name}: skipped, {program.missing()} cannot be imported")
-                    continue
-                for layout in program.layouts if not args.bugs else ():
-                    for precision in layout.precisions:
-                        if pattern.search(f"{family.name} {program.name} {layout.name} {precision}"):
-                            clean.append(clean_row(check, family, program, layout, precision))
-                            tidy(check, args.keep)
-            for bug in family.bugs if not args.clean else ():
-                if pattern.search(f"{family.name} {bug.name}") and not family.program(bug.program).missing():
-                    bugs.append(bug_row(check, family, bug))
-                    tidy(check, args.keep)
-    text = page(clean, bugs)
+    with tempfile.TemporaryDirectory(prefix=f"ttrace-frameworks-{name}-") as folder:
+        check = Checker(args.keep / name if args.keep else Path(folder), seconds=3600)
+        for program in family.programs:
+            if program.missing():
+                say(f"{name} {program.name}: skipped, {program.missing()} cannot be imported")
+                continue
+            for layout in program.layouts if not args.bugs else ():
+                for precision in layout.precisions:
+                    if pattern.search(f"{name} {program.name} {layout.name} {precision}"):
+                        clean.append(clean_row(check, family, program, layout, precision))
+                        tidy(check, args.keep)
+        for bug in family.bugs if not args.clean else ():
+            if pattern.search(f"{name} {bug.name}") and not family.program(bug.program).missing():
+                bugs.append(bug_row(check, family, bug))
+                tidy(check, args.keep)
+    return clean, bugs
+
+
+def main() -> int:
+    args = arguments()
+    chosen = [f.name for f in families() if not args.family or f.name in args.family]
+    with ProcessPoolExecutor(max_workers=args.jobs) as pool:
+        results = list(pool.map(measure, chosen, [args] * len(chosen)))
+    clean, bugs = ([row for rows in results for row in rows[part]] for part in (0, 1))
+    text = page(clean, bugs, args.jobs)
     if args.json:
         args.json.write_text(json.dumps({"clean": clean, "bugs": bugs}, indent=1) + "\n")
     if args.page:
