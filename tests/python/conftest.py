@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -77,13 +79,20 @@ def python(command: str, modules: tuple[str, ...] = ()) -> str:
     return f"{interpreter(modules)} {command}"
 
 
+def _free_port() -> int:
+    """A port that no process listens on. The system gives none of this range to connections, of which Gloo opens many
+    before the program listens here."""
+    while True:
+        port = random.SystemRandom().randrange(10000, 32768)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("localhost", port))
+            return port
+
+
 def torchrun(ranks: int, command: str, modules: tuple[str, ...] = ()) -> str:
     """`command` (a script and its arguments) on so many processes, on a port of its own."""
     os.environ["PYTHON_EXEC"] = str(interpreter())  # what it starts its ranks with
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        port = listener.getsockname()[1]
-    run = f"-m torch.distributed.run --nproc-per-node {ranks} --master-port {port} {command}"
+    run = f"-m torch.distributed.run --nproc-per-node {ranks} --master-port {_free_port()} {command}"
     own = f"env PYTHON_EXEC={interpreter(modules)} " if modules else ""
     return own + python(run, modules)
 
