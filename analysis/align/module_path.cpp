@@ -18,6 +18,10 @@ std::vector<std::string> path_parts(std::string_view path) {
   return parts;
 }
 
+bool lies_in(const std::string& path, const std::string& module) {
+  return module.empty() || path == module || path.starts_with(module + ".");
+}
+
 std::string pattern_of(std::string_view path) {
   std::string pattern;
   for (const std::string& part : path_parts(path)) {

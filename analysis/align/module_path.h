@@ -17,6 +17,9 @@ namespace ttrace {
 
 // "decoder", "layers", "2" of "decoder.layers.2".
 [[nodiscard]] std::vector<std::string> path_parts(std::string_view path);
+// Whether the path is that of the module, or of something inside it. Everything is inside the empty
+// path, the whole model.
+[[nodiscard]] bool lies_in(const std::string& path, const std::string& module);
 // The path with a star in the place of every number: "decoder.layers.*".
 [[nodiscard]] std::string pattern_of(std::string_view path);
 

@@ -31,7 +31,7 @@ void insert_all(std::vector<std::uint64_t>& set, const std::vector<std::uint64_t
 }
 
 bool lies_within(const std::string& path, const std::string& outer) {
-  return path != outer && (outer.empty() || path.starts_with(outer + "."));
+  return path != outer && lies_in(path, outer);
 }
 
 std::vector<double> sample_of(std::span<const double> numbers) {

@@ -1,5 +1,6 @@
 #include "analysis/guess/leftovers.h"
 
+#include "analysis/align/module_path.h"
 #include "analysis/findings/wording.h"
 #include "analysis/guess/equal_values.h"
 
@@ -22,10 +23,6 @@ struct OneSided {
 
 bool is_of_module(const Unit& unit) {
   return unit.role == UnitRole::kInput || unit.role == UnitRole::kOutput;
-}
-
-bool lies_in(const std::string& path, const std::string& module) {
-  return module.empty() || path == module || path.starts_with(module + ".");
 }
 
 class Leftovers {

@@ -13,6 +13,13 @@
 #include <utility>
 
 namespace ttrace {
+namespace {
+
+bool will_get_gradient(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.requires_grad() && at::GradMode::is_enabled();
+}
+
+}  // namespace
 
 void Capture::watch_parameters() {
   std::set<const c10::TensorImpl*> seen;
@@ -44,7 +51,7 @@ void Capture::release_parameters() {
 GradientSlotPtr Capture::watch(const at::Tensor& tensor,
                                const MicrobatchPtr& microbatch,
                                bool inferred) {
-  if (!tensor.defined() || !tensor.requires_grad() || !at::GradMode::is_enabled()) {
+  if (!will_get_gradient(tensor)) {
     return nullptr;
   }
   auto slot = std::make_shared<GradientSlot>();
@@ -66,7 +73,7 @@ void Capture::hook(const at::Tensor& tensor, const GradientSlotPtr& slot, bool f
 }
 
 void Capture::bind_backward(const at::Tensor& tensor, const MicrobatchPtr& microbatch) {
-  if (!tensor.defined() || !tensor.requires_grad() || !at::GradMode::is_enabled()) {
+  if (!will_get_gradient(tensor)) {
     return;
   }
   static_cast<void>(tensor.register_hook(
