@@ -322,7 +322,9 @@ void add_joint_checks(const Trace& reference,
                 report.edges = check_edges(reference, candidate, matches, report.tensors);
               }
             },
-            [&] { check_norms(report.tensors, vocabulary, options.allowances); },
+            [&] {
+              check_norms(report.tensors, vocabulary, coarsest_type(candidate), options.allowances);
+            },
             [&] { check_losses(matches, report.tensors, vocabulary, options.allowances); }},
            options.shuffle);
 }

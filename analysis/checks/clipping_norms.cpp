@@ -53,14 +53,15 @@ bool is_number_of(ElementType type, double value) {
   return rounded == value;
 }
 
-// How far a norm may be off that is a number of the gradients' own type: that of every tensor is
-// rounded to it, and so is the norm of these norms.
-double off_by_storing(ElementType type) {
-  constexpr double kLargestOverUsualRounding = 2.4;  // half an ulp, at a power of two
-  return 2.0 * kLargestOverUsualRounding * rounding_error(type);
-}
-
 }  // namespace
+
+double rounding_of_stored_norm(ElementType type, double norm) {
+  constexpr double kLargestOverUsualRounding = 2.4;  // half an ulp, at a power of two
+  const bool is_lower = coarser(type, ElementType::kF32) == type && type != ElementType::kF32;
+  return is_lower && is_number_of(type, norm)
+             ? 2.0 * kLargestOverUsualRounding * rounding_error(type)
+             : 0.0;
+}
 
 ClippingNorms::ClippingNorms(const Trace& candidate, const Trace& forced) {
   const ModelVocabulary vocabulary(candidate.manifest().roles);
@@ -81,11 +82,9 @@ ClippingNorms::ClippingNorms(const Trace& candidate, const Trace& forced) {
       if (found == theirs.end() || expected <= 0.0) {
         continue;
       }
-      const ElementType type = types.at(trace.step);
-      const bool is_stored = type != ElementType::kF32 && is_number_of(type, found->second);
+      const double stored = rounding_of_stored_norm(types.at(trace.step), found->second);
       const double apart = std::abs(found->second / expected - 1.0);
-      granted = apart <= most + (is_stored ? off_by_storing(type) : 0.0) ? std::max(granted, apart)
-                                                                         : granted;
+      granted = apart <= most + stored ? std::max(granted, apart) : granted;
     }
   }
 }

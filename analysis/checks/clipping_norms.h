@@ -6,19 +6,22 @@
 // both sides recorded a norm (scalars of Role::kGradientNorm), their difference is known. Then only
 // this difference is allowed, unless it is larger.
 //
-// torch takes the norm of gradients in their own type. Where the candidate's norm is a number of a
-// lower one, two of the largest roundings to that type are added (2^-7 for BF16): of the norm of
-// each tensor, and of the norm of these.
-//
-// Thread-safety: immutable.
+// Thread-safety: immutable; free functions without shared state.
 #pragma once
 
 #include "trace/file/trace_reader.h"
+
+#include <ttrace/element_type.h>
 
 #include <cstdint>
 #include <map>
 
 namespace ttrace {
+
+// torch takes the norm of gradients in their own type. Where that is lower than F32, and the norm
+// is one of its numbers, it may be off by this share of it, two of the largest roundings to that
+// type (2^-7 for BF16): of the norm of each tensor, and of the norm of these. 0 for other norms.
+[[nodiscard]] double rounding_of_stored_norm(ElementType type, double norm);
 
 class ClippingNorms {
  public:

@@ -1,5 +1,6 @@
 #include "analysis/checks/norm_check.h"
 
+#include "analysis/checks/clipping_norms.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
 
@@ -64,6 +65,10 @@ bool is_norm(const TensorVerdict& tensor, const ModelVocabulary& vocabulary) {
          tensor.find(Question::kTolerance) == nullptr && tensor.comparison->elements == 1;
 }
 
+double as_f32(double value) {
+  return static_cast<float>(value);
+}
+
 double candidate_norm(const TensorVerdict& tensor) {
   return tensor.comparison->factor * tensor.comparison->reference_norm;
 }
@@ -103,7 +108,8 @@ Check check_of_norm(double candidate, double own, double tolerance) {
   check.bound = tolerance * own;
   check.detectable = tolerance;
   check.holds = own > 0.0 && check.value <= check.bound;
-  check.source = "exact (norm of the main gradients, up to 0.1 %)";
+  check.source = fmt::format("exact (norm of the main gradients, up to {} %)",
+                             short_number(100.0 * tolerance));
   if (!check.holds) {
     check.sentence = fmt::format(
         "it differs by {} from the norm of the candidate's own main gradients, {}; in the "
@@ -118,8 +124,8 @@ Check check_of_norm(double candidate, double own, double tolerance) {
 
 void check_norms(std::span<TensorVerdict> tensors,
                  const ModelVocabulary& vocabulary,
+                 ElementType precision,
                  const Allowances& allowances) {
-  const double tolerance = allowances.has(Allowance::kNormTolerance) ? kOfNorm : 0.0;
   const std::map<std::int64_t, Norms> steps = norms_by_step(tensors);
   for (TensorVerdict& tensor : tensors) {
     const auto found = steps.find(tensor.id.step);
@@ -130,7 +136,12 @@ void check_norms(std::span<TensorVerdict> tensors,
     const Norms& norms = found->second;
     const double reference = tensor.comparison->reference_norm;
     if (is_root(reference, norms.reference)) {
-      tensor.add(check_of_norm(candidate_norm(tensor), std::sqrt(norms.candidate), tolerance));
+      const double norm = candidate_norm(tensor);
+      tensor.add(check_of_norm(norm,
+                               std::sqrt(norms.candidate),
+                               allowances.has(Allowance::kNormTolerance)
+                                   ? kOfNorm + rounding_of_stored_norm(precision, as_f32(norm))
+                                   : 0.0));
     }
   }
 }

@@ -12,6 +12,8 @@
 #include "analysis/checks/excuses.h"
 #include "analysis/findings/verdict.h"
 
+#include <ttrace/element_type.h>
+
 #include <span>
 
 namespace ttrace {
@@ -19,8 +21,10 @@ namespace ttrace {
 // Adds the check kNorm to scalars of Role::kGradientNorm that are within bound and equal the norm
 // of all main gradients in the reference. The check fails if the candidate's scalar is not the norm
 // of the candidate's gradients. It skips steps in which a main gradient is out of bound.
+// `precision`: the type that gradients may have, whose rounding a norm of this type is granted.
 void check_norms(std::span<TensorVerdict> tensors,
                  const ModelVocabulary& vocabulary,
+                 ElementType precision,
                  const Allowances& allowances = {});
 
 // Torch's norm on CPUs adds squares up one after the other: of half a million F32 elements it is

@@ -211,6 +211,7 @@ void Capture::end_step() {
   leaves_.clear();
   producers_.clear();
   gradients_.clear();
+  activation_hooks_.remove_from_leaves();
   sums_.clear();
   settled_.reset();
   replacement_.end_step();

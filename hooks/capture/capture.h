@@ -16,6 +16,7 @@
 #include "hooks/base/scope_stack.h"
 #include "hooks/base/tensor_access.h"
 #include "hooks/capture/dispatched_sums.h"
+#include "hooks/capture/gradient_hooks.h"
 #include "hooks/capture/gradient_waits.h"
 #include "hooks/capture/leaf_outputs.h"
 #include "hooks/capture/microbatches.h"
@@ -76,7 +77,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // Null except in noise passes.
   [[nodiscard]] NoisePolicy* noise() { return noise_ ? &*noise_ : nullptr; }
 
-  // Gradient hooks on parameters: before any other hook that the program adds later.
+  // Gradient hooks on parameters.
   void watch_parameters();
   void release_parameters();
 
@@ -264,7 +265,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   ParameterMap parameters_;
   std::optional<NoisePolicy> noise_;
   const std::optional<ForcedRouting> forced_routing_;
-  std::vector<std::pair<at::Tensor, unsigned>> parameter_hooks_;
+  GradientHooks parameter_hooks_;
 
   std::mutex mutex_;  // guards what follows
   Origins origins_;   // in noise passes
@@ -275,6 +276,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
       settled_;  // of the last output or gradient
   Producers producers_;
   GradientWaits gradients_;
+  GradientHooks activation_hooks_;
   LeafOutputs leaves_;
   Microbatches microbatches_;
   OperatorTrail trail_;  // in zoom passes

@@ -29,23 +29,19 @@ void Capture::watch_parameters() {
     if (!tensor.requires_grad() || !seen.insert(tensor.unsafeGetTensorImpl()).second) {
       continue;
     }
-    const unsigned position = tensor.register_hook(
-        [weak = weak_from_this(), index = static_cast<int>(i)](const at::Tensor& gradient) {
+    parameter_hooks_.add(
+        tensor, [weak = weak_from_this(), index = static_cast<int>(i)](const at::Tensor& gradient) {
           at::Tensor result;  // undefined: the given one
           if (const auto self = weak.lock()) {
             self->contain([&] { result = self->parameter_gradient_arrived(index, gradient); });
           }
           return result;
         });
-    parameter_hooks_.emplace_back(tensor, position);
   }
 }
 
 void Capture::release_parameters() {
-  for (const auto& [tensor, position] : parameter_hooks_) {
-    tensor.remove_hook(position);
-  }
-  parameter_hooks_.clear();
+  parameter_hooks_.remove_from_leaves();
 }
 
 GradientSlotPtr Capture::watch(const at::Tensor& tensor,
@@ -62,22 +58,22 @@ GradientSlotPtr Capture::watch(const at::Tensor& tensor,
 }
 
 void Capture::hook(const at::Tensor& tensor, const GradientSlotPtr& slot, bool fallback) {
-  static_cast<void>(
-      tensor.register_hook([weak = weak_from_this(), slot, fallback](const at::Tensor& gradient) {
+  activation_hooks_.add(
+      tensor, [weak = weak_from_this(), slot, fallback](const at::Tensor& gradient) {
         at::Tensor result;  // undefined: the given one
         if (const auto self = weak.lock()) {
           self->contain([&] { result = self->gradient_arrived(slot, gradient, fallback); });
         }
         return result;
-      }));
+      });
 }
 
 void Capture::bind_backward(const at::Tensor& tensor, const MicrobatchPtr& microbatch) {
   if (!will_get_gradient(tensor)) {
     return;
   }
-  static_cast<void>(tensor.register_hook(
-      [weak = weak_from_this(), microbatch, step = step_](const at::Tensor& gradient) {
+  activation_hooks_.add(
+      tensor, [weak = weak_from_this(), microbatch, step = step_](const at::Tensor& gradient) {
         static_cast<void>(gradient);
         const auto self = weak.lock();
         if (self && in_backward() && self->step_ == step) {
@@ -86,7 +82,7 @@ void Capture::bind_backward(const at::Tensor& tensor, const MicrobatchPtr& micro
           });
         }
         return at::Tensor();  // the given one
-      }));
+      });
 }
 
 at::Tensor Capture::gradient_arrived(const GradientSlotPtr& slot,

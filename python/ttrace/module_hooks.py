@@ -117,7 +117,7 @@ class ModuleHooks:
             where = dims("routing", tensor)
             if where is not None:
                 self._derive(self._calls()[-1].called.path, "routing", slot, where)
-        return self._scopes.routing(choices, margins)
+        return self._scopes.routing(local_part(choices), local_part(margins))
 
     def around(self, name: str, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Calls a function as if it were a module of this name within the one that runs."""

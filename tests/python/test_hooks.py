@@ -91,3 +91,16 @@ def test_an_output_that_its_own_module_uses_has_the_gradient_of_both(check):
     assert "s0/m0/grad_output/blocks.0/1" in judged
     assert "s0/m0/output/blocks.1/1" not in outcome.ids()
     assert "s0/param/blocks.0.row/0" in outcome.ids()
+
+
+def test_a_programs_hooks_on_gradients_are_kept_and_so_are_ours(check, tmp_path):
+    """Symptom: a hook that masked a parameter's gradient was not called any more in a traced run, which then trained
+    otherwise. And T5, checkpointed under FSDP2, "got no gradient" of the offsets that a block hands on."""
+    program = python(str(Path(__file__).parent / "programs" / "gradient_hooks.py"))
+    traced = run_untraced(f"env TTRACE_PASS=reference TTRACE_DIR={tmp_path}/t TTRACE_STEPS=1:2 {program}")
+    assert traced == run_untraced(program)
+    outcome = check(program, program)
+    assert outcome.code == 0, outcome.summary()
+    expected = {f"s0/m0/{name}/0" for name in ("param_grad/first.weight", "param_grad/head.bias")}
+    assert expected | {"s0/m0/grad_output/offset/1"} <= set(outcome.ids())
+    assert not outcome.report["notes"], outcome.report["notes"]

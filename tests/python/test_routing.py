@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 from ttrace.programs.expert_choices import Choices, expert_blocks
 from ttrace.programs.megatron_routing import watch_routing
 
@@ -177,6 +179,24 @@ def test_blocks_of_experts_are_known_by_their_structure():
     ]  # fmt: skip
 
 
+class Deeper(nn.Module):
+    """Experts in a module of the child that hands them their rows, as torchtitan's."""
+
+    def __init__(self):
+        super().__init__()
+        self.router, self.routed = nn.Module(), nn.Module()
+        self.router.gate = nn.Linear(6, EXPERTS)
+        self.routed.experts = nn.Module()
+        self.routed.experts.weight = nn.Parameter(torch.ones(EXPERTS, 6, 5))
+        self.routed.experts.bias = nn.Parameter(torch.ones(EXPERTS, 5))
+
+
+def test_experts_may_lie_deeper_than_their_router():
+    """Symptom: choices of torchtitan's experts were not recorded, and a flipped one was a false alarm."""
+    model = nn.Sequential(nn.Linear(6, 6), Deeper())
+    assert list(expert_blocks(list(model.modules()))) == [(model[1], model[1].routed, EXPERTS)]
+
+
 def test_layers_are_no_experts():
     """A model has as many layers, alike, as it has rows of nothing."""
     model = nn.Module()
@@ -194,3 +214,52 @@ def test_a_block_follows_other_choices_with_their_scores():
     assert torch.equal(scores, block.gate(x).softmax(-1).gather(1, chosen))
     [(own, margins)] = follow.calls
     assert torch.equal(own, block(x)[1]) and margins.shape == (5,)
+
+
+def test_choices_of_samples_and_positions_are_followed_where_they_stand():
+    """torchtitan's scores have three dimensions, and its choices are not sorted."""
+    scores = torch.rand(2, 5, EXPERTS, generator=torch.Generator().manual_seed(1))
+    follow = Recorded(torch.tensor([3, 1]).expand(2, 5, COUNT))
+    with Choices(EXPERTS, follow):
+        values, chosen = torch.topk(scores, k=COUNT, dim=-1, sorted=False)
+    assert torch.equal(chosen, follow.instead)
+    assert torch.equal(values, scores[..., [3, 1]])
+    [(own, margins)] = follow.calls
+    best = scores.sort(-1, descending=True)
+    assert torch.equal(own.sort(-1)[0], best.indices[..., :COUNT].sort(-1)[0])
+    assert torch.equal(margins, best.values[..., COUNT - 1] - best.values[..., COUNT])
+
+
+def test_choices_among_groups_of_experts_come_as_close_as_those_of_their_groups():
+    scores = torch.tensor([[[0.9, 0.8, 0.1, 0.2, 0.85, 0.7, 0.3, 0.4]]])
+    follow = Recorded()
+    with Choices(EXPERTS, follow):
+        grouped = scores.unflatten(-1, (4, 2))
+        best = torch.topk(grouped.sum(-1), k=2, dim=-1, sorted=False)[1]
+        others = torch.ones(1, 1, 4, dtype=torch.bool).scatter_(-1, best, False)
+        torch.topk(grouped.masked_fill(others.unsqueeze(-1), float("-inf")).flatten(-2), k=2, dim=-1)
+    [(_, margins)] = follow.calls
+    assert margins.item() == pytest.approx(0.05)  # 0.85 before 0.8; the groups 1.55 before 0.7
+
+
+@pytest.fixture
+def mesh():
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+    yield init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+def test_choices_of_dtensors_lie_as_their_scores(mesh):
+    scores = distribute_tensor(torch.rand(2, 5, EXPERTS), mesh, [Shard(1)])
+    follow = Recorded()
+    with Choices(EXPERTS, follow):
+        torch.topk(scores, k=COUNT, dim=-1)
+    [(choices, margins)] = follow.calls
+    assert choices.placements == margins.placements == (Shard(1),)
+    assert choices.shape == (2, 5, COUNT) and margins.shape == (2, 5)
+    followed = Recorded(torch.tensor([3, 1]).expand(2, 5, COUNT))
+    with Choices(EXPERTS, followed):
+        values, chosen = torch.topk(scores, k=COUNT, dim=-1)
+    assert torch.equal(chosen.full_tensor(), followed.instead)
+    assert torch.equal(values.full_tensor(), scores.full_tensor()[..., [3, 1]])

@@ -148,12 +148,11 @@ std::optional<Hypothesis> reordered(const Evidence& evidence,
                                     const Sides& sides,
                                     const Slicing& slicing,
                                     std::int64_t count) {
-  // Among many short slices one is near to any by chance.
-  constexpr std::int64_t kLong = 16;
+  // Among many short slices one is near to any by chance, and among few single numbers as well.
+  const std::int64_t fewest = count > kFewSlices ? 16 : 2;
   const SliceView view = in_blocks(view_of(sides.shape(), slicing), count);
   const Order order = nearest(sides, view);
-  if (is_identity(order) ||
-      (count > kFewSlices && view.slice_elements() < kLong && !is_permutation(order))) {
+  if (is_identity(order) || (view.slice_elements() < fewest && !is_permutation(order))) {
     return std::nullopt;
   }
   const double rest = error_in(order, sides, view);

@@ -198,15 +198,15 @@ class DTensorProgram(PlainProgram):
         guess = "? " if lies.is_guess else ""
         value = guess + text_of(self.layout, whole, local, cuts, partial)
         # A tensor that all ranks hold alike gets gradients from different samples.
-        addends = [] if self.has_batch(local) else self.sample_axes()
+        addends = [] if self._has_samples(tensor) else self.sample_axes()
         return Dims(value, guess + text_of(self.layout, whole, local, cuts, addends) if addends else value)
 
     def _lies(self, site: Site, role: str, tensor: torch.Tensor, inside: torch.Tensor | None) -> _Lies:
         shape = tuple(tensor.shape)
         if isinstance(tensor, DTensor):
-            return _Lies(self._with_batch(cuts_of(tensor, self._names(tensor))[0], _local_shape(tensor)))
+            return _Lies(self._with_batch(cuts_of(tensor, self._names(tensor))[0], tensor))
         if isinstance(inside, DTensor):
-            return _Lies(self._with_batch(self._by_shape(tensor, inside), shape))
+            return _Lies(self._with_batch(self._by_shape(tensor, inside), tensor))
         known = self._known.get(tensor)
         if known is not None:
             return known
@@ -215,7 +215,7 @@ class DTensorProgram(PlainProgram):
                 if given == shape:
                     return _Lies(cuts, is_guess=True)
         alike = self._by_local_shape.get(shape)
-        cuts = self._with_batch({}, shape) if alike is None else alike
+        cuts = self._with_batch({}, tensor) if alike is None else alike
         return _Lies(cuts, is_guess=True)
 
     def _names(self, tensor: DTensor) -> list[str]:
@@ -235,9 +235,13 @@ class DTensorProgram(PlainProgram):
     def sample_axes(self) -> list[str]:
         return [axis for axis in self.batch_axes if self.layout.size(axis) > 1]
 
-    def _with_batch(self, cuts: Cuts, local: tuple[int, ...]) -> Cuts:
+    def _has_samples(self, tensor: torch.Tensor) -> bool:
+        """A DTensor may be cut along its samples once more, by axes of its own mesh."""
+        return self.has_batch(_local_shape(tensor)) or self.has_batch(tuple(tensor.shape))
+
+    def _with_batch(self, cuts: Cuts, tensor: torch.Tensor) -> Cuts:
         axes = self.sample_axes()
-        if not self.has_batch(local):
+        if not self._has_samples(tensor):
             return cuts
         first = cuts.get(self.batch_dim, [])
         missing = [axis for axis in axes if axis not in first]
@@ -257,14 +261,15 @@ class DTensorProgram(PlainProgram):
         if not isinstance(gradient, DTensor):
             return None
         cuts, partial = cuts_of(gradient, self._names(gradient))
-        local = _local_shape(gradient)
-        cuts = self._with_batch(cuts, local)
-        return text_of(self.layout, self._whole(gradient, cuts), local, cuts, partial)
+        cuts = self._with_batch(cuts, gradient)
+        return text_of(self.layout, self._whole(gradient, cuts), _local_shape(gradient), cuts, partial)
 
     def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
         if name == "loss" and tensor.numel() == 1:
             return self.total_dims()
-        cuts = self._with_batch({}, tuple(tensor.shape))
+        if isinstance(tensor, DTensor):
+            return self.gradient_dims(tensor)
+        cuts = self._with_batch({}, tensor)
         return text_of(self.layout, self._whole(tensor, cuts), tuple(tensor.shape), cuts, [])
 
     # --- when things happen ------------------------------------------------------------------------

@@ -37,7 +37,7 @@ PROGRAMS = (
     _program("vit", TRAIN, (DDP, FSDP), "--model vit"),
     _program("padded", TRAIN, (DDP, FSDP_TP), "--model llama --pad --attention sdpa"),
     _program("checkpointed", TRAIN, (FSDP, TP), "--model llama --checkpointing"),
-    _program("checkpointed t5", TRAIN, (DDP,), "--model t5 --checkpointing"),
+    _program("checkpointed t5", TRAIN, (DDP, FSDP), "--model t5 --checkpointing"),
     _program("frozen", TRAIN, (DDP, FSDP, TP), "--model qwen3 --frozen"),
     _program(
         "fp16",

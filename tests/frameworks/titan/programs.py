@@ -80,12 +80,27 @@ PROGRAMS = [
         "deepseek_v3",
         TRAIN,
         # Experts multiply in BF16 in every precision.
-        tuple(
-            Layout(name, 2, options, precisions=("bf16",))
-            for name, options in (("fsdp", "--dp 2"), ("tp", "--tp 2"), ("fsdp ep", "--dp 2 --ep 2"))
+        (
+            Layout("fsdp", 2, "--dp 2", precisions=("bf16",)),
+            Layout("tp", 2, "--tp 2", precisions=("bf16",)),
+            Layout("fsdp ep", 2, "--dp 2 --ep 2", precisions=("bf16",)),
+            Layout("fsdp tp", 4, "--dp 2 --tp 2", precisions=("bf16",), quick=True),
+            Layout("tp ep", 2, "--tp 2 --ep 2", precisions=("bf16",)),
         ),
         "--model deepseek_v3 --backend partial_dtensor --layers 2",
         NEEDS,
+    ),
+    Program(
+        "deepseek_v3 stages",
+        TRAIN,
+        (
+            Layout("pp 1F1B", 2, "--pp 2", precisions=("bf16",)),
+            Layout("pp GPipe tp without sp", 4, "--pp 2 --schedule GPipe --tp 2 --no-sp", precisions=("bf16",)),
+        ),
+        # Torch counts tokens that are none before the first step: docs/found.md.
+        "--model deepseek_v3 --backend partial_dtensor --layers 4 --microbatches 4 --steps 1",
+        NEEDS,
+        steps="0:1",
     ),
     Program(
         "pipelining",
