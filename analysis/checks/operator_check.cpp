@@ -215,16 +215,16 @@ double OperatorCheck::limit_of_whole(TensorClass tensor_class) const {
 }
 
 // Storing rounds every element of a row on its own, whereas sums in another order err alike in
-// many: in all that one head's few scores, or one mean of a norm, go into.
+// many: in all that one head's few scores, or one mean of a norm, go into. In backward the rounding
+// of such a score does so in every precision, because the gradients of a token's scores cancel.
 double OperatorCheck::limit_of_row(TensorClass tensor_class) const {
   constexpr double kOfSums = 5.5;
   const LimitKey own{tensor_class, Statistic::kOperatorRow};
   const double limit = limits_.of(own);
   const bool is_judged = limit > 0.0 && limits_.has(Allowance::kLimitOfOperatorRows);
-  return sums_dominate_ && is_judged && !is_optimizer_result(tensor_class) &&
-                 !limits_.is_calibrated(own)
-             ? kOfSums
-             : limit;
+  const bool is_alike = tensor_class == TensorClass::kActivationGradient ||
+                        (sums_dominate_ && !is_optimizer_result(tensor_class));
+  return is_alike && is_judged && !limits_.is_calibrated(own) ? kOfSums : limit;
 }
 
 std::optional<double> OperatorCheck::step_of(const Match& match,

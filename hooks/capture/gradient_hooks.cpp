@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <atomic>
 #include <utility>
 
 namespace ttrace {
@@ -15,7 +16,7 @@ using torch::autograd::variable_list;
 // What the two hooks of a leaf share.
 struct Shared {
   GradientHooks::Hook hook;
-  bool was_called = false;  // on this gradient, which the node gets next
+  std::atomic<int> called = 0;  // for gradients that the node has not got yet
 };
 
 class LeafHook : public FunctionPreHook {
@@ -24,7 +25,7 @@ class LeafHook : public FunctionPreHook {
   [[nodiscard]] bool belongs_to(const void* shared) const { return shared_.get() == shared; }
 
  protected:
-  [[nodiscard]] Shared& shared() { return *shared_; }
+  [[nodiscard]] std::atomic<int>& called() { return shared_->called; }
   [[nodiscard]] variable_list handed_on(const variable_list& gradients) {
     at::Tensor changed = shared_->hook(gradients.front());
     return changed.defined() ? variable_list{std::move(changed)} : gradients;
@@ -38,7 +39,7 @@ class TensorHook final : public LeafHook {
  public:
   using LeafHook::LeafHook;
   variable_list operator()(const variable_list& gradients) override {
-    shared().was_called = true;
+    ++called();
     return handed_on(gradients);
   }
 };
@@ -47,7 +48,11 @@ class NodeHook final : public LeafHook {
  public:
   using LeafHook::LeafHook;
   variable_list operator()(const variable_list& gradients) override {
-    return std::exchange(shared().was_called, false) ? gradients : handed_on(gradients);
+    if (called() > 0) {
+      --called();
+      return gradients;
+    }
+    return handed_on(gradients);
   }
 };
 
@@ -62,7 +67,7 @@ void remove(const void* shared, std::vector<std::unique_ptr<FunctionPreHook>>& h
 
 struct GradientHooks::OnLeaf {
   at::Tensor leaf;
-  // The leaf itself does not keep it alive.
+  // The leaf itself does not keep its node alive.
   decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>())) node;
   std::shared_ptr<const void> shared;  // by which its hooks are known
 };
@@ -75,7 +80,8 @@ void GradientHooks::add(const at::Tensor& tensor, Hook hook) {
     static_cast<void>(tensor.register_hook(std::move(hook)));
     return;
   }
-  auto shared = std::make_shared<Shared>(Shared{std::move(hook)});
+  auto shared = std::make_shared<Shared>();
+  shared->hook = std::move(hook);
   auto node = torch::autograd::impl::grad_accumulator(tensor);
   node->add_pre_hook(std::make_unique<NodeHook>(shared));
   torch::autograd::impl::hooks(tensor).push_back(std::make_unique<TensorHook>(shared));

@@ -430,11 +430,11 @@ class OperatorPartsTest : public OperatorCheckTest {
   }
 
   // One row is too large.
-  OperatorResidual residual_of_cube(const std::string& precision) {
+  OperatorResidual residual_of_cube(const std::string& precision, const std::string& id = kFirst) {
     const auto write = [&](const std::string& name, const std::vector<double>& values) {
       TraceBuilder builder(folder_ / name, "forced");
       builder.manifest.precision = precision;
-      builder.add(0, {kFirst, values, kType, {kRows / 2, 2, kColumns}, {}});
+      builder.add(0, {id, values, kType, {kRows / 2, 2, kColumns}, {}});
       return builder.write();
     };
     std::vector<double> wrong = rounded(values_, 0.3);
@@ -487,6 +487,14 @@ TEST_F(OperatorPartsTest, RowsHaveASmallerLimitThanFeatures) {
 // few scores of an early token reach all elements of a head.
 TEST_F(OperatorPartsTest, RowsOfAProgramInF32MayShareErrors) {
   const OperatorResidual found = residual_of_cube("f32");
+  EXPECT_FALSE(found.slice->beyond());
+  EXPECT_GT(found.slice->row_q, 2.75);
+}
+
+// Symptom: clean BF16 runs of torchtitan with DTensors alone raised alarms: rows of the gradients
+// that attention returns to queries and keys were 4.37 times their scale off.
+TEST_F(OperatorPartsTest, RowsOfAGradientMayShareErrorsInEveryPrecision) {
+  const OperatorResidual found = residual_of_cube("bf16", "s0/m0/grad_output/decoder.layers.0/0");
   EXPECT_FALSE(found.slice->beyond());
   EXPECT_GT(found.slice->row_q, 2.75);
 }
