@@ -5,8 +5,6 @@
 namespace ttrace {
 namespace {
 
-constexpr std::uint64_t kNoPart = 0;
-
 TensorId first_run_of(TensorId id) {
   id.recompute = false;
   return id;
@@ -14,21 +12,26 @@ TensorId first_run_of(TensorId id) {
 
 }  // namespace
 
-// Returns the number of a call that runs again for `node`.
-std::size_t CallNumbers::count_again(Calls& calls, std::uint64_t node) {
-  const bool is_same_part = calls.runs_again && node == calls.node && calls.next < calls.end;
-  if (!is_same_part && !(calls.runs_again && calls.begin == 0)) {
-    // The part before the last that ran again; it may have stopped early.
-    calls.end = calls.runs_again ? calls.begin : calls.parts.size();
+// Returns the number of a call that runs again.
+std::size_t CallNumbers::count_again(Calls& calls, const ForwardRun& run) {
+  const bool is_same = calls.again == run;
+  const bool has_next = calls.again.again && calls.next < calls.end;
+  const bool is_first_part = calls.again.again && calls.begin == 0;
+  if (is_first_part && is_same && !has_next) {
+    return calls.parts.size() + calls.beyond++;
+  }
+  if (!(has_next && (is_same || is_first_part))) {
+    // The part before the last that ran again, which may have stopped early; after the first part
+    // the last one, for another pass.
+    calls.end = calls.again.again && calls.begin > 0 ? calls.begin : calls.parts.size();
     calls.begin = calls.end;
     while (calls.begin > 0 && calls.parts[calls.begin - 1] == calls.parts[calls.end - 1]) {
       --calls.begin;
     }
     calls.next = calls.begin;
-    calls.node = node;
-    calls.runs_again = true;
   }
-  return calls.next < calls.end ? calls.next++ : calls.parts.size() + calls.beyond++;
+  calls.again = run;
+  return calls.next < calls.end ? calls.next++ : calls.beyond++;
 }
 
 int CallNumbers::take(const TensorId& first, const ForwardRun& run) {
@@ -37,7 +40,7 @@ int CallNumbers::take(const TensorId& first, const ForwardRun& run) {
     calls.parts.push_back(run.part);
     return static_cast<int>(calls.parts.size()) - 1;
   }
-  return static_cast<int>(count_again(calls, run.part));
+  return static_cast<int>(count_again(calls, run));
 }
 
 int CallNumbers::next(const TensorId& first, const ForwardRun& run) const {
@@ -46,7 +49,7 @@ int CallNumbers::next(const TensorId& first, const ForwardRun& run) const {
     return 0;
   }
   Calls calls = found->second;
-  return static_cast<int>(run.again ? count_again(calls, run.part) : calls.parts.size());
+  return static_cast<int>(run.again ? count_again(calls, run) : calls.parts.size());
 }
 
 }  // namespace ttrace

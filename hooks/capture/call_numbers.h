@@ -5,6 +5,9 @@
 // parts (layers that share weights, a function that ttrace.region makes visible), the first call
 // that runs again is therefore not the first that ran.
 //
+// A backward in several passes (zero-bubble schedules: gradients of inputs, then of weights) runs
+// every part again in each of them. The calls have the same numbers in each pass.
+//
 // Thread-safety: values; Recorder calls under Capture's lock.
 #pragma once
 
@@ -23,6 +26,9 @@ struct ForwardRun {
   // First run: differs between checkpointed parts; 0 outside of them. Run again: differs between
   // the nodes of the graph for which parts run again.
   std::uint64_t part = 0;
+  std::int64_t pass = 0;  // of backward, in which it runs again
+
+  bool operator==(const ForwardRun&) const = default;
 };
 
 class CallNumbers {
@@ -39,11 +45,10 @@ class CallNumbers {
     std::vector<std::uint64_t> parts;  // of the first run, by call
     // Of what runs again: the part [begin, end) whose call `next` comes next.
     std::size_t begin = 0, next = 0, end = 0;
-    std::uint64_t node = 0;
+    ForwardRun again;        // the latest
     std::size_t beyond = 0;  // calls that have no first run
-    bool runs_again = false;
   };
-  [[nodiscard]] static std::size_t count_again(Calls& calls, std::uint64_t node);
+  [[nodiscard]] static std::size_t count_again(Calls& calls, const ForwardRun& run);
   std::map<TensorId, Calls> calls_;  // by id with call 0 and not recomputed
 };
 

@@ -32,13 +32,15 @@ bool in_backward() {
 ForwardRun forward_run() {
   if (in_backward()) {
     const auto node = torch::autograd::get_current_node();
-    return {true, node == nullptr ? 0 : node->sequence_nr()};
+    return {.again = true,
+            .part = node == nullptr ? 0 : node->sequence_nr(),
+            .pass = torch::autograd::get_current_graph_task_id()};
   }
   if (const auto hooks = at::SavedTensorDefaultHooks::get_hooks()) {
     const c10::SafePyObject& unpack = hooks->second;
-    return {false, reinterpret_cast<std::uintptr_t>(unpack.ptr(&unpack.pyinterpreter()))};
+    return {.part = reinterpret_cast<std::uintptr_t>(unpack.ptr(&unpack.pyinterpreter()))};
   }
-  return {false, at::GradMode::is_enabled() ? 0 : 1 + at::sequence_number::peek()};
+  return {.part = at::GradMode::is_enabled() ? 0 : 1 + at::sequence_number::peek()};
 }
 
 Capture* active_capture() noexcept {

@@ -35,6 +35,8 @@ void Recorder::begin_step(std::int64_t step, WriterThread* writer) {
   writer_ = writer;
   order_ = 0;
   calls_.clear();
+  run_again_.clear();
+  repeated_.clear();
   notes_.clear();
   known_code_ = {};
   scrambled_ = 0;
@@ -72,6 +74,9 @@ TensorId Recorder::next_id(const Spot& spot, const MicrobatchState* microbatch) 
                name_of(id.kind),
                "; use parts of letters, digits, _ and - joined by dots");
   id.call = calls_.take(id, spot.run);
+  if (id.recompute && !run_again_.insert(id).second) {
+    repeated_.insert(id);
+  }
   return id;
 }
 

@@ -68,8 +68,8 @@ class Recorder {
   // The next call's id. `microbatch` null: a tensor of the whole step.
   [[nodiscard]] TensorId next_id(const Spot& spot, const MicrobatchState* microbatch);
   [[nodiscard]] bool wants(const TensorId& id) const {
-    return (!environment_.filter && environment_.untraced.empty()) || is_of_zoom(id.kind) ||
-           environment_.wants(to_string(id));
+    return !repeated_.contains(id) && ((!environment_.filter && environment_.untraced.empty()) ||
+                                       is_of_zoom(id.kind) || environment_.wants(to_string(id)));
   }
 
   // In noise passes: tells which tensors have no noise. Null otherwise.
@@ -168,6 +168,8 @@ class Recorder {
   std::int64_t step_ = 0;
   std::uint64_t order_ = 0;
   CallNumbers calls_;
+  std::set<TensorId> run_again_;
+  std::set<TensorId> repeated_;  // ran again in a later pass of backward too: recorded once
   std::set<std::string> notes_;
   std::array<std::unordered_set<std::string>, 2> known_code_;  // paths by role
   std::uint64_t scrambled_ = 0;                                // left out of the noise table

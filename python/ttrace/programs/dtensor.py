@@ -67,21 +67,33 @@ def cuts_of(tensor: DTensor, names: list[str]) -> tuple[Cuts, list[str]]:
     return cuts, partial
 
 
-def blocks_of(tensor: DTensor) -> dict[int, int]:
-    """By dimension how many blocks it consists of that are cut each, such as the gate and the up part of a joint
-    weight. FSDP2 writes another thing in the same way: that it cuts what TP has cut into as many parts."""
-    blocks = {}
-    for placement in tensor.placements:
+@dataclass(frozen=True)
+class Blocks:
+    """What a dimension consists of, such as the gate and the up part of a joint weight, or the positions that have
+    features each. The axes `within` cut every block; others divide the blocks."""
+
+    size: int  # of each block
+    within: list[str]
+
+
+def blocks_of(tensor: DTensor, names: list[str]) -> dict[int, Blocks]:
+    """By dimension. FSDP2 writes in the same way that it cuts what TP has cut into as many parts; these have no
+    blocks here."""
+    blocks: dict[int, Blocks] = {}
+    for axis, placement in enumerate(tensor.placements):
         if type(placement).__name__ != "_StridedShard":
             continue
         dim = placement.dim % tensor.dim()
-        ranks = 1
-        for axis, other in enumerate(tensor.placements):
-            is_cut = other.is_shard() and type(other).__name__ != "_StridedShard"
-            if is_cut and other.dim % tensor.dim() == dim:
-                ranks *= tensor.device_mesh.size(axis)
-        if ranks != placement.split_factor:
-            blocks[dim] = placement.split_factor
+        others = {
+            i: tensor.device_mesh.size(i)
+            for i, other in enumerate(tensor.placements)
+            if other.is_shard() and type(other).__name__ != "_StridedShard" and other.dim % tensor.dim() == dim
+        }
+        # An axis before this one has divided what the factor counts.
+        count = placement.split_factor * math.prod(size for i, size in others.items() if i < axis)
+        if count != math.prod(others.values()):
+            within = blocks[dim].within if dim in blocks else []
+            blocks[dim] = Blocks(tensor.shape[dim] // count, [*within, names[axis]])
     return blocks
 
 
@@ -91,21 +103,28 @@ def text_of(
     local: tuple[int, ...],
     cuts: Cuts,
     partial: list[str],
-    blocks: Mapping[int, int] | None = None,
+    blocks: Mapping[int, Blocks] | None = None,
 ) -> str:
     """Dims of a tensor of global `shape`; they name dimensions that do not divide evenly."""
     words = []
     blocks = blocks or {}
     for dim in range(len(shape)):
         axes = list(cuts.get(dim, []))
-        if dim == 0:
-            axes += [f"{axis}:partial" for axis in partial]
-        word = dims_text(dim + 1, {}).split()[dim]
-        is_uneven = shape[dim] != local[dim] * math.prod(map(layout.size, cuts.get(dim, ())))
+        added = [f"{axis}:partial" for axis in partial] if dim == 0 else []
+        name = dims_text(dim + 1, {}).split()[dim]
+        if dim in blocks:
+            size, within = blocks[dim].size, blocks[dim].within
+            count = _factor(str(shape[dim] // size), [axis for axis in axes if axis not in within])
+            words.append(f"({count}*{_factor(f'{name}={size}', within + added)})")
+            continue
+        is_uneven = shape[dim] != local[dim] * math.prod(map(layout.size, axes))
         size = f"={shape[dim]}" if is_uneven else ""
-        word += size + (f"[{','.join(axes)}]" if axes else "")
-        words.append(f"({blocks[dim]}*{word})" if dim in blocks else word)
+        words.append(_factor(name + size, axes + added))
     return " ".join(words)
+
+
+def _factor(name: str, axes: list[str]) -> str:
+    return name + (f"[{','.join(axes)}]" if axes else "")
 
 
 @dataclass(frozen=True)
@@ -169,8 +188,10 @@ class DTensorProgram(PlainProgram):
         if not isinstance(parameter, DTensor):
             return Parameter(path, parameter, self.parameter_dims(parameter), parameter)
         local = parameter._local_tensor
-        cuts, partial = cuts_of(parameter, axis_names(parameter.device_mesh, self._unnamed))
-        text = text_of(self.layout, tuple(parameter.shape), tuple(local.shape), cuts, partial, blocks_of(parameter))
+        names = axis_names(parameter.device_mesh, self._unnamed)
+        cuts, partial = cuts_of(parameter, names)
+        blocks = blocks_of(parameter, names)
+        text = text_of(self.layout, tuple(parameter.shape), tuple(local.shape), cuts, partial, blocks)
         return Parameter(path, local, Dims(text), parameter)
 
     # --- where activations lie ---------------------------------------------------------------------
@@ -194,12 +215,15 @@ class DTensorProgram(PlainProgram):
         cuts = lies.cuts
         local = _local_shape(tensor)
         partial = cuts_of(tensor, self._names(tensor))[1] if isinstance(tensor, DTensor) else []
+        blocks = blocks_of(tensor, self._names(tensor)) if isinstance(tensor, DTensor) else {}
         whole = self._whole(tensor, cuts)
-        guess = "? " if lies.is_guess else ""
-        value = guess + text_of(self.layout, whole, local, cuts, partial)
+
+        def text(addends: list[str]) -> str:
+            return ("? " if lies.is_guess else "") + text_of(self.layout, whole, local, cuts, addends, blocks)
+
         # A tensor that all ranks hold alike gets gradients from different samples.
         addends = [] if self._has_samples(tensor) else self.sample_axes()
-        return Dims(value, guess + text_of(self.layout, whole, local, cuts, addends) if addends else value)
+        return Dims(text(partial), text(addends or partial))
 
     def _lies(self, site: Site, role: str, tensor: torch.Tensor, inside: torch.Tensor | None) -> _Lies:
         shape = tuple(tensor.shape)
@@ -262,7 +286,8 @@ class DTensorProgram(PlainProgram):
             return None
         cuts, partial = cuts_of(gradient, self._names(gradient))
         cuts = self._with_batch(cuts, gradient)
-        return text_of(self.layout, self._whole(gradient, cuts), _local_shape(gradient), cuts, partial)
+        whole, local = self._whole(gradient, cuts), _local_shape(gradient)
+        return text_of(self.layout, whole, local, cuts, partial, blocks_of(gradient, self._names(gradient)))
 
     def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
         if name == "loss" and tensor.numel() == 1:

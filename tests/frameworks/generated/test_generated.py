@@ -102,6 +102,20 @@ def test_clean_graphs_raise_no_alarm(tmp_path, seed):
     assert result.judgement in (CLEAN, REFUSED), result.detail
 
 
+# A tensor cut along both of two dimensions that are then merged, as 2 x 2 ranks hold it.
+MERGED = """{"precision":"f32","seed":1,"mesh":[2,2],"inputs":{"x0":[[8,8,12],["PLACE","R"]]},"nodes":{
+"n0":{"op":"linear","inputs":["x0"],"numbers":[],"weights":[["weight",[4,12],["R","S0"]]],"placements":[]},
+"n1":{"op":"flatten","inputs":["n0"],"numbers":[1,2],"weights":[],"placements":[]}}}"""
+
+
+@pytest.mark.parametrize("place", ["S1", pytest.param("R", marks=pytest.mark.full)])
+def test_merged_dimensions_of_which_the_inner_one_is_cut_are_put_together(tmp_path, place):
+    """Symptom: `flatten` had the cause "interleaved: 8 x 2 blocks read as 2 x 8"."""
+    kind = kinds(tmp_path)["graphs"]
+    result = kind.run(graphs.graph_of(MERGED.replace("PLACE", place)), Checker(tmp_path))
+    assert result.judgement == CLEAN, result.detail
+
+
 @pytest.mark.parametrize(
     ("name", "seed"),
     [pytest.param("dtensor", 1)]
