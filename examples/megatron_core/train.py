@@ -284,13 +284,16 @@ def layer_of_megatron():
     return layer
 
 
-def further_predictions(config: TransformerConfig, layer, norm):
-    """The layers of multi-token prediction; None where this rank has none."""
+def further_predictions(config: TransformerConfig, layer, norm, **options):
+    """The layers of multi-token prediction; None where this stage has none."""
     if not ARGS.mtp:
         return None
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_mtp_block_spec
 
-    block = get_gpt_mtp_block_spec(config, layer, use_transformer_engine=ARGS.transformer_impl != "local")
+    transformer_engine = ARGS.transformer_impl != "local"
+    block = call_with_known(
+        get_gpt_mtp_block_spec, config, layer, use_transformer_engine=transformer_engine, **options
+    )
     for entry in block.layer_specs if block else ():
         entry.submodules.enorm = entry.submodules.hnorm = entry.submodules.layer_norm = norm
     return block
@@ -318,7 +321,7 @@ def build_chunk(config: TransformerConfig, stage: int) -> torch.nn.Module:
         post_process=last,
         share_embeddings_and_output_weights=not ARGS.untied,
         position_embedding_type="rope",
-        mtp_block_spec=further_predictions(config, layer, norm),
+        mtp_block_spec=further_predictions(config, layer, norm, **options),
         **options,
     )
     model = model.to(DEVICE)

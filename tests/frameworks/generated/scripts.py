@@ -310,6 +310,8 @@ def _transformers_problem(case: Case) -> str:
         return "not tried"
     if case["scaler"] and (case["precision"] != "f32" or case["tp"] > 1):
         return "autocast is for F32 parameters"
+    if case["clip"] and case["tp"] > 1 and not case["kind"]:
+        return "torch takes the norm of tensors or of DTensors, not of both"
     return ""
 
 
