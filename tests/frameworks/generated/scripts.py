@@ -194,6 +194,7 @@ LAYERS = Program(
 # --- tests/frameworks/titan: torchtitan, and schedules of torch's pipelining -------------------------
 
 ONE_STAGE, TWO_STAGES = ("1F1B", "GPipe"), ("Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble")
+SPLIT_BACKWARD = ("InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
 TITAN_BATCH = 8
 
 
@@ -278,6 +279,14 @@ TITAN = Program(
     needs=("torchtitan", "spmd_types", "torchdata", "tokenizers"),
 )  # fmt: skip
 
+def _pipelining_problem(case: Case) -> str:
+    if case["keep-gathered"] and case["within"] != "fsdp":
+        return "only FSDP gathers"
+    if case["within"] == "fsdp" and not case["keep-gathered"] and case["schedule"] in SPLIT_BACKWARD:
+        return "FSDP2 frees gradients that do not exist yet: docs/found.md"
+    return ""
+
+
 PIPELINING = Program(
     FRAMEWORKS / "titan" / "stages.py",
     {
@@ -289,7 +298,7 @@ PIPELINING = Program(
     },
     ("steps",),
     lambda case: 4 if case["within"] else 2,
-    lambda case: "only FSDP gathers" if case["keep-gathered"] and case["within"] != "fsdp" else "",
+    _pipelining_problem,
     lambda case: flags(case, "precision", "steps"),
     lambda case: flags(case, "schedule", "keep-gathered") + (f" --{case['within']}" if case["within"] else ""),
 )
