@@ -95,6 +95,8 @@ def _megatron_model_problem(case: Case) -> str:
         return "not tried"
     if case["latent"] and (case["groups"] or case["qk-norm"]):
         return "latent attention has one group and norms of its own"
+    if case["latent"] and case["tp"] > 1 or case["mtp"] and case["cp"] > 1 and not case["per-token-loss"]:
+        return "Megatron-core computes wrong gradients there: docs/found.md"
     if case["offload"] and case["recompute"]:
         return "what is offloaded is not computed again"
     if case["loss-scale"] and case["precision"] != "f16":
@@ -236,6 +238,8 @@ def _titan_stages_problem(case: Case) -> str:
         return "its output layer is the embedding, which lies on another stage"
     if case["backend"] == "full_dtensor" and case["dp"] * case["replicate"] > 1:
         return "samples reach stages as tensors that are no DTensors"
+    if case["compile"] and case["schedule"] in SPLIT_BACKWARD:
+        return "a compiled backward runs as a whole"
     if case["schedule"] in TWO_STAGES and case["layers"] < 3:
         return "there are fewer layers than stages"
     if case["microbatches"] < case["pp"] * (2 if case["schedule"] in TWO_STAGES else 1):
