@@ -26,6 +26,18 @@ def two() -> tuple[list[nn.Parameter], list[torch.optim.Optimizer]]:
     return parameters, [torch.optim.AdamW([parameter]) for parameter in parameters]
 
 
+class Sharded(torch.optim.Optimizer):
+    """As ZeroRedundancyOptimizer: steps another one, and then gets what other ranks have updated."""
+
+    def __init__(self, parameter, optimizer, told):
+        super().__init__([parameter], {})
+        self.optim, self.told = optimizer, told
+
+    def step(self, closure=None):
+        self.optim.step()
+        self.told.append("broadcasts")
+
+
 class Wrapper:
     """As accelerate's, around one optimizer."""
 
@@ -76,3 +88,13 @@ def test_gradients_are_seen_before_they_are_clipped(clip):
         hook.remove()
     torch.nn.utils.clip_grad_norm_([parameter], 1.0)
     assert len(seen) == 1
+
+
+# Symptom: "rank 0 and rank 1 hold different values" of every parameter after a step of ZeroRedundancyOptimizer.
+def test_parameters_are_updated_when_the_outermost_optimizer_is_done():
+    (parameter, _), (inner, _) = two()
+    told = []
+    optimizer = Sharded(parameter, inner, told)
+    Optimizers(optimizer).watch(lambda: told.append("begins"), lambda: told.append("done"))
+    optimizer.step()
+    assert told == ["begins", "broadcasts", "done"]

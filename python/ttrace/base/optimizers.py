@@ -45,11 +45,18 @@ def _attributes(holder: Any) -> Iterator[Any]:
             yield value
 
 
+def _calls_hooks(optimizer: Any) -> bool:
+    """Wrappers like accelerate's are optimizers whose constructor torch's own never saw."""
+    return hasattr(optimizer, "_optimizer_step_post_hooks") and getattr(type(optimizer).step, "hooked", False)
+
+
 class Optimizers:
     """What a program passed to `attach` as its optimizer, whatever it is."""
 
     def __init__(self, optimizer: Any):
         self._optimizers = optimizers_in(optimizer)
+        # An optimizer that wraps another one may do more after its step: ZeroRedundancyOptimizer broadcasts.
+        self._last = [optimizer] if _calls_hooks(optimizer) else self._optimizers[-1:]
 
     def __bool__(self) -> bool:
         return bool(self._optimizers)
@@ -62,10 +69,10 @@ class Optimizers:
         return {}
 
     def watch(self, begins: Callable[[], None], done: Callable[[], None]) -> None:
-        """`begins` runs before each of them steps, `done` after the last of them has."""
+        """`begins` runs before each of them steps, `done` after the last of them, or the one around them, has."""
         for optimizer in self._optimizers:
             optimizer.register_step_pre_hook(aside(lambda *unused: begins()))
-        for optimizer in self._optimizers[-1:]:
+        for optimizer in self._last:
             optimizer.register_step_post_hook(aside(lambda *unused: done()))
 
 
