@@ -98,11 +98,12 @@ def torchrun(ranks: int, command: str, modules: tuple[str, ...] = ()) -> str:
 
 
 class Checker:
-    """Keeps references: programs that are compared with the same one run it once. No check may take longer than
-    `seconds`."""
+    """Keeps references: programs that are compared with the same one run it once. Of other traces it keeps none
+    if `keeps` is false. No check may take longer than `seconds`."""
 
-    def __init__(self, folder: Path, seconds: float = 600):
+    def __init__(self, folder: Path, seconds: float = 600, keeps: bool = True):
         self._folder = folder
+        self._keeps = keeps
         self._seconds = seconds
         self._references: dict[str, Path] = {}
         self._runs = 0
@@ -124,6 +125,9 @@ class Checker:
             written = output / "reference-names" / "reference"
         if stored is None and (written / "manifest.json").exists():
             self._references[reference] = written
+        for trace in () if self._keeps else output.iterdir():
+            if trace.is_dir() and trace not in (written, written.parent):
+                shutil.rmtree(trace)
         return Outcome(result.returncode, report, result.stderr, output)
 
 

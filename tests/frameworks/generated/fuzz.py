@@ -49,7 +49,7 @@ def run_kind(name: str, kind: Kind, args: argparse.Namespace, folder: Path) -> C
     cases = [kind.case_of(args.case)] if args.case is not None else (kind.draw(s, args.precision) for s in seeds)
     for number, case in enumerate(cases):
         own = folder / name / f"case{number}"
-        check = Checker(own)  # keeps no reference: every case has its own
+        check = Checker(own, keeps=args.keep is not None)  # every case has its own references
         result = kind.run(case, check)
         counts[result.judgement] += 1
         counts["tensors"] += result.tensors

@@ -68,7 +68,7 @@ def entry_of(name: str, kind: Kind, seed: int, folder: Path, tries: int) -> dict
     """Checks one program."""
     start = time.monotonic()
     case = kind.draw(seed, None)
-    check = Checker(folder, CHECK_SECONDS)
+    check = Checker(folder, CHECK_SECONDS, keeps=False)
     result = kind.run(case, check)
     entry = {
         "kind": name, "seed": seed, "case": kind.text(case), "judgement": result.judgement, "detail": result.detail,
