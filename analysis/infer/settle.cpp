@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -44,6 +45,18 @@ bool contradicts_guess(const Match& match) {
   }
   const MergeResult merged = merge(match.candidate);
   return !merged.has_tensor() || !merged.findings.empty();
+}
+
+// Whether the tensor is no sum, or one over some of these axes alone: "dp" or "dp,tp".
+bool sums_only_over(const DimsSpec& dims, const std::string& axes) {
+  const std::string known = "," + axes + ",";
+  const auto is_known = [&](const AxisUse& use) {
+    return use.sharding != Sharding::kPartial ||
+           known.find("," + use.axis + ",") != std::string::npos;
+  };
+  return std::ranges::all_of(dims.dims | std::views::join, [&](const DimFactor& factor) {
+    return std::ranges::all_of(factor.axes, is_known);
+  });
 }
 
 class Settler {
@@ -81,6 +94,7 @@ class Settler {
       if (!tensors.field.empty() && !match.reference.empty() && is_undeclared(match) &&
           contradicts_guess(match)) {
         contradicted_.insert(match.id);
+        summed_.emplace(match.id, match.candidate.front().record->placement.partial_over);
         classes.insert(tensors);
       }
     }
@@ -93,10 +107,12 @@ class Settler {
   }
 
   // The dims that all members say whose values agree with the reference at all; the others are
-  // wrong themselves, or zero, and follow.
+  // wrong themselves, or zero, and follow. Where they disagree, gradients and moments follow their
+  // parameter, as it was before the step.
   SettledClass settle(const InferredClass& entry, const Inference& found) {
     SettledClass result{entry.tensors, Settlement::kUnexplained, "", 0};
     std::set<std::string> said;
+    std::set<std::string> said_by_parameters;
     std::vector<TensorId> members;
     for (const InferredTensor& tensor : found.tensors) {
       if (tensor.tensors != entry.tensors || !contradicted_.contains(tensor.id)) {
@@ -104,16 +120,22 @@ class Settler {
       }
       members.push_back(tensor.id);
       if (tensor.has_signal) {
-        said.insert(tensor.dims);
+        (tensor.id.kind == Kind::kParam ? said_by_parameters : said).insert(tensor.dims);
       }
+    }
+    if (!said_by_parameters.empty()) {
+      said = std::move(said_by_parameters);
     }
     result.members = members.size();
     if (said.size() != 1 || said.begin()->empty()) {
       return result;
     }
     result.dims = *said.begin();
-    const bool is_sum = result.dims.find(":partial") != std::string::npos;
-    if (is_sum && !(is_summed_later_ && std::ranges::all_of(members, is_summed_later_))) {
+    const auto is_known_sum = [&](const TensorId& id) {
+      return sums_only_over(parse_dims(result.dims), summed_.at(id)) ||
+             (is_summed_later_ && is_summed_later_(id));
+    };
+    if (!std::ranges::all_of(members, is_known_sum)) {
       result.settlement = Settlement::kQuestion;
       return result;
     }
@@ -177,7 +199,8 @@ class Settler {
   const IsSummedLater& is_summed_later_;
   std::set<TensorId> contradicted_;
   std::set<TensorId> asked_;
-  std::map<TensorId, std::string> dims_;  // that are used
+  std::map<TensorId, std::string> summed_;  // of the contradicted: axes that the guess sums over
+  std::map<TensorId, std::string> dims_;    // that are used
 };
 
 }  // namespace

@@ -3,8 +3,9 @@
 // The record of such a tensor holds a guess: whole on every rank, or what the program found likely.
 // Where the ranks' tensors contradict it, by their sizes or as copies that differ, the values
 // decide (infer.h). All undeclared tensors of a class vote, over layers, micro-batches and steps. A
-// cut or a copy that explains all of them is used, and listed. A partial sum is not, because that
-// is what a missing reduction looks like: it stays a finding, and the user is asked.
+// cut or a copy that explains all of them is used, and listed. A partial sum is not, unless the
+// guess is one over the same axes, because that is what a missing reduction looks like: it stays a
+// finding, and the user is asked.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

@@ -103,6 +103,17 @@ class StartParameters {
   std::map<std::string, std::vector<Shard>> shards_;
 };
 
+// Whether the sizes differ because the program does not say which part of the parameter it has. The
+// comparison finds that out later, by the values.
+bool is_part_of_unknown_place(const Parameter& parameter,
+                              const Placement& placement,
+                              const MergeResult& reference,
+                              const Annotations& annotations) {
+  const auto dims = annotations.find(Kind::kParam, parameter.path);
+  return dims && dims->is_guess && placement.logical_shape() != reference.shape &&
+         placement.dims.size() == reference.shape.size();
+}
+
 // Returns whether the parameter's bits changed.
 bool load_one(const Parameter& parameter,
               const MergeResult& reference,
@@ -112,6 +123,9 @@ bool load_one(const Parameter& parameter,
   const TensorCopy current = copy_tensor(parameter.tensor);
   const Placement placement =
       annotations.placement(Kind::kParam, parameter.path, 0, current.shape, layout);
+  if (is_part_of_unknown_place(parameter, placement, reference, annotations)) {
+    return false;
+  }
   TTRACE_CHECK(placement.logical_shape() == reference.shape,
                UsageError,
                "parameter ",

@@ -58,4 +58,9 @@ def _of_stages(chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any
 
 # Order matters: a module of DTensor is also a plain module.
 _OF_MODULES = ((dtensor, dtensor.make), (plain, plain.make))
-_KINDS = ((megatron, megatron.make), (pipelining, _of_stages), *_OF_MODULES)
+_KINDS = (
+    (megatron, megatron.make),
+    (pipelining, _of_stages),
+    (dtensor, dtensor.make),
+    (plain, plain.make_alone),
+)

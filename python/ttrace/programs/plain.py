@@ -10,6 +10,9 @@ samples, so that the reference's gradients are 1/ranks of this rank's. Pass `los
 Forwards without gradients are micro-batches only where there is no optimizer, in a program that only goes
 forward. In a program that trains they evaluate, and are not traced between its steps.
 
+A program may also be parallel by code of its own. Its ranks are one axis, or those that `axes` names. The axis
+`dp` has different samples. Where parameters and activations lie nobody says then, and their values decide.
+
 Tensor-parallel layers of TransformerEngine among the modules (`parallel_mode`, `tp_size`, `tp_group`) say where
 their tensors and parameters lie. Activations of other modules lie as the latest one of the same shape that such
 a layer took or returned.
@@ -82,6 +85,7 @@ class PlainProgram(Program):
         loss: "mean" or "sum", over the samples of all ranks.
         scaler: the GradScaler whose scale the loss is multiplied by, unless the optimizer has it
             (accelerate's). Gradients of single micro-batches are compared without that factor.
+        axes: of a program that is parallel by code of its own, see `divide_ranks`.
     """
 
     def __init__(
@@ -115,9 +119,28 @@ class PlainProgram(Program):
         if is_wrapped:
             group = wrapped.process_group
             self.layout.add("dp", group.size(), group.rank())
+        self._is_by_hand = False  # code of the program's own divides the ranks
         self._latest: dict[tuple[int, ...], Dims] = {}  # by local shape, of tensor-parallel layers
         self._cut: dict[int, int] = {}  # dimension that tensor parallelism cuts, by id of the parameter
         self._add_tensor_parallel_axes()
+
+    def divide_ranks(self, axes: Mapping[str, int] | None) -> None:
+        """For programs that are parallel by code of their own: names and sizes of the axes, the slowest first.
+        None: all ranks are one axis, unless DDP or layers that we know have said otherwise."""
+        if axes is None:
+            if self.layout.axes or self.layout.world_size == 1:
+                return
+            axes = {"ranks": self.layout.world_size}
+        if self.layout.world_size > 1 and math.prod(axes.values()) != self.layout.world_size:
+            raise ValueError(
+                f"axes {dict(axes)} have {math.prod(axes.values())} ranks, but {self.layout.world_size} run; "
+                "give their sizes in the order of the ranks, the slowest axis first"
+            )
+        below = self.layout.world_size
+        for name, size in axes.items() if self.layout.world_size > 1 else ():
+            below //= size
+            self.layout.add(name, size, self.layout.rank // below % size)
+            self._is_by_hand = self._is_by_hand or name != "dp"
 
     def _add_tensor_parallel_axes(self) -> None:
         for module in self.model.modules():
@@ -164,11 +187,13 @@ class PlainProgram(Program):
         partial = ["dp"] if self.layout.size("dp") > 1 else []
         if getattr(parameter, "sequence_parallel", False) and self.layout.size("tp") > 1:
             partial.append("tp")
-        if not (cut or partial) or parameter.dim() == 0:
+        if not (cut or partial or self._is_by_hand) or parameter.dim() == 0:
             return None
         addends = ",".join(axis + ":partial" for axis in partial)
         first = ",".join(filter(None, (cut.get(0, ""), addends)))
         with_addends = {**cut, 0: first} if first else cut
+        if self._is_by_hand and not cut:
+            return _guess(parameter.dim(), {}, with_addends)
         return Dims(dims_text(parameter.dim(), cut), dims_text(parameter.dim(), with_addends))
 
     def sites(self) -> list[Site]:
@@ -386,3 +411,16 @@ def recognises(chunks: Sequence[Any]) -> bool:
 
 def make(chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any) -> PlainProgram:
     return PlainProgram(chunks[0], optimizer, describe, **options)
+
+
+def make_alone(
+    chunks: Sequence[Any],
+    optimizer: Any,
+    describe: Mapping[str, Any],
+    axes: Mapping[str, int] | None = None,
+    **options: Any,
+) -> PlainProgram:
+    """A module that is no stage of a pipeline."""
+    program = make(chunks, optimizer, describe, **options)
+    program.divide_ranks(axes)
+    return program
