@@ -127,17 +127,18 @@ class PlainProgram(Program):
     def divide_ranks(self, axes: Mapping[str, int] | None) -> None:
         """For programs that are parallel by code of their own: names and sizes of the axes, the slowest first.
         None: all ranks are one axis, unless DDP or layers that we know have said otherwise."""
+        ranks = self.layout.world_size
+        if ranks == 1 or (axes is None and self.layout.axes):
+            return
         if axes is None:
-            if self.layout.axes or self.layout.world_size == 1:
-                return
-            axes = {"ranks": self.layout.world_size}
-        if self.layout.world_size > 1 and math.prod(axes.values()) != self.layout.world_size:
+            axes = {"ranks": ranks}
+        if math.prod(axes.values()) != ranks:
             raise ValueError(
-                f"axes {dict(axes)} have {math.prod(axes.values())} ranks, but {self.layout.world_size} run; "
+                f"axes {dict(axes)} have {math.prod(axes.values())} ranks, but {ranks} run; "
                 "give their sizes in the order of the ranks, the slowest axis first"
             )
-        below = self.layout.world_size
-        for name, size in axes.items() if self.layout.world_size > 1 else ():
+        below = ranks
+        for name, size in axes.items():
             below //= size
             self.layout.add(name, size, self.layout.rank // below % size)
             self._is_by_hand = self._is_by_hand or name != "dp"
