@@ -131,9 +131,8 @@ class Settler {
       return result;
     }
     result.dims = *said.begin();
-    const auto is_known_sum = [&](const TensorId& id) {
-      return sums_only_over(parse_dims(result.dims), summed_.at(id)) ||
-             (is_summed_later_ && is_summed_later_(id));
+    const auto is_known_sum = [&, dims = parse_dims(result.dims)](const TensorId& id) {
+      return sums_only_over(dims, summed_.at(id)) || (is_summed_later_ && is_summed_later_(id));
     };
     if (!std::ranges::all_of(members, is_known_sum)) {
       result.settlement = Settlement::kQuestion;
