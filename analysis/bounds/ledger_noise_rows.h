@@ -167,9 +167,7 @@ inline constexpr std::array kNoiseRows = {
         AllowanceScope::kAny,
         "pooled-noise",
         "Half of what is known of the noise of a slice, of a factor and of an operator's part is "
-        "what others of its kind and size have on average, with the weight of 5 passes; of a row "
-        "of "
-        "an operator's result, what its indices have, if that is more.",
+        "what others of its kind and size have on average, with the weight of 5 passes.",
         "K numbers, or one native pass, are no distribution; the weight is that of the default "
         "number of passes.",
         "./dev fuzz-layouts 1 9103 --precision fp8 --keep-clean DIR"},

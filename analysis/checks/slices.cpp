@@ -5,7 +5,6 @@
 #include "trace/place/boxes.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -105,17 +104,12 @@ class Search {
   }
 
  private:
-  // `mean`: the part's squared noise over all passes. `share`: of the tensor's squared noise, what
-  // such a part has on average; that of its elements if less is given.
-  [[nodiscard]] SliceComparison compare(const SliceSums& sums,
-                                        double mean,
-                                        double limit,
-                                        double share = 0.0) const {
+  // `mean`: the part's squared noise over all passes.
+  [[nodiscard]] SliceComparison compare(const SliceSums& sums, double mean, double limit) const {
     const SliceBound& bound = context_.bound;
     const double passes = noise_.passes;
-    share = std::max(share,
-                     static_cast<double>(sums.count) /
-                         static_cast<double>(std::max<std::int64_t>(1, slices_.all.count)));
+    const double share = static_cast<double>(sums.count) /
+                         static_cast<double>(std::max<std::int64_t>(1, slices_.all.count));
     const double mixed = (passes * mean + bound.pooled_passes * share * noise_.mean_squared) /
                          (passes + bound.pooled_passes);
     const double scale =
@@ -141,12 +135,8 @@ class Search {
 
   [[nodiscard]] SliceComparison slice(const Slicing& slicing, std::int64_t number) const {
     const std::size_t at = slicing.first + static_cast<std::size_t>(number);
-    return has_own_limit(slicing)
-               ? compare(slices_.sums[at],
-                         noise_.slices[at],
-                         context_.bound.row_limit,
-                         row_shares_[static_cast<std::size_t>(number)])
-               : compare(slices_.sums[at], noise_.slices[at], context_.bound.limit);
+    const double limit = has_own_limit(slicing) ? context_.bound.row_limit : context_.bound.limit;
+    return compare(slices_.sums[at], noise_.slices[at], limit);
   }
 
   [[nodiscard]] bool has_own_limit(const Slicing& slicing) const {
@@ -156,9 +146,6 @@ class Search {
   void look_at(const Slicing& slicing) {
     std::int64_t found = -1;
     double& largest = has_own_limit(slicing) ? row_q_ : slice_q_;
-    if (has_own_limit(slicing)) {
-      row_shares_ = shares_of_rows();
-    }
     for (std::int64_t i = 0; i < slicing.count; ++i) {
       found = offer(slice(slicing, i), largest) ? i : found;
     }
@@ -180,18 +167,13 @@ class Search {
     worst_.ranks = holders(context_.candidate, {range});
   }
 
-  // The dimensions in whose indices rows differ.
-  [[nodiscard]] std::vector<std::int64_t> leading_shape() const {
+  void name_row(std::int64_t number) {
     std::vector<std::int64_t> leading(pair_.shape.begin(), pair_.shape.end());
     while (leading.back() == 1) {
       leading.pop_back();
     }
     leading.pop_back();
-    return leading;
-  }
-
-  void name_row(std::int64_t number) {
-    const std::vector<std::int64_t> index = unravel(number, leading_shape());
+    const std::vector<std::int64_t> index = unravel(number, leading);
     std::vector<Range> ranges;
     for (std::size_t dim = 0; dim < index.size(); ++dim) {
       ranges.push_back({dim, index[dim], index[dim] + 1});
@@ -222,26 +204,11 @@ class Search {
     }
   }
 
-  // For each row the product of its indices' shares.
-  [[nodiscard]] std::vector<double> shares_of_rows() const {
-    const std::vector<std::int64_t> leading = leading_shape();
-    std::vector<double> shares{1.0};
-    for (std::size_t dim = 0; dim < leading.size(); ++dim) {
-      const std::vector<double> before = std::exchange(shares, {});
-      for (const double share : before) {
-        for (std::int64_t i = 0; i < leading[dim]; ++i) {
-          shares.push_back(share * share_of(dim, std::array{Segment{i, i, 1}}));
-        }
-      }
-    }
-    return shares;
-  }
-
   // The part of the noise that lies in what a dimension's segments hold.
-  [[nodiscard]] double share_of(std::size_t dim, std::span<const Segment> segments) const {
+  [[nodiscard]] double share_of(std::size_t dim, const DimPlacement& held) const {
     const Slicing* const slicing = slices_.along(dim);
     double share = 0.0;
-    for (const Segment& segment : segments) {
+    for (const Segment& segment : held.segments) {
       if (slicing == nullptr) {
         share += static_cast<double>(segment.extent) / static_cast<double>(pair_.shape[dim]);
         continue;
@@ -271,7 +238,7 @@ class Search {
         noise *= static_cast<double>(elements_of(placement)) / static_cast<double>(all);
       } else {
         for (std::size_t dim = 0; dim < placement.dims.size(); ++dim) {
-          noise *= share_of(dim, placement.dims[dim].segments);
+          noise *= share_of(dim, placement.dims[dim]);
         }
       }
       if (offer(compare(shard.sums, noise, context_.bound.group_limit), group_q_)) {
@@ -285,7 +252,6 @@ class Search {
   const Slices& slices_;
   const SliceContext& context_;
   const TensorNoise& noise_;
-  std::vector<double> row_shares_;  // of the squared noise, where rows have a limit of their own
   SliceComparison worst_;
   bool has_any_ = false;
   double slice_q_ = 0.0;

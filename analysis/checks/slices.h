@@ -13,8 +13,6 @@
 // chance. So we mix a slice's own noise with the average noise of a slice of its size. `growth` is
 // the growth of sums over micro-batches (bounds.h). For a group of slices, v_i adds up. For a
 // rank's part, it is s^2 times the share of the noise that its indices have in every dimension.
-// Where rows have a limit of their own, the same product is what a row has on average, if that is
-// more than s^2 n_i / n: a document's first tokens err more than others, in all heads.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
