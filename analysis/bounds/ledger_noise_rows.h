@@ -65,9 +65,10 @@ inline constexpr std::array kNoiseRows = {
         "Few elements, whose errors are not like one another.",
         "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
     LedgerRow{Allowance::kStorageFlips,
-              AllowanceScope::kNoise,
+              AllowanceScope::kAny,
               "storage-flips",
-              "The squared noise scale grows by (2 ulp of the largest element)^2.",
+              "The squared noise scale grows by (2 ulp of the largest element)^2; that of a row of "
+              "an operator's result by as much as lets it differ by 1 ulp of it.",
               "A few flips of the largest element by one ulp are always possible.",
               "build/cpu/bin/analysis_test "
               "--gtest_filter=Bounds.AdmitTwoFlipsOfTheLargestElementInLowPrecision"},

@@ -27,9 +27,8 @@ inline constexpr std::array kOperatorRows = {
         AllowanceScope::kForced,
         "operator-row-limit",
         "A row of an operator's result may err 2.75 times as much as its roundings; 5.5 times in "
-        "F32 and F64 and in gradients of activations, where one error reaches many elements of a "
-        "row alike.",
-        "Clean rows reached 1.8, in F32 3.65, in gradients 4.37; 1.25 to 1.5 times that.",
+        "F32 and F64, where an error of summation reaches many elements of a row alike.",
+        "Clean rows reached 1.8, in F32 3.65; 1.5 times that.",
         "./dev fuzz-layouts 1 9103 --precision fp8 --keep-clean DIR"},
     LedgerRow{Allowance::kLimitOfOperatorGroups,
               AllowanceScope::kForced,

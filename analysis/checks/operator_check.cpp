@@ -215,16 +215,16 @@ double OperatorCheck::limit_of_whole(TensorClass tensor_class) const {
 }
 
 // Storing rounds every element of a row on its own, whereas sums in another order err alike in
-// many: in all that one head's few scores, or one mean of a norm, go into. In backward the rounding
-// of such a score does so in every precision, because the gradients of a token's scores cancel.
+// many: in all that one head's few scores, or one mean of a norm, go into.
 double OperatorCheck::limit_of_row(TensorClass tensor_class) const {
   constexpr double kOfSums = 5.5;
   const LimitKey own{tensor_class, Statistic::kOperatorRow};
   const double limit = limits_.of(own);
   const bool is_judged = limit > 0.0 && limits_.has(Allowance::kLimitOfOperatorRows);
-  const bool is_alike = tensor_class == TensorClass::kActivationGradient ||
-                        (sums_dominate_ && !is_optimizer_result(tensor_class));
-  return is_alike && is_judged && !limits_.is_calibrated(own) ? kOfSums : limit;
+  return sums_dominate_ && is_judged && !is_optimizer_result(tensor_class) &&
+                 !limits_.is_calibrated(own)
+             ? kOfSums
+             : limit;
 }
 
 std::optional<double> OperatorCheck::step_of(const Match& match,
@@ -301,6 +301,11 @@ void OperatorCheck::compare_parts(const Match& match,
   of_parts.limit = limit(Statistic::kOperatorSlice);
   of_parts.row_limit = limit_of_row(terms.tensor_class);
   of_parts.group_limit = limit(Statistic::kOperatorGroup);
+  if (of_parts.row_limit > 0.0 && limits_.has(Allowance::kStorageFlips)) {
+    const ElementType type = match.candidate.front().record->type;
+    of_parts.added_squared =
+        squared(unit_in_last_place(type, sides.error.max_reference) / of_parts.row_limit);
+  }
   if (of_parts.limit > 0.0) {
     residual.slice = compare_slices(residual, parts, of_parts, limits_, match, terms.head);
   }

@@ -126,10 +126,10 @@ class Capture : public std::enable_shared_from_this<Capture> {
   [[nodiscard]] at::Tensor scope_output(
       const std::string& path, int slot, const at::Tensor& tensor, const Rows* rows, int addends);
   void scope_summed_gradient(const std::string& parameter, int ranks);
-  // See Scope::out_local().
+  // See Scope::out_local(). Changes `local` to the tensor to use in its place.
   [[nodiscard]] std::int64_t scope_local(
-      Kind kind, const std::string& path, int slot, const at::Tensor& local, bool has_gradient);
-  void local_gradient(std::int64_t expected, const at::Tensor& gradient);
+      Kind kind, const std::string& path, int slot, at::Tensor& local, bool has_gradient);
+  [[nodiscard]] at::Tensor local_gradient(std::int64_t expected, const at::Tensor& gradient);
   void scope_state(Spot spot, const at::Tensor& tensor);  // no value of the graph: has no gradient
 
   // Returns the choices that the program uses: its own, or those of the run that it follows.
@@ -212,7 +212,9 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // The same of a gradient; undefined for the gradient itself.
   [[nodiscard]] at::Tensor gradient_with_noise(const at::Tensor& gradient);
   // Like record_value(), for a tensor that only wraps `local`; null if no gradient is expected.
-  void record_local(const Spot& spot, const at::Tensor& local, const GradientSlotPtr& gradient);
+  [[nodiscard]] at::Tensor record_local(const Spot& spot,
+                                        const at::Tensor& local,
+                                        const GradientSlotPtr& gradient);
   void follow_in_place(std::string_view name, const at::Tensor& output);
   // Whether LeafOutputs was offered the output of an operator with these inputs.
   [[nodiscard]] bool offer_output(const OperatorInputs& inputs, const at::Tensor& output);

@@ -168,7 +168,7 @@ void Capture::record_parts(const TensorId& id,
 // --- tensors that only wrap this rank's part -----------------------------------------------------
 
 std::int64_t Capture::scope_local(
-    Kind kind, const std::string& path, int slot, const at::Tensor& local, bool has_gradient) {
+    Kind kind, const std::string& path, int slot, at::Tensor& local, bool has_gradient) {
   std::int64_t expected = kNoLocalGradient;
   contain([&] {
     leaves_.commit();
@@ -182,7 +182,7 @@ std::int64_t Capture::scope_local(
       gradient = std::make_shared<GradientSlot>();
       gradient->microbatch = current_microbatch();
     }
-    record_local(spot, local, gradient);
+    local = record_local(spot, local, gradient);
     if (gradient != nullptr) {
       expected = gradients_.add_local(gradient);
     }
@@ -190,32 +190,38 @@ std::int64_t Capture::scope_local(
   return expected;
 }
 
-void Capture::record_local(const Spot& spot,
-                           const at::Tensor& local,
-                           const GradientSlotPtr& gradient) {
+at::Tensor Capture::record_local(const Spot& spot,
+                                 const at::Tensor& local,
+                                 const GradientSlotPtr& gradient) {
   const MicrobatchPtr microbatch = current_microbatch();
   const TensorId id = recorder_.next_id(spot, microbatch.get());
   const bool is_output = spot.kind == Kind::kOutput;
+  const bool readable = unreadable(local).empty();
+  at::Tensor result = local;
+  std::optional<TensorCopy> own;
+  if (replacement_.active() && readable) {
+    own = snapshot(local).take();
+    result = replaced_tensor(local, replacement_.of(id, *own, {.microbatch = microbatch.get()}));
+  }
   gradients_.expect(gradient, id, is_output ? Kind::kGradOutput : Kind::kGradInput);
   if (is_output) {
     settle_sums(id, spot.path, local, {});
-    if (unreadable(local).empty()) {
-      producers_.remember({{id}, TensorIdentity(local), microbatch, gradient});
+    if (readable) {
+      producers_.remember({{id}, TensorIdentity(result), microbatch, gradient});
     }
   }
-  record_tensor(recorder_,
-                id,
-                local,
-                {.microbatch = microbatch.get(),
-                 .needs_no_gradient = gradient == nullptr && at::GradMode::is_enabled()});
+  record_parts(id, {}, local, std::move(own), gradient == nullptr && at::GradMode::is_enabled());
+  return result;
 }
 
-void Capture::local_gradient(std::int64_t expected, const at::Tensor& gradient) {
+at::Tensor Capture::local_gradient(std::int64_t expected, const at::Tensor& gradient) {
+  at::Tensor result;
   contain([&] {
     if (const GradientSlotPtr slot = gradients_.local(expected)) {
-      static_cast<void>(gradient_arrived(slot, gradient, false));
+      result = gradient_arrived(slot, gradient, false);
     }
   });
+  return result.defined() ? result : gradient;
 }
 
 // --- state of a module ---------------------------------------------------------------------------

@@ -79,27 +79,29 @@ at::Tensor Scope::out(const at::Tensor& tensor, const Rows& rows, int slot) {
   return output(tensor, slot, &rows);
 }
 
-std::int64_t Scope::in_local(const at::Tensor& local, int slot, bool has_gradient) {
+Scope::Local Scope::in_local(const at::Tensor& local, int slot, bool has_gradient) {
   return this->local(Kind::kInput, local, slot, has_gradient);
 }
 
-std::int64_t Scope::out_local(const at::Tensor& local, int slot, bool has_gradient) {
+Scope::Local Scope::out_local(const at::Tensor& local, int slot, bool has_gradient) {
   return this->local(Kind::kOutput, local, slot, has_gradient);
 }
 
-void Scope::local_gradient(std::int64_t expected, const at::Tensor& gradient) {
-  if (Capture* capture = active_capture()) {
-    capture->local_gradient(expected, gradient);
-  }
+at::Tensor Scope::local_gradient(std::int64_t expected, const at::Tensor& gradient) {
+  Capture* const capture = active_capture();
+  return capture == nullptr ? gradient : capture->local_gradient(expected, gradient);
 }
 
 static_assert(Scope::kNoGradient == kNoLocalGradient);
 
-std::int64_t Scope::local(Kind kind, const at::Tensor& tensor, int slot, bool has_gradient) {
+Scope::Local Scope::local(Kind kind, const at::Tensor& tensor, int slot, bool has_gradient) {
   Capture* const capture = tracing();
-  return capture == nullptr
-             ? kNoGradient
-             : capture->scope_local(kind, impl_->open.path, slot, tensor, has_gradient);
+  Local result{tensor};
+  if (capture != nullptr) {
+    result.gradient =
+        capture->scope_local(kind, impl_->open.path, slot, result.value, has_gradient);
+  }
+  return result;
 }
 
 at::Tensor Scope::routing(const at::Tensor& choices, const at::Tensor& margins) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -116,12 +117,15 @@ auto record_state(void (Scope::*method)(const at::Tensor&, int)) {
   };
 }
 
-auto record_local(std::int64_t (Scope::*method)(const at::Tensor&, int, bool)) {
+// The tensor to wrap, and the number to pass with its gradient.
+auto record_local(Scope::Local (Scope::*method)(const at::Tensor&, int, bool)) {
   return [method](const intrusive_ptr<ScopesObject>&,
                   const at::Tensor& local,
                   std::int64_t slot,
                   bool has_gradient) {
-    return (innermost_open().*method)(local, static_cast<int>(slot), has_gradient);
+    const Scope::Local recorded =
+        (innermost_open().*method)(local, static_cast<int>(slot), has_gradient);
+    return std::tuple(recorded.value, recorded.gradient);
   };
 }
 
@@ -146,7 +150,7 @@ void register_scopes(torch::Library& library) {
       .def("local_gradient",
            [](const intrusive_ptr<ScopesObject>&,
               std::int64_t expected,
-              const at::Tensor& gradient) { Scope::local_gradient(expected, gradient); })
+              const at::Tensor& gradient) { return Scope::local_gradient(expected, gradient); })
       .def("routing",
            [](const intrusive_ptr<ScopesObject>&,
               const at::Tensor& choices,

@@ -92,14 +92,19 @@ class TTRACE_API Scope {
   void summed_gradient(const std::string& parameter, int ranks);
 
   // The same for a tensor that only wraps this rank's part, such as a DTensor of Python: they
-  // record `local`, that part. If `has_gradient`, they return a number. REQUIRES: when the
-  // wrapper's gradient arrives, the program passes that number and the gradient's local part to
-  // local_gradient(), once and within the same step. kNoGradient: TTrace expects no gradient.
-  // Values are not replaced.
+  // record `local`, that part. REQUIRES: the program wraps the returned `value`, if that is another
+  // tensor, and uses this wrapper instead; its gradient flows to the first one. If `has_gradient`,
+  // `gradient` is a number. REQUIRES: when the first wrapper's gradient arrives, the program passes
+  // that number and the gradient's local part to local_gradient(), once and within the same step,
+  // and goes on with what that returns. kNoGradient: TTrace expects no gradient.
   static constexpr std::int64_t kNoGradient = -1;
-  [[nodiscard]] std::int64_t in_local(const at::Tensor& local, int slot, bool has_gradient);
-  [[nodiscard]] std::int64_t out_local(const at::Tensor& local, int slot, bool has_gradient);
-  static void local_gradient(std::int64_t expected, const at::Tensor& gradient);
+  struct Local {
+    at::Tensor value;
+    std::int64_t gradient = kNoGradient;
+  };
+  [[nodiscard]] Local in_local(const at::Tensor& local, int slot, bool has_gradient);
+  [[nodiscard]] Local out_local(const at::Tensor& local, int slot, bool has_gradient);
+  [[nodiscard]] static at::Tensor local_gradient(std::int64_t expected, const at::Tensor& gradient);
 
   // Records a dropout mask and returns it. A comparison demands that masks are equal.
   [[nodiscard]] at::Tensor mask(const at::Tensor& tensor, int slot = 0);
@@ -127,7 +132,7 @@ class TTRACE_API Scope {
   [[nodiscard]] Capture* tracing() const;
   at::Tensor input(const at::Tensor& tensor, int slot, const Rows* rows);
   at::Tensor output(const at::Tensor& tensor, int slot, const Rows* rows);
-  std::int64_t local(Kind kind, const at::Tensor& tensor, int slot, bool has_gradient);
+  Local local(Kind kind, const at::Tensor& tensor, int slot, bool has_gradient);
   void state(Kind kind, const at::Tensor& tensor, int slot);
 
   struct Impl;

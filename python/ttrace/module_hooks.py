@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 
 from .base import quantised, regions
 from .base.calls import Removable, after_call, aside, before_call, is_compiled_in_place
-from .base.local_part import local_part, settled
+from .base.local_part import instead_of, local_part, settled, with_part
 from .base.program import Program
 from .base.recorder import DimsOf, Recorder
 from .base.trees import map_tensors, tensors_of
@@ -234,14 +234,19 @@ class ModuleHooks:
         if where is not None:
             self._place(site.path, role, slot, where)
         order = () if where is None else where.order
+        original = self._unreplaced(tensor) if is_input else self._unreturned(tensor)
         if order or isinstance(tensor, (DTensor, AsyncCollectiveTensor)) or quantised.is_quantised(tensor):
-            self._record_local(site.path, role, slot, tensor, parts, order)
-            return tensor
+            result = self._record_local(
+                site.path, role, slot, original, parts if original is tensor else settled(original), order
+            )
+            if result is not original:
+                self._replaced(is_input, result, original)
+                return result
+            return original if is_input else tensor
         if where is not None and where.addends > 1:
             self._scopes.summed(where.addends)
             for parameter in where.follow:
                 self._scopes.summed_gradient(parameter, where.addends)
-        original = self._unreplaced(tensor) if is_input else self._unreturned(tensor)
         hand_on = self._scopes.input if is_input else self._scopes.output
         result = hand_on(original, slot)
         if result is not original:
@@ -307,9 +312,10 @@ class ModuleHooks:
         tensor: torch.Tensor,
         parts: torch.Tensor,
         order: tuple[int, ...] = (),
-    ) -> None:
+    ) -> torch.Tensor:
         """The library cannot read tensors that Python wraps: it gets this rank's part of the tensor, and
-        later of the gradient. `parts`: the tensor as `settled` leaves it. `order` as in Dims."""
+        later of the gradient, and may give another one in its place. `parts`: the tensor as `settled` leaves it.
+        `order` as in Dims."""
 
         def part_of(wrapped: torch.Tensor) -> torch.Tensor:
             part = local_part(wrapped)
@@ -317,18 +323,23 @@ class ModuleHooks:
 
         record = self._scopes.input_local if role == "input" else self._scopes.output_local
         has_gradient = tensor.requires_grad and torch.is_grad_enabled()
-        expected = record(part_of(parts), slot, has_gradient)
+        own = part_of(parts)
+        value, expected = record(own, slot, has_gradient)
+        result = tensor if value is own else instead_of(tensor, lambda: with_part(parts, value, order))
         if expected < 0:
-            return
+            return result
 
-        def arrived(gradient: torch.Tensor) -> None:
+        def arrived(gradient: torch.Tensor) -> torch.Tensor | None:
             gradient = settled(gradient)
             dims = self._program.gradient_dims(gradient)
             if dims is not None:
                 self._derive(path, _FIELDS[role][1], slot, dims)
-            self._scopes.local_gradient(expected, part_of(gradient))
+            part = part_of(gradient)
+            given = self._scopes.local_gradient(expected, part)
+            return None if given is part else with_part(gradient, given, order)
 
         tensor.register_hook(aside(arrived))
+        return result
 
     def _place(self, path: str, role: str, slot: int, dims: Dims) -> None:
         key = (path, role, slot)

@@ -215,14 +215,14 @@ TEST(Capture, PartOfATensorThatOnlyWrapsItIsRecordedAndItsGradientWhenItArrives)
   const at::Tensor gradient = random_tensor({2, 3}, 3);
   const Captured captured = trace_microbatch(root, [&] {
     Scope scope(ModulePath{"fc"});
-    const std::int64_t of_input = scope.in_local(input, 0, /*has_gradient=*/true);
-    const std::int64_t of_output = scope.out_local(output, 0, /*has_gradient=*/true);
-    EXPECT_EQ(scope.out_local(output, 1, /*has_gradient=*/false), Scope::kNoGradient);
+    const std::int64_t of_input = scope.in_local(input, 0, /*has_gradient=*/true).gradient;
+    const std::int64_t of_output = scope.out_local(output, 0, /*has_gradient=*/true).gradient;
+    EXPECT_EQ(scope.out_local(output, 1, /*has_gradient=*/false).gradient, Scope::kNoGradient);
     EXPECT_NE(of_input, Scope::kNoGradient);
-    Scope::local_gradient(of_output, gradient);
-    Scope::local_gradient(of_input, gradient * 2);
-    Scope::local_gradient(Scope::kNoGradient, gradient);
-    Scope::local_gradient(of_output + 100, gradient);
+    EXPECT_SAME(Scope::local_gradient(of_output, gradient), gradient);
+    EXPECT_SAME(Scope::local_gradient(of_input, gradient * 2), gradient * 2);
+    EXPECT_SAME(Scope::local_gradient(Scope::kNoGradient, gradient), gradient);
+    EXPECT_SAME(Scope::local_gradient(of_output + 100, gradient), gradient);
   });
   EXPECT_THAT(captured.ids_with("/m0/"),
               ElementsAre("s0/m0/input/fc/0",
@@ -243,7 +243,7 @@ TEST(Capture, PartThatATracedModuleMadeIsNoInputOfTheNext) {
       static_cast<void>(first.out_local(part, 0, /*has_gradient=*/false));
     }
     Scope second(ModulePath{"second"});
-    EXPECT_EQ(second.in_local(part, 0, /*has_gradient=*/true), Scope::kNoGradient);
+    EXPECT_EQ(second.in_local(part, 0, /*has_gradient=*/true).gradient, Scope::kNoGradient);
   });
   EXPECT_THAT(captured.ids_with("/m0/"), ElementsAre("s0/m0/output/first/0"));
   EXPECT_THAT(captured.edges(), ElementsAre("s0/m0/input/second/0 <- s0/m0/output/first/0"));

@@ -53,6 +53,24 @@ def test_what_is_not_reduced_yet_need_not_be_a_sum(check):
     assert outputs <= set(outcome.ids())
 
 
+EVERYWHERE = str(ROOT / "tests" / "python" / "programs" / "dtensor_everywhere.py")
+
+
+# Symptom: forced passes of a reference that computes with DTensors itself (torchtitan's full_dtensor) replaced nothing, so that all
+# that came behind a wrong operator counted as wrong on its own.
+def test_operators_of_dtensors_are_checked_on_their_own_where_the_reference_has_dtensors_too(check):
+    outcome = check(python(EVERYWHERE), torchrun(2, f"{EVERYWHERE} --bug"), steps="0:1")
+    wrong = [t["id"] for t in outcome.report["tensors"] if t["tier"] == "T1" and t["finding"]]
+    assert wrong == ["s0/m0/output/1/0", "s0/m0/grad_output/1.fc/0"], outcome.summary()
+    inherited = outcome.ids("inherited")
+    assert {"s0/m0/output/2.norm/0", "s0/m0/output/2/0", "s0/m0/grad_output/1.norm/0", "s0/m0/grad_output/0/0"} <= set(inherited)
+
+
+def test_dtensors_on_both_sides_raise_no_alarm(check):
+    outcome = check(python(EVERYWHERE), torchrun(2, EVERYWHERE), steps="0:1")
+    assert outcome.code == 0, outcome.summary()
+
+
 USUAL = ("row-output-not-summed", "norm-gradients-not-summed", "stage-gradients-not-scaled")
 
 

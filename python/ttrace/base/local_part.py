@@ -1,7 +1,9 @@
-"""The values of a tensor that Python wraps: the part of a DTensor that this rank holds, those of FP8 codes."""
+"""The values of a tensor that Python wraps: the part of a DTensor that this rank holds, those of FP8 codes; and such a
+tensor with other values."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +24,39 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
         with unseen():
             local = local.wait()
     return dequantised(local) if is_quantised(local) else local
+
+
+def with_part(tensor: torch.Tensor, part: torch.Tensor, order: tuple[int, ...] = ()) -> torch.Tensor:
+    """The tensor with `part` as what local_part() returns of it, permuted by `order`. FP8 codes stay as they are."""
+    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    if is_quantised(local):
+        return tensor
+    if order:
+        part = part.permute([order.index(dim) for dim in range(len(order))])
+    if not isinstance(tensor, DTensor):
+        return part
+    with unseen():
+        return DTensor.from_local(
+            part, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
+        )
+
+
+class _InsteadOf(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, original: torch.Tensor, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        del context, original
+        return make()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        del context
+        return gradient, None
+
+
+def instead_of(original: torch.Tensor, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """What `make` returns, whose gradient is that of `original`."""
+    with unseen():
+        return _InsteadOf.apply(original, make)
 
 
 def settled(tensor: torch.Tensor) -> torch.Tensor:
