@@ -301,10 +301,8 @@ void OperatorCheck::compare_parts(const Match& match,
   of_parts.limit = limit(Statistic::kOperatorSlice);
   of_parts.row_limit = limit_of_row(terms.tensor_class);
   of_parts.group_limit = limit(Statistic::kOperatorGroup);
-  if (of_parts.row_limit > 0.0 && limits_.has(Allowance::kStorageFlips)) {
-    const ElementType type = match.candidate.front().record->type;
-    of_parts.added_squared =
-        squared(unit_in_last_place(type, sides.error.max_reference) / of_parts.row_limit);
+  if (limits_.has(Allowance::kStorageFlips)) {
+    of_parts.stored_as = match.candidate.front().record->type;
   }
   if (of_parts.limit > 0.0) {
     residual.slice = compare_slices(residual, parts, of_parts, limits_, match, terms.head);

@@ -3,6 +3,7 @@
 #include "analysis/align/values.h"
 #include "analysis/findings/wording.h"
 #include "trace/place/boxes.h"
+#include "trace/sums/statistics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -135,8 +136,31 @@ class Search {
 
   [[nodiscard]] SliceComparison slice(const Slicing& slicing, std::int64_t number) const {
     const std::size_t at = slicing.first + static_cast<std::size_t>(number);
-    const double limit = has_own_limit(slicing) ? context_.bound.row_limit : context_.bound.limit;
-    return compare(slices_.sums[at], noise_.slices[at], limit);
+    const bool is_row = has_own_limit(slicing);
+    const double limit = is_row ? context_.bound.row_limit : context_.bound.limit;
+    SliceComparison result = compare(slices_.sums[at], noise_.slices[at], limit);
+    if (is_row && result.beyond()) {
+      result.bound = std::max(result.bound, flip_in_row(slicing, number));
+    }
+    return result;
+  }
+
+  // One unit in the last place of the row's largest element: few others may be different from zero,
+  // so that nothing averages the rounding of this one.
+  [[nodiscard]] double flip_in_row(const Slicing& slicing, std::int64_t number) const {
+    if (!context_.bound.stored_as) {
+      return 0.0;
+    }
+    const std::int64_t length =
+        element_count(std::vector<std::int64_t>(pair_.shape.begin(), pair_.shape.end())) /
+        slicing.count;
+    const Statistics row =
+        ttrace::compare(pair_.reference_type,
+                        advance(pair_.reference, pair_.reference_type, number * length),
+                        pair_.candidate_type,
+                        advance(pair_.candidate, pair_.candidate_type, number * length),
+                        length);
+    return unit_in_last_place(*context_.bound.stored_as, row.max_reference);
   }
 
   [[nodiscard]] bool has_own_limit(const Slicing& slicing) const {
