@@ -2,6 +2,7 @@
 // torch.ops.load_library(). Classes and methods forward; their names are those of
 // <ttrace/session.h>. Needs no Python at build time, and serves any version of it.
 #include "hooks/session/torch_scopes.h"
+#include "hooks/session/torch_traces.h"
 
 #include <ttrace/error.h>
 #include <ttrace/session.h>
@@ -273,6 +274,7 @@ TORCH_LIBRARY(ttrace, library) {
   register_step(library);
   register_session(library);
   register_scopes(library);
+  register_traces(library);
 }
 
 }  // namespace
