@@ -4,6 +4,7 @@
 #include "analysis/causes/common/evidence.h"
 #include "analysis/causes/source_lines.h"
 #include "analysis/causes/where_to_look.h"
+#include "analysis/checks/close_look.h"
 #include "trace/base/kind.h"
 
 #include <algorithm>
@@ -188,13 +189,18 @@ void find_roots(std::span<const Match> matches,
   report.first_divergence = first;
   report.where_to_look = where_to_look(report.tensors, first, candidate);
   report.source = source_lines(report.tensors, first, candidate);
+  const auto match = std::ranges::find(matches, found->id, &Match::id);
+  if (match != matches.end() && !match->reference.empty() && !match->candidate.empty()) {
+    report.close_look = look_closely(*match, candidate);
+  }
   if (report.partial()) {
     return;  // what is missing would be taken for what went wrong
   }
   Diagnoser diagnosis_of(matches, forced, candidate);
   report.diagnosis = diagnosis_of(*found);
   for (const std::size_t root : further_roots(report, matches, first, report.roots_left_out)) {
-    report.further_roots.push_back({root, diagnosis_of(report.tensors[root])});
+    report.further_roots.push_back(
+        {root, diagnosis_of(report.tensors[root]), source_lines(report.tensors, root, candidate)});
   }
 }
 

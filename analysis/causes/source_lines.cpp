@@ -48,12 +48,18 @@ std::string neighbour(std::span<const TensorVerdict> tensors,
   return "";
 }
 
-std::string between(const std::string& first, const std::string& second, const CodeLines& lines) {
-  return fmt::format("the code between {}, which calls {}, and {}, which calls {}",
-                     lines.call_of(first),
-                     first,
-                     lines.call_of(second),
-                     second);
+SourceLines between(const std::string& start,
+                    const std::string& first,
+                    const std::string& second,
+                    const CodeLines& lines) {
+  const std::string call = lines.call_of(first);
+  return {fmt::format("{}the code between {}, which calls {}, and {}, which calls {}",
+                      start,
+                      call,
+                      first,
+                      lines.call_of(second),
+                      second),
+          place_in(call)};
 }
 
 // The place of tensors[index]'s output among the forward records, from which its consumers follow.
@@ -68,43 +74,44 @@ std::size_t output_of(std::span<const TensorVerdict> tensors, std::size_t index)
   return index;
 }
 
-std::string region_of(std::span<const TensorVerdict> tensors,
+SourceLines region_of(std::span<const TensorVerdict> tensors,
                       std::size_t index,
                       const CodeLines& lines) {
   const TensorId& id = tensors[index].id;
   if (lines.call_of(id.path).empty()) {
-    return "";
+    return {};
   }
   if (id.kind == Kind::kInput) {
     const std::string before = neighbour(tensors, index, -1, lines);
-    return before.empty() ? "" : between(before, id.path, lines);
+    return before.empty() ? SourceLines() : between("", before, id.path, lines);
   }
   if (id.kind == Kind::kGradOutput) {
     const std::string after = neighbour(tensors, output_of(tensors, index), 1, lines);
-    return after.empty() ? "" : "backward of " + between(id.path, after, lines);
+    return after.empty() ? SourceLines() : between("backward of ", id.path, after, lines);
   }
-  return "";
+  return {};
 }
 
 }  // namespace
 
-std::string source_lines(std::span<const TensorVerdict> tensors,
+SourceLines source_lines(std::span<const TensorVerdict> tensors,
                          std::size_t index,
                          const Trace& candidate) {
   const TensorId& id = tensors[index].id;
   const CodeLines lines = lines_of(candidate);
-  if (std::string region = region_of(tensors, index, lines); !region.empty()) {
+  if (SourceLines region = region_of(tensors, index, lines); !region.sentence.empty()) {
     return region;
   }
   const bool is_update = is_of_optimizer(id.kind);
   const std::string source = lines.source_of(id.path);
   const std::string call = lines.call_of(is_update ? "optimizer" : id.path);
   if (call.empty()) {
-    return source;
+    return {source, place_in(source)};
   }
   const std::string called =
       is_update ? fmt::format("the optimizer is called at {}", call) : "called at " + call;
-  return source.empty() ? called : fmt::format("{}, {}", source, called);
+  return source.empty() ? SourceLines{called, place_in(call)}
+                        : SourceLines{fmt::format("{}, {}", source, called), place_in(source)};
 }
 
 }  // namespace ttrace

@@ -12,10 +12,10 @@
 
 namespace ttrace {
 
-// Of tensors[index], the first divergence: "model.py:88 (Attention), called at model.py:120". An
-// input concerns the code between the calls of two modules, and so does the gradient of an output,
-// which the consumers' backward makes. Empty if the trace knows no line.
-[[nodiscard]] std::string source_lines(std::span<const TensorVerdict> tensors,
+// Of tensors[index]: "model.py:88 (Attention), called at model.py:120". An input concerns the code
+// between the calls of two modules, and so does the gradient of an output, which the consumers'
+// backward makes. Empty if the trace knows no line.
+[[nodiscard]] SourceLines source_lines(std::span<const TensorVerdict> tensors,
                                        std::size_t index,
                                        const Trace& candidate);
 

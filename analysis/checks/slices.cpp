@@ -192,12 +192,7 @@ class Search {
   }
 
   void name_row(std::int64_t number) {
-    std::vector<std::int64_t> leading(pair_.shape.begin(), pair_.shape.end());
-    while (leading.back() == 1) {
-      leading.pop_back();
-    }
-    leading.pop_back();
-    const std::vector<std::int64_t> index = unravel(number, leading);
+    const std::vector<std::int64_t> index = unravel(number, leading_shape(pair_.shape));
     std::vector<Range> ranges;
     for (std::size_t dim = 0; dim < index.size(); ++dim) {
       ranges.push_back({dim, index[dim], index[dim] + 1});
@@ -288,6 +283,15 @@ bool have_one_region(const Placement& left, const Placement& right) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> leading_shape(std::span<const std::int64_t> shape) {
+  std::vector<std::int64_t> leading(shape.begin(), shape.end());
+  while (leading.back() == 1) {
+    leading.pop_back();
+  }
+  leading.pop_back();
+  return leading;
+}
 
 Slices sum_slices(const TensorPair& pair) {
   return sum_slices(

@@ -60,6 +60,9 @@ struct SliceComparison {
 
 [[nodiscard]] Slices sum_slices(const TensorPair& pair);
 
+// The dimensions in whose indices rows differ. Requires: a dimension of more than one index.
+[[nodiscard]] std::vector<std::int64_t> leading_shape(std::span<const std::int64_t> shape);
+
 // Groups runs of `size` consecutive slices, such as heads in a dimension of hidden units. Requires:
 // `size` divides their number.
 [[nodiscard]] std::vector<SliceSums> sum_groups(std::span<const SliceSums> slices,

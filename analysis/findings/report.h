@@ -3,9 +3,11 @@
 // Thread-safety: plain values.
 #pragma once
 
+#include "analysis/findings/close_look.h"
 #include "analysis/findings/unmatched_name.h"
 #include "analysis/findings/verdict.h"
 #include "analysis/findings/zoom_report.h"
+#include "trace/file/code_lines.h"
 #include "trace/file/manifest.h"
 
 #include <cstddef>
@@ -86,10 +88,17 @@ struct CalibrationUse {
   std::size_t alarms = 0;          // and under these
 };
 
+// Lines of the program that a finding concerns, as far as the candidate's trace says.
+struct SourceLines {
+  std::string sentence;            // "model.py:88 (Attention), called at model.py:120", or empty
+  std::optional<CodePlace> place;  // the first line in it
+};
+
 // A finding with a cause of its own; see roots.h.
 struct Root {
   std::size_t tensor = 0;              // index into Report::tensors
   std::optional<Diagnosis> diagnosis;  // where a signature explains it
+  SourceLines source;
 };
 
 struct Report {
@@ -116,7 +125,8 @@ struct Report {
   std::optional<std::size_t> first_divergence;  // index into `tensors`
   std::optional<Diagnosis> diagnosis;           // of the first divergence, where one explains it
   std::string where_to_look;                    // for the first divergence
-  std::string source;                           // lines of the program that it concerns, or empty
+  SourceLines source;                           // of the first divergence
+  std::optional<CloseLook> close_look;          // at the first divergence, if both sides have it
   std::vector<Root> further_roots;              // behind the first divergence, in order
   std::size_t roots_left_out = 0;               // behind them
   std::optional<ZoomReport> zoom;               // what --zoom found inside of a module

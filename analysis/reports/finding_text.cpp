@@ -184,4 +184,31 @@ void write_finding(std::ostream& out,
   }
 }
 
+const std::optional<Diagnosis>& diagnosis_of(const Report& report, std::size_t tensor) {
+  static const std::optional<Diagnosis> kNone;
+  if (report.first_divergence == tensor) {
+    return report.diagnosis;
+  }
+  const auto root = std::ranges::find(report.further_roots, tensor, &Root::tensor);
+  return root == report.further_roots.end() ? kNone : root->diagnosis;
+}
+
+std::string finding_line(const Report& report, std::size_t index) {
+  const TensorVerdict& tensor = report.tensors[index];
+  const FindingNumbers numbers = numbers_of(tensor);
+  std::string text = report.first_divergence == index ? "first divergence: " : "";
+  const std::string& cause = tensor.deciding()->sentence;
+  text += cause.substr(0, cause.find("; "));
+  if (numbers.error != "-") {
+    text += fmt::format("; error {}, bound {}", numbers.error, numbers.bound);
+    const std::vector<int> ranks = tensor.ranks();
+    text += ranks.empty() ? "" : "; " + ranks_text(ranks);
+  }
+  if (const auto& diagnosis = diagnosis_of(report, index)) {
+    text += "; probable cause: " + spaced(name_of(diagnosis->signature));
+    text += diagnosis->runner_up ? " or " + spaced(name_of(diagnosis->runner_up->signature)) : "";
+  }
+  return text;
+}
+
 }  // namespace ttrace

@@ -6,6 +6,7 @@
 #include "analysis/findings/diagnosis.h"
 #include "analysis/findings/report.h"
 
+#include <cstddef>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -43,6 +44,14 @@ void write_causes(std::ostream& out,
                   const std::string& first,
                   const char* indent,
                   const TensorVerdict& tensor);
+
+// That of a root; nothing for other tensors.
+[[nodiscard]] const std::optional<Diagnosis>& diagnosis_of(const Report& report,
+                                                           std::size_t tensor);
+
+// One line for the finding report.tensors[tensor]: the beginning of what the deciding check says,
+// the numbers, the ranks, and the name of its probable cause.
+[[nodiscard]] std::string finding_line(const Report& report, std::size_t tensor);
 
 // Indented lines: what it is, its probable cause, error and bound, the ranks concerned.
 void write_finding(std::ostream& out,

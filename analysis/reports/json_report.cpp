@@ -6,6 +6,8 @@
 #include <cmath>
 #include <optional>
 #include <ostream>
+#include <string>
+#include <utility>
 
 namespace ttrace {
 namespace {
@@ -85,7 +87,33 @@ Json first_divergence_json(const Report& report) {
           {"signature", report.diagnosis ? Json(name_of(report.diagnosis->signature)) : Json()},
           {"probable_cause", report.diagnosis ? Json(report.diagnosis->sentence) : Json()},
           {"where_to_look", report.where_to_look},
-          {"source", report.source}};
+          {"source", report.source.sentence}};
+}
+
+Json close_look_json(const Report& report) {
+  if (!report.close_look) {
+    return nullptr;
+  }
+  Json ranks = Json::array();
+  for (const RankError& rank : report.close_look->ranks) {
+    Json coordinates = Json::object();
+    for (const auto& [axis, coordinate] : rank.coordinates) {
+      coordinates[axis] = coordinate;
+    }
+    ranks.push_back({{"rank", rank.rank},
+                     {"coordinates", coordinates},
+                     {"error", number_json(rank.error)},
+                     {"reference_norm", number_json(rank.reference_norm)},
+                     {"elements", rank.elements},
+                     {"is_addend", rank.is_addend}});
+  }
+  Json parts = Json::array();
+  for (const PartError& part : report.close_look->parts) {
+    parts.push_back({{"where", part.where},
+                     {"error", number_json(part.error)},
+                     {"reference_norm", number_json(part.reference_norm)}});
+  }
+  return {{"ranks", ranks}, {"parts", parts}};
 }
 
 Json named_json(const Named& named) {
@@ -301,6 +329,29 @@ Json check_json(const Check& check) {
   return json;
 }
 
+Json header_json(const Report& report) {
+  return {{"schema", 1},
+          {"verdict", verdict_word(report)},
+          {"first_divergence", first_divergence_json(report)},
+          {"close_look", close_look_json(report)},
+          {"zoom", zoom_json(report.zoom)},
+          {"diagnoses", diagnoses_json(report)},
+          {"diagnoses_left_out", report.roots_left_out},
+          {"counts", counts_json(report)},
+          {"noise_coverage", coverage_json(report.noise_coverage)},
+          {"routing", routing_json(report)},
+          {"reference", side_json(report.reference)},
+          {"candidate", side_json(report.candidate)},
+          {"calibration", calibration_json(report)},
+          {"partial", report.partial()},
+          {"lacking", report.lacking},
+          {"warnings", report.warnings},
+          {"remarks", report.remarks},
+          {"unmatched", unmatched_json(report)},
+          {"inferred_placements", report.inferred},
+          {"notes", report.notes}};
+}
+
 Json runner_up_json(const std::optional<Diagnosis>& diagnosis) {
   if (!diagnosis || !diagnosis->runner_up) {
     return {};
@@ -351,26 +402,29 @@ Json tensor_json(const TensorVerdict& tensor) {
 }
 
 void write_json(std::ostream& out, const Report& report) {
-  out << "{\"schema\":1,\n\"verdict\":\"" << verdict_word(report)
-      << "\",\n\"first_divergence\":" << dump(first_divergence_json(report))
-      << ",\n\"zoom\":" << dump(zoom_json(report.zoom))
-      << ",\n\"diagnoses\":" << dump(diagnoses_json(report))
-      << ",\n\"diagnoses_left_out\":" << report.roots_left_out
-      << ",\n\"counts\":" << dump(counts_json(report))
-      << ",\n\"noise_coverage\":" << dump(coverage_json(report.noise_coverage))
-      << ",\n\"routing\":" << dump(routing_json(report))
-      << ",\n\"reference\":" << dump(side_json(report.reference))
-      << ",\n\"candidate\":" << dump(side_json(report.candidate))
-      << ",\n\"calibration\":" << dump(calibration_json(report))
-      << ",\n\"partial\":" << dump(report.partial()) << ",\n\"lacking\":" << dump(report.lacking)
-      << ",\n\"warnings\":" << dump(report.warnings) << ",\n\"remarks\":" << dump(report.remarks)
-      << ",\n\"unmatched\":" << dump(unmatched_json(report))
-      << ",\n\"inferred_placements\":" << dump(report.inferred)
-      << ",\n\"notes\":" << dump(report.notes) << ",\n\"tensors\":[";
+  const Json header = header_json(report);
+  const char* separator = "{";
+  for (const auto& [name, value] : header.items()) {
+    out << std::exchange(separator, ",\n") << dump(name) << ':' << dump(value);
+  }
+  out << ",\n\"tensors\":[";
   for (std::size_t i = 0; i < report.tensors.size(); ++i) {
     out << (i == 0 ? "\n" : ",\n") << dump(tensor_json(report.tensors[i]));
   }
   out << "\n]}\n";
+}
+
+void write_json_lines(std::ostream& out, const Report& report) {
+  const auto write = [&](const char* type, const Json& fields) {
+    Json line = {{"type", type}};
+    line.update(fields);
+    out << dump(line) << '\n';
+  };
+  write("report", header_json(report));
+  for (const TensorVerdict& tensor : report.tensors) {
+    write("tensor", tensor_json(tensor));
+  }
+  write("end", {{"tensors", report.tensors.size()}});
 }
 
 }  // namespace ttrace

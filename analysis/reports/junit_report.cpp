@@ -97,34 +97,6 @@ void set(pugi::xml_node node, const Tally& tally) {
   set(node, "time", "0");  // some readers demand one
 }
 
-const std::optional<Diagnosis>& diagnosis_of(const Report& report, std::size_t tensor) {
-  static const std::optional<Diagnosis> kNone;
-  if (report.first_divergence == tensor) {
-    return report.diagnosis;
-  }
-  const auto root = std::ranges::find(report.further_roots, tensor, &Root::tensor);
-  return root == report.further_roots.end() ? kNone : root->diagnosis;
-}
-
-// One line for a finding: the beginning of what the deciding check says, and the numbers.
-std::string message_of(const Report& report, std::size_t index) {
-  const TensorVerdict& tensor = report.tensors[index];
-  const FindingNumbers numbers = numbers_of(tensor);
-  std::string text = report.first_divergence == index ? "first divergence: " : "";
-  const std::string& cause = tensor.deciding()->sentence;
-  text += cause.substr(0, cause.find("; "));
-  if (numbers.error != "-") {
-    text += fmt::format("; error {}, bound {}", numbers.error, numbers.bound);
-    const std::vector<int> ranks = tensor.ranks();
-    text += ranks.empty() ? "" : "; " + ranks_text(ranks);
-  }
-  if (const auto& diagnosis = diagnosis_of(report, index)) {
-    text += "; probable cause: " + spaced(name_of(diagnosis->signature));
-    text += diagnosis->runner_up ? " or " + spaced(name_of(diagnosis->runner_up->signature)) : "";
-  }
-  return text;
-}
-
 void write_failure(pugi::xml_node test, const Report& report, std::size_t index) {
   const TensorVerdict& tensor = report.tensors[index];
   std::ostringstream body;
@@ -135,7 +107,7 @@ void write_failure(pugi::xml_node test, const Report& report, std::size_t index)
   }
   pugi::xml_node failure = test.append_child("failure");
   set(failure, "type", std::string(name_of(tensor.symptom())));
-  set(failure, "message", message_of(report, index));
+  set(failure, "message", finding_line(report, index));
   failure.text().set(valid(body.str()).c_str());
 }
 

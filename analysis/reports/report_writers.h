@@ -1,4 +1,4 @@
-// The three ways to write a report down.
+// The ways to write a report down.
 //
 // Thread-safety: free functions that only read.
 #pragma once
@@ -20,6 +20,24 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
 
 // For programs: every tensor, numbers that round-trip, NaN and Inf as strings. One line per tensor.
 void write_json(std::ostream& out, const Report& report);
+
+// For programs that read line by line: the header of the JSON report (type "report"), a line for
+// every tensor (type "tensor"), and a last one (type "end") with their number, so that a file that
+// was cut off is noticed. docs/report_lines.schema.json describes them.
+void write_json_lines(std::ostream& out, const Report& report);
+
+// For the summary of a CI job: GitHub's Markdown with verdict, first divergence, and a table of at
+// most `max_rows` findings.
+void write_markdown(std::ostream& out, const Report& report, std::size_t max_rows);
+
+// For code scanning: SARIF 2.1.0. The first divergence and every further root is a result, at the
+// line of the operator that a zoom named, or of the module. A verdict that covers only a part is a
+// notification, and the run is said not to have been successful.
+void write_sarif(std::ostream& out, const Report& report);
+
+// For a browser: one page that needs nothing else, with the verdict, the model as a tree, charts
+// of errors, the ranks and parts of the first divergence, and a table of all tensors.
+void write_html(std::ostream& out, const Report& report);
 
 // For CI servers: JUnit's XML, in the dialect that Jenkins, GitLab and GitHub's actions read. A
 // suite is a module, a test one of its tensors, named by its id; findings have failed, what was not

@@ -5,6 +5,7 @@
 
 #include "analysis/findings/diagnosis.h"
 #include "analysis/findings/json_text.h"
+#include "analysis/findings/report.h"
 #include "analysis/findings/verdict.h"
 
 #include <optional>
@@ -13,6 +14,8 @@ namespace ttrace {
 
 [[nodiscard]] Json check_json(const Check& check);
 [[nodiscard]] Json tensor_json(const TensorVerdict& tensor);
+// All of a report but its tensors.
+[[nodiscard]] Json header_json(const Report& report);
 // The second best cause; null where there is none.
 [[nodiscard]] Json runner_up_json(const std::optional<Diagnosis>& diagnosis);
 

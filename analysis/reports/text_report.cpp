@@ -1,6 +1,6 @@
 #include "analysis/findings/text_columns.h"
 #include "analysis/findings/wording.h"
-#include "analysis/reports/coverage_text.h"
+#include "analysis/reports/counts_text.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/reports/zoom_text.h"
@@ -85,8 +85,8 @@ void write_first_divergence(std::ostream& out, const Report& report) {
   out << "first divergence: " << to_string(tensor.id) << '\n';
   write_finding(out, tensor, report.diagnosis);
   out << "  where to look: " << report.where_to_look << '\n';
-  if (!report.source.empty()) {
-    out << "  source: " << report.source << '\n';
+  if (!report.source.sentence.empty()) {
+    out << "  source: " << report.source.sentence << '\n';
   }
 }
 
@@ -204,95 +204,6 @@ void write_routing(std::ostream& out, const Report& report) {
   }
 }
 
-// Omits counts of zero, because most reports have none of these.
-void write_count(std::ostream& out, std::size_t count, const char* what) {
-  if (count > 0) {
-    out << ", " << count << ' ' << what;
-  }
-}
-
-void write_limits(std::ostream& out, const Report& report) {
-  if (!report.calibration) {
-    out << "limits are shipped defaults, not calibrated for this program";
-    return;
-  }
-  const CalibrationUse& use = *report.calibration;
-  out << fmt::format(
-      "limits are calibrated over {}; fewer than {} % of clean runs raise a false alarm (95 % "
-      "confidence)",
-      use.vouched
-          ? fmt::format("{} that the user vouched for, of which {} raised an alarm under the "
-                        "shipped limits and {} under these",
-                        counted(use.runs, "run"),
-                        use.alarms_shipped,
-                        use.alarms)
-          : counted(use.runs, "clean run"),
-      short_number(100.0 * use.rate_bound));
-  const char* separator = "; shipped limits, where those runs had no such tensors: ";
-  for (const std::string& limit : use.shipped) {
-    out << std::exchange(separator, ", ") << limit;
-  }
-}
-
-void write_counts(std::ostream& out, const Report& report) {
-  const Counts counts = report.counts();
-  out << '\n';
-  if (counts.bounds_from_noise + counts.bounds_class_default > 0) {
-    write_limits(out, report);
-    if (counts.bounds_class_default > 0) {
-      out << "; class defaults are weak bounds, and noise passes of the reference give better ones";
-    }
-    out << '\n';
-  }
-  if (report.noise_coverage) {
-    out << coverage_text(*report.noise_coverage) << '\n';
-  }
-  out << fmt::format(
-      "{}: {} within bound, {} out of bound, {} missing in the candidate, {} missing in the "
-      "reference",
-      counted(counts.tensors, "tensor"),
-      counts.within_bound,
-      counts.out_of_bound,
-      counts.missing_in_candidate,
-      counts.missing_in_reference);
-  write_count(out, counts.allowed_failed, "allowed out of bound");
-  write_count(out, counts.allowed_missing, "allowed missing");
-  write_count(out, counts.incomplete, "incomplete");
-  write_count(out, counts.behind_flip, "behind a flip of experts");
-  write_count(out, report.left_out, "left out by selection");
-  if (report.has_residuals) {
-    out << fmt::format("; operators: {} checked on their own, {} wrong, {} inherited",
-                       counts.operators,
-                       counts.operators_wrong,
-                       counts.inherited);
-  }
-  if (report.is_dyadic) {
-    out << fmt::format(
-        "; dyadic inputs: {} must be equal, {} are not judged, because the reference itself rounds "
-        "there",
-        counts.must_be_equal,
-        counts.not_judged);
-  }
-  if (report.has_golden) {
-    out << fmt::format("; golden: {} compared with FP64, {} too accurate, {} too coarse",
-                       counts.golden,
-                       counts.too_accurate,
-                       counts.too_coarse);
-  }
-  if (report.edges.edges > 0) {
-    out << fmt::format("; edges: {} of {} inputs are what the module before returned",
-                       report.edges.checked,
-                       report.edges.edges);
-  }
-  out << fmt::format("; bounds: {} from {}, {} exact, {} class defaults",
-                     counts.bounds_from_noise,
-                     counted(report.noise_passes, "noise pass"),
-                     counts.bounds_exact,
-                     counts.bounds_class_default);
-  write_count(out, counts.bounds_asked, "chosen by the user");
-  out << '\n';
-}
-
 }  // namespace
 
 void write_text(std::ostream& out, const Report& report, const TextOptions& options) {
@@ -319,6 +230,7 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
   write_list(out, "incomplete, because a step was interrupted", report.lacking, options.max_rows);
   write_list(out, "placements inferred from values", report.inferred, options.max_rows);
   write_list(out, "notes", report.notes, options.max_rows);
+  out << '\n';
   write_counts(out, report);
   if (report.zoom) {
     write_zoom(out, *report.zoom);

@@ -24,9 +24,9 @@ const std::vector<std::string> kBlockStep = {"s0/m0/output/h.0.norm/0",
                                              "s0/m0/grad_output/h.0.attn/0",
                                              "s0/main_grad/h.0.attn.proj.weight/0"};
 
-class SourceLines : public ::testing::Test {
+class SourceLinesTest : public ::testing::Test {
  protected:
-  SourceLines() {
+  SourceLinesTest() {
     candidate_.code(1, CodeRole::kSource, "h.0.attn", "model.py:88 (Attention)")
         .code(0, CodeRole::kCall, "h.0.norm", "model.py:118")
         .code(0, CodeRole::kCall, "h.0.attn", "model.py:120")
@@ -43,37 +43,49 @@ class SourceLines : public ::testing::Test {
       later = later || id == wrong;
       candidate_.add_everywhere({id, later ? scaled(wavy(6), 3.0) : wavy(6)});
     }
-    return diff(reference_.write(), candidate_.write()).source;
+    source_ = diff(reference_.write(), candidate_.write()).source;
+    return source_.sentence;
   }
 
   TemporaryDirectory directory_;
   TraceBuilder reference_{directory_ / "reference", "reference"};
   TraceBuilder candidate_{directory_ / "candidate", "candidate", 2};
+  SourceLines source_;  // of the last report
 };
 
-TEST_F(SourceLines, AnOutputConcernsTheCodeOfItsModuleAndTheCall) {
+TEST_F(SourceLinesTest, TheFirstLineIsAPlaceThatProgramsCanOpen) {
+  when_wrong("s0/m0/output/h.0.attn/0");
+  EXPECT_EQ(source_.place, (CodePlace{"model.py", 88}));
+}
+
+TEST_F(SourceLinesTest, OfARegionThePlaceIsTheFirstCall) {
+  when_wrong("s0/m0/input/h.0.mlp/0");
+  EXPECT_EQ(source_.place, (CodePlace{"model.py", 120}));
+}
+
+TEST_F(SourceLinesTest, AnOutputConcernsTheCodeOfItsModuleAndTheCall) {
   EXPECT_EQ(when_wrong("s0/m0/output/h.0.attn/0"),
             "model.py:88 (Attention), called at model.py:120");
 }
 
-TEST_F(SourceLines, AModuleOfTorchHasTheCodeAroundItAndItsCall) {
+TEST_F(SourceLinesTest, AModuleOfTorchHasTheCodeAroundItAndItsCall) {
   EXPECT_EQ(when_wrong("s0/m0/output/h.0.attn.proj/0"),
             "model.py:88 (Attention), called at model.py:95");
 }
 
-TEST_F(SourceLines, AnInputConcernsTheCodeBetweenTwoCalls) {
+TEST_F(SourceLinesTest, AnInputConcernsTheCodeBetweenTwoCalls) {
   EXPECT_EQ(when_wrong("s0/m0/input/h.0.mlp/0"),
             "the code between model.py:120, which calls h.0.attn, and model.py:123, which calls "
             "h.0.mlp");
 }
 
-TEST_F(SourceLines, AGradientOfAnOutputConcernsTheBackwardOfWhatFollows) {
+TEST_F(SourceLinesTest, AGradientOfAnOutputConcernsTheBackwardOfWhatFollows) {
   EXPECT_EQ(when_wrong("s0/m0/grad_output/h.0.attn/0"),
             "backward of the code between model.py:120, which calls h.0.attn, and model.py:123, "
             "which calls h.0.mlp");
 }
 
-TEST_F(SourceLines, AMainGradientConcernsItsModuleAndTheOptimizersCall) {
+TEST_F(SourceLinesTest, AMainGradientConcernsItsModuleAndTheOptimizersCall) {
   EXPECT_EQ(when_wrong("s0/main_grad/h.0.attn.proj.weight/0"),
             "model.py:88 (Attention), the optimizer is called at train.py:40");
 }

@@ -52,6 +52,9 @@ TEST_F(Format, EveryFormatCanBePrintedOrWritten) {
   EXPECT_EQ(text, file("run/report.txt"));
   EXPECT_EQ(nlohmann::json::parse(json).at("verdict"), "diverged");
   EXPECT_THAT(junit, StartsWith("<?xml "));
+  EXPECT_THAT(diff({"jsonl"}).out, StartsWith("{\"type\":\"report\",\"schema\":1,"));
+  EXPECT_THAT(diff({"markdown"}).out, StartsWith("## TTrace: DIVERGED\n"));
+  EXPECT_EQ(nlohmann::json::parse(diff({"sarif"}).out).at("version"), "2.1.0");
   std::ofstream(folder_ / "b.xml") << "what an earlier run wrote";
   const ProcessResult result = diff({"text=a.txt", "json", "junit=b.xml", "json=c=d.json"});
   EXPECT_EQ(result.exit_code, 1);
@@ -63,7 +66,9 @@ TEST_F(Format, EveryFormatCanBePrintedOrWritten) {
 
 TEST_F(Format, WhatCannotBeDoneIsToldBeforeAnythingRuns) {
   store_run("");
-  expect_usage_error({"xml"}, "--format is 'xml'; it must be text, json or junit");
+  expect_usage_error(
+      {"xml"},
+      "--format is 'xml'; it must be one of text, html, json, jsonl, junit, markdown, sarif");
   expect_usage_error({"text", "junit"}, "--format text and --format junit would both be printed");
   expect_usage_error({"junit="}, "--format is 'junit=', but no file follows the =");
   expect_usage_error({"junit=a", "json=a"}, "--format names the file a twice");

@@ -95,19 +95,19 @@ TEST_P(BadValues, IsRefusedBeforeAnythingRuns) {
 INSTANTIATE_TEST_SUITE_P(
     Check,
     BadValues,
-    ::testing::Values(BadValue{"EmptyStepRange", {"--steps", "3:3"}, "--steps is '3:3'"},
-                      BadValue{"StepsOfLetters", {"--steps", "a:b"}, "--steps is 'a:b'"},
-                      BadValue{"StepsWithTail", {"--steps", "0:1x"}, "--steps is '0:1x'"},
-                      BadValue{"NegativeStep", {"--steps=-1:1"}, "--steps is '-1:1'"},
-                      BadValue{"Precision",
-                               {"--precision", "fp8_f32"},
-                               "it must be one of f64, f32, bf16, f16, fp8"},
-                      BadValue{"Start", {"--start", "random"}, "it must be one of reference, own"},
-                      BadValue{"Format", {"--format", "xml"}, "it must be text, json or junit"},
-                      BadValue{"NegativeThreads", {"--threads=-1"}, "--threads is -1"},
-                      BadValue{"TimeoutOfLetters", {"--timeout", "soon"}, "--timeout"},
-                      BadValue{"NegativeTimeout", {"--timeout=-1"}, "--timeout is -1"},
-                      BadValue{"OutputTwice", {"-o", "other"}, "output"}),
+    ::testing::Values(
+        BadValue{"EmptyStepRange", {"--steps", "3:3"}, "--steps is '3:3'"},
+        BadValue{"StepsOfLetters", {"--steps", "a:b"}, "--steps is 'a:b'"},
+        BadValue{"StepsWithTail", {"--steps", "0:1x"}, "--steps is '0:1x'"},
+        BadValue{"NegativeStep", {"--steps=-1:1"}, "--steps is '-1:1'"},
+        BadValue{
+            "Precision", {"--precision", "fp8_f32"}, "it must be one of f64, f32, bf16, f16, fp8"},
+        BadValue{"Start", {"--start", "random"}, "it must be one of reference, own"},
+        BadValue{"Format", {"--format", "xml"}, "it must be one of text, html, json, jsonl"},
+        BadValue{"NegativeThreads", {"--threads=-1"}, "--threads is -1"},
+        BadValue{"TimeoutOfLetters", {"--timeout", "soon"}, "--timeout"},
+        BadValue{"NegativeTimeout", {"--timeout=-1"}, "--timeout is -1"},
+        BadValue{"OutputTwice", {"-o", "other"}, "output"}),
     [](const auto& parameter) { return std::string(parameter.param.name); });
 
 TEST_F(Usage, MissingCandidateIsNamed) {

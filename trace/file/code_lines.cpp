@@ -1,5 +1,6 @@
 #include "trace/file/code_lines.h"
 
+#include <charconv>
 #include <regex>
 
 namespace ttrace {
@@ -20,6 +21,19 @@ std::string find_in(const Section& lines, const std::string& path) {
 }
 
 }  // namespace
+
+std::optional<CodePlace> place_in(std::string_view text) {
+  text = text.substr(0, text.find(" ("));
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) {
+    return std::nullopt;
+  }
+  CodePlace place{std::string(text.substr(0, colon)), 0};
+  const char* const end = text.data() + text.size();
+  const auto [read, error] = std::from_chars(text.data() + colon + 1, end, place.line);
+  return error == std::errc() && read == end && place.line > 0 ? std::optional(place)
+                                                               : std::nullopt;
+}
 
 void CodeLines::add(CodeRole role, const std::string& path, const std::string& text) {
   Section& lines = role == CodeRole::kSource ? sources : calls;

@@ -11,7 +11,9 @@
 #include <ttrace/run_description.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace ttrace {
 
@@ -19,6 +21,17 @@ enum class CodeRole : std::uint8_t {
   kSource,  // where a module's own code stands
   kCall,    // where the program calls it
 };
+
+// A line of a file; the file is named as the program names it, relative to its folder or not.
+struct TTRACE_API CodePlace {
+  std::string file;
+  std::int64_t line = 0;  // from 1
+
+  bool operator==(const CodePlace&) const = default;
+};
+
+// Of "model.py:88 (Attention)"; nothing where the text does not begin with a file and a line.
+[[nodiscard]] TTRACE_API std::optional<CodePlace> place_in(std::string_view text);
 
 struct TTRACE_API CodeLines {
   Section sources = {};

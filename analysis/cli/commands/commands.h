@@ -21,6 +21,9 @@ int run_explain(const boost::program_options::variables_map& values);
 [[nodiscard]] Manual calibrate_manual();
 int run_calibrate(const boost::program_options::variables_map& values);
 
+[[nodiscard]] Manual doctor_manual();
+int run_doctor(const boost::program_options::variables_map& values);
+
 [[nodiscard]] Manual zoom_manual();
 int run_zoom(const boost::program_options::variables_map& values);
 

@@ -2,6 +2,7 @@
 // which means that the candidate diverged.
 #include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/command_line.h"
+#include "analysis/cli/options/completion.h"
 #include "analysis/cli/options/manual.h"
 #include "analysis/cli/run/interrupt.h"
 
@@ -23,7 +24,7 @@ struct Command {
   int (*run)(const boost::program_options::variables_map& values);
 };
 
-constexpr std::array<Command, 11> kCommands{
+constexpr std::array<Command, 12> kCommands{
     {{ttrace::cli::check_manual, ttrace::cli::run_check},
      {ttrace::cli::diff_manual, ttrace::cli::run_diff},
      {ttrace::cli::explain_manual, ttrace::cli::run_explain},
@@ -34,7 +35,8 @@ constexpr std::array<Command, 11> kCommands{
      {ttrace::cli::show_manual, ttrace::cli::run_show},
      {ttrace::cli::verify_manual, ttrace::cli::run_verify},
      {ttrace::cli::merge_manual, ttrace::cli::run_merge},
-     {ttrace::cli::rename_manual, ttrace::cli::run_rename}}};
+     {ttrace::cli::rename_manual, ttrace::cli::run_rename},
+     {ttrace::cli::doctor_manual, ttrace::cli::run_doctor}}};
 
 constexpr int kCouldNotCompare = 2;
 
@@ -47,7 +49,8 @@ void print_help(std::ostream& out) {
     out << "  " << std::left << std::setw(10) << manual.name << manual.summary << '\n';
   }
   out << "\n`ttrace COMMAND --help` prints the options of a command, `ttrace help --man` "
-         "prints\nthe man page, `ttrace --version` prints the version.\nExit codes: 0 every tensor "
+         "prints\nthe man page, `ttrace help --completion SHELL` the completion for bash, zsh or "
+         "fish,\n`ttrace --version` the version.\nExit codes: 0 every tensor "
          "is within its bound, 1 a tensor diverges or is missing,\n2 the comparison was not "
          "possible.\n";
 }
@@ -63,29 +66,42 @@ void print_help(std::ostream& out) {
           "unknown command '{}'; the nearest is '{}'", word, ttrace::cli::nearest(word, known)));
 }
 
-// `ttrace help`, `ttrace help --man`, `ttrace help COMMAND`.
+std::vector<ttrace::cli::Manual> manuals() {
+  std::vector<ttrace::cli::Manual> all;
+  for (const Command& command : kCommands) {
+    all.push_back(command.manual());
+  }
+  return all;
+}
+
+// `ttrace help`, `ttrace help --man`, `ttrace help --completion SHELL`, `ttrace help COMMAND`.
 int help(const Arguments& arguments) {
   if (arguments.empty()) {
     print_help(std::cout);
     return 0;
   }
-  TTRACE_CHECK(
-      arguments.size() == 1,
-      UsageError,
-      fmt::format("help takes one command or --man, but {} words were given", arguments.size()));
-  std::vector<ttrace::cli::Manual> manuals;
-  for (const Command& command : kCommands) {
-    manuals.push_back(command.manual());
-    if (arguments.front() == manuals.back().name) {
-      ttrace::cli::print_help(std::cout, manuals.back());
+  if (arguments.front() == "--completion") {
+    TTRACE_CHECK(arguments.size() == 2,
+                 UsageError,
+                 "help --completion takes the name of one shell: bash, zsh or fish");
+    ttrace::cli::print_completion(std::cout, arguments[1], manuals());
+    return 0;
+  }
+  TTRACE_CHECK(arguments.size() == 1,
+               UsageError,
+               fmt::format("help takes one command, --man or --completion, but {} words were given",
+                           arguments.size()));
+  if (arguments.front() == "--man") {
+    ttrace::cli::print_man_page(std::cout, manuals());
+    return 0;
+  }
+  for (const ttrace::cli::Manual& manual : manuals()) {
+    if (arguments.front() == manual.name) {
+      ttrace::cli::print_help(std::cout, manual);
       return 0;
     }
   }
-  if (arguments.front() != "--man") {
-    refuse_unknown(arguments.front());
-  }
-  ttrace::cli::print_man_page(std::cout, manuals);
-  return 0;
+  refuse_unknown(arguments.front());
 }
 
 int run(const Arguments& arguments) {

@@ -113,6 +113,10 @@ void print_man_page(std::ostream& out, std::span<const Manual> commands) {
   for (const Manual& manual : commands) {
     print_command(out, manual);
   }
+  out << ".SS ttrace help\nPrints the options of a command.\n.TP\n\\fB\\-\\-man\\fR\nprints this "
+         "page\n.TP\n\\fB\\-\\-completion\\fR \\fIbash|zsh|fish\\fR\nprints a script with which "
+         "the "
+         "shell completes commands, options and their values\n";
 }
 
 }  // namespace ttrace::cli

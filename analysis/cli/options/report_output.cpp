@@ -12,6 +12,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +21,7 @@
 #include <fstream>
 #include <iostream>
 #include <sstream>
+#include <string_view>
 #include <unistd.h>
 
 namespace fs = std::filesystem;
@@ -35,19 +38,37 @@ bool terminal_with_color() {
          terminal != nullptr && std::string(terminal) != "dumb";
 }
 
+struct FormatName {
+  std::string_view name;
+  ReportFormat format = ReportFormat::kText;
+};
+
+constexpr std::array kFormats = {FormatName{"text", ReportFormat::kText},
+                                 FormatName{"html", ReportFormat::kHtml},
+                                 FormatName{"json", ReportFormat::kJson},
+                                 FormatName{"jsonl", ReportFormat::kJsonLines},
+                                 FormatName{"junit", ReportFormat::kJunit},
+                                 FormatName{"markdown", ReportFormat::kMarkdown},
+                                 FormatName{"sarif", ReportFormat::kSarif}};
+
+// "text|json|junit"
+std::string format_names(std::string_view separator) {
+  std::string names;
+  for (const FormatName& format : kFormats) {
+    names.append(names.empty() ? "" : separator).append(format.name);
+  }
+  return names;
+}
+
 ReportFormat report_format(const std::string& value, const std::string& name) {
-  if (name == "text") {
-    return ReportFormat::kText;
-  }
-  if (name == "json") {
-    return ReportFormat::kJson;
-  }
-  TTRACE_CHECK(name == "junit",
+  const auto* const found = std::ranges::find(kFormats, name, &FormatName::name);
+  TTRACE_CHECK(found != kFormats.end(),
                UsageError,
-               fmt::format("--format is '{}'; it must be text, json or junit, or one of them with "
-                           "a file: junit=FILE",
-                           value));
-  return ReportFormat::kJunit;
+               fmt::format("--format is '{}'; it must be one of {}, or one of them with a file: "
+                           "junit=FILE",
+                           value,
+                           format_names(", ")));
+  return found->format;
 }
 
 // Leaves nothing behind; what is at `path` stays.
@@ -105,10 +126,18 @@ void write_as(std::ostream& out,
   switch (format) {
     case ReportFormat::kText:
       return write_text(out, report, text);
+    case ReportFormat::kHtml:
+      return write_html(out, report);
     case ReportFormat::kJson:
       return write_json(out, report);
+    case ReportFormat::kJsonLines:
+      return write_json_lines(out, report);
     case ReportFormat::kJunit:
       return write_junit(out, report);
+    case ReportFormat::kMarkdown:
+      return write_markdown(out, report, text.max_rows);
+    case ReportFormat::kSarif:
+      return write_sarif(out, report);
   }
 }
 
@@ -143,7 +172,7 @@ int threads_of(const po::variables_map& values) {
 void add_report_options(po::options_description& named) {
   named.add_options()(
       "format",
-      po::value<std::vector<std::string>>()->value_name("text|json|junit[=FILE]"),
+      po::value<std::vector<std::string>>()->value_name(format_names("|") + "[=FILE]"),
       "format of what is printed or, with =FILE, written to FILE; repeatable; default: print text");
   add_threads_option(named);
   named.add_options()("max-report",

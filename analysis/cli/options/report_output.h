@@ -17,7 +17,7 @@ namespace ttrace::cli {
 
 class ProgressLine;
 
-enum class ReportFormat { kText, kJson, kJunit };
+enum class ReportFormat { kText, kHtml, kJson, kJsonLines, kJunit, kMarkdown, kSarif };
 
 struct ReportFile {
   ReportFormat format = ReportFormat::kText;

@@ -1,0 +1,168 @@
+#include "analysis/findings/wording.h"
+#include "analysis/reports/counts_text.h"
+#include "analysis/reports/finding_text.h"
+#include "analysis/reports/report_writers.h"
+
+#include <fmt/core.h>
+
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace ttrace {
+namespace {
+
+// Text that a reader of Markdown shows as it is, in a table as well.
+std::string escaped(std::string_view text) {
+  constexpr std::string_view kSpecial = R"(\`*_[]<>|#~$)";
+  std::string result;
+  for (const char c : text) {
+    if (kSpecial.find(c) != std::string_view::npos) {
+      result += '\\';
+    }
+    result += c == '\n' ? ' ' : c;
+  }
+  return result;
+}
+
+// The id of a tensor has no character that would end this.
+std::string code(const TensorId& id) {
+  return fmt::format("`{}`", to_string(id));
+}
+
+std::string_view headline(const Report& report) {
+  if (report.partial()) {
+    return report.diverged() ? "DIVERGED, as far as the interrupted run was written"
+                             : "within bound, as far as the interrupted run was written";
+  }
+  return report.diverged() ? "DIVERGED"
+         : report.undecided()
+             ? "UNDECIDED: all differences depend on tokens that go to other experts"
+             : "within bound";
+}
+
+void write_run(std::ostream& out, std::string_view name, const Side& side) {
+  out << fmt::format("- {}: {}, {}, {}\n",
+                     name,
+                     escaped(side.directory),
+                     counted(side.manifest.world_size, "rank"),
+                     side.manifest.precision);
+}
+
+void write_item(std::ostream& out, std::string_view name, std::string_view text) {
+  if (!text.empty()) {
+    out << fmt::format("- **{}:** {}\n", name, escaped(text));
+  }
+}
+
+void write_cause(std::ostream& out, const std::optional<Diagnosis>& diagnosis) {
+  const auto write = [&](std::string_view title, const auto& cause) {
+    write_item(out, title, fmt::format("{}: {}", spaced(name_of(cause.signature)), cause.sentence));
+  };
+  if (diagnosis) {
+    write("Probable cause", *diagnosis);
+    if (diagnosis->runner_up) {
+      write("Or", *diagnosis->runner_up);
+    }
+  }
+}
+
+// The operator that a zoom named.
+void write_operator(std::ostream& out, const Report& report) {
+  if (report.zoom && report.zoom->first) {
+    const NamedOperator& named = *report.zoom->first;
+    write_item(
+        out,
+        "Operator",
+        named.source.empty() ? named.name : fmt::format("{} at {}", named.name, named.source));
+  }
+}
+
+void write_first(std::ostream& out, const Report& report) {
+  const TensorVerdict& tensor = report.tensors[*report.first_divergence];
+  out << fmt::format("**First divergence:** {}\n\n", code(tensor.id));
+  for (const std::string& cause : tensor.causes()) {
+    write_item(out, "What", cause);
+  }
+  write_cause(out, report.diagnosis);
+  write_operator(out, report);
+  write_item(out, "Source", report.source.sentence);
+  write_item(out, "Where to look", report.where_to_look);
+  if (const std::vector<int> ranks = tensor.ranks(); !ranks.empty()) {
+    write_item(out, "Concerns", ranks_text(ranks));
+  }
+  out << '\n';
+}
+
+void write_further(std::ostream& out, const Report& report) {
+  if (report.further_roots.empty()) {
+    return;
+  }
+  out << "**Also wrong on their own**, not because of an earlier error:\n\n";
+  for (const Root& root : report.further_roots) {
+    out << fmt::format("- {}: {}\n",
+                       code(report.tensors[root.tensor].id),
+                       escaped(finding_line(report, root.tensor)));
+  }
+  if (report.roots_left_out > 0) {
+    out << fmt::format("- ... and {} more\n", report.roots_left_out);
+  }
+  out << '\n';
+}
+
+void write_findings(std::ostream& out, const Report& report, std::size_t max_rows) {
+  std::size_t findings = 0;
+  for (const TensorVerdict& tensor : report.tensors) {
+    if (!tensor.is_finding() || ++findings > max_rows) {
+      continue;
+    }
+    if (findings == 1) {
+      out << "| Tensor | Error | Bound | Error / bound | Cause |\n|---|---:|---:|---:|---|\n";
+    }
+    const FindingNumbers numbers = numbers_of(tensor);
+    out << fmt::format("| {} | {} | {} | {} | {} |\n",
+                       code(tensor.id),
+                       numbers.error,
+                       numbers.bound,
+                       numbers.ratio,
+                       escaped(short_cause(tensor)));
+  }
+  if (findings > max_rows) {
+    out << fmt::format("\n... and {} more\n", findings - max_rows);
+  }
+  out << (findings > 0 ? "\n" : "");
+}
+
+void write_details(std::ostream& out, const Report& report) {
+  out << "<details><summary>Runs and counts</summary>\n\n";
+  write_run(out, "reference", report.reference);
+  write_run(out, "candidate", report.candidate);
+  std::ostringstream counts;
+  write_counts(counts, report);
+  std::istringstream lines(counts.str());
+  for (std::string line; std::getline(lines, line);) {
+    out << "- " << escaped(line) << '\n';
+  }
+  for (const std::string& remark : report.remarks) {
+    out << "- " << escaped(remark) << '\n';
+  }
+  for (const std::string& sentence : report.lacking) {
+    out << "- " << escaped(sentence) << '\n';
+  }
+  out << "\n</details>\n";
+}
+
+}  // namespace
+
+void write_markdown(std::ostream& out, const Report& report, std::size_t max_rows) {
+  out << "## TTrace: " << escaped(headline(report)) << "\n\n";
+  if (report.diverged()) {
+    write_first(out, report);
+    write_further(out, report);
+    write_findings(out, report, max_rows);
+  }
+  write_details(out, report);
+}
+
+}  // namespace ttrace

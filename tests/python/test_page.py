@@ -1,0 +1,215 @@
+"""The page that `--format html=FILE` writes, in a browser without a window."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import PROGRAM, ROOT, python, torchrun
+
+selenium = pytest.importorskip("selenium")
+
+from selenium import webdriver  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
+
+if shutil.which("chromium") is None or shutil.which("chromedriver") is None:
+    pytest.skip("chromium and its driver are not installed", allow_module_level=True)
+
+FRAMEWORKS = ROOT / "tests" / "frameworks"
+TRAIN = FRAMEWORKS / "functional" / "train.py"
+MANY = 100_000
+
+
+@pytest.fixture(scope="module")
+def browser():
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,1600"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """Folder of a check in which rank 1 rotates by other positions, with page and JSON."""
+    folder = tmp_path_factory.mktemp("page")
+    bug = f"{FRAMEWORKS / 'with_bug.py'} functional rope-shifted-on-rank-1 {TRAIN} --ddp"
+    command = [
+        PROGRAM, "check", "--steps", "0:1", "-o", str(folder / "run"),
+        "--reference", python(str(TRAIN)), "--candidate", torchrun(2, bug),
+        f"--format=html={folder / 'page.html'}", f"--format=json={folder / 'report.json'}",
+    ]  # fmt: skip
+    subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return folder
+
+
+@pytest.fixture
+def report(run) -> dict:
+    return json.loads((run / "report.json").read_text())
+
+
+def opened(browser, page: Path):
+    browser.get(page.as_uri())
+    WebDriverWait(browser, 30).until(lambda b: b.execute_script("return document.documentElement.dataset.ready"))
+    return browser
+
+
+@pytest.fixture
+def page(browser, run):
+    return opened(browser, run / "page.html")
+
+
+def rows(page) -> list[list[str]]:
+    """Texts of the rows of the table that are drawn."""
+    return page.execute_script(
+        "return [...document.querySelectorAll('#table tbody tr:not(.space)')].map(r => [...r.cells].map(c => c.textContent.trim()))"
+    )
+
+
+def count(page) -> int:
+    return int(page.find_element(By.ID, "count").text.split()[0])
+
+
+def test_the_top_names_verdict_and_first_divergence(page, report):
+    first = report["first_divergence"]
+    assert page.find_element(By.TAG_NAME, "h1").text == "TTrace: Diverged"
+    assert page.find_element(By.ID, "first-id").text == first["id"]
+    facts = page.find_element(By.ID, "first-facts").text
+    assert first["source"] in facts and first["where_to_look"] in facts
+
+
+def test_nothing_is_asked_of_the_network(browser, run):
+    browser.get_log("performance")
+    opened(browser, run / "page.html")
+    urls = []
+    for entry in browser.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            urls.append(message["params"]["request"]["url"])
+    assert urls, "the browser logs what it loads"
+    assert all(url.startswith(("file://", "data:")) for url in urls), urls
+
+
+def test_the_page_has_no_errors(browser, run):
+    browser.get_log("browser")
+    opened(browser, run / "page.html")
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_columns_sort_both_ways(page):
+    button = page.find_element(By.CSS_SELECTOR, "th[data-column='norm'] button")
+    button.click()
+    norms = [float(row[6]) for row in rows(page) if row[6] != "-"]
+    assert norms == sorted(norms, reverse=True) and len(norms) > 20
+    assert page.find_element(By.CSS_SELECTOR, "th[data-column='norm']").get_attribute("aria-sort") == "descending"
+    button.click()
+    ascending = [float(row[6]) for row in rows(page) if row[6] != "-"]
+    assert ascending == sorted(ascending)
+
+
+def test_filters_leave_what_was_asked_for(page, report):
+    tensors = report["tensors"]
+    assert count(page) == len(tensors)
+    page.find_element(By.ID, "filter-findings").click()
+    assert count(page) == sum(tensor["finding"] for tensor in tensors)
+    page.find_element(By.ID, "filter-reset").click()
+    WebDriverWait(page, 5).until(lambda b: count(b) == len(tensors))
+    page.find_element(By.ID, "filter-text").send_keys("mlp")
+    assert count(page) == sum("mlp" in tensor["id"] for tensor in tensors)
+    Select(page.find_element(By.ID, "filter-kind")).select_by_visible_text("grad output")
+    assert count(page) == sum("mlp" in tensor["id"] and "/grad_output/" in tensor["id"] for tensor in tensors)
+
+
+def test_a_row_opens_its_explanation(page, report):
+    first = report["first_divergence"]["id"]
+    page.find_element(By.ID, "filter-text").send_keys(first)
+    page.find_element(By.CSS_SELECTOR, "#table tbody tr:not(.space)").click()
+    dialog = page.find_element(By.ID, "explain")
+    assert dialog.get_attribute("open") is not None
+    assert page.find_element(By.ID, "explain-id").text == first
+    assert "bounds (* marks the one that decides)" in page.find_element(By.ID, "explain-text").text
+    page.find_element(By.TAG_NAME, "body").send_keys(Keys.ESCAPE)
+    assert dialog.get_attribute("open") is None
+
+
+def test_a_module_filters_the_table_from_the_keyboard(page, report):
+    tree = page.find_element(By.ID, "tree")
+    tree.find_element(By.CSS_SELECTOR, "[tabindex='0']").send_keys(Keys.END)
+    focused = page.switch_to.active_element
+    assert focused.get_attribute("role") == "treeitem"
+    focused.send_keys(Keys.HOME)
+    focused = page.switch_to.active_element
+    name = focused.get_attribute("aria-label").split(":")[0]
+    focused.send_keys(Keys.ENTER)
+    pattern = re.compile(rf"/{re.escape(name)}[./]")
+    assert count(page) == sum(bool(pattern.search(tensor["id"])) for tensor in report["tensors"])
+
+
+def test_arrows_move_through_rows_and_enter_explains(page):
+    viewport = page.find_element(By.ID, "viewport")
+    viewport.send_keys(Keys.ARROW_DOWN)
+    page.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+    focused = page.switch_to.active_element
+    assert focused.get_attribute("aria-rowindex") == "3"
+    name = focused.find_elements(By.TAG_NAME, "td")[1].text
+    focused.send_keys(Keys.ENTER)
+    assert page.find_element(By.ID, "explain-id").text == name
+
+
+def test_the_grid_shows_which_rank_is_wrong(page, report):
+    ranks = report["close_look"]["ranks"]
+    assert [rank["error"] > 0 for rank in ranks] == [False, True]
+    assert "rank 0: equal" in page.find_element(By.ID, "rank-grid").text
+
+
+def test_charts_are_drawn(page):
+    for name in ("heat", "forward", "backward"):
+        drawn = page.execute_script(
+            "const c = document.getElementById(arguments[0]);"
+            "return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v > 0)",
+            name,
+        )
+        assert drawn, name
+
+
+def test_colours_switch(page):
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    before = page.execute_script(paper)
+    page.find_element(By.ID, "theme").click()
+    assert page.execute_script(paper) != before
+
+
+def grown(text: str, many: int) -> str:
+    """The page with its tensors repeated, in further micro-batches, until there are so many."""
+    start = text.index('id="report">') + len('id="report">')
+    end = text.index("</script>", start)
+    data = json.loads(text[start:end])
+    columns = data["tensors"]
+    own = len(columns["id"])
+    for name, values in columns.items():
+        columns[name] = [values[i % own] for i in range(many)]
+    columns["id"] = [re.sub(r"^s0/(m\d+/)?", f"s0/m{i // own}/", columns["id"][i]) for i in range(many)]
+    return text[:start] + json.dumps(data) + text[end:]
+
+
+def test_a_hundred_thousand_tensors_scroll_sort_and_filter(browser, run, tmp_path):
+    big = tmp_path / "big.html"
+    big.write_text(grown((run / "page.html").read_text(), MANY))
+    page = opened(browser, big)
+    assert count(page) == MANY
+    assert len(rows(page)) < 200, "only what can be seen is drawn"
+    page.execute_script("const v = document.getElementById('viewport'); v.scrollTop = v.scrollHeight")
+    WebDriverWait(page, 10).until(lambda b: any(row[0] == str(MANY - 1) for row in rows(b)))
+    page.find_element(By.CSS_SELECTOR, "th[data-column='share'] button").click()
+    shares = [row[3] for row in rows(page)]
+    assert shares[0] == page.execute_script("return short(shareOf(shown.indices[0]))")
+    page.find_element(By.ID, "filter-text").send_keys("/m7/")
+    assert 0 < count(page) < MANY
