@@ -188,7 +188,8 @@ void find_roots(std::span<const Match> matches,
   const auto first = static_cast<std::size_t>(found - report.tensors.begin());
   report.first_divergence = first;
   report.where_to_look = where_to_look(report.tensors, first, candidate);
-  report.source = source_lines(report.tensors, first, candidate);
+  const CodeLines lines = code_lines_of(candidate);
+  report.source = source_lines(report.tensors, first, lines);
   const auto match = std::ranges::find(matches, found->id, &Match::id);
   if (match != matches.end() && !match->reference.empty() && !match->candidate.empty()) {
     report.close_look = look_closely(*match, candidate);
@@ -200,7 +201,7 @@ void find_roots(std::span<const Match> matches,
   report.diagnosis = diagnosis_of(*found);
   for (const std::size_t root : further_roots(report, matches, first, report.roots_left_out)) {
     report.further_roots.push_back(
-        {root, diagnosis_of(report.tensors[root]), source_lines(report.tensors, root, candidate)});
+        {root, diagnosis_of(report.tensors[root]), source_lines(report.tensors, root, lines)});
   }
 }
 

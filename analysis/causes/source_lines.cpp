@@ -9,16 +9,6 @@
 namespace ttrace {
 namespace {
 
-CodeLines lines_of(const Trace& trace) {
-  CodeLines lines;
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      lines.add(file.code());
-    }
-  }
-  return lines;
-}
-
 // Whether two modules are called by the same one.
 bool are_siblings(const std::string& left, const std::string& right) {
   return left != right &&
@@ -94,11 +84,20 @@ SourceLines region_of(std::span<const TensorVerdict> tensors,
 
 }  // namespace
 
+CodeLines code_lines_of(const Trace& trace) {
+  CodeLines lines;
+  for (const StepTrace& step : trace.steps()) {
+    for (const RankFile& file : step.ranks) {
+      lines.add(file.code());
+    }
+  }
+  return lines;
+}
+
 SourceLines source_lines(std::span<const TensorVerdict> tensors,
                          std::size_t index,
-                         const Trace& candidate) {
+                         const CodeLines& lines) {
   const TensorId& id = tensors[index].id;
-  const CodeLines lines = lines_of(candidate);
   if (SourceLines region = region_of(tensors, index, lines); !region.sentence.empty()) {
     return region;
   }

@@ -40,12 +40,11 @@ std::map<int, Coordinates> coordinates_of(const Trace& trace, std::int64_t step)
   return result;
 }
 
-// Padding counts as equal.
-RankError error_of(const Shard& shard, const Values& reference) {
+// Padding counts as equal. `ones`: a tensor of the reference's shape.
+RankError error_of(const Shard& shard, const Values& reference, const Values& ones) {
   RankError result;
   result.rank = shard.rank;
-  const Values held{reference.shape, std::vector<double>(reference.data.size(), 1.0)};
-  const std::vector<double> is_held = values_at(held, shard);
+  const std::vector<double> is_held = values_at(ones, shard);
   const std::vector<double> expected = values_at(reference, shard);
   const std::vector<double> values = local_values(shard).data;
   double error_squared = 0.0;
@@ -100,16 +99,20 @@ CloseLook look_closely(const Match& match, const Trace& candidate) {
     return result;
   }
   std::map<int, Coordinates> coordinates = coordinates_of(candidate, match.id.step);
+  const Values ones{reference->shape, std::vector<double>(reference->data.size(), 1.0)};
   for (const Shard& shard : match.candidate) {
     if (shard.record->placement.logical_shape() == reference->shape) {
-      result.ranks.push_back(error_of(shard, *reference));
+      result.ranks.push_back(error_of(shard, *reference, ones));
       result.ranks.back().coordinates = std::move(coordinates[shard.rank]);
     }
   }
-  const MergeResult left = merge(match.reference);
-  const MergeResult right = merge(match.candidate);
-  if (right.has_tensor() && left.shape == right.shape) {
-    result.parts = worst_parts(pair_of(left, right));
+  const MergeResult merged = merge(match.candidate);
+  if (merged.has_tensor() && merged.shape == reference->shape) {
+    result.parts = worst_parts({merged.shape,
+                                ElementType::kF64,
+                                reference->data.data(),
+                                merged.type,
+                                merged.bytes.data()});
   }
   return result;
 }

@@ -184,6 +184,12 @@ void write_finding(std::ostream& out,
   }
 }
 
+std::string_view reservation(const Report& report) {
+  return report.partial()     ? "the verdict covers only what was written before the interruption"
+         : report.undecided() ? "all differences depend on tokens that go to other experts"
+                              : "";
+}
+
 const std::optional<Diagnosis>& diagnosis_of(const Report& report, std::size_t tensor) {
   static const std::optional<Diagnosis> kNone;
   if (report.first_divergence == tensor) {

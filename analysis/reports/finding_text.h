@@ -45,6 +45,9 @@ void write_causes(std::ostream& out,
                   const char* indent,
                   const TensorVerdict& tensor);
 
+// Why the verdict does not cover everything; empty where it does.
+[[nodiscard]] std::string_view reservation(const Report& report);
+
 // That of a root; nothing for other tensors.
 [[nodiscard]] const std::optional<Diagnosis>& diagnosis_of(const Report& report,
                                                            std::size_t tensor);

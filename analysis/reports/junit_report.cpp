@@ -174,7 +174,8 @@ void write_coverage(pugi::xml_node suite, const NoiseCoverage& coverage) {
 
 // Green must be a promise about the whole, as exit code 0 is.
 Tally write_reservation(pugi::xml_node root, const Report& report) {
-  if (!report.partial() && !report.undecided()) {
+  const std::string_view reserved = reservation(report);
+  if (reserved.empty()) {
     return {};
   }
   const Tally tally{.tests = 1, .errors = 1};
@@ -183,10 +184,7 @@ Tally write_reservation(pugi::xml_node root, const Report& report) {
   set(node, tally);
   pugi::xml_node error = append_test(node, "whole trace is judged", "ttrace").append_child("error");
   set(error, "type", report.partial() ? "partial" : "undecided");
-  set(error,
-      "message",
-      report.partial() ? "the verdict covers only what was written before the interruption"
-                       : "all differences depend on tokens that go to other experts");
+  set(error, "message", std::string(reserved));
   std::string body;
   for (const std::string& sentence : report.lacking) {
     body += sentence + '\n';

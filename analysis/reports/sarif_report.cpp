@@ -178,17 +178,12 @@ Json result_json(const Report& report, std::size_t index) {
 
 // A notification where the verdict covers only a part: green must be a promise about the whole.
 Json invocation_json(const Report& report) {
-  const bool is_whole = !report.partial() && !report.undecided();
-  Json json = {{"executionSuccessful", is_whole}};
-  if (is_whole) {
-    return json;
+  const std::string_view reserved = reservation(report);
+  Json json = {{"executionSuccessful", reserved.empty()}};
+  if (!reserved.empty()) {
+    json["toolExecutionNotifications"].push_back(
+        {{"level", "error"}, {"message", {{"text", reserved}}}});
   }
-  json["toolExecutionNotifications"].push_back(
-      {{"level", "error"},
-       {"message",
-        {{"text",
-          report.partial() ? "the verdict covers only what was written before the interruption"
-                           : "all differences depend on tokens that go to other experts"}}}});
   return json;
 }
 

@@ -566,11 +566,10 @@ function explain(index) {
   byId('explain').showModal();
 }
 
-function switchTheme() {
-  const dark = document.documentElement.dataset.theme
-    ? document.documentElement.dataset.theme === 'dark'
-    : matchMedia('(prefers-color-scheme: dark)').matches;
-  document.documentElement.dataset.theme = dark ? 'light' : 'dark';
+const prefersDark = matchMedia('(prefers-color-scheme: dark)');
+
+function useTheme(dark) {
+  document.documentElement.dataset.theme = dark ? 'dark' : 'light';
   charts.forEach(paintChart);
 }
 
@@ -582,8 +581,9 @@ showTree();
 showRanks();
 showParts();
 showTable();
-byId('theme').addEventListener('click', switchTheme);
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => charts.forEach(paintChart));
+useTheme(prefersDark.matches);
+byId('theme').addEventListener('click', () => useTheme(document.documentElement.dataset.theme !== 'dark'));
+prefersDark.addEventListener('change', () => useTheme(prefersDark.matches));
 showHeat();
 showDepth(byId('forward'), 'output');
 showDepth(byId('backward'), 'grad_output');
