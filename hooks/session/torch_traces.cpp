@@ -1,5 +1,6 @@
 #include "hooks/session/torch_traces.h"
 
+#include "hooks/base/scalar_type.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
 #include "trace/merge/shard_index.h"
@@ -38,34 +39,6 @@ using RecordTuple = std::tuple<std::string,
                                bool>;
 // A box of a rank's part: where it begins there, where in the logical tensor, and its extent.
 using BoxTuple = std::tuple<Integers, Integers, Integers>;
-
-at::ScalarType scalar_type(ElementType type) {
-  switch (type) {
-    case ElementType::kF64:
-      return at::kDouble;
-    case ElementType::kF32:
-      return at::kFloat;
-    case ElementType::kF16:
-      return at::kHalf;
-    case ElementType::kBF16:
-      return at::kBFloat16;
-    case ElementType::kI64:
-      return at::kLong;
-    case ElementType::kI32:
-      return at::kInt;
-    case ElementType::kU8:
-      return at::kByte;
-    case ElementType::kBool:
-      return at::kBool;
-    case ElementType::kE4M3:
-      return at::kFloat8_e4m3fn;
-    case ElementType::kE5M2:
-      return at::kFloat8_e5m2;
-    case ElementType::kE8M0:
-      return at::kFloat8_e8m0fnu;
-  }
-  TTRACE_THROW(InternalError, "element type ", static_cast<int>(type), " has no type of torch");
-}
 
 at::Tensor tensor_of(ElementType type,
                      const std::vector<std::int64_t>& shape,

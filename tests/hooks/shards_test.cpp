@@ -66,7 +66,7 @@ class Merged {
   [[nodiscard]] const MergeResult& result() const { return result_; }
   [[nodiscard]] at::Tensor tensor() const {
     at::Tensor values =
-        at::empty(result_.shape, at::TensorOptions().dtype(testing::scalar_type(result_.type)));
+        at::empty(result_.shape, at::TensorOptions().dtype(scalar_type(result_.type)));
     std::memcpy(values.mutable_data_ptr(), result_.bytes.data(), result_.bytes.size());
     return values;
   }

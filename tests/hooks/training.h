@@ -1,6 +1,7 @@
 // Small models and the reading back of what a traced step left.
 #pragma once
 
+#include "hooks/base/scalar_type.h"
 #include "hooks/pass_environment.h"
 #include "support/temporary_directory.h"
 #include "trace/file/trace_reader.h"
@@ -55,34 +56,6 @@ inline void fill_all(torch::nn::Module& module) {
     parameters.push_back({item.key(), item.value()});
   }
   fill_parameters(parameters, Layout(), Annotations(), 1);
-}
-
-inline at::ScalarType scalar_type(ElementType type) {
-  switch (type) {
-    case ElementType::kF64:
-      return at::kDouble;
-    case ElementType::kF32:
-      return at::kFloat;
-    case ElementType::kF16:
-      return at::kHalf;
-    case ElementType::kBF16:
-      return at::kBFloat16;
-    case ElementType::kI64:
-      return at::kLong;
-    case ElementType::kI32:
-      return at::kInt;
-    case ElementType::kU8:
-      return at::kByte;
-    case ElementType::kBool:
-      return at::kBool;
-    case ElementType::kE4M3:
-      return at::kFloat8_e4m3fn;
-    case ElementType::kE5M2:
-      return at::kFloat8_e5m2;
-    case ElementType::kE8M0:
-      return at::kFloat8_e8m0fnu;
-  }
-  return at::kFloat;
 }
 
 // One rank's records of one step, read back.
