@@ -72,6 +72,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void contain(Body&& body) noexcept;
 
   [[nodiscard]] bool failed() const { return failure_->failed(); }
+  [[nodiscard]] bool replaces_values() const { return replacement_.active(); }
   [[nodiscard]] Failure& failure() { return *failure_; }
   [[nodiscard]] const ParameterMap& parameters() const { return parameters_; }
   // Null except in noise passes.

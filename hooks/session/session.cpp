@@ -81,6 +81,10 @@ Step::~Step() {
   }
 }
 
+bool Step::replaces_values() const {
+  return tracer_ != nullptr && tracer_->capture().replaces_values();
+}
+
 void Step::fail(const std::string& reason) {
   if (tracer_ != nullptr) {
     tracer_->fail_step(reason);

@@ -205,6 +205,8 @@ void register_step(torch::Library& library) {
                  self->get().microbatch(index, {.gradient_scale = gradient_scale}));
            })
       .def("traced", [](const intrusive_ptr<StepObject>& self) { return self->get().traced(); })
+      .def("replaces_values",
+           [](const intrusive_ptr<StepObject>& self) { return self->get().replaces_values(); })
       .def("fail",
            [](const intrusive_ptr<StepObject>& self, const std::string& reason) {
              self->get().fail(reason);

@@ -126,6 +126,8 @@ class TTRACE_API Step {
 
   // Whether this iteration is traced.
   [[nodiscard]] bool traced() const { return tracer_ != nullptr; }
+  // Whether this pass overwrites what it records with the candidate's values, as forced passes do.
+  [[nodiscard]] bool replaces_values() const;
   // The program cannot finish this step: TTrace marks its file failed, with this reason. Only
   // callers whose exceptions C++ does not see need it. The first failure counts.
   void fail(const std::string& reason);

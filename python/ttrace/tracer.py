@@ -88,6 +88,10 @@ class Tracer:
         return self._step is not None
 
     @property
+    def replaces_values(self) -> bool:
+        return self._step is not None and self._step.replaces_values()
+
+    @property
     def in_microbatch(self) -> bool:
         return self._current is not None
 

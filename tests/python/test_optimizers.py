@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from ttrace.base.optimizers import Optimizers, before_clipping, optimizers_in
+from ttrace.programs.plain import GradientsOfStep, PlainProgram
 
 
 class Container(torch.optim.Optimizer):
@@ -77,7 +78,12 @@ def test_gradients_are_seen_before_they_are_clipped(clip):
     parameter = nn.Parameter(torch.zeros(2))
     parameter.grad = torch.tensor([3.0, 4.0])
     seen = []
-    hooks = list(before_clipping(lambda norm: seen.append((float(norm), parameter.grad.tolist()))))
+
+    def sees(parameters, norm):
+        seen.append((float(norm), parameters[0].grad.tolist()))
+        return norm
+
+    hooks = list(before_clipping(sees))
     if clip == "clip_grad_norm_":
         torch.nn.utils.clip_grad_norm_([parameter], 1.0)
     else:
@@ -88,6 +94,55 @@ def test_gradients_are_seen_before_they_are_clipped(clip):
         hook.remove()
     torch.nn.utils.clip_grad_norm_([parameter], 1.0)
     assert len(seen) == 1
+
+
+# Symptom: all moments of a clean Hugging Face model in FP16, with a GradScaler and clipping, under FSDP2: "wrong
+# factor", because a forced pass clipped the candidate's gradients by the norm of its own.
+@pytest.mark.parametrize("clip", ["clip_grad_norm_", "clip_grads_with_norm_"])
+def test_gradients_are_clipped_by_the_norm_that_the_hook_returns(clip):
+    parameter = nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.tensor([3.0, 4.0])
+    hooks = list(before_clipping(lambda parameters, norm: norm * 2.0))
+    if clip == "clip_grad_norm_":
+        torch.nn.utils.clip_grad_norm_(iter([parameter]), 1.0)
+    else:
+        torch.nn.utils.clip_grads_with_norm_(iter([parameter]), 1.0, torch.tensor(5.0))
+    for hook in hooks:
+        hook.remove()
+    assert parameter.grad.norm().item() == pytest.approx(0.5, rel=1e-6)
+
+
+class ForcedRecorder:
+    """Overwrites gradients when they are recorded, as a forced pass does."""
+
+    in_step = True
+    replaces_values = True
+
+    def __init__(self, instead):
+        self.instead, self.norm = instead, None
+
+    def gradients_reduced(self, gradients):
+        for gradient in gradients:
+            gradient.tensor.data.copy_(self.instead)
+
+    def scalar(self, name, value):
+        self.norm = (name, value)
+
+
+# Symptom: as above.
+def test_forced_passes_clip_the_candidates_gradients_by_their_own_norm():
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    recorder = ForcedRecorder(torch.tensor([[6.0, 8.0]]))
+    program = PlainProgram(model, optimizer, {})
+    of_step = GradientsOfStep(recorder, program.optimizers, [program])
+    hooks = list(of_step.hooks())
+    model.weight.grad = torch.tensor([[3.0, 4.0]])
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for hook in hooks:
+        hook.remove()
+    assert recorder.norm == ("grad_norm", pytest.approx(10.0, rel=1e-6))
+    assert model.weight.grad.norm().item() == pytest.approx(1.0, rel=1e-5)
 
 
 # Symptom: "rank 0 and rank 1 hold different values" of every parameter after a step of ZeroRedundancyOptimizer.

@@ -76,8 +76,12 @@ class Optimizers:
             optimizer.register_step_post_hook(aside(lambda *unused: done()))
 
 
-def before_clipping(clips: Callable[[Any], None]) -> Iterator[Removable]:
-    """Until they are removed, `clips(norm)` runs before torch clips gradients by their norm.
+# Gets the parameters whose gradients are clipped, and their norm; returns the norm to clip them by.
+Clips = Callable[[list[torch.Tensor], torch.Tensor], torch.Tensor]
+
+
+def before_clipping(clips: Clips) -> Iterator[Removable]:
+    """Until they are removed, `clips` runs before torch clips gradients by their norm.
 
     All of torch's ways of clipping by a norm end in one function, which has two names.
     """
@@ -85,10 +89,10 @@ def before_clipping(clips: Callable[[Any], None]) -> Iterator[Removable]:
         yield Replaced(owner, name, _calling(clips, getattr(owner, name)))
 
 
-def _calling(clips: Callable[[Any], None], own: Callable[..., Any]) -> Callable[..., Any]:
+def _calling(clips: Clips, own: Callable[..., Any]) -> Callable[..., Any]:
     def clip(parameters: Any, max_norm: Any, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
-        clips(total_norm)
-        return own(parameters, max_norm, total_norm, *args, **kwargs)
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        return own(parameters, max_norm, clips(parameters, total_norm), *args, **kwargs)
 
     return clip
 

@@ -21,6 +21,10 @@ class Recorder(Protocol):
         """Whether a traced step is running. Only then may a program record anything."""
 
     @property
+    def replaces_values(self) -> bool:
+        """Whether this pass overwrites what it records with the candidate's values, as forced passes do."""
+
+    @property
     def in_microbatch(self) -> bool:
         """Whether a micro-batch of the step has begun. Without one nothing is recorded."""
 

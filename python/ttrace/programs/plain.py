@@ -361,13 +361,18 @@ class GradientsOfStep:
         if self._optimizers:
             yield from before_clipping(self._clips)
 
-    def _clips(self, total_norm: Any) -> None:
+    def _clips(self, parameters: list[torch.Tensor], total_norm: torch.Tensor) -> torch.Tensor:
         if self._recorded or not self._recorder.in_step:
-            return  # within the optimizer's step
+            return total_norm  # within the optimizer's step
+        # The program took this norm of its own gradients. Where they are replaced, it clips by that of the others.
+        own = _norm_of_gradients(parameters) if self._recorder.replaces_values else 0.0
         self._record()
         with unseen(), torch.no_grad():
+            if 0.0 < own < math.inf:
+                total_norm = total_norm * (_norm_of_gradients(parameters) / own)
             norm = total_norm.full_tensor() if isinstance(total_norm, DTensor) else total_norm
             self._recorder.scalar("grad_norm", float(norm))
+        return total_norm
 
     def _record(self) -> None:
         if self._recorded or not self._recorder.in_step:
@@ -382,6 +387,13 @@ class GradientsOfStep:
             self._recorder.parameters_updated(
                 [state for program in self._programs for state in program.states()]
             )
+
+
+def _norm_of_gradients(parameters: list[torch.Tensor]) -> float:
+    """Of what this rank holds of them."""
+    with unseen(), torch.no_grad():
+        gradients = [local_part(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        return math.sqrt(sum(float(gradient.double().square().sum()) for gradient in gradients))
 
 
 def class_name(model: torch.nn.Module) -> str:

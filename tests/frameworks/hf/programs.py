@@ -49,7 +49,15 @@ PROGRAMS = (
         "--model llama",
     ),
     _program("trainer", TRAINER, (Layout("ddp", 2, quick=True), Layout("fsdp", 2, "--fsdp"))),
-    _program("fp16 clipped", TRAIN, (Layout("ddp", 2, "--ddp", precisions=("f32",)),), "--scaler 65536 --clip 0.5"),
+    _program(
+        "fp16 clipped",
+        TRAIN,
+        (
+            Layout("ddp", 2, "--ddp", precisions=("f32",)),
+            Layout("fsdp", 2, "--fsdp --model qwen3 --kv-heads 2", "--model qwen3 --kv-heads 2", ("f32",)),
+        ),
+        "--scaler 65536 --clip 0.5",
+    ),
     _program("trainer clipped", TRAINER, (Layout("ddp", 2), Layout("fsdp", 2, "--fsdp")), "--clip 0.5"),
     _program("accelerate", ACCELERATED, (Layout("ddp", 2),)),
     _program("lora", LORA, (replace(DDP, quick=True), FSDP)),
