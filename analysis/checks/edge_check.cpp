@@ -65,6 +65,21 @@ std::optional<Statistics> between(std::span<const Shard> source, std::span<const
   return statistics_where_alike(merge(source), merge(taken));
 }
 
+bool are_addends(std::span<const Shard> shards) {
+  return std::ranges::any_of(
+      shards, [](const Shard& shard) { return shard.record->placement.partial_count > 1; });
+}
+
+// The reference has one value under two names. Of the candidate's, one is addends and the other
+// their sum, which is rounded: no copy, so that other checks judge the two and what takes them.
+bool a_sum_lies_between(const Match& source, const Match& taken) {
+  if (!are_addends(source.candidate) && !are_addends(taken.candidate)) {
+    return false;
+  }
+  const auto statistics = between(source.reference, taken.reference);
+  return statistics && statistics->different == 0;
+}
+
 std::string difference_text(const Statistics& statistics) {
   return fmt::format("{} of {} differ, with an error of {} of its norm",
                      statistics.different,
@@ -234,7 +249,8 @@ class EdgeCheck {
       if (!statistics && (by_stage || !one_program_)) {
         return false;  // another program may hand on another arrangement of the same values
       }
-      if (!statistics || statistics->different > 0) {  // else one value under two names
+      const bool is_one_value = statistics && statistics->different == 0;
+      if (!is_one_value && !(statistics && a_sum_lies_between(source, *match))) {
         add(edge, *match, statistics);
         break;
       }

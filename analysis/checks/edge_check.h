@@ -5,7 +5,8 @@
 // module of the candidate must take the same values: the same memory, or a copy that is bit for bit
 // what the candidate's own producer has recorded (both merged over the ranks). A stale buffer, an
 // overwritten input, a gather in the wrong order between two modules show here even where round-off
-// would hide them.
+// would hide them. Where one producer is a sum over ranks and the other its addends, the sum's
+// rounding lies between them; two producers that the reference has in one memory are the same then.
 //
 // The other way round, the reference may have recorded a copy where a module of the candidate takes
 // the very memory. If the reference's copy is bit for bit what its own producer returned, the

@@ -8,6 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -169,6 +172,37 @@ TEST_F(EdgeCheckTest, TwoNamesOfOneValueAreTheSameSource) {
   const Report report = diff(other.write(), builder.edge(0, kInput, kOther).write(), {});
   EXPECT_FALSE(report.diverged());
   EXPECT_EQ(report.edges.checked, 1U);
+}
+
+// Symptom: a clean DTensor program in BF16 diverged: "its source is n1, but the reference takes
+// n5". n5 sums n1 over the ranks, which does nothing on one device, so that both are one memory
+// there.
+TEST_F(EdgeCheckTest, ASumOfWhatTheReferenceTakesIsTheSameSourceDespiteItsRounding) {
+  const std::vector<double> addends[] = {wavy(8, 0.3), wavy(8, 0.4)};
+  std::vector<double> sum(8);
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    sum[i] = addends[0][i] + addends[1][i];  // which F32 rounds
+  }
+  const auto has_other_source = [&](const std::string& name, const std::vector<double>& other) {
+    TraceBuilder candidate(folder_ / name, "candidate", 2);
+    for (int rank = 0; rank < 2; ++rank) {
+      Placement placement = whole(std::vector<std::int64_t>{8});
+      placement.partial_index = rank;
+      placement.partial_count = 2;
+      candidate.add(rank, {kOther, addends[rank], ElementType::kF32, {8}, placement})
+          .edge(rank, kInput, kOther);
+    }
+    candidate.add_everywhere({kNorm, sum});
+    TraceBuilder reference(folder_ / (name + "-reference"), "reference");
+    reference.add(0, {kNorm, sum}).add(0, {kOther, other}).edge(0, kInput, kNorm);
+    const Report report = diff(reference.write(), candidate.write(), {});
+    EXPECT_EQ(report.edges.checked, 1U);
+    return std::ranges::any_of(report.tensors, [](const TensorVerdict& tensor) {
+      return tensor.fails(Question::kSource);
+    });
+  };
+  EXPECT_FALSE(has_other_source("addends", sum));
+  EXPECT_TRUE(has_other_source("another", wavy(8, 0.9))) << "the reference has two values";
 }
 
 TEST_F(EdgeCheckTest, ACopyBitForBitIsTheOutput) {
