@@ -153,8 +153,7 @@ struct SliceBound {
   double row_limit = 0.0;                // of all leading dimensions together; 0: as of a slice
   double group_limit = 0.0;              // of a head or a shard
   double pooled_passes = kPooledPasses;  // weight of what a slice of its size has on average
-  // A row with a limit of its own may differ by one unit in the last place of its largest element.
-  std::optional<ElementType> stored_as = {};
+  bool has_sparse_rows = false;  // few elements may matter in a row that has a limit of its own
   std::int64_t least_elements = kFewElements;  // of a slice that is judged
 };
 

@@ -67,8 +67,7 @@ inline constexpr std::array kNoiseRows = {
     LedgerRow{Allowance::kStorageFlips,
               AllowanceScope::kAny,
               "storage-flips",
-              "The squared noise scale grows by (2 ulp of the largest element)^2. A row of an "
-              "operator's result may differ by 1 ulp of its largest element.",
+              "The squared noise scale grows by (2 ulp of the largest element)^2.",
               "A few flips of the largest element by one ulp are always possible.",
               "build/cpu/bin/analysis_test "
               "--gtest_filter=Bounds.AdmitTwoFlipsOfTheLargestElementInLowPrecision"},

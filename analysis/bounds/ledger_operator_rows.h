@@ -155,9 +155,11 @@ inline constexpr std::array kOperatorRows = {
               "few-elements",
               "A tensor of few elements whose scale is an estimate has the limit that an F "
               "distribution exceeds once in 10^7; the error of an addend may be as many times its "
-              "part of the native pass's error.",
+              "part of the native pass's error. A row in which few elements matter has the limit "
+              "that a chi-squared distribution exceeds once in 10^9.",
               "The gradient of a bias of 16 elements had R 2.04 in a clean BF16 run, addends of "
-              "8 elements 3.5 and, where the native pass erred little by chance, 3.13.",
+              "8 elements 3.5 and, where the native pass erred little by chance, 3.13. A row of a "
+              "router's gradient, with one large element, had 3.18.",
               "build/cpu/bin/analysis_test "
               "--gtest_filter=OperatorCheckTest.TwoEstimatesFromFewElementsMayBeFartherApart"},
     LedgerRow{

@@ -4,6 +4,7 @@
 
 #include <ttrace/error.h>
 
+#include <boost/math/distributions/chi_squared.hpp>
 #include <boost/math/distributions/fisher_f.hpp>
 
 #include <array>
@@ -252,6 +253,13 @@ double limit_of_estimate(std::int64_t elements) {
   const auto freedom = static_cast<double>(elements);
   const boost::math::fisher_f_distribution<double> ratio(freedom, freedom);
   return std::sqrt(boost::math::quantile(boost::math::complement(ratio, kByChance)));
+}
+
+double limit_of_row_of(double elements) {
+  constexpr double kByChance = 1e-9;  // a step has 10^5 rows
+  const boost::math::chi_squared_distribution<double> squared_error(elements);
+  return std::sqrt(boost::math::quantile(boost::math::complement(squared_error, kByChance)) /
+                   elements);
 }
 
 double default_unit(ElementType precision, const Allowances& allowances) {

@@ -152,6 +152,11 @@ class Limits {
 // below 2 from 64 on. 0 where there are so many that no other limit is as small.
 [[nodiscard]] double limit_of_estimate(std::int64_t elements);
 
+// The same for rows, whose scale is that of many: the error of `elements` numbers over it, which
+// one in 10^9 rows exceeds by chance. Its square has a chi-squared distribution: 6.1 for one
+// element, 3.5 for four, 2.5 for ten. REQUIRES: elements > 0.
+[[nodiscard]] double limit_of_row_of(double elements);
+
 // Relative error of one rounding of a scalar: where products have FP8 operands, everything else,
 // sums above all, is BF16 or better.
 [[nodiscard]] double rounding_of_scalars(ElementType precision);

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -107,6 +110,76 @@ class Accumulated {
   Keys reduced_;  // and not zero
 };
 
+// Values that the reference has in one memory under several names, with one gradient: what a module
+// returned, and what others that change nothing on one device handed on. Where the candidate's
+// later one is a value of its own, its gradient is a part of the reference's, and the first one's
+// answers for it.
+class LaterNames {
+ public:
+  LaterNames(std::span<const Match> matches, std::span<const TensorVerdict> tensors) {
+    for (const Match& match : matches) {
+      matches_.emplace(match.id, &match);
+    }
+    for (const TensorVerdict& tensor : tensors) {
+      if (tensor.is_wrong() && !is_of_size_alone(tensor)) {
+        wrong_.insert(tensor.id);
+      }
+    }
+    for (const Match& match : matches) {
+      if (const auto key = key_of(match)) {
+        const auto [found, is_new] = first_.emplace(*key, &match);
+        if (!is_new && order_of(match) < order_of(*found->second)) {
+          found->second = &match;
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] bool contains(const TensorId& gradient) const {
+    const auto own = matches_.find(gradient);
+    const auto key = own == matches_.end() ? std::nullopt : key_of(*own->second);
+    if (!key) {
+      return false;
+    }
+    const Match& first = *first_.at(*key);
+    return first.id != gradient && !wrong_.contains(first.id) && is_own_value(*own->second, first);
+  }
+
+ private:
+  // Micro-batch, value and gradient of the reference.
+  using Key = std::tuple<std::int64_t, std::int64_t, std::uint64_t, std::uint64_t>;
+
+  [[nodiscard]] std::optional<Key> key_of(const Match& gradient) const {
+    const auto value = gradient.id.kind == Kind::kGradOutput ? value_of(gradient.id) : std::nullopt;
+    const auto found = value ? matches_.find(*value) : matches_.end();
+    if (found == matches_.end() || gradient.reference.size() != 1 ||
+        found->second->reference.size() != 1) {
+      return std::nullopt;
+    }
+    return Key{gradient.id.step,
+               gradient.id.microbatch,
+               found->second->reference.front().record->digest,
+               gradient.reference.front().record->digest};
+  }
+
+  [[nodiscard]] std::uint64_t order_of(const Match& gradient) const {
+    return matches_.at(*value_of(gradient.id))->reference.front().record->order;
+  }
+
+  static bool is_own_value(const Match& gradient, const Match& first) {
+    const auto differs = [](const Shard& left, const Shard& right) {
+      return left.record->digest != right.record->digest;
+    };
+    return !gradient.candidate.empty() && !first.candidate.empty() &&
+           (gradient.candidate.size() != first.candidate.size() ||
+            differs(gradient.candidate.front(), first.candidate.front()));
+  }
+
+  std::unordered_map<TensorId, const Match*, TensorIdHash> matches_;
+  std::map<Key, const Match*> first_;
+  Ids wrong_;
+};
+
 std::vector<IdPattern> patterns_of(std::span<const std::string> declared) {
   std::vector<IdPattern> patterns;
   for (const std::string& pattern : declared) {
@@ -135,7 +208,13 @@ Excuses one_sided(std::span<const Match> matches,
   const auto is_missing = [](const TensorVerdict& tensor) {
     return tensor.fails(Question::kPresence) && is_gradient(tensor.id.kind);
   };
-  if (std::ranges::none_of(tensors, is_missing)) {
+  const auto is_different = [](const TensorVerdict& tensor) {
+    return tensor.id.kind == Kind::kGradOutput && tensor.is_wrong() &&
+           !tensor.fails(Question::kPresence);
+  };
+  if (std::ranges::none_of(tensors, [&](const TensorVerdict& tensor) {
+        return is_missing(tensor) || is_different(tensor);
+      })) {
     return {};
   }
   Recorded reference{.untraced = patterns_of(untraced.reference)};
@@ -151,7 +230,11 @@ Excuses one_sided(std::span<const Match> matches,
     }
   }
   const RightSteps right(tensors);
+  const LaterNames later(matches, tensors);
   return excused(tensors, Excuse::kOneSided, [&](const TensorVerdict& tensor) {
+    if (is_different(tensor)) {
+      return later.contains(tensor.id);
+    }
     Recorded& other = tensor.is_in_reference ? candidate : reference;
     if (!is_missing(tensor) || any_found_in(other.untraced, to_string(tensor.id))) {
       return false;

@@ -1,4 +1,4 @@
-// Gradients that one side alone recorded, for a reason that the records show.
+// Gradients that one side alone has, for a reason that the records show.
 //
 // An input that is a copy of what a module returned has a gradient of its own; where it is the very
 // memory, the module's output has it. So the gradient of a copied input (edge_check.h) has no
@@ -12,6 +12,10 @@
 // A program may accumulate a parameter's gradient where autograd sees none (delayed weight
 // gradients, fused accumulation). Its parts, one per micro-batch, are then missing; the reduced
 // gradient answers for them, unless it is zero, because then the gradient is cut off.
+//
+// A module may hand on its own input on one device, and make a value of its own in a parallel run
+// (a gather, a redistribution). The reference then has one gradient for both, the sum over all
+// consumers, of which the candidate's second one is a part. The first one answers for it.
 //
 // Thread-safety: a free function without shared state.
 #pragma once

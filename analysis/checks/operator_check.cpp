@@ -301,9 +301,7 @@ void OperatorCheck::compare_parts(const Match& match,
   of_parts.limit = limit(Statistic::kOperatorSlice);
   of_parts.row_limit = limit_of_row(terms.tensor_class);
   of_parts.group_limit = limit(Statistic::kOperatorGroup);
-  if (limits_.has(Allowance::kStorageFlips)) {
-    of_parts.stored_as = match.candidate.front().record->type;
-  }
+  of_parts.has_sparse_rows = limits_.has(Allowance::kFewElements);
   if (of_parts.limit > 0.0) {
     residual.slice = compare_slices(residual, parts, of_parts, limits_, match, terms.head);
   }

@@ -1,9 +1,9 @@
 #include "analysis/checks/slices.h"
 
 #include "analysis/align/values.h"
+#include "analysis/bounds/limits.h"
 #include "analysis/findings/wording.h"
 #include "trace/place/boxes.h"
-#include "trace/sums/statistics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -139,28 +139,29 @@ class Search {
     const bool is_row = has_own_limit(slicing);
     const double limit = is_row ? context_.bound.row_limit : context_.bound.limit;
     SliceComparison result = compare(slices_.sums[at], noise_.slices[at], limit);
-    if (is_row && result.beyond()) {
-      result.bound = std::max(result.bound, flip_in_row(slicing, number));
+    if (is_row && result.beyond() && context_.bound.has_sparse_rows) {
+      const double of_few = limit_of_row_of(elements_that_matter(slicing, number));
+      result.bound *= std::max(1.0, of_few / limit);
     }
     return result;
   }
 
-  // One unit in the last place of the row's largest element: few others may be different from zero,
-  // so that nothing averages the rounding of this one.
-  [[nodiscard]] double flip_in_row(const Slicing& slicing, std::int64_t number) const {
-    if (!context_.bound.stored_as) {
-      return 0.0;
+  // How many equal elements a row of this spread would have, (sum r^2)^2 / sum r^4: few may be
+  // different from zero, or one may outweigh the others, so that nothing averages its rounding.
+  [[nodiscard]] double elements_that_matter(const Slicing& slicing, std::int64_t number) const {
+    const std::int64_t length = slices_.all.count / slicing.count;
+    std::vector<double> values(static_cast<std::size_t>(length));
+    to_double(pair_.reference_type,
+              advance(pair_.reference, pair_.reference_type, number * length),
+              length,
+              values.data());
+    double squares = 0.0;
+    double fourth_powers = 0.0;
+    for (const double value : values) {
+      squares += value * value;
+      fourth_powers += value * value * value * value;
     }
-    const std::int64_t length =
-        element_count(std::vector<std::int64_t>(pair_.shape.begin(), pair_.shape.end())) /
-        slicing.count;
-    const Statistics row =
-        ttrace::compare(pair_.reference_type,
-                        advance(pair_.reference, pair_.reference_type, number * length),
-                        pair_.candidate_type,
-                        advance(pair_.candidate, pair_.candidate_type, number * length),
-                        length);
-    return unit_in_last_place(*context_.bound.stored_as, row.max_reference);
+    return fourth_powers > 0.0 ? squares * squares / fourth_powers : static_cast<double>(length);
   }
 
   [[nodiscard]] bool has_own_limit(const Slicing& slicing) const {

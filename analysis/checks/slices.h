@@ -13,8 +13,8 @@
 // chance. So we mix a slice's own noise with the average noise of a slice of its size. `growth` is
 // the growth of sums over micro-batches (bounds.h). For a group of slices, v_i adds up. For a
 // rank's part, it is s^2 times the share of the noise that its indices have in every dimension.
-// Where rows have a limit of their own, a row may differ by one unit in the last place of its
-// largest element in any case.
+// Where rows have a limit of their own, it grows for a row in which few elements matter
+// (limit_of_row_of() in limits.h).
 //
 // Thread-safety: free functions without shared state.
 #pragma once

@@ -136,8 +136,16 @@ at::Tensor Capture::fallback_arrived(GradientSlot& slot, const at::Tensor& gradi
 
 std::optional<std::vector<std::byte>> Capture::replaced(const GradientSlot& slot,
                                                         const TensorCopy& own) {
-  return slot.rows.empty() ? replacement_.of(slot.id, own, {slot.microbatch.get(), slot.inferred})
-                           : replacement_.of(slot.rows, slot.id.kind, own);
+  if (!slot.rows.empty()) {
+    return replacement_.of(slot.rows, slot.id.kind, own);
+  }
+  const Recorder::Options options{slot.microbatch.get(), slot.inferred};
+  auto values = replacement_.of(slot.id, own, options);
+  // Two names of one tensor have one gradient here. Where the candidate has two tensors, that of
+  // the second one is a part of the first one's, which stands.
+  const bool is_part = values && !slot.of_first_name.path.empty() &&
+                       values != replacement_.of(slot.of_first_name, own, options);
+  return is_part ? std::nullopt : std::move(values);
 }
 
 at::Tensor Capture::parameter_gradient_arrived(int index, const at::Tensor& gradient) {

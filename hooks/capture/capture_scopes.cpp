@@ -121,6 +121,12 @@ at::Tensor Capture::record_value(const Spot& spot,
   const bool is_given = spot.kind == Kind::kInput || replacement_.active();
   const GradientSlotPtr slot = watch(is_given ? tensor : result, microbatch, false);
   gradients_.expect(slot, id, gradient_kind);
+  if (slot != nullptr && replacement_.active() && spot.kind == Kind::kOutput && readable) {
+    if (std::optional<TensorId> first = producers_.first_name_of(tensor, microbatch)) {
+      slot->of_first_name = *std::move(first);
+      slot->of_first_name.kind = gradient_kind;
+    }
+  }
   const std::vector<int> known = spot.addends > 1 ? std::vector{spot.addends} : std::vector<int>();
   if (spot.kind == Kind::kInput && slot != nullptr) {
     slot->sums = known;

@@ -36,6 +36,8 @@ struct GradientSlot {
   std::vector<RowPart> rows;  // where the program has placed them, else empty
   std::optional<Snapshot> fallback;  // what the in-place operator that followed was given
   std::uint64_t fallback_order = 0;
+  // Of what another module returned before, whose very memory the value is; without a path: none.
+  TensorId of_first_name;
   std::vector<int> sums;  // over so many ranks that the program knows of: see Scope::summed()
 };
 using GradientSlotPtr = std::shared_ptr<GradientSlot>;

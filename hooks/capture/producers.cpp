@@ -77,6 +77,19 @@ void Producers::record_edges(const std::vector<TensorId>& consumers, const Produ
   }
 }
 
+std::optional<TensorId> Producers::first_name_of(const at::Tensor& tensor,
+                                                 const MicrobatchPtr& microbatch) const {
+  if (const auto found = by_storage_.find(storage_of(tensor)); found != by_storage_.end()) {
+    for (const Produced& value : found->second) {
+      if (value.microbatch == microbatch && value.parts.size() == 1 &&
+          value.identity.same_value(tensor)) {
+        return value.parts.front();
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 GradientSlotPtr Producers::gradient_at(const at::Tensor& tensor) const {
   GradientSlotPtr slot;
   if (const auto found = by_storage_.find(storage_of(tensor)); found != by_storage_.end()) {

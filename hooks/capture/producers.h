@@ -47,6 +47,9 @@ class Producers {
                           const at::Tensor& tensor,
                           const Rows* rows,
                           const MicrobatchPtr& microbatch);
+  // The id of the first value of this micro-batch that is still in the memory of `tensor`.
+  [[nodiscard]] std::optional<TensorId> first_name_of(const at::Tensor& tensor,
+                                                      const MicrobatchPtr& microbatch) const;
   // The slot of the last value with the memory of `tensor`; null if there is none.
   [[nodiscard]] GradientSlotPtr gradient_at(const at::Tensor& tensor) const;
   // Forgets the values of a micro-batch that is over, and those whose memory is gone.

@@ -71,6 +71,24 @@ def test_dtensors_on_both_sides_raise_no_alarm(check):
     assert outcome.code == 0, outcome.summary()
 
 
+HANDED_ON = str(ROOT / "tests" / "python" / "programs" / "handed_on.py")
+
+
+# Symptom: a gather that hands on its own input on one device was a false alarm where its input has another consumer, too: "its
+# operators are wrong", because the reference has one gradient for both, and forced passes gave it the second one's.
+def test_a_module_that_changes_nothing_on_one_device_may_have_a_gradient_of_its_own_in_parallel(check):
+    outcome = check(python(HANDED_ON), torchrun(2, HANDED_ON), steps="0:1")
+    assert outcome.code == 0, outcome.summary()
+    operators = {t["id"] for t in outcome.report["tensors"] if any(c["question"] == "operator" for c in t["checks"])}
+    assert "s0/m0/grad_output/first/0" in operators
+
+
+def test_a_wrong_gradient_behind_such_a_module_is_found_where_the_reference_has_it(check):
+    outcome = check(python(HANDED_ON), torchrun(2, f"{HANDED_ON} --bug"), steps="0:1")
+    assert outcome.code == 1
+    assert outcome.first == "s0/m0/grad_output/first/0", outcome.summary()
+
+
 USUAL = ("row-output-not-summed", "norm-gradients-not-summed", "stage-gradients-not-scaled")
 
 
