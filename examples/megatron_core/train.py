@@ -484,12 +484,14 @@ def train() -> None:
     torch.distributed.destroy_process_group()
 
 
-def report(step: int, losses: list, norm: float) -> None:
+def report(step: int, losses: list, norm: float | None) -> None:
     if losses and parallel_state.get_data_parallel_rank() == 0:
         values = [entry["loss"].flatten() for entry in losses]
         value = sum(float(entry[0]) for entry in values) / len(values)
         if parallel_state.get_tensor_model_parallel_rank() == 0:
-            print(f"step {step} loss {value:.9g} grad_norm {float(norm):.9g}", flush=True)
+            # Where FP16 overflows, Megatron skips the step and has no norm.
+            shown = "none" if norm is None else f"{float(norm):.9g}"
+            print(f"step {step} loss {value:.9g} grad_norm {shown}", flush=True)
 
 
 if __name__ == "__main__":

@@ -279,6 +279,22 @@ TEST(TraceFile, SumsOverRanksAreReadBackInOrder) {
   EXPECT_THAT(RankFile(file).sums(), ElementsAre(first, second, unseen));
 }
 
+// Symptom: a step that Megatron skips because FP16 overflowed could not be compared: "the file is
+// damaged: a sum has 2 addends and the squared norm -nan, which is impossible".
+TEST(TraceFile, SumsMayHaveOverflowed) {
+  const TemporaryDirectory folder;
+  const std::string file = step_file(folder.path(), 0, 0);
+  const Record output = record_of("decoder.layers.0.mlp.linear_fc2", ElementType::kF16, {4});
+  TraceWriter writer(file, two_ranks(0));
+  writer.sum({output.id, ElementType::kF16, 2, std::numeric_limits<double>::quiet_NaN()});
+  writer.sum({output.id, ElementType::kF16, 2, std::numeric_limits<double>::infinity()});
+  writer.commit();
+  const auto sums = RankFile(file).sums();
+  ASSERT_EQ(sums.size(), 2U);
+  EXPECT_TRUE(std::isnan(sums[0].squared.value()));
+  EXPECT_TRUE(std::isinf(sums[1].squared.value()));
+}
+
 // ---- what is computed --------------------------------------------------------------------------
 
 TEST(TraceFile, NormAndMaximumAreOverFiniteValues) {

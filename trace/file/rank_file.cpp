@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <unordered_map>
 #include <unordered_set>
@@ -238,7 +239,7 @@ std::vector<RoundedSum> read_sums(const Hdf5Input& file) {
       const double squared = table.f64(row, sum_column::kSquared);
       const bool is_unseen = squared == kUnseenAddend;
       TTRACE_CHECK(addends > 1 && addends <= std::numeric_limits<int>::max() &&
-                       (squared >= 0.0 || is_unseen),
+                       (squared >= 0.0 || std::isnan(squared) || is_unseen),  // FP16 overflows
                    FormatError,
                    "a sum has ",
                    addends,
