@@ -91,6 +91,21 @@ void add_unshared(const std::string& name,
   }
 }
 
+// What kinds of traces the two are, where that is not what a check makes.
+void add_origins(const Manifest& reference, bool imported, std::vector<std::string>& remarks) {
+  if (imported) {
+    remarks.push_back(
+        "files of other tools do not say which model and data they are of, so these were not "
+        "compared");
+  }
+  if (reference.pass != "reference" && reference.pass != kImportedPass) {
+    remarks.push_back(
+        fmt::format("a pass of kind `{}` wrote the trace that is given as the reference; are "
+                    "reference and candidate swapped?",
+                    reference.pass));
+  }
+}
+
 std::string steps_of(const Trace& trace, const Selection& selection) {
   std::string text;
   for (const StepTrace& step : trace.steps()) {
@@ -109,8 +124,11 @@ std::vector<std::string> check_comparable(const Trace& reference,
   const Manifest& r = reference.manifest();
   const Manifest& c = candidate.manifest();
   const bool renamed = !r.names.empty() || !c.names.empty();
-  require_equal("model", r.model, c.model, renamed);
-  require_equal("data", r.data, c.data, renamed);
+  const bool imported = r.pass == kImportedPass || c.pass == kImportedPass;
+  if (!imported) {
+    require_equal("model", r.model, c.model, renamed);
+    require_equal("data", r.data, c.data, renamed);
+  }
   if (steps_of(reference, selection) != steps_of(candidate, selection)) {
     TTRACE_THROW(UsageError,
                  fmt::format("the reference holds steps {}, but the candidate holds {}; trace both "
@@ -136,12 +154,7 @@ std::vector<std::string> check_comparable(const Trace& reference,
     add_unshared("model", r.model, c.model, remarks);
     add_unshared("data", r.data, c.data, remarks);
   }
-  if (r.pass != "reference") {
-    remarks.push_back(
-        fmt::format("a pass of kind `{}` wrote the trace that is given as the reference; are "
-                    "reference and candidate swapped?",
-                    r.pass));
-  }
+  add_origins(r, imported, remarks);
   if (r.precision != c.precision) {
     remarks.push_back(fmt::format(
         "the precision is {} in the reference and {} in the candidate", r.precision, c.precision));

@@ -49,7 +49,10 @@ void write_counts(std::ostream& out, const Report& report) {
   if (counts.bounds_from_noise + counts.bounds_class_default > 0) {
     write_limits(out, report);
     if (counts.bounds_class_default > 0) {
-      out << "; class defaults are weak bounds, and noise passes of the reference give better ones";
+      out << "; class defaults are weak bounds, and "
+          << (report.reference.manifest.pass == kImportedPass
+                  ? "files of other tools have no noise passes, which give better ones"
+                  : "noise passes of the reference give better ones");
     }
     out << '\n';
   }

@@ -1,6 +1,7 @@
 #include "analysis/findings/wording.h"
 #include "analysis/reports/counts_text.h"
 #include "analysis/reports/finding_text.h"
+#include "analysis/reports/markdown_text.h"
 #include "analysis/reports/report_writers.h"
 
 #include <fmt/core.h>
@@ -12,19 +13,6 @@
 
 namespace ttrace {
 namespace {
-
-// Text that a reader of Markdown shows as it is, in a table as well.
-std::string escaped(std::string_view text) {
-  constexpr std::string_view kSpecial = R"(\`*_[]<>|#~$)";
-  std::string result;
-  for (const char c : text) {
-    if (kSpecial.find(c) != std::string_view::npos) {
-      result += '\\';
-    }
-    result += c == '\n' ? ' ' : c;
-  }
-  return result;
-}
 
 // The id of a tensor has no character that would end this.
 std::string code(const TensorId& id) {
@@ -45,14 +33,14 @@ std::string_view headline(const Report& report) {
 void write_run(std::ostream& out, std::string_view name, const Side& side) {
   out << fmt::format("- {}: {}, {}, {}\n",
                      name,
-                     escaped(side.directory),
+                     markdown_text(side.directory),
                      counted(side.manifest.world_size, "rank"),
                      side.manifest.precision);
 }
 
 void write_item(std::ostream& out, std::string_view name, std::string_view text) {
   if (!text.empty()) {
-    out << fmt::format("- **{}:** {}\n", name, escaped(text));
+    out << fmt::format("- **{}:** {}\n", name, markdown_text(text));
   }
 }
 
@@ -103,7 +91,7 @@ void write_further(std::ostream& out, const Report& report) {
   for (const Root& root : report.further_roots) {
     out << fmt::format("- {}: {}\n",
                        code(report.tensors[root.tensor].id),
-                       escaped(finding_line(report, root.tensor)));
+                       markdown_text(finding_line(report, root.tensor)));
   }
   if (report.roots_left_out > 0) {
     out << fmt::format("- ... and {} more\n", report.roots_left_out);
@@ -126,7 +114,7 @@ void write_findings(std::ostream& out, const Report& report, std::size_t max_row
                        numbers.error,
                        numbers.bound,
                        numbers.ratio,
-                       escaped(short_cause(tensor)));
+                       markdown_text(short_cause(tensor)));
   }
   if (findings > max_rows) {
     out << fmt::format("\n... and {} more\n", findings - max_rows);
@@ -142,13 +130,13 @@ void write_details(std::ostream& out, const Report& report) {
   write_counts(counts, report);
   std::istringstream lines(counts.str());
   for (std::string line; std::getline(lines, line);) {
-    out << "- " << escaped(line) << '\n';
+    out << "- " << markdown_text(line) << '\n';
   }
   for (const std::string& remark : report.remarks) {
-    out << "- " << escaped(remark) << '\n';
+    out << "- " << markdown_text(remark) << '\n';
   }
   for (const std::string& sentence : report.lacking) {
-    out << "- " << escaped(sentence) << '\n';
+    out << "- " << markdown_text(sentence) << '\n';
   }
   out << "\n</details>\n";
 }
@@ -156,7 +144,7 @@ void write_details(std::ostream& out, const Report& report) {
 }  // namespace
 
 void write_markdown(std::ostream& out, const Report& report, std::size_t max_rows) {
-  out << "## TTrace: " << escaped(headline(report)) << "\n\n";
+  out << "## TTrace: " << markdown_text(headline(report)) << "\n\n";
   if (report.diverged()) {
     write_first(out, report);
     write_further(out, report);

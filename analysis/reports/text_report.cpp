@@ -29,10 +29,11 @@ std::string layout_text(const Section& layout) {
 
 void write_side(std::ostream& out, const char* name, const Side& side) {
   const Manifest& manifest = side.manifest;
-  out << fmt::format("{}{} ({} pass, {}, {}, {})\n",
+  out << fmt::format("{}{} ({}, {}, {}, {})\n",
                      name,
                      side.directory,
-                     manifest.pass,
+                     manifest.imported_from.empty() ? manifest.pass + " pass"
+                                                    : "imported from " + manifest.imported_from,
                      counted(manifest.world_size, "rank"),
                      layout_text(manifest.layout),
                      manifest.precision);

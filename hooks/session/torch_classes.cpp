@@ -1,6 +1,7 @@
 // The library's API as TorchScript classes: what python/ttrace calls after
 // torch.ops.load_library(). Classes and methods forward; their names are those of
 // <ttrace/session.h>. Needs no Python at build time, and serves any version of it.
+#include "hooks/session/torch_imports.h"
 #include "hooks/session/torch_scopes.h"
 #include "hooks/session/torch_traces.h"
 
@@ -277,6 +278,7 @@ TORCH_LIBRARY(ttrace, library) {
   register_session(library);
   register_scopes(library);
   register_traces(library);
+  register_imports(library);
 }
 
 }  // namespace

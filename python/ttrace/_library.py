@@ -2,12 +2,12 @@
 
 The library registers TorchScript classes under ``torch.classes.ttrace``; no Python header was needed
 to build it, so one build serves every version of Python. It does depend on the C++ interface of torch,
-which changes between minor versions.
+which changes between minor versions. The package therefore has one library for each torch that it serves,
+in ``lib/torch-2.13/`` for torch 2.13.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -17,42 +17,49 @@ import torch
 _LIBRARY_VARIABLE = "LIBTTRACE_TORCH"
 _FOLDER = Path(__file__).parent / "lib"
 _NAME = "libttrace_torch.so"
+_PREFIX = "torch-"
 
 
 def _minor(version: str) -> str:
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
-def _check_version(folder: Path) -> None:
-    stamp = folder / "built_for.json"
-    if not stamp.exists():
-        return
-    built = json.loads(stamp.read_text(encoding="utf-8"))["torch"]
-    if _minor(built) != _minor(torch.__version__):
-        raise ImportError(
-            f"ttrace was built for torch {_minor(built)}, but this is torch {torch.__version__}; install "
-            f"torch {_minor(built)}, or rebuild ttrace against this one with "
-            "`pip install --no-build-isolation --force-reinstall .` in its sources"
-        )
+def _served() -> list[str]:
+    """The minor versions of torch that the package has a library for, the oldest first."""
+    found = (path.parent.name.removeprefix(_PREFIX) for path in _FOLDER.glob(f"{_PREFIX}*/{_NAME}"))
+    return sorted(found, key=lambda minor: [int(part) for part in minor.split(".")])
 
 
 def library_path() -> Path:
     """The shared library that `load` loads. Raises ImportError where there is none."""
     named = os.environ.get(_LIBRARY_VARIABLE)
-    path = Path(named) if named else _FOLDER / _NAME
-    if not path.exists():
-        origin = f"{_LIBRARY_VARIABLE} names it" if named else "it belongs to this package"
+    if named:
+        if not Path(named).exists():
+            raise ImportError(
+                f"{named} does not exist ({_LIBRARY_VARIABLE} names it); set {_LIBRARY_VARIABLE} to the "
+                "library of a build folder, or unset it to use the package's own"
+            )
+        return Path(named)
+    served = _served()
+    if not served:
         raise ImportError(
-            f"{path} does not exist ({origin}); install the package with `pip install .`, or set "
-            f"{_LIBRARY_VARIABLE} to the library of a build folder"
+            f"{_FOLDER} has no {_NAME}; install the package with `pip install .`, or set {_LIBRARY_VARIABLE} "
+            "to the library of a build folder"
         )
-    return path
+    present = _minor(torch.__version__)
+    if present not in served:
+        versions = " and ".join(filter(None, [", ".join(served[:-1]), served[-1]]))
+        raise ImportError(
+            f"this is torch {torch.__version__}, but this ttrace serves torch {versions}; install one "
+            "of these, or build ttrace for this torch with "
+            "`pip install --no-build-isolation --force-reinstall --no-deps .` in its sources"
+        )
+    return _FOLDER / f"{_PREFIX}{present}" / _NAME
 
 
 def load() -> None:
     """Loads the library once. Raises ImportError with the remedy where that is impossible."""
     path = library_path()
-    _check_version(path.parent)
     try:
         torch.classes.load_library(str(path))
     except OSError as error:

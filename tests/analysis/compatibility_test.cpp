@@ -15,9 +15,11 @@ namespace ttrace {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::kOutput;
+using ::testing::Not;
 using testing::TemporaryDirectory;
 using testing::Tensor;
 using testing::TraceBuilder;
@@ -66,6 +68,19 @@ TEST_F(Compatibility, NamesAKeyThatOneSideLacks) {
               AllOf(HasSubstr("data key `shuffle`"),
                     HasSubstr("absent in the reference"),
                     HasSubstr("`yes` in the candidate")));
+}
+
+// Files of other tools say nothing of the model, so that a dump could not be compared with a run.
+TEST_F(Compatibility, ComparesAnImportedTraceWithARunAndSaysWhatItDidNotCompare) {
+  candidate_.manifest.pass = kImportedPass;
+  candidate_.manifest.model.clear();
+  candidate_.manifest.data.clear();
+  EXPECT_THAT(compare().remarks, Contains(HasSubstr("do not say which model and data")));
+}
+
+TEST_F(Compatibility, RemarksNoSwappedSidesWhereTheReferenceWasImported) {
+  reference_.manifest.pass = candidate_.manifest.pass = kImportedPass;
+  EXPECT_THAT(compare().remarks, Not(Contains(HasSubstr("swapped"))));
 }
 
 TEST_F(Compatibility, RefusesDifferentStepsNamingBoth) {

@@ -8,8 +8,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <filesystem>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace ttrace::testing {
@@ -41,6 +44,18 @@ class CliTest : public ::testing::Test {
         "check", "--reference", reference, "--candidate", candidate, "--noise", "1", "-o", "run"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
+  }
+
+  // Waits for a file that a started program writes.
+  [[nodiscard]] bool appears(const std::string& name) const {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!std::filesystem::exists(folder_ / name)) {
+      if (std::chrono::steady_clock::now() > limit) {
+        return false;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
   }
 
   // Content of a file below the test's folder.

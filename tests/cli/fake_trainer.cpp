@@ -26,6 +26,7 @@
 //   --margin X            of the choices (default 0.001, what noise passes move them by)
 //   --own-route           exits where another run's choices are to be gone on with
 //   --machine K=V,..      what its manifest says the machine does to numbers
+//   --torch V             what its manifest says torch's version is
 //   --irreproducible      a second run without noise is off by as much as noise passes
 //   --precision P         what it says it computes in where nothing else is asked for (default f32)
 //   --tag TEXT            ignored: makes the process findable
@@ -165,6 +166,9 @@ class Trainer {
     for (std::string fact; std::getline(machine, fact, ',');) {
       const std::size_t sign = fact.find('=');
       manifest.numerics[fact.substr(0, sign)] = fact.substr(sign + 1);
+    }
+    if (values_.count("torch") != 0) {
+      manifest.versions["torch"] = values_["torch"].as<std::string>();
     }
     manifest.model["hidden"] = std::to_string(hidden_);
     if (variable("TTRACE_INPUTS") == "dyadic") {
@@ -349,7 +353,8 @@ po::variables_map parse(int argc, char** argv) {
       "own-route", "")("irreproducible", "")("machine",
                                              po::value<std::string>()->default_value(""))(
       "precision", po::value<std::string>()->default_value("f32"))("ignore-sigterm", "")(
-      "never-attach", "")("fail-step", "")("tag", po::value<std::string>());
+      "never-attach", "")("fail-step", "")("torch", po::value<std::string>())(
+      "tag", po::value<std::string>());
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, options), values);
   return values;

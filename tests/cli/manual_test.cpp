@@ -11,7 +11,7 @@ using ::testing::Not;
 using ManualTest = CliTest;
 
 const std::vector<std::string> kCommands{
-    "check", "diff", "explain", "calibrate", "infer", "ls", "show", "verify", "merge"};
+    "check", "diff", "explain", "calibrate", "infer", "ls", "show", "verify", "merge", "import"};
 
 TEST_F(ManualTest, CommittedManPageIsWhatTheProgramPrints) {
   const ProcessResult result = ttrace({"help", "--man"});

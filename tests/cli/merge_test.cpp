@@ -140,7 +140,7 @@ TEST_F(Merge, ExistingFileStaysAsItIs) {
   const ProcessResult result = ttrace({"merge", "candidate", "-o", "merged.h5"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.err,
-            "ttrace: error: merged.h5 exists already; choose another file for -o, or remove it\n");
+            "ttrace: error: merged.h5 exists already; choose another name for -o, or remove it\n");
   EXPECT_EQ(file("merged.h5"), "mine");
 }
 

@@ -11,20 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // After each of these tests, the fixture checks that nothing is left running.
-class ProcessLife : public CliTest {
- protected:
-  // Waits for a file that a started program writes.
-  [[nodiscard]] bool appears(const std::string& name) const {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (!std::filesystem::exists(folder_ / name)) {
-      if (std::chrono::steady_clock::now() > limit) {
-        return false;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return true;
-  }
-};
+using ProcessLife = CliTest;
 
 TEST_F(ProcessLife, HangingProgramIsEndedAfterTheTimeout) {
   const ProcessResult result = ttrace(check(trainer(), trainer("--hang"), {"--timeout", "0.5"}));

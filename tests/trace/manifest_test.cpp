@@ -65,6 +65,17 @@ TEST(Manifest, RoundTrips) {
   EXPECT_EQ(read.numerics, example().numerics);
 }
 
+TEST(Manifest, OfAnImportedTraceNamesTheForeignFormat) {
+  const TemporaryDirectory folder;
+  Manifest manifest = example();
+  manifest.pass = kImportedPass;
+  manifest.imported_from = "safetensors";
+  write_manifest(folder.path(), manifest);
+  EXPECT_EQ(read_manifest(folder.path()).imported_from, "safetensors");
+  write_manifest(folder.path(), example());
+  EXPECT_THAT(read_file(folder / "manifest.json"), ::testing::Not(HasSubstr("imported_from")));
+}
+
 TEST(Manifest, EarlierVersionsDidNotSayWhatTheMachineDoes) {
   const TemporaryDirectory folder;
   Manifest old = example();

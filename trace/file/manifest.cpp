@@ -151,6 +151,9 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   root["format"] = kFormatName;
   root["version"] = manifest.format_version;
   root["pass"] = manifest.pass;
+  if (!manifest.imported_from.empty()) {
+    root["imported_from"] = manifest.imported_from;
+  }
   root["world_size"] = manifest.world_size;
   root["steps"] = manifest.steps;
   root["precision"] = manifest.precision;
@@ -193,6 +196,9 @@ Manifest read_manifest(const std::string& directory) {
                kFormatVersion,
                "); read it with that version");
   manifest.pass = reader.text("pass");
+  if (reader.has("imported_from")) {
+    manifest.imported_from = reader.text("imported_from");
+  }
   manifest.world_size = reader.positive_integer("world_size");
   manifest.steps = reader.ascending_integers("steps");
   manifest.precision = reader.text("precision");

@@ -11,10 +11,13 @@
 namespace ttrace {
 
 inline constexpr int kFormatVersion = 1;
+// The `pass` of a trace that was made of another tool's files.
+inline constexpr auto kImportedPass = "imported";
 
 struct TTRACE_API Manifest {
   int format_version = kFormatVersion;
-  std::string pass;  // "reference", "candidate"
+  std::string pass;           // "reference", "candidate", kImportedPass
+  std::string imported_from;  // of an imported trace: the foreign format, "safetensors"
   int world_size = 1;
   std::vector<std::int64_t> steps;  // traced iterations, ascending
   std::string precision;            // "bf16": what the program computes in, see precision.h

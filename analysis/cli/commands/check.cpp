@@ -422,7 +422,7 @@ Manual check_manual() {
             "check again with the stored reference and its noise passes"},
            {"ttrace check --reference runs/1/reference --candidate \"mpirun -n 4 train\" --format "
             "junit=report.xml",
-            "in CI: print the text and write report.xml for the server (examples/ci_gate)"},
+            "print the text, and write report.xml for a CI server"},
            {"ttrace check --precision f64 --reference \"ref\" --candidate \"mpirun -n 4 train\"",
             "compare the logic of both programs in FP64"},
            {"ttrace check --print-jobs --reference \"srun -n 1 ref\" --candidate \"srun -n 8 "

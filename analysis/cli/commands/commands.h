@@ -12,6 +12,9 @@ namespace ttrace::cli {
 [[nodiscard]] Manual check_manual();
 int run_check(const boost::program_options::variables_map& values);
 
+[[nodiscard]] Manual gate_manual();
+int run_gate(const boost::program_options::variables_map& values);
+
 [[nodiscard]] Manual diff_manual();
 int run_diff(const boost::program_options::variables_map& values);
 
@@ -20,6 +23,9 @@ int run_explain(const boost::program_options::variables_map& values);
 
 [[nodiscard]] Manual calibrate_manual();
 int run_calibrate(const boost::program_options::variables_map& values);
+
+[[nodiscard]] Manual import_manual();
+int run_import(const boost::program_options::variables_map& values);
 
 [[nodiscard]] Manual doctor_manual();
 int run_doctor(const boost::program_options::variables_map& values);

@@ -1,7 +1,6 @@
 #include "analysis/cli/commands/commands.h"
+#include "analysis/cli/run/helper_program.h"
 #include "analysis/cli/run/interrupt.h"
-#include "analysis/cli/run/passes.h"
-#include "analysis/cli/run/process.h"
 #include "analysis/cli/run/temporary_folder.h"
 
 #include <ttrace/error.h>
@@ -16,10 +15,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <optional>
 #include <sstream>
-#include <sys/wait.h>
 
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
@@ -39,30 +36,8 @@ struct Diagnosed {
   std::string remedy = {};
 };
 
-struct Ended {
-  bool well = false;
-  std::string output;
-};
-
-// Both streams, of at most kLongest.
-Ended output_of(const std::string& command, const std::string& folder) {
-  const std::string log = folder + "/log";
-  Program program({command, pass_environment({{kVariable, kValue}}, command), log});
-  const auto deadline = std::chrono::steady_clock::now() + kLongest;
-  std::optional<int> status;
-  while (!(status = program.exit_status()) && std::chrono::steady_clock::now() < deadline) {
-    wait_or_interrupt(std::chrono::milliseconds(20));
-    if (interrupt_signal() != 0) {
-      break;
-    }
-  }
-  program.end(std::chrono::seconds(1));
-  if (interrupt_signal() != 0) {
-    throw Interrupted{interrupt_signal()};
-  }
-  std::ifstream file(log);
-  return {status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0,
-          {std::istreambuf_iterator<char>(file), {}}};
+HelperOutcome output_of(const std::string& command, const std::string& folder) {
+  return run_helper(command, folder, {{kVariable, kValue}}, kLongest);
 }
 
 // Lines that say something, not only dashes.
@@ -115,7 +90,7 @@ print("TTRACE_DOCTOR " + json.dumps(found))
 std::vector<Diagnosed> ask_python(const std::string& python, const std::string& folder) {
   const std::string script = folder + "/ask.py";
   std::ofstream(script) << kAskPython;
-  const Ended ended = output_of(fmt::format("{} '{}'", python, script), folder);
+  const HelperOutcome ended = output_of(fmt::format("{} '{}'", python, script), folder);
   const std::vector<std::string> lines = lines_of(ended.output);
   const std::string line = lines.empty() ? "" : lines.back();
   const std::string mark = std::string(kVariable) + " ";
@@ -170,7 +145,8 @@ std::vector<Launcher> usual_launchers() {
 }
 
 Diagnosed try_launcher(const Launcher& launcher, const std::string& folder) {
-  const Ended ended = output_of(fmt::format("{} printenv {}", launcher.command, kVariable), folder);
+  const HelperOutcome ended =
+      output_of(fmt::format("{} printenv {}", launcher.command, kVariable), folder);
   if (ended.output.find(kValue) != std::string::npos) {
     return {true, launcher.name, "hands variables to its ranks"};
   }

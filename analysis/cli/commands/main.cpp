@@ -24,8 +24,9 @@ struct Command {
   int (*run)(const boost::program_options::variables_map& values);
 };
 
-constexpr std::array<Command, 12> kCommands{
+constexpr std::array<Command, 14> kCommands{
     {{ttrace::cli::check_manual, ttrace::cli::run_check},
+     {ttrace::cli::gate_manual, ttrace::cli::run_gate},
      {ttrace::cli::diff_manual, ttrace::cli::run_diff},
      {ttrace::cli::explain_manual, ttrace::cli::run_explain},
      {ttrace::cli::zoom_manual, ttrace::cli::run_zoom},
@@ -36,6 +37,7 @@ constexpr std::array<Command, 12> kCommands{
      {ttrace::cli::verify_manual, ttrace::cli::run_verify},
      {ttrace::cli::merge_manual, ttrace::cli::run_merge},
      {ttrace::cli::rename_manual, ttrace::cli::run_rename},
+     {ttrace::cli::import_manual, ttrace::cli::run_import},
      {ttrace::cli::doctor_manual, ttrace::cli::run_doctor}}};
 
 constexpr int kCouldNotCompare = 2;

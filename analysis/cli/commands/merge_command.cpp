@@ -58,16 +58,22 @@ Outcome write_tensors(const std::vector<Match>& tensors,
 
 Manual merge_manual() {
   po::options_description named("Options");
-  named.add_options()("output,o", po::value<std::string>()->value_name("FILE.h5"), "file to write");
+  named.add_options()("output,o",
+                      po::value<std::string>()->value_name("FILE|FOLDER/"),
+                      "what to write, by its ending: FILE.h5, FILE.safetensors, or FOLDER/ for one "
+                      ".npy file per tensor");
   add_selection_options(named);
   add_help_option(named);
   return {
       .name = "merge",
-      .summary = "write the logical tensors of a trace to one HDF5 file",
-      .synopses = {"TRACE -o FILE.h5 [options]"},
+      .summary = "write the logical tensors of a trace for other tools: HDF5, safetensors, npy",
+      .synopses = {"TRACE -o FILE.h5 [options]",
+                   "TRACE -o FILE.safetensors [options]",
+                   "TRACE -o FOLDER/ [options]"},
       .description =
-          {"Merges the ranks' parts as a comparison does, and writes every tensor as a dataset "
-           "that is named by its id, so that any HDF5 tool can read it. If the parts of a tensor "
+          {"Merges the ranks' parts as a comparison does, and writes every tensor under its id: as "
+           "a dataset of HDF5, as a tensor of a safetensors file, or as FOLDER/ID.npy, where BF16, "
+           "F16 and FP8 become F32, which holds all their values. If the parts of a tensor "
            "contradict each other, the command names the tensor and leaves it out."},
       .options = named,
       .exit_codes =
@@ -75,26 +81,29 @@ Manual merge_manual() {
            {"1", "tensors were left out, because their parts contradict each other"},
            {"2", "nothing was written: the trace is unreadable, the file exists, or bad usage"}},
       .examples = {{"ttrace merge runs/1/candidate -o grads.h5 --kinds main_grad",
-                    "read gradients in a notebook: h5py.File('grads.h5')['s0/main_grad/...']"}}};
+                    "read gradients in a notebook: h5py.File('grads.h5')['s0/main_grad/...']"},
+                   {"ttrace merge runs/1/candidate -o weights.safetensors --kinds param",
+                    "hand the parameters to another tool"}}};
 }
 
 int run_merge(const po::variables_map& values) {
   const std::string folder = trace_folder_of(values, "merge");
-  TTRACE_CHECK(values.count("output") != 0,
-               UsageError,
-               "merge does not know where to write; pass -o FILE.h5");
+  TTRACE_CHECK(
+      values.count("output") != 0,
+      UsageError,
+      "merge does not know where to write; pass -o FILE.h5, -o FILE.safetensors or -o FOLDER/");
   const auto& file = values["output"].as<std::string>();
   Selection selection = selection_of(values);
   const Trace trace = Trace::open(folder);
-  MergedWriter writer(file, trace.manifest());
+  const auto writer = merged_writer(file, trace.manifest());
   ProgressLine progress;
-  const Outcome outcome = write_tensors(tensors_of(trace), selection, writer, progress);
+  const Outcome outcome = write_tensors(tensors_of(trace), selection, *writer, progress);
   warn(selection.unused());
   TTRACE_CHECK(outcome.written + outcome.defective > 0,
                UsageError,
                fmt::format("the selection leaves out all {} tensors; `ttrace ls` lists their ids",
                            outcome.left_out));
-  writer.commit();
+  writer->commit();
   std::cout << counted(outcome.written, "tensor") << " written to " << file;
   if (outcome.defective > 0) {
     std::cout << "; " << outcome.defective

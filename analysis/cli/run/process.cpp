@@ -1,21 +1,17 @@
 #include "analysis/cli/run/process.h"
 
 #include "analysis/cli/run/interrupt.h"
+#include "analysis/cli/run/process_tree.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <set>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -52,56 +48,6 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   }
   result.push_back(nullptr);
   return result;
-}
-
-// Parent of a living process; nothing if it is gone or a zombie.
-std::optional<pid_t> parent_of(const std::filesystem::path& proc_directory) {
-  std::ifstream file(proc_directory / "stat");
-  // getline, because an iterator throws where the process ends between opening and reading.
-  std::string text;
-  std::getline(file, text, '\0');
-  // "pid (any name, brackets too) state ppid ...": the last bracket ends the name.
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos || text.size() < name_end + 5) {
-    return std::nullopt;
-  }
-  const char state = text[name_end + 2];
-  pid_t parent = 0;
-  const char* begin = text.data() + name_end + 4;
-  if (state == 'Z' || state == 'X' ||
-      std::from_chars(begin, text.data() + text.size(), parent).ec != std::errc{}) {
-    return std::nullopt;
-  }
-  return parent;
-}
-
-// All living processes below this one.
-std::vector<pid_t> descendants() {
-  std::multimap<pid_t, pid_t> children;
-  std::error_code gone;
-  for (std::filesystem::directory_iterator entry("/proc", gone), last; !gone && entry != last;
-       entry.increment(gone)) {
-    const std::string name = entry->path().filename();
-    pid_t pid = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (error != std::errc{} || end != name.data() + name.size()) {
-      continue;
-    }
-    if (const auto parent = parent_of(entry->path())) {
-      children.emplace(*parent, pid);
-    }
-  }
-  std::vector<pid_t> found;
-  const auto add_children_of = [&](pid_t parent) {
-    for (auto [child, last] = children.equal_range(parent); child != last; ++child) {
-      found.push_back(child->second);
-    }
-  };
-  add_children_of(getpid());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    add_children_of(found[i]);
-  }
-  return found;
 }
 
 [[noreturn]] void become(char** argv, char** envp, int input, int output, pid_t parent) {
@@ -160,7 +106,7 @@ void Program::end(std::chrono::milliseconds grace) {
   std::set<pid_t> asked;
   for (;;) {
     reap();
-    const std::vector<pid_t> alive = descendants();
+    const std::vector<pid_t> alive = descendants_of(getpid());
     if (alive.empty()) {
       reap();
       return;

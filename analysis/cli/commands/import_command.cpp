@@ -1,0 +1,259 @@
+#include "analysis/cli/commands/commands.h"
+#include "analysis/cli/commands/job_script.h"
+#include "analysis/cli/options/command_line.h"
+#include "analysis/cli/options/selection_options.h"
+#include "analysis/cli/options/trace_argument.h"
+#include "analysis/cli/run/helper_program.h"
+#include "analysis/cli/run/interrupt.h"
+#include "analysis/cli/run/program_exception.h"
+#include "analysis/cli/run/temporary_folder.h"
+#include "analysis/findings/wording.h"
+#include "trace/base/kind.h"
+#include "trace/base/precision.h"
+
+#include <ttrace/annotations.h>
+#include <ttrace/error.h>
+
+#include <fmt/core.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fs = std::filesystem;
+namespace po = boost::program_options;
+
+namespace ttrace::cli {
+namespace {
+
+struct Format {
+  std::string_view name;
+  bool has_kinds = false;  // the files say what kind of tensor each is
+  bool has_boxes = false;  // they say where each lies
+};
+
+constexpr std::array<Format, 5> kFormats{{{.name = "sglang", .has_kinds = true},
+                                          {.name = "msprobe", .has_kinds = true},
+                                          {.name = "safetensors"},
+                                          {.name = "npy"},
+                                          {.name = "dcp", .has_boxes = true}}};
+
+const Format& format_called(const std::string& word) {
+  std::vector<std::string> known;
+  for (const Format& format : kFormats) {
+    if (format.name == word) {
+      return format;
+    }
+    known.emplace_back(format.name);
+  }
+  TTRACE_THROW(UsageError,
+               fmt::format("import does not know the format '{}'; it knows {}, and the nearest is "
+                           "'{}'",
+                           word,
+                           fmt::join(known, ", "),
+                           nearest(word, known)));
+}
+
+std::optional<std::string> text_of(const po::variables_map& values, const char* option) {
+  return values.count(option) == 0 ? std::nullopt : std::optional(values[option].as<std::string>());
+}
+
+void require_paths(const std::vector<std::string>& paths) {
+  TTRACE_CHECK(!paths.empty(),
+               UsageError,
+               "import does not know what to read; name the files or folders after the format");
+  for (const std::string& path : paths) {
+    std::error_code missing;
+    TTRACE_CHECK(
+        fs::exists(path, missing), UsageError, path, " does not exist; pass the path of the files");
+  }
+}
+
+void require_free(const std::string& target) {
+  std::error_code error;
+  TTRACE_CHECK(!fs::exists(target, error) ||
+                   (fs::is_directory(target, error) && fs::is_empty(target, error)),
+               UsageError,
+               target,
+               " is not empty; choose another folder, or remove it");
+}
+
+// What every option may be, before an interpreter starts.
+void check_options(const Format& format, const po::variables_map& values) {
+  if (const auto kind = text_of(values, "kind")) {
+    TTRACE_CHECK(!format.has_kinds,
+                 UsageError,
+                 fmt::format("--kind does not go with {}, whose files say what every tensor is; "
+                             "leave it out",
+                             format.name));
+    static_cast<void>(parse_kind(*kind));
+  }
+  for (const char* const option : {"dims", "axes"}) {
+    TTRACE_CHECK(!format.has_boxes || values.count(option) == 0,
+                 UsageError,
+                 fmt::format("--{} does not go with {}, whose files say where every tensor lies; "
+                             "leave it out",
+                             option,
+                             format.name));
+  }
+  if (const auto dims = text_of(values, "dims")) {
+    static_cast<void>(Annotations::load(*dims));
+  }
+  if (const auto precision = text_of(values, "precision")) {
+    static_cast<void>(precision_of(*precision));
+  }
+}
+
+std::string command_of(const po::variables_map& values,
+                       const std::vector<std::string>& words,
+                       const std::string& result) {
+  std::string command = values["python"].as<std::string>() + " -m ttrace.imports";
+  const auto add = [&command](const std::string& word) { command += " " + shell_word(word); };
+  for (const char* const option : {"output", "kind", "dims", "axes", "precision"}) {
+    if (const auto text = text_of(values, option)) {
+      add(fmt::format("--{}={}", option, *text));
+    }
+  }
+  if (values.count("step") != 0) {
+    add(fmt::format("--step={}", whole_number(values, "step", 0)));
+  }
+  add("--result=" + result);
+  add("--");
+  for (const std::string& word : words) {
+    add(word);
+  }
+  return command;
+}
+
+[[noreturn]] void refuse_python(const std::string& python, const HelperOutcome& outcome) {
+  const auto exception = first_exception(outcome.output);
+  std::string cause = exception ? exception->text : outcome.output;
+  while (!cause.empty() && cause.back() == '\n') {
+    cause.pop_back();
+  }
+  cause = cause.substr(cause.rfind('\n') + 1);
+  TTRACE_THROW(UsageError,
+               fmt::format("`{} -m ttrace.imports` failed: {}; name an interpreter that has "
+                           "torch and the package of TTrace with --python PATH; `ttrace doctor "
+                           "--python PATH` says what it lacks",
+                           python,
+                           cause.empty() ? "it printed nothing" : cause));
+}
+
+void print_result(const nlohmann::json& result, const std::string& target) {
+  warn(result.at("warnings").get<std::vector<std::string>>());
+  std::cout << fmt::format("{} of {}, {}, written to {}\n",
+                           counted(result.at("tensors").get<std::size_t>(), "tensor"),
+                           counted(result.at("ranks").get<std::size_t>(), "rank"),
+                           result.at("precision").get<std::string>(),
+                           target);
+}
+
+po::options_description import_options() {
+  po::options_description named("Options");
+  const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
+  named.add_options()("output,o", text("TRACE"), "folder of the new trace")(
+      "step",
+      po::value<int>()->value_name("N"),
+      "safetensors, npy, dcp: training step that the files are of (default 0, where parameters "
+      "must "
+      "be equal in every bit); sglang, msprobe: import this step alone")(
+      "kind",
+      text("KIND"),
+      "safetensors, npy, dcp: kind of the tensors whose names do not say it; default: param, and "
+      "for npy output")(
+      "dims",
+      text("FILE"),
+      "annotation file that says how tensors are cut over ranks (docs/trace_format.md); default: "
+      "every rank holds all of every tensor")(
+      "axes",
+      text("NAME=N,..."),
+      "axes of the ranks, the slowest first: dp=2,tp=4; default: one axis, `ranks`")(
+      "precision",
+      text("P"),
+      "what the program computed in; default: the coarsest type of its tensors")(
+      "python",
+      po::value<std::string>()->default_value("python3")->value_name("PATH"),
+      "interpreter that has torch and the package of TTrace");
+  add_help_option(named);
+  return named;
+}
+
+}  // namespace
+
+Manual import_manual() {
+  return {
+      .name = "import",
+      .summary = "make a trace of another tool's files",
+      .synopses = {"FORMAT PATH... -o TRACE [options]"},
+      .description =
+          {"Reads what other tools have written, so that `ttrace diff` can compare two programs "
+           "that "
+           "TTrace did not run. FORMAT is sglang (folders of SGLang's dumper), msprobe (folders "
+           "with step0/rank0/dump.json), safetensors (files, or a folder of them; "
+           "rank0.safetensors "
+           "is rank 0's), npy (a folder of .npy files, whose paths are the names; rank0/ is rank "
+           "0's) or dcp (a checkpoint of torch.distributed.checkpoint). docs/imports.md says which "
+           "ids the names become.",
+           "Only a dcp checkpoint, DTensors of msprobe and what SGLang's programs pass as dims say "
+           "how tensors are cut over ranks. Other tensors are taken to be whole on every rank, "
+           "unless --dims says otherwise. Where ranks then contradict each other, `ttrace verify` "
+           "complains, and `ttrace diff` asks the values where they lie.",
+           "No code of a file runs: pickles are read with torch's weights_only loader, or with one "
+           "that knows nothing but the classes of a checkpoint's metadata.",
+           "An imported trace has no noise passes, so `ttrace diff` judges by class defaults, "
+           "which "
+           "are coarse: it finds large errors. --rtol and --atol of diff set bounds of your own."},
+      .options = import_options(),
+      .exit_codes = {{"0", "the trace was written"},
+                     {"2",
+                      "nothing was written: a file is unreadable or of another format, a library "
+                      "is missing, the folder exists, or bad usage"}},
+      .examples = {
+          {"ttrace import safetensors model/ -o model-trace",
+           "the weights of a model, from a folder with an index"},
+          {"ttrace import dcp checkpoints/step-100 --step 100 -o fsdp-100",
+           "a checkpoint of any layout, to compare with one of another layout"},
+          {"ttrace import sglang /tmp/dumper/run1 --axes tp=4 --dims gpt.ttrace.yaml -o run1",
+           "dumps of four ranks, whose cuts a file declares"}}};
+}
+
+int run_import(const po::variables_map& values) {
+  const std::vector<std::string> words = words_of(values);
+  TTRACE_CHECK(!words.empty(),
+               UsageError,
+               "import needs a format and a path: ttrace import FORMAT PATH... -o TRACE");
+  const Format& format = format_called(words.front());
+  require_paths({words.begin() + 1, words.end()});
+  TTRACE_CHECK(values.count("output") != 0,
+               UsageError,
+               "import does not know where to write; pass -o TRACE");
+  const auto& target = values["output"].as<std::string>();
+  require_free(target);
+  check_options(format, values);
+
+  const NoteInterrupts noting;
+  const TemporaryFolder folder("import");
+  const std::string file = folder.path() + "/result.json";
+  const HelperOutcome outcome = run_helper(command_of(values, words, file), folder.path());
+  std::ifstream stream(file);
+  const auto result = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  if (!result.is_object() || (!outcome.well && !result.contains("error"))) {
+    refuse_python(values["python"].as<std::string>(), outcome);
+  }
+  if (result.contains("error")) {
+    TTRACE_THROW(UsageError, result["error"].get<std::string>());
+  }
+  print_result(result, target);
+  return 0;
+}
+
+}  // namespace ttrace::cli
