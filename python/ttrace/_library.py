@@ -67,3 +67,8 @@ def load() -> None:
             f"{path} cannot be loaded into torch {torch.__version__}: {error}; if it was built for another "
             "version of torch, rebuild it"
         ) from error
+
+
+def message_of(error: RuntimeError) -> str:
+    """What the library said: torch appends a stack of C++ to it."""
+    return str(error).split("\nException raised from")[0]

@@ -26,14 +26,11 @@ from typing import Any
 
 import torch
 
+from ._library import message_of
+
 
 class TraceError(RuntimeError):
     """A trace that cannot be read, a tensor that it does not have, or traces that cannot be compared."""
-
-
-def _message(error: RuntimeError) -> str:
-    # Torch appends a stack of C++ to what an exception says.
-    return str(error).split("\nException raised from")[0]
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ class Record:
         try:
             return self._stored.local(self.id, rank)
         except RuntimeError as error:
-            raise TraceError(_message(error)) from None
+            raise TraceError(message_of(error)) from None
 
     def boxes(self, rank: int) -> list[Box]:
         """Where the part of one rank lies in the logical tensor."""
@@ -109,7 +106,7 @@ class Trace(Mapping[str, Record]):
         try:
             self._stored = torch.classes.ttrace.StoredTrace(str(self.directory), partial)
         except RuntimeError as error:
-            raise TraceError(_message(error)) from None
+            raise TraceError(message_of(error)) from None
         self.manifest: dict[str, Any] = json.loads((self.directory / "manifest.json").read_text(encoding="utf-8"))
         self._records = self._read()
 

@@ -3,7 +3,6 @@
 #include "analysis/cli/commands/commands.h"
 #include "analysis/cli/options/command_line.h"
 #include "analysis/cli/run/run_directory.h"
-#include "analysis/gate/fingerprint.h"
 #include "trace/file/manifest.h"
 #include "trace/file/trace_reader.h"
 
@@ -137,14 +136,16 @@ Task making(const GateFile& file, const GateReference& reference, const std::str
   return task;
 }
 
-void keep_reference(const GateFile& file, const GateReference& reference) {
+void keep_reference(const GateFile& file,
+                    const GateReference& reference,
+                    const Fingerprint& fingerprint) {
   const std::string made = new_folder_of(file, reference);
   const std::string kept = folder_of(file, reference);
   // Layouts bring candidates of their own, so that a CI server need not store this one.
   for (const std::string& folder : {made + "/candidate", forced_wide(made), forced_native(made)}) {
     fs::remove_all(folder);
   }
-  write_fingerprint(made + "/made_from.json", fingerprint_of(reference));
+  write_fingerprint(made + "/made_from.json", fingerprint);
   fs::remove_all(kept);
   fs::rename(made, kept);
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "analysis/cli/run/side_by_side.h"
+#include "analysis/gate/fingerprint.h"
 #include "analysis/gate/gate_file.h"
 #include "analysis/gate/layout_result.h"
 
@@ -26,7 +27,9 @@ void require_valid_options(const GateFile& file);
 [[nodiscard]] Task making(const GateFile& file,
                           const GateReference& reference,
                           const std::string& output);
-void keep_reference(const GateFile& file, const GateReference& reference);
+void keep_reference(const GateFile& file,
+                    const GateReference& reference,
+                    const Fingerprint& fingerprint);
 
 [[nodiscard]] Task checking(const GateFile& file,
                             const GateLayout& layout,

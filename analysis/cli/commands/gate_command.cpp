@@ -163,25 +163,31 @@ class Gate {
 
   void make_references() {
     std::vector<Task> tasks;
-    std::vector<const GateReference*> made;
+    std::vector<std::pair<const GateReference*, Fingerprint>> made;
     for (const GateReference& reference : file_.references) {
       const bool missing = arguments_.renew || !is_stored(file_, reference);
       if (missing && needed_.contains(reference.name)) {
-        static_cast<void>(fingerprint_of(reference));  // throws before the program runs for long
+        // Of the files that the program is about to read.
+        made.emplace_back(&reference, fingerprint_of(reference));
         tasks.push_back(making(file_, reference, run_.path()));
-        made.push_back(&reference);
       }
     }
     run_side_by_side(
         tasks,
         {.at_a_time = 1,
          .wanted = nullptr,
-         .ended = [&](std::size_t i, const TaskEnd& end) { accept(*made[i], tasks[i], end); },
+         .ended =
+             [&](std::size_t i, const TaskEnd& end) {
+               accept(*made[i].first, made[i].second, tasks[i], end);
+             },
          .tick = [this](const std::string& names, double seconds) { show(names, seconds); }});
   }
 
   // A reference that does not agree with itself must not judge others.
-  void accept(const GateReference& reference, const Task& task, const TaskEnd& end) {
+  void accept(const GateReference& reference,
+              const Fingerprint& fingerprint,
+              const Task& task,
+              const TaskEnd& end) {
     progress_.clear();
     TTRACE_CHECK(
         end.exit_code != 1,
@@ -193,7 +199,7 @@ class Gate {
         UsageError,
         fmt::format(
             "the reference {} could not be made: {}", reference.name, error_in(task.errors)));
-    keep_reference(file_, reference);
+    keep_reference(file_, reference, fingerprint);
     std::cout << fmt::format("reference {}: made in {:.1f} s, {}\n",
                              reference.name,
                              end.seconds,

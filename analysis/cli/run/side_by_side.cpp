@@ -6,8 +6,6 @@
 #include <ttrace/error.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -127,7 +125,7 @@ class Scheduler {
     }
   }
 
-  // Beside those that run. What they still may take is not available.
+  // Together with those that run. What they still may take is not available.
   bool fits(const Task& task) const {
     if (running_.empty()) {
       return true;

@@ -45,7 +45,7 @@ def run(words: list[str]) -> dict[str, object]:
     import ttrace  # noqa: F401  loads the library
 
     from .foreign import ForeignFileError
-    from .writing import Options, message_of, write
+    from .writing import Options, sentence_of, write
 
     given = _arguments(words)
     try:
@@ -59,7 +59,7 @@ def run(words: list[str]) -> dict[str, object]:
     except OSError as error:
         return {"error": f"{error.filename} cannot be read: {error.strerror}"}
     except RuntimeError as error:  # of the library
-        return {"error": message_of(error)}
+        return {"error": sentence_of(error)}
 
 
 def main() -> int:

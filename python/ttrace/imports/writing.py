@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .._library import message_of
 from .foreign import Foreign, ForeignFileError, Source, listed
 from .loading import storable
 from .names import id_of
@@ -91,7 +92,7 @@ class _Writer:
             if not foreign.dims:
                 raise
             raise ForeignFileError(
-                f"{foreign.origin} says that its dims are '{foreign.dims}': {message_of(error)}; "
+                f"{foreign.origin} says that its dims are '{foreign.dims}': {sentence_of(error)}; "
                 "say otherwise with --dims FILE"
             ) from None
         if value.is_floating_point() and value.dim() > 0 and foreign.name.kind != "scalar":
@@ -104,12 +105,12 @@ class _Writer:
         try:
             self._trace.derive(name.path, _FIELDS.get(name.kind, "value"), name.slot, foreign.dims)
         except RuntimeError as error:
-            self.unread_dims.append(f"{foreign.origin}: {message_of(error)}")
+            self.unread_dims.append(f"{foreign.origin}: {sentence_of(error)}")
 
 
-def message_of(error: RuntimeError) -> str:
-    """The library's sentence: torch appends a stack, and the library its own line."""
-    text = str(error).split("\nException raised from")[0]
+def sentence_of(error: RuntimeError) -> str:
+    """The library's sentence, without the line of its own code."""
+    text = message_of(error)
     return text[: text.rindex(" [")] if text.endswith("]") and " [" in text else text
 
 
